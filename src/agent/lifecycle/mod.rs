@@ -1,0 +1,30 @@
+//! How a session stays in: when to renew, when to log in again, what to do when neither works.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use secrecy::SecretString;
+
+/// How a token is kept.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The session's name.
+    pub name: String,
+    /// Interval of the light check that notices a dead token; `None` turns it off.
+    pub check_interval: Option<Duration>,
+    /// The first login waits a random share of this.
+    pub first_login_splay: Duration,
+    /// Whether to revoke the token at the end.
+    pub revoke_on_exit: bool,
+    /// Where the state that outlives a restart is kept: the backoff always, the token if sealed.
+    pub state: Option<State>,
+}
+
+/// The state that outlives a restart.
+#[derive(Debug, Clone)]
+pub struct State {
+    /// The session's file.
+    pub file: PathBuf,
+    /// Key that seals the token into the file; without one the token is not kept.
+    pub seal: Option<SecretString>,
+}

@@ -1,0 +1,20 @@
+//! The agent: cloud identity -> login -> token kept alive -> outputs.
+//!
+//! A module names only modules above it in this list; outputs know nothing of each other.
+
+// 0: the token, and the server it comes from
+pub mod token;
+pub mod upstream;
+
+// 1: who we are
+pub mod identity;
+
+// 2: identity -> login -> token
+pub mod login;
+
+// 3: how we stay in
+pub mod lifecycle;
+
+// 4: outputs, strangers to each other
+pub mod local_api;
+pub mod sinks;

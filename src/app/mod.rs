@@ -1,0 +1,1 @@
+//! The composition root: `Options` -> build (binds) -> run (serves) -> stop; reload.

@@ -1,0 +1,76 @@
+//! How long to wait before trying again: exponential with full jitter, never sleeping itself.
+
+use std::time::Duration;
+
+/// Counts the failures of one thing and says how long to wait after each: a uniform share of a limit that doubles
+/// from `first` to `most`. Full jitter spreads a fleet that failed together better than a share of the wait does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Backoff {
+    first: Duration,
+    most: Duration,
+    failures: u32,
+}
+
+impl Backoff {
+    /// A backoff for calls to a server: 1 s to 5 min.
+    pub const UPSTREAM: Self = Self::new(Duration::from_secs(1), Duration::from_mins(5));
+
+    /// A backoff whose limit starts at `first` and grows to `most`.
+    pub const fn new(first: Duration, most: Duration) -> Self {
+        Self { first, most, failures: 0 }
+    }
+
+    /// The same, as it stood after so many failures in a row.
+    #[must_use]
+    pub const fn after(mut self, failures: u32) -> Self {
+        self.failures = failures;
+        self
+    }
+
+    /// Failures since the last success.
+    pub const fn failures(&self) -> u32 {
+        self.failures
+    }
+
+    /// Forgets all failures.
+    pub const fn reset(&mut self) {
+        self.failures = 0;
+    }
+
+    /// The wait after one more failure, where `unit` is a random number in `0.0..1.0`.
+    pub fn next(&mut self, unit: f64) -> Duration {
+        let limit = self.first.saturating_mul(1_u32 << self.failures.min(20)).min(self.most);
+        self.failures = self.failures.saturating_add(1);
+        limit.mul_f64(unit.clamp(0.0, 1.0))
+    }
+}
+
+/// A random number in `0.0..1.0` from the system's generator; one half if that fails, which spreads nothing but is safe.
+pub fn random_unit() -> f64 {
+    let mut bytes = [0_u8; 4];
+    match aws_lc_rs::rand::fill(&mut bytes) {
+        Ok(()) => f64::from(u32::from_le_bytes(bytes)) / (f64::from(u32::MAX) + 1.0),
+        Err(_) => 0.5,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limit_doubles_up_to_the_most_and_starts_again_after_a_reset() {
+        let mut backoff = Backoff::UPSTREAM;
+        let waits: Vec<u64> = (0..11).map(|_| backoff.next(1.0).as_secs()).collect();
+        assert_eq!(waits, [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]);
+        assert_eq!(backoff.failures(), 11);
+        backoff.reset();
+        assert_eq!(backoff.next(0.5), Duration::from_millis(500));
+        assert_eq!(Backoff::UPSTREAM.after(u32::MAX).next(1.0), Duration::from_mins(5));
+    }
+
+    #[test]
+    fn random_units_stay_in_range() {
+        assert!((0..1000).map(|_| random_unit()).all(|unit| (0.0..1.0).contains(&unit)));
+    }
+}

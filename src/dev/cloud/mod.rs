@@ -1,0 +1,1 @@
+//! The emulated cloud: metadata service, identity endpoints, token endpoint, signing keys.

@@ -1,0 +1,1 @@
+//! The emulated secrets server: login, look-up, renewal, revocation, wrapping.

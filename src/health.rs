@@ -1,0 +1,128 @@
+//! Each component says whether it is ready; readiness is the sum, with the reason of each.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde::Serialize;
+use tokio::sync::watch;
+
+/// All components of the process. Clones share them.
+#[derive(Debug, Clone, Default)]
+pub struct Health(Arc<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    components: Mutex<BTreeMap<String, Component>>,
+    version: watch::Sender<u64>,
+}
+
+/// How a component is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Component {
+    /// Whether it does its work.
+    pub ready: bool,
+    /// Whether the whole waits for it.
+    pub required: bool,
+    /// Whether it has been ready once since it started.
+    pub started: bool,
+    /// Why it is not ready; without any secret.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+impl Health {
+    /// Adds a component, named like `session/web` or `sink/token`, that is not ready yet. It leaves when its reporter
+    /// is dropped. A second component of the same name takes the place of the first.
+    pub fn component(&self, name: impl Into<String>, required: bool, reason: &str) -> Reporter {
+        let name = name.into();
+        let component = Component { ready: false, required, started: false, reason: Some(reason.to_owned()) };
+        self.change(|components| components.insert(name.clone(), component));
+        Reporter { name, health: self.clone() }
+    }
+
+    /// Every component, by name.
+    pub fn components(&self) -> BTreeMap<String, Component> {
+        self.0.components.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether every required component is ready.
+    pub fn ready(&self) -> bool {
+        self.components().values().all(|component| component.ready || !component.required)
+    }
+
+    /// Whether every required component has been ready once.
+    pub fn started(&self) -> bool {
+        self.components().values().all(|component| component.started || !component.required)
+    }
+
+    /// Marks every change from now on.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.0.version.subscribe()
+    }
+
+    fn change<R>(&self, change: impl FnOnce(&mut BTreeMap<String, Component>) -> R) -> R {
+        let result = change(&mut self.0.components.lock().unwrap_or_else(PoisonError::into_inner));
+        self.0.version.send_modify(|version| *version += 1);
+        result
+    }
+}
+
+/// Says how one component is.
+#[derive(Debug)]
+pub struct Reporter {
+    name: String,
+    health: Health,
+}
+
+impl Reporter {
+    /// It does its work.
+    pub fn ready(&self) {
+        self.set(true, None);
+    }
+
+    /// It does not, and why; without any secret.
+    pub fn not_ready(&self, reason: impl Into<String>) {
+        self.set(false, Some(reason.into()));
+    }
+
+    fn set(&self, ready: bool, reason: Option<String>) {
+        let same = self.health.components().get(&self.name).is_some_and(|it| it.ready == ready && it.reason == reason);
+        if !same {
+            self.health.change(|components| {
+                if let Some(component) = components.get_mut(&self.name) {
+                    component.ready = ready;
+                    component.started |= ready;
+                    component.reason = reason;
+                }
+            });
+        }
+    }
+}
+
+impl Drop for Reporter {
+    fn drop(&mut self) {
+        self.health.change(|components| components.remove(&self.name));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_whole_is_ready_when_every_required_component_is() {
+        let health = Health::default();
+        let session = health.component("session/web", true, "no token yet");
+        let sink = health.component("sink/token", false, "not written yet");
+        assert!(!health.ready());
+        session.ready();
+        assert!(health.ready() && health.started());
+        session.not_ready("the token has expired");
+        assert!(!health.ready() && health.started());
+        assert_eq!(health.components()["session/web"].reason.as_deref(), Some("the token has expired"));
+        drop(session);
+        assert!(health.ready());
+        drop(sink);
+        assert!(health.components().is_empty());
+    }
+}

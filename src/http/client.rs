@@ -1,0 +1,63 @@
+//! HTTP clients: time-outs, trust, proxy; never a redirect.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use url::Url;
+
+/// What a client for one server is built from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    /// Where the server is.
+    pub address: Address,
+    /// Whom to trust, and who we are, on TLS.
+    pub tls: Tls,
+    /// Which way requests go.
+    pub proxy: Proxy,
+    /// Time to connect, TLS included.
+    pub connect_timeout: Duration,
+    /// Time from sending a request to the end of its answer.
+    pub answer_timeout: Duration,
+}
+
+/// Where a server is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Address {
+    /// An `https` URL, or an `http` one on loopback. Its path is put before every request's path.
+    Url(Url),
+    /// A unix socket that speaks plain HTTP.
+    Unix(PathBuf),
+}
+
+/// Whom to trust, and who we are.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Tls {
+    /// PEM file of certificates to trust in place of the system's.
+    pub ca_file: Option<PathBuf>,
+    /// Folder of such files, `*.pem` and `*.crt`.
+    pub ca_dir: Option<PathBuf>,
+    /// A client certificate.
+    pub identity: Option<Identity>,
+    /// The name to expect in the server's certificate, in place of the address's host.
+    pub server_name: Option<String>,
+}
+
+/// A client certificate and its key, both PEM files; read at each build, so that a renewed one is taken on reload.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    /// The certificate, its chain after it.
+    pub certificate: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+}
+
+/// Which way requests go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Proxy {
+    /// As `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY` say.
+    Environment,
+    /// Straight to the server.
+    Direct,
+    /// Through this proxy.
+    Through(Url),
+}

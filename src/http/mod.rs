@@ -1,0 +1,6 @@
+//! What every part that speaks HTTP stands on: the only accept loop, the guard in front of local callers, clients,
+//! and the forwarding of requests.
+
+pub mod client;
+pub mod guard;
+pub mod listen;

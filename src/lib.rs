@@ -1,0 +1,33 @@
+//! keyward: a machine's cloud identity becomes short-lived tokens for the tools around it.
+//!
+//! A module names only modules above it in this list (`tests/it/tidy.rs` keeps that). The towers never name each other.
+
+// Floor 0: words that all parts share
+pub mod sys;
+pub mod backoff;
+pub mod clock;
+pub mod feed;
+pub mod health;
+pub mod metrics;
+pub mod secret;
+pub mod status;
+pub mod tasks;
+
+// Floor 1: what every part that speaks HTTP stands on
+pub mod http;
+
+// Floor 2: the towers
+pub mod agent;
+#[cfg(feature = "access")]
+pub mod access;
+#[cfg(feature = "dev")]
+pub mod dev;
+
+// Floor 3: the file
+pub mod config;
+
+// Floor 4: the root
+pub mod app;
+
+// Floor 5: the command line
+pub mod cli;

@@ -1,0 +1,181 @@
+//! Every metric of the process, in one place, so that names stay alike. Labels never hold a secret or a path.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64};
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::Registry;
+
+/// The process's metrics. Clones share them.
+#[derive(Debug, Clone)]
+pub struct Metrics(Arc<Inner>);
+
+/// The metrics themselves; [`Metrics`] derefs to them.
+#[derive(Debug)]
+pub struct Inner {
+    registry: Registry,
+    /// Logins tried, by session, outcome (`ok` or `failed`) and reason (a short fixed word).
+    pub logins: Family<Attempt, Counter>,
+    /// Renewals tried, by session, outcome and reason.
+    pub renewals: Family<Attempt, Counter>,
+    /// Light checks of a token, by session, outcome and reason.
+    pub checks: Family<Attempt, Counter>,
+    /// When the session's token ends, in seconds since 1970; 0 while there is none.
+    pub token_expiry: Family<Session, Gauge<i64, AtomicI64>>,
+    /// Failures in a row of a session's upstream calls.
+    pub session_failures: Family<Session, Gauge<i64, AtomicI64>>,
+    /// State of a sink: 0 holds the newest token, 1 is waiting for one, 2 is failing.
+    pub sink_state: Family<Sink, Gauge<i64, AtomicI64>>,
+    /// When a sink was last written, in seconds since 1970.
+    pub sink_written: Family<Sink, Gauge<i64, AtomicI64>>,
+    /// Writes of a sink that failed.
+    pub sink_failures: Family<Sink, Counter>,
+    /// Requests answered by a local listener, by status.
+    pub local_requests: Family<Answer, Counter>,
+    /// Requests that a listener's guard refused, by reason.
+    pub local_refused: Family<Refusal, Counter>,
+    /// Connections open at a listener.
+    pub local_connections: Family<Listener, Gauge<i64, AtomicI64>>,
+    /// Times that the wall clock was set or the machine came back from a suspend.
+    pub clock_jumps: Counter<u64, AtomicU64>,
+    /// Configuration reloads, by outcome (`ok` or `failed`).
+    pub reloads: Family<Outcome, Counter>,
+}
+
+impl std::ops::Deref for Metrics {
+    type Target = Inner;
+
+    fn deref(&self) -> &Inner {
+        &self.0
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let mut inner = Inner {
+            registry: Registry::with_prefix("keyward"),
+            logins: Family::default(),
+            renewals: Family::default(),
+            checks: Family::default(),
+            token_expiry: Family::default(),
+            session_failures: Family::default(),
+            sink_state: Family::default(),
+            sink_written: Family::default(),
+            sink_failures: Family::default(),
+            local_requests: Family::default(),
+            local_refused: Family::default(),
+            local_connections: Family::default(),
+            clock_jumps: Counter::default(),
+            reloads: Family::default(),
+        };
+        let registry = &mut inner.registry;
+        registry.register("build", "Version of the program", Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]));
+        registry.register("logins", "Logins tried", inner.logins.clone());
+        registry.register("renewals", "Renewals tried", inner.renewals.clone());
+        registry.register("checks", "Light checks of a token", inner.checks.clone());
+        registry.register(
+            "token_expiry_timestamp_seconds",
+            "When the session's token ends; 0 while there is none",
+            inner.token_expiry.clone(),
+        );
+        registry.register("session_failures", "Upstream failures in a row", inner.session_failures.clone());
+        registry.register("sink_state", "0 newest token, 1 waiting, 2 failing", inner.sink_state.clone());
+        registry.register("sink_written_timestamp_seconds", "When a sink was last written", inner.sink_written.clone());
+        registry.register("sink_failures", "Writes of a sink that failed", inner.sink_failures.clone());
+        registry.register("local_requests", "Requests answered, by status", inner.local_requests.clone());
+        registry.register("local_refused", "Requests that the guard refused", inner.local_refused.clone());
+        registry.register("local_connections", "Connections open at a listener", inner.local_connections.clone());
+        registry.register("clock_jumps", "Jumps of the wall clock", inner.clock_jumps.clone());
+        registry.register("config_reloads", "Configuration reloads", inner.reloads.clone());
+        Self(Arc::new(inner))
+    }
+}
+
+impl Metrics {
+    /// All metrics in the OpenMetrics text format, which Prometheus reads; empty if a value cannot be written.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        match prometheus_client::encoding::text::encode(&mut text, &self.0.registry) {
+            Ok(()) => text,
+            Err(std::fmt::Error) => String::new(),
+        }
+    }
+}
+
+/// The content type of [`Metrics::text`].
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Labels of an upstream attempt.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct Attempt {
+    /// The session's name.
+    pub session: String,
+    /// `ok` or `failed`.
+    pub outcome: &'static str,
+    /// A short fixed word, such as `refused`; empty when it went well.
+    pub reason: &'static str,
+}
+
+/// The label of a session.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct Session {
+    /// Its name.
+    pub session: String,
+}
+
+/// The label of a sink.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct Sink {
+    /// Its name.
+    pub sink: String,
+}
+
+/// The label of a listener.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct Listener {
+    /// Its name.
+    pub listener: String,
+}
+
+/// Labels of an answer.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct Answer {
+    /// The listener's name.
+    pub listener: String,
+    /// The HTTP status.
+    pub code: u16,
+}
+
+/// Labels of a refusal.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct Refusal {
+    /// The listener's name.
+    pub listener: String,
+    /// A short fixed word, such as `host`.
+    pub reason: &'static str,
+}
+
+/// Labels of what went well or not.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct Outcome {
+    /// `ok` or `failed`.
+    pub outcome: &'static str,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_holds_the_names_and_labels() {
+        let metrics = Metrics::default();
+        metrics.reloads.get_or_create(&Outcome { outcome: "ok" }).inc();
+        let text = metrics.text();
+        assert!(text.contains("keyward_config_reloads_total{outcome=\"ok\"} 1"), "{text}");
+        assert!(text.contains("keyward_clock_jumps_total 0"), "{text}");
+    }
+}

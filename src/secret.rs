@@ -1,0 +1,112 @@
+//! What a secret may do: be read from a file, be compared, be exposed on purpose.
+//!
+//! Secrets travel as [`secrecy::SecretString`]: no `Display`, a `Debug` that prints nothing of it, zeroed on drop.
+
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use aws_lc_rs::constant_time::verify_slices_are_equal;
+use aws_lc_rs::digest::{SHA256, digest};
+use rustix::fs::{Mode, OFlags};
+use secrecy::{ExposeSecret as _, SecretString};
+use zeroize::Zeroizing;
+
+/// Whether both texts are the same, in a time that depends on neither their content nor where they differ.
+pub fn same(left: &SecretString, right: &[u8]) -> bool {
+    let left = digest(&SHA256, left.expose_secret().as_bytes());
+    let right = digest(&SHA256, right);
+    verify_slices_are_equal(left.as_ref(), right.as_ref()).is_ok()
+}
+
+/// Reads the one line that a secret file holds, without the white space around it.
+///
+/// Takes a regular file of at most [`MAX_SECRET_FILE`] bytes, opened without waiting (a FIFO would hang the caller).
+/// Symlinks are followed: mounted secrets of Kubernetes and systemd are symlinks.
+///
+/// # Errors
+/// The file cannot be read, is no regular file, is too large, is empty, holds more than one line or no UTF-8.
+pub fn read_file(path: &Path) -> Result<SecretString, SecretFileError> {
+    let fail = |reason| SecretFileError { path: path.to_owned(), reason };
+    let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())
+        .map_err(|errno| fail(Reason::Open(errno.into())))?;
+    let mut file = std::fs::File::from(file);
+    let metadata = file.metadata().map_err(|error| fail(Reason::Open(error)))?;
+    if !metadata.is_file() {
+        return Err(fail(Reason::NotRegular));
+    }
+    let mut text = Zeroizing::new(String::new());
+    file.by_ref().take(MAX_SECRET_FILE + 1).read_to_string(&mut text).map_err(|error| {
+        fail(if error.kind() == std::io::ErrorKind::InvalidData { Reason::NotText } else { Reason::Open(error) })
+    })?;
+    if text.len() as u64 > MAX_SECRET_FILE {
+        return Err(fail(Reason::TooLarge));
+    }
+    match text.trim() {
+        "" => Err(fail(Reason::Empty)),
+        line if line.contains(['\n', '\r', '\0']) => Err(fail(Reason::ManyLines)),
+        line => Ok(SecretString::from(line)),
+    }
+}
+
+/// The largest secret file that is read, in bytes.
+pub const MAX_SECRET_FILE: u64 = 64 * 1024;
+
+/// Why a secret file gave no secret. Never holds its content.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot take a secret from {}", path.display())]
+pub struct SecretFileError {
+    path: PathBuf,
+    #[source]
+    reason: Reason,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum Reason {
+    #[error(transparent)]
+    Open(std::io::Error),
+    #[error("it is not a regular file")]
+    NotRegular,
+    #[error("it is larger than {MAX_SECRET_FILE} bytes")]
+    TooLarge,
+    #[error("it is empty")]
+    Empty,
+    #[error("it holds more than one line")]
+    ManyLines,
+    #[error("it is not UTF-8 text")]
+    NotText,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_file_gives_its_one_trimmed_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("key");
+        let check = |content: &[u8], wanted: Result<&str, &str>| {
+            std::fs::write(&path, content).unwrap();
+            match (read_file(&path), wanted) {
+                (Ok(found), Ok(wanted)) => assert_eq!(found.expose_secret(), wanted),
+                (Err(found), Err(wanted)) => assert!(format!("{:?}", found.reason).contains(wanted), "{found:?}"),
+                (found, wanted) => panic!("{found:?} instead of {wanted:?}"),
+            }
+        };
+        check(b"abc", Ok("abc"));
+        check(b" abc\r\n", Ok("abc"));
+        check(b"", Err("Empty"));
+        check(b" \n", Err("Empty"));
+        check(b"a\nb", Err("ManyLines"));
+        check(&[0xff, 0xfe], Err("NotText"));
+        check(&vec![b'a'; 64 * 1024], Ok(&"a".repeat(64 * 1024)));
+        check(&vec![b'a'; 64 * 1024 + 1], Err("TooLarge"));
+        assert!(matches!(read_file(folder.path()).unwrap_err().reason, Reason::NotRegular));
+    }
+
+    #[test]
+    fn secrets_are_compared_whole() {
+        assert!(same(&SecretString::from("abc"), b"abc"));
+        assert!(!same(&SecretString::from("abc"), b"abd"));
+        assert!(!same(&SecretString::from("abc"), b"ab"));
+    }
+}

@@ -1,0 +1,120 @@
+//! Every task by name: the first failure stops all, a panic is a failure, stopping waits for all.
+
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+/// A set of named tasks that live and end together.
+#[derive(Debug, Default)]
+pub struct Tasks {
+    running: JoinSet<(String, anyhow::Result<()>)>,
+    names: std::collections::HashMap<tokio::task::Id, String>,
+    stop: CancellationToken,
+}
+
+impl Tasks {
+    /// No tasks yet, stopped by `stop` or by the first failure among them.
+    pub fn new(stop: CancellationToken) -> Self {
+        Self { stop, ..Self::default() }
+    }
+
+    /// Cancelled when all are to stop.
+    pub fn stop_token(&self) -> CancellationToken {
+        self.stop.clone()
+    }
+
+    /// Starts a task. It should end soon after the stop token is cancelled.
+    pub fn start(&mut self, name: impl Into<String>, task: impl Future<Output = anyhow::Result<()>> + Send + 'static) {
+        let name = name.into();
+        let label = name.clone();
+        let handle = self.running.spawn(async move { (label, task.await) });
+        self.names.insert(handle.id(), name);
+    }
+
+    /// Waits until every task has ended. After a stop, those that last longer than `grace` are dropped.
+    ///
+    /// # Errors
+    /// The first task that failed or panicked, by its name.
+    pub async fn run(mut self, grace: Duration) -> Result<(), TaskError> {
+        let mut first: Option<TaskError> = None;
+        let mut deadline = None;
+        loop {
+            let ended = tokio::select! {
+                ended = self.running.join_next_with_id() => ended,
+                () = self.stop.cancelled(), if deadline.is_none() => {
+                    deadline = Some(tokio::time::Instant::now() + grace);
+                    continue;
+                }
+                () = sleep_until(deadline) => {
+                    for name in self.names.values() {
+                        tracing::warn!(event = "task.dropped", task = %name, "a task did not end in time and was dropped");
+                    }
+                    self.running.shutdown().await;
+                    break;
+                }
+            };
+            let failure = match ended {
+                None => break,
+                Some(Ok((id, (name, result)))) => {
+                    self.names.remove(&id);
+                    result.err().map(|cause| TaskError { name, cause })
+                }
+                Some(Err(error)) => {
+                    let name = self.names.remove(&error.id()).unwrap_or_default();
+                    Some(TaskError { name, cause: anyhow::anyhow!("it panicked") })
+                }
+            };
+            if let Some(failure) = failure {
+                self.stop.cancel();
+                first.get_or_insert(failure);
+            }
+        }
+        first.map_or(Ok(()), Err)
+    }
+}
+
+async fn sleep_until(deadline: Option<tokio::time::Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The task that failed first, and why.
+#[derive(Debug, thiserror::Error)]
+#[error("{name} failed")]
+pub struct TaskError {
+    name: String,
+    #[source]
+    cause: anyhow::Error,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_first_failure_stops_all_and_is_told_by_name() {
+        let mut tasks = Tasks::default();
+        let stop = tasks.stop_token();
+        tasks.start("waits", async move {
+            stop.cancelled().await;
+            Ok(())
+        });
+        tasks.start("breaks", async { anyhow::bail!("no luck") });
+        let error = tasks.run(Duration::from_secs(1)).await.unwrap_err();
+        assert_eq!(format!("{:#}", anyhow::Error::from(error)), "breaks failed: no luck");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_panic_is_a_failure_and_a_stuck_task_is_dropped_after_the_grace() {
+        let mut tasks = Tasks::default();
+        tasks.start("sticks", std::future::pending());
+        tasks.start("panics", async { panic!("on purpose") });
+        let start = tokio::time::Instant::now();
+        let error = tasks.run(Duration::from_secs(7)).await.unwrap_err();
+        assert_eq!(error.name, "panics");
+        assert_eq!(start.elapsed(), Duration::from_secs(7));
+    }
+}

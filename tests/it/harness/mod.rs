@@ -1,0 +1,1 @@
+//! What tests share: starting the real thing, and fakes of the network around it.

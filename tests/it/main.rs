@@ -1,0 +1,10 @@
+//! The one test binary: the real parts on real sockets, with small fakes of the network that have dials.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stderr,
+    clippy::missing_docs_in_private_items
+)]
+
+mod harness;
