@@ -8,6 +8,7 @@ pub mod backoff;
 pub mod clock;
 pub mod feed;
 pub mod health;
+pub mod jwt;
 pub mod metrics;
 pub mod secret;
 pub mod status;

@@ -1,0 +1,203 @@
+//! JSON Web Tokens as one who carries them sees them: claims read without verification, and the text that is signed.
+
+use std::time::{Duration, SystemTime};
+
+use base64::Engine as _;
+use base64::engine::DecodePaddingMode;
+use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, URL_SAFE_NO_PAD};
+use serde_json::{Map, Value};
+
+/// Claims of a token whose signature nobody here has checked: good to explain and to fill in, never to trust.
+///
+/// A claim that is missing or of an unexpected type is `None`: what a token says beside the point never stops a login.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct UnverifiedClaims {
+    /// Whom the token is for; one name or many.
+    pub aud: Vec<String>,
+    /// Who made it.
+    pub iss: Option<String>,
+    /// Which form of token it is, `1.0` or `2.0`.
+    pub ver: Option<String>,
+    /// When it ends.
+    pub exp: Option<SystemTime>,
+    /// When it starts.
+    pub nbf: Option<SystemTime>,
+    /// When it was made.
+    pub iat: Option<SystemTime>,
+    /// Object id of the identity.
+    pub oid: Option<String>,
+    /// Client id of the identity (`appid`, or `azp` in tokens of version 2.0).
+    pub appid: Option<String>,
+    /// Tenant.
+    pub tid: Option<String>,
+    /// Whether an application or a user is meant, `app` or `user`.
+    pub idtyp: Option<String>,
+    /// Resource id of the managed identity; for a system-assigned one that of the machine.
+    pub xms_mirid: Option<String>,
+    /// Resource id of the machine that a user-assigned identity was used on.
+    pub xms_az_rid: Option<String>,
+}
+
+/// The largest token that is looked into, in bytes. Real ones with many groups stay under 10 KiB.
+pub const MAX_TOKEN: usize = 64 * 1024;
+
+impl UnverifiedClaims {
+    /// Reads the claims of a compact JWS.
+    ///
+    /// # Errors
+    /// It is no token: too large, not three parts, or its middle is no JSON object in base64url.
+    pub fn decode(token: &str) -> Result<Self, NotAToken> {
+        if token.len() > MAX_TOKEN {
+            return Err(NotAToken::TooLarge);
+        }
+        let mut parts = token.split('.');
+        let (Some(_), Some(claims), Some(_), None) = (parts.next(), parts.next(), parts.next(), parts.next()) else {
+            return Err(NotAToken::Parts);
+        };
+        let claims = TOLERANT.decode(claims).map_err(|_| NotAToken::Encoding)?;
+        let claims: Map<String, Value> = serde_json::from_slice(&claims).map_err(|_| NotAToken::Json)?;
+        Ok(Self::of(&claims))
+    }
+
+    fn of(claims: &Map<String, Value>) -> Self {
+        let text = |name: &str| claims.get(name).and_then(Value::as_str).map(str::to_owned);
+        let time = |name: &str| claims.get(name).and_then(seconds);
+        let aud = match claims.get("aud") {
+            Some(Value::String(one)) => vec![one.clone()],
+            Some(Value::Array(many)) => many.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
+            _ => Vec::new(),
+        };
+        Self {
+            aud,
+            iss: text("iss"),
+            ver: text("ver"),
+            exp: time("exp"),
+            nbf: time("nbf"),
+            iat: time("iat"),
+            oid: text("oid"),
+            appid: text("appid").or_else(|| text("azp")),
+            tid: text("tid"),
+            idtyp: text("idtyp"),
+            xms_mirid: text("xms_mirid"),
+            xms_az_rid: text("xms_az_rid"),
+        }
+    }
+}
+
+/// The text that a signer signs: header and claims, encoded and joined. A dot and the encoded signature complete it.
+pub fn signing_input(header: &Value, claims: &Value) -> String {
+    let encode = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
+    format!("{}.{}", encode(header), encode(claims))
+}
+
+/// Why a text is no token. Never holds any of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NotAToken {
+    /// Larger than [`MAX_TOKEN`].
+    #[error("it is larger than {MAX_TOKEN} bytes")]
+    TooLarge,
+    /// Not header, claims and signature.
+    #[error("it is not three parts with dots between them")]
+    Parts,
+    /// Claims that are not base64url.
+    #[error("its claims are not base64url")]
+    Encoding,
+    /// Claims that are no JSON object.
+    #[error("its claims are no JSON object")]
+    Json,
+}
+
+/// Seconds since 1970 (RFC 7519, `NumericDate`): a number, with or without a fraction, or one in a string.
+fn seconds(value: &Value) -> Option<SystemTime> {
+    let whole = match value {
+        Value::Number(number) => number.as_u64().or_else(|| number.as_f64().and_then(whole_seconds))?,
+        Value::String(text) => text.trim().parse().ok()?,
+        _ => return None,
+    };
+    SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(whole))
+}
+
+fn whole_seconds(number: f64) -> Option<u64> {
+    Duration::try_from_secs_f64(number).ok().map(|span| span.as_secs())
+}
+
+const TOLERANT: GeneralPurpose = GeneralPurpose::new(
+    &base64::alphabet::URL_SAFE,
+    GeneralPurposeConfig::new()
+        .with_decode_padding_mode(DecodePaddingMode::Indifferent)
+        .with_decode_allow_trailing_bits(true),
+);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    fn token(claims: &Value) -> String {
+        format!("{}.c2ln", signing_input(&json!({"alg": "RS256"}), claims))
+    }
+
+    fn at(seconds: u64) -> Option<SystemTime> {
+        Some(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds))
+    }
+
+    #[test]
+    fn a_real_tokens_claims_are_read() {
+        let claims = UnverifiedClaims::decode(&token(&json!({
+            "aud": "https://management.azure.com/", "iss": "https://sts.windows.net/t/", "ver": "1.0", "oid": "o",
+            "appid": "a", "tid": "t", "idtyp": "app", "iat": 1, "nbf": 2, "exp": 3, "xms_mirid": "/m", "xms_az_rid": "/r",
+        })))
+        .unwrap();
+        let text = |text: &str| Some(text.to_owned());
+        let wanted = UnverifiedClaims {
+            aud: vec!["https://management.azure.com/".to_owned()],
+            iss: text("https://sts.windows.net/t/"),
+            ver: text("1.0"),
+            exp: at(3),
+            nbf: at(2),
+            iat: at(1),
+            oid: text("o"),
+            appid: text("a"),
+            tid: text("t"),
+            idtyp: text("app"),
+            xms_mirid: text("/m"),
+            xms_az_rid: text("/r"),
+        };
+        assert_eq!(claims, wanted);
+    }
+
+    #[test]
+    fn odd_claims_are_read_as_far_as_they_make_sense() {
+        let check = |claims: Value, wanted: UnverifiedClaims| {
+            assert_eq!(UnverifiedClaims::decode(&token(&claims)).unwrap(), wanted, "{claims}");
+        };
+        let none = UnverifiedClaims::default;
+        check(json!({"aud": ["a", 1, "b"]}), UnverifiedClaims { aud: vec!["a".into(), "b".into()], ..none() });
+        check(json!({"aud": {"a": 1}, "iss": 7, "tid": null}), none());
+        check(json!({"exp": "12", "nbf": 12.9, "iat": -1}), UnverifiedClaims { exp: at(12), nbf: at(12), ..none() });
+        check(json!({"exp": u64::MAX, "nbf": 1e300, "iat": "soon"}), none());
+        check(json!({"azp": "client"}), UnverifiedClaims { appid: Some("client".into()), ..none() });
+    }
+
+    #[test]
+    fn what_is_no_token_is_told_without_quoting_it() {
+        let check = |text: &str, wanted| assert_eq!(UnverifiedClaims::decode(text), Err(wanted), "{text}");
+        check("", NotAToken::Parts);
+        check("a.b", NotAToken::Parts);
+        check("a.b.c.d", NotAToken::Parts);
+        check("a.!.c", NotAToken::Encoding);
+        check(&format!("a.{}.c", URL_SAFE_NO_PAD.encode("[1]")), NotAToken::Json);
+        check(&"a".repeat(MAX_TOKEN + 1), NotAToken::TooLarge);
+        let padded = format!("a.{}.c", base64::engine::general_purpose::URL_SAFE.encode(r#"{"iss":"i"}"#));
+        assert!(padded.contains('=') && UnverifiedClaims::decode(&padded).is_ok());
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_breaks_the_reader(text in "[a-zA-Z0-9_.=-]{0,200}", bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = UnverifiedClaims::decode(&text);
+            let _ = UnverifiedClaims::decode(&format!("a.{}.b", URL_SAFE_NO_PAD.encode(bytes)));
+        }
+    }
+}
