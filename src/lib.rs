@@ -7,6 +7,8 @@ pub mod sys;
 pub mod backoff;
 pub mod clock;
 pub mod feed;
+pub mod folder;
+pub mod atomic_file;
 pub mod health;
 pub mod jwt;
 pub mod metrics;

@@ -1,0 +1,291 @@
+//! Replaces a file as a whole: a reader sees the old content or the new, never a part, and never with a wider mode.
+//!
+//! Blocks: async callers go through `spawn_blocking`. The destination is never opened for writing and never followed:
+//! a symlink, FIFO, device, socket or folder in its place is refused, without waiting on it.
+
+use std::ffi::{OsStr, OsString};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Stat, Uid};
+use rustix::io::Errno;
+use zeroize::Zeroizing;
+
+use crate::folder::{Folder, FolderError};
+
+/// Who may do what with the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Attributes {
+    /// Permission bits, such as `0o600`. The umask has no say.
+    pub mode: u32,
+    /// The owner's id; `None` leaves the file to the running user.
+    pub owner: Option<u32>,
+    /// The group's id; `None` leaves the group to the system (the running group, or that of a setgid folder).
+    pub group: Option<u32>,
+}
+
+/// What was done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// The file was replaced, emptied or removed.
+    Written,
+    /// It was so already and was not touched.
+    Same,
+}
+
+/// Makes `path` a regular file that holds `bytes`, with these attributes.
+///
+/// Everything is set on a temporary file in the same folder, by its descriptor, before the name `path` leads to it. A
+/// file that is so already keeps its inode and times.
+///
+/// # Errors
+/// Nothing has changed at `path`, but in the last case: the folder could not be synced after the rename.
+pub fn replace(path: &Path, bytes: &[u8], attributes: &Attributes) -> Result<Outcome, ReplaceError> {
+    let (folder, name) = Folder::of_file(path)?;
+    let there = regular_or_absent(&folder, &name, path)?;
+    if there.is_some_and(|stat| is_so(&folder, &name, &stat, bytes, attributes)) {
+        return Ok(Outcome::Same);
+    }
+    let at = |step, advice| move |source: io::Error| ReplaceError::Step { step, path: path.to_owned(), advice, source };
+    let temporary = Temporary::create(&folder, &name).map_err(at("create a file beside", LET_IT_WRITE))?;
+    let mut file = &temporary.file;
+    file.write_all(bytes).map_err(at("write the new content of", ROOM))?;
+    let (owner, group) = (attributes.owner.and_then(id), attributes.group.and_then(id));
+    if owner.is_some() || group.is_some() {
+        rustix::fs::fchown(file, owner.map(Uid::from_raw), group.map(Gid::from_raw))
+            .map_err(|errno| at("set the owner and group of", MAY_CHOWN)(errno.into()))?;
+    }
+    // After the owner: a change of owner may clear bits of the mode.
+    rustix::fs::fchmod(file, Mode::from_raw_mode(attributes.mode & 0o7777))
+        .map_err(|errno| at("set the mode of", LET_IT_WRITE)(errno.into()))?;
+    file.sync_all().map_err(at("sync the new content of", ROOM))?;
+    temporary.rename_to(&name).map_err(at("put the new file in the place of", LET_IT_WRITE))?;
+    folder.sync().map_err(at("sync the folder of", ROOM))?;
+    Ok(Outcome::Written)
+}
+
+/// Empties the file, as [`replace`] would; one that is not there stays away.
+///
+/// # Errors
+/// As [`replace`].
+pub fn truncate(path: &Path, attributes: &Attributes) -> Result<Outcome, ReplaceError> {
+    match Folder::of_file(path) {
+        Err(error) if error.not_found() => Ok(Outcome::Same),
+        Err(error) => Err(error.into()),
+        Ok((folder, name)) => match regular_or_absent(&folder, &name, path)? {
+            None => Ok(Outcome::Same),
+            Some(_) => replace(path, b"", attributes),
+        },
+    }
+}
+
+/// Removes the file, if it is a regular file and there.
+///
+/// # Errors
+/// It is there and could not be removed.
+pub fn remove(path: &Path) -> Result<Outcome, ReplaceError> {
+    let (folder, name) = match Folder::of_file(path) {
+        Err(error) if error.not_found() => return Ok(Outcome::Same),
+        other => other?,
+    };
+    if regular_or_absent(&folder, &name, path)?.is_none() {
+        return Ok(Outcome::Same);
+    }
+    let at = |step| move |source| ReplaceError::Step { step, path: path.to_owned(), advice: LET_IT_WRITE, source };
+    match rustix::fs::unlinkat(&folder, &name, AtFlags::empty()) {
+        Ok(()) => folder.sync().map_err(at("sync the folder of")).map(|()| Outcome::Written),
+        Err(Errno::NOENT) => Ok(Outcome::Same),
+        Err(errno) => Err(at("remove")(errno.into())),
+    }
+}
+
+/// Removes what a killed process left beside `path`: temporary files of this user that are older than a minute.
+/// Tells how many; a folder that cannot be listed has none.
+///
+/// # Errors
+/// The folder cannot be opened.
+pub fn sweep(path: &Path) -> Result<usize, FolderError> {
+    let (folder, name) = Folder::of_file(path)?;
+    let listed = rustix::fs::openat(&folder, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+    let Ok(entries) = listed.and_then(rustix::fs::Dir::new) else { return Ok(0) };
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let mut swept = 0;
+    for entry in entries.flatten() {
+        let found = OsStr::from_bytes(entry.file_name().to_bytes());
+        if !is_temporary_of(&name, found) {
+            continue;
+        }
+        let Ok(Some(stat)) = folder.look(Path::new(found)) else { continue };
+        let written = Duration::from_secs(u64::try_from(stat.st_mtime).unwrap_or(0));
+        let old = now.saturating_sub(written) > STALE;
+        let ours = stat.st_uid == rustix::process::geteuid().as_raw() && is_regular(&stat);
+        if old && ours && rustix::fs::unlinkat(&folder, found, AtFlags::empty()).is_ok() {
+            swept += 1;
+        }
+    }
+    Ok(swept)
+}
+
+/// How old a temporary file is that no running process can still be writing.
+const STALE: Duration = Duration::from_mins(1);
+
+const LET_IT_WRITE: &str = "the agent's user must be able to write in that folder";
+const MAY_CHOWN: &str = "the agent needs CAP_CHOWN to give files away, or must be a member of the group";
+const ROOM: &str = "its file system must have room and work";
+
+fn regular_or_absent(folder: &Folder, name: &OsStr, path: &Path) -> Result<Option<Stat>, ReplaceError> {
+    let stat = folder.look(Path::new(name)).map_err(|source| ReplaceError::Step {
+        step: "look at",
+        path: path.to_owned(),
+        advice: "the agent's user must be able to enter its folder",
+        source,
+    })?;
+    match stat {
+        Some(stat) if !is_regular(&stat) => {
+            Err(ReplaceError::NotRegular { path: path.to_owned(), found: kind(stat.st_mode) })
+        }
+        other => Ok(other),
+    }
+}
+
+/// Whether the file is what it should be. One with a second name is not: that name would keep the old content.
+fn is_so(folder: &Folder, name: &OsStr, stat: &Stat, bytes: &[u8], attributes: &Attributes) -> bool {
+    let owner = attributes.owner.unwrap_or_else(|| rustix::process::geteuid().as_raw());
+    let same_attributes = stat.st_mode & 0o7777 == attributes.mode & 0o7777
+        && stat.st_uid == owner
+        && attributes.group.is_none_or(|group| stat.st_gid == group)
+        && stat.st_nlink == 1;
+    let same_length = u64::try_from(stat.st_size).is_ok_and(|size| size == bytes.len() as u64);
+    same_attributes && same_length && content(folder, name, bytes.len()).is_some_and(|found| found[..] == *bytes)
+}
+
+fn content(folder: &Folder, name: &OsStr, length: usize) -> Option<Zeroizing<Vec<u8>>> {
+    // NONBLOCK: what was a file when it was looked at may be a FIFO by now.
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = std::fs::File::from(rustix::fs::openat(folder, name, flags, Mode::empty()).ok()?);
+    if !file.metadata().ok()?.is_file() {
+        return None;
+    }
+    // With room for all of it, so that the buffer is never moved and no copy stays behind.
+    let mut found = Zeroizing::new(Vec::with_capacity(length + 32));
+    file.take(length as u64 + 1).read_to_end(&mut found).ok()?;
+    Some(found)
+}
+
+/// A file that has no other name than a random one, and loses that when dropped.
+struct Temporary<'a> {
+    folder: &'a Folder,
+    name: OsString,
+    file: std::fs::File,
+    renamed: bool,
+}
+
+impl<'a> Temporary<'a> {
+    fn create(folder: &'a Folder, beside: &OsStr) -> io::Result<Self> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let name = temporary_name(beside)?;
+        let file = rustix::fs::openat(folder, &name, flags, Mode::RUSR | Mode::WUSR)?;
+        Ok(Self { folder, name, file: file.into(), renamed: false })
+    }
+
+    fn rename_to(mut self, name: &OsStr) -> io::Result<()> {
+        rustix::fs::renameat(self.folder, &self.name, self.folder, name)?;
+        self.renamed = true;
+        Ok(())
+    }
+}
+
+impl Drop for Temporary<'_> {
+    fn drop(&mut self) {
+        if !self.renamed {
+            let _ = rustix::fs::unlinkat(self.folder, &self.name, AtFlags::empty());
+        }
+    }
+}
+
+/// `.NAME.` and 16 hexadecimal digits.
+fn temporary_name(beside: &OsStr) -> io::Result<OsString> {
+    let mut bytes = [0_u8; 8];
+    aws_lc_rs::rand::fill(&mut bytes).map_err(|_| io::Error::other("the system gives no random numbers"))?;
+    let mut name = OsString::from(".");
+    name.push(beside);
+    name.push(format!(".{:016x}", u64::from_ne_bytes(bytes)));
+    Ok(name)
+}
+
+fn is_temporary_of(name: &OsStr, found: &OsStr) -> bool {
+    let digits = found
+        .as_bytes()
+        .strip_prefix(b".")
+        .and_then(|rest| rest.strip_prefix(name.as_bytes()))
+        .and_then(|rest| rest.strip_prefix(b"."));
+    digits.is_some_and(|digits| digits.len() == 16 && digits.iter().all(u8::is_ascii_hexdigit))
+}
+
+/// An id to be set; the system's "leave it" is none.
+fn id(id: u32) -> Option<u32> {
+    (id != u32::MAX).then_some(id)
+}
+
+fn is_regular(stat: &Stat) -> bool {
+    FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
+}
+
+fn kind(mode: u32) -> &'static str {
+    match FileType::from_raw_mode(mode) {
+        FileType::Directory => "a folder",
+        FileType::Symlink => "a symlink",
+        FileType::Fifo => "a FIFO",
+        FileType::Socket => "a socket",
+        FileType::BlockDevice | FileType::CharacterDevice => "a device",
+        _ => "of an unknown kind",
+    }
+}
+
+/// Why a file was not replaced.
+#[derive(Debug, thiserror::Error)]
+pub enum ReplaceError {
+    /// Its folder cannot be used.
+    #[error(transparent)]
+    Folder(#[from] FolderError),
+    /// Something else stands in its place.
+    #[error("{} is {found}, not a regular file; remove it or choose another path", path.display())]
+    NotRegular {
+        /// The path.
+        path: PathBuf,
+        /// What stands there, with its article.
+        found: &'static str,
+    },
+    /// The system refused a step.
+    #[error("cannot {step} {}; {advice}", path.display())]
+    Step {
+        /// What was tried.
+        step: &'static str,
+        /// The path.
+        path: PathBuf,
+        /// What would help.
+        advice: &'static str,
+        /// The system's words.
+        source: io::Error,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_temporary_name_is_known_again_and_others_are_not() {
+        let name = OsStr::new("token");
+        assert!(is_temporary_of(name, &temporary_name(name).unwrap()));
+        let check = |found, wanted| assert_eq!(is_temporary_of(name, OsStr::new(found)), wanted, "{found}");
+        check(".token.0123456789abcdef", true);
+        check(".token.lock", false);
+        check(".token.0123456789abcdeg", false);
+        check(".token.0123456789abcdef0", false);
+        check("token.0123456789abcdef", false);
+        check(".tokens.0123456789abcdef", false);
+    }
+}

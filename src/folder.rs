@@ -1,0 +1,160 @@
+//! Opens a folder so that nobody can swap it for another between two uses: by descriptor, and through no symlink
+//! that others than root could have placed.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat};
+use rustix::io::Errno;
+
+/// An open folder. What is named relative to it stays in it, whatever happens to its path.
+#[derive(Debug)]
+pub struct Folder(OwnedFd);
+
+impl Folder {
+    /// Opens the folder at `path`.
+    ///
+    /// # Errors
+    /// It is not there, is no folder, cannot be searched, or a symlink that others than root could have placed stands
+    /// on the way.
+    pub fn open(path: &Path) -> Result<Self, FolderError> {
+        let fail = |source: Errno| FolderError::Open { path: path.to_owned(), source: source.into() };
+        // A stack: the next component is its last.
+        let mut left = vec![if path.as_os_str().is_empty() { PathBuf::from(".") } else { path.to_owned() }];
+        let mut hops = 0;
+        let mut here: Option<OwnedFd> = None;
+        while let Some(next) = left.pop() {
+            let mut components = next.components();
+            let Some(first) = components.next() else { continue };
+            let rest = components.as_path();
+            if !rest.as_os_str().is_empty() {
+                left.push(rest.to_owned());
+            }
+            let name = match first {
+                Component::RootDir => Path::new("/"),
+                other => Path::new(other.as_os_str()),
+            };
+            let from = here.as_ref().map_or(CWD, AsFd::as_fd);
+            match rustix::fs::openat(from, name, OPEN_FOLDER, Mode::empty()) {
+                Ok(descriptor) => here = Some(descriptor),
+                // Where O_NOFOLLOW meets O_DIRECTORY a symlink is told as "not a directory".
+                Err(Errno::NOTDIR | Errno::LOOP) if hops < MAX_HOPS => {
+                    let link = trusted_link(from, name).map_err(fail)?;
+                    left.push(
+                        link.ok_or_else(|| FolderError::Symlink { path: path.to_owned(), link: name.to_owned() })?,
+                    );
+                    hops += 1;
+                }
+                Err(errno) => return Err(fail(errno)),
+            }
+        }
+        here.map(Self).ok_or_else(|| fail(Errno::NOENT))
+    }
+
+    /// Opens the folder that holds the file at `path`, and gives the file's name in it.
+    ///
+    /// # Errors
+    /// As [`Folder::open`]; or `path` names no file.
+    pub fn of_file(path: &Path) -> Result<(Self, OsString), FolderError> {
+        let ends_in_name = path.components().next_back().is_some_and(|last| matches!(last, Component::Normal(_)));
+        match (path.parent(), path.file_name()) {
+            (Some(parent), Some(name)) if ends_in_name => Ok((Self::open(parent)?, name.to_owned())),
+            _ => Err(FolderError::NoFile { path: path.to_owned() }),
+        }
+    }
+
+    /// What stands under `name`, a symlink not followed; `None` if nothing does.
+    ///
+    /// # Errors
+    /// The folder cannot be searched.
+    pub fn look(&self, name: &Path) -> io::Result<Option<Stat>> {
+        match rustix::fs::statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => Ok(Some(stat)),
+            Err(Errno::NOENT) => Ok(None),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Makes what was renamed or removed in the folder last through a loss of power.
+    ///
+    /// # Errors
+    /// The disk failed.
+    pub fn sync(&self) -> io::Result<()> {
+        match rustix::fs::openat(&self.0, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()) {
+            // Some file systems (FUSE, 9p) have no way to sync a folder.
+            Ok(folder) => match rustix::fs::fsync(folder) {
+                Err(Errno::INVAL) => Ok(()),
+                other => Ok(other?),
+            },
+            // A folder that may be written and not listed: its file is synced, its name is left to the kernel.
+            Err(Errno::ACCESS) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+}
+
+impl AsFd for Folder {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+const OPEN_FOLDER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// As many symlinks as the kernel itself follows in one path.
+const MAX_HOPS: u32 = 40;
+
+/// Where the symlink `name` leads, if root alone could have placed it: root's own link in root's own folder that no
+/// one else may write, such as `/var/run`.
+fn trusted_link(folder: BorrowedFd<'_>, name: &Path) -> Result<Option<PathBuf>, Errno> {
+    let link = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
+    if FileType::from_raw_mode(link.st_mode) != FileType::Symlink {
+        return Err(Errno::NOTDIR);
+    }
+    let holder = rustix::fs::statat(folder, ".", AtFlags::SYMLINK_NOFOLLOW)?;
+    if link.st_uid != 0 || holder.st_uid != 0 || holder.st_mode & 0o022 != 0 {
+        return Ok(None);
+    }
+    let target = rustix::fs::readlinkat(folder, name, Vec::new())?;
+    Ok(Some(PathBuf::from(OsString::from_vec(target.into_bytes()))))
+}
+
+impl FolderError {
+    /// Whether the folder is not there (rather than closed to us).
+    pub fn not_found(&self) -> bool {
+        matches!(self, Self::Open { source, .. } if source.kind() == io::ErrorKind::NotFound)
+    }
+}
+
+/// Why a folder was not opened.
+#[derive(Debug, thiserror::Error)]
+pub enum FolderError {
+    /// The system refused.
+    #[error("cannot open the folder {}; it must be there, and the agent's user must be able to enter it", path.display())]
+    Open {
+        /// The folder.
+        path: PathBuf,
+        /// The system's words.
+        source: io::Error,
+    },
+    /// A symlink that could be an attacker's.
+    #[error(
+        "the way to {} goes through the symlink {:?}, which others than root could have placed; name the folder that it points to",
+        path.display(), link
+    )]
+    Symlink {
+        /// The folder.
+        path: PathBuf,
+        /// The component that is a symlink.
+        link: PathBuf,
+    },
+    /// The path ends in no name.
+    #[error("{} names no file in a folder", path.display())]
+    NoFile {
+        /// The path.
+        path: PathBuf,
+    },
+}
