@@ -18,6 +18,14 @@ pub fn same(left: &SecretString, right: &[u8]) -> bool {
     verify_slices_are_equal(left.as_ref(), right.as_ref()).is_ok()
 }
 
+/// Whether both are the same secret, or both none.
+pub fn same_or_none(left: Option<&SecretString>, right: Option<&SecretString>) -> bool {
+    match (left, right) {
+        (Some(left), Some(right)) => same(left, right.expose_secret().as_bytes()),
+        (left, right) => left.is_none() && right.is_none(),
+    }
+}
+
 /// Reads the one line that a secret file holds, without the white space around it.
 ///
 /// Takes a regular file of at most [`MAX_SECRET_FILE`] bytes, opened without waiting (a FIFO would hang the caller).

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use crate::secret;
+
 /// How a listener is guarded.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Options {
     /// Names that `Host` may carry besides the listener's own address and `localhost`, without port.
     pub allowed_hosts: BTreeSet<String>,
@@ -21,6 +23,17 @@ pub enum Admit {
     Key(secrecy::SecretString),
     /// Every user of this machine, said so in the configuration.
     AnyLocalUser,
+}
+
+impl PartialEq for Admit {
+    /// Keys are compared in constant time.
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::SocketPeers, Self::SocketPeers) | (Self::AnyLocalUser, Self::AnyLocalUser) => true,
+            (Self::Key(left), Self::Key(right)) => secret::same_or_none(Some(left), Some(right)),
+            _ => false,
+        }
+    }
 }
 
 /// Who is calling, as far as the kernel tells.

@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use secrecy::SecretString;
 
+use crate::secret;
+
 /// How a token is kept.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Options {
     /// The session's name.
     pub name: String,
@@ -27,4 +29,11 @@ pub struct State {
     pub file: PathBuf,
     /// Key that seals the token into the file; without one the token is not kept.
     pub seal: Option<SecretString>,
+}
+
+impl PartialEq for State {
+    /// The key is compared in constant time.
+    fn eq(&self, other: &Self) -> bool {
+        self.file == other.file && secret::same_or_none(self.seal.as_ref(), other.seal.as_ref())
+    }
 }
