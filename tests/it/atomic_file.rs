@@ -1,0 +1,264 @@
+//! Files that are replaced as a whole.
+
+use std::ffi::OsString;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime};
+
+use keyward::atomic_file::{Attributes, Outcome, remove, replace, sweep, truncate};
+use tempfile::TempDir;
+
+const PRIVATE: Attributes = Attributes { mode: 0o600, owner: None, group: None };
+
+fn folder() -> (TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("token");
+    (folder, file)
+}
+
+fn names(folder: &Path) -> Vec<OsString> {
+    let mut names: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    names
+}
+
+/// An error and its causes in one line, as they are logged.
+fn told(error: impl std::error::Error + Send + Sync + 'static) -> String {
+    format!("{:#}", anyhow::Error::from(error))
+}
+
+#[test]
+fn a_file_gets_its_content_and_exactly_its_mode() {
+    let (folder, file) = folder();
+    for mode in [0o600, 0o640, 0o644, 0o666, 0o400] {
+        replace(&file, b"one", &Attributes { mode, ..PRIVATE }).unwrap();
+        assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o7777, mode);
+    }
+    assert_eq!(std::fs::read(&file).unwrap(), b"one");
+    assert_eq!(names(folder.path()), ["token"]);
+}
+
+#[test]
+fn the_umask_neither_widens_nor_narrows_a_mode() {
+    let tests = std::env::current_exe().unwrap();
+    for umask in ["000", "077"] {
+        let run = std::process::Command::new("sh")
+            .arg("-c")
+            .arg(format!("umask {umask} && exec \"$0\" --exact \"$1\""))
+            .arg(&tests)
+            .arg("atomic_file::a_file_gets_its_content_and_exactly_its_mode")
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&run.stdout);
+        assert!(run.status.success() && text.contains("1 passed"), "umask {umask}: {text}");
+    }
+}
+
+#[test]
+fn a_file_that_is_so_already_is_not_touched() {
+    let (_folder, file) = folder();
+    assert_eq!(replace(&file, b"one", &PRIVATE).unwrap(), Outcome::Written);
+    let inode = || std::fs::metadata(&file).unwrap().ino();
+    let first = inode();
+    assert_eq!(replace(&file, b"one", &PRIVATE).unwrap(), Outcome::Same);
+    assert_eq!(inode(), first);
+    assert_eq!(replace(&file, b"two", &PRIVATE).unwrap(), Outcome::Written);
+    assert_eq!(replace(&file, b"two", &Attributes { mode: 0o640, ..PRIVATE }).unwrap(), Outcome::Written);
+    assert_eq!(std::fs::metadata(&file).unwrap().mode() & 0o7777, 0o640);
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o666)).unwrap();
+    assert_eq!(replace(&file, b"two", &Attributes { mode: 0o640, ..PRIVATE }).unwrap(), Outcome::Written);
+}
+
+#[test]
+fn a_second_name_keeps_only_what_is_old() {
+    let (folder, file) = folder();
+    let second = folder.path().join("second");
+    replace(&file, b"one", &PRIVATE).unwrap();
+    std::fs::hard_link(&file, &second).unwrap();
+    assert_eq!(replace(&file, b"one", &PRIVATE).unwrap(), Outcome::Written);
+    assert_eq!(std::fs::metadata(&file).unwrap().nlink(), 1);
+}
+
+#[test]
+fn what_is_no_regular_file_is_refused_at_once_and_left_alone() {
+    let (folder, file) = folder();
+    let victim = folder.path().join("victim");
+    std::fs::write(&victim, "theirs").unwrap();
+    let check = |make: &dyn Fn(), wanted: &str| {
+        make();
+        let start = tokio::time::Instant::now();
+        for error in [
+            replace(&file, b"one", &PRIVATE).unwrap_err(),
+            truncate(&file, &PRIVATE).unwrap_err(),
+            remove(&file).unwrap_err(),
+        ] {
+            let text = told(error);
+            assert!(text.contains(wanted) && text.contains("token is "), "{text}");
+        }
+        assert!(start.elapsed() < Duration::from_secs(1));
+        assert_eq!(std::fs::read(&victim).unwrap(), b"theirs");
+        assert_eq!(names(folder.path()), ["token", "victim"]);
+    };
+    check(&|| symlink(&victim, &file).unwrap(), "a symlink, not a regular file; remove it or choose another path");
+    std::fs::remove_file(&file).unwrap();
+    let fifo = || {
+        let made = std::process::Command::new("mkfifo").arg(&file).status().unwrap();
+        assert!(made.success());
+    };
+    check(&fifo, "a FIFO, not");
+    std::fs::remove_file(&file).unwrap();
+    let _socket = std::os::unix::net::UnixListener::bind(&file).unwrap();
+    check(&|| (), "a socket, not");
+    std::fs::remove_file(&file).unwrap();
+    check(&|| std::fs::create_dir(&file).unwrap(), "a folder, not");
+    let device = replace(Path::new("/dev/null"), b"one", &PRIVATE).unwrap_err();
+    assert!(told(device).contains("/dev/null is a device"));
+}
+
+#[test]
+fn a_folder_that_cannot_be_used_is_told_with_what_to_do() {
+    let (folder, _) = folder();
+    let check = |path: PathBuf, wanted: &str| {
+        let text = told(replace(&path, b"one", &PRIVATE).unwrap_err());
+        assert!(text.contains(wanted), "{text}");
+    };
+    check(folder.path().join("gone/token"), "/gone; it must be there");
+    std::fs::write(folder.path().join("file"), "").unwrap();
+    check(folder.path().join("file/token"), "Not a directory");
+    check(folder.path().join(".."), "names no file");
+    check(PathBuf::from("/"), "names no file");
+    check(folder.path().join("a".repeat(250)), "cannot create a file beside");
+    assert_eq!(remove(&folder.path().join("gone/token")).unwrap(), Outcome::Same);
+    assert_eq!(truncate(&folder.path().join("gone/token"), &PRIVATE).unwrap(), Outcome::Same);
+}
+
+#[test]
+fn a_symlink_on_the_way_is_followed_only_where_root_alone_could_have_placed_it() {
+    let (folder, _) = folder();
+    std::fs::create_dir(folder.path().join("real")).unwrap();
+    symlink(folder.path().join("real"), folder.path().join("link")).unwrap();
+    let through = folder.path().join("link/token");
+    if rustix::process::geteuid().is_root() {
+        replace(&through, b"one", &PRIVATE).unwrap();
+        assert_eq!(names(&folder.path().join("real")), ["token"]);
+    }
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+    let text = told(replace(&through, b"two", &PRIVATE).unwrap_err());
+    assert!(text.contains("the symlink \"link\", which others than root could have placed"), "{text}");
+    symlink("loop", folder.path().join("loop")).unwrap();
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o700)).unwrap();
+    replace(&folder.path().join("loop/token"), b"one", &PRIVATE).unwrap_err();
+}
+
+#[test]
+fn an_owner_is_set_or_the_lack_of_the_right_to_is_told() {
+    let (folder, file) = folder();
+    let attributes = Attributes { mode: 0o440, owner: Some(12345), group: Some(23456) };
+    match replace(&file, b"one", &attributes) {
+        Ok(outcome) => {
+            assert_eq!(outcome, Outcome::Written);
+            let found = std::fs::metadata(&file).unwrap();
+            assert_eq!((found.uid(), found.gid(), found.mode() & 0o7777), (12345, 23456, 0o440));
+            assert_eq!(replace(&file, b"one", &attributes).unwrap(), Outcome::Same);
+            assert_eq!(replace(&file, b"one", &Attributes { group: Some(1), ..attributes }).unwrap(), Outcome::Written);
+        }
+        Err(error) => {
+            assert!(!rustix::process::geteuid().is_root());
+            let text = told(error);
+            assert!(text.contains("CAP_CHOWN") && text.contains("Operation not permitted"), "{text}");
+            assert!(names(folder.path()).is_empty(), "a temporary file was left");
+        }
+    }
+}
+
+#[test]
+fn emptied_and_removed_files_are_so_and_absent_ones_stay_away() {
+    let (folder, file) = folder();
+    assert_eq!(truncate(&file, &PRIVATE).unwrap(), Outcome::Same);
+    assert_eq!(remove(&file).unwrap(), Outcome::Same);
+    assert!(names(folder.path()).is_empty());
+    replace(&file, b"one", &PRIVATE).unwrap();
+    assert_eq!(truncate(&file, &PRIVATE).unwrap(), Outcome::Written);
+    assert_eq!(std::fs::read(&file).unwrap(), b"");
+    assert_eq!(truncate(&file, &PRIVATE).unwrap(), Outcome::Same);
+    assert_eq!(remove(&file).unwrap(), Outcome::Written);
+    assert!(names(folder.path()).is_empty());
+}
+
+#[test]
+fn only_our_own_old_temporary_files_are_swept() {
+    let (folder, file) = folder();
+    let make = |name: &str, age: u64| {
+        let path = folder.path().join(name);
+        let made = std::fs::OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(path).unwrap();
+        made.set_modified(SystemTime::now() - Duration::from_secs(age)).unwrap();
+    };
+    make(".token.0123456789abcdef", 90);
+    make(".token.1123456789abcdef", 30);
+    make(".other.0123456789abcdef", 90);
+    make("token", 90);
+    assert_eq!(sweep(&file).unwrap(), 1);
+    assert_eq!(names(folder.path()), [".other.0123456789abcdef", ".token.1123456789abcdef", "token"]);
+}
+
+#[test]
+fn a_reader_sees_the_old_content_or_the_new_and_never_a_part() {
+    let (_folder, file) = folder();
+    let contents = [vec![b'a'; 8192], vec![b'b'; 2048]];
+    replace(&file, &contents[0], &PRIVATE).unwrap();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for turn in 0..500 {
+                replace(&file, &contents[turn % 2], &PRIVATE).unwrap();
+            }
+            done.store(true, Ordering::Release);
+        });
+        let mut reads = 0_u32;
+        while !done.load(Ordering::Acquire) || reads < 100 {
+            let found = std::fs::read(&file).unwrap();
+            assert!(contents.contains(&found), "a reader saw {} bytes", found.len());
+            reads += 1;
+        }
+    });
+}
+
+#[test]
+fn one_who_swaps_the_folder_or_the_file_for_a_symlink_gets_no_write_elsewhere() {
+    let (base, _) = folder();
+    let base = base.path();
+    std::fs::set_permissions(base, std::fs::Permissions::from_mode(0o777)).unwrap();
+    let [real, aside, outside] = ["real", "aside", "outside"].map(|name| base.join(name));
+    std::fs::create_dir(&real).unwrap();
+    std::fs::create_dir(&outside).unwrap();
+    std::fs::write(outside.join("victim"), "theirs").unwrap();
+    std::fs::write(outside.join("token"), "theirs too").unwrap();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Acquire) {
+                std::fs::rename(&real, &aside).unwrap();
+                symlink(&outside, &real).unwrap();
+                std::fs::remove_file(&real).unwrap();
+                std::fs::rename(&aside, &real).unwrap();
+                let token = real.join("token");
+                let _ = std::fs::remove_file(&token);
+                let _ = symlink(outside.join("victim"), &token);
+                let _ = std::fs::remove_file(&token);
+                let _ = std::fs::create_dir(&token);
+                let _ = std::fs::remove_dir(&token);
+            }
+        });
+        let mut written = 0;
+        for turn in 0..5_000_u32 {
+            written += u32::from(replace(&real.join("token"), turn.to_string().as_bytes(), &PRIVATE).is_ok());
+        }
+        done.store(true, Ordering::Release);
+        assert!(written > 0, "nothing was ever written");
+    });
+    assert_eq!(std::fs::read(outside.join("victim")).unwrap(), b"theirs");
+    assert_eq!(std::fs::read(outside.join("token")).unwrap(), b"theirs too");
+    assert_eq!(names(&outside), ["token", "victim"]);
+    assert!(names(&real).iter().all(|name| name == "token"), "temporary files were left: {:?}", names(&real));
+}
