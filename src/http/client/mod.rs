@@ -1,9 +1,15 @@
 //! HTTP clients: time-outs, trust, proxy; never a redirect.
 
+mod build;
+mod call;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
 use url::Url;
+
+pub use build::{BuildError, is_loopback};
+pub use call::{Answer, Client, MAX_ANSWER, TransportError};
 
 /// What a client for one server is built from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,7 +22,7 @@ pub struct Options {
     pub proxy: Proxy,
     /// Time to connect, TLS included.
     pub connect_timeout: Duration,
-    /// Time from sending a request to the end of its answer.
+    /// Time for a whole call: connecting, sending, and the answer to its last byte.
     pub answer_timeout: Duration,
 }
 
@@ -38,7 +44,8 @@ pub struct Tls {
     pub ca_dir: Option<PathBuf>,
     /// A client certificate.
     pub identity: Option<Identity>,
-    /// The name to expect in the server's certificate, in place of the address's host.
+    /// The name to expect in the server's certificate, in place of the address's host. It is also sent as SNI and
+    /// `Host`, and goes with a direct connection only: a proxy would look the name up itself.
     pub server_name: Option<String>,
 }
 
@@ -54,7 +61,7 @@ pub struct Identity {
 /// Which way requests go.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Proxy {
-    /// As `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY` say.
+    /// As `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY` say; not for loopback, a unix socket or a given server name.
     Environment,
     /// Straight to the server.
     Direct,

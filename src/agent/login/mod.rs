@@ -1,0 +1,181 @@
+//! Proof -> login request -> token.
+
+mod classify;
+
+use std::time::{Duration, SystemTime};
+
+use crate::agent::identity::{IdentityError, IdentityProof};
+use crate::agent::token::{Generation, Token};
+use crate::agent::upstream::{CallError, LoginBody, Upstream};
+use crate::clock::Clock;
+
+pub use classify::{Class, classify};
+
+/// How a session logs in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    /// The role to authenticate against.
+    pub role: String,
+    /// Path of the auth method on the server, such as `azure`; no `auth/` before it, no slash around it.
+    pub mount: String,
+    /// The server's namespace, where it has them.
+    pub namespace: Option<String>,
+    /// Ask for a wrapped answer that lives this long.
+    pub wrap_ttl: Option<Duration>,
+}
+
+/// Logs one session in to its server.
+#[derive(Debug, Clone)]
+pub struct Login {
+    upstream: Upstream,
+    options: Options,
+}
+
+impl Login {
+    /// A login of the role and mount in `options` at `upstream`.
+    pub const fn new(upstream: Upstream, options: Options) -> Self {
+        Self { upstream, options }
+    }
+
+    /// How it logs in.
+    pub const fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// The server that it logs in to.
+    pub const fn upstream(&self) -> &Upstream {
+        &self.upstream
+    }
+
+    /// Sends one login, never a second. A token's life counts from the answer.
+    ///
+    /// # Errors
+    /// Says what to expect of trying again, in words and hints for an operator. Never holds the proof.
+    pub async fn login(&self, proof: &IdentityProof, clock: &Clock) -> Result<Token, LoginError> {
+        let fields = &proof.fields;
+        let body = LoginBody {
+            role: &self.options.role,
+            jwt: &proof.jwt,
+            subscription_id: fields.subscription_id.as_deref(),
+            resource_group_name: fields.resource_group_name.as_deref(),
+            vm_name: fields.vm_name.as_deref(),
+            vmss_name: fields.vmss_name.as_deref(),
+            resource_id: fields.resource_id.as_deref(),
+        };
+        let namespace = self.options.namespace.as_deref();
+        let answer = self.upstream.login(&self.options.mount, namespace, self.options.wrap_ttl, &body).await;
+        let answer = answer.map_err(|error| self.explain(&error, proof))?;
+        let obtained = clock.now();
+        let ttl = answer.lease.ttl;
+        Ok(Token {
+            secret: answer.secret,
+            accessor: answer.accessor,
+            lease: answer.lease,
+            kind: answer.kind,
+            policies: answer.policies,
+            obtained,
+            expires: (!ttl.is_zero()).then(|| obtained + ttl),
+            generation: Generation::new(),
+        })
+    }
+
+    fn explain(&self, error: &CallError, _proof: &IdentityProof) -> LoginError {
+        let (class, hint) = classify(error);
+        let message = format!("{} at {}", error, self.upstream.address());
+        let retry_after = error.retry_after();
+        match class {
+            Class::Refused => LoginError::Refused { message, hint, retry_after },
+            Class::Unavailable => LoginError::Unavailable { message, hint, retry_after },
+            Class::Bug => LoginError::Bug { message, hint },
+            Class::Expired => LoginError::Clock { message, hint, cure: Cure::Refetch },
+            Class::NotYet => LoginError::Clock { message, hint, cure: Cure::Wait(None) },
+        }
+    }
+}
+
+/// Why a login gave no token.
+#[derive(Debug, thiserror::Error)]
+pub enum LoginError {
+    /// The server looked at the proof and said no. Try again slowly: a role or a right may be on its way.
+    #[error("the login was refused: {message}{}", aside(*hint))]
+    Refused {
+        /// What the server said.
+        message: String,
+        /// What may mend it.
+        hint: Option<&'static str>,
+        /// How long the server asks us to wait.
+        retry_after: Option<Duration>,
+    },
+    /// The server, or what it asks in turn, is in trouble. Try again with backoff.
+    #[error("the login could not be made: {message}{}", aside(*hint))]
+    Unavailable {
+        /// What went wrong.
+        message: String,
+        /// What may mend it.
+        hint: Option<&'static str>,
+        /// How long the server asks us to wait.
+        retry_after: Option<Duration>,
+    },
+    /// The server's clock, or ours, says that the proof is expired or not valid yet.
+    #[error("the proof's time does not fit the server's clock: {message}{}", aside(*hint))]
+    Clock {
+        /// What the server, or a look at the proof, said.
+        message: String,
+        /// What may mend it.
+        hint: Option<&'static str>,
+        /// What to do before the next try.
+        cure: Cure,
+    },
+    /// The request was not what the server wants: a fault of ours, or a field that it needs and nothing gave.
+    #[error("the login request was not understood: {message}{}", aside(*hint))]
+    Bug {
+        /// What the server said.
+        message: String,
+        /// What may mend it.
+        hint: Option<&'static str>,
+    },
+    /// There is nothing to log in with.
+    #[error("there is no proof of identity")]
+    NoProof(#[source] IdentityError),
+}
+
+/// What to do about a proof whose time does not fit, before the next try.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cure {
+    /// Get a new proof and try once more at once; if that is expired too, a clock is wrong: try again slowly.
+    Refetch,
+    /// Try again after this time on the server's clock (a second after `nbf`), or slowly where it is not known.
+    Wait(Option<SystemTime>),
+}
+
+impl LoginError {
+    /// A short fixed word for metrics and logs.
+    pub const fn reason(&self) -> &'static str {
+        match self {
+            Self::Refused { .. } => "refused",
+            Self::Unavailable { .. } => "unavailable",
+            Self::Clock { .. } => "clock",
+            Self::Bug { .. } => "bug",
+            Self::NoProof(_) => "no_proof",
+        }
+    }
+
+    /// How long the server or the identity's source asks us to wait.
+    pub const fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Refused { retry_after, .. } | Self::Unavailable { retry_after, .. } => *retry_after,
+            Self::NoProof(error) => error.retry_after,
+            Self::Clock { .. } | Self::Bug { .. } => None,
+        }
+    }
+}
+
+impl From<IdentityError> for LoginError {
+    fn from(error: IdentityError) -> Self {
+        Self::NoProof(error)
+    }
+}
+
+fn aside(hint: Option<&'static str>) -> String {
+    hint.map(|hint| format!(" ({hint})")).unwrap_or_default()
+}

@@ -1,0 +1,115 @@
+//! What a server says, made fit for our logs and errors; and what it asks of us in headers.
+
+use std::time::{Duration, SystemTime};
+
+use http::HeaderMap;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc2822;
+
+/// Longest text of a server that is passed on, in characters.
+const LONGEST: usize = 400;
+
+/// A server's text without control characters, credentials and excess length. `sent` is the credential of the call,
+/// which a server might echo.
+pub(super) fn tame(text: &str, sent: &str) -> String {
+    let text = if sent.is_empty() { text.to_owned() } else { text.replace(sent, REDACTED) };
+    let mut tamed = String::new();
+    for (index, word) in text.split(' ').enumerate() {
+        if index > 0 {
+            tamed.push(' ');
+        }
+        if looks_secret(word) {
+            tamed.push_str(REDACTED);
+        } else {
+            tamed.extend(word.chars().flat_map(|letter| {
+                let safe = !letter.is_control() && !is_invisible(letter);
+                let escaped = (!safe).then(|| letter.escape_default());
+                safe.then_some(letter).into_iter().chain(escaped.into_iter().flatten())
+            }));
+        }
+        if tamed.len() > LONGEST * 4 {
+            break;
+        }
+    }
+    match tamed.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{}...", &tamed[..end]),
+        None => tamed,
+    }
+}
+
+/// Whether a word is formed like a JWT or one of Vault's tokens.
+fn looks_secret(word: &str) -> bool {
+    let starts = |prefix: &str, most: usize| word.find(prefix).is_some_and(|at| word.len() - at > most);
+    starts("eyJ", 20) || ["hvs.", "hvb.", "hvr."].iter().any(|prefix| starts(prefix, 8))
+}
+
+/// Letters that turn or hide text on a terminal: bidirectional controls and zero-width ones.
+const fn is_invisible(letter: char) -> bool {
+    matches!(letter, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+}
+
+const REDACTED: &str = "[redacted]";
+
+/// The `Date` of an answer, if it has one.
+pub(super) fn date(headers: &HeaderMap) -> Option<SystemTime> {
+    parse_date(headers.get(http::header::DATE)?.to_str().ok()?)
+}
+
+/// What `Retry-After` asks for (RFC 9110, 10.2.3): seconds, or a date, which counts from the answer's own date. Between
+/// one second and fifteen minutes; nothing if it makes no sense.
+pub(super) fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
+    let value = headers.get(http::header::RETRY_AFTER)?.to_str().ok()?.trim();
+    let wait = if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) {
+        Duration::from_secs(value.parse().unwrap_or(u64::MAX))
+    } else {
+        parse_date(value)?.duration_since(now).unwrap_or_default()
+    };
+    Some(wait.clamp(SHORTEST_WAIT, LONGEST_WAIT))
+}
+
+const SHORTEST_WAIT: Duration = Duration::from_secs(1);
+const LONGEST_WAIT: Duration = Duration::from_mins(15);
+
+fn parse_date(value: &str) -> Option<SystemTime> {
+    OffsetDateTime::parse(value, &Rfc2822).ok().map(SystemTime::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn retry_after_is_seconds_or_a_date_within_bounds_and_garbage_is_ignored() {
+        let now = parse_date("Sun, 06 Nov 1994 08:49:37 GMT").unwrap();
+        let check = |value: &'static str, wanted: Option<u64>| {
+            let headers = HeaderMap::from_iter([(http::header::RETRY_AFTER, value.parse().unwrap())]);
+            assert_eq!(retry_after(&headers, now), wanted.map(Duration::from_secs), "{value}");
+        };
+        check("7", Some(7));
+        check(" 7 ", Some(7));
+        check("0", Some(1));
+        check("999999", Some(900));
+        check("99999999999999999999999", Some(900));
+        check("-1", None);
+        check("+5", None);
+        check("1.5", None);
+        check("soon", None);
+        check("", None);
+        check("Sun, 06 Nov 1994 08:50:37 GMT", Some(60));
+        check("Sun, 06 Nov 1994 08:00:00 GMT", Some(1));
+        check("Sun, 06 Nov 2094 08:00:00 GMT", Some(900));
+        check("Sun, 99 Nov 1994 08:00:00 GMT", None);
+    }
+
+    #[test]
+    fn a_servers_text_is_cut_escaped_and_rid_of_credentials() {
+        let check = |text: &str, wanted: &str| assert_eq!(tame(text, "sent-secret"), wanted);
+        check("permission denied", "permission denied");
+        check("two\nlines\u{1b}[31m\u{202e}", "two\\nlines\\u{1b}[31m\\u{202e}");
+        check("got sent-secret back", "got [redacted] back");
+        check("got \"eyJhbGciOiJSUzI1NiJ9.e30.c2ln\" back", "got [redacted] back");
+        check("token hvs.CAESIJ12345678 is", "token [redacted] is");
+        check("issuer \"https://sts.windows.net/\"", "issuer \"https://sts.windows.net/\"");
+        assert_eq!(tame(&"é".repeat(1000), "x").chars().count(), LONGEST + 3);
+    }
+}

@@ -1,0 +1,162 @@
+//! One call: a bounded wait, a bounded answer, an error in one line.
+
+use std::time::Duration;
+
+use http::{HeaderMap, Method, StatusCode};
+use reqwest::RequestBuilder;
+use url::Url;
+use zeroize::Zeroizing;
+
+/// The largest answer that is read, in bytes.
+pub const MAX_ANSWER: usize = 1024 * 1024;
+
+/// A client of one server. Clones share its connections.
+#[derive(Clone)]
+pub struct Client {
+    http: reqwest::Client,
+    base: Url,
+    name: String,
+    timeout: Duration,
+}
+
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Client").field("server", &self.name).field("timeout", &self.timeout).finish_non_exhaustive()
+    }
+}
+
+impl Client {
+    pub(super) const fn new(http: reqwest::Client, base: Url, name: String, timeout: Duration) -> Self {
+        Self { http, base, name, timeout }
+    }
+
+    /// The server in words for messages: its origin, or its socket's path. No path, user or query.
+    pub fn server(&self) -> &str {
+        &self.name
+    }
+
+    /// The URL of a path on the server, below the address's own path. Segments are escaped; `..` is dropped.
+    pub fn url(&self, path: &str) -> Url {
+        let mut url = self.base.clone();
+        // Fails for URLs that cannot be a base alone; building refused those.
+        if let Ok(mut segments) = url.path_segments_mut() {
+            segments.pop_if_empty().extend(path.split('/').filter(|segment| !segment.is_empty()));
+        }
+        url
+    }
+
+    /// A request to a path on the server, for [`Client::send`].
+    pub fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        self.http.request(method, self.url(path))
+    }
+
+    /// Sends a request and reads its whole answer, whatever its status, within the time that the options give.
+    ///
+    /// # Errors
+    /// There was no whole answer in time, or it was too large.
+    pub async fn send(&self, request: RequestBuilder) -> Result<Answer, TransportError> {
+        self.send_within(request, self.timeout).await
+    }
+
+    /// As [`Client::send`], with another time for the whole call.
+    ///
+    /// # Errors
+    /// There was no whole answer in time, or it was too large.
+    pub async fn send_within(&self, request: RequestBuilder, time: Duration) -> Result<Answer, TransportError> {
+        let server = || self.name.clone();
+        let call = async {
+            let mut response = request.send().await.map_err(|error| self.failed(error))?;
+            let mut body = Zeroizing::new(Vec::new());
+            while let Some(chunk) = response.chunk().await.map_err(|error| self.broken(error))? {
+                if body.len() + chunk.len() > MAX_ANSWER {
+                    return Err(TransportError::TooLarge { server: server() });
+                }
+                body.extend_from_slice(&chunk);
+            }
+            let headers = std::mem::take(response.headers_mut());
+            Ok(Answer { status: response.status(), headers, body })
+        };
+        tokio::time::timeout(time, call)
+            .await
+            .unwrap_or_else(|_| Err(TransportError::TimedOut { server: server(), after: time }))
+    }
+
+    fn failed(&self, error: reqwest::Error) -> TransportError {
+        if error.is_connect() || error.is_builder() {
+            TransportError::Connect { server: self.name.clone(), cause: chain(error.without_url()) }
+        } else {
+            self.broken(error)
+        }
+    }
+
+    fn broken(&self, error: reqwest::Error) -> TransportError {
+        TransportError::Broken { server: self.name.clone(), cause: chain(error.without_url()) }
+    }
+}
+
+/// A whole answer.
+pub struct Answer {
+    /// Its status.
+    pub status: StatusCode,
+    /// Its headers.
+    pub headers: HeaderMap,
+    /// Its body, at most [`MAX_ANSWER`] bytes.
+    pub body: Zeroizing<Vec<u8>>,
+}
+
+impl std::fmt::Debug for Answer {
+    /// Neither headers nor body: both may hold secrets.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Answer").field("status", &self.status).field("bytes", &self.body.len()).finish_non_exhaustive()
+    }
+}
+
+/// Why there was no whole answer. Holds no URL beyond the server's origin.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TransportError {
+    /// No connection, or no TLS on it.
+    #[error("cannot connect to {server}: {cause}")]
+    Connect {
+        /// The server in words.
+        server: String,
+        /// The whole chain of causes.
+        cause: String,
+    },
+    /// The time for the whole call was up.
+    #[error("no answer from {server} within {} s", after.as_secs_f32())]
+    TimedOut {
+        /// The server in words.
+        server: String,
+        /// The time that was given.
+        after: Duration,
+    },
+    /// The connection ended, or spoke something else than HTTP, before the answer was whole.
+    #[error("the call to {server} broke off: {cause}")]
+    Broken {
+        /// The server in words.
+        server: String,
+        /// The whole chain of causes.
+        cause: String,
+    },
+    /// The answer was larger than what is read.
+    #[error("the answer of {server} is larger than {MAX_ANSWER} bytes")]
+    TooLarge {
+        /// The server in words.
+        server: String,
+    },
+}
+
+/// An error with all its causes in one line, each said once.
+pub(super) fn chain(error: impl std::error::Error) -> String {
+    let mut line = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let text = cause.to_string();
+        if !line.contains(&text) {
+            line.push_str(": ");
+            line.push_str(&text);
+        }
+        next = cause.source();
+    }
+    line
+}
