@@ -139,7 +139,7 @@ mod tests {
     }
 
     fn at(seconds: u64) -> Option<SystemTime> {
-        Some(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds))
+        SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds))
     }
 
     #[test]

@@ -7,5 +7,7 @@
     clippy::missing_docs_in_private_items
 )]
 
+#[cfg(feature = "dev")]
+mod dev_cloud;
 mod harness;
 mod atomic_file;

@@ -1,0 +1,116 @@
+//! The dials over HTTP, for people and scripts. Every call carries the key in `X-Dials-Key`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::{Query, Request, State as Held};
+use axum::middleware::Next;
+use axum::response::Response;
+use axum::routing::{get, post};
+use http::StatusCode;
+use secrecy::SecretString;
+use serde::Deserialize;
+use serde_json::json;
+
+use super::dials::{Dials, Failure};
+use super::names::carries;
+use super::serve::answer;
+
+/// `GET /dials` tells how often each door was asked; each `POST` turns one dial and answers with the same.
+pub(super) fn routes(dials: Dials, key: SecretString) -> Router {
+    let key = Arc::new(key);
+    Router::new()
+        .route("/dials", get(show))
+        .route("/dials/fail-next-tokens", post(fail_next_tokens))
+        .route("/dials/delay", post(delay))
+        .route("/dials/refuse", post(refuse))
+        .route("/dials/skew", post(skew))
+        .route("/dials/audience", post(audience))
+        .route("/dials/token-life", post(token_life))
+        .route("/dials/block-instance", post(block_instance))
+        .route("/dials/reset", post(reset))
+        .layer(axum::middleware::from_fn(move |request: Request, next: Next| {
+            let key = key.clone();
+            async move {
+                if carries(request.headers(), "x-dials-key", &key) {
+                    next.run(request).await
+                } else {
+                    answer(StatusCode::FORBIDDEN, &json!({"errors": ["the header X-Dials-Key is missing or wrong"]}))
+                }
+            }
+        }))
+        .with_state(dials)
+}
+
+async fn show(Held(dials): Held<Dials>) -> Response {
+    shown(&dials)
+}
+
+fn shown(dials: &Dials) -> Response {
+    answer(StatusCode::OK, &json!({"emulated": true, "requests": dials.counts()}))
+}
+
+#[derive(Deserialize)]
+struct Failing {
+    count: usize,
+    status: u16,
+    retry_after: Option<u64>,
+}
+
+async fn fail_next_tokens(Held(dials): Held<Dials>, Query(failing): Query<Failing>) -> Response {
+    let failure = Failure { status: failing.status, body: None, retry_after: failing.retry_after };
+    // Nobody wants more; what is queued takes memory.
+    dials.fail_next_tokens_with(failing.count.min(10_000), &failure);
+    shown(&dials)
+}
+
+#[derive(Deserialize)]
+struct Seconds<T> {
+    seconds: T,
+}
+
+async fn delay(Held(dials): Held<Dials>, Query(Seconds { seconds }): Query<Seconds<u64>>) -> Response {
+    dials.delay(Duration::from_secs(seconds));
+    shown(&dials)
+}
+
+async fn skew(Held(dials): Held<Dials>, Query(Seconds { seconds }): Query<Seconds<i64>>) -> Response {
+    dials.skew(seconds);
+    shown(&dials)
+}
+
+async fn token_life(Held(dials): Held<Dials>, Query(Seconds { seconds }): Query<Seconds<u64>>) -> Response {
+    dials.token_life(Duration::from_secs(seconds));
+    shown(&dials)
+}
+
+#[derive(Deserialize)]
+struct Switch {
+    on: bool,
+}
+
+async fn refuse(Held(dials): Held<Dials>, Query(Switch { on }): Query<Switch>) -> Response {
+    dials.refuse(on);
+    shown(&dials)
+}
+
+async fn block_instance(Held(dials): Held<Dials>, Query(Switch { on }): Query<Switch>) -> Response {
+    dials.block_instance(on);
+    shown(&dials)
+}
+
+#[derive(Deserialize)]
+struct Audience {
+    value: Option<String>,
+}
+
+async fn audience(Held(dials): Held<Dials>, Query(Audience { value }): Query<Audience>) -> Response {
+    dials.audience(value);
+    shown(&dials)
+}
+
+async fn reset(Held(dials): Held<Dials>) -> Response {
+    dials.reset();
+    shown(&dials)
+}
