@@ -15,6 +15,7 @@ pub mod metrics;
 pub mod secret;
 pub mod status;
 pub mod tasks;
+pub mod words;
 
 // Floor 1: what every part that speaks HTTP stands on
 pub mod http;

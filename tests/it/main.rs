@@ -11,3 +11,4 @@
 mod dev_cloud;
 mod harness;
 mod atomic_file;
+mod sinks;

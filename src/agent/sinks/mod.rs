@@ -1,4 +1,13 @@
-//! Where tokens are written.
+//! Where tokens are written: files, each kept the same as its session's token.
+
+// 0: what stands in the file, and who may write it
+mod claim;
+mod content;
+
+// 1: the file that follows a feed
+mod file;
+
+pub use self::file::FileSink;
 
 use std::path::PathBuf;
 
@@ -28,7 +37,9 @@ pub struct Options {
 pub enum Format {
     /// The token's text, without a newline.
     Raw,
-    /// An object with `token`, `accessor`, `expires_at`, `renewable`, `policies`; for a wrapped login, the wrapping's fields.
+    /// An object with `token`, `accessor` (or null), `expires_at` (RFC 3339, or null for a token that never ends),
+    /// `renewable` and `policies`. For a wrapped login, what Vault's own agent writes: `token`, `accessor`, `ttl`
+    /// (seconds), `creation_time`, `creation_path`.
     Json,
 }
 

@@ -1,0 +1,118 @@
+//! What stands in a sink: bytes made of a token.
+
+use secrecy::ExposeSecret as _;
+use serde::Serialize;
+use zeroize::Zeroizing;
+
+use super::Format;
+use crate::agent::token::{Kind, Token};
+use crate::words::rfc3339;
+
+/// The bytes of a sink that holds `token`. No newline ends them.
+pub(super) fn render(token: &Token, format: Format) -> Zeroizing<Vec<u8>> {
+    let secret = token.secret.secret().expose_secret();
+    match format {
+        Format::Raw => Zeroizing::new(secret.as_bytes().to_vec()),
+        Format::Json => match &token.kind {
+            Kind::Wrapping { creation_time, creation_path, .. } => json(&Wrapped {
+                token: secret,
+                accessor: token.accessor.as_deref().unwrap_or_default(),
+                ttl: token.lease.ttl.as_secs(),
+                creation_time,
+                creation_path,
+            }),
+            Kind::Service | Kind::Batch => json(&Plain {
+                token: secret,
+                accessor: token.accessor.as_deref(),
+                expires_at: token.expires.map(|end| rfc3339(end.wall)),
+                renewable: token.lease.renewable,
+                policies: &token.policies,
+            }),
+        },
+    }
+}
+
+#[derive(Serialize)]
+struct Plain<'a> {
+    token: &'a str,
+    accessor: Option<&'a str>,
+    expires_at: Option<String>,
+    renewable: bool,
+    policies: &'a [String],
+}
+
+/// What Vault's own agent writes for a wrapped login, so that what unwraps it need not change.
+#[derive(Serialize)]
+struct Wrapped<'a> {
+    token: &'a str,
+    accessor: &'a str,
+    ttl: u64,
+    creation_time: &'a str,
+    creation_path: &'a str,
+}
+
+fn json(value: &impl Serialize) -> Zeroizing<Vec<u8>> {
+    // With room for all of it, so that the buffer is never moved and no copy stays behind.
+    let mut bytes = Zeroizing::new(Vec::with_capacity(16 * 1024));
+    if serde_json::to_writer(&mut *bytes, value).is_err() {
+        // Texts, numbers and lists always have a JSON form, and a buffer takes all that is written.
+        bytes.clear();
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, SystemTime};
+
+    use secrecy::SecretString;
+
+    use super::*;
+    use crate::agent::token::{ClientToken, Generation, Lease};
+    use crate::clock::Moment;
+
+    fn token(kind: Kind, expires: Option<u64>) -> Token {
+        let at = |seconds| Moment {
+            boot: Duration::from_secs(seconds),
+            wall: SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_250 + seconds * 1000),
+        };
+        Token {
+            secret: ClientToken::parse(SecretString::from("hvs.abc")).unwrap(),
+            accessor: Some("acc".to_owned()),
+            lease: Lease { ttl: Duration::from_secs(expires.unwrap_or(0)), renewable: true },
+            kind,
+            policies: vec!["default".to_owned(), "web".to_owned()],
+            obtained: at(0),
+            expires: expires.map(at),
+            generation: Generation::new(),
+        }
+    }
+
+    #[test]
+    fn each_format_has_its_documented_bytes() {
+        let check = |token: &Token, format, wanted: &str| {
+            assert_eq!(String::from_utf8_lossy(&render(token, format)), wanted);
+        };
+        check(&token(Kind::Service, Some(60)), Format::Raw, "hvs.abc");
+        check(
+            &token(Kind::Service, Some(60)),
+            Format::Json,
+            r#"{"token":"hvs.abc","accessor":"acc","expires_at":"2023-11-14T22:14:20Z","renewable":true,"policies":["default","web"]}"#,
+        );
+        check(
+            &Token { accessor: None, ..token(Kind::Batch, None) },
+            Format::Json,
+            r#"{"token":"hvs.abc","accessor":null,"expires_at":null,"renewable":true,"policies":["default","web"]}"#,
+        );
+        let wrapping = Kind::Wrapping {
+            creation_time: "2023-11-14T22:13:20.5Z".to_owned(),
+            creation_path: "auth/azure/login".to_owned(),
+        };
+        check(&token(wrapping.clone(), Some(300)), Format::Raw, "hvs.abc");
+        check(
+            &token(wrapping, Some(300)),
+            Format::Json,
+            r#"{"token":"hvs.abc","accessor":"acc","ttl":300,"creation_time":"2023-11-14T22:13:20.5Z","creation_path":"auth/azure/login"}"#,
+        );
+    }
+}

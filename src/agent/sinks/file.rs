@@ -1,0 +1,223 @@
+//! One file that follows one feed.
+
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use tokio_util::sync::CancellationToken;
+use zeroize::Zeroizing;
+
+use super::claim::{Claim, ClaimError};
+use super::content::render;
+use super::{OnExpiry, Options};
+use crate::agent::token::{Token, TokenFeed};
+use crate::atomic_file::{self, Attributes, Outcome, ReplaceError};
+use crate::backoff::{Backoff, random_unit};
+use crate::clock::Clock;
+use crate::feed::State;
+use crate::health::Reporter;
+use crate::metrics::{self, Metrics};
+use crate::words::chain;
+
+/// Keeps a file the same as a feed's token. Each sink has its own task and its own retries, so that one that fails
+/// holds back nobody.
+#[derive(Debug)]
+pub struct FileSink {
+    options: Options,
+    feed: TokenFeed,
+    clock: Clock,
+    health: Reporter,
+    metrics: Metrics,
+    claim: Option<Claim>,
+    /// Whether the feed has had a token since this sink started. Before that the file may hold the last run's, which
+    /// may well be good still.
+    served: bool,
+}
+
+impl FileSink {
+    /// A sink that has touched nothing yet.
+    pub fn new(options: Options, feed: TokenFeed, clock: Clock, health: Reporter, metrics: Metrics) -> Self {
+        let sink = Self { options, feed, clock, health, metrics, claim: None, served: false };
+        sink.tell(WAITING);
+        sink
+    }
+
+    /// Writes each new token, and does what `on_expiry` says when there is none any more, until `stop` is cancelled.
+    /// A write that fails is tried again after 1 s to 60 s (full jitter), and at once when the feed has news.
+    pub async fn run(&mut self, stop: CancellationToken) {
+        self.sweep().await;
+        let mut backoff = Backoff::new(FIRST_RETRY, MOST_RETRY);
+        let mut ended = false;
+        while !stop.is_cancelled() {
+            let state = self.feed.current().state;
+            let retry_in = match self.follow(&state).await {
+                Ok(()) => {
+                    backoff.reset();
+                    None
+                }
+                Err(error) => {
+                    let wait = backoff.next(random_unit());
+                    self.failed(&error, wait);
+                    Some(wait)
+                }
+            };
+            tokio::select! {
+                () = stop.cancelled() => {}
+                news = self.feed.changed(), if !ended => ended = news.is_err(),
+                () = sleep(&self.clock, retry_in) => {}
+            }
+        }
+    }
+
+    /// Takes the token out of the file, before it is revoked: removes the file where `on_expiry` says so, and empties
+    /// it otherwise (a revoked token stays nowhere, `keep` or not). A failure is logged; there is no later to try again.
+    pub async fn clear(&mut self) {
+        let job = if self.options.on_expiry == OnExpiry::Remove { Job::Remove } else { Job::Truncate };
+        if let Err(error) = self.perform(job).await {
+            self.failed(&error, Duration::ZERO);
+        }
+    }
+
+    async fn follow(&mut self, state: &State<Token>) -> Result<(), SinkError> {
+        match state {
+            State::Serving(token) => {
+                self.served = true;
+                self.perform(Job::Write(render(token, self.options.format))).await?;
+                self.tell(HOLDS_NEWEST);
+                self.health.ready();
+            }
+            State::None { reason, .. } => {
+                let job = match self.options.on_expiry {
+                    OnExpiry::Truncate if self.served => Some(Job::Truncate),
+                    OnExpiry::Remove if self.served => Some(Job::Remove),
+                    _ => None,
+                };
+                if let Some(job) = job {
+                    self.perform(job).await?;
+                }
+                self.tell(WAITING);
+                self.health.not_ready(format!("waiting for a token: {reason}"));
+            }
+        }
+        Ok(())
+    }
+
+    async fn perform(&mut self, job: Job) -> Result<(), SinkError> {
+        let path = self.options.path.clone();
+        let Options { mode, owner, group, .. } = self.options;
+        let attributes = Attributes { mode, owner, group };
+        let claim = self.claim.take();
+        let done = job.event();
+        let work = move || {
+            let claim = match claim {
+                Some(claim) if claim.holds(&path) => claim,
+                // Its folder is gone, or a new one stands in its place.
+                _ => Claim::take(&path)?,
+            };
+            let outcome = job.run(&path, &attributes);
+            Ok::<_, SinkError>((claim, outcome))
+        };
+        let (claim, outcome) = tokio::task::spawn_blocking(work).await.map_err(|_| SinkError::Broken)??;
+        self.claim = Some(claim);
+        if outcome? == Outcome::Written {
+            tracing::info!(
+                event = done, sink = %self.options.name, path = %self.options.path.display(),
+                "the sink was changed"
+            );
+            self.written();
+        }
+        Ok(())
+    }
+
+    async fn sweep(&self) {
+        let path = self.options.path.clone();
+        // A folder that is not there yet has nothing to sweep, and the first write tells what is wrong with it.
+        if let Ok(Ok(swept @ 1..)) = tokio::task::spawn_blocking(move || atomic_file::sweep(&path)).await {
+            tracing::info!(event = "sink.swept", sink = %self.options.name, files = swept, "leftovers were removed");
+        }
+    }
+
+    fn failed(&self, error: &SinkError, retry_in: Duration) {
+        let error = chain(error);
+        tracing::warn!(
+            event = "sink.write.failed", sink = %self.options.name, path = %self.options.path.display(),
+            retry_in_seconds = retry_in.as_secs_f64(), error, "the sink was not changed"
+        );
+        self.tell(FAILING);
+        self.metrics.sink_failures.get_or_create(&self.label()).inc();
+        self.health.not_ready(error);
+    }
+
+    fn written(&self) {
+        let since_epoch = self.clock.now().wall.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let seconds = i64::try_from(since_epoch.as_secs()).unwrap_or(i64::MAX);
+        self.metrics.sink_written.get_or_create(&self.label()).set(seconds);
+    }
+
+    fn tell(&self, state: i64) {
+        self.metrics.sink_state.get_or_create(&self.label()).set(state);
+    }
+
+    fn label(&self) -> metrics::Sink {
+        metrics::Sink { sink: self.options.name.clone() }
+    }
+}
+
+impl Drop for FileSink {
+    fn drop(&mut self) {
+        // A sink that a reload took away is not a sink that waits.
+        self.metrics.sink_state.remove(&self.label());
+        self.metrics.sink_written.remove(&self.label());
+    }
+}
+
+/// What is done to the file.
+enum Job {
+    Write(Zeroizing<Vec<u8>>),
+    Truncate,
+    Remove,
+}
+
+impl Job {
+    const fn event(&self) -> &'static str {
+        match self {
+            Self::Write(_) => "sink.written",
+            Self::Truncate => "sink.emptied",
+            Self::Remove => "sink.removed",
+        }
+    }
+
+    fn run(self, path: &Path, attributes: &Attributes) -> Result<Outcome, ReplaceError> {
+        match self {
+            Self::Write(bytes) => atomic_file::replace(path, &bytes, attributes),
+            Self::Truncate => atomic_file::truncate(path, attributes),
+            Self::Remove => atomic_file::remove(path),
+        }
+    }
+}
+
+// As `Metrics::sink_state` documents them.
+const HOLDS_NEWEST: i64 = 0;
+const WAITING: i64 = 1;
+const FAILING: i64 = 2;
+
+const FIRST_RETRY: Duration = Duration::from_secs(1);
+const MOST_RETRY: Duration = Duration::from_mins(1);
+
+/// Sleeps, or for ever.
+async fn sleep(clock: &Clock, span: Option<Duration>) {
+    match span {
+        Some(span) => clock.sleep(span).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Why a sink was not changed.
+#[derive(Debug, thiserror::Error)]
+enum SinkError {
+    #[error(transparent)]
+    Claim(#[from] ClaimError),
+    #[error(transparent)]
+    Replace(#[from] ReplaceError),
+    #[error("the writing task panicked; this is a mistake in the program")]
+    Broken,
+}

@@ -1,0 +1,52 @@
+//! How errors and times are put into words, the same everywhere.
+
+use std::error::Error;
+use std::time::SystemTime;
+
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+/// An error with all its causes in one line, each said once.
+pub fn chain(error: &(dyn Error + 'static)) -> String {
+    let mut line = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        next = cause.source();
+        let text = cause.to_string();
+        if !line.contains(&text) {
+            line.push_str(": ");
+            line.push_str(&text);
+        }
+    }
+    line
+}
+
+/// A time in RFC 3339, in UTC and to the second, such as `2026-01-31T09:00:00Z`.
+pub fn rfc3339(time: SystemTime) -> String {
+    let time = OffsetDateTime::from(time);
+    time.replace_nanosecond(0).unwrap_or(time).format(&Rfc3339).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("cannot connect")]
+    struct Outer(#[source] std::io::Error);
+
+    #[test]
+    fn a_cause_is_said_once() {
+        let outer = || Outer(std::io::Error::other("no route"));
+        assert_eq!(chain(&outer()), "cannot connect: no route");
+        assert_eq!(chain(&std::io::Error::other(outer())), "cannot connect: no route");
+    }
+
+    #[test]
+    fn a_time_is_told_to_the_second() {
+        let time = SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_250);
+        assert_eq!(rfc3339(time), "2023-11-14T22:13:20Z");
+    }
+}
