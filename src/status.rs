@@ -1,13 +1,19 @@
 //! What each session is doing, in words and times that an operator can read. Never a secret.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
 
-/// Where sessions post what they are doing. Clones share it.
+/// Where the parts post what they are doing. Clones share it.
 #[derive(Debug, Clone, Default)]
-pub struct Board(Arc<Mutex<BTreeMap<String, Session>>>);
+pub struct Board(Arc<Mutex<Posted>>);
+
+#[derive(Debug, Default)]
+struct Posted {
+    sessions: BTreeMap<String, Session>,
+    reload_error: Option<String>,
+}
 
 /// What one session is doing. Times are RFC 3339, in UTC.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -45,16 +51,30 @@ pub struct Session {
 impl Board {
     /// Posts what a session is doing, in place of what it posted before.
     pub fn post(&self, name: &str, session: Session) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), session);
+        self.lock().sessions.insert(name.to_owned(), session);
     }
 
     /// Takes a session off the board.
     pub fn remove(&self, name: &str) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+        self.lock().sessions.remove(name);
     }
 
     /// Every session, by name.
     pub fn sessions(&self) -> BTreeMap<String, Session> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.lock().sessions.clone()
+    }
+
+    /// Posts how the last reload of the configuration went: why it failed, or that it did not.
+    pub fn reloaded(&self, error: Option<String>) {
+        self.lock().reload_error = error;
+    }
+
+    /// Why the last reload failed, if it did.
+    pub fn reload_error(&self) -> Option<String> {
+        self.lock().reload_error.clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Posted> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -32,6 +32,20 @@ impl Tasks {
         self.names.insert(handle.id(), name);
     }
 
+    /// Returns when a task has failed, and never before. The others go on until they are stopped.
+    pub async fn failed(&mut self) -> TaskError {
+        loop {
+            match self.running.join_next_with_id().await {
+                Some(ended) => {
+                    if let Some(failure) = self.failure(ended) {
+                        return failure;
+                    }
+                }
+                None => std::future::pending().await,
+            }
+        }
+    }
+
     /// Waits until every task has ended. After a stop, those that last longer than `grace` are dropped.
     ///
     /// # Errors
@@ -54,25 +68,30 @@ impl Tasks {
                     break;
                 }
             };
-            let failure = match ended {
-                None => break,
-                Some(Ok((id, (name, result)))) => {
-                    self.names.remove(&id);
-                    result.err().map(|cause| TaskError { name, cause })
-                }
-                Some(Err(error)) => {
-                    let name = self.names.remove(&error.id()).unwrap_or_default();
-                    Some(TaskError { name, cause: anyhow::anyhow!("it panicked") })
-                }
-            };
-            if let Some(failure) = failure {
+            let Some(ended) = ended else { break };
+            if let Some(failure) = self.failure(ended) {
                 self.stop.cancel();
                 first.get_or_insert(failure);
             }
         }
         first.map_or(Ok(()), Err)
     }
+
+    fn failure(&mut self, ended: Ended) -> Option<TaskError> {
+        match ended {
+            Ok((id, (name, result))) => {
+                self.names.remove(&id);
+                result.err().map(|cause| TaskError { name, cause })
+            }
+            Err(error) => {
+                let name = self.names.remove(&error.id()).unwrap_or_default();
+                Some(TaskError { name, cause: anyhow::anyhow!("it panicked") })
+            }
+        }
+    }
 }
+
+type Ended = Result<(tokio::task::Id, (String, anyhow::Result<()>)), tokio::task::JoinError>;
 
 async fn sleep_until(deadline: Option<tokio::time::Instant>) {
     match deadline {
