@@ -1,0 +1,188 @@
+use std::time::{Duration, UNIX_EPOCH};
+
+use super::*;
+
+const NOW: u64 = 1_900_000_000;
+const VM: &str = "/subscriptions/SUB/resourcegroups/GROUP/providers/Microsoft.Compute/virtualMachines/web-1";
+const SET: &str = "/subscriptions/SUB/resourceGroups/GROUP/providers/Microsoft.Compute/virtualMachineScaleSets/pool";
+const USER: &str =
+    "/subscriptions/SUB/resourceGroups/GROUP/providers/Microsoft.ManagedIdentity/userAssignedIdentities/me";
+
+fn trust() -> Trust {
+    Trust { issuer: "https://sts.example/t/".into(), audience: "https://management.example/".into() }
+}
+
+fn claims() -> SignedClaims {
+    SignedClaims {
+        iss: trust().issuer,
+        aud: Audience::One(trust().audience),
+        exp: Some(NOW + 3600),
+        nbf: Some(NOW - 300),
+        oid: Some("principal-1".into()),
+        tid: Some("tenant-1".into()),
+        appid: Some("app-1".into()),
+        xms_mirid: Some(VM.into()),
+        xms_az_rid: None,
+    }
+}
+
+fn list(entries: &[&str]) -> Vec<String> {
+    entries.iter().map(ToString::to_string).collect()
+}
+
+fn any_of_the_subscription() -> Bounds {
+    Bounds { subscriptions: list(&["sub"]), ..Bounds::default() }
+}
+
+fn judge(claims: &SignedClaims, bounds: &Bounds, stated: &Stated) -> Result<Facts, Refusal> {
+    decide(claims, &trust(), bounds, stated, Timestamp::of(UNIX_EPOCH + Duration::from_secs(NOW)))
+}
+
+#[test]
+fn who_made_it_for_whom_and_when_must_fit() {
+    let check = |change: fn(&mut SignedClaims), wanted: Option<&str>| {
+        let mut claims = claims();
+        change(&mut claims);
+        let refusal = judge(&claims, &any_of_the_subscription(), &Stated::default()).err().map(|it| it.to_string());
+        assert!(
+            refusal.is_some() == wanted.is_some() && refusal.iter().all(|it| it.contains(wanted.unwrap_or_default())),
+            "{refusal:?} instead of {wanted:?}"
+        );
+    };
+    check(|_| (), None);
+    check(|it| it.iss = "https://sts.example/t".into(), Some("different provider"));
+    check(|it| it.iss = String::new(), Some("different provider"));
+    check(|it| it.aud = Audience::One("https://management.example".into()), Some("expected audience"));
+    check(|it| it.aud = Audience::default(), Some("expected audience"));
+    check(|it| it.aud = Audience::Many(vec!["other".into(), "https://management.example/".into()]), None);
+    check(|it| it.aud = Audience::Many(vec!["other".into()]), Some("expected audience"));
+    check(|it| it.exp = None, Some("never ends"));
+    check(|it| it.exp = Some(NOW), Some("token is expired"));
+    check(|it| it.exp = Some(NOW + 1), None);
+    check(|it| it.exp = Some(0), Some("token is expired"));
+    check(|it| it.nbf = Some(NOW), None);
+    check(|it| it.nbf = Some(NOW + 1), Some("before the nbf"));
+    check(|it| it.nbf = None, None);
+    check(|it| it.oid = None, Some("no oid claim"));
+    check(|it| it.oid = Some(String::new()), Some("no oid claim"));
+}
+
+#[test]
+fn bounds_are_judged_on_the_claims() {
+    let machine = |text: &str| SignedClaims { xms_mirid: Some(text.into()), ..claims() };
+    let used_on = |text: &str| SignedClaims { xms_mirid: Some(USER.into()), xms_az_rid: Some(text.into()), ..claims() };
+    let nothing = SignedClaims { xms_mirid: None, ..claims() };
+    let bounds =
+        |principals: &[&str], subscriptions: &[&str], groups: &[&str], sets: &[&str], machines: &[&str]| Bounds {
+            principals: list(principals),
+            subscriptions: list(subscriptions),
+            resource_groups: list(groups),
+            scale_sets: list(sets),
+            virtual_machines: list(machines),
+        };
+    let check = |claims: &SignedClaims, bounds: &Bounds, wanted: Option<Refusal>| {
+        assert_eq!(judge(claims, bounds, &Stated::default()).err(), wanted, "{claims:?} {bounds:?}");
+    };
+    let principal = bounds(&["PRINCIPAL-1"], &[], &[], &[], &[]);
+    check(&nothing, &principal, None);
+    check(&claims(), &principal, None);
+    check(&SignedClaims { oid: Some("other".into()), ..claims() }, &principal, Some(Refusal::Principal));
+    check(&claims(), &bounds(&["principal-2", "principal-1"], &["sub"], &[], &[], &[]), None);
+    check(&claims(), &bounds(&["principal-2"], &["sub"], &[], &[], &[]), Some(Refusal::Principal));
+    check(&claims(), &bounds(&[], &["other"], &[], &[], &[]), Some(Refusal::Subscription));
+    check(&nothing, &bounds(&[], &["sub"], &[], &[], &[]), Some(Refusal::NoMachine));
+    check(&claims(), &bounds(&[], &["sub"], &["group"], &[], &[]), None);
+    check(&claims(), &bounds(&[], &["sub"], &["grou"], &[], &[]), Some(Refusal::ResourceGroup));
+    check(&claims(), &bounds(&[], &["sub"], &[], &[], &["WEB-1"]), None);
+    check(&claims(), &bounds(&[], &["sub"], &[], &[], &["web-10", "web"]), Some(Refusal::VirtualMachine));
+    check(&machine(SET), &bounds(&[], &["sub"], &["group"], &["pool"], &[]), None);
+    check(&machine(SET), &bounds(&[], &["sub"], &[], &[], &["pool"]), Some(Refusal::VirtualMachine));
+    check(&used_on(&format!("{SET}/virtualMachines/0")), &bounds(&[], &["sub"], &[], &["pool"], &[]), None);
+    // A machine that only has a scale set's name in its own is no member of it.
+    check(
+        &machine(&VM.replace("web-1", "pool_1")),
+        &bounds(&[], &["sub"], &[], &["pool"], &[]),
+        Some(Refusal::ScaleSet),
+    );
+    // A user-assigned identity is not the machine that uses it.
+    check(&machine(USER), &bounds(&[], &["sub"], &["group"], &[], &[]), Some(Refusal::NoMachine));
+    check(&used_on(VM), &bounds(&[], &["sub"], &["group"], &[], &["web-1"]), None);
+    check(&used_on("/nonsense"), &bounds(&[], &["sub"], &[], &[], &[]), Some(Refusal::NoMachine));
+    check(&used_on("/nonsense"), &principal, None);
+    let two = SignedClaims { xms_az_rid: Some(VM.replace("web-1", "web-2")), ..claims() };
+    check(&two, &principal, Some(Refusal::TwoMachines));
+    check(&SignedClaims { xms_az_rid: Some(VM.to_uppercase()), ..claims() }, &principal, None);
+    // No bound lets nobody in, though the configuration should have refused it.
+    check(&claims(), &Bounds::default(), Some(Refusal::Principal));
+}
+
+#[test]
+fn a_stated_field_may_only_repeat_its_claim() {
+    let stated = |field: &str, value: &str| {
+        let mut stated = Stated::default();
+        let place = match field {
+            "subscription_id" => &mut stated.subscription_id,
+            "resource_group_name" => &mut stated.resource_group_name,
+            "vm_name" => &mut stated.vm_name,
+            "vmss_name" => &mut stated.vmss_name,
+            _ => &mut stated.resource_id,
+        };
+        *place = Some(value.to_owned());
+        stated
+    };
+    let principal = Bounds { principals: list(&["principal-1"]), ..Bounds::default() };
+    let check = |claim: Option<&str>, field: &'static str, value: &str, differs: bool| {
+        let claims = SignedClaims { xms_mirid: claim.map(str::to_owned), ..claims() };
+        let refusal = judge(&claims, &principal, &stated(field, value)).err();
+        assert_eq!(refusal, differs.then_some(Refusal::Differs { field }), "{claim:?} {field} {value}");
+    };
+    check(Some(VM), "subscription_id", "SUB", false);
+    check(Some(VM), "subscription_id", "sub", false);
+    check(Some(VM), "subscription_id", "other", true);
+    check(Some(VM), "resource_group_name", "group2", true);
+    check(Some(VM), "vm_name", "web-1", false);
+    check(Some(VM), "vm_name", "web-2", true);
+    check(Some(VM), "vm_name", "", false);
+    check(Some(VM), "vmss_name", "pool", false);
+    check(Some(SET), "vmss_name", "other", true);
+    check(Some(SET), "vm_name", "pool_0", false);
+    check(Some(VM), "resource_id", VM, false);
+    check(Some(VM), "resource_id", SET, true);
+    check(None, "vm_name", "web-2", false);
+    check(None, "resource_id", VM, false);
+}
+
+#[test]
+fn what_was_only_stated_is_neither_a_bound_nor_a_fact() {
+    let claims = SignedClaims { xms_mirid: None, ..claims() };
+    let stated = Stated {
+        subscription_id: Some("sub".into()),
+        resource_group_name: Some("group".into()),
+        vm_name: Some("web-1".into()),
+        ..Stated::default()
+    };
+    assert_eq!(judge(&claims, &any_of_the_subscription(), &stated), Err(Refusal::NoMachine));
+    let principal = Bounds { principals: list(&["principal-1"]), ..Bounds::default() };
+    let facts = judge(&claims, &principal, &stated).unwrap();
+    assert_eq!(facts.keys().map(String::as_str).collect::<Vec<_>>(), ["app_id", "principal_id", "tenant_id"]);
+}
+
+#[test]
+fn bounds_that_let_in_too_many_are_a_mistake() {
+    let check = |bounds: Bounds, wanted: Option<&str>| {
+        let found = bounds.mistake();
+        assert!(
+            found.is_some() == wanted.is_some() && found.iter().all(|it| it.contains(wanted.unwrap_or(""))),
+            "{found:?}"
+        );
+    };
+    check(Bounds::default(), Some("no bound"));
+    check(Bounds { principals: list(&["*"]), ..Bounds::default() }, Some("\"*\""));
+    check(Bounds { subscriptions: list(&[""]), ..Bounds::default() }, Some("empty"));
+    check(
+        Bounds { principals: list(&["p"]), virtual_machines: list(&["web"]), ..Bounds::default() },
+        Some("subscription"),
+    );
+    check(Bounds { principals: list(&["p"]), ..Bounds::default() }, None);
+    check(any_of_the_subscription(), None);
+}

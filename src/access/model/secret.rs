@@ -1,0 +1,104 @@
+//! The three forms of a token's secret, as three types: none can be put in another's place by mistake.
+
+use std::fmt;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use secrecy::SecretString;
+use serde::{Deserialize, Serialize};
+
+use super::id::Id;
+
+/// The secret itself, on its way from or to the one who holds it. Never stored, never shown by `Debug`.
+#[derive(Debug, Clone)]
+pub struct PlainSecret(SecretString);
+
+impl PlainSecret {
+    /// A new one: a UUID of 122 random bits, the form that clients of such services expect.
+    pub fn random() -> Self {
+        Self(SecretString::from(Id::random().to_string()))
+    }
+
+    /// What a caller presented, whatever it looks like.
+    pub fn presented(text: &str) -> Self {
+        Self(SecretString::from(text))
+    }
+
+    /// The secret, for those who put it into an answer or a hash.
+    pub fn reveal(&self) -> &str {
+        secrecy::ExposeSecret::expose_secret(&self.0)
+    }
+}
+
+/// A keyed hash of a secret, by which its token is found. Without the key it tells nothing of the secret.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct SecretHash([u8; 32]);
+
+impl SecretHash {
+    /// The hash that was computed.
+    pub fn new(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    /// In hexadecimal, as keys of the store have it.
+    pub fn to_hex(&self) -> String {
+        self.0.iter().fold(String::with_capacity(64), |text, byte| text + &format!("{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for SecretHash {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("SecretHash")
+    }
+}
+
+impl TryFrom<String> for SecretHash {
+    type Error = &'static str;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        let mut bytes = [0; 32];
+        match STANDARD.decode_slice(text, &mut bytes) {
+            Ok(32) => Ok(Self(bytes)),
+            _ => Err("a secret's hash is 32 bytes in base64"),
+        }
+    }
+}
+
+impl From<SecretHash> for String {
+    fn from(hash: SecretHash) -> Self {
+        STANDARD.encode(hash.0)
+    }
+}
+
+/// A secret sealed with the server's key, so that a caller with the privilege for it can be told the secret, and a
+/// copy of the store without the key tells none.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SealedSecret {
+    /// Which key sealed it.
+    pub key_id: String,
+    /// Nonce and sealed text, in base64.
+    pub sealed: String,
+}
+
+impl fmt::Debug for SealedSecret {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "SealedSecret(key {})", self.key_id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_form_shows_the_secret_or_its_hash() {
+        let plain = PlainSecret::random();
+        let hash = SecretHash::new([0xab; 32]);
+        let shown = format!("{plain:?} {hash:?}");
+        assert!(!shown.contains(plain.reveal()) && !shown.contains("abab"), "{shown}");
+        assert_eq!(hash.to_hex(), "ab".repeat(32));
+        assert_eq!(SecretHash::try_from(String::from(hash.clone())), Ok(hash));
+        assert!(SecretHash::try_from("YWJj".to_owned()).is_err());
+    }
+}

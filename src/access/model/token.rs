@@ -1,0 +1,136 @@
+//! ACL tokens.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::id::Id;
+use super::secret::{SealedSecret, SecretHash};
+use super::timestamp::Timestamp;
+
+/// The shortest life that a token may be created with.
+pub const MIN_TTL: Duration = Duration::from_mins(1);
+
+/// The longest life that a token may be created with.
+pub const MAX_TTL: Duration = Duration::from_hours(24);
+
+/// A token as it is stored. Its create and modify index are the store's own and not part of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TokenRecord {
+    birth: Birth,
+    /// Free text.
+    #[serde(default)]
+    pub description: String,
+    /// What it may do, by links.
+    #[serde(default)]
+    pub links: Links,
+}
+
+/// What a token is born with and keeps: there is no way to change it in a record.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Birth {
+    /// Names the token in paths and logs.
+    pub accessor_id: Id,
+    /// Finds the token by the secret that a caller presents.
+    pub secret_hash: SecretHash,
+    /// The secret, for those who may read it.
+    pub sealed_secret: SealedSecret,
+    /// The namespace it lives in.
+    pub namespace: String,
+    /// Whether it counts in this datacenter only.
+    pub local: bool,
+    /// When it was made.
+    pub create_time: Timestamp,
+    /// When it ends; never if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expiration_time: Option<Timestamp>,
+    /// The login that made it, if one did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub login: Option<LoginOrigin>,
+}
+
+/// Which login a token came from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LoginOrigin {
+    /// The auth method.
+    pub auth_method: String,
+    /// The role that was asked for.
+    pub role: String,
+    /// What the signed claims said of the caller.
+    #[serde(default)]
+    pub facts: BTreeMap<String, String>,
+}
+
+/// What a token may do, by links. Policies and roles are linked by id: a rename breaks nothing.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Links {
+    /// Policies.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub policies: Vec<Id>,
+    /// Roles.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub roles: Vec<Id>,
+}
+
+impl TokenRecord {
+    /// A record as it is first written.
+    pub fn born(birth: Birth, description: String, links: Links) -> Self {
+        Self { birth, description, links }
+    }
+
+    /// What it was born with.
+    pub fn birth(&self) -> &Birth {
+        &self.birth
+    }
+
+    /// Whether it counts as revoked at `now`, destroyed already or not.
+    pub fn is_expired(&self, now: Timestamp) -> bool {
+        self.birth.expiration_time.is_some_and(|end| end <= now)
+    }
+
+    /// How long it still counts at `now`; `None` for one without an end.
+    pub fn remaining(&self, now: Timestamp) -> Option<Duration> {
+        self.birth.expiration_time.map(|end| end.since(now))
+    }
+
+    /// The auth method whose login made it.
+    pub fn auth_method(&self) -> Option<&str> {
+        self.birth.login.as_ref().map(|login| login.auth_method.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::UNIX_EPOCH;
+
+    use super::*;
+
+    #[test]
+    fn a_token_ends_at_its_expiration_time_and_one_without_never() {
+        let created = Timestamp::of(UNIX_EPOCH + Duration::from_secs(1000));
+        let check = |ttl: Option<u64>, after: u64, expired: bool, remaining: Option<u64>| {
+            let birth = Birth {
+                accessor_id: Id::random(),
+                secret_hash: SecretHash::new([0; 32]),
+                sealed_secret: SealedSecret { key_id: String::new(), sealed: String::new() },
+                namespace: "default".into(),
+                local: true,
+                create_time: created,
+                expiration_time: ttl.map(|ttl| created.after(Duration::from_secs(ttl))),
+                login: None,
+            };
+            let token = TokenRecord::born(birth, String::new(), Links::default());
+            let now = created.after(Duration::from_secs(after));
+            assert_eq!(token.is_expired(now), expired);
+            assert_eq!(token.remaining(now), remaining.map(Duration::from_secs));
+            let text = serde_json::to_string(&token).unwrap();
+            assert_eq!(serde_json::from_str::<TokenRecord>(&text).unwrap(), token);
+        };
+        check(Some(60), 0, false, Some(60));
+        check(Some(60), 59, false, Some(1));
+        check(Some(60), 60, true, Some(0));
+        check(Some(60), 90, true, Some(0));
+        check(None, 1_000_000, false, None);
+    }
+}

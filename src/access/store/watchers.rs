@@ -1,0 +1,63 @@
+//! Those who wait for a change, by the key or prefix that they wait on.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::Notify;
+
+use super::{Key, Write};
+
+/// Everyone who waits. A key wakes those who wait on it, or on a prefix of it that ends with a slash.
+#[derive(Debug, Default)]
+pub(super) struct Watchers(Mutex<HashMap<String, Waiters>>);
+
+#[derive(Debug, Default)]
+struct Waiters {
+    count: usize,
+    changed: Arc<Notify>,
+}
+
+/// One who waits, from the moment it was made.
+#[derive(Debug)]
+pub(super) struct Watcher<'a> {
+    watchers: &'a Watchers,
+    prefix: String,
+    pub(super) changed: Arc<Notify>,
+}
+
+impl Watchers {
+    pub(super) fn watch(&self, prefix: &str) -> Watcher<'_> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let waiters = all.entry(prefix.to_owned()).or_default();
+        waiters.count += 1;
+        Watcher { watchers: self, prefix: prefix.to_owned(), changed: Arc::clone(&waiters.changed) }
+    }
+
+    pub(super) fn wake(&self, writes: &[Write]) {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if all.is_empty() {
+            return;
+        }
+        for write in writes {
+            let (Write::Put(Key(key), _) | Write::Delete(Key(key))) = write;
+            let prefixes = key.match_indices('/').map(|(slash, _)| &key[..=slash]);
+            for watched in prefixes.chain([key.as_str()]) {
+                if let Some(waiters) = all.get(watched) {
+                    waiters.changed.notify_waiters();
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Watcher<'_> {
+    fn drop(&mut self) {
+        let mut all = self.watchers.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(waiters) = all.get_mut(&self.prefix) {
+            waiters.count -= 1;
+            if waiters.count == 0 {
+                all.remove(&self.prefix);
+            }
+        }
+    }
+}
