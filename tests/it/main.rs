@@ -7,6 +7,8 @@
     clippy::missing_docs_in_private_items
 )]
 
+#[cfg(feature = "access")]
+mod access_store;
 #[cfg(feature = "dev")]
 mod dev_cloud;
 mod harness;
