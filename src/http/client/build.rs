@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use url::{Host, Url};
@@ -23,8 +22,8 @@ impl Options {
             .referer(false)
             .user_agent(concat!("keyward/", env!("CARGO_PKG_VERSION")))
             .connect_timeout(self.connect_timeout)
-            .pool_max_idle_per_host(2)
-            .pool_idle_timeout(IDLE);
+            // Calls are minutes apart: a kept connection would more often be dead (a suspend, a restart) than useful.
+            .pool_max_idle_per_host(0);
         let (base, name) = match &self.address {
             Address::Unix(path) => {
                 builder = builder.no_proxy().unix_socket(path.as_path());
@@ -122,9 +121,6 @@ pub enum BuildError {
         cause: String,
     },
 }
-
-/// How long an idle connection is kept: shorter than the usual servers and balancers do, so that none is found dead.
-const IDLE: Duration = Duration::from_secs(30);
 
 #[expect(clippy::expect_used, reason = "a constant that parses")]
 static UNIX_BASE: std::sync::LazyLock<Url> =

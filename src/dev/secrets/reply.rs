@@ -1,0 +1,62 @@
+//! Answers in Vault's form.
+
+use bytes::Bytes;
+use http::{HeaderValue, Response, StatusCode, header};
+use http_body_util::Full;
+use serde_json::{Value, json};
+
+use super::dials::Canned;
+
+/// An answer as it goes out.
+pub(super) type Reply = Response<Full<Bytes>>;
+
+/// An answer with this status and JSON.
+pub(super) fn json(status: StatusCode, body: &Value) -> Reply {
+    whole(status, "application/json", body.to_string())
+}
+
+/// A refusal: `{"errors": [...]}`.
+pub(super) fn refusal(status: StatusCode, message: &str) -> Reply {
+    json(status, &json!({ "errors": [message] }))
+}
+
+/// A success without content.
+pub(super) fn nothing() -> Reply {
+    let mut reply = Reply::default();
+    *reply.status_mut() = StatusCode::NO_CONTENT;
+    reply
+}
+
+/// What no client expects.
+pub(super) fn garbage() -> Reply {
+    whole(StatusCode::OK, "text/html", "<html><body>It works!</body></html>".to_owned())
+}
+
+/// An answer that a dial was set to.
+pub(super) fn canned(canned: Canned) -> Reply {
+    let status = StatusCode::from_u16(canned.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let mut reply = whole(status, "application/json", canned.body);
+    if let Some(value) = canned.retry_after.and_then(|value| HeaderValue::from_str(&value).ok()) {
+        reply.headers_mut().insert(header::RETRY_AFTER, value);
+    }
+    reply
+}
+
+/// The envelope around every success, with one of `auth`, `data` and `wrap_info` in it.
+pub(super) fn envelope(request_id: &str, key: &str, value: Value) -> Value {
+    let mut envelope = json!({
+        "request_id": request_id, "lease_id": "", "renewable": false, "lease_duration": 0,
+        "data": null, "wrap_info": null, "warnings": null, "auth": null,
+    });
+    envelope[key] = value;
+    envelope
+}
+
+fn whole(status: StatusCode, content_type: &'static str, body: String) -> Reply {
+    let mut reply = Reply::new(Full::new(Bytes::from(body)));
+    *reply.status_mut() = status;
+    let headers = reply.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    reply
+}

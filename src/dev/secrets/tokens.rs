@@ -1,0 +1,202 @@
+//! Tokens and how they live. Time is passed in.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::{Duration, SystemTime};
+
+use aws_lc_rs::rand;
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde_json::{Value, json};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+use super::Role;
+use crate::clock::Moment;
+
+/// What kind of token a role gives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TokenType {
+    /// Kept by the server.
+    Service,
+    /// Not kept: cannot be renewed or revoked.
+    Batch,
+}
+
+/// All tokens, by their secret text.
+#[derive(Debug, Default)]
+pub(super) struct Tokens {
+    tokens: HashMap<String, Token>,
+    wrapped: HashMap<String, Wrapped>,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Token {
+    accessor: String,
+    role: Role,
+    created: Moment,
+    issued_ttl: Duration,
+    ends: Moment,
+    uses_left: Option<u64>,
+    namespace: String,
+    metadata: BTreeMap<String, String>,
+}
+
+#[derive(Debug)]
+struct Wrapped {
+    answer: Value,
+    ends: Moment,
+}
+
+impl Tokens {
+    /// Makes a token of a role; gives the `auth` part of a login's answer.
+    pub(super) fn issue(
+        &mut self,
+        role: &Role,
+        namespace: &str,
+        metadata: BTreeMap<String, String>,
+        now: Moment,
+    ) -> Value {
+        let ttl = role.max_ttl.map_or(role.ttl, |most| role.ttl.min(most));
+        let batch = role.token_type == TokenType::Batch;
+        let secret = format!("{}.emulated-{}", if batch { "hvb" } else { "hvs" }, random_text());
+        let token = Token {
+            accessor: if batch { String::new() } else { random_text() },
+            role: role.clone(),
+            created: now,
+            issued_ttl: ttl,
+            ends: now + ttl,
+            uses_left: (role.num_uses > 0).then_some(role.num_uses),
+            namespace: namespace.to_owned(),
+            metadata,
+        };
+        let auth = token.auth(&secret, now);
+        self.tokens.insert(secret, token);
+        auth
+    }
+
+    /// Uses a token once. `None` if it is not there, ended, used up, or of another namespace.
+    pub(super) fn use_once(&mut self, secret: &str, namespace: &str, now: Moment) -> Option<Token> {
+        let token = self.tokens.get_mut(secret)?;
+        if now.until(token.ends).is_zero() || token.uses_left == Some(0) {
+            self.tokens.remove(secret);
+            return None;
+        }
+        if token.namespace != namespace {
+            return None;
+        }
+        if let Some(uses) = &mut token.uses_left {
+            *uses -= 1;
+        }
+        Some(token.clone())
+    }
+
+    /// Renews a token for `increment`, or as its role says, but never past its role's maximum; gives the `auth` part.
+    pub(super) fn renew(&mut self, secret: &str, increment: Option<Duration>, now: Moment) -> Result<Value, Refusal> {
+        let token = self.tokens.get_mut(secret).ok_or(Refusal::NotRenewable)?;
+        match (token.role.token_type, token.role.renewable) {
+            (TokenType::Batch, _) => return Err(Refusal::Batch),
+            (TokenType::Service, false) => return Err(Refusal::NotRenewable),
+            (TokenType::Service, true) => {}
+        }
+        let wanted = increment.filter(|increment| !increment.is_zero()).unwrap_or(token.role.ttl);
+        let most = token.role.max_ttl.map_or(wanted, |most| now.until(token.created + most));
+        token.ends = now + wanted.min(most);
+        Ok(token.auth(secret, now))
+    }
+
+    pub(super) fn revoke(&mut self, secret: &str) -> Result<(), Refusal> {
+        if self.tokens.get(secret).is_some_and(|token| token.role.token_type == TokenType::Batch) {
+            return Err(Refusal::Batch);
+        }
+        self.tokens.remove(secret);
+        Ok(())
+    }
+
+    pub(super) fn revoke_all(&mut self) {
+        self.tokens.retain(|_, token| token.role.token_type == TokenType::Batch);
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.tokens.len()
+    }
+
+    /// Puts an answer away; gives `wrap_info`.
+    pub(super) fn wrap(&mut self, answer: Value, ttl: Duration, path: &str, now: Moment) -> Value {
+        let secret = format!("hvs.emulated-wrap-{}", random_text());
+        let accessor = answer.pointer("/auth/accessor").cloned().unwrap_or_default();
+        self.wrapped.insert(secret.clone(), Wrapped { answer, ends: now + ttl });
+        json!({
+            "token": secret, "accessor": random_text(), "ttl": ttl.as_secs(),
+            "creation_time": rfc3339(now.wall), "creation_path": path, "wrapped_accessor": accessor,
+        })
+    }
+
+    /// Gives what was put away, once.
+    pub(super) fn unwrap(&mut self, secret: &str, now: Moment) -> Option<Value> {
+        let wrapped = self.wrapped.remove(secret)?;
+        (!now.until(wrapped.ends).is_zero()).then_some(wrapped.answer)
+    }
+}
+
+impl Token {
+    fn renewable(&self) -> bool {
+        self.role.renewable && self.role.token_type == TokenType::Service
+    }
+
+    const fn type_name(&self) -> &'static str {
+        match self.role.token_type {
+            TokenType::Service => "service",
+            TokenType::Batch => "batch",
+        }
+    }
+
+    fn auth(&self, secret: &str, now: Moment) -> Value {
+        json!({
+            "client_token": secret, "accessor": self.accessor, "policies": self.role.policies,
+            "token_policies": self.role.policies, "metadata": self.metadata,
+            "lease_duration": whole_seconds(now.until(self.ends)), "renewable": self.renewable(), "entity_id": "",
+            "token_type": self.type_name(), "orphan": true, "mfa_requirement": null,
+            "num_uses": self.uses_left.unwrap_or(0),
+        })
+    }
+
+    /// The `data` part of a look-up's answer.
+    pub(super) fn data(&self, secret: &str, mount: &str, now: Moment) -> Value {
+        json!({
+            "accessor": self.accessor, "creation_time": unix_seconds(self.created.wall),
+            "creation_ttl": self.issued_ttl.as_secs(), "display_name": mount, "entity_id": "",
+            "expire_time": rfc3339(now.wall + now.until(self.ends)), "explicit_max_ttl": 0, "id": secret,
+            "issue_time": rfc3339(self.created.wall), "meta": self.metadata, "namespace_path": self.namespace,
+            "num_uses": self.uses_left.unwrap_or(0), "orphan": true, "path": format!("auth/{mount}/login"),
+            "policies": self.role.policies, "renewable": self.renewable(), "ttl": whole_seconds(now.until(self.ends)),
+            "type": self.type_name(),
+        })
+    }
+}
+
+/// Why a token is not renewed or revoked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Refusal {
+    Batch,
+    NotRenewable,
+}
+
+/// A text that nobody guesses. A failing system generator leaves nothing safe to go on with.
+#[expect(clippy::expect_used, reason = "no secret can be made without the system's generator")]
+pub(super) fn random_text() -> String {
+    let mut bytes = [0_u8; 18];
+    rand::fill(&mut bytes).expect("the system's random generator works");
+    URL_SAFE_NO_PAD.encode(bytes)
+}
+
+fn whole_seconds(span: Duration) -> u64 {
+    span.as_millis().div_ceil(1000).try_into().unwrap_or(u64::MAX)
+}
+
+fn unix_seconds(time: SystemTime) -> u64 {
+    time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+pub(super) fn rfc3339(time: SystemTime) -> String {
+    OffsetDateTime::from(time).format(&Rfc3339).unwrap_or_default()
+}
