@@ -15,3 +15,4 @@ mod dev_secrets;
 mod harness;
 mod atomic_file;
 mod sinks;
+mod tidy;

@@ -1,0 +1,357 @@
+//! Habits that the compiler does not keep: who may name whom, how long a file is, words that are not used.
+//!
+//! Each rule is a function from texts to complaints; the tests below it feed it what it must refuse.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// Files by their path from the package's root.
+type Tree = BTreeMap<String, String>;
+
+const TOWERS: [&str; 4] = ["agent", "access", "gateway", "dev"];
+
+#[test]
+fn modules_name_only_what_stands_on_lower_floors() {
+    let tree = read("src", &["rs"]);
+    assert!(tree.len() > 20, "the sources were not found");
+    for list in ["src/lib.rs", "src/agent/mod.rs"] {
+        assert!(floors(&tree[list]).len() > 1, "{list} lists no floors");
+    }
+    complain_about(tree.keys().flat_map(|path| misplaced(&tree, path)));
+}
+
+#[test]
+fn sources_keep_the_habits() {
+    let tree = read("src", &["rs"]);
+    complain_about(tree.iter().flat_map(|(path, text)| habits(path, text)));
+    let long: Vec<_> = tree.iter().filter(|(_, text)| text.lines().count() > 250).map(|(path, _)| path).collect();
+    let limit = (tree.len() / 8).max(8);
+    assert!(long.len() <= limit, "{} files are longer than 250 lines, {limit} may be: {long:?}", long.len());
+}
+
+#[test]
+fn texts_speak_of_the_present_and_of_no_ones_machine() {
+    let mut tree = Tree::new();
+    for folder in ["src", "tests", "config", "packaging", "benches", ".ci", ".cargo"] {
+        tree.extend(read(folder, &[]));
+    }
+    tree.extend(read("", &["md", "toml"]).into_iter().filter(|(path, _)| !path.contains('/')));
+    tree.remove("tests/it/tidy.rs").expect("this file is among them");
+    complain_about(tree.iter().flat_map(|(path, text)| unwanted(path, text)));
+}
+
+#[test]
+fn every_test_file_is_run_and_no_test_is_left_out() {
+    let tree = read("tests/it", &["rs"]);
+    complain_about(undeclared(&tree));
+}
+
+#[test]
+fn every_example_configuration_is_shown_or_parsed() {
+    let examples = read("config", &["toml"]);
+    let mut texts = read("tests/it", &["rs"]);
+    texts.extend(read("src/config", &["rs"]));
+    texts.extend(read("", &["md"]).into_iter().filter(|(path, _)| path == "README.md"));
+    texts.remove("tests/it/tidy.rs");
+    complain_about(unmentioned(&examples, &texts));
+}
+
+fn complain_about(complaints: impl IntoIterator<Item = String>) {
+    let complaints: Vec<_> = complaints.into_iter().collect();
+    assert!(complaints.is_empty(), "\n{}\n", complaints.join("\n"));
+}
+
+/// Every file below a folder of the package whose name ends so (any name, if no ending is given).
+fn read(folder: &str, endings: &[&str]) -> Tree {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut tree = Tree::new();
+    let mut left = vec![root.join(folder)];
+    while let Some(next) = left.pop() {
+        let Ok(entries) = std::fs::read_dir(&next) else { continue };
+        for path in entries.map(|entry| entry.unwrap().path()) {
+            let name = path.strip_prefix(root).unwrap().to_str().unwrap().to_owned();
+            let wanted = endings.is_empty() || endings.iter().any(|end| name.ends_with(&format!(".{end}")));
+            if path.is_dir() && name != "target" && name != ".git" {
+                left.push(path);
+            } else if wanted && let Ok(text) = std::fs::read_to_string(&path) {
+                tree.insert(name, text);
+            }
+        }
+    }
+    tree
+}
+
+/// What a file names that it may not.
+fn misplaced(tree: &Tree, path: &str) -> Vec<String> {
+    let me = module(path);
+    let text = without_comments(&tree[path]);
+    let mut complaints = Vec::new();
+    for target in references(&text, &me) {
+        let shared = me.iter().zip(&target).take_while(|(mine, theirs)| mine == theirs).count();
+        let (Some(mine), Some(theirs)) = (me.get(shared), target.get(shared)) else { continue };
+        let mut refuse = |why: &str| complaints.push(format!("{path}: names {}: {why}", target.join("::")));
+        if shared == 0 && TOWERS.contains(&mine.as_str()) && TOWERS.contains(&theirs.as_str()) {
+            refuse("towers do not know each other");
+            continue;
+        }
+        let holder = &me[..shared];
+        let list = if shared == 0 { "src/lib.rs".to_owned() } else { format!("src/{}/mod.rs", holder.join("/")) };
+        let Some(floors) = tree.get(&list).map(|text| floors(text)) else { continue };
+        // Below the towers a folder has floors where it says so.
+        if shared > 1 && floors.len() < 2 {
+            continue;
+        }
+        let place = |name: &str| floors.iter().flat_map(|floor| &floor.modules).position(|module| module == name);
+        let floor = |name: &str| floors.iter().position(|floor| floor.modules.iter().any(|module| module == name));
+        let (Some(my_place), Some(their_place)) = (place(mine), place(theirs)) else { continue };
+        if their_place > my_place {
+            refuse(&format!("{theirs} stands below {mine} in {list}"));
+        } else if floor(mine) == floor(theirs) && floor(mine).is_some_and(|floor| floors[floor].strangers) {
+            refuse("outputs do not know each other");
+        } else if floor(mine).is_some_and(|floor| floors[floor].strangers) && theirs == "lifecycle" {
+            refuse("outputs take a feed and do not know who fills it");
+        }
+    }
+    complaints
+}
+
+/// Modules between two comments that open a floor (`// Floor 1: …` or `// 1: …`).
+#[derive(Debug, Default, PartialEq)]
+struct Floor {
+    strangers: bool,
+    modules: Vec<String>,
+}
+
+fn floors(text: &str) -> Vec<Floor> {
+    let mut floors = vec![Floor::default()];
+    for line in text.lines() {
+        let opens = line.strip_prefix("// ").map(|rest| rest.strip_prefix("Floor ").unwrap_or(rest));
+        if opens.is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_digit())) {
+            floors.push(Floor { strangers: line.contains("strangers"), modules: Vec::new() });
+        }
+        let declared = ["pub mod ", "mod ", "pub(crate) mod ", "pub(super) mod "]
+            .iter()
+            .find_map(|start| line.strip_prefix(start)?.strip_suffix(';'));
+        if let (Some(name), Some(floor)) = (declared, floors.last_mut()) {
+            floor.modules.push(name.to_owned());
+        }
+    }
+    floors.retain(|floor| !floor.modules.is_empty());
+    floors
+}
+
+/// `src/agent/login.rs` is `agent::login`, `src/agent/mod.rs` is `agent`, `src/lib.rs` is the root.
+fn module(path: &str) -> Vec<String> {
+    let inner = path.strip_prefix("src/").unwrap_or(path).trim_end_matches(".rs");
+    let inner = inner.strip_suffix("mod").map_or(inner, |folder| folder.trim_end_matches('/'));
+    inner.split('/').filter(|part| !["", "lib", "main"].contains(part)).map(str::to_owned).collect()
+}
+
+/// Everything that a text names by `crate::` or `super::`, from the root; groups are spread out.
+fn references(text: &str, me: &[String]) -> Vec<Vec<String>> {
+    let mut found = Vec::new();
+    for (start, from) in [("crate::", &[][..]), ("super::", &me[..me.len().saturating_sub(1)])] {
+        for (at, _) in text.match_indices(start) {
+            if text[..at].ends_with(|before: char| before.is_alphanumeric() || "_$:".contains(before)) {
+                continue;
+            }
+            spread(&text[at + start.len()..], from.to_vec(), &mut found);
+        }
+    }
+    found
+}
+
+/// Reads one path, or a group of them, and gives the text after it.
+fn spread<'a>(text: &'a str, mut path: Vec<String>, found: &mut Vec<Vec<String>>) -> &'a str {
+    if let Some(mut rest) = text.strip_prefix('{') {
+        loop {
+            rest = rest.trim_start_matches(|skip: char| skip.is_whitespace() || skip == ',');
+            let group_end = rest.strip_prefix('}');
+            if group_end.is_some() || !rest.starts_with(|first: char| first.is_alphabetic() || "_*{".contains(first)) {
+                return group_end.unwrap_or(rest);
+            }
+            rest = spread(rest, path.clone(), found);
+            if let Some(renamed) = rest.trim_start().strip_prefix("as ") {
+                rest = renamed.trim_start_matches(|skip: char| skip.is_alphanumeric() || skip == '_');
+            }
+        }
+    }
+    let end = text.find(|end: char| !(end.is_alphanumeric() || end == '_')).unwrap_or(text.len());
+    let (name, rest) = text.split_at(end);
+    if name.is_empty() {
+        found.push(path);
+        return rest.strip_prefix('*').unwrap_or(rest);
+    }
+    path.push(name.to_owned());
+    if let Some(rest) = rest.strip_prefix("::") {
+        return spread(rest, path, found);
+    }
+    found.push(path);
+    rest
+}
+
+fn without_comments(text: &str) -> String {
+    let code = |line: &str| {
+        let whole = line.trim_start().starts_with("//");
+        let code = if whole { "" } else { line.split(" // ").next().unwrap_or_default() };
+        format!("{code}\n")
+    };
+    text.lines().map(code).collect()
+}
+
+/// What a source file does against habit.
+fn habits(path: &str, text: &str) -> Vec<String> {
+    let mut complaints = Vec::new();
+    let code = without_comments(text);
+    let lines = text.lines().count();
+    if lines > 400 {
+        complaints.push(format!("{path}: {lines} lines; no file is longer than 400"));
+    }
+    for (number, line) in code.lines().enumerate() {
+        let mut refuse = |why: &str| complaints.push(format!("{path}:{}: {why}", number + 1));
+        if line.contains("super::super") {
+            refuse("name it from the root instead of climbing twice");
+        }
+        if line.contains("crate::{") {
+            refuse("one `use` a module, so that the law of the layout can be read");
+        }
+        if path != "src/sys.rs"
+            && ["unsafe {", "unsafe fn", "unsafe impl", "unsafe extern"].iter().any(|it| line.contains(it))
+        {
+            refuse("unsafe code stands in src/sys.rs alone");
+        }
+        for keyword in ["struct ", "enum ", "trait ", "type ", "mod "] {
+            for (at, _) in line.match_indices(keyword) {
+                if line[..at].ends_with(|before: char| before.is_alphanumeric() || before == '_') {
+                    continue;
+                }
+                let rest = &line[at + keyword.len()..];
+                let name = rest.split(|end: char| !(end.is_alphanumeric() || end == '_')).next().unwrap_or_default();
+                if let Some(word) = vague_word(name) {
+                    refuse(&format!("{name}: {word} says nothing; name what it does"));
+                }
+            }
+        }
+    }
+    complaints
+}
+
+/// The word in a module's or a type's name that says nothing.
+fn vague_word(name: &str) -> Option<&'static str> {
+    let spaced: String = name
+        .chars()
+        .flat_map(|letter| [letter.is_uppercase().then_some('_'), Some(letter.to_ascii_lowercase())])
+        .flatten()
+        .collect();
+    let vague = ["util", "utils", "common", "helper", "helpers", "manager", "context", "data", "misc"];
+    spaced.split('_').find_map(|word| vague.into_iter().find(|it| *it == word))
+}
+
+/// What a text of any kind should not hold.
+fn unwanted(path: &str, text: &str) -> Vec<String> {
+    let never = [
+        ("todo!", "what is not done is not in the tree"),
+        ("unimplemented!", "what is not done is not in the tree"),
+        ("TODO", "what is not done is not in the tree"),
+        ("FIXME", "what is not done is not in the tree"),
+        ("#[ignore", "a test that is not run is no test"),
+        ("issue #", "the tree speaks of the present"),
+        ("issue3", "the tree speaks of the present"),
+        ("/work/", "a path of one machine"),
+        ("/root/", "a path of one machine"),
+    ];
+    let mut complaints = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        for (word, why) in never.iter().filter(|(word, _)| line.contains(word)) {
+            complaints.push(format!("{path}:{}: {word}: {why}", number + 1));
+        }
+    }
+    complaints
+}
+
+fn undeclared(tree: &Tree) -> Vec<String> {
+    let main = &tree["tests/it/main.rs"];
+    let declared = |name: &str| main.lines().any(|line| line == format!("mod {name};"));
+    let files = tree.keys().filter_map(|path| path.strip_prefix("tests/it/")?.strip_suffix(".rs"));
+    let top = files.filter_map(|file| match file.split_once('/') {
+        None => Some(file),
+        Some((folder, "mod")) => Some(folder),
+        Some(_) => None,
+    });
+    let missing = top.filter(|name| *name != "main" && !declared(name));
+    missing.map(|name| format!("tests/it/main.rs does not declare {name}")).collect()
+}
+
+fn unmentioned(examples: &Tree, texts: &Tree) -> Vec<String> {
+    let all = |text: &String| text.contains("read_dir(") && text.contains("\"config\"");
+    let mentioned = |path: &str| texts.values().any(|text| text.contains(path) || all(text));
+    let missing = examples.keys().filter(|path| !mentioned(path));
+    missing.map(|path| format!("{path} is neither shown in README.md nor parsed by a test")).collect()
+}
+
+#[test]
+fn the_floor_rule_refuses_what_it_should() {
+    let lib = "// Floor 0: words\npub mod clock;\npub mod feed;\n// Floor 1\npub mod agent;\npub mod access;\n";
+    let agent = "// 0: x\npub mod token;\n// 1: y\npub mod lifecycle;\n// 2: strangers\npub mod sinks;\npub mod api;\n";
+    let check = |path: &str, text: &str, wanted: &[&str]| {
+        let files = [("src/lib.rs", lib), ("src/agent/mod.rs", agent), (path, text)];
+        let tree: Tree = files.into_iter().map(|(path, text)| (path.to_owned(), text.to_owned())).collect();
+        let found = misplaced(&tree, path);
+        assert_eq!(found.len(), wanted.len(), "{text}: {found:?}");
+        assert!(found.iter().zip(wanted).all(|(found, wanted)| found.contains(wanted)), "{text}: {found:?}");
+    };
+    check("src/feed.rs", "use crate::clock::Clock;", &[]);
+    check("src/feed.rs", "use super::clock::Clock;", &[]);
+    check("src/clock.rs", "use crate::feed::Feed;", &["feed stands below clock"]);
+    check("src/clock.rs", "use super::feed::Feed;", &["feed stands below clock"]);
+    check("src/clock.rs", "fn f() { crate::agent::token::new() }", &["agent stands below clock"]);
+    check("src/clock.rs", "/// See [`crate::feed`].\nmod tests {\n    use super::*;\n}", &[]);
+    check("src/access/mod.rs", "use crate::agent::token::Token;", &["towers do not know each other"]);
+    check("src/agent/token.rs", "use crate::access::model;", &["towers do not know each other"]);
+    check(
+        "src/agent/token.rs",
+        "use crate::agent::{\n    lifecycle::{Keeper, Step as Next},\n    sinks,\n};",
+        &["lifecycle::Keeper: lifecycle stands below token", "lifecycle::Step: ", "agent::sinks: "],
+    );
+    check("src/agent/lifecycle/keeper.rs", "use crate::agent::token::Token;\nuse super::Options;", &[]);
+    check("src/agent/api/mod.rs", "use super::sinks::Options;", &["outputs do not know each other"]);
+    check("src/agent/api/mod.rs", "use crate::agent::lifecycle::Keeper;", &["do not know who fills it"]);
+    check("src/agent/api/mod.rs", "use crate::agent::api::routes;\nuse crate::feed::{Feed, Nudge};", &[]);
+}
+
+#[test]
+fn the_habit_rules_refuse_what_they_should() {
+    let check = |text: &str, wanted: &[&str]| {
+        let found = habits("src/feed.rs", text);
+        assert_eq!(found.len(), wanted.len(), "{text}: {found:?}");
+        assert!(found.iter().zip(wanted).all(|(found, wanted)| found.contains(wanted)), "{text}: {found:?}");
+    };
+    check("pub struct Metadata;\nmod metadata;\nlet context = 1;\nunsafe_code\n// unsafe { }", &[]);
+    check("pub struct TokenManager;", &["TokenManager: manager says nothing"]);
+    check("pub(crate) mod http_utils;", &["utils"]);
+    check("trait Context {}", &["src/feed.rs:1: Context: context"]);
+    check("use super::super::x;", &["climbing twice"]);
+    check("use crate::{clock, feed};", &["one `use` a module"]);
+    check("let x = unsafe { y() };", &["sys.rs alone"]);
+    check(&"\n".repeat(400), &[]);
+    check(&"\n".repeat(401), &["401 lines"]);
+    assert!(habits("src/sys.rs", "unsafe { y() }").is_empty());
+    for text in ["todo!()", "// TODO", "#[ignore]", "see issue #4", "/work/main", "/root/.cargo"] {
+        assert!(unwanted("README.md", text).len() == 1, "{text}");
+    }
+    assert!(unwanted("README.md", "a network interface, a framework/part").is_empty());
+}
+
+#[test]
+fn the_rules_about_tests_and_examples_refuse_what_they_should() {
+    let tree = |files: &[(&str, &str)]| -> Tree {
+        files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect()
+    };
+    let tests = [("tests/it/main.rs", "mod a;\nmod harness;"), ("tests/it/a.rs", ""), ("tests/it/harness/x.rs", "")];
+    assert!(undeclared(&tree(&tests)).is_empty());
+    let more = [&tests[..], &[("tests/it/b.rs", ""), ("tests/it/folder/mod.rs", "")]].concat();
+    assert_eq!(undeclared(&tree(&more)).len(), 2);
+    let examples = tree(&[("config/a.toml", ""), ("config/b.toml", "")]);
+    assert_eq!(unmentioned(&examples, &tree(&[("README.md", "see config/a.toml")])).len(), 1);
+    assert!(unmentioned(&examples, &tree(&[("tests/it/configs.rs", "read_dir(root.join(\"config\"))")])).is_empty());
+}
