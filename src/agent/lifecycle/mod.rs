@@ -1,4 +1,16 @@
 //! How a session stays in: when to renew, when to log in again, what to do when neither works.
+//!
+//! `schedule` and `pace` decide and are pure; `keeper` acts on what they say; `resume` keeps what outlives a restart.
+
+mod attempt;
+mod farewell;
+mod held;
+mod keeper;
+pub mod pace;
+mod report;
+pub mod resume;
+pub mod schedule;
+mod seal;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -6,6 +18,9 @@ use std::time::Duration;
 use secrecy::SecretString;
 
 use crate::secret;
+
+pub use farewell::Farewell;
+pub use keeper::{Parts, TokenKeeper};
 
 /// How a token is kept.
 #[derive(Debug, Clone, PartialEq)]

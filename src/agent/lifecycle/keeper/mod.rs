@@ -1,0 +1,328 @@
+//! Keeps one session's token: one loop that waits for everything at once and asks `schedule` what comes next.
+
+mod outcome;
+mod start;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::attempt::{Call, Done, Look};
+use super::held::Held;
+use super::pace::Pace;
+use super::report::{Report, Told};
+use super::resume::Archive;
+use super::schedule::{Last, Step, next_step};
+use super::{Farewell, Options, attempt};
+use crate::agent::identity::IdentitySource;
+use crate::agent::login::Login;
+use crate::agent::token::TokenPublisher;
+use crate::backoff::random_unit;
+use crate::clock::{Clock, Jumps, Moment};
+use crate::feed::{Nudge, State};
+use crate::health;
+use crate::metrics::Metrics;
+use crate::status::Board;
+
+/// What a keeper works with.
+#[derive(Debug)]
+pub struct Parts {
+    /// The feed's write half.
+    pub publisher: TokenPublisher,
+    /// Who the machine is.
+    pub identity: Box<dyn IdentitySource>,
+    /// Where and how to log in.
+    pub login: Login,
+    /// What callers ring.
+    pub nudge: Nudge,
+    /// Where the time comes from.
+    pub clock: Clock,
+    /// Where to post what the session is doing.
+    pub board: Board,
+    /// Where to say whether there is a token.
+    pub health: health::Reporter,
+    /// Where attempts are counted.
+    pub metrics: Metrics,
+}
+
+/// Keeps one session's token and publishes it.
+pub struct TokenKeeper {
+    options: Options,
+    publisher: TokenPublisher,
+    identity: Arc<dyn IdentitySource>,
+    login: Login,
+    nudge: Nudge,
+    clock: Clock,
+    report: Report,
+    archive: Option<Archive>,
+    pace: Pace,
+    held: Option<Held>,
+    next: Step,
+    /// Whether the login that comes next replaces a token in its time, so that the bucket is not asked.
+    planned: bool,
+    work: Option<Call<Done>>,
+    /// Whether `work` is a renewal, which is of no use once its token has ended.
+    renewing: bool,
+    look: Option<Call<Look>>,
+    next_check: Option<Moment>,
+    last_checked: Option<Moment>,
+    /// Someone has rung and is not answered yet.
+    ringing: bool,
+    jump_looked: Option<Moment>,
+    /// The server would not renew a fresh token: until then others like it are not tried either.
+    no_renewal_until: Option<Moment>,
+    /// Why there is no token, when there is none.
+    absence: &'static str,
+    last_error: Option<String>,
+    saves: JoinSet<()>,
+}
+
+impl std::fmt::Debug for TokenKeeper {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TokenKeeper").field("session", &self.options.name).finish_non_exhaustive()
+    }
+}
+
+/// What the loop woke up for.
+enum Event {
+    End,
+    Done(Done),
+    Looked(Look),
+    Ring,
+    Jump,
+    Check,
+    Step,
+    Saved,
+}
+
+impl TokenKeeper {
+    /// A keeper that has done nothing yet.
+    pub fn new(options: Options, parts: Parts) -> Self {
+        let Parts { publisher, identity, login, nudge, clock, board, health, metrics } = parts;
+        let (upstream, how) = (login.upstream(), login.options());
+        let bound_to = [upstream.address(), how.namespace.as_deref().unwrap_or_default(), &how.mount, &how.role];
+        let archive = options.state.as_ref().map(|state| Archive::new(state, &options.name, &bound_to));
+        let report = Report { session: options.name.clone(), identity: identity.describe(), board, health, metrics };
+        let now = clock.now();
+        Self {
+            options,
+            publisher,
+            identity: identity.into(),
+            login,
+            nudge,
+            clock,
+            report,
+            archive,
+            pace: Pace::new(now),
+            held: None,
+            next: Step::LoginAt(now),
+            planned: false,
+            work: None,
+            renewing: false,
+            look: None,
+            next_check: None,
+            last_checked: None,
+            ringing: false,
+            jump_looked: None,
+            no_renewal_until: None,
+            absence: "there is no token yet",
+            last_error: None,
+            saves: JoinSet::new(),
+        }
+    }
+
+    /// Keeps the token until `stop` is cancelled. Ends at once then, whatever is under way.
+    ///
+    /// Publishes a token while there is one that has not ended, and within a second after its end that there is none.
+    pub async fn run(mut self, stop: CancellationToken) -> Farewell {
+        let mut jumps = self.clock.jumps();
+        let started = stop.run_until_cancelled(self.start()).await;
+        if started.is_some() {
+            self.tell();
+            while let Some(event) = stop.run_until_cancelled(self.wait(&mut jumps)).await {
+                self.handle(event);
+                self.tell();
+            }
+        }
+        self.end().await
+    }
+
+    async fn wait(&mut self, jumps: &mut Jumps) -> Event {
+        let ends = self.held.as_ref().and_then(|held| held.life.ends);
+        let step = self.next.at().filter(|_| self.work.is_none());
+        let check = self.next_check.filter(|_| self.look.is_none());
+        let clock = &self.clock;
+        tokio::select! {
+            biased;
+            () = reached(clock, ends) => Event::End,
+            done = attempt::of(&mut self.work) => Event::Done(done),
+            look = attempt::of(&mut self.look) => Event::Looked(look),
+            () = jumps.next() => Event::Jump,
+            () = self.nudge.rung() => Event::Ring,
+            () = reached(clock, check) => Event::Check,
+            () = reached(clock, step) => Event::Step,
+            Some(_) = self.saves.join_next() => Event::Saved,
+        }
+    }
+
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::End => self.expire(),
+            Event::Done(Done::Login(result)) => {
+                self.work = None;
+                self.login_done(result);
+            }
+            Event::Done(Done::Renewal(result)) => {
+                self.work = None;
+                self.renewing = false;
+                self.renewal_done(result);
+            }
+            Event::Looked((generation, result)) => {
+                self.look = None;
+                self.look_done(generation, result);
+            }
+            Event::Ring => {
+                self.ringing = true;
+                self.start_look();
+                self.answer_ring();
+            }
+            Event::Jump => self.clock_jumped(),
+            Event::Check => {
+                self.next_check = None;
+                self.start_look();
+            }
+            Event::Step => self.take_step(),
+            Event::Saved => {}
+        }
+    }
+
+    /// Does what is due.
+    fn take_step(&mut self) {
+        let now = self.clock.now();
+        match (self.next, &self.held) {
+            (Step::RenewAt(_), Some(held)) => {
+                self.renewing = true;
+                self.work = Some(attempt::renew(self.login.clone(), Arc::clone(&held.token)));
+            }
+            (Step::LoginAt(_), _) => {
+                if !self.planned {
+                    self.pace.take(now);
+                }
+                let save = self.saving();
+                // A crash during the login must not refill the bucket. A disk that hangs must not hold the login up.
+                let first = async {
+                    if let Some(save) = save {
+                        let _ = tokio::time::timeout(SAVE_LIMIT, save).await;
+                    }
+                };
+                let (identity, login) = (Arc::clone(&self.identity), self.login.clone());
+                self.work = Some(attempt::login(identity, login, self.clock.clone(), first));
+            }
+            (Step::RenewAt(_) | Step::Rest, _) => self.next = Step::Rest,
+        }
+    }
+
+    /// Asks the server about the token, unless it is being asked, or cannot be.
+    fn start_look(&mut self) {
+        let held = self.held.as_ref().filter(|held| held.can_be_looked_up());
+        if let Some(held) = held.filter(|_| self.look.is_none() && !self.renewing) {
+            self.look = Some(attempt::look(self.login.clone(), Arc::clone(&held.token)));
+        }
+    }
+
+    /// Answers who has rung, unless the server is being asked about the token just now.
+    fn answer_ring(&mut self) {
+        if self.ringing && self.look.is_none() && !self.renewing {
+            self.ringing = false;
+            let now = self.clock.now();
+            self.last_checked = Some(now);
+            self.publisher.checked(now);
+            self.nudge.answered();
+        }
+    }
+
+    /// Decides what comes next.
+    fn plan(&mut self, last: Last) {
+        let now = self.clock.now();
+        let life = self.held.as_ref().map(|held| &held.life);
+        self.next = next_step(life, last, self.pace.not_before(), now, random_unit());
+        self.planned = life.is_some() && last != Last::Failed;
+        if let (Step::LoginAt(at), false) = (self.next, self.planned) {
+            let earliest = self.pace.earliest_login(now);
+            if earliest.boot > at.boot {
+                self.next = Step::LoginAt(earliest);
+            }
+        }
+    }
+
+    /// Publishes what there is.
+    fn publish(&self) {
+        let state = match &self.held {
+            Some(held) => State::Serving(Arc::clone(&held.token)),
+            None => State::None { reason: self.reason().into(), retry_after: self.retry_after() },
+        };
+        self.publisher.publish(state, self.last_checked);
+    }
+
+    fn reason(&self) -> String {
+        match &self.last_error {
+            Some(error) => format!("{}; {error}", self.absence),
+            None => self.absence.to_owned(),
+        }
+    }
+
+    fn retry_after(&self) -> Duration {
+        let wait = self.next.at().map(|at| self.clock.now().until(at)).unwrap_or_default();
+        wait.max(Duration::from_secs(1))
+    }
+
+    fn tell(&self) {
+        let reason = if self.held.is_some() { String::new() } else { self.reason() };
+        let told = Told {
+            held: self.held.as_ref(),
+            now: self.clock.now(),
+            next: self.next,
+            last_checked: self.last_checked,
+            failures: self.pace.failures(),
+            last_error: self.last_error.as_deref(),
+            reason: &reason,
+        };
+        self.report.tell(&self.login, &told);
+    }
+
+    /// Writing what outlives a restart, if that has changed.
+    fn saving(&mut self) -> Option<impl Future<Output = ()> + Send + use<>> {
+        self.archive.as_mut()?.save(&self.pace.record(), self.held.as_ref())
+    }
+
+    fn save(&mut self) {
+        if let Some(save) = self.saving() {
+            self.saves.spawn(save);
+        }
+    }
+
+    async fn end(mut self) -> Farewell {
+        self.save();
+        let saved = async { while self.saves.join_next().await.is_some() {} };
+        let _ = tokio::time::timeout(SAVE_LIMIT, saved).await;
+        self.report.ended();
+        Farewell {
+            session: self.options.name,
+            publisher: self.publisher,
+            login: self.login,
+            token: self.held.map(|held| held.token),
+            revoke: self.options.revoke_on_exit,
+        }
+    }
+}
+
+const SAVE_LIMIT: Duration = Duration::from_secs(2);
+
+async fn reached(clock: &Clock, moment: Option<Moment>) {
+    match moment {
+        Some(moment) => clock.sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,249 @@
+//! What a keeper makes of what happened.
+
+use std::time::Duration;
+
+use super::TokenKeeper;
+use crate::agent::identity::Class;
+use crate::agent::lifecycle::held::Held;
+use crate::agent::lifecycle::pace::Failure;
+use crate::agent::lifecycle::report::{Attempt, line, rfc3339, words};
+use crate::agent::lifecycle::schedule::{Last, next_check};
+use crate::agent::login::{Cure, LoginError};
+use crate::agent::token::{Generation, Token};
+use crate::agent::upstream::{CallError, LookedUp, Renewed, Verdict};
+use crate::backoff::random_unit;
+use crate::clock::Moment;
+
+impl TokenKeeper {
+    pub(super) fn login_done(&mut self, result: Result<Token, LoginError>) {
+        let now = self.clock.now();
+        match result {
+            Ok(token) => self.logged_in(Held::new(token), now),
+            Err(error) => {
+                let message = line(&error);
+                self.report.count(Attempt::Login, Some(error.reason()));
+                self.pace.failed(now, failure(&error, now), error.retry_after(), random_unit());
+                self.plan(Last::Failed);
+                let (session, wait) = (&self.options.name, words(self.retry_after()));
+                let (reason, failures) = (error.reason(), self.pace.failures());
+                tracing::warn!(event = "token.login.failed", session, reason, failures, wait, "{message}");
+                self.last_error = Some(message);
+                if self.held.is_none() {
+                    self.publish();
+                }
+            }
+        }
+        self.save();
+        self.answer_ring();
+    }
+
+    fn logged_in(&mut self, mut new: Held, now: Moment) {
+        self.report.count(Attempt::Login, None);
+        let session = self.options.name.clone();
+        let short = new.too_short(now);
+        if short {
+            self.pace.failed(now, Failure::Passing, None, random_unit());
+            let message = format!("the server gave a token that lives {} s", new.life.ttl.as_secs());
+            tracing::warn!(event = "token.login.short", session, "{message}");
+            self.last_error = Some(message);
+        } else {
+            self.pace.succeeded(now);
+            self.last_error = None;
+        }
+        new.life.renewable &= !short && self.no_renewal_until.is_none_or(|until| now.until(until).is_zero());
+        let outlived = short && self.held.as_ref().is_some_and(|old| old.left(now) >= new.left(now));
+        if !outlived {
+            let expires = new.life.ends.and_then(|ends| rfc3339(ends.wall));
+            let accessor = new.token.accessor.clone();
+            let (renewable, policies) = (new.life.renewable, new.token.policies.join(","));
+            tracing::info!(event = "token.login.ok", session, accessor, expires, renewable, policies, "logged in");
+            self.last_checked = Some(now);
+            self.look = None;
+            self.take(new);
+        }
+        self.plan(if short { Last::Failed } else { Last::Well });
+        self.publish();
+    }
+
+    /// Has a token from now on. The first look is soon: it tells whether the token may look itself up at all, without
+    /// which a later refusal of that call would say nothing.
+    pub(super) fn take(&mut self, held: Held) {
+        let first = Duration::from_secs(5).mul_f64(1.0 + 2.0 * random_unit());
+        let interval = self.options.check_interval.filter(|_| held.can_be_looked_up());
+        self.next_check = interval.map(|interval| self.clock.now() + first.min(interval));
+        self.held = Some(held);
+    }
+
+    pub(super) fn renewal_done(&mut self, result: Result<Renewed, CallError>) {
+        let now = self.clock.now();
+        let session = self.options.name.clone();
+        let Some(held) = &mut self.held else { return self.answer_ring() };
+        match result {
+            Ok(renewed) => {
+                held.renew(renewed, now);
+                let expires = held.life.ends.and_then(|ends| rfc3339(ends.wall));
+                let again = held.life.renewable;
+                let short = held.too_short(now);
+                tracing::info!(event = "token.renew.ok", session, expires, again, "renewed");
+                self.report.count(Attempt::Renewal, None);
+                self.pace.succeeded(now);
+                self.last_error = None;
+                self.last_checked = Some(now);
+                self.check_later(now);
+                self.plan(if short { Last::NotRenewed } else { Last::Well });
+                self.publish();
+            }
+            Err(error) => {
+                let message = format!("the renewal failed: {}", line(&error));
+                match error.verdict() {
+                    Verdict::Dead => {
+                        self.report.count(Attempt::Renewal, Some("dead"));
+                        self.died(&message);
+                    }
+                    Verdict::Refused => {
+                        held.life.renewable = false;
+                        if !held.renewed {
+                            self.no_renewal_until = Some(now + REFUSAL_HOLDS);
+                        }
+                        self.report.count(Attempt::Renewal, Some("refused"));
+                        self.plan(Last::NotRenewed);
+                        let wait = words(self.retry_after());
+                        tracing::warn!(event = "token.renew.refused", session, wait, "{message}");
+                        // A refusal may mean that the token is dead; only a look tells.
+                        self.start_look();
+                    }
+                    Verdict::Unavailable => {
+                        self.report.count(Attempt::Renewal, Some("unavailable"));
+                        self.pace.failed(now, Failure::Passing, error.retry_after(), random_unit());
+                        self.plan(Last::Failed);
+                        let (failures, wait) = (self.pace.failures(), words(self.retry_after()));
+                        tracing::warn!(event = "token.renew.failed", session, failures, wait, "{message}");
+                    }
+                }
+                self.last_error = Some(message);
+            }
+        }
+        self.save();
+        self.answer_ring();
+    }
+
+    pub(super) fn look_done(&mut self, generation: Generation, result: Result<LookedUp, CallError>) {
+        let now = self.clock.now();
+        let session = self.options.name.clone();
+        let Some(held) = self.held.as_mut().filter(|held| held.token.generation == generation) else {
+            return self.answer_ring();
+        };
+        self.last_checked = Some(now);
+        match result {
+            Ok(found) => {
+                self.report.count(Attempt::Check, None);
+                if held.looked_up(&found, now) {
+                    if self.work.is_none() {
+                        self.plan(if self.pace.failures() > 0 { Last::Failed } else { Last::Well });
+                    }
+                    self.publish();
+                    self.save();
+                } else {
+                    self.publisher.checked(now);
+                }
+            }
+            Err(error) => {
+                let seen = held.seen;
+                let message = format!("the look-up failed: {}", line(&error));
+                match error.verdict() {
+                    Verdict::Dead => {
+                        self.report.count(Attempt::Check, Some("dead"));
+                        self.died(&message);
+                    }
+                    Verdict::Refused if seen => {
+                        self.report.count(Attempt::Check, Some("dead"));
+                        self.died(&message);
+                    }
+                    Verdict::Refused => {
+                        self.report.count(Attempt::Check, Some("refused"));
+                        tracing::debug!(event = "token.check.refused", session, "{message}");
+                    }
+                    Verdict::Unavailable => {
+                        self.report.count(Attempt::Check, Some("unavailable"));
+                        tracing::warn!(event = "token.check.failed", session, "{message}");
+                    }
+                }
+                self.publisher.checked(now);
+            }
+        }
+        if self.held.is_some() {
+            self.check_later(now);
+        }
+        self.answer_ring();
+    }
+
+    fn check_later(&mut self, now: Moment) {
+        let lookable = self.held.as_ref().is_some_and(Held::can_be_looked_up);
+        let interval = self.options.check_interval.filter(|_| lookable);
+        self.next_check = interval.map(|interval| next_check(now, interval, random_unit()));
+    }
+
+    /// The server says that the token is dead.
+    fn died(&mut self, message: &str) {
+        let session = &self.options.name;
+        tracing::warn!(event = "token.dead", session, "the server no longer knows the token: {message}");
+        self.last_error = Some(message.to_owned());
+        self.last_checked = Some(self.clock.now());
+        self.lose("the token was revoked or lost by the server");
+    }
+
+    pub(super) fn expire(&mut self) {
+        let session = &self.options.name;
+        tracing::warn!(event = "token.expired", session, "the token has ended and nothing could replace it in time");
+        self.lose("the token has expired");
+    }
+
+    fn lose(&mut self, absence: &'static str) {
+        self.absence = absence;
+        self.held = None;
+        self.look = None;
+        self.next_check = None;
+        if self.renewing {
+            self.renewing = false;
+            self.work = None;
+        }
+        self.plan(Last::Failed);
+        self.publish();
+        self.save();
+        self.answer_ring();
+    }
+
+    pub(super) fn clock_jumped(&mut self) {
+        let now = self.clock.now();
+        self.report.metrics.clock_jumps.inc();
+        tracing::info!(event = "clock.jump", session = self.options.name, "the clock was set, or the machine slept");
+        if let Some(held) = &mut self.held {
+            held.follow_wall_clock(&self.clock);
+            self.publish();
+            self.save();
+            // Clocks that are set all the time must not make calls all the time.
+            if self.jump_looked.is_none_or(|looked| now.since(looked) >= JUMP_LOOKS_APART) {
+                self.jump_looked = Some(now);
+                self.start_look();
+            }
+        }
+    }
+}
+
+const REFUSAL_HOLDS: Duration = Duration::from_hours(1);
+const JUMP_LOOKS_APART: Duration = Duration::from_mins(1);
+
+fn failure(error: &LoginError, now: Moment) -> Failure {
+    match error {
+        LoginError::Unavailable { .. } => Failure::Passing,
+        LoginError::Refused { .. } | LoginError::Bug { .. } => Failure::Refused,
+        LoginError::Clock { cure: Cure::Refetch, .. } => Failure::Clock(Duration::ZERO),
+        LoginError::Clock { cure: Cure::Wait(until), .. } => {
+            until.map_or(Failure::Refused, |until| Failure::Clock(until.duration_since(now.wall).unwrap_or_default()))
+        }
+        LoginError::NoProof(error) => match error.class {
+            Class::Config | Class::Denied => Failure::Refused,
+            Class::NotReady | Class::Throttled | Class::Transient => Failure::Identity,
+        },
+    }
+}

@@ -1,0 +1,297 @@
+//! What outlives a restart: the pace always, the token if there is a key to seal it with.
+
+use std::borrow::Cow;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use rustix::fs::{Mode, OFlags};
+use secrecy::{ExposeSecret as _, SecretString};
+use serde::{Deserialize, Serialize};
+use tokio::sync::Mutex;
+use zeroize::Zeroizing;
+
+use super::State;
+use super::held::Held;
+use super::pace::Record;
+use super::schedule::Life;
+use super::seal::Seal;
+use crate::agent::token::{ClientToken, Generation, Kind, Lease, Token};
+use crate::atomic_file::{Attributes, replace};
+use crate::clock::Moment;
+
+/// A session's state file.
+#[derive(Debug)]
+pub(super) struct Archive {
+    session: String,
+    seal: Option<Seal>,
+    writer: Arc<Writer>,
+    /// What was saved last.
+    last: Option<Mark>,
+    order: u64,
+}
+
+/// What a state file held.
+#[derive(Debug, Default)]
+pub(super) struct Kept {
+    pub(super) pace: Option<Record>,
+    pub(super) held: Option<Held>,
+    /// Why the file, or the token in it, was not taken.
+    pub(super) refused: Option<RefusedState>,
+}
+
+/// The shape of the file.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Shape {
+    version: u8,
+    session: String,
+    pace: Record,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    token: Option<String>,
+}
+
+/// The shape of what is sealed. Times are seconds since 1970 by the wall clock.
+#[derive(Serialize, Deserialize)]
+struct Sealed<'a> {
+    secret: Cow<'a, str>,
+    accessor: Option<String>,
+    batch: bool,
+    wrapping: Option<(String, String)>,
+    policies: Vec<String>,
+    renewable: bool,
+    may_renew: bool,
+    renewed: bool,
+    ttl: u64,
+    granted: u64,
+    obtained: u64,
+    expires: Option<u64>,
+}
+
+impl Archive {
+    /// The state file of a session. A sealed token opens only for the same session and the same `bound_to`.
+    pub(super) fn new(state: &State, session: &str, bound_to: &[&str]) -> Self {
+        let names: Vec<&str> = [session].into_iter().chain(bound_to.iter().copied()).collect();
+        let seal = state.seal.as_ref().and_then(|key| Seal::new(key, &names).ok());
+        let writer = Arc::new(Writer { file: state.file.clone(), written: Mutex::new(0) });
+        Self { session: session.to_owned(), seal, writer, last: None, order: 0 }
+    }
+
+    /// Reads the file. Blocks.
+    pub(super) fn load(&self, now: Moment) -> Kept {
+        let refuse =
+            |why| Kept { refused: Some(RefusedState { file: self.writer.file.clone(), why }), ..Kept::default() };
+        let text = match read(&self.writer.file) {
+            Ok(None) => return Kept::default(),
+            Ok(Some(text)) => text,
+            Err(error) => return refuse(Why::Unreadable(error)),
+        };
+        let shape: Shape = match serde_json::from_slice(&text) {
+            Ok(shape) => shape,
+            // The parser's words may quote the file.
+            Err(_) => return refuse(Why::Shape),
+        };
+        if shape.version != VERSION || shape.session != self.session {
+            return refuse(Why::Foreign);
+        }
+        let pace = Some(shape.pace);
+        let Some((seal, sealed)) = self.seal.as_ref().zip(shape.token) else { return Kept { pace, ..Kept::default() } };
+        match STANDARD.decode(sealed).ok().and_then(|sealed| seal.open(&sealed).ok()).map(|plain| held(&plain, now)) {
+            Some(Ok(held)) => Kept { pace, held, refused: None },
+            Some(Err(why)) => Kept { pace, ..refuse(why) },
+            None => Kept { pace, ..refuse(Why::Seal) },
+        }
+    }
+
+    /// Writes the file if it would change. Of writes at the same time the newest wins; a failure is logged.
+    pub(super) fn save(
+        &mut self,
+        pace: &Record,
+        held: Option<&Held>,
+    ) -> Option<impl Future<Output = ()> + Send + use<>> {
+        let token = self.seal.as_ref().zip(held).and_then(|(seal, held)| {
+            let sealed = seal.close(&plain(held)?).ok()?;
+            Some(STANDARD.encode(sealed))
+        });
+        let mark = mark(pace, held);
+        if self.last.as_ref() == Some(&mark) {
+            return None;
+        }
+        self.last = Some(mark);
+        let shape = Shape { version: VERSION, session: self.session.clone(), pace: pace.clone(), token };
+        let bytes = serde_json::to_vec(&shape).ok()?;
+        self.order += 1;
+        let (writer, order) = (Arc::clone(&self.writer), self.order);
+        let session = self.session.clone();
+        Some(async move {
+            if let Err(error) = writer.write(order, bytes).await {
+                let error = error.as_ref();
+                tracing::warn!(
+                    event = "state.write.failed",
+                    session,
+                    error,
+                    "a restart may need a login that it could do without"
+                );
+            }
+        })
+    }
+}
+
+#[derive(Debug)]
+struct Writer {
+    file: PathBuf,
+    written: Mutex<u64>,
+}
+
+impl Writer {
+    async fn write(
+        self: Arc<Self>,
+        order: u64,
+        bytes: Vec<u8>,
+    ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        let mut written = self.written.lock().await;
+        if *written >= order {
+            return Ok(());
+        }
+        let writer = Arc::clone(&self);
+        let attributes = Attributes { mode: 0o600, owner: None, group: None };
+        tokio::task::spawn_blocking(move || replace(&writer.file, &bytes, &attributes)).await??;
+        *written = order;
+        Ok(())
+    }
+}
+
+/// Reads a small regular file, following no link. Nothing if there is none.
+fn read(path: &Path) -> std::io::Result<Option<Zeroizing<Vec<u8>>>> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = match rustix::fs::open(path, flags, Mode::empty()) {
+        Err(rustix::io::Errno::NOENT) => return Ok(None),
+        opened => std::fs::File::from(opened?),
+    };
+    if !file.metadata()?.is_file() {
+        return Err(std::io::Error::other("it is not a regular file"));
+    }
+    let mut bytes = Zeroizing::new(Vec::new());
+    file.take(LARGEST).read_to_end(&mut bytes)?;
+    Ok(Some(bytes))
+}
+
+fn plain(held: &Held) -> Option<Zeroizing<Vec<u8>>> {
+    let token = &held.token;
+    let wrapping = match &token.kind {
+        Kind::Wrapping { creation_time, creation_path } => Some((creation_time.clone(), creation_path.clone())),
+        Kind::Service | Kind::Batch => None,
+    };
+    let sealed = Sealed {
+        secret: token.secret.secret().expose_secret().into(),
+        accessor: token.accessor.clone(),
+        batch: token.kind == Kind::Batch,
+        wrapping,
+        policies: token.policies.clone(),
+        renewable: token.lease.renewable,
+        may_renew: held.life.renewable,
+        renewed: held.renewed,
+        ttl: held.life.ttl.as_secs(),
+        granted: held.granted.as_secs(),
+        obtained: seconds(held.life.obtained.wall),
+        expires: held.life.ends.map(|ends| seconds(ends.wall)),
+    };
+    let mut bytes = Zeroizing::new(Vec::with_capacity(16 * 1024));
+    serde_json::to_writer(&mut *bytes, &sealed).ok()?;
+    Some(bytes)
+}
+
+/// Tells whether something has changed: sealed bytes differ each time.
+type Mark = (Record, Option<(Generation, bool, Option<u64>)>);
+
+fn mark(pace: &Record, held: Option<&Held>) -> Mark {
+    let held = held.map(|held| {
+        let ends = held.life.ends.map(|ends| seconds(ends.wall));
+        (held.token.generation, held.life.renewable, ends)
+    });
+    (pace.clone(), held)
+}
+
+/// The token as it was sealed; nothing if its end has passed.
+fn held(plain: &[u8], now: Moment) -> Result<Option<Held>, Why> {
+    let sealed: Sealed<'_> = serde_json::from_slice(plain).map_err(|_| Why::Shape)?;
+    let secret = SecretString::from(sealed.secret.into_owned());
+    let secret = ClientToken::parse(secret).ok_or(Why::Shape)?;
+    let wall = seconds(now.wall);
+    // Without the time since the login nobody knows how much of the token's life is left.
+    let Some(age) = (wall + CLOCK_SLACK).checked_sub(sealed.obtained) else { return Err(Why::Clock) };
+    let age = Duration::from_secs(age.saturating_sub(CLOCK_SLACK));
+    let obtained = Moment {
+        boot: now.boot.saturating_sub(age),
+        wall: now.wall.checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH),
+    };
+    let ends = match sealed.expires {
+        Some(expires) => {
+            let left = expires.saturating_sub(wall).min(sealed.granted.max(sealed.ttl));
+            if left == 0 {
+                return Ok(None);
+            }
+            Some(now + Duration::from_secs(left))
+        }
+        None => None,
+    };
+    let kind = match sealed.wrapping {
+        Some((creation_time, creation_path)) => Kind::Wrapping { creation_time, creation_path },
+        None if sealed.batch => Kind::Batch,
+        None => Kind::Service,
+    };
+    let ttl = Duration::from_secs(sealed.ttl);
+    let token = Token {
+        secret,
+        accessor: sealed.accessor,
+        lease: Lease { ttl, renewable: sealed.renewable },
+        kind,
+        policies: sealed.policies,
+        obtained,
+        expires: ends,
+        generation: Generation::new(),
+    };
+    let life = Life { obtained, ends, ttl, renewable: sealed.may_renew };
+    let granted = Duration::from_secs(sealed.granted);
+    Ok(Some(Held { token: Arc::new(token), life, granted, renewed: sealed.renewed, seen: false }))
+}
+
+fn seconds(wall: SystemTime) -> u64 {
+    wall.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |it| it.as_secs())
+}
+
+const VERSION: u8 = 1;
+const LARGEST: u64 = 256 * 1024;
+const CLOCK_SLACK: u64 = 60;
+
+/// A state file that was not taken. The session logs in instead.
+#[derive(Debug, thiserror::Error)]
+#[error("the state in {} is not taken", file.display())]
+pub struct RefusedState {
+    file: PathBuf,
+    #[source]
+    why: Why,
+}
+
+/// Why a state file was not taken.
+#[derive(Debug, thiserror::Error)]
+pub enum Why {
+    /// It cannot be read.
+    #[error("it cannot be read")]
+    Unreadable(#[source] std::io::Error),
+    /// It is not what this program writes.
+    #[error("its content is damaged")]
+    Shape,
+    /// It belongs to another session, or another version of the program wrote it.
+    #[error("it is another session's, or of another version")]
+    Foreign,
+    /// The sealed token does not open.
+    #[error("its token was sealed with another key or for another server or role, or was changed")]
+    Seal,
+    /// The wall clock is behind the time of the login.
+    #[error("the clock is behind the time of the login that it tells of")]
+    Clock,
+}
