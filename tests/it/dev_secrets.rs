@@ -50,7 +50,12 @@ fn login(bench: &Bench, wrap_ttl: Option<Duration>) -> Login {
 }
 
 fn proof() -> IdentityProof {
-    IdentityProof { jwt: SecretString::from("a.b.c"), fields: LoginFields::default() }
+    IdentityProof {
+        jwt: SecretString::from("a.b.c"),
+        fields: LoginFields::default(),
+        claims: None,
+        audience: String::new(),
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,0 +1,217 @@
+//! What a login says beside the token: read from the token's own claims, so that it never contradicts them.
+
+use super::LoginFields;
+use crate::jwt::UnverifiedClaims;
+
+/// The part of the metadata service's instance document that a login may name.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Instance {
+    pub(super) name: String,
+    pub(super) subscription: String,
+    pub(super) resource_group: String,
+    pub(super) scale_set: String,
+    pub(super) resource_id: String,
+}
+
+/// Whether the claims tell on which resource the identity was used.
+pub(super) fn named_by(claims: &UnverifiedClaims) -> bool {
+    resource(claims).is_some()
+}
+
+/// The fields of a login: from the claims where they tell, else from the instance document; `overrides` win.
+/// Names that the server's rules would refuse are left out, unless the configuration sets them.
+pub(super) fn of(
+    claims: Option<&UnverifiedClaims>,
+    instance: Option<&Instance>,
+    overrides: &LoginFields,
+) -> LoginFields {
+    let found = match (claims.and_then(resource), instance) {
+        (Some(id), _) => of_resource(id),
+        (None, Some(instance)) => of_instance(instance),
+        (None, None) => LoginFields::default(),
+    };
+    let found = LoginFields {
+        subscription_id: found.subscription_id.filter(|id| is_guid(id)),
+        resource_group_name: found.resource_group_name.filter(|name| is_group_name(name)),
+        vm_name: found.vm_name.filter(|name| is_machine_name(name)),
+        vmss_name: found.vmss_name.filter(|name| is_machine_name(name)),
+        resource_id: found.resource_id,
+    };
+    let or = |set: &Option<String>, found: Option<String>| set.clone().or(found);
+    LoginFields {
+        subscription_id: or(&overrides.subscription_id, found.subscription_id),
+        resource_group_name: or(&overrides.resource_group_name, found.resource_group_name),
+        vm_name: or(&overrides.vm_name, found.vm_name),
+        vmss_name: or(&overrides.vmss_name, found.vmss_name),
+        resource_id: or(&overrides.resource_id, found.resource_id),
+    }
+}
+
+/// The resource that has the identity: `xms_az_rid` for a user-assigned one, `xms_mirid` for the resource's own.
+fn resource(claims: &UnverifiedClaims) -> Option<&str> {
+    claims.xms_az_rid.as_deref().or(claims.xms_mirid.as_deref()).filter(|id| parts(id).is_some())
+}
+
+/// `/subscriptions/S/resourcegroups/G/providers/P/T/N...`, whatever the case of the fixed words.
+fn parts(id: &str) -> Option<(&str, &str, &str, &str)> {
+    let mut parts = id.strip_prefix('/')?.splitn(6, '/');
+    let mut after = |word: &str| {
+        parts.next().filter(|found| found.eq_ignore_ascii_case(word))?;
+        parts.next().filter(|value| !value.is_empty())
+    };
+    let (subscription, group) = (after("subscriptions")?, after("resourcegroups")?);
+    parts.next().filter(|found| found.eq_ignore_ascii_case("providers"))?;
+    let (provider, rest) = parts.next()?.split_once('/')?;
+    Some((subscription, group, provider, rest))
+}
+
+fn of_resource(id: &str) -> LoginFields {
+    let Some((subscription, group, provider, rest)) = parts(id) else { return LoginFields::default() };
+    let mut fields = LoginFields {
+        subscription_id: Some(subscription.to_owned()),
+        resource_group_name: Some(group.to_owned()),
+        ..LoginFields::default()
+    };
+    let compute = provider.eq_ignore_ascii_case("Microsoft.Compute");
+    match rest.split('/').collect::<Vec<_>>().as_slice() {
+        [kind, name] if compute && kind.eq_ignore_ascii_case("virtualMachines") => {
+            fields.vm_name = Some((*name).to_owned());
+        }
+        [kind, name, ..] if compute && kind.eq_ignore_ascii_case("virtualMachineScaleSets") => {
+            fields.vmss_name = Some((*name).to_owned());
+        }
+        // The identity itself: where it is used (a pod), nothing tells; the server wants no resource that lacks one.
+        _ if provider.eq_ignore_ascii_case("Microsoft.ManagedIdentity") => {}
+        _ => fields.resource_id = Some(id.to_owned()),
+    }
+    fields
+}
+
+fn of_instance(instance: &Instance) -> LoginFields {
+    let some = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+    let (vm, set) = (some(&instance.name), some(&instance.scale_set));
+    let resource = some(&instance.resource_id).filter(|_| vm.is_none() && set.is_none());
+    LoginFields {
+        subscription_id: some(&instance.subscription),
+        resource_group_name: some(&instance.resource_group),
+        // Beside a scale set the server ignores the machine's name, but refuses one whose form it dislikes.
+        vm_name: if set.is_some() { None } else { vm },
+        vmss_name: set,
+        resource_id: resource,
+    }
+}
+
+/// A GUID in its usual form.
+fn is_guid(text: &str) -> bool {
+    let groups: Vec<&str> = text.split('-').collect();
+    groups.iter().map(|group| group.len()).eq([8, 4, 4, 4, 12])
+        && groups.iter().all(|group| group.bytes().all(|byte| byte.is_ascii_hexdigit()))
+}
+
+/// The server's rule `^[\-_.()\pL\pN]*[\-_()\pL\pN]$`.
+fn is_group_name(text: &str) -> bool {
+    let fits = |letter: char| letter.is_alphanumeric() || "-_.()".contains(letter);
+    text.chars().all(fits) && !text.is_empty() && !text.ends_with('.')
+}
+
+/// The server's rule `^[a-zA-Z]$|^[a-zA-Z][a-zA-Z0-9.\-_]*[a-zA-Z0-9_]$`: a name that starts with a digit is refused.
+fn is_machine_name(text: &str) -> bool {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b".-_".contains(&byte);
+    text.bytes().all(fits)
+        && text.starts_with(|first: char| first.is_ascii_alphabetic())
+        && text.ends_with(|last: char| last.is_ascii_alphanumeric() || last == '_')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SUBSCRIPTION: &str = "11111111-2222-3333-4444-555555555555";
+
+    /// `subscription group vm vmss resource`, with `-` for what is missing.
+    fn line(fields: &LoginFields) -> String {
+        let LoginFields { subscription_id, resource_group_name, vm_name, vmss_name, resource_id } = fields;
+        [subscription_id, resource_group_name, vm_name, vmss_name, resource_id]
+            .map(|field| field.as_deref().unwrap_or("-").replace(SUBSCRIPTION, "S"))
+            .join(" ")
+    }
+
+    fn claims(mirid: Option<&str>, az_rid: Option<&str>) -> UnverifiedClaims {
+        let id = |id: Option<&str>| id.map(|id| id.replace("{S}", SUBSCRIPTION));
+        UnverifiedClaims { xms_mirid: id(mirid), xms_az_rid: id(az_rid), ..UnverifiedClaims::default() }
+    }
+
+    #[test]
+    fn claims_give_the_fields_of_a_login() {
+        let check = |mirid: Option<&str>, az_rid: Option<&str>, wanted: &str| {
+            let claims = claims(mirid, az_rid);
+            assert_eq!(line(&of(Some(&claims), None, &LoginFields::default())), wanted, "{claims:?}");
+        };
+        let vm = "/subscriptions/{S}/resourcegroups/Rg-1/providers/Microsoft.Compute/virtualMachines/vm1";
+        let set = "/subscriptions/{S}/resourceGroups/rg/providers/microsoft.compute/virtualMachineScaleSets/set1";
+        let user = "/subscriptions/{S}/resourcegroups/rg/providers/Microsoft.ManagedIdentity/userAssignedIdentities/u";
+        let site = "/subscriptions/{S}/resourcegroups/rg/providers/Microsoft.Web/sites/site1";
+        let arc = "/subscriptions/{S}/resourcegroups/rg/providers/Microsoft.HybridCompute/machines/m1";
+        check(Some(vm), None, "S Rg-1 vm1 - -");
+        check(Some(user), Some(vm), "S Rg-1 vm1 - -");
+        check(Some(set), None, "S rg - set1 -");
+        check(Some(user), Some(set), "S rg - set1 -");
+        check(Some(&format!("{set}/virtualMachines/0")), None, "S rg - set1 -");
+        check(Some(&vm.replace("vm1", "flex_ab12cd34")), None, "S Rg-1 flex_ab12cd34 - -");
+        check(Some(user), None, "S rg - - -");
+        check(Some(site), None, &format!("S rg - - {}", site.replace("{S}", "S")));
+        check(Some(arc), None, &format!("S rg - - {}", arc.replace("{S}", "S")));
+        check(None, None, "- - - - -");
+        check(Some("nonsense"), None, "- - - - -");
+        check(Some("/subscriptions/{S}/resourcegroups"), None, "- - - - -");
+        check(Some(&vm.replace("{S}", "not-a-guid")), None, "- Rg-1 vm1 - -");
+        check(Some(&vm.replace("vm1", "1vm")), None, "S Rg-1 - - -");
+        check(Some(&vm.replace("Rg-1", "rg.")), None, "S - vm1 - -");
+    }
+
+    #[test]
+    fn the_instance_document_helps_only_where_claims_do_not_tell() {
+        let document = Instance {
+            name: "set_0".to_owned(),
+            subscription: SUBSCRIPTION.to_owned(),
+            resource_group: "rg".to_owned(),
+            scale_set: "set".to_owned(),
+            resource_id: "/ignored".to_owned(),
+        };
+        let check = |claims: Option<&UnverifiedClaims>, document: &Instance, wanted: &str| {
+            assert_eq!(line(&of(claims, Some(document), &LoginFields::default())), wanted);
+        };
+        let alone = Instance { scale_set: String::new(), name: "vm".to_owned(), ..document.clone() };
+        let nameless = Instance { name: String::new(), ..alone.clone() };
+        check(None, &document, "S rg - set -");
+        check(None, &alone, "S rg vm - -");
+        check(None, &nameless, "S rg - - /ignored");
+        check(None, &Instance::default(), "- - - - -");
+        let vm = "/subscriptions/{S}/resourcegroups/own/providers/Microsoft.Compute/virtualMachines/vm1";
+        check(Some(&claims(Some(vm), None)), &document, "S own vm1 - -");
+    }
+
+    #[test]
+    fn the_configuration_wins_over_both() {
+        let set = LoginFields { vm_name: Some("1st".to_owned()), ..LoginFields::default() };
+        let vm = "/subscriptions/{S}/resourcegroups/rg/providers/Microsoft.Compute/virtualMachines/vm1";
+        assert_eq!(line(&of(Some(&claims(Some(vm), None)), None, &set)), "S rg 1st - -");
+    }
+
+    #[test]
+    fn names_are_judged_as_the_server_judges_them() {
+        let check = |name: &str, machine: bool, group: bool| {
+            assert_eq!((is_machine_name(name), is_group_name(name)), (machine, group), "{name:?}");
+        };
+        check("a", true, true);
+        check("vm-1", true, true);
+        check("set_0", true, true);
+        check("1vm", false, true);
+        check("vm-", false, true);
+        check("vm.", false, false);
+        check("(rg)", false, true);
+        check("größe", false, true);
+        check("a b", false, false);
+        check("", false, false);
+    }
+}

@@ -1,0 +1,173 @@
+//! A look at a token before it is sent: what would make the server refuse it, in words.
+
+use std::time::{Duration, SystemTime};
+
+use crate::jwt::UnverifiedClaims;
+
+/// What a look at a token's claims found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Look {
+    /// What looks wrong; the login is sent all the same, since the server may see it otherwise.
+    pub warnings: Vec<String>,
+    /// Whether to send the login.
+    pub verdict: Verdict,
+}
+
+/// Whether a token is worth sending.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// Send it.
+    Send,
+    /// It is not valid yet: send it at this time by our clock. Servers allow no leeway, hence a second after `nbf`.
+    Hold {
+        /// When to send it.
+        until: SystemTime,
+        /// Why, in words.
+        reason: String,
+    },
+    /// It has ended; another one is needed.
+    Expired {
+        /// How long ago by our clock.
+        since: Duration,
+        /// What that means, in words.
+        reason: String,
+    },
+}
+
+/// Looks at claims, unverified as they are, for the audience that was asked for, at the time `now`.
+pub fn preflight(claims: &UnverifiedClaims, audience: &str, now: SystemTime) -> Look {
+    let warnings = [wrong_audience(claims, audience), wrong_issuer(claims)].into_iter().flatten().collect();
+    Look { warnings, verdict: verdict(claims, now) }
+}
+
+fn verdict(claims: &UnverifiedClaims, now: SystemTime) -> Verdict {
+    if let Some(since) = claims.exp.and_then(|end| now.duration_since(end).ok()) {
+        let reason = format!(
+            "the identity token ended {} s ago: this machine's clock is ahead, or the cloud gave an old token",
+            since.as_secs()
+        );
+        return Verdict::Expired { since, reason };
+    }
+    if let Some((start, ahead)) = claims.nbf.and_then(|start| Some((start, start.duration_since(now).ok()?)))
+        && !ahead.is_zero()
+    {
+        let reason = format!(
+            "the identity token starts in {} s: this machine's clock is behind the cloud's",
+            ahead.as_secs().max(1)
+        );
+        return Verdict::Hold { until: start + Duration::from_secs(1), reason };
+    }
+    Verdict::Send
+}
+
+fn wrong_audience(claims: &UnverifiedClaims, audience: &str) -> Option<String> {
+    if claims.aud.iter().any(|aud| aud == audience) {
+        return None;
+    }
+    let found = match claims.aud.as_slice() {
+        [] => return Some(format!("the identity token names no audience, {audience:?} was asked for")),
+        [one] => format!("{one:?}"),
+        many => format!("{many:?}"),
+    };
+    let bare = |text: &str| text.trim_end_matches('/').to_ascii_lowercase();
+    let slash = claims.aud.iter().any(|aud| bare(aud) == bare(audience));
+    let advice = if slash {
+        "servers compare every byte, a slash at the end too: write `resource` as the server's own setting has it"
+    } else {
+        "set `resource` to what the server's auth method is configured with"
+    };
+    Some(format!("the identity token is for {found}, {audience:?} was asked for ({advice})"))
+}
+
+/// Servers know tokens of version 1.0, whose issuer is `https://sts.HOST/TENANT/` (in every cloud of the provider).
+fn wrong_issuer(claims: &UnverifiedClaims) -> Option<String> {
+    let issuer = claims.iss.as_deref()?;
+    let second = claims.ver.as_deref() == Some("2.0") || issuer.trim_end_matches('/').ends_with("/v2.0");
+    if second {
+        return Some(format!(
+            "the identity token is of version 2.0 (issuer {issuer}), which servers take for another provider's: set \
+             requestedAccessTokenVersion to null or 1 in the manifest of the application that `resource` names"
+        ));
+    }
+    let Some(tenant) = claims.tid.as_deref() else {
+        return Some(format!(
+            "the identity token (issuer {issuer}) names no tenant: it looks like a cluster's own token, not the cloud's"
+        ));
+    };
+    if issuer.ends_with(&format!("/{tenant}/")) {
+        return None;
+    }
+    Some(format!("the identity token's issuer {issuer} does not end in its tenant, /{tenant}/, as the cloud's do"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: u64 = 1_800_000_000;
+
+    fn at(seconds: u64) -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
+    }
+
+    fn good() -> UnverifiedClaims {
+        UnverifiedClaims {
+            aud: vec!["https://management.azure.com/".to_owned()],
+            iss: Some("https://sts.windows.net/tenant/".to_owned()),
+            ver: Some("1.0".to_owned()),
+            tid: Some("tenant".to_owned()),
+            nbf: Some(at(NOW - 300)),
+            exp: Some(at(NOW + 3600)),
+            ..UnverifiedClaims::default()
+        }
+    }
+
+    #[test]
+    fn what_looks_wrong_is_a_warning_and_the_login_is_sent() {
+        let check = |change: &dyn Fn(&mut UnverifiedClaims), wanted: &[&str]| {
+            let mut claims = good();
+            change(&mut claims);
+            let look = preflight(&claims, "https://management.azure.com/", at(NOW));
+            assert_eq!(look.verdict, Verdict::Send);
+            assert_eq!(look.warnings.len(), wanted.len(), "{:?}", look.warnings);
+            for (warning, wanted) in look.warnings.iter().zip(wanted) {
+                assert!(warning.contains(wanted), "{warning}");
+            }
+        };
+        check(&|_| {}, &[]);
+        check(&|claims| claims.aud = vec!["https://management.azure.com".into()], &["a slash at the end"]);
+        check(&|claims| claims.aud = vec!["a".into(), "b".into()], &["set `resource`"]);
+        check(&|claims| claims.aud = Vec::new(), &["names no audience"]);
+        check(&|claims| claims.ver = Some("2.0".into()), &["requestedAccessTokenVersion"]);
+        check(&|claims| claims.iss = Some("https://login.example/tenant/v2.0".into()), &["version 2.0"]);
+        check(&|claims| claims.tid = None, &["a cluster's own token"]);
+        check(&|claims| claims.iss = Some("https://sts.windows.net/other/".into()), &["does not end in its tenant"]);
+        check(&|claims| claims.iss = Some("https://sts.chinacloudapi.cn/tenant/".into()), &[]);
+        check(&|claims| (claims.nbf, claims.exp) = (None, None), &[]);
+    }
+
+    #[test]
+    fn only_a_token_outside_its_time_is_held_back() {
+        let check = |nbf: u64, exp: u64, wanted: &str| {
+            let claims = UnverifiedClaims { nbf: Some(at(nbf)), exp: Some(at(exp)), ..good() };
+            let found = match preflight(&claims, "https://management.azure.com/", at(NOW)).verdict {
+                Verdict::Send => "send".to_owned(),
+                Verdict::Hold { until, reason } => {
+                    assert!(reason.contains("clock is behind"), "{reason}");
+                    format!("hold {}", until.duration_since(at(NOW)).unwrap().as_secs())
+                }
+                Verdict::Expired { since, reason } => {
+                    assert!(reason.contains("clock is ahead"), "{reason}");
+                    format!("expired {}", since.as_secs())
+                }
+            };
+            assert_eq!(found, wanted);
+        };
+        check(NOW - 1, NOW + 1, "send");
+        check(NOW, NOW + 1, "send");
+        check(NOW + 1, NOW + 100, "hold 2");
+        check(NOW + 3600, NOW + 7200, "hold 3601");
+        check(NOW - 100, NOW, "expired 0");
+        check(NOW - 100, NOW - 30, "expired 30");
+    }
+}
