@@ -25,7 +25,7 @@ fn bench(role: Role) -> Bench {
     let clock = Clock::Driven(Driven::starting_at(SystemTime::UNIX_EPOCH + Duration::from_hours(500_000)));
     let mut tasks = Tasks::default();
     let secrets = Secrets::start(Options::for_anyone(clock.clone(), "dev", role), &mut tasks).unwrap();
-    let upstream = Upstream::build(&upstream_at(&secrets.url())).unwrap();
+    let upstream = Upstream::build(&upstream_at(secrets.url())).unwrap();
     Bench { secrets, upstream, clock, _tasks: tasks }
 }
 

@@ -11,6 +11,7 @@
 mod access_store;
 #[cfg(feature = "dev")]
 mod dev_cloud;
+#[cfg(feature = "dev")]
 mod dev_secrets;
 mod harness;
 mod atomic_file;

@@ -2,32 +2,41 @@
 //!
 //! It speaks Vault's wire and keeps everything in memory. It is for trials and tests, never for real secrets.
 
+mod bounds;
 mod dials;
+mod dials_api;
 mod kv;
 mod reply;
 mod serve;
 mod tokens;
+mod verify;
 mod wire;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use secrecy::SecretString;
+use url::Url;
 
 use crate::clock::Clock;
+use crate::http::client::BuildError;
 use crate::http::listen::{Endpoint, Listener};
 use crate::tasks::Tasks;
 
+pub use bounds::Bounds;
 pub use dials::{Canned, Counts, Dials, Operation};
 pub use tokens::TokenType;
 
 /// What an emulated secrets server is made from.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Where it listens, on plain HTTP; port 0 takes a free one.
+    /// Where it listens; port 0 takes a free one.
     pub address: SocketAddr,
+    /// TLS, where it is to be spoken.
+    pub tls: Option<Arc<rustls::ServerConfig>>,
     /// The time that tokens live by.
     pub clock: Clock,
     /// Path of its one auth method, such as `azure`.
@@ -36,8 +45,17 @@ pub struct Options {
     pub verification: Verification,
     /// The roles, by name.
     pub roles: BTreeMap<String, Role>,
-    /// The key of the dials over HTTP (`/dials/...`); without one they are not there.
-    pub dials_key: Option<SecretString>,
+    /// The dials over HTTP; `None` leaves them to the process.
+    pub dials: Option<DialsDoor>,
+}
+
+/// Where the dials listen, over plain HTTP.
+#[derive(Debug, Clone)]
+pub struct DialsDoor {
+    /// The address; port 0 takes a free one.
+    pub address: SocketAddr,
+    /// What a caller sends as `X-Dials-Key`.
+    pub key: SecretString,
 }
 
 impl Options {
@@ -45,11 +63,12 @@ impl Options {
     pub fn for_anyone(clock: Clock, role: &str, settings: Role) -> Self {
         Self {
             address: SocketAddr::from(([127, 0, 0, 1], 0)),
+            tls: None,
             clock,
             mount: "azure".to_owned(),
             verification: Verification::Anyone,
             roles: BTreeMap::from([(role.to_owned(), settings)]),
-            dials_key: None,
+            dials: None,
         }
     }
 }
@@ -59,6 +78,15 @@ impl Options {
 pub enum Verification {
     /// Not at all: whatever is there is let in. For tests of the token's life, which are not about the proof.
     Anyone,
+    /// As the real auth method does: signature, issuer, audience, times, and the role's bounds.
+    Cloud {
+        /// Where the issuer tells its name and keys: `https://.../.well-known/openid-configuration`.
+        discovery: Url,
+        /// PEM file with the certificate to trust for that.
+        ca_file: PathBuf,
+        /// The audience that a proof must have, byte for byte.
+        audience: String,
+    },
 }
 
 /// What a role gives to those who log in to it.
@@ -76,6 +104,8 @@ pub struct Role {
     pub renewable: bool,
     /// Number of uses after which a token ends; 0 for no such end.
     pub num_uses: u64,
+    /// Whom it lets in, where proofs are checked.
+    pub bounds: Bounds,
 }
 
 impl Default for Role {
@@ -88,6 +118,7 @@ impl Default for Role {
             token_type: TokenType::Service,
             renewable: true,
             num_uses: 0,
+            bounds: Bounds::default(),
         }
     }
 }
@@ -95,37 +126,75 @@ impl Default for Role {
 /// A running emulated secrets server. It ends with the tasks that it was started in.
 #[derive(Debug, Clone)]
 pub struct Secrets {
-    address: SocketAddr,
+    url: String,
+    dials_url: Option<String>,
     dials: Dials,
 }
 
 impl Secrets {
-    /// Binds the address and serves as one of `tasks`.
+    /// Binds the addresses and serves in `tasks`. Must be called inside a runtime.
     ///
     /// # Errors
-    /// The address cannot be had.
-    pub fn start(options: Options, tasks: &mut Tasks) -> std::io::Result<Self> {
-        let listener = Listener::bind(&Endpoint::Tcp(options.address))?;
-        let address = listener.tcp_address().unwrap_or(options.address);
-        let dials = Dials::default();
-        let wire = Arc::new(wire::Wire::new(options, dials.clone()));
+    /// An address cannot be had or is open to other machines, or the CA file cannot be used.
+    pub fn start(options: Options, tasks: &mut Tasks) -> Result<Self, StartError> {
+        let (listener, address) = bind(options.address)?;
+        let url = format!("{}://{address}", if options.tls.is_some() { "https" } else { "http" });
         let stop = tasks.stop_token();
-        tasks.start("emulated secrets server", serve::serve(listener, address, wire, stop));
-        Ok(Self { address, dials })
+        let dials = Dials::default();
+        let mut dials_url = None;
+        if let Some(door) = options.dials.clone() {
+            let (listener, address) = bind(door.address)?;
+            dials_url = Some(format!("http://{address}/dials"));
+            let routes = dials_api::routes(dials.clone(), door.key);
+            tasks.start("dials of the emulated secrets server", serve::always(listener, routes, stop.clone()));
+        }
+        let tls = options.tls.clone();
+        let wire = Arc::new(wire::Wire::new(options, dials.clone())?);
+        tasks.start("emulated secrets server", serve::serve(listener, address, tls, wire, stop));
+        Ok(Self { url, dials_url, dials })
     }
 
-    /// Where it listens.
-    pub const fn address(&self) -> SocketAddr {
-        self.address
+    /// Its URL, without a slash at the end.
+    pub fn url(&self) -> &str {
+        &self.url
     }
 
-    /// Its URL.
-    pub fn url(&self) -> String {
-        format!("http://{}", self.address)
+    /// Where the dials are over HTTP, if they are.
+    pub fn dials_url(&self) -> Option<&str> {
+        self.dials_url.as_deref()
     }
 
     /// What makes it fail, and counts what it is asked.
     pub const fn dials(&self) -> &Dials {
         &self.dials
     }
+}
+
+fn bind(address: SocketAddr) -> Result<(Listener, SocketAddr), StartError> {
+    if !address.ip().is_loopback() {
+        return Err(StartError::Exposed(address));
+    }
+    let listener = Listener::bind(&Endpoint::Tcp(address)).map_err(|cause| StartError::Bind { address, cause })?;
+    let bound = listener.tcp_address().unwrap_or(address);
+    Ok((listener, bound))
+}
+
+/// Why the emulated secrets server did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// An address that other machines could reach.
+    #[error("the emulated secrets server listens on loopback only, not at {0}")]
+    Exposed(SocketAddr),
+    /// An address that cannot be had.
+    #[error("cannot listen at {address}")]
+    Bind {
+        /// Which.
+        address: SocketAddr,
+        /// Why.
+        #[source]
+        cause: std::io::Error,
+    },
+    /// No client of the issuer could be made.
+    #[error("cannot ask the issuer of proofs")]
+    Issuer(#[from] BuildError),
 }

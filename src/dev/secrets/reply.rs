@@ -58,5 +58,6 @@ fn whole(status: StatusCode, content_type: &'static str, body: String) -> Reply 
     let headers = reply.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(header::SERVER, HeaderValue::from_static("keyward-emulated-secrets"));
     reply
 }

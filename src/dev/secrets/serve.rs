@@ -7,12 +7,13 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::wire::Wire;
-use crate::http::listen::{Endpoint, Limits, Listener};
+use crate::http::listen::{Endpoint, Limits, Listener, router};
 
 /// Serves until `stop`, with the absences that the dials ask for.
 pub(super) async fn serve(
     first: Listener,
     address: SocketAddr,
+    tls: Option<Arc<rustls::ServerConfig>>,
     wire: Arc<Wire>,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
@@ -29,7 +30,7 @@ pub(super) async fn serve(
                 }
             };
             // An emulated failure breaks calls off: nothing is drained.
-            let limits = Limits { drain: Duration::ZERO, ..Limits::default() };
+            let limits = Limits { drain: Duration::ZERO, tls: tls.clone(), ..Limits::default() };
             wire.dials().is_away(false);
             let serving = listener.serve(service, limits, absent.clone());
             let watching = async {
@@ -53,4 +54,11 @@ pub(super) async fn serve(
             Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
         }
     }
+}
+
+/// Serves until `stop`, whatever the dials say.
+pub(super) async fn always(listener: Listener, routes: axum::Router, stop: CancellationToken) -> anyhow::Result<()> {
+    let limits = Limits { drain: Duration::from_secs(1), ..Limits::default() };
+    listener.serve(router(routes), limits, stop).await;
+    Ok(())
 }

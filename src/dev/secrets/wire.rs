@@ -1,6 +1,5 @@
 //! Requests -> answers.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -10,12 +9,15 @@ use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
 use serde_json::{Value, json};
 
+use super::bounds::Fields;
 use super::dials::{Dials, Operation};
 use super::kv::Store;
 use super::reply::{Reply, canned, envelope, garbage, json, nothing, refusal};
 use super::tokens::{Refusal, Token, random_text, rfc3339};
+use super::verify::Verifier;
 use super::{Options, Verification};
 use crate::clock::Moment;
+use crate::http::client::BuildError;
 
 /// What answers.
 #[derive(Debug)]
@@ -23,11 +25,19 @@ pub(super) struct Wire {
     options: Options,
     dials: Dials,
     store: Store,
+    /// `None` lets anyone in.
+    verifier: Option<Verifier>,
 }
 
 impl Wire {
-    pub(super) fn new(options: Options, dials: Dials) -> Self {
-        Self { options, dials, store: Store::with_an_example() }
+    pub(super) fn new(options: Options, dials: Dials) -> Result<Self, BuildError> {
+        let verifier = match &options.verification {
+            Verification::Anyone => None,
+            Verification::Cloud { discovery, ca_file, audience } => {
+                Some(Verifier::new(discovery, ca_file.clone(), audience)?)
+            }
+        };
+        Ok(Self { options, dials, store: Store::with_an_example(), verifier })
     }
 
     pub(super) const fn dials(&self) -> &Dials {
@@ -48,10 +58,10 @@ impl Wire {
         if let Some(instead) = instead {
             return canned(instead);
         }
-        self.real(operation, &head, &body.to_bytes())
+        self.real(operation, &head, &body.to_bytes()).await
     }
 
-    fn real(&self, operation: Option<Operation>, head: &Parts, body: &Bytes) -> Reply {
+    async fn real(&self, operation: Option<Operation>, head: &Parts, body: &Bytes) -> Reply {
         let now = self.options.clock.now();
         let Some(operation) = operation else {
             return match head.uri.path() {
@@ -67,7 +77,7 @@ impl Wire {
             },
         };
         match operation {
-            Operation::Login => self.login(head, &body, now),
+            Operation::Login => self.login(head, &body, now).await,
             Operation::Unwrap => self.unwrap(head, &body, now),
             _ => {
                 let namespace = namespace(head);
@@ -80,21 +90,36 @@ impl Wire {
         }
     }
 
-    fn login(&self, head: &Parts, body: &Value, now: Moment) -> Reply {
+    async fn login(&self, head: &Parts, body: &Value, now: Moment) -> Reply {
         let path = head.uri.path().trim_start_matches("/v1/");
         if path != format!("auth/{}/login", self.options.mount) {
             return refusal(StatusCode::FORBIDDEN, "permission denied");
         }
         let text = |name: &str| body.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
-        let Some(_jwt) = text("jwt") else { return refusal(StatusCode::BAD_REQUEST, "jwt is required") };
+        let Some(jwt) = text("jwt") else { return refusal(StatusCode::BAD_REQUEST, "jwt is required") };
         let Some(name) = text("role") else { return refusal(StatusCode::BAD_REQUEST, "role is required") };
         let Some(role) = self.options.roles.get(&name.to_lowercase()) else {
             return refusal(StatusCode::BAD_REQUEST, &format!("invalid role name {name:?}"));
         };
-        match &self.options.verification {
-            Verification::Anyone => {}
+        let fields = Fields::of(body);
+        if let Some(text) = fields.malformed() {
+            return refusal(StatusCode::BAD_REQUEST, &text);
         }
-        let metadata = BTreeMap::from([("role".to_owned(), name.to_owned())]);
+        let mut metadata = fields.metadata();
+        metadata.insert("role".to_owned(), name.to_owned());
+        if let Some(verifier) = &self.verifier {
+            let verified = verifier.verify(jwt, now.wall).await;
+            match verified.and_then(|claims| role.bounds.admit(&claims, &fields).map(|()| claims)) {
+                Ok(claims) => {
+                    let app = claims.get("appid").and_then(Value::as_str).unwrap_or_default();
+                    metadata.insert("app_id".to_owned(), app.to_owned());
+                }
+                Err(text) => {
+                    tracing::info!(event = "dev.secrets.refused", role = name, reason = text, "a login was refused");
+                    return refusal(StatusCode::INTERNAL_SERVER_ERROR, &text);
+                }
+            }
+        }
         let auth = self.dials.with_tokens(|tokens| tokens.issue(role, namespace(head), metadata, now));
         tracing::info!(event = "dev.secrets.login", role = name, "the emulated secrets server gave a token");
         let answer = envelope(&random_text(), "auth", auth);
