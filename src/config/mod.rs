@@ -3,8 +3,31 @@
 //! [`load`] reads files and folders into one tree, walks it with readers that record each mistake and go on, and
 //! gives a [`Config`] where there was none.
 
-// 0: what is said about a file
+// 0: what is said about a file, the file as a tree, single values
 pub mod remark;
+mod tree;
+mod leaf;
+pub mod text;
+
+// 1: tables, and what the machine must have for them; the files
+mod reader;
+mod machine;
+mod trust;
+mod gather;
+
+// 2: one file a section
+#[cfg(feature = "access")]
+mod access;
+mod server;
+mod cloud;
+mod session;
+mod sink;
+mod listener;
+pub mod agent;
+
+// 3: all of them, and what they come to in words
+mod load;
+pub mod describe;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -21,6 +44,7 @@ use crate::agent::upstream;
 use crate::http::guard;
 use crate::http::listen::Endpoint;
 
+pub use self::load::load;
 pub use self::remark::{Place, Remark};
 
 /// What the configuration asks for, with every name resolved. Two are compared to see what a reload changes.
@@ -170,16 +194,4 @@ pub struct Outcome {
     pub notes: Vec<Remark>,
     /// What was written in place of values that came from a variable or a file, by key: what is told instead of them.
     pub references: BTreeMap<String, String>,
-}
-
-/// Reads configuration files, and folders of `*.toml` files in name order, as one.
-pub fn load(paths: &[PathBuf], environment: &Environment, purpose: Purpose) -> Outcome {
-    let _ = (paths, environment, purpose);
-    Outcome {
-        config: None,
-        mistakes: vec![Remark::of_file(std::path::Path::new("-"), "not read yet", "wait for it")],
-        warnings: Vec::new(),
-        notes: Vec::new(),
-        references: BTreeMap::new(),
-    }
 }

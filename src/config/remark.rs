@@ -1,6 +1,10 @@
-//! One thing to say about a configuration: where, what was found, what would do.
+//! One thing to say about a configuration: where, what was found, what would do. And the list that readers add to.
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+
+use super::Purpose;
 
 /// A mistake, a warning or a note. Shown as `FILE:LINE:COLUMN: KEY: FOUND; ADVICE`; never holds a value that could be
 /// a secret.
@@ -49,5 +53,108 @@ impl std::fmt::Display for Remark {
             write!(f, "; {}", self.advice)?;
         }
         Ok(())
+    }
+}
+
+/// A place in one of the files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct At {
+    /// The file's number.
+    pub(super) file: usize,
+    /// `None` for the file as a whole.
+    pub(super) place: Option<Place>,
+}
+
+/// What kind of remark.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Weight {
+    Mistake,
+    Warning,
+    Note,
+}
+
+/// All that was said so far. Readers share it.
+#[derive(Debug)]
+pub(super) struct Remarks {
+    purpose: Purpose,
+    files: Vec<PathBuf>,
+    /// Lines whose syntax is broken: what else is said about them is a guess.
+    broken: BTreeSet<(usize, usize)>,
+    /// Something could not be read, so that what seems missing may be there.
+    partial: bool,
+    said: RefCell<Vec<(At, Weight, Remark)>>,
+}
+
+impl Remarks {
+    pub(super) const fn new(purpose: Purpose) -> Self {
+        Self { purpose, files: Vec::new(), broken: BTreeSet::new(), partial: false, said: RefCell::new(Vec::new()) }
+    }
+
+    /// Takes a file into the list; its number is its place in the order of remarks.
+    pub(super) fn file(&mut self, path: &Path) -> At {
+        self.files.push(path.to_owned());
+        At { file: self.files.len() - 1, place: None }
+    }
+
+    /// Says that something cannot be read at all.
+    pub(super) fn unreadable(&mut self, at: At, key: &str, found: impl Into<String>, advice: impl Into<String>) {
+        self.partial = true;
+        self.broken.extend(at.place.map(|place| (at.file, place.line)));
+        self.say(Weight::Mistake, at, key, found.into(), advice.into());
+    }
+
+    pub(super) fn mistake(&self, at: At, key: &str, found: impl Into<String>, advice: impl Into<String>) {
+        if !at.place.is_some_and(|place| self.broken.contains(&(at.file, place.line))) {
+            self.say(Weight::Mistake, at, key, found.into(), advice.into());
+        }
+    }
+
+    /// Something should be there and is not.
+    pub(super) fn missing(&self, at: At, key: &str, found: impl Into<String>, advice: impl Into<String>) {
+        if !self.partial {
+            self.mistake(at, key, found, advice);
+        }
+    }
+
+    /// This machine lacks something: a note where the file is only looked at.
+    pub(super) fn lacking(&self, at: At, key: &str, found: impl Into<String>, advice: impl Into<String>) {
+        match self.purpose {
+            Purpose::Run => self.mistake(at, key, found, advice),
+            Purpose::Check => self.say(Weight::Note, at, key, found.into(), advice.into()),
+        }
+    }
+
+    /// This machine lacks something that the agent can do without.
+    pub(super) fn done_without(&self, at: At, key: &str, found: impl Into<String>, advice: impl Into<String>) {
+        let weight = if self.purpose == Purpose::Run { Weight::Warning } else { Weight::Note };
+        self.say(weight, at, key, found.into(), advice.into());
+    }
+
+    pub(super) fn warning(&self, at: At, key: &str, found: impl Into<String>, advice: impl Into<String>) {
+        self.say(Weight::Warning, at, key, found.into(), advice.into());
+    }
+
+    /// `FILE:LINE:COLUMN` of a place, to name it in another's remark.
+    pub(super) fn name(&self, at: At) -> String {
+        let file = self.path(at).display().to_string();
+        at.place.map_or_else(|| file.clone(), |place| format!("{file}:{}:{}", place.line, place.column))
+    }
+
+    /// The file of a place.
+    pub(super) fn path(&self, at: At) -> &Path {
+        self.files.get(at.file).map_or(Path::new(""), PathBuf::as_path)
+    }
+
+    fn say(&self, weight: Weight, at: At, key: &str, found: String, advice: String) {
+        let file = self.path(at).to_owned();
+        let remark = Remark { file, place: at.place, key: key.to_owned(), found, advice };
+        self.said.borrow_mut().push((at, weight, remark));
+    }
+
+    /// Everything of one weight, in the order of files and lines.
+    pub(super) fn all(&self, weight: Weight) -> Vec<Remark> {
+        let mut said: Vec<_> = self.said.borrow().iter().filter(|(_, its, _)| *its == weight).cloned().collect();
+        said.sort_by_key(|(at, ..)| *at);
+        said.into_iter().map(|(.., remark)| remark).collect()
     }
 }

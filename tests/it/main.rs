@@ -13,6 +13,7 @@ mod access_store;
 mod dev_cloud;
 #[cfg(feature = "dev")]
 mod dev_secrets;
+mod configs;
 mod harness;
 mod atomic_file;
 mod sinks;

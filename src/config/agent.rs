@@ -1,0 +1,105 @@
+//! `[agent]` and `[log]`: the process as a whole.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use tracing::level_filters::LevelFilter;
+
+use super::leaf::{Wrong, wrong};
+use super::reader::Reader;
+use super::{Agent, Log, LogFormat, Ready};
+
+/// Where state is kept unless another folder is named.
+pub const STATE_DIR: &str = "/var/lib/keyward";
+
+impl Default for Agent {
+    fn default() -> Self {
+        let default = Path::new(STATE_DIR);
+        let state_dir = default.is_dir().then(|| default.to_owned());
+        Self { state_dir, ready: Ready::Outputs, stop_grace: Duration::from_secs(10) }
+    }
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Self { level: LevelFilter::INFO, targets: BTreeMap::new(), format: LogFormat::Text }
+    }
+}
+
+/// Reads `[agent]`.
+pub(super) fn read(mut reader: Reader<'_>) -> Agent {
+    let default = Agent::default();
+    // Taken when the files were gathered.
+    reader.place_of("drop_in");
+    let state_dir = if reader.place_of("state_dir").is_some() { reader.folder("state_dir") } else { default.state_dir };
+    let ready = [("listener", Ready::Listener), ("token", Ready::Token), ("outputs", Ready::Outputs)];
+    let agent = Agent {
+        state_dir,
+        ready: reader.choice("ready", &ready).unwrap_or(default.ready),
+        stop_grace: reader.duration("stop_grace", default.stop_grace, Duration::ZERO..=Duration::from_mins(10)),
+    };
+    reader.finish();
+    agent
+}
+
+/// Reads `[log]`.
+pub(super) fn read_log(mut reader: Reader<'_>) -> Log {
+    let (level, targets) = reader.parsed("level", levels).unwrap_or((LevelFilter::INFO, BTreeMap::new()));
+    let format = reader.choice("format", &[("text", LogFormat::Text), ("json", LogFormat::Json)]);
+    reader.finish();
+    Log { level, targets, format: format.unwrap_or(LogFormat::Text) }
+}
+
+/// What a log level's text says: one level, and levels of targets, such as `info,keyward::http=debug`.
+type Levels = (LevelFilter, BTreeMap<String, LevelFilter>);
+
+fn levels(text: &str) -> Result<Levels, Wrong> {
+    let advice = "write error, warn, info, debug, trace or off, and TARGET=LEVEL after a comma";
+    let (mut all, mut targets) = (None, BTreeMap::new());
+    for part in text.split(',').map(str::trim) {
+        let (target, word) = part.split_once('=').map_or((None, part), |(target, word)| (Some(target), word));
+        let Some(level) = level(word) else { return wrong("is no log level", advice) };
+        let twice = match target {
+            None => all.replace(level).is_some(),
+            Some(target) if is_target(target) => targets.insert(target.to_owned(), level).is_some(),
+            Some(_) => return wrong("is no log level", advice),
+        };
+        if twice {
+            return wrong("gives a level twice", advice);
+        }
+    }
+    Ok((all.unwrap_or(LevelFilter::INFO), targets))
+}
+
+/// The words that are levels; the parser of the logging library takes numbers and capitals too.
+fn level(word: &str) -> Option<LevelFilter> {
+    matches!(word, "error" | "warn" | "info" | "debug" | "trace" | "off").then(|| word.parse().ok()).flatten()
+}
+
+fn is_target(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b':' | b'-'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_level_may_name_targets() {
+        let check = |text: &str, wanted: Result<&str, &str>| {
+            let found =
+                levels(text).map(|(level, targets)| format!("{level} {targets:?}")).map_err(|wrong| wrong.found);
+            assert_eq!(found.as_deref().map_err(String::as_str), wanted, "{text}");
+        };
+        check("debug", Ok("debug {}"));
+        check("off", Ok("off {}"));
+        check("warn, keyward::http=trace", Ok(r#"warn {"keyward::http": LevelFilter::TRACE}"#));
+        check("a=debug,b=off", Ok(r#"info {"a": LevelFilter::DEBUG, "b": LevelFilter::OFF}"#));
+        check("loud", Err("is no log level"));
+        check("5", Err("is no log level"));
+        check("info,", Err("is no log level"));
+        check("=info", Err("is no log level"));
+        check("info,debug", Err("gives a level twice"));
+    }
+}

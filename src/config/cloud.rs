@@ -1,0 +1,70 @@
+//! `[session.NAME.cloud]`: the `cloud` method, with the parameters and rules of its specification.
+
+use super::reader::Reader;
+use crate::agent::identity::{Endpoints, From, LoginFields, ManagedIdentity, Options, Variables};
+
+/// Reads the method's parameters; gives the role to log in as, and the identity to prove.
+pub(super) fn read(mut reader: Reader<'_>) -> (String, Options) {
+    let role = reader.required("role", "the role to authenticate against on the secrets server");
+    let meaning = "the resource that identity information is asked for, such as \"https://management.azure.com/\"";
+    let resource = reader.required("resource", meaning).map(|text| text.value).unwrap_or_default();
+    let scope = reader.text("scope");
+    let from_environment = reader.flag("authenticate_from_environment", false);
+    let from = identity(&mut reader, from_environment);
+    if let Some(scope) = scope.as_ref().filter(|scope| !scope.unknown)
+        && !from_environment
+        && !resource.is_empty()
+        && scope.value != default_scope(&resource)
+    {
+        let found = "ignored: the instance's identity is asked for the resource";
+        let advice = "leave it out, or set authenticate_from_environment = true";
+        reader.scope.remarks.warning(scope.at, &scope.key, found, advice);
+    }
+    let overrides = LoginFields {
+        subscription_id: reader.value("subscription_id"),
+        resource_group_name: reader.value("resource_group_name"),
+        vm_name: reader.value("vm_name"),
+        vmss_name: reader.value("vmss_name"),
+        resource_id: reader.value("resource_id"),
+    };
+    let variables = reader.scope.environment.variables.clone();
+    reader.finish();
+    let options = Options {
+        resource,
+        scope: scope.map(|scope| scope.value),
+        from,
+        overrides,
+        variables: Variables::of(variables),
+        endpoints: Endpoints::provider(),
+    };
+    (role.map(|text| text.value).unwrap_or_default(), options)
+}
+
+/// The scope that stands for a resource: the resource as written and a suffix. A slash at the resource's end stays, so
+/// that there may be two: the provider's tokens then carry the resource with its slash as their audience.
+pub(super) fn default_scope(resource: &str) -> String {
+    format!("{resource}/.default")
+}
+
+fn identity(reader: &mut Reader<'_>, from_environment: bool) -> From {
+    let object_id = reader.text("object_id");
+    let client_id = reader.text("client_id");
+    if let (Some(object), Some(client)) = (&object_id, &client_id) {
+        let second = if object.at > client.at { object } else { client };
+        let found = "given beside the other: only one of object_id and client_id may be";
+        reader.scope.remarks.mistake(second.at, &second.key, found, "keep the one that names the managed identity");
+    }
+    if from_environment {
+        for ignored in [&object_id, &client_id].into_iter().flatten() {
+            let found = "ignored, because authenticate_from_environment is true";
+            let advice = "leave it out, or name the identity by the variable AZURE_CLIENT_ID";
+            reader.scope.remarks.warning(ignored.at, &ignored.key, found, advice);
+        }
+        return From::Environment;
+    }
+    From::Instance(match (object_id, client_id) {
+        (Some(id), _) => ManagedIdentity::ObjectId(id.value),
+        (None, Some(id)) => ManagedIdentity::ClientId(id.value),
+        (None, None) => ManagedIdentity::System,
+    })
+}

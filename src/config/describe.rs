@@ -1,0 +1,270 @@
+//! What a configuration makes the agent do, in plain words: who logs in where and as what, what is written where, who
+//! may call. Where a value came from a variable or a file, what stands in the configuration is told in its place.
+
+use std::collections::BTreeMap;
+
+use humantime::format_duration;
+
+use super::{Agent, Config, Listener, Log, LogFormat, Outcome, Ready, Remark, Session, Sink};
+use super::{cloud, listener, server};
+use crate::agent::identity::{From, ManagedIdentity};
+use crate::agent::local_api::Serves;
+use crate::agent::sinks::{Format, OnExpiry};
+use crate::http::client::{Address, Proxy};
+use crate::http::guard::Admit;
+use crate::http::listen::Endpoint;
+
+/// What reading a configuration gave, for machines.
+#[derive(Debug, serde::Serialize)]
+pub struct Report {
+    /// Whether there was no mistake.
+    pub ok: bool,
+    /// What must be mended.
+    pub mistakes: Vec<Remark>,
+    /// What is probably not meant.
+    pub warnings: Vec<Remark>,
+    /// What this machine lacks.
+    pub notes: Vec<Remark>,
+    /// What the agent would do.
+    pub does: Option<Description>,
+}
+
+impl Outcome {
+    /// What was read, in words; `None` if there was a mistake.
+    pub fn description(&self) -> Option<Description> {
+        self.config.as_ref().map(|config| Description::of(config, &self.references))
+    }
+
+    /// All of it, for machines.
+    pub fn report(&self) -> Report {
+        Report {
+            ok: self.mistakes.is_empty(),
+            mistakes: self.mistakes.clone(),
+            warnings: self.warnings.clone(),
+            notes: self.notes.clone(),
+            does: self.description(),
+        }
+    }
+}
+
+/// What the agent would do. Shown as a few lines a part.
+#[derive(Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Description {
+    /// Sessions, sinks, listeners, and the agent itself.
+    pub parts: Vec<Part>,
+}
+
+/// What one part would do.
+#[derive(Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Part {
+    /// `session`, `sink`, `listener` or `agent`.
+    pub part: &'static str,
+    /// Its name.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub name: String,
+    /// What it does, a clause each.
+    pub does: Vec<String>,
+}
+
+impl std::fmt::Display for Description {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for Part { part, name, does } in &self.parts {
+            writeln!(f, "{}", if name.is_empty() { (*part).to_owned() } else { format!("{part} {name}") })?;
+            for clause in does {
+                writeln!(f, "  {clause}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Description {
+    /// Puts a configuration in words; `references` says what was written for values that came from elsewhere.
+    pub fn of(config: &Config, references: &BTreeMap<String, String>) -> Self {
+        let words = Words { references };
+        let sessions = config.sessions.iter().map(|session| words.session(session));
+        let sinks = config.sinks.iter().map(|sink| words.sink(sink));
+        let listeners = config.listeners.iter().map(|listener| words.listener(listener));
+        let agent = words.agent(&config.agent, &config.log);
+        Self { parts: sessions.chain(sinks).chain(listeners).chain([agent]).collect() }
+    }
+}
+
+struct Words<'a> {
+    references: &'a BTreeMap<String, String>,
+}
+
+impl Words<'_> {
+    fn tell(&self, key: &str, value: &str) -> String {
+        self.references.get(key).map_or(value, String::as_str).to_owned()
+    }
+
+    fn session(&self, session: &Session) -> Part {
+        let key = |key: &str| format!("session.{}.{key}", session.name);
+        let (login, upstream, life) = (&session.login, &session.upstream, &session.lifecycle);
+        let mut does = vec![format!(
+            "logs in to the {} server {} at {}, as role {} by auth/{}{}",
+            server::kind(upstream.kind),
+            upstream.name,
+            self.server_address(&upstream.name, &upstream.client.address),
+            self.tell(&key("cloud.role"), &login.role),
+            self.tell(&key("mount"), &login.mount),
+            login
+                .namespace
+                .as_ref()
+                .map_or(String::new(), |its| { format!(", in namespace {}", self.tell(&key("namespace"), its)) }),
+        )];
+        does.extend(self.way(&upstream.name, &upstream.client.proxy));
+        does.push(self.identity(session));
+        let fields = &session.identity.overrides;
+        let fields = [
+            ("vm_name", &fields.vm_name),
+            ("vmss_name", &fields.vmss_name),
+            ("resource_group_name", &fields.resource_group_name),
+            ("subscription_id", &fields.subscription_id),
+            ("resource_id", &fields.resource_id),
+        ];
+        for (name, value) in fields {
+            let tell = |value: &String| self.tell(&key(&format!("cloud.{name}")), value);
+            does.extend(value.as_ref().map(|value| format!("says {name} = {} at the login", tell(value))));
+        }
+        if !life.first_login_splay.is_zero() {
+            does.push(format!("waits up to {} before the first login", format_duration(life.first_login_splay)));
+        }
+        if let Some(ttl) = login.wrap_ttl {
+            does.push(format!("hands on a wrapped token that can be unwrapped once, within {}", format_duration(ttl)));
+            return Part { part: "session", name: session.name.clone(), does };
+        }
+        does.push(match life.check_interval {
+            Some(interval) => format!("looks every {} whether the token still lives", format_duration(interval)),
+            None => "does not look between renewals whether the token still lives".to_owned(),
+        });
+        does.extend(
+            life.state
+                .as_ref()
+                .filter(|state| state.seal.is_some())
+                .map(|state| format!("keeps the token over a restart, sealed in {}", state.file.display())),
+        );
+        let end = if life.revoke_on_exit { "revokes the token" } else { "leaves the token to its own end" };
+        does.push(format!("{end} when the agent stops"));
+        Part { part: "session", name: session.name.clone(), does }
+    }
+
+    fn server_address(&self, name: &str, address: &Address) -> String {
+        let written = match address {
+            Address::Url(url) => url.to_string(),
+            Address::Unix(path) => format!("unix://{}", path.display()),
+        };
+        self.tell(&format!("server.{name}.address"), &written)
+    }
+
+    fn way(&self, server: &str, proxy: &Proxy) -> Option<String> {
+        match proxy {
+            Proxy::Environment => None,
+            Proxy::Direct => Some("goes there directly, whatever the proxy variables say".to_owned()),
+            Proxy::Through(url) => {
+                let host =
+                    format!("{}:{}", url.host_str().unwrap_or_default(), url.port_or_known_default().unwrap_or(80));
+                Some(format!("goes there through the proxy {}", self.tell(&format!("server.{server}.proxy"), &host)))
+            }
+        }
+    }
+
+    fn identity(&self, session: &Session) -> String {
+        let key = |key: &str| format!("session.{}.cloud.{key}", session.name);
+        let identity = &session.identity;
+        let resource = self.tell(&key("resource"), &identity.resource);
+        let whose = match &identity.from {
+            From::Environment => {
+                let scope = identity.scope.as_ref().map(|scope| self.tell(&key("scope"), scope));
+                let scope = scope.unwrap_or_else(|| cloud::default_scope(&resource));
+                return format!("proves the identity that the environment's variables name, for the scope {scope}");
+            }
+            From::Instance(ManagedIdentity::System) => "this machine's identity".to_owned(),
+            From::Instance(ManagedIdentity::ObjectId(id)) => {
+                format!("this machine's identity with the object id {}", self.tell(&key("object_id"), id))
+            }
+            From::Instance(ManagedIdentity::ClientId(id)) => {
+                format!("this machine's identity with the client id {}", self.tell(&key("client_id"), id))
+            }
+        };
+        format!("proves {whose}, for the resource {resource}")
+    }
+
+    fn sink(&self, sink: &Sink) -> Part {
+        let options = &sink.options;
+        let format = match options.format {
+            Format::Raw => "alone",
+            Format::Json => "as JSON",
+        };
+        let path = options.path.display().to_string();
+        let id = |what: &str, id: Option<u32>| id.map_or(String::new(), |id| format!(", {what} {id}"));
+        let mut does = vec![format!(
+            "writes the token of session {}, {format}, to {}, mode {:04o}{}{}",
+            sink.session,
+            self.tell(&format!("sink.{}.path", options.name), &path),
+            options.mode,
+            id("owner", options.owner),
+            id("group", options.group),
+        )];
+        does.push(match options.on_expiry {
+            OnExpiry::Keep => "leaves the file as it is when the token has ended and there is no other".to_owned(),
+            OnExpiry::Truncate => "empties the file when the token has ended and there is no other".to_owned(),
+            OnExpiry::Remove => "removes the file when the token has ended and there is no other".to_owned(),
+        });
+        if !options.required {
+            does.push("does not keep the agent from being ready".to_owned());
+        }
+        Part { part: "sink", name: options.name.clone(), does }
+    }
+
+    fn listener(&self, its: &Listener) -> Part {
+        let address = self.tell(&format!("listener.{}.address", its.name), &listener::address(&its.endpoint));
+        let mode = match &its.endpoint {
+            Endpoint::Unix(socket) => format!(", mode {:04o}", socket.mode),
+            _ => String::new(),
+        };
+        let mut does = Vec::new();
+        if its.serves == Serves::Health {
+            does.push(format!("serves health and metrics on {address}{mode}, to whoever can reach it"));
+        } else {
+            does.push(format!("serves the local API on {address}{mode}"));
+            does.push(format!("gives out the token of {}", its.sessions.join(", ")));
+            does.push(match &its.guard.admit {
+                Admit::SocketPeers => "lets in root, the agent's user, and members of the socket's group".to_owned(),
+                Admit::Key(_) => "lets in callers of this machine that bring the key".to_owned(),
+                Admit::AnyLocalUser => "lets in every user of this machine".to_owned(),
+            });
+        }
+        if !its.required {
+            does.push("does not keep the agent from being ready".to_owned());
+        }
+        Part { part: "listener", name: its.name.clone(), does }
+    }
+
+    fn agent(&self, agent: &Agent, log: &Log) -> Part {
+        let state = agent
+            .state_dir
+            .as_ref()
+            .map(|path| format!("keeps its state in {}", self.tell("agent.state_dir", &path.display().to_string())));
+        let ready = match agent.ready {
+            Ready::Listener => "its listeners are bound",
+            Ready::Token => "every session has its first token",
+            Ready::Outputs => "every session has its first token and every required output has taken it",
+        };
+        let format = match log.format {
+            LogFormat::Text => "text",
+            LogFormat::Json => "JSON",
+        };
+        let levels: Vec<_> = std::iter::once(log.level.to_string())
+            .chain(log.targets.iter().map(|(target, level)| format!("{target} at {level}")))
+            .collect();
+        let does = vec![
+            state.unwrap_or_else(|| "keeps no state over a restart".to_owned()),
+            format!("is ready when {ready}"),
+            format!("gives requests in flight {} to end when it is told to stop", format_duration(agent.stop_grace)),
+            format!("logs at {}, as {format}", levels.join(", ")),
+        ];
+        Part { part: "agent", name: String::new(), does }
+    }
+}

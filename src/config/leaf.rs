@@ -1,0 +1,168 @@
+//! Single values: what a string must look like to be a duration, a mode, a path, a name.
+
+use std::ops::RangeInclusive;
+use std::path::{Component, Path, PathBuf};
+use std::time::Duration;
+
+use super::tree::quoted;
+
+/// What a value is not, and what would do.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Wrong {
+    /// Follows the value, such as `is no duration`.
+    pub(super) found: String,
+    /// What would do.
+    pub(super) advice: String,
+    /// The value could be a secret put in the wrong place, and is not shown.
+    pub(super) secret: bool,
+}
+
+/// A value that is not right and may be shown.
+pub(super) fn wrong<T>(found: impl Into<String>, advice: impl Into<String>) -> Result<T, Wrong> {
+    Err(Wrong { found: found.into(), advice: advice.into(), secret: false })
+}
+
+/// A value that is not right and must not be shown.
+pub(super) fn wrong_and_secret<T>(found: impl Into<String>, advice: impl Into<String>) -> Result<T, Wrong> {
+    Err(Wrong { found: found.into(), advice: advice.into(), secret: true })
+}
+
+/// A duration in `range`, such as `30s`, `5m` or `1h 30m`.
+pub(super) fn duration(text: &str, range: &RangeInclusive<Duration>) -> Result<Duration, Wrong> {
+    let format = humantime::format_duration;
+    let bounds = format!("write one from {} to {}", format(*range.start()), format(*range.end()));
+    let trimmed = text.trim();
+    if trimmed.starts_with('-') {
+        return wrong("is negative", bounds);
+    }
+    if !trimmed.is_empty() && trimmed.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
+        return wrong("has no unit", "write one such as 500ms, 30s, 5m or 1h");
+    }
+    // Longer numbers overflow inside the parser.
+    if trimmed.len() > 32 || trimmed.split(|c: char| !c.is_ascii_digit()).any(|digits| digits.len() > 11) {
+        return wrong("is out of bounds", bounds);
+    }
+    match humantime::parse_duration(trimmed) {
+        Ok(duration) if range.contains(&duration) => Ok(duration),
+        Ok(_) => wrong("is out of bounds", bounds),
+        Err(humantime::DurationError::UnknownUnit { unit, .. }) if !unit.is_empty() => {
+            wrong(format!("has the unit {}, which is none", quoted(&unit)), "units are ms, s, m, h and d")
+        }
+        Err(_) => wrong("is no duration", "write one such as 500ms, 30s, 5m or 1h"),
+    }
+}
+
+/// An octal mode of three or four digits.
+pub(super) fn mode(text: &str) -> Result<u32, Wrong> {
+    let digits = (3..=4).contains(&text.len()) && text.bytes().all(|byte| matches!(byte, b'0'..=b'7'));
+    match u32::from_str_radix(text, 8) {
+        Ok(mode) if digits && mode <= 0o777 => Ok(mode),
+        Ok(_) if digits => wrong("sets bits beyond read, write and execute", "write one from 0000 to 0777"),
+        _ => wrong("is no mode", "write three or four octal digits, such as \"0640\""),
+    }
+}
+
+/// An absolute path, its doubled and trailing slashes and its `.` taken out.
+pub(super) fn path(text: &str) -> Result<PathBuf, Wrong> {
+    let path = Path::new(text);
+    if !path.is_absolute() {
+        return wrong("is no absolute path", "begin it with /");
+    }
+    if path.components().any(|part| part == Component::ParentDir) {
+        return wrong("has .. in it", "write the path that is meant");
+    }
+    Ok(path.components().collect())
+}
+
+/// The same of a file that keeps a secret: a secret put in its place is not shown.
+pub(super) fn secret_path(text: &str) -> Result<PathBuf, Wrong> {
+    path(text).map_err(|wrong| Wrong { secret: true, ..wrong })
+}
+
+/// One of a few words.
+pub(super) fn choice<T: Copy>(text: &str, words: &[(&str, T)]) -> Result<T, Wrong> {
+    if let Some((_, value)) = words.iter().find(|(word, _)| *word == text) {
+        Ok(*value)
+    } else {
+        let words: Vec<_> = words.iter().map(|(word, _)| format!("\"{word}\"")).collect();
+        wrong("is not known here", format!("write {}", either(&words)))
+    }
+}
+
+/// Words as a choice: `a, b or c`.
+pub(super) fn either(words: &[String]) -> String {
+    match words {
+        [] => String::new(),
+        [one] => one.clone(),
+        [first @ .., last] => format!("{} or {last}", first.join(", ")),
+    }
+}
+
+/// Whether a text can name a session, a sink, a listener or a server: it becomes part of file names and metrics.
+pub(super) fn is_name(text: &str) -> bool {
+    (1..=64).contains(&text.len())
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
+}
+
+/// The nearest of the names that exist, if one is near.
+pub(super) fn did_you_mean<T: AsRef<str>>(name: &str, names: &[T]) -> Option<String> {
+    let distance = |known: &T| strsim::damerau_levenshtein(&name.chars().take(64).collect::<String>(), known.as_ref());
+    let nearest = names.iter().min_by_key(|known| distance(known))?;
+    (distance(nearest) <= (nearest.as_ref().len() / 3).max(1)).then(|| format!("did you mean {}?", nearest.as_ref()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_have_a_unit_and_bounds() {
+        let range = Duration::from_millis(100)..=Duration::from_hours(1);
+        let check = |text: &str, wanted: Result<u64, &str>| {
+            let found = duration(text, &range).map(|duration| duration.as_millis());
+            let found = found.as_ref().map_err(|wrong| wrong.found.as_str());
+            assert_eq!(found.copied(), wanted.map(u128::from), "{text}");
+        };
+        check("30s", Ok(30_000));
+        check(" 1m 30s ", Ok(90_000));
+        check("1.5s", Ok(1_500));
+        check("100ms", Ok(100));
+        check("1h", Ok(3_600_000));
+        check("99ms", Err("is out of bounds"));
+        check("61m", Err("is out of bounds"));
+        check("5M", Err("is out of bounds"));
+        check("-5s", Err("is negative"));
+        check("30", Err("has no unit"));
+        check("3sek", Err("has the unit \"sek\", which is none"));
+        check("soon", Err("is no duration"));
+        check(" ", Err("is no duration"));
+        check("18446744073709551615s 1000000000ns", Err("is out of bounds"));
+    }
+
+    #[test]
+    fn modes_are_octal_digits() {
+        let check = |text: &str, wanted: Result<u32, &str>| {
+            assert_eq!(mode(text).as_ref().map_err(|wrong| wrong.found.as_str()).copied(), wanted, "{text}");
+        };
+        check("0640", Ok(0o640));
+        check("600", Ok(0o600));
+        check("0o640", Err("is no mode"));
+        check("+640", Err("is no mode"));
+        check("0888", Err("is no mode"));
+        check("64", Err("is no mode"));
+        check("4755", Err("sets bits beyond read, write and execute"));
+    }
+
+    #[test]
+    fn only_a_near_name_is_offered() {
+        let names = ["address", "ca_file", "role"];
+        let check = |name: &str, wanted: Option<&str>| {
+            assert_eq!(did_you_mean(name, &names), wanted.map(|name| format!("did you mean {name}?")), "{name}");
+        };
+        check("adress", Some("address"));
+        check("roel", Some("role"));
+        check("ca_fiel", Some("ca_file"));
+        check("nothing_like_it", None);
+        check("", None);
+    }
+}

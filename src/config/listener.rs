@@ -1,0 +1,232 @@
+//! `[listener.NAME]`: a socket that is served to this machine's tools, or to a kubelet.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+
+use url::Host;
+
+use super::Listener;
+use super::leaf::{self, Wrong, wrong};
+use super::reader::Reader;
+use super::remark::At;
+use super::sink::Sessions;
+use crate::agent::local_api::Serves;
+use crate::http::guard::{Admit, Options as Guard};
+use crate::http::listen::{Endpoint, UnixSocket};
+
+/// The mode of a socket where none is given: its owner and its group may connect.
+const MODE: u32 = 0o660;
+
+/// The least length of a key that callers bring, in bytes.
+const KEY: usize = 16;
+
+const KINDS: [(&str, Serves); 2] = [("local_api", Serves::LocalApi), ("health", Serves::Health)];
+
+/// Reads all listeners. Two may not share an address.
+pub(super) fn read_all(tables: Vec<(String, Reader<'_>)>, sessions: &Sessions) -> Vec<Listener> {
+    let mut taken: BTreeMap<String, (At, String)> = BTreeMap::new();
+    let mut listeners = Vec::new();
+    for (name, mut reader) in tables {
+        let at = reader.place_of("address").unwrap_or(reader.at);
+        let (remarks, path) = (reader.scope.remarks, reader.path.clone());
+        let Some(listener) = read(name.clone(), reader, sessions) else { continue };
+        let free = matches!(listener.endpoint, Endpoint::Tcp(address) if address.port() == 0);
+        if !free && let Some((first, other)) = taken.insert(address(&listener.endpoint), (at, name)) {
+            let found = format!("the address of listener {other} too, at {}", remarks.name(first));
+            remarks.mistake(at, &format!("{path}.address"), found, "give each listener its own address");
+        }
+        listeners.push(listener);
+    }
+    listeners
+}
+
+/// An endpoint as the file writes it.
+pub(super) fn address(endpoint: &Endpoint) -> String {
+    match endpoint {
+        Endpoint::Tcp(address) => format!("tcp://{address}"),
+        Endpoint::Unix(socket) => format!("unix://{}", socket.path.display()),
+        Endpoint::Inherited(name) => format!("systemd:{name}"),
+    }
+}
+
+fn read(name: String, mut reader: Reader<'_>, sessions: &Sessions) -> Option<Listener> {
+    let serves = reader.choice("kind", &KINDS).unwrap_or(Serves::LocalApi);
+    let text = reader.required("address", "where to listen, such as \"unix:///run/keyward/api.sock\"");
+    let at = text.as_ref().map_or(reader.at, |text| text.at);
+    let unknown = text.as_ref().is_some_and(|text| text.unknown);
+    let endpoint = text.as_ref().and_then(|text| reader.parse(text, endpoint));
+    let endpoint = if unknown { endpoint.or_else(|| Some(Endpoint::Inherited(name.clone()))) } else { endpoint };
+    let endpoint = socket_owner(&mut reader, endpoint);
+    if let (Some(Endpoint::Unix(socket)), Some(text)) = (&endpoint, &text) {
+        reader.folder_of(text, &socket.path);
+    }
+    let admit = match (&endpoint, serves) {
+        (Some(endpoint), Serves::LocalApi) => admit(&mut reader, endpoint, at),
+        (_, Serves::Health) => {
+            for key in ["key_file", "any_local_user", "sessions"] {
+                refuse(
+                    &mut reader,
+                    key,
+                    "given for a health listener, which tells of all sessions and serves no token",
+                );
+            }
+            Admit::AnyLocalUser
+        }
+        (None, Serves::LocalApi) => {
+            reader.secret("key_file", KEY);
+            reader.flag("any_local_user", false);
+            Admit::SocketPeers
+        }
+    };
+    let hosts = reader.list("allowed_hosts").unwrap_or_default();
+    let allowed_hosts: BTreeSet<_> = hosts.iter().filter_map(|text| reader.parse(text, host)).collect();
+    let sessions = if serves == Serves::Health { sessions.all() } else { served(&mut reader, sessions) };
+    let required = reader.flag("required", true);
+    reader.finish();
+    Some(Listener { name, serves, endpoint: endpoint?, guard: Guard { allowed_hosts, admit }, sessions, required })
+}
+
+fn served(reader: &mut Reader<'_>, sessions: &Sessions) -> Vec<String> {
+    let Some(named) = reader.list("sessions") else { return sessions.plain() };
+    if named.is_empty()
+        && let Some(at) = reader.place_of("sessions")
+    {
+        let advice = "name the sessions, or leave the key out to serve all";
+        reader.scope.remarks.mistake(at, &reader.key("sessions"), "no session's name", advice);
+    }
+    let mut names = BTreeSet::new();
+    for text in named.into_iter().filter(|text| sessions.exists(reader, text)).collect::<Vec<_>>() {
+        if sessions.is_wrapped(&text.value) {
+            let found =
+                format!("session {} has a wrap_ttl, and many callers would be given a token for one", text.value);
+            reader.scope.remarks.mistake(text.at, &text.key, found, "write it to a sink");
+        }
+        names.insert(text.value);
+    }
+    names.into_iter().collect()
+}
+
+/// Puts mode, owner and group on a unix socket; elsewhere they are mistakes.
+fn socket_owner(reader: &mut Reader<'_>, endpoint: Option<Endpoint>) -> Option<Endpoint> {
+    match endpoint {
+        Some(Endpoint::Tcp(_)) => {
+            for key in ["mode", "owner", "group"] {
+                refuse(reader, key, "given for a TCP address, which has none");
+            }
+            endpoint
+        }
+        Some(Endpoint::Inherited(_)) => {
+            for key in ["mode", "owner", "group"] {
+                refuse(reader, key, "given for a socket that the service manager opens: the socket unit says it");
+            }
+            endpoint
+        }
+        other => {
+            let (mode, owner, group) = (reader.mode("mode", MODE), reader.user("owner"), reader.group("group"));
+            match other {
+                Some(Endpoint::Unix(socket)) => Some(Endpoint::Unix(UnixSocket { mode, owner, group, ..socket })),
+                other => other,
+            }
+        }
+    }
+}
+
+fn refuse(reader: &mut Reader<'_>, key: &'static str, why: &str) {
+    if let Some(at) = reader.place_of(key) {
+        reader.scope.remarks.mistake(at, &reader.key(key), why, "leave it out");
+    }
+}
+
+fn admit(reader: &mut Reader<'_>, endpoint: &Endpoint, address: At) -> Admit {
+    if let Endpoint::Unix(_) = endpoint {
+        for key in ["key_file", "any_local_user"] {
+            refuse(reader, key, "given for a unix socket, where mode, owner and group say who may connect");
+        }
+        return Admit::SocketPeers;
+    }
+    let key = reader.secret("key_file", KEY);
+    let key_given = reader.place_of("key_file").is_some();
+    let any = reader.flag("any_local_user", false);
+    if key_given && any {
+        reader.conflict("any_local_user", "key_file", "a caller brings the key, or needs none");
+    }
+    let remarks = reader.scope.remarks;
+    if let Endpoint::Tcp(socket) = endpoint {
+        if !socket.ip().is_loopback() {
+            let advice = "use 127.0.0.1 or [::1]; only a health listener may be reached from elsewhere";
+            let found = format!("the local API on {}, which is not loopback", socket.ip());
+            remarks.mistake(address, &reader.key("address"), found, advice);
+        }
+        if !key_given && !any {
+            let advice = "name the file of a key that callers bring, or write any_local_user = true";
+            remarks.missing(
+                reader.at,
+                &reader.key("key_file"),
+                "missing, and any user can connect to a TCP address",
+                advice,
+            );
+        }
+    }
+    match key {
+        Some(key) => Admit::Key(key),
+        None if any => Admit::AnyLocalUser,
+        None => Admit::SocketPeers,
+    }
+}
+
+/// `unix:///PATH`, `tcp://ADDRESS:PORT` or `systemd:NAME`.
+fn endpoint(text: &str) -> Result<Endpoint, Wrong> {
+    let forms = "write \"unix:///PATH\", \"tcp://127.0.0.1:PORT\" or \"systemd:NAME\"";
+    if let Some(path) = text.strip_prefix("unix://") {
+        let path = leaf::path(path)?;
+        // sockaddr_un has room for 108 bytes with the end (unix(7)).
+        if path.as_os_str().len() > 107 {
+            return wrong("is too long for a socket", "a unix socket's path has at most 107 bytes");
+        }
+        return Ok(Endpoint::Unix(UnixSocket { path, mode: MODE, owner: None, group: None }));
+    }
+    if let Some(address) = text.strip_prefix("tcp://") {
+        return match address.trim_end_matches('/').parse::<SocketAddr>() {
+            Ok(address) => Ok(Endpoint::Tcp(address)),
+            Err(_) => wrong("is no TCP address", "write numbers: \"tcp://127.0.0.1:8300\" or \"tcp://[::1]:8300\""),
+        };
+    }
+    match text.strip_prefix("systemd:") {
+        // FileDescriptorName= takes up to 255 characters without a colon (systemd.socket(5)).
+        Some(name) if (1..=255).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_graphic() && b != b':') => {
+            Ok(Endpoint::Inherited(name.to_owned()))
+        }
+        _ => wrong("is no address to listen on", forms),
+    }
+}
+
+fn host(text: &str) -> Result<String, Wrong> {
+    match Host::parse(text) {
+        Ok(_) => Ok(text.to_ascii_lowercase()),
+        Err(_) => wrong("is no host name", "write the name alone, without scheme and port"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_to_listen_on_has_three_forms() {
+        let check = |text: &str, wanted: Result<&str, &str>| {
+            let found = endpoint(text).map(|endpoint| address(&endpoint)).map_err(|wrong| wrong.found);
+            assert_eq!(found.as_deref().map_err(String::as_str), wanted, "{text}");
+        };
+        check("unix:///run/keyward/api.sock", Ok("unix:///run/keyward/api.sock"));
+        check("tcp://127.0.0.1:8300", Ok("tcp://127.0.0.1:8300"));
+        check("tcp://[::1]:8300/", Ok("tcp://[::1]:8300"));
+        check("systemd:api", Ok("systemd:api"));
+        check("unix://api.sock", Err("is no absolute path"));
+        check(&format!("unix:///{}", "a".repeat(107)), Err("is too long for a socket"));
+        check("tcp://localhost:8300", Err("is no TCP address"));
+        check("tcp://127.0.0.1", Err("is no TCP address"));
+        check("systemd:", Err("is no address to listen on"));
+        check("systemd:a:b", Err("is no address to listen on"));
+        check("127.0.0.1:8300", Err("is no address to listen on"));
+    }
+}

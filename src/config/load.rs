@@ -1,0 +1,75 @@
+//! Files -> tree -> sections -> what the configuration asks for.
+
+use std::cell::RefCell;
+use std::path::PathBuf;
+
+#[cfg(feature = "access")]
+use super::access;
+use super::agent::STATE_DIR;
+use super::gather::gather;
+use super::reader::Reader;
+use super::remark::{At, Remarks, Weight};
+use super::sink::Sessions;
+use super::text::Scope;
+use super::{Agent, Config, Environment, Log, Outcome, Purpose};
+use super::{agent, listener, server, session, sink};
+
+/// Reads configuration files, and folders of `*.toml` files in name order, as one.
+pub fn load(paths: &[PathBuf], environment: &Environment, purpose: Purpose) -> Outcome {
+    let mut remarks = Remarks::new(purpose);
+    let tree = gather(paths, environment, &mut remarks);
+    let scope = Scope { remarks: &remarks, environment, references: RefCell::default() };
+    let config = read(Reader::new(&scope, At { file: 0, place: None }, &tree));
+    let references = scope.references.take();
+    let mistakes = remarks.all(Weight::Mistake);
+    Outcome {
+        config: config.filter(|_| mistakes.is_empty()),
+        mistakes,
+        warnings: remarks.all(Weight::Warning),
+        notes: remarks.all(Weight::Note),
+        references,
+    }
+}
+
+fn read(mut top: Reader<'_>) -> Option<Config> {
+    let mut table = top.table("agent");
+    let named = table.as_mut().is_some_and(|table| table.place_of("state_dir").is_some());
+    let agent = table.map_or_else(Agent::default, agent::read);
+    if agent.state_dir.is_none() && !named {
+        let found = format!("{STATE_DIR} is not there, and nothing outlives a restart without it");
+        top.scope.remarks.done_without(top.at, "agent.state_dir", found, "make it, or name another folder");
+    }
+    let log = top.table("log").map_or_else(Log::default, agent::read_log);
+    let servers: Vec<_> = top.tables("server").into_iter().map(|(name, table)| server::read(name, table)).collect();
+    let tables = top.tables("session");
+    let names: Vec<_> = tables.iter().map(|(name, _)| name.clone()).collect();
+    let state_dir = agent.state_dir.as_deref();
+    let read = |(name, table)| session::read(name, table, &servers, state_dir);
+    let sessions: Vec<_> = tables.into_iter().map(read).collect();
+    let whole: Vec<_> = sessions.iter().flatten().cloned().collect();
+    let known = Sessions::new(&names, &whole);
+    let sinks = sink::read_all(top.tables("sink"), &known);
+    let listeners = listener::read_all(top.tables("listener"), &known);
+    parts(&mut top);
+    if names.is_empty() && top.place_of("session").is_none() && top.place_of("access").is_none() {
+        let advice = "write [session.NAME] with [session.NAME.cloud], and the server that it logs in to";
+        top.scope.remarks.missing(top.at, "", "no session: there is nothing to do", advice);
+    }
+    top.finish();
+    let sessions = sessions.into_iter().collect::<Option<_>>()?;
+    Some(Config { sessions, sinks, listeners, log, agent })
+}
+
+/// Parts of the product that a build may lack.
+fn parts(top: &mut Reader<'_>) {
+    let Some(at) = top.place_of("access") else { return };
+    if !cfg!(feature = "access") {
+        let advice = "leave [access] out, or take a build that has it";
+        top.scope.remarks.mistake(at, "access", "this build has no access part", advice);
+        return;
+    }
+    #[cfg(feature = "access")]
+    if let Some(table) = top.table("access") {
+        access::read(table);
+    }
+}

@@ -1,0 +1,119 @@
+//! What a configuration needs of the machine: files, folders, users. Its lack is a note where the file is only looked
+//! at, and a mistake where it is to run.
+
+use std::error::Error as _;
+use std::path::{Path, PathBuf};
+
+use secrecy::SecretString;
+
+use super::leaf;
+use super::reader::Reader;
+use super::text::Text;
+use crate::secret;
+use crate::sys;
+
+impl Reader<'_> {
+    /// The path of a file that must be there.
+    pub(super) fn file(&mut self, name: &'static str) -> Option<PathBuf> {
+        let text = self.text(name)?;
+        let path = self.parse(&text, leaf::secret_path)?;
+        self.must_be(&text, &path, false);
+        Some(path)
+    }
+
+    /// The path of a folder that must be there.
+    pub(super) fn folder(&mut self, name: &'static str) -> Option<PathBuf> {
+        let text = self.text(name)?;
+        let path = self.parse(&text, leaf::path)?;
+        self.must_be(&text, &path, true);
+        Some(path)
+    }
+
+    /// Says so where a path that the agent creates has no folder to stand in.
+    pub(super) fn folder_of(&self, text: &Text, path: &Path) {
+        if let Some(folder) = path.parent() {
+            self.must_be(text, folder, true);
+        }
+    }
+
+    fn must_be(&self, text: &Text, path: &Path, folder: bool) {
+        if text.unknown {
+            return;
+        }
+        // A path that came from a reference may hold a secret.
+        let shown = if text.written.is_some() { text.shown() } else { path.display().to_string() };
+        let kind = if folder { "folder" } else { "file" };
+        let found = match std::fs::metadata(path) {
+            Ok(metadata) if metadata.is_dir() == folder => return,
+            Ok(_) => format!("{shown} is no {kind}"),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => format!("the {kind} {shown} is not there"),
+            Err(error) => format!("the {kind} {shown} cannot be looked at: {error}"),
+        };
+        let advice = if folder { "make it before the agent starts" } else { "put it there before the agent starts" };
+        self.scope.remarks.lacking(text.at, &text.key, found, advice);
+    }
+
+    /// The secret in the file that a key names, of at least so many bytes. A stand-in that nobody can send, where this
+    /// machine lacks the file.
+    pub(super) fn secret(&mut self, name: &'static str, least: usize) -> Option<SecretString> {
+        use secrecy::ExposeSecret as _;
+        let text = self.text(name)?;
+        let path = self.parse(&text, leaf::secret_path)?;
+        if text.unknown {
+            return Some(SecretString::from("\0"));
+        }
+        match secret::read_file(&path) {
+            Ok(secret) if secret.expose_secret().len() >= least => return Some(secret),
+            Ok(_) => {
+                let found = format!("the secret in that file is shorter than {least} characters");
+                self.scope.remarks.lacking(text.at, &text.key, found, "make one with: openssl rand -hex 32");
+            }
+            Err(error) => {
+                let why = error.source().map(ToString::to_string).unwrap_or_default();
+                let found = format!("no secret can be read from that file: {why}");
+                self.scope.remarks.lacking(text.at, &text.key, found, "make one with: openssl rand -hex 32");
+            }
+        }
+        Some(SecretString::from("\0"))
+    }
+
+    /// The id of the user that a key names.
+    pub(super) fn user(&mut self, name: &'static str) -> Option<u32> {
+        self.id(name, "user", sys::user_id)
+    }
+
+    /// The id of the group that a key names.
+    pub(super) fn group(&mut self, name: &'static str) -> Option<u32> {
+        self.id(name, "group", sys::group_id)
+    }
+
+    fn id(
+        &mut self,
+        name: &'static str,
+        kind: &str,
+        look_up: impl FnOnce(&str) -> std::io::Result<Option<u32>>,
+    ) -> Option<u32> {
+        let text = self.text(name)?;
+        if text.unknown {
+            return None;
+        }
+        let shown = text.shown();
+        let (found, advice) = match look_up(&text.value) {
+            // The kernel takes the last id as "leave it".
+            Ok(Some(u32::MAX)) => {
+                self.scope.remarks.mistake(
+                    text.at,
+                    &text.key,
+                    format!("{shown} is no id"),
+                    "write a name or another id",
+                );
+                return None;
+            }
+            Ok(Some(id)) => return Some(id),
+            Ok(None) => (format!("this machine has no {kind} {shown}"), format!("make the {kind}, or write its id")),
+            Err(error) => (format!("the {kind} {shown} cannot be looked up: {error}"), "write its id".to_owned()),
+        };
+        self.scope.remarks.lacking(text.at, &text.key, found, advice);
+        None
+    }
+}

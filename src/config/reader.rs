@@ -1,0 +1,250 @@
+//! Takes a table apart key by key. A getter that finds a mistake records it and goes on with a stand-in; what no getter
+//! asked for is an unknown key.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use super::leaf;
+use super::remark::At;
+use super::text::{Scope, Text};
+use super::tree::{self, Entry, Table, Value, quoted};
+
+/// A table that is being taken apart.
+#[derive(Debug)]
+pub(super) struct Reader<'a> {
+    pub(super) scope: &'a Scope<'a>,
+    /// Where the table's name stands.
+    pub(super) at: At,
+    /// The table's key from the top.
+    pub(super) path: String,
+    /// The same with `*` for names.
+    pattern: String,
+    items: &'a Table,
+    known: Vec<&'static str>,
+}
+
+impl<'a> Reader<'a> {
+    pub(super) const fn new(scope: &'a Scope<'a>, at: At, items: &'a Table) -> Self {
+        Self { scope, at, path: String::new(), pattern: String::new(), items, known: Vec::new() }
+    }
+
+    /// A key's path from the top.
+    pub(super) fn key(&self, name: &str) -> String {
+        tree::join(&self.path, name)
+    }
+
+    /// Whether a key is there; it counts as known.
+    pub(super) fn place_of(&mut self, name: &'static str) -> Option<At> {
+        self.entry(name).map(|entry| entry.key)
+    }
+
+    fn entry(&mut self, name: &'static str) -> Option<&'a Entry> {
+        self.known.push(name);
+        self.items.get(name)
+    }
+
+    /// A string that is neither empty nor holds control characters.
+    pub(super) fn text(&mut self, name: &'static str) -> Option<Text> {
+        let entry = self.entry(name)?;
+        self.text_of(&self.key(name), &tree::join(&self.pattern, name), entry.at, &entry.value)
+    }
+
+    fn text_of(&self, key: &str, pattern: &str, at: At, value: &Value) -> Option<Text> {
+        let Value::Text(written) = value else {
+            self.scope.remarks.mistake(at, key, format!("{} instead of a string", value.kind()), "put it in quotes");
+            return None;
+        };
+        if written.is_empty() {
+            self.scope.remarks.mistake(at, key, "an empty string", "give a value, or leave the key out");
+            return None;
+        }
+        let text = self.scope.resolve(at, key, pattern, written);
+        if text.value.chars().any(char::is_control) {
+            let found = format!("{} holds a control character", text.shown());
+            self.scope.remarks.mistake(at, key, found, "write it on one line");
+            return None;
+        }
+        Some(text)
+    }
+
+    /// Whether a key holds an integer.
+    pub(super) fn is_integer(&self, name: &str) -> bool {
+        matches!(self.items.get(name), Some(Entry { value: Value::Integer(_), .. }))
+    }
+
+    /// A string that must be there; `None` once its lack has been said.
+    pub(super) fn required(&mut self, name: &'static str, meaning: &str) -> Option<Text> {
+        if !self.items.contains_key(name) {
+            self.missing(name, meaning);
+        }
+        self.text(name)
+    }
+
+    /// Says that a key must be there.
+    pub(super) fn missing(&mut self, name: &'static str, meaning: &str) {
+        self.known.push(name);
+        self.scope.remarks.missing(self.at, &self.key(name), "missing", meaning);
+    }
+
+    /// Says that two keys do not go together.
+    pub(super) fn conflict(&mut self, name: &'static str, other: &str, why: &str) {
+        let at = self.place_of(name).unwrap_or(self.at);
+        let found = format!("given beside {other}: {why}");
+        self.scope.remarks.mistake(at, &self.key(name), found, "keep one of the two");
+    }
+
+    /// A string's value, where nothing more is asked of it.
+    pub(super) fn value(&mut self, name: &'static str) -> Option<String> {
+        self.text(name).map(|text| text.value)
+    }
+
+    /// A string that `parse` must understand; it says what the string is not, and what would do.
+    pub(super) fn parsed<T>(
+        &mut self,
+        name: &'static str,
+        parse: impl FnOnce(&str) -> Result<T, leaf::Wrong>,
+    ) -> Option<T> {
+        let text = self.text(name)?;
+        self.parse(&text, parse)
+    }
+
+    /// The same of a string that was taken already.
+    pub(super) fn parse<T>(&self, text: &Text, parse: impl FnOnce(&str) -> Result<T, leaf::Wrong>) -> Option<T> {
+        match parse(&text.value) {
+            Ok(value) => Some(value),
+            Err(_) if text.unknown => None,
+            Err(wrong) => {
+                let shown = if wrong.secret && text.written.is_none() { "the value".to_owned() } else { text.shown() };
+                self.scope.remarks.mistake(text.at, &text.key, format!("{shown} {}", wrong.found), wrong.advice);
+                None
+            }
+        }
+    }
+
+    /// `true` or `false`.
+    pub(super) fn flag(&mut self, name: &'static str, default: bool) -> bool {
+        match self.entry(name) {
+            None => default,
+            Some(Entry { value: Value::Flag(flag), .. }) => *flag,
+            Some(entry) => {
+                let found = format!("{} instead of a boolean", entry.value.kind());
+                self.scope.remarks.mistake(entry.at, &self.key(name), found, "write true or false, without quotes");
+                default
+            }
+        }
+    }
+
+    /// A duration such as `30s`.
+    pub(super) fn duration(
+        &mut self,
+        name: &'static str,
+        default: Duration,
+        range: RangeInclusive<Duration>,
+    ) -> Duration {
+        self.duration_if_given(name, range).unwrap_or(default)
+    }
+
+    /// The same where there is no default.
+    pub(super) fn duration_if_given(
+        &mut self,
+        name: &'static str,
+        range: RangeInclusive<Duration>,
+    ) -> Option<Duration> {
+        if let Some(Entry { value: Value::Integer(number), at, .. }) = self.items.get(name) {
+            self.known.push(name);
+            let found = format!("the integer {number}, which has no unit");
+            self.scope.remarks.mistake(
+                *at,
+                &self.key(name),
+                found,
+                format!("write {name} = \"{number}s\" for seconds"),
+            );
+            return None;
+        }
+        self.parsed(name, |text| leaf::duration(text, &range))
+    }
+
+    /// One of a few words.
+    pub(super) fn choice<T: Copy>(&mut self, name: &'static str, words: &[(&str, T)]) -> Option<T> {
+        self.parsed(name, |text| leaf::choice(text, words))
+    }
+
+    /// A file mode such as `"0640"`.
+    pub(super) fn mode(&mut self, name: &'static str, default: u32) -> u32 {
+        if let Some(Entry { value: Value::Integer(number), at, .. }) = self.items.get(name) {
+            self.known.push(name);
+            let found = format!("the integer {number}, and a mode is octal");
+            let advice = format!("write a string, such as {name} = \"{default:04o}\"");
+            self.scope.remarks.mistake(*at, &self.key(name), found, advice);
+            return default;
+        }
+        self.parsed(name, leaf::mode).unwrap_or(default)
+    }
+
+    /// A list of strings; `None` where the key is not there.
+    pub(super) fn list(&mut self, name: &'static str) -> Option<Vec<Text>> {
+        let entry = self.entry(name)?;
+        let (key, pattern) = (self.key(name), tree::join(&self.pattern, name));
+        let Value::List(items) = &entry.value else {
+            let found = format!("{} instead of an array", entry.value.kind());
+            self.scope.remarks.mistake(entry.at, &key, found, format!("write {name} = [\"...\"]"));
+            return None;
+        };
+        Some(items.iter().filter_map(|(at, value)| self.text_of(&key, &pattern, *at, value)).collect())
+    }
+
+    /// A table; `None` where the key is not there.
+    pub(super) fn table(&mut self, name: &'static str) -> Option<Self> {
+        let entry = self.entry(name)?;
+        let (path, pattern) = (self.key(name), tree::join(&self.pattern, name));
+        let Value::Table(items) = &entry.value else {
+            let found = format!("{} instead of a table", entry.value.kind());
+            self.scope.remarks.mistake(entry.at, &path, found, format!("write [{path}] and its keys below"));
+            return None;
+        };
+        Some(Self { scope: self.scope, at: entry.key, path, pattern, items, known: Vec::new() })
+    }
+
+    /// The tables of `[name.NAME]`, by name. A name that could not be a file's is a mistake.
+    pub(super) fn tables(&mut self, name: &'static str) -> Vec<(String, Self)> {
+        let Some(entry) = self.entry(name) else { return Vec::new() };
+        let Value::Table(items) = &entry.value else {
+            let found = format!("{} instead of tables with names", entry.value.kind());
+            self.scope.remarks.mistake(
+                entry.at,
+                name,
+                found,
+                format!("write [{name}.NAME], with a name of your choice"),
+            );
+            return Vec::new();
+        };
+        let pattern = format!("{name}.*");
+        let named = |(its, entry): (&String, &'a Entry)| {
+            let path = tree::join(name, its);
+            let Value::Table(items) = &entry.value else {
+                let found = format!("{} instead of a table with a name", entry.value.kind());
+                let advice = format!("write [{name}.NAME], with a name of your choice, and the keys below it");
+                self.scope.remarks.mistake(entry.key, &path, found, advice);
+                return None;
+            };
+            if !leaf::is_name(its) {
+                let advice = "a name has letters, digits, - and _, at most 64";
+                self.scope.remarks.mistake(entry.key, &path, format!("the name {} does not do", quoted(its)), advice);
+            }
+            let pattern = pattern.clone();
+            Some((its.clone(), Self { scope: self.scope, at: entry.key, path, pattern, items, known: Vec::new() }))
+        };
+        items.iter().filter_map(named).collect()
+    }
+
+    /// Says which keys nobody asked for.
+    pub(super) fn finish(self) {
+        for (name, entry) in self.items.iter().filter(|(name, _)| !self.known.contains(&name.as_str())) {
+            let advice = leaf::did_you_mean(name, &self.known).unwrap_or_else(|| match self.known.as_slice() {
+                [] => "nothing stands here".to_owned(),
+                known => format!("known here: {}", known.join(", ")),
+            });
+            self.scope.remarks.mistake(entry.key, &self.key(name), "an unknown key", advice);
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! `[server.NAME]`: a secrets server and the way to it.
+
+use std::time::Duration;
+
+use url::{Host, Url};
+
+use super::leaf::{self, Wrong, wrong, wrong_and_secret};
+use super::reader::Reader;
+use crate::agent::upstream::{Kind, Options};
+use crate::http::client;
+use crate::http::client::{Address, Identity, Proxy, Tls};
+
+const KINDS: [(&str, Kind); 3] = [("vault", Kind::Vault), ("openbao", Kind::OpenBao), ("keyward", Kind::Keyward)];
+const TENTH: Duration = Duration::from_millis(100);
+
+/// The word for a kind of server.
+pub(super) fn kind(kind: Kind) -> &'static str {
+    KINDS.iter().find(|(_, its)| *its == kind).map_or("", |(word, _)| *word)
+}
+
+/// Reads one server.
+pub(super) fn read(name: String, mut reader: Reader<'_>) -> Options {
+    if reader.place_of("kind").is_none() {
+        reader.missing("kind", "write kind = \"vault\", \"openbao\" or \"keyward\"");
+    }
+    let kind = reader.choice("kind", &KINDS).unwrap_or(Kind::Vault);
+    let address = reader.required("address", "where the server is, such as \"https://secrets.example.com:8200\"");
+    let address = address.and_then(|text| reader.parse(&text, server_address));
+    let address = address.unwrap_or_else(|| Address::Unix("/".into()));
+    let tls = tls(&mut reader, &address);
+    let proxy = reader.parsed("proxy", proxy).unwrap_or(Proxy::Environment);
+    let client = client::Options {
+        address,
+        tls,
+        proxy,
+        connect_timeout: reader.duration("connect_timeout", Duration::from_secs(5), TENTH..=Duration::from_mins(5)),
+        answer_timeout: reader.duration("answer_timeout", Duration::from_secs(10), TENTH..=Duration::from_mins(10)),
+    };
+    let login_timeout = reader.duration("login_timeout", Duration::from_secs(90), TENTH..=Duration::from_mins(10));
+    reader.finish();
+    Options { name, kind, client, login_timeout }
+}
+
+fn tls(reader: &mut Reader<'_>, address: &Address) -> Tls {
+    let keys = ["ca_file", "ca_dir", "client_cert", "client_key", "server_name"];
+    let spoken = matches!(address, Address::Url(url) if url.scheme() == "https");
+    if !spoken && let Some((key, at)) = keys.into_iter().find_map(|key| Some((key, reader.place_of(key)?))) {
+        // The stand-in of an address that is wrong says nothing about TLS.
+        if *address != Address::Unix("/".into()) {
+            let key = reader.key(key);
+            reader.scope.remarks.mistake(at, &key, "given where no TLS is spoken", "leave it out, or use https://");
+        }
+    }
+    let certificate = (reader.place_of("client_cert"), reader.file("client_cert"));
+    let key = (reader.place_of("client_key"), reader.file("client_key"));
+    match (certificate.0, key.0) {
+        (Some(_), None) => reader.missing("client_key", "the private key that belongs to client_cert"),
+        (None, Some(_)) => reader.missing("client_cert", "the certificate that belongs to client_key"),
+        _ => {}
+    }
+    let identity = certificate.1.zip(key.1).map(|(certificate, key)| Identity { certificate, key });
+    Tls {
+        ca_file: reader.file("ca_file"),
+        ca_dir: reader.folder("ca_dir"),
+        identity,
+        server_name: reader.parsed("server_name", server_name),
+    }
+}
+
+fn server_name(text: &str) -> Result<String, Wrong> {
+    match Host::parse(text) {
+        Ok(_) => Ok(text.to_owned()),
+        Err(_) => wrong("is no host name", "write the name in the server's certificate, without scheme and port"),
+    }
+}
+
+/// A server's address: `https://`, `http://` on loopback, or `unix:///path`.
+fn server_address(text: &str) -> Result<Address, Wrong> {
+    let forms = "write \"https://HOST:PORT\", or \"unix:///PATH\" for a socket on this machine";
+    if let Some(path) = text.strip_prefix("unix://") {
+        return leaf::path(path).map(Address::Unix);
+    }
+    let url = match Url::parse(text) {
+        Ok(url) if text.contains("://") => url,
+        // What has an @ may be a name and a password.
+        _ if text.contains('@') => return wrong_and_secret("is no address", forms),
+        _ => return wrong("is no address", forms),
+    };
+    if !url.username().is_empty() || url.password().is_some() {
+        return wrong_and_secret(
+            "holds a user or a password",
+            "leave both out: the agent logs in by the cloud's identity",
+        );
+    }
+    if url.query().is_some() || url.fragment().is_some() {
+        return wrong_and_secret("has a query or a fragment", "end the address before ? and #");
+    }
+    if url.path().trim_end_matches('/').ends_with("/v1") {
+        return wrong("ends with /v1", "leave that off: it is put before every path");
+    }
+    match url.scheme() {
+        "https" => Ok(Address::Url(url)),
+        "http" if is_loopback(&url) => Ok(Address::Url(url)),
+        "http" => wrong("would send tokens in the clear", "use https://; http:// is for loopback only"),
+        _ => wrong("is no address", forms),
+    }
+}
+
+fn is_loopback(url: &Url) -> bool {
+    match url.host() {
+        Some(Host::Ipv4(address)) => address.is_loopback(),
+        Some(Host::Ipv6(address)) => address.is_loopback(),
+        Some(Host::Domain(name)) => name == "localhost",
+        None => false,
+    }
+}
+
+fn proxy(text: &str) -> Result<Proxy, Wrong> {
+    match text {
+        "environment" => return Ok(Proxy::Environment),
+        "direct" => return Ok(Proxy::Direct),
+        _ => {}
+    }
+    match Url::parse(text) {
+        Ok(url) if matches!(url.scheme(), "http" | "https") && url.has_host() => Ok(Proxy::Through(url)),
+        _ => wrong_and_secret("is no proxy", "write \"environment\", \"direct\" or the proxy's \"http://HOST:PORT\""),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_go_in_the_clear_over_loopback_and_sockets_only() {
+        let check = |text: &str, wanted: Result<&str, &str>| {
+            let found = server_address(text).map(|address| match address {
+                Address::Url(url) => url.to_string(),
+                Address::Unix(path) => path.display().to_string(),
+            });
+            let found = found.as_ref().map(String::as_str).map_err(|wrong| wrong.found.as_str());
+            assert_eq!(found, wanted, "{text}");
+        };
+        check("https://secrets.example.com:8200", Ok("https://secrets.example.com:8200/"));
+        check("https://secrets.example.com/vault/", Ok("https://secrets.example.com/vault/"));
+        check("http://127.0.0.1:8200", Ok("http://127.0.0.1:8200/"));
+        check("http://127.1.2.3", Ok("http://127.1.2.3/"));
+        check("http://[::1]:8200", Ok("http://[::1]:8200/"));
+        check("http://localhost:8200", Ok("http://localhost:8200/"));
+        check("unix:///run/vault//api.sock", Ok("/run/vault/api.sock"));
+        check("http://10.0.0.1", Err("would send tokens in the clear"));
+        check("http://localhost.example.com", Err("would send tokens in the clear"));
+        check("http://127.0.0.1.example.com", Err("would send tokens in the clear"));
+        check("https://me:hush@secrets.example.com", Err("holds a user or a password"));
+        check("https://secrets.example.com/v1/", Err("ends with /v1"));
+        check("https://secrets.example.com/?token=a", Err("has a query or a fragment"));
+        check("unix://run/api.sock", Err("is no absolute path"));
+        check("ftp://secrets.example.com", Err("is no address"));
+        check("secrets.example.com:8200", Err("is no address"));
+        check("", Err("is no address"));
+    }
+}

@@ -1,0 +1,146 @@
+//! Strings that may refer to a variable or a file: `${env:NAME}` and `${file:PATH}`.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::error::Error as _;
+use std::path::Path;
+
+use secrecy::ExposeSecret as _;
+
+use super::Environment;
+use super::remark::{At, Remarks};
+use super::tree::quoted;
+use crate::secret;
+
+/// The keys that may hold references, anywhere in their text; `*` stands for a name.
+pub const REFERENCE_KEYS: [&str; 24] = [
+    "agent.state_dir",
+    "listener.*.address",
+    "listener.*.key_file",
+    "server.*.address",
+    "server.*.ca_dir",
+    "server.*.ca_file",
+    "server.*.client_cert",
+    "server.*.client_key",
+    "server.*.proxy",
+    "server.*.server_name",
+    "session.*.cloud.client_id",
+    "session.*.cloud.object_id",
+    "session.*.cloud.resource",
+    "session.*.cloud.resource_group_name",
+    "session.*.cloud.resource_id",
+    "session.*.cloud.role",
+    "session.*.cloud.scope",
+    "session.*.cloud.subscription_id",
+    "session.*.cloud.vm_name",
+    "session.*.cloud.vmss_name",
+    "session.*.mount",
+    "session.*.namespace",
+    "session.*.seal_key_file",
+    "sink.*.path",
+];
+
+/// What readers share.
+#[derive(Debug)]
+pub(super) struct Scope<'a> {
+    pub(super) remarks: &'a Remarks,
+    pub(super) environment: &'a Environment,
+    /// What was written where a value came from elsewhere, by key.
+    pub(super) references: RefCell<BTreeMap<String, String>>,
+}
+
+/// A string of the file, its references resolved.
+#[derive(Debug, Clone)]
+pub(super) struct Text {
+    /// Where it stands.
+    pub(super) at: At,
+    /// Its key from the top.
+    pub(super) key: String,
+    /// What it says. May be a secret if `written` is set.
+    pub(super) value: String,
+    /// What stands in the file, where that is a reference.
+    pub(super) written: Option<String>,
+    /// A reference could not be resolved, and that has been said: `value` is no use.
+    pub(super) unknown: bool,
+}
+
+impl Text {
+    /// How a message shows it.
+    pub(super) fn shown(&self) -> String {
+        match &self.written {
+            Some(written) => format!("the value of {}", quoted(written)),
+            None => quoted(&self.value),
+        }
+    }
+}
+
+impl Scope<'_> {
+    /// Resolves what a key's string refers to; `pattern` is the key with `*` for names.
+    pub(super) fn resolve(&self, at: At, key: &str, pattern: &str, written: &str) -> Text {
+        let mut text = Text { at, key: key.to_owned(), value: written.to_owned(), written: None, unknown: false };
+        if !written.contains("${") {
+            return text;
+        }
+        text.written = Some(written.to_owned());
+        if REFERENCE_KEYS.binary_search(&pattern).is_err() {
+            text.unknown = true;
+            let advice = format!("only these take one: {}", REFERENCE_KEYS.join(", "));
+            self.remarks.mistake(at, key, "a reference, which this key does not take", advice);
+            return text;
+        }
+        self.references.borrow_mut().insert(key.to_owned(), written.to_owned());
+        text.value.clear();
+        let mut rest = written;
+        while let Some((before, after)) = rest.split_once("${") {
+            text.value.push_str(before);
+            let (inside, after) = after.split_once('}').unwrap_or((after, ""));
+            if let Some(value) = self.look_up(at, key, inside) {
+                text.value.push_str(&value);
+            } else {
+                text.unknown = true;
+            }
+            rest = after;
+        }
+        text.value.push_str(rest);
+        text
+    }
+
+    fn look_up(&self, at: At, key: &str, reference: &str) -> Option<String> {
+        let shown = quoted(&format!("${{{reference}}}"));
+        if let Some(name) = reference.strip_prefix("env:").filter(|name| is_variable(name)) {
+            let found = match self.environment.variables.get(name) {
+                Some(value) if !value.is_empty() => return Some(value.clone()),
+                Some(_) => format!("{shown}: the variable is empty"),
+                None => format!("{shown}: the variable is not set"),
+            };
+            self.remarks.lacking(at, key, found, "set it for the agent");
+        } else if let Some(path) = reference.strip_prefix("file:").filter(|path| path.starts_with('/')) {
+            match secret::read_file(Path::new(path)) {
+                Ok(value) => return Some(value.expose_secret().to_owned()),
+                Err(error) => {
+                    let why = error.source().map(ToString::to_string).unwrap_or_default();
+                    self.remarks.lacking(at, key, format!("{shown}: {why}"), "a file of one line is read");
+                }
+            }
+        } else {
+            self.remarks.mistake(at, key, format!("{shown} is no reference"), "write ${env:NAME} or ${file:/PATH}");
+        }
+        None
+    }
+}
+
+fn is_variable(name: &str) -> bool {
+    let mut bytes = name.bytes();
+    bytes.next().is_some_and(|first| first.is_ascii_alphabetic() || first == b'_')
+        && bytes.all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_keys_that_take_references_are_sorted_so_that_they_are_found() {
+        assert!(REFERENCE_KEYS.is_sorted());
+    }
+}

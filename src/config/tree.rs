@@ -1,0 +1,143 @@
+//! Several files as one tree in which each key and value knows where it stands.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map;
+
+use toml::de::{DeTable, DeValue};
+
+use super::remark::{At, Place, Remarks};
+
+/// A table's keys.
+pub(super) type Table = BTreeMap<String, Entry>;
+
+/// A key and its value.
+#[derive(Debug, Clone)]
+pub(super) struct Entry {
+    /// Where the key stands; for a table, its name in its first header.
+    pub(super) key: At,
+    /// Where the value stands.
+    pub(super) at: At,
+    /// The value.
+    pub(super) value: Value,
+}
+
+/// A value.
+#[derive(Debug, Clone)]
+pub(super) enum Value {
+    Text(String),
+    Integer(String),
+    Float,
+    Flag(bool),
+    Datetime,
+    List(Vec<(At, Value)>),
+    Table(Table),
+}
+
+impl Value {
+    /// What it is, to say so.
+    pub(super) const fn kind(&self) -> &'static str {
+        match self {
+            Self::Text(_) => "a string",
+            Self::Integer(_) => "an integer",
+            Self::Float => "a float",
+            Self::Flag(_) => "a boolean",
+            Self::Datetime => "a date",
+            Self::List(_) => "an array",
+            Self::Table(_) => "a table",
+        }
+    }
+}
+
+/// Reads one file's text; says every syntax error and gives what could be read.
+pub(super) fn parse(text: &str, file: At, remarks: &mut Remarks) -> Table {
+    let lines = Lines::of(text);
+    let (table, errors) = DeTable::parse_recoverable(text);
+    for error in errors {
+        let place = lines.place(error.span().map_or(0, |span| span.start));
+        remarks.unreadable(At { place: Some(place), ..file }, "", error.message(), "");
+    }
+    convert(table.get_ref(), file, &lines)
+}
+
+fn convert(table: &DeTable<'_>, file: At, lines: &Lines<'_>) -> Table {
+    let at = |offset| At { place: Some(lines.place(offset)), ..file };
+    let entry = |key: &toml::Spanned<_>, value: &toml::Spanned<DeValue<'_>>| Entry {
+        key: at(key.span().start),
+        at: at(value.span().start),
+        value: convert_value(value.get_ref(), file, lines),
+    };
+    table.iter().map(|(key, value)| (key.get_ref().to_string(), entry(key, value))).collect()
+}
+
+fn convert_value(value: &DeValue<'_>, file: At, lines: &Lines<'_>) -> Value {
+    let at = |offset| At { place: Some(lines.place(offset)), ..file };
+    match value {
+        DeValue::String(text) => Value::Text(text.to_string()),
+        DeValue::Integer(number) => Value::Integer(number.to_string()),
+        DeValue::Float(_) => Value::Float,
+        DeValue::Boolean(flag) => Value::Flag(*flag),
+        DeValue::Datetime(_) => Value::Datetime,
+        DeValue::Array(items) => {
+            let item =
+                |item: &toml::Spanned<DeValue<'_>>| (at(item.span().start), convert_value(item.get_ref(), file, lines));
+            Value::List(items.iter().map(item).collect())
+        }
+        DeValue::Table(table) => Value::Table(convert(table, file, lines)),
+    }
+}
+
+/// Adds a later file's keys. Tables grow together; any other key that is there already is a mistake that names both.
+pub(super) fn merge(into: &mut Table, from: Table, path: &str, remarks: &Remarks) {
+    for (name, entry) in from {
+        let key = join(path, &name);
+        match into.entry(name) {
+            btree_map::Entry::Vacant(place) => {
+                place.insert(entry);
+            }
+            btree_map::Entry::Occupied(mut place) => match (&mut place.get_mut().value, entry.value) {
+                (Value::Table(into), Value::Table(from)) => merge(into, from, &key, remarks),
+                _ => remarks.mistake(
+                    entry.key,
+                    &key,
+                    format!("given here and at {}", remarks.name(place.get().key)),
+                    "keep one of the two",
+                ),
+            },
+        }
+    }
+}
+
+/// A key's path with one more name, quoted where it is not a bare key, and cut where it is very long.
+pub(super) fn join(path: &str, name: &str) -> String {
+    let bare = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'));
+    let name = if bare && name.len() <= 64 { name.to_owned() } else { quoted(name) };
+    if path.is_empty() { name } else { format!("{path}.{name}") }
+}
+
+/// A text in quotes as a message may show it: control characters escaped, and not too long.
+pub(super) fn quoted(text: &str) -> String {
+    match text.char_indices().nth(64) {
+        None => format!("{text:?}"),
+        Some((end, _)) => format!("{:?}...", &text[..end]),
+    }
+}
+
+/// Where lines begin in a text.
+struct Lines<'a> {
+    text: &'a str,
+    starts: Vec<usize>,
+}
+
+impl<'a> Lines<'a> {
+    fn of(text: &'a str) -> Self {
+        let ends = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n').map(|(offset, _)| offset + 1);
+        Self { text, starts: std::iter::once(0).chain(ends).collect() }
+    }
+
+    fn place(&self, offset: usize) -> Place {
+        let line = self.starts.partition_point(|start| *start <= offset).max(1);
+        let start = self.starts.get(line - 1).copied().unwrap_or(0);
+        let before = self.text.get(start..offset).unwrap_or_default();
+        Place { line, column: before.chars().count() + 1 }
+    }
+}

@@ -1,0 +1,55 @@
+//! Whether others than root and the agent's user can write a configuration file or the folder that holds it: who can,
+//! says where the agent's tokens go.
+
+use std::collections::BTreeSet;
+use std::fs::{File, Metadata};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::StatVfsMountFlags;
+
+/// What is wrong with a file's owner or mode, or its folder's, and what would do. Nothing on a mount that is read-only
+/// (a `ConfigMap`'s is). A folder that was looked at before is not looked at again; folders above it are not looked at.
+pub(super) fn doubts(
+    path: &Path,
+    file: &File,
+    metadata: &Metadata,
+    user: u32,
+    looked_at: &mut BTreeSet<PathBuf>,
+) -> Vec<(String, String)> {
+    if rustix::fs::fstatvfs(file).is_ok_and(|mount| mount.f_flag.contains(StatVfsMountFlags::RDONLY)) {
+        return Vec::new();
+    }
+    let shown = path.display().to_string();
+    let mut doubts: Vec<_> = doubt("the file", &shown, metadata, user).into_iter().collect();
+    // The folder of the name, and that of the file where the name is a symlink.
+    let named = path.parent().map(|parent| if parent.as_os_str().is_empty() { Path::new(".") } else { parent });
+    let real = path.canonicalize().ok().and_then(|path| path.parent().map(Path::to_owned));
+    for folder in [named.map(Path::to_owned), real].into_iter().flatten() {
+        let Ok(whole) = folder.canonicalize() else { continue };
+        if let Ok(metadata) = std::fs::metadata(&folder)
+            && looked_at.insert(whole)
+        {
+            let read_only =
+                rustix::fs::statvfs(&folder).is_ok_and(|its| its.f_flag.contains(StatVfsMountFlags::RDONLY));
+            let doubt = doubt("its folder", &folder.display().to_string(), &metadata, user);
+            doubts.extend(doubt.filter(|_| !read_only));
+        }
+    }
+    doubts
+}
+
+fn doubt(what: &str, path: &str, metadata: &Metadata, user: u32) -> Option<(String, String)> {
+    let (owner, mode) = (metadata.uid(), metadata.mode() & 0o7777);
+    let (who, advice) = if owner != 0 && owner != user {
+        (format!("user {owner}, who owns it,"), format!("chown root {path}"))
+    } else if mode & 0o002 != 0 {
+        ("everybody".to_owned(), format!("chmod o-w {path}"))
+    } else if mode & 0o020 != 0 {
+        (format!("group {}", metadata.gid()), format!("chmod g-w {path}"))
+    } else {
+        return None;
+    };
+    let found = format!("{what} can be written by {who} and not only by root and the agent's user (mode {mode:04o})");
+    Some((found, advice))
+}

@@ -1,0 +1,26 @@
+//! The example files, as users find them.
+
+use std::path::Path;
+
+use keyward::config::{Environment, Outcome, Purpose, load};
+
+/// Reads an example as `keyward check` does on a machine that has none of what it names.
+fn example(name: &str) -> Outcome {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("config").join(name);
+    load(&[path], &Environment::default(), Purpose::Check)
+}
+
+#[test]
+fn every_example_is_clean() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("config");
+    let names = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut read = 0;
+    for name in names {
+        let name = if name == "drop-in" { "drop-in/keyward.toml".to_owned() } else { name };
+        let outcome = example(&name);
+        assert_eq!((outcome.mistakes, outcome.warnings), (vec![], vec![]), "{name}");
+        assert!(outcome.config.is_some(), "{name}");
+        read += 1;
+    }
+    assert!(read >= 4, "{read} examples were read");
+}
