@@ -16,6 +16,7 @@ mod trust;
 mod gather;
 
 // 2: one file a section
+pub mod agent;
 #[cfg(feature = "access")]
 mod access;
 mod server;
@@ -23,7 +24,6 @@ mod cloud;
 mod session;
 mod sink;
 mod listener;
-pub mod agent;
 
 // 3: all of them, and what they come to in words
 mod load;
