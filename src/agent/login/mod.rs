@@ -4,10 +4,10 @@ mod classify;
 
 use std::time::{Duration, SystemTime};
 
-use crate::agent::identity::{IdentityError, IdentityProof};
+use crate::agent::identity::{IdentityError, IdentityProof, Verdict, preflight};
 use crate::agent::token::{Generation, Token};
 use crate::agent::upstream::{CallError, LoginBody, Upstream};
-use crate::clock::Clock;
+use crate::clock::{Clock, Moment};
 
 pub use classify::{Class, classify};
 
@@ -47,11 +47,15 @@ impl Login {
         &self.upstream
     }
 
-    /// Sends one login, never a second. A token's life counts from the answer.
+    /// Looks at the proof and sends one login, never a second. A token's life counts from the answer.
     ///
     /// # Errors
     /// Says what to expect of trying again, in words and hints for an operator. Never holds the proof.
     pub async fn login(&self, proof: &IdentityProof, clock: &Clock) -> Result<Token, LoginError> {
+        let warnings = inspect(proof, clock.now())?;
+        for warning in &warnings {
+            tracing::warn!(event = "login.proof.suspect", server = self.upstream.name(), "{warning}");
+        }
         let fields = &proof.fields;
         let body = LoginBody {
             role: &self.options.role,
@@ -64,8 +68,8 @@ impl Login {
         };
         let namespace = self.options.namespace.as_deref();
         let answer = self.upstream.login(&self.options.mount, namespace, self.options.wrap_ttl, &body).await;
-        let answer = answer.map_err(|error| self.explain(&error, proof))?;
         let obtained = clock.now();
+        let answer = answer.map_err(|error| self.explain(&error, proof, &warnings, obtained))?;
         let ttl = answer.lease.ttl;
         Ok(Token {
             secret: answer.secret,
@@ -79,17 +83,75 @@ impl Login {
         })
     }
 
-    fn explain(&self, error: &CallError, _proof: &IdentityProof) -> LoginError {
+    fn explain(&self, error: &CallError, proof: &IdentityProof, warnings: &[String], now: Moment) -> LoginError {
         let (class, hint) = classify(error);
-        let message = format!("{} at {}", error, self.upstream.address());
+        let mut message = match error {
+            CallError::Unreachable { .. } | CallError::TimedOut { .. } => error.to_string(),
+            _ => format!("{} says {error}", self.upstream.address()),
+        };
+        for warning in warnings {
+            message = format!("{message}; {warning}");
+        }
         let retry_after = error.retry_after();
         match class {
             Class::Refused => LoginError::Refused { message, hint, retry_after },
             Class::Unavailable => LoginError::Unavailable { message, hint, retry_after },
             Class::Bug => LoginError::Bug { message, hint },
-            Class::Expired => LoginError::Clock { message, hint, cure: Cure::Refetch },
-            Class::NotYet => LoginError::Clock { message, hint, cure: Cure::Wait(None) },
+            Class::Expired => {
+                message.extend(skew(error, now));
+                LoginError::Clock { message, hint, cure: Cure::Refetch }
+            }
+            Class::NotYet => {
+                message.extend(skew(error, now));
+                let start = proof.claims.as_ref().and_then(|claims| claims.nbf);
+                LoginError::Clock {
+                    message,
+                    hint,
+                    cure: Cure::Wait(start.and_then(|start| opening(error, start, now))),
+                }
+            }
         }
+    }
+}
+
+/// Warnings about a proof that is worth sending; an error for one that no server would take now.
+fn inspect(proof: &IdentityProof, now: Moment) -> Result<Vec<String>, LoginError> {
+    let Some(claims) = &proof.claims else { return Ok(Vec::new()) };
+    let look = preflight(claims, &proof.audience, now.wall);
+    match look.verdict {
+        Verdict::Send => Ok(look.warnings),
+        Verdict::Hold { until, reason } => {
+            Err(LoginError::Clock { message: reason, hint: None, cure: Cure::Wait(Some(until)) })
+        }
+        Verdict::Expired { reason, .. } => Err(LoginError::Clock { message: reason, hint: None, cure: Cure::Refetch }),
+    }
+}
+
+/// When the server will take a proof that starts at `start`, by our clock: a second later by its own, which its answer
+/// told. Nothing if that is far away: then a clock is wrong, and waiting does not mend it.
+fn opening(error: &CallError, start: SystemTime, now: Moment) -> Option<SystemTime> {
+    let theirs = server_time(error).unwrap_or(now.wall);
+    let wait = start.duration_since(theirs).ok()? + Duration::from_secs(1);
+    (wait <= LONGEST_HOLD).then(|| now.wall + wait)
+}
+
+const LONGEST_HOLD: Duration = Duration::from_mins(10);
+
+/// How far the server's clock is from ours, in words, if that is worth a word.
+fn skew(error: &CallError, now: Moment) -> Option<String> {
+    let theirs = server_time(error)?;
+    let (apart, word) = match theirs.duration_since(now.wall) {
+        Ok(ahead) => (ahead, "ahead of"),
+        Err(behind) => (behind.duration(), "behind"),
+    };
+    // `Date` has whole seconds and is as old as the answer's way here.
+    (apart >= Duration::from_secs(3)).then(|| format!("; its clock is {} s {word} ours", apart.as_secs()))
+}
+
+const fn server_time(error: &CallError) -> Option<SystemTime> {
+    match error {
+        CallError::Status { date, .. } => *date,
+        _ => None,
     }
 }
 
@@ -144,7 +206,7 @@ pub enum LoginError {
 pub enum Cure {
     /// Get a new proof and try once more at once; if that is expired too, a clock is wrong: try again slowly.
     Refetch,
-    /// Try again after this time on the server's clock (a second after `nbf`), or slowly where it is not known.
+    /// Try again at this time of our clock, or slowly where it is not known or far away.
     Wait(Option<SystemTime>),
 }
 

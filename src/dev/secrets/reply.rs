@@ -4,8 +4,11 @@ use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
 use http_body_util::Full;
 use serde_json::{Value, json};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc2822;
 
 use super::dials::Canned;
+use crate::clock::Moment;
 
 /// An answer as it goes out.
 pub(super) type Reply = Response<Full<Bytes>>;
@@ -40,6 +43,14 @@ pub(super) fn canned(canned: Canned) -> Reply {
         reply.headers_mut().insert(header::RETRY_AFTER, value);
     }
     reply
+}
+
+/// Dates an answer by the emulated server's clock, before the HTTP library would by the machine's.
+pub(super) fn date(reply: &mut Reply, now: Moment) {
+    let text = OffsetDateTime::from(now.wall).format(&Rfc2822).unwrap_or_default().replace("+0000", "GMT");
+    if let Ok(value) = HeaderValue::from_str(&text) {
+        reply.headers_mut().insert(header::DATE, value);
+    }
 }
 
 /// The envelope around every success, with one of `auth`, `data` and `wrap_info` in it.

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::bounds::Fields;
 use super::dials::{Dials, Operation};
 use super::kv::Store;
-use super::reply::{Reply, canned, envelope, garbage, json, nothing, refusal};
+use super::reply::{Reply, canned, date, envelope, garbage, json, nothing, refusal};
 use super::tokens::{Refusal, Token, random_text, rfc3339};
 use super::verify::Verifier;
 use super::{Options, Verification};
@@ -45,6 +45,12 @@ impl Wire {
     }
 
     pub(super) async fn answer(&self, request: Request<Incoming>) -> Reply {
+        let mut reply = self.answer_undated(request).await;
+        date(&mut reply, self.options.clock.now());
+        reply
+    }
+
+    async fn answer_undated(&self, request: Request<Incoming>) -> Reply {
         let (head, body) = request.into_parts();
         let Ok(body) = Limited::new(body, MOST_BODY).collect().await else {
             return refusal(StatusCode::PAYLOAD_TOO_LARGE, "http: request body too large");
