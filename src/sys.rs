@@ -1,7 +1,7 @@
 //! What only the operating system can do. The one module that may hold `unsafe`, each block with its reason.
 #![expect(unsafe_code, reason = "each block says why it is sound")]
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -47,4 +47,59 @@ pub fn group_id(name: &str) -> std::io::Result<Option<u32>> {
         return Ok(Some(id));
     }
     Ok(nix::unistd::Group::from_name(name)?.map(|group| group.gid.as_raw()))
+}
+
+/// The supplementary groups that the peer of a unix socket had when it connected (`SO_PEERGROUPS`, Linux 4.13).
+///
+/// # Errors
+/// The kernel is older, or the socket has no peer.
+pub fn peer_groups(socket: impl AsFd) -> std::io::Result<Vec<u32>> {
+    use nix::libc::{SO_PEERGROUPS, SOL_SOCKET, c_void, getsockopt, gid_t, socklen_t};
+    let mut groups: Vec<gid_t> = vec![0; 64];
+    loop {
+        let mut bytes = socklen_t::try_from(groups.len() * size_of::<gid_t>()).map_err(std::io::Error::other)?;
+        // SAFETY: the pointer and the length describe a live buffer of plain integers, and the kernel writes at most
+        // that many bytes into it and tells the count; the descriptor is borrowed for the whole call.
+        let outcome = unsafe {
+            let descriptor = socket.as_fd().as_raw_fd();
+            getsockopt(descriptor, SOL_SOCKET, SO_PEERGROUPS, groups.as_mut_ptr().cast::<c_void>(), &raw mut bytes)
+        };
+        let count = usize::try_from(bytes).map_err(std::io::Error::other)? / size_of::<gid_t>();
+        if outcome == 0 {
+            groups.truncate(count);
+            return Ok(groups);
+        }
+        let error = std::io::Error::last_os_error();
+        if error.raw_os_error() != Some(nix::libc::ERANGE) || count <= groups.len() {
+            return Err(error);
+        }
+        groups.resize(count, 0);
+    }
+}
+
+/// Takes the sockets that the service manager passed to this process (`sd_listen_fds(3)`), each with its name, marked
+/// so that children do not get them. `pid`, `count` and `names` are the values of `LISTEN_PID`, `LISTEN_FDS` and
+/// `LISTEN_FDNAMES`. To be called once, before anything else opens or closes descriptors: it becomes their owner.
+///
+/// # Errors
+/// A variable is malformed, or a descriptor that it promises is not open.
+pub fn passed_sockets(pid: &str, count: &str, names: &str) -> std::io::Result<Vec<(String, OwnedFd)>> {
+    use rustix::io::{FdFlags, fcntl_setfd};
+    const FIRST: i32 = 3;
+    let malformed = |what: &str| std::io::Error::new(std::io::ErrorKind::InvalidInput, what.to_owned());
+    if pid.parse() != Ok(std::process::id()) {
+        return Ok(Vec::new());
+    }
+    let count: i32 = count.parse().map_err(|_| malformed("LISTEN_FDS is not a number"))?;
+    let mut names = names.split(':');
+    let mut sockets = Vec::new();
+    for descriptor in FIRST..FIRST.saturating_add(count) {
+        // SAFETY: this borrow ends with the call; on a descriptor that is not open the call fails and nothing is owned.
+        fcntl_setfd(unsafe { BorrowedFd::borrow_raw(descriptor) }, FdFlags::CLOEXEC)?;
+        // SAFETY: it is open (above), and by the protocol of the service manager it was opened for this process alone;
+        // nothing else here owns a descriptor that was there before the program started.
+        let socket = unsafe { OwnedFd::from_raw_fd(descriptor) };
+        sockets.push((names.next().unwrap_or_default().to_owned(), socket));
+    }
+    Ok(sockets)
 }

@@ -2,5 +2,5 @@
 //! and the forwarding of requests.
 
 pub mod client;
-pub mod guard;
 pub mod listen;
+pub mod guard;

@@ -1,0 +1,151 @@
+//! One connection: its bytes and answers watched, HTTP/1 spoken on it.
+
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker, ready};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::Peer;
+use super::table::{Connection, Entered};
+
+/// Serves one connection to its end. The error is one of the caller's: a malformed head, one that is too large.
+pub(super) async fn serve<I, S, F, B>(
+    http: hyper::server::conn::http1::Builder,
+    stream: I,
+    peer: Peer,
+    service: S,
+    connection: Arc<Connection>,
+    entered: &Entered,
+) -> hyper::Result<()>
+where
+    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    S: Fn(Peer, Request<Incoming>) -> F,
+    F: Future<Output = Response<B>> + Send + 'static,
+    B: Body<Data = Bytes> + Unpin + Send + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let stream = TokioIo::new(Watched { stream, connection: Arc::clone(&connection) });
+    let service = {
+        let connection = Arc::clone(&connection);
+        service_fn(move |request| {
+            connection.busy();
+            let answer = service(peer, request);
+            let connection = Arc::clone(&connection);
+            async move { Ok::<_, Infallible>(answer.await.map(|body| Answer { body, _connection: Done(connection) })) }
+        })
+    };
+    let mut protocol = pin!(http.serve_connection(stream, service));
+    let mut told = false;
+    let mut waker: Option<Waker> = None;
+    poll_fn(|cx| {
+        if !waker.as_ref().is_some_and(|known| known.will_wake(cx.waker())) {
+            connection.wake_with(cx.waker());
+            waker = Some(cx.waker().clone());
+        }
+        if !told && connection.closing() {
+            told = true;
+            protocol.as_mut().graceful_shutdown();
+        }
+        let ended = protocol.as_mut().poll(cx);
+        if ended.is_pending() && connection.pause() {
+            entered.attention();
+        }
+        ended
+    })
+    .await
+}
+
+/// Tells the connection's state what its bytes do.
+struct Watched<I> {
+    stream: I,
+    connection: Arc<Connection>,
+}
+
+impl<I: AsyncRead + Unpin> AsyncRead for Watched<I> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let result = ready!(Pin::new(&mut self.stream).poll_read(cx, buffer));
+        if buffer.filled().len() > before {
+            self.connection.received();
+        }
+        Poll::Ready(result)
+    }
+}
+
+impl<I> Watched<I> {
+    fn wrote<T>(&self, outcome: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        match outcome {
+            Poll::Pending => self.connection.write_waits(),
+            Poll::Ready(_) => self.connection.write_went_on(),
+        }
+        outcome
+    }
+}
+
+impl<I: AsyncWrite + Unpin> AsyncWrite for Watched<I> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let outcome = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.wrote(outcome)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let outcome = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
+        self.wrote(outcome)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+/// An answer's body; its end is the end of the request.
+struct Answer<B> {
+    body: B,
+    _connection: Done,
+}
+
+impl<B: Body<Data = Bytes> + Unpin> Body for Answer<B> {
+    type Data = Bytes;
+    type Error = B::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+struct Done(Arc<Connection>);
+
+impl Drop for Done {
+    fn drop(&mut self) {
+        self.0.answered();
+    }
+}
