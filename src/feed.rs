@@ -120,6 +120,7 @@ pub struct Nudge(Arc<Inner>);
 struct Inner {
     clock: Clock,
     rung: Notify,
+    answered: Notify,
     bucket: Mutex<Bucket>,
 }
 
@@ -147,7 +148,7 @@ impl Nudge {
     /// A full bucket.
     pub fn new(clock: Clock) -> Self {
         let bucket = Mutex::new(Bucket { rings: Self::RINGS, refilled: clock.now(), pending: false });
-        Self(Arc::new(Inner { clock, rung: Notify::new(), bucket }))
+        Self(Arc::new(Inner { clock, rung: Notify::new(), answered: Notify::new(), bucket }))
     }
 
     /// Rings. However many ring while the maker has not looked yet, it looks once.
@@ -181,6 +182,20 @@ impl Nudge {
     /// For the maker: the last ring is answered, the next one counts anew.
     pub fn answered(&self) {
         self.0.bucket.lock().unwrap_or_else(PoisonError::into_inner).pending = false;
+        self.0.answered.notify_waiters();
+    }
+
+    /// For a ringer: returns when the last ring is answered, at once if none waits for its answer.
+    pub async fn settled(&self) {
+        let mut answered = std::pin::pin!(self.0.answered.notified());
+        loop {
+            answered.as_mut().enable();
+            if !self.0.bucket.lock().unwrap_or_else(PoisonError::into_inner).pending {
+                return;
+            }
+            answered.as_mut().await;
+            answered.set(self.0.answered.notified());
+        }
     }
 
     const RINGS: u32 = 3;

@@ -15,6 +15,7 @@ mod dev_cloud;
 mod dev_secrets;
 mod configs;
 mod harness;
+mod local_api;
 mod atomic_file;
 mod sinks;
 mod tidy;

@@ -1,9 +1,38 @@
 //! The agent's own API for the tools on this machine: token, status, check, health, metrics.
+//!
+//! | request | answer |
+//! |---|---|
+//! | `GET /agent/v1/token[?session=NAME][&wait=30s][&after=GENERATION]` | 200 with the token, 503 and `Retry-After` while there is none |
+//! | `GET /agent/v1/status` | 200 with what each session of this listener is doing |
+//! | `POST /agent/v1/check[?session=NAME]` | 200 once the server was asked, 429 and `Retry-After` when asked too often |
+//! | `GET /livez`, `/readyz`, `/startupz` | 200 or 503, with each component and its reason |
+//! | `GET /metrics` | OpenMetrics text |
+//!
+//! Answers are JSON; an error is `{"errors": ["why"]}`. It stands on hyper alone: a router and its layers cost a token
+//! read as much again as reading, parsing and answering it does.
+
+mod answer;
+mod check;
+mod probes;
+mod query;
+mod route;
+mod token;
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use tokio_util::sync::CancellationToken;
+
+pub use answer::Answering;
+pub use route::service;
 
 use crate::agent::token::TokenFeed;
+use crate::clock::Clock;
 use crate::feed::Nudge;
+use crate::health::Health;
+use crate::http::guard;
+use crate::metrics::Metrics;
+use crate::status::Board;
 
 /// What one listener serves.
 #[derive(Debug, Clone)]
@@ -32,4 +61,23 @@ pub struct Source {
     pub feed: TokenFeed,
     /// Rung by `POST /agent/v1/check`.
     pub nudge: Nudge,
+}
+
+/// What a listener's answers are made from, besides the sessions.
+#[derive(Debug, Clone)]
+pub struct Parts {
+    /// Tells when a token has ended.
+    pub clock: Clock,
+    /// Served by `/metrics`, and where requests and refusals are counted.
+    pub metrics: Metrics,
+    /// Served by `/livez`, `/readyz` and `/startupz`.
+    pub health: Health,
+    /// Served by `/agent/v1/status`.
+    pub board: Board,
+    /// Whom to let in; a listener of [`Serves::Health`] lets everyone in but browsers.
+    pub guard: guard::Options,
+    /// The address that the listener is bound to ([`crate::http::listen::Listener::tcp_address`]).
+    pub address: Option<SocketAddr>,
+    /// Cancelled when the listener stops: those who wait for a token are answered then.
+    pub stop: CancellationToken,
 }

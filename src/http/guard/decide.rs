@@ -100,7 +100,11 @@ impl<'a> Found<'a> {
             let hosts: Vec<&str> = hosts.iter().map(String::as_str).collect();
             let port = port.map(|port| format!(", with no port or :{port}")).unwrap_or_default();
             let message = format!("the Host header must be one of {}{port}", hosts.join(", "));
-            return Err(Refusal { status: StatusCode::MISDIRECTED_REQUEST, reason: "host", message: Cow::Owned(message) });
+            return Err(Refusal {
+                status: StatusCode::MISDIRECTED_REQUEST,
+                reason: "host",
+                message: Cow::Owned(message),
+            });
         }
         if uri.authority().is_some_and(|authority| !authority.as_str().eq_ignore_ascii_case(host)) {
             return refuse(StatusCode::MISDIRECTED_REQUEST, "host", "the URI names another host than the Host header");
@@ -153,9 +157,11 @@ impl Admit {
                 let text = "this user is neither the agent's, nor root, nor a member of the socket's group";
                 refuse(StatusCode::FORBIDDEN, "peer", text)
             }
-            (Self::SocketPeers, Peer::Tcp(_)) => {
-                refuse(StatusCode::FORBIDDEN, "peer", "the callers' user is not known over TCP, and no key is configured")
-            }
+            (Self::SocketPeers, Peer::Tcp(_)) => refuse(
+                StatusCode::FORBIDDEN,
+                "peer",
+                "the callers' user is not known over TCP, and no key is configured",
+            ),
             (Self::Key(key), _) => check_key(key, found.key),
         }
     }

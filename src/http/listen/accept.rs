@@ -173,10 +173,12 @@ impl Listener {
                 counts.refuse("connections", &peer);
                 continue;
             }
-            let first = Instant::now() + if acceptor.is_some() { limits.header_timeout } else { limits.first_byte_timeout };
+            let first =
+                Instant::now() + if acceptor.is_some() { limits.header_timeout } else { limits.first_byte_timeout };
             sweep = Some(sweep.map_or(first, |at| at.min(first)));
             table.enter(id, &peer, |state, entered| {
-                let (http, service, acceptor, counts) = (http.clone(), service.clone(), acceptor.clone(), counts.clone());
+                let (http, service, acceptor, counts) =
+                    (http.clone(), service.clone(), acceptor.clone(), counts.clone());
                 tasks.spawn(async move {
                     let outcome = match acceptor {
                         None => connection::serve(http, stream, peer, service, state, &entered).await,

@@ -30,8 +30,12 @@ impl Drop for SocketFile {
 /// Binds and listens: under a name of its own first, then moved into place.
 pub(super) fn bind(socket: &UnixSocket) -> io::Result<(UnixListener, SocketFile)> {
     refuse_what_is_not_ours_to_replace(&socket.path)?;
-    let listener =
-        rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)?;
+    let listener = rustix::net::socket_with(
+        AddressFamily::UNIX,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+        None,
+    )?;
     // The kernel takes a socket file's mode from the unbound socket's (`unix(7)` leaves it out, `unix_bind_bsd` has
     // it): the file is never wider than this, whatever the umask.
     rustix::fs::fchmod(&listener, Mode::from_raw_mode(0o600))?;

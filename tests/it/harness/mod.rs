@@ -1,1 +1,3 @@
 //! What tests share: starting the real thing, and fakes of the network around it.
+
+pub(crate) mod raw;

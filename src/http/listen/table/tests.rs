@@ -17,14 +17,26 @@ fn a_full_listener_makes_room_at_the_cost_of_who_holds_most_and_says_least() {
     };
     let busy = |id| standing(id, 1, Phase::Busy, 0);
     check(&[], Some(7), Admission::Room);
-    check(&[busy(1), busy(2), standing(3, 2, Phase::Idle, 9), standing(4, 2, Phase::Idle, 5)], Some(7), Admission::InPlaceOf(4));
-    check(&[busy(1), standing(2, 2, Phase::Idle, 1), standing(3, 2, Phase::Fresh, 8), busy(4)], Some(7), Admission::InPlaceOf(3));
+    check(
+        &[busy(1), busy(2), standing(3, 2, Phase::Idle, 9), standing(4, 2, Phase::Idle, 5)],
+        Some(7),
+        Admission::InPlaceOf(4),
+    );
+    check(
+        &[busy(1), standing(2, 2, Phase::Idle, 1), standing(3, 2, Phase::Fresh, 8), busy(4)],
+        Some(7),
+        Admission::InPlaceOf(3),
+    );
     check(
         &[standing(1, 8, Phase::Idle, 1), standing(2, 2, Phase::Idle, 7), standing(3, 2, Phase::Head, 8), busy(4)],
         Some(7),
         Admission::InPlaceOf(3),
     );
-    check(&[busy(1), busy(2), standing(3, 2, Phase::Busy, 0), standing(4, 2, Phase::Busy, 0)], Some(7), Admission::Full);
+    check(
+        &[busy(1), busy(2), standing(3, 2, Phase::Busy, 0), standing(4, 2, Phase::Busy, 0)],
+        Some(7),
+        Admission::Full,
+    );
 }
 
 #[test]

@@ -1,0 +1,225 @@
+//! From a request to the handler that answers it: guard, path, method, session.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use prometheus_client::metrics::counter::Counter;
+
+use super::answer::{error, method_not_allowed, refused};
+use super::query::{self, Query};
+use super::token::TokenReader;
+use super::{Answering, Options, Parts, Serves, Source, check, probes};
+use crate::http::guard::{Guard, LocalCaller};
+use crate::http::listen::{Observed, Peer};
+use crate::metrics;
+
+/// The service of one listener, for [`crate::http::listen::Listener::serve`].
+pub fn service(
+    options: Options,
+    parts: Parts,
+) -> impl Fn(Peer, Request<Incoming>) -> Answering + Clone + Send + 'static {
+    let api = Arc::new(Api::new(options, parts));
+    move |peer, request| Api::answer(&api, &peer, &request)
+}
+
+struct Api {
+    name: String,
+    serves: Serves,
+    sessions: BTreeMap<String, Served>,
+    names: BTreeSet<String>,
+    guard: Guard,
+    parts: Parts,
+    /// Resolved once: looking a counter up by its labels costs more than the rest of an answer.
+    answered_ok: Counter,
+}
+
+struct Served {
+    source: Source,
+    reader: Arc<TokenReader>,
+}
+
+impl Api {
+    fn new(options: Options, parts: Parts) -> Self {
+        let Options { name, serves, sessions } = options;
+        let observed = Some(Observed { metrics: parts.metrics.clone(), listener: name.clone() });
+        let guard = match serves {
+            Serves::LocalApi => Guard::new(parts.guard.clone(), parts.address, observed),
+            Serves::Health => Guard::for_probes(observed),
+        };
+        let names = sessions.keys().cloned().collect();
+        let serve = |(name, source): (String, Source)| {
+            let reader = Arc::new(TokenReader::new(name.clone(), source.feed.clone(), parts.clock.clone()));
+            (name, Served { source, reader })
+        };
+        let sessions = sessions.into_iter().map(serve).collect();
+        let answered_ok = counter(&parts, &name, StatusCode::OK);
+        Self { name, serves, sessions, names, guard, parts, answered_ok }
+    }
+
+    fn answer<B>(this: &Arc<Self>, peer: &Peer, request: &Request<B>) -> Answering {
+        let answering = match this.guard.admit(peer, request) {
+            Ok(caller) => {
+                this.route(&caller, request).unwrap_or_else(|fault| ready(error(fault.status, &fault.message)))
+            }
+            Err(refusal) => ready(refused(&refusal)),
+        };
+        match answering {
+            Answering::Ready(answer) => {
+                if let Some(answer) = &answer {
+                    this.count(answer.status());
+                }
+                Answering::Ready(answer)
+            }
+            Answering::Waiting(answer) => {
+                let this = Arc::clone(this);
+                Answering::Waiting(Box::pin(async move {
+                    let answer = answer.await;
+                    this.count(answer.status());
+                    answer
+                }))
+            }
+        }
+    }
+
+    fn count(&self, status: StatusCode) {
+        if status == StatusCode::OK {
+            self.answered_ok.inc();
+        } else {
+            counter(&self.parts, &self.name, status).inc();
+        }
+    }
+
+    fn route<B>(&self, caller: &LocalCaller, request: &Request<B>) -> Result<Answering, Fault> {
+        let path = request.uri().path();
+        let tokens = self.serves == Serves::LocalApi;
+        let (route, allowed) = match path {
+            "/agent/v1/token" if tokens => (Route::Token, READ),
+            "/agent/v1/check" if tokens => (Route::Check, "POST"),
+            "/agent/v1/status" if tokens => (Route::Status, READ),
+            "/livez" => (Route::Live, READ),
+            "/readyz" => (Route::Ready, READ),
+            "/startupz" => (Route::Started, READ),
+            "/metrics" => (Route::Metrics, READ),
+            path => match path.strip_prefix("/readyz/") {
+                Some(component) => (Route::Component(component), READ),
+                None => return Err(Fault::new(StatusCode::NOT_FOUND, "there is nothing at this path")),
+            },
+        };
+        let fits = match *request.method() {
+            Method::GET | Method::HEAD => allowed == READ,
+            Method::POST => allowed == "POST",
+            _ => false,
+        };
+        if !fits {
+            return Ok(ready(method_not_allowed(allowed)));
+        }
+        Ok(match route {
+            Route::Token => return self.token(caller, request.uri().query()),
+            Route::Check => return self.check(caller, request.uri().query()),
+            Route::Status => ready(probes::status(&self.parts, &self.names)),
+            Route::Live => ready(probes::live()),
+            Route::Ready => ready(probes::ready(&self.parts)),
+            Route::Component(name) => ready(probes::component(&self.parts, name)),
+            Route::Started => ready(probes::started(&self.parts)),
+            Route::Metrics => ready(probes::metrics(&self.parts)),
+        })
+    }
+
+    fn token(&self, caller: &LocalCaller, query: Option<&str>) -> Result<Answering, Fault> {
+        let query = Query::parse(query, &["session", "wait", "after"])?;
+        let (name, served) = self.session(query.session.as_deref())?;
+        self.log_grant(caller, "token", name);
+        if query.wait.is_zero() {
+            return Ok(ready(served.reader.now()));
+        }
+        let after = query.after.map(std::borrow::Cow::into_owned);
+        let answer = Arc::clone(&served.reader).wait(after, query.wait, self.parts.stop.clone());
+        Ok(Answering::Waiting(Box::pin(answer)))
+    }
+
+    fn check(&self, caller: &LocalCaller, query: Option<&str>) -> Result<Answering, Fault> {
+        let query = Query::parse(query, &["session"])?;
+        let (name, served) = self.session(query.session.as_deref())?;
+        self.log_grant(caller, "check", name);
+        let Source { feed, nudge } = served.source.clone();
+        let (clock, stop) = (self.parts.clock.clone(), self.parts.stop.clone());
+        Ok(Answering::Waiting(Box::pin(check::check(Arc::clone(&served.reader), feed, nudge, clock, stop))))
+    }
+
+    /// The session that a request is about: the one there is, or the one it names.
+    fn session(&self, asked: Option<&str>) -> Result<(&str, &Served), Fault> {
+        let listed = || self.sessions.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+        let mut all = self.sessions.iter();
+        match (asked, all.next(), all.next()) {
+            (Some(asked), ..) => {
+                self.sessions.get_key_value(asked).map(|(name, served)| (&**name, served)).ok_or_else(|| {
+                    let message = format!("this listener does not serve that session; it serves {}", listed());
+                    Fault { status: StatusCode::NOT_FOUND, message }
+                })
+            }
+            (None, Some((name, served)), None) => Ok((name, served)),
+            (None, None, _) => Err(Fault::new(StatusCode::NOT_FOUND, "this listener serves no session")),
+            (None, Some(_), Some(_)) => {
+                let message = format!("name a session, ?session=NAME; this listener serves {}", listed());
+                Err(Fault { status: StatusCode::BAD_REQUEST, message })
+            }
+        }
+    }
+
+    fn log_grant(&self, caller: &LocalCaller, what: &'static str, session: &str) {
+        tracing::debug!(
+            event = "local.granted",
+            listener = self.name,
+            what,
+            session,
+            uid = caller.uid,
+            pid = caller.pid,
+            "a local caller is served"
+        );
+    }
+}
+
+/// What a request is for.
+enum Route<'a> {
+    Token,
+    Check,
+    Status,
+    Live,
+    Ready,
+    Component(&'a str),
+    Started,
+    Metrics,
+}
+
+/// Why a request that was let in is not served.
+struct Fault {
+    status: StatusCode,
+    message: String,
+}
+
+impl Fault {
+    fn new(status: StatusCode, message: &str) -> Self {
+        Self { status, message: message.to_owned() }
+    }
+}
+
+impl From<query::Malformed> for Fault {
+    fn from(malformed: query::Malformed) -> Self {
+        Self { status: StatusCode::BAD_REQUEST, message: malformed.to_string() }
+    }
+}
+
+fn counter(parts: &Parts, listener: &str, status: StatusCode) -> Counter {
+    let label = metrics::Answer { listener: listener.to_owned(), code: status.as_u16() };
+    parts.metrics.local_requests.get_or_create(&label).clone()
+}
+
+const fn ready(answer: Response<Full<Bytes>>) -> Answering {
+    Answering::Ready(Some(answer))
+}
+
+const READ: &str = "GET, HEAD";

@@ -1,0 +1,181 @@
+//! The token itself: serialised once for each state of the feed, and never served past its end.
+
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Response, StatusCode};
+use http_body_util::Full;
+use secrecy::ExposeSecret as _;
+use serde::Serialize;
+use tokio_util::sync::CancellationToken;
+use zeroize::Zeroizing;
+
+use super::answer::{Errors, JSON, later, with_body};
+use crate::agent::token::{Kind, Token, TokenFeed};
+use crate::clock::{Clock, Moment};
+use crate::feed::{Reading, State};
+use crate::words::rfc3339;
+
+/// Serves one session's token.
+#[derive(Debug)]
+pub(super) struct TokenReader {
+    session: String,
+    feed: TokenFeed,
+    clock: Clock,
+    written: RwLock<Option<Written>>,
+}
+
+/// A token's answer. It holds the token that it was made from, so that the two can be told to belong together by
+/// address.
+struct Written {
+    token: Arc<Token>,
+    body: Bytes,
+}
+
+impl std::fmt::Debug for Written {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Written").field("token", &self.token).finish_non_exhaustive()
+    }
+}
+
+/// What there is for a caller.
+pub(super) enum Found {
+    Token(Arc<Token>),
+    None { reason: Arc<str>, retry_after: Duration },
+}
+
+impl TokenReader {
+    pub(super) fn new(session: String, feed: TokenFeed, clock: Clock) -> Self {
+        Self { session, feed, clock, written: RwLock::new(None) }
+    }
+
+    /// The answer of this moment.
+    pub(super) fn now(&self) -> Response<Full<Bytes>> {
+        self.feed.with(|reading| self.answer(reading))
+    }
+
+    /// The answer as soon as there is a token of another generation than `after` (any token, where that is not
+    /// given); what there is, after `wait` or when the listener stops.
+    pub(super) async fn wait(
+        self: Arc<Self>,
+        after: Option<String>,
+        wait: Duration,
+        stop: CancellationToken,
+    ) -> Response<Full<Bytes>> {
+        let mut feed = self.feed.clone();
+        let news = async {
+            loop {
+                let news = match self.look(&feed.current()) {
+                    Found::Token(token) => after.as_ref().is_none_or(|after| token.generation.to_string() != *after),
+                    Found::None { .. } => false,
+                };
+                if news || feed.changed().await.is_err() {
+                    return;
+                }
+            }
+        };
+        tokio::select! {
+            () = news => {}
+            () = tokio::time::sleep(wait) => {}
+            () = stop.cancelled() => {}
+        }
+        self.now()
+    }
+
+    /// What a caller may be given: a token whose end has come is none, though its maker has not said so yet.
+    pub(super) fn look(&self, reading: &Reading<Token>) -> Found {
+        match &reading.state {
+            State::Serving(token) if self.has_ended(token) => {
+                Found::None { reason: "the token has expired".into(), retry_after: Duration::from_secs(1) }
+            }
+            State::Serving(token) => Found::Token(Arc::clone(token)),
+            State::None { reason, retry_after } => {
+                Found::None { reason: Arc::clone(reason), retry_after: *retry_after }
+            }
+        }
+    }
+
+    fn has_ended(&self, token: &Token) -> bool {
+        token.expires.is_some_and(|end| self.clock.now().until(end).is_zero())
+    }
+
+    fn answer(&self, reading: &Reading<Token>) -> Response<Full<Bytes>> {
+        if let State::Serving(token) = &reading.state
+            && let Some(written) = &*self.written.read().unwrap_or_else(PoisonError::into_inner)
+            && Arc::ptr_eq(token, &written.token)
+            && !self.has_ended(token)
+        {
+            return with_body(StatusCode::OK, JSON, written.body.clone());
+        }
+        match self.look(reading) {
+            Found::Token(token) => {
+                let body = write(&self.session, &token);
+                let written = Written { token, body: body.clone() };
+                *self.written.write().unwrap_or_else(PoisonError::into_inner) = Some(written);
+                with_body(StatusCode::OK, JSON, body)
+            }
+            Found::None { reason, retry_after } => {
+                *self.written.write().unwrap_or_else(PoisonError::into_inner) = None;
+                later(StatusCode::SERVICE_UNAVAILABLE, &Errors { errors: [&reason] }, retry_after)
+            }
+        }
+    }
+}
+
+/// What `GET /agent/v1/token` answers.
+#[derive(Serialize)]
+struct Wire<'a> {
+    /// The session's name.
+    session: &'a str,
+    /// What a client sends to the secrets server.
+    token: &'a str,
+    /// The server's name for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    accessor: Option<&'a str>,
+    /// Changes with each login, not with a renewal. Opaque: for `after`, and to be compared.
+    generation: String,
+    /// `service`, `batch` or `wrapping`.
+    kind: &'static str,
+    /// Whether the server renews it; the agent does that.
+    renewable: bool,
+    /// Names that the server gave it.
+    policies: &'a [String],
+    /// When it was got or last renewed, RFC 3339.
+    obtained_at: String,
+    /// When it ends, RFC 3339, `null` for one that never does. A renewal moves it.
+    expires_at: Option<String>,
+    /// For a wrapping token: the path that was wrapped.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    creation_path: Option<&'a str>,
+    /// For a wrapping token: when the server made it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    creation_time: Option<&'a str>,
+}
+
+fn write(session: &str, token: &Token) -> Bytes {
+    let wall = |moment: Moment| rfc3339(moment.wall);
+    let (kind, creation) = match &token.kind {
+        Kind::Service => ("service", None),
+        Kind::Batch => ("batch", None),
+        Kind::Wrapping { creation_time, creation_path } => ("wrapping", Some((creation_path, creation_time))),
+    };
+    let wire = Wire {
+        session,
+        token: token.secret.secret().expose_secret(),
+        accessor: token.accessor.as_deref(),
+        generation: token.generation.to_string(),
+        kind,
+        renewable: token.lease.renewable,
+        policies: &token.policies,
+        obtained_at: wall(token.obtained),
+        expires_at: token.expires.map(wall),
+        creation_path: creation.map(|(path, _)| path.as_str()),
+        creation_time: creation.map(|(_, time)| time.as_str()),
+    };
+    // Large enough not to grow: a buffer that is left behind would keep the token.
+    let mut body = Zeroizing::new(Vec::with_capacity(16 * 1024));
+    // A vector takes all that is written, and the shape has no key that is no string.
+    let _ = serde_json::to_writer(&mut *body, &wire);
+    Bytes::from_owner(body)
+}

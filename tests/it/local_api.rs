@@ -1,0 +1,386 @@
+//! The local API over real sockets: token, long poll, check, health and metrics, and whom it refuses.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use keyward::agent::local_api::{self, Parts, Serves, Source};
+use keyward::agent::token::{ClientToken, Generation, Kind, Lease, Token, TokenPublisher};
+use keyward::clock::{Clock, Driven};
+use keyward::feed::{Nudge, State, feed};
+use keyward::health::Health;
+use keyward::http::guard;
+use keyward::http::listen::{Endpoint, Limits, Listener, UnixSocket};
+use keyward::metrics::Metrics;
+use keyward::status::{Board, Session};
+use secrecy::SecretString;
+use tempfile::TempDir;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::harness::raw::{Answer, Raw};
+
+const CANARY: &str = "hvs.canary-in-a-coal-mine";
+
+/// Sessions with feeds, and what a listener serves of them.
+struct Scene {
+    folder: TempDir,
+    clock: Clock,
+    makers: BTreeMap<String, TokenPublisher>,
+    nudges: BTreeMap<String, Nudge>,
+    sources: BTreeMap<String, Source>,
+    health: Health,
+    metrics: Metrics,
+    board: Board,
+    stop: CancellationToken,
+}
+
+impl Scene {
+    fn new(sessions: &[&str]) -> Self {
+        let clock = Clock::Driven(Driven::starting_at(SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000)));
+        let mut scene = Self {
+            folder: tempfile::tempdir().unwrap(),
+            clock: clock.clone(),
+            makers: BTreeMap::new(),
+            nudges: BTreeMap::new(),
+            sources: BTreeMap::new(),
+            health: Health::default(),
+            metrics: Metrics::default(),
+            board: Board::default(),
+            stop: CancellationToken::new(),
+        };
+        for name in sessions {
+            let (maker, feed) = feed("not logged in yet");
+            let nudge = Nudge::new(clock.clone());
+            scene.makers.insert((*name).to_owned(), maker);
+            scene.nudges.insert((*name).to_owned(), nudge.clone());
+            scene.sources.insert((*name).to_owned(), Source { feed, nudge });
+        }
+        scene
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.path().join("api.sock")
+    }
+
+    fn serve(&self, serves: Serves) -> JoinHandle<()> {
+        let socket = UnixSocket { path: self.path(), mode: 0o660, owner: None, group: None };
+        let listener = Listener::bind(&Endpoint::Unix(socket)).unwrap();
+        let options = local_api::Options { name: "local".to_owned(), serves, sessions: self.sources.clone() };
+        let parts = Parts {
+            clock: self.clock.clone(),
+            metrics: self.metrics.clone(),
+            health: self.health.clone(),
+            board: self.board.clone(),
+            guard: guard::Options::default(),
+            address: listener.tcp_address(),
+            stop: self.stop.clone(),
+        };
+        tokio::spawn(listener.serve(local_api::service(options, parts), Limits::default(), self.stop.clone()))
+    }
+
+    async fn ask(&self, line: &str) -> Answer {
+        Raw::unix(&self.path()).await.ask(request(line)).await
+    }
+
+    fn publish(&self, session: &str, secret: &str, generation: Generation, ttl: Duration) {
+        let now = self.clock.now();
+        let token = token(secret, generation, Lease { ttl, renewable: true }, now);
+        self.makers[session].publish(State::Serving(Arc::new(token)), Some(now));
+    }
+}
+
+fn token(secret: &str, generation: Generation, lease: Lease, now: keyward::clock::Moment) -> Token {
+    Token {
+        secret: ClientToken::parse(SecretString::from(secret)).unwrap(),
+        accessor: Some("accessor-1".to_owned()),
+        lease,
+        kind: Kind::Service,
+        policies: vec!["default".to_owned(), "web".to_owned()],
+        obtained: now,
+        expires: (!lease.ttl.is_zero()).then(|| now + lease.ttl),
+        generation,
+    }
+}
+
+/// A request as the guard wants it.
+fn request(line: &str) -> String {
+    format!("{line} HTTP/1.1\r\nHost: localhost\r\nX-Vault-Request: true\r\n\r\n")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_is_served_until_its_end_and_not_a_second_longer() {
+    let scene = Scene::new(&["web"]);
+    let _server = scene.serve(Serves::LocalApi);
+    let none = scene.ask("GET /agent/v1/token").await;
+    assert_eq!((none.status, none.error().as_str(), none.header("retry-after")), (503, "not logged in yet", Some("1")));
+    let generation = Generation::new();
+    scene.publish("web", CANARY, generation, Duration::from_mins(10));
+    let answer = scene.ask("GET /agent/v1/token").await;
+    assert_eq!(answer.status, 200);
+    assert_eq!(
+        answer.json(),
+        serde_json::json!({
+            "session": "web", "token": CANARY, "accessor": "accessor-1", "generation": generation.to_string(),
+            "kind": "service", "renewable": true, "policies": ["default", "web"],
+            "obtained_at": "2023-11-14T22:13:20Z", "expires_at": "2023-11-14T22:23:20Z",
+        })
+    );
+    for (name, value) in
+        [("content-type", "application/json"), ("cache-control", "no-store"), ("x-content-type-options", "nosniff")]
+    {
+        assert_eq!(answer.header(name), Some(value), "{name}");
+    }
+    tokio::time::advance(Duration::from_secs(599)).await;
+    assert_eq!(scene.ask("GET /agent/v1/token").await.status, 200);
+    tokio::time::advance(Duration::from_secs(1)).await;
+    let ended = scene.ask("GET /agent/v1/token").await;
+    assert_eq!((ended.status, ended.error().as_str()), (503, "the token has expired"), "the keeper has said nothing");
+    assert!(!ended.body.contains(CANARY));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_and_a_login_are_seen_by_the_next_request_on_the_same_connection() {
+    let scene = Scene::new(&["web"]);
+    let _server = scene.serve(Serves::LocalApi);
+    let mut connection = Raw::unix(&scene.path()).await;
+    let generation = Generation::new();
+    let mut seen = Vec::new();
+    for (secret, generation, minutes) in
+        [("one", generation, 10), ("one", generation, 20), ("two", Generation::new(), 30)]
+    {
+        scene.publish("web", secret, generation, Duration::from_mins(minutes));
+        for _ in 0..2 {
+            let answer = connection.ask(request("GET /agent/v1/token")).await.json();
+            seen.push((answer["token"].clone(), answer["expires_at"].clone()));
+        }
+    }
+    let wanted = [("one", "2023-11-14T22:23:20Z"), ("one", "2023-11-14T22:33:20Z"), ("two", "2023-11-14T22:43:20Z")];
+    let wanted: Vec<_> = wanted.iter().flat_map(|(token, end)| vec![((*token).into(), (*end).into()); 2]).collect();
+    assert_eq!(seen, wanted);
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_there_is_more_than_one_session_the_caller_names_one() {
+    let scene = Scene::new(&["db", "web"]);
+    let _server = scene.serve(Serves::LocalApi);
+    scene.publish("db", "of-db", Generation::new(), Duration::ZERO);
+    let unnamed = scene.ask("GET /agent/v1/token").await;
+    assert_eq!(unnamed.status, 400);
+    assert_eq!(unnamed.error(), "name a session, ?session=NAME; this listener serves db, web");
+    let unknown = scene.ask("GET /agent/v1/token?session=other").await;
+    assert_eq!(unknown.status, 404);
+    assert_eq!(unknown.error(), "this listener does not serve that session; it serves db, web");
+    let named = scene.ask("GET /agent/v1/token?session=db").await.json();
+    assert_eq!((&named["token"], &named["expires_at"]), (&"of-db".into(), &serde_json::Value::Null));
+    let odd = scene.ask("GET /agent/v1/token?sesion=db").await;
+    assert_eq!((odd.status, odd.error().contains("session, wait, after")), (400, true));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_path_or_a_method_that_is_not_served_says_so() {
+    let scene = Scene::new(&["web"]);
+    let _server = scene.serve(Serves::LocalApi);
+    let check = async |line: &str, status, allow: Option<&str>, message: &str| {
+        let answer = scene.ask(line).await;
+        let found = (answer.status, answer.header("allow"), answer.error());
+        assert_eq!(found, (status, allow, message.to_owned()), "{line}");
+    };
+    check("GET /agent/v1/tokens", 404, None, "there is nothing at this path").await;
+    check("GET //agent/v1/token", 404, None, "there is nothing at this path").await;
+    check("GET /agent/v1/../v1/token", 404, None, "there is nothing at this path").await;
+    check("PUT /agent/v1/token", 405, Some("GET, HEAD"), "this path takes GET, HEAD").await;
+    check("GET /agent/v1/check", 405, Some("POST"), "this path takes POST").await;
+    check("DELETE /metrics", 405, Some("GET, HEAD"), "this path takes GET, HEAD").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_long_poll_is_answered_by_the_next_login_and_by_nothing_else() {
+    let scene = Scene::new(&["web"]);
+    let _server = scene.serve(Serves::LocalApi);
+    let first = Generation::new();
+    let started = tokio::time::Instant::now();
+    let mut waiting = Raw::unix(&scene.path()).await;
+    waiting.send(request("GET /agent/v1/token?wait=30s")).await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    scene.publish("web", "one", first, Duration::from_mins(10));
+    let answer = waiting.answer().await.unwrap();
+    assert_eq!((answer.json()["token"].as_str(), started.elapsed().as_secs()), (Some("one"), 3), "the first token");
+
+    let other = scene.ask("GET /agent/v1/token?wait=30s&after=0123456789abcdef").await;
+    assert_eq!((other.status, started.elapsed().as_secs()), (200, 3), "another generation than the current one");
+
+    waiting.send(request(&format!("GET /agent/v1/token?wait=30s&after={first}"))).await;
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    scene.publish("web", "one", first, Duration::from_mins(20));
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    scene.publish("web", "two", Generation::new(), Duration::from_mins(20));
+    let answer = waiting.answer().await.unwrap();
+    assert_eq!((answer.json()["token"].as_str(), started.elapsed().as_secs()), (Some("two"), 11), "not the renewal");
+
+    let current = scene.ask("GET /agent/v1/token").await.json()["generation"].as_str().unwrap().to_owned();
+    let same = scene.ask(&format!("GET /agent/v1/token?wait=5s&after={current}")).await;
+    assert_eq!((same.json()["token"].as_str(), started.elapsed().as_secs()), (Some("two"), 16), "what there is");
+    let long = scene.ask("GET /agent/v1/token?wait=1h").await;
+    assert_eq!((long.status, long.error().as_str()), (400, "wait is longer than 5m"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn those_who_wait_are_answered_when_the_listener_stops() {
+    let scene = Scene::new(&["web"]);
+    let server = scene.serve(Serves::LocalApi);
+    let started = tokio::time::Instant::now();
+    let mut waiting = Raw::unix(&scene.path()).await;
+    waiting.send(request("GET /agent/v1/token?wait=30s")).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    scene.stop.cancel();
+    assert_eq!(waiting.answer().await.unwrap().status, 503);
+    server.await.unwrap();
+    assert_eq!(started.elapsed().as_secs(), 1);
+    assert!(!scene.path().exists(), "the socket is removed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_check_rings_once_for_all_who_ask_and_tells_what_was_seen() {
+    let scene = Scene::new(&["web"]);
+    let _server = scene.serve(Serves::LocalApi);
+    let generation = Generation::new();
+    scene.publish("web", CANARY, generation, Duration::from_hours(1));
+    let keeper = async {
+        let nudge = &scene.nudges["web"];
+        nudge.rung().await;
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        scene.makers["web"].checked(scene.clock.now());
+        nudge.answered();
+        let again = tokio::time::timeout(Duration::from_secs(1), nudge.rung()).await;
+        assert!(again.is_err(), "one look for all who rang");
+    };
+    let ask = || scene.ask("POST /agent/v1/check");
+    let (one, two, ()) = tokio::join!(ask(), ask(), keeper);
+    for answer in [one, two] {
+        assert_eq!(answer.status, 200, "{answer:?}");
+        assert_eq!(
+            answer.json(),
+            serde_json::json!({
+                "serving": true, "generation": generation.to_string(), "last_checked": "2023-11-14T22:13:22Z", "age": 0,
+            })
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_that_rings_all_the_time_gets_the_last_result_and_its_age() {
+    let scene = Scene::new(&["web"]);
+    let _server = scene.serve(Serves::LocalApi);
+    scene.publish("web", CANARY, Generation::new(), Duration::from_hours(1));
+    let keeper = async {
+        loop {
+            scene.nudges["web"].rung().await;
+            scene.makers["web"].checked(scene.clock.now());
+            scene.nudges["web"].answered();
+        }
+    };
+    let caller = async {
+        for _ in 0..3 {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            assert_eq!(scene.ask("POST /agent/v1/check").await.status, 200);
+        }
+        tokio::time::sleep(Duration::from_secs(7)).await;
+        let spent = scene.ask("POST /agent/v1/check").await;
+        assert_eq!((spent.status, spent.header("retry-after")), (429, Some("51")));
+        assert_eq!(spent.error(), "asked too often; this is the last result");
+        assert_eq!((spent.json()["age"].as_u64(), spent.json()["serving"].as_bool()), (Some(7), Some(true)));
+    };
+    tokio::select! {
+        () = keeper => {}
+        () = caller => {}
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_check_that_the_server_did_not_answer_says_so() {
+    let scene = Scene::new(&["web"]);
+    let _server = scene.serve(Serves::LocalApi);
+    let keeper = async {
+        scene.nudges["web"].rung().await;
+        scene.nudges["web"].answered();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    };
+    let (answer, ()) = tokio::join!(scene.ask("POST /agent/v1/check"), keeper);
+    assert_eq!((answer.status, answer.error().as_str()), (503, "the server gave no answer about the token yet"));
+    assert_eq!(answer.json()["reason"], "not logged in yet");
+    let started = tokio::time::Instant::now();
+    assert_eq!(scene.ask("POST /agent/v1/check").await.status, 503);
+    assert_eq!(started.elapsed().as_secs(), 15, "the wait is bounded");
+}
+
+#[tokio::test(start_paused = true)]
+async fn probes_tell_each_component_with_its_reason_and_the_status_is_of_the_listeners_sessions() {
+    let scene = Scene::new(&["web"]);
+    let _server = scene.serve(Serves::LocalApi);
+    let component = scene.health.component("session/web", true, "not logged in yet");
+    for path in ["/readyz", "/startupz", "/readyz/session/web"] {
+        let answer = scene.ask(&format!("GET {path}")).await;
+        assert_eq!((answer.status, answer.body.contains("not logged in yet")), (503, true), "{path}");
+    }
+    assert_eq!(scene.ask("GET /livez").await.status, 200);
+    component.ready();
+    component.not_ready("the server is gone");
+    assert_eq!(scene.ask("GET /startupz").await.status, 200);
+    let answer = scene.ask("GET /readyz").await;
+    assert_eq!(
+        (answer.status, &answer.json()["components"]["session/web"]["reason"]),
+        (503, &"the server is gone".into())
+    );
+    component.ready();
+    assert_eq!(scene.ask("GET /readyz").await.json()["ready"], true);
+    assert_eq!(scene.ask("GET /readyz/sink/none").await.status, 404);
+    scene.board.post("web", Session { role: "dev".to_owned(), ..Session::default() });
+    scene.board.post("other", Session::default());
+    let status = scene.ask("GET /agent/v1/status").await.json();
+    assert_eq!(status["sessions"]["web"]["role"], "dev");
+    assert_eq!(status["sessions"].as_object().unwrap().len(), 1, "other listeners' sessions stay out");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_health_listener_serves_probes_of_any_host_and_nothing_else() {
+    let scene = Scene::new(&["web"]);
+    let _server = scene.serve(Serves::Health);
+    scene.publish("web", CANARY, Generation::new(), Duration::from_mins(10));
+    for (head, status) in [
+        ("GET /livez HTTP/1.1\r\nHost: 10.1.2.3:8200\r\nX-Forwarded-For: 10.0.0.1", 200),
+        ("GET /metrics HTTP/1.0", 200),
+        ("GET /agent/v1/token HTTP/1.1\r\nHost: localhost\r\nX-Vault-Request: true", 404),
+        ("GET /agent/v1/status HTTP/1.1\r\nHost: localhost\r\nX-Vault-Request: true", 404),
+        ("POST /agent/v1/check HTTP/1.1\r\nHost: localhost\r\nX-Vault-Request: true", 404),
+        ("GET /readyz HTTP/1.1\r\nHost: evil.example\r\nOrigin: http://evil.example", 403),
+        ("GET /readyz HTTP/1.1\r\nHost: evil.example\r\nSec-Fetch-Mode: no-cors", 403),
+    ] {
+        let answer = Raw::unix(&scene.path()).await.ask(format!("{head}\r\n\r\n")).await;
+        assert_eq!(answer.status, status, "{head}");
+        assert!(!answer.body.contains(CANARY), "{head}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn answers_and_refusals_are_counted_and_the_metrics_hold_no_token() {
+    let scene = Scene::new(&["web"]);
+    let _server = scene.serve(Serves::LocalApi);
+    scene.publish("web", CANARY, Generation::new(), Duration::from_mins(10));
+    for _ in 0..3 {
+        assert_eq!(scene.ask("GET /agent/v1/token").await.status, 200);
+    }
+    let refused = Raw::unix(&scene.path()).await.ask("GET /agent/v1/token HTTP/1.1\r\nHost: evil\r\n\r\n").await;
+    assert_eq!(refused.status, 421);
+    let answer = scene.ask("GET /metrics").await;
+    assert_eq!(answer.header("content-type"), Some(keyward::metrics::CONTENT_TYPE));
+    for line in [
+        "keyward_local_requests_total{listener=\"local\",code=\"200\"} 3",
+        "keyward_local_requests_total{listener=\"local\",code=\"421\"} 1",
+        "keyward_local_refused_total{listener=\"local\",reason=\"host\"} 1",
+    ] {
+        assert!(answer.body.contains(line), "{line} in\n{}", answer.body);
+    }
+    assert!(!answer.body.contains(CANARY));
+}
