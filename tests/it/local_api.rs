@@ -16,7 +16,7 @@ use keyward::metrics::Metrics;
 use keyward::status::{Board, Session};
 use secrecy::SecretString;
 use tempfile::TempDir;
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::harness::raw::{Answer, Raw};
@@ -34,6 +34,7 @@ struct Scene {
     metrics: Metrics,
     board: Board,
     stop: CancellationToken,
+    servers: JoinSet<()>,
 }
 
 impl Scene {
@@ -49,6 +50,7 @@ impl Scene {
             metrics: Metrics::default(),
             board: Board::default(),
             stop: CancellationToken::new(),
+            servers: JoinSet::new(),
         };
         for name in sessions {
             let (maker, feed) = feed("not logged in yet");
@@ -64,7 +66,7 @@ impl Scene {
         self.folder.path().join("api.sock")
     }
 
-    fn serve(&self, serves: Serves) -> JoinHandle<()> {
+    fn serve(&mut self, serves: Serves) {
         let socket = UnixSocket { path: self.path(), mode: 0o660, owner: None, group: None };
         let listener = Listener::bind(&Endpoint::Unix(socket)).unwrap();
         let options = local_api::Options { name: "local".to_owned(), serves, sessions: self.sources.clone() };
@@ -77,7 +79,7 @@ impl Scene {
             address: listener.tcp_address(),
             stop: self.stop.clone(),
         };
-        tokio::spawn(listener.serve(local_api::service(options, parts), Limits::default(), self.stop.clone()))
+        self.servers.spawn(listener.serve(local_api::service(options, parts), Limits::default(), self.stop.clone()));
     }
 
     async fn ask(&self, line: &str) -> Answer {
@@ -111,8 +113,8 @@ fn request(line: &str) -> String {
 
 #[tokio::test(start_paused = true)]
 async fn a_token_is_served_until_its_end_and_not_a_second_longer() {
-    let scene = Scene::new(&["web"]);
-    let _server = scene.serve(Serves::LocalApi);
+    let mut scene = Scene::new(&["web"]);
+    scene.serve(Serves::LocalApi);
     let none = scene.ask("GET /agent/v1/token").await;
     assert_eq!((none.status, none.error().as_str(), none.header("retry-after")), (503, "not logged in yet", Some("1")));
     let generation = Generation::new();
@@ -142,8 +144,8 @@ async fn a_token_is_served_until_its_end_and_not_a_second_longer() {
 
 #[tokio::test(start_paused = true)]
 async fn a_renewal_and_a_login_are_seen_by_the_next_request_on_the_same_connection() {
-    let scene = Scene::new(&["web"]);
-    let _server = scene.serve(Serves::LocalApi);
+    let mut scene = Scene::new(&["web"]);
+    scene.serve(Serves::LocalApi);
     let mut connection = Raw::unix(&scene.path()).await;
     let generation = Generation::new();
     let mut seen = Vec::new();
@@ -163,8 +165,8 @@ async fn a_renewal_and_a_login_are_seen_by_the_next_request_on_the_same_connecti
 
 #[tokio::test(start_paused = true)]
 async fn where_there_is_more_than_one_session_the_caller_names_one() {
-    let scene = Scene::new(&["db", "web"]);
-    let _server = scene.serve(Serves::LocalApi);
+    let mut scene = Scene::new(&["db", "web"]);
+    scene.serve(Serves::LocalApi);
     scene.publish("db", "of-db", Generation::new(), Duration::ZERO);
     let unnamed = scene.ask("GET /agent/v1/token").await;
     assert_eq!(unnamed.status, 400);
@@ -180,8 +182,8 @@ async fn where_there_is_more_than_one_session_the_caller_names_one() {
 
 #[tokio::test(start_paused = true)]
 async fn a_path_or_a_method_that_is_not_served_says_so() {
-    let scene = Scene::new(&["web"]);
-    let _server = scene.serve(Serves::LocalApi);
+    let mut scene = Scene::new(&["web"]);
+    scene.serve(Serves::LocalApi);
     let check = async |line: &str, status, allow: Option<&str>, message: &str| {
         let answer = scene.ask(line).await;
         let found = (answer.status, answer.header("allow"), answer.error());
@@ -197,8 +199,8 @@ async fn a_path_or_a_method_that_is_not_served_says_so() {
 
 #[tokio::test(start_paused = true)]
 async fn a_long_poll_is_answered_by_the_next_login_and_by_nothing_else() {
-    let scene = Scene::new(&["web"]);
-    let _server = scene.serve(Serves::LocalApi);
+    let mut scene = Scene::new(&["web"]);
+    scene.serve(Serves::LocalApi);
     let first = Generation::new();
     let started = tokio::time::Instant::now();
     let mut waiting = Raw::unix(&scene.path()).await;
@@ -228,23 +230,23 @@ async fn a_long_poll_is_answered_by_the_next_login_and_by_nothing_else() {
 
 #[tokio::test(start_paused = true)]
 async fn those_who_wait_are_answered_when_the_listener_stops() {
-    let scene = Scene::new(&["web"]);
-    let server = scene.serve(Serves::LocalApi);
+    let mut scene = Scene::new(&["web"]);
+    scene.serve(Serves::LocalApi);
     let started = tokio::time::Instant::now();
     let mut waiting = Raw::unix(&scene.path()).await;
     waiting.send(request("GET /agent/v1/token?wait=30s")).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     scene.stop.cancel();
     assert_eq!(waiting.answer().await.unwrap().status, 503);
-    server.await.unwrap();
+    scene.servers.join_next().await.unwrap().unwrap();
     assert_eq!(started.elapsed().as_secs(), 1);
     assert!(!scene.path().exists(), "the socket is removed");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_check_rings_once_for_all_who_ask_and_tells_what_was_seen() {
-    let scene = Scene::new(&["web"]);
-    let _server = scene.serve(Serves::LocalApi);
+    let mut scene = Scene::new(&["web"]);
+    scene.serve(Serves::LocalApi);
     let generation = Generation::new();
     scene.publish("web", CANARY, generation, Duration::from_hours(1));
     let keeper = async {
@@ -271,8 +273,8 @@ async fn a_check_rings_once_for_all_who_ask_and_tells_what_was_seen() {
 
 #[tokio::test(start_paused = true)]
 async fn a_caller_that_rings_all_the_time_gets_the_last_result_and_its_age() {
-    let scene = Scene::new(&["web"]);
-    let _server = scene.serve(Serves::LocalApi);
+    let mut scene = Scene::new(&["web"]);
+    scene.serve(Serves::LocalApi);
     scene.publish("web", CANARY, Generation::new(), Duration::from_hours(1));
     let keeper = async {
         loop {
@@ -300,8 +302,8 @@ async fn a_caller_that_rings_all_the_time_gets_the_last_result_and_its_age() {
 
 #[tokio::test(start_paused = true)]
 async fn a_check_that_the_server_did_not_answer_says_so() {
-    let scene = Scene::new(&["web"]);
-    let _server = scene.serve(Serves::LocalApi);
+    let mut scene = Scene::new(&["web"]);
+    scene.serve(Serves::LocalApi);
     let keeper = async {
         scene.nudges["web"].rung().await;
         scene.nudges["web"].answered();
@@ -317,8 +319,8 @@ async fn a_check_that_the_server_did_not_answer_says_so() {
 
 #[tokio::test(start_paused = true)]
 async fn probes_tell_each_component_with_its_reason_and_the_status_is_of_the_listeners_sessions() {
-    let scene = Scene::new(&["web"]);
-    let _server = scene.serve(Serves::LocalApi);
+    let mut scene = Scene::new(&["web"]);
+    scene.serve(Serves::LocalApi);
     let component = scene.health.component("session/web", true, "not logged in yet");
     for path in ["/readyz", "/startupz", "/readyz/session/web"] {
         let answer = scene.ask(&format!("GET {path}")).await;
@@ -345,8 +347,8 @@ async fn probes_tell_each_component_with_its_reason_and_the_status_is_of_the_lis
 
 #[tokio::test(start_paused = true)]
 async fn a_health_listener_serves_probes_of_any_host_and_nothing_else() {
-    let scene = Scene::new(&["web"]);
-    let _server = scene.serve(Serves::Health);
+    let mut scene = Scene::new(&["web"]);
+    scene.serve(Serves::Health);
     scene.publish("web", CANARY, Generation::new(), Duration::from_mins(10));
     for (head, status) in [
         ("GET /livez HTTP/1.1\r\nHost: 10.1.2.3:8200\r\nX-Forwarded-For: 10.0.0.1", 200),
@@ -365,8 +367,8 @@ async fn a_health_listener_serves_probes_of_any_host_and_nothing_else() {
 
 #[tokio::test(start_paused = true)]
 async fn answers_and_refusals_are_counted_and_the_metrics_hold_no_token() {
-    let scene = Scene::new(&["web"]);
-    let _server = scene.serve(Serves::LocalApi);
+    let mut scene = Scene::new(&["web"]);
+    scene.serve(Serves::LocalApi);
     scene.publish("web", CANARY, Generation::new(), Duration::from_mins(10));
     for _ in 0..3 {
         assert_eq!(scene.ask("GET /agent/v1/token").await.status, 200);

@@ -39,6 +39,7 @@ impl Answer {
     }
 }
 
+#[allow(dead_code)]
 impl Raw {
     pub(crate) async fn unix(path: &Path) -> Self {
         Self(Box::new(UnixStream::connect(path).await.unwrap()))
@@ -77,7 +78,7 @@ impl Raw {
 
     async fn more(&mut self, bytes: &mut Vec<u8>) -> usize {
         // A connection that is closed with unread bytes ends in a reset.
-        tokio::time::timeout(Duration::from_secs(60), self.0.read_buf(bytes))
+        tokio::time::timeout(Duration::from_mins(1), self.0.read_buf(bytes))
             .await
             .expect("an answer in time")
             .unwrap_or(0)
