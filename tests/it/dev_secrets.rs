@@ -1,68 +1,20 @@
 //! The emulated secrets server, as the agent's own client sees it.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use keyward::agent::identity::{IdentityProof, LoginFields};
 use keyward::agent::login;
 use keyward::agent::login::{Login, LoginError};
 use keyward::agent::token::Kind;
-use keyward::agent::upstream;
-use keyward::agent::upstream::{CallError, Upstream, Verdict};
-use keyward::clock::{Clock, Driven};
-use keyward::dev::secrets::{Canned, Operation, Options, Role, Secrets, TokenType};
-use keyward::http::client;
-use keyward::tasks::Tasks;
-use secrecy::SecretString;
+use keyward::agent::upstream::{CallError, Verdict};
+use keyward::dev::secrets::{Canned, Operation, Role, TokenType};
 
-struct Bench {
-    secrets: Secrets,
-    upstream: Upstream,
-    clock: Clock,
-    _tasks: Tasks,
-}
-
-fn bench(role: Role) -> Bench {
-    let clock = Clock::Driven(Driven::starting_at(SystemTime::UNIX_EPOCH + Duration::from_hours(500_000)));
-    let mut tasks = Tasks::default();
-    let secrets = Secrets::start(Options::for_anyone(clock.clone(), "dev", role), &mut tasks).unwrap();
-    let upstream = Upstream::build(&upstream_at(secrets.url())).unwrap();
-    Bench { secrets, upstream, clock, _tasks: tasks }
-}
-
-fn upstream_at(url: &str) -> upstream::Options {
-    upstream::Options {
-        name: "test".to_owned(),
-        kind: upstream::Kind::Vault,
-        client: client::Options {
-            address: client::Address::Url(url.parse().unwrap()),
-            tls: client::Tls::default(),
-            proxy: client::Proxy::Environment,
-            connect_timeout: Duration::from_secs(5),
-            answer_timeout: Duration::from_secs(10),
-        },
-        login_timeout: Duration::from_secs(90),
-    }
-}
-
-fn login(bench: &Bench, wrap_ttl: Option<Duration>) -> Login {
-    let options = login::Options { role: "dev".to_owned(), mount: "azure".to_owned(), namespace: None, wrap_ttl };
-    Login::new(bench.upstream.clone(), options)
-}
-
-fn proof() -> IdentityProof {
-    IdentityProof {
-        jwt: SecretString::from("a.b.c"),
-        fields: LoginFields::default(),
-        claims: None,
-        audience: String::new(),
-    }
-}
+use crate::harness::secrets::{Bench, login_options, proof};
 
 #[tokio::test(start_paused = true)]
 async fn a_token_is_got_looked_up_renewed_up_to_its_maximum_and_revoked() {
     let role = Role { ttl: Duration::from_mins(10), max_ttl: Some(Duration::from_mins(15)), ..Role::default() };
-    let bench = bench(role);
-    let token = login(&bench, None).login(&proof(), &bench.clock).await.unwrap();
+    let bench = Bench::new(role);
+    let token = bench.login().login(&proof("a.b.c"), &bench.clock).await.unwrap();
     assert_eq!((token.lease.ttl, token.lease.renewable, token.kind), (Duration::from_mins(10), true, Kind::Service));
     tokio::time::advance(Duration::from_mins(8)).await;
     let seen = bench.upstream.lookup_self(&token.secret, None).await.unwrap();
@@ -78,29 +30,30 @@ async fn a_token_is_got_looked_up_renewed_up_to_its_maximum_and_revoked() {
 
 #[tokio::test(start_paused = true)]
 async fn a_token_ends_when_its_lease_does() {
-    let bench = bench(Role { ttl: Duration::from_mins(10), ..Role::default() });
-    let token = login(&bench, None).login(&proof(), &bench.clock).await.unwrap();
+    let bench = Bench::new(Role { ttl: Duration::from_mins(10), ..Role::default() });
+    let token = bench.login().login(&proof("a.b.c"), &bench.clock).await.unwrap();
     tokio::time::advance(Duration::from_mins(10)).await;
     assert!(bench.upstream.renew_self(&token.secret, None).await.unwrap_err().is_token_dead());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_role_says_what_kind_of_token_it_gives() {
-    let batch = bench(Role { token_type: TokenType::Batch, ..Role::default() });
-    let token = login(&batch, None).login(&proof(), &batch.clock).await.unwrap();
+    let batch = Bench::new(Role { token_type: TokenType::Batch, ..Role::default() });
+    let token = batch.login().login(&proof("a.b.c"), &batch.clock).await.unwrap();
     assert_eq!((&token.kind, token.lease.renewable), (&Kind::Batch, false));
     assert!(batch.upstream.lookup_self(&token.secret, None).await.unwrap().batch);
     assert_eq!(batch.upstream.renew_self(&token.secret, None).await.unwrap_err().verdict(), Verdict::Refused);
 
-    let limited = bench(Role { num_uses: 3, ..Role::default() });
-    let error = login(&limited, None).login(&proof(), &limited.clock).await.unwrap_err();
+    let limited = Bench::new(Role { num_uses: 3, ..Role::default() });
+    let error = limited.login().login(&proof("a.b.c"), &limited.clock).await.unwrap_err();
     assert!(error.to_string().contains("token_num_uses = 0"), "{error}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_wrapped_login_gives_a_token_that_unwraps_once() {
-    let bench = bench(Role::default());
-    let token = login(&bench, Some(Duration::from_mins(2))).login(&proof(), &bench.clock).await.unwrap();
+    let bench = Bench::new(Role::default());
+    let options = login::Options { wrap_ttl: Some(Duration::from_mins(2)), ..login_options() };
+    let token = Login::new(bench.upstream.clone(), options).login(&proof("a.b.c"), &bench.clock).await.unwrap();
     let Kind::Wrapping { creation_path, creation_time } = &token.kind else { panic!("{token:?}") };
     assert_eq!(creation_path, "auth/azure/login");
     assert!(creation_time.starts_with("2027-"), "{creation_time}");
@@ -109,9 +62,9 @@ async fn a_wrapped_login_gives_a_token_that_unwraps_once() {
 
 #[tokio::test(start_paused = true)]
 async fn dials_make_it_fail_in_every_way() {
-    let bench = bench(Role::default());
-    let (dials, login) = (bench.secrets.dials(), login(&bench, None));
-    let try_once = async || login.login(&proof(), &bench.clock).await;
+    let bench = Bench::new(Role::default());
+    let (dials, login) = (bench.secrets.dials(), bench.login());
+    let try_once = async || login.login(&proof("a.b.c"), &bench.clock).await;
 
     dials.fail_next_login(2);
     assert!(matches!(try_once().await, Err(LoginError::Unavailable { .. })));

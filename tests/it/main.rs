@@ -19,3 +19,7 @@ mod local_api;
 mod atomic_file;
 mod sinks;
 mod tidy;
+#[cfg(feature = "dev")]
+mod login;
+#[cfg(feature = "dev")]
+mod upstream;

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
 
 use tokio::sync::watch;
 
@@ -26,6 +27,7 @@ struct State {
     next: BTreeMap<Operation, VecDeque<Canned>>,
     always: BTreeMap<Operation, Canned>,
     garbage: bool,
+    skew_seconds: i64,
     counts: Counts,
     tokens: Tokens,
 }
@@ -166,6 +168,11 @@ impl Dials {
         self.state().garbage = garbage;
     }
 
+    /// Dates answers as if the server's clock were this far ahead of ours (behind, if negative). Tokens do not notice.
+    pub fn skew(&self, seconds: i64) {
+        self.state().skew_seconds = seconds;
+    }
+
     /// Revokes every token, but batch tokens, which are not kept and cannot be.
     pub fn revoke_all(&self) {
         self.state().tokens.revoke_all();
@@ -201,6 +208,13 @@ impl Dials {
 
     pub(super) fn is_garbage(&self) -> bool {
         self.state().garbage
+    }
+
+    /// The wall clock as the server says that it is.
+    pub(super) fn skewed(&self, wall: SystemTime) -> SystemTime {
+        let seconds = self.state().skew_seconds;
+        let shift = Duration::from_secs(seconds.unsigned_abs());
+        if seconds < 0 { wall.checked_sub(shift) } else { wall.checked_add(shift) }.unwrap_or(wall)
     }
 
     pub(super) fn with_tokens<R>(&self, look: impl FnOnce(&mut Tokens) -> R) -> R {

@@ -24,6 +24,7 @@ pub(super) fn routes(dials: Dials, key: SecretString) -> Router {
         .route("/dials/away", post(away))
         .route("/dials/hang", post(hang))
         .route("/dials/garbage", post(garbage))
+        .route("/dials/skew", post(skew))
         .route("/dials/revoke-all", post(revoke_all))
         .route("/dials/lose-state", post(lose_state))
         .layer(axum::middleware::from_fn(move |request: Request, next: Next| {
@@ -97,6 +98,16 @@ async fn hang(Held(dials): Held<Dials>, Query(Switch { on }): Query<Switch>) -> 
 
 async fn garbage(Held(dials): Held<Dials>, Query(Switch { on }): Query<Switch>) -> Json<Value> {
     dials.garbage(on);
+    shown(&dials)
+}
+
+#[derive(Deserialize)]
+struct Skew {
+    seconds: i64,
+}
+
+async fn skew(Held(dials): Held<Dials>, Query(Skew { seconds }): Query<Skew>) -> Json<Value> {
+    dials.skew(seconds);
     shown(&dials)
 }
 

@@ -1,5 +1,7 @@
 //! Answers in Vault's form.
 
+use std::time::SystemTime;
+
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
 use http_body_util::Full;
@@ -8,7 +10,6 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc2822;
 
 use super::dials::Canned;
-use crate::clock::Moment;
 
 /// An answer as it goes out.
 pub(super) type Reply = Response<Full<Bytes>>;
@@ -46,8 +47,8 @@ pub(super) fn canned(canned: Canned) -> Reply {
 }
 
 /// Dates an answer by the emulated server's clock, before the HTTP library would by the machine's.
-pub(super) fn date(reply: &mut Reply, now: Moment) {
-    let text = OffsetDateTime::from(now.wall).format(&Rfc2822).unwrap_or_default().replace("+0000", "GMT");
+pub(super) fn date(reply: &mut Reply, now: SystemTime) {
+    let text = OffsetDateTime::from(now).format(&Rfc2822).unwrap_or_default().replace("+0000", "GMT");
     if let Ok(value) = HeaderValue::from_str(&text) {
         reply.headers_mut().insert(header::DATE, value);
     }

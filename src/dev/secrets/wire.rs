@@ -46,7 +46,7 @@ impl Wire {
 
     pub(super) async fn answer(&self, request: Request<Incoming>) -> Reply {
         let mut reply = self.answer_undated(request).await;
-        date(&mut reply, self.options.clock.now());
+        date(&mut reply, self.dials.skewed(self.options.clock.now().wall));
         reply
     }
 
@@ -114,7 +114,7 @@ impl Wire {
         let mut metadata = fields.metadata();
         metadata.insert("role".to_owned(), name.to_owned());
         if let Some(verifier) = &self.verifier {
-            let verified = verifier.verify(jwt, now.wall).await;
+            let verified = verifier.verify(jwt, self.dials.skewed(now.wall)).await;
             match verified.and_then(|claims| role.bounds.admit(&claims, &fields).map(|()| claims)) {
                 Ok(claims) => {
                     let app = claims.get("appid").and_then(Value::as_str).unwrap_or_default();

@@ -1,0 +1,71 @@
+//! An emulated secrets server, and clients of it.
+
+use std::time::Duration;
+
+use keyward::agent::identity::{IdentityProof, LoginFields};
+use keyward::agent::login;
+use keyward::agent::login::Login;
+use keyward::agent::upstream;
+use keyward::agent::upstream::Upstream;
+use keyward::clock::{Clock, Driven};
+use keyward::dev::secrets::{Options, Role, Secrets};
+use keyward::http::client;
+use keyward::tasks::Tasks;
+use secrecy::SecretString;
+
+/// An emulated secrets server that lets anyone in as `dev`, by a driven clock, and a client of it.
+pub(crate) struct Bench {
+    pub(crate) secrets: Secrets,
+    pub(crate) upstream: Upstream,
+    pub(crate) clock: Clock,
+    _tasks: Tasks,
+}
+
+impl Bench {
+    pub(crate) fn new(role: Role) -> Self {
+        let clock =
+            Clock::Driven(Driven::starting_at(std::time::SystemTime::UNIX_EPOCH + Duration::from_hours(500_000)));
+        let mut tasks = Tasks::default();
+        let secrets = Secrets::start(Options::for_anyone(clock.clone(), "dev", role), &mut tasks).unwrap();
+        let upstream = Upstream::build(&options(secrets.url())).unwrap();
+        Self { secrets, upstream, clock, _tasks: tasks }
+    }
+
+    pub(crate) fn login(&self) -> Login {
+        login(&self.upstream)
+    }
+}
+
+/// Options for a server at a URL, with the time-outs that the configuration has by default.
+pub(crate) fn options(url: &str) -> upstream::Options {
+    at(client::Address::Url(url.parse().unwrap()))
+}
+
+pub(crate) fn at(address: client::Address) -> upstream::Options {
+    upstream::Options {
+        name: "test".to_owned(),
+        kind: upstream::Kind::Vault,
+        client: client::Options {
+            address,
+            tls: client::Tls::default(),
+            proxy: client::Proxy::Environment,
+            connect_timeout: Duration::from_secs(5),
+            answer_timeout: Duration::from_secs(10),
+        },
+        login_timeout: Duration::from_secs(90),
+    }
+}
+
+pub(crate) fn login(upstream: &Upstream) -> Login {
+    Login::new(upstream.clone(), login_options())
+}
+
+pub(crate) fn login_options() -> login::Options {
+    login::Options { role: "dev".to_owned(), mount: "azure".to_owned(), namespace: None, wrap_ttl: None }
+}
+
+/// A proof that says nothing, for servers that let anyone in.
+pub(crate) fn proof(jwt: &str) -> IdentityProof {
+    let jwt = SecretString::from(jwt);
+    IdentityProof { jwt, fields: LoginFields::default(), claims: None, audience: "test".to_owned() }
+}

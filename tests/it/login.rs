@@ -1,0 +1,234 @@
+//! A login's failures, as the agent understands them: each answer that the cloud auth method can give has its class.
+
+use std::time::{Duration, SystemTime};
+
+use keyward::agent::identity::IdentityProof;
+use keyward::agent::login::{Cure, LoginError};
+use keyward::dev::secrets::{Canned, Operation, Role};
+use keyward::jwt::UnverifiedClaims;
+
+use crate::harness::secrets::{Bench, proof};
+
+/// Status, text and wanted class of every answer of the auth methods of Vault and OpenBao, and of the servers themselves.
+const ANSWERS: &[(u16, &str, &str)] = &[
+    (400, "jwt is required", "bug"),
+    (400, "role is required", "bug"),
+    (400, "invalid role name \"x\"", "refused"),
+    (400, "invalid subscription id \"x\"", "refused"),
+    (400, "invalid resource group name \"x\"", "refused"),
+    (400, "invalid vmss_name \"x\"", "refused"),
+    (400, "invalid vm name \"x\"", "refused"),
+    (403, "permission denied", "refused"),
+    (500, "tenant_id is required", "refused"),
+    (500, "resource is required", "refused"),
+    (500, "err: no cloud configuration matching the name \"x\"", "refused"),
+    (
+        500,
+        "Get \"https://login.microsoftonline.com/t/...\": dial tcp 10.0.0.1:443: connect: connection refused",
+        "unavailable",
+    ),
+    (
+        500,
+        "Get \"https://login.microsoftonline.com/t/...\": dial tcp: lookup login.microsoftonline.com: no such host",
+        "unavailable",
+    ),
+    (500, "Get \"https://login.microsoftonline.com/t/...\": net/http: TLS handshake timeout", "unavailable"),
+    (
+        500,
+        "Get \"https://login.microsoftonline.com/t/...\": tls: failed to verify certificate: x509: unknown authority",
+        "unavailable",
+    ),
+    (500, "404 Not Found: {\"error\":\"invalid_tenant\"}", "unavailable"),
+    (500, "unable to unmarshal discovery url: unexpected end of JSON input", "unavailable"),
+    (500, "unable to retrieve backend configuration: context deadline exceeded", "unavailable"),
+    (500, "oidc: malformed jwt: oidc: malformed jwt, expected 3 parts got 1", "bug"),
+    (500, "oidc: id token issued by a different provider, expected \"A\" got \"B\"", "refused"),
+    (500, "oidc: expected audience \"A\" got [\"B\"]", "refused"),
+    (500, "oidc: token is expired (Token Expiry: 2026-01-01 00:00:00 +0000 UTC)", "clock refetch"),
+    (500, "oidc: current time 2026-01-01 before the nbf (not before) time: 2026-01-02", "clock wait"),
+    (500, "token is not yet valid (Token Not Before: 2026-01-02 00:00:00 +0000 UTC)", "clock wait"),
+    (500, "oidc: id token signed with unsupported algorithm, expected [\"RS256\"] got \"HS256\"", "refused"),
+    (500, "failed to verify signature: failed to verify id token signature", "refused"),
+    (500, "failed to verify signature: fetching keys oidc: get keys failed Get \"https://...\": EOF", "unavailable"),
+    (500, "expected specific bound_group_ids or bound_service_principal_ids; both cannot be empty or '*'", "refused"),
+    (500, "service principal not authorized: 33333333-3333-3333-3333-333333333333", "refused"),
+    (500, "groups not authorized: []", "refused"),
+    (500, "subscription_id and resource_group_name are required", "bug"),
+    (500, "xms_az_rid and xms_mirid claims are missing from token", "refused"),
+    (500, "xms_az_rid token claim does not match vm_name x\nxms_mirid token claim does not match vm_name x", "refused"),
+    (500, "failed to verify flexible vmss claim: x", "refused"),
+    (500, "failed to verify uniform vmss claim: x", "refused"),
+    (500, "provided resource_id does not match resource_group_name", "refused"),
+    (
+        500,
+        "unable to retrieve virtual machine metadata: GET https://management.azure.com/...\n----\nRESPONSE 403: 403 Forbidden\nERROR CODE: AuthorizationFailed",
+        "refused",
+    ),
+    (
+        500,
+        "unable to retrieve virtual machine metadata: GET https://management.azure.com/...\n----\nRESPONSE 404: 404 Not Found\nERROR CODE: ResourceNotFound",
+        "refused",
+    ),
+    (
+        500,
+        "unable to retrieve virtual machine metadata: GET https://management.azure.com/...\n----\nRESPONSE 429: 429 Too Many Requests\nERROR CODE: TooManyRequests",
+        "unavailable",
+    ),
+    (
+        500,
+        "unable to retrieve virtual machine scale set metadata: GET https://management.azure.com/...\n----\nRESPONSE 503: 503 Service Unavailable",
+        "unavailable",
+    ),
+    (500, "unable to retrieve user assigned identity metadata: x", "refused"),
+    (500, "unable to get the provider for resource \"x\": y", "refused"),
+    (500, "unable to parse the resource ID: \"x\"", "refused"),
+    (500, "failed to create compute client: x", "refused"),
+    (500, "failed to create client secret token credential: x", "refused"),
+    (500, "vm client did not return identity information", "refused"),
+    (500, "vmss client did not return identity information", "refused"),
+    (500, "client did not return identity information", "refused"),
+    (500, "bound scale set defined but this vm isn't in a scale set", "refused"),
+    (500, "scale set requires the vmss_name field to be set", "refused"),
+    (500, "scale set not authorized", "refused"),
+    (500, "subscription not authorized", "refused"),
+    (500, "resource group not authorized", "refused"),
+    (500, "location is empty", "refused"),
+    (500, "location not authorized", "refused"),
+    (500, "one of vm_name, vmss_name, resource_id, or an appid JWT claim must be provided", "refused"),
+    (500, "token object id does not match expected identities, and no app id was found", "refused"),
+    (500, "neither token object id nor token app id match expected identities", "refused"),
+    (404, "no handler for route \"auth/azure/login\"", "refused"),
+    (405, "unsupported operation", "refused"),
+    (412, "required index state not present", "unavailable"),
+    (429, "request path \"auth/azure/login\": rate limit quota exceeded", "unavailable"),
+    (472, "", "unavailable"),
+    (473, "", "unavailable"),
+    (500, "internal error", "unavailable"),
+    (502, "", "unavailable"),
+    (503, "Vault is sealed", "unavailable"),
+    (307, "", "unavailable"),
+];
+
+fn class(error: &LoginError) -> String {
+    match error {
+        LoginError::Clock { cure: Cure::Refetch, .. } => "clock refetch".to_owned(),
+        LoginError::Clock { cure: Cure::Wait(_), .. } => "clock wait".to_owned(),
+        error => error.reason().to_owned(),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_answer_of_the_auth_method_has_its_class() {
+    let bench = Bench::new(Role::default());
+    let login = bench.login();
+    for (status, text, wanted) in ANSWERS {
+        bench.secrets.dials().answer_next(Operation::Login, Canned::error(*status, text));
+        let error = login.login(&proof("a.b.c"), &bench.clock).await.unwrap_err();
+        assert_eq!(class(&error), *wanted, "HTTP {status} {text}: {error}");
+        assert!(error.to_string().lines().count() == 1, "{error}");
+    }
+    assert_eq!(bench.secrets.dials().counts().of(Operation::Login), ANSWERS.len() as u64, "one call a login");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_says_what_may_mend_it() {
+    let bench = Bench::new(Role::default());
+    let login = bench.login();
+    let check = async |status: u16, text: &str, wanted: &str| {
+        bench.secrets.dials().answer_next(Operation::Login, Canned::error(status, text));
+        let error = login.login(&proof("a.b.c"), &bench.clock).await.unwrap_err().to_string();
+        assert!(error.contains(wanted), "{error}");
+    };
+    check(500, "oidc: expected audience \"A\" got [\"B\"]", "byte for byte").await;
+    check(500, "oidc: id token issued by a different provider", "requestedAccessTokenVersion").await;
+    check(500, "oidc: token is expired", "clock").await;
+    check(400, "invalid role name \"x\"", "no role of this name").await;
+    check(403, "permission denied", "mount path").await;
+    check(500, "groups not authorized: []", "up to a day later").await;
+    check(500, "subscription_id and resource_group_name are required", "bind the role to service principals").await;
+    check(400, "invalid role name \"x\"", &bench.secrets.url().replace("http://", "")).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_wait_that_a_server_asks_for_is_told() {
+    let bench = Bench::new(Role::default());
+    let login = bench.login();
+    let check = async |status: u16, value: &str, wanted: Option<u64>| {
+        let answer = Canned::error(status, "x").retry_after(value);
+        bench.secrets.dials().answer_next(Operation::Login, answer);
+        let error = login.login(&proof("a.b.c"), &bench.clock).await.unwrap_err();
+        assert_eq!(error.retry_after(), wanted.map(Duration::from_secs), "{value}");
+    };
+    check(429, "7", Some(7)).await;
+    check(503, "999999", Some(900)).await;
+    check(503, "-1", None).await;
+    check(503, "soon", None).await;
+    check(400, "30", Some(30)).await;
+}
+
+fn dated(nbf: SystemTime, exp: SystemTime) -> IdentityProof {
+    let claims = UnverifiedClaims { nbf: Some(nbf), exp: Some(exp), ..UnverifiedClaims::default() };
+    IdentityProof { claims: Some(claims), ..proof("a.b.c") }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_proof_outside_its_time_is_not_sent() {
+    let bench = Bench::new(Role::default());
+    let (login, now, hour) = (bench.login(), bench.clock.now().wall, Duration::from_hours(1));
+
+    let error = login.login(&dated(now - hour, now - Duration::from_secs(1)), &bench.clock).await.unwrap_err();
+    assert_eq!(class(&error), "clock refetch");
+
+    let start = now + Duration::from_secs(30);
+    let error = login.login(&dated(start, now + hour), &bench.clock).await.unwrap_err();
+    let LoginError::Clock { cure: Cure::Wait(Some(until)), .. } = error else { panic!("{error}") };
+    assert_eq!(until, start + Duration::from_secs(1));
+    assert_eq!(bench.secrets.dials().counts().total(), 0);
+
+    login.login(&dated(now - hour, now + hour), &bench.clock).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_whose_clock_is_behind_is_waited_for_by_its_own_clock() {
+    let bench = Bench::new(Role::default());
+    let now = bench.clock.now().wall;
+    let proof = dated(now - Duration::from_secs(5), now + Duration::from_hours(1));
+    let behind = Canned::error(500, "token is not yet valid (Token Not Before: x)");
+    bench.secrets.dials().answer_next(Operation::Login, behind.clone());
+    bench.secrets.dials().skew(-60);
+    let error = bench.login().login(&proof, &bench.clock).await.unwrap_err();
+    assert!(error.to_string().contains("its clock is 60 s behind ours"), "{error}");
+    let LoginError::Clock { cure: Cure::Wait(Some(until)), .. } = error else { panic!("{error}") };
+    assert_eq!(until, now + Duration::from_secs(56));
+
+    bench.secrets.dials().answer_next(Operation::Login, behind);
+    bench.secrets.dials().skew(-86_400);
+    let error = bench.login().login(&proof, &bench.clock).await.unwrap_err();
+    assert!(matches!(error, LoginError::Clock { cure: Cure::Wait(None), .. }), "a day is no wait: {error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_error_holds_the_proof_or_a_token_that_a_server_echoes() {
+    const CANARY: &str = "eyJhbGciOiJSUzI1NiJ9.canary-canary-canary.c2lnbmF0dXJl";
+    let bench = Bench::new(Role::default());
+    let login = bench.login();
+    let echo = |text: String| serde_json::json!({ "errors": [text] }).to_string();
+    let bodies = [
+        (500, echo(format!("cannot parse {CANARY}"))),
+        (400, echo(CANARY.to_owned())),
+        (403, echo(format!("a={CANARY}&b"))),
+        (500, CANARY.to_owned()),
+        (200, CANARY.to_owned()),
+        (200, format!("{{\"auth\": {{\"client_token\": \"{CANARY} \", \"lease_duration\": 1}}}}")),
+        (200, format!("{{\"auth\": {{\"client_token\": 1, \"lease_duration\": \"{CANARY}\"}}}}")),
+        (200, format!("{{\"auth\": {{\"client_token\": \"{CANARY}\", \"lease_duration\": 1, \"num_uses\": 2}}}}")),
+    ];
+    for (status, body) in bodies {
+        bench.secrets.dials().answer_next_login(status, body);
+        let error = login.login(&proof(CANARY), &bench.clock).await.unwrap_err();
+        let told = format!("{error} {error:?}");
+        assert!(!told.contains("canary"), "{told}");
+    }
+    let token = bench.login().login(&proof(CANARY), &bench.clock).await.unwrap();
+    assert!(!format!("{token:?}").contains("emulated-"), "{token:?}");
+}
