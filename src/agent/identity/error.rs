@@ -30,3 +30,8 @@ pub enum Class {
     /// A failure that may pass.
     Transient,
 }
+
+/// A mistake in the environment's variables.
+pub(super) fn mistake(message: String, hint: Option<&'static str>) -> IdentityError {
+    IdentityError { class: Class::Config, source_name: "environment", message, hint, retry_after: None }
+}

@@ -1,11 +1,31 @@
 //! Who this machine is, as its cloud says: sources of a signed identity token.
 
+// Floor 0: words
 mod endpoints;
 mod error;
-#[allow(dead_code, reason = "the sources that use it follow")]
-mod fields;
+mod failure;
 mod preflight;
 mod variables;
+
+// Floor 1: what all sources stand on
+mod answer;
+mod fields;
+mod host;
+mod retry;
+mod transport;
+mod sdk;
+
+// Floor 2: one source each, and which one
+mod app_service;
+mod arc;
+mod chain;
+mod client_secret;
+mod metadata;
+mod workload;
+mod client_certificate;
+
+// Floor 3: the whole
+mod source;
 
 use async_trait::async_trait;
 use secrecy::SecretString;

@@ -1,0 +1,126 @@
+//! What the cloud's services write: token answers, which differ by host, and refusals.
+
+use std::time::Duration;
+
+use http::{HeaderMap, StatusCode, header};
+use secrecy::SecretString;
+use serde_json::{Map, Value};
+
+use super::failure::{Failure, Refusal, quoted};
+
+/// Reads a token answer. Only the token counts: `expires_on` comes as text, as a number, as a date or not at all, and
+/// the token tells its own end.
+pub(super) fn token(body: &[u8]) -> Result<SecretString, Failure> {
+    let mut answer: Map<String, Value> =
+        serde_json::from_slice(body).map_err(|_| Failure::Unreadable(described(body)))?;
+    match answer.remove("access_token") {
+        Some(Value::String(token)) if fits_a_header(&token) => Ok(token.into()),
+        Some(_) => Err(Failure::Unreadable("access_token is no token".to_owned())),
+        None => Err(Failure::Unreadable("access_token is missing".to_owned())),
+    }
+}
+
+fn fits_a_header(token: &str) -> bool {
+    !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
+/// Reads an answer that is not 2xx.
+pub(super) fn refusal(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Refusal {
+    let header = |name| headers.get(name).and_then(|value| value.to_str().ok());
+    let retry_after = header(header::RETRY_AFTER).and_then(|value| value.trim().parse().ok()).map(Duration::from_secs);
+    let challenge = header(header::WWW_AUTHENTICATE).map(str::to_owned);
+    let mut refusal = Refusal { status: status.as_u16(), retry_after, challenge, ..Refusal::default() };
+    let Ok(Value::Object(said)) = serde_json::from_slice(body) else {
+        refusal.text = if body.is_empty() { String::new() } else { described(body) };
+        return refusal;
+    };
+    // Some hosts put both into an object of that name.
+    let inner = said.get("error").and_then(Value::as_object);
+    let text = |names: &[&str]| {
+        let found = names.iter().find_map(|name| said.get(*name).or_else(|| inner?.get(*name))?.as_str());
+        found.unwrap_or_default().to_owned()
+    };
+    refusal.error = quoted(&text(&["error", "code"]), 80);
+    let description = text(&["error_description", "message", "Message"]);
+    refusal.codes = codes(&said, &description);
+    refusal.text = quoted(&description, 300);
+    refusal
+}
+
+/// The provider's error numbers: listed, or in the text as `AADSTS` and digits.
+fn codes(said: &Map<String, Value>, description: &str) -> Vec<u32> {
+    let listed = said.get("error_codes").and_then(Value::as_array).into_iter().flatten();
+    let listed = listed.filter_map(|code| u32::try_from(code.as_u64()?).ok());
+    let written = description.split("AADSTS").skip(1).filter_map(|rest| {
+        let digits = rest.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(rest.len());
+        rest[..digits].parse().ok()
+    });
+    let mut codes: Vec<u32> = listed.chain(written).collect();
+    codes.dedup();
+    codes
+}
+
+fn described(body: &[u8]) -> String {
+    let start = String::from_utf8_lossy(&body[..body.len().min(800)]);
+    format!("{} bytes that are no JSON object: {}", body.len(), quoted(&start, 200))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use secrecy::ExposeSecret as _;
+
+    #[test]
+    fn a_token_is_found_however_its_end_is_written() {
+        let check = |body: &str, wanted: Result<&str, &str>| match (token(body.as_bytes()), wanted) {
+            (Ok(found), Ok(wanted)) => assert_eq!(found.expose_secret(), wanted),
+            (Err(found), Err(wanted)) => assert!(found.to_string().contains(wanted), "{found}"),
+            (found, wanted) => panic!("{found:?} instead of {wanted:?}"),
+        };
+        check(r#"{"access_token":"t","expires_on":"1506484173"}"#, Ok("t"));
+        check(r#"{"access_token":"t","expires_on":1506484173}"#, Ok("t"));
+        check(r#"{"access_token":"t","expires_on":"09/14/2017 00:00:00 +00:00"}"#, Ok("t"));
+        check(r#"{"access_token":"t"}"#, Ok("t"));
+        check(r#"{"access_token":""}"#, Err("no token"));
+        check(r#"{"access_token":"a b"}"#, Err("no token"));
+        check(r#"{"access_token":7}"#, Err("no token"));
+        check(r#"{"error":"x"}"#, Err("missing"));
+        check("<html>login here</html>", Err("23 bytes that are no JSON object: <html>login here</html>"));
+        check("[]", Err("no JSON object"));
+    }
+
+    #[test]
+    fn a_refusal_keeps_what_the_service_said() {
+        let check = |status: u16, body: &str, wanted: &str, codes: &[u32]| {
+            let found = refusal(StatusCode::from_u16(status).unwrap(), &HeaderMap::new(), body.as_bytes());
+            assert_eq!((found.to_string().as_str(), found.codes.as_slice()), (wanted, codes));
+        };
+        check(
+            400,
+            r#"{"error":"invalid_request","error_description":"Identity not found"}"#,
+            "answered 400 invalid_request: Identity not found",
+            &[],
+        );
+        check(
+            401,
+            r#"{"error":"invalid_client","error_description":"AADSTS700024: late.\r\nTrace","error_codes":[700024]}"#,
+            "answered 401 invalid_client: AADSTS700024: late. Trace",
+            &[700_024],
+        );
+        check(
+            400,
+            r#"{"error":{"code":"BadRequest","message":"AADSTS500011 unknown"}}"#,
+            "answered 400 BadRequest: AADSTS500011 unknown",
+            &[500_011],
+        );
+        check(502, "<p>proxy</p>", "answered 502: 12 bytes that are no JSON object: <p>proxy</p>", &[]);
+        check(500, "", "answered 500", &[]);
+    }
+
+    #[test]
+    fn a_long_description_is_cut() {
+        let body = format!(r#"{{"error_description":"{}"}}"#, "x".repeat(5000));
+        let found = refusal(StatusCode::BAD_REQUEST, &HeaderMap::new(), body.as_bytes());
+        assert_eq!(found.text.len(), 300);
+    }
+}

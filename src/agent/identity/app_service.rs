@@ -1,0 +1,39 @@
+//! The identity endpoint of App Service, Functions and Container Apps
+//! (learn.microsoft.com, "How to use managed identities for App Service").
+
+use http::HeaderValue;
+use secrecy::{ExposeSecret as _, SecretString};
+use url::Url;
+
+use super::ManagedIdentity;
+use super::answer;
+use super::failure::Failure;
+use super::host::Form;
+use super::transport::Transport;
+
+/// Asks for a token for `resource`, as written.
+pub(super) async fn token(
+    transport: &Transport,
+    (endpoint, header, form): (&Url, &SecretString, Form),
+    which: &ManagedIdentity,
+    resource: &str,
+) -> Result<SecretString, Failure> {
+    let (version, key) = match form {
+        Form::Current => ("2019-08-01", "x-identity-header"),
+        Form::Old => ("2017-09-01", "secret"),
+    };
+    let named = match (which, form) {
+        (ManagedIdentity::System, _) => None,
+        (ManagedIdentity::ObjectId(id), _) => Some(("principal_id", id)),
+        (ManagedIdentity::ClientId(id), Form::Current) => Some(("client_id", id)),
+        (ManagedIdentity::ClientId(id), Form::Old) => Some(("clientid", id)),
+    };
+    let mut url = endpoint.clone();
+    url.query_pairs_mut().append_pair("api-version", version).append_pair("resource", resource).extend_pairs(named);
+    let secret = header.expose_secret();
+    let mut value = HeaderValue::from_str(secret)
+        .map_err(|_| Failure::setting("IDENTITY_HEADER (or MSI_SECRET) does not fit a header"))?;
+    value.set_sensitive(true);
+    let answer = transport.send(transport.http.get(url).header(key, value)).await;
+    answer.and_then(|body| answer::token(&body)).map_err(|failure| failure.without(secret))
+}

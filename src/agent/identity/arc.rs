@@ -1,0 +1,135 @@
+//! The agent of an Arc machine: it asks its caller to read a file that only its group can
+//! (learn.microsoft.com, "Authenticate against Azure resources with Azure Arc-enabled servers").
+
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use http::HeaderValue;
+use rustix::fs::{Mode, OFlags};
+use secrecy::SecretString;
+use url::Url;
+use zeroize::Zeroizing;
+
+use super::answer;
+use super::failure::{Failure, Refusal};
+use super::transport::Transport;
+
+/// Asks for a token for `resource`, as written.
+pub(super) async fn token(
+    transport: &Transport,
+    endpoint: &Url,
+    folder: &Path,
+    resource: &str,
+) -> Result<SecretString, Failure> {
+    let mut url = endpoint.clone();
+    url.query_pairs_mut().append_pair("api-version", "2020-06-01").append_pair("resource", resource);
+    let ask = || transport.http.get(url.clone()).header("metadata", "true");
+    let challenge = match transport.send(ask()).await {
+        Err(Failure::Refused(Refusal { status: 401, challenge: Some(challenge), .. })) => challenge,
+        Err(Failure::Refused(Refusal { status: 401, .. })) | Ok(_) => {
+            return Err(Failure::setting("the Arc agent asked for no proof of its group, which it always does"));
+        }
+        Err(failure) => return Err(failure),
+    };
+    let key = read_key(&challenged_path(&challenge)?, folder)?;
+    let mut value = HeaderValue::from_str(&format!("Basic {}", key.as_str()))
+        .map_err(|_| Failure::setting("the Arc agent's key file holds what does not fit a header"))?;
+    value.set_sensitive(true);
+    let answer = transport.send(ask().header("authorization", value)).await;
+    answer.and_then(|body| answer::token(&body)).map_err(|failure| failure.without(&key))
+}
+
+/// The path in `Basic realm=PATH`.
+fn challenged_path(challenge: &str) -> Result<PathBuf, Failure> {
+    let unknown = || Failure::setting("the Arc agent's challenge is not of the form Basic realm=PATH");
+    let realm = challenge.split_once("realm=").ok_or_else(unknown)?.1.trim().trim_matches('"');
+    if realm.is_empty() { Err(unknown()) } else { Ok(realm.into()) }
+}
+
+/// Reads the key: a file of the agent's folder and no other, so that whoever answers in the agent's place cannot
+/// have any file of this machine sent to it.
+fn read_key(path: &Path, folder: &Path) -> Result<Zeroizing<String>, Failure> {
+    let refuse = |why: &str| Failure::setting(format!("the Arc agent named {}, which {why}", path.display()));
+    if path.extension().is_none_or(|extension| extension != "key") {
+        return Err(refuse("is no .key file"));
+    }
+    let cannot = |what: &Path, error: &std::io::Error| Failure::Setting {
+        message: format!("cannot read {}: {error}", what.display()),
+        hint: Some("run as root or in the group himds"),
+    };
+    let home = folder.canonicalize().map_err(|error| cannot(folder, &error))?;
+    let parent = path.parent().filter(|_| path.is_absolute()).ok_or_else(|| refuse("is no absolute path"))?;
+    let parent = parent.canonicalize().map_err(|_| refuse(OUTSIDE))?;
+    let name = path.file_name().filter(|_| parent == home).ok_or_else(|| refuse(OUTSIDE))?;
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = match rustix::fs::open(home.join(name), flags, Mode::empty()) {
+        Ok(file) => std::fs::File::from(file),
+        Err(rustix::io::Errno::LOOP) => return Err(refuse("is a symlink")),
+        Err(error) => return Err(cannot(path, &error.into())),
+    };
+    if !file.metadata().is_ok_and(|metadata| metadata.is_file()) {
+        return Err(refuse("is no regular file"));
+    }
+    let mut key = Zeroizing::new(String::new());
+    file.take(LARGEST_KEY + 1).read_to_string(&mut key).map_err(|error| cannot(path, &error))?;
+    if key.len() as u64 > LARGEST_KEY {
+        return Err(refuse("is larger than 4096 bytes"));
+    }
+    Ok(Zeroizing::new(key.trim().to_owned()))
+}
+
+const OUTSIDE: &str = "is not in its own folder";
+const LARGEST_KEY: u64 = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_key_file_of_the_agents_own_folder_is_read() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path().canonicalize().unwrap();
+        let folder = root.join("tokens");
+        std::fs::create_dir_all(folder.join("deeper")).unwrap();
+        let write = |path: &str, bytes: usize| std::fs::write(root.join(path), "k".repeat(bytes)).unwrap();
+        write("tokens/good.key", 4096);
+        write("tokens/large.key", 4097);
+        write("tokens/other.txt", 1);
+        write("tokens/deeper/x.key", 1);
+        write("x.key", 1);
+        std::os::unix::fs::symlink(root.join("x.key"), folder.join("link.key")).unwrap();
+        std::os::unix::fs::symlink(&folder, root.join("way")).unwrap();
+        std::fs::create_dir(folder.join("folder.key")).unwrap();
+        let check = |path: &str, wanted: &str| {
+            let path = if path.starts_with('/') || path == "good.key" { path.into() } else { root.join(path) };
+            match read_key(&path, &folder) {
+                Ok(key) => assert_eq!(format!("{} bytes", key.len()), wanted, "{}", path.display()),
+                Err(failure) => assert!(failure.to_string().contains(wanted), "{failure}"),
+            }
+        };
+        check("tokens/good.key", "4096 bytes");
+        check("way/good.key", "4096 bytes");
+        check("tokens/large.key", "larger than 4096");
+        check("tokens/other.txt", "no .key file");
+        check("tokens/../x.key", "not in its own folder");
+        check("tokens/deeper/x.key", "not in its own folder");
+        check("x.key", "not in its own folder");
+        check("/etc/shadow.key", "not in its own folder");
+        check("/nonexistent/x.key", "not in its own folder");
+        check("good.key", "no absolute path");
+        check("tokens/link.key", "symlink");
+        check("tokens/folder.key", "no regular file");
+        check("tokens/gone.key", "cannot read");
+    }
+
+    #[test]
+    fn the_challenge_names_a_path() {
+        let check = |challenge: &str, wanted: Option<&str>| {
+            assert_eq!(challenged_path(challenge).ok(), wanted.map(PathBuf::from), "{challenge}");
+        };
+        check("Basic realm=/var/opt/azcmagent/tokens/1.key", Some("/var/opt/azcmagent/tokens/1.key"));
+        check("Basic realm=\"/a b.key\"", Some("/a b.key"));
+        check("Basic realm=", None);
+        check("Bearer", None);
+    }
+}

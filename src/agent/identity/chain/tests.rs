@@ -1,0 +1,150 @@
+//! Which variables choose which source.
+
+use super::*;
+use crate::agent::identity::Class;
+use crate::agent::identity::{Endpoints, LoginFields};
+
+fn options(from: From, variables: &str) -> Options {
+    let variables = variables.split_whitespace().map(|pair| {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, "x"));
+        (name.to_owned(), value.to_owned())
+    });
+    let mut endpoints = Endpoints::provider();
+    endpoints.arc_agent = "/nonexistent".into();
+    Options {
+        resource: "https://management.azure.com/".to_owned(),
+        scope: None,
+        from,
+        overrides: LoginFields::default(),
+        variables: Variables::of(variables),
+        endpoints,
+    }
+}
+
+fn told(from: From, variables: &str) -> String {
+    match choose(&options(from, variables)) {
+        Ok(choice) => choice.selected.describe(),
+        Err(error) => {
+            assert_eq!(error.class, Class::Config);
+            format!("error: {}", error.message)
+        }
+    }
+}
+
+#[test]
+fn the_environments_variables_choose_in_the_providers_order() {
+    let check = |variables: &str, wanted: &str| {
+        let told = told(From::Environment, variables);
+        assert!(told.starts_with(wanted), "{variables}: {told}");
+    };
+    let who = "AZURE_TENANT_ID=t AZURE_CLIENT_ID=c";
+    let at = "(client_id c in tenant t at login.microsoftonline.com)";
+    check(&format!("{who} AZURE_CLIENT_SECRET=s"), &format!("client secret {at}"));
+    check(&format!("{who} AZURE_CLIENT_CERTIFICATE_PATH=/c.pem"), &format!("client certificate {at}"));
+    check(&format!("{who} AZURE_FEDERATED_TOKEN_FILE=/f"), &format!("workload identity {at}"));
+    let all = format!("{who} AZURE_CLIENT_SECRET=s AZURE_CLIENT_CERTIFICATE_PATH=/c AZURE_FEDERATED_TOKEN_FILE=/f");
+    check(&all, "client secret");
+    check(&format!("{who} AZURE_CLIENT_CERTIFICATE_PATH=/c AZURE_FEDERATED_TOKEN_FILE=/f"), "client certificate");
+    check("", "metadata service");
+    check("AZURE_CLIENT_ID=c", "metadata service (client_id c)");
+    check("AZURE_CLIENT_ID=c AZURE_AUTHORITY_HOST=https://a/", "metadata service (client_id c)");
+    let app = "IDENTITY_ENDPOINT=http://127.0.0.1/msi IDENTITY_HEADER=h";
+    check(app, "App Service identity endpoint");
+    check(&format!("{app} AZURE_CLIENT_ID=c"), "App Service identity endpoint (client_id c)");
+    check(
+        "AZURE_AUTHORITY_HOST=https://login.microsoftonline.us AZURE_FEDERATED_TOKEN_FILE=/f AZURE_TENANT_ID=t \
+           AZURE_CLIENT_ID=c",
+        "workload identity (client_id c in tenant t at login.microsoftonline.us)",
+    );
+    check(&format!("{all} AZURE_TOKEN_CREDENTIALS=prod"), "client secret");
+    check(&format!("{all} AZURE_TOKEN_CREDENTIALS=WorkloadIdentityCredential"), "workload identity");
+    check("AZURE_CLIENT_ID=c AZURE_TOKEN_CREDENTIALS=managedidentitycredential", "metadata service (client_id c)");
+}
+
+#[test]
+fn a_partial_set_of_variables_is_an_error_that_names_what_is_missing() {
+    let check = |variables: &str, wanted: &str| {
+        let told = told(From::Environment, variables);
+        assert!(told.starts_with("error: ") && told.contains(wanted), "{variables}: {told}");
+    };
+    check("AZURE_CLIENT_SECRET", "AZURE_TENANT_ID and AZURE_CLIENT_ID is missing");
+    check("AZURE_CLIENT_SECRET AZURE_CLIENT_ID", "AZURE_TENANT_ID is missing");
+    check("AZURE_CLIENT_CERTIFICATE_PATH AZURE_TENANT_ID", "AZURE_CLIENT_ID is missing");
+    check("AZURE_FEDERATED_TOKEN_FILE AZURE_TENANT_ID", "AZURE_CLIENT_ID is missing");
+    check("AZURE_TENANT_ID AZURE_CLIENT_ID", "AZURE_FEDERATED_TOKEN_FILE");
+    check("AZURE_TENANT_ID", "and AZURE_CLIENT_ID");
+    check("AZURE_CLIENT_CERTIFICATE_PASSWORD", "AZURE_CLIENT_CERTIFICATE_PATH is missing");
+    check("AZURE_USERNAME AZURE_PASSWORD AZURE_TENANT_ID AZURE_CLIENT_ID", "not supported");
+    check("AZURE_TOKEN_CREDENTIALS=dev", "cannot use");
+    check("AZURE_TOKEN_CREDENTIALS=AzureCliCredential", "cannot use");
+    check("AZURE_TOKEN_CREDENTIALS=WorkloadIdentityCredential", "AZURE_FEDERATED_TOKEN_FILE");
+    check("AZURE_TOKEN_CREDENTIALS=EnvironmentCredential AZURE_FEDERATED_TOKEN_FILE", "AZURE_CLIENT_SECRET or");
+    let who = "AZURE_TENANT_ID AZURE_CLIENT_ID AZURE_CLIENT_SECRET";
+    for host in ["http://login.example/", "login.example", "https://u:p@login.example/", "https://login.example/x"] {
+        check(&format!("{who} AZURE_AUTHORITY_HOST={host}"), "AZURE_AUTHORITY_HOST is no https URL");
+    }
+}
+
+#[test]
+fn the_kind_of_host_is_told_by_its_variables_in_both_modes() {
+    let check = |variables: &str, wanted: &str| {
+        for from in [From::Instance(ManagedIdentity::System), From::Environment] {
+            let told = told(from, variables);
+            assert!(told.contains(wanted), "{variables}: {told}");
+        }
+    };
+    check("IDENTITY_ENDPOINT=http://localhost:1/x IDENTITY_HEADER", "App Service");
+    check("IDENTITY_ENDPOINT=http://localhost:1/x IMDS_ENDPOINT", "Arc agent");
+    check("IDENTITY_ENDPOINT=http://arc.example/x IMDS_ENDPOINT", "not on loopback");
+    check("IDENTITY_ENDPOINT=http://localhost:1/x", "IDENTITY_HEADER (App Service) or IMDS_ENDPOINT (Arc) is missing");
+    check("IDENTITY_HEADER", "IDENTITY_ENDPOINT is missing");
+    check("IDENTITY_ENDPOINT=nonsense IDENTITY_HEADER", "no http URL");
+    check("IDENTITY_ENDPOINT=http://x/ IDENTITY_HEADER IDENTITY_SERVER_THUMBPRINT", "Service Fabric");
+    check("MSI_ENDPOINT=http://localhost:1/x MSI_SECRET", "App Service");
+    check("MSI_ENDPOINT=http://localhost:1/x", "Cloud Shell");
+    check("MSI_SECRET", "MSI_ENDPOINT is missing");
+}
+
+#[test]
+fn instance_mode_reads_none_of_the_providers_login_variables() {
+    let all = "AZURE_TENANT_ID AZURE_CLIENT_ID=other AZURE_CLIENT_SECRET AZURE_FEDERATED_TOKEN_FILE \
+               AZURE_TOKEN_CREDENTIALS=dev AZURE_AUTHORITY_HOST=nonsense";
+    assert_eq!(told(From::Instance(ManagedIdentity::System), all), "metadata service");
+    let named = From::Instance(ManagedIdentity::ObjectId("mine".to_owned()));
+    assert_eq!(told(named, all), "metadata service (object_id mine)");
+}
+
+#[test]
+fn an_identity_that_the_host_cannot_give_is_an_error() {
+    let arc = "IDENTITY_ENDPOINT=http://localhost:1/x IMDS_ENDPOINT";
+    let client = || From::Instance(ManagedIdentity::ClientId("c".to_owned()));
+    let object = || From::Instance(ManagedIdentity::ObjectId("o".to_owned()));
+    assert!(told(client(), arc).contains("client_id cannot be used"));
+    assert!(told(object(), arc).contains("object_id cannot be used"));
+    assert!(told(From::Environment, &format!("{arc} AZURE_CLIENT_ID=c")).contains("client_id cannot be used"));
+    let old = "MSI_ENDPOINT=http://localhost:1/x MSI_SECRET";
+    assert!(told(object(), old).contains("object_id cannot be used"));
+    assert!(told(client(), old).contains("client_id c"));
+}
+
+#[test]
+fn the_arc_agents_program_tells_an_arc_machine() {
+    let mut options = options(From::Instance(ManagedIdentity::System), "");
+    options.endpoints.arc_agent = "/proc/self/exe".into();
+    assert_eq!(choose(&options).unwrap().selected.describe(), "Arc agent");
+}
+
+#[test]
+fn each_source_passed_over_is_told_with_its_reason() {
+    let options = options(From::Environment, "AZURE_TENANT_ID AZURE_CLIENT_ID AZURE_FEDERATED_TOKEN_FILE");
+    let passed_over = choose(&options).unwrap().passed_over;
+    let told: Vec<String> = passed_over.iter().map(|(name, reason)| format!("{name}: {reason}")).collect();
+    assert_eq!(
+        told,
+        [
+            "client secret: AZURE_CLIENT_SECRET is not set",
+            "client certificate: AZURE_CLIENT_CERTIFICATE_PATH is not set",
+            "managed identity: it comes last",
+        ]
+    );
+}

@@ -1,0 +1,71 @@
+//! The instance metadata service: identity tokens by the provider's library, and the machine's document.
+
+use std::time::Duration;
+
+use azure_identity::{ManagedIdentityCredential, ManagedIdentityCredentialOptions, UserAssignedId};
+use secrecy::SecretString;
+use serde_json::{Map, Value};
+use url::Url;
+
+use super::ManagedIdentity;
+use super::failure::{Failure, Refusal};
+use super::fields::Instance;
+use super::sdk;
+use super::transport::Transport;
+
+/// Asks for a token for `resource`, as written.
+pub(super) async fn token(
+    transport: &Transport,
+    base: &Url,
+    which: &ManagedIdentity,
+    resource: &str,
+) -> Result<SecretString, Failure> {
+    let client = sdk::Client::sending_to(transport.clone(), below(base, "/metadata/identity/oauth2/token"));
+    let mut options = ManagedIdentityCredentialOptions::default();
+    options.client_options = sdk::options(client, None);
+    options.user_assigned_id = match which {
+        ManagedIdentity::System => None,
+        ManagedIdentity::ObjectId(id) => Some(UserAssignedId::ObjectId(id.clone())),
+        ManagedIdentity::ClientId(id) => Some(UserAssignedId::ClientId(id.clone())),
+    };
+    let credential = ManagedIdentityCredential::new(Some(options)).map_err(|error| sdk::failure(&error))?;
+    // The library takes one such ending off again.
+    sdk::token(credential.as_ref(), &format!("{resource}/.default")).await
+}
+
+/// The machine's document, if it comes within 2 s; asked for once more if the service is only busy.
+pub(super) async fn instance(transport: &Transport, base: &Url) -> Result<Instance, Failure> {
+    let mut url = below(base, "/metadata/instance/compute");
+    url.set_query(Some("api-version=2021-02-01"));
+    let ask = || transport.send(transport.http.get(url.clone()).header("metadata", "true"));
+    let asking = async {
+        match ask().await {
+            Err(Failure::Refused(Refusal { status: 410 | 429 | 500.., .. })) => {
+                tokio::time::sleep(Duration::from_millis(500)).await;
+                ask().await
+            }
+            answer => answer,
+        }
+    };
+    let late = |_| Err(Failure::Broken(format!("the time was up after {} s", INSTANCE.as_secs())));
+    let body = tokio::time::timeout(INSTANCE, asking).await.unwrap_or_else(late)?;
+    let document: Map<String, Value> = serde_json::from_slice(&body)
+        .map_err(|_| Failure::Unreadable(format!("{} bytes that are no JSON object", body.len())))?;
+    let text = |name: &str| document.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+    Ok(Instance {
+        name: text("name"),
+        subscription: text("subscriptionId"),
+        resource_group: text("resourceGroupName"),
+        scale_set: text("vmScaleSetName"),
+        resource_id: text("resourceId"),
+    })
+}
+
+fn below(base: &Url, path: &str) -> Url {
+    let mut url = base.clone();
+    url.set_path(path);
+    url
+}
+
+/// The document is a help, not a need: nobody waits longer for it.
+const INSTANCE: Duration = Duration::from_secs(2);

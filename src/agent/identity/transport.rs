@@ -1,0 +1,128 @@
+//! Our way to the cloud's services: no redirect, a bounded wait, a bounded answer, a failure that says what happened.
+
+use std::io::ErrorKind;
+use std::path::Path;
+use std::time::Duration;
+
+use reqwest::RequestBuilder;
+use zeroize::Zeroizing;
+
+use super::answer;
+use super::failure::{Failure, MAX_ANSWER};
+
+/// A client for one kind of service. Clones share it.
+#[derive(Debug, Clone)]
+pub(super) struct Transport {
+    pub(super) http: reqwest::Client,
+    whole: Duration,
+}
+
+impl Transport {
+    /// Toward services of this machine: never through a proxy, which would answer for another machine.
+    pub(super) fn machine() -> Result<Self, Failure> {
+        // None of these services speaks TLS with a public certificate, so the system's are not even loaded.
+        let builder = reqwest::Client::builder().no_proxy().tls_certs_only([]).connect_timeout(MACHINE_CONNECT);
+        Self::build(builder, MACHINE_WHOLE)
+    }
+
+    /// Toward the token endpoint, through the environment's proxy where there is one.
+    pub(super) fn authority(ca: Option<&Path>) -> Result<Self, Failure> {
+        let mut builder = reqwest::Client::builder().https_only(true).connect_timeout(AUTHORITY_CONNECT);
+        if let Some(path) = ca {
+            let unusable = || Failure::setting(format!("{} holds no PEM certificate", path.display()));
+            let pem = std::fs::read(path)
+                .map_err(|error| Failure::setting(format!("cannot read {}: {error}", path.display())))?;
+            let certificates = reqwest::Certificate::from_pem_bundle(&pem).map_err(|_| unusable())?;
+            if certificates.is_empty() {
+                return Err(unusable());
+            }
+            builder = builder.tls_certs_only(certificates);
+        }
+        Self::build(builder, AUTHORITY_WHOLE)
+    }
+
+    fn build(builder: reqwest::ClientBuilder, whole: Duration) -> Result<Self, Failure> {
+        let http = builder
+            .redirect(reqwest::redirect::Policy::none())
+            .retry(reqwest::retry::never())
+            .referer(false)
+            // Logins are hours apart; an idle connection would only be found dead.
+            .pool_max_idle_per_host(0)
+            .build()
+            .map_err(|error| Failure::setting(format!("cannot set up TLS: {}", chain(&error))))?;
+        Ok(Self { http, whole })
+    }
+
+    /// Sends a request and gives the body of a 2xx answer.
+    pub(super) async fn send(&self, request: RequestBuilder) -> Result<Zeroizing<Vec<u8>>, Failure> {
+        let late = |_| Err(Failure::Broken(format!("the time was up after {} s", self.whole.as_secs())));
+        tokio::time::timeout(self.whole, exchange(request)).await.unwrap_or_else(late)
+    }
+}
+
+async fn exchange(request: RequestBuilder) -> Result<Zeroizing<Vec<u8>>, Failure> {
+    let mut response = request.send().await.map_err(told)?;
+    let status = response.status();
+    if status.is_redirection() {
+        return Err(Failure::Redirected(status.as_u16()));
+    }
+    let mut body = Zeroizing::new(Vec::new());
+    while let Some(chunk) = response.chunk().await.map_err(told)? {
+        if body.len() + chunk.len() > MAX_ANSWER {
+            return Err(Failure::TooLarge);
+        }
+        body.extend_from_slice(&chunk);
+    }
+    if status.is_success() {
+        return Ok(body);
+    }
+    Err(Failure::Refused(answer::refusal(status, response.headers(), &body)))
+}
+
+fn told(error: reqwest::Error) -> Failure {
+    let error = error.without_url();
+    let connecting = error.is_connect() || error.is_builder();
+    if connecting && error.is_timeout() {
+        return Failure::ConnectTimedOut;
+    }
+    let text = chain(&error);
+    if is_certificate_trouble(&error) {
+        return Failure::Untrusted(text);
+    }
+    let timed_out = causes(&error).filter_map(|cause| cause.downcast_ref::<std::io::Error>());
+    match timed_out.map(std::io::Error::kind).find(|kind| *kind == ErrorKind::TimedOut) {
+        Some(_) if connecting => Failure::ConnectTimedOut,
+        _ if connecting => Failure::Unreachable(text),
+        _ => Failure::Broken(text),
+    }
+}
+
+/// Whether TLS itself failed, which trying again does not mend; a connection that broke during it may.
+fn is_certificate_trouble(error: &reqwest::Error) -> bool {
+    causes(error).any(|cause| {
+        let inner = cause.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+        cause.is::<rustls::Error>() || inner.is_some_and(<dyn std::error::Error + Send + Sync>::is::<rustls::Error>)
+    })
+}
+
+fn causes<'a>(error: &'a reqwest::Error) -> impl Iterator<Item = &'a (dyn std::error::Error + 'static)> {
+    std::iter::successors(Some(error as &'a (dyn std::error::Error + 'static)), |error| error.source())
+}
+
+/// An error with all its causes in one line, each said once.
+pub(super) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut line = String::new();
+    for cause in std::iter::successors(Some(error), |error| error.source()) {
+        let text = cause.to_string();
+        if !line.contains(&text) {
+            line = if line.is_empty() { text } else { format!("{line}: {text}") };
+        }
+    }
+    line
+}
+
+const MACHINE_CONNECT: Duration = Duration::from_secs(2);
+/// The metadata service may itself have to ask the token endpoint.
+const MACHINE_WHOLE: Duration = Duration::from_secs(10);
+const AUTHORITY_CONNECT: Duration = Duration::from_secs(5);
+const AUTHORITY_WHOLE: Duration = Duration::from_secs(20);

@@ -1,0 +1,73 @@
+//! A federated token from a file, exchanged by the provider's library.
+//!
+//! The library's own credential for it keeps what it read for ten minutes, whatever the token endpoint says, and
+//! sends the line's end along; so the file is read here, at each exchange.
+
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use async_trait::async_trait;
+use azure_core::http::ClientMethodOptions;
+use azure_identity::{ClientAssertion, ClientAssertionCredential, ClientAssertionCredentialOptions};
+use secrecy::{ExposeSecret as _, SecretString};
+
+use super::chain::Principal;
+use super::failure::{Failure, Refusal};
+use super::sdk;
+use super::transport::{Transport, chain};
+use crate::jwt::UnverifiedClaims;
+
+/// Exchanges the file's token for one of this scope. `now` is for the words of a failure alone.
+pub(super) async fn token(
+    transport: &Transport,
+    who: &Principal,
+    file: &Path,
+    scope: &str,
+    now: SystemTime,
+) -> Result<SecretString, Failure> {
+    let exchanged = exchange(transport, who, File(file.to_owned()), scope).await;
+    exchanged.map_err(|failure| with_age(failure, file, now))
+}
+
+/// Exchanges an assertion for a token of this scope.
+pub(super) async fn exchange(
+    transport: &Transport,
+    who: &Principal,
+    assertion: impl ClientAssertion + 'static,
+    scope: &str,
+) -> Result<SecretString, Failure> {
+    let client_options = sdk::options(sdk::Client::new(transport.clone()), Some(&who.authority));
+    let options = Some(ClientAssertionCredentialOptions { client_options });
+    let credential = ClientAssertionCredential::new(who.tenant.clone(), who.client_id.clone(), assertion, options)
+        .map_err(|error| sdk::failure(&error))?;
+    sdk::token(credential.as_ref(), scope).await
+}
+
+#[derive(Debug)]
+struct File(PathBuf);
+
+#[async_trait]
+impl ClientAssertion for File {
+    async fn secret(&self, _: Option<ClientMethodOptions<'_>>) -> azure_core::Result<String> {
+        let read = read(&self.0).map_err(sdk::error)?;
+        Ok(read.expose_secret().to_owned())
+    }
+}
+
+fn read(file: &Path) -> Result<SecretString, Failure> {
+    crate::secret::read_file(file).map_err(|error| Failure::NoAssertion(chain(&error)))
+}
+
+/// Adds what the file's token says of its own time to a refusal that is about it.
+fn with_age(failure: Failure, file: &Path, now: SystemTime) -> Failure {
+    let Failure::Refused(refusal) = failure else { return failure };
+    let claims = read(file).ok().and_then(|token| UnverifiedClaims::decode(token.expose_secret()).ok());
+    let expired = claims.and_then(|claims| now.duration_since(claims.exp?).ok());
+    match expired {
+        Some(since) if refusal.codes.contains(&700_024) => {
+            let age = format!("the token in {} ended {} s ago; ", file.display(), since.as_secs());
+            Failure::Refused(Refusal { text: age + &refusal.text, ..refusal })
+        }
+        _ => Failure::Refused(refusal),
+    }
+}
