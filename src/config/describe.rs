@@ -152,7 +152,7 @@ impl Words<'_> {
 
     fn server_address(&self, name: &str, address: &Address) -> String {
         let written = match address {
-            Address::Url(url) => url.to_string(),
+            Address::Url(url) => url.as_str().trim_end_matches('/').to_owned(),
             Address::Unix(path) => format!("unix://{}", path.display()),
         };
         self.tell(&format!("server.{name}.address"), &written)
@@ -194,13 +194,13 @@ impl Words<'_> {
     fn sink(&self, sink: &Sink) -> Part {
         let options = &sink.options;
         let format = match options.format {
-            Format::Raw => "alone",
+            Format::Raw => "as plain text",
             Format::Json => "as JSON",
         };
         let path = options.path.display().to_string();
         let id = |what: &str, id: Option<u32>| id.map_or(String::new(), |id| format!(", {what} {id}"));
         let mut does = vec![format!(
-            "writes the token of session {}, {format}, to {}, mode {:04o}{}{}",
+            "writes the token of session {} {format} to {}, mode {:04o}{}{}",
             sink.session,
             self.tell(&format!("sink.{}.path", options.name), &path),
             options.mode,

@@ -16,9 +16,6 @@ use super::trust;
 /// The largest configuration file that is read, in bytes.
 const LARGEST: u64 = 1024 * 1024;
 
-/// The deepest that a key may stand: no key of ours is deeper than four.
-const DEEPEST: usize = 16;
-
 /// What is gathered.
 struct Gathering<'a> {
     environment: &'a Environment,
@@ -119,20 +116,8 @@ impl Gathering<'_> {
         if bytes.len() as u64 > LARGEST {
             return Err(format!("is larger than {LARGEST} bytes"));
         }
-        let text = String::from_utf8(bytes).map_err(|_| "is not UTF-8 text".to_owned())?;
-        if is_deep(&text) {
-            return Err(format!("has a key of more than {DEEPEST} parts"));
-        }
-        Ok(Some(text))
+        String::from_utf8(bytes).map(Some).map_err(|_| "is not UTF-8 text".to_owned())
     }
-}
-
-/// Whether a line nests deeper by dots than any key of ours. The parser and every walk of its tree recurse once a part.
-fn is_deep(text: &str) -> bool {
-    text.lines().any(|line| {
-        let key = line.split(['=', '#']).next().unwrap_or_default();
-        key.matches('.').count() > DEEPEST
-    })
 }
 
 /// The `*.toml` files of a folder in name order, but those whose name begins with a dot.

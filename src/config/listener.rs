@@ -88,12 +88,6 @@ fn read(name: String, mut reader: Reader<'_>, sessions: &Sessions) -> Option<Lis
 
 fn served(reader: &mut Reader<'_>, sessions: &Sessions) -> Vec<String> {
     let Some(named) = reader.list("sessions") else { return sessions.plain() };
-    if named.is_empty()
-        && let Some(at) = reader.place_of("sessions")
-    {
-        let advice = "name the sessions, or leave the key out to serve all";
-        reader.scope.remarks.mistake(at, &reader.key("sessions"), "no session's name", advice);
-    }
     let mut names = BTreeSet::new();
     for text in named.into_iter().filter(|text| sessions.exists(reader, text)).collect::<Vec<_>>() {
         if sessions.is_wrapped(&text.value) {

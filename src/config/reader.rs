@@ -39,7 +39,9 @@ impl<'a> Reader<'a> {
     }
 
     fn entry(&mut self, name: &'static str) -> Option<&'a Entry> {
-        self.known.push(name);
+        if !self.known.contains(&name) {
+            self.known.push(name);
+        }
         self.items.get(name)
     }
 
@@ -82,7 +84,7 @@ impl<'a> Reader<'a> {
 
     /// Says that a key must be there.
     pub(super) fn missing(&mut self, name: &'static str, meaning: &str) {
-        self.known.push(name);
+        self.entry(name);
         self.scope.remarks.missing(self.at, &self.key(name), "missing", meaning);
     }
 
@@ -150,8 +152,7 @@ impl<'a> Reader<'a> {
         name: &'static str,
         range: RangeInclusive<Duration>,
     ) -> Option<Duration> {
-        if let Some(Entry { value: Value::Integer(number), at, .. }) = self.items.get(name) {
-            self.known.push(name);
+        if let Some(Entry { value: Value::Integer(number), at, .. }) = self.entry(name) {
             let found = format!("the integer {number}, which has no unit");
             self.scope.remarks.mistake(
                 *at,
@@ -171,8 +172,7 @@ impl<'a> Reader<'a> {
 
     /// A file mode such as `"0640"`.
     pub(super) fn mode(&mut self, name: &'static str, default: u32) -> u32 {
-        if let Some(Entry { value: Value::Integer(number), at, .. }) = self.items.get(name) {
-            self.known.push(name);
+        if let Some(Entry { value: Value::Integer(number), at, .. }) = self.entry(name) {
             let found = format!("the integer {number}, and a mode is octal");
             let advice = format!("write a string, such as {name} = \"{default:04o}\"");
             self.scope.remarks.mistake(*at, &self.key(name), found, advice);
@@ -190,6 +190,9 @@ impl<'a> Reader<'a> {
             self.scope.remarks.mistake(entry.at, &key, found, format!("write {name} = [\"...\"]"));
             return None;
         };
+        if items.is_empty() {
+            self.scope.remarks.mistake(entry.at, &key, "an empty array", "name something, or leave the key out");
+        }
         Some(items.iter().filter_map(|(at, value)| self.text_of(&key, &pattern, *at, value)).collect())
     }
 

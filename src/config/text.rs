@@ -40,6 +40,9 @@ pub const REFERENCE_KEYS: [&str; 24] = [
     "sink.*.path",
 ];
 
+/// What a reference looks like.
+const FORMS: &str = "write ${env:NAME} or ${file:/PATH}";
+
 /// What readers share.
 #[derive(Debug)]
 pub(super) struct Scope<'a> {
@@ -93,11 +96,15 @@ impl Scope<'_> {
         let mut rest = written;
         while let Some((before, after)) = rest.split_once("${") {
             text.value.push_str(before);
-            let (inside, after) = after.split_once('}').unwrap_or((after, ""));
-            if let Some(value) = self.look_up(at, key, inside) {
-                text.value.push_str(&value);
-            } else {
+            let Some((inside, after)) = after.split_once('}') else {
+                let found = format!("{} has no end", quoted(&format!("${{{after}")));
+                self.remarks.mistake(at, key, found, FORMS);
                 text.unknown = true;
+                break;
+            };
+            match self.look_up(at, key, inside) {
+                Some(value) => text.value.push_str(&value),
+                None => text.unknown = true,
             }
             rest = after;
         }
@@ -123,7 +130,7 @@ impl Scope<'_> {
                 }
             }
         } else {
-            self.remarks.mistake(at, key, format!("{shown} is no reference"), "write ${env:NAME} or ${file:/PATH}");
+            self.remarks.mistake(at, key, format!("{shown} is no reference"), FORMS);
         }
         None
     }

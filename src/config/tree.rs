@@ -56,33 +56,53 @@ pub(super) fn parse(text: &str, file: At, remarks: &mut Remarks) -> Table {
         let place = lines.place(error.span().map_or(0, |span| span.start));
         remarks.unreadable(At { place: Some(place), ..file }, "", error.message(), "");
     }
-    convert(table.get_ref(), file, &lines)
+    Conversion { file, lines, remarks }.table(table.get_ref(), 0)
 }
 
-fn convert(table: &DeTable<'_>, file: At, lines: &Lines<'_>) -> Table {
-    let at = |offset| At { place: Some(lines.place(offset)), ..file };
-    let entry = |key: &toml::Spanned<_>, value: &toml::Spanned<DeValue<'_>>| Entry {
-        key: at(key.span().start),
-        at: at(value.span().start),
-        value: convert_value(value.get_ref(), file, lines),
-    };
-    table.iter().map(|(key, value)| (key.get_ref().to_string(), entry(key, value))).collect()
+/// The deepest that a value may stand: none of ours is deeper than five. Every walk of the tree recurses once a level.
+const DEEPEST: usize = 16;
+
+struct Conversion<'a> {
+    file: At,
+    lines: Lines<'a>,
+    remarks: &'a Remarks,
 }
 
-fn convert_value(value: &DeValue<'_>, file: At, lines: &Lines<'_>) -> Value {
-    let at = |offset| At { place: Some(lines.place(offset)), ..file };
-    match value {
-        DeValue::String(text) => Value::Text(text.to_string()),
-        DeValue::Integer(number) => Value::Integer(number.to_string()),
-        DeValue::Float(_) => Value::Float,
-        DeValue::Boolean(flag) => Value::Flag(*flag),
-        DeValue::Datetime(_) => Value::Datetime,
-        DeValue::Array(items) => {
-            let item =
-                |item: &toml::Spanned<DeValue<'_>>| (at(item.span().start), convert_value(item.get_ref(), file, lines));
-            Value::List(items.iter().map(item).collect())
+impl Conversion<'_> {
+    fn at<T>(&self, spanned: &toml::Spanned<T>) -> At {
+        At { place: Some(self.lines.place(spanned.span().start)), ..self.file }
+    }
+
+    fn table(&self, table: &DeTable<'_>, depth: usize) -> Table {
+        let entry = |key: &toml::Spanned<_>, value: &toml::Spanned<DeValue<'_>>| Entry {
+            key: self.at(key),
+            at: self.at(value),
+            value: self.value(value, depth + 1),
+        };
+        table.iter().map(|(key, value)| (key.get_ref().to_string(), entry(key, value))).collect()
+    }
+
+    fn value(&self, value: &toml::Spanned<DeValue<'_>>, depth: usize) -> Value {
+        match value.get_ref() {
+            DeValue::String(text) => Value::Text(text.to_string()),
+            DeValue::Integer(number) => Value::Integer(number.to_string()),
+            DeValue::Float(_) => Value::Float,
+            DeValue::Boolean(flag) => Value::Flag(*flag),
+            DeValue::Datetime(_) => Value::Datetime,
+            DeValue::Array(_) | DeValue::Table(_) if depth > DEEPEST => {
+                self.remarks.mistake(
+                    self.at(value),
+                    "",
+                    format!("nested deeper than {DEEPEST}"),
+                    "nothing stands there",
+                );
+                Value::Table(Table::new())
+            }
+            DeValue::Array(items) => {
+                Value::List(items.iter().map(|item| (self.at(item), self.value(item, depth + 1))).collect())
+            }
+            DeValue::Table(table) => Value::Table(self.table(table, depth)),
         }
-        DeValue::Table(table) => Value::Table(convert(table, file, lines)),
     }
 }
 

@@ -59,7 +59,7 @@ pub struct Identity {
 }
 
 /// Which way requests go.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub enum Proxy {
     /// As `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY` say; not for loopback, a unix socket or a given server name.
     Environment,
@@ -67,4 +67,15 @@ pub enum Proxy {
     Direct,
     /// Through this proxy.
     Through(Url),
+}
+
+impl std::fmt::Debug for Proxy {
+    /// The proxy's host alone: its URL may carry a password.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Environment => f.write_str("Environment"),
+            Self::Direct => f.write_str("Direct"),
+            Self::Through(url) => f.debug_tuple("Through").field(&url.host_str()).finish(),
+        }
+    }
 }

@@ -1,0 +1,284 @@
+//! Several files as one, and who may have written them.
+
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::PathBuf;
+
+use proptest::prelude::*;
+
+use super::{BASE, Folder, check, chmod, clean, environment};
+use keyward::config::{Outcome, Purpose, load};
+
+fn run(paths: &[PathBuf]) -> Outcome {
+    load(paths, &environment(&[]), Purpose::Run)
+}
+
+#[test]
+fn all_mistakes_of_all_files_are_told_at_once_in_the_order_of_the_files() {
+    let folder = Folder::with(&[
+        ("b.toml", "[log]\nlevel = 1\n[sink.x]\nmode = \"9\"\n"),
+        ("a.toml", "[sink.y]\npath = \"y\"\ncolour = 1\n[server.b\n"),
+    ]);
+    let outcome = run(&[folder.path("b.toml"), folder.path("a.toml"), folder.path("c.toml")]);
+    let wanted = [
+        "b.toml:2:9: log.level: an integer instead of a string; put it in quotes",
+        "b.toml:4:8: sink.x.mode: \"9\" is no mode; write three or four octal digits, such as \"0640\"",
+        "a.toml:2:8: sink.y.path: \"y\" is no absolute path; begin it with /",
+        "a.toml:3:1: sink.y.colour: an unknown key; \
+         known here: path, session, format, mode, owner, group, on_expiry, required",
+        "a.toml:4:10: unclosed table, expected `]`",
+        "c.toml: cannot be read: No such file or directory (os error 2)",
+    ];
+    assert_eq!(folder.short(&outcome.mistakes), wanted);
+}
+
+#[test]
+fn a_folder_is_read_in_name_order_without_what_is_hidden_or_of_another_kind() {
+    let folder = Folder::with(&[
+        ("conf/20.toml", "[log]\nlevel = \"debug\"\n[log.x]\n"),
+        ("conf/10.toml", &format!("{BASE}[log]\nlevel = \"info\"\n")),
+        ("conf/.30.toml", "[[["),
+        ("conf/40.toml~", "[[["),
+        ("conf/50.toml/sub.toml", "[[["),
+    ]);
+    let outcome = run(&[folder.path("conf")]);
+    let wanted = [
+        "conf/20.toml:2:1: log.level: given here and at conf/10.toml:10:1; keep one of the two",
+        "conf/20.toml:3:6: log.x: an unknown key; known here: level, format",
+    ];
+    let short: Vec<_> = folder.short(&outcome.mistakes);
+    assert_eq!(short, wanted.map(|line| line.replace("at conf/", &format!("at {}", "conf/"))));
+}
+
+#[test]
+fn a_drop_in_adds_to_tables_and_a_key_in_two_files_is_an_error_that_names_both_lines() {
+    let main = format!("{BASE}[agent]\ndrop_in = \"conf.d\"\n");
+    let folder = Folder::with(&[
+        ("keyward.toml", &main),
+        ("conf.d/10-sink.toml", "[sink.a]\nsession = \"main\"\npath = \"/tmp/a\"\n"),
+        (
+            "conf.d/20-check.toml",
+            "[session.main]\ncheck_interval = \"off\"\n[session.b.cloud]\nrole = \"b\"\nresource = \"r\"\n",
+        ),
+    ]);
+    let outcome = run(&[folder.path("keyward.toml")]);
+    assert_eq!(folder.short(&outcome.mistakes), [""; 0]);
+    let config = outcome.config.unwrap();
+    let names: Vec<_> = config.sessions.iter().map(|session| session.name.as_str()).collect();
+    assert_eq!(names, ["b", "main"]);
+    assert_eq!(config.sessions[1].lifecycle.check_interval, None);
+    assert_eq!(config.sinks.len(), 1);
+
+    folder.put(
+        "conf.d/30-more.toml",
+        "[sink.a]\npath = \"/tmp/b\"\n[session.main.cloud]\nrole = \"c\"\n[agent]\ndrop_in = \"x\"\n",
+    );
+    let outcome = run(&[folder.path("keyward.toml")]);
+    let wanted = [
+        "conf.d/30-more.toml:2:1: sink.a.path: given here and at conf.d/10-sink.toml:3:1; keep one of the two",
+        "conf.d/30-more.toml:4:1: session.main.cloud.role: given here and at keyward.toml:7:1; keep one of the two",
+        "conf.d/30-more.toml:6:1: agent.drop_in: given in a drop-in file; write it in the main file only",
+    ];
+    assert_eq!(folder.short(&outcome.mistakes), wanted);
+
+    folder.put("keyward.toml", &main.replace("conf.d", "none.d"));
+    let outcome = run(&[folder.path("keyward.toml")]);
+    let wanted = [
+        "keyward.toml:10:11: agent.drop_in: the folder none.d cannot be read: No such file or directory (os error 2); \
+         make it before the agent starts",
+    ];
+    assert_eq!(folder.short(&outcome.mistakes), wanted);
+}
+
+#[test]
+fn a_file_that_is_named_twice_is_read_once() {
+    let folder = Folder::with(&[("a.toml", BASE)]);
+    let outcome = run(&[folder.path("a.toml"), folder.path(""), folder.path("./a.toml")]);
+    assert_eq!(folder.short(&outcome.mistakes), [""; 0]);
+}
+
+#[test]
+fn what_is_no_file_of_text_is_told() {
+    let folder = Folder::with(&[("empty/x", ""), ("large.toml", &"#".repeat(1024 * 1024 + 1))]);
+    std::fs::write(folder.path("bytes.toml"), [0xff]).unwrap();
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        folder.path("fifo.toml"),
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::from_raw_mode(0o600),
+        0,
+    )
+    .unwrap();
+    let paths = ["empty", "large.toml", "bytes.toml", "fifo.toml"].map(|name| folder.path(name));
+    let wanted = [
+        "empty: a folder without a *.toml file; name a file, or put one there",
+        "large.toml: is larger than 1048576 bytes",
+        "bytes.toml: is not UTF-8 text",
+        "fifo.toml: is no regular file",
+    ];
+    assert_eq!(folder.short(&run(&paths).mistakes), wanted);
+}
+
+/// What is said about who can write, for `run`; `check` must say the same as notes.
+fn doubts(folder: &Folder, name: &str, user: Option<u32>) -> Vec<String> {
+    let mut environment = environment(&[]);
+    environment.user = user.unwrap_or(environment.user);
+    let run = load(&[folder.path(name)], &environment, Purpose::Run);
+    let check = load(&[folder.path(name)], &environment, Purpose::Check);
+    assert_eq!(check.mistakes, []);
+    let notes: Vec<_> = check.notes.into_iter().filter(|note| note.key.is_empty()).collect();
+    assert_eq!(notes, run.mistakes);
+    assert_eq!(run.config.is_some(), run.mistakes.is_empty());
+    folder.short(&run.mistakes)
+}
+
+#[test]
+fn a_file_that_others_can_write_is_refused() {
+    let folder = Folder::with(&[("a.toml", BASE)]);
+    let path = folder.path("a.toml");
+    assert_eq!(doubts(&folder, "a.toml", None), [""; 0]);
+    let check = |mode: u32, wanted: &str| {
+        chmod(&path, mode);
+        let group = std::os::unix::fs::MetadataExt::gid(&std::fs::metadata(&path).unwrap());
+        assert_eq!(doubts(&folder, "a.toml", None), [wanted.replace("GROUP", &group.to_string())]);
+    };
+    check(
+        0o646,
+        "a.toml: the file can be written by everybody and not only by root and the agent's user (mode 0646); \
+         chmod o-w a.toml",
+    );
+    check(
+        0o664,
+        "a.toml: the file can be written by group GROUP and not only by root and the agent's user (mode 0664); \
+         chmod g-w a.toml",
+    );
+}
+
+#[test]
+fn a_folder_that_others_can_write_is_refused_and_those_above_it_are_not_looked_at() {
+    let folder = Folder::with(&[("open/conf/a.toml", BASE)]);
+    chmod(&folder.path("open"), 0o777);
+    assert_eq!(doubts(&folder, "open/conf/a.toml", None), [""; 0]);
+    chmod(&folder.path("open/conf"), 0o777);
+    let wanted = "open/conf/a.toml: its folder can be written by everybody and not only by root and the agent's user \
+                  (mode 0777); chmod o-w open/conf";
+    assert_eq!(doubts(&folder, "open/conf/a.toml", None), [wanted]);
+    // The folder that a symlink leads to counts as well.
+    symlink(folder.path("open/conf/a.toml"), folder.path("link.toml")).unwrap();
+    chmod(&folder.path(""), 0o700);
+    assert_eq!(doubts(&folder, "link.toml", None).len(), 1);
+}
+
+#[test]
+fn a_file_that_is_owned_by_neither_root_nor_the_agents_user_is_refused() {
+    let folder = Folder::with(&[("a.toml", BASE)]);
+    let path = folder.path("a.toml");
+    let mut owner = environment(&[]).user;
+    if owner == 0 {
+        owner = 4711;
+        std::os::unix::fs::chown(&path, Some(owner), None).unwrap();
+        std::os::unix::fs::chown(folder.path(""), Some(owner), None).unwrap();
+    }
+    assert_eq!(doubts(&folder, "a.toml", Some(owner)), [""; 0]);
+    let found = doubts(&folder, "a.toml", Some(owner + 1));
+    assert_eq!(found.len(), 2, "{found:?}");
+    let wanted = format!(
+        "a.toml: the file can be written by user {owner}, who owns it, and not only by root and the agent's user \
+         (mode 0644); chown root a.toml"
+    );
+    assert_eq!(found[0], wanted);
+    let mode = std::fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode, 0o644);
+}
+
+#[test]
+fn two_configurations_are_equal_when_nothing_differs() {
+    let folder = Folder::with(&[("key", &"k".repeat(40))]);
+    let text = format!("{BASE}[listener.a]\naddress = \"tcp://127.0.0.1:8300\"\nkey_file = {:?}\n", folder.path("key"));
+    let first = clean(&text);
+    assert_eq!(first, clean(&text));
+    assert_ne!(first, clean(&text.replace("8300", "8301")));
+    folder.put("key", &"l".repeat(40));
+    assert_ne!(first, clean(&text));
+}
+
+/// Pieces that configurations are made of, so that random ones come near to good ones.
+fn piece() -> impl Strategy<Value = String> {
+    let words = [
+        "[",
+        "]",
+        "[[",
+        "]]",
+        ".",
+        "=",
+        "\n",
+        "\"",
+        "'''",
+        "{",
+        "}",
+        ",",
+        "#",
+        "-",
+        "1",
+        "0o640",
+        "true",
+        "2020-01-01",
+        "é",
+        "\u{0}",
+        "${env:A}",
+        "${file:/etc/hostname}",
+        "${",
+        "server",
+        "session",
+        "sink",
+        "listener",
+        "log",
+        "agent",
+        "access",
+        "main",
+        "cloud",
+        "role",
+        "resource",
+        "scope",
+        "address",
+        "\"https://a\"",
+        "\"unix:///a\"",
+        "\"tcp://127.0.0.1:1\"",
+        "path",
+        "\"/tmp/a\"",
+        "mode",
+        "\"0640\"",
+        "level",
+        "\"info,a=debug\"",
+        "check_interval",
+        "\"5m\"",
+        "drop_in",
+        "sessions",
+        "kind",
+    ];
+    prop_oneof![
+        4 => proptest::sample::select(words.to_vec()).prop_map(str::to_owned),
+        1 => any::<String>(),
+        2 => (proptest::sample::select(words.to_vec()), proptest::sample::select(words.to_vec()))
+            .prop_map(|(key, value)| format!("\n{key} = {value}\n")),
+        2 => (proptest::sample::select(words.to_vec()), proptest::sample::select(words.to_vec()))
+            .prop_map(|(table, name)| format!("\n[{table}.{name}]\n")),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn no_text_makes_reading_panic(pieces in proptest::collection::vec(piece(), 0..40)) {
+        let (_, outcome) = check(&pieces.concat());
+        prop_assert_eq!(outcome.config.is_some(), outcome.mistakes.is_empty());
+        for remark in outcome.mistakes.iter().chain(&outcome.warnings).chain(&outcome.notes) {
+            let control = remark.to_string().contains(char::is_control);
+            prop_assert!(!control, "{remark:?}");
+        }
+    }
+
+    #[test]
+    fn a_good_file_with_a_piece_too_many_never_panics(piece in piece(), at in 0..BASE.len()) {
+        let (_, outcome) = check(&format!("{}{piece}{}", &BASE[..at], &BASE[at..]));
+        prop_assert_eq!(outcome.config.is_some(), outcome.mistakes.is_empty());
+    }
+}

@@ -1,0 +1,132 @@
+//! The `cloud` method's parameters: each row of the table of its specification, by name.
+
+use keyward::agent::identity::{From, LoginFields, ManagedIdentity};
+
+use super::{check, clean};
+use keyward::config::Config;
+
+const SERVER: &str =
+    "[server.main]\nkind = \"vault\"\naddress = \"https://secrets.example.com\"\n[session.main.cloud]\n";
+
+fn with(parameters: &str) -> String {
+    format!("{SERVER}{parameters}")
+}
+
+fn identity(config: &Config) -> &keyward::agent::identity::Options {
+    &config.sessions[0].identity
+}
+
+#[test]
+fn role_is_required() {
+    let (folder, outcome) = check(&with("resource = \"r\"\n"));
+    let wanted =
+        "a.toml:4:15: session.main.cloud.role: missing; the role to authenticate against on the secrets server";
+    assert_eq!(folder.short(&outcome.mistakes), [wanted]);
+    let config = clean(&with("role = \"web\"\nresource = \"r\"\n"));
+    assert_eq!(config.sessions[0].login.role, "web");
+}
+
+#[test]
+fn resource_is_required() {
+    let (folder, outcome) = check(&with("role = \"web\"\n"));
+    let wanted = concat!(
+        "a.toml:4:15: session.main.cloud.resource: missing; the resource that identity information is asked for, ",
+        "such as \"https://management.azure.com/\""
+    );
+    assert_eq!(folder.short(&outcome.mistakes), [wanted]);
+    let config = clean(&with("role = \"web\"\nresource = \"https://management.azure.com/\"\n"));
+    assert_eq!(identity(&config).resource, "https://management.azure.com/");
+}
+
+#[test]
+fn scope_defaults_to_the_resource_and_the_suffix_its_double_slash_kept() {
+    let text = with("role = \"web\"\nresource = \"https://m.example/\"\nauthenticate_from_environment = true\n");
+    let (_, outcome) = check(&text);
+    assert_eq!(identity(outcome.config.as_ref().unwrap()).scope, None);
+    let words = outcome.description().unwrap().to_string();
+    assert!(words.contains("for the scope https://m.example//.default\n"), "{words}");
+
+    let config = clean(&format!("{text}scope = \"https://m.example/.default\"\n"));
+    assert_eq!(identity(&config).scope.as_deref(), Some("https://m.example/.default"));
+}
+
+#[test]
+fn scope_beside_instance_identity_and_unlike_the_default_is_a_warning() {
+    let text = with("role = \"web\"\nresource = \"https://m.example/\"\nscope = \"https://m.example/.default\"\n");
+    let (folder, outcome) = check(&text);
+    assert!(outcome.config.is_some());
+    let wanted = concat!(
+        "a.toml:7:9: session.main.cloud.scope: ignored: the instance's identity is asked for the resource; ",
+        "leave it out, or set authenticate_from_environment = true"
+    );
+    assert_eq!(folder.short(&outcome.warnings), [wanted]);
+    let (_, outcome) = check(&text.replace("example/.default", "example//.default"));
+    assert_eq!(outcome.warnings, []);
+}
+
+#[test]
+fn object_id_and_client_id_exclude_each_other_in_either_mode() {
+    for mode in ["", "authenticate_from_environment = true\n"] {
+        let text = with(&format!("role = \"web\"\nresource = \"r\"\nclient_id = \"c\"\nobject_id = \"o\"\n{mode}"));
+        let (folder, outcome) = check(&text);
+        let wanted = concat!(
+            "a.toml:8:13: session.main.cloud.object_id: given beside the other: ",
+            "only one of object_id and client_id may be; keep the one that names the managed identity"
+        );
+        assert_eq!(folder.short(&outcome.mistakes), [wanted]);
+    }
+}
+
+#[test]
+fn object_id_names_the_managed_identity() {
+    let config = clean(&with("role = \"web\"\nresource = \"r\"\nobject_id = \"o\"\n"));
+    assert_eq!(identity(&config).from, From::Instance(ManagedIdentity::ObjectId("o".to_owned())));
+}
+
+#[test]
+fn client_id_names_the_managed_identity() {
+    let config = clean(&with("role = \"web\"\nresource = \"r\"\nclient_id = \"c\"\n"));
+    assert_eq!(identity(&config).from, From::Instance(ManagedIdentity::ClientId("c".to_owned())));
+}
+
+#[test]
+fn authenticate_from_environment_is_false_unless_given() {
+    let config = clean(&with("role = \"web\"\nresource = \"r\"\n"));
+    assert_eq!(identity(&config).from, From::Instance(ManagedIdentity::System));
+    let config = clean(&with("role = \"web\"\nresource = \"r\"\nauthenticate_from_environment = false\n"));
+    assert_eq!(identity(&config).from, From::Instance(ManagedIdentity::System));
+    let config = clean(&with("role = \"web\"\nresource = \"r\"\nauthenticate_from_environment = true\n"));
+    assert_eq!(identity(&config).from, From::Environment);
+}
+
+#[test]
+fn authenticate_from_environment_ignores_an_id_and_says_so() {
+    for id in ["object_id", "client_id"] {
+        let parameters =
+            format!("role = \"web\"\nresource = \"r\"\n{id} = \"x\"\nauthenticate_from_environment = true\n");
+        let (folder, outcome) = check(&with(&parameters));
+        assert_eq!(identity(outcome.config.as_ref().unwrap()).from, From::Environment);
+        let wanted = format!(
+            "a.toml:7:{}: session.main.cloud.{id}: ignored, because authenticate_from_environment is true; \
+             leave it out, or name the identity by the variable AZURE_CLIENT_ID",
+            id.len() + 4,
+        );
+        assert_eq!(folder.short(&outcome.warnings), [wanted]);
+    }
+}
+
+#[test]
+fn login_fields_can_be_set() {
+    let config = clean(&with(concat!(
+        "role = \"web\"\nresource = \"r\"\nvm_name = \"v\"\nvmss_name = \"s\"\nresource_group_name = \"g\"\n",
+        "subscription_id = \"u\"\nresource_id = \"/subscriptions/u\"\n",
+    )));
+    let wanted = LoginFields {
+        subscription_id: Some("u".to_owned()),
+        resource_group_name: Some("g".to_owned()),
+        vm_name: Some("v".to_owned()),
+        vmss_name: Some("s".to_owned()),
+        resource_id: Some("/subscriptions/u".to_owned()),
+    };
+    assert_eq!(identity(&config).overrides, wanted);
+}

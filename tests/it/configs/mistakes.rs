@@ -1,0 +1,367 @@
+//! Every kind of mistake, in the words that a user reads.
+
+use super::{BASE, Folder, environment};
+use keyward::config::{Purpose, load};
+
+/// Reads a text beside a sound file and compares all that is said about it.
+fn check(text: &str, wanted: &[&str]) {
+    let folder = Folder::with(&[("a.toml", text), ("base.toml", BASE)]);
+    let outcome = load(&[folder.path("a.toml"), folder.path("base.toml")], &environment(&[]), Purpose::Check);
+    assert_eq!(folder.short(&outcome.mistakes), wanted, "{text}");
+    assert!(outcome.config.is_none());
+}
+
+#[test]
+fn syntax_errors_have_their_place_and_hide_no_other_mistake() {
+    check(
+        "[sink.a]\nsession = main\npath = \"/tmp/a\nmode = 640\n[sink.b]\npath = \"b\"\npath = \"/c\"\n",
+        &[
+            "a.toml:2:11: string values must be quoted, expected literal string",
+            "a.toml:3:15: invalid basic string, expected `\"`",
+            "a.toml:4:8: sink.a.mode: the integer 640, and a mode is octal; write a string, such as mode = \"0640\"",
+            "a.toml:6:8: sink.b.path: \"b\" is no absolute path; begin it with /",
+            "a.toml:7:1: duplicate key",
+        ],
+    );
+    // What a broken line may have said is not called missing.
+    check("[sink.a]\npath \"/tmp/a\"\n", &["a.toml:2:6: key with no value, expected `=`"]);
+    check(
+        "[sink.é]\nmode = \"é\" x\n",
+        &[
+            "a.toml:1:7: invalid unquoted key, expected letters, numbers, `-`, `_`",
+            "a.toml:2:12: unexpected key or value, expected newline, `#`",
+        ],
+    );
+}
+
+#[test]
+fn unknown_keys_come_with_the_near_one_or_all_that_are_known() {
+    check("[servr.a]\n", &["a.toml:1:2: servr: an unknown key; did you mean server?"]);
+    check(
+        "[log]\nlevl = \"info\"\ncolour = true\n",
+        &[
+            "a.toml:2:1: log.levl: an unknown key; did you mean level?",
+            "a.toml:3:1: log.colour: an unknown key; known here: level, format",
+        ],
+    );
+    check(
+        "[session.main.cloud]\nobjectid = \"a\"\n",
+        &["a.toml:2:1: session.main.cloud.objectid: an unknown key; did you mean object_id?"],
+    );
+    check(
+        "\"\\u001b[31m\" = 1\n",
+        &[concat!(
+            "a.toml:1:1: \"\\u{1b}[31m\": an unknown key; ",
+            "known here: agent, log, server, session, sink, listener, access"
+        )],
+    );
+}
+
+#[test]
+fn types_are_told_apart() {
+    check(
+        concat!(
+            "[sink.a]\npath = 1\nrequired = \"yes\"\nformat = true\nowner = 1.5\n",
+            "[listener.a]\naddress = 2020-01-01\nsessions = \"main\"\n[listener.b]\naddress = [1]\nsessions = [1]\n",
+        ),
+        &[
+            "a.toml:2:8: sink.a.path: an integer instead of a string; put it in quotes",
+            "a.toml:3:12: sink.a.required: a string instead of a boolean; write true or false, without quotes",
+            "a.toml:4:10: sink.a.format: a boolean instead of a string; put it in quotes",
+            "a.toml:5:9: sink.a.owner: a float instead of a string; put it in quotes",
+            "a.toml:7:11: listener.a.address: a date instead of a string; put it in quotes",
+            "a.toml:8:12: listener.a.sessions: a string instead of an array; write sessions = [\"...\"]",
+            "a.toml:10:11: listener.b.address: an array instead of a string; put it in quotes",
+            "a.toml:11:13: listener.b.sessions: an integer instead of a string; put it in quotes",
+        ],
+    );
+    check(
+        "log = 1\n[[server]]\naddress = \"x\"\n",
+        &[
+            "a.toml:1:7: log: an integer instead of a table; write [log] and its keys below",
+            "a.toml:2:1: server: an array instead of tables with names; write [server.NAME], with a name of your choice",
+            "base.toml:1:2: server: given here and at a.toml:2:3; keep one of the two",
+            "base.toml:5:10: session.main.server: there is no server \"main\"; define it with [server.NAME]",
+        ],
+    );
+    check(
+        "[sink]\npath = \"/tmp/a\"\n",
+        &[concat!(
+            "a.toml:2:1: sink.path: a string instead of a table with a name; ",
+            "write [sink.NAME], with a name of your choice, and the keys below it"
+        )],
+    );
+    check("[sink.a]\npath = \"\"\n", &["a.toml:2:8: sink.a.path: an empty string; give a value, or leave the key out"]);
+    check(
+        "[session.main]\nnamespace = \"a\\nb\"\n",
+        &["a.toml:2:13: session.main.namespace: \"a\\nb\" holds a control character; write it on one line"],
+    );
+}
+
+#[test]
+fn names_are_fit_for_files() {
+    check(
+        "[sink.\"../a\"]\npath = \"/tmp/a\"\n",
+        &["a.toml:1:7: sink.\"../a\": the name \"../a\" does not do; a name has letters, digits, - and _, at most 64"],
+    );
+}
+
+#[test]
+fn durations_have_units_and_bounds() {
+    check(
+        concat!(
+            "[session.main]\ncheck_interval = 300\nwrap_ttl = \"5\"\nfirst_login_splay = \"-1s\"\n",
+            "[agent]\nstop_grace = \"20m\"\n[server.b]\nkind = \"vault\"\naddress = \"https://b\"\n",
+            "connect_timeout = \"0s\"\nanswer_timeout = \"5 sek\"\nlogin_timeout = \"soon\"\n",
+        ),
+        &[
+            concat!(
+                "a.toml:2:18: session.main.check_interval: the integer 300, which has no unit; ",
+                "write check_interval = \"300s\" for seconds"
+            ),
+            "a.toml:3:12: session.main.wrap_ttl: \"5\" has no unit; write one such as 500ms, 30s, 5m or 1h",
+            "a.toml:4:21: session.main.first_login_splay: \"-1s\" is negative; write one from 0s to 1h",
+            "a.toml:6:14: agent.stop_grace: \"20m\" is out of bounds; write one from 0s to 10m",
+            "a.toml:10:19: server.b.connect_timeout: \"0s\" is out of bounds; write one from 100ms to 5m",
+            concat!(
+                "a.toml:11:18: server.b.answer_timeout: \"5 sek\" has the unit \"sek\", which is none; ",
+                "units are ms, s, m, h and d"
+            ),
+            "a.toml:12:17: server.b.login_timeout: \"soon\" is no duration; write one such as 500ms, 30s, 5m or 1h",
+        ],
+    );
+}
+
+#[test]
+fn a_server_must_be_safe_to_reach() {
+    check(
+        "[server.b]\n",
+        &[
+            "a.toml:1:9: server.b.kind: missing; write kind = \"vault\", \"openbao\" or \"keyward\"",
+            "a.toml:1:9: server.b.address: missing; where the server is, such as \"https://secrets.example.com:8200\"",
+        ],
+    );
+    check(
+        concat!(
+            "[server.b]\nkind = \"consul\"\naddress = \"http://secrets.example.com\"\nca_file = \"ca.pem\"\n",
+            "[server.c]\nkind = \"vault\"\naddress = \"https://me:hush@secrets.example.com\"\nproxy = \"hush\"\n",
+            "[server.d]\nkind = \"vault\"\naddress = \"unix:///run/vault.sock\"\nserver_name = \"a\"\n",
+            "[server.e]\nkind = \"vault\"\naddress = \"https://e\"\nclient_cert = \"/etc/hostname\"\nserver_name = \"a/b\"\n",
+        ),
+        &[
+            "a.toml:2:8: server.b.kind: \"consul\" is not known here; write \"vault\", \"openbao\" or \"keyward\"",
+            concat!(
+                "a.toml:3:11: server.b.address: \"http://secrets.example.com\" would send tokens in the clear; ",
+                "use https://; http:// is for loopback only"
+            ),
+            "a.toml:4:11: server.b.ca_file: the value is no absolute path; begin it with /",
+            concat!(
+                "a.toml:7:11: server.c.address: the value holds a user or a password; ",
+                "leave both out: the agent logs in by the cloud's identity"
+            ),
+            concat!(
+                "a.toml:8:9: server.c.proxy: the value is no proxy; ",
+                "write \"environment\", \"direct\" or the proxy's \"http://HOST:PORT\""
+            ),
+            "a.toml:12:1: server.d.server_name: given where no TLS is spoken; leave it out, or use https://",
+            "a.toml:13:9: server.e.client_key: missing; the private key that belongs to client_cert",
+            concat!(
+                "a.toml:17:15: server.e.server_name: \"a/b\" is no host name; ",
+                "write the name in the server's certificate, without scheme and port"
+            ),
+        ],
+    );
+    check(
+        "[server.b]\nkind = \"vault\"\naddress = \"https://b\"\nclient_key = \"/etc/hostname\"\n",
+        &["a.toml:1:9: server.b.client_cert: missing; the certificate that belongs to client_key"],
+    );
+}
+
+#[test]
+fn a_session_names_its_server_and_one_method() {
+    check(
+        concat!(
+            "[server.b]\nkind = \"vault\"\naddress = \"https://b\"\n[session.a]\nmount = \"auth/azure/login\"\n",
+            "[session.b]\nserver = \"mian\"\nnamespace = \"a//b\"\ncloud = \"azure\"\n[session.c.azure]\nrole = \"a\"\n",
+        ),
+        &[
+            "a.toml:4:10: session.a.server: missing; name one of b, main",
+            "a.toml:4:10: session.a.cloud: missing; a session has one method: write [session.a.cloud] with role and resource",
+            "a.toml:5:9: session.a.mount: \"auth/azure/login\" ends with login; write the mount alone, such as \"azure\"",
+            "a.toml:7:10: session.b.server: there is no server \"mian\"; did you mean main?",
+            "a.toml:8:13: session.b.namespace: \"a//b\" is no namespace; write its path, such as \"team-a\" or \"team-a/web\"",
+            "a.toml:9:9: session.b.cloud: a string instead of a table; write [session.b.cloud] and its keys below",
+            "a.toml:10:10: session.c.server: missing; name one of b, main",
+            "a.toml:10:10: session.c.cloud: missing; a session has one method: write [session.c.cloud] with role and resource",
+            concat!(
+                "a.toml:10:12: session.c.azure: an unknown key; known here: server, mount, namespace, wrap_ttl, ",
+                "revoke_on_exit, check_interval, first_login_splay, seal_key_file, cloud"
+            ),
+        ],
+    );
+}
+
+#[test]
+fn ways_to_keep_a_token_that_exclude_each_other_are_told() {
+    let folder = Folder::with(&[("seal.key", &"k".repeat(32)), ("short.key", "short")]);
+    let seal = folder.path("seal.key");
+    check(
+        &format!(
+            "[session.main]\nwrap_ttl = \"5m\"\nrevoke_on_exit = true\nseal_key_file = {seal:?}\n[agent]\nstate_dir = {:?}\n",
+            folder.path(""),
+        ),
+        &[
+            "a.toml:3:1: session.main.revoke_on_exit: given beside wrap_ttl: a wrapped token is not ours to revoke; keep one of the two",
+            "a.toml:4:1: session.main.seal_key_file: given beside revoke_on_exit: a revoked token cannot be resumed; keep one of the two",
+            "a.toml:4:1: session.main.seal_key_file: given beside wrap_ttl: a wrapped token is handed on, not kept; keep one of the two",
+        ],
+    );
+}
+
+#[test]
+fn a_sink_has_a_file_of_its_own() {
+    check(
+        concat!(
+            "[sink.a]\npath = \"/tmp/x/\"\nsession = \"mian\"\nformat = \"yaml\"\nmode = \"0o640\"\n",
+            "[sink.b]\npath = \"/tmp/./x\"\nmode = 0o640\non_expiry = \"delete\"\n[sink.c]\npath = \"/tmp//x\"\n",
+            "[sink.d]\npath = \"/tmp/../x\"\nmode = \"4755\"\nowner = \"4294967295\"\n[sink.e]\n",
+        ),
+        &[
+            "a.toml:2:8: sink.a.path: \"/tmp/x/\" is a folder's path; end it with the file's name",
+            "a.toml:3:11: sink.a.session: there is no session \"mian\"; did you mean main?",
+            "a.toml:4:10: sink.a.format: \"yaml\" is not known here; write \"raw\" or \"json\"",
+            "a.toml:5:8: sink.a.mode: \"0o640\" is no mode; write three or four octal digits, such as \"0640\"",
+            "a.toml:8:8: sink.b.mode: the integer 0o640, and a mode is octal; write a string, such as mode = \"0640\"",
+            "a.toml:9:13: sink.b.on_expiry: \"delete\" is not known here; write \"keep\", \"truncate\" or \"remove\"",
+            "a.toml:11:1: sink.c.path: the file of sink b too, at a.toml:7:1; give each sink its own file",
+            "a.toml:13:8: sink.d.path: \"/tmp/../x\" has .. in it; write the path that is meant",
+            "a.toml:14:8: sink.d.mode: \"4755\" sets bits beyond read, write and execute; write one from 0000 to 0777",
+            "a.toml:15:9: sink.d.owner: \"4294967295\" is no id; write a name or another id",
+            "a.toml:16:7: sink.e.path: missing; the file to write, such as \"/run/keyward/token\"",
+        ],
+    );
+}
+
+#[test]
+fn a_wrapped_token_goes_to_one_reader_as_json() {
+    check(
+        concat!(
+            "[session.main]\nwrap_ttl = \"5m\"\n[sink.a]\npath = \"/tmp/a\"\n[sink.b]\npath = \"/tmp/b\"\nformat = \"json\"\n",
+            "[listener.a]\naddress = \"unix:///tmp/a.sock\"\nsessions = [\"main\"]\n",
+        ),
+        &[
+            concat!(
+                "a.toml:3:7: sink.a.format: session main has a wrap_ttl, and a raw file does not tell a wrapped token ",
+                "from another; write format = \"json\""
+            ),
+            concat!(
+                "a.toml:5:7: sink.b: takes the wrapped token of session main, as sink a does; ",
+                "keep one: a wrapped token can be unwrapped once"
+            ),
+            concat!(
+                "a.toml:10:13: listener.a.sessions: session main has a wrap_ttl, and many callers would be given ",
+                "a token for one; write it to a sink"
+            ),
+        ],
+    );
+}
+
+#[test]
+fn a_listener_says_whom_it_lets_in() {
+    check(
+        concat!(
+            "[listener.a]\naddress = \"tcp://0.0.0.0:8300\"\nany_local_user = true\nmode = \"0600\"\n",
+            "[listener.b]\naddress = \"tcp://127.0.0.1:8300\"\n",
+            "[listener.c]\naddress = \"unix:///tmp/c\"\nany_local_user = true\nsessions = []\n",
+            "[listener.d]\naddress = \"systemd:d\"\nowner = \"root\"\nallowed_hosts = [\"a:80\"]\n",
+            "[listener.e]\naddress = \"tcp://localhost:1\"\nkind = \"metrics\"\n",
+            "[listener.f]\nkind = \"health\"\naddress = \"tcp://0.0.0.0:8300\"\nsessions = [\"main\"]\n[listener.g]\n",
+        ),
+        &[
+            concat!(
+                "a.toml:2:11: listener.a.address: the local API on 0.0.0.0, which is not loopback; ",
+                "use 127.0.0.1 or [::1]; only a health listener may be reached from elsewhere"
+            ),
+            "a.toml:4:1: listener.a.mode: given for a TCP address, which has none; leave it out",
+            concat!(
+                "a.toml:5:11: listener.b.key_file: missing, and any user can connect to a TCP address; ",
+                "name the file of a key that callers bring, or write any_local_user = true"
+            ),
+            concat!(
+                "a.toml:9:1: listener.c.any_local_user: given for a unix socket, where mode, owner and group say ",
+                "who may connect; leave it out"
+            ),
+            "a.toml:10:12: listener.c.sessions: an empty array; name something, or leave the key out",
+            concat!(
+                "a.toml:13:1: listener.d.owner: given for a socket that the service manager opens: ",
+                "the socket unit says it; leave it out"
+            ),
+            "a.toml:14:18: listener.d.allowed_hosts: \"a:80\" is no host name; write the name alone, without scheme and port",
+            concat!(
+                "a.toml:16:11: listener.e.address: \"tcp://localhost:1\" is no TCP address; ",
+                "write numbers: \"tcp://127.0.0.1:8300\" or \"tcp://[::1]:8300\""
+            ),
+            "a.toml:17:8: listener.e.kind: \"metrics\" is not known here; write \"local_api\" or \"health\"",
+            "a.toml:20:1: listener.f.address: the address of listener a too, at a.toml:2:1; give each listener its own address",
+            concat!(
+                "a.toml:21:1: listener.f.sessions: given for a health listener, ",
+                "which tells of all sessions and serves no token; leave it out"
+            ),
+            "a.toml:22:11: listener.g.address: missing; where to listen, such as \"unix:///run/keyward/api.sock\"",
+        ],
+    );
+    let folder = Folder::with(&[("key", &"k".repeat(16))]);
+    check(
+        &format!(
+            "[listener.a]\naddress = \"tcp://[::1]:1\"\nkey_file = {:?}\nany_local_user = true\n",
+            folder.path("key")
+        ),
+        &[concat!(
+            "a.toml:4:1: listener.a.any_local_user: given beside key_file: a caller brings the key, or needs none; ",
+            "keep one of the two"
+        )],
+    );
+    // A key in the place of the file that holds it.
+    check(
+        "[listener.a]\naddress = \"tcp://[::1]:1\"\nkey_file = \"hush\"\n",
+        &["a.toml:3:12: listener.a.key_file: the value is no absolute path; begin it with /"],
+    );
+}
+
+#[test]
+fn the_agent_and_its_log_know_few_words() {
+    check(
+        "[agent]\nready = \"sinks\"\ndrop_in = 1\n[log]\nlevel = \"loud\"\nformat = \"xml\"\n",
+        &[
+            "a.toml:2:9: agent.ready: \"sinks\" is not known here; write \"listener\", \"token\" or \"outputs\"",
+            "a.toml:3:11: agent.drop_in: an integer instead of a string; put it in quotes",
+            concat!(
+                "a.toml:5:9: log.level: \"loud\" is no log level; ",
+                "write error, warn, info, debug, trace or off, and TARGET=LEVEL after a comma"
+            ),
+            "a.toml:6:10: log.format: \"xml\" is not known here; write \"text\" or \"json\"",
+        ],
+    );
+}
+
+#[test]
+fn a_part_that_is_not_built_in_is_no_unknown_key() {
+    #[cfg(feature = "access")]
+    check("[access]\nnothing = 1\n", &["a.toml:2:1: access.nothing: an unknown key; nothing stands here"]);
+    #[cfg(not(feature = "access"))]
+    check(
+        "[access]\nnothing = 1\n",
+        &["a.toml:1:2: access: this build has no access part; leave [access] out, or take a build that has it"],
+    );
+}
+
+#[test]
+fn a_file_without_a_session_has_nothing_to_do() {
+    let folder = Folder::with(&[("a.toml", "")]);
+    let outcome = load(&[folder.path("a.toml")], &environment(&[]), Purpose::Check);
+    let wanted = concat!(
+        "a.toml: no session: there is nothing to do; ",
+        "write [session.NAME] with [session.NAME.cloud], and the server that it logs in to"
+    );
+    assert_eq!(folder.short(&outcome.mistakes), [wanted]);
+}

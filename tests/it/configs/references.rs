@@ -1,0 +1,197 @@
+//! `${env:NAME}` and `${file:PATH}`: where they may stand, and that no message shows what they hold.
+
+use super::{BASE, Folder, environment};
+use keyward::config::{Purpose, load};
+
+const CANARY: &str = "canary-7f3a91";
+
+#[test]
+fn variables_and_files_are_put_in_where_they_are_named() {
+    let folder = Folder::with(&[("namespace", "team-a\n")]);
+    let text = format!(
+        "[server.main]\nkind = \"vault\"\naddress = \"https://${{env:HOST}}:${{env:PORT}}\"\n\
+         [session.main]\nnamespace = \"${{file:{}}}/web\"\n[session.main.cloud]\nrole = \"${{env:ROLE}}\"\nresource = \"r\"\n",
+        folder.path("namespace").display(),
+    );
+    let path = folder.put("a.toml", &text);
+    let environment = environment(&[("HOST", "secrets.example.com"), ("PORT", "8200"), ("ROLE", "web")]);
+    let outcome = load(&[path], &environment, Purpose::Run);
+    assert_eq!(folder.short(&outcome.mistakes), [""; 0]);
+    // What is told is what was written.
+    let words = outcome.description().unwrap().to_string();
+    assert!(words.contains("at https://${env:HOST}:${env:PORT}, as role ${env:ROLE}"), "{words}");
+    assert!(!words.contains("secrets.example.com") && !words.contains("team-a"), "{words}");
+    let session = outcome.config.unwrap().sessions.remove(0);
+    assert_eq!(session.login.role, "web");
+    assert_eq!(session.login.namespace.as_deref(), Some("team-a/web"));
+    assert!(format!("{:?}", session.upstream.client.address).contains("secrets.example.com"));
+}
+
+/// Reads a text beside a sound file and compares what is said about it, for one purpose and the other.
+fn check(text: &str, purpose: Purpose, mistakes: &[&str], notes: &[&str]) {
+    let folder = Folder::with(&[("a.toml", text), ("base.toml", BASE)]);
+    let environment = environment(&[("EMPTY", ""), ("CANARY", CANARY)]);
+    let outcome = load(&[folder.path("a.toml"), folder.path("base.toml")], &environment, purpose);
+    assert_eq!(folder.short(&outcome.mistakes), mistakes, "{text}");
+    let noted: Vec<_> = folder.short(&outcome.notes).into_iter().filter(|note| !note.contains("state_dir")).collect();
+    assert_eq!(noted, notes, "{text}");
+    assert_eq!(outcome.config.is_some(), mistakes.is_empty());
+}
+
+#[test]
+fn what_only_this_machine_lacks_is_a_note_in_check_and_a_mistake_in_run() {
+    let lacks: [(&str, &str); 11] = [
+        (
+            "[session.main]\nnamespace = \"${env:NOT_SET}\"\n",
+            "a.toml:2:13: session.main.namespace: \"${env:NOT_SET}\": the variable is not set; set it for the agent",
+        ),
+        (
+            "[session.main]\nnamespace = \"${env:EMPTY}\"\n",
+            "a.toml:2:13: session.main.namespace: \"${env:EMPTY}\": the variable is empty; set it for the agent",
+        ),
+        (
+            "[session.main]\nnamespace = \"${file:/nowhere/namespace}\"\n",
+            concat!(
+                "a.toml:2:13: session.main.namespace: \"${file:/nowhere/namespace}\": ",
+                "No such file or directory (os error 2); a file of one line is read"
+            ),
+        ),
+        (
+            "[session.main]\nnamespace = \"${file:/etc}\"\n",
+            concat!(
+                "a.toml:2:13: session.main.namespace: \"${file:/etc}\": it is not a regular file; ",
+                "a file of one line is read"
+            ),
+        ),
+        (
+            "[server.b]\nkind = \"vault\"\naddress = \"${env:NOT_SET}\"\n",
+            "a.toml:3:11: server.b.address: \"${env:NOT_SET}\": the variable is not set; set it for the agent",
+        ),
+        (
+            "[server.b]\nkind = \"vault\"\naddress = \"https://b\"\nca_file = \"/nowhere/ca.pem\"\n",
+            concat!(
+                "a.toml:4:11: server.b.ca_file: the file /nowhere/ca.pem is not there; ",
+                "put it there before the agent starts"
+            ),
+        ),
+        (
+            "[server.b]\nkind = \"vault\"\naddress = \"https://b\"\nca_dir = \"/etc/hostname\"\n",
+            "a.toml:4:10: server.b.ca_dir: /etc/hostname is no folder; make it before the agent starts",
+        ),
+        (
+            "[sink.a]\npath = \"/nowhere/token\"\n",
+            "a.toml:2:8: sink.a.path: the folder /nowhere is not there; make it before the agent starts",
+        ),
+        (
+            "[sink.a]\npath = \"/tmp/token\"\nowner = \"no-such-user\"\n",
+            concat!(
+                "a.toml:3:9: sink.a.owner: this machine has no user \"no-such-user\"; ",
+                "make the user, or write its id"
+            ),
+        ),
+        (
+            "[listener.a]\naddress = \"unix:///tmp/api.sock\"\ngroup = \"no-such-group\"\n",
+            concat!(
+                "a.toml:3:9: listener.a.group: this machine has no group \"no-such-group\"; ",
+                "make the group, or write its id"
+            ),
+        ),
+        (
+            "[listener.a]\naddress = \"tcp://127.0.0.1:8300\"\nkey_file = \"/nowhere/key\"\n",
+            concat!(
+                "a.toml:3:12: listener.a.key_file: no secret can be read from that file: ",
+                "No such file or directory (os error 2); make one with: openssl rand -hex 32"
+            ),
+        ),
+    ];
+    for (text, message) in lacks {
+        check(text, Purpose::Check, &[], &[message]);
+        check(text, Purpose::Run, &[message], &[]);
+    }
+}
+
+#[test]
+fn a_key_that_is_easily_guessed_is_refused() {
+    let folder = Folder::with(&[("key", "short")]);
+    let text = format!("[listener.a]\naddress = \"tcp://127.0.0.1:8300\"\nkey_file = {:?}\n", folder.path("key"));
+    let wanted = concat!(
+        "a.toml:3:12: listener.a.key_file: the secret in that file is shorter than 16 characters; ",
+        "make one with: openssl rand -hex 32"
+    );
+    check(&text, Purpose::Run, &[wanted], &[]);
+}
+
+#[test]
+fn a_reference_elsewhere_is_told_where_it_may_stand() {
+    let wanted = format!(
+        "a.toml:2:9: log.level: a reference, which this key does not take; only these take one: {}",
+        keyward::config::text::REFERENCE_KEYS.join(", "),
+    );
+    check("[log]\nlevel = \"${env:CANARY}\"\n", Purpose::Check, &[&wanted], &[]);
+}
+
+#[test]
+fn what_looks_like_a_reference_and_is_none_is_a_mistake() {
+    for (written, found) in [
+        ("${CANARY}", "\"${CANARY}\" is no reference"),
+        ("${env:}", "\"${env:}\" is no reference"),
+        ("${env:A-B}", "\"${env:A-B}\" is no reference"),
+        ("${file:relative}", "\"${file:relative}\" is no reference"),
+        ("a${env:CANARY", "\"${env:CANARY\" has no end"),
+    ] {
+        let text = format!("[session.main]\nnamespace = \"{written}\"\n");
+        let wanted = format!("a.toml:2:13: session.main.namespace: {found}; write ${{env:NAME}} or ${{file:/PATH}}");
+        check(&text, Purpose::Check, &[&wanted], &[]);
+    }
+}
+
+#[test]
+fn no_message_shows_a_value_that_came_by_a_reference() {
+    let folder = Folder::with(&[("secret", CANARY)]);
+    let file = format!("${{file:{}}}", folder.path("secret").display());
+    let places = [
+        "[server.b]\nkind = \"vault\"\naddress = \"@\"\n",
+        "[server.b]\nkind = \"vault\"\naddress = \"https://b\"\nproxy = \"@\"\n",
+        "[server.b]\nkind = \"vault\"\naddress = \"https://b\"\nca_dir = \"/@\"\n",
+        "[server.b]\nkind = \"vault\"\naddress = \"https://b\"\nserver_name = \"@/\"\n",
+        "[session.main]\nmount = \"//@//@\"\n",
+        "[session.main]\nnamespace = \" @\"\n",
+        "[session.main]\nseal_key_file = \"@\"\n",
+        "[sink.a]\npath = \"@\"\n",
+        "[sink.a]\npath = \"/nowhere/@/token\"\n",
+        "[listener.a]\naddress = \"@\"\n",
+        "[listener.a]\naddress = \"tcp://127.0.0.1:1\"\nkey_file = \"/@\"\n",
+        "[agent]\nstate_dir = \"/@\"\n",
+    ];
+    for place in places {
+        for reference in ["${env:CANARY}", &file] {
+            let text = place.replace('@', reference);
+            let folder = Folder::with(&[("a.toml", &text), ("base.toml", BASE)]);
+            let paths = [folder.path("a.toml"), folder.path("base.toml")];
+            let outcome = load(&paths, &environment(&[("CANARY", CANARY)]), Purpose::Run);
+            assert!(!outcome.mistakes.is_empty(), "{text}");
+            let said = format!("{} {outcome:?}", serde_json::to_string(&outcome.report()).unwrap());
+            assert!(!said.contains(CANARY), "{said}");
+        }
+    }
+}
+
+#[test]
+fn nothing_that_is_read_prints_a_secret() {
+    let folder = Folder::with(&[("key", &CANARY.repeat(3))]);
+    let text = format!(
+        "{BASE}[server.p]\nkind = \"vault\"\naddress = \"https://p\"\nproxy = \"http://me:${{env:CANARY}}@proxy:8080\"\n\
+         [session.p]\nserver = \"p\"\nseal_key_file = {key:?}\n[session.p.cloud]\nrole = \"p\"\nresource = \"r\"\n\
+         [listener.a]\naddress = \"tcp://127.0.0.1:8300\"\nkey_file = {key:?}\n[agent]\nstate_dir = {:?}\n",
+        folder.path(""),
+        key = folder.path("key"),
+    );
+    let path = folder.put("a.toml", &text);
+    let environment = environment(&[("CANARY", CANARY), ("AZURE_CLIENT_SECRET", CANARY)]);
+    let outcome = load(&[path], &environment, Purpose::Run);
+    assert_eq!(folder.short(&outcome.mistakes), [""; 0]);
+    let said = format!("{} {environment:?} {outcome:?}", serde_json::to_string(&outcome.report()).unwrap());
+    assert!(!said.contains(CANARY), "{said}");
+    let words = outcome.description().unwrap().to_string();
+    assert!(words.contains("through the proxy http://me:${env:CANARY}@proxy:8080"), "{words}");
+}
