@@ -8,6 +8,8 @@
 )]
 
 #[cfg(feature = "access")]
+mod access;
+#[cfg(feature = "access")]
 mod access_store;
 #[cfg(feature = "dev")]
 mod dev_cloud;
