@@ -24,7 +24,7 @@ struct World {
 impl World {
     async fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let issuer = Issuer::start().await;
+        let issuer = Issuer::start();
         let options = options(folder.path(), &issuer);
         let clock = Driven::starting_at(SystemTime::now());
         let server = Server::start(&options, Clock::Driven(clock.clone())).await;

@@ -31,6 +31,7 @@ struct TokenView<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     expiration_time: Option<Timestamp>,
     create_time: Timestamp,
+    hash: String,
     namespace: &'a str,
     create_index: u64,
     modify_index: u64,
@@ -72,6 +73,7 @@ async fn view<'a>(rooms: &Rooms, live: &'a Live, secret: &'a PlainSecret) -> Res
         auth_method: live.record.auth_method(),
         expiration_time: birth.expiration_time,
         create_time: birth.create_time,
+        hash: live.record.content_hash(),
         namespace: &birth.namespace,
         create_index: live.created.0,
         modify_index: live.modified.0,

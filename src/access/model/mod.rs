@@ -1,6 +1,7 @@
 //! What the service knows, and the rules that judge it: plain values, no clock, no files, no network.
 
 pub mod cloud;
+pub mod content_hash;
 pub mod id;
 pub mod policy;
 pub mod resource_id;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::content_hash::content_hash;
 use super::id::Id;
 use super::secret::{SealedSecret, SecretHash};
 use super::timestamp::Timestamp;
@@ -92,6 +93,13 @@ impl TokenRecord {
     /// How long it still counts at `now`; `None` for one without an end.
     pub fn remaining(&self, now: Timestamp) -> Option<Duration> {
         self.birth.expiration_time.map(|end| end.since(now))
+    }
+
+    /// The hash of what may change in it, and of whether it is local.
+    pub fn content_hash(&self) -> String {
+        let locality = if self.birth.local { "local" } else { "global" };
+        let links = self.links.policies.iter().chain(&self.links.roles).map(ToString::to_string);
+        content_hash([self.description.clone(), locality.to_owned()].into_iter().chain(links))
     }
 
     /// The auth method whose login made it.

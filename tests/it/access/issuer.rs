@@ -85,7 +85,7 @@ pub(super) struct Dials {
 }
 
 impl Issuer {
-    pub(super) async fn start() -> Self {
+    pub(super) fn start() -> Self {
         let listener = Listener::bind(&Endpoint::Tcp("127.0.0.1:0".parse().unwrap())).unwrap();
         let url = format!("http://{}/tenant/", listener.tcp_address().unwrap());
         let key = Key::new("key-1");

@@ -1,0 +1,32 @@
+//! The hash by which clients see whether a token or a role has changed.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+/// BLAKE2b-256 over the texts, one after the other with nothing between them, in base64. Which texts a kind of record
+/// has, and their order, is a rule of the API that clients of such services know.
+pub fn content_hash(texts: impl IntoIterator<Item = String>) -> String {
+    let mut state = blake2b_simd::Params::new().hash_length(32).to_state();
+    for text in texts {
+        state.update(text.as_bytes());
+    }
+    STANDARD.encode(state.finalize().as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hashes_are_those_that_clients_know() {
+        let check = |texts: &[&str], wanted: &str| {
+            assert_eq!(content_hash(texts.iter().map(ToString::to_string)), wanted, "{texts:?}");
+        };
+        check(&["Anonymous Token", "global"], "RNVFSWnfd5DUOuB8vplp+imivlIna3fKQVnkUHh21cA=");
+        let policies = ["165d4317-e379-f732-ce70-86278c4558f7", "e359bd81-baca-903e-7e64-1ccd9fdc78f5"];
+        check(
+            &["Agent token for 'my-agent'", "global", policies[0], policies[1]],
+            "UuiRkOQPRCvoRZHRtUxxbrmwZ5crYrOdZ0Z1FTFbTbA=",
+        );
+    }
+}
