@@ -1,1 +1,327 @@
+//! The client of a secrets server against servers that are hostile, broken, redirecting or hard to trust.
 
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use axum::Router;
+use axum::http::{HeaderMap, StatusCode};
+use keyward::agent::login::{Login, LoginError};
+use keyward::agent::token::ClientToken;
+use keyward::agent::upstream;
+use keyward::agent::upstream::{CallError, Upstream};
+use keyward::clock::Clock;
+use keyward::dev::secrets::{Options, Role, Secrets};
+use keyward::http::client;
+use keyward::http::listen::{Endpoint, Limits, Listener, UnixSocket, router};
+use keyward::tasks::Tasks;
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rustls::pki_types::PrivateKeyDer;
+use secrecy::SecretString;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use crate::harness::secrets::{at, login, login_options, options, proof};
+
+fn token() -> ClientToken {
+    ClientToken::parse(SecretString::from("hvs.canary-token")).unwrap()
+}
+
+/// Serves a router on a free port of loopback.
+fn serve(routes: Router, tasks: &mut Tasks) -> SocketAddr {
+    let listener = Listener::bind(&Endpoint::Tcp("127.0.0.1:0".parse().unwrap())).unwrap();
+    let address = listener.tcp_address().unwrap();
+    let stop = tasks.stop_token();
+    tasks.start("fake", async move {
+        listener.serve(router(routes), Limits::default(), stop).await;
+        Ok(())
+    });
+    address
+}
+
+#[tokio::test]
+async fn a_redirect_is_refused_and_the_other_host_sees_nothing() {
+    let mut tasks = Tasks::default();
+    let seen = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&seen);
+    let evil = serve(
+        Router::new().fallback(async move || {
+            counted.fetch_add(1, Ordering::SeqCst);
+            StatusCode::OK
+        }),
+        &mut tasks,
+    );
+    for code in [301_u16, 302, 303, 307, 308] {
+        let to = format!("http://{evil}/v1/auth/azure/login?jwt=canary");
+        let status = StatusCode::from_u16(code).unwrap();
+        let routes = Router::new().fallback(async move || (status, [("location", to)]));
+        let upstream = Upstream::build(&options(&format!("http://{}", serve(routes, &mut tasks)))).unwrap();
+        let error = login(&upstream).login(&proof("canary-proof"), &Clock::System).await.unwrap_err();
+        assert!(matches!(error, LoginError::Unavailable { .. }), "{error}");
+        assert!(error.to_string().contains("never followed"), "{error}");
+        assert!(!error.to_string().contains("canary"), "{error}");
+        for error in [
+            upstream.lookup_self(&token(), None).await.unwrap_err(),
+            upstream.renew_self(&token(), None).await.unwrap_err(),
+            upstream.revoke_self(&token(), None).await.unwrap_err(),
+        ] {
+            assert!(matches!(error, CallError::Status { status, .. } if status == code), "{error}");
+        }
+    }
+    assert_eq!(seen.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test]
+async fn a_call_carries_the_headers_that_the_server_knows() {
+    let mut tasks = Tasks::default();
+    let routes = Router::new().fallback(async |headers: HeaderMap| {
+        let header = |name: &str| headers.get(name).map_or("-", |value| value.to_str().unwrap()).to_owned();
+        let names = ["x-vault-token", "x-vault-namespace", "x-vault-request", "x-vault-wrap-ttl"];
+        let text = names.map(header).join(" ");
+        (StatusCode::IM_A_TEAPOT, axum::Json(serde_json::json!({ "errors": [text] })))
+    });
+    let upstream = Upstream::build(&options(&format!("http://{}", serve(routes, &mut tasks)))).unwrap();
+    let told = |error: CallError| match error {
+        CallError::Status { status: 418, errors, .. } => errors.join(""),
+        error => panic!("{error}"),
+    };
+    let plain = ClientToken::parse(SecretString::from("tok")).unwrap();
+    // The text is our own token, which is taken out of it.
+    assert_eq!(told(upstream.lookup_self(&plain, Some("team/a")).await.unwrap_err()), "[redacted] team/a true -");
+    assert_eq!(told(upstream.renew_self(&plain, None).await.unwrap_err()), "[redacted] - true -");
+    let jwt = SecretString::from("a.b.c");
+    let body = upstream::LoginBody {
+        role: "r",
+        jwt: &jwt,
+        subscription_id: None,
+        resource_group_name: None,
+        vm_name: None,
+        vmss_name: None,
+        resource_id: None,
+    };
+    let wrapped = upstream.login("team/azure", Some("ns"), Some(Duration::from_mins(2)), &body).await;
+    assert_eq!(told(wrapped.unwrap_err()), "- ns true 120");
+}
+
+#[tokio::test]
+async fn a_unix_socket_is_an_address() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("server.sock");
+    let socket = UnixSocket { path: path.clone(), mode: 0o600, owner: None, group: None };
+    let listener = Listener::bind(&Endpoint::Unix(socket)).unwrap();
+    let mut tasks = Tasks::default();
+    let stop = tasks.stop_token();
+    let routes = Router::new().fallback(async || axum::Json(serde_json::json!({ "data": { "ttl": 60 } })));
+    tasks.start("fake", async move {
+        listener.serve(router(routes), Limits::default(), stop).await;
+        Ok(())
+    });
+    let upstream = Upstream::build(&at(client::Address::Unix(path))).unwrap();
+    assert_eq!(upstream.lookup_self(&token(), None).await.unwrap().lease.ttl, Duration::from_mins(1));
+    let gone = Upstream::build(&at(client::Address::Unix(folder.path().join("gone.sock")))).unwrap();
+    let error = gone.lookup_self(&token(), None).await.unwrap_err();
+    assert!(matches!(&error, CallError::Unreachable { cause } if cause.contains("gone.sock")), "{error}");
+}
+
+/// Answers each connection with these bytes, then closes it.
+async fn answering(bytes: Vec<u8>) -> (SocketAddr, tokio::task::JoinSet<()>) {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut tasks = tokio::task::JoinSet::new();
+    tasks.spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut request = [0; 4096];
+            let _ = stream.read(&mut request).await;
+            let _ = stream.write_all(&bytes).await;
+        }
+    });
+    (address, tasks)
+}
+
+#[tokio::test]
+async fn an_answer_that_breaks_off_or_never_ends_is_a_failure_of_its_kind() {
+    let body = r#"{"auth":{"client_token":"hvs.canary-token","lease_duration":60}}"#;
+    let whole = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+    let check = async |bytes: &[u8], wanted: &str| {
+        let (address, _tasks) = answering(bytes.to_vec()).await;
+        let upstream = Upstream::build(&options(&format!("http://{address}"))).unwrap();
+        let found = match login(&upstream).login(&proof("canary-proof"), &Clock::System).await {
+            Ok(_) => "ok".to_owned(),
+            Err(error) => {
+                assert!(matches!(error, LoginError::Unavailable { .. }), "{error}");
+                error.to_string()
+            }
+        };
+        assert!(found.contains(wanted), "{found}");
+        assert!(!found.contains("canary"), "{found}");
+    };
+    check(whole.as_bytes(), "ok").await;
+    for end in [0, 1, whole.len() / 2, whole.len() - 1] {
+        check(&whole.as_bytes()[..end], "broke off").await;
+    }
+    check(b"SSH-2.0-OpenSSH_9.2\r\n", "broke off").await;
+    let endless = format!("HTTP/1.1 200 OK\r\n\r\n{}", "[".repeat(2 * client::MAX_ANSWER));
+    check(endless.as_bytes(), "larger than 1048576 bytes").await;
+}
+
+/// A certificate authority and what it signed, as files.
+struct Authority {
+    folder: tempfile::TempDir,
+    params: CertificateParams,
+    key: KeyPair,
+}
+
+impl Authority {
+    fn new() -> Self {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        let authority = Self { folder: tempfile::tempdir().unwrap(), params, key };
+        let certificate = authority.params.self_signed(&authority.key).unwrap();
+        authority.write("ca.pem", &certificate.pem());
+        authority
+    }
+
+    fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.folder.path().join(name);
+        std::fs::File::create(&path).unwrap().write_all(text.as_bytes()).unwrap();
+        path
+    }
+
+    fn ca_file(&self) -> PathBuf {
+        self.folder.path().join("ca.pem")
+    }
+
+    fn leaf(&self, names: &[&str]) -> (rcgen::Certificate, KeyPair) {
+        let params = CertificateParams::new(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>()).unwrap();
+        let key = KeyPair::generate().unwrap();
+        (params.signed_by(&key, &Issuer::from_params(&self.params, &self.key)).unwrap(), key)
+    }
+
+    /// TLS for a server of these names; `clients` signs the client certificates that it asks for.
+    fn server(&self, names: &[&str], clients: Option<&Self>) -> Arc<rustls::ServerConfig> {
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let (leaf, key) = self.leaf(names);
+        let builder = rustls::ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()
+            .unwrap();
+        let builder = match clients {
+            None => builder.with_no_client_auth(),
+            Some(clients) => {
+                let mut roots = rustls::RootCertStore::empty();
+                roots.add(clients.params.self_signed(&clients.key).unwrap().der().clone()).unwrap();
+                let verifier = rustls::server::WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+                builder.with_client_cert_verifier(verifier.build().unwrap())
+            }
+        };
+        let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+        Arc::new(builder.with_single_cert(vec![leaf.der().clone()], key).unwrap())
+    }
+}
+
+async fn log_in_over(tls: Arc<rustls::ServerConfig>, trust: client::Tls) -> Result<(), String> {
+    let mut tasks = Tasks::default();
+    let settings = Options { tls: Some(tls), ..Options::for_anyone(Clock::System, "dev", Role::default()) };
+    let secrets = Secrets::start(settings, &mut tasks).unwrap();
+    let mut options = options(secrets.url());
+    options.client.tls = trust;
+    let upstream = Upstream::build(&options).map_err(|error| error.to_string())?;
+    let login = Login::new(upstream, login_options());
+    login.login(&proof("canary"), &Clock::System).await.map(|_| ()).map_err(|error| error.to_string())
+}
+
+fn trusting(ca_file: &Path) -> client::Tls {
+    client::Tls { ca_file: Some(ca_file.to_owned()), ..client::Tls::default() }
+}
+
+#[tokio::test]
+async fn a_server_is_trusted_by_the_given_authority_and_its_name_alone() {
+    let (ours, other) = (Authority::new(), Authority::new());
+    let check = |found: Result<(), String>, wanted: &str| {
+        let error = found.unwrap_err();
+        assert!(error.contains(wanted), "{error}");
+    };
+    log_in_over(ours.server(&["127.0.0.1"], None), trusting(&ours.ca_file())).await.unwrap();
+    check(log_in_over(ours.server(&["127.0.0.1"], None), trusting(&other.ca_file())).await, "certificate");
+    check(log_in_over(ours.server(&["127.0.0.1"], None), client::Tls::default()).await, "certificate");
+    check(log_in_over(ours.server(&["vault.example"], None), trusting(&ours.ca_file())).await, "not valid for name");
+
+    let renamed = |name: &str| client::Tls { server_name: Some(name.to_owned()), ..trusting(&ours.ca_file()) };
+    log_in_over(ours.server(&["vault.example"], None), renamed("vault.example")).await.unwrap();
+    check(log_in_over(ours.server(&["127.0.0.1"], None), renamed("vault.example")).await, "not valid for name");
+
+    let folder = client::Tls { ca_dir: Some(ours.folder.path().to_owned()), ..client::Tls::default() };
+    log_in_over(ours.server(&["127.0.0.1"], None), folder).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_expired_certificate_is_told_as_such() {
+    let ours = Authority::new();
+    let mut params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+    params.not_before = rcgen::date_time_ymd(2020, 1, 1);
+    params.not_after = rcgen::date_time_ymd(2020, 2, 1);
+    let key = KeyPair::generate().unwrap();
+    let leaf = params.signed_by(&key, &Issuer::from_params(&ours.params, &ours.key)).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+    let tls = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![leaf.der().clone()], key)
+        .unwrap();
+    let error = log_in_over(Arc::new(tls), trusting(&ours.ca_file())).await.unwrap_err();
+    assert!(error.contains("expired"), "{error}");
+}
+
+#[tokio::test]
+async fn a_client_certificate_is_shown_where_one_is_configured() {
+    let (ours, clients) = (Authority::new(), Authority::new());
+    let server = || ours.server(&["127.0.0.1"], Some(&clients));
+    assert!(log_in_over(server(), trusting(&ours.ca_file())).await.is_err());
+    let (certificate, key) = clients.leaf(&["agent"]);
+    let identity = client::Identity {
+        certificate: clients.write("agent.pem", &certificate.pem()),
+        key: clients.write("agent.key", &key.serialize_pem()),
+    };
+    let shown = client::Tls { identity: Some(identity.clone()), ..trusting(&ours.ca_file()) };
+    log_in_over(server(), shown).await.unwrap();
+    let broken = client::Identity { key: clients.write("broken.key", "no key"), ..identity };
+    let broken = client::Tls { identity: Some(broken), ..trusting(&ours.ca_file()) };
+    let error = log_in_over(server(), broken).await.unwrap_err();
+    assert!(error.contains("belong together"), "{error}");
+}
+
+#[test]
+fn options_that_would_leak_or_cannot_work_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let empty = folder.path().join("empty.pem");
+    std::fs::write(&empty, "nothing").unwrap();
+    let check = |url: &str, change: &dyn Fn(&mut client::Options), wanted: &str| {
+        let mut options = options(url).client;
+        change(&mut options);
+        let error = options.build().unwrap_err().to_string();
+        assert!(error.contains(wanted), "{error}");
+        assert!(!error.contains("hunter2"), "{error}");
+    };
+    let through: client::Proxy = client::Proxy::Through("http://user:hunter2@proxy:3128".parse().unwrap());
+    check("http://vault.example:8200", &|_| {}, "in the clear");
+    check("ftp://127.0.0.1", &|_| {}, "in the clear");
+    check("http://127.0.0.1:8200", &|options| options.proxy = through.clone(), "in the clear");
+    check("https://user:hunter2@vault.example", &|_| {}, "scheme, host, port and path alone");
+    check("https://vault.example/?token=hunter2", &|_| {}, "scheme, host, port and path alone");
+    check(
+        "https://vault.example",
+        &|options| (options.proxy, options.tls.server_name) = (through.clone(), Some("a".to_owned())),
+        "do not go together",
+    );
+    check("https://vault.example", &|options| options.tls.server_name = Some("a b".to_owned()), "no host name");
+    check("https://vault.example", &|options| options.tls.ca_file = Some(empty.clone()), "holds no PEM certificate");
+    check("https://vault.example", &|options| options.tls.ca_file = Some("/nowhere".into()), "cannot read /nowhere");
+    let none = folder.path().join("none");
+    std::fs::create_dir(&none).unwrap();
+    check("https://vault.example", &|options| options.tls.ca_dir = Some(none.clone()), "holds no PEM certificate");
+}

@@ -151,3 +151,144 @@ fn policies(section: &Section) -> Vec<String> {
 fn garbage(what: &str, wrong: &str) -> CallError {
     CallError::Garbage { what: format!("{what}{wrong}") }
 }
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderMap, StatusCode};
+    use proptest::prelude::*;
+    use serde_json::json;
+    use zeroize::Zeroizing;
+
+    use super::*;
+
+    fn answered(body: &[u8]) -> Result<Value, CallError> {
+        let (headers, body) = (HeaderMap::new(), Zeroizing::new(body.to_vec()));
+        ok(&Answer { status: StatusCode::OK, headers, body }, &SecretString::from("sent"))
+    }
+
+    #[test]
+    fn a_login_is_taken_only_if_every_field_makes_sense() {
+        let check = |auth: Value, wanted: Result<(u64, bool), &str>| {
+            let found = login(json!({ "auth": auth }), false);
+            let found = found.map(|found| (found.lease.ttl.as_secs(), found.lease.renewable));
+            assert_eq!(found.map_err(|error| error.to_string()), wanted.map_err(str::to_owned));
+        };
+        let nonsense = |what: &str| format!("the server's answer makes no sense: {what}");
+        let good = json!({ "client_token": "t", "lease_duration": 60, "renewable": true });
+        let with = |key: &str, value: Value| {
+            let mut auth = good.clone();
+            auth[key] = value;
+            auth
+        };
+        check(good.clone(), Ok((60, true)));
+        check(with("token_type", json!("batch")), Ok((60, false)));
+        check(with("renewable", Value::Null), Ok((60, false)));
+        check(with("lease_duration", json!(0)), Ok((0, true)));
+        check(with("lease_duration", json!(u64::MAX)), Ok((32 * 24 * 3600, true)));
+        check(with("num_uses", json!(0)), Ok((60, true)));
+        check(with("policies", json!([1, null, { "a": 1 }])), Ok((60, true)));
+        check(with("accessor", json!({})), Ok((60, true)));
+        let lease = nonsense("auth.lease_duration is not a whole number of seconds");
+        for bad in [json!(-1), json!(1.5), json!("60"), json!(1e300), Value::Null, json!([60]), json!(true)] {
+            check(with("lease_duration", bad), Err(&lease));
+        }
+        let token = nonsense("auth.client_token is not 1 to 4096 visible ASCII characters");
+        for bad in ["", "a b", "a\nb", "a\r\nX-Other: b", "a\0", "é", &"a".repeat(4097)] {
+            check(with("client_token", json!(bad)), Err(&token));
+        }
+        for bad in [Value::Null, json!(1), json!(["t"]), json!({})] {
+            check(with("client_token", bad), Err(&nonsense("auth.client_token is missing")));
+        }
+        for bad in [json!("yes"), json!(1)] {
+            check(with("renewable", bad), Err(&nonsense("auth.renewable is neither true nor false")));
+        }
+        for bad in [json!(-1), json!("1"), json!(0.5)] {
+            check(with("num_uses", bad), Err(&nonsense("auth.num_uses is not a count")));
+        }
+        for bad in [Value::Null, json!([]), json!("auth"), json!(1)] {
+            check(bad, Err(&nonsense("auth is missing")));
+        }
+        let limited = "the server gave a token for 3 uses; a role for the agent must have token_num_uses = 0";
+        check(with("num_uses", json!(3)), Err(limited));
+    }
+
+    #[test]
+    fn a_wrapped_login_is_taken_only_with_a_token_and_an_end() {
+        let check = |answer: Value, wanted: bool| assert_eq!(login(answer, true).is_ok(), wanted);
+        check(json!({ "wrap_info": { "token": "t", "ttl": 60 } }), true);
+        check(json!({ "wrap_info": { "token": "t", "ttl": 0 } }), false);
+        check(json!({ "wrap_info": { "token": "t", "ttl": -1 } }), false);
+        check(json!({ "wrap_info": { "ttl": 60 } }), false);
+        check(json!({ "wrap_info": null, "auth": { "client_token": "t", "lease_duration": 60 } }), false);
+    }
+
+    #[test]
+    fn an_answer_that_is_no_json_object_is_refused() {
+        let deep = "[".repeat(100_000);
+        for body in ["", " ", "null", "1", "\"x\"", "[]", "{", "{\"auth\":", "<html></html>", "\u{feff}{}", &deep] {
+            assert!(matches!(answered(body.as_bytes()), Err(CallError::Garbage { .. })), "{body:.20}");
+        }
+        assert!(answered(&[0xff, 0xfe]).is_err());
+        assert!(answered(b"{}").is_ok());
+    }
+
+    #[test]
+    fn a_look_up_and_a_renewal_are_checked_alike() {
+        assert!(lookup(&json!({ "data": { "ttl": 60, "renewable": true, "type": "service" } })).is_ok());
+        assert!(lookup(&json!({ "data": { "ttl": 0, "expire_time": null } })).unwrap().lease.ttl.is_zero());
+        assert!(lookup(&json!({ "data": { "ttl": -5 } })).is_err());
+        assert!(lookup(&json!({ "data": null })).is_err());
+        assert!(renewal(&json!({ "auth": { "lease_duration": 60, "renewable": true } })).is_ok());
+        assert!(renewal(&json!({ "auth": { "lease_duration": "60" } })).is_err());
+        assert!(renewal(&json!({ "data": {} })).is_err());
+    }
+
+    fn any_json() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            any::<f64>().prop_map(Value::from),
+            any::<String>().prop_map(Value::from),
+        ];
+        let key = prop_oneof![
+            Just("auth"),
+            Just("data"),
+            Just("wrap_info"),
+            Just("client_token"),
+            Just("token"),
+            Just("lease_duration"),
+            Just("ttl"),
+            Just("renewable"),
+            Just("num_uses"),
+            Just("policies"),
+            Just("errors"),
+        ];
+        leaf.prop_recursive(4, 64, 8, move |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..8).prop_map(Value::from),
+                prop::collection::btree_map(key.clone().prop_map(str::to_owned), inner, 0..8)
+                    .prop_map(|map| Value::Object(map.into_iter().collect())),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn no_answer_makes_the_reader_panic(body in prop::collection::vec(any::<u8>(), 0..256), status in 100_u16..1000) {
+            let status = StatusCode::from_u16(status).unwrap();
+            let answer = Answer { status, headers: HeaderMap::new(), body: Zeroizing::new(body) };
+            let _ = ok(&answer, &SecretString::from("sent"));
+        }
+
+        #[test]
+        fn what_is_taken_from_any_json_is_a_usable_token(answer in any_json(), wrapped in any::<bool>()) {
+            let _ = (lookup(&answer), renewal(&answer));
+            if let Ok(found) = login(answer, wrapped) {
+                let text = found.secret.secret().expose_secret();
+                prop_assert!((1..=4096).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic()));
+                prop_assert!(found.lease.ttl <= LONGEST_LEASE);
+            }
+        }
+    }
+}
