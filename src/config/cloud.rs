@@ -2,6 +2,7 @@
 
 use super::reader::Reader;
 use crate::agent::identity::{Endpoints, From, LoginFields, ManagedIdentity, Options, Variables};
+use crate::clock::Clock;
 
 /// Reads the method's parameters; gives the role to log in as, and the identity to prove.
 pub(super) fn read(mut reader: Reader<'_>) -> (String, Options) {
@@ -11,15 +12,6 @@ pub(super) fn read(mut reader: Reader<'_>) -> (String, Options) {
     let scope = reader.text("scope");
     let from_environment = reader.flag("authenticate_from_environment", false);
     let from = identity(&mut reader, from_environment);
-    if let Some(scope) = scope.as_ref().filter(|scope| !scope.unknown)
-        && !from_environment
-        && !resource.is_empty()
-        && scope.value != default_scope(&resource)
-    {
-        let found = "ignored: the instance's identity is asked for the resource";
-        let advice = "leave it out, or set authenticate_from_environment = true";
-        reader.scope.remarks.warning(scope.at, &scope.key, found, advice);
-    }
     let overrides = LoginFields {
         subscription_id: reader.value("subscription_id"),
         resource_group_name: reader.value("resource_group_name"),
@@ -27,23 +19,30 @@ pub(super) fn read(mut reader: Reader<'_>) -> (String, Options) {
         vmss_name: reader.value("vmss_name"),
         resource_id: reader.value("resource_id"),
     };
-    let variables = reader.scope.environment.variables.clone();
-    reader.finish();
-    let options = Options {
+    let mut options = Options {
         resource,
-        scope: scope.map(|scope| scope.value),
+        scope: None,
         from,
         overrides,
-        variables: Variables::of(variables),
+        variables: Variables::of(reader.scope.environment.variables.clone()),
         endpoints: Endpoints::provider(),
     };
+    if let Some(scope) = scope.as_ref().filter(|scope| !scope.unknown)
+        && !from_environment
+        && !options.resource.is_empty()
+        && scope.value != options.environment_scope()
+    {
+        let found = "ignored: the instance's identity is asked for the resource";
+        let advice = "leave it out, or set authenticate_from_environment = true";
+        reader.scope.remarks.warning(scope.at, &scope.key, found, advice);
+    }
+    options.scope = scope.map(|scope| scope.value);
+    if let Err(error) = options.build(Clock::System) {
+        let advice = "see to it on the machine that the agent runs on";
+        reader.scope.remarks.lacking(reader.at, &reader.path, error.to_string(), advice);
+    }
+    reader.finish();
     (role.map(|text| text.value).unwrap_or_default(), options)
-}
-
-/// The scope that stands for a resource: the resource as written and a suffix. A slash at the resource's end stays, so
-/// that there may be two: the provider's tokens then carry the resource with its slash as their audience.
-pub(super) fn default_scope(resource: &str) -> String {
-    format!("{resource}/.default")
 }
 
 fn identity(reader: &mut Reader<'_>, from_environment: bool) -> From {

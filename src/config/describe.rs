@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use humantime::format_duration;
 
 use super::{Agent, Config, Listener, Log, LogFormat, Outcome, Ready, Remark, Session, Sink};
-use super::{cloud, listener, server};
-use crate::agent::identity::{From, ManagedIdentity};
+use super::{listener, server};
+use crate::agent::identity::{From, ManagedIdentity, Options as Identity};
 use crate::agent::local_api::Serves;
 use crate::agent::sinks::{Format, OnExpiry};
 use crate::http::client::{Address, Proxy};
@@ -177,7 +177,7 @@ impl Words<'_> {
         let whose = match &identity.from {
             From::Environment => {
                 let scope = identity.scope.as_ref().map(|scope| self.tell(&key("scope"), scope));
-                let scope = scope.unwrap_or_else(|| cloud::default_scope(&resource));
+                let scope = Identity { resource, scope, ..identity.clone() }.environment_scope();
                 return format!("proves the identity that the environment's variables name, for the scope {scope}");
             }
             From::Instance(ManagedIdentity::System) => "this machine's identity".to_owned(),

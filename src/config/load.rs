@@ -1,7 +1,7 @@
 //! Files -> tree -> sections -> what the configuration asks for.
 
 use std::cell::RefCell;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 #[cfg(feature = "access")]
 use super::access;
@@ -11,12 +11,18 @@ use super::reader::Reader;
 use super::remark::{At, Remarks, Weight};
 use super::sink::Sessions;
 use super::text::Scope;
-use super::{Agent, Config, Environment, Log, Outcome, Purpose};
+use super::tree::join;
+use super::{Agent, Config, Environment, Listener, Log, Outcome, Purpose};
 use super::{agent, listener, server, session, sink};
+use crate::agent::local_api::Serves;
 
 /// Reads configuration files, and folders of `*.toml` files in name order, as one.
 pub fn load(paths: &[PathBuf], environment: &Environment, purpose: Purpose) -> Outcome {
     let mut remarks = Remarks::new(purpose);
+    if paths.is_empty() {
+        let none = remarks.file(Path::new("(no file)"));
+        remarks.unreadable(none, "", "no configuration is named", "name a file or a folder");
+    }
     let tree = gather(paths, environment, &mut remarks);
     let scope = Scope { remarks: &remarks, environment, references: RefCell::default() };
     let config = read(Reader::new(&scope, At { file: 0, place: None }, &tree));
@@ -40,9 +46,12 @@ fn read(mut top: Reader<'_>) -> Option<Config> {
         top.scope.remarks.done_without(top.at, "agent.state_dir", found, "make it, or name another folder");
     }
     let log = top.table("log").map_or_else(Log::default, agent::read_log);
-    let servers: Vec<_> = top.tables("server").into_iter().map(|(name, table)| server::read(name, table)).collect();
+    let tables = top.tables("server");
+    let server_places = places(&tables);
+    let servers: Vec<_> = tables.into_iter().map(|(name, table)| server::read(name, table)).collect();
     let tables = top.tables("session");
-    let names: Vec<_> = tables.iter().map(|(name, _)| name.clone()).collect();
+    let session_places = places(&tables);
+    let names: Vec<_> = session_places.iter().map(|(name, _)| name.clone()).collect();
     let state_dir = agent.state_dir.as_deref();
     let read = |(name, table)| session::read(name, table, &servers, state_dir);
     let sessions: Vec<_> = tables.into_iter().map(read).collect();
@@ -55,21 +64,51 @@ fn read(mut top: Reader<'_>) -> Option<Config> {
         let advice = "write [session.NAME] with [session.NAME.cloud], and the server that it logs in to";
         top.scope.remarks.missing(top.at, "", "no session: there is nothing to do", advice);
     }
+    let remarks = top.scope.remarks;
     top.finish();
     let sessions = sessions.into_iter().collect::<Option<_>>()?;
-    Some(Config { sessions, sinks, listeners, log, agent })
+    let config = Config { sessions, sinks, listeners, log, agent };
+    unused(remarks, &config, &server_places, &session_places);
+    Some(config)
+}
+
+/// Names of tables, and where they stand.
+type Places = Vec<(String, At)>;
+
+fn places(tables: &[(String, Reader<'_>)]) -> Places {
+    tables.iter().map(|(name, table)| (name.clone(), table.at)).collect()
 }
 
 /// Parts of the product that a build may lack.
 fn parts(top: &mut Reader<'_>) {
-    let Some(at) = top.place_of("access") else { return };
-    if !cfg!(feature = "access") {
-        let advice = "leave [access] out, or take a build that has it";
-        top.scope.remarks.mistake(at, "access", "this build has no access part", advice);
-        return;
-    }
     #[cfg(feature = "access")]
     if let Some(table) = top.table("access") {
         access::read(table);
+    }
+    #[cfg(not(feature = "access"))]
+    if let Some(at) = top.place_of("access") {
+        let advice = "leave [access] out, or take a build that has it";
+        top.scope.remarks.mistake(at, "access", "this build has no access part", advice);
+    }
+}
+
+/// Says what is there and used by nothing.
+fn unused(remarks: &Remarks, config: &Config, servers: &Places, sessions: &Places) {
+    for (name, at) in servers {
+        if !config.sessions.iter().any(|session| session.upstream.name == *name) {
+            remarks.warning(
+                *at,
+                &join("server", name),
+                "no session logs in there",
+                "leave it out, or name it in a session",
+            );
+        }
+    }
+    for (name, at) in sessions {
+        let serves = |listener: &Listener| listener.serves == Serves::LocalApi && listener.sessions.contains(name);
+        if !config.sinks.iter().any(|sink| sink.session == *name) && !config.listeners.iter().any(serves) {
+            let advice = "write a [sink.NAME] or a [listener.NAME] for it";
+            remarks.warning(*at, &join("session", name), "nobody is given its token", advice);
+        }
     }
 }

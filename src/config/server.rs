@@ -26,11 +26,10 @@ pub(super) fn read(name: String, mut reader: Reader<'_>) -> Options {
     let kind = reader.choice("kind", &KINDS).unwrap_or(Kind::Vault);
     let address = reader.required("address", "where the server is, such as \"https://secrets.example.com:8200\"");
     let address = address.and_then(|text| reader.parse(&text, server_address));
-    let address = address.unwrap_or_else(|| Address::Unix("/".into()));
-    let tls = tls(&mut reader, &address);
+    let tls = tls(&mut reader, address.as_ref());
     let proxy = reader.parsed("proxy", proxy).unwrap_or(Proxy::Environment);
     let client = client::Options {
-        address,
+        address: address.unwrap_or_else(|| Address::Unix("/".into())),
         tls,
         proxy,
         connect_timeout: reader.duration("connect_timeout", Duration::from_secs(5), TENTH..=Duration::from_mins(5)),
@@ -41,15 +40,16 @@ pub(super) fn read(name: String, mut reader: Reader<'_>) -> Options {
     Options { name, kind, client, login_timeout }
 }
 
-fn tls(reader: &mut Reader<'_>, address: &Address) -> Tls {
+fn tls(reader: &mut Reader<'_>, address: Option<&Address>) -> Tls {
     let keys = ["ca_file", "ca_dir", "client_cert", "client_key", "server_name"];
-    let spoken = matches!(address, Address::Url(url) if url.scheme() == "https");
-    if !spoken && let Some((key, at)) = keys.into_iter().find_map(|key| Some((key, reader.place_of(key)?))) {
-        // The stand-in of an address that is wrong says nothing about TLS.
-        if *address != Address::Unix("/".into()) {
-            let key = reader.key(key);
-            reader.scope.remarks.mistake(at, &key, "given where no TLS is spoken", "leave it out, or use https://");
-        }
+    let plain = match address {
+        Some(Address::Url(url)) => url.scheme() == "http",
+        Some(Address::Unix(_)) => true,
+        None => false,
+    };
+    if plain && let Some((key, at)) = keys.into_iter().find_map(|key| Some((key, reader.place_of(key)?))) {
+        let key = reader.key(key);
+        reader.scope.remarks.mistake(at, &key, "given where no TLS is spoken", "leave it out, or use https://");
     }
     let certificate = (reader.place_of("client_cert"), reader.file("client_cert"));
     let key = (reader.place_of("client_key"), reader.file("client_key"));

@@ -39,7 +39,7 @@ impl Options {
 
     /// What environment sources ask for: the scope as set, else the resource with `/.default` after it. Two slashes in
     /// a row are right: the first belongs to the audience.
-    fn environment_scope(&self) -> String {
+    pub fn environment_scope(&self) -> String {
         self.scope.clone().unwrap_or_else(|| format!("{}{DEFAULT}", self.resource))
     }
 

@@ -97,6 +97,12 @@ fn a_file_that_is_named_twice_is_read_once() {
 }
 
 #[test]
+fn no_file_at_all_is_told() {
+    let wanted = "(no file): no configuration is named; name a file or a folder";
+    assert_eq!(run(&[]).mistakes.iter().map(ToString::to_string).collect::<Vec<_>>(), [wanted]);
+}
+
+#[test]
 fn what_is_no_file_of_text_is_told() {
     let folder = Folder::with(&[("empty/x", ""), ("large.toml", &"#".repeat(1024 * 1024 + 1))]);
     std::fs::write(folder.path("bytes.toml"), [0xff]).unwrap();

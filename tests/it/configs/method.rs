@@ -2,11 +2,10 @@
 
 use keyward::agent::identity::{From, LoginFields, ManagedIdentity};
 
-use super::{check, clean};
-use keyward::config::Config;
+use super::{Folder, check, clean, environment};
+use keyward::config::{Config, Purpose, load};
 
-const SERVER: &str =
-    "[server.main]\nkind = \"vault\"\naddress = \"https://secrets.example.com\"\n[session.main.cloud]\n";
+const SERVER: &str = "[server.main]\nkind = \"vault\"\naddress = \"https://secrets.example.com\"\n[sink.a]\npath = \"/tmp/a\"\n[session.main.cloud]\n";
 
 fn with(parameters: &str) -> String {
     format!("{SERVER}{parameters}")
@@ -20,7 +19,7 @@ fn identity(config: &Config) -> &keyward::agent::identity::Options {
 fn role_is_required() {
     let (folder, outcome) = check(&with("resource = \"r\"\n"));
     let wanted =
-        "a.toml:4:15: session.main.cloud.role: missing; the role to authenticate against on the secrets server";
+        "a.toml:6:15: session.main.cloud.role: missing; the role to authenticate against on the secrets server";
     assert_eq!(folder.short(&outcome.mistakes), [wanted]);
     let config = clean(&with("role = \"web\"\nresource = \"r\"\n"));
     assert_eq!(config.sessions[0].login.role, "web");
@@ -30,7 +29,7 @@ fn role_is_required() {
 fn resource_is_required() {
     let (folder, outcome) = check(&with("role = \"web\"\n"));
     let wanted = concat!(
-        "a.toml:4:15: session.main.cloud.resource: missing; the resource that identity information is asked for, ",
+        "a.toml:6:15: session.main.cloud.resource: missing; the resource that identity information is asked for, ",
         "such as \"https://management.azure.com/\""
     );
     assert_eq!(folder.short(&outcome.mistakes), [wanted]);
@@ -56,7 +55,7 @@ fn scope_beside_instance_identity_and_unlike_the_default_is_a_warning() {
     let (folder, outcome) = check(&text);
     assert!(outcome.config.is_some());
     let wanted = concat!(
-        "a.toml:7:9: session.main.cloud.scope: ignored: the instance's identity is asked for the resource; ",
+        "a.toml:9:9: session.main.cloud.scope: ignored: the instance's identity is asked for the resource; ",
         "leave it out, or set authenticate_from_environment = true"
     );
     assert_eq!(folder.short(&outcome.warnings), [wanted]);
@@ -70,7 +69,7 @@ fn object_id_and_client_id_exclude_each_other_in_either_mode() {
         let text = with(&format!("role = \"web\"\nresource = \"r\"\nclient_id = \"c\"\nobject_id = \"o\"\n{mode}"));
         let (folder, outcome) = check(&text);
         let wanted = concat!(
-            "a.toml:8:13: session.main.cloud.object_id: given beside the other: ",
+            "a.toml:10:13: session.main.cloud.object_id: given beside the other: ",
             "only one of object_id and client_id may be; keep the one that names the managed identity"
         );
         assert_eq!(folder.short(&outcome.mistakes), [wanted]);
@@ -107,7 +106,7 @@ fn authenticate_from_environment_ignores_an_id_and_says_so() {
         let (folder, outcome) = check(&with(&parameters));
         assert_eq!(identity(outcome.config.as_ref().unwrap()).from, From::Environment);
         let wanted = format!(
-            "a.toml:7:{}: session.main.cloud.{id}: ignored, because authenticate_from_environment is true; \
+            "a.toml:9:{}: session.main.cloud.{id}: ignored, because authenticate_from_environment is true; \
              leave it out, or name the identity by the variable AZURE_CLIENT_ID",
             id.len() + 4,
         );
@@ -129,4 +128,32 @@ fn login_fields_can_be_set() {
         resource_id: Some("/subscriptions/u".to_owned()),
     };
     assert_eq!(identity(&config).overrides, wanted);
+}
+
+#[test]
+fn variables_of_which_some_are_missing_are_told_before_anything_starts() {
+    let text = with("role = \"web\"\nresource = \"r\"\nauthenticate_from_environment = true\n");
+    let folder = Folder::with(&[("a.toml", &text)]);
+    let environment = environment(&[("AZURE_CLIENT_ID", "c"), ("AZURE_CLIENT_SECRET", "canary-7f3a91")]);
+    let check = load(&[folder.path("a.toml")], &environment, Purpose::Check);
+    let run = load(&[folder.path("a.toml")], &environment, Purpose::Run);
+    assert_eq!(check.mistakes, []);
+    assert_eq!(check.notes.last(), run.mistakes.first());
+    let said = folder.short(&run.mistakes).concat();
+    assert!(said.starts_with("a.toml:6:15: session.main.cloud: ") && said.contains("AZURE_TENANT_ID"), "{said}");
+    assert!(!said.contains("canary"), "{said}");
+}
+
+#[test]
+fn what_is_used_by_nothing_is_a_warning() {
+    let (folder, outcome) = check(
+        "[server.a]\nkind = \"vault\"\naddress = \"https://a\"\n[server.b]\nkind = \"vault\"\naddress = \"https://b\"\n\
+         [session.c]\nserver = \"a\"\n[session.c.cloud]\nrole = \"c\"\nresource = \"r\"\n",
+    );
+    let wanted = [
+        "a.toml:4:9: server.b: no session logs in there; leave it out, or name it in a session",
+        "a.toml:7:10: session.c: nobody is given its token; write a [sink.NAME] or a [listener.NAME] for it",
+    ];
+    assert_eq!(folder.short(&outcome.warnings), wanted);
+    assert!(outcome.config.is_some());
 }

@@ -146,7 +146,7 @@ fn a_server_must_be_safe_to_reach() {
             "[server.b]\nkind = \"consul\"\naddress = \"http://secrets.example.com\"\nca_file = \"ca.pem\"\n",
             "[server.c]\nkind = \"vault\"\naddress = \"https://me:hush@secrets.example.com\"\nproxy = \"hush\"\n",
             "[server.d]\nkind = \"vault\"\naddress = \"unix:///run/vault.sock\"\nserver_name = \"a\"\n",
-            "[server.e]\nkind = \"vault\"\naddress = \"https://e\"\nclient_cert = \"/etc/hostname\"\nserver_name = \"a/b\"\n",
+            "[server.e]\nkind = \"vault\"\naddress = \"https://e\"\nclient_cert = \"/etc/passwd\"\nserver_name = \"a/b\"\n",
         ),
         &[
             "a.toml:2:8: server.b.kind: \"consul\" is not known here; write \"vault\", \"openbao\" or \"keyward\"",
@@ -172,7 +172,7 @@ fn a_server_must_be_safe_to_reach() {
         ],
     );
     check(
-        "[server.b]\nkind = \"vault\"\naddress = \"https://b\"\nclient_key = \"/etc/hostname\"\n",
+        "[server.b]\nkind = \"vault\"\naddress = \"https://b\"\nclient_key = \"/etc/passwd\"\n",
         &["a.toml:1:9: server.b.client_cert: missing; the certificate that belongs to client_key"],
     );
 }

@@ -75,8 +75,8 @@ fn what_only_this_machine_lacks_is_a_note_in_check_and_a_mistake_in_run() {
             ),
         ),
         (
-            "[server.b]\nkind = \"vault\"\naddress = \"https://b\"\nca_dir = \"/etc/hostname\"\n",
-            "a.toml:4:10: server.b.ca_dir: /etc/hostname is no folder; make it before the agent starts",
+            "[server.b]\nkind = \"vault\"\naddress = \"https://b\"\nca_dir = \"/etc/passwd\"\n",
+            "a.toml:4:10: server.b.ca_dir: /etc/passwd is no folder; make it before the agent starts",
         ),
         (
             "[sink.a]\npath = \"/nowhere/token\"\n",
