@@ -18,6 +18,8 @@ mod dev_secrets;
 mod configs;
 mod harness;
 mod local_api;
+#[cfg(feature = "dev")]
+mod lifecycle;
 mod atomic_file;
 mod sinks;
 mod tidy;

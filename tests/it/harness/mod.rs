@@ -3,3 +3,5 @@
 pub(crate) mod raw;
 #[cfg(feature = "dev")]
 pub(crate) mod secrets;
+#[cfg(feature = "dev")]
+pub(crate) mod session;

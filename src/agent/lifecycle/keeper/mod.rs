@@ -236,10 +236,24 @@ impl TokenKeeper {
     fn answer_ring(&mut self) {
         if self.ringing && self.look.is_none() && !self.renewing {
             self.ringing = false;
-            let now = self.clock.now();
-            self.last_checked = Some(now);
-            self.publisher.checked(now);
+            self.mark_checked();
+            self.publish_checked();
             self.nudge.answered();
+        }
+    }
+
+    /// Notes that the server was asked just now. The mark always moves, though a clock may not have.
+    fn mark_checked(&mut self) {
+        let now = self.clock.now();
+        self.last_checked = match self.last_checked {
+            Some(last) if last.boot >= now.boot => Some(last + Duration::from_nanos(1)),
+            _ => Some(now),
+        };
+    }
+
+    fn publish_checked(&self) {
+        if let Some(at) = self.last_checked {
+            self.publisher.checked(at);
         }
     }
 

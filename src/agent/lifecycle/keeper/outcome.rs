@@ -57,7 +57,7 @@ impl TokenKeeper {
             let accessor = new.token.accessor.clone();
             let (renewable, policies) = (new.life.renewable, new.token.policies.join(","));
             tracing::info!(event = "token.login.ok", session, accessor, expires, renewable, policies, "logged in");
-            self.last_checked = Some(now);
+            self.mark_checked();
             self.look = None;
             self.take(new);
         }
@@ -88,7 +88,7 @@ impl TokenKeeper {
                 self.report.count(Attempt::Renewal, None);
                 self.pace.succeeded(now);
                 self.last_error = None;
-                self.last_checked = Some(now);
+                self.mark_checked();
                 self.check_later(now);
                 self.plan(if short { Last::NotRenewed } else { Last::Well });
                 self.publish();
@@ -130,10 +130,10 @@ impl TokenKeeper {
     pub(super) fn look_done(&mut self, generation: Generation, result: Result<LookedUp, CallError>) {
         let now = self.clock.now();
         let session = self.options.name.clone();
+        self.mark_checked();
         let Some(held) = self.held.as_mut().filter(|held| held.token.generation == generation) else {
             return self.answer_ring();
         };
-        self.last_checked = Some(now);
         match result {
             Ok(found) => {
                 self.report.count(Attempt::Check, None);
@@ -144,7 +144,7 @@ impl TokenKeeper {
                     self.publish();
                     self.save();
                 } else {
-                    self.publisher.checked(now);
+                    self.publish_checked();
                 }
             }
             Err(error) => {
@@ -168,7 +168,7 @@ impl TokenKeeper {
                         tracing::warn!(event = "token.check.failed", session, "{message}");
                     }
                 }
-                self.publisher.checked(now);
+                self.publish_checked();
             }
         }
         if self.held.is_some() {
@@ -188,7 +188,7 @@ impl TokenKeeper {
         let session = &self.options.name;
         tracing::warn!(event = "token.dead", session, "the server no longer knows the token: {message}");
         self.last_error = Some(message.to_owned());
-        self.last_checked = Some(self.clock.now());
+        self.mark_checked();
         self.lose("the token was revoked or lost by the server");
     }
 

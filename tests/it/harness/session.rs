@@ -1,0 +1,273 @@
+//! A session in driven time: the real keeper and client against the emulated secrets server, all on one runtime.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
+
+use async_trait::async_trait;
+use keyward::agent::identity::{Class, IdentityError, IdentityProof, IdentitySource, LoginFields};
+use keyward::agent::lifecycle::{Farewell, Options, Parts, TokenKeeper};
+use keyward::agent::login;
+use keyward::agent::login::Login;
+use keyward::agent::token::{Token, TokenFeed};
+use keyward::agent::upstream;
+use keyward::agent::upstream::Upstream;
+use keyward::clock::{Clock, Driven, Moment};
+use keyward::dev::secrets;
+use keyward::dev::secrets::{Dials, Operation, Role, Secrets};
+use keyward::feed::{Nudge, Ring, State, feed};
+use keyward::health::Health;
+use keyward::http::client;
+use keyward::metrics::Metrics;
+use keyward::status::Board;
+use keyward::tasks::Tasks;
+use secrecy::SecretString;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+/// An identity that counts how often it is asked and fails on demand.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct FakeIdentity(Arc<IdentityDials>);
+
+#[derive(Debug, Default)]
+pub(crate) struct IdentityDials {
+    pub(crate) asked: AtomicU64,
+    pub(crate) gone: AtomicBool,
+    pub(crate) hangs: AtomicBool,
+}
+
+impl FakeIdentity {
+    /// A real source makes two calls a proof: the token and what it can learn about the machine.
+    const CALLS: u64 = 2;
+
+    pub(crate) fn asked(&self) -> u64 {
+        self.0.asked.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn gone(&self, gone: bool) {
+        self.0.gone.store(gone, Ordering::Relaxed);
+    }
+
+    pub(crate) fn hangs(&self, hangs: bool) {
+        self.0.hangs.store(hangs, Ordering::Relaxed);
+    }
+}
+
+#[async_trait]
+impl IdentitySource for FakeIdentity {
+    async fn prove(&self) -> Result<IdentityProof, IdentityError> {
+        self.0.asked.fetch_add(1, Ordering::Relaxed);
+        if self.0.hangs.load(Ordering::Relaxed) {
+            std::future::pending::<()>().await;
+        }
+        if self.0.gone.load(Ordering::Relaxed) {
+            return Err(IdentityError {
+                class: Class::NotReady,
+                source_name: "fake",
+                message: "nobody answers".to_owned(),
+                hint: None,
+                retry_after: None,
+            });
+        }
+        Ok(IdentityProof {
+            jwt: SecretString::from("a.b.c"),
+            fields: LoginFields::default(),
+            claims: None,
+            audience: String::new(),
+        })
+    }
+
+    fn describe(&self) -> String {
+        "a fake".to_owned()
+    }
+}
+
+/// The world around a session.
+#[derive(Debug)]
+pub(crate) struct World {
+    pub(crate) driven: Driven,
+    pub(crate) clock: Clock,
+    pub(crate) secrets: Secrets,
+    pub(crate) identity: FakeIdentity,
+    pub(crate) metrics: Metrics,
+    pub(crate) board: Board,
+    pub(crate) health: Health,
+    pub(crate) wrap_ttl: Option<Duration>,
+    pub(crate) options: Options,
+    _tasks: Tasks,
+}
+
+impl World {
+    pub(crate) fn new(role: Role) -> Self {
+        let driven = Driven::starting_at(SystemTime::UNIX_EPOCH + Duration::from_hours(500_000));
+        let clock = Clock::Driven(driven.clone());
+        let mut tasks = Tasks::default();
+        let secrets = Secrets::start(secrets::Options::for_anyone(clock.clone(), "dev", role), &mut tasks).unwrap();
+        Self {
+            driven,
+            clock,
+            secrets,
+            identity: FakeIdentity::default(),
+            metrics: Metrics::default(),
+            board: Board::default(),
+            health: Health::default(),
+            wrap_ttl: None,
+            options: Options {
+                name: "web".to_owned(),
+                check_interval: Some(Duration::from_mins(5)),
+                first_login_splay: Duration::ZERO,
+                revoke_on_exit: false,
+                state: None,
+            },
+            _tasks: tasks,
+        }
+    }
+
+    pub(crate) const fn dials(&self) -> &Dials {
+        self.secrets.dials()
+    }
+
+    /// How often the server was asked for one thing, while it was there.
+    pub(crate) fn count(&self, operation: Operation) -> u64 {
+        self.dials().counts().of(operation)
+    }
+
+    /// Every call of a server or an identity source, whether or not it was there to hear it.
+    pub(crate) fn upstream_calls(&self) -> u64 {
+        let text = self.metrics.text();
+        let attempts = ["keyward_logins_total{", "keyward_renewals_total{", "keyward_checks_total{"];
+        let lines = text.lines().filter(|line| attempts.iter().any(|attempt| line.starts_with(attempt)));
+        let tried: u64 = lines.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum();
+        tried + self.identity.asked() * FakeIdentity::CALLS
+    }
+
+    pub(crate) fn login(&self) -> Login {
+        let upstream = Upstream::build(&upstream::Options {
+            name: "test".to_owned(),
+            kind: upstream::Kind::Vault,
+            client: client::Options {
+                address: client::Address::Url(self.secrets.url().parse().unwrap()),
+                tls: client::Tls::default(),
+                proxy: client::Proxy::Direct,
+                connect_timeout: Duration::from_secs(5),
+                answer_timeout: Duration::from_secs(10),
+            },
+            login_timeout: Duration::from_secs(90),
+        });
+        let options = login::Options {
+            role: "dev".to_owned(),
+            mount: "azure".to_owned(),
+            namespace: None,
+            wrap_ttl: self.wrap_ttl,
+        };
+        Login::new(upstream.unwrap(), options)
+    }
+
+    pub(crate) fn start(&self) -> Session {
+        let (publisher, feed) = feed("starting");
+        let nudge = Nudge::new(self.clock.clone());
+        let parts = Parts {
+            publisher,
+            identity: Box::new(self.identity.clone()),
+            login: self.login(),
+            nudge: nudge.clone(),
+            clock: self.clock.clone(),
+            board: self.board.clone(),
+            health: self.health.component("session/web", true, "starting"),
+            metrics: self.metrics.clone(),
+        };
+        let stop = CancellationToken::new();
+        let keeper = TokenKeeper::new(self.options.clone(), parts);
+        let mut running = JoinSet::new();
+        running.spawn(keeper.run(stop.clone()));
+        Session { feed, nudge, stop, clock: self.clock.clone(), running }
+    }
+}
+
+/// A running session. Dropping it is `kill -9`.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) feed: TokenFeed,
+    pub(crate) nudge: Nudge,
+    pub(crate) clock: Clock,
+    stop: CancellationToken,
+    running: JoinSet<Farewell>,
+}
+
+impl Session {
+    /// The token that is served, if any.
+    pub(crate) fn token(&self) -> Option<Arc<Token>> {
+        match self.feed.peek().state {
+            State::Serving(token) => Some(token),
+            State::None { .. } => None,
+        }
+    }
+
+    /// Why there is none.
+    pub(crate) fn reason(&self) -> String {
+        match self.feed.peek().state {
+            State::Serving(_) => panic!("there is a token"),
+            State::None { reason, .. } => reason.to_string(),
+        }
+    }
+
+    pub(crate) async fn serving(&mut self) -> Arc<Token> {
+        loop {
+            if let State::Serving(token) = self.feed.current().state {
+                return token;
+            }
+            self.feed.changed().await.unwrap();
+        }
+    }
+
+    pub(crate) async fn not_serving(&mut self) -> String {
+        while matches!(self.feed.current().state, State::Serving(_)) {
+            self.feed.changed().await.unwrap();
+        }
+        self.reason()
+    }
+
+    /// Rings and waits for the answer, at most a minute; says how long it took, or that the bucket was empty.
+    pub(crate) async fn ring(&mut self) -> Option<Duration> {
+        let before = self.feed.current().last_checked;
+        let start = self.clock.now();
+        if matches!(self.nudge.ring(), Ring::Spent { .. }) {
+            return None;
+        }
+        let answered = async {
+            while self.feed.current().last_checked == before {
+                self.feed.changed().await.unwrap();
+            }
+        };
+        tokio::time::timeout(Duration::from_mins(1), answered).await.expect("a ring is answered");
+        Some(self.clock.now().since(start))
+    }
+
+    /// Lets time pass, second by second, and fails if a second is found without a good token.
+    pub(crate) async fn serves_for(&self, span: Duration) {
+        self.watch(span, |token, now| {
+            let token = token.expect("there is a token all the time");
+            assert!(token.expires.is_none_or(|ends| !now.until(ends).is_zero()), "the token has ended");
+        })
+        .await;
+    }
+
+    /// Looks at what is served each second.
+    pub(crate) async fn watch(&self, span: Duration, mut look: impl FnMut(Option<&Token>, Moment)) {
+        let start = self.clock.now();
+        while self.clock.now().since(start) < span {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            look(self.token().as_deref(), self.clock.now());
+        }
+    }
+
+    pub(crate) async fn stop(mut self) -> Farewell {
+        self.stop.cancel();
+        self.running.join_next().await.unwrap().unwrap()
+    }
+}
+
+/// Waits in driven time.
+pub(crate) async fn minutes(minutes: u64) {
+    tokio::time::sleep(Duration::from_mins(minutes)).await;
+}

@@ -1,0 +1,270 @@
+//! A token's life: renewal, replacement, death, outage, and what callers see of it. Time is driven.
+
+use std::time::Duration;
+
+use keyward::agent::token::Kind;
+use keyward::dev::secrets::{Canned, Operation, Role, TokenType};
+
+use crate::harness::session::{World, minutes};
+
+fn hour() -> Role {
+    Role { max_ttl: None, ..Role::default() }
+}
+
+fn refusal(status: u16, message: &str) -> Canned {
+    Canned::error(status, message)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_is_renewed_near_two_thirds_of_its_lease_and_stays_the_same() {
+    let world = World::new(hour());
+    let mut session = world.start();
+    let first = session.serving().await;
+    minutes(37).await;
+    assert_eq!(world.count(Operation::Renew), 0);
+    minutes(6).await;
+    assert_eq!(world.count(Operation::Renew), 1);
+    session.serves_for(Duration::from_hours(24)).await;
+    assert_eq!(world.count(Operation::Login), 1);
+    assert!((34..=39).contains(&world.count(Operation::Renew)), "{:?}", world.dials().counts());
+    let last = session.token().unwrap();
+    assert_eq!(last.generation, first.generation);
+    assert!(last.expires.unwrap().boot > first.expires.unwrap().boot);
+    let status = &world.board.sessions()["web"];
+    assert_eq!((status.serving, status.failures, status.next_step.as_str()), (true, 0, "renew"));
+    assert!(world.health.ready());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_renewal_is_tried_once_and_leads_to_one_login_without_a_gap() {
+    let world = World::new(hour());
+    world.dials().refuse_renewals(true);
+    let mut session = world.start();
+    let first = session.serving().await;
+    session.serves_for(Duration::from_mins(65)).await;
+    assert_eq!((world.count(Operation::Login), world.count(Operation::Renew)), (2, 1));
+    assert_ne!(session.token().unwrap().generation, first.generation);
+    session.serves_for(Duration::from_hours(12)).await;
+    assert!(world.count(Operation::Renew) <= 13, "{:?}", world.dials().counts());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_shrinks_toward_its_maximum_leads_to_a_login_before_the_end() {
+    let world = World::new(Role { max_ttl: Some(Duration::from_mins(100)), ..Role::default() });
+    let mut session = world.start();
+    session.serving().await;
+    session.serves_for(Duration::from_hours(10)).await;
+    let (logins, renewals) = (world.count(Operation::Login), world.count(Operation::Renew));
+    assert!((7..=9).contains(&logins) && renewals <= logins * 2, "{logins} logins, {renewals} renewals");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_revoked_token_is_noticed_by_the_light_check() {
+    let world = World::new(hour());
+    let mut session = world.start();
+    let first = session.serving().await;
+    minutes(12).await;
+    world.dials().revoke_all();
+    let revoked = world.clock.now();
+    assert!(session.not_serving().await.contains("revoked"));
+    let second = session.serving().await;
+    assert!(world.clock.now().since(revoked) < Duration::from_secs(332), "the interval is five minutes, give or take");
+    assert_ne!(first.generation, second.generation);
+    session.serves_for(Duration::from_mins(30)).await;
+    assert_eq!(world.count(Operation::Login), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_revoked_token_is_noticed_when_a_caller_rings() {
+    let mut world = World::new(hour());
+    world.options.check_interval = None;
+    let mut session = world.start();
+    session.serving().await;
+    minutes(1).await;
+    assert_eq!(world.count(Operation::Lookup), 0, "checks are off");
+    assert!(session.ring().await.unwrap() < Duration::from_secs(1));
+    assert!(session.token().is_some());
+    world.dials().lose_state();
+    let rung = world.clock.now();
+    session.ring().await.unwrap();
+    assert!(session.token().is_none());
+    session.serving().await;
+    assert!(world.clock.now().since(rung) < Duration::from_secs(2));
+    assert_eq!((world.count(Operation::Login), world.count(Operation::Lookup)), (2, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_policy_that_forbids_look_ups_leads_to_no_login() {
+    let world = World::new(hour());
+    world.dials().refuse_lookups(true);
+    let mut session = world.start();
+    session.serving().await;
+    for _ in 0..30 {
+        session.ring().await.unwrap();
+        session.serves_for(Duration::from_mins(2)).await;
+    }
+    assert_eq!(world.count(Operation::Login), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_gives_no_reason_is_understood_by_what_it_allowed_before() {
+    let world = World::new(hour());
+    let mut session = world.start();
+    session.serving().await;
+    minutes(7).await;
+    world.dials().revoke_all();
+    world.dials().answer_next(Operation::Lookup, refusal(403, "permission denied"));
+    session.not_serving().await;
+    session.serving().await;
+    session.serves_for(Duration::from_mins(30)).await;
+    assert_eq!(world.count(Operation::Login), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn batch_tokens_are_replaced_before_they_end_and_never_renewed() {
+    let ten = Duration::from_mins(10);
+    let world = World::new(Role { ttl: ten, token_type: TokenType::Batch, ..Role::default() });
+    let mut session = world.start();
+    assert_eq!(session.serving().await.kind, Kind::Batch);
+    session.serves_for(Duration::from_hours(1)).await;
+    assert_eq!(world.count(Operation::Renew), 0);
+    assert!((9..=10).contains(&world.count(Operation::Login)), "{:?}", world.dials().counts());
+}
+
+#[tokio::test(start_paused = true)]
+async fn wrapped_logins_are_replaced_before_they_end_and_never_looked_up() {
+    let mut world = World::new(hour());
+    world.wrap_ttl = Some(Duration::from_mins(10));
+    let mut session = world.start();
+    assert!(matches!(session.serving().await.kind, Kind::Wrapping { .. }));
+    assert!(session.ring().await.is_some());
+    session.serves_for(Duration::from_hours(1)).await;
+    assert_eq!(world.count(Operation::Lookup) + world.count(Operation::Renew), 0);
+    assert!((9..=10).contains(&world.count(Operation::Login)), "{:?}", world.dials().counts());
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_an_outage_the_token_is_served_to_its_end_and_not_longer() {
+    let world = World::new(hour());
+    let mut session = world.start();
+    let ends = session.serving().await.expires.unwrap();
+    minutes(10).await;
+    world.dials().go_away().await;
+    let left = world.clock.now().until(ends);
+    session.serves_for(left.saturating_sub(Duration::from_secs(2))).await;
+    let reason = session.not_serving().await;
+    assert!(reason.starts_with("the token has expired; "), "{reason}");
+    assert!(world.clock.now().since(ends) < Duration::from_secs(1));
+    assert!(!world.health.ready());
+    minutes(60).await;
+    world.dials().come_back().await;
+    let before = world.count(Operation::Login);
+    let back = world.clock.now();
+    session.serving().await;
+    assert!(world.clock.now().since(back) < Duration::from_mins(5));
+    assert_eq!(world.count(Operation::Login), before + 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn failed_renewals_that_recover_keep_the_token() {
+    let world = World::new(hour());
+    for _ in 0..5 {
+        world.dials().answer_next(Operation::Renew, refusal(500, "internal error"));
+    }
+    let mut session = world.start();
+    session.serving().await;
+    session.serves_for(Duration::from_hours(2)).await;
+    assert_eq!(world.count(Operation::Login), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_asks_to_wait_is_waited_for() {
+    let world = World::new(hour());
+    world.dials().answer_next(Operation::Login, refusal(429, "quota exceeded").retry_after("7"));
+    let mut session = world.start();
+    session.serving().await;
+    let waited = world.clock.now().boot - Duration::from_hours(1);
+    assert!((7.0..=10.6).contains(&waited.as_secs_f64()), "{waited:?}");
+    assert_eq!(world.count(Operation::Login), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_login_is_retried_slowly_and_its_reason_told() {
+    let world = World::new(hour());
+    world.dials().answer_always(Operation::Login, Some(refusal(400, "invalid role name \"dev\"")));
+    let session = world.start();
+    minutes(2).await;
+    assert_eq!(world.count(Operation::Login), 1);
+    assert!(session.reason().contains("invalid role name"), "{}", session.reason());
+    minutes(58).await;
+    assert!((12..=24).contains(&world.count(Operation::Login)), "{:?}", world.dials().counts());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_proof_that_is_expired_is_fetched_anew_once_and_then_slowly() {
+    let world = World::new(hour());
+    let expired = refusal(500, "oidc: token is expired (Token Expiry: 2025-01-01 00:00:00 +0000 UTC)");
+    world.dials().answer_always(Operation::Login, Some(expired));
+    let session = world.start();
+    minutes(2).await;
+    assert_eq!((world.count(Operation::Login), world.identity.asked()), (2, 2));
+    assert!(session.reason().contains("clock"), "{}", session.reason());
+    minutes(58).await;
+    assert!(world.count(Operation::Login) <= 26, "{:?}", world.dials().counts());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wall_clock_that_is_set_changes_nothing_but_the_time_that_is_told() {
+    let world = World::new(hour());
+    let mut session = world.start();
+    let first = session.serving().await.expires.unwrap();
+    minutes(20).await;
+    for seconds in [7200, -14_400, 34_560_000, -34_560_000] {
+        let looks = world.count(Operation::Lookup);
+        world.driven.set_wall_by(seconds);
+        session.serves_for(Duration::from_mins(2)).await;
+        let looked = world.count(Operation::Lookup) - looks;
+        assert!((1..=2).contains(&looked), "{looked} looks");
+        let ends = session.token().unwrap().expires.unwrap();
+        assert_eq!(ends.boot, first.boot);
+        let left = ends.wall.duration_since(world.clock.now().wall).unwrap();
+        assert!(left.abs_diff(world.clock.now().until(ends)) < Duration::from_secs(1));
+    }
+    session.serves_for(Duration::from_hours(2)).await;
+    assert_eq!(world.count(Operation::Login), 1);
+    assert!(world.metrics.text().contains("keyward_clock_jumps_total 4"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_suspend_past_the_end_stops_serving_at_once_and_logs_in() {
+    let world = World::new(hour());
+    let mut session = world.start();
+    session.serving().await;
+    minutes(5).await;
+    world.driven.suspend(Duration::from_hours(2));
+    let woken = world.clock.now();
+    assert!(session.not_serving().await.starts_with("the token has expired"));
+    session.serving().await;
+    assert!(world.clock.now().since(woken) < Duration::from_secs(1));
+    assert_eq!(world.count(Operation::Login), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_login_waits_a_share_of_the_splay() {
+    let mut world = World::new(hour());
+    world.options.first_login_splay = Duration::from_hours(1);
+    let mut session = world.start();
+    session.serving().await;
+    let waited = world.clock.now().boot - Duration::from_hours(1);
+    assert!(waited > Duration::from_millis(10) && waited < Duration::from_hours(1), "{waited:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_that_lives_a_second_makes_no_loop() {
+    let world = World::new(Role { ttl: Duration::from_secs(1), max_ttl: None, ..Role::default() });
+    let mut session = world.start();
+    session.serving().await;
+    minutes(60).await;
+    assert!(world.upstream_calls() <= 200, "{}", world.upstream_calls());
+    assert!(world.count(Operation::Login) >= 5);
+}
