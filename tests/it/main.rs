@@ -19,7 +19,13 @@ mod configs;
 mod harness;
 mod local_api;
 #[cfg(feature = "dev")]
+mod budget;
+#[cfg(feature = "dev")]
 mod lifecycle;
+#[cfg(feature = "dev")]
+mod lifecycle_stuck;
+#[cfg(feature = "dev")]
+mod resume;
 mod atomic_file;
 mod sinks;
 mod tidy;

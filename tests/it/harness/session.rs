@@ -1,11 +1,13 @@
 //! A session in driven time: the real keeper and client against the emulated secrets server, all on one runtime.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use keyward::agent::identity::{Class, IdentityError, IdentityProof, IdentitySource, LoginFields};
+use keyward::agent::lifecycle;
 use keyward::agent::lifecycle::{Farewell, Options, Parts, TokenKeeper};
 use keyward::agent::login;
 use keyward::agent::login::Login;
@@ -93,6 +95,7 @@ pub(crate) struct World {
     pub(crate) board: Board,
     pub(crate) health: Health,
     pub(crate) wrap_ttl: Option<Duration>,
+    pub(crate) role: String,
     pub(crate) options: Options,
     _tasks: Tasks,
 }
@@ -102,7 +105,9 @@ impl World {
         let driven = Driven::starting_at(SystemTime::UNIX_EPOCH + Duration::from_hours(500_000));
         let clock = Clock::Driven(driven.clone());
         let mut tasks = Tasks::default();
-        let secrets = Secrets::start(secrets::Options::for_anyone(clock.clone(), "dev", role), &mut tasks).unwrap();
+        let mut options = secrets::Options::for_anyone(clock.clone(), "dev", role.clone());
+        options.roles.insert("ops".to_owned(), role);
+        let secrets = Secrets::start(options, &mut tasks).unwrap();
         Self {
             driven,
             clock,
@@ -112,6 +117,7 @@ impl World {
             board: Board::default(),
             health: Health::default(),
             wrap_ttl: None,
+            role: "dev".to_owned(),
             options: Options {
                 name: "web".to_owned(),
                 check_interval: Some(Duration::from_mins(5)),
@@ -121,6 +127,16 @@ impl World {
             },
             _tasks: tasks,
         }
+    }
+
+    /// Keeps what outlives a restart in a folder, the token if it is sealed.
+    pub(crate) fn keep_state(&mut self, folder: &Path, sealed: bool) {
+        let seal = sealed.then(|| SecretString::from("a key"));
+        self.options.state = Some(lifecycle::State { file: folder.join("web.json"), seal });
+    }
+
+    pub(crate) fn seal_with(&mut self, key: &str) {
+        self.options.state.as_mut().unwrap().seal = Some(SecretString::from(key));
     }
 
     pub(crate) const fn dials(&self) -> &Dials {
@@ -155,7 +171,7 @@ impl World {
             login_timeout: Duration::from_secs(90),
         });
         let options = login::Options {
-            role: "dev".to_owned(),
+            role: self.role.clone(),
             mount: "azure".to_owned(),
             namespace: None,
             wrap_ttl: self.wrap_ttl,

@@ -63,6 +63,7 @@ impl TokenKeeper {
         tracing::info!(event = "state.resumed", session, "a token of the last process is taken up");
         let mut look = may_look.then(|| attempt::look(self.login.clone(), Arc::clone(&held.token)));
         self.take(held);
+        self.save();
         if let Ok((generation, result)) = tokio::time::timeout(RESUME_WAIT, attempt::of(&mut look)).await {
             look = None;
             self.look_done(generation, result);

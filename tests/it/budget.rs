@@ -1,0 +1,191 @@
+//! No trouble makes a session loop: at most 200 upstream calls in the first hour of each, by hours of driven time and a
+//! count of every call, while the token is served to its real end.
+
+use std::time::Duration;
+
+use keyward::agent::token::Token;
+use keyward::clock::Moment;
+use keyward::dev::secrets::{Canned, Operation, Role};
+
+use crate::harness::session::{Session, World};
+
+const BUDGET: u64 = 200;
+
+fn hour() -> Role {
+    Role { max_ttl: None, ..Role::default() }
+}
+
+/// Counts the calls of each hour from now on, and checks that nothing that ended is served and nothing good is withheld.
+async fn hours_within_budget(world: &World, session: &mut Session, hours: u32) -> Vec<u64> {
+    let mut spent = Vec::new();
+    let mut last: Option<Moment> = session.token().and_then(|token| token.expires);
+    for _ in 0..hours {
+        let before = world.upstream_calls();
+        session.watch(Duration::from_hours(1), |token, now| last = honest(token, now, last)).await;
+        spent.push(world.upstream_calls() - before);
+    }
+    assert!(spent.iter().all(|calls| *calls <= BUDGET), "{spent:?}");
+    spent
+}
+
+/// What is served has not ended; what is not served any more has.
+fn honest(token: Option<&Token>, now: Moment, last: Option<Moment>) -> Option<Moment> {
+    match (token, last) {
+        (Some(token), _) => {
+            let ends = token.expires.expect("every token of these tests ends");
+            assert!(now.since(ends) < Duration::from_secs(1), "a token is served {:?} after its end", now.since(ends));
+            Some(ends)
+        }
+        (None, Some(ends)) => {
+            assert!(now.until(ends).is_zero(), "a token is withheld {:?} before its end", now.until(ends));
+            last
+        }
+        (None, None) => None,
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn when_renewal_is_refused_from_the_start() {
+    for minutes in [2, 10, 60, 600] {
+        let world = World::new(Role { ttl: Duration::from_mins(minutes), ..hour() });
+        world.dials().refuse_renewals(true);
+        let mut session = world.start();
+        session.serving().await;
+        hours_within_budget(&world, &mut session, 4).await;
+        assert!(session.token().is_some());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_an_outage_in_mid_life() {
+    for outage in [Outage::Refused, Outage::Hanging, Outage::Unavailable] {
+        let world = World::new(hour());
+        let mut session = world.start();
+        session.serving().await;
+        session.serves_for(Duration::from_mins(30)).await;
+        match outage {
+            Outage::Refused => world.dials().go_away().await,
+            Outage::Hanging => world.dials().hang(true),
+            Outage::Unavailable => {
+                for operation in Operation::ALL {
+                    world.dials().answer_always(operation, Some(Canned::error(503, "Vault is sealed")));
+                }
+            }
+        }
+        let spent = hours_within_budget(&world, &mut session, 5).await;
+        assert!(session.token().is_none(), "{spent:?}");
+    }
+}
+
+enum Outage {
+    Refused,
+    Hanging,
+    Unavailable,
+}
+
+#[tokio::test(start_paused = true)]
+async fn when_the_identity_is_gone() {
+    let world = World::new(Role { ttl: Duration::from_mins(10), renewable: false, ..hour() });
+    let mut session = world.start();
+    session.serving().await;
+    world.identity.gone(true);
+    let before = world.identity.asked();
+    hours_within_budget(&world, &mut session, 1).await;
+    // Real sources try several times before they give up.
+    assert!(world.identity.asked() - before <= 25, "{}", world.identity.asked() - before);
+    hours_within_budget(&world, &mut session, 3).await;
+    assert_eq!(world.count(Operation::Login), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn when_the_server_answers_garbage() {
+    for lease in [2, 60] {
+        let world = World::new(Role { ttl: Duration::from_mins(lease), ..hour() });
+        let mut session = world.start();
+        session.serving().await;
+        world.dials().garbage(true);
+        hours_within_budget(&world, &mut session, 4).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn when_a_caller_rings_all_the_time() {
+    let world = World::new(hour());
+    let mut session = world.start();
+    session.serving().await;
+    let nudge = session.nudge.clone();
+    let ringing = async {
+        loop {
+            nudge.ring();
+            tokio::time::sleep(Duration::from_millis(250)).await;
+        }
+    };
+    tokio::select! {
+        () = ringing => {}
+        spent = hours_within_budget(&world, &mut session, 3) => assert!(spent[0] >= 60, "rings are answered: {spent:?}"),
+    }
+    assert_eq!(world.count(Operation::Login), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn when_a_caller_rings_all_the_time_at_a_server_that_forgets_every_token() {
+    let world = World::new(hour());
+    let mut session = world.start();
+    session.serving().await;
+    let nudge = session.nudge.clone();
+    let forgetting = async {
+        loop {
+            world.dials().lose_state();
+            nudge.ring();
+            tokio::time::sleep(Duration::from_millis(250)).await;
+        }
+    };
+    let counting = async {
+        for _ in 0..3 {
+            let before = world.upstream_calls();
+            tokio::time::sleep(Duration::from_hours(1)).await;
+            let spent = world.upstream_calls() - before;
+            assert!(spent <= BUDGET, "{spent}");
+        }
+    };
+    tokio::select! {
+        () = forgetting => {}
+        () = counting => {}
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn when_a_service_manager_restarts_us_every_two_minutes() {
+    for (trouble, sealed) in [(false, false), (false, true), (true, false), (true, true)] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut world = World::new(hour());
+        world.keep_state(folder.path(), sealed);
+        if trouble {
+            world.dials().answer_always(Operation::Login, Some(Canned::error(503, "Vault is sealed")));
+        }
+        for _ in 0..3 {
+            let before = world.upstream_calls();
+            for _ in 0..30 {
+                let session = world.start();
+                tokio::time::sleep(Duration::from_mins(2)).await;
+                assert_eq!(session.token().is_some(), !trouble, "sealed: {sealed}");
+            }
+            let spent = world.upstream_calls() - before;
+            assert!(spent <= BUDGET, "{spent} with trouble {trouble}, sealed {sealed}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn when_a_service_manager_restarts_us_every_second() {
+    for sealed in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut world = World::new(hour());
+        world.keep_state(folder.path(), sealed);
+        for _ in 0..300 {
+            let _session = world.start();
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        assert!(world.upstream_calls() <= BUDGET / 4, "{} with sealed {sealed}", world.upstream_calls());
+    }
+}

@@ -1,0 +1,113 @@
+//! A session whose server or identity never answers, and how a session ends. Time is driven.
+
+use std::time::Duration;
+
+use keyward::dev::secrets::{Operation, Role};
+
+use crate::harness::session::{World, minutes};
+
+fn hour() -> Role {
+    Role { max_ttl: None, ..Role::default() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_never_answers_holds_up_neither_rings_nor_the_end_nor_a_stop() {
+    let world = World::new(hour());
+    let mut session = world.start();
+    let ends = session.serving().await.expires.unwrap();
+    minutes(2).await;
+    world.dials().hang(true);
+    let answered = session.ring().await.unwrap();
+    assert!((Duration::from_secs(9)..Duration::from_secs(12)).contains(&answered), "{answered:?}");
+    assert!(session.token().is_some(), "silence says nothing about the token");
+    session.not_serving().await;
+    assert!(world.clock.now().since(ends) < Duration::from_secs(1));
+    minutes(7).await;
+    assert!(session.ring().await.unwrap() < Duration::from_secs(1), "there is no token to ask about");
+    let stopping = world.clock.now();
+    drop(session.stop().await);
+    assert!(world.clock.now().since(stopping) < Duration::from_secs(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_identity_that_never_answers_is_given_up_and_asked_again() {
+    let world = World::new(hour());
+    world.identity.hangs(true);
+    let mut session = world.start();
+    minutes(5).await;
+    assert!(session.reason().contains("there is no token yet; the login could not be made"), "{}", session.reason());
+    world.identity.hangs(false);
+    session.serving().await;
+    assert_eq!(world.count(Operation::Login), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_login_under_way_does_not_hold_up_a_ring_about_the_old_token() {
+    let world = World::new(hour());
+    world.dials().refuse_renewals(true);
+    let mut session = world.start();
+    let first = session.serving().await;
+    world.identity.hangs(true);
+    while world.identity.asked() < 2 {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    assert!(session.ring().await.unwrap() < Duration::from_secs(1));
+    assert_eq!(session.token().unwrap().generation, first.generation);
+}
+
+#[tokio::test(start_paused = true)]
+async fn callers_at_the_instant_of_the_end_share_one_login() {
+    let world = World::new(hour());
+    let mut session = world.start();
+    session.serving().await;
+    minutes(10).await;
+    world.dials().revoke_all();
+    for _ in 0..1000 {
+        session.nudge.ring();
+    }
+    session.not_serving().await;
+    for _ in 0..1000 {
+        session.nudge.ring();
+    }
+    session.serving().await;
+    minutes(1).await;
+    assert_eq!(world.count(Operation::Login), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_token_is_revoked_at_the_end_where_asked_and_only_after_the_outputs_let_go() {
+    let mut world = World::new(hour());
+    world.options.revoke_on_exit = true;
+    let mut session = world.start();
+    session.serving().await;
+    let mut feed = session.feed.clone();
+    let farewell = session.stop().await;
+    assert!(matches!(feed.current().state, keyward::feed::State::Serving(_)), "readers drain first");
+    assert_eq!((world.dials().tokens(), world.count(Operation::Revoke)), (1, 0));
+    farewell.revoke().await;
+    assert_eq!((world.dials().tokens(), world.count(Operation::Revoke)), (0, 1));
+    assert!(matches!(feed.current().state, keyward::feed::State::None { .. }));
+    assert!(world.board.sessions().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_is_kept_at_the_end_by_default() {
+    let world = World::new(hour());
+    let mut session = world.start();
+    session.serving().await;
+    session.stop().await.revoke().await;
+    assert_eq!((world.dials().tokens(), world.count(Operation::Revoke)), (1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_revocation_that_is_not_answered_takes_five_seconds() {
+    let mut world = World::new(hour());
+    world.options.revoke_on_exit = true;
+    let mut session = world.start();
+    session.serving().await;
+    world.dials().hang(true);
+    let stopping = world.clock.now();
+    session.stop().await.revoke().await;
+    let took = world.clock.now().since(stopping);
+    assert!((Duration::from_secs(5)..Duration::from_secs(6)).contains(&took), "{took:?}");
+}

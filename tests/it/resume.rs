@@ -1,0 +1,185 @@
+//! What outlives a restart: a sealed token, and the wait after failures. Dropping a session is `kill -9`.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::time::Duration;
+
+use keyward::dev::secrets::{Canned, Operation, Role};
+use secrecy::ExposeSecret as _;
+
+use crate::harness::session::{World, minutes};
+
+fn hour() -> Role {
+    Role { max_ttl: None, ..Role::default() }
+}
+
+fn sealed() -> (World, tempfile::TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let mut world = World::new(hour());
+    world.keep_state(folder.path(), true);
+    (world, folder)
+}
+
+#[tokio::test(start_paused = true)]
+async fn twenty_kills_and_restarts_need_one_login() {
+    let (world, _folder) = sealed();
+    let mut session = world.start();
+    let first = session.serving().await;
+    for _ in 0..20 {
+        minutes(1).await;
+        drop(session);
+        session = world.start();
+        let token = session.serving().await;
+        assert_eq!(token.secret.secret().expose_secret(), first.secret.secret().expose_secret());
+        assert_eq!(token.expires.unwrap().boot.as_secs(), first.expires.unwrap().boot.as_secs());
+    }
+    session.serves_for(Duration::from_hours(2)).await;
+    assert_eq!(world.count(Operation::Login), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_state_file_is_the_owners_alone_and_shows_no_secret() {
+    let (world, folder) = sealed();
+    let mut session = world.start();
+    let token = session.serving().await;
+    minutes(1).await;
+    let file = folder.path().join("web.json");
+    let text = std::fs::read_to_string(&file).unwrap();
+    assert!(text.contains("\"token\"") && !text.contains(token.secret.secret().expose_secret()), "{text}");
+    assert!(!text.contains(token.accessor.as_deref().unwrap()));
+    assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o7777, 0o600);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_key_the_token_is_not_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut world = World::new(hour());
+    world.keep_state(folder.path(), false);
+    world.start().serving().await;
+    minutes(1).await;
+    let mut session = world.start();
+    session.serving().await;
+    assert_eq!(world.count(Operation::Login), 2);
+    minutes(1).await;
+    let text = std::fs::read_to_string(folder.path().join("web.json")).unwrap();
+    assert!(!text.contains("\"token\""), "{text}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_away_at_the_start_costs_nothing_of_the_tokens_life() {
+    let (world, _folder) = sealed();
+    let mut session = world.start();
+    let ends = session.serving().await.expires.unwrap();
+    minutes(10).await;
+    drop(session);
+    for hangs in [false, true] {
+        if hangs {
+            world.dials().come_back().await;
+            world.dials().hang(true);
+        } else {
+            world.dials().go_away().await;
+        }
+        let started = world.clock.now();
+        let mut session = world.start();
+        session.serving().await;
+        assert!(world.clock.now().since(started) <= Duration::from_secs(1));
+        minutes(10).await;
+        assert!(session.token().is_some());
+    }
+    let mut session = world.start();
+    session.serving().await;
+    session.not_serving().await;
+    let late = world.clock.now().boot.abs_diff(ends.boot);
+    assert!(late <= Duration::from_secs(2), "{late:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_that_died_meanwhile_is_not_served() {
+    let (world, _folder) = sealed();
+    let first = world.start().serving().await;
+    minutes(1).await;
+    world.dials().revoke_all();
+    let mut session = world.start();
+    let second = session.serving().await;
+    assert_ne!(first.secret.secret().expose_secret(), second.secret.secret().expose_secret());
+    assert_eq!(world.count(Operation::Login), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_that_ended_meanwhile_is_not_served() {
+    let (world, _folder) = sealed();
+    world.start().serving().await;
+    minutes(1).await;
+    minutes(60).await;
+    world.dials().go_away().await;
+    let session = world.start();
+    minutes(1).await;
+    assert!(session.token().is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_state_that_was_changed_or_is_anothers_is_refused_and_a_login_made() {
+    let spoil: [fn(&mut World, &std::path::Path); 7] = [
+        |_, file| {
+            let text = std::fs::read_to_string(file).unwrap();
+            let at = text.find("\"token\":\"").unwrap() + 40;
+            let other = if text.as_bytes()[at] == b'A' { "B" } else { "A" };
+            std::fs::write(file, [&text[..at], other, &text[at + 1..]].concat()).unwrap();
+        },
+        |_, file| std::fs::write(file, "not what we write").unwrap(),
+        |_, file| std::fs::write(file, vec![b' '; 1_000_000]).unwrap(),
+        |_, file| {
+            std::fs::remove_file(file).unwrap();
+            std::fs::create_dir(file).unwrap();
+        },
+        |_, file| {
+            std::fs::rename(file, file.with_extension("moved")).unwrap();
+            std::os::unix::fs::symlink(file.with_extension("moved"), file).unwrap();
+        },
+        |world, _| world.role = "ops".to_owned(),
+        |world, _| world.seal_with("another key"),
+    ];
+    for (case, spoil) in spoil.into_iter().enumerate() {
+        let (mut world, folder) = sealed();
+        world.start().serving().await;
+        minutes(1).await;
+        spoil(&mut world, &folder.path().join("web.json"));
+        let mut session = world.start();
+        session.serving().await;
+        assert_eq!(world.count(Operation::Login), 2, "case {case}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_wait_after_a_refusal_outlives_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut world = World::new(hour());
+    world.keep_state(folder.path(), false);
+    world.dials().answer_always(Operation::Login, Some(Canned::error(400, "invalid role name \"dev\"")));
+    for _ in 0..100 {
+        let session = world.start();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert!(session.token().is_none());
+    }
+    assert_eq!(world.count(Operation::Login), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clock_behind_the_login_means_that_nobody_knows_what_is_left() {
+    let (world, _folder) = sealed();
+    world.start().serving().await;
+    minutes(1).await;
+    world.driven.set_wall_by(-7200);
+    world.dials().go_away().await;
+    let session = world.start();
+    minutes(1).await;
+    assert!(session.token().is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_folder_that_cannot_be_written_costs_only_the_memory() {
+    let mut world = World::new(hour());
+    world.keep_state(std::path::Path::new("/proc/none"), true);
+    let mut session = world.start();
+    session.serving().await;
+    session.serves_for(Duration::from_hours(2)).await;
+}
