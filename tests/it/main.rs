@@ -17,6 +17,8 @@ mod dev_cloud;
 mod dev_secrets;
 mod configs;
 mod harness;
+#[cfg(feature = "dev")]
+mod identity;
 mod local_api;
 #[cfg(feature = "dev")]
 mod budget;

@@ -99,14 +99,17 @@ fn told(error: reqwest::Error) -> Failure {
 
 /// Whether TLS itself failed, which trying again does not mend; a connection that broke during it may.
 fn is_certificate_trouble(error: &reqwest::Error) -> bool {
-    causes(error).any(|cause| {
-        let inner = cause.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
-        cause.is::<rustls::Error>() || inner.is_some_and(<dyn std::error::Error + Send + Sync>::is::<rustls::Error>)
-    })
+    causes(error).any(<dyn std::error::Error>::is::<rustls::Error>)
 }
 
 fn causes<'a>(error: &'a reqwest::Error) -> impl Iterator<Item = &'a (dyn std::error::Error + 'static)> {
-    std::iter::successors(Some(error as &'a (dyn std::error::Error + 'static)), |error| error.source())
+    std::iter::successors(Some(error as &'a (dyn std::error::Error + 'static)), |error| {
+        // An error of input and output that wraps another one names that one's cause as its own, not the wrapped one.
+        match error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref) {
+            Some(wrapped) => Some(wrapped),
+            None => error.source(),
+        }
+    })
 }
 
 /// An error with all its causes in one line, each said once.

@@ -1,0 +1,417 @@
+//! Each source of identity against the emulated cloud.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use keyward::agent::identity::{
+    Class, Endpoints, From, IdentityError, IdentityProof, LoginFields, ManagedIdentity, Options, Variables,
+};
+use keyward::clock::{Clock, Driven};
+use keyward::dev::cloud::{self, Cloud, Door, Failure, Machine, Names};
+use keyward::tasks::Tasks;
+use secrecy::ExposeSecret as _;
+
+pub(crate) const ARM: &str = "https://management.azure.com/";
+
+/// An emulated cloud and the options of a session that uses it.
+pub(crate) struct Scene {
+    pub(crate) cloud: Cloud,
+    pub(crate) clock: Clock,
+    pub(crate) driven: Driven,
+    pub(crate) options: Options,
+    _tasks: Tasks,
+    pub(crate) folder: tempfile::TempDir,
+}
+
+impl Scene {
+    pub(crate) fn new() -> Self {
+        Self::with(|_| {})
+    }
+
+    pub(crate) fn with(change: impl FnOnce(&mut cloud::Options)) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let driven = Driven::starting_at(SystemTime::now());
+        let clock = Clock::Driven(driven.clone());
+        let mut options = cloud::Options::in_folder(folder.path().join("cloud"));
+        copy_keys(&options.dir);
+        options.clock = clock.clone();
+        change(&mut options);
+        let mut tasks = Tasks::default();
+        let cloud = Cloud::start(options, &mut tasks).unwrap();
+        let options = Options {
+            resource: ARM.to_owned(),
+            scope: None,
+            from: From::Instance(ManagedIdentity::System),
+            overrides: LoginFields::default(),
+            variables: Variables::default(),
+            endpoints: Endpoints {
+                metadata: cloud.metadata_url().clone(),
+                arc: cloud.metadata_url().clone(),
+                arc_tokens: cloud.arc_tokens().to_owned(),
+                arc_agent: "/nonexistent".into(),
+                authority_ca: Some(cloud.ca_file()),
+            },
+        };
+        Self { cloud, clock, driven, options, _tasks: tasks, folder }
+    }
+
+    pub(crate) fn environment(mut self, variables: impl FnOnce(&Cloud) -> BTreeMap<String, String>) -> Self {
+        self.options.from = From::Environment;
+        self.options.variables = Variables::of(variables(&self.cloud));
+        self
+    }
+
+    pub(crate) async fn prove(&self) -> Result<IdentityProof, IdentityError> {
+        self.options.build(self.clock.clone())?.prove().await
+    }
+
+    /// The failure of a proof, and the seconds of driven time that it took.
+    pub(crate) async fn failure(&self) -> (IdentityError, u64) {
+        let start = self.clock.now();
+        let error = self.prove().await.unwrap_err();
+        (error, self.clock.now().since(start).as_secs())
+    }
+}
+
+/// Making RSA keys takes a while: the keys and ids of one emulated cloud do for all.
+fn copy_keys(to: &Path) {
+    static MADE: std::sync::OnceLock<tempfile::TempDir> = std::sync::OnceLock::new();
+    let made = MADE.get_or_init(|| {
+        let folder = tempfile::tempdir().unwrap();
+        Cloud::start(cloud::Options::in_folder(folder.path().join("cloud")), &mut Tasks::default()).unwrap();
+        folder
+    });
+    std::os::unix::fs::DirBuilderExt::mode(&mut std::fs::DirBuilder::new(), 0o700).create(to).unwrap();
+    for entry in std::fs::read_dir(made.path().join("cloud")).unwrap().flatten() {
+        if entry.path().is_file() {
+            std::fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
+        }
+    }
+}
+
+fn oid(proof: &IdentityProof) -> &str {
+    proof.claims.as_ref().unwrap().oid.as_deref().unwrap()
+}
+
+#[tokio::test]
+async fn section_5_statement_1_the_instances_credentials_prove_it_and_no_secret_is_configured() {
+    let scene = Scene::new();
+    let proof = scene.prove().await.unwrap();
+    assert_eq!(oid(&proof), scene.cloud.names().system.object_id);
+    // All that a configuration gives is here, and none of it is secret.
+    let Options { resource, scope, from, overrides, variables, endpoints: _ } = &scene.options;
+    assert_eq!((resource.as_str(), scope, from), (ARM, &None, &From::Instance(ManagedIdentity::System)));
+    assert_eq!((overrides, variables), (&LoginFields::default(), &Variables::default()));
+    let debug = format!("{:?} {proof:?}", scene.options);
+    assert!(!debug.contains(proof.jwt.expose_secret()));
+}
+
+#[tokio::test]
+async fn section_5_statement_2_the_instance_or_the_environment_gives_the_identity() {
+    let scene = Scene::new();
+    assert_eq!(oid(&scene.prove().await.unwrap()), scene.cloud.names().system.object_id);
+    assert_eq!(scene.cloud.dials().requests(Door::Authority), 0);
+    let scene = scene.environment(Cloud::variables_for_workload_identity);
+    assert_eq!(oid(&scene.prove().await.unwrap()), scene.cloud.names().workload.object_id);
+    assert_eq!(scene.cloud.dials().requests(Door::Metadata), 1, "the instance was asked for the first only");
+}
+
+#[tokio::test]
+async fn a_named_identity_of_the_machine_is_asked_for_by_its_id() {
+    let scene = Scene::new();
+    let user = scene.cloud.names().user.clone();
+    for which in [ManagedIdentity::ClientId(user.client_id.clone()), ManagedIdentity::ObjectId(user.object_id.clone())]
+    {
+        let mut options = scene.options.clone();
+        options.from = From::Instance(which);
+        let proof = options.build(scene.clock.clone()).unwrap().prove().await.unwrap();
+        assert_eq!(oid(&proof), user.object_id);
+        assert_eq!(proof.fields.vm_name.as_deref(), Some(Names::VM));
+    }
+}
+
+#[tokio::test]
+async fn the_tokens_claims_give_the_logins_fields_and_no_document_is_asked_for() {
+    let scene = Scene::new();
+    let fields = scene.prove().await.unwrap().fields;
+    let names = scene.cloud.names();
+    assert_eq!(fields.subscription_id.as_deref(), Some(names.subscription.as_str()));
+    assert_eq!(fields.resource_group_name.as_deref(), Some(Names::RESOURCE_GROUP));
+    assert_eq!((fields.vm_name.as_deref(), fields.vmss_name.as_deref()), (Some(Names::VM), None));
+    assert_eq!(scene.cloud.dials().requests(Door::Instance), 0);
+
+    let set = Scene::with(|options| options.machine = Machine::ScaleSet);
+    let fields = set.prove().await.unwrap().fields;
+    assert_eq!((fields.vm_name.as_deref(), fields.vmss_name.as_deref()), (None, Some(Names::SCALE_SET)));
+}
+
+#[tokio::test]
+async fn the_instance_document_fills_in_what_a_custom_audience_leaves_out() {
+    let mut scene = Scene::new();
+    scene.options.resource = "https://secrets.example".to_owned();
+    let source = scene.options.build(scene.clock.clone()).unwrap();
+    let proof = source.prove().await.unwrap();
+    assert_eq!(proof.audience, "https://secrets.example");
+    assert_eq!(proof.fields.vm_name.as_deref(), Some(Names::VM));
+    source.prove().await.unwrap();
+    assert_eq!(scene.cloud.dials().requests(Door::Instance), 1, "it is kept");
+
+    scene.cloud.dials().block_instance(true);
+    let proof = scene.prove().await.unwrap();
+    assert_eq!(proof.fields, LoginFields::default(), "a help, not a need");
+}
+
+#[tokio::test]
+async fn a_client_secret_logs_in() {
+    let scene = Scene::new().environment(Cloud::variables_for_client_secret);
+    let proof = scene.prove().await.unwrap();
+    assert_eq!(oid(&proof), scene.cloud.names().application.object_id);
+    assert_eq!(proof.claims.as_ref().unwrap().aud, [ARM], "the scope's two slashes stay");
+    assert_eq!(proof.audience, ARM);
+    assert_eq!(scene.cloud.dials().requests(Door::Instance), 0);
+}
+
+#[tokio::test]
+async fn a_client_certificate_logs_in() {
+    let scene = Scene::new().environment(Cloud::variables_for_client_certificate);
+    let proof = scene.prove().await.unwrap();
+    assert_eq!(oid(&proof), scene.cloud.names().application.object_id);
+
+    let path = scene.cloud.variables_for_client_certificate()["AZURE_CLIENT_CERTIFICATE_PATH"].clone();
+    let pem = std::fs::read_to_string(&path).unwrap();
+    let check = async |content: &str, wanted: &str| {
+        std::fs::write(&path, content).unwrap();
+        let error = scene.prove().await.unwrap_err();
+        assert_eq!(error.class, Class::Config);
+        assert!(error.to_string().contains(wanted), "{error}");
+    };
+    check("", "no PEM certificate").await;
+    check(&pem[pem.find("-----BEGIN CERT").unwrap()..], "no PEM private key").await;
+    let other = pem.replace("PRIVATE KEY", "ENCRYPTED PRIVATE KEY");
+    check(&other, "a key with a password").await;
+}
+
+#[tokio::test]
+async fn a_pod_whose_metadata_service_is_blocked_logs_in() {
+    let mut scene = Scene::new().environment(Cloud::variables_for_workload_identity);
+    // Nobody listens there.
+    scene.options.endpoints.metadata = "http://127.0.0.1:9/".parse().unwrap();
+    let start = scene.clock.now();
+    let proof = scene.prove().await.unwrap();
+    assert_eq!(oid(&proof), scene.cloud.names().workload.object_id);
+    assert_eq!(proof.fields.resource_group_name.as_deref(), Some(Names::RESOURCE_GROUP));
+    assert_eq!((proof.fields.vm_name, proof.fields.resource_id), (None, None), "a pod is not its node");
+    assert!(scene.clock.now().since(start) < Duration::from_secs(5));
+}
+
+#[tokio::test]
+async fn app_service_gives_its_identity() {
+    let mut scene = Scene::new();
+    scene.options.variables = Variables::of(scene.cloud.variables_for_app_service());
+    assert_eq!(oid(&scene.prove().await.unwrap()), scene.cloud.names().system.object_id);
+    let object_id = scene.cloud.names().user.object_id.clone();
+    scene.options.from = From::Instance(ManagedIdentity::ObjectId(object_id.clone()));
+    assert_eq!(oid(&scene.prove().await.unwrap()), object_id);
+    assert_eq!(scene.cloud.dials().requests(Door::AppService), 2);
+    assert_eq!(scene.cloud.dials().requests(Door::Metadata), 0);
+}
+
+#[tokio::test]
+async fn an_arc_machine_answers_its_agents_challenge() {
+    let mut scene = Scene::new();
+    scene.options.variables = Variables::of(scene.cloud.variables_for_arc());
+    assert_eq!(oid(&scene.prove().await.unwrap()), scene.cloud.names().system.object_id);
+    assert_eq!(scene.cloud.dials().requests(Door::Arc), 2);
+
+    let elsewhere = scene.folder.path().join("elsewhere");
+    std::fs::create_dir(&elsewhere).unwrap();
+    scene.options.endpoints.arc_tokens = elsewhere;
+    let error = scene.prove().await.unwrap_err();
+    assert_eq!(error.class, Class::Config);
+    assert!(error.message.contains("not in its own folder"), "{error}");
+}
+
+#[tokio::test]
+async fn partial_variables_are_told_before_anything_is_asked() {
+    let scene = Scene::new().environment(|cloud| {
+        let mut variables = cloud.variables_for_workload_identity();
+        variables.remove("AZURE_TENANT_ID");
+        variables
+    });
+    let error = scene.options.build(scene.clock.clone()).unwrap_err();
+    assert_eq!(error.class, Class::Config);
+    assert!(error.message.contains("AZURE_FEDERATED_TOKEN_FILE is set, but AZURE_TENANT_ID is missing"), "{error}");
+    assert!(scene.cloud.dials().counts().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_clouds_troubles_are_waited_out() {
+    let check = async |failures: usize, failure: Failure, wanted: u64| {
+        let scene = Scene::new();
+        scene.cloud.dials().fail_next_tokens_with(failures, &failure);
+        let start = scene.clock.now();
+        scene.prove().await.unwrap();
+        assert_eq!(scene.clock.now().since(start).as_secs(), wanted, "{failure:?}");
+    };
+    let plain = |status| Failure { status, body: None, retry_after: None };
+    check(3, plain(404), 1 + 2 + 4).await;
+    check(7, plain(410), 70).await;
+    check(2, plain(500), 1 + 2).await;
+    check(3, plain(400), 2 + 4 + 8).await;
+    check(2, Failure { retry_after: Some(9), ..plain(429) }, 18).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_does_not_pass_is_told_within_the_budget_with_its_cause() {
+    let check = async |status: u16, class: Class, most: u64, cause: &str| {
+        let scene = Scene::new();
+        scene.cloud.dials().fail_next_tokens(100, status);
+        let (error, seconds) = scene.failure().await;
+        assert_eq!(error.class, class);
+        assert!(seconds <= most, "{seconds} s");
+        assert!(error.to_string().contains(cause), "{error}");
+        assert_eq!(error.source_name, "metadata service");
+    };
+    check(400, Class::Denied, 14, "400 invalid_request: Identity not found").await;
+    check(401, Class::Config, 0, "401 unauthorized_client").await;
+    check(404, Class::NotReady, 15, "404 not_found").await;
+    check(410, Class::NotReady, 80, "410 gone").await;
+    check(429, Class::Throttled, 30, "429 too_many_requests").await;
+    check(500, Class::Transient, 31, "Failed to retrieve token from the Active directory").await;
+    check(502, Class::Transient, 31, "a proxy seems to answer").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_proof_in_vain_each_further_one_is_a_single_attempt() {
+    let scene = Scene::new();
+    let source = scene.options.build(scene.clock.clone()).unwrap();
+    scene.cloud.dials().fail_next_tokens(8, 500);
+    source.prove().await.unwrap_err();
+    assert_eq!(scene.cloud.dials().requests(Door::Metadata), 6);
+    for attempts in 7..=8 {
+        source.prove().await.unwrap_err();
+        assert_eq!(scene.cloud.dials().requests(Door::Metadata), attempts);
+    }
+    source.prove().await.unwrap();
+    scene.cloud.dials().fail_next_tokens(2, 500);
+    source.prove().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_listening_is_told_in_seconds() {
+    let mut scene = Scene::new();
+    scene.options.endpoints.metadata = "http://127.0.0.1:9/".parse().unwrap();
+    let (error, seconds) = scene.failure().await;
+    assert_eq!((error.class, seconds), (Class::NotReady, 7));
+    assert!(error.message.contains("cannot connect") && error.message.contains("refused"), "{error}");
+    assert!(error.hint.unwrap().contains("workload identity"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_service_that_answers_too_late_is_given_up() {
+    let scene = Scene::new();
+    scene.cloud.dials().delay(Duration::from_mins(10));
+    let (error, seconds) = scene.failure().await;
+    assert_eq!(error.class, Class::Transient);
+    assert!(error.message.contains("the time was up after 10 s"), "{error}");
+    assert!(seconds <= 91, "{seconds}");
+}
+
+#[tokio::test]
+async fn a_refused_secret_is_told_without_it() {
+    let scene = Scene::new().environment(|cloud| {
+        let mut variables = cloud.variables_for_client_secret();
+        variables.insert("AZURE_CLIENT_SECRET".to_owned(), "canary secret".to_owned());
+        variables
+    });
+    let error = scene.prove().await.unwrap_err();
+    assert_eq!(error.class, Class::Config);
+    assert!(error.message.contains("AADSTS7000215"), "{error}");
+    assert!(!format!("{error:?} {:?}", scene.options).contains("canary"));
+}
+
+#[tokio::test]
+async fn an_authority_with_a_foreign_certificate_is_told_at_once() {
+    let mut scene = Scene::new().environment(Cloud::variables_for_workload_identity);
+    let other = scene.folder.path().join("other");
+    let other = Cloud::start(cloud::Options::in_folder(other), &mut Tasks::default()).unwrap();
+    scene.options.endpoints.authority_ca = Some(other.ca_file());
+    let error = scene.prove().await.unwrap_err();
+    assert_eq!(error.class, Class::Config);
+    assert!(error.message.contains("TLS failed") && error.hint.unwrap().contains("not trusted"), "{error}");
+    assert_eq!(scene.cloud.dials().requests(Door::Authority), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_old_federated_token_is_read_again_at_once_and_its_age_told() {
+    let scene = Scene::new().environment(Cloud::variables_for_workload_identity);
+    let source = scene.options.build(scene.clock.clone()).unwrap();
+    source.prove().await.unwrap();
+    scene.driven.set_wall_by(7200);
+    let error = source.prove().await.unwrap_err();
+    assert_eq!(error.class, Class::Transient);
+    assert!(error.message.contains("azure-identity-token ended 360"), "{error}");
+    assert_eq!(scene.cloud.dials().requests(Door::Authority), 1 + 3);
+
+    tokio::time::sleep(Duration::from_mins(49)).await;
+    source.prove().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_federated_token_swapped_by_symlink_is_the_one_that_is_sent() {
+    let scene = Scene::new();
+    let variables = scene.cloud.variables_for_workload_identity();
+    let real = std::fs::read_to_string(&variables["AZURE_FEDERATED_TOKEN_FILE"]).unwrap();
+    let folder = scene.folder.path().join("volume");
+    let write = |round: &str, content: &str| {
+        std::fs::create_dir_all(folder.join(round)).unwrap();
+        std::fs::write(folder.join(round).join("token"), content).unwrap();
+    };
+    let swap = |round: &str| {
+        std::os::unix::fs::symlink(round, folder.join("next")).unwrap();
+        std::fs::rename(folder.join("next"), folder.join("..data")).unwrap();
+    };
+    write("one", "not.a.token");
+    write("two", &format!("{real}\n"));
+    swap("one");
+    std::os::unix::fs::symlink(Path::new("..data/token"), folder.join("token")).unwrap();
+    let scene = scene.environment(|_| {
+        let mut variables = variables;
+        let path = folder.join("token").display().to_string();
+        variables.insert("AZURE_FEDERATED_TOKEN_FILE".to_owned(), path);
+        variables
+    });
+    let source = scene.options.build(scene.clock.clone()).unwrap();
+    let error = source.prove().await.unwrap_err();
+    assert!(error.message.contains("AADSTS50027"), "{error}");
+    swap("two");
+    source.prove().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_federated_token_that_is_not_mounted_yet_is_waited_for() {
+    let scene = Scene::new().environment(|cloud| {
+        let mut variables = cloud.variables_for_workload_identity();
+        variables.insert("AZURE_FEDERATED_TOKEN_FILE".to_owned(), "/nonexistent/token".to_owned());
+        variables
+    });
+    let (error, seconds) = scene.failure().await;
+    assert_eq!(error.class, Class::NotReady);
+    assert!(error.message.contains("/nonexistent/token"), "{error}");
+    assert!((2..=5).contains(&seconds), "{seconds}");
+    assert_eq!(scene.cloud.dials().requests(Door::Authority), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_that_is_about_to_end_is_asked_for_again() {
+    let scene = Scene::new();
+    scene.cloud.dials().token_life(Duration::from_secs(30));
+    let start = scene.clock.now();
+    scene.prove().await.unwrap();
+    assert_eq!(scene.clock.now().since(start).as_secs(), 15, "it is alive, and used after three more");
+    scene.cloud.dials().skew(-3600);
+    let (error, _) = scene.failure().await;
+    assert_eq!(error.class, Class::NotReady);
+    assert!(error.hint.unwrap().contains("clock is ahead"), "{error}");
+}
