@@ -19,6 +19,7 @@ mod configs;
 mod harness;
 #[cfg(feature = "dev")]
 mod identity;
+mod identity_requests;
 mod local_api;
 #[cfg(feature = "dev")]
 mod budget;

@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 use url::Url;
 
 use super::ManagedIdentity;
+use super::answer;
 use super::failure::{Failure, Refusal};
 use super::fields::Instance;
 use super::sdk;
@@ -20,17 +21,40 @@ pub(super) async fn token(
     which: &ManagedIdentity,
     resource: &str,
 ) -> Result<SecretString, Failure> {
-    let client = sdk::Client::sending_to(transport.clone(), below(base, "/metadata/identity/oauth2/token"));
+    let url = below(base, "/metadata/identity/oauth2/token");
     let mut options = ManagedIdentityCredentialOptions::default();
-    options.client_options = sdk::options(client, None);
+    options.client_options = sdk::options(sdk::Client::sending_to(transport.clone(), url.clone()), None);
     options.user_assigned_id = match which {
         ManagedIdentity::System => None,
         ManagedIdentity::ObjectId(id) => Some(UserAssignedId::ObjectId(id.clone())),
         ManagedIdentity::ClientId(id) => Some(UserAssignedId::ClientId(id.clone())),
     };
-    let credential = ManagedIdentityCredential::new(Some(options)).map_err(|error| sdk::failure(&error))?;
-    // The library takes one such ending off again.
-    sdk::token(credential.as_ref(), &format!("{resource}/.default")).await
+    match ManagedIdentityCredential::new(Some(options)) {
+        // The library takes one such ending off again.
+        Ok(credential) => sdk::token(credential.as_ref(), &format!("{resource}/.default")).await,
+        // It looks at the process's own variables, cannot be given others, and refuses some kinds of host that they
+        // tell of. Ours say that this is none of those.
+        Err(_) => by_hand(transport, url, which, resource).await,
+    }
+}
+
+/// The library's request, without the library.
+async fn by_hand(
+    transport: &Transport,
+    mut url: Url,
+    which: &ManagedIdentity,
+    resource: &str,
+) -> Result<SecretString, Failure> {
+    let named = match which {
+        ManagedIdentity::System => None,
+        ManagedIdentity::ObjectId(id) => Some(("object_id", id)),
+        ManagedIdentity::ClientId(id) => Some(("client_id", id)),
+    };
+    url.query_pairs_mut()
+        .append_pair("api-version", "2019-08-01")
+        .append_pair("resource", resource)
+        .extend_pairs(named);
+    answer::token(&transport.send(transport.http.get(url).header("metadata", "true")).await?)
 }
 
 /// The machine's document, if it comes within 2 s; asked for once more if the service is only busy.
