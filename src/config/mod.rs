@@ -1,6 +1,6 @@
 //! The file: its shape, what is wrong with it, and the `Options` that it turns into.
 //!
-//! [`load`] reads files and folders into one tree, walks it with readers that record each mistake and go on, and
+//! [`load()`] reads files and folders into one tree, walks it with readers that record each mistake and go on, and
 //! gives a [`Config`] where there was none.
 
 // 0: what is said about a file, the file as a tree, single values
