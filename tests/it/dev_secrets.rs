@@ -56,6 +56,7 @@ async fn a_role_says_what_kind_of_token_it_gives() {
     let limited = Bench::new(Role { num_uses: 3, ..Role::default() });
     let error = limited.login().login(&proof("a.b.c"), &limited.clock).await.unwrap_err();
     assert!(error.to_string().contains("token_num_uses = 0"), "{error}");
+    assert_eq!(limited.secrets.dials().tokens(), 0, "it is revoked");
 }
 
 #[tokio::test(start_paused = true)]

@@ -9,7 +9,8 @@ use keyward::jwt::UnverifiedClaims;
 
 use crate::harness::secrets::{Bench, proof};
 
-/// Status, text and wanted class of every answer of the auth methods of Vault and OpenBao, and of the servers themselves.
+/// Status, text and wanted class of every answer of the auth methods of Vault and OpenBao, of the servers themselves, and
+/// of the access-control service where its words are its own.
 const ANSWERS: &[(u16, &str, &str)] = &[
     (400, "jwt is required", "bug"),
     (400, "role is required", "bug"),
@@ -97,6 +98,14 @@ const ANSWERS: &[(u16, &str, &str)] = &[
     (500, "one of vm_name, vmss_name, resource_id, or an appid JWT claim must be provided", "refused"),
     (500, "token object id does not match expected identities, and no app id was found", "refused"),
     (500, "neither token object id nor token app id match expected identities", "refused"),
+    (400, "malformed jwt: its claims are not of the types that they should be", "bug"),
+    (400, "vm_name differs from what the token says", "refused"),
+    (400, "this server does not wrap answers: leave the wrap TTL out", "refused"),
+    (403, "failed to verify signature: the issuer has no key \"k\"", "refused"),
+    (403, "token is expired (Token Expiry: 2026-01-01T00:00:00Z)", "clock refetch"),
+    (403, "current time 2026-01-01 before the nbf (not before) time: 2026-01-02", "clock wait"),
+    (403, "virtual machine not authorized", "refused"),
+    (503, "failed to verify signature: fetching keys failed: x", "unavailable"),
     (404, "no handler for route \"auth/azure/login\"", "refused"),
     (405, "unsupported operation", "refused"),
     (412, "required index state not present", "unavailable"),

@@ -167,6 +167,44 @@ async fn an_answer_that_breaks_off_or_never_ends_is_a_failure_of_its_kind() {
     check(endless.as_bytes(), "larger than 1048576 bytes").await;
 }
 
+/// A proxy that takes `CONNECT` and tells what it was asked for; it reaches everything at `to`.
+async fn proxy(to: SocketAddr) -> (SocketAddr, tokio::sync::mpsc::UnboundedReceiver<String>, tokio::task::JoinSet<()>) {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (told, asked) = tokio::sync::mpsc::unbounded_channel();
+    let mut tasks = tokio::task::JoinSet::new();
+    tasks.spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut head = vec![0; 4096];
+            let length = stream.read(&mut head).await.unwrap();
+            head.truncate(length);
+            told.send(String::from_utf8(head).unwrap().lines().next().unwrap_or_default().to_owned()).unwrap();
+            stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.unwrap();
+            let mut server = tokio::net::TcpStream::connect(to).await.unwrap();
+            let _ = tokio::io::copy_bidirectional(&mut stream, &mut server).await;
+        }
+    });
+    (address, asked, tasks)
+}
+
+#[tokio::test]
+async fn a_given_proxy_sees_a_tunnel_and_nothing_inside_it() {
+    let ours = Authority::new();
+    let mut tasks = Tasks::default();
+    let tls = Some(ours.server(&["vault.example"], None));
+    let settings = Options { tls, ..Options::for_anyone(Clock::System, "dev", Role::default()) };
+    let secrets = Secrets::start(settings, &mut tasks).unwrap();
+    let server = secrets.url().strip_prefix("https://").unwrap().parse().unwrap();
+    let (address, mut asked, _proxy) = proxy(server).await;
+    let mut options = options("https://vault.example:8200");
+    options.client.tls = trusting(&ours.ca_file());
+    options.client.proxy = client::Proxy::Through(format!("http://{address}").parse().unwrap());
+    let upstream = Upstream::build(&options).unwrap();
+    login(&upstream).login(&proof("a.b.c"), &Clock::System).await.unwrap();
+    assert_eq!(asked.recv().await.unwrap(), "CONNECT vault.example:8200 HTTP/1.1");
+}
+
 /// A certificate authority and what it signed, as files.
 struct Authority {
     folder: tempfile::TempDir,

@@ -41,7 +41,10 @@ fn by_status(status: u16, text: &str) -> (Class, Option<&'static str>) {
         return (*class, (!hint.is_empty()).then_some(hint));
     }
     match status {
-        403 => (Class::Refused, Some("the mount path or namespace may be wrong, or the role bound to other addresses")),
+        // The servers' own words; an auth method has others.
+        403 if text.is_empty() || text.contains("permission denied") => {
+            (Class::Refused, Some("the mount path or namespace may be wrong, or the role bound to other addresses"))
+        }
         404 | 405 => (Class::Refused, Some("the mount path or the namespace may be wrong")),
         500 => (Class::Unavailable, None),
         _ => (Class::Refused, None),
@@ -91,11 +94,12 @@ const SERVER_RIGHTS: &str = "the server's own identity may not read the machine 
 const ROLE_BOUNDS: &str = "the role is bound to other machines";
 const BAD_FIELD: &str = "the server takes no such name; leave the field out if the role does not need it";
 
-/// Texts of the cloud auth method of Vault and OpenBao, in no order that matters: what they hold, and what it means.
+/// Texts of the cloud auth method of Vault and OpenBao and of the access-control service, in no order that matters: what
+/// they hold, and what it means.
 const TEXTS: &[(&str, Class, &str)] = &[
     ("jwt is required", Class::Bug, ""),
     ("role is required", Class::Bug, ""),
-    ("oidc: malformed jwt", Class::Bug, "what the identity source gave is not a signed token"),
+    ("malformed jwt", Class::Bug, "what the identity source gave is not a signed token"),
     ("subscription_id and resource_group_name are required", Class::Bug, FIELDS),
     ("token is expired", Class::Expired, SKEW),
     ("before the nbf (not before) time", Class::NotYet, SKEW),
@@ -132,6 +136,8 @@ const TEXTS: &[(&str, Class, &str)] = &[
     ("did not return identity information", Class::Refused, "the machine has no managed identity"),
     ("this vm isn't in a scale set", Class::Refused, ROLE_BOUNDS),
     ("scale set requires the vmss_name field", Class::Refused, FIELDS),
+    ("differs from what the token says", Class::Refused, FOREIGN),
+    ("virtual machine not authorized", Class::Refused, ROLE_BOUNDS),
     ("scale set not authorized", Class::Refused, ROLE_BOUNDS),
     ("subscription not authorized", Class::Refused, ROLE_BOUNDS),
     ("resource group not authorized", Class::Refused, ROLE_BOUNDS),

@@ -49,8 +49,8 @@ fn errors(body: &[u8], sent: &SecretString) -> Vec<String> {
     texts.map(|text| tame(text, sent.expose_secret())).filter(|text| !text.is_empty()).collect()
 }
 
-/// Reads the answer of a login.
-pub(super) fn login(mut answer: Value, wrapped: bool) -> Result<LoginAnswer, CallError> {
+/// Reads the answer of a login, and how many uses the token is limited to, if it is.
+pub(super) fn login(mut answer: Value, wrapped: bool) -> Result<(LoginAnswer, Option<u64>), CallError> {
     if wrapped {
         let wrap = section(&answer, "wrap_info")?;
         let ttl = seconds(wrap, "wrap_info", "ttl")?;
@@ -64,19 +64,17 @@ pub(super) fn login(mut answer: Value, wrapped: bool) -> Result<LoginAnswer, Cal
         let accessor = text(wrap, "accessor");
         let lease = Lease { ttl, renewable: false };
         let secret = secret(&mut answer, "wrap_info", "token")?;
-        return Ok(LoginAnswer { secret, accessor, lease, kind, policies: Vec::new() });
+        return Ok((LoginAnswer { secret, accessor, lease, kind, policies: Vec::new() }, None));
     }
     let auth = section(&answer, "auth")?;
-    if let Some(uses) = limited_use(auth, "auth")? {
-        return Err(CallError::LimitedUse { uses });
-    }
+    let uses = limited_use(auth, "auth")?;
     let batch = auth.get("token_type").and_then(Value::as_str) == Some("batch");
     let mut lease = lease(auth, "auth", "lease_duration")?;
     lease.renewable &= !batch;
     let kind = if batch { token::Kind::Batch } else { token::Kind::Service };
     let (accessor, policies) = (text(auth, "accessor"), policies(auth));
     let secret = secret(&mut answer, "auth", "client_token")?;
-    Ok(LoginAnswer { secret, accessor, lease, kind, policies })
+    Ok((LoginAnswer { secret, accessor, lease, kind, policies }, uses))
 }
 
 /// Reads the answer of a look-up.
@@ -170,7 +168,7 @@ mod tests {
     fn a_login_is_taken_only_if_every_field_makes_sense() {
         let check = |auth: Value, wanted: Result<(u64, bool), &str>| {
             let found = login(json!({ "auth": auth }), false);
-            let found = found.map(|found| (found.lease.ttl.as_secs(), found.lease.renewable));
+            let found = found.map(|(found, _)| (found.lease.ttl.as_secs(), found.lease.renewable));
             assert_eq!(found.map_err(|error| error.to_string()), wanted.map_err(str::to_owned));
         };
         let nonsense = |what: &str| format!("the server's answer makes no sense: {what}");
@@ -208,8 +206,7 @@ mod tests {
         for bad in [Value::Null, json!([]), json!("auth"), json!(1)] {
             check(bad, Err(&nonsense("auth is missing")));
         }
-        let limited = "the server gave a token for 3 uses; a role for the agent must have token_num_uses = 0";
-        check(with("num_uses", json!(3)), Err(limited));
+        assert_eq!(login(json!({ "auth": with("num_uses", json!(3)) }), false).unwrap().1, Some(3));
     }
 
     #[test]
@@ -284,7 +281,7 @@ mod tests {
         #[test]
         fn what_is_taken_from_any_json_is_a_usable_token(answer in any_json(), wrapped in any::<bool>()) {
             let _ = (lookup(&answer), renewal(&answer));
-            if let Ok(found) = login(answer, wrapped) {
+            if let Ok((found, _)) = login(answer, wrapped) {
                 let text = found.secret.secret().expose_secret();
                 prop_assert!((1..=4096).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic()));
                 prop_assert!(found.lease.ttl <= LONGEST_LEASE);

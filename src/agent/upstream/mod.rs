@@ -150,7 +150,14 @@ impl Upstream {
         let request = request.json(&WireLogin::of(body));
         let answer = self.client.send_within(request, self.login_timeout).await?;
         let answer = answer::ok(&answer, body.jwt)?;
-        answer::login(answer, wrap_ttl.is_some())
+        match answer::login(answer, wrap_ttl.is_some())? {
+            (answer, None) => Ok(answer),
+            (answer, Some(uses)) => {
+                // Nobody else will: each try would leave one more on the server.
+                let _ = self.revoke_self(&answer.secret, namespace).await;
+                Err(CallError::LimitedUse { uses })
+            }
+        }
     }
 
     /// `GET auth/token/lookup-self`.
