@@ -26,6 +26,8 @@ mod budget;
 #[cfg(feature = "dev")]
 mod lifecycle;
 #[cfg(feature = "dev")]
+mod lifecycle_faults;
+#[cfg(feature = "dev")]
 mod lifecycle_stuck;
 #[cfg(feature = "dev")]
 mod resume;

@@ -89,6 +89,8 @@ impl IdentitySource for FakeIdentity {
 pub(crate) struct World {
     pub(crate) driven: Driven,
     pub(crate) clock: Clock,
+    /// Made once: reading the system's certificates for each client takes long.
+    upstream: Upstream,
     pub(crate) secrets: Secrets,
     pub(crate) identity: FakeIdentity,
     pub(crate) metrics: Metrics,
@@ -108,9 +110,23 @@ impl World {
         let mut options = secrets::Options::for_anyone(clock.clone(), "dev", role.clone());
         options.roles.insert("ops".to_owned(), role);
         let secrets = Secrets::start(options, &mut tasks).unwrap();
+        let upstream = Upstream::build(&upstream::Options {
+            name: "test".to_owned(),
+            kind: upstream::Kind::Vault,
+            client: client::Options {
+                address: client::Address::Url(secrets.url().parse().unwrap()),
+                tls: client::Tls::default(),
+                proxy: client::Proxy::Direct,
+                connect_timeout: Duration::from_secs(5),
+                answer_timeout: Duration::from_secs(10),
+            },
+            login_timeout: Duration::from_secs(90),
+        })
+        .unwrap();
         Self {
             driven,
             clock,
+            upstream,
             secrets,
             identity: FakeIdentity::default(),
             metrics: Metrics::default(),
@@ -158,25 +174,13 @@ impl World {
     }
 
     pub(crate) fn login(&self) -> Login {
-        let upstream = Upstream::build(&upstream::Options {
-            name: "test".to_owned(),
-            kind: upstream::Kind::Vault,
-            client: client::Options {
-                address: client::Address::Url(self.secrets.url().parse().unwrap()),
-                tls: client::Tls::default(),
-                proxy: client::Proxy::Direct,
-                connect_timeout: Duration::from_secs(5),
-                answer_timeout: Duration::from_secs(10),
-            },
-            login_timeout: Duration::from_secs(90),
-        });
         let options = login::Options {
             role: self.role.clone(),
             mount: "azure".to_owned(),
             namespace: None,
             wrap_ttl: self.wrap_ttl,
         };
-        Login::new(upstream.unwrap(), options)
+        Login::new(self.upstream.clone(), options)
     }
 
     pub(crate) fn start(&self) -> Session {

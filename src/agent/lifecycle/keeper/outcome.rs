@@ -88,6 +88,8 @@ impl TokenKeeper {
                 self.report.count(Attempt::Renewal, None);
                 self.pace.succeeded(now);
                 self.last_error = None;
+                // What a look tells that was sent before the renewal is out of date.
+                self.look = None;
                 self.mark_checked();
                 self.check_later(now);
                 self.plan(if short { Last::NotRenewed } else { Last::Well });

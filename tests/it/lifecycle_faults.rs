@@ -1,0 +1,152 @@
+//! Any mixture of troubles over a day: the budget holds, no token is served after its end or withheld before it.
+
+use std::time::Duration;
+
+use keyward::clock::Moment;
+use keyward::dev::secrets::{Canned, Operation, Role, TokenType};
+use proptest::prelude::*;
+
+use crate::harness::session::{Session, World};
+
+/// Something that goes wrong.
+#[derive(Debug, Clone, Copy)]
+enum Fault {
+    Away,
+    Hang,
+    Garbage,
+    Sealed,
+    RenewalsRefused,
+    LookUpsRefused,
+    LoginsRefused,
+    IdentityGone,
+    IdentityHangs,
+    Revoked,
+    StateLost,
+    WallClockSet(i64),
+    Suspended(u64),
+    Restarted,
+    Ringing,
+}
+
+fn fault() -> impl Strategy<Value = Fault> {
+    prop_oneof![
+        Just(Fault::Away),
+        Just(Fault::Hang),
+        Just(Fault::Garbage),
+        Just(Fault::Sealed),
+        Just(Fault::RenewalsRefused),
+        Just(Fault::LookUpsRefused),
+        Just(Fault::LoginsRefused),
+        Just(Fault::IdentityGone),
+        Just(Fault::IdentityHangs),
+        Just(Fault::Revoked),
+        Just(Fault::StateLost),
+        (-10_000_i64..10_000).prop_map(Fault::WallClockSet),
+        (1_u64..10_000).prop_map(Fault::Suspended),
+        Just(Fault::Restarted),
+        Just(Fault::Ringing),
+    ]
+}
+
+fn role() -> impl Strategy<Value = Role> {
+    (5_u64..180, prop::option::of(30_u64..600), any::<bool>(), any::<bool>()).prop_map(
+        |(ttl, most, renewable, batch)| Role {
+            ttl: Duration::from_mins(ttl),
+            max_ttl: most.map(Duration::from_mins),
+            renewable,
+            token_type: if batch { TokenType::Batch } else { TokenType::Service },
+            ..Role::default()
+        },
+    )
+}
+
+/// Turns a fault on, or what lasts of it off again.
+async fn turn(world: &World, session: &mut Session, fault: Fault, on: bool) {
+    let dials = world.dials();
+    let always = |operation, status| {
+        let answer = on.then(|| Canned::error(status, "1 error occurred:\n\t* permission denied\n\n"));
+        dials.answer_always(operation, answer);
+    };
+    match fault {
+        Fault::Away if on => dials.go_away().await,
+        Fault::Away => dials.come_back().await,
+        Fault::Hang => dials.hang(on),
+        Fault::Garbage => dials.garbage(on),
+        Fault::Sealed => Operation::ALL.into_iter().for_each(|operation| always(operation, 503)),
+        Fault::RenewalsRefused => always(Operation::Renew, 403),
+        Fault::LookUpsRefused => always(Operation::Lookup, 403),
+        Fault::LoginsRefused => always(Operation::Login, 400),
+        Fault::IdentityGone => world.identity.gone(on),
+        Fault::IdentityHangs => world.identity.hangs(on),
+        Fault::Revoked if on => dials.revoke_all(),
+        Fault::StateLost if on => dials.lose_state(),
+        Fault::WallClockSet(seconds) if on => world.driven.set_wall_by(seconds),
+        Fault::Suspended(seconds) if on => world.driven.suspend(Duration::from_secs(seconds)),
+        Fault::Restarted if on => *session = world.start(),
+        Fault::Revoked | Fault::StateLost | Fault::WallClockSet(_) | Fault::Suspended(_) => {}
+        Fault::Restarted | Fault::Ringing => {}
+    }
+}
+
+/// Whether a token may go before its end, or its end be unknown, because of this.
+const fn kills(fault: Fault) -> bool {
+    matches!(
+        fault,
+        Fault::Revoked | Fault::StateLost | Fault::LookUpsRefused | Fault::Restarted | Fault::WallClockSet(_)
+    )
+}
+
+async fn a_day(role: Role, script: Vec<(Fault, u64, u64)>) -> Result<(), TestCaseError> {
+    let folder = tempfile::tempdir().unwrap();
+    let mut world = World::new(role);
+    world.keep_state(folder.path(), true);
+    let mut session = world.start();
+    let mut last: Option<Moment> = None;
+    let mut spent = 0;
+    for step in 0..24 * 720_u64 {
+        for (fault, from, length) in &script {
+            if step == *from || step == from + length {
+                turn(&world, &mut session, *fault, step == *from).await;
+            }
+            let during = (*from..=from + length).contains(&step);
+            if during && kills(*fault) {
+                last = None;
+            }
+            if during && matches!(fault, Fault::Ringing) {
+                session.nudge.ring();
+            }
+        }
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        let now = world.clock.now();
+        match (session.token().and_then(|token| token.expires), last) {
+            (Some(ends), _) => {
+                prop_assert!(now.since(ends) < Duration::from_secs(1), "served after its end, step {step}");
+                last = Some(ends);
+            }
+            (None, Some(ends)) => {
+                prop_assert!(now.until(ends).is_zero(), "withheld {:?} before its end, step {step}", now.until(ends));
+            }
+            (None, None) => {}
+        }
+        if step % 720 == 719 {
+            let calls = world.upstream_calls();
+            prop_assert!(calls - spent <= 200, "{} calls in an hour, step {step}", calls - spent);
+            spent = calls;
+        }
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 6, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_day_of_trouble_keeps_the_budget_and_the_token_to_its_end(
+        role in role(),
+        script in prop::collection::vec((fault(), 1_u64..17_000, 1_u64..3_000), 0..12),
+    ) {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_all().start_paused(true).build().unwrap();
+        runtime.block_on(a_day(role, script))?;
+    }
+}
