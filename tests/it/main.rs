@@ -20,6 +20,7 @@ mod harness;
 #[cfg(feature = "dev")]
 mod identity;
 mod identity_requests;
+mod listen;
 mod local_api;
 #[cfg(feature = "dev")]
 mod budget;

@@ -144,8 +144,9 @@ impl Listener {
         let acceptor = limits.tls.clone().map(tokio_rustls::TlsAcceptor::from);
         let loopback = self.tcp_address().is_some_and(|address| address.ip().to_canonical().is_loopback());
         let mut http = hyper::server::conn::http1::Builder::new();
-        // The table keeps time: hyper's own timer would cost each request an entry in the timer wheel.
-        http.header_read_timeout(None).pipeline_flush(true).max_header_size(limits.head_bytes);
+        // The table keeps time: hyper's own timer would cost each request an entry in the timer wheel. No
+        // `pipeline_flush`: with it an answer is lost when bytes are left unread at the connection's end.
+        http.header_read_timeout(None).max_header_size(limits.head_bytes);
         for id in 0.. {
             let accepted = loop {
                 tokio::select! {

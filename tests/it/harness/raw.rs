@@ -39,7 +39,6 @@ impl Answer {
     }
 }
 
-#[allow(dead_code)]
 impl Raw {
     pub(crate) async fn unix(path: &Path) -> Self {
         Self(Box::new(UnixStream::connect(path).await.unwrap()))
