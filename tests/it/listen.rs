@@ -99,11 +99,11 @@ async fn a_connection_that_says_nothing_too_little_or_nothing_more_is_closed() {
             }
         }
         assert!(connection.ends_within(Duration::from_mins(3)).await, "{before:?}");
-        let lasted = started.elapsed().as_secs_f64();
-        let span = seconds as f64;
+        let lasted = started.elapsed();
+        let span = Duration::from_secs(seconds);
         // An idle connection is looked at once in a quarter of its time.
-        let late = if seconds == 60 { 16.0 } else { 0.1 };
-        assert!((span..span + late).contains(&lasted), "{before:?} lasted {lasted} seconds and not {span}");
+        let late = if seconds == 60 { Duration::from_secs(16) } else { Duration::from_millis(100) };
+        assert!((span..span + late).contains(&lasted), "{before:?} lasted {lasted:?} and not {span:?}");
     };
     check(&[], 2).await;
     check(&["GET / HTTP/1.1\r\n"], 5).await;

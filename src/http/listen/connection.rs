@@ -15,7 +15,8 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::Peer;
-use super::table::{Connection, Entered};
+use super::state::Connection;
+use super::table::Entered;
 
 /// Serves one connection to its end. The error is one of the caller's: a malformed head, one that is too large.
 pub(super) async fn serve<I, S, F, B>(

@@ -1,9 +1,13 @@
 //! The only accept loop: TCP and unix sockets, time-outs, room for new callers, drain.
 
 mod accept;
+mod bound;
 mod connection;
 mod inherited;
+mod room;
 mod socket_file;
+mod state;
+mod stream;
 mod table;
 
 use std::net::SocketAddr;
@@ -14,7 +18,7 @@ use std::time::Duration;
 use http::{Request, Response};
 use hyper::body::Incoming;
 
-pub use accept::Listener;
+pub use bound::Listener;
 pub use inherited::Inherited;
 
 use crate::metrics::Metrics;

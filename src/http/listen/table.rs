@@ -1,9 +1,7 @@
-//! The open connections of a listener: what each waits for, since when, and which one makes room for a new caller.
+//! The open connections of a listener.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::Waker;
 use std::time::Duration;
 
 use prometheus_client::metrics::gauge::Gauge;
@@ -11,144 +9,9 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
+use super::room::{Admission, Standing, admit, least_missed};
+use super::state::{Connection, Phase, millis};
 use super::{Limits, Peer};
-
-/// What a connection waits for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Phase {
-    /// The first byte.
-    Fresh,
-    /// The rest of a request's head.
-    Head,
-    /// Us: a request is being answered.
-    Busy,
-    /// The next request.
-    Idle,
-}
-
-/// One connection's state, written by its task and read by the sweep. A phase is stamped with its time only when the
-/// task goes to sleep in it: requests that come one after another cost no reading of a clock but one.
-#[derive(Debug)]
-pub(super) struct Connection {
-    epoch: Instant,
-    /// The phase in the two lowest bits, above them the milliseconds since `epoch` plus one; none if not stamped.
-    word: AtomicU64,
-    /// When a write first found no room, in milliseconds since `epoch` plus one; 0 if none waits.
-    stalled: AtomicU64,
-    closing: AtomicBool,
-    waker: Mutex<Option<Waker>>,
-}
-
-impl Connection {
-    fn new(epoch: Instant) -> Self {
-        let connection = Self {
-            epoch,
-            word: AtomicU64::new(0),
-            stalled: AtomicU64::new(0),
-            closing: AtomicBool::new(false),
-            waker: Mutex::new(None),
-        };
-        connection.word.store(connection.now() << 2, Ordering::Relaxed);
-        connection
-    }
-
-    fn now(&self) -> u64 {
-        u64::try_from(self.epoch.elapsed().as_millis()).unwrap_or(u64::MAX >> 2) + 1
-    }
-
-    pub(super) fn phase(&self) -> Phase {
-        decode(self.word.load(Ordering::Relaxed)).0
-    }
-
-    /// Bytes have come.
-    pub(super) fn received(&self) {
-        let word = self.word.load(Ordering::Relaxed);
-        match decode(word).0 {
-            // From the first byte awaited on.
-            Phase::Fresh => self.word.store(word | Phase::Head as u64, Ordering::Relaxed),
-            Phase::Idle => self.word.store(Phase::Head as u64, Ordering::Relaxed),
-            Phase::Head | Phase::Busy => {}
-        }
-    }
-
-    /// A request's head is whole.
-    pub(super) fn busy(&self) {
-        self.word.store(Phase::Busy as u64, Ordering::Relaxed);
-    }
-
-    /// The answer is with the connection.
-    pub(super) fn answered(&self) {
-        self.word.store(Phase::Idle as u64, Ordering::Relaxed);
-    }
-
-    /// The task goes to sleep. Whether it entered a phase since it last did that has a time-out.
-    pub(super) fn pause(&self) -> bool {
-        let word = self.word.load(Ordering::Relaxed);
-        let stamp = word >> 2 == 0 && decode(word).0 != Phase::Busy;
-        if stamp {
-            self.word.store(word | (self.now() << 2), Ordering::Relaxed);
-        }
-        stamp && decode(word).0 == Phase::Head
-    }
-
-    pub(super) fn write_waits(&self) {
-        if self.stalled.load(Ordering::Relaxed) == 0 {
-            self.stalled.store(self.now(), Ordering::Relaxed);
-        }
-    }
-
-    pub(super) fn write_went_on(&self) {
-        if self.stalled.load(Ordering::Relaxed) != 0 {
-            self.stalled.store(0, Ordering::Relaxed);
-        }
-    }
-
-    /// Whether the listener stops and this connection is to end after the request in flight.
-    pub(super) fn closing(&self) -> bool {
-        self.closing.load(Ordering::Acquire)
-    }
-
-    pub(super) fn wake_with(&self, waker: &Waker) {
-        *self.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(waker.clone());
-    }
-
-    fn close(&self) {
-        self.closing.store(true, Ordering::Release);
-        if let Some(waker) = self.waker.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            waker.wake();
-        }
-    }
-
-    /// When its time is over, in milliseconds since the epoch plus one; `None` while nothing runs out.
-    fn deadline(&self, limits: &Limits) -> Option<u64> {
-        let stalled = self.stalled.load(Ordering::Relaxed);
-        let by_write = (stalled != 0).then(|| stalled.saturating_add(millis(limits.write_timeout)));
-        let (phase, since) = decode(self.word.load(Ordering::Relaxed));
-        let limit = match phase {
-            Phase::Fresh if limits.tls.is_some() => limits.header_timeout,
-            Phase::Fresh => limits.first_byte_timeout,
-            Phase::Head => limits.header_timeout,
-            Phase::Idle => limits.idle_timeout,
-            Phase::Busy => return by_write,
-        };
-        let by_phase = (since != 0).then(|| since.saturating_add(millis(limit)));
-        by_write.into_iter().chain(by_phase).min()
-    }
-}
-
-const fn decode(word: u64) -> (Phase, u64) {
-    let phase = match word & 3 {
-        0 => Phase::Fresh,
-        1 => Phase::Head,
-        2 => Phase::Busy,
-        _ => Phase::Idle,
-    };
-    (phase, word >> 2)
-}
-
-fn millis(span: Duration) -> u64 {
-    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
-}
 
 /// The open connections of one listener.
 #[derive(Debug)]
@@ -168,26 +31,6 @@ struct Entry {
     connection: Arc<Connection>,
     uid: Option<u32>,
     abort: AbortHandle,
-}
-
-/// What is to be done about a new caller.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Admission {
-    /// There is room.
-    Room,
-    /// There is, once this connection is closed.
-    InPlaceOf(u64),
-    /// Every connection is answering a request.
-    Full,
-}
-
-/// What the choice of a connection to close is made from.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Standing {
-    pub(super) id: u64,
-    pub(super) uid: Option<u32>,
-    pub(super) phase: Phase,
-    pub(super) since: u64,
 }
 
 impl Table {
@@ -272,7 +115,7 @@ impl Table {
     /// Tells every connection to end after the request in flight; those that have sent nothing end now.
     pub(super) fn close(&self) {
         for entry in self.open().values() {
-            match entry.connection.phase() {
+            match entry.connection.phase().0 {
                 Phase::Fresh => entry.abort.abort(),
                 Phase::Head | Phase::Busy | Phase::Idle => entry.connection.close(),
             }
@@ -282,7 +125,7 @@ impl Table {
 
 impl Entry {
     fn standing(&self, id: u64) -> Standing {
-        let (phase, since) = decode(self.connection.word.load(Ordering::Relaxed));
+        let (phase, since) = self.connection.phase();
         Standing { id, uid: self.uid, phase, since }
     }
 }
@@ -309,39 +152,3 @@ impl Drop for Entered {
         }
     }
 }
-
-/// Whether a caller is let in, and at whose cost.
-fn admit(open: &[Standing], uid: Option<u32>, limits: &Limits, privileged: [u32; 2]) -> Admission {
-    let trusted = uid.is_some_and(|uid| privileged.contains(&uid));
-    if let Some(uid) = uid
-        && !trusted
-    {
-        let own: Vec<Standing> = open.iter().filter(|it| it.uid == Some(uid)).copied().collect();
-        if own.len() >= limits.per_user {
-            return least_missed(&own).map_or(Admission::Full, Admission::InPlaceOf);
-        }
-    }
-    let kept = if trusted || uid.is_none() { 0 } else { (limits.connections / 16).min(16) };
-    if open.len() < limits.connections - kept {
-        return Admission::Room;
-    }
-    least_missed(open).map_or(Admission::Full, Admission::InPlaceOf)
-}
-
-/// Of those that answer no request: one of the user that has most of them, one that has sent nothing whole before
-/// one that is between requests, the longest so.
-fn least_missed(open: &[Standing]) -> Option<u64> {
-    let mut waiting: HashMap<Option<u32>, usize> = HashMap::new();
-    let candidates = || open.iter().filter(|it| it.phase != Phase::Busy && it.since != 0);
-    for it in candidates() {
-        *waiting.entry(it.uid).or_default() += 1;
-    }
-    let rank = |it: &&Standing| {
-        let count = waiting.get(&it.uid).copied().unwrap_or(0);
-        (std::cmp::Reverse(count), it.phase == Phase::Idle, it.since, it.id)
-    };
-    candidates().min_by_key(rank).map(|it| it.id)
-}
-
-#[cfg(test)]
-mod tests;

@@ -1,5 +1,6 @@
 //! What tests share: starting the real thing, and fakes of the network around it.
 
+pub(crate) mod log;
 pub(crate) mod raw;
 #[cfg(feature = "dev")]
 pub(crate) mod secrets;

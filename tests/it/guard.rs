@@ -1,0 +1,275 @@
+//! What a web page, a forwarding proxy or a stranger's program can send to the local API, over a raw socket and with a
+//! key that is right: none of it gets a token.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use keyward::agent::local_api::{self, Parts, Serves, Source};
+use keyward::agent::token::{ClientToken, Generation, Kind, Lease, Token};
+use keyward::clock::Clock;
+use keyward::feed::{Nudge, State, feed};
+use keyward::health::Health;
+use keyward::http::guard::{self, Admit};
+use keyward::http::listen::{Endpoint, Limits, Listener, Observed};
+use keyward::metrics::Metrics;
+use keyward::status::Board;
+use secrecy::SecretString;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::harness::log;
+use crate::harness::raw::{Answer, Raw};
+
+const CANARY: &str = "hvs.canary-behind-the-guard";
+const KEY: &str = "key-0123456789abcdef0123456789abcdef";
+
+/// A local API on loopback TCP that takes a key, with a token to serve.
+struct Scene {
+    address: SocketAddr,
+    metrics: Metrics,
+    _servers: JoinSet<()>,
+}
+
+impl Scene {
+    fn new(admit: Admit) -> Self {
+        let listener = Listener::bind(&Endpoint::Tcp(([127, 0, 0, 1], 0).into())).unwrap();
+        let address = listener.tcp_address().unwrap();
+        let (maker, feed) = feed("not logged in yet");
+        let now = Clock::System.now();
+        let token = Token {
+            secret: ClientToken::parse(SecretString::from(CANARY)).unwrap(),
+            accessor: None,
+            lease: Lease { ttl: Duration::from_hours(1), renewable: true },
+            kind: Kind::Service,
+            policies: Vec::new(),
+            obtained: now,
+            expires: Some(now + Duration::from_hours(1)),
+            generation: Generation::new(),
+        };
+        maker.publish(State::Serving(Arc::new(token)), Some(now));
+        let source = Source { feed, nudge: Nudge::new(Clock::System) };
+        let options = local_api::Options {
+            name: "local".to_owned(),
+            serves: Serves::LocalApi,
+            sessions: BTreeMap::from([("web".to_owned(), source)]),
+        };
+        let (metrics, stop) = (Metrics::default(), CancellationToken::new());
+        let parts = Parts {
+            clock: Clock::System,
+            metrics: metrics.clone(),
+            health: Health::default(),
+            board: Board::default(),
+            guard: guard::Options { admit, ..guard::Options::default() },
+            address: Some(address),
+            stop: stop.clone(),
+        };
+        let observed = Some(Observed { metrics: metrics.clone(), listener: "local".to_owned() });
+        let mut servers = JoinSet::new();
+        let limits = Limits { observed, ..Limits::default() };
+        servers.spawn(listener.serve(local_api::service(options, parts), limits, stop));
+        Self { address, metrics, _servers: servers }
+    }
+
+    fn with_key() -> Self {
+        Self::new(Admit::Key(SecretString::from(KEY)))
+    }
+
+    /// Sends a head (lines without their ends) on a connection of its own.
+    async fn ask(&self, lines: &[&str]) -> Answer {
+        let head = lines.join("\r\n").replace("PORT", &self.address.port().to_string());
+        Raw::tcp(self.address).await.ask(format!("{head}\r\n\r\n")).await
+    }
+
+    async fn refused(&self, lines: &[&str], status: u16, message: &str) {
+        let answer = self.ask(lines).await;
+        assert_eq!(answer.status, status, "{lines:?}: {answer:?}");
+        assert!(answer.error().contains(message), "{lines:?}: {answer:?}");
+        assert!(!answer.body.contains(CANARY) && !answer.head.contains(CANARY));
+        for header in ["access-control-allow-origin", "access-control-allow-headers", "set-cookie", "location"] {
+            assert_eq!(answer.header(header), None, "{lines:?}");
+        }
+        assert_eq!(answer.header("cache-control"), Some("no-store"));
+    }
+}
+
+const GET: &str = "GET /agent/v1/token HTTP/1.1";
+const HOST: &str = "Host: 127.0.0.1:PORT";
+const ASKED: &str = "X-Vault-Request: true";
+const WITH_KEY: &str = "X-Vault-Token: key-0123456789abcdef0123456789abcdef";
+
+#[tokio::test]
+async fn a_good_request_is_served() {
+    let scene = Scene::with_key();
+    let bearer = format!("Authorization: Bearer {KEY}");
+    for lines in [
+        &[GET, HOST, ASKED, WITH_KEY][..],
+        &[GET, HOST, ASKED, &bearer],
+        &[GET, "Host: localhost", ASKED, WITH_KEY],
+        &[GET, "Host: [::1]:PORT", ASKED, WITH_KEY],
+        &["GET http://127.0.0.1:PORT/agent/v1/token HTTP/1.1", HOST, ASKED, WITH_KEY],
+        &[GET, HOST, ASKED, WITH_KEY, "User-Agent: curl/8.0", "Accept: */*", "X-Vault-Namespace: a"],
+    ] {
+        let answer = scene.ask(lines).await;
+        assert_eq!((answer.status, answer.json()["token"].as_str()), (200, Some(CANARY)), "{lines:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_page_whose_name_was_rebound_to_loopback_gets_nothing() {
+    let scene = Scene::with_key();
+    for host in [
+        "evil.example",
+        "evil.example:PORT",
+        "127.0.0.1.evil.example",
+        "0.0.0.0:PORT",
+        "localhost.:PORT",
+        "user@127.0.0.1:PORT",
+        "127.0.0.1:1",
+        "127.1",
+        "[::]",
+    ] {
+        scene.refused(&[GET, &format!("Host: {host}"), ASKED, WITH_KEY], 421, "the Host header must be one of").await;
+    }
+    scene.refused(&[GET, ASKED, WITH_KEY], 400, "there is no readable Host header").await;
+    scene.refused(&[GET, HOST, HOST, ASKED, WITH_KEY], 400, "more than one Host").await;
+    scene.refused(&[GET, HOST, "Host: evil.example", ASKED, WITH_KEY], 400, "more than one Host").await;
+    let absolute = "GET http://evil.example/agent/v1/token HTTP/1.1";
+    scene.refused(&[absolute, HOST, ASKED, WITH_KEY], 421, "another host than the Host header").await;
+    for header in [
+        "Origin: null",
+        "Origin: http://127.0.0.1:PORT",
+        "Origin:",
+        "Referer: http://localhost/",
+        "Cookie: a=b",
+        "Sec-Fetch-Site: same-origin",
+        "Sec-Fetch-Mode: no-cors",
+    ] {
+        scene.refused(&[GET, HOST, ASKED, WITH_KEY, header], 403, "requests from web pages are not served").await;
+    }
+    let preflight = ["OPTIONS /agent/v1/token HTTP/1.1", HOST, "Access-Control-Request-Method: GET"];
+    scene.refused(&preflight, 403, "requests from web pages are not served").await;
+    scene.refused(&["OPTIONS * HTTP/1.1", HOST], 412, "X-Vault-Request: true is missing").await;
+}
+
+#[tokio::test]
+async fn what_a_proxy_forwarded_gets_nothing() {
+    let scene = Scene::with_key();
+    for name in [
+        "Forwarded",
+        "Via",
+        "X-Forwarded-For",
+        "X-Forwarded-Host",
+        "X-Forwarded-Proto",
+        "X-Real-IP",
+        "X-Client-IP",
+        "CF-Connecting-IP",
+        "True-Client-IP",
+        "X-Envoy-External-Address",
+        "Proxy-Connection",
+        "x-forwarded-FOR",
+    ] {
+        for value in ["192.0.2.1", ""] {
+            let header = format!("{name}: {value}");
+            scene.refused(&[GET, HOST, ASKED, WITH_KEY, &header], 400, "a proxy has forwarded").await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn no_path_is_open_without_the_header_and_the_key() {
+    let scene = Scene::with_key();
+    let wrong = "X-Vault-Token: key-0123456789abcdef0123456789abcdeF";
+    for line in [
+        "GET /agent/v1/token",
+        "GET /agent/v1/status",
+        "POST /agent/v1/check",
+        "GET /livez",
+        "GET /readyz",
+        "GET /startupz",
+        "GET /metrics",
+        "GET /",
+        "PUT /agent/v1/quit",
+    ] {
+        let line = format!("{line} HTTP/1.1");
+        scene.refused(&[&line, HOST, WITH_KEY], 412, "the header X-Vault-Request: true is missing").await;
+        scene.refused(&[&line, HOST, ASKED, ASKED, WITH_KEY], 400, "more than one X-Vault-Request").await;
+        scene.refused(&[&line, HOST, "X-Vault-Request: TRUE", WITH_KEY], 412, "X-Vault-Request must be true").await;
+        scene.refused(&[&line, HOST, ASKED], 401, "this listener's key is missing").await;
+        scene.refused(&[&line, HOST, ASKED, wrong], 403, "the key is not this listener's").await;
+        scene.refused(&[&line, HOST, ASKED, WITH_KEY, wrong], 400, "more than one key").await;
+    }
+    let in_query = format!("GET /agent/v1/token?key={KEY} HTTP/1.1");
+    scene.refused(&[&in_query, HOST, ASKED], 401, "this listener's key is missing").await;
+    assert_eq!(scene.ask(&[GET, HOST, ASKED]).await.header("www-authenticate"), Some("Bearer"));
+}
+
+#[tokio::test]
+async fn requests_that_could_be_read_in_two_ways_are_refused() {
+    let scene = Scene::with_key();
+    let good = [HOST, ASKED, WITH_KEY];
+    let with = |line: &'static str, more: &[&'static str]| [&[line][..], &good[..], more].concat();
+    let chunked = "Transfer-Encoding: chunked";
+    scene.refused(&with(GET, &[chunked]), 400, "the body must have a Content-Length").await;
+    scene.refused(&with(GET, &["Content-Length: 5", chunked]), 400, "the body must have a Content-Length").await;
+    scene.refused(&with(GET, &[chunked, "Content-Length: 5"]), 400, "the body must have a Content-Length").await;
+    scene.refused(&with(GET, &["Content-Length: 65537"]), 413, "the body is larger than 65536 bytes").await;
+    scene.refused(&with(GET, &["Connection: Upgrade", "Upgrade: h2c"]), 400, "Upgrade is not served").await;
+    scene.refused(&with("GET /agent/v1/token HTTP/1.0", &[]), 505, "HTTP/1.1 is needed").await;
+    scene.refused(&with("TRACE /agent/v1/token HTTP/1.1", &[]), 405, "CONNECT and TRACE are not served").await;
+    scene.refused(&with("CONNECT 127.0.0.1:PORT HTTP/1.1", &[]), 405, "CONNECT and TRACE are not served").await;
+    let long = format!("GET /{} HTTP/1.1", "a".repeat(4096));
+    scene.refused(&[&long, HOST, ASKED, WITH_KEY], 414, "the URI is longer than 4096 bytes").await;
+    let many = ["X-Many: 1"; 62];
+    scene.refused(&[&[GET][..], &good[..], &many].concat(), 431, "there are more than 64 headers").await;
+    // What the parser refuses before the guard sees it.
+    for lines in [
+        with(GET, &["Content-Length: 5", "Content-Length: 6"]),
+        with(GET, &["Content-Length: -1"]),
+        with(GET, &["Content-Length: +5"]),
+        with(GET, &["Transfer-Encoding: chunked, identity"]),
+        with(GET, &["Bad Name: x"]),
+        with("GET /agent/v1/token HTTP/3.0", &[]),
+        with("GET /a b HTTP/1.1", &[]),
+    ] {
+        assert_eq!(scene.ask(&lines).await.status, 400, "{lines:?}");
+    }
+    assert!(scene.ask(&[GET, HOST, ASKED, WITH_KEY]).await.json()["token"].is_string(), "it still serves");
+}
+
+#[tokio::test]
+async fn without_a_key_loopback_tcp_serves_nobody_unless_the_configuration_says_everybody() {
+    let closed = Scene::new(Admit::SocketPeers);
+    closed.refused(&[GET, HOST, ASKED], 403, "the callers' user is not known over TCP").await;
+    let open = Scene::new(Admit::AnyLocalUser);
+    assert_eq!(open.ask(&[GET, HOST, ASKED]).await.json()["token"], CANARY);
+    open.refused(&[GET, "Host: evil.example", ASKED], 421, "the Host header must be one of").await;
+}
+
+#[tokio::test]
+async fn each_refusal_is_counted_and_logged_once_and_neither_holds_a_secret() {
+    log::keep();
+    let scene = Scene::with_key();
+    let query = "GET /agent/v1/token?session=query-canary HTTP/1.1";
+    scene.refused(&[query, "Host: host-canary", ASKED, WITH_KEY], 421, "the Host header must be one of").await;
+    scene.refused(&[GET, HOST, ASKED, "X-Vault-Token: key-canary"], 403, "the key is not this listener's").await;
+    scene.refused(&["CANARY /canary HTTP/1.1", HOST], 412, "X-Vault-Request: true is missing").await;
+    assert_eq!(scene.ask(&[GET, HOST, ASKED, WITH_KEY]).await.status, 200);
+    let lines = log::lines();
+    let refusals: Vec<_> = lines.iter().filter(|line| line["fields"]["event"] == "local.refused").collect();
+    let seen: Vec<_> =
+        refusals.iter().map(|line| (line["fields"]["reason"].clone(), line["fields"]["listener"].clone())).collect();
+    let wanted = ["host", "key", "request_header"].map(|reason| (reason.into(), "local".into()));
+    assert_eq!(seen, wanted);
+    let granted = lines.iter().filter(|line| line["fields"]["event"] == "local.granted").count();
+    assert_eq!(granted, 1, "and the grant, at debug level");
+    let (text, metrics) = (log::text(), scene.metrics.text());
+    for reason in ["host", "key", "request_header"] {
+        let line = format!("keyward_local_refused_total{{listener=\"local\",reason=\"{reason}\"}} 1");
+        assert!(metrics.contains(&line), "{line} in\n{metrics}");
+    }
+    for secret in [CANARY, KEY, "key-canary", "query-canary", "host-canary", "CANARY"] {
+        assert!(!text.contains(secret) && !metrics.contains(secret), "{secret} in\n{text}\n{metrics}");
+    }
+}
