@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 
 use humantime::format_duration;
 
+#[cfg(feature = "access")]
+use super::access;
 use super::{Agent, Config, Listener, Log, LogFormat, Outcome, Ready, Remark, Session, Sink};
 use super::{listener, server};
 use crate::agent::identity::{From, ManagedIdentity, Options as Identity};
@@ -57,7 +59,7 @@ pub struct Description {
 /// What one part would do.
 #[derive(Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Part {
-    /// `session`, `sink`, `listener` or `agent`.
+    /// `session`, `sink`, `listener`, `access` or `agent`.
     pub part: &'static str,
     /// Its name.
     #[serde(skip_serializing_if = "str::is_empty")]
@@ -86,7 +88,12 @@ impl Description {
         let sinks = config.sinks.iter().map(|sink| words.sink(sink));
         let listeners = config.listeners.iter().map(|listener| words.listener(listener));
         let agent = words.agent(&config.agent, &config.log);
-        Self { parts: sessions.chain(sinks).chain(listeners).chain([agent]).collect() }
+        #[cfg(feature = "access")]
+        let access =
+            config.access.iter().map(|its| Part { part: "access", name: String::new(), does: access::words(its) });
+        #[cfg(not(feature = "access"))]
+        let access = std::iter::empty();
+        Self { parts: sessions.chain(sinks).chain(listeners).chain(access).chain([agent]).collect() }
     }
 }
 

@@ -169,7 +169,7 @@ fn admit(reader: &mut Reader<'_>, endpoint: &Endpoint, address: At) -> Admit {
 }
 
 /// `unix:///PATH`, `tcp://ADDRESS:PORT` or `systemd:NAME`.
-fn endpoint(text: &str) -> Result<Endpoint, Wrong> {
+pub(super) fn endpoint(text: &str) -> Result<Endpoint, Wrong> {
     let forms = "write \"unix:///PATH\", \"tcp://127.0.0.1:PORT\" or \"systemd:NAME\"";
     if let Some(path) = text.strip_prefix("unix://") {
         let path = leaf::path(path)?;

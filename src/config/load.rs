@@ -59,7 +59,10 @@ fn read(mut top: Reader<'_>) -> Option<Config> {
     let known = Sessions::new(&names, &whole);
     let sinks = sink::read_all(top.tables("sink"), &known);
     let listeners = listener::read_all(top.tables("listener"), &known);
-    parts(&mut top);
+    #[cfg(feature = "access")]
+    let access = top.table("access").map(access::read);
+    #[cfg(not(feature = "access"))]
+    refuse_access(&mut top);
     if names.is_empty() && top.place_of("session").is_none() && top.place_of("access").is_none() {
         let advice = "write [session.NAME] with [session.NAME.cloud], and the server that it logs in to";
         top.scope.remarks.missing(top.at, "", "no session: there is nothing to do", advice);
@@ -67,7 +70,20 @@ fn read(mut top: Reader<'_>) -> Option<Config> {
     let remarks = top.scope.remarks;
     top.finish();
     let sessions = sessions.into_iter().collect::<Option<_>>()?;
-    let config = Config { sessions, sinks, listeners, log, agent };
+    #[cfg(feature = "access")]
+    let access = match access {
+        Some(access) => Some(access?),
+        None => None,
+    };
+    let config = Config {
+        sessions,
+        sinks,
+        listeners,
+        #[cfg(feature = "access")]
+        access,
+        log,
+        agent,
+    };
     unused(remarks, &config, &server_places, &session_places);
     Some(config)
 }
@@ -79,13 +95,9 @@ fn places(tables: &[(String, Reader<'_>)]) -> Places {
     tables.iter().map(|(name, table)| (name.clone(), table.at)).collect()
 }
 
-/// Parts of the product that a build may lack.
-fn parts(top: &mut Reader<'_>) {
-    #[cfg(feature = "access")]
-    if let Some(table) = top.table("access") {
-        access::read(table);
-    }
-    #[cfg(not(feature = "access"))]
+/// A section of a part that this build lacks is no unknown key.
+#[cfg(not(feature = "access"))]
+fn refuse_access(top: &mut Reader<'_>) {
     if let Some(at) = top.place_of("access") {
         let advice = "leave [access] out, or take a build that has it";
         top.scope.remarks.mistake(at, "access", "this build has no access part", advice);

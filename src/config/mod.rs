@@ -17,13 +17,13 @@ mod gather;
 
 // 2: one file a section
 pub mod agent;
-#[cfg(feature = "access")]
-mod access;
 mod server;
 mod cloud;
 mod session;
 mod sink;
 mod listener;
+#[cfg(feature = "access")]
+mod access;
 
 // 3: all of them, and what they come to in words
 mod load;
@@ -44,6 +44,8 @@ use crate::agent::upstream;
 use crate::http::guard;
 use crate::http::listen::Endpoint;
 
+#[cfg(feature = "access")]
+pub use self::access::Access;
 pub use self::load::load;
 pub use self::remark::{Place, Remark};
 
@@ -56,6 +58,9 @@ pub struct Config {
     pub sinks: Vec<Sink>,
     /// The sockets that are served, by name.
     pub listeners: Vec<Listener>,
+    /// The access-control service.
+    #[cfg(feature = "access")]
+    pub access: Option<Access>,
     /// What is logged, and how.
     pub log: Log,
     /// The process as a whole.

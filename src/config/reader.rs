@@ -211,22 +211,19 @@ impl<'a> Reader<'a> {
     /// The tables of `[name.NAME]`, by name. A name that could not be a file's is a mistake.
     pub(super) fn tables(&mut self, name: &'static str) -> Vec<(String, Self)> {
         let Some(entry) = self.entry(name) else { return Vec::new() };
+        let above = self.key(name);
         let Value::Table(items) = &entry.value else {
             let found = format!("{} instead of tables with names", entry.value.kind());
-            self.scope.remarks.mistake(
-                entry.at,
-                name,
-                found,
-                format!("write [{name}.NAME], with a name of your choice"),
-            );
+            let advice = format!("write [{above}.NAME], with a name of your choice");
+            self.scope.remarks.mistake(entry.at, &above, found, advice);
             return Vec::new();
         };
-        let pattern = format!("{name}.*");
+        let pattern = format!("{}.*", tree::join(&self.pattern, name));
         let named = |(its, entry): (&String, &'a Entry)| {
-            let path = tree::join(name, its);
+            let path = tree::join(&above, its);
             let Value::Table(items) = &entry.value else {
                 let found = format!("{} instead of a table with a name", entry.value.kind());
-                let advice = format!("write [{name}.NAME], with a name of your choice, and the keys below it");
+                let advice = format!("write [{above}.NAME], with a name of your choice, and the keys below it");
                 self.scope.remarks.mistake(entry.key, &path, found, advice);
                 return None;
             };

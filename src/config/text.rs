@@ -13,7 +13,19 @@ use super::tree::quoted;
 use crate::secret;
 
 /// The keys that may hold references, anywhere in their text; `*` stands for a name.
-pub const REFERENCE_KEYS: [&str; 24] = [
+pub const REFERENCE_KEYS: [&str; 36] = [
+    "access.data_dir",
+    "access.key_file",
+    "access.listen",
+    "access.method.*.audience",
+    "access.method.*.ca_file",
+    "access.method.*.discovery_url",
+    "access.method.*.issuer",
+    "access.method.*.jwks_url",
+    "access.method.*.role.*.principals",
+    "access.method.*.role.*.subscriptions",
+    "access.tls_cert",
+    "access.tls_key",
     "agent.state_dir",
     "listener.*.address",
     "listener.*.key_file",

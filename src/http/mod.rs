@@ -2,5 +2,6 @@
 //! and the forwarding of requests.
 
 pub mod client;
+pub mod tls;
 pub mod listen;
 pub mod guard;

@@ -1,5 +1,6 @@
 //! The access-control service: a cloud identity logs in, its token is read, ends, and is revoked.
 
+mod input;
 mod issuer;
 mod server;
 

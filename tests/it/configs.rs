@@ -1,5 +1,7 @@
 //! Configuration files: the examples are clean, and every kind of mistake is told in the words that stand here.
 
+#[cfg(feature = "access")]
+mod access;
 mod examples;
 mod files;
 mod method;

@@ -1,0 +1,105 @@
+//! TLS as a server speaks it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem};
+
+/// A server's certificate and its key, both PEM files; read at each build, so that a renewed one is taken on reload.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Certificate {
+    /// The certificate, its chain after it.
+    pub certificate: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+}
+
+impl Certificate {
+    /// What a listener speaks TLS with: versions 1.2 and 1.3, HTTP/1.1, no client certificates.
+    ///
+    /// # Errors
+    /// A file cannot be read, or the two do not hold a certificate and its key.
+    pub fn server(&self) -> Result<Arc<rustls::ServerConfig>, CertificateError> {
+        let chain = CertificateDer::pem_file_iter(&self.certificate)
+            .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+            .map_err(|error| refused(&self.certificate, error))?;
+        let key = PrivateKeyDer::from_pem_file(&self.key).map_err(|error| refused(&self.key, error))?;
+        let mut config =
+            rustls::ServerConfig::builder_with_provider(Arc::new(rustls::crypto::aws_lc_rs::default_provider()))
+                .with_safe_default_protocol_versions()
+                .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, key))
+                .map_err(|source| CertificateError::Pair {
+                    certificate: self.certificate.clone(),
+                    key: self.key.clone(),
+                    source,
+                })?;
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(Arc::new(config))
+    }
+}
+
+fn refused(path: &Path, error: pem::Error) -> CertificateError {
+    let path = path.to_owned();
+    match error {
+        pem::Error::Io(source) => CertificateError::Read { path, source },
+        // What is in the file may be a key: it is not quoted.
+        _ => CertificateError::Form { path },
+    }
+}
+
+/// Why there is no TLS.
+#[derive(Debug, thiserror::Error)]
+pub enum CertificateError {
+    /// A file cannot be read.
+    #[error("cannot read {}", path.display())]
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A file holds something else.
+    #[error("{} does not hold what it should in PEM: the certificate and its chain, or the private key", path.display())]
+    Form {
+        /// Which.
+        path: PathBuf,
+    },
+    /// The certificate and the key do not belong together, or are of a kind that is not spoken.
+    #[error("{} and {} are no certificate and its private key", certificate.display(), key.display())]
+    Pair {
+        /// The certificate's file.
+        certificate: PathBuf,
+        /// The key's file.
+        key: PathBuf,
+        /// Why.
+        #[source]
+        source: rustls::Error,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_that_hold_something_else_are_named_and_not_quoted() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            path
+        };
+        let certificate = write("cert.pem", "-----BEGIN CERTIFICATE-----\naGVsbG8=\n-----END CERTIFICATE-----\n");
+        let check = |certificate: &Path, key: &Path, wanted: &str| {
+            let pair = Certificate { certificate: certificate.to_owned(), key: key.to_owned() };
+            let error = pair.server().unwrap_err().to_string();
+            assert!(error.contains(wanted) && !error.contains("hush"), "{error}");
+        };
+        let key = write("key.pem", "-----BEGIN PRIVATE KEY-----\nhush\n-----END PRIVATE KEY-----\n");
+        check(&folder.path().join("none.pem"), &key, "cannot read");
+        check(&certificate, &write("empty.pem", "hush"), "empty.pem does not hold what it should");
+        check(&certificate, &key, "are no certificate and its private key");
+    }
+}

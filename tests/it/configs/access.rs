@@ -1,0 +1,153 @@
+//! `[access]`: the access-control service.
+
+use std::time::Duration;
+
+use keyward::access::service::keys::Source;
+use keyward::config::{Environment, Purpose, load};
+use keyward::http::listen::Endpoint;
+
+use super::{check, clean, environment};
+
+const METHOD: &str = r#"
+[access.method.cloud]
+issuer = "https://sts.example/t/"
+audience = "https://management.example/"
+jwks_url = "http://127.0.0.1:8000/keys"
+
+[access.method.cloud.role.web]
+principals = ["p"]
+policies = ["a", "b"]
+"#;
+
+fn with(section: &str) -> String {
+    format!("[access]\n{section}{METHOD}")
+}
+
+#[test]
+fn a_service_of_one_method_is_read_with_its_defaults() {
+    let config = clean(&with("listen = \"tcp://127.0.0.1:8500\"\ndata_dir = \"/tmp/access\"\n"));
+    let access = config.access.unwrap();
+    assert_eq!(access.endpoint, Endpoint::Tcp("127.0.0.1:8500".parse().unwrap()));
+    assert_eq!((&access.tls, &access.service.key_file), (&None, &None));
+    assert_eq!(access.service.datacenter, "dc1");
+    assert_eq!(access.service.mistakes(), []);
+    let method = &access.service.methods["cloud"];
+    assert_eq!(method.trust.issuer, "https://sts.example/t/");
+    assert!(matches!(&method.keys.source, Source::Jwks(url) if url.path() == "/keys"));
+    let role = &method.roles["web"];
+    assert_eq!((role.ttl, role.policies.join(" ").as_str()), (Duration::from_hours(1), "a b"));
+    assert_eq!(role.bounds.principals, ["p"]);
+}
+
+#[test]
+fn the_example_says_what_it_would_do() {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("config/access.toml");
+    let outcome = load(&[path], &Environment::default(), Purpose::Check);
+    let description = outcome.description().unwrap().to_string();
+    for wanted in [
+        "access\n  serves the access-control API on tcp://0.0.0.0:8500, over TLS\n",
+        "  keeps the tokens of datacenter dc1 in /var/lib/keyward/access\n",
+        "  lets in by auth/azure whom https://sts.windows.net/00000000-0000-0000-0000-000000000000/ vouches for, ",
+        "  gives role deploy of azure a token for 10m with deploy\n",
+    ] {
+        assert!(description.contains(wanted), "{wanted} is not in\n{description}");
+    }
+}
+
+#[test]
+fn a_reference_may_stand_for_who_is_let_in() {
+    let text = with("listen = \"unix:///tmp/a\"\ndata_dir = \"/tmp/a\"\n").replace("\"p\"", "\"${env:PRINCIPAL}\"");
+    let folder = super::Folder::with(&[("a.toml", &text)]);
+    let outcome = load(&[folder.path("a.toml")], &environment(&[("PRINCIPAL", "x")]), Purpose::Check);
+    let access = outcome.config.unwrap().access.unwrap();
+    assert_eq!(access.service.methods["cloud"].roles["web"].bounds.principals, ["x"]);
+}
+
+#[test]
+fn every_mistake_is_told_with_what_would_do() {
+    let sound = with("listen = \"tcp://127.0.0.1:8500\"\ndata_dir = \"/tmp/access\"\n");
+    let told = |text: &str, wanted: &[&str]| {
+        let (folder, outcome) = check(text);
+        assert_eq!(folder.short(&outcome.mistakes), wanted, "{text}");
+    };
+    let changed = |from: &str, to: &str, wanted: &[&str]| {
+        assert!(sound.contains(from), "{from}");
+        told(&sound.replace(from, to), wanted);
+    };
+    told(
+        "[access]\n",
+        &[
+            "a.toml:1:2: access.listen: missing; where to listen, such as \"tcp://127.0.0.1:8500\"",
+            "a.toml:1:2: access.data_dir: missing; the folder of its store, such as \"/var/lib/keyward/access\"",
+        ],
+    );
+    changed(
+        "127.0.0.1:8500",
+        "0.0.0.0:8500",
+        &[concat!(
+            "a.toml:2:10: access.listen: would take and give tokens in the clear; ",
+            "write tls_cert and tls_key, or listen on loopback or a unix socket"
+        )],
+    );
+    changed(
+        "data_dir",
+        "tls_cert = \"/tmp/a.pem\"\ndata_dri",
+        &[
+            "a.toml:1:2: access.tls_key: missing; the private key that belongs to tls_cert",
+            "a.toml:1:2: access.data_dir: missing; the folder of its store, such as \"/var/lib/keyward/access\"",
+            "a.toml:4:1: access.data_dri: an unknown key; did you mean data_dir?",
+        ],
+    );
+    changed(
+        "principals = [\"p\"]",
+        "",
+        &[concat!(
+            "a.toml:10:27: access.method.cloud.role.web: it has no bound and would let in every identity of the tenant; ",
+            "name principals or subscriptions"
+        )],
+    );
+    changed(
+        "principals",
+        "virtual_machines",
+        &[concat!(
+            "a.toml:10:27: access.method.cloud.role.web: names of groups and machines say nothing outside of their ",
+            "subscription; name subscriptions too"
+        )],
+    );
+    changed(
+        "\"a\", \"b\"",
+        "\"a b\"",
+        &[
+            "a.toml:12:13: access.method.cloud.role.web.policies: \"a b\" is no name; write 1 to 128 letters, digits, - and _",
+        ],
+    );
+    changed(
+        "policies",
+        "ttl = \"30s\"\npolicies",
+        &["a.toml:12:7: access.method.cloud.role.web.ttl: \"30s\" is out of bounds; write one from 1m to 1day"],
+    );
+    changed(
+        "http://127.0.0.1:8000/keys",
+        "http://keys.example/",
+        &[concat!(
+            "a.toml:8:12: access.method.cloud.jwks_url: \"http://keys.example/\" could be answered by anyone on the way; ",
+            "use https://; http:// is for loopback only"
+        )],
+    );
+    changed(
+        "http://127.0.0.1:8000/keys",
+        "https://me:hush@keys.example/",
+        &[concat!(
+            "a.toml:8:12: access.method.cloud.jwks_url: the value holds a user, a query or a ",
+            "fragment; write \"https://HOST/PATH\""
+        )],
+    );
+    changed(
+        "jwks_url",
+        "discovery_url = \"https://a\"\njwks_url",
+        &[concat!(
+            "a.toml:9:1: access.method.cloud.jwks_url: given beside discovery_url: the keys have one source; ",
+            "keep one of the two"
+        )],
+    );
+}
