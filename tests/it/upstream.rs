@@ -348,6 +348,8 @@ fn options_that_would_leak_or_cannot_work_are_refused() {
     let through: client::Proxy = client::Proxy::Through("http://user:hunter2@proxy:3128".parse().unwrap());
     check("http://vault.example:8200", &|_| {}, "in the clear");
     check("ftp://127.0.0.1", &|_| {}, "in the clear");
+    let socks = client::Proxy::Through("socks5://proxy:1080".parse().unwrap());
+    check("https://vault.example", &|options| options.proxy = socks.clone(), "no http or https URL");
     check("http://127.0.0.1:8200", &|options| options.proxy = through.clone(), "in the clear");
     check("https://user:hunter2@vault.example", &|_| {}, "scheme, host, port and path alone");
     check("https://vault.example/?token=hunter2", &|_| {}, "scheme, host, port and path alone");

@@ -44,8 +44,9 @@ impl Options {
                     (Proxy::Environment, None) => builder,
                     (Proxy::Direct, None) => builder.no_proxy(),
                     (Proxy::Through(proxy), None) => {
-                        let proxy = reqwest::Proxy::all(proxy.as_str()).map_err(|_| BuildError::Proxy)?;
-                        builder.proxy(proxy)
+                        let known = matches!(proxy.scheme(), "http" | "https");
+                        let proxy = known.then(|| reqwest::Proxy::all(proxy.as_str())).and_then(Result::ok);
+                        builder.proxy(proxy.ok_or(BuildError::Proxy)?)
                     }
                 };
                 (base, origin(url))
