@@ -215,6 +215,18 @@ async fn a_proof_that_is_expired_is_fetched_anew_once_and_then_slowly() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_proof_that_is_not_valid_yet_is_waited_for_and_fetched_anew_once() {
+    let world = World::new(hour());
+    world.identity.not_before(world.clock.now().wall + Duration::from_secs(90));
+    let start = world.clock.now();
+    let mut session = world.start();
+    session.serving().await;
+    let waited = world.clock.now().since(start).as_secs();
+    assert!((89..=93).contains(&waited), "{waited} s");
+    assert_eq!((world.identity.asked(), world.count(Operation::Login)), (2, 1), "the server is not troubled with it");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_wall_clock_that_is_set_changes_nothing_but_the_time_that_is_told() {
     let world = World::new(hour());
     let mut session = world.start();

@@ -83,8 +83,7 @@ async fn turn(world: &World, session: &mut Session, fault: Fault, on: bool) {
         Fault::WallClockSet(seconds) if on => world.driven.set_wall_by(seconds),
         Fault::Suspended(seconds) if on => world.driven.suspend(Duration::from_secs(seconds)),
         Fault::Restarted if on => *session = world.start(),
-        Fault::Revoked | Fault::StateLost | Fault::WallClockSet(_) | Fault::Suspended(_) => {}
-        Fault::Restarted | Fault::Ringing => {}
+        _ => {}
     }
 }
 

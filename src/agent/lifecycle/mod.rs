@@ -11,6 +11,7 @@ mod report;
 pub mod resume;
 pub mod schedule;
 mod seal;
+mod sealed;
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,15 +1,12 @@
 //! What outlives a restart: the pace always, the token if there is a key to seal it with.
 
-use std::borrow::Cow;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use rustix::fs::{Mode, OFlags};
-use secrecy::{ExposeSecret as _, SecretString};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;
 use zeroize::Zeroizing;
@@ -17,9 +14,9 @@ use zeroize::Zeroizing;
 use super::State;
 use super::held::Held;
 use super::pace::Record;
-use super::schedule::Life;
 use super::seal::Seal;
-use crate::agent::token::{ClientToken, Generation, Kind, Lease, Token};
+use super::sealed::{held, millis, plain};
+use crate::agent::token::Generation;
 use crate::atomic_file::{Attributes, replace};
 use crate::clock::Moment;
 
@@ -52,23 +49,6 @@ struct Shape {
     pace: Record,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     token: Option<String>,
-}
-
-/// The shape of what is sealed. Times are seconds since 1970 by the wall clock.
-#[derive(Serialize, Deserialize)]
-struct Sealed<'a> {
-    secret: Cow<'a, str>,
-    accessor: Option<String>,
-    batch: bool,
-    wrapping: Option<(String, String)>,
-    policies: Vec<String>,
-    renewable: bool,
-    may_renew: bool,
-    renewed: bool,
-    ttl: u64,
-    granted: u64,
-    obtained: u64,
-    expires: Option<u64>,
 }
 
 impl Archive {
@@ -179,93 +159,19 @@ fn read(path: &Path) -> std::io::Result<Option<Zeroizing<Vec<u8>>>> {
     Ok(Some(bytes))
 }
 
-fn plain(held: &Held) -> Option<Zeroizing<Vec<u8>>> {
-    let token = &held.token;
-    let wrapping = match &token.kind {
-        Kind::Wrapping { creation_time, creation_path } => Some((creation_time.clone(), creation_path.clone())),
-        Kind::Service | Kind::Batch => None,
-    };
-    let sealed = Sealed {
-        secret: token.secret.secret().expose_secret().into(),
-        accessor: token.accessor.clone(),
-        batch: token.kind == Kind::Batch,
-        wrapping,
-        policies: token.policies.clone(),
-        renewable: token.lease.renewable,
-        may_renew: held.life.renewable,
-        renewed: held.renewed,
-        ttl: held.life.ttl.as_secs(),
-        granted: held.granted.as_secs(),
-        obtained: seconds(held.life.obtained.wall),
-        expires: held.life.ends.map(|ends| seconds(ends.wall)),
-    };
-    let mut bytes = Zeroizing::new(Vec::with_capacity(16 * 1024));
-    serde_json::to_writer(&mut *bytes, &sealed).ok()?;
-    Some(bytes)
-}
-
 /// Tells whether something has changed: sealed bytes differ each time.
 type Mark = (Record, Option<(Generation, bool, Option<u64>)>);
 
 fn mark(pace: &Record, held: Option<&Held>) -> Mark {
     let held = held.map(|held| {
-        let ends = held.life.ends.map(|ends| seconds(ends.wall));
+        let ends = held.life.ends.map(|ends| millis(ends.wall));
         (held.token.generation, held.life.renewable, ends)
     });
     (pace.clone(), held)
 }
 
-/// The token as it was sealed; nothing if its end has passed.
-fn held(plain: &[u8], now: Moment) -> Result<Option<Held>, Why> {
-    let sealed: Sealed<'_> = serde_json::from_slice(plain).map_err(|_| Why::Shape)?;
-    let secret = SecretString::from(sealed.secret.into_owned());
-    let secret = ClientToken::parse(secret).ok_or(Why::Shape)?;
-    let wall = seconds(now.wall);
-    // Without the time since the login nobody knows how much of the token's life is left.
-    let Some(age) = (wall + CLOCK_SLACK).checked_sub(sealed.obtained) else { return Err(Why::Clock) };
-    let age = Duration::from_secs(age.saturating_sub(CLOCK_SLACK));
-    let obtained = Moment {
-        boot: now.boot.saturating_sub(age),
-        wall: now.wall.checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH),
-    };
-    let ends = match sealed.expires {
-        Some(expires) => {
-            let left = expires.saturating_sub(wall).min(sealed.granted.max(sealed.ttl));
-            if left == 0 {
-                return Ok(None);
-            }
-            Some(now + Duration::from_secs(left))
-        }
-        None => None,
-    };
-    let kind = match sealed.wrapping {
-        Some((creation_time, creation_path)) => Kind::Wrapping { creation_time, creation_path },
-        None if sealed.batch => Kind::Batch,
-        None => Kind::Service,
-    };
-    let ttl = Duration::from_secs(sealed.ttl);
-    let token = Token {
-        secret,
-        accessor: sealed.accessor,
-        lease: Lease { ttl, renewable: sealed.renewable },
-        kind,
-        policies: sealed.policies,
-        obtained,
-        expires: ends,
-        generation: Generation::new(),
-    };
-    let life = Life { obtained, ends, ttl, renewable: sealed.may_renew };
-    let granted = Duration::from_secs(sealed.granted);
-    Ok(Some(Held { token: Arc::new(token), life, granted, renewed: sealed.renewed, seen: false }))
-}
-
-fn seconds(wall: SystemTime) -> u64 {
-    wall.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |it| it.as_secs())
-}
-
 const VERSION: u8 = 1;
 const LARGEST: u64 = 256 * 1024;
-const CLOCK_SLACK: u64 = 60;
 
 /// A state file that was not taken. The session logs in instead.
 #[derive(Debug, thiserror::Error)]

@@ -20,6 +20,7 @@ use keyward::dev::secrets::{Dials, Operation, Role, Secrets};
 use keyward::feed::{Nudge, Ring, State, feed};
 use keyward::health::Health;
 use keyward::http::client;
+use keyward::jwt::{UnverifiedClaims, signing_input};
 use keyward::metrics::Metrics;
 use keyward::status::Board;
 use keyward::tasks::Tasks;
@@ -36,6 +37,8 @@ pub(crate) struct IdentityDials {
     pub(crate) asked: AtomicU64,
     pub(crate) gone: AtomicBool,
     pub(crate) hangs: AtomicBool,
+    /// The proof is not valid before this, in seconds since 1970; zero says nothing of it.
+    pub(crate) not_before: AtomicU64,
 }
 
 impl FakeIdentity {
@@ -46,8 +49,19 @@ impl FakeIdentity {
         self.0.asked.load(Ordering::Relaxed)
     }
 
+    fn claims(&self) -> Option<UnverifiedClaims> {
+        let not_before = self.0.not_before.load(Ordering::Relaxed);
+        let token = signing_input(&serde_json::json!({}), &serde_json::json!({ "nbf": not_before }));
+        UnverifiedClaims::decode(&format!("{token}.c2ln")).ok().filter(|_| not_before > 0)
+    }
+
     pub(crate) fn gone(&self, gone: bool) {
         self.0.gone.store(gone, Ordering::Relaxed);
+    }
+
+    pub(crate) fn not_before(&self, moment: SystemTime) {
+        let seconds = moment.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
+        self.0.not_before.store(seconds, Ordering::Relaxed);
     }
 
     pub(crate) fn hangs(&self, hangs: bool) {
@@ -74,7 +88,7 @@ impl IdentitySource for FakeIdentity {
         Ok(IdentityProof {
             jwt: SecretString::from("a.b.c"),
             fields: LoginFields::default(),
-            claims: None,
+            claims: self.claims(),
             audience: String::new(),
         })
     }

@@ -2,6 +2,7 @@
 
 mod outcome;
 mod start;
+mod tell;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::attempt::{Call, Done, Look};
 use super::held::Held;
 use super::pace::Pace;
-use super::report::{Report, Told};
+use super::report::Report;
 use super::resume::Archive;
 use super::schedule::{Last, Step, next_step};
 use super::{Farewell, Options, attempt};
@@ -21,7 +22,7 @@ use crate::agent::login::Login;
 use crate::agent::token::TokenPublisher;
 use crate::backoff::random_unit;
 use crate::clock::{Clock, Jumps, Moment};
-use crate::feed::{Nudge, State};
+use crate::feed::Nudge;
 use crate::health;
 use crate::metrics::Metrics;
 use crate::status::Board;
@@ -232,31 +233,6 @@ impl TokenKeeper {
         }
     }
 
-    /// Answers who has rung, unless the server is being asked about the token just now.
-    fn answer_ring(&mut self) {
-        if self.ringing && self.look.is_none() && !self.renewing {
-            self.ringing = false;
-            self.mark_checked();
-            self.publish_checked();
-            self.nudge.answered();
-        }
-    }
-
-    /// Notes that the server was asked just now. The mark always moves, though a clock may not have.
-    fn mark_checked(&mut self) {
-        let now = self.clock.now();
-        self.last_checked = match self.last_checked {
-            Some(last) if last.boot >= now.boot => Some(last + Duration::from_nanos(1)),
-            _ => Some(now),
-        };
-    }
-
-    fn publish_checked(&self) {
-        if let Some(at) = self.last_checked {
-            self.publisher.checked(at);
-        }
-    }
-
     /// Decides what comes next.
     fn plan(&mut self, last: Last) {
         let now = self.clock.now();
@@ -269,41 +245,6 @@ impl TokenKeeper {
                 self.next = Step::LoginAt(earliest);
             }
         }
-    }
-
-    /// Publishes what there is.
-    fn publish(&self) {
-        let state = match &self.held {
-            Some(held) => State::Serving(Arc::clone(&held.token)),
-            None => State::None { reason: self.reason().into(), retry_after: self.retry_after() },
-        };
-        self.publisher.publish(state, self.last_checked);
-    }
-
-    fn reason(&self) -> String {
-        match &self.last_error {
-            Some(error) => format!("{}; {error}", self.absence),
-            None => self.absence.to_owned(),
-        }
-    }
-
-    fn retry_after(&self) -> Duration {
-        let wait = self.next.at().map(|at| self.clock.now().until(at)).unwrap_or_default();
-        wait.max(Duration::from_secs(1))
-    }
-
-    fn tell(&self) {
-        let reason = if self.held.is_some() { String::new() } else { self.reason() };
-        let told = Told {
-            held: self.held.as_ref(),
-            now: self.clock.now(),
-            next: self.next,
-            last_checked: self.last_checked,
-            failures: self.pace.failures(),
-            last_error: self.last_error.as_deref(),
-            reason: &reason,
-        };
-        self.report.tell(&self.login, &told);
     }
 
     /// Writing what outlives a restart, if that has changed.
