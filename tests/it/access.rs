@@ -2,6 +2,8 @@
 
 mod input;
 mod issuer;
+#[cfg(feature = "dev")]
+mod joined;
 mod server;
 
 use std::sync::atomic::Ordering;

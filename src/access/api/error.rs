@@ -61,10 +61,12 @@ impl ApiError {
     /// The answer in the wire of that door.
     pub(super) fn at(&self, door: Door) -> Response {
         let (status, text) = self.told(door);
-        if status.is_server_error() {
-            tracing::error!(event = "access.request.failed", status = status.as_u16(), error = %text, "a request failed");
-        }
-        let text = if status == StatusCode::INTERNAL_SERVER_ERROR { "internal error".to_owned() } else { text };
+        let text = if status == StatusCode::INTERNAL_SERVER_ERROR {
+            tracing::error!(event = "access.request.failed", error = %text, "a request failed");
+            "internal error".to_owned()
+        } else {
+            text
+        };
         let mut answer = match door {
             Door::Vault => (status, Json(json!({"errors": [text]}))).into_response(),
             Door::Acl => (status, text).into_response(),

@@ -61,7 +61,7 @@ pub struct Granted {
     pub token: Live,
     /// Its secret.
     pub secret: PlainSecret,
-    /// Present names of its policies.
+    /// Names of its policies, as the options have them.
     pub policies: Vec<String>,
 }
 
@@ -105,7 +105,10 @@ impl Methods {
             for (role, options) in &options.roles {
                 let mut linked = Vec::new();
                 for policy in &options.policies {
-                    linked.push((policies.ensure(DEFAULT_NAMESPACE, policy).await?, policy.clone()));
+                    let link = (policies.ensure(DEFAULT_NAMESPACE, policy).await?, policy.clone());
+                    if !linked.contains(&link) {
+                        linked.push(link);
+                    }
                 }
                 let role_of = Role { bounds: options.bounds.clone(), policies: linked, ttl: options.ttl };
                 roles.insert(role.clone(), role_of);
@@ -130,6 +133,8 @@ impl Methods {
                 let accessor = birth.accessor_id;
                 tracing::info!(event = "access.login.ok", method, role, principal, %accessor, "logged in");
             }
+            // Logged where it is answered.
+            Err(LoginError::Service(_)) => {}
             // Who failed is not known: nothing that the caller says of itself is written down as if it were.
             Err(error) => tracing::warn!(event = "access.login.refused", ?method, %error, "refused a login"),
         }

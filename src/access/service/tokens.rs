@@ -129,8 +129,8 @@ impl Tokens {
         let until = self.now().sort_key();
         let mut swept = 0;
         loop {
-            // Three writes a token: a page of them fits into one batch.
-            let page = Page { after: None, limit: Batch::MAX_OPERATIONS / 3 };
+            // Four writes a token at most: a page of them fits into one batch.
+            let page = Page { after: None, limit: Batch::MAX_OPERATIONS / 4 };
             let listing = self.store.list("token-end/", page).await?;
             let mut writes = Vec::new();
             let mut found = 0;
@@ -141,12 +141,13 @@ impl Tokens {
                     break;
                 }
                 found += 1;
-                match accessor {
-                    Some(Ok(accessor)) if let Some(live) = self.by_accessor(accessor).await? => {
-                        writes.extend(Keys::of(&live.record).deletes());
-                    }
-                    _ => writes.push(Write::Delete(key)),
+                if let Some(Ok(accessor)) = accessor
+                    && let Some(live) = self.by_accessor(accessor).await?
+                    && live.record.is_expired(live.read)
+                {
+                    writes.extend(Keys::of(&live.record).deletes());
                 }
+                writes.push(Write::Delete(key));
             }
             if found == 0 {
                 return Ok(swept);

@@ -19,7 +19,7 @@ use super::issuer::{AUDIENCE, Issuer, PRINCIPAL};
 
 /// A running service. It stops when it is dropped.
 pub(super) struct Server {
-    url: String,
+    pub(super) url: String,
     http: reqwest::Client,
     stop: CancellationToken,
     serving: JoinSet<()>,
