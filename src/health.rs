@@ -12,7 +12,8 @@ pub struct Health(Arc<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
-    components: Mutex<BTreeMap<String, Component>>,
+    /// By name, oldest first: while one part takes another's place both are there, and the newest speaks.
+    components: Mutex<BTreeMap<String, Vec<(u64, Component)>>>,
     version: watch::Sender<u64>,
 }
 
@@ -32,17 +33,19 @@ pub struct Component {
 
 impl Health {
     /// Adds a component, named like `session/web` or `sink/token`, that is not ready yet. It leaves when its reporter
-    /// is dropped. A second component of the same name takes the place of the first.
+    /// is dropped. A second one of the same name stands before the first for as long as it is there.
     pub fn component(&self, name: impl Into<String>, required: bool, reason: &str) -> Reporter {
         let name = name.into();
         let component = Component { ready: false, required, started: false, reason: Some(reason.to_owned()) };
-        self.change(|components| components.insert(name.clone(), component));
-        Reporter { name, health: self.clone() }
+        let id = *self.0.version.borrow();
+        self.change(|components| components.entry(name.clone()).or_default().push((id, component)));
+        Reporter { name, id, health: self.clone() }
     }
 
     /// Every component, by name.
     pub fn components(&self) -> BTreeMap<String, Component> {
-        self.0.components.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        let components = self.0.components.lock().unwrap_or_else(PoisonError::into_inner);
+        components.iter().filter_map(|(name, all)| Some((name.clone(), all.last()?.1.clone()))).collect()
     }
 
     /// Whether every required component is ready.
@@ -60,10 +63,9 @@ impl Health {
         self.0.version.subscribe()
     }
 
-    fn change<R>(&self, change: impl FnOnce(&mut BTreeMap<String, Component>) -> R) -> R {
-        let result = change(&mut self.0.components.lock().unwrap_or_else(PoisonError::into_inner));
+    fn change(&self, change: impl FnOnce(&mut BTreeMap<String, Vec<(u64, Component)>>)) {
+        change(&mut self.0.components.lock().unwrap_or_else(PoisonError::into_inner));
         self.0.version.send_modify(|version| *version += 1);
-        result
     }
 }
 
@@ -71,6 +73,7 @@ impl Health {
 #[derive(Debug)]
 pub struct Reporter {
     name: String,
+    id: u64,
     health: Health,
 }
 
@@ -82,26 +85,38 @@ impl Reporter {
 
     /// It does not, and why; without any secret.
     pub fn not_ready(&self, reason: impl Into<String>) {
-        self.set(false, Some(reason.into()));
+        self.set(false, Some(&reason.into()));
     }
 
-    fn set(&self, ready: bool, reason: Option<String>) {
-        let same = self.health.components().get(&self.name).is_some_and(|it| it.ready == ready && it.reason == reason);
-        if !same {
-            self.health.change(|components| {
-                if let Some(component) = components.get_mut(&self.name) {
-                    component.ready = ready;
-                    component.started |= ready;
-                    component.reason = reason;
-                }
-            });
+    fn set(&self, ready: bool, reason: Option<&String>) {
+        let changed = |component: &Component| component.ready != ready || component.reason.as_ref() != reason;
+        let components = self.health.0.components.lock().unwrap_or_else(PoisonError::into_inner);
+        let ours = components.get(&self.name).and_then(|all| all.iter().find(|(id, _)| *id == self.id));
+        if !ours.is_some_and(|(_, component)| changed(component)) {
+            return;
         }
+        drop(components);
+        self.health.change(|components| {
+            let all = components.get_mut(&self.name).into_iter().flatten();
+            for (_, component) in all.filter(|(id, _)| *id == self.id) {
+                component.ready = ready;
+                component.started |= ready;
+                component.reason = reason.cloned();
+            }
+        });
     }
 }
 
 impl Drop for Reporter {
     fn drop(&mut self) {
-        self.health.change(|components| components.remove(&self.name));
+        self.health.change(|components| {
+            if let Some(all) = components.get_mut(&self.name) {
+                all.retain(|(id, _)| *id != self.id);
+                if all.is_empty() {
+                    components.remove(&self.name);
+                }
+            }
+        });
     }
 }
 
@@ -124,5 +139,21 @@ mod tests {
         assert!(health.ready());
         drop(sink);
         assert!(health.components().is_empty());
+    }
+
+    #[test]
+    fn the_newest_of_one_name_speaks_and_the_older_one_does_again_once_it_is_gone() {
+        let health = Health::default();
+        let old = health.component("session/web", true, "no token yet");
+        old.ready();
+        let new = health.component("session/web", true, "no token yet");
+        assert!(!health.ready());
+        drop(new);
+        assert!(health.ready());
+        let new = health.component("session/web", true, "no token yet");
+        drop(old);
+        assert!(!health.ready());
+        new.ready();
+        assert!(health.ready());
     }
 }

@@ -5,7 +5,7 @@ use tracing_subscriber::layer::{Layer as _, SubscriberExt as _};
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{fmt, registry, reload};
 
-use crate::config::LogFormat;
+use crate::config::{Log, LogFormat};
 
 /// Changes the filter of a running log.
 #[derive(Debug, Clone)]
@@ -33,10 +33,16 @@ pub fn start(targets: Targets, format: LogFormat) -> LogLevel {
     LogLevel(handle)
 }
 
+/// The filter that a configuration asks for.
+pub fn targets(log: &Log) -> Targets {
+    Targets::new().with_default(log.level).with_targets(log.targets.iter().map(|(name, level)| (name.clone(), *level)))
+}
+
 /// Reads a filter such as `info` or `info,hyper=warn`.
 ///
 /// # Errors
 /// In words: what is wrong with it.
-pub fn targets(text: &str) -> Result<Targets, String> {
-    text.parse::<Targets>().map_err(|error| format!("\"{text}\" is not a log level (example: \"info\"): {error}"))
+pub fn parse(text: &str) -> Result<Targets, String> {
+    text.parse::<Targets>()
+        .map_err(|error| format!("--log-level: \"{text}\" is not a log level (example: \"info\"): {error}"))
 }

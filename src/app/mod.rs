@@ -1,1 +1,24 @@
-//! The composition root: `Options` -> build (binds) -> run (serves) -> stop; reload.
+//! The composition root: `Options` -> build (binds) -> run (serves) -> stop; reload. The one place that joins the parts.
+
+// 0: what the process is given and tells
+pub mod logging;
+pub mod notify;
+
+// 1: the parts, joined
+mod session;
+#[cfg(feature = "access")]
+mod access;
+mod outputs;
+
+// 2: what runs them
+mod plan;
+
+// 3: the whole
+mod agent;
+pub mod once;
+
+// 4: all of it, with a cloud of its own
+#[cfg(feature = "dev")]
+pub mod dev;
+
+pub use agent::{App, Signals};

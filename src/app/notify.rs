@@ -52,6 +52,10 @@ pub async fn tell(health: Health, when: Ready, clock: Clock, stop: CancellationT
             () = stop.cancelled() => break,
         }
     }
+}
+
+/// Tells the service manager that we are stopping.
+pub fn stopping() {
     send(&[NotifyState::Stopping]);
 }
 

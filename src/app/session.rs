@@ -40,18 +40,17 @@ impl Session {
         let named = || format!("session {}", options.name);
         let upstream = Upstream::build(&options.upstream).with_context(named)?;
         let identity = options.identity.build(shared.clock.clone()).with_context(named)?;
-        let login = Login::new(upstream.clone(), options.login.clone());
+        let login = Login::new(upstream, options.login.clone());
         let (publisher, feed) = feed("no login has succeeded yet");
         let nudge = Nudge::new(shared.clock.clone());
         let parts = Parts {
+            publisher,
             identity,
             login,
-            upstream,
-            publisher,
             nudge: nudge.clone(),
             clock: shared.clock.clone(),
             board: shared.board.clone(),
-            health: shared.health.clone(),
+            health: shared.health.component(format!("session/{}", options.name), true, "no token yet"),
             metrics: shared.metrics.clone(),
         };
         let keeper = TokenKeeper::new(options.lifecycle.clone(), parts);

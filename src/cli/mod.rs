@@ -1,1 +1,160 @@
-//! The command line: one file a command.
+//! The command line: what may be asked, and one file a group of commands.
+
+mod agent;
+mod check;
+#[cfg(feature = "dev")]
+mod dev;
+mod exit;
+mod login;
+mod run;
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
+
+pub use exit::Exit;
+
+use crate::config::LogFormat;
+
+/// Turns a machine's cloud identity into short-lived tokens and serves them to the tools around it.
+#[derive(Debug, Parser)]
+#[command(name = "keyward", version, arg_required_else_help = true, after_help = EXIT_CODES)]
+struct Cli {
+    /// What is logged: error, warn, info, debug or trace, or a list like info,hyper=warn [default: the file's, else info]
+    #[arg(long, global = true, value_name = "LEVEL")]
+    log_level: Option<String>,
+    /// How log lines look [default: the file's, else text]
+    #[arg(long, global = true, value_name = "FORMAT")]
+    log_format: Option<Format>,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the agent (and the services that the configuration names) until it is told to stop
+    #[command(after_help = "Example:\n  keyward run --config /etc/keyward/keyward.toml")]
+    Run(ConfigFiles),
+    /// Try the whole chain on this machine: an emulated cloud, an access-control service, an agent, its local API
+    #[cfg(feature = "dev")]
+    #[command(after_help = "Example:\n  keyward dev --once")]
+    Dev(dev::Dev),
+    /// Say what is wrong with a configuration, or in plain words what the agent would do with it
+    #[command(after_help = "Example:\n  keyward check --config /etc/keyward/keyward.toml --online")]
+    Check(check::Check),
+    /// Log in once and print what was got, without the secret
+    #[command(after_help = "Example:\n  keyward login --config /etc/keyward/keyward.toml --session web")]
+    Login(login::LoginOnce),
+    /// Show what the running agent is doing
+    #[command(after_help = "Example:\n  keyward status --config /etc/keyward/keyward.toml --format json")]
+    Status(agent::Status),
+    /// Print the token that the running agent serves
+    #[command(after_help = "Example:\n  export VAULT_TOKEN=$(keyward token --config /etc/keyward/keyward.toml)")]
+    Token(agent::Token),
+    /// Wait until the running agent is ready
+    #[command(after_help = "Example:\n  keyward wait --config /etc/keyward/keyward.toml --timeout 60s")]
+    Wait(agent::Wait),
+    /// Exit with 0 if the running agent is ready, for probes that run a command
+    #[command(after_help = "Example:\n  keyward healthcheck --config /etc/keyward/keyward.toml --live")]
+    Healthcheck(agent::Healthcheck),
+    /// Print the completion script for a shell
+    #[command(after_help = "Example:\n  keyward completions bash > /etc/bash_completion.d/keyward")]
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+}
+
+/// Where the configuration is.
+#[derive(Debug, Clone, Args)]
+struct ConfigFiles {
+    /// A configuration file, or a folder of *.toml files read in name order; may be given more than once
+    #[arg(long, value_name = "FILE", default_value = "/etc/keyward/keyward.toml")]
+    config: Vec<PathBuf>,
+}
+
+/// How output looks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+enum Format {
+    #[default]
+    Text,
+    Json,
+}
+
+/// What the command line says of logs, before the configuration's `[log]`.
+#[derive(Debug, Clone, Default)]
+struct LogChoice {
+    level: Option<String>,
+    format: Option<LogFormat>,
+}
+
+/// Parses the command line, does what it says, and gives the exit code.
+pub fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            let code = if error.use_stderr() { Exit::Failed } else { Exit::Ok };
+            let _ = error.print();
+            return code.into();
+        }
+    };
+    let log = LogChoice {
+        level: cli.log_level,
+        format: cli.log_format.map(|format| match format {
+            Format::Text => LogFormat::Text,
+            Format::Json => LogFormat::Json,
+        }),
+    };
+    let result = match cli.command {
+        Command::Run(files) => run::run(&files, &log),
+        #[cfg(feature = "dev")]
+        Command::Dev(dev) => dev.run(&log),
+        Command::Check(check) => check.run(),
+        Command::Login(login) => login.run(&log),
+        Command::Status(status) => status.run(),
+        Command::Token(token) => token.run(),
+        Command::Wait(wait) => Ok(wait.run()),
+        Command::Healthcheck(healthcheck) => Ok(healthcheck.run()),
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Cli::command(), "keyward", &mut std::io::stdout());
+            Ok(Exit::Ok)
+        }
+    };
+    result
+        .unwrap_or_else(|error| {
+            say_error(&format!("{error:#}"));
+            Exit::Failed
+        })
+        .into()
+}
+
+/// Prints a line of a command's own output. A reader that has gone away is not an error.
+fn say(line: &str) {
+    let _ = writeln!(std::io::stdout(), "{line}");
+}
+
+/// Prints why a command failed, in one line.
+fn say_error(line: &str) {
+    let _ = writeln!(std::io::stderr(), "error: {line}");
+}
+
+const EXIT_CODES: &str = "Exit codes: 0 done; 1 wrong command line or local failure; 2 identity source or server refused or failed; \
+3 configuration has mistakes; 4 agent not ready; 5 timed out; 6 refused by the agent; 7 no agent running; 75 try later; \
+78 configuration has mistakes (run)";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent_and_every_command_has_an_example() {
+        let command = Cli::command();
+        command.clone().debug_assert();
+        for command in command.get_subcommands() {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(help.starts_with("Example:\n  keyward ") || help.contains("keyward"), "{}", command.get_name());
+        }
+    }
+}

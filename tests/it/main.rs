@@ -17,6 +17,10 @@ mod dev_cloud;
 mod dev_secrets;
 mod configs;
 mod guard;
+#[cfg(feature = "dev")]
+mod canary;
+#[cfg(feature = "dev")]
+mod end_to_end;
 mod harness;
 #[cfg(feature = "dev")]
 mod identity;

@@ -6,3 +6,7 @@ pub(crate) mod raw;
 pub(crate) mod secrets;
 #[cfg(feature = "dev")]
 pub(crate) mod session;
+#[cfg(feature = "dev")]
+pub(crate) mod binary;
+#[cfg(feature = "dev")]
+pub(crate) mod world;

@@ -1,0 +1,158 @@
+//! What runs the parts: starts what is new, stops what is gone, keeps what is the same, and stops well.
+
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+#[cfg(feature = "access")]
+use super::access::BuiltAccess;
+use super::logging::{self, LogLevel};
+use super::notify;
+use super::plan::{Agent, Plan};
+use super::session::Shared;
+use crate::config::Config;
+use crate::http::listen::Inherited;
+use crate::metrics::Outcome;
+use crate::tasks::Tasks;
+
+/// Everything that the configuration asks for, running or about to.
+#[derive(Debug)]
+pub struct App {
+    shared: Shared,
+    config: Config,
+    log: Option<LogLevel>,
+    inherited: Inherited,
+    /// What starts when it runs.
+    plan: Plan,
+    #[cfg(feature = "access")]
+    access: Option<BuiltAccess>,
+}
+
+/// What is said to a running [`App`] from outside.
+#[derive(Debug)]
+pub struct Signals {
+    /// Cancelled to stop it.
+    pub stop: CancellationToken,
+    /// A configuration to take over, or why there is none.
+    pub reloads: mpsc::Receiver<Result<Config, Vec<String>>>,
+}
+
+impl App {
+    /// Builds and binds all that `config` asks for. Nothing is sent and nothing is served yet.
+    ///
+    /// # Errors
+    /// A file cannot be used, or an address cannot be bound.
+    pub async fn build(config: Config, log: Option<LogLevel>, inherited: Inherited) -> anyhow::Result<Self> {
+        let shared = Shared::default();
+        let plan = Agent::default().plan(&config, &inherited, &shared)?;
+        #[cfg(feature = "access")]
+        let access = match &config.access {
+            Some(options) => Some(BuiltAccess::build(options, &inherited, &shared).await?),
+            None => None,
+        };
+        Ok(Self {
+            shared,
+            config,
+            log,
+            inherited,
+            plan,
+            #[cfg(feature = "access")]
+            access,
+        })
+    }
+
+    /// Runs until `signals.stop`, a failure, or the end of all: listeners stop first, then sinks, then sessions.
+    ///
+    /// # Errors
+    /// A task failed that never should.
+    pub async fn run(self, mut signals: Signals) -> anyhow::Result<()> {
+        let mut services = Tasks::new(CancellationToken::new());
+        let grace = self.config.agent.stop_grace;
+        #[cfg(feature = "access")]
+        if let Some(access) = self.access {
+            services.start("access", access.run(grace, services.stop_token()));
+        }
+        let tell = notify::tell(
+            self.shared.health.clone(),
+            self.config.agent.ready,
+            self.shared.clock.clone(),
+            services.stop_token(),
+        );
+        services.start("service manager", async move {
+            tell.await;
+            Ok(())
+        });
+        let mut agent = Agent::default();
+        agent.commit(self.plan, &self.config);
+        let mut reloading =
+            Reloading { shared: self.shared, config: self.config, log: self.log, inherited: self.inherited };
+        let failure = loop {
+            tokio::select! {
+                () = signals.stop.cancelled() => break None,
+                Some(new) = signals.reloads.recv() => reloading.reload(&mut agent, new),
+                failure = agent.sessions.tasks.failed() => break Some(failure),
+                failure = agent.sinks.tasks.failed() => break Some(failure),
+                failure = agent.listeners.tasks.failed() => break Some(failure),
+                failure = services.failed() => break Some(failure),
+            }
+        };
+        tracing::info!(event = "agent.stopping", "stopping");
+        notify::stopping();
+        // Listeners drain for the grace themselves; a session may take five seconds to revoke its token.
+        let grace = grace.max(Duration::from_secs(5)) + Duration::from_secs(1);
+        let mut result = failure.map_or(Ok(()), |failure| Err(failure.into()));
+        for tasks in [agent.listeners.tasks, agent.sinks.tasks, agent.sessions.tasks, services] {
+            tasks.stop_token().cancel();
+            let stopped = tasks.run(grace).await;
+            result = result.and(stopped.map_err(Into::into));
+        }
+        tracing::info!(event = "agent.stopped", "stopped");
+        result
+    }
+}
+
+/// What a reload compares with, and changes.
+struct Reloading {
+    shared: Shared,
+    config: Config,
+    log: Option<LogLevel>,
+    inherited: Inherited,
+}
+
+impl Reloading {
+    /// Takes a new configuration over as a whole, or keeps the old one and tells why.
+    fn reload(&mut self, agent: &mut Agent, new: Result<Config, Vec<String>>) {
+        notify::reloading();
+        let outcome = match new.and_then(|new| self.take(agent, new).map_err(|error| vec![format!("{error:#}")])) {
+            Ok(()) => {
+                self.shared.board.reloaded(None);
+                tracing::info!(event = "config.reload.ok", "the new configuration is in force");
+                "ok"
+            }
+            Err(mistakes) => {
+                for mistake in &mistakes {
+                    tracing::error!(event = "config.reload.failed", %mistake, "the old configuration stays");
+                }
+                self.shared.board.reloaded(Some(mistakes.join("\n")));
+                "failed"
+            }
+        };
+        self.shared.metrics.reloads.get_or_create(&Outcome { outcome }).inc();
+        notify::reloaded();
+    }
+
+    fn take(&mut self, agent: &mut Agent, new: Config) -> anyhow::Result<()> {
+        #[cfg(feature = "access")]
+        anyhow::ensure!(new.access == self.config.access, "[access] has changed, which takes a restart");
+        let plan = agent.plan(&new, &self.inherited, &self.shared)?;
+        if let Some(log) = &self.log
+            && new.log != self.config.log
+        {
+            log.set(logging::targets(&new.log));
+        }
+        agent.commit(plan, &new);
+        self.config = new;
+        Ok(())
+    }
+}

@@ -1,0 +1,143 @@
+//! The texts of `keyward dev`: the configuration that its agent runs with, and what to try.
+
+use super::{INSTANCE_RESOURCE, Places, WORKLOAD_RESOURCE, discovery};
+use crate::dev::cloud::{Cloud, Names};
+
+pub(super) fn config_file(places: &Places, cloud: &Cloud) -> String {
+    let Places { dir, socket, local_key, .. } = places;
+    let dir = dir.display();
+    format!(
+        r#"# Written at each start of `keyward dev`: everything here is emulated, or a trial on this machine alone.
+
+# The access-control service. It trusts the emulated cloud's signatures.
+[access]
+listen = "{access}"
+data_dir = "{dir}/access"
+
+[access.method.cloud]
+issuer = "{issuer}"
+discovery_url = "{discovery}"
+ca_file = "{ca}"
+audience = "{INSTANCE_RESOURCE}"
+
+[access.method.cloud.role.machine]
+principals = ["{principal}"]
+subscriptions = ["{subscription}"]
+resource_groups = ["{group}"]
+policies = ["machine"]
+ttl = "2m"
+
+[server.access]
+kind = "keyward"
+address = "{access_url}"
+
+# The emulated secrets server.
+[server.secrets]
+kind = "vault"
+address = "{secrets}"
+
+# The instance's own identity, into the access-control service. Its tokens cannot be renewed: watch the logins.
+[session.instance]
+server = "access"
+mount = "cloud"
+check_interval = "30s"
+
+[session.instance.cloud]
+role = "machine"
+resource = "{INSTANCE_RESOURCE}"
+
+# Workload identity from the environment, into the emulated secrets server. Watch the renewals.
+[session.workload]
+server = "secrets"
+mount = "azure"
+check_interval = "30s"
+
+[session.workload.cloud]
+role = "workload"
+resource = "{WORKLOAD_RESOURCE}"
+authenticate_from_environment = true
+
+[sink.instance]
+session = "instance"
+path = "{dir}/instance.token"
+mode = "0600"
+on_expiry = "remove"
+
+[sink.workload]
+session = "workload"
+path = "{dir}/workload.json"
+format = "json"
+mode = "0600"
+
+[listener.local]
+address = "unix://{socket}"
+mode = "0600"
+
+[listener.loopback]
+address = "tcp://{local_api}"
+key_file = "{local_key}"
+
+[listener.health]
+kind = "health"
+address = "tcp://{health}"
+
+[agent]
+state_dir = "{dir}/state"
+"#,
+        access = places.access.replace("http://", "tcp://"),
+        access_url = places.access,
+        issuer = cloud.issuer(),
+        discovery = discovery(cloud),
+        ca = cloud.ca_file().display(),
+        principal = cloud.names().system.object_id,
+        subscription = cloud.names().subscription,
+        group = Names::RESOURCE_GROUP,
+        secrets = places.secrets,
+        socket = socket.display(),
+        local_key = local_key.display(),
+        local_api = places.local_api,
+        health = places.health,
+    )
+}
+
+pub(super) fn text(places: &Places) -> String {
+    let Places { dir, config, metadata, authority, access, secrets, local_api, health, .. } = places;
+    let (dir, config, socket) = (dir.display(), config.display(), places.socket.display());
+    let (dials_key, local_key) = (places.dials_key.display(), places.local_key.display());
+    let (cloud_dials, secrets_dials) = (&places.cloud_dials, &places.secrets_dials);
+    format!(
+        r#"keyward dev: all on loopback; keys, secrets and state are in {dir}
+
+  emulated cloud           {metadata}  {authority}
+  access-control service   {access}
+  emulated secrets server  {secrets}
+  agent                    {socket}  http://{local_api}  health http://{health}
+
+Try, in another shell:
+
+  # The token that the machine's identity was turned into, from the local API; the same from the sink
+  curl -s --unix-socket {socket} -H 'X-Vault-Request: true' 'http://localhost/agent/v1/token?session=instance'
+  cat {dir}/instance.token
+
+  # Use it: ask the access-control service who it is; read a secret with the other session's token
+  curl -s -H "X-Service-Token: $(cat {dir}/instance.token)" {access}/v1/acl/token/self
+  curl -s -H "X-Vault-Token: $(keyward token --config {config} --session workload)" {secrets}/v1/secret/data/example
+
+  # The same on loopback TCP, where the caller brings a key
+  curl -s -H 'X-Vault-Request: true' -H "X-Vault-Token: $(cat {local_key})" 'http://{local_api}/agent/v1/token?session=workload'
+
+  # What the agent is doing, and whether all is well
+  keyward status --config {config}
+  curl -s http://{health}/readyz
+
+  # Make the cloud and the secrets server fail; watch the agent serve on, and come back by itself
+  curl -s -X POST -H "X-Dials-Key: $(cat {dials_key})" '{cloud_dials}/refuse?on=true'
+  curl -s -X POST -H "X-Dials-Key: $(cat {dials_key})" '{secrets_dials}/away?on=true'
+  curl -s -X POST -H "X-Dials-Key: $(cat {dials_key})" '{secrets_dials}/away?on=false'
+  curl -s -X POST -H "X-Dials-Key: $(cat {dials_key})" '{cloud_dials}/refuse?on=false'
+
+Ctrl-C stops it.
+"#,
+        cloud_dials = cloud_dials.trim_end_matches('/'),
+    )
+}

@@ -1,0 +1,241 @@
+//! `keyward dev`: an emulated cloud and secrets server, the access-control service and an agent, in one process and on
+//! loopback alone. They talk to each other over HTTP, as strangers do.
+
+mod guide;
+mod tour;
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use secrecy::SecretString;
+use tokio_util::sync::CancellationToken;
+
+use super::App;
+use crate::agent::identity::Variables;
+use crate::atomic_file;
+use crate::atomic_file::Attributes;
+use crate::config::{self, Config, Environment, Purpose};
+use crate::dev::cloud::{self, Cloud};
+use crate::dev::secrets::{self, Bounds, DialsDoor, Role, Secrets, Verification};
+use crate::http::listen::Inherited;
+use crate::tasks::Tasks;
+
+pub use tour::take as take_the_tour;
+
+/// What `keyward dev` was asked for.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Folder for keys, secrets and state, made with mode 0700 where it is not there.
+    pub dir: PathBuf,
+    /// The first of eight ports in a row; `None` takes free ones.
+    pub first_port: Option<u16>,
+}
+
+/// All of it, built and bound.
+#[derive(Debug)]
+pub struct Dev {
+    /// The agent and the access-control service.
+    pub app: App,
+    /// The emulated servers; they run already.
+    pub emulated: Tasks,
+    /// Where everything is.
+    pub places: Places,
+    /// The configuration that the agent runs with.
+    pub config: Config,
+}
+
+/// Where everything is.
+#[derive(Debug, Clone)]
+pub struct Places {
+    /// The folder.
+    pub dir: PathBuf,
+    /// The file that the agent is configured by.
+    pub config: PathBuf,
+    /// The emulated metadata service.
+    pub metadata: String,
+    /// The emulated token endpoint.
+    pub authority: String,
+    /// The access-control service.
+    pub access: String,
+    /// The emulated secrets server.
+    pub secrets: String,
+    /// The local API on a unix socket.
+    pub socket: PathBuf,
+    /// The local API on loopback.
+    pub local_api: SocketAddr,
+    /// File with the key that the loopback listener asks for.
+    pub local_key: PathBuf,
+    /// Health and metrics.
+    pub health: SocketAddr,
+    /// Dials of the emulated cloud.
+    pub cloud_dials: String,
+    /// Dials of the emulated secrets server.
+    pub secrets_dials: String,
+    /// File with the key of the dials.
+    pub dials_key: PathBuf,
+}
+
+/// The resource that the instance's identity is used for: tokens for it say which machine they belong to.
+const INSTANCE_RESOURCE: &str = "https://management.azure.com/";
+/// The resource that the workload's identity is used for.
+const WORKLOAD_RESOURCE: &str = "api://keyward-dev";
+/// Long enough to look at, short enough to see renewals: one every forty seconds or so, a login every five minutes.
+const WORKLOAD_TTL: Duration = Duration::from_mins(1);
+const WORKLOAD_MAX_TTL: Duration = Duration::from_mins(5);
+
+impl Dev {
+    /// Makes what is missing in the folder, starts the emulated servers, and builds the agent. Must be called inside a
+    /// runtime.
+    ///
+    /// # Errors
+    /// The folder cannot be used, or a port is taken.
+    pub async fn build(options: &Options) -> anyhow::Result<Self> {
+        let dir = private_folder(&options.dir)?;
+        let ports = Ports::choose(options.first_port)?;
+        let mut emulated = Tasks::new(CancellationToken::new());
+        let mut cloud = cloud::Options::in_folder(dir.join("cloud"));
+        (cloud.metadata, cloud.authority, cloud.dials) = (ports.get(0), ports.get(1), Some(ports.get(2)));
+        let cloud = Cloud::start(cloud, &mut emulated).context("cannot start the emulated cloud")?;
+        let dials_key = dir.join("dials.key");
+        write_private(&dials_key, cloud.dials_key())?;
+        let secrets_dials = DialsDoor { address: ports.get(4), key: cloud.dials_key().clone() };
+        let secrets = secrets_options(&cloud, ports.get(3), secrets_dials);
+        let secrets = Secrets::start(secrets, &mut emulated).context("cannot start the emulated secrets server")?;
+        let local_key = dir.join("local-api.key");
+        if !local_key.exists() {
+            write_private(&local_key, &random_key()?)?;
+        }
+        let places = Places {
+            config: dir.join("keyward.toml"),
+            metadata: cloud.metadata_url().to_string(),
+            authority: cloud.authority_url().to_string(),
+            access: format!("http://{}", ports.get(5)),
+            secrets: secrets.url().to_owned(),
+            socket: dir.join("agent.sock"),
+            local_api: ports.get(6),
+            local_key,
+            health: ports.get(7),
+            cloud_dials: cloud.dials_url().map(ToString::to_string).unwrap_or_default(),
+            secrets_dials: secrets.dials_url().unwrap_or_default().to_owned(),
+            dials_key,
+            dir,
+        };
+        let text = guide::config_file(&places, &cloud);
+        atomic_file::replace(&places.config, text.as_bytes(), &PRIVATE)?;
+        let config = load(&places, &cloud)?;
+        let app = App::build(config.clone(), None, Inherited::default()).await?;
+        Ok(Self { app, emulated, places, config })
+    }
+
+    /// What to try, in lines that can be pasted.
+    pub fn guide(&self) -> String {
+        guide::text(&self.places)
+    }
+}
+
+/// The configuration as the file says, with the cloud's endpoints moved to the emulated ones. That is all that differs
+/// from a real machine, and no file can ask for it.
+fn load(places: &Places, cloud: &Cloud) -> anyhow::Result<Config> {
+    let variables: BTreeMap<String, String> = cloud.variables_for_workload_identity();
+    let user = rustix::process::geteuid().as_raw();
+    let environment = Environment { variables: variables.clone(), user };
+    let outcome = config::load(std::slice::from_ref(&places.config), &environment, Purpose::Run);
+    let mistakes: Vec<String> = outcome.mistakes.iter().map(ToString::to_string).collect();
+    let mut config = outcome.config.with_context(|| mistakes.join("\n"))?;
+    for session in &mut config.sessions {
+        let endpoints = &mut session.identity.endpoints;
+        endpoints.metadata = cloud.metadata_url().clone();
+        endpoints.arc_agent = places.dir.join("no-arc-agent-here");
+        endpoints.authority_ca = Some(cloud.ca_file());
+        session.identity.variables = Variables::of(variables.clone());
+    }
+    Ok(config)
+}
+
+fn secrets_options(cloud: &Cloud, address: SocketAddr, dials: DialsDoor) -> secrets::Options {
+    let bounds = Bounds { service_principal_ids: vec![cloud.names().workload.object_id.clone()], ..Bounds::default() };
+    let role = Role {
+        policies: vec!["dev".to_owned()],
+        ttl: WORKLOAD_TTL,
+        max_ttl: Some(WORKLOAD_MAX_TTL),
+        bounds,
+        ..Role::default()
+    };
+    let mut options = secrets::Options::for_anyone(crate::clock::Clock::System, "workload", role);
+    options.address = address;
+    options.dials = Some(dials);
+    options.verification = Verification::Cloud {
+        discovery: discovery(cloud),
+        ca_file: cloud.ca_file(),
+        audience: WORKLOAD_RESOURCE.to_owned(),
+    };
+    options
+}
+
+fn discovery(cloud: &Cloud) -> url::Url {
+    let mut url = cloud.authority_url().clone();
+    url.set_path(&format!("{}/.well-known/openid-configuration", cloud.names().tenant));
+    url
+}
+
+/// Eight loopback addresses that were free a moment ago.
+struct Ports(Vec<u16>);
+
+impl Ports {
+    const COUNT: u16 = 8;
+
+    fn choose(first: Option<u16>) -> anyhow::Result<Self> {
+        if let Some(first) = first {
+            anyhow::ensure!(
+                first.checked_add(Self::COUNT - 1).is_some(),
+                "--first-port {first}: eight ports in a row do not fit below 65536"
+            );
+            return Ok(Self((first..first + Self::COUNT).collect()));
+        }
+        let held: Vec<TcpListener> = (0..Self::COUNT)
+            .map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))
+            .collect::<Result<_, _>>()
+            .context("cannot find free ports on loopback")?;
+        let ports = held.iter().map(|listener| listener.local_addr().map(|address| address.port()));
+        Ok(Self(ports.collect::<Result<_, _>>()?))
+    }
+
+    fn get(&self, index: usize) -> SocketAddr {
+        SocketAddr::from((Ipv4Addr::LOCALHOST, self.0.get(index).copied().unwrap_or_default()))
+    }
+}
+
+const PRIVATE: Attributes = Attributes { mode: 0o600, owner: None, group: None };
+
+fn private_folder(dir: &Path) -> anyhow::Result<PathBuf> {
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(dir)
+        .with_context(|| format!("cannot make {}", dir.display()))?;
+    let dir = dir.canonicalize()?;
+    let mode = std::fs::metadata(&dir)?.permissions().mode() & 0o777;
+    anyhow::ensure!(
+        mode.trailing_zeros() >= 6,
+        "{} is open to others (mode {mode:04o}); keys are kept there: chmod 700 it, or choose another --dir",
+        dir.display()
+    );
+    Ok(dir)
+}
+
+fn write_private(path: &Path, secret: &SecretString) -> anyhow::Result<()> {
+    use secrecy::ExposeSecret as _;
+    atomic_file::replace(path, secret.expose_secret().as_bytes(), &PRIVATE)?;
+    Ok(())
+}
+
+fn random_key() -> anyhow::Result<SecretString> {
+    use base64::Engine as _;
+    let mut bytes = [0_u8; 32];
+    aws_lc_rs::rand::fill(&mut bytes).map_err(|_| anyhow::anyhow!("the system gives no random numbers"))?;
+    Ok(SecretString::from(base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(bytes)))
+}

@@ -1,0 +1,68 @@
+//! `keyward dev --once`: the whole chain, step by step, in words.
+
+use std::time::Duration;
+
+use anyhow::Context as _;
+use http::Method;
+use serde_json::Value;
+use url::Url;
+
+use super::Places;
+use crate::http::client::{self, Address, Client, Proxy, Tls};
+
+/// Follows both identities from the cloud to a use of their tokens, through the same doors as any tool. Gives a line
+/// for each thing that was done.
+///
+/// # Errors
+/// A step did not work; says which.
+pub async fn take(places: &Places) -> anyhow::Result<Vec<String>> {
+    let agent = client(Address::Unix(places.socket.clone()))?;
+    let mut lines = Vec::new();
+    let mut tokens = Vec::new();
+    for session in ["instance", "workload"] {
+        let path = format!("agent/v1/token?session={session}&wait=30s");
+        let answer = ask(&agent, &path, None).await.with_context(|| format!("no token for session {session}"))?;
+        let policies = answer["policies"].to_string();
+        let expires = answer["expires_at"].as_str().unwrap_or("never").to_owned();
+        lines.push(format!("session {session}: logged in; policies {policies}; the token ends {expires}"));
+        tokens.push(answer["token"].as_str().context("the answer holds no token")?.to_owned());
+    }
+    let [instance, workload] = tokens.as_slice() else { anyhow::bail!("there are not two tokens") };
+    let access = client(Address::Url(Url::parse(&places.access)?))?;
+    let this = ask(&access, "v1/acl/token/self", Some(instance)).await.context("the access-control service")?;
+    lines.push(format!(
+        "the access-control service knows the first as {} of auth method {}",
+        this["AccessorID"].as_str().unwrap_or("?"),
+        this["AuthMethod"].as_str().unwrap_or("?")
+    ));
+    let secrets = client(Address::Url(Url::parse(&places.secrets)?))?;
+    let secret = ask(&secrets, "v1/secret/data/example", Some(workload)).await.context("the secrets server")?;
+    lines.push(format!("the emulated secrets server reads with the second: {}", secret["data"]["data"]));
+    let sink = places.dir.join("instance.token");
+    let written = std::fs::read_to_string(&sink).with_context(|| format!("cannot read {}", sink.display()))?;
+    anyhow::ensure!(written == *instance, "the sink {} does not hold the token", sink.display());
+    lines.push(format!("the sink {} holds the first", sink.display()));
+    Ok(lines)
+}
+
+fn client(address: Address) -> anyhow::Result<Client> {
+    let options = client::Options {
+        address,
+        tls: Tls::default(),
+        proxy: Proxy::Direct,
+        connect_timeout: Duration::from_secs(5),
+        answer_timeout: Duration::from_secs(40),
+    };
+    Ok(options.build()?)
+}
+
+async fn ask(client: &Client, path: &str, token: Option<&str>) -> anyhow::Result<Value> {
+    let mut request = client.request(Method::GET, path).header("x-vault-request", "true");
+    if let Some(token) = token {
+        request = request.header("x-vault-token", token);
+    }
+    let answer = client.send(request).await?;
+    let text = String::from_utf8_lossy(&answer.body);
+    anyhow::ensure!(answer.status.is_success(), "{} answers {}: {text}", client.server(), answer.status);
+    Ok(serde_json::from_str(&text)?)
+}

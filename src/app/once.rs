@@ -1,0 +1,118 @@
+//! One login without an agent: for a trial, for scripts, and for `check --online`.
+
+use std::time::Duration;
+
+use http::Method;
+
+use crate::agent::login::{Login, LoginError};
+use crate::agent::token::Token;
+use crate::agent::upstream::Upstream;
+use crate::clock::Clock;
+use crate::config::Session;
+use crate::http::client::{Address, TransportError};
+
+/// What one login gave.
+#[derive(Debug)]
+pub struct LoggedIn {
+    /// Where the identity came from.
+    pub identity: String,
+    /// The token.
+    pub token: Token,
+    upstream: Upstream,
+    namespace: Option<String>,
+}
+
+/// Logs the session in once.
+///
+/// # Errors
+/// The source gave no proof, or the server no token.
+pub async fn login(session: &Session) -> Result<LoggedIn, OnceError> {
+    let upstream = Upstream::build(&session.upstream).map_err(|error| OnceError::Local(error.into()))?;
+    let source = session.identity.build(Clock::System).map_err(LoginError::NoProof)?;
+    let proof = source.prove().await.map_err(LoginError::NoProof)?;
+    let login = Login::new(upstream.clone(), session.login.clone());
+    let token = login.login(&proof, &Clock::System).await?;
+    Ok(LoggedIn { identity: source.describe(), token, upstream, namespace: session.login.namespace.clone() })
+}
+
+impl LoggedIn {
+    /// Revokes the token.
+    ///
+    /// # Errors
+    /// In words: what the server said.
+    pub async fn revoke(self) -> Result<(), String> {
+        let revoked = self.upstream.revoke_self(&self.token.secret, self.namespace.as_deref()).await;
+        revoked.map_err(|error| error.to_string())
+    }
+}
+
+/// Why one login gave no token.
+#[derive(Debug, thiserror::Error)]
+pub enum OnceError {
+    /// A file that the session names cannot be used.
+    #[error(transparent)]
+    Local(anyhow::Error),
+    /// The source or the server.
+    #[error(transparent)]
+    Login(#[from] LoginError),
+}
+
+/// One step of an online check.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Step {
+    /// The session.
+    pub session: String,
+    /// What was tried: `dns`, `server`, `identity and login`, `revocation`.
+    pub step: &'static str,
+    /// Whether it worked.
+    pub ok: bool,
+    /// What was seen.
+    pub found: String,
+}
+
+/// Tries what a session needs: the server's name, a connection to it, the identity source, and a login that is revoked
+/// at once. Later steps are left out once one has failed.
+pub async fn check_online(session: &Session) -> Vec<Step> {
+    let mut steps = Vec::new();
+    let mut note = |step, result: Result<String, String>| {
+        let ok = result.is_ok();
+        let found = result.unwrap_or_else(|error| error);
+        steps.push(Step { session: session.name.clone(), step, ok, found });
+        ok
+    };
+    let fine = note("dns", resolve(&session.upstream.client.address).await) && note("server", reach(session).await);
+    if fine {
+        match login(session).await {
+            Ok(logged_in) => {
+                let policies = logged_in.token.policies.join(", ");
+                note("identity and login", Ok(format!("{}; policies {policies}", logged_in.identity)));
+                let revoked = logged_in.revoke().await;
+                note("revocation", revoked.map(|()| "the token is revoked".to_owned()));
+            }
+            Err(error) => {
+                note("identity and login", Err(format!("{:#}", anyhow::Error::from(error))));
+            }
+        }
+    }
+    steps
+}
+
+async fn resolve(address: &Address) -> Result<String, String> {
+    let Address::Url(url) = address else { return Ok("a unix socket needs no name".to_owned()) };
+    let host = url.host_str().unwrap_or_default();
+    let port = url.port_or_known_default().unwrap_or(443);
+    let looked_up = tokio::net::lookup_host((host.trim_matches(['[', ']']), port));
+    let found = tokio::time::timeout(Duration::from_secs(10), looked_up).await;
+    let found = found.map_err(|_| format!("no answer for {host} within 10 s"))?;
+    let addresses: Vec<String> =
+        found.map_err(|error| format!("{host}: {error}"))?.map(|address| address.ip().to_string()).collect();
+    if addresses.is_empty() { Err(format!("{host} has no address")) } else { Ok(addresses.join(", ")) }
+}
+
+/// Any HTTP answer will do: a sealed or standby server says so in the login's answer.
+async fn reach(session: &Session) -> Result<String, String> {
+    let client = session.upstream.client.build().map_err(|error| format!("{:#}", anyhow::Error::from(error)))?;
+    let answer: Result<_, TransportError> = client.send(client.request(Method::GET, "v1/sys/health")).await;
+    let answer = answer.map_err(|error| format!("{}: {error}", client.server()))?;
+    Ok(format!("{} answers (health {})", client.server(), answer.status.as_u16()))
+}

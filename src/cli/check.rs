@@ -1,0 +1,71 @@
+//! `keyward check`: what is wrong with a configuration, or what the agent would do with it.
+
+use clap::Args;
+
+use super::{ConfigFiles, Exit, Format, say};
+use crate::app::once::{self, Step};
+use crate::config::{self, Config, Environment, Purpose};
+
+/// Say what is wrong with a configuration, or in plain words what the agent would do with it.
+#[derive(Debug, Args)]
+pub(super) struct Check {
+    #[command(flatten)]
+    files: ConfigFiles,
+    /// Try it too: DNS, TLS, the identity source, and a login that is revoked at once
+    #[arg(long)]
+    online: bool,
+    /// How the output looks
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+}
+
+impl Check {
+    pub(super) fn run(self) -> anyhow::Result<Exit> {
+        let purpose = if self.online { Purpose::Run } else { Purpose::Check };
+        let outcome = config::load(&self.files.config, &Environment::of_this_process(), purpose);
+        let steps = match &outcome.config {
+            Some(config) if self.online => try_online(config)?,
+            _ => Vec::new(),
+        };
+        match self.format {
+            Format::Json => {
+                let mut report = serde_json::to_value(outcome.report())?;
+                report["online"] = serde_json::to_value(&steps)?;
+                say(&serde_json::to_string_pretty(&report)?);
+            }
+            Format::Text => {
+                for (kind, remarks) in
+                    [("error", &outcome.mistakes), ("warning", &outcome.warnings), ("note", &outcome.notes)]
+                {
+                    for remark in remarks {
+                        say(&format!("{remark} ({kind})"));
+                    }
+                }
+                if let Some(description) = outcome.description() {
+                    say(description.to_string().trim_end());
+                }
+                for step in &steps {
+                    let outcome = if step.ok { "ok" } else { "FAILED" };
+                    say(&format!("session {}: {} {outcome}: {}", step.session, step.step, step.found));
+                }
+            }
+        }
+        Ok(match () {
+            () if outcome.config.is_none() => Exit::ConfigInvalid,
+            () if steps.iter().all(|step| step.ok) => Exit::Ok,
+            () => Exit::Remote,
+        })
+    }
+}
+
+fn try_online(config: &Config) -> anyhow::Result<Vec<Step>> {
+    crate::sys::forbid_core_dumps()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    Ok(runtime.block_on(async {
+        let mut steps = Vec::new();
+        for session in &config.sessions {
+            steps.extend(once::check_online(session).await);
+        }
+        steps
+    }))
+}

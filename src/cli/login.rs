@@ -1,0 +1,114 @@
+//! `keyward login`: one login, and what it gave.
+
+use clap::Args;
+use secrecy::ExposeSecret as _;
+use serde_json::json;
+
+use super::run::start_log;
+use super::{ConfigFiles, Exit, Format, LogChoice, say, say_error};
+use crate::agent::login::LoginError;
+use crate::app::once::{self, OnceError};
+use crate::config::{self, Config, Environment, Purpose, Session};
+
+/// Log in once and print what was got, without the secret.
+#[derive(Debug, Args)]
+pub(super) struct LoginOnce {
+    #[command(flatten)]
+    files: ConfigFiles,
+    /// The session, where there is more than one
+    #[arg(long)]
+    session: Option<String>,
+    /// Print the token too
+    #[arg(long)]
+    reveal: bool,
+    /// How the output looks
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+}
+
+impl LoginOnce {
+    pub(super) fn run(self, log: &LogChoice) -> anyhow::Result<Exit> {
+        crate::sys::forbid_core_dumps()?;
+        let outcome = config::load(&self.files.config, &Environment::of_this_process(), Purpose::Run);
+        let Some(config) = outcome.config else {
+            for mistake in outcome.mistakes {
+                say_error(&mistake.to_string());
+            }
+            return Ok(Exit::ConfigInvalid);
+        };
+        start_log(log, &config.log)?;
+        let session = match choose(&config, self.session.as_deref()) {
+            Ok(session) => session,
+            Err(advice) => {
+                say_error(&advice);
+                return Ok(Exit::Failed);
+            }
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        match runtime.block_on(once::login(session)) {
+            Ok(logged_in) => {
+                self.print(session, &logged_in);
+                Ok(Exit::Ok)
+            }
+            Err(error) => {
+                let exit = exit(&error);
+                say_error(&format!("session {}: {:#}", session.name, anyhow::Error::from(error)));
+                Ok(exit)
+            }
+        }
+    }
+
+    fn print(&self, session: &Session, logged_in: &once::LoggedIn) {
+        let token = &logged_in.token;
+        let secret = self.reveal.then(|| token.secret.secret().expose_secret());
+        let expires_in = (!token.lease.ttl.is_zero()).then(|| humantime::format_duration(token.lease.ttl).to_string());
+        match self.format {
+            Format::Json => say(&json!({
+                "session": session.name,
+                "identity": logged_in.identity,
+                "accessor": token.accessor,
+                "policies": token.policies,
+                "renewable": token.lease.renewable,
+                "ttl_seconds": token.lease.ttl.as_secs(),
+                "token": secret,
+            })
+            .to_string()),
+            Format::Text => {
+                say(&format!("session    {}", session.name));
+                say(&format!("identity   {}", logged_in.identity));
+                say(&format!("policies   {}", token.policies.join(", ")));
+                say(&format!("ends in    {}", expires_in.as_deref().unwrap_or("never")));
+                say(&format!("renewable  {}", if token.lease.renewable { "yes" } else { "no" }));
+                if let Some(accessor) = &token.accessor {
+                    say(&format!("accessor   {accessor}"));
+                }
+                match secret {
+                    Some(secret) => say(&format!("token      {secret}")),
+                    None => say("token      (got; --reveal prints it)"),
+                }
+            }
+        }
+    }
+}
+
+/// The session of that name, or the only one.
+fn choose<'a>(config: &'a Config, name: Option<&str>) -> Result<&'a Session, String> {
+    let names: Vec<&str> = config.sessions.iter().map(|session| session.name.as_str()).collect();
+    let found = match (name, config.sessions.as_slice()) {
+        (Some(name), sessions) => sessions.iter().find(|session| session.name == name),
+        (None, [only]) => Some(only),
+        (None, _) => None,
+    };
+    found.ok_or_else(|| match name {
+        Some(name) => format!("--session {name}: there is no such session (there are: {})", names.join(", ")),
+        None => format!("--session is needed: the configuration has {}", names.join(", ")),
+    })
+}
+
+fn exit(error: &OnceError) -> Exit {
+    match error {
+        OnceError::Local(_) => Exit::Failed,
+        OnceError::Login(LoginError::Unavailable { .. } | LoginError::Clock { .. }) => Exit::TryLater,
+        OnceError::Login(_) => Exit::Remote,
+    }
+}

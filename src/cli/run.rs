@@ -1,0 +1,114 @@
+//! `keyward run`: the agent, until it is told to stop.
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::{ConfigFiles, Exit, LogChoice, say_error};
+use crate::app::logging::{self, LogLevel};
+use crate::app::{App, Signals};
+use crate::config::{self, Config, Environment, Purpose, Remark};
+use crate::http::listen::Inherited;
+
+pub(super) fn run(files: &ConfigFiles, choice: &LogChoice) -> anyhow::Result<Exit> {
+    crate::sys::forbid_core_dumps()?;
+    let environment = Environment::of_this_process();
+    let (config, warnings) = match load(files, &environment) {
+        Ok(loaded) => loaded,
+        Err(mistakes) => {
+            for mistake in mistakes {
+                say_error(&mistake);
+            }
+            return Ok(Exit::Config);
+        }
+    };
+    let log = start_log(choice, &config.log)?;
+    tell(&warnings);
+    let runtime = runtime(&config)?;
+    let variable = |name: &str| environment.variables.get(name).map(String::as_str);
+    let inherited = Inherited::take(variable("LISTEN_PID"), variable("LISTEN_FDS"), variable("LISTEN_FDNAMES"))?;
+    runtime.block_on(async {
+        let (signals, relay) = listen_for_signals(files.clone(), environment)?;
+        let app = App::build(config, log, inherited).await?;
+        tokio::select! {
+            ended = app.run(signals) => ended,
+            never = relay => never,
+        }
+    })?;
+    Ok(Exit::Ok)
+}
+
+/// One thread serves an agent best; the access-control service signs and stores, which takes more.
+fn runtime(config: &Config) -> std::io::Result<tokio::runtime::Runtime> {
+    let _ = config;
+    tokio::runtime::Builder::new_current_thread().enable_all().build()
+}
+
+/// Starts the log as the command line says, and where it says nothing, the configuration. Gives the means to change
+/// its level on reload, unless the command line has fixed it.
+pub(super) fn start_log(choice: &LogChoice, log: &config::Log) -> anyhow::Result<Option<LogLevel>> {
+    let targets = match &choice.level {
+        Some(level) => logging::parse(level).map_err(anyhow::Error::msg)?,
+        None => logging::targets(log),
+    };
+    let level = logging::start(targets, choice.format.unwrap_or(log.format));
+    Ok(choice.level.is_none().then_some(level))
+}
+
+/// Reads the configuration for a run, with what is probably not meant in it; or its mistakes.
+fn load(files: &ConfigFiles, environment: &Environment) -> Result<(Config, Vec<Remark>), Vec<String>> {
+    let outcome = config::load(&files.config, environment, Purpose::Run);
+    let mistakes = outcome.mistakes.iter().map(ToString::to_string).collect();
+    outcome.config.map(|config| (config, outcome.warnings)).ok_or(mistakes)
+}
+
+fn tell(warnings: &[Remark]) {
+    for warning in warnings {
+        tracing::warn!(event = "config.warning", "{warning}");
+    }
+}
+
+/// Turns SIGTERM and SIGINT into a stop, SIGHUP into a reload.
+fn listen_for_signals(
+    files: ConfigFiles,
+    environment: Environment,
+) -> anyhow::Result<(Signals, impl Future<Output = anyhow::Result<()>>)> {
+    let mut hangup = signal(SignalKind::hangup())?;
+    let (reload, reloads) = mpsc::channel(1);
+    let stop = CancellationToken::new();
+    let signals = Signals { stop: stop.clone(), reloads };
+    let relay = async move {
+        let stopped = stop_signals(stop);
+        tokio::pin!(stopped);
+        loop {
+            tokio::select! {
+                Some(()) = hangup.recv() => {}
+                ended = &mut stopped => return ended,
+            }
+            // The channel holds one: a storm of signals becomes one reload after the other.
+            let loaded = load(&files, &environment).map(|(config, warnings)| {
+                tell(&warnings);
+                config
+            });
+            let _ = reload.send(loaded).await;
+        }
+    };
+    Ok((signals, relay))
+}
+
+/// Cancels `stop` on the first SIGTERM or SIGINT.
+///
+/// # Errors
+/// There was a second one: whoever sent it wants the end at once.
+pub(super) async fn stop_signals(stop: CancellationToken) -> anyhow::Result<()> {
+    let mut term = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    loop {
+        tokio::select! {
+            Some(()) = term.recv() => {}
+            Some(()) = interrupt.recv() => {}
+        }
+        anyhow::ensure!(!stop.is_cancelled(), "told to stop twice: ended at once");
+        stop.cancel();
+    }
+}

@@ -1,0 +1,110 @@
+//! The real binary as a process: started with an environment of its own, its output in a file, ended by signals.
+
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// A running `keyward`. It is killed when dropped.
+pub(crate) struct Binary {
+    child: Child,
+    output: PathBuf,
+}
+
+impl Binary {
+    /// Starts `keyward ARGS` with no variables but `variables`; what it prints goes to `folder/output.txt`.
+    pub(crate) fn start(args: &[&str], variables: &[(&str, &str)], folder: &Path) -> Self {
+        let output = folder.join("output.txt");
+        let file = File::create(&output).unwrap();
+        let child = Command::new(env!("CARGO_BIN_EXE_keyward"))
+            .args(args)
+            .env_clear()
+            .envs(variables.iter().copied())
+            .stdin(Stdio::null())
+            .stdout(file.try_clone().unwrap())
+            .stderr(file)
+            .spawn()
+            .unwrap();
+        Self { child, output }
+    }
+
+    pub(crate) fn output(&self) -> String {
+        std::fs::read_to_string(&self.output).unwrap()
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_raw(self.id().cast_signed()).unwrap(), signal).unwrap();
+    }
+
+    /// Tells it to stop and waits for its end.
+    pub(crate) fn stop(mut self) -> (ExitStatus, String) {
+        self.signal(Signal::TERM);
+        let status = self.ended(Duration::from_secs(20));
+        (status, self.output())
+    }
+
+    /// Waits for its end.
+    pub(crate) fn ended(&mut self, limit: Duration) -> ExitStatus {
+        let mut status = None;
+        eventually(limit, || {
+            status = self.child.try_wait().unwrap();
+            status.ok_or_else(|| "it still runs".to_owned())
+        });
+        status.unwrap()
+    }
+}
+
+impl Drop for Binary {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Runs `keyward ARGS` to its end: exit code, standard output, standard error.
+pub(crate) fn run(args: &[&str], variables: &[(&str, &str)]) -> (i32, String, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_keyward"))
+        .args(args)
+        .env_clear()
+        .envs(variables.iter().copied())
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (output.status.code().unwrap_or(-1), text(output.stdout), text(output.stderr))
+}
+
+/// Tries until it goes well; fails the test with the last reason after `limit`.
+#[track_caller]
+pub(crate) fn eventually<T>(limit: Duration, mut attempt: impl FnMut() -> Result<T, String>) -> T {
+    #[expect(clippy::disallowed_methods, reason = "a process is waited for, in real time")]
+    let start = Instant::now();
+    loop {
+        match attempt() {
+            Ok(value) => return value,
+            Err(reason) if start.elapsed() > limit => panic!("not after {limit:?}: {reason}"),
+            Err(_) => std::thread::sleep(Duration::from_millis(20)),
+        }
+    }
+}
+
+/// One request on a unix socket: status and body.
+pub(crate) fn ask(socket: &Path, method: &str, path: &str) -> Result<(u16, String), String> {
+    let mut stream = UnixStream::connect(socket).map_err(|error| format!("{}: {error}", socket.display()))?;
+    stream.set_read_timeout(Some(Duration::from_secs(15))).unwrap();
+    let head = "Host: localhost\r\nX-Vault-Request: true\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
+    write!(stream, "{method} {path} HTTP/1.1\r\n{head}").map_err(|error| error.to_string())?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).map_err(|error| error.to_string())?;
+    let (head, body) = answer.split_once("\r\n\r\n").ok_or_else(|| format!("no answer: {answer:?}"))?;
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).ok_or("no status")?;
+    Ok((status, body.to_owned()))
+}

@@ -1,0 +1,114 @@
+//! A small world for the real binary: a network namespace with an emulated cloud at the real metadata address, and an
+//! emulated secrets server that trusts it.
+
+use std::path::Path;
+use std::process::Command;
+
+use keyward::dev::cloud::{self, Cloud, Names};
+use keyward::dev::secrets::{self, Bounds, Role, Secrets, Verification};
+use keyward::tasks::Tasks;
+use tokio_util::sync::CancellationToken;
+
+pub(crate) const RESOURCE: &str = "https://management.azure.com/";
+
+/// Runs `test` in a network namespace with the metadata service's address on its loopback: this test process starts
+/// itself again in there, for the one test that is named.
+pub(crate) fn in_a_network_of_its_own(name: &str, test: impl FnOnce()) {
+    const INSIDE: &str = "KEYWARD_TEST_INSIDE";
+    if std::env::vars_os().any(|(key, _)| key == INSIDE) {
+        for command in ["link set lo up", "addr add 169.254.169.254/32 dev lo"] {
+            let status = Command::new("ip").args(command.split(' ')).status().expect("ip, of iproute2");
+            assert!(status.success(), "ip {command}");
+        }
+        return test();
+    }
+    let root = rustix::process::geteuid().is_root();
+    let namespaces: &[&str] = if root { &["--net"] } else { &["--user", "--map-root-user", "--net"] };
+    let output = Command::new("unshare")
+        .args(namespaces)
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", name, "--nocapture"])
+        .env(INSIDE, "1")
+        .output()
+        .expect("unshare, of util-linux");
+    let told = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && told.contains("1 passed"), "{told}");
+}
+
+/// The emulated cloud at the real metadata address, and a secrets server that trusts it.
+pub(crate) struct World {
+    pub(crate) cloud: Cloud,
+    pub(crate) secrets: Secrets,
+    _runtime: tokio::runtime::Runtime,
+    _tasks: Tasks,
+    _folder: tempfile::TempDir,
+}
+
+impl World {
+    pub(crate) fn start() -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let mut tasks = Tasks::new(CancellationToken::new());
+        let (cloud, secrets) = runtime.block_on(async {
+            let mut options = cloud::Options::in_folder(folder.path().join("cloud"));
+            options.metadata = "169.254.169.254:80".parse().unwrap();
+            let cloud = Cloud::start(options, &mut tasks).unwrap();
+            // Bound to the machine too, so that the login's fields must be right.
+            let bounds = Bounds {
+                service_principal_ids: vec![cloud.names().system.object_id.clone()],
+                subscription_ids: vec![cloud.names().subscription.clone()],
+                resource_groups: vec![Names::RESOURCE_GROUP.to_owned()],
+                ..Bounds::default()
+            };
+            let mut options = secrets::Options::for_anyone(
+                keyward::clock::Clock::System,
+                "web",
+                Role { policies: vec!["web".to_owned()], bounds, ..Role::default() },
+            );
+            options.verification = Verification::Cloud {
+                discovery: format!("{}.well-known/openid-configuration", cloud.issuer()).parse().unwrap(),
+                ca_file: cloud.ca_file(),
+                audience: RESOURCE.to_owned(),
+            };
+            (cloud, Secrets::start(options, &mut tasks).unwrap())
+        });
+        Self { cloud, secrets, _runtime: runtime, _tasks: tasks, _folder: folder }
+    }
+
+    /// A configuration as an operator would write it; gives its path.
+    pub(crate) fn config(&self, folder: &Path, more: &str) -> String {
+        let path = folder.join("keyward.toml");
+        let state = folder.join("state");
+        std::fs::create_dir(&state).unwrap();
+        let text = format!(
+            r#"
+[server.main]
+kind = "vault"
+address = "{server}"
+
+[session.web]
+mount = "azure"
+
+[session.web.cloud]
+role = "web"
+resource = "{RESOURCE}"
+
+[sink.token]
+path = "{folder}/token"
+mode = "0640"
+
+[listener.local]
+address = "unix://{folder}/api.sock"
+
+[agent]
+state_dir = "{state}"
+{more}
+"#,
+            server = self.secrets.url(),
+            folder = folder.display(),
+            state = state.display(),
+        );
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    }
+}
