@@ -10,7 +10,8 @@ use keyward::agent::identity::{
 use keyward::clock::{Clock, Driven};
 use keyward::dev::cloud::{self, Cloud, Door, Failure, Machine, Names};
 use keyward::tasks::Tasks;
-use secrecy::ExposeSecret as _;
+use secrecy::ExposeSecret;
+use serde_json::json;
 
 pub(crate) const ARM: &str = "https://management.azure.com/";
 
@@ -414,4 +415,68 @@ async fn a_token_that_is_about_to_end_is_asked_for_again() {
     let (error, _) = scene.failure().await;
     assert_eq!(error.class, Class::NotReady);
     assert!(error.hint.unwrap().contains("clock is ahead"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_authoritys_refusals_are_retried_by_their_number() {
+    let check = async |code: u32, class: Class, attempts: u64, (least, most): (u64, u64)| {
+        let scene = Scene::new().environment(Cloud::variables_for_workload_identity);
+        let text = format!("AADSTS{code}: no.");
+        let body = json!({"error": "invalid_request", "error_description": text, "error_codes": [code]});
+        scene.cloud.dials().fail_next_tokens_with(100, &Failure { status: 400, body: Some(body), retry_after: None });
+        let (error, seconds) = scene.failure().await;
+        assert_eq!((error.class, scene.cloud.dials().requests(Door::Authority)), (class, attempts), "{error}");
+        assert!((least..=most).contains(&seconds), "{code}: {seconds} s");
+        assert!(error.message.contains(&format!("AADSTS{code}")), "{error}");
+    };
+    check(700_024, Class::Transient, 3, (2, 5)).await;
+    check(70_021, Class::Denied, 4, (35, 70)).await;
+    check(700_213, Class::Denied, 4, (35, 70)).await;
+    check(90_061, Class::Transient, 6, (15, 31)).await;
+    check(700_016, Class::Config, 1, (0, 0)).await;
+    check(500_011, Class::Config, 1, (0, 0)).await;
+}
+
+/// Collects what is logged on this thread.
+#[derive(Clone, Default)]
+struct Log(std::sync::Arc<std::sync::Mutex<Vec<u8>>>);
+
+impl std::io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn the_choice_and_what_was_passed_over_are_logged_once_and_no_secret_is() {
+    let log = Log::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::TRACE)
+        .with_ansi(false)
+        .with_writer(move || writer.clone())
+        .finish();
+    let _guard = tracing::subscriber::set_default(subscriber);
+    let scene = Scene::new().environment(Cloud::variables_for_workload_identity);
+    let source = scene.options.build(scene.clock.clone()).unwrap();
+    let mut jwts = Vec::new();
+    for _ in 0..3 {
+        jwts.push(source.prove().await.unwrap().jwt);
+    }
+    let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    let count = |wanted: &str| text.matches(wanted).count();
+    assert_eq!(count("identity.source.chosen"), 1, "{text}");
+    assert_eq!(count("identity.source.passed_over"), 3);
+    assert_eq!(count("AZURE_CLIENT_SECRET is not set"), 1);
+    let assertion = &scene.cloud.variables_for_workload_identity()["AZURE_FEDERATED_TOKEN_FILE"];
+    let assertion = std::fs::read_to_string(assertion).unwrap();
+    for secret in jwts.iter().map(ExposeSecret::expose_secret).chain([assertion.as_str()]) {
+        // Every part of a token counts: the signature is what makes it one.
+        assert!(secret.split('.').skip(1).all(|part| !text.contains(part)));
+    }
 }

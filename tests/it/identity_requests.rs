@@ -232,6 +232,20 @@ async fn a_page_in_place_of_a_token_is_told_with_its_first_words() {
     }
 }
 
+#[tokio::test]
+async fn a_secret_that_an_answer_repeats_is_in_no_error() {
+    for repeated in ["canary secret", "canary+secret"] {
+        let said = json!({"error": "invalid_request", "error_description": format!("you sent {repeated}!")});
+        let server = serve(ResponseTemplate::new(400).set_body_json(said)).await;
+        let mut options = options(&server);
+        let endpoint = server.uri();
+        options.variables = variables(&[("IDENTITY_ENDPOINT", &endpoint), ("IDENTITY_HEADER", "canary secret")]);
+        let error = prove(&options).await.unwrap_err();
+        assert!(error.message.contains("you sent [hidden]!"), "{error}");
+        assert!(!format!("{error:?} {options:?}").contains("canary"));
+    }
+}
+
 /// Runs another test of this binary with other variables in its environment; gives whether it passed.
 fn passes(test: &str, variables: &[(&str, &str)]) -> bool {
     let mut command = Command::new(std::env::current_exe().unwrap());

@@ -24,6 +24,7 @@ mod end_to_end;
 mod harness;
 #[cfg(feature = "dev")]
 mod identity;
+#[cfg(feature = "dev")]
 mod identity_requests;
 mod listen;
 mod local_api;

@@ -6,13 +6,13 @@ use http::{HeaderMap, StatusCode, header};
 use secrecy::SecretString;
 use serde_json::{Map, Value};
 
-use super::failure::{Failure, Refusal, quoted};
+use super::failure::{Failure, Refusal, hide, quoted};
 
 /// Reads a token answer. Only the token counts: `expires_on` comes as text, as a number, as a date or not at all, and
 /// the token tells its own end.
-pub(super) fn token(body: &[u8]) -> Result<SecretString, Failure> {
+pub(super) fn token(body: &[u8], secrets: &[SecretString]) -> Result<SecretString, Failure> {
     let mut answer: Map<String, Value> =
-        serde_json::from_slice(body).map_err(|_| Failure::Unreadable(described(body)))?;
+        serde_json::from_slice(body).map_err(|_| Failure::Unreadable(undisclosed(body, secrets)))?;
     match answer.remove("access_token") {
         Some(Value::String(token)) if fits_a_header(&token) => Ok(token.into()),
         Some(_) => Err(Failure::Unreadable("access_token is no token".to_owned())),
@@ -25,13 +25,13 @@ fn fits_a_header(token: &str) -> bool {
 }
 
 /// Reads an answer that is not 2xx.
-pub(super) fn refusal(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Refusal {
+pub(super) fn refusal(status: StatusCode, headers: &HeaderMap, body: &[u8], secrets: &[SecretString]) -> Refusal {
     let header = |name| headers.get(name).and_then(|value| value.to_str().ok());
     let retry_after = header(header::RETRY_AFTER).and_then(|value| value.trim().parse().ok()).map(Duration::from_secs);
     let challenge = header(header::WWW_AUTHENTICATE).map(str::to_owned);
     let mut refusal = Refusal { status: status.as_u16(), retry_after, challenge, ..Refusal::default() };
     let Ok(Value::Object(said)) = serde_json::from_slice(body) else {
-        refusal.text = if body.is_empty() { String::new() } else { described(body) };
+        refusal.text = if body.is_empty() { String::new() } else { described(body, secrets) };
         return refusal;
     };
     // Some hosts put both into an object of that name.
@@ -40,10 +40,10 @@ pub(super) fn refusal(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> R
         let found = names.iter().find_map(|name| said.get(*name).or_else(|| inner?.get(*name))?.as_str());
         found.unwrap_or_default().to_owned()
     };
-    refusal.error = quoted(&text(&["error", "code"]), 80);
+    refusal.error = quoted(&hide(&text(&["error", "code"]), secrets), 80);
     let description = text(&["error_description", "message", "Message"]);
     refusal.codes = codes(&said, &description);
-    refusal.text = quoted(&description, 300);
+    refusal.text = quoted(&hide(&description, secrets), 300);
     refusal
 }
 
@@ -60,19 +60,29 @@ fn codes(said: &Map<String, Value>, description: &str) -> Vec<u32> {
     codes
 }
 
-fn described(body: &[u8]) -> String {
-    let start = String::from_utf8_lossy(&body[..body.len().min(800)]);
-    format!("{} bytes that are no JSON object: {}", body.len(), quoted(&start, 200))
+fn described(body: &[u8], secrets: &[SecretString]) -> String {
+    let text = hide(&String::from_utf8_lossy(body), secrets);
+    format!("{} bytes that are no JSON object: {}", body.len(), quoted(&text, 200))
+}
+
+/// What came in place of a token. A page is shown; what may be a token answer, broken off, is not.
+fn undisclosed(body: &[u8], secrets: &[SecretString]) -> String {
+    if body.trim_ascii_start().starts_with(b"<") {
+        described(body, secrets)
+    } else {
+        format!("{} bytes that are no JSON object", body.len())
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
     use secrecy::ExposeSecret as _;
 
     #[test]
     fn a_token_is_found_however_its_end_is_written() {
-        let check = |body: &str, wanted: Result<&str, &str>| match (token(body.as_bytes()), wanted) {
+        let check = |body: &str, wanted: Result<&str, &str>| match (token(body.as_bytes(), &[]), wanted) {
             (Ok(found), Ok(wanted)) => assert_eq!(found.expose_secret(), wanted),
             (Err(found), Err(wanted)) => assert!(found.to_string().contains(wanted), "{found}"),
             (found, wanted) => panic!("{found:?} instead of {wanted:?}"),
@@ -87,12 +97,14 @@ mod tests {
         check(r#"{"error":"x"}"#, Err("missing"));
         check("<html>login here</html>", Err("23 bytes that are no JSON object: <html>login here</html>"));
         check("[]", Err("no JSON object"));
+        check(r#"{"access_token":"opaque"#, Err("23 bytes that are no JSON object"));
+        assert!(!token(br#"{"access_token":"opaque"#, &[]).unwrap_err().to_string().contains("opaque"));
     }
 
     #[test]
     fn a_refusal_keeps_what_the_service_said() {
         let check = |status: u16, body: &str, wanted: &str, codes: &[u32]| {
-            let found = refusal(StatusCode::from_u16(status).unwrap(), &HeaderMap::new(), body.as_bytes());
+            let found = refusal(StatusCode::from_u16(status).unwrap(), &HeaderMap::new(), body.as_bytes(), &[]);
             assert_eq!((found.to_string().as_str(), found.codes.as_slice()), (wanted, codes));
         };
         check(
@@ -118,9 +130,25 @@ mod tests {
     }
 
     #[test]
-    fn a_long_description_is_cut() {
-        let body = format!(r#"{{"error_description":"{}"}}"#, "x".repeat(5000));
-        let found = refusal(StatusCode::BAD_REQUEST, &HeaderMap::new(), body.as_bytes());
-        assert_eq!(found.text.len(), 300);
+    fn a_long_description_is_cut_and_leaves_no_half_of_a_secret() {
+        let secrets = [SecretString::from("canary in a mine")];
+        for length in 280..310 {
+            let padding = "x".repeat(length);
+            let json = format!(r#"{{"error_description":"{padding}canary in a mine{padding}"}}"#);
+            for body in [json, format!("{}canary+in+a+mine{padding}", &padding[100..])] {
+                let found = refusal(StatusCode::BAD_REQUEST, &HeaderMap::new(), body.as_bytes(), &secrets);
+                assert!(found.text.len() <= 300 && !found.text.contains("can"), "{}", found.text);
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_answer_breaks_the_reader(body in "[\\[\\]{}\":,a-zAST0-9_é\\\\]{0,200}", number: u64) {
+            let _ = token(body.as_bytes(), &[]);
+            let _ = refusal(StatusCode::BAD_GATEWAY, &HeaderMap::new(), body.as_bytes(), &[]);
+            let text = serde_json::json!({"error_codes": [number], "error_description": format!("AADSTS{number}{body}")});
+            let _ = refusal(StatusCode::BAD_GATEWAY, &HeaderMap::new(), text.to_string().as_bytes(), &[]);
+        }
     }
 }

@@ -6,7 +6,6 @@ use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
 
 use super::ManagedIdentity;
-use super::answer;
 use super::failure::Failure;
 use super::host::Form;
 use super::transport::Transport;
@@ -30,10 +29,8 @@ pub(super) async fn token(
     };
     let mut url = endpoint.clone();
     url.query_pairs_mut().append_pair("api-version", version).append_pair("resource", resource).extend_pairs(named);
-    let secret = header.expose_secret();
-    let mut value = HeaderValue::from_str(secret)
+    let mut value = HeaderValue::from_str(header.expose_secret())
         .map_err(|_| Failure::setting("IDENTITY_HEADER (or MSI_SECRET) does not fit a header"))?;
     value.set_sensitive(true);
-    let answer = transport.send(transport.http.get(url).header(key, value)).await;
-    answer.and_then(|body| answer::token(&body)).map_err(|failure| failure.without(secret))
+    transport.hiding(header.clone()).token(transport.http.get(url).header(key, value)).await
 }

@@ -10,7 +10,6 @@ use secrecy::SecretString;
 use url::Url;
 use zeroize::Zeroizing;
 
-use super::answer;
 use super::failure::{Failure, Refusal};
 use super::transport::Transport;
 
@@ -35,8 +34,7 @@ pub(super) async fn token(
     let mut value = HeaderValue::from_str(&format!("Basic {}", key.as_str()))
         .map_err(|_| Failure::setting("the Arc agent's key file holds what does not fit a header"))?;
     value.set_sensitive(true);
-    let answer = transport.send(ask().header("authorization", value)).await;
-    answer.and_then(|body| answer::token(&body)).map_err(|failure| failure.without(&key))
+    transport.hiding(key.as_str().into()).token(ask().header("authorization", value)).await
 }
 
 /// The path in `Basic realm=PATH`.

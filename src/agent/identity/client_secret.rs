@@ -15,11 +15,11 @@ pub(super) async fn token(
     secret: &SecretString,
     scope: &str,
 ) -> Result<SecretString, Failure> {
-    let client_options = sdk::options(sdk::Client::new(transport.clone()), Some(&who.authority));
+    let client = sdk::Client::new(transport.hiding(secret.clone()));
+    let client_options = sdk::options(client, Some(&who.authority));
     let options = ClientSecretCredentialOptions { client_options };
-    let secret = secret.expose_secret();
-    let credential =
-        ClientSecretCredential::new(&who.tenant, who.client_id.clone(), secret.to_owned().into(), Some(options))
-            .map_err(|error| sdk::failure(&error))?;
-    sdk::token(credential.as_ref(), scope).await.map_err(|failure| failure.without(secret))
+    let secret = secret.expose_secret().to_owned();
+    let credential = ClientSecretCredential::new(&who.tenant, who.client_id.clone(), secret.into(), Some(options))
+        .map_err(|error| sdk::failure(&error))?;
+    sdk::token(credential.as_ref(), scope).await
 }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use secrecy::{ExposeSecret, SecretString};
+
 /// Why one attempt gave no token. Its text names no query, no body of a request and no secret.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Failure {
@@ -81,43 +83,39 @@ impl Failure {
     pub(super) fn setting(message: impl Into<String>) -> Self {
         Self::Setting { message: message.into(), hint: None }
     }
+}
 
-    /// The same without a secret that the other end may have repeated, as written and as a form writes it.
-    pub(super) fn without(self, secret: &str) -> Self {
+/// A text without secrets that the other end may have repeated, as written and as a form writes them. To be done before
+/// the text is cut: the cut could leave half of one.
+pub(super) fn hide(text: &str, secrets: &[SecretString]) -> String {
+    let mut text = text.to_owned();
+    for secret in secrets.iter().map(ExposeSecret::expose_secret).filter(|secret| !secret.is_empty()) {
         let encoded: String = url::form_urlencoded::byte_serialize(secret.as_bytes()).collect();
-        let clean = |text: String| {
-            if secret.is_empty() { text } else { text.replace(secret, HIDDEN).replace(&encoded, HIDDEN) }
-        };
-        match self {
-            Self::Refused(refusal) => {
-                Self::Refused(Refusal { error: clean(refusal.error), text: clean(refusal.text), ..refusal })
-            }
-            Self::Unreadable(text) => Self::Unreadable(clean(text)),
-            Self::Broken(text) => Self::Broken(clean(text)),
-            Self::Setting { message, hint } => Self::Setting { message: clean(message), hint },
-            other => other,
-        }
+        text = text.replace(secret, HIDDEN).replace(&encoded, HIDDEN);
     }
+    text
 }
 
 /// A text of someone else's making on one line: at most `most` printable characters, tokens in it hidden.
 pub(super) fn quoted(text: &str, most: usize) -> String {
-    let mut line = String::new();
-    for word in text.split_whitespace() {
-        if !line.is_empty() {
-            line.push(' ');
-        }
-        line.push_str(&hide_tokens(word));
-    }
+    // A text that is cut here starts a token at most, and its start is hidden too.
+    let start: String = text.chars().take(most.saturating_mul(4)).collect();
+    let line = start.split_whitespace().map(hide_tokens).collect::<Vec<_>>().join(" ");
     line.chars().filter(|letter| !letter.is_control()).take(most).collect()
 }
 
-/// Replaces what looks like a JWT: base64url of `{"`, then two dots.
+/// Replaces what looks like a JWT, which starts as base64url of `{"`.
 fn hide_tokens(word: &str) -> String {
-    let Some((before, token)) = word.find("eyJ").map(|at| word.split_at(at)) else { return word.to_owned() };
     let is_token = |letter: char| letter.is_ascii_alphanumeric() || "-_.%=".contains(letter);
-    let end = token.find(|letter| !is_token(letter)).unwrap_or(token.len());
-    format!("{before}{HIDDEN}{}", hide_tokens(&token[end..]))
+    let mut shown = String::new();
+    let mut rest = word;
+    while let Some(at) = rest.find("eyJ") {
+        let (before, token) = rest.split_at(at);
+        shown.push_str(before);
+        shown.push_str(HIDDEN);
+        rest = token.trim_start_matches(is_token);
+    }
+    shown + rest
 }
 
 const HIDDEN: &str = "[hidden]";
@@ -125,6 +123,7 @@ const HIDDEN: &str = "[hidden]";
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn quoted_text_is_short_plain_and_without_tokens() {
@@ -137,8 +136,15 @@ mod tests {
 
     #[test]
     fn a_secret_that_was_echoed_is_hidden_in_both_its_forms() {
-        let refusal = Refusal { status: 400, text: "s3cr=t and s3cr%3Dt".to_owned(), ..Refusal::default() };
-        let told = Failure::Refused(refusal).without("s3cr=t").to_string();
-        assert_eq!(told, "answered 400: [hidden] and [hidden]");
+        let secrets = [SecretString::from("s3cr=t"), SecretString::from("")];
+        assert_eq!(hide("s3cr=t and s3cr%3Dt", &secrets), "[hidden] and [hidden]");
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_breaks_the_quoting(text in "(eyJ|[a-z.,é \\n\u{7}]){0,500}") {
+            let line = quoted(&text, 100);
+            prop_assert!(line.chars().count() <= 100 && !line.contains("eyJ") && !line.contains('\n'));
+        }
     }
 }

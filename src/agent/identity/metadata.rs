@@ -8,7 +8,6 @@ use serde_json::{Map, Value};
 use url::Url;
 
 use super::ManagedIdentity;
-use super::answer;
 use super::failure::{Failure, Refusal};
 use super::fields::Instance;
 use super::sdk;
@@ -54,7 +53,7 @@ async fn by_hand(
         .append_pair("api-version", "2019-08-01")
         .append_pair("resource", resource)
         .extend_pairs(named);
-    answer::token(&transport.send(transport.http.get(url).header("metadata", "true")).await?)
+    transport.token(transport.http.get(url).header("metadata", "true")).await
 }
 
 /// The machine's document, if it comes within 2 s; asked for once more if the service is only busy.

@@ -14,7 +14,6 @@ use azure_core::http::{AsyncRawResponse, Body, ClientOptions, HttpClient, Method
 use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
 
-use super::answer;
 use super::failure::{Failure, quoted};
 use super::transport::{Transport, chain};
 
@@ -96,8 +95,7 @@ impl HttpClient for Client {
         if let Body::Bytes(body) = request.body() {
             ours = ours.body(body.clone());
         }
-        let body = self.transport.send(ours).await.map_err(error)?;
-        let token = answer::token(&body).map_err(error)?;
+        let token = self.transport.token(ours).await.map_err(error)?;
         Ok(AsyncRawResponse::from_bytes(StatusCode::Ok, Headers::new(), rewritten(&token)))
     }
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use reqwest::RequestBuilder;
+use secrecy::SecretString;
 use zeroize::Zeroizing;
 
 use super::answer;
@@ -15,6 +16,8 @@ use super::failure::{Failure, MAX_ANSWER};
 pub(super) struct Transport {
     pub(super) http: reqwest::Client,
     whole: Duration,
+    /// What no message may show, should an answer repeat it.
+    hidden: Vec<SecretString>,
 }
 
 impl Transport {
@@ -50,33 +53,43 @@ impl Transport {
             .pool_max_idle_per_host(0)
             .build()
             .map_err(|error| Failure::setting(format!("cannot set up TLS: {}", chain(&error))))?;
-        Ok(Self { http, whole })
+        Ok(Self { http, whole, hidden: Vec::new() })
+    }
+
+    /// The same, for requests that carry this secret.
+    pub(super) fn hiding(&self, secret: SecretString) -> Self {
+        Self { hidden: vec![secret], ..self.clone() }
+    }
+
+    /// Sends a request and gives the token in its answer.
+    pub(super) async fn token(&self, request: RequestBuilder) -> Result<SecretString, Failure> {
+        answer::token(&self.send(request).await?, &self.hidden)
     }
 
     /// Sends a request and gives the body of a 2xx answer.
     pub(super) async fn send(&self, request: RequestBuilder) -> Result<Zeroizing<Vec<u8>>, Failure> {
         let late = |_| Err(Failure::Broken(format!("the time was up after {} s", self.whole.as_secs())));
-        tokio::time::timeout(self.whole, exchange(request)).await.unwrap_or_else(late)
+        tokio::time::timeout(self.whole, self.exchange(request)).await.unwrap_or_else(late)
     }
-}
 
-async fn exchange(request: RequestBuilder) -> Result<Zeroizing<Vec<u8>>, Failure> {
-    let mut response = request.send().await.map_err(told)?;
-    let status = response.status();
-    if status.is_redirection() {
-        return Err(Failure::Redirected(status.as_u16()));
-    }
-    let mut body = Zeroizing::new(Vec::new());
-    while let Some(chunk) = response.chunk().await.map_err(told)? {
-        if body.len() + chunk.len() > MAX_ANSWER {
-            return Err(Failure::TooLarge);
+    async fn exchange(&self, request: RequestBuilder) -> Result<Zeroizing<Vec<u8>>, Failure> {
+        let mut response = request.send().await.map_err(told)?;
+        let status = response.status();
+        if status.is_redirection() {
+            return Err(Failure::Redirected(status.as_u16()));
         }
-        body.extend_from_slice(&chunk);
+        let mut body = Zeroizing::new(Vec::new());
+        while let Some(chunk) = response.chunk().await.map_err(told)? {
+            if body.len() + chunk.len() > MAX_ANSWER {
+                return Err(Failure::TooLarge);
+            }
+            body.extend_from_slice(&chunk);
+        }
+        if status.is_success() {
+            return Ok(body);
+        }
+        Err(Failure::Refused(answer::refusal(status, response.headers(), &body, &self.hidden)))
     }
-    if status.is_success() {
-        return Ok(body);
-    }
-    Err(Failure::Refused(answer::refusal(status, response.headers(), &body)))
 }
 
 fn told(error: reqwest::Error) -> Failure {
