@@ -127,9 +127,7 @@ fn refused(refusal: &Refusal, asked: Asked) -> Condition {
         }
     }
     match refusal.status {
-        400 if asked != Asked::Authority && refusal.text.to_ascii_lowercase().contains("identity not found") => {
-            Condition::IdentityNotFound
-        }
+        400 if asked != Asked::Authority && says_no_identity(&refusal.text) => Condition::IdentityNotFound,
         404 if asked != Asked::Authority => Condition::NotThere,
         410 if asked != Asked::Authority => Condition::Updating,
         429 => Condition::Throttled,
@@ -137,6 +135,12 @@ fn refused(refusal: &Refusal, asked: Asked) -> Condition {
         408 | 500..=599 => Condition::Trouble,
         _ => Condition::Rejected,
     }
+}
+
+/// The metadata service says "Identity not found", App Service "No ... Managed Identity found".
+fn says_no_identity(text: &str) -> bool {
+    let text = text.to_ascii_lowercase();
+    text.contains("identity not found") || text.contains("managed identity found")
 }
 
 const fn row(condition: Condition, asked: Asked) -> Row {

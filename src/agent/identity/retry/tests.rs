@@ -38,6 +38,8 @@ fn each_row_of_the_table_waits_and_tells_as_written() {
     check(Failure::Unreachable("refused".into()), Authority, &[1, 2, 4], Class::NotReady, "");
     check(Failure::ConnectTimedOut, Metadata, &[2, 4, 8], Class::NotReady, "firewall");
     check(says(400, "invalid_request", "Identity not found"), Metadata, &[2, 4, 8], Class::Denied, "assign");
+    let none = "No User Assigned or Delegated Managed Identity found for specified ClientId";
+    check(says(400, "", none), Host, &[2, 4, 8], Class::Denied, "assign");
     check(says(400, "invalid_resource", "AADSTS500011"), Metadata, &[], Class::Config, "");
     for code in [401, 403, 405] {
         check(status(code), Metadata, &[], Class::Config, "");
