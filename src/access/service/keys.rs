@@ -3,21 +3,20 @@
 //! A task of its own fetches, so that a caller that goes away stops nothing, and many callers make one fetch. Where to
 //! fetch from is configured; a token has no say in it.
 
+mod documents;
+
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::Method;
 use jsonwebtoken::DecodingKey;
-use serde::Deserialize;
-use serde_json::Value;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 use url::Url;
 
+use self::documents::FetchError;
 use crate::clock::{Clock, Moment};
-use crate::http::client;
 
 /// Where an issuer's keys are.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -156,7 +155,7 @@ impl Fetcher {
             if state.next.is_some_and(|next| !self.clock.now().until(next).is_zero()) {
                 continue;
             }
-            let Some(fetched) = stop.run_until_cancelled(self.fetch()).await else { return };
+            let Some(fetched) = stop.run_until_cancelled(self.options.fetch(&self.issuer)).await else { return };
             self.publish(fetched);
         }
     }
@@ -182,80 +181,4 @@ impl Fetcher {
             state.next = Some(self.clock.now() + pause);
         });
     }
-
-    async fn fetch(&self) -> Result<HashMap<String, DecodingKey>, FetchError> {
-        let jwks = match &self.options.source {
-            Source::Jwks(url) => url.clone(),
-            Source::Discovery(url) => {
-                let found: Discovery = self.document(url).await?;
-                if found.issuer != self.issuer {
-                    return Err(FetchError::Issuer { found: found.issuer, wanted: self.issuer.clone() });
-                }
-                Url::parse(&found.jwks_uri).map_err(|_| FetchError::NoUrl)?
-            }
-        };
-        let set: KeySet = self.document(&jwks).await?;
-        let keys: HashMap<_, _> = set.keys.iter().filter_map(usable).collect();
-        if keys.is_empty() { Err(FetchError::NoKeys) } else { Ok(keys) }
-    }
-
-    async fn document<T: serde::de::DeserializeOwned>(&self, url: &Url) -> Result<T, FetchError> {
-        let client = client::Options {
-            address: client::Address::Url(url.clone()),
-            tls: client::Tls { ca_file: self.options.ca_file.clone(), ..client::Tls::default() },
-            proxy: client::Proxy::Environment,
-            connect_timeout: Duration::from_secs(5),
-            answer_timeout: Duration::from_secs(10),
-        };
-        // Built anew each time: at most once a minute, and the CA file may have been replaced.
-        let client = client.build()?;
-        let answer = client.send(client.request(Method::GET, "")).await?;
-        if answer.status != http::StatusCode::OK {
-            return Err(FetchError::Status { server: client.server().to_owned(), status: answer.status.as_u16() });
-        }
-        serde_json::from_slice(&answer.body).map_err(|_| FetchError::Form { server: client.server().to_owned() })
-    }
-}
-
-#[derive(Deserialize)]
-struct Discovery {
-    issuer: String,
-    jwks_uri: String,
-}
-
-#[derive(Deserialize)]
-struct KeySet {
-    keys: Vec<Value>,
-}
-
-/// A key that RS256 signatures are checked with, by its id. Others in the set are none of our concern.
-fn usable(key: &Value) -> Option<(String, DecodingKey)> {
-    let text = |name: &str| key.get(name).and_then(Value::as_str);
-    let fits = text("kty") == Some("RSA")
-        && text("use").is_none_or(|usage| usage == "sig")
-        && text("alg").is_none_or(|algorithm| algorithm == "RS256");
-    let key = DecodingKey::from_rsa_components(text("n")?, text("e")?).ok()?;
-    fits.then_some((text("kid")?.to_owned(), key))
-}
-
-#[derive(Debug, thiserror::Error)]
-enum FetchError {
-    #[error("{}", cause(.0))]
-    Build(#[from] client::BuildError),
-    #[error("{0}")]
-    Transport(#[from] client::TransportError),
-    #[error("{server} answers with HTTP {status}")]
-    Status { server: String, status: u16 },
-    #[error("{server} answers with something else than a JSON document of the kind")]
-    Form { server: String },
-    #[error("the discovery document is of issuer {found:?}, expected {wanted:?}")]
-    Issuer { found: String, wanted: String },
-    #[error("the discovery document's jwks_uri is no URL")]
-    NoUrl,
-    #[error("the key set holds no RSA key with an id for RS256")]
-    NoKeys,
-}
-
-fn cause(error: &client::BuildError) -> String {
-    std::error::Error::source(error).map_or_else(|| error.to_string(), |source| format!("{error}: {source}"))
 }

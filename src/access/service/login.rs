@@ -1,21 +1,18 @@
 //! Login: a cloud identity's token, verified, becomes a token of ours.
 
+mod verify;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use jsonwebtoken::errors::ErrorKind;
-use jsonwebtoken::{Algorithm, Validation};
-use secrecy::{ExposeSecret as _, SecretString};
-use serde::Deserialize;
+use secrecy::SecretString;
 
 use super::keys::{self, KeyError, Keys};
 use super::policies::Policies;
 use super::tokens::{Live, NewToken, ServiceError, Tokens};
 use crate::access::model::DEFAULT_NAMESPACE;
-use crate::access::model::cloud::{Bounds, Facts, Refusal, SignedClaims, Stated, Trust, decide};
+use crate::access::model::cloud::{Bounds, Facts, Refusal, Stated, Trust, decide};
 use crate::access::model::id::Id;
 use crate::access::model::secret::PlainSecret;
 use crate::access::model::token::{Links, LoginOrigin};
@@ -150,7 +147,7 @@ impl Methods {
             .get_key_value(&asked)
             .ok_or_else(|| LoginError::NoSuchRole(asked.chars().take(128).collect()))?;
 
-        let signed = method.verify(&unverified_jwt).await?;
+        let signed = verify::signed_claims(&unverified_jwt, &method.keys).await?;
         let facts = decide(&signed, &method.trust, &role.bounds, &request.unverified_fields, self.tokens.now())?;
 
         self.grant(name, role_name, role, facts).await
@@ -169,50 +166,6 @@ impl Methods {
         let (token, secret) = self.tokens.create(new).await?;
         Ok(Granted { token, secret, policies: names })
     }
-}
-
-impl Method {
-    /// The claims of a token, once its signature holds. Which key is looked up is all that its header decides.
-    async fn verify(&self, unverified_jwt: &SecretString) -> Result<SignedClaims, LoginError> {
-        let unverified_jwt = unverified_jwt.expose_secret();
-        let unverified_header = unverified_header(unverified_jwt).ok_or(LoginError::Malformed)?;
-        if unverified_header.alg != "RS256" {
-            return Err(LoginError::Algorithm(unverified_header.alg.chars().take(32).collect()));
-        }
-        // An extension that must be understood, and that nobody here knows (RFC 7515, 4.1.11).
-        if unverified_header.crit.is_some() {
-            return Err(LoginError::Malformed);
-        }
-        let unverified_key_id = unverified_header.kid.ok_or(LoginError::NoKeyId)?;
-        let key = self.keys.get(&unverified_key_id).await?;
-
-        // Issuer, audience and time are judged with the rest of the claims, by our clock.
-        let mut signature_alone = Validation::new(Algorithm::RS256);
-        signature_alone.required_spec_claims.clear();
-        signature_alone.validate_exp = false;
-        signature_alone.validate_nbf = false;
-        signature_alone.validate_aud = false;
-        match jsonwebtoken::decode::<SignedClaims>(unverified_jwt, &key, &signature_alone) {
-            Ok(signed) => Ok(signed.claims),
-            Err(error) if matches!(error.kind(), ErrorKind::Json(_)) => Err(LoginError::Claims),
-            Err(_) => Err(LoginError::Signature),
-        }
-    }
-}
-
-#[derive(Deserialize)]
-struct UnverifiedHeader {
-    alg: String,
-    kid: Option<String>,
-    crit: Option<serde_json::Value>,
-}
-
-fn unverified_header(jwt: &str) -> Option<UnverifiedHeader> {
-    let mut parts = jwt.split('.');
-    let (Some(header), Some(_), Some(_), None) = (parts.next(), parts.next(), parts.next(), parts.next()) else {
-        return None;
-    };
-    serde_json::from_slice(&URL_SAFE_NO_PAD.decode(header).ok()?).ok()
 }
 
 /// Why a login gave no token. Holds neither token nor secret.
