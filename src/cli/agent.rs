@@ -69,7 +69,7 @@ impl Status {
             Ok(agent) => agent,
             Err(exit) => return Ok(exit),
         };
-        let answer = agent.ask(Method::GET, "agent/v1/status", ASK_TIME);
+        let answer = agent.ask("agent/v1/status", &[], ASK_TIME);
         let answer = match agent.expect(answer) {
             Ok(answer) => answer,
             Err(exit) => return Ok(exit),
@@ -88,15 +88,10 @@ impl Token {
             Ok(agent) => agent,
             Err(exit) => return Ok(exit),
         };
-        let mut query = url::form_urlencoded::Serializer::new(String::new());
-        if let Some(session) = &self.session {
-            query.append_pair("session", session);
-        }
-        if let Some(wait) = self.wait {
-            query.append_pair("wait", &humantime::format_duration(wait).to_string().replace(' ', ""));
-        }
-        let path = format!("agent/v1/token?{}", query.finish());
-        let answer = agent.ask(Method::GET, &path, ASK_TIME + self.wait.unwrap_or_default());
+        let wait = self.wait.map(|wait| format!("{}ms", wait.as_millis()));
+        let query = [("session", self.session.as_deref()), ("wait", wait.as_deref())];
+        let query: Vec<_> = query.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
+        let answer = agent.ask("agent/v1/token", &query, ASK_TIME + self.wait.unwrap_or_default());
         let answer = match agent.expect(answer) {
             Ok(answer) => answer,
             Err(exit) => return Ok(exit),
@@ -117,7 +112,7 @@ impl Wait {
         };
         let deadline = tokio::time::Instant::now() + self.timeout;
         loop {
-            let last = match agent.ask(Method::GET, "readyz", ASK_TIME) {
+            let last = match agent.ask("readyz", &[], ASK_TIME) {
                 Ok((StatusCode::OK, _)) => return Exit::Ok,
                 Ok((_, body)) => waiting(&body),
                 Err(error) => error.to_string(),
@@ -138,7 +133,7 @@ impl Healthcheck {
             Err(exit) => return exit,
         };
         let path = if self.live { "livez" } else { "readyz" };
-        match agent.ask(Method::GET, path, ASK_TIME) {
+        match agent.ask(path, &[], ASK_TIME) {
             Ok((StatusCode::OK, _)) => Exit::Ok,
             Ok((_, body)) => {
                 say_error(&waiting(&body));
@@ -198,8 +193,8 @@ impl Agent {
         })
     }
 
-    fn ask(&self, method: Method, path: &str, time: Duration) -> Result<(StatusCode, Value), TransportError> {
-        let mut request = self.client.request(method, path).header("x-vault-request", "true");
+    fn ask(&self, path: &str, query: &[(&str, &str)], time: Duration) -> Result<(StatusCode, Value), TransportError> {
+        let mut request = self.client.request(Method::GET, path).query(query).header("x-vault-request", "true");
         if let Some(key) = &self.key {
             request = request.header("x-vault-token", key.expose_secret());
         }

@@ -96,6 +96,7 @@ impl Dev {
     pub async fn build(options: &Options) -> anyhow::Result<Self> {
         let dir = private_folder(&options.dir)?;
         let ports = Ports::choose(options.first_port)?;
+        private_folder(&dir.join("state"))?;
         let mut emulated = Tasks::new(CancellationToken::new());
         let mut cloud = cloud::Options::in_folder(dir.join("cloud"));
         (cloud.metadata, cloud.authority, cloud.dials) = (ports.get(0), ports.get(1), Some(ports.get(2)));

@@ -20,8 +20,10 @@ pub async fn take(places: &Places) -> anyhow::Result<Vec<String>> {
     let mut lines = Vec::new();
     let mut tokens = Vec::new();
     for session in ["instance", "workload"] {
-        let path = format!("agent/v1/token?session={session}&wait=30s");
-        let answer = ask(&agent, &path, None).await.with_context(|| format!("no token for session {session}"))?;
+        let query = [("session", session), ("wait", "30s")];
+        let answer = ask(&agent, "agent/v1/token", &query, None)
+            .await
+            .with_context(|| format!("no token for session {session}"))?;
         let policies = answer["policies"].to_string();
         let expires = answer["expires_at"].as_str().unwrap_or("never").to_owned();
         lines.push(format!("session {session}: logged in; policies {policies}; the token ends {expires}"));
@@ -29,14 +31,14 @@ pub async fn take(places: &Places) -> anyhow::Result<Vec<String>> {
     }
     let [instance, workload] = tokens.as_slice() else { anyhow::bail!("there are not two tokens") };
     let access = client(Address::Url(Url::parse(&places.access)?))?;
-    let this = ask(&access, "v1/acl/token/self", Some(instance)).await.context("the access-control service")?;
+    let this = ask(&access, "v1/acl/token/self", &[], Some(instance)).await.context("the access-control service")?;
     lines.push(format!(
         "the access-control service knows the first as {} of auth method {}",
         this["AccessorID"].as_str().unwrap_or("?"),
         this["AuthMethod"].as_str().unwrap_or("?")
     ));
     let secrets = client(Address::Url(Url::parse(&places.secrets)?))?;
-    let secret = ask(&secrets, "v1/secret/data/example", Some(workload)).await.context("the secrets server")?;
+    let secret = ask(&secrets, "v1/secret/data/example", &[], Some(workload)).await.context("the secrets server")?;
     lines.push(format!("the emulated secrets server reads with the second: {}", secret["data"]["data"]));
     let sink = places.dir.join("instance.token");
     let written = std::fs::read_to_string(&sink).with_context(|| format!("cannot read {}", sink.display()))?;
@@ -56,8 +58,8 @@ fn client(address: Address) -> anyhow::Result<Client> {
     Ok(options.build()?)
 }
 
-async fn ask(client: &Client, path: &str, token: Option<&str>) -> anyhow::Result<Value> {
-    let mut request = client.request(Method::GET, path).header("x-vault-request", "true");
+async fn ask(client: &Client, path: &str, query: &[(&str, &str)], token: Option<&str>) -> anyhow::Result<Value> {
+    let mut request = client.request(Method::GET, path).query(query).header("x-vault-request", "true");
     if let Some(token) = token {
         request = request.header("x-vault-token", token);
     }
