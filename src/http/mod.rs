@@ -5,3 +5,4 @@ pub mod client;
 pub mod tls;
 pub mod listen;
 pub mod guard;
+pub mod forward;

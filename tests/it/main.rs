@@ -16,6 +16,7 @@ mod dev_cloud;
 #[cfg(feature = "dev")]
 mod dev_secrets;
 mod configs;
+mod forward;
 mod guard;
 #[cfg(feature = "dev")]
 mod canary;

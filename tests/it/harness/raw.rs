@@ -88,6 +88,15 @@ impl Raw {
         self.answer().await.expect("an answer")
     }
 
+    /// All that comes, up to and with `end`.
+    pub(crate) async fn until(&mut self, end: &str) -> String {
+        let mut bytes = Vec::new();
+        while !bytes.ends_with(end.as_bytes()) {
+            assert_ne!(self.more(&mut bytes).await, 0, "{:?} and no more", String::from_utf8_lossy(&bytes));
+        }
+        String::from_utf8(bytes).unwrap()
+    }
+
     /// Whether the other side ends the connection within `time`, without a word.
     pub(crate) async fn ends_within(&mut self, time: Duration) -> bool {
         let mut byte = [0];

@@ -1,0 +1,107 @@
+//! Bodies on their way: streamed, never collected.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+
+use super::pool::Lent;
+
+/// What is sent to an upstream.
+#[derive(Debug)]
+pub enum Upstream {
+    /// The caller's body, as it comes.
+    Streamed(Incoming),
+    /// A body of our own.
+    Whole(Full<Bytes>),
+}
+
+impl Upstream {
+    /// No body.
+    pub fn empty() -> Self {
+        Self::Whole(Full::default())
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.is_end_stream()
+    }
+}
+
+impl Body for Upstream {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        match self.get_mut() {
+            Self::Streamed(body) => Pin::new(body).poll_frame(cx),
+            Self::Whole(body) => Pin::new(body).poll_frame(cx).map_err(|never| match never {}),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Streamed(body) => body.is_end_stream(),
+            Self::Whole(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Streamed(body) => body.size_hint(),
+            Self::Whole(body) => body.size_hint(),
+        }
+    }
+}
+
+/// What an upstream answers: read to its end, its connection is kept; dropped before, it is closed.
+#[derive(Debug)]
+pub struct Downstream {
+    body: Incoming,
+    lent: Option<Lent>,
+}
+
+impl Downstream {
+    pub(super) fn new(body: Incoming, lent: Lent) -> Self {
+        let mut this = Self { body, lent: Some(lent) };
+        this.give_back_at_end();
+        this
+    }
+
+    fn give_back_at_end(&mut self) {
+        if self.body.is_end_stream()
+            && let Some(lent) = self.lent.take()
+        {
+            lent.give_back();
+        }
+    }
+}
+
+impl Body for Downstream {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let this = self.get_mut();
+        let frame = ready!(Pin::new(&mut this.body).poll_frame(cx));
+        match &frame {
+            None => {
+                if let Some(lent) = this.lent.take() {
+                    lent.give_back();
+                }
+            }
+            Some(Ok(_)) => this.give_back_at_end(),
+            Some(Err(_)) => this.lent = None,
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
