@@ -43,6 +43,10 @@ impl App {
     ///
     /// # Errors
     /// A file cannot be used, or an address cannot be bound.
+    #[cfg_attr(
+        not(feature = "access"),
+        expect(clippy::unused_async, reason = "what waits here is the service's store")
+    )]
     pub async fn build(config: Config, log: Option<LogLevel>, inherited: Inherited) -> anyhow::Result<Self> {
         let shared = Shared::default();
         let plan = Agent::default().plan(&config, &inherited, &shared)?;
