@@ -9,6 +9,7 @@ mod socket_file;
 mod state;
 mod stream;
 mod table;
+mod timed_body;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -134,12 +135,14 @@ impl Peer {
     }
 }
 
-/// Serves an axum router; each request carries its [`Peer`] as an extension.
+/// Serves an axum router; each request carries its [`Peer`] as an extension, and its body must arrive within half a
+/// minute from when a handler waits for it.
 pub fn router(router: axum::Router) -> impl Fn(Peer, Request<Incoming>) -> RouterAnswer + Clone + Send + 'static {
     move |peer, mut request: Request<Incoming>| {
         request.extensions_mut().insert(peer);
         let router = router.clone();
         Box::pin(async move {
+            let request = request.map(|body| timed_body::TimedBody::new(body, BODY_TIMEOUT));
             let Ok(answer) = tower::ServiceExt::oneshot(router, request).await;
             answer
         })
@@ -148,3 +151,5 @@ pub fn router(router: axum::Router) -> impl Fn(Peer, Request<Incoming>) -> Route
 
 /// What [`router`]'s service answers with.
 pub type RouterAnswer = std::pin::Pin<Box<dyn Future<Output = Response<axum::body::Body>> + Send + 'static>>;
+
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);

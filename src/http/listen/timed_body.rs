@@ -1,0 +1,55 @@
+//! A request's body that must arrive in time.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+use tokio::time::Sleep;
+
+/// A body whose reader waits for all of it at most this long; the time runs from the first wait.
+#[derive(Debug)]
+pub(super) struct TimedBody {
+    body: Incoming,
+    within: Duration,
+    end: Option<Pin<Box<Sleep>>>,
+}
+
+/// Why a body could not be read.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum BodyError {
+    #[error("the body did not arrive within {0:?}")]
+    Late(Duration),
+    #[error("the body did not arrive whole")]
+    Broken(#[source] hyper::Error),
+}
+
+impl TimedBody {
+    pub(super) const fn new(body: Incoming, within: Duration) -> Self {
+        Self { body, within, end: None }
+    }
+}
+
+impl Body for TimedBody {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let this = self.get_mut();
+        if let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(cx) {
+            return Poll::Ready(frame.map(|frame| frame.map_err(BodyError::Broken)));
+        }
+        let within = this.within;
+        let end = this.end.get_or_insert_with(|| Box::pin(tokio::time::sleep(within)));
+        end.as_mut().poll(cx).map(|()| Some(Err(BodyError::Late(within))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
