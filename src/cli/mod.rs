@@ -1,12 +1,15 @@
 //! The command line: what may be asked, and one file a group of commands.
 
+// 0: how a command ends
+mod exit;
+
+// 1: the commands
+mod run;
 mod agent;
 mod check;
+mod login;
 #[cfg(feature = "dev")]
 mod dev;
-mod exit;
-mod login;
-mod run;
 
 use std::io::Write as _;
 use std::path::PathBuf;

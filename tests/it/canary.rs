@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::harness::binary::{Binary, ask, eventually};
+use crate::harness::binary::{Binary, ask, eventually, run};
 use crate::harness::world::{World, in_a_network_of_its_own};
 
 #[test]
@@ -39,6 +39,7 @@ fn no_secret_appears_in_a_log_an_error_a_metric_a_core_or_a_file_but_the_sink() 
             world.secrets.dials().garbage(true);
             ask(&socket, "POST", "/agent/v1/check").unwrap();
             world.secrets.dials().garbage(false);
+            world.cloud.dials().fail_next_tokens(1, 500);
             world.secrets.dials().fail_next_login(1);
             world.secrets.dials().revoke_all();
             ask(&socket, "POST", "/agent/v1/check").unwrap();
@@ -50,6 +51,8 @@ fn no_secret_appears_in_a_log_an_error_a_metric_a_core_or_a_file_but_the_sink() 
                 }
                 _ => Err(agent.output()),
             });
+            let (code, told, error) = run(&["--log-level", "trace", "login", "--config", &config], &[]);
+            assert_eq!(code, 0, "{error}");
             let good = std::fs::read_to_string(&config).unwrap();
             std::fs::write(&config, format!("{good}\n[sink.token]\n")).unwrap();
             agent.signal(Signal::HUP);
@@ -63,6 +66,8 @@ fn no_secret_appears_in_a_log_an_error_a_metric_a_core_or_a_file_but_the_sink() 
             assert_eq!(core.split_whitespace().nth(4), Some("0"), "{core}");
             let process = |file: &str| std::fs::read(format!("/proc/{}/{file}", agent.id())).unwrap();
             let shown = [
+                ("a login's output", told.into_bytes()),
+                ("a login's log", error.into_bytes()),
                 ("the command line", process("cmdline")),
                 ("the environment", process("environ")),
                 ("the status", ask(&socket, "GET", "/agent/v1/status").unwrap().1.into_bytes()),
@@ -76,7 +81,7 @@ fn no_secret_appears_in_a_log_an_error_a_metric_a_core_or_a_file_but_the_sink() 
             let state = files(&folder.path().join("state"));
             let shown: Vec<(String, Vec<u8>)> =
                 shown.map(|(name, bytes)| (name.to_owned(), bytes)).chain(state).collect();
-            assert!(shown.len() > 6, "the state file was looked at");
+            assert!(shown.len() > 8, "the state file was looked at");
             for secret in &secrets {
                 for (name, bytes) in &shown {
                     let found = bytes.windows(secret.len()).any(|window| window == secret.as_bytes());

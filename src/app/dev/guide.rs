@@ -101,6 +101,7 @@ state_dir = "{dir}/state"
 }
 
 pub(super) fn text(places: &Places) -> String {
+    let program = std::env::current_exe().map_or_else(|_| "keyward".to_owned(), |path| path.display().to_string());
     let Places { dir, config, metadata, authority, access, secrets, local_api, health, .. } = places;
     let (dir, config, socket) = (dir.display(), config.display(), places.socket.display());
     let (dials_key, local_key) = (places.dials_key.display(), places.local_key.display());
@@ -121,13 +122,13 @@ Try, in another shell:
 
   # Use it: ask the access-control service who it is; read a secret with the other session's token
   curl -s -H "X-Service-Token: $(cat {dir}/instance.token)" {access}/v1/acl/token/self
-  curl -s -H "X-Vault-Token: $(keyward token --config {config} --session workload)" {secrets}/v1/secret/data/example
+  curl -s -H "X-Vault-Token: $({program} token --config {config} --session workload)" {secrets}/v1/secret/data/example
 
   # The same on loopback TCP, where the caller brings a key
   curl -s -H 'X-Vault-Request: true' -H "X-Vault-Token: $(cat {local_key})" 'http://{local_api}/agent/v1/token?session=workload'
 
   # What the agent is doing, and whether all is well
-  keyward status --config {config}
+  {program} status --config {config}
   curl -s http://{health}/readyz
 
   # Make the cloud and the secrets server fail; watch the agent serve on, and come back by itself
