@@ -1,0 +1,56 @@
+//! The floor under a token read: a bare hyper responder with the same runtime, flush and nodelay, and an answer of the
+//! same size. `floor tcp 127.0.0.1:0` or `floor unix PATH`; prints where it listens, and ends on SIGTERM.
+#![allow(clippy::print_stdout, clippy::unwrap_used, clippy::disallowed_methods, missing_docs)]
+
+use std::convert::Infallible;
+
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::{HeaderValue, Response};
+use http_body_util::Full;
+use hyper::server::conn::http1::Builder;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::signal::unix::{SignalKind, signal};
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|it| it != "--bench").collect();
+    let [kind, place, length] = arguments.as_slice() else { return println!("floor tcp|unix ADDRESS|PATH LENGTH") };
+    let body = Bytes::from(vec![b'x'; length.parse().unwrap()]);
+    let mut stop = signal(SignalKind::terminate()).unwrap();
+    tokio::select! {
+        () = serve(kind == "unix", place, body) => {}
+        _ = stop.recv() => {}
+    }
+}
+
+async fn serve(unix: bool, place: &str, body: Bytes) {
+    if unix {
+        let listener = tokio::net::UnixListener::bind(place).unwrap();
+        println!("{place}");
+        loop {
+            connection(listener.accept().await.unwrap().0, body.clone());
+        }
+    }
+    let listener = tokio::net::TcpListener::bind(place).await.unwrap();
+    println!("{}", listener.local_addr().unwrap());
+    loop {
+        let stream = listener.accept().await.unwrap().0;
+        stream.set_nodelay(true).unwrap();
+        connection(stream, body.clone());
+    }
+}
+
+fn connection<I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(stream: I, body: Bytes) {
+    let service = service_fn(move |_| {
+        let mut answer = Response::new(Full::new(body.clone()));
+        answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        async { Ok::<_, Infallible>(answer) }
+    });
+    tokio::spawn(async move {
+        // A caller that goes away is no failure of the floor's.
+        let _ = Builder::new().serve_connection(TokioIo::new(stream), service).await;
+    });
+}

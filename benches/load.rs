@@ -1,0 +1,156 @@
+//! The load generator: keep-alive HTTP/1 over TCP and unix sockets, a fixed number of connections, as fast as the
+//! server answers or at a fixed rate with each latency taken from the time that the request was due.
+//!
+//! `load tcp|unix PLACE --connections N (--seconds S | --requests N) [--rate R] [--pid PID] [--header LINE]... [--path P]`
+//! prints one line: requests, requests per second, latencies in microseconds, and with `--pid` the server's CPU
+//! microseconds per request (from `/proc/PID/stat`, whose unit is 10 ms).
+#![allow(
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    clippy::cast_precision_loss,
+    clippy::disallowed_methods,
+    missing_docs
+)]
+
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::task::{JoinSet, LocalSet};
+
+struct Load {
+    unix: bool,
+    place: String,
+    connections: usize,
+    seconds: Option<f64>,
+    /// Of each connection.
+    requests: Option<usize>,
+    rate: Option<f64>,
+    pid: Option<u32>,
+    request: Vec<u8>,
+}
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|it| it != "--bench").collect();
+    let Some(load) = parse(&arguments) else {
+        return println!("load tcp|unix PLACE --connections N (--seconds S | --requests N) [--rate R] [--pid PID]");
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let load = Rc::new(load);
+    let cpu = load.pid.map(cpu_ticks);
+    let started = Instant::now();
+    let (mut latencies, body) = LocalSet::new().block_on(&runtime, run(Rc::clone(&load), started));
+    let lasted = started.elapsed().as_secs_f64();
+    latencies.sort_unstable();
+    let at = |percent: usize| latencies.get(latencies.len() * percent / 100).copied().unwrap_or(0);
+    print!("requests={} body={body} rps={:.0}", latencies.len(), latencies.len() as f64 / lasted);
+    print!(" p50_us={} p99_us={} max_us={}", at(50), at(99), latencies.last().copied().unwrap_or(0));
+    if let (Some(pid), Some(before)) = (load.pid, cpu) {
+        let micros = (cpu_ticks(pid) - before) as f64 * 10_000.0;
+        print!(" cpu_us={:.2}", micros / latencies.len() as f64);
+    }
+    println!();
+}
+
+fn parse(arguments: &[String]) -> Option<Load> {
+    let (unix, place) = (arguments.first()? == "unix", arguments.get(1)?.clone());
+    let mut load =
+        Load { unix, place, connections: 1, seconds: None, requests: None, rate: None, pid: None, request: Vec::new() };
+    let (mut path, mut headers) = ("/agent/v1/token".to_owned(), vec!["X-Vault-Request: true".to_owned()]);
+    for pair in arguments[2..].chunks(2) {
+        let value = pair.get(1)?;
+        match pair[0].as_str() {
+            "--connections" => load.connections = value.parse().ok()?,
+            "--seconds" => load.seconds = Some(value.parse().ok()?),
+            "--requests" => load.requests = Some(value.parse::<usize>().ok()?.div_ceil(load.connections)),
+            "--rate" => load.rate = Some(value.parse().ok()?),
+            "--pid" => load.pid = Some(value.parse().ok()?),
+            "--path" => path.clone_from(value),
+            "--header" => headers.push(value.clone()),
+            _ => return None,
+        }
+    }
+    let headers = headers.join("\r\n");
+    load.request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n\r\n").into_bytes();
+    Some(load)
+}
+
+async fn run(load: Rc<Load>, started: Instant) -> (Vec<u64>, usize) {
+    let mut tasks = JoinSet::new();
+    for index in 0..load.connections {
+        let load = Rc::clone(&load);
+        tasks.spawn_local(async move {
+            if load.unix {
+                let stream = tokio::net::UnixStream::connect(&load.place).await.unwrap();
+                connection(&load, index, started, stream).await
+            } else {
+                let stream = tokio::net::TcpStream::connect(&load.place).await.unwrap();
+                stream.set_nodelay(true).unwrap();
+                connection(&load, index, started, stream).await
+            }
+        });
+    }
+    let (mut latencies, mut body) = (Vec::new(), 0);
+    while let Some(ended) = tasks.join_next().await {
+        let (more, length) = ended.unwrap();
+        latencies.extend(more);
+        body = length;
+    }
+    (latencies, body)
+}
+
+async fn connection(
+    load: &Load,
+    index: usize,
+    started: Instant,
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+) -> (Vec<u64>, usize) {
+    let end = load.seconds.map(|seconds| started + Duration::from_secs_f64(seconds));
+    let mut latencies = Vec::with_capacity(1 << 16);
+    let mut buffer = vec![0; 64 * 1024];
+    // The length of an answer does not change in a run; it is learned from the first.
+    let (mut whole, mut body) = (0, 0);
+    for round in 0.. {
+        let mut due = Instant::now();
+        if let Some(rate) = load.rate {
+            due = started + Duration::from_secs_f64((round * load.connections + index) as f64 / rate);
+            tokio::time::sleep_until(due.into()).await;
+        }
+        if end.is_some_and(|end| due >= end) || load.requests.is_some_and(|requests| round >= requests) {
+            break;
+        }
+        stream.write_all(&load.request).await.unwrap();
+        let mut filled = 0;
+        loop {
+            let count = stream.read(&mut buffer[filled..]).await.unwrap();
+            assert_ne!(count, 0, "the server closed the connection");
+            filled += count;
+            if whole == 0 {
+                (whole, body) = answer_length(&buffer[..filled]).unwrap_or((0, 0));
+            }
+            if whole != 0 && filled >= whole {
+                break;
+            }
+        }
+        latencies.push(u64::try_from(due.elapsed().as_micros()).unwrap());
+    }
+    (latencies, body)
+}
+
+/// The length of a whole answer and of its body, once its head is there.
+fn answer_length(bytes: &[u8]) -> Option<(usize, usize)> {
+    let head_end = bytes.windows(4).position(|window| window == b"\r\n\r\n")? + 4;
+    let head = std::str::from_utf8(&bytes[..head_end]).unwrap();
+    assert!(head.starts_with("HTTP/1.1 200"), "{head}");
+    let length: Option<usize> =
+        head.lines().find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length: ")?.parse().ok());
+    let length = length.unwrap_or(0);
+    Some((head_end + length, length))
+}
+
+/// User and system time of a process, in ticks of 10 ms (`proc_pid_stat(5)`).
+fn cpu_ticks(pid: u32) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let fields: Vec<&str> = text[text.rfind(')').unwrap() + 2..].split(' ').collect();
+    fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+}

@@ -1,0 +1,72 @@
+//! A token read as the agent serves it: the real listener, guard and local API around a feed that holds a token.
+//! `token tcp 127.0.0.1:0` or `token unix PATH`; prints where it listens, and ends on SIGTERM.
+#![allow(clippy::print_stdout, clippy::unwrap_used, missing_docs)]
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use keyward::agent::local_api::{self, Parts, Serves, Source};
+use keyward::agent::token::{ClientToken, Generation, Kind, Lease, Token};
+use keyward::clock::Clock;
+use keyward::feed::{Nudge, State, feed};
+use keyward::health::Health;
+use keyward::http::guard::{self, Admit};
+use keyward::http::listen::{Endpoint, Limits, Listener, Observed, UnixSocket};
+use keyward::metrics::Metrics;
+use keyward::status::Board;
+use secrecy::SecretString;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|it| it != "--bench").collect();
+    let [kind, place] = arguments.as_slice() else { return println!("token tcp|key|unix ADDRESS|PATH") };
+    let (endpoint, admit) = match kind.as_str() {
+        "unix" => {
+            let socket = UnixSocket { path: PathBuf::from(place), mode: 0o600, owner: None, group: None };
+            (Endpoint::Unix(socket), Admit::SocketPeers)
+        }
+        "key" => (Endpoint::Tcp(place.parse().unwrap()), Admit::Key(SecretString::from("k".repeat(43)))),
+        _ => (Endpoint::Tcp(place.parse().unwrap()), Admit::AnyLocalUser),
+    };
+    let listener = Listener::bind(&endpoint).unwrap();
+    let address = listener.tcp_address();
+    let (maker, feed) = feed("no token yet");
+    let now = Clock::System.now();
+    let token = Token {
+        secret: ClientToken::parse(SecretString::from(format!("hvs.{}", "x".repeat(91)))).unwrap(),
+        accessor: Some("x".repeat(24)),
+        lease: Lease { ttl: Duration::from_hours(1), renewable: true },
+        kind: Kind::Service,
+        policies: vec!["default".to_owned()],
+        obtained: now,
+        expires: Some(now + Duration::from_hours(24)),
+        generation: Generation::new(),
+    };
+    maker.publish(State::Serving(Arc::new(token)), Some(now));
+    let sessions = BTreeMap::from([("web".to_owned(), Source { feed, nudge: Nudge::new(Clock::System) })]);
+    let options = local_api::Options { name: "bench".to_owned(), serves: Serves::LocalApi, sessions };
+    let (metrics, stop) = (Metrics::default(), CancellationToken::new());
+    let parts = Parts {
+        clock: Clock::System,
+        metrics: metrics.clone(),
+        health: Health::default(),
+        board: Board::default(),
+        guard: guard::Options { admit, ..guard::Options::default() },
+        address,
+        stop: stop.clone(),
+    };
+    let limits = Limits { observed: Some(Observed { metrics, listener: "bench".to_owned() }), ..Limits::default() };
+    match address {
+        Some(address) => println!("{address}"),
+        None => println!("{place}"),
+    }
+    let mut terminate = signal(SignalKind::terminate()).unwrap();
+    tokio::select! {
+        () = listener.serve(local_api::service(options, parts), limits, stop) => {}
+        _ = terminate.recv() => {}
+    }
+}
