@@ -28,6 +28,7 @@ mod identity;
 #[cfg(feature = "dev")]
 mod identity_requests;
 mod listen;
+mod listen_process;
 mod local_api;
 #[cfg(feature = "dev")]
 mod budget;

@@ -1,0 +1,135 @@
+//! The accept loop of the real binary: a socket that was passed to it, and descriptors that are used up.
+
+use std::io::{Read as _, Write as _};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::harness::binary::{ask, eventually};
+
+/// An agent that cannot log in, started by a shell command that ends in `exec "$@"`.
+struct Agent {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Agent {
+    fn start(folder: &Path, listener: &str, shell: &str, stdin: Stdio) -> Self {
+        let (config, log) = (folder.join("keyward.toml"), folder.join("log"));
+        let text = format!(
+            "[server.main]\nkind = \"vault\"\naddress = \"http://127.0.0.1:9\"\n\
+             [session.main.cloud]\nrole = \"web\"\nresource = \"https://management.azure.com/\"\n\
+             [listener.api]\naddress = \"{listener}\"\n"
+        );
+        std::fs::write(&config, text).unwrap();
+        let child = Command::new("sh")
+            .args(["-c", shell, "sh", env!("CARGO_BIN_EXE_keyward"), "run", "--config"])
+            .arg(config)
+            .env_clear()
+            .stdin(stdin)
+            .stdout(Stdio::null())
+            .stderr(std::fs::File::create(&log).unwrap())
+            .spawn()
+            .unwrap();
+        Self { child, log }
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap()
+    }
+
+    /// User and system time so far, in hundredths of a second (`proc_pid_stat(5)`).
+    fn cpu(&self) -> u64 {
+        let text = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
+        let fields: Vec<&str> = text[text.rfind(')').unwrap() + 2..].split(' ').collect();
+        fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+    }
+
+    fn answers(&self, socket: &Path) {
+        eventually(Duration::from_secs(20), || match ask(socket, "GET", "/livez") {
+            Ok((200, _)) => Ok(()),
+            other => Err(format!("{other:?}\n{}", self.log())),
+        });
+    }
+
+    fn stop(&mut self) -> Option<i32> {
+        kill_process(Pid::from_raw(self.child.id().cast_signed()).unwrap(), Signal::TERM).unwrap();
+        self.child.wait().unwrap().code()
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn a_socket_that_the_service_manager_passed_is_served_and_left_in_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("passed.sock");
+    let passed = OwnedFd::from(UnixListener::bind(&path).unwrap());
+    // A caller that was there before the agent waits in the kernel's queue.
+    let mut early = UnixStream::connect(&path).unwrap();
+    early.write_all(b"GET /livez HTTP/1.1\r\nHost: localhost\r\nX-Vault-Request: true\r\n\r\n").unwrap();
+    let shell = "exec 3<&0 </dev/null; LISTEN_PID=$$ LISTEN_FDS=1 LISTEN_FDNAMES=api exec \"$@\"";
+    let mut agent = Agent::start(folder.path(), "systemd:api", shell, passed.into());
+    let mut answer = [0; 15];
+    early.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 200 OK");
+    agent.answers(&path);
+    assert_eq!(agent.stop(), Some(0), "{}", agent.log());
+    assert!(path.exists(), "it is the service manager's");
+}
+
+#[test]
+fn a_socket_that_was_promised_and_not_passed_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    for (shell, wanted) in [
+        ("exec \"$@\"", "no socket was passed by the name api, nor any other"),
+        (
+            "exec 3<&0 </dev/null; LISTEN_PID=$$ LISTEN_FDS=1 LISTEN_FDNAMES=other exec \"$@\"",
+            "no socket was passed by the name api, but other",
+        ),
+    ] {
+        let passed = OwnedFd::from(UnixListener::bind(folder.path().join(wanted.len().to_string())).unwrap());
+        let mut agent = Agent::start(folder.path(), "systemd:api", shell, passed.into());
+        assert_ne!(agent.child.wait().unwrap().code(), Some(0));
+        assert!(agent.log().contains(wanted), "{}", agent.log());
+    }
+}
+
+#[test]
+fn an_agent_without_descriptors_neither_spins_nor_floods_its_log_and_comes_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("api.sock");
+    let shell = "ulimit -n 64; exec \"$@\"";
+    let address = format!("unix://{}", socket.display());
+    let mut agent = Agent::start(folder.path(), &address, shell, Stdio::null());
+    agent.answers(&socket);
+    // Each waits for a token: none of them can be closed to make room.
+    let request = "GET /agent/v1/token?wait=1m HTTP/1.1\r\nHost: localhost\r\nX-Vault-Request: true\r\n\r\n";
+    let held: Vec<UnixStream> = (0..120)
+        .map(|_| {
+            let mut caller = UnixStream::connect(&socket).unwrap();
+            caller.write_all(request.as_bytes()).unwrap();
+            caller
+        })
+        .collect();
+    eventually(Duration::from_secs(10), || {
+        let log = agent.log();
+        if log.contains("listener.accept.failed") { Ok(()) } else { Err(log) }
+    });
+    let (cpu, length) = (agent.cpu(), agent.log().len());
+    std::thread::sleep(Duration::from_secs(3));
+    assert!(agent.cpu() - cpu <= 15, "{} hundredths of a second in three", agent.cpu() - cpu);
+    assert!(agent.log().len() - length < 4096, "{}", agent.log());
+    drop(held);
+    agent.answers(&socket);
+    assert_eq!(agent.stop(), Some(0), "{}", agent.log());
+}
