@@ -36,7 +36,7 @@ impl BuiltAccess {
         let tls = options.tls.as_ref().map(Certificate::server).transpose()?;
         let service = Service::open(&options.service, shared.clock.clone()).await?;
         let socket = Listener::open(&options.endpoint, inherited)
-            .context("the access-control service cannot listen on its address")?;
+            .with_context(|| format!("the access-control service cannot listen on {}", options.endpoint))?;
         let health = shared.health.component("listener/access", true, "not serving yet");
         let observed = Observed { metrics: shared.metrics.clone(), listener: "access".to_owned() };
         Ok(Self { service, socket, tls, health, observed })

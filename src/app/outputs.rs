@@ -71,7 +71,8 @@ impl BoundListener {
             Some(socket) => socket.try_clone(),
             None => Listener::open(&options.endpoint, inherited),
         };
-        let socket = socket.with_context(|| format!("listener {} cannot listen on its address", options.name))?;
+        let socket =
+            socket.with_context(|| format!("listener {} cannot listen on {}", options.name, options.endpoint))?;
         let health = shared.health.component(format!("listener/{}", options.name), options.required, "not serving yet");
         Ok(Self { options, socket, sources, health, shared: shared.clone() })
     }

@@ -100,7 +100,8 @@ impl Agent {
             if same && !options.sessions.iter().any(rebuilt) {
                 continue;
             }
-            let socket = running.filter(|running| running.options.endpoint == options.endpoint);
+            // By address, whatever the name.
+            let socket = self.listeners.running.values().find(|running| running.options.endpoint == options.endpoint);
             let served = options.sessions.iter().filter_map(|name| Some((name.clone(), sources.get(name)?.clone())));
             listeners.push(BoundListener::bind(
                 options.clone(),

@@ -6,7 +6,7 @@ use humantime::format_duration;
 use url::Url;
 
 use super::leaf::{self, Wrong, wrong, wrong_and_secret};
-use super::listener::{address, endpoint};
+use super::listener::endpoint;
 use super::reader::Reader;
 use crate::access::Options;
 use crate::access::model::cloud::{Bounds, Trust};
@@ -157,7 +157,7 @@ pub(super) fn words(access: &Access) -> Vec<String> {
     let Access { endpoint, tls, service } = access;
     let secured = if tls.is_some() { ", over TLS" } else { "" };
     let mut does = vec![
-        format!("serves the access-control API on {}{secured}", address(endpoint)),
+        format!("serves the access-control API on {endpoint}{secured}"),
         format!("keeps the tokens of datacenter {} in {}", service.datacenter, service.data_dir.display()),
     ];
     for (name, method) in &service.methods {

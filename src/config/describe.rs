@@ -7,8 +7,8 @@ use humantime::format_duration;
 
 #[cfg(feature = "access")]
 use super::access;
+use super::server;
 use super::{Agent, Config, Listener, Log, LogFormat, Outcome, Ready, Remark, Session, Sink};
-use super::{listener, server};
 use crate::agent::identity::{From, ManagedIdentity, Options as Identity};
 use crate::agent::local_api::Serves;
 use crate::agent::sinks::{Format, OnExpiry};
@@ -226,7 +226,7 @@ impl Words<'_> {
     }
 
     fn listener(&self, its: &Listener) -> Part {
-        let address = self.tell(&format!("listener.{}.address", its.name), &listener::address(&its.endpoint));
+        let address = self.tell(&format!("listener.{}.address", its.name), &its.endpoint.to_string());
         let mode = match &its.endpoint {
             Endpoint::Unix(socket) => format!(", mode {:04o}", socket.mode),
             _ => String::new(),

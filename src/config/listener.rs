@@ -31,22 +31,13 @@ pub(super) fn read_all(tables: Vec<(String, Reader<'_>)>, sessions: &Sessions) -
         let (remarks, path) = (reader.scope.remarks, reader.path.clone());
         let Some(listener) = read(name.clone(), reader, sessions) else { continue };
         let free = matches!(listener.endpoint, Endpoint::Tcp(address) if address.port() == 0);
-        if !free && let Some((first, other)) = taken.insert(address(&listener.endpoint), (at, name)) {
+        if !free && let Some((first, other)) = taken.insert(listener.endpoint.to_string(), (at, name)) {
             let found = format!("the address of listener {other} too, at {}", remarks.name(first));
             remarks.mistake(at, &format!("{path}.address"), found, "give each listener its own address");
         }
         listeners.push(listener);
     }
     listeners
-}
-
-/// An endpoint as the file writes it.
-pub(super) fn address(endpoint: &Endpoint) -> String {
-    match endpoint {
-        Endpoint::Tcp(address) => format!("tcp://{address}"),
-        Endpoint::Unix(socket) => format!("unix://{}", socket.path.display()),
-        Endpoint::Inherited(name) => format!("systemd:{name}"),
-    }
 }
 
 fn read(name: String, mut reader: Reader<'_>, sessions: &Sessions) -> Option<Listener> {
@@ -208,7 +199,7 @@ mod tests {
     #[test]
     fn an_address_to_listen_on_has_three_forms() {
         let check = |text: &str, wanted: Result<&str, &str>| {
-            let found = endpoint(text).map(|endpoint| address(&endpoint)).map_err(|wrong| wrong.found);
+            let found = endpoint(text).map(|endpoint| endpoint.to_string()).map_err(|wrong| wrong.found);
             assert_eq!(found.as_deref().map_err(String::as_str), wanted, "{text}");
         };
         check("unix:///run/keyward/api.sock", Ok("unix:///run/keyward/api.sock"));

@@ -39,6 +39,8 @@ mod lifecycle_faults;
 #[cfg(feature = "dev")]
 mod lifecycle_stuck;
 #[cfg(feature = "dev")]
+mod reload;
+#[cfg(feature = "dev")]
 mod resume;
 mod atomic_file;
 mod sinks;

@@ -11,6 +11,8 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::socket_file::BACKLOG;
+use super::stream::Stream;
 use super::table::Table;
 use super::{Limits, Listener, Peer, connection};
 use crate::metrics::{self, Metrics};
@@ -24,69 +26,143 @@ impl Listener {
         B: Body<Data = Bytes> + Unpin + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        let counts = Counts::of(&limits);
-        let table = Arc::new(Table::new(limits.clone(), counts.connections()));
-        let mut tasks = JoinSet::new();
-        let mut sweep: Option<Instant> = None;
         let mut trouble = Trouble::default();
-        let acceptor = limits.tls.clone().map(tokio_rustls::TlsAcceptor::from);
-        let loopback = self.tcp_address().is_some_and(|address| address.ip().to_canonical().is_loopback());
+        let mut open = Open::new(&self, service, limits);
+        loop {
+            let accepted = tokio::select! {
+                accepted = self.accept() => accepted,
+                () = stop.cancelled() => break,
+                () = sleep_until(open.sweep) => {
+                    open.sweep = open.table.sweep();
+                    continue;
+                }
+                () = open.table.attention.notified() => {
+                    open.sweep = open.table.sweep();
+                    continue;
+                }
+                Some(_) = open.tasks.join_next(), if !open.tasks.is_empty() => continue,
+            };
+            match accepted {
+                Ok((stream, peer)) => {
+                    trouble.over();
+                    open.take(stream, peer);
+                }
+                Err(error) => trouble.rest(&error, &open.table, &stop).await,
+            }
+        }
+        // Whoever is in the kernel's queue has connected, and would be cut off when the socket is closed.
+        let soon = Instant::now() + QUEUED;
+        for _ in 0..BACKLOG {
+            match tokio::time::timeout_at(soon, self.accept()).await {
+                Ok(Ok((stream, peer))) => open.take(stream, peer),
+                Ok(Err(_)) | Err(_) => break,
+            }
+        }
+        drop(self);
+        open.end().await;
+    }
+}
+
+/// Time to look for connections that are queued when a listener stops.
+const QUEUED: Duration = Duration::from_millis(5);
+
+/// Time that a connection which has sent nothing has for its first byte once its listener stops: the caller may have
+/// sent it, and the task not looked yet.
+const LAST_CALL: Duration = Duration::from_millis(250);
+
+/// The open connections of a listener, and what serves them.
+struct Open<S> {
+    service: S,
+    http: hyper::server::conn::http1::Builder,
+    acceptor: Option<tokio_rustls::TlsAcceptor>,
+    limits: Limits,
+    counts: Counts,
+    table: Arc<Table>,
+    tasks: JoinSet<()>,
+    /// Whether only callers from loopback can be meant.
+    loopback: bool,
+    next_id: u64,
+    /// When to look for connections whose time is over.
+    sweep: Option<Instant>,
+}
+
+impl<S> Open<S> {
+    fn new(listener: &Listener, service: S, limits: Limits) -> Self {
+        let counts = Counts::of(&limits);
         let mut http = hyper::server::conn::http1::Builder::new();
         // The table keeps time: hyper's own timer would cost each request an entry in the timer wheel. No
         // `pipeline_flush`: with it an answer is lost when bytes are left unread at the connection's end.
         http.header_read_timeout(None).max_header_size(limits.head_bytes);
-        for id in 0.. {
-            let accepted = loop {
-                tokio::select! {
-                    accepted = self.accept() => break Some(accepted),
-                    () = stop.cancelled() => break None,
-                    () = sleep_until(sweep) => sweep = table.sweep(),
-                    () = table.attention.notified() => sweep = table.sweep(),
-                    Some(_) = tasks.join_next(), if !tasks.is_empty() => {}
-                }
-            };
-            let (stream, peer) = match accepted {
-                None => break,
-                Some(Ok(accepted)) => accepted,
-                Some(Err(error)) => {
-                    trouble.rest(&error, &table, &stop).await;
-                    continue;
-                }
-            };
-            trouble.over();
-            if loopback && matches!(peer, Peer::Tcp(address) if !address.ip().is_loopback()) {
-                counts.refuse("peer", &peer);
-                continue;
-            }
-            if !table.make_room(&peer) {
-                counts.refuse("connections", &peer);
-                continue;
-            }
-            let first =
-                Instant::now() + if acceptor.is_some() { limits.header_timeout } else { limits.first_byte_timeout };
-            sweep = Some(sweep.map_or(first, |at| at.min(first)));
-            table.enter(id, &peer, |state, entered| {
-                let (http, service, acceptor, counts) =
-                    (http.clone(), service.clone(), acceptor.clone(), counts.clone());
-                tasks.spawn(async move {
-                    let outcome = match acceptor {
-                        None => connection::serve(http, stream, peer, service, state, &entered).await,
-                        Some(acceptor) => match acceptor.accept(stream).await {
-                            Ok(stream) => connection::serve(http, stream, peer, service, state, &entered).await,
-                            Err(_) => return counts.refuse("tls", &peer),
-                        },
-                    };
-                    match outcome {
-                        Err(error) if error.is_parse_too_large() => counts.refuse("head_size", &peer),
-                        Err(error) if error.is_parse() => counts.refuse("malformed", &peer),
-                        _ => {}
-                    }
-                })
-            });
+        Self {
+            service,
+            http,
+            acceptor: limits.tls.clone().map(tokio_rustls::TlsAcceptor::from),
+            table: Arc::new(Table::new(limits.clone(), counts.connections())),
+            limits,
+            counts,
+            tasks: JoinSet::new(),
+            loopback: listener.tcp_address().is_some_and(|address| address.ip().to_canonical().is_loopback()),
+            next_id: 0,
+            sweep: None,
         }
-        drop(self);
+    }
+
+    fn take<F, B>(&mut self, stream: Stream, peer: Peer)
+    where
+        S: Fn(Peer, Request<Incoming>) -> F + Clone + Send + 'static,
+        F: Future<Output = Response<B>> + Send + 'static,
+        B: Body<Data = Bytes> + Unpin + Send + 'static,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        if self.loopback && matches!(peer, Peer::Tcp(address) if !address.ip().is_loopback()) {
+            return self.counts.refuse("peer", &peer);
+        }
+        if !self.table.make_room(&peer) {
+            return self.counts.refuse("connections", &peer);
+        }
+        let first_byte =
+            if self.acceptor.is_some() { self.limits.header_timeout } else { self.limits.first_byte_timeout };
+        let first = Instant::now() + first_byte;
+        self.sweep = Some(self.sweep.map_or(first, |at| at.min(first)));
+        let id = self.next_id;
+        self.next_id += 1;
+        let (table, tasks) = (&self.table, &mut self.tasks);
+        let (http, service, acceptor, counts) =
+            (self.http.clone(), self.service.clone(), self.acceptor.clone(), self.counts.clone());
+        table.enter(id, &peer, |state, entered| {
+            tasks.spawn(async move {
+                let outcome = match acceptor {
+                    None => connection::serve(http, stream, peer, service, state, &entered).await,
+                    Some(acceptor) => match acceptor.accept(stream).await {
+                        Ok(stream) => connection::serve(http, stream, peer, service, state, &entered).await,
+                        Err(_) => return counts.refuse("tls", &peer),
+                    },
+                };
+                match outcome {
+                    Err(error) if error.is_parse_too_large() => counts.refuse("head_size", &peer),
+                    Err(error) if error.is_parse() => counts.refuse("malformed", &peer),
+                    _ => {}
+                }
+            })
+        });
+    }
+
+    /// Lets requests in flight end, at most for the time that the limits give.
+    async fn end(self) {
+        let Self { table, mut tasks, limits, .. } = self;
         table.close();
         let ended = async { while tasks.join_next().await.is_some() {} };
+        let silent = async {
+            tokio::time::sleep(LAST_CALL).await;
+            table.close_silent();
+            std::future::pending::<()>().await;
+        };
+        let ended = async {
+            tokio::select! {
+                () = ended => {}
+                () = silent => {}
+            }
+        };
         if tokio::time::timeout(limits.drain, ended).await.is_err() {
             tasks.shutdown().await;
         }

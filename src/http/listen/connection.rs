@@ -8,14 +8,15 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::header::CONNECTION;
+use http::{HeaderValue, Request, Response};
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::Peer;
-use super::state::Connection;
+use super::state::{Connection, Phase};
 use super::table::Entered;
 
 /// Serves one connection to its end. The error is one of the caller's: a malformed head, one that is too large.
@@ -41,7 +42,13 @@ where
             connection.busy();
             let answer = service(peer, request);
             let connection = Arc::clone(&connection);
-            async move { Ok::<_, Infallible>(answer.await.map(|body| Answer { body, _connection: Done(connection) })) }
+            async move {
+                let mut answer = answer.await;
+                if connection.closing() {
+                    answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+                }
+                Ok::<_, Infallible>(answer.map(|body| Answer { body, _connection: Done(connection) }))
+            }
         })
     };
     let mut protocol = pin!(http.serve_connection(stream, service));
@@ -52,11 +59,13 @@ where
             connection.wake_with(cx.waker());
             waker = Some(cx.waker().clone());
         }
-        if !told && connection.closing() {
+        let mut ended = protocol.as_mut().poll(cx);
+        // Told after it has looked for bytes: a request that is here already is answered.
+        if ended.is_pending() && !told && connection.closing() && connection.phase().0 != Phase::Fresh {
             told = true;
             protocol.as_mut().graceful_shutdown();
+            ended = protocol.as_mut().poll(cx);
         }
-        let ended = protocol.as_mut().poll(cx);
         if ended.is_pending() && connection.pause() {
             entered.attention();
         }

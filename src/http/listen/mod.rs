@@ -24,7 +24,7 @@ pub use inherited::Inherited;
 
 use crate::metrics::Metrics;
 
-/// Where to listen.
+/// Where to listen. Shown as `tcp://ADDRESS:PORT`, `unix:///PATH` or `systemd:NAME`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Endpoint {
     /// A TCP address; port 0 takes a free one.
@@ -33,6 +33,16 @@ pub enum Endpoint {
     Unix(UnixSocket),
     /// A socket that the service manager opened and passed by this name (`FileDescriptorName=`).
     Inherited(String),
+}
+
+impl std::fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Tcp(address) => write!(f, "tcp://{address}"),
+            Self::Unix(socket) => write!(f, "unix://{}", socket.path.display()),
+            Self::Inherited(name) => write!(f, "systemd:{name}"),
+        }
+    }
 }
 
 /// A unix socket in the file system.

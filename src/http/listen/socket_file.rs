@@ -118,4 +118,5 @@ const fn identity(stat: &Stat) -> (u64, u64) {
     (stat.st_dev, stat.st_ino)
 }
 
-const BACKLOG: i32 = 1024;
+/// How many callers may be queued.
+pub(super) const BACKLOG: i32 = 1024;

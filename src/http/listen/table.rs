@@ -112,13 +112,17 @@ impl Table {
         (!open.is_empty()).then(|| self.epoch + Duration::from_millis(next))
     }
 
-    /// Tells every connection to end after the request in flight; those that have sent nothing end now.
+    /// Tells every connection to end after the request in flight, or after the first if none has come.
     pub(super) fn close(&self) {
         for entry in self.open().values() {
-            match entry.connection.phase().0 {
-                Phase::Fresh => entry.abort.abort(),
-                Phase::Head | Phase::Busy | Phase::Idle => entry.connection.close(),
-            }
+            entry.connection.close();
+        }
+    }
+
+    /// Ends connections that have sent nothing.
+    pub(super) fn close_silent(&self) {
+        for entry in self.open().values().filter(|entry| entry.connection.phase().0 == Phase::Fresh) {
+            entry.abort.abort();
         }
     }
 }

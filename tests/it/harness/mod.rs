@@ -1,5 +1,7 @@
 //! What tests share: starting the real thing, and fakes of the network around it.
 
+#[cfg(feature = "dev")]
+pub(crate) mod agent;
 pub(crate) mod log;
 pub(crate) mod raw;
 #[cfg(feature = "dev")]

@@ -1,0 +1,140 @@
+//! A running agent in a small world: what it is asked, told and made to do.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use super::binary::{Binary, ask, eventually};
+use super::world::World;
+
+/// An agent with the sink `token` and the listener `local` in a folder of its own.
+pub(crate) struct Agent {
+    pub(crate) binary: Binary,
+    pub(crate) config: PathBuf,
+    folder: tempfile::TempDir,
+}
+
+impl Agent {
+    /// Starts it with the world's configuration, changed by `edit`.
+    pub(crate) fn start(world: &World, variables: &[(&str, &str)], edit: impl FnOnce(String) -> String) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let config = world.config(folder.path(), "");
+        let text =
+            edit(std::fs::read_to_string(&config).unwrap()).replace("FOLDER", &folder.path().display().to_string());
+        std::fs::write(&config, text).unwrap();
+        let binary = Binary::start(&["run", "--config", &config], variables, folder.path());
+        Self { binary, config: config.into(), folder }
+    }
+
+    /// The same, and waits until it is ready.
+    pub(crate) fn ready(world: &World, variables: &[(&str, &str)], edit: impl FnOnce(String) -> String) -> Self {
+        let agent = Self::start(world, variables, edit);
+        eventually(Duration::from_secs(20), || match ask(&agent.socket(), "GET", "/readyz") {
+            Ok((200, _)) => Ok(()),
+            other => Err(format!("{other:?}: {}", agent.binary.output())),
+        });
+        agent
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.path("api.sock")
+    }
+
+    /// What the sink holds, once it holds something.
+    pub(crate) fn sink(&self, name: &str) -> String {
+        let path = self.path(name);
+        eventually(Duration::from_secs(10), || match std::fs::read_to_string(&path) {
+            Ok(text) if !text.is_empty() => Ok(text),
+            other => Err(format!("{}: {other:?}; {}", path.display(), self.binary.output())),
+        })
+    }
+
+    pub(crate) fn get(&self, path: &str) -> Value {
+        let (status, body) = ask(&self.socket(), "GET", path).unwrap();
+        assert_eq!(status, 200, "{path}: {body}");
+        serde_json::from_str(&body).unwrap()
+    }
+
+    /// The value of a metric, named with its labels; 0 if it is not there.
+    pub(crate) fn metric(&self, name: &str) -> u64 {
+        let (_, text) = ask(&self.socket(), "GET", "/metrics").unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ').map(ToOwned::to_owned));
+        line.map_or(0, |value| value.parse().unwrap())
+    }
+
+    /// Changes the configuration file.
+    pub(crate) fn edit(&self, edit: impl FnOnce(String) -> String) {
+        let text = edit(std::fs::read_to_string(&self.config).unwrap());
+        std::fs::write(&self.config, text.replace("FOLDER", &self.folder.path().display().to_string())).unwrap();
+    }
+
+    /// Tells it to reload and waits until it has, with this outcome.
+    #[track_caller]
+    pub(crate) fn reload(&self, outcome: &str) {
+        let name = format!("keyward_config_reloads_total{{outcome=\"{outcome}\"}}");
+        let before = self.metric(&name);
+        self.binary.signal(Signal::HUP);
+        eventually(Duration::from_secs(10), || match self.metric(&name) {
+            after if after > before => Ok(()),
+            after => Err(format!("{name} {after}: {}", self.binary.output())),
+        });
+    }
+
+    /// Waits for something in its log.
+    #[track_caller]
+    pub(crate) fn logs(&self, text: &str) {
+        eventually(Duration::from_secs(10), || {
+            let output = self.binary.output();
+            if output.contains(text) { Ok(()) } else { Err(format!("no {text:?} in {output}")) }
+        });
+    }
+}
+
+/// Callers that ask for the token all the time, each on a connection of its own each time.
+pub(crate) struct Load {
+    stop: Arc<AtomicBool>,
+    calls: Arc<AtomicU64>,
+    callers: Vec<JoinHandle<Vec<String>>>,
+}
+
+impl Load {
+    pub(crate) fn start(socket: &Path, callers: usize) -> Self {
+        let (stop, calls) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let caller = |_| {
+            let (socket, stop, calls) = (socket.to_owned(), Arc::clone(&stop), Arc::clone(&calls));
+            std::thread::spawn(move || {
+                let mut failed = Vec::new();
+                while !stop.load(Ordering::Relaxed) {
+                    match ask(&socket, "GET", "/agent/v1/token") {
+                        Ok((200, _)) => {}
+                        other => failed.push(format!("{other:?}")),
+                    }
+                    calls.fetch_add(1, Ordering::Relaxed);
+                }
+                failed
+            })
+        };
+        let callers = (0..callers).map(caller).collect();
+        Self { stop, calls, callers }
+    }
+
+    /// Ends it: how many calls were made, and what went wrong.
+    pub(crate) fn end(self) -> (u64, Vec<String>) {
+        self.stop.store(true, Ordering::Relaxed);
+        let failed = self.callers.into_iter().flat_map(|caller| caller.join().unwrap()).collect();
+        (self.calls.load(Ordering::Relaxed), failed)
+    }
+}

@@ -1,0 +1,202 @@
+//! SIGHUP takes a new configuration over as a whole, or keeps the old one and tells why.
+
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt as _;
+use std::time::Duration;
+
+use keyward::dev::secrets::Operation;
+
+use crate::harness::agent::{Agent, Load};
+use crate::harness::binary::{ask, eventually};
+use crate::harness::world::{World, in_a_network_of_its_own};
+
+const OK: &str = "ok";
+const FAILED: &str = "failed";
+
+#[test]
+fn a_hundred_reloads_under_load_cost_no_login_and_no_call() {
+    in_a_network_of_its_own("reload::a_hundred_reloads_under_load_cost_no_login_and_no_call", || {
+        let world = World::start();
+        let agent = Agent::ready(&world, &[], |text| text);
+        let token = agent.sink("token");
+        let load = Load::start(&agent.socket(), 4);
+        for _ in 0..100 {
+            agent.reload(OK);
+        }
+        let (calls, failed) = load.end();
+        assert!(failed.is_empty(), "of {calls} calls failed {failed:?}");
+        assert!(calls > 200, "{calls} calls are no load");
+        assert_eq!(world.secrets.dials().counts().of(Operation::Login), 1);
+        assert_eq!(agent.get("/agent/v1/token")["token"], token);
+        assert_eq!(agent.get("/agent/v1/status")["reload_error"], serde_json::Value::Null);
+    });
+}
+
+#[test]
+fn a_bad_file_keeps_the_old_one_and_is_told_with_its_place() {
+    in_a_network_of_its_own("reload::a_bad_file_keeps_the_old_one_and_is_told_with_its_place", || {
+        let world = World::start();
+        let agent = Agent::ready(&world, &[], |text| text);
+        let good = std::fs::read_to_string(&agent.config).unwrap();
+        let line = good.lines().position(|line| line.starts_with("mode")).unwrap() + 1;
+        agent.edit(|text| text.replace("mode = \"0640\"", "mood = \"0640\"\npaths = 3"));
+        agent.reload(FAILED);
+
+        let places =
+            [format!("{}:{line}:1: ", agent.config.display()), format!("{}:{}:1: ", agent.config.display(), line + 1)];
+        let error = agent.get("/agent/v1/status")["reload_error"].as_str().unwrap().to_owned();
+        for place in &places {
+            assert!(error.contains(place), "{place} in {error}");
+            agent.logs(place);
+        }
+        assert_eq!(ask(&agent.socket(), "GET", "/agent/v1/token").unwrap().0, 200);
+        assert_eq!(ask(&agent.socket(), "GET", "/readyz").unwrap().0, 200, "the old configuration is ready as before");
+
+        std::fs::write(&agent.config, good).unwrap();
+        agent.reload(OK);
+        assert_eq!(agent.get("/agent/v1/status")["reload_error"], serde_json::Value::Null);
+        assert_eq!(world.secrets.dials().counts().of(Operation::Login), 1);
+    });
+}
+
+#[test]
+fn outputs_come_and_go_with_the_file() {
+    in_a_network_of_its_own("reload::outputs_come_and_go_with_the_file", || {
+        let world = World::start();
+        let agent = Agent::ready(&world, &[], |text| text);
+        let token = agent.sink("token");
+        let logins = || world.secrets.dials().counts().of(Operation::Login);
+
+        // Added.
+        agent.edit(|text| {
+            text + "[sink.more]\npath = \"FOLDER/more\"\n[listener.second]\naddress = \"unix://FOLDER/second.sock\"\n\
+                    [listener.probes]\nkind = \"health\"\naddress = \"tcp://127.0.0.1:8301\"\n"
+        });
+        agent.reload(OK);
+        assert_eq!(agent.sink("more"), token);
+        assert_eq!(ask(&agent.path("second.sock"), "GET", "/agent/v1/token").unwrap().0, 200);
+        assert!(std::net::TcpStream::connect("127.0.0.1:8301").is_ok());
+        assert!(agent.get("/readyz")["components"]["sink/more"]["ready"].as_bool().unwrap());
+
+        // A listener by another name takes the address over.
+        agent.edit(|text| text.replace("[listener.probes]", "[listener.kubelet]"));
+        agent.reload(OK);
+        assert!(std::net::TcpStream::connect("127.0.0.1:8301").is_ok());
+        let components = agent.get("/readyz")["components"].clone();
+        assert!(components["listener/kubelet"].is_object(), "{components}");
+        eventually(Duration::from_secs(5), || match &agent.get("/readyz")["components"]["listener/probes"] {
+            serde_json::Value::Null => Ok(()),
+            old => Err(format!("{old}")),
+        });
+
+        // Removed.
+        agent.edit(|text| text.split("[sink.more]").next().unwrap().to_owned());
+        agent.reload(OK);
+        eventually(Duration::from_secs(5), || match std::net::TcpStream::connect("127.0.0.1:8301") {
+            Ok(_) => Err("the removed listener still answers".to_owned()),
+            Err(_) => Ok(()),
+        });
+        eventually(Duration::from_secs(5), || match ask(&agent.path("second.sock"), "GET", "/livez") {
+            Ok(answer) => Err(format!("the removed listener still answers {answer:?}")),
+            Err(_) => Ok(()),
+        });
+        assert!(!agent.path("second.sock").exists());
+        let components = agent.get("/readyz")["components"].clone();
+        assert_eq!(components.as_object().unwrap().len(), 3, "{components}");
+        assert_eq!(logins(), 1);
+
+        // The sink that was removed is not written any more; the one that stayed is.
+        world.secrets.dials().revoke_all();
+        ask(&agent.socket(), "POST", "/agent/v1/check").unwrap();
+        eventually(Duration::from_secs(10), || match agent.sink("token") {
+            new if new != token => Ok(()),
+            _ => Err(agent.binary.output()),
+        });
+        assert_eq!(agent.sink("more"), token);
+        assert_eq!(logins(), 2);
+    });
+}
+
+#[test]
+fn a_changed_mode_or_level_takes_effect_and_the_socket_stays_where_it_is() {
+    in_a_network_of_its_own("reload::a_changed_mode_or_level_takes_effect_and_the_socket_stays_where_it_is", || {
+        let world = World::start();
+        let agent = Agent::ready(&world, &[], |text| text);
+        let mode = |name: &str| std::fs::metadata(agent.path(name)).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode("api.sock"), mode("token")), (0o660, 0o640));
+        let load = Load::start(&agent.socket(), 4);
+        for changed in [0o600, 0o666, 0o660] {
+            agent.edit(|text| {
+                let text = text.split("mode = \"06").next().unwrap().to_owned();
+                let state = agent.path("state");
+                format!(
+                    "{text}mode = \"0{changed:o}\"\n[listener.local]\naddress = \"unix://FOLDER/api.sock\"\n\
+                     mode = \"0{changed:o}\"\n[agent]\nstate_dir = \"{}\"\n",
+                    state.display()
+                )
+            });
+            agent.reload(OK);
+            assert_eq!(mode("api.sock"), changed);
+            eventually(Duration::from_secs(5), || match mode("token") {
+                now if now == changed => Ok(()),
+                now => Err(format!("{now:o}: {}", agent.binary.output())),
+            });
+        }
+        let (calls, failed) = load.end();
+        assert!(failed.is_empty(), "of {calls} calls failed {failed:?}");
+        assert!(!agent.binary.output().contains("another agent"), "{}", agent.binary.output());
+
+        assert!(!agent.binary.output().contains("DEBUG"));
+        agent.edit(|text| text + "[log]\nlevel = \"debug\"\n");
+        agent.reload(OK);
+        ask(&agent.socket(), "GET", "/agent/v1/token").unwrap();
+        agent.logs("DEBUG");
+        assert_eq!(world.secrets.dials().counts().of(Operation::Login), 1);
+    });
+}
+
+#[test]
+fn a_port_that_is_taken_fails_the_reload_as_a_whole() {
+    in_a_network_of_its_own("reload::a_port_that_is_taken_fails_the_reload_as_a_whole", || {
+        let world = World::start();
+        let agent = Agent::ready(&world, &[], |text| text);
+        let taken = TcpListener::bind("127.0.0.1:8302").unwrap();
+        agent.edit(|text| {
+            text + "[sink.more]\npath = \"FOLDER/more\"\n[listener.first]\naddress = \"unix://FOLDER/first.sock\"\n\
+                    [listener.second]\nkind = \"health\"\naddress = \"tcp://127.0.0.1:8302\"\n[log]\nlevel = \"debug\"\n"
+        });
+        agent.reload(FAILED);
+        let error = agent.get("/agent/v1/status")["reload_error"].as_str().unwrap().to_owned();
+        assert!(error.contains("listener second") && error.contains("127.0.0.1:8302"), "{error}");
+        assert!(error.contains("in use"), "{error}");
+        assert!(!agent.path("more").exists(), "nothing of the new file is in force");
+        assert!(ask(&agent.path("first.sock"), "GET", "/livez").is_err());
+        assert!(!agent.path("first.sock").exists(), "what was bound for it is taken away");
+        ask(&agent.socket(), "GET", "/agent/v1/token").unwrap();
+        assert!(!agent.binary.output().contains("DEBUG"), "{}", agent.binary.output());
+        let components = agent.get("/readyz")["components"].clone();
+        assert_eq!(components.as_object().unwrap().len(), 3, "{components}");
+
+        drop(taken);
+        agent.reload(OK);
+        assert!(std::net::TcpStream::connect("127.0.0.1:8302").is_ok());
+        assert_eq!(agent.sink("more"), agent.sink("token"));
+        assert_eq!(world.secrets.dials().counts().of(Operation::Login), 1);
+    });
+}
+
+#[test]
+fn a_reload_does_not_wait_for_a_login_that_hangs() {
+    in_a_network_of_its_own("reload::a_reload_does_not_wait_for_a_login_that_hangs", || {
+        let world = World::start();
+        world.secrets.dials().hang(true);
+        let agent = Agent::start(&world, &[], |text| text);
+        eventually(Duration::from_secs(10), || ask(&agent.socket(), "GET", "/livez"));
+        agent.edit(|text| text + "[sink.more]\npath = \"FOLDER/more\"\n");
+        agent.reload(OK);
+        assert_eq!(ask(&agent.socket(), "GET", "/agent/v1/token").unwrap().0, 503);
+        world.secrets.dials().hang(false);
+        assert_eq!(agent.sink("more"), agent.sink("token"));
+        assert_eq!(world.secrets.dials().counts().of(Operation::Login), 1, "the login went on through the reload");
+    });
+}
