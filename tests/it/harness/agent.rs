@@ -45,10 +45,6 @@ impl Agent {
         self.folder.path().join(name)
     }
 
-    pub(crate) fn folder(&self) -> &Path {
-        self.folder.path()
-    }
-
     pub(crate) fn socket(&self) -> PathBuf {
         self.path("api.sock")
     }
