@@ -1,5 +1,6 @@
 //! Where log lines go: standard error, as text or JSON, filtered by level and target.
 
+use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::{Layer as _, SubscriberExt as _};
 use tracing_subscriber::util::SubscriberInitExt as _;
@@ -33,9 +34,12 @@ pub fn start(targets: Targets, format: LogFormat) -> LogLevel {
     LogLevel(handle)
 }
 
-/// The filter that a configuration asks for.
+/// The filter that a configuration asks for. At the usual level the cloud's library, which tells each call that it
+/// makes, is heard from `warn` on.
 pub fn targets(log: &Log) -> Targets {
-    Targets::new().with_default(log.level).with_targets(log.targets.iter().map(|(name, level)| (name.clone(), *level)))
+    let chatty = (log.level == LevelFilter::INFO).then_some(("azure_identity".to_owned(), LevelFilter::WARN));
+    let named = log.targets.iter().map(|(name, level)| (name.clone(), *level));
+    Targets::new().with_default(log.level).with_targets(chatty.into_iter().chain(named))
 }
 
 /// Reads a filter such as `info` or `info,hyper=warn`.

@@ -76,7 +76,7 @@ impl Status {
         };
         match self.format {
             Format::Json => say(&serde_json::to_string_pretty(&answer)?),
-            Format::Text => describe("", &answer),
+            Format::Text => describe(&answer).iter().for_each(|line| say(line)),
         }
         Ok(Exit::Ok)
     }
@@ -264,25 +264,36 @@ fn waiting(body: &Value) -> String {
     missing.join("; ")
 }
 
-/// Prints a JSON value as indented `key: value` lines.
-fn describe(indent: &str, value: &Value) {
-    let Some(object) = value.as_object() else { return };
-    for (key, value) in object {
-        match value {
-            Value::Object(_) => {
-                say(&format!("{indent}{key}"));
-                describe(&format!("{indent}  "), value);
-            }
-            Value::Array(items) => {
-                let items: Vec<String> = items.iter().map(plain).collect();
-                say(&format!("{indent}{key}: {}", items.join(", ")));
-            }
-            Value::Null => {}
-            value => say(&format!("{indent}{key}: {}", plain(value))),
+/// The agent's status in a few lines: how each session is, then what else is not ready.
+fn describe(status: &Value) -> Vec<String> {
+    let text = |value: &Value, key: &str| value[key].as_str().unwrap_or_default().to_owned();
+    let ready = if status["ready"] == true { "ready" } else { "NOT READY" };
+    let mut lines = vec![format!("keyward {}: {ready}", text(status, "version"))];
+    for (name, session) in status["sessions"].as_object().into_iter().flatten() {
+        let life = match (session["serving"] == true, session["expires"].as_str()) {
+            (false, _) => "NO TOKEN".to_owned(),
+            (true, None) => "serving a token that never ends".to_owned(),
+            (true, Some(expires)) => format!("serving until {expires}"),
+        };
+        let policies = session["policies"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        let policies = policies.collect::<Vec<_>>().join(", ");
+        lines.push(format!("session {name}: {life}; policies {policies}"));
+        lines.push(format!("  as {}", text(session, "identity")));
+        lines.push(format!("  at {}, role {}", text(session, "server"), text(session, "role")));
+        let due = session["next_step_at"].as_str().map(|at| format!(" at {at}")).unwrap_or_default();
+        let checked = session["last_checked"].as_str().map(|at| format!("; last checked {at}")).unwrap_or_default();
+        lines.push(format!("  next: {}{due}{checked}", text(session, "next_step")));
+        if let Some(error) = session["last_error"].as_str() {
+            lines.push(format!("  {} failures in a row: {error}", session["failures"]));
         }
     }
-}
-
-fn plain(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned)
+    for (name, component) in status["components"].as_object().into_iter().flatten() {
+        if component["ready"] == false && !name.starts_with("session/") {
+            lines.push(format!("{name}: {}", component["reason"].as_str().unwrap_or("not ready")));
+        }
+    }
+    if let Some(error) = status["reload_error"].as_str() {
+        lines.push(format!("the last reload failed, the configuration before it is in force: {error}"));
+    }
+    lines
 }

@@ -117,8 +117,8 @@ pub(super) fn text(places: &Places) -> String {
 Try, in another shell:
 
   # The token that the machine's identity was turned into, from the local API; the same from the sink
-  curl -s --unix-socket {socket} -H 'X-Vault-Request: true' 'http://localhost/agent/v1/token?session=instance'
-  cat {dir}/instance.token
+  curl -s --unix-socket {socket} -H 'X-Vault-Request: true' 'http://localhost/agent/v1/token?session=instance'; echo
+  cat {dir}/instance.token; echo
 
   # Use it: ask the access-control service who it is; read a secret with the other session's token
   curl -s -H "X-Service-Token: $(cat {dir}/instance.token)" {access}/v1/acl/token/self
@@ -139,6 +139,5 @@ Try, in another shell:
 
 Ctrl-C stops it.
 "#,
-        cloud_dials = cloud_dials.trim_end_matches('/'),
     )
 }

@@ -120,7 +120,7 @@ impl Dev {
             local_api: ports.get(6),
             local_key,
             health: ports.get(7),
-            cloud_dials: cloud.dials_url().map(ToString::to_string).unwrap_or_default(),
+            cloud_dials: cloud.dials_url().map(|url| format!("{url}dials")).unwrap_or_default(),
             secrets_dials: secrets.dials_url().unwrap_or_default().to_owned(),
             dials_key,
             dir,
