@@ -77,7 +77,9 @@ impl App {
         if let Some(access) = self.access {
             services.start("access", access.run(grace, services.stop_token()));
         }
+        let told = notify::Told::default();
         let tell = notify::tell(
+            told.clone(),
             self.shared.health.clone(),
             self.config.agent.ready,
             self.shared.clock.clone(),
@@ -89,8 +91,13 @@ impl App {
         });
         let mut agent = Agent::default();
         agent.commit(self.plan, &self.config);
-        let mut reloading =
-            Reloading { shared: self.shared, config: self.config, log: self.log, inherited: self.inherited };
+        let mut reloading = Reloading {
+            shared: self.shared,
+            config: self.config,
+            log: self.log,
+            inherited: self.inherited,
+            told: told.clone(),
+        };
         let failure = loop {
             tokio::select! {
                 () = signals.stop.cancelled() => break None,
@@ -102,7 +109,7 @@ impl App {
             }
         };
         tracing::info!(event = "agent.stopping", "stopping");
-        notify::stopping();
+        told.stopping();
         // Listeners drain for the grace themselves; a session may take five seconds to revoke its token.
         let grace = grace.max(Duration::from_secs(5)) + Duration::from_secs(1);
         let mut result = failure.map_or(Ok(()), |failure| Err(failure.into()));
@@ -122,12 +129,13 @@ struct Reloading {
     config: Config,
     log: Option<LogLevel>,
     inherited: Inherited,
+    told: notify::Told,
 }
 
 impl Reloading {
     /// Takes a new configuration over as a whole, or keeps the old one and tells why.
     fn reload(&mut self, agent: &mut Agent, new: Result<Config, Vec<String>>) {
-        notify::reloading();
+        self.told.reloading();
         let outcome = match new.and_then(|new| self.take(agent, new).map_err(|error| vec![format!("{error:#}")])) {
             Ok(()) => {
                 self.shared.board.reloaded(None);
@@ -143,7 +151,7 @@ impl Reloading {
             }
         };
         self.shared.metrics.reloads.get_or_create(&Outcome { outcome }).inc();
-        notify::reloaded();
+        self.told.reloaded();
     }
 
     fn take(&mut self, agent: &mut Agent, new: Config) -> anyhow::Result<()> {

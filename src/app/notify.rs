@@ -1,8 +1,10 @@
 //! What the service manager is told: ready, status, watchdog, stopping (`sd_notify(3)`).
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use sd_notify::NotifyState;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::Clock;
@@ -21,54 +23,80 @@ pub fn holds(when: Ready, health: &Health) -> bool {
     })
 }
 
+/// What the service manager has been told last. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub struct Told(Arc<watch::Sender<Phase>>);
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Phase {
+    #[default]
+    Starting,
+    Ready,
+    Stopping,
+}
+
+impl Told {
+    /// Tells that a reload begins (`RELOADING=1` with the time that it asks for). What is not ready yet reloads in
+    /// silence: the READY at its end would be taken for the first one.
+    pub fn reloading(&self) {
+        if self.phase() == Phase::Ready
+            && let Ok(now) = NotifyState::monotonic_usec_now()
+        {
+            send(&[NotifyState::Reloading, now]);
+        }
+    }
+
+    /// Tells that the reload is over.
+    pub fn reloaded(&self) {
+        if self.phase() == Phase::Ready {
+            send(&[NotifyState::Ready]);
+        }
+    }
+
+    /// Tells that we are stopping. From then on nothing is told but that we live.
+    pub fn stopping(&self) {
+        self.0.send_replace(Phase::Stopping);
+        send(&[NotifyState::Stopping, NotifyState::Status("stopping")]);
+    }
+
+    fn phase(&self) -> Phase {
+        *self.0.borrow()
+    }
+}
+
 /// Tells the service manager how we are, until `stop`: READY once `when` holds, and until then that we live, so that
 /// an outage at boot is waited out and not restarted.
-pub async fn tell(health: Health, when: Ready, clock: Clock, stop: CancellationToken) {
-    let mut changes = health.changes();
+pub async fn tell(told: Told, health: Health, when: Ready, clock: Clock, stop: CancellationToken) {
+    let (mut changes, mut phases) = (health.changes(), told.0.subscribe());
     let watchdog = sd_notify::watchdog_enabled();
-    let mut ready = false;
     loop {
         changes.mark_unchanged();
-        if !ready && holds(when, &health) {
-            ready = true;
+        phases.mark_unchanged();
+        if told.phase() == Phase::Starting && holds(when, &health) {
+            told.0.send_replace(Phase::Ready);
+            phases.mark_unchanged();
             send(&[NotifyState::Ready]);
             tracing::info!(event = "agent.ready", "ready");
         }
-        send(&[NotifyState::Status(&summary(&health))]);
+        let phase = told.phase();
+        if phase != Phase::Stopping {
+            send(&[NotifyState::Status(&summary(&health))]);
+        }
         if watchdog.is_some() {
             send(&[NotifyState::Watchdog]);
         }
-        let wake = match (ready, watchdog) {
-            (false, Some(watchdog)) => Some(EXTEND_EVERY.min(watchdog / 2)),
-            (false, None) => Some(EXTEND_EVERY),
-            (true, watchdog) => watchdog.map(|watchdog| watchdog / 2),
-        };
-        if !ready {
+        let mut wake = watchdog.map(|watchdog| watchdog / 2);
+        if phase == Phase::Starting {
             send(&[NotifyState::ExtendTimeoutUsec(EXTEND_BY_MICROSECONDS)]);
+            wake = Some(wake.map_or(EXTEND_EVERY, |wake| wake.min(EXTEND_EVERY)));
         }
         tokio::select! {
-            _ = changes.changed() => {}
+            _ = changes.changed(), if phase != Phase::Stopping => {}
+            _ = phases.changed() => {}
             () = sleep(&clock, wake) => {}
             () = stop.cancelled() => break,
         }
     }
-}
-
-/// Tells the service manager that we are stopping.
-pub fn stopping() {
-    send(&[NotifyState::Stopping]);
-}
-
-/// Tells the service manager that a reload begins (`RELOADING=1` with the time that it asks for).
-pub fn reloading() {
-    if let Ok(now) = NotifyState::monotonic_usec_now() {
-        send(&[NotifyState::Reloading, now]);
-    }
-}
-
-/// Tells the service manager that the reload is over.
-pub fn reloaded() {
-    send(&[NotifyState::Ready]);
 }
 
 const EXTEND_EVERY: Duration = Duration::from_secs(15);
@@ -91,7 +119,9 @@ fn summary(health: &Health) -> String {
             None => name.clone(),
         })
         .collect();
-    if waiting.is_empty() { "ready".to_owned() } else { format!("waiting for {}", waiting.join("; ")) }
+    // A line of its own would be an assignment of its own.
+    let waiting = waiting.join("; ").replace(char::is_control, " ");
+    if waiting.is_empty() { "ready".to_owned() } else { format!("waiting for {waiting}") }
 }
 
 fn send(state: &[NotifyState<'_>]) {
@@ -120,6 +150,8 @@ mod tests {
         session.ready();
         check([true, true, false]);
         assert_eq!(summary(&health), "waiting for sink/token: not written yet");
+        sink.not_ready("it says\nREADY=1");
+        assert_eq!(summary(&health), "waiting for sink/token: it says READY=1");
         sink.ready();
         check([true, true, true]);
         drop(extra);

@@ -90,7 +90,10 @@ fn listen_for_signals(
                 tell(&warnings);
                 config
             });
-            let _ = reload.send(loaded).await;
+            tokio::select! {
+                _ = reload.send(loaded) => {}
+                ended = &mut stopped => return ended,
+            }
         }
     };
     Ok((signals, relay))

@@ -43,6 +43,8 @@ mod reload;
 #[cfg(feature = "dev")]
 mod resume;
 mod atomic_file;
+#[cfg(feature = "dev")]
+mod service_manager;
 mod sinks;
 mod tidy;
 #[cfg(feature = "dev")]

@@ -27,6 +27,7 @@ impl Agent {
         let text =
             edit(std::fs::read_to_string(&config).unwrap()).replace("FOLDER", &folder.path().display().to_string());
         std::fs::write(&config, text).unwrap();
+        std::fs::write(folder.path().join("seal.key"), "0123456789abcdef0123456789abcdef").unwrap();
         let binary = Binary::start(&["run", "--config", &config], variables, folder.path());
         Self { binary, config: config.into(), folder }
     }
@@ -39,6 +40,12 @@ impl Agent {
             other => Err(format!("{other:?}: {}", agent.binary.output())),
         });
         agent
+    }
+
+    /// Starts another in its place.
+    pub(crate) fn restart(&mut self, variables: &[(&str, &str)]) {
+        let config = self.config.display().to_string();
+        self.binary = Binary::start(&["run", "--config", &config], variables, self.folder.path());
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {

@@ -1,0 +1,274 @@
+//! What a service manager hears from the real binary, and what its signals do.
+
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::{UnixDatagram, UnixStream};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use keyward::dev::secrets::Operation;
+use rustix::process::Signal;
+
+use crate::harness::agent::Agent;
+use crate::harness::binary::{ask, eventually};
+use crate::harness::world::{World, in_a_network_of_its_own};
+
+/// The other end of `NOTIFY_SOCKET` (`sd_notify(3)`).
+struct ServiceManager {
+    socket: UnixDatagram,
+    path: PathBuf,
+    _folder: tempfile::TempDir,
+    heard: Vec<String>,
+}
+
+impl ServiceManager {
+    fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("notify");
+        let socket = UnixDatagram::bind(&path).unwrap();
+        Self { socket, path, _folder: folder, heard: Vec::new() }
+    }
+
+    fn variable(&self) -> (&str, &str) {
+        ("NOTIFY_SOCKET", self.path.to_str().unwrap())
+    }
+
+    /// Listens until it hears this.
+    #[track_caller]
+    fn hears(&mut self, text: &str) {
+        let from = self.heard.len();
+        eventually(Duration::from_secs(10), || {
+            self.listen(Duration::from_millis(200));
+            let heard = &self.heard[from..];
+            if heard.iter().any(|message| message.contains(text)) { Ok(()) } else { Err(format!("{text}? {heard:?}")) }
+        });
+    }
+
+    /// Listens for this long; gives what it heard.
+    fn listen(&mut self, span: Duration) -> &[String] {
+        let (from, end) = (self.heard.len(), now() + span);
+        let mut bytes = [0; 65536];
+        loop {
+            let left = end.saturating_duration_since(now());
+            if left.is_zero() {
+                return &self.heard[from..];
+            }
+            self.socket.set_read_timeout(Some(left)).unwrap();
+            if let Ok(length) = self.socket.recv(&mut bytes) {
+                self.heard.push(String::from_utf8(bytes[..length].to_vec()).unwrap());
+            }
+        }
+    }
+
+    fn count(&self, text: &str) -> usize {
+        self.heard.iter().flat_map(|message| message.lines()).filter(|line| *line == text).count()
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "a process is waited for, in real time")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+#[test]
+fn ready_is_said_once_every_output_has_its_token_and_that_we_live_until_then() {
+    in_a_network_of_its_own(
+        "service_manager::ready_is_said_once_every_output_has_its_token_and_that_we_live_until_then",
+        || {
+            let world = World::start();
+            world.secrets.dials().hang(true);
+            let mut manager = ServiceManager::start();
+            let agent = Agent::start(&world, &[manager.variable(), ("WATCHDOG_USEC", "400000")], |text| text);
+            manager.hears("EXTEND_TIMEOUT_USEC=");
+            manager.hears("STATUS=waiting for session/web: ");
+            agent.binary.signal(Signal::HUP);
+            agent.logs("config.reload.ok");
+            manager.listen(Duration::from_secs(1));
+            assert_eq!(manager.count("READY=1"), 0, "a reload does not make it ready: {:?}", manager.heard);
+            assert!(manager.count("WATCHDOG=1") >= 3, "{:?}", manager.heard);
+
+            world.secrets.dials().hang(false);
+            manager.hears("STATUS=ready");
+            assert_eq!(manager.count("READY=1"), 1, "{:?}", manager.heard);
+            agent.sink("token");
+            let heard = manager.listen(Duration::from_millis(1500));
+            let pings = heard.iter().filter(|message| message.contains("WATCHDOG=1")).count();
+            assert!((4..40).contains(&pings), "{heard:?}");
+
+            let before = manager.heard.len();
+            agent.binary.signal(Signal::HUP);
+            manager.hears("READY=1");
+            let reload: Vec<&String> = manager.heard[before..]
+                .iter()
+                .filter(|it| it.contains("RELOADING=1") || it.contains("READY=1"))
+                .collect();
+            assert_eq!(reload.len(), 2, "{reload:?}");
+            assert!(reload[0].contains("RELOADING=1\nMONOTONIC_USEC="), "{reload:?}");
+            assert_eq!(reload[1].trim(), "READY=1");
+
+            agent.binary.signal(Signal::TERM);
+            manager.hears("STOPPING=1");
+            manager.listen(Duration::from_millis(500));
+            assert_eq!(manager.count("READY=1"), 2);
+        },
+    );
+}
+
+#[test]
+fn what_is_stopped_before_it_was_ready_never_says_that_it_is() {
+    in_a_network_of_its_own("service_manager::what_is_stopped_before_it_was_ready_never_says_that_it_is", || {
+        let world = World::start();
+        world.secrets.dials().hang(true);
+        let mut manager = ServiceManager::start();
+        let agent = Agent::start(&world, &[manager.variable()], |text| text);
+        manager.hears("EXTEND_TIMEOUT_USEC=");
+        let (status, output) = agent.binary.stop();
+        assert_eq!(status.code(), Some(0), "{output}");
+        manager.listen(Duration::from_millis(200));
+        assert_eq!((manager.count("STOPPING=1"), manager.count("READY=1")), (1, 0), "{:?}", manager.heard);
+        assert!(!output.contains("agent.ready"), "{output}");
+    });
+}
+
+#[test]
+fn ready_may_mean_the_listeners_or_the_tokens_alone() {
+    in_a_network_of_its_own("service_manager::ready_may_mean_the_listeners_or_the_tokens_alone", || {
+        let world = World::start();
+        world.secrets.dials().hang(true);
+        let mut manager = ServiceManager::start();
+        let agent = Agent::start(&world, &[manager.variable()], |text| text + "ready = \"listener\"\n");
+        manager.hears("READY=1");
+        assert_eq!(ask(&agent.socket(), "GET", "/readyz").unwrap().0, 503);
+        drop(agent);
+
+        // Another agent has the sink.
+        for (ready, wanted) in [("token", 1), ("outputs", 0)] {
+            world.secrets.dials().hang(true);
+            let mut manager = ServiceManager::start();
+            let agent = Agent::start(&world, &[manager.variable()], |text| text + &format!("ready = \"{ready}\"\n"));
+            let lock = std::fs::File::create(agent.path(".token.lock")).unwrap();
+            lock.try_lock().unwrap();
+            manager.hears("STATUS=waiting for session/web");
+            world.secrets.dials().hang(false);
+            manager.hears("another agent writes");
+            manager.listen(Duration::from_millis(300));
+            assert_eq!(manager.count("READY=1"), wanted, "{ready}: {:?}", manager.heard);
+            drop(lock);
+            manager.hears("STATUS=ready");
+            assert_eq!(manager.count("READY=1"), 1, "{ready}: {:?}", manager.heard);
+        }
+    });
+}
+
+#[test]
+fn a_stop_answers_a_call_that_waits_and_ends_well() {
+    in_a_network_of_its_own("service_manager::a_stop_answers_a_call_that_waits_and_ends_well", || {
+        let world = World::start();
+        let agent = Agent::ready(&world, &[], |text| text);
+        let token = agent.get("/agent/v1/token");
+        let mut waiting = UnixStream::connect(agent.socket()).unwrap();
+        let after = token["generation"].as_str().unwrap();
+        write!(
+            waiting,
+            "GET /agent/v1/token?wait=30s&after={after} HTTP/1.1\r\nHost: localhost\r\nX-Vault-Request: true\r\n\r\n"
+        )
+        .unwrap();
+        eventually(Duration::from_secs(5), || match agent.metric("keyward_local_connections{listener=\"local\"}") {
+            // The one that waits, and the one that asks.
+            2 => Ok(()),
+            other => Err(other.to_string()),
+        });
+        let start = now();
+        let (status, output) = agent.binary.stop();
+        assert_eq!(status.code(), Some(0), "{output}");
+        assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+        let mut answer = String::new();
+        waiting.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+        assert!(answer.contains(token["token"].as_str().unwrap()), "the token is still good");
+        assert_eq!(world.secrets.dials().counts().of(Operation::Revoke), 0, "nobody asked for that");
+    });
+}
+
+fn revoking(text: String) -> String {
+    text.replace("mount = \"azure\"", "mount = \"azure\"\nrevoke_on_exit = true")
+}
+
+#[test]
+fn a_token_is_revoked_at_the_end_once_the_sink_has_let_it_go() {
+    in_a_network_of_its_own("service_manager::a_token_is_revoked_at_the_end_once_the_sink_has_let_it_go", || {
+        let world = World::start();
+        let agent = Agent::ready(&world, &[], revoking);
+        agent.sink("token");
+        let sink = agent.path("token");
+        world.secrets.dials().hang(true);
+        let start = now();
+        agent.binary.signal(Signal::TERM);
+        eventually(Duration::from_secs(5), || match world.secrets.dials().counts().of(Operation::Revoke) {
+            1 => Ok(()),
+            _ => Err("the server was not asked to revoke".to_owned()),
+        });
+        assert_eq!(std::fs::read_to_string(&sink).unwrap(), "", "the sink has let it go before");
+        let mut binary = agent.binary;
+        let status = binary.ended(Duration::from_secs(10));
+        assert_eq!(status.code(), Some(0), "{}", binary.output());
+        assert!(start.elapsed() < Duration::from_secs(7), "{:?}", start.elapsed());
+        assert!(binary.output().contains("token.revoke.failed"), "{}", binary.output());
+        world.secrets.dials().hang(false);
+
+        let before = world.secrets.dials().counts().of(Operation::Revoke);
+        let agent = Agent::ready(&world, &[], revoking);
+        let tokens = world.secrets.dials().tokens();
+        let (status, output) = agent.binary.stop();
+        assert_eq!(status.code(), Some(0), "{output}");
+        assert_eq!(world.secrets.dials().counts().of(Operation::Revoke), before + 1);
+        assert_eq!(world.secrets.dials().tokens(), tokens - 1);
+        assert!(output.contains("token.revoke.ok"), "{output}");
+    });
+}
+
+#[test]
+fn a_second_stop_ends_it_at_once() {
+    in_a_network_of_its_own("service_manager::a_second_stop_ends_it_at_once", || {
+        let world = World::start();
+        let agent = Agent::ready(&world, &[], revoking);
+        world.secrets.dials().hang(true);
+        agent.binary.signal(Signal::TERM);
+        agent.logs("agent.stopping");
+        // A reload that comes meanwhile is too late, and holds nothing up.
+        for _ in 0..4 {
+            agent.binary.signal(Signal::HUP);
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let start = now();
+        agent.binary.signal(Signal::TERM);
+        let mut binary = agent.binary;
+        let status = binary.ended(Duration::from_secs(10));
+        assert!(start.elapsed() < Duration::from_secs(1), "{:?}: {}", start.elapsed(), binary.output());
+        assert_eq!(status.code(), Some(1));
+        assert!(binary.output().contains("told to stop twice"), "{}", binary.output());
+    });
+}
+
+#[test]
+fn a_killed_agent_takes_its_sealed_token_up_again() {
+    in_a_network_of_its_own("service_manager::a_killed_agent_takes_its_sealed_token_up_again", || {
+        let world = World::start();
+        let mut agent = Agent::ready(&world, &[], |text| {
+            let key = "mount = \"azure\"\nseal_key_file = \"FOLDER/seal.key\"";
+            text.replace("mount = \"azure\"", key)
+        });
+        let token = agent.sink("token");
+        agent.binary.signal(Signal::KILL);
+        agent.binary.ended(Duration::from_secs(5));
+        assert!(agent.socket().exists(), "nobody removed it");
+        agent.restart(&[]);
+        eventually(Duration::from_secs(10), || match ask(&agent.socket(), "GET", "/readyz") {
+            Ok((200, _)) => Ok(()),
+            other => Err(format!("{other:?}: {}", agent.binary.output())),
+        });
+        assert_eq!(agent.get("/agent/v1/token")["token"], token);
+        assert_eq!(agent.sink("token"), token);
+        assert_eq!(world.secrets.dials().counts().of(Operation::Login), 1);
+        agent.logs("state.resumed");
+    });
+}
