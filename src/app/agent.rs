@@ -1,7 +1,5 @@
 //! What runs the parts: starts what is new, stops what is gone, keeps what is the same, and stops well.
 
-use std::time::Duration;
-
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -110,14 +108,10 @@ impl App {
         };
         tracing::info!(event = "agent.stopping", "stopping");
         told.stopping();
-        // Listeners drain for the grace themselves; a session may take five seconds to revoke its token.
-        let grace = grace.max(Duration::from_secs(5)) + Duration::from_secs(1);
         let mut result = failure.map_or(Ok(()), |failure| Err(failure.into()));
-        for tasks in [agent.listeners.tasks, agent.sinks.tasks, agent.sessions.tasks, services] {
-            tasks.stop_token().cancel();
-            let stopped = tasks.run(grace).await;
-            result = result.and(stopped.map_err(Into::into));
-        }
+        result = result.and(agent.stop(reloading.config.agent.stop_grace).await.map_err(Into::into));
+        services.stop_token().cancel();
+        result = result.and(services.run(grace).await.map_err(Into::into));
         tracing::info!(event = "agent.stopped", "stopped");
         result
     }
@@ -157,6 +151,8 @@ impl Reloading {
     fn take(&mut self, agent: &mut Agent, new: Config) -> anyhow::Result<()> {
         #[cfg(feature = "access")]
         anyhow::ensure!(new.access == self.config.access, "[access] has changed, which takes a restart");
+        anyhow::ensure!(new.log.format == self.config.log.format, "log.format has changed, which takes a restart");
+        anyhow::ensure!(new.agent.ready == self.config.agent.ready, "agent.ready has changed, which takes a restart");
         let plan = agent.plan(&new, &self.inherited, &self.shared)?;
         if let Some(log) = &self.log
             && new.log != self.config.log

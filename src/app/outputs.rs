@@ -19,27 +19,45 @@ use crate::http::listen::{Inherited, Limits, Listener, Observed};
 #[derive(Debug)]
 pub(super) struct BuiltSink {
     pub(super) options: config::Sink,
-    sink: FileSink,
-    /// Whether its session's token is revoked at the end, so that it must not stay in the file.
-    revoked: bool,
+    feed: TokenFeed,
+    health: Reporter,
+    shared: Shared,
+}
+
+/// What a running sink is told.
+#[derive(Debug, Clone, Default)]
+pub(super) struct SinkOrders {
+    /// Cancelled to stop it.
+    pub(super) stop: CancellationToken,
+    /// Cancelled before `stop` where the token is to be revoked, so that it must not stay in the file.
+    pub(super) clear: CancellationToken,
+    /// Cancelled by the sink once it has let go of its file.
+    pub(super) done: CancellationToken,
 }
 
 impl BuiltSink {
-    pub(super) fn build(options: config::Sink, feed: TokenFeed, revoked: bool, shared: &Shared) -> Self {
+    pub(super) fn build(options: config::Sink, feed: TokenFeed, shared: &Shared) -> Self {
         let sink = &options.options;
         let health = shared.health.component(format!("sink/{}", sink.name), sink.required, "not written yet");
-        let sink = FileSink::new(sink.clone(), feed, shared.clock.clone(), health, shared.metrics.clone());
-        Self { options, sink, revoked }
+        Self { options, feed, health, shared: shared.clone() }
     }
 
     pub(super) fn name(&self) -> &str {
         &self.options.options.name
     }
 
-    pub(super) async fn run(mut self, stop: CancellationToken) -> anyhow::Result<()> {
-        self.sink.run(stop).await;
-        if self.revoked {
-            self.sink.clear().await;
+    /// Writes the file until it is told to stop. Begins once those that it follows, which may hold the same file, are
+    /// done.
+    pub(super) async fn run(self, orders: SinkOrders, follows: Vec<CancellationToken>) -> anyhow::Result<()> {
+        let _done = orders.done.drop_guard();
+        for other in follows {
+            other.cancelled().await;
+        }
+        let Shared { clock, metrics, .. } = self.shared;
+        let mut sink = FileSink::new(self.options.options, self.feed, clock, self.health, metrics);
+        sink.run(orders.stop).await;
+        if orders.clear.is_cancelled() {
+            sink.clear().await;
         }
         Ok(())
     }

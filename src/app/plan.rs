@@ -1,22 +1,23 @@
 //! What a configuration changes: built and bound as a whole, then put in force at once.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use super::outputs::{BoundListener, BuiltSink};
+use super::outputs::{BoundListener, BuiltSink, SinkOrders};
 use super::session::{Session, Shared};
 use crate::agent::local_api::Source;
 use crate::config;
 use crate::config::Config;
 use crate::http::listen::{Inherited, Listener};
-use crate::tasks::Tasks;
+use crate::tasks::{TaskError, Tasks};
 
 /// What runs of a configuration: sessions, and the outputs that drink from them.
 #[derive(Debug, Default)]
 pub(super) struct Agent {
     pub(super) sessions: Group<RunningSession>,
-    pub(super) sinks: Group<Running<config::Sink>>,
+    pub(super) sinks: Group<RunningSink>,
     pub(super) listeners: Group<RunningListener>,
 }
 
@@ -34,9 +35,9 @@ impl<R> Default for Group<R> {
 }
 
 #[derive(Debug)]
-pub(super) struct Running<O> {
-    options: O,
-    stop: CancellationToken,
+pub(super) struct RunningSink {
+    options: config::Sink,
+    orders: SinkOrders,
 }
 
 #[derive(Debug)]
@@ -89,8 +90,7 @@ impl Agent {
             if let Some(source) = sources.get(&options.session)
                 && (!same || rebuilt(&options.session))
             {
-                let revoked = new.sessions.iter().any(|it| it.name == options.session && it.lifecycle.revoke_on_exit);
-                sinks.push(BuiltSink::build(options.clone(), source.feed.clone(), revoked, shared));
+                sinks.push(BuiltSink::build(options.clone(), source.feed.clone(), shared));
             }
         }
         let mut listeners = Vec::new();
@@ -116,25 +116,33 @@ impl Agent {
 
     /// Stops what is gone or replaced, and starts what the plan built.
     pub(super) fn commit(&mut self, plan: Plan, config: &Config) {
-        self.listeners.stop_all_but(
-            |name| {
-                config.listeners.iter().any(|it| it.name == *name) && plan.listeners.iter().all(|it| it.name() != name)
-            },
-            |running| &running.stop,
-        );
-        self.sinks.stop_all_but(
-            |name| {
-                config.sinks.iter().any(|it| it.options.name == *name) && plan.sinks.iter().all(|it| it.name() != name)
-            },
-            |running| &running.stop,
-        );
-        self.sessions.stop_all_but(
-            |name| {
-                config.sessions.iter().any(|it| it.name == *name)
-                    && plan.sessions.iter().all(|it| it.options.name != *name)
-            },
-            |running| &running.stop,
-        );
+        let replaced = |name: &String| plan.listeners.iter().any(|it| it.name() == name);
+        let kept = |name: &String| config.listeners.iter().any(|it| it.name == *name) && !replaced(name);
+        self.listeners.take_all_but(kept).for_each(|(_, listener)| listener.stop.cancel());
+
+        let replaced = |name: &String| plan.sessions.iter().any(|it| it.options.name == *name);
+        let kept = |name: &String| config.sessions.iter().any(|it| it.name == *name) && !replaced(name);
+        let ending: BTreeMap<String, RunningSession> = self.sessions.take_all_but(kept).collect();
+
+        let replaced = |name: &String| plan.sinks.iter().any(|it| it.name() == name);
+        let kept = |name: &String| config.sinks.iter().any(|it| it.options.name == *name) && !replaced(name);
+        let mut letting_go = Vec::new();
+        for (_, sink) in self.sinks.take_all_but(kept) {
+            let revoked = ending.get(&sink.options.session).is_some_and(|it| it.options.lifecycle.revoke_on_exit);
+            letting_go.push(sink.stop(revoked));
+        }
+        for (name, session) in ending {
+            // A token is revoked once no file holds it any more.
+            let files = letting_go.clone();
+            self.sessions.tasks.start(format!("end of session {name}"), async move {
+                for file in files {
+                    file.cancelled().await;
+                }
+                session.stop.cancel();
+                Ok(())
+            });
+        }
+
         for session in plan.sessions {
             let stop = self.sessions.tasks.stop_token().child_token();
             let (name, options) = (session.options.name.clone(), session.options.clone());
@@ -144,9 +152,10 @@ impl Agent {
         }
         for sink in plan.sinks {
             let stop = self.sinks.tasks.stop_token().child_token();
+            let orders = SinkOrders { stop, ..SinkOrders::default() };
             let name = sink.name().to_owned();
-            let running = Running { options: sink.options.clone(), stop: stop.clone() };
-            self.sinks.tasks.start(format!("sink {name}"), sink.run(stop));
+            let running = RunningSink { options: sink.options.clone(), orders: orders.clone() };
+            self.sinks.tasks.start(format!("sink {name}"), sink.run(orders, letting_go.clone()));
             self.sinks.running.insert(name, running);
         }
         for listener in plan.listeners {
@@ -160,16 +169,51 @@ impl Agent {
             self.listeners.tasks.start(format!("listener {name}"), listener.serve(config.agent.stop_grace, stop));
         }
     }
+
+    /// Stops all: listeners drain, then sinks let go of their files, then sessions end, and revoke where asked.
+    ///
+    /// # Errors
+    /// The first task that failed.
+    pub(super) async fn stop(self, drain: Duration) -> Result<(), TaskError> {
+        let Self { sessions, sinks, listeners } = self;
+        let Group { running, tasks } = listeners;
+        tasks.stop_token().cancel();
+        let drained = tasks.run(drain + Duration::from_secs(1)).await;
+        // The last copies of the sockets: from here on nobody can connect.
+        drop(running);
+        let revoked = |sink: &RunningSink| {
+            sessions.running.get(&sink.options.session).is_some_and(|it| it.options.lifecycle.revoke_on_exit)
+        };
+        for sink in sinks.running.values() {
+            let _ = sink.stop(revoked(sink));
+        }
+        let emptied = sinks.tasks.run(FILES_LET_GO_WITHIN).await;
+        sessions.tasks.stop_token().cancel();
+        let ended = sessions.tasks.run(SESSIONS_END_WITHIN).await;
+        drained.and(emptied).and(ended)
+    }
+}
+
+/// Time for sinks to finish a write, and to empty their files.
+const FILES_LET_GO_WITHIN: Duration = Duration::from_secs(3);
+
+/// Time for a session to write its state and, where asked, to revoke its token.
+const SESSIONS_END_WITHIN: Duration = Duration::from_secs(8);
+
+impl RunningSink {
+    /// Tells it to stop, and to clear its file where the token is to be revoked. Gives what tells that it is done.
+    fn stop(&self, revoked: bool) -> CancellationToken {
+        if revoked {
+            self.orders.clear.cancel();
+        }
+        self.orders.stop.cancel();
+        self.orders.done.clone()
+    }
 }
 
 impl<R> Group<R> {
-    fn stop_all_but(&mut self, keep: impl Fn(&String) -> bool, stop: impl Fn(&R) -> &CancellationToken) {
-        self.running.retain(|name, running| {
-            let keep = keep(name);
-            if !keep {
-                stop(running).cancel();
-            }
-            keep
-        });
+    /// Takes out what is not kept.
+    fn take_all_but(&mut self, kept: impl Fn(&String) -> bool) -> impl Iterator<Item = (String, R)> {
+        self.running.extract_if(.., move |name, _| !kept(name))
     }
 }

@@ -1,5 +1,7 @@
 //! `keyward run`: the agent, until it is told to stop.
 
+use std::time::Duration;
+
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -27,20 +29,29 @@ pub(super) fn run(files: &ConfigFiles, choice: &LogChoice) -> anyhow::Result<Exi
     let runtime = runtime(&config)?;
     let variable = |name: &str| environment.variables.get(name).map(String::as_str);
     let inherited = Inherited::take(variable("LISTEN_PID"), variable("LISTEN_FDS"), variable("LISTEN_FDNAMES"))?;
-    runtime.block_on(async {
+    let ended = runtime.block_on(async {
         let (signals, relay) = listen_for_signals(files.clone(), environment)?;
         let app = App::build(config, log, inherited).await?;
         tokio::select! {
             ended = app.run(signals) => ended,
             never = relay => never,
         }
-    })?;
-    Ok(Exit::Ok)
+    });
+    // A name look-up or a write that hangs in the system must not hold the end up.
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    ended.map(|()| Exit::Ok)
 }
 
-/// One thread serves an agent best; the access-control service signs and stores, which takes more.
+/// One thread serves an agent best; the access-control service signs and stores beside, which takes more.
+#[cfg_attr(
+    not(feature = "access"),
+    expect(unused_variables, reason = "only the access-control service makes a difference")
+)]
 fn runtime(config: &Config) -> std::io::Result<tokio::runtime::Runtime> {
-    let _ = config;
+    #[cfg(feature = "access")]
+    if config.access.is_some() {
+        return tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    }
     tokio::runtime::Builder::new_current_thread().enable_all().build()
 }
 
@@ -86,12 +97,19 @@ fn listen_for_signals(
                 ended = &mut stopped => return ended,
             }
             // The channel holds one: a storm of signals becomes one reload after the other.
-            let loaded = load(&files, &environment).map(|(config, warnings)| {
-                tell(&warnings);
-                config
-            });
+            // Off this thread: user databases and files may be slow.
+            let (files, environment) = (files.clone(), environment.clone());
+            let loading = tokio::task::spawn_blocking(move || load(&files, &environment));
+            let reloading = async {
+                let loaded = loading.await.unwrap_or_else(|error| Err(vec![error.to_string()]));
+                let loaded = loaded.map(|(config, warnings)| {
+                    tell(&warnings);
+                    config
+                });
+                let _ = reload.send(loaded).await;
+            };
             tokio::select! {
-                _ = reload.send(loaded) => {}
+                () = reloading => {}
                 ended = &mut stopped => return ended,
             }
         }
