@@ -107,15 +107,18 @@ pub enum NotAToken {
     Json,
 }
 
-/// Seconds since 1970 (RFC 7519, `NumericDate`): a number, with or without a fraction, or one in a string.
+/// Seconds since 1970 (RFC 7519, `NumericDate`): a number, with or without a fraction, or one in a string. Nothing for a
+/// time after the year 9999, which has no form in RFC 3339 and is nobody's intent.
 fn seconds(value: &Value) -> Option<SystemTime> {
     let whole = match value {
         Value::Number(number) => number.as_u64().or_else(|| number.as_f64().and_then(whole_seconds))?,
         Value::String(text) => text.trim().parse().ok()?,
         _ => return None,
     };
-    SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(whole))
+    (whole <= END_OF_9999).then(|| SystemTime::UNIX_EPOCH + Duration::from_secs(whole))
 }
+
+const END_OF_9999: u64 = 253_402_300_799;
 
 fn whole_seconds(number: f64) -> Option<u64> {
     Duration::try_from_secs_f64(number).ok().map(|span| span.as_secs())
@@ -177,6 +180,8 @@ mod tests {
         check(json!({"aud": {"a": 1}, "iss": 7, "tid": null}), none());
         check(json!({"exp": "12", "nbf": 12.9, "iat": -1}), UnverifiedClaims { exp: at(12), nbf: at(12), ..none() });
         check(json!({"exp": u64::MAX, "nbf": 1e300, "iat": "soon"}), none());
+        check(json!({"exp": i64::MAX, "nbf": "253402300800", "iat": 1e18}), none());
+        check(json!({"exp": END_OF_9999}), UnverifiedClaims { exp: at(END_OF_9999), ..none() });
         check(json!({"azp": "client"}), UnverifiedClaims { appid: Some("client".into()), ..none() });
     }
 

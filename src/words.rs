@@ -21,11 +21,15 @@ pub fn chain(error: &(dyn Error + 'static)) -> String {
     line
 }
 
-/// A time in RFC 3339, in UTC and to the second, such as `2026-01-31T09:00:00Z`.
+/// A time in RFC 3339, in UTC and to the second, such as `2026-01-31T09:00:00Z`. A time before 1970 or after the year 9999
+/// is told as the nearest one between them.
 pub fn rfc3339(time: SystemTime) -> String {
-    let time = OffsetDateTime::from(time);
-    time.replace_nanosecond(0).unwrap_or(time).format(&Rfc3339).unwrap_or_default()
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+    let seconds = i64::try_from(since).unwrap_or(END_OF_9999).min(END_OF_9999);
+    OffsetDateTime::from_unix_timestamp(seconds).ok().and_then(|time| time.format(&Rfc3339).ok()).unwrap_or_default()
 }
+
+const END_OF_9999: i64 = 253_402_300_799;
 
 #[cfg(test)]
 mod tests {
@@ -48,5 +52,8 @@ mod tests {
     fn a_time_is_told_to_the_second() {
         let time = SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_250);
         assert_eq!(rfc3339(time), "2023-11-14T22:13:20Z");
+        let far = SystemTime::UNIX_EPOCH + Duration::from_secs(i64::MAX.unsigned_abs());
+        assert_eq!(rfc3339(far), "9999-12-31T23:59:59Z");
+        assert_eq!(rfc3339(SystemTime::UNIX_EPOCH - Duration::from_secs(1)), "1970-01-01T00:00:00Z");
     }
 }

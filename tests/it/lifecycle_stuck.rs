@@ -1,6 +1,6 @@
 //! A session whose server or identity never answers, and how a session ends. Time is driven.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use keyward::dev::secrets::{Operation, Role};
 
@@ -37,6 +37,15 @@ async fn an_identity_that_never_answers_is_given_up_and_asked_again() {
     minutes(5).await;
     assert!(session.reason().contains("there is no token yet; the login could not be made"), "{}", session.reason());
     world.identity.hangs(false);
+    session.serving().await;
+    assert_eq!(world.count(Operation::Login), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_proof_that_starts_at_the_end_of_time_is_sent_for_the_server_to_judge() {
+    let world = World::new(hour());
+    world.identity.not_before(SystemTime::UNIX_EPOCH + Duration::from_secs(i64::MAX.unsigned_abs()));
+    let mut session = world.start();
     session.serving().await;
     assert_eq!(world.count(Operation::Login), 1);
 }

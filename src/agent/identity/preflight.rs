@@ -55,7 +55,7 @@ fn verdict(claims: &UnverifiedClaims, now: SystemTime) -> Verdict {
             "the identity token starts in {} s: this machine's clock is behind the cloud's",
             ahead.as_secs().max(1)
         );
-        return Verdict::Hold { until: start + Duration::from_secs(1), reason };
+        return Verdict::Hold { until: start.checked_add(Duration::from_secs(1)).unwrap_or(start), reason };
     }
     Verdict::Send
 }
@@ -105,6 +105,8 @@ mod tests {
     use super::*;
 
     const NOW: u64 = 1_800_000_000;
+    /// The last second that a `SystemTime` holds.
+    const END: u64 = i64::MAX as u64;
 
     fn at(seconds: u64) -> SystemTime {
         SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
@@ -167,6 +169,8 @@ mod tests {
         check(NOW, NOW + 1, "send");
         check(NOW + 1, NOW + 100, "hold 2");
         check(NOW + 3600, NOW + 7200, "hold 3601");
+        check(END - 1, END, &format!("hold {}", END - NOW));
+        check(END, END, &format!("hold {}", END - NOW));
         check(NOW - 100, NOW, "expired 0");
         check(NOW - 100, NOW - 30, "expired 30");
     }

@@ -68,7 +68,7 @@ impl Patience {
             None if asked == Asked::Authority => wait.mul_f64(0.5 + 0.5 * unit),
             None => wait,
         };
-        (elapsed + wait <= BUDGET).then_some(wait)
+        (elapsed.saturating_add(wait) <= BUDGET).then_some(wait)
     }
 }
 

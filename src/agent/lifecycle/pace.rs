@@ -58,7 +58,8 @@ impl Pace {
             Failure::Refused => slow,
         };
         let asked = retry_after.map(|asked| asked.clamp(Duration::from_secs(1), MOST).mul_f64(1.0 + unit / 2.0));
-        self.clock_failures = if matches!(failure, Failure::Clock(_)) { self.clock_failures + 1 } else { 0 };
+        self.clock_failures =
+            if matches!(failure, Failure::Clock(_)) { self.clock_failures.saturating_add(1) } else { 0 };
         self.failures = self.failures.saturating_add(1);
         self.not_before = now + asked.map_or(own, |asked| asked.max(own));
     }

@@ -64,7 +64,7 @@ pub(super) fn held(plain: &[u8], now: Moment) -> Result<Option<Held>, Why> {
     let secret = ClientToken::parse(secret).ok_or(Why::Shape)?;
     let wall = millis(now.wall);
     // Without the time since the login nobody knows how much of the token's life is left.
-    let Some(age) = (wall + CLOCK_SLACK).checked_sub(sealed.obtained) else { return Err(Why::Clock) };
+    let Some(age) = wall.saturating_add(CLOCK_SLACK).checked_sub(sealed.obtained) else { return Err(Why::Clock) };
     let age = Duration::from_millis(age.saturating_sub(CLOCK_SLACK));
     let (ttl, granted) = (Duration::from_secs(sealed.ttl), Duration::from_secs(sealed.granted));
     let left = sealed.expires.map(|ends| Duration::from_millis(ends.saturating_sub(wall)).min(granted.max(ttl)));

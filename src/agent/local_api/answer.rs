@@ -65,7 +65,7 @@ pub(super) fn error(status: StatusCode, message: &str) -> Response<Full<Bytes>> 
 /// An error that may pass: `retry_after` tells when to ask again.
 pub(super) fn later(status: StatusCode, value: &impl Serialize, retry_after: Duration) -> Response<Full<Bytes>> {
     let mut answer = json(status, value);
-    let seconds = retry_after.as_secs() + u64::from(retry_after.subsec_nanos() > 0);
+    let seconds = retry_after.as_secs().saturating_add(u64::from(retry_after.subsec_nanos() > 0));
     answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds.max(1)));
     answer
 }

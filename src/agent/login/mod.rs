@@ -131,8 +131,8 @@ fn inspect(proof: &IdentityProof, now: Moment) -> Result<Vec<String>, LoginError
 /// told. Nothing if that is far away: then a clock is wrong, and waiting does not mend it.
 fn opening(error: &CallError, start: SystemTime, now: Moment) -> Option<SystemTime> {
     let theirs = server_time(error).unwrap_or(now.wall);
-    let wait = start.duration_since(theirs).ok()? + Duration::from_secs(1);
-    (wait <= LONGEST_HOLD).then(|| now.wall + wait)
+    let wait = start.duration_since(theirs).ok()?.saturating_add(Duration::from_secs(1));
+    now.wall.checked_add(wait).filter(|_| wait <= LONGEST_HOLD)
 }
 
 const LONGEST_HOLD: Duration = Duration::from_mins(10);
