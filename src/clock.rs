@@ -81,6 +81,14 @@ impl Clock {
         }
     }
 
+    /// Returns once BOOTTIME has reached `moment`; never, where there is none.
+    pub async fn sleep_until_some(&self, moment: Option<Moment>) {
+        match moment {
+            Some(moment) => self.sleep_until(moment).await,
+            None => std::future::pending().await,
+        }
+    }
+
     /// Watches for the wall clock being set, or the machine coming back from a suspend.
     pub fn jumps(&self) -> Jumps {
         match self {

@@ -15,7 +15,8 @@ use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
 
 use super::failure::{Failure, quoted};
-use super::transport::{Transport, chain};
+use super::transport::Transport;
+use crate::words::chain;
 
 /// Options for a credential of the library: our transport, the authority where it asks one, no retries.
 pub(super) fn options(client: Client, authority: Option<&Url>) -> ClientOptions {

@@ -10,6 +10,7 @@ use zeroize::Zeroizing;
 
 use super::answer;
 use super::failure::{Failure, MAX_ANSWER};
+use crate::words::chain;
 
 /// A client for one kind of service. Clones share it.
 #[derive(Debug, Clone)]
@@ -123,18 +124,6 @@ fn causes<'a>(error: &'a reqwest::Error) -> impl Iterator<Item = &'a (dyn std::e
             None => error.source(),
         }
     })
-}
-
-/// An error with all its causes in one line, each said once.
-pub(super) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut line = String::new();
-    for cause in std::iter::successors(Some(error), |error| error.source()) {
-        let text = cause.to_string();
-        if !line.contains(&text) {
-            line = if line.is_empty() { text } else { format!("{line}: {text}") };
-        }
-    }
-    line
 }
 
 const MACHINE_CONNECT: Duration = Duration::from_secs(2);

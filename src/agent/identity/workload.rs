@@ -14,8 +14,9 @@ use secrecy::{ExposeSecret as _, SecretString};
 use super::chain::Principal;
 use super::failure::{Failure, Refusal};
 use super::sdk;
-use super::transport::{Transport, chain};
+use super::transport::Transport;
 use crate::jwt::UnverifiedClaims;
+use crate::words::chain;
 
 /// Exchanges the file's token for one of this scope. `now` is for the words of a failure alone.
 pub(super) async fn token(

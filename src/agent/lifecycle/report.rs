@@ -1,9 +1,6 @@
-//! What a session tells the world: status, metrics, health, and errors in one line.
+//! What a session tells the world: status, metrics, health.
 
 use std::time::{Duration, SystemTime};
-
-use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
 
 use super::held::Held;
 use super::schedule::Step;
@@ -14,6 +11,7 @@ use crate::metrics;
 use crate::metrics::Metrics;
 use crate::status;
 use crate::status::Board;
+use crate::words::rfc3339;
 
 /// Tells how one session is.
 #[derive(Debug)]
@@ -62,10 +60,10 @@ impl Report {
             serving: held.is_some(),
             policies: held.map(|held| held.token.policies.clone()).unwrap_or_default(),
             renewable: held.is_some_and(|held| held.life.renewable),
-            expires: held.and_then(|held| rfc3339(held.life.ends?.wall)),
+            expires: held.and_then(|held| Some(rfc3339(held.life.ends?.wall))),
             next_step: step.to_owned(),
-            next_step_at: told.next.at().and_then(|at| rfc3339((told.now + told.now.until(at)).wall)),
-            last_checked: told.last_checked.and_then(|at| rfc3339(at.wall)),
+            next_step_at: told.next.at().map(|at| rfc3339((told.now + told.now.until(at)).wall)),
+            last_checked: told.last_checked.map(|at| rfc3339(at.wall)),
             failures: told.failures,
             last_error: told.last_error.map(str::to_owned),
         };
@@ -110,26 +108,9 @@ impl Report {
 /// The expiry that is told for a token that never ends: the end of the year 9999, so that alerts stay quiet.
 const NEVER: i64 = 253_402_300_799;
 
-/// An error and its causes in one line.
-pub(super) fn line(error: &dyn std::error::Error) -> String {
-    let mut line = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        line.push_str(": ");
-        line.push_str(&error.to_string());
-        cause = error.source();
-    }
-    line
-}
-
 /// A span in words for logs: whole seconds.
 pub(super) fn words(span: Duration) -> String {
     humantime::format_duration(Duration::from_secs(span.as_secs())).to_string()
-}
-
-/// A time by the wall clock, to the second.
-pub(super) fn rfc3339(wall: SystemTime) -> Option<String> {
-    OffsetDateTime::from_unix_timestamp(unix(wall)).ok()?.format(&Rfc3339).ok()
 }
 
 fn unix(wall: SystemTime) -> i64 {

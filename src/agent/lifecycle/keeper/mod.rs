@@ -157,13 +157,13 @@ impl TokenKeeper {
         let clock = &self.clock;
         tokio::select! {
             biased;
-            () = reached(clock, ends) => Event::End,
+            () = clock.sleep_until_some(ends) => Event::End,
             done = attempt::of(&mut self.work) => Event::Done(done),
             look = attempt::of(&mut self.look) => Event::Looked(look),
             () = jumps.next() => Event::Jump,
             () = self.nudge.rung() => Event::Ring,
-            () = reached(clock, check) => Event::Check,
-            () = reached(clock, step) => Event::Step,
+            () = clock.sleep_until_some(check) => Event::Check,
+            () = clock.sleep_until_some(step) => Event::Step,
             Some(_) = self.saves.join_next() => Event::Saved,
         }
     }
@@ -274,10 +274,3 @@ impl TokenKeeper {
 }
 
 const SAVE_LIMIT: Duration = Duration::from_secs(2);
-
-async fn reached(clock: &Clock, moment: Option<Moment>) {
-    match moment {
-        Some(moment) => clock.sleep_until(moment).await,
-        None => std::future::pending().await,
-    }
-}

@@ -6,13 +6,14 @@ use super::TokenKeeper;
 use crate::agent::identity::Class;
 use crate::agent::lifecycle::held::Held;
 use crate::agent::lifecycle::pace::Failure;
-use crate::agent::lifecycle::report::{Attempt, line, rfc3339, words};
+use crate::agent::lifecycle::report::{Attempt, words};
 use crate::agent::lifecycle::schedule::{Last, next_check};
 use crate::agent::login::{Cure, LoginError};
 use crate::agent::token::{Generation, Token};
 use crate::agent::upstream::{CallError, LookedUp, Renewed, Verdict};
 use crate::backoff::random_unit;
 use crate::clock::Moment;
+use crate::words::{chain, rfc3339};
 
 impl TokenKeeper {
     pub(super) fn login_done(&mut self, result: Result<Token, LoginError>) {
@@ -20,7 +21,7 @@ impl TokenKeeper {
         match result {
             Ok(token) => self.logged_in(Held::new(token), now),
             Err(error) => {
-                let message = line(&error);
+                let message = chain(&error);
                 self.report.count(Attempt::Login, Some(error.reason()));
                 self.pace.failed(now, failure(&error, now), error.retry_after(), random_unit());
                 self.plan(Last::Failed);
@@ -53,7 +54,7 @@ impl TokenKeeper {
         new.life.renewable &= !short && self.no_renewal_until.is_none_or(|until| now.until(until).is_zero());
         let outlived = short && self.held.as_ref().is_some_and(|old| old.left(now) >= new.left(now));
         if !outlived {
-            let expires = new.life.ends.and_then(|ends| rfc3339(ends.wall));
+            let expires = new.life.ends.map(|ends| rfc3339(ends.wall));
             let accessor = new.token.accessor.clone();
             let (renewable, policies) = (new.life.renewable, new.token.policies.join(","));
             tracing::info!(event = "token.login.ok", session, accessor, expires, renewable, policies, "logged in");
@@ -81,7 +82,7 @@ impl TokenKeeper {
         match result {
             Ok(renewed) => {
                 held.renew(renewed, now);
-                let expires = held.life.ends.and_then(|ends| rfc3339(ends.wall));
+                let expires = held.life.ends.map(|ends| rfc3339(ends.wall));
                 let again = held.life.renewable;
                 let short = held.too_short(now);
                 tracing::info!(event = "token.renew.ok", session, expires, again, "renewed");
@@ -96,7 +97,7 @@ impl TokenKeeper {
                 self.publish();
             }
             Err(error) => {
-                let message = format!("the renewal failed: {}", line(&error));
+                let message = format!("the renewal failed: {}", chain(&error));
                 match error.verdict() {
                     Verdict::Dead => {
                         self.report.count(Attempt::Renewal, Some("dead"));
@@ -151,7 +152,7 @@ impl TokenKeeper {
             }
             Err(error) => {
                 let seen = held.seen;
-                let message = format!("the look-up failed: {}", line(&error));
+                let message = format!("the look-up failed: {}", chain(&error));
                 match error.verdict() {
                     Verdict::Dead => {
                         self.report.count(Attempt::Check, Some("dead"));

@@ -7,10 +7,10 @@ use super::TokenKeeper;
 use crate::agent::lifecycle::attempt;
 use crate::agent::lifecycle::held::Held;
 use crate::agent::lifecycle::pace::Pace;
-use crate::agent::lifecycle::report::line;
 use crate::agent::lifecycle::resume::Kept;
 use crate::agent::lifecycle::schedule::{Last, Step};
 use crate::backoff::random_unit;
+use crate::words::chain;
 
 impl TokenKeeper {
     /// Takes up what the last process left; if that is no token, plans the first login.
@@ -21,7 +21,7 @@ impl TokenKeeper {
             self.pace = Pace::resume(&record, now);
         }
         if let Some(refused) = refused {
-            let (session, error) = (&self.options.name, line(&refused));
+            let (session, error) = (&self.options.name, chain(&refused));
             tracing::warn!(event = "state.refused", session, error, "what the last process left is not taken");
         }
         if let Some(held) = held {
