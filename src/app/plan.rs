@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::outputs::{BoundListener, BuiltSink, SinkOrders};
-use super::session::{Session, Shared};
+use super::session::{Origin, Session, Shared};
 use crate::agent::local_api::Source;
 use crate::config;
 use crate::config::Config;
@@ -42,7 +42,7 @@ pub(super) struct RunningSink {
 
 #[derive(Debug)]
 pub(super) struct RunningSession {
-    options: config::Session,
+    origin: Origin,
     source: Source,
     stop: CancellationToken,
 }
@@ -71,18 +71,19 @@ impl Agent {
         let mut sessions = Vec::new();
         let mut sources = BTreeMap::new();
         for options in &new.sessions {
+            let origin = Origin::of(options);
             match self.sessions.running.get(&options.name) {
-                Some(running) if running.options == *options => {
+                Some(running) if running.origin == origin => {
                     sources.insert(options.name.clone(), running.source.clone());
                 }
                 _ => {
-                    let session = Session::build(options.clone(), shared)?;
+                    let session = Session::build(origin, shared)?;
                     sources.insert(options.name.clone(), session.source.clone());
                     sessions.push(session);
                 }
             }
         }
-        let rebuilt = |name: &String| sessions.iter().any(|session| session.options.name == *name);
+        let rebuilt = |name: &String| sessions.iter().any(|session| session.name() == name);
         let mut sinks = Vec::new();
         for options in &new.sinks {
             let name = &options.options.name;
@@ -120,7 +121,7 @@ impl Agent {
         let kept = |name: &String| config.listeners.iter().any(|it| it.name == *name) && !replaced(name);
         self.listeners.take_all_but(kept).for_each(|(_, listener)| listener.stop.cancel());
 
-        let replaced = |name: &String| plan.sessions.iter().any(|it| it.options.name == *name);
+        let replaced = |name: &String| plan.sessions.iter().any(|it| it.name() == name);
         let kept = |name: &String| config.sessions.iter().any(|it| it.name == *name) && !replaced(name);
         let ending: BTreeMap<String, RunningSession> = self.sessions.take_all_but(kept).collect();
 
@@ -128,7 +129,8 @@ impl Agent {
         let kept = |name: &String| config.sinks.iter().any(|it| it.options.name == *name) && !replaced(name);
         let mut letting_go = Vec::new();
         for (_, sink) in self.sinks.take_all_but(kept) {
-            let revoked = ending.get(&sink.options.session).is_some_and(|it| it.options.lifecycle.revoke_on_exit);
+            let revoked =
+                ending.get(&sink.options.session).is_some_and(|it| it.origin.options.lifecycle.revoke_on_exit);
             letting_go.push(sink.stop(revoked));
         }
         for (name, session) in ending {
@@ -145,8 +147,9 @@ impl Agent {
 
         for session in plan.sessions {
             let stop = self.sessions.tasks.stop_token().child_token();
-            let (name, options) = (session.options.name.clone(), session.options.clone());
-            let running = RunningSession { options, source: session.source.clone(), stop: stop.clone() };
+            let name = session.name().to_owned();
+            let (origin, source) = (session.origin.clone(), session.source.clone());
+            let running = RunningSession { origin, source, stop: stop.clone() };
             self.sessions.tasks.start(format!("session {name}"), session.run(stop));
             self.sessions.running.insert(name, running);
         }
@@ -182,7 +185,7 @@ impl Agent {
         // The last copies of the sockets: from here on nobody can connect.
         drop(running);
         let revoked = |sink: &RunningSink| {
-            sessions.running.get(&sink.options.session).is_some_and(|it| it.options.lifecycle.revoke_on_exit)
+            sessions.running.get(&sink.options.session).is_some_and(|it| it.origin.options.lifecycle.revoke_on_exit)
         };
         for sink in sinks.running.values() {
             let _ = sink.stop(revoked(sink));

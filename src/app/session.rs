@@ -1,5 +1,8 @@
 //! One chain identity -> login -> keeper -> feed, built from its options.
 
+use std::os::unix::fs::MetadataExt as _;
+use std::path::PathBuf;
+
 use anyhow::Context as _;
 use tokio_util::sync::CancellationToken;
 
@@ -23,10 +26,34 @@ pub(super) struct Shared {
     pub(super) board: Board,
 }
 
+/// What a session is built from: its options, and the files that they name as they stand now, so that a renewed
+/// certificate counts as a change.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Origin {
+    pub(super) options: config::Session,
+    files: Vec<Option<(u64, i64, i64, u64)>>,
+}
+
+impl Origin {
+    pub(super) fn of(options: &config::Session) -> Self {
+        let tls = &options.upstream.client.tls;
+        let identity = tls.identity.iter().flat_map(|identity| [&identity.certificate, &identity.key]);
+        let named = tls.ca_file.iter().chain(identity).cloned();
+        let folder = tls.ca_dir.iter().flat_map(|dir| std::fs::read_dir(dir).into_iter().flatten().flatten());
+        let stamp = |path: PathBuf| {
+            let file = std::fs::metadata(path).ok()?;
+            Some((file.ino(), file.mtime(), file.mtime_nsec(), file.len()))
+        };
+        let mut files: Vec<_> = folder.map(|entry| entry.path()).collect();
+        files.sort();
+        Self { options: options.clone(), files: named.chain(files).map(stamp).collect() }
+    }
+}
+
 /// A session that is built and has not started: nothing has been sent.
 #[derive(Debug)]
 pub(super) struct Session {
-    pub(super) options: config::Session,
+    pub(super) origin: Origin,
     pub(super) source: Source,
     keeper: TokenKeeper,
 }
@@ -36,7 +63,8 @@ impl Session {
     ///
     /// # Errors
     /// A file that the options name cannot be used.
-    pub(super) fn build(options: config::Session, shared: &Shared) -> anyhow::Result<Self> {
+    pub(super) fn build(origin: Origin, shared: &Shared) -> anyhow::Result<Self> {
+        let options = &origin.options;
         let named = || format!("session {}", options.name);
         let upstream = Upstream::build(&options.upstream).with_context(named)?;
         let identity = options.identity.build(shared.clock.clone()).with_context(named)?;
@@ -54,7 +82,11 @@ impl Session {
             metrics: shared.metrics.clone(),
         };
         let keeper = TokenKeeper::new(options.lifecycle.clone(), parts);
-        Ok(Self { source: Source { feed, nudge }, keeper, options })
+        Ok(Self { source: Source { feed, nudge }, keeper, origin })
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.origin.options.name
     }
 
     /// Keeps the token until `stop`, then revokes it if that was asked for. By then outputs have let go of it.
