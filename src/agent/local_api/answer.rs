@@ -1,6 +1,7 @@
 //! What every answer has in common.
 
 use std::pin::Pin;
+use std::sync::LazyLock;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -42,20 +43,27 @@ impl Future for Answering {
 
 /// An answer with this body, which no cache keeps and no browser takes for something else.
 pub(super) fn with_body(status: StatusCode, content_type: &'static str, body: Bytes) -> Response<Full<Bytes>> {
+    let mut answer = in_json(status, body);
+    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    answer
+}
+
+/// [`with_body`] for JSON, which nearly all answers are: a copy of headers costs half of making them.
+pub(super) fn in_json(status: StatusCode, body: Bytes) -> Response<Full<Bytes>> {
+    static HEADERS: LazyLock<HeaderMap> = LazyLock::new(|| {
+        let headers = [(CONTENT_TYPE, JSON), (CACHE_CONTROL, "no-store"), (X_CONTENT_TYPE_OPTIONS, "nosniff")];
+        headers.into_iter().map(|(name, value)| (name, HeaderValue::from_static(value))).collect()
+    });
     let mut answer = Response::new(Full::new(body));
     *answer.status_mut() = status;
-    let mut headers = HeaderMap::with_capacity(6);
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    *answer.headers_mut() = headers;
+    *answer.headers_mut() = HEADERS.clone();
     answer
 }
 
 pub(super) fn json(status: StatusCode, value: &impl Serialize) -> Response<Full<Bytes>> {
     // Fails for maps with keys that are no strings, which none of ours has.
     let body = serde_json::to_vec(value).unwrap_or_default();
-    with_body(status, JSON, body.into())
+    in_json(status, body.into())
 }
 
 pub(super) fn error(status: StatusCode, message: &str) -> Response<Full<Bytes>> {
@@ -90,4 +98,4 @@ pub(super) struct Errors<'a> {
     pub(super) errors: [&'a str; 1],
 }
 
-pub(super) const JSON: &str = "application/json";
+const JSON: &str = "application/json";

@@ -11,7 +11,7 @@ use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 use zeroize::Zeroizing;
 
-use super::answer::{Errors, JSON, later, with_body};
+use super::answer::{Errors, in_json, later};
 use crate::agent::token::{Kind, Token, TokenFeed};
 use crate::clock::{Clock, Moment};
 use crate::feed::{Reading, State};
@@ -97,7 +97,7 @@ impl TokenReader {
     }
 
     fn has_ended(&self, token: &Token) -> bool {
-        token.expires.is_some_and(|end| self.clock.now().until(end).is_zero())
+        token.expires.is_some_and(|end| self.clock.has_reached(end))
     }
 
     fn answer(&self, reading: &Reading<Token>) -> Response<Full<Bytes>> {
@@ -106,14 +106,14 @@ impl TokenReader {
             && Arc::ptr_eq(token, &written.token)
             && !self.has_ended(token)
         {
-            return with_body(StatusCode::OK, JSON, written.body.clone());
+            return in_json(StatusCode::OK, written.body.clone());
         }
         match self.look(reading) {
             Found::Token(token) => {
                 let body = write(&self.session, &token);
                 let written = Written { token, body: body.clone() };
                 *self.written.write().unwrap_or_else(PoisonError::into_inner) = Some(written);
-                with_body(StatusCode::OK, JSON, body)
+                in_json(StatusCode::OK, body)
             }
             Found::None { reason, retry_after } => {
                 *self.written.write().unwrap_or_else(PoisonError::into_inner) = None;

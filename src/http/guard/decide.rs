@@ -32,11 +32,14 @@ impl Guard {
         let found = Found::in_headers(headers)?;
         match &self.rules {
             Rules::Probes => {}
-            Rules::Local { admit, hosts, port, body_bytes, chunked } => {
+            Rules::Local { admit, hosts, common, port, body_bytes, chunked } => {
                 if request.version() != Version::HTTP_11 {
                     return refuse(StatusCode::HTTP_VERSION_NOT_SUPPORTED, "version", "HTTP/1.1 is needed");
                 }
-                found.check_host(request.uri(), hosts, *port)?;
+                let plain = request.uri().authority().is_none();
+                if !(plain && found.host.is_some_and(|host| common.iter().any(|it| **it == *host.as_bytes()))) {
+                    found.check_host(request.uri(), hosts, *port)?;
+                }
                 found.check_caller_is_no_relay()?;
                 found.check_framing(*body_bytes, *chunked)?;
                 admit.admit(peer, self.own_uid, &found)?;

@@ -84,6 +84,8 @@ enum Rules {
         admit: Admit,
         /// Lower case, without port.
         hosts: BTreeSet<String>,
+        /// The same as most callers write them, whole: found without taking the value apart.
+        common: Vec<Box<[u8]>>,
         port: Option<u16>,
         body_bytes: u64,
         chunked: bool,
@@ -106,13 +108,11 @@ impl Guard {
                 });
             }
         }
-        let rules = Rules::Local {
-            admit: options.admit,
-            hosts,
-            port: address.map(|address| address.port()),
-            body_bytes: 64 * 1024,
-            chunked: false,
-        };
+        let port = address.map(|address| address.port());
+        let with_port = |host: &String| port.map(|port| format!("{host}:{port}"));
+        let common = hosts.iter().flat_map(|host| [Some(host.clone()), with_port(host)]).flatten();
+        let common = common.map(|host| host.into_bytes().into_boxed_slice()).collect();
+        let rules = Rules::Local { admit: options.admit, hosts, common, port, body_bytes: 64 * 1024, chunked: false };
         Self { rules, own_uid: rustix::process::geteuid().as_raw(), observed }
     }
 

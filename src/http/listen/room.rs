@@ -22,6 +22,7 @@ pub(super) struct Standing {
     pub(super) id: u64,
     pub(super) uid: Option<u32>,
     pub(super) phase: Phase,
+    /// Its stamp: a time for those that wait for a head, a turn for the idle ones.
     pub(super) since: u64,
 }
 

@@ -1,7 +1,7 @@
 //! What one connection waits for, and since when.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -22,12 +22,15 @@ pub(super) enum Phase {
     Idle,
 }
 
-/// One connection's state, written by its task and read by the sweep. A phase is stamped with its time only when the
-/// task goes to sleep in it: requests that come one after another cost no reading of a clock but one.
+/// One connection's state, written by its task and read by the sweep. A request costs no reading of a clock: that a
+/// connection is idle, and since when, is for the sweep to see.
 #[derive(Debug)]
 pub(super) struct Connection {
     epoch: Instant,
-    /// The phase in the two lowest bits, above them the milliseconds since `epoch` plus one; none if not stamped.
+    /// Answers given by the listener so far, which puts idle connections in order.
+    turns: Arc<AtomicU64>,
+    /// The phase in the two lowest bits, above them a stamp: of an idle connection its turn, of one whose head is
+    /// awaited the milliseconds since `epoch` plus one, zero before its task has gone to sleep.
     word: AtomicU64,
     /// When a write first found no room, in milliseconds since `epoch` plus one; 0 if none waits.
     stalled: AtomicU64,
@@ -36,9 +39,10 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(epoch: Instant) -> Self {
+    pub(super) fn new(epoch: Instant, turns: Arc<AtomicU64>) -> Self {
         let connection = Self {
             epoch,
+            turns,
             word: AtomicU64::new(0),
             stalled: AtomicU64::new(0),
             closing: AtomicBool::new(false),
@@ -52,7 +56,7 @@ impl Connection {
         u64::try_from(self.epoch.elapsed().as_millis()).unwrap_or(u64::MAX >> 2) + 1
     }
 
-    /// The phase, and since when in milliseconds since the epoch plus one; zero if not stamped.
+    /// The phase and its stamp.
     pub(super) fn phase(&self) -> (Phase, u64) {
         decode(self.word.load(Ordering::Relaxed))
     }
@@ -75,17 +79,17 @@ impl Connection {
 
     /// The answer is with the connection.
     pub(super) fn answered(&self) {
-        self.word.store(Phase::Idle as u64, Ordering::Relaxed);
+        let turn = self.turns.fetch_add(1, Ordering::Relaxed) + 1;
+        self.word.store((turn << 2) | Phase::Idle as u64, Ordering::Relaxed);
     }
 
-    /// The task goes to sleep. Whether it entered a phase since it last did that has a time-out.
+    /// The task goes to sleep. Whether it has begun to wait for the rest of a head, which a sweep must know soon.
     pub(super) fn pause(&self) -> bool {
-        let word = self.word.load(Ordering::Relaxed);
-        let stamp = word >> 2 == 0 && decode(word).0 != Phase::Busy;
-        if stamp {
-            self.word.store(word | (self.now() << 2), Ordering::Relaxed);
+        let begun = self.phase() == (Phase::Head, 0);
+        if begun {
+            self.word.store((self.now() << 2) | Phase::Head as u64, Ordering::Relaxed);
         }
-        stamp && decode(word).0 == Phase::Head
+        begun
     }
 
     pub(super) fn write_waits(&self) {
@@ -116,19 +120,19 @@ impl Connection {
         }
     }
 
-    /// When its time is over, in milliseconds since the epoch plus one; `None` while nothing runs out.
-    pub(super) fn deadline(&self, limits: &Limits) -> Option<u64> {
+    /// When its time is over, in milliseconds since the epoch plus one; `None` while nothing runs out. `seen` is when
+    /// the sweep saw this phase and stamp first.
+    pub(super) fn deadline(&self, limits: &Limits, seen: u64) -> Option<u64> {
         let stalled = self.stalled.load(Ordering::Relaxed);
         let by_write = (stalled != 0).then(|| stalled.saturating_add(millis(limits.write_timeout)));
-        let (phase, since) = self.phase();
-        let limit = match phase {
-            Phase::Fresh if limits.tls.is_some() => limits.header_timeout,
-            Phase::Fresh => limits.first_byte_timeout,
-            Phase::Head => limits.header_timeout,
-            Phase::Idle => limits.idle_timeout,
-            Phase::Busy => return by_write,
+        let by_phase = match self.phase() {
+            (Phase::Fresh, since) if limits.tls.is_some() => Some((since, limits.header_timeout)),
+            (Phase::Fresh, since) => Some((since, limits.first_byte_timeout)),
+            (Phase::Head, since) => (since != 0).then_some((since, limits.header_timeout)),
+            (Phase::Idle, _) => Some((seen, limits.idle_timeout)),
+            (Phase::Busy, _) => None,
         };
-        let by_phase = (since != 0).then(|| since.saturating_add(millis(limit)));
+        let by_phase = by_phase.map(|(since, limit)| since.saturating_add(millis(limit)));
         by_write.into_iter().chain(by_phase).min()
     }
 }
@@ -154,8 +158,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn each_phase_has_its_own_end() {
         let limits = Limits::default();
-        let connection = Connection::new(Instant::now());
-        let left = |connection: &Connection| connection.deadline(&limits).map(|end| end - connection.now());
+        let connection = Connection::new(Instant::now(), Arc::default());
+        let left =
+            |connection: &Connection| connection.deadline(&limits, connection.now()).map(|end| end - connection.now());
         assert_eq!(left(&connection), Some(2000));
         tokio::time::advance(Duration::from_secs(1)).await;
         connection.received();
@@ -165,9 +170,9 @@ mod tests {
         assert!(!connection.pause());
         assert_eq!(left(&connection), None);
         connection.answered();
-        assert_eq!(left(&connection), None, "not stamped before the task sleeps");
+        assert_eq!(connection.phase(), (Phase::Idle, 1), "the listener's first answer");
         assert!(!connection.pause());
-        assert_eq!(left(&connection), Some(60_000));
+        assert_eq!(left(&connection), Some(60_000), "from when the sweep sees it");
         tokio::time::advance(Duration::from_secs(50)).await;
         connection.received();
         assert!(connection.pause(), "a head that comes in pieces asks for a sweep");

@@ -1,6 +1,7 @@
 //! The open connections of a listener.
 
 use std::collections::HashMap;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -17,6 +18,7 @@ use super::{Limits, Peer};
 #[derive(Debug)]
 pub(super) struct Table {
     epoch: Instant,
+    turns: Arc<AtomicU64>,
     limits: Limits,
     /// Root and ourselves.
     privileged: [u32; 2],
@@ -31,12 +33,15 @@ struct Entry {
     connection: Arc<Connection>,
     uid: Option<u32>,
     abort: AbortHandle,
+    /// The phase and stamp at the last sweep, and the time of the first sweep that saw them.
+    seen: (Phase, u64, u64),
 }
 
 impl Table {
     pub(super) fn new(limits: Limits, gauge: Option<Gauge>) -> Self {
         Self {
             epoch: Instant::now(),
+            turns: Arc::default(),
             limits,
             privileged: [0, rustix::process::geteuid().as_raw()],
             open: Mutex::default(),
@@ -83,14 +88,14 @@ impl Table {
         peer: &Peer,
         start: impl FnOnce(Arc<Connection>, Entered) -> AbortHandle,
     ) {
-        let connection = Arc::new(Connection::new(self.epoch));
+        let connection = Arc::new(Connection::new(self.epoch, Arc::clone(&self.turns)));
         // Held over the start: a task that ends at once leaves after it has entered.
         let mut open = self.open();
         if let Some(gauge) = &self.gauge {
             gauge.inc();
         }
         let abort = start(Arc::clone(&connection), Entered { id, table: Arc::clone(self) });
-        open.insert(id, Entry { connection, uid: peer.uid(), abort });
+        open.insert(id, Entry { connection, uid: peer.uid(), abort, seen: (Phase::Fresh, 0, 0) });
     }
 
     /// Closes what has waited too long. Gives the time of the next look; `None` if there is nothing to look at.
@@ -98,16 +103,22 @@ impl Table {
         let now = millis(self.epoch.elapsed()) + 1;
         let mut next = now + millis(self.limits.idle_timeout / 4).max(10);
         let mut open = self.open();
-        open.retain(|_, entry| match entry.connection.deadline(&self.limits) {
-            Some(deadline) if deadline <= now => {
-                entry.abort.abort();
-                false
+        open.retain(|_, entry| {
+            let (phase, stamp) = entry.connection.phase();
+            if (phase, stamp) != (entry.seen.0, entry.seen.1) {
+                entry.seen = (phase, stamp, now);
             }
-            Some(deadline) => {
-                next = next.min(deadline);
-                true
+            match entry.connection.deadline(&self.limits, entry.seen.2) {
+                Some(deadline) if deadline <= now => {
+                    entry.abort.abort();
+                    false
+                }
+                Some(deadline) => {
+                    next = next.min(deadline);
+                    true
+                }
+                None => true,
             }
-            None => true,
         });
         (!open.is_empty()).then(|| self.epoch + Duration::from_millis(next))
     }
