@@ -96,3 +96,28 @@ impl Session {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Environment, Purpose};
+
+    #[test]
+    fn a_renewed_certificate_at_the_same_path_counts_as_a_change() {
+        let folder = tempfile::tempdir().unwrap();
+        let (ca, file) = (folder.path().join("ca.pem"), folder.path().join("keyward.toml"));
+        std::fs::write(&ca, "old").unwrap();
+        let text = format!(
+            "[server.main]\nkind = \"vault\"\naddress = \"https://secrets.example.com\"\nca_file = \"{}\"\n\
+             [session.web.cloud]\nrole = \"web\"\nresource = \"api://web\"\n",
+            ca.display()
+        );
+        std::fs::write(&file, text).unwrap();
+        let outcome = config::load(&[file], &Environment::default(), Purpose::Check);
+        let session = &outcome.config.unwrap().sessions[0];
+        let before = Origin::of(session);
+        assert_eq!(before, Origin::of(session));
+        std::fs::write(&ca, "renewed").unwrap();
+        assert_ne!(before, Origin::of(session));
+    }
+}
