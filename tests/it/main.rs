@@ -37,6 +37,7 @@ mod lifecycle;
 #[cfg(feature = "dev")]
 mod lifecycle_faults;
 #[cfg(feature = "dev")]
+mod lifecycle_options;
 mod lifecycle_stuck;
 #[cfg(feature = "dev")]
 mod reload;

@@ -60,6 +60,14 @@ impl Archive {
         Self { session: session.to_owned(), seal, writer, last: None, order: 0 }
     }
 
+    /// Takes the place of `old`: writes of both to one file keep their order.
+    pub(super) fn after(mut self, old: Option<&Self>) -> Self {
+        if let Some(old) = old.filter(|old| old.writer.file == self.writer.file) {
+            (self.writer, self.order) = (Arc::clone(&old.writer), old.order);
+        }
+        self
+    }
+
     /// Reads the file. Blocks.
     pub(super) fn load(&self, now: Moment) -> Kept {
         let refuse =

@@ -25,6 +25,7 @@ use keyward::metrics::Metrics;
 use keyward::status::Board;
 use keyward::tasks::Tasks;
 use secrecy::SecretString;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -212,9 +213,10 @@ impl World {
         };
         let stop = CancellationToken::new();
         let keeper = TokenKeeper::new(self.options.clone(), parts);
+        let options = keeper.options_sender();
         let mut running = JoinSet::new();
         running.spawn(keeper.run(stop.clone()));
-        Session { feed, nudge, stop, clock: self.clock.clone(), running }
+        Session { feed, nudge, options, stop, clock: self.clock.clone(), running }
     }
 }
 
@@ -223,6 +225,8 @@ impl World {
 pub(crate) struct Session {
     pub(crate) feed: TokenFeed,
     pub(crate) nudge: Nudge,
+    /// Other options for the running session.
+    pub(crate) options: watch::Sender<Options>,
     pub(crate) clock: Clock,
     stop: CancellationToken,
     running: JoinSet<Farewell>,

@@ -1,5 +1,6 @@
 //! Keeps one session's token: one loop that waits for everything at once and asks `schedule` what comes next.
 
+mod follow;
 mod outcome;
 mod start;
 mod tell;
@@ -7,6 +8,7 @@ mod tell;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -51,6 +53,8 @@ pub struct Parts {
 /// Keeps one session's token and publishes it.
 pub struct TokenKeeper {
     options: Options,
+    sent: watch::Sender<Options>,
+    received: watch::Receiver<Options>,
     publisher: TokenPublisher,
     identity: Arc<dyn IdentitySource>,
     login: Login,
@@ -96,26 +100,27 @@ enum Event {
     Check,
     Step,
     Saved,
+    Options,
 }
 
 impl TokenKeeper {
     /// A keeper that has done nothing yet.
     pub fn new(options: Options, parts: Parts) -> Self {
         let Parts { publisher, identity, login, nudge, clock, board, health, metrics } = parts;
-        let (upstream, how) = (login.upstream(), login.options());
-        let bound_to = [upstream.address(), how.namespace.as_deref().unwrap_or_default(), &how.mount, &how.role];
-        let archive = options.state.as_ref().map(|state| Archive::new(state, &options.name, &bound_to));
         let report = Report { session: options.name.clone(), identity: identity.describe(), board, health, metrics };
         let now = clock.now();
-        Self {
+        let (sent, received) = watch::channel(options.clone());
+        let mut keeper = Self {
             options,
+            sent,
+            received,
             publisher,
             identity: identity.into(),
             login,
             nudge,
             clock,
             report,
-            archive,
+            archive: None,
             pace: Pace::new(now),
             held: None,
             next: Step::LoginAt(now),
@@ -131,7 +136,9 @@ impl TokenKeeper {
             absence: "there is no token yet",
             last_error: None,
             saves: JoinSet::new(),
-        }
+        };
+        keeper.archive = keeper.new_archive();
+        keeper
     }
 
     /// Keeps the token until `stop` is cancelled. Ends at once then, whatever is under way.
@@ -164,6 +171,8 @@ impl TokenKeeper {
             () = self.nudge.rung() => Event::Ring,
             () = clock.sleep_until_some(check) => Event::Check,
             () = clock.sleep_until_some(step) => Event::Step,
+            // Never an error: the keeper holds a sender itself.
+            Ok(()) = self.received.changed() => Event::Options,
             Some(_) = self.saves.join_next() => Event::Saved,
         }
     }
@@ -195,6 +204,7 @@ impl TokenKeeper {
                 self.start_look();
             }
             Event::Step => self.take_step(),
+            Event::Options => self.follow(),
             Event::Saved => {}
         }
     }
@@ -259,6 +269,7 @@ impl TokenKeeper {
     }
 
     async fn end(mut self) -> Farewell {
+        self.follow();
         self.save();
         let saved = async { while self.saves.join_next().await.is_some() {} };
         let _ = tokio::time::timeout(SAVE_LIMIT, saved).await;

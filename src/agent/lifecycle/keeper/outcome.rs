@@ -180,7 +180,7 @@ impl TokenKeeper {
         self.answer_ring();
     }
 
-    fn check_later(&mut self, now: Moment) {
+    pub(super) fn check_later(&mut self, now: Moment) {
         let lookable = self.held.as_ref().is_some_and(Held::can_be_looked_up);
         let interval = self.options.check_interval.filter(|_| lookable);
         self.next_check = interval.map(|interval| next_check(now, interval, random_unit()));

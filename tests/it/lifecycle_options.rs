@@ -1,0 +1,78 @@
+//! Other options for a session that runs: its token stays. Time is driven.
+
+use std::time::Duration;
+
+use keyward::agent::lifecycle::State;
+use keyward::dev::secrets::{Operation, Role};
+use secrecy::SecretString;
+
+use crate::harness::session::{World, minutes};
+
+fn hour() -> Role {
+    Role { max_ttl: None, ..Role::default() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn other_options_cost_no_login_and_the_token_stays() {
+    let mut world = World::new(hour());
+    let mut session = world.start();
+    let first = session.serving().await;
+    minutes(1).await;
+    world.options.check_interval = Some(Duration::from_secs(30));
+    world.options.first_login_splay = Duration::from_hours(1);
+    session.options.send_replace(world.options.clone());
+    let looks = world.count(Operation::Lookup);
+    session.serves_for(Duration::from_mins(5)).await;
+    let looked = world.count(Operation::Lookup) - looks;
+    assert!((9..=11).contains(&looked), "{looked} looks");
+    world.options.check_interval = None;
+    session.options.send_replace(world.options.clone());
+    session.serves_for(Duration::from_mins(60)).await;
+    assert!(world.count(Operation::Lookup) - looks <= looked + 1, "checks are off");
+    assert_eq!((session.token().unwrap().generation, world.count(Operation::Login)), (first.generation, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_state_file_and_a_key_that_come_while_it_runs_are_used_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut world = World::new(hour());
+    let mut session = world.start();
+    session.serving().await;
+    for name in ["one", "other"] {
+        world.options.state = Some(State {
+            file: folder.path().join(name),
+            seal: Some(SecretString::from(format!("the key of {name}"))),
+        });
+        session.options.send_replace(world.options.clone());
+        minutes(1).await;
+        drop(session);
+        session = world.start();
+        session.serving().await;
+    }
+    assert_eq!(world.count(Operation::Login), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn revocation_at_the_end_is_as_the_last_options_say_even_if_they_came_with_the_stop() {
+    for wanted in [true, false] {
+        let mut world = World::new(hour());
+        world.options.revoke_on_exit = !wanted;
+        let mut session = world.start();
+        session.serving().await;
+        world.options.revoke_on_exit = wanted;
+        session.options.send_replace(world.options.clone());
+        session.stop().await.revoke().await;
+        assert_eq!(world.count(Operation::Revoke), u64::from(wanted));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_name_of_a_session_that_runs_is_its_own() {
+    let mut world = World::new(hour());
+    let mut session = world.start();
+    session.serving().await;
+    world.options.name = "other".to_owned();
+    session.options.send_replace(world.options.clone());
+    minutes(1).await;
+    assert_eq!(world.board.sessions().into_keys().collect::<Vec<_>>(), ["web"]);
+}
