@@ -8,7 +8,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::info::Info;
-use prometheus_client::registry::Registry;
+use prometheus_client::registry::{Metric, Registry};
 
 /// The process's metrics. Clones share them.
 #[derive(Debug, Clone)]
@@ -56,43 +56,37 @@ impl std::ops::Deref for Metrics {
 
 impl Default for Metrics {
     fn default() -> Self {
-        let mut inner = Inner {
-            registry: Registry::with_prefix("keyward"),
-            logins: Family::default(),
-            renewals: Family::default(),
-            checks: Family::default(),
-            token_expiry: Family::default(),
-            session_failures: Family::default(),
-            sink_state: Family::default(),
-            sink_written: Family::default(),
-            sink_failures: Family::default(),
-            local_requests: Family::default(),
-            local_refused: Family::default(),
-            local_connections: Family::default(),
-            clock_jumps: Counter::default(),
-            reloads: Family::default(),
-        };
-        let registry = &mut inner.registry;
+        let mut registry = Registry::with_prefix("keyward");
         registry.register("build", "Version of the program", Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]));
-        registry.register("logins", "Logins tried", inner.logins.clone());
-        registry.register("renewals", "Renewals tried", inner.renewals.clone());
-        registry.register("checks", "Light checks of a token", inner.checks.clone());
-        registry.register(
-            "token_expiry_timestamp_seconds",
-            "When the session's token ends; 0 while there is none",
-            inner.token_expiry.clone(),
-        );
-        registry.register("session_failures", "Upstream failures in a row", inner.session_failures.clone());
-        registry.register("sink_state", "0 newest token, 1 waiting, 2 failing", inner.sink_state.clone());
-        registry.register("sink_written_timestamp_seconds", "When a sink was last written", inner.sink_written.clone());
-        registry.register("sink_failures", "Writes of a sink that failed", inner.sink_failures.clone());
-        registry.register("local_requests", "Requests answered, by status", inner.local_requests.clone());
-        registry.register("local_refused", "Requests that the guard refused", inner.local_refused.clone());
-        registry.register("local_connections", "Connections open at a listener", inner.local_connections.clone());
-        registry.register("clock_jumps", "Jumps of the wall clock", inner.clock_jumps.clone());
-        registry.register("config_reloads", "Configuration reloads", inner.reloads.clone());
-        Self(Arc::new(inner))
+        let all = &mut registry;
+        Self(Arc::new(Inner {
+            logins: add(all, "logins", "Logins tried"),
+            renewals: add(all, "renewals", "Renewals tried"),
+            checks: add(all, "checks", "Light checks of a token"),
+            token_expiry: add(
+                all,
+                "token_expiry_timestamp_seconds",
+                "When the session's token ends; 0 while there is none",
+            ),
+            session_failures: add(all, "session_failures", "Upstream failures in a row"),
+            sink_state: add(all, "sink_state", "0 newest token, 1 waiting, 2 failing"),
+            sink_written: add(all, "sink_written_timestamp_seconds", "When a sink was last written"),
+            sink_failures: add(all, "sink_failures", "Writes of a sink that failed"),
+            local_requests: add(all, "local_requests", "Requests answered, by status"),
+            local_refused: add(all, "local_refused", "Requests that the guard refused"),
+            local_connections: add(all, "local_connections", "Connections open at a listener"),
+            clock_jumps: add(all, "clock_jumps", "Jumps of the wall clock"),
+            reloads: add(all, "config_reloads", "Configuration reloads"),
+            registry,
+        }))
     }
+}
+
+/// A new metric that the registry tells.
+fn add<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &str) -> M {
+    let metric = M::default();
+    registry.register(name, help, metric.clone());
+    metric
 }
 
 impl Metrics {
