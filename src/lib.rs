@@ -12,6 +12,7 @@ pub mod atomic_file;
 pub mod health;
 pub mod jwt;
 pub mod metrics;
+pub mod seal;
 pub mod secret;
 pub mod status;
 pub mod tasks;

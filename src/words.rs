@@ -1,4 +1,4 @@
-//! How errors and times are put into words, the same everywhere.
+//! How errors, times and bytes are put into words, the same everywhere.
 
 use std::error::Error;
 use std::time::SystemTime;
@@ -30,6 +30,15 @@ pub fn rfc3339(time: SystemTime) -> String {
 }
 
 const END_OF_9999: i64 = 253_402_300_799;
+
+/// Bytes in lower-case hexadecimal.
+pub fn hex(bytes: &[u8]) -> String {
+    // In one piece: a text that grows leaves copies of a secret behind.
+    let digit = |half: u8| char::from_digit(half.into(), 16).unwrap_or_default();
+    let mut text = String::with_capacity(2 * bytes.len() + 1);
+    text.extend(bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]));
+    text
+}
 
 #[cfg(test)]
 mod tests {

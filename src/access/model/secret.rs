@@ -8,6 +8,7 @@ use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 
 use super::id::Id;
+use crate::words::hex;
 
 /// The secret itself, on its way from or to the one who holds it. Never stored, never shown by `Debug`.
 #[derive(Debug, Clone)]
@@ -43,7 +44,7 @@ impl SecretHash {
 
     /// In hexadecimal, as keys of the store have it.
     pub fn to_hex(&self) -> String {
-        self.0.iter().fold(String::with_capacity(64), |text, byte| text + &format!("{byte:02x}"))
+        hex(&self.0)
     }
 }
 

@@ -1,11 +1,7 @@
 //! The server's key: tokens are found by a keyed hash of their secret, and the secret itself is sealed.
 
-use std::fs::OpenOptions;
-use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use aws_lc_rs::aead::{AES_256_GCM, Aad, NONCE_LEN, Nonce, RandomizedNonceKey};
 use aws_lc_rs::hmac;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -15,13 +11,16 @@ use zeroize::Zeroizing;
 use crate::access::model::id::Id;
 use crate::access::model::secret::{PlainSecret, SealedSecret, SecretHash};
 use crate::access::store::{Batch, Check, CommitError, Embedded, Key, StoreError, Write};
+use crate::atomic_file::{self, Attributes, ReplaceError};
+use crate::seal::Seal;
 use crate::secret;
+use crate::words;
 
 /// Hashes and seals secrets with keys derived from the server's key.
 pub struct Sealer {
     key_id: String,
     hash: hmac::Key,
-    seal: RandomizedNonceKey,
+    seal: Seal,
 }
 
 impl std::fmt::Debug for Sealer {
@@ -43,7 +42,7 @@ impl Sealer {
             if known.is_some() {
                 return Err(KeyError::Lost { path: path.to_owned() });
             }
-            make(path).map_err(|source| KeyError::Make { path: path.to_owned(), source })?;
+            make(path)?;
         }
         let sealer = Self::read(path)?;
         match known {
@@ -69,7 +68,7 @@ impl Sealer {
         let master = hmac::Key::new(hmac::HMAC_SHA256, key);
         let derive = |purpose: &[u8]| hmac::sign(&master, purpose);
         let key_id = STANDARD.encode(&derive(b"keyward access: key id").as_ref()[..6]);
-        let seal = RandomizedNonceKey::new(&AES_256_GCM, derive(b"keyward access: seal").as_ref()).ok()?;
+        let seal = Seal::new(derive(b"keyward access: seal").as_ref().try_into().ok()?).ok()?;
         let hash = hmac::Key::new(hmac::HMAC_SHA256, derive(b"keyward access: hash").as_ref());
         Some(Self { key_id, hash, seal })
     }
@@ -86,10 +85,8 @@ impl Sealer {
     /// # Errors
     /// The crypto library refused.
     pub fn seal(&self, accessor: Id, secret: &PlainSecret) -> Result<SealedSecret, SealError> {
-        let mut text = Zeroizing::new(secret.reveal().as_bytes().to_vec());
-        let aad = Aad::from(accessor.to_string());
-        let nonce = self.seal.seal_in_place_append_tag(aad, &mut *text).map_err(|_| SealError)?;
-        let sealed = STANDARD.encode([nonce.as_ref(), text.as_slice()].concat());
+        let sealed = self.seal.close(secret.reveal().as_bytes(), accessor.to_string().as_bytes());
+        let sealed = STANDARD.encode(sealed.map_err(|_| SealError)?);
         Ok(SealedSecret { key_id: self.key_id.clone(), sealed })
     }
 
@@ -98,28 +95,19 @@ impl Sealer {
     /// # Errors
     /// It was sealed with another key or for another token, or is damaged.
     pub fn unseal(&self, accessor: Id, sealed: &SealedSecret) -> Result<PlainSecret, SealError> {
-        let mut bytes = Zeroizing::new(STANDARD.decode(&sealed.sealed).map_err(|_| SealError)?);
-        let (nonce, text) = bytes.split_at_mut_checked(NONCE_LEN).ok_or(SealError)?;
-        let nonce = Nonce::try_assume_unique_for_key(nonce).map_err(|_| SealError)?;
-        let text = self.seal.open_in_place(nonce, Aad::from(accessor.to_string()), text).map_err(|_| SealError)?;
-        Ok(PlainSecret::presented(std::str::from_utf8(text).map_err(|_| SealError)?))
+        let sealed = STANDARD.decode(&sealed.sealed).map_err(|_| SealError)?;
+        let plain = self.seal.open(&sealed, accessor.to_string().as_bytes()).map_err(|_| SealError)?;
+        Ok(PlainSecret::presented(std::str::from_utf8(&plain).map_err(|_| SealError)?))
     }
 }
 
-/// Writes a new key beside its place and moves it there, so that a crash leaves no empty one.
-fn make(path: &Path) -> std::io::Result<()> {
+fn make(path: &Path) -> Result<(), KeyError> {
+    let fail = |source| KeyError::Make { path: path.to_owned(), source };
     let mut key = Zeroizing::new([0; 32]);
-    aws_lc_rs::rand::fill(&mut *key).map_err(|_| std::io::Error::other("no random numbers"))?;
-    let text = Zeroizing::new(key.iter().fold(String::with_capacity(64), |text, byte| text + &format!("{byte:02x}")));
-    let draft = path.with_extension("new");
-    let _ = std::fs::remove_file(&draft);
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
-    file.write_all(text.as_bytes())?;
-    file.write_all(b"\n")?;
-    file.sync_all()?;
-    std::fs::rename(&draft, path)?;
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    std::fs::File::open(folder)?.sync_all()
+    aws_lc_rs::rand::fill(&mut *key).map_err(|_| fail(std::io::Error::other("no random numbers")))?;
+    let text = Zeroizing::new(words::hex(&*key) + "\n");
+    atomic_file::replace(path, text.as_bytes(), &Attributes { mode: 0o600, owner: None, group: None })?;
+    Ok(())
 }
 
 fn hex(text: &str) -> Option<Zeroizing<[u8; 32]>> {
@@ -154,6 +142,9 @@ pub enum KeyError {
         #[source]
         source: std::io::Error,
     },
+    /// The file cannot be written.
+    #[error(transparent)]
+    Write(#[from] ReplaceError),
     /// The store was written with a key, and its file is gone.
     #[error("the key file {} is gone: bring it back, the tokens in the store cannot be read without it", path.display())]
     Lost {

@@ -1,21 +1,17 @@
 //! Seals a token into bytes that only the same session with the same key can open.
 
-use aws_lc_rs::aead::{AES_256_GCM, Aad, NONCE_LEN, Nonce, RandomizedNonceKey};
 use aws_lc_rs::error::Unspecified;
 use aws_lc_rs::hkdf::{HKDF_SHA256, KeyType, Salt};
 use secrecy::{ExposeSecret as _, SecretString};
 use zeroize::Zeroizing;
 
-/// A key, and what it is bound to.
-pub(super) struct Seal {
-    key: RandomizedNonceKey,
-    bound_to: Vec<u8>,
-}
+use crate::seal;
 
-impl std::fmt::Debug for Seal {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Seal").finish_non_exhaustive()
-    }
+/// A key, and what it is bound to.
+#[derive(Debug)]
+pub(super) struct Seal {
+    seal: seal::Seal,
+    bound_to: Vec<u8>,
 }
 
 impl Seal {
@@ -30,26 +26,17 @@ impl Seal {
             bound.extend_from_slice(&(name.len() as u64).to_be_bytes());
             bound.extend_from_slice(name.as_bytes());
         }
-        Ok(Self { key: RandomizedNonceKey::new(&AES_256_GCM, &*key)?, bound_to: bound })
+        Ok(Self { seal: seal::Seal::new(&key)?, bound_to: bound })
     }
 
-    /// The sealed form of `plain`: nonce, ciphertext, tag.
+    /// The sealed form of `plain`.
     pub(super) fn close(&self, plain: &[u8]) -> Result<Vec<u8>, Unspecified> {
-        // Room for all from the start: a buffer that grows leaves copies behind.
-        let mut sealed = Zeroizing::new(Vec::with_capacity(plain.len() + AES_256_GCM.tag_len()));
-        sealed.extend_from_slice(plain);
-        let nonce = self.key.seal_in_place_append_tag(Aad::from(&self.bound_to), &mut *sealed)?;
-        Ok([nonce.as_ref().as_slice(), sealed.as_slice()].concat())
+        self.seal.close(plain, &self.bound_to)
     }
 
     /// The plain form of what [`Seal::close`] gave.
     pub(super) fn open(&self, sealed: &[u8]) -> Result<Zeroizing<Vec<u8>>, Unspecified> {
-        let (nonce, sealed) = sealed.split_at_checked(NONCE_LEN).ok_or(Unspecified)?;
-        let mut buffer = Zeroizing::new(sealed.to_vec());
-        let nonce = Nonce::try_assume_unique_for_key(nonce)?;
-        let length = self.key.open_in_place(nonce, Aad::from(&self.bound_to), &mut buffer)?.len();
-        buffer.truncate(length);
-        Ok(buffer)
+        self.seal.open(sealed, &self.bound_to)
     }
 }
 
@@ -74,22 +61,8 @@ mod tests {
         let names = ["web", "https://vault:8200", "role"];
         let sealed = seal("key", &names).close(b"hvs.canary").unwrap();
         assert_eq!(&**seal("key", &names).open(&sealed).unwrap(), b"hvs.canary");
-        assert!(!sealed.windows(6).any(|part| part == b"canary"));
-        assert_ne!(sealed, seal("key", &names).close(b"hvs.canary").unwrap());
         assert!(seal("other", &names).open(&sealed).is_err());
         assert!(seal("key", &["web", "https://vault:8200", "other"]).open(&sealed).is_err());
         assert!(seal("key", &["webh", "ttps://vault:8200", "role"]).open(&sealed).is_err());
-    }
-
-    #[test]
-    fn a_single_changed_bit_anywhere_is_noticed() {
-        let seal = seal("key", &["web"]);
-        let sealed = seal.close(b"hvs.canary").unwrap();
-        for at in 0..sealed.len() {
-            let mut changed = sealed.clone();
-            changed[at] ^= 1;
-            assert!(seal.open(&changed).is_err(), "byte {at}");
-            assert!(seal.open(&sealed[..at]).is_err(), "cut at {at}");
-        }
     }
 }
