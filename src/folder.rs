@@ -2,9 +2,11 @@
 //! that others than root could have placed.
 
 use std::ffi::OsString;
+use std::fs::DirBuilder;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat};
@@ -96,6 +98,19 @@ impl Folder {
     }
 }
 
+/// Makes the folder with mode 0700 where it is not there, and gives its real path. One that is there must grant none of
+/// the bits `refused`, such as `0o022`.
+///
+/// # Errors
+/// It cannot be made, or its mode has one of those bits.
+pub fn private(path: &Path, refused: u32) -> Result<PathBuf, FolderError> {
+    let fail = |source| FolderError::Make { path: path.to_owned(), source };
+    DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(fail)?;
+    let path = path.canonicalize().map_err(fail)?;
+    let mode = path.metadata().map_err(fail)?.permissions().mode() & 0o7777;
+    if mode & refused == 0 { Ok(path) } else { Err(FolderError::Exposed { path, mode, wanted: mode & !refused }) }
+}
+
 impl AsFd for Folder {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
@@ -150,6 +165,24 @@ pub enum FolderError {
         path: PathBuf,
         /// The component that is a symlink.
         link: PathBuf,
+    },
+    /// It cannot be made.
+    #[error("cannot make the folder {}", path.display())]
+    Make {
+        /// The folder.
+        path: PathBuf,
+        /// The system's words.
+        source: io::Error,
+    },
+    /// Others than its owner may do there what they must not.
+    #[error("{} is open to others than its owner (mode {mode:04o}); chmod {wanted:o} it, or take another folder", path.display())]
+    Exposed {
+        /// The folder.
+        path: PathBuf,
+        /// Its mode.
+        mode: u32,
+        /// The mode that would do.
+        wanted: u32,
     },
     /// The path ends in no name.
     #[error("{} names no file in a folder", path.display())]

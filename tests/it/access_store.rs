@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use keyward::access::store::{Batch, Check, CommitError, Embedded, Key, OpenError, Page, Revision, Write};
+use keyward::folder::FolderError;
 
 fn key(name: &str) -> Key {
     Key::of(&["token", name])
@@ -142,8 +143,10 @@ async fn a_second_opener_another_datacenter_and_an_open_folder_are_refused() {
 
     let error = Embedded::open(&path, "dc2").unwrap_err();
     assert!(error.to_string().ends_with("belongs to datacenter \"dc1\", and this server is of \"dc2\""), "{error}");
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o777)).unwrap();
-    assert!(matches!(Embedded::open(&path, "dc1"), Err(OpenError::Exposed { .. })));
+    for open in [0o702, 0o770] {
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(open)).unwrap();
+        assert!(matches!(Embedded::open(&path, "dc1"), Err(OpenError::Folder(FolderError::Exposed { .. }))));
+    }
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).unwrap();
     assert_eq!(value(&Embedded::open(&path, "dc1").unwrap(), "a").await.as_deref(), Some("1"));
 

@@ -10,6 +10,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::watchers::Watchers;
 use super::writer::{self, Job};
 use super::{Batch, CommitError, FORMAT, Key, Listing, OpenError, Page, Record, Revision, StoreError, files};
+use crate::folder;
 
 pub(super) const RECORDS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("records");
 /// The revision of the last change of each kind of record; of all under [`ALL`].
@@ -39,7 +40,7 @@ impl Embedded {
     /// # Errors
     /// Another process has it, it belongs to another datacenter, it is damaged, or it cannot be opened.
     pub fn open(folder: &Path, datacenter: &str) -> Result<Self, OpenError> {
-        files::private_folder(folder)?;
+        let folder = folder::private(folder, 0o022)?;
         let path = folder.join("access.redb");
         let backend = FileBackend::new(files::private_file(&path)?);
         let mut builder = Database::builder();

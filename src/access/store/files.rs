@@ -1,20 +1,11 @@
-//! Folders and files that hold what others must not read.
+//! Files that hold what others must not read.
 
-use std::fs::{DirBuilder, File};
-use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::fs::File;
 use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
 
 use super::OpenError;
-
-/// Makes the folder with mode 0700 where it is not there; refuses one that every user can write.
-pub(super) fn private_folder(path: &Path) -> Result<(), OpenError> {
-    let fail = |source| OpenError::File { path: path.to_owned(), source };
-    DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(fail)?;
-    let mode = path.metadata().map_err(fail)?.permissions().mode();
-    if mode & 0o002 == 0 { Ok(()) } else { Err(OpenError::Exposed { path: path.to_owned() }) }
-}
 
 /// Opens the file, made where it is not there, and gives it mode 0600. A symlink is not followed.
 pub(super) fn private_file(path: &Path) -> Result<File, OpenError> {

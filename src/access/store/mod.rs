@@ -5,6 +5,8 @@
 
 use std::path::PathBuf;
 
+use crate::folder::FolderError;
+
 pub mod embedded;
 mod files;
 mod watchers;
@@ -153,13 +155,10 @@ pub enum OpenError {
         /// The format it has.
         found: String,
     },
-    /// Others may write where the store is kept.
-    #[error("{} can be written by every user: take that right away (chmod o-w)", path.display())]
-    Exposed {
-        /// The folder.
-        path: PathBuf,
-    },
-    /// A file or folder could not be made or opened.
+    /// Its folder cannot be made, or others may write there.
+    #[error(transparent)]
+    Folder(#[from] FolderError),
+    /// A file could not be made or opened.
     #[error("cannot open {}", path.display())]
     File {
         /// What could not be opened.

@@ -6,7 +6,6 @@ mod tour;
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -21,6 +20,7 @@ use crate::atomic_file::Attributes;
 use crate::config::{self, Config, Environment, Purpose};
 use crate::dev::cloud::{self, Cloud};
 use crate::dev::secrets::{self, Bounds, DialsDoor, Role, Secrets, Verification};
+use crate::folder;
 use crate::http::listen::Inherited;
 use crate::tasks::Tasks;
 
@@ -94,9 +94,9 @@ impl Dev {
     /// # Errors
     /// The folder cannot be used, or a port is taken.
     pub async fn build(options: &Options) -> anyhow::Result<Self> {
-        let dir = private_folder(&options.dir)?;
+        let dir = folder::private(&options.dir, 0o077)?;
         let ports = Ports::choose(options.first_port)?;
-        private_folder(&dir.join("state"))?;
+        folder::private(&dir.join("state"), 0o077)?;
         let mut emulated = Tasks::new(CancellationToken::new());
         let mut cloud = cloud::Options::in_folder(dir.join("cloud"));
         (cloud.metadata, cloud.authority, cloud.dials) = (ports.get(0), ports.get(1), Some(ports.get(2)));
@@ -211,22 +211,6 @@ impl Ports {
 }
 
 const PRIVATE: Attributes = Attributes { mode: 0o600, owner: None, group: None };
-
-fn private_folder(dir: &Path) -> anyhow::Result<PathBuf> {
-    std::fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(dir)
-        .with_context(|| format!("cannot make {}", dir.display()))?;
-    let dir = dir.canonicalize()?;
-    let mode = std::fs::metadata(&dir)?.permissions().mode() & 0o777;
-    anyhow::ensure!(
-        mode.trailing_zeros() >= 6,
-        "{} is open to others (mode {mode:04o}); keys are kept there: chmod 700 it, or choose another --dir",
-        dir.display()
-    );
-    Ok(dir)
-}
 
 fn write_private(path: &Path, secret: &SecretString) -> anyhow::Result<()> {
     use secrecy::ExposeSecret as _;

@@ -27,7 +27,7 @@ impl Projection {
     pub(super) fn start(folder: &Folder, state: Arc<State>, life: Duration) -> Result<Self, StartError> {
         let path = folder.folder("projected")?;
         let mut projection = Self { folder: path, state, life, round: 0 };
-        projection.replace().map_err(|cause| StartError::Folder { path: projection.folder.clone(), cause })?;
+        projection.replace().map_err(|cause| StartError::File { path: projection.folder.clone(), cause })?;
         Ok(projection)
     }
 

@@ -29,6 +29,7 @@ use secrecy::SecretString;
 use url::Url;
 
 use crate::clock::Clock;
+use crate::folder::FolderError;
 use crate::http::listen::Listener;
 use crate::tasks::Tasks;
 
@@ -265,9 +266,12 @@ const METADATA_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(169, 254, 169, 254));
 /// Why the emulated cloud did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// A file or folder of its own.
+    /// Its folder.
+    #[error(transparent)]
+    Folder(#[from] FolderError),
+    /// A file of its own.
     #[error("cannot use {}", path.display())]
-    Folder {
+    File {
         /// Which one.
         path: PathBuf,
         /// Why not.
