@@ -33,7 +33,7 @@ impl Dev {
         crate::sys::forbid_core_dumps()?;
         let dir = self.dir.map_or_else(|| default_dir(&Environment::of_this_process()), Ok)?;
         let level = if self.once { tracing::Level::WARN } else { tracing::Level::INFO };
-        start_log(log, &Log { level: level.into(), targets: [].into(), format: LogFormat::Text })?;
+        let _logging = start_log(log, &Log { level: level.into(), targets: [].into(), format: LogFormat::Text })?;
         let options = dev::Options { dir, first_port: self.first_port };
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         runtime.block_on(async {

@@ -36,7 +36,7 @@ impl LoginOnce {
             }
             return Ok(Exit::ConfigInvalid);
         };
-        start_log(log, &config.log)?;
+        let _logging = start_log(log, &config.log)?;
         let session = match choose(&config, self.session.as_deref()) {
             Ok(session) => session,
             Err(advice) => {

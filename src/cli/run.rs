@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use anyhow::Context as _;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::{ConfigFiles, Exit, LogChoice, say_error};
-use crate::app::logging::{self, LogLevel};
+use crate::app::logging::{self, LogLevel, Logging};
 use crate::app::{App, Signals};
 use crate::config::{self, Config, Environment, Purpose, Remark};
 use crate::http::listen::Inherited;
@@ -24,7 +25,7 @@ pub(super) fn run(files: &ConfigFiles, choice: &LogChoice) -> anyhow::Result<Exi
             return Ok(Exit::Config);
         }
     };
-    let log = start_log(choice, &config.log)?;
+    let (_logging, log) = start_log(choice, &config.log)?;
     tell(&warnings);
     let runtime = runtime(&config)?;
     let variable = |name: &str| environment.variables.get(name).map(String::as_str);
@@ -57,13 +58,14 @@ fn runtime(config: &Config) -> std::io::Result<tokio::runtime::Runtime> {
 
 /// Starts the log as the command line says, and where it says nothing, the configuration. Gives the means to change
 /// its level on reload, unless the command line has fixed it.
-pub(super) fn start_log(choice: &LogChoice, log: &config::Log) -> anyhow::Result<Option<LogLevel>> {
+pub(super) fn start_log(choice: &LogChoice, log: &config::Log) -> anyhow::Result<(Logging, Option<LogLevel>)> {
     let targets = match &choice.level {
         Some(level) => logging::parse(level).map_err(anyhow::Error::msg)?,
         None => logging::targets(log),
     };
-    let level = logging::start(targets, choice.format.unwrap_or(log.format));
-    Ok(choice.level.is_none().then_some(level))
+    let logging = logging::start(targets, choice.format.unwrap_or(log.format)).context("cannot start the log")?;
+    let level = choice.level.is_none().then(|| logging.level.clone());
+    Ok((logging, level))
 }
 
 /// Reads the configuration for a run, with what is probably not meant in it; or its mistakes.

@@ -133,3 +133,37 @@ fn an_agent_without_descriptors_neither_spins_nor_floods_its_log_and_comes_back(
     agent.answers(&socket);
     assert_eq!(agent.stop(), Some(0), "{}", agent.log());
 }
+
+#[test]
+fn a_log_that_nobody_reads_holds_up_no_caller() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("api.sock");
+    let (mut log, stderr) = std::io::pipe().unwrap();
+    // At this level each request is a line.
+    let shell = "exec \"$@\" --log-level debug 2>&0 </dev/null";
+    let address = format!("unix://{}", socket.display());
+    let mut agent = Agent::start(folder.path(), &address, shell, OwnedFd::from(stderr).into());
+    agent.answers(&socket);
+    let reads = |times: usize| {
+        for _ in 0..times {
+            assert_eq!(ask(&socket, "GET", "/agent/v1/token").unwrap().0, 503);
+        }
+    };
+    for _ in 0..2000 {
+        assert_eq!(ask(&socket, "TRACE", "/agent/v1/token").unwrap().0, 405);
+    }
+    reads(3000);
+    // What did not fit is told once there is a reader.
+    let told = std::thread::spawn(move || {
+        let mut text = String::new();
+        log.read_to_string(&mut text).unwrap();
+        text
+    });
+    reads(1);
+    assert_eq!(agent.stop(), Some(0));
+    let told = told.join().unwrap();
+    assert!(told.contains("log.lines.dropped"), "{} bytes: {}", told.len(), &told[told.len() - 4000..]);
+    assert!(told.trim_end().ends_with("event=\"agent.stopped\""), "{}", &told[told.len() - 4000..]);
+    let refusals = told.lines().filter(|line| line.contains("local.refused")).count();
+    assert!((1..10).contains(&refusals), "{refusals} lines of refusals");
+}

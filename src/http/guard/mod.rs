@@ -5,6 +5,7 @@
 //! can carry a stranger's request. The guard asks for what such requests cannot bring, and refuses what they do bring.
 
 mod decide;
+mod sparing;
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -15,6 +16,7 @@ use http::{Request, StatusCode};
 use crate::http::listen::{Observed, Peer};
 use crate::metrics;
 use crate::secret;
+use sparing::Sparing;
 
 /// How a listener is guarded.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -74,6 +76,7 @@ pub struct Guard {
     rules: Rules,
     own_uid: u32,
     observed: Option<Observed>,
+    sparing: Sparing,
 }
 
 #[derive(Debug)]
@@ -113,7 +116,7 @@ impl Guard {
         let common = hosts.iter().flat_map(|host| [Some(host.clone()), with_port(host)]).flatten();
         let common = common.map(|host| host.into_bytes().into_boxed_slice()).collect();
         let rules = Rules::Local { admit: options.admit, hosts, common, port, body_bytes: 64 * 1024, chunked: false };
-        Self { rules, own_uid: rustix::process::geteuid().as_raw(), observed }
+        Self { rules, own_uid: rustix::process::geteuid().as_raw(), observed, sparing: Sparing::default() }
     }
 
     /// Takes bodies of up to `bytes` by their `Content-Length`, and chunked ones too, whose size their reader limits.
@@ -128,10 +131,16 @@ impl Guard {
 
     /// A guard for a listener that serves health and metrics alone, on any address, to kubelets and scrapers.
     pub fn for_probes(observed: Option<Observed>) -> Self {
-        Self { rules: Rules::Probes, own_uid: rustix::process::geteuid().as_raw(), observed }
+        Self {
+            rules: Rules::Probes,
+            own_uid: rustix::process::geteuid().as_raw(),
+            observed,
+            sparing: Sparing::default(),
+        }
     }
 
-    /// Decides. A refusal is counted and logged; what a grant is for, its handler logs.
+    /// Decides. A refusal is counted, and logged if not too many of its kind were; what a grant is for, its handler
+    /// logs.
     ///
     /// # Errors
     /// The request is not to be served: why, and with which status.
@@ -141,17 +150,20 @@ impl Guard {
 
     fn count<B>(&self, peer: &Peer, request: &Request<B>, refusal: &Refusal) {
         let listener = self.observed.as_ref().map_or("", |observed| &observed.listener);
-        tracing::warn!(
-            event = "local.refused",
-            listener,
-            reason = refusal.reason,
-            uid = peer.uid(),
-            pid = peer.pid(),
-            method = known(request.method()),
-            status = refusal.status.as_u16(),
-            "{}",
-            refusal.message
-        );
+        if let Some(untold) = self.sparing.tell(refusal.reason) {
+            tracing::warn!(
+                event = "local.refused",
+                listener,
+                reason = refusal.reason,
+                uid = peer.uid(),
+                pid = peer.pid(),
+                method = known(request.method()),
+                status = refusal.status.as_u16(),
+                untold = (untold > 0).then_some(untold),
+                "{}",
+                refusal.message
+            );
+        }
         if let Some(observed) = &self.observed {
             let label = metrics::Refusal { listener: observed.listener.clone(), reason: refusal.reason };
             observed.metrics.local_refused.get_or_create(&label).inc();

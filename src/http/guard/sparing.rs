@@ -1,0 +1,63 @@
+//! How often a refusal is told: a caller that is refused all the time does not fill the log.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// Remembers, for each reason, what was told of it.
+#[derive(Debug, Default)]
+pub(super) struct Sparing(Mutex<HashMap<&'static str, Told>>);
+
+#[derive(Debug)]
+struct Told {
+    since: Instant,
+    lines: u32,
+    untold: u64,
+}
+
+impl Sparing {
+    /// Whether to tell of one more refusal for this reason: the number of those before it that were not told.
+    pub(super) fn tell(&self, reason: &'static str) -> Option<u64> {
+        let now = Instant::now();
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let told = all.entry(reason).or_insert(Told { since: now, lines: 0, untold: 0 });
+        if now - told.since >= FORGOTTEN {
+            told.lines = 0;
+        }
+        if told.lines < FIRST || now - told.since >= EVERY {
+            told.since = now;
+            told.lines = told.lines.saturating_add(1);
+            return Some(std::mem::take(&mut told.untold));
+        }
+        told.untold += 1;
+        None
+    }
+}
+
+/// So many are told each for itself,
+const FIRST: u32 = 5;
+/// then one in this time,
+const EVERY: Duration = Duration::from_mins(1);
+/// until so long after the last.
+const FORGOTTEN: Duration = Duration::from_mins(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_first_refusals_are_told_then_one_a_minute_with_the_number_between() {
+        let sparing = Sparing::default();
+        let told = |times: usize| (0..times).filter_map(|_| sparing.tell("browser")).collect::<Vec<_>>();
+        assert_eq!(told(1000), [0; 5]);
+        assert_eq!(sparing.tell("key"), Some(0), "another reason");
+        tokio::time::advance(Duration::from_secs(59)).await;
+        assert!(told(5).is_empty());
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(told(3), [1000]);
+        tokio::time::advance(Duration::from_mins(20)).await;
+        assert_eq!(told(9), [2, 0, 0, 0, 0], "after a long quiet they are told as at first");
+    }
+}
