@@ -336,7 +336,23 @@ async fn what_is_not_a_socket_or_belongs_to_a_live_process_is_left_alone() {
     let error = Listener::bind(&scene.endpoint()).unwrap_err();
     assert_eq!(error.to_string(), "another process listens on this socket");
     assert_eq!(std::fs::metadata(scene.path()).unwrap().ino(), inode);
+    fill_the_queue(&scene.path()).await;
+    let error = Listener::bind(&scene.endpoint()).unwrap_err();
+    assert_eq!(error.to_string(), "another process listens on this socket");
     other.kill().await.unwrap();
+    Listener::bind(&scene.endpoint()).unwrap();
+}
+
+/// Connects until the kernel's queue of callers has no room; they stay in it though they are gone.
+async fn fill_the_queue(path: &Path) {
+    while tokio::net::UnixStream::connect(path).await.is_ok() {}
+}
+
+#[tokio::test]
+async fn a_socket_of_our_own_whose_queue_is_full_is_replaced_at_once() {
+    let scene = Scene::new();
+    let _busy = Listener::bind(&scene.endpoint()).unwrap();
+    fill_the_queue(&scene.path()).await;
     Listener::bind(&scene.endpoint()).unwrap();
 }
 

@@ -7,8 +7,9 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use url::{Host, Url};
 use zeroize::Zeroizing;
 
-use super::call::{Client, chain};
+use super::call::Client;
 use super::{Address, Identity, Options, Proxy, Tls};
+use crate::words::chain;
 
 impl Options {
     /// Reads the certificates that it names and makes a client. Nothing is sent yet.
@@ -56,7 +57,7 @@ impl Options {
         if let Some(identity) = &self.tls.identity {
             builder = builder.identity(client_identity(identity)?);
         }
-        let http = builder.build().map_err(|error| BuildError::Client { cause: chain(error.without_url()) })?;
+        let http = builder.build().map_err(|error| BuildError::Client { cause: chain(&error.without_url()) })?;
         Ok(Client::new(http, base, name, self.answer_timeout.max(self.connect_timeout)))
     }
 }

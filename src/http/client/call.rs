@@ -7,6 +7,8 @@ use reqwest::RequestBuilder;
 use url::Url;
 use zeroize::Zeroizing;
 
+use crate::words::chain;
+
 /// The largest answer that is read, in bytes.
 pub const MAX_ANSWER: usize = 1024 * 1024;
 
@@ -66,13 +68,8 @@ impl Client {
         let server = || self.name.clone();
         let call = async {
             let mut response = request.send().await.map_err(|error| self.failed(error))?;
-            let mut body = Zeroizing::new(Vec::new());
-            while let Some(chunk) = response.chunk().await.map_err(|error| self.broken(error))? {
-                if body.len() + chunk.len() > MAX_ANSWER {
-                    return Err(TransportError::TooLarge { server: server() });
-                }
-                body.extend_from_slice(&chunk);
-            }
+            let body = read_body(&mut response, MAX_ANSWER).await.map_err(|error| self.broken(error))?;
+            let body = body.ok_or_else(|| TransportError::TooLarge { server: server() })?;
             let headers = std::mem::take(response.headers_mut());
             Ok(Answer { status: response.status(), headers, body })
         };
@@ -83,15 +80,33 @@ impl Client {
 
     fn failed(&self, error: reqwest::Error) -> TransportError {
         if error.is_connect() || error.is_builder() {
-            TransportError::Connect { server: self.name.clone(), cause: chain(error.without_url()) }
+            TransportError::Connect { server: self.name.clone(), cause: chain(&error.without_url()) }
         } else {
             self.broken(error)
         }
     }
 
     fn broken(&self, error: reqwest::Error) -> TransportError {
-        TransportError::Broken { server: self.name.clone(), cause: chain(error.without_url()) }
+        TransportError::Broken { server: self.name.clone(), cause: chain(&error.without_url()) }
     }
+}
+
+/// Reads a body of at most `limit` bytes; `None` if it is larger. The time it takes is for the caller to bound.
+///
+/// # Errors
+/// The connection ended before the body did.
+pub async fn read_body(
+    response: &mut reqwest::Response,
+    limit: usize,
+) -> Result<Option<Zeroizing<Vec<u8>>>, reqwest::Error> {
+    let mut body = Zeroizing::new(Vec::new());
+    while let Some(chunk) = response.chunk().await? {
+        if body.len() + chunk.len() > limit {
+            return Ok(None);
+        }
+        body.extend_from_slice(&chunk);
+    }
+    Ok(Some(body))
 }
 
 /// A whole answer.
@@ -144,19 +159,4 @@ pub enum TransportError {
         /// The server in words.
         server: String,
     },
-}
-
-/// An error with all its causes in one line, each said once.
-pub(super) fn chain(error: impl std::error::Error) -> String {
-    let mut line = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        let text = cause.to_string();
-        if !line.contains(&text) {
-            line.push_str(": ");
-            line.push_str(&text);
-        }
-        next = cause.source();
-    }
-    line
 }

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::rt::TokioIo;
@@ -66,7 +67,7 @@ impl Pool {
         let place = self.place().await?;
         while let Some(mut sender) = self.last_kept() {
             // It is ready once its driver has seen the last answer's end, which may be a moment after its reader.
-            if sender.ready().await.is_ok() {
+            if let Ok(Ok(())) = tokio::time::timeout(READY_WITHIN, sender.ready()).await {
                 return Ok(Lent { sender, idle: Arc::clone(&self.idle), _place: place, kept: true });
             }
         }
@@ -140,6 +141,9 @@ impl Pool {
         Ok(sender)
     }
 }
+
+/// A driver that takes longer than this has not read its answer's end: the connection is closed, and another taken.
+const READY_WITHIN: Duration = Duration::from_millis(100);
 
 fn nodelay(stream: TcpStream) -> io::Result<TcpStream> {
     stream.set_nodelay(true)?;

@@ -1,10 +1,14 @@
 //! A unix socket's file: made without a moment of wrong rights, never taken from a live owner, removed by its maker.
 
+use std::collections::BTreeSet;
 use std::io;
-use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, RawMode, RenameFlags, Stat, Uid};
+use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use super::UnixSocket;
@@ -20,6 +24,7 @@ pub(super) struct SocketFile {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
+        our_own().remove(&self.identity);
         let ours = rustix::fs::lstat(&self.path).is_ok_and(|stat| identity(&stat) == self.identity);
         if ours && let Err(error) = std::fs::remove_file(&self.path) {
             tracing::warn!(event = "listener.socket.left", path = %self.path.display(), %error, "a socket stays behind");
@@ -60,6 +65,7 @@ fn finish(socket: &UnixSocket, temporary: &Path, listener: &std::os::fd::OwnedFd
     // Nobody could connect before this.
     rustix::net::listen(listener, BACKLOG)?;
     move_into_place(temporary, &socket.path)?;
+    our_own().insert(identity(&stat));
     Ok(SocketFile { path: socket.path.clone(), identity: identity(&stat), group: stat.st_gid })
 }
 
@@ -68,9 +74,9 @@ fn finish(socket: &UnixSocket, temporary: &Path, listener: &std::os::fd::OwnedFd
 fn move_into_place(temporary: &Path, path: &Path) -> io::Result<()> {
     match rustix::fs::renameat_with(CWD, temporary, CWD, path, RenameFlags::NOREPLACE) {
         Ok(()) => return Ok(()),
-        Err(rustix::io::Errno::EXIST) => {}
+        Err(Errno::EXIST) => {}
         // A file system without these flags.
-        Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => return std::fs::rename(temporary, path),
+        Err(Errno::INVAL | Errno::NOSYS) => return std::fs::rename(temporary, path),
         Err(errno) => return Err(errno.into()),
     }
     rustix::fs::renameat_with(CWD, temporary, CWD, path, RenameFlags::EXCHANGE)?;
@@ -84,27 +90,45 @@ fn move_into_place(temporary: &Path, path: &Path) -> io::Result<()> {
 fn refuse_what_is_not_ours_to_replace(path: &Path) -> io::Result<()> {
     let stat = match rustix::fs::lstat(path) {
         Ok(stat) => stat,
-        Err(rustix::io::Errno::NOENT) => return Ok(()),
+        Err(Errno::NOENT) => return Ok(()),
         Err(errno) => return Err(errno.into()),
     };
     if FileType::from_raw_mode(stat.st_mode) != FileType::Socket {
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, "what is there is not a socket, and is not replaced"));
     }
-    let probe = UnixStream::connect_addr(&SocketAddr::from_pathname(path)?);
-    match probe {
+    // Non-blocking: a queue that is full would hold up the whole process, for ever where the process is this one.
+    let probe = rustix::net::socket_with(
+        AddressFamily::UNIX,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+        None,
+    )?;
+    match rustix::net::connect(&probe, &rustix::net::SocketAddrUnix::new(path)?) {
         // Our own: a reload binds the path anew before it lets the old socket go.
-        Ok(stream) if listens_here(&stream) => Ok(()),
-        Ok(_) => Err(io::Error::new(io::ErrorKind::AddrInUse, "another process listens on this socket")),
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(()),
-        Err(error) => {
+        Ok(()) if listens_here(&probe) => Ok(()),
+        Err(Errno::AGAIN) if our_own().contains(&identity(&stat)) => Ok(()),
+        // A full queue has an owner too.
+        Ok(()) | Err(Errno::AGAIN) => {
+            Err(io::Error::new(io::ErrorKind::AddrInUse, "another process listens on this socket"))
+        }
+        Err(Errno::CONNREFUSED) => Ok(()),
+        Err(errno) => {
+            let error = io::Error::from(errno);
             let text = format!("cannot tell whether another process listens on this socket: {error}");
             Err(io::Error::new(error.kind(), text))
         }
     }
 }
 
-fn listens_here(stream: &UnixStream) -> bool {
-    rustix::net::sockopt::socket_peercred(stream).is_ok_and(|peer| peer.pid == rustix::process::getpid())
+fn listens_here(probe: impl AsFd) -> bool {
+    rustix::net::sockopt::socket_peercred(probe).is_ok_and(|peer| peer.pid == rustix::process::getpid())
+}
+
+/// The files that this process has bound and not let go: who owns a socket whose queue is full, no caller can ask.
+static OUR_OWN: Mutex<BTreeSet<(u64, u64)>> = Mutex::new(BTreeSet::new());
+
+fn our_own() -> MutexGuard<'static, BTreeSet<(u64, u64)>> {
+    OUR_OWN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn temporary_name(path: &Path) -> io::Result<PathBuf> {
