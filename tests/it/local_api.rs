@@ -229,6 +229,35 @@ async fn a_long_poll_is_answered_by_the_next_login_and_by_nothing_else() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn those_who_wait_leave_room_for_those_who_do_not() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    // Both ends of each connection are here.
+    let most = getrlimit(Resource::Nofile).maximum;
+    setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most }).unwrap();
+    let mut scene = Scene::new(&["web"]);
+    scene.serve(Serves::LocalApi);
+    let mut waiting = Vec::new();
+    for _ in 0..512 {
+        let mut caller = Raw::unix(&scene.path()).await;
+        caller.send(request("GET /agent/v1/token?wait=5m")).await;
+        waiting.push(caller);
+    }
+    let full = scene.ask("GET /agent/v1/token?wait=5m").await;
+    assert_eq!((full.status, full.header("retry-after")), (429, Some("5")), "{full:?}");
+    assert_eq!(scene.ask("GET /agent/v1/token").await.status, 503, "asking takes no place");
+    for _ in 0..600 {
+        waiting.push(Raw::unix(&scene.path()).await);
+    }
+    assert_eq!(scene.ask("GET /agent/v1/token").await.status, 503, "nor do connections that say nothing");
+    scene.publish("web", CANARY, Generation::new(), Duration::from_mins(10));
+    for caller in &mut waiting[..512] {
+        assert_eq!(caller.answer().await.unwrap().status, 200);
+    }
+    let news = scene.ask("GET /agent/v1/token?wait=5m").await;
+    assert_eq!(news.status, 200);
+}
+
+#[tokio::test(start_paused = true)]
 async fn those_who_wait_are_answered_when_the_listener_stops() {
     let mut scene = Scene::new(&["web"]);
     scene.serve(Serves::LocalApi);

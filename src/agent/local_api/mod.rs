@@ -2,7 +2,7 @@
 //!
 //! | request | answer |
 //! |---|---|
-//! | `GET /agent/v1/token[?session=NAME][&wait=30s][&after=GENERATION]` | 200 with the token, 503 and `Retry-After` while there is none |
+//! | `GET /agent/v1/token[?session=NAME][&wait=30s][&after=GENERATION]` | 200 with the token, 503 and `Retry-After` while there is none, 429 where too many wait |
 //! | `GET /agent/v1/status` | 200 with what each session of this listener is doing |
 //! | `POST /agent/v1/check[?session=NAME]` | 200 once the server was asked, 429 and `Retry-After` when asked too often |
 //! | `GET /livez`, `/readyz`, `/startupz` | 200 or 503, with each component and its reason |
@@ -13,6 +13,7 @@
 
 mod answer;
 mod check;
+mod places;
 mod probes;
 mod query;
 mod route;
@@ -41,7 +42,7 @@ pub struct Options {
     pub name: String,
     /// What it serves.
     pub serves: Serves,
-    /// The sessions that it may serve, by name.
+    /// The sessions that it may serve, by name. A listener of [`Serves::Health`] serves none and keeps none of them.
     pub sessions: BTreeMap<String, Source>,
 }
 

@@ -10,11 +10,12 @@ use hyper::body::Incoming;
 use prometheus_client::metrics::counter::Counter;
 
 use super::answer::{error, method_not_allowed, refused};
+use super::places::Places;
 use super::query::{self, Query};
 use super::token::TokenReader;
 use super::{Answering, Options, Parts, Serves, Source, check, probes};
 use crate::http::guard::{Guard, LocalCaller};
-use crate::http::listen::{Observed, Peer};
+use crate::http::listen::{Limits, Observed, Peer};
 use crate::metrics;
 
 /// The service of one listener, for [`crate::http::listen::Listener::serve`].
@@ -33,6 +34,8 @@ struct Api {
     names: BTreeSet<String>,
     guard: Guard,
     parts: Parts,
+    waiting: Places,
+    checking: Places,
     /// Resolved once: looking a counter up by its labels costs more than the rest of an answer.
     answered_ok: Counter,
 }
@@ -45,6 +48,7 @@ struct Served {
 impl Api {
     fn new(options: Options, parts: Parts) -> Self {
         let Options { name, serves, sessions } = options;
+        let sessions = if serves == Serves::Health { BTreeMap::new() } else { sessions };
         let observed = Some(Observed { metrics: parts.metrics.clone(), listener: name.clone() });
         let guard = match serves {
             Serves::LocalApi => Guard::new(parts.guard.clone(), parts.address, observed),
@@ -57,7 +61,10 @@ impl Api {
         };
         let sessions = sessions.into_iter().map(serve).collect();
         let answered_ok = counter(&parts, &name, StatusCode::OK);
-        Self { name, serves, sessions, names, guard, parts, answered_ok }
+        // A quarter of the connections is left to those who wait for nothing.
+        let connections = Limits::default().connections;
+        let (waiting, checking) = (Places::new(connections / 2), Places::new(connections / 4));
+        Self { name, serves, sessions, names, guard, parts, waiting, checking, answered_ok }
     }
 
     fn answer<B>(this: &Arc<Self>, peer: &Peer, request: &Request<B>) -> Answering {
@@ -133,12 +140,12 @@ impl Api {
         let query = Query::parse(query, &["session", "wait", "after"])?;
         let (name, served) = self.session(query.session.as_deref())?;
         self.log_grant(caller, "token", name);
-        if query.wait.is_zero() {
+        if query.wait.is_zero() || served.reader.has_news(query.after.as_deref()) {
             return Ok(ready(served.reader.now()));
         }
         let after = query.after.map(std::borrow::Cow::into_owned);
         let answer = Arc::clone(&served.reader).wait(after, query.wait, self.parts.stop.clone());
-        Ok(Answering::Waiting(Box::pin(answer)))
+        Ok(self.waiting.wait(answer))
     }
 
     fn check(&self, caller: &LocalCaller, query: Option<&str>) -> Result<Answering, Fault> {
@@ -147,7 +154,8 @@ impl Api {
         self.log_grant(caller, "check", name);
         let Source { feed, nudge } = served.source.clone();
         let (clock, stop) = (self.parts.clock.clone(), self.parts.stop.clone());
-        Ok(Answering::Waiting(Box::pin(check::check(Arc::clone(&served.reader), feed, nudge, clock, stop))))
+        let answer = check::check(Arc::clone(&served.reader), feed, nudge, clock, stop);
+        Ok(self.checking.wait(answer))
     }
 
     /// The session that a request is about: the one there is, or the one it names.

@@ -66,11 +66,7 @@ impl TokenReader {
         let mut feed = self.feed.clone();
         let news = async {
             loop {
-                let news = match self.look(&feed.current()) {
-                    Found::Token(token) => after.as_ref().is_none_or(|after| token.generation.to_string() != *after),
-                    Found::None { .. } => false,
-                };
-                if news || feed.changed().await.is_err() {
+                if self.is_news(&feed.current(), after.as_deref()) || feed.changed().await.is_err() {
                     return;
                 }
             }
@@ -81,6 +77,18 @@ impl TokenReader {
             () = stop.cancelled() => {}
         }
         self.now()
+    }
+
+    /// Whether there is a token of another generation than `after`, so that [`TokenReader::wait`] would not wait.
+    pub(super) fn has_news(&self, after: Option<&str>) -> bool {
+        self.feed.with(|reading| self.is_news(reading, after))
+    }
+
+    fn is_news(&self, reading: &Reading<Token>, after: Option<&str>) -> bool {
+        match self.look(reading) {
+            Found::Token(token) => after.is_none_or(|after| token.generation.to_string() != after),
+            Found::None { .. } => false,
+        }
     }
 
     /// What a caller may be given: a token whose end has come is none, though its maker has not said so yet.
