@@ -51,7 +51,7 @@ pub(super) fn read(mut reader: Reader<'_>) -> Option<Access> {
         reader.folder_of(&text, &path);
         Some(path)
     });
-    let key_file = reader.file("key_file");
+    let key_file = reader.key_file("key_file");
     let datacenter = reader.parsed("datacenter", name).unwrap_or_else(|| DATACENTER.to_owned());
     let methods = reader.tables("method").into_iter().map(|(name, table)| {
         let method = method(&name, table)?;
@@ -70,7 +70,7 @@ pub(super) fn read(mut reader: Reader<'_>) -> Option<Access> {
 
 fn tls(reader: &mut Reader<'_>) -> Option<Certificate> {
     let certificate = (reader.place_of("tls_cert"), reader.file("tls_cert"));
-    let key = (reader.place_of("tls_key"), reader.file("tls_key"));
+    let key = (reader.place_of("tls_key"), reader.key_file("tls_key"));
     match (certificate.0, key.0) {
         (Some(_), None) => reader.missing("tls_key", "the private key that belongs to tls_cert"),
         (None, Some(_)) => reader.missing("tls_cert", "the certificate that belongs to tls_key"),

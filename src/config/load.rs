@@ -33,6 +33,7 @@ pub fn load(paths: &[PathBuf], environment: &Environment, purpose: Purpose) -> O
         mistakes,
         warnings: remarks.all(Weight::Warning),
         notes: remarks.all(Weight::Note),
+        stand_ins: remarks.stand_ins(),
         references,
     }
 }

@@ -2,6 +2,7 @@
 //! at, and a mistake where it is to run.
 
 use std::error::Error as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use secrecy::SecretString;
@@ -62,19 +63,41 @@ impl Reader<'_> {
         if text.unknown {
             return Some(SecretString::from("\0"));
         }
-        match secret::read_file(&path) {
-            Ok(secret) if secret.expose_secret().len() >= least => return Some(secret),
-            Ok(_) => {
-                let found = format!("the secret in that file is shorter than {least} characters");
-                self.scope.remarks.lacking(text.at, &text.key, found, "make one with: openssl rand -hex 32");
+        let found = match secret::read_file(&path) {
+            Ok(secret) if secret.expose_secret().len() >= least => {
+                self.closed(&text, &path);
+                return Some(secret);
             }
+            Ok(_) => format!("the secret in that file is shorter than {least} characters"),
             Err(error) => {
                 let why = error.source().map(ToString::to_string).unwrap_or_default();
-                let found = format!("no secret can be read from that file: {why}");
-                self.scope.remarks.lacking(text.at, &text.key, found, "make one with: openssl rand -hex 32");
+                format!("no secret can be read from that file: {why}")
             }
-        }
+        };
+        self.scope.remarks.unknown(text.at, &text.key, found, "make one with: openssl rand -hex 32");
         Some(SecretString::from("\0"))
+    }
+
+    /// The path of a file that must be there and that others should not read.
+    pub(super) fn key_file(&mut self, name: &'static str) -> Option<PathBuf> {
+        let text = self.text(name)?;
+        let path = self.parse(&text, leaf::secret_path)?;
+        self.must_be(&text, &path, false);
+        self.closed(&text, &path);
+        Some(path)
+    }
+
+    /// Warns of a secret's file that others may read. Where root owns it, its group may: that is how root hands a key
+    /// to the agent, and systemd and a kubelet do it so.
+    fn closed(&self, text: &Text, path: &Path) {
+        let Ok(metadata) = std::fs::metadata(path) else { return };
+        let (mode, roots) = (metadata.mode() & 0o7777, metadata.uid() == 0);
+        if text.unknown || mode & if roots { 0o037 } else { 0o077 } == 0 {
+            return;
+        }
+        let found = format!("that file is open to others than its owner (mode {mode:04o})");
+        let advice = "give it 0600, or 0640 where root owns it and the agent is in its group";
+        self.scope.remarks.warning(text.at, &text.key, found, advice);
     }
 
     /// The id of the user that a key names.
@@ -113,7 +136,7 @@ impl Reader<'_> {
             Ok(None) => (format!("this machine has no {kind} {shown}"), format!("make the {kind}, or write its id")),
             Err(error) => (format!("the {kind} {shown} cannot be looked up: {error}"), "write its id".to_owned()),
         };
-        self.scope.remarks.lacking(text.at, &text.key, found, advice);
+        self.scope.remarks.unknown(text.at, &text.key, found, advice);
         None
     }
 }

@@ -29,7 +29,7 @@ mod access;
 mod load;
 pub mod describe;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -188,8 +188,8 @@ pub enum Purpose {
 /// What reading gave.
 #[derive(Debug)]
 pub struct Outcome {
-    /// The configuration, if there was no mistake. One that was read for [`Purpose::Check`] with notes may hold
-    /// stand-ins for what this machine lacks, and is not fit to run.
+    /// The configuration, if there was no mistake. One that was read for [`Purpose::Check`] may hold the stand-ins that
+    /// `stand_ins` lists, and is not fit to run.
     pub config: Option<Config>,
     /// What must be mended, in the order of the files.
     pub mistakes: Vec<Remark>,
@@ -197,6 +197,9 @@ pub struct Outcome {
     pub warnings: Vec<Remark>,
     /// What this machine lacks, under [`Purpose::Check`].
     pub notes: Vec<Remark>,
+    /// Keys whose value this machine lacks (a variable, a secret's file, a user): in their place the configuration has
+    /// what means nothing. Who uses one of those values looks here first.
+    pub stand_ins: BTreeSet<String>,
     /// What was written in place of values that came from a variable or a file, by key: what is told instead of them.
     pub references: BTreeMap<String, String>,
 }

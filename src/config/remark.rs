@@ -82,12 +82,15 @@ pub(super) struct Remarks {
     broken: BTreeSet<(usize, usize)>,
     /// Something could not be read, so that what seems missing may be there.
     partial: bool,
+    /// Keys whose value is not known here.
+    unknown: RefCell<BTreeSet<String>>,
     said: RefCell<Vec<(At, Weight, Remark)>>,
 }
 
 impl Remarks {
-    pub(super) const fn new(purpose: Purpose) -> Self {
-        Self { purpose, files: Vec::new(), broken: BTreeSet::new(), partial: false, said: RefCell::new(Vec::new()) }
+    pub(super) fn new(purpose: Purpose) -> Self {
+        let (unknown, said) = (RefCell::new(BTreeSet::new()), RefCell::new(Vec::new()));
+        Self { purpose, files: Vec::new(), broken: BTreeSet::new(), partial: false, unknown, said }
     }
 
     /// Takes a file into the list; its number is its place in the order of remarks.
@@ -122,6 +125,17 @@ impl Remarks {
             Purpose::Run => self.mistake(at, key, found, advice),
             Purpose::Check => self.say(Weight::Note, at, key, found.into(), advice.into()),
         }
+    }
+
+    /// The same of what a value comes from: the configuration holds a stand-in for it.
+    pub(super) fn unknown(&self, at: At, key: &str, found: impl Into<String>, advice: impl Into<String>) {
+        self.unknown.borrow_mut().insert(key.to_owned());
+        self.lacking(at, key, found, advice);
+    }
+
+    /// Keys whose value is not known here.
+    pub(super) fn stand_ins(&self) -> BTreeSet<String> {
+        self.unknown.borrow().clone()
     }
 
     /// This machine lacks something that the agent can do without.

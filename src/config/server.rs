@@ -8,7 +8,7 @@ use super::leaf::{self, Wrong, wrong, wrong_and_secret};
 use super::reader::Reader;
 use crate::agent::upstream::{Kind, Options};
 use crate::http::client;
-use crate::http::client::{Address, Identity, Proxy, Tls};
+use crate::http::client::{Address, Identity, Proxy, Tls, is_loopback};
 
 const KINDS: [(&str, Kind); 3] = [("vault", Kind::Vault), ("openbao", Kind::OpenBao), ("keyward", Kind::Keyward)];
 const TENTH: Duration = Duration::from_millis(100);
@@ -28,6 +28,13 @@ pub(super) fn read(name: String, mut reader: Reader<'_>) -> Options {
     let address = address.and_then(|text| reader.parse(&text, server_address));
     let tls = tls(&mut reader, address.as_ref());
     let proxy = reader.parsed("proxy", proxy).unwrap_or(Proxy::Environment);
+    if let (Proxy::Through(_), Some(Address::Url(url))) = (&proxy, &address) {
+        if url.scheme() == "http" {
+            reader.conflict("proxy", "an http:// address", "tokens would leave this machine in the clear");
+        } else if tls.server_name.is_some() {
+            reader.conflict("server_name", "proxy", "a proxy looks up the address's host itself");
+        }
+    }
     let client = client::Options {
         address: address.unwrap_or_else(|| Address::Unix("/".into())),
         tls,
@@ -52,7 +59,7 @@ fn tls(reader: &mut Reader<'_>, address: Option<&Address>) -> Tls {
         reader.scope.remarks.mistake(at, &key, "given where no TLS is spoken", "leave it out, or use https://");
     }
     let certificate = (reader.place_of("client_cert"), reader.file("client_cert"));
-    let key = (reader.place_of("client_key"), reader.file("client_key"));
+    let key = (reader.place_of("client_key"), reader.key_file("client_key"));
     match (certificate.0, key.0) {
         (Some(_), None) => reader.missing("client_key", "the private key that belongs to client_cert"),
         (None, Some(_)) => reader.missing("client_cert", "the certificate that belongs to client_key"),
@@ -103,15 +110,6 @@ fn server_address(text: &str) -> Result<Address, Wrong> {
         "http" if is_loopback(&url) => Ok(Address::Url(url)),
         "http" => wrong("would send tokens in the clear", "use https://; http:// is for loopback only"),
         _ => wrong("is no address", forms),
-    }
-}
-
-fn is_loopback(url: &Url) -> bool {
-    match url.host() {
-        Some(Host::Ipv4(address)) => address.is_loopback(),
-        Some(Host::Ipv6(address)) => address.is_loopback(),
-        Some(Host::Domain(name)) => name == "localhost",
-        None => false,
     }
 }
 

@@ -132,13 +132,13 @@ impl Scope<'_> {
                 Some(_) => format!("{shown}: the variable is empty"),
                 None => format!("{shown}: the variable is not set"),
             };
-            self.remarks.lacking(at, key, found, "set it for the agent");
+            self.remarks.unknown(at, key, found, "set it for the agent");
         } else if let Some(path) = reference.strip_prefix("file:").filter(|path| path.starts_with('/')) {
             match secret::read_file(Path::new(path)) {
                 Ok(value) => return Some(value.expose_secret().to_owned()),
                 Err(error) => {
                     let why = error.source().map(ToString::to_string).unwrap_or_default();
-                    self.remarks.lacking(at, key, format!("{shown}: {why}"), "a file of one line is read");
+                    self.remarks.unknown(at, key, format!("{shown}: {why}"), "a file of one line is read");
                 }
             }
         } else {

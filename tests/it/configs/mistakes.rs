@@ -172,6 +172,22 @@ fn a_server_must_be_safe_to_reach() {
         ],
     );
     check(
+        concat!(
+            "[server.b]\nkind = \"vault\"\naddress = \"https://b\"\nserver_name = \"c\"\nproxy = \"http://p\"\n",
+            "[server.c]\nkind = \"vault\"\naddress = \"http://[::1]\"\nproxy = \"http://p\"\n",
+        ),
+        &[
+            concat!(
+                "a.toml:4:1: server.b.server_name: given beside proxy: ",
+                "a proxy looks up the address's host itself; keep one of the two"
+            ),
+            concat!(
+                "a.toml:9:1: server.c.proxy: given beside an http:// address: ",
+                "tokens would leave this machine in the clear; keep one of the two"
+            ),
+        ],
+    );
+    check(
         "[server.b]\nkind = \"vault\"\naddress = \"https://b\"\nclient_key = \"/etc/passwd\"\n",
         &["a.toml:1:9: server.b.client_cert: missing; the certificate that belongs to client_key"],
     );

@@ -122,6 +122,32 @@ fn a_key_that_is_easily_guessed_is_refused() {
 }
 
 #[test]
+fn a_key_that_others_can_read_is_a_warning() {
+    let folder = Folder::with(&[("key", &"k".repeat(40))]);
+    let text = format!("{BASE}[listener.a]\naddress = \"tcp://127.0.0.1:8300\"\nkey_file = {:?}\n", folder.path("key"));
+    let group_may_read = environment(&[]).user == 0;
+    for (mode, sound) in [(0o600, true), (0o640, group_may_read), (0o660, false), (0o604, false)] {
+        super::chmod(&folder.path("key"), mode);
+        let told: Vec<_> = super::check(&text).1.warnings.into_iter().map(|it| (it.key, it.found)).collect();
+        let found = format!("that file is open to others than its owner (mode {mode:04o})");
+        let wanted = (!sound).then(|| ("listener.a.key_file".to_owned(), found));
+        assert_eq!(told, Vec::from_iter(wanted), "{mode:o}");
+    }
+}
+
+#[test]
+fn keys_that_a_looked_at_configuration_has_stand_ins_for_are_listed() {
+    let (_, outcome) = super::check(&format!(
+        "{BASE}[listener.a]\naddress = \"tcp://127.0.0.1:8300\"\nkey_file = \"/nowhere/key\"\n\
+         [sink.a]\npath = \"${{env:NOWHERE}}\"\nowner = \"no-such-user\"\n",
+    ));
+    assert!(outcome.config.is_some());
+    assert_eq!(Vec::from_iter(&outcome.stand_ins), ["listener.a.key_file", "sink.a.owner", "sink.a.path"]);
+    let (_, outcome) = super::check(BASE);
+    assert!(outcome.stand_ins.is_empty());
+}
+
+#[test]
 fn a_reference_elsewhere_is_told_where_it_may_stand() {
     let wanted = format!(
         "a.toml:2:9: log.level: a reference, which this key does not take; only these take one: {}",
