@@ -72,12 +72,3 @@ pub fn targets(log: &Log) -> Targets {
     let named = log.targets.iter().map(|(name, level)| (name.clone(), *level));
     Targets::new().with_default(log.level).with_targets(chatty.into_iter().chain(named))
 }
-
-/// Reads a filter such as `info` or `info,hyper=warn`.
-///
-/// # Errors
-/// In words: what is wrong with it.
-pub fn parse(text: &str) -> Result<Targets, String> {
-    text.parse::<Targets>()
-        .map_err(|error| format!("--log-level: \"{text}\" is not a log level (example: \"info\"): {error}"))
-}

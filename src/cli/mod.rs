@@ -19,15 +19,15 @@ use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 
 pub use exit::Exit;
 
-use crate::config::LogFormat;
+use crate::config::{self, LogFormat};
 
 /// Turns a machine's cloud identity into short-lived tokens and serves them to the tools around it.
 #[derive(Debug, Parser)]
 #[command(name = "keyward", version, arg_required_else_help = true, after_help = EXIT_CODES)]
 struct Cli {
     /// What is logged: error, warn, info, debug or trace, or a list like info,hyper=warn [default: the file's, else info]
-    #[arg(long, global = true, value_name = "LEVEL")]
-    log_level: Option<String>,
+    #[arg(long, global = true, value_name = "LEVEL", value_parser = level)]
+    log_level: Option<config::Log>,
     /// How log lines look [default: the file's, else text]
     #[arg(long, global = true, value_name = "FORMAT")]
     log_format: Option<Format>,
@@ -86,10 +86,14 @@ enum Format {
     Json,
 }
 
+fn level(text: &str) -> Result<config::Log, String> {
+    config::agent::log(text, LogFormat::Text)
+}
+
 /// What the command line says of logs, before the configuration's `[log]`.
 #[derive(Debug, Clone, Default)]
 struct LogChoice {
-    level: Option<String>,
+    level: Option<config::Log>,
     format: Option<LogFormat>,
 }
 

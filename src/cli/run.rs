@@ -59,10 +59,7 @@ fn runtime(config: &Config) -> std::io::Result<tokio::runtime::Runtime> {
 /// Starts the log as the command line says, and where it says nothing, the configuration. Gives the means to change
 /// its level on reload, unless the command line has fixed it.
 pub(super) fn start_log(choice: &LogChoice, log: &config::Log) -> anyhow::Result<(Logging, Option<LogLevel>)> {
-    let targets = match &choice.level {
-        Some(level) => logging::parse(level).map_err(anyhow::Error::msg)?,
-        None => logging::targets(log),
-    };
+    let targets = logging::targets(choice.level.as_ref().unwrap_or(log));
     let logging = logging::start(targets, choice.format.unwrap_or(log.format)).context("cannot start the log")?;
     let level = choice.level.is_none().then(|| logging.level.clone());
     Ok((logging, level))

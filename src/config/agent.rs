@@ -72,6 +72,15 @@ fn levels(text: &str) -> Result<Levels, Wrong> {
     Ok((all.unwrap_or(LevelFilter::INFO), targets))
 }
 
+/// Reads the levels that a command line gives, in the form that `[log]` has them, over a format.
+///
+/// # Errors
+/// In words: what is wrong with it, and what would do.
+pub fn log(text: &str, format: LogFormat) -> Result<Log, String> {
+    let (level, targets) = levels(text).map_err(|wrong| format!("{}; {}", wrong.found, wrong.advice))?;
+    Ok(Log { level, targets, format })
+}
+
 /// The words that are levels; the parser of the logging library takes numbers and capitals too.
 fn level(word: &str) -> Option<LevelFilter> {
     matches!(word, "error" | "warn" | "info" | "debug" | "trace" | "off").then(|| word.parse().ok()).flatten()

@@ -21,6 +21,8 @@ mod guard;
 #[cfg(feature = "dev")]
 mod canary;
 #[cfg(feature = "dev")]
+mod commands;
+#[cfg(feature = "dev")]
 mod end_to_end;
 mod harness;
 #[cfg(feature = "dev")]

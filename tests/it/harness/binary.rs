@@ -70,14 +70,24 @@ impl Drop for Binary {
 }
 
 /// Runs `keyward ARGS` to its end: exit code, standard output, standard error.
+#[track_caller]
 pub(crate) fn run(args: &[&str], variables: &[(&str, &str)]) -> (i32, String, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_keyward"))
+    let child = Command::new(env!("CARGO_BIN_EXE_keyward"))
         .args(args)
         .env_clear()
         .envs(variables.iter().copied())
         .stdin(Stdio::null())
-        .output()
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
         .unwrap();
+    let id = Pid::from_raw(child.id().cast_signed()).unwrap();
+    let (tell, ended) = std::sync::mpsc::channel();
+    std::thread::spawn(move || tell.send(child.wait_with_output().unwrap()));
+    let output = ended.recv_timeout(Duration::from_secs(60)).unwrap_or_else(|_| {
+        kill_process(id, Signal::KILL).unwrap();
+        panic!("keyward {args:?} has not ended after a minute: {:?}", ended.recv());
+    });
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
     (output.status.code().unwrap_or(-1), text(output.stdout), text(output.stderr))
 }

@@ -1,0 +1,380 @@
+//! Every command of the real binary: what it prints, what it leaves unsaid, and its exit code.
+
+use std::net::TcpListener;
+use std::path::Path;
+use std::time::Duration;
+
+use keyward::dev::secrets::{Canned, Operation};
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::harness::agent::Agent;
+use crate::harness::binary::{Binary, ask, eventually, run};
+use crate::harness::world::{World, in_a_network_of_its_own};
+
+const COMMANDS: [&str; 9] = ["run", "dev", "check", "login", "status", "token", "wait", "healthcheck", "completions"];
+
+/// Writes a configuration of a server that nobody answers for; gives its path.
+fn config(folder: &Path, text: &str) -> String {
+    let path = folder.join("keyward.toml");
+    std::fs::write(&path, text).unwrap();
+    path.display().to_string()
+}
+
+fn nobody_home(folder: &Path) -> String {
+    let folder_name = folder.display();
+    let text = format!(
+        "[server.main]\nkind = \"vault\"\naddress = \"http://127.0.0.1:9\"\n\
+         [session.web.cloud]\nrole = \"web\"\nresource = \"https://management.azure.com/\"\n\
+         [listener.local]\naddress = \"unix://{folder_name}/api.sock\"\n\
+         [agent]\nstate_dir = \"{folder_name}\"\n"
+    );
+    config(folder, &text)
+}
+
+#[test]
+fn every_command_has_help_with_an_example_and_takes_no_secret() {
+    for command in COMMANDS {
+        let (code, help, _) = run(&[command, "--help"], &[]);
+        assert_eq!(code, 0, "{command}");
+        assert!(help.contains("\nExample:\n  "), "{help}");
+        let options = help.lines().filter_map(|line| line.trim_start().strip_prefix("--"));
+        for option in options {
+            let name = option.split([' ', ',']).next().unwrap();
+            let secret = ["token", "secret", "password", "key", "credential"].iter().any(|word| name.contains(word));
+            assert!(!secret, "{command} --{name}");
+        }
+        let (code, _, error) = run(&[command, "--token", "hvs.on-the-command-line"], &[]);
+        assert_eq!(code, 1, "{command}: {error}");
+        assert!(error.contains("unexpected argument '--token'"), "{error}");
+    }
+    let (code, help, _) = run(&["--help"], &[]);
+    assert_eq!(code, 0);
+    for word in COMMANDS.iter().chain(&["Exit codes: 0 done"]) {
+        assert!(help.contains(word), "{word} in {help}");
+    }
+    let (code, version, _) = run(&["--version"], &[]);
+    assert_eq!((code, version), (0, format!("keyward {}\n", env!("CARGO_PKG_VERSION"))));
+    assert_eq!(run(&["fly"], &[]).0, 1);
+    assert_eq!(run(&[], &[]).0, 1);
+}
+
+#[test]
+fn completions_are_printed_for_each_shell() {
+    for (shell, wanted) in
+        [("bash", "complete -F _keyward"), ("zsh", "#compdef keyward"), ("fish", "complete -c keyward")]
+    {
+        let (code, script, error) = run(&["completions", shell], &[]);
+        assert_eq!((code, error.as_str()), (0, ""), "{shell}");
+        assert!(script.contains(wanted) && script.contains("healthcheck"), "{shell}: {script}");
+    }
+    assert_eq!(run(&["completions", "tcsh"], &[]).0, 1);
+}
+
+#[test]
+fn a_configuration_with_mistakes_is_told_in_full_by_every_command() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "[server.main]\nkind = \"vault\"\nadress = \"https://vault.example\"\n\
+                [session.web]\nmout = \"azure\"\n[session.web.cloud]\nrole = \"web\"\n";
+    let file = config(folder.path(), text);
+    let mistakes = [
+        format!("{file}:1:9: server.main.address: missing; "),
+        format!("{file}:3:1: server.main.adress: an unknown key; did you mean address?"),
+        format!("{file}:5:1: session.web.mout: an unknown key; did you mean mount?"),
+        format!("{file}:6:14: session.web.cloud.resource: missing; "),
+    ];
+    let check = |args: &[&str], wanted: i32| {
+        let (code, output, error) = run(args, &[]);
+        assert_eq!(code, wanted, "{args:?}: {error}");
+        for mistake in &mistakes {
+            assert!(output.contains(mistake) || error.contains(mistake), "{mistake} by {args:?}: {output}{error}");
+        }
+    };
+    check(&["run", "--config", &file], 78);
+    for command in ["check", "login", "status", "token", "wait", "healthcheck"] {
+        check(&[command, "--config", &file], 3);
+    }
+    let (code, output, _) = run(&["check", "--format", "json", "--config", &file], &[]);
+    let report: Value = serde_json::from_str(&output).unwrap();
+    assert_eq!((code, &report["ok"]), (3, &Value::Bool(false)));
+    let places: Vec<_> =
+        report["mistakes"].as_array().unwrap().iter().map(|it| (it["line"].as_u64(), &it["key"])).collect();
+    assert_eq!(places.len(), 4, "{places:?}");
+    assert_eq!(places[1], (Some(3), &Value::from("server.main.adress")));
+
+    let missing = folder.path().join("missing.toml").display().to_string();
+    for (command, wanted) in [("run", 78), ("check", 3), ("status", 3)] {
+        let (code, output, error) = run(&[command, "--config", &missing], &[]);
+        assert_eq!(code, wanted, "{command}");
+        assert!(format!("{output}{error}").contains(&missing), "{output}{error}");
+    }
+}
+
+#[test]
+fn a_log_level_that_is_none_is_a_wrong_command_line() {
+    for command in COMMANDS.into_iter().filter(|command| *command != "completions") {
+        for level in ["loud", "info,,", "5"] {
+            let (code, _, error) = run(&["--log-level", level, command], &[]);
+            assert_eq!(code, 1, "{command}: {error}");
+            assert!(error.contains("is no log level; write error, warn, info"), "{error}");
+        }
+    }
+}
+
+#[test]
+fn where_no_agent_runs_the_commands_say_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = nobody_home(folder.path());
+    let socket = folder.path().join("api.sock").display().to_string();
+    for command in ["status", "token", "healthcheck"] {
+        let (code, output, error) = run(&[command, "--config", &file], &[]);
+        assert_eq!((code, output.as_str()), (7, ""), "{command}: {error}");
+        assert!(error.contains("no agent answers at ") && error.contains(&socket), "{error}");
+    }
+    let (code, _, error) = run(&["wait", "--timeout", "300ms", "--config", &file], &[]);
+    assert_eq!(code, 5, "{error}");
+    assert!(error.contains("not ready after 300ms"), "{error}");
+
+    let text = std::fs::read_to_string(&file).unwrap();
+    let file = config(folder.path(), text.split("[listener").next().unwrap());
+    let (code, _, error) = run(&["status", "--config", &file], &[]);
+    assert_eq!(code, 1);
+    assert!(error.contains("no listener that this command could ask"), "{error}");
+}
+
+#[test]
+fn an_agent_that_has_no_token_yet_is_alive_and_not_ready() {
+    in_a_network_of_its_own("commands::an_agent_that_has_no_token_yet_is_alive_and_not_ready", || {
+        let world = World::start();
+        let refused = "Azure token verified, but the principal is not bound to this role";
+        world.secrets.dials().answer_always(Operation::Login, Some(Canned::error(403, refused)));
+        let agent = Agent::start(&world, &[], |text| text);
+        agent.logs("token.login.failed");
+        let file = agent.config.display().to_string();
+        let check = |args: &[&str], wanted: i32, told: &str| {
+            let args: Vec<&str> = args.iter().copied().chain(["--config", &file]).collect();
+            let (code, output, error) = run(&args, &[]);
+            assert_eq!(code, wanted, "{args:?}: {output}{error}");
+            assert!(format!("{output}{error}").contains(told), "{args:?} tells {told:?}: {output}{error}");
+        };
+        check(&["healthcheck", "--live"], 0, "");
+        check(&["healthcheck"], 4, "session/web: ");
+        check(&["token"], 4, refused);
+        check(&["token", "--wait", "200ms"], 4, refused);
+        check(&["wait", "--timeout", "200ms"], 5, "session/web: ");
+        check(&["status"], 0, refused);
+    });
+}
+
+#[test]
+fn a_running_agent_is_asked_by_commands() {
+    in_a_network_of_its_own("commands::a_running_agent_is_asked_by_commands", || {
+        let world = World::start();
+        world.secrets.dials().hang(true);
+        let agent = Agent::start(&world, &[], |text| text);
+        let file = agent.config.display().to_string();
+        let waiting = std::thread::spawn({
+            let file = file.clone();
+            move || run(&["wait", "--timeout", "20s", "--config", &file], &[])
+        });
+        let token = std::thread::spawn({
+            let file = file.clone();
+            move || {
+                eventually(Duration::from_secs(10), || match run(&["token", "--wait", "20s", "--config", &file], &[]) {
+                    (7, _, error) => Err(error),
+                    answered => Ok(answered),
+                })
+            }
+        });
+        agent.logs("identity.source.chosen");
+        world.secrets.dials().hang(false);
+        let sink = agent.sink("token");
+        assert_eq!(waiting.join().unwrap().0, 0);
+        assert_eq!(token.join().unwrap(), (0, format!("{sink}\n"), String::new()));
+
+        let asked = |args: &[&str]| {
+            let args: Vec<&str> = args.iter().copied().chain(["--config", &file]).collect();
+            let (code, output, error) = run(&args, &[]);
+            assert_eq!((code, error.as_str()), (0, ""), "{args:?}");
+            output
+        };
+        assert_eq!(asked(&["healthcheck"]), "");
+        let answer: Value = serde_json::from_str(&asked(&["token", "--format", "json", "--session", "web"])).unwrap();
+        assert_eq!((&answer["token"], &answer["session"]), (&Value::from(sink.clone()), &Value::from("web")));
+        let status = asked(&["status"]);
+        assert!(status.contains("web") && status.contains(world.secrets.url()), "{status}");
+        assert!(!status.contains(&sink), "no token in it");
+        let status: Value = serde_json::from_str(&asked(&["status", "--format", "json"])).unwrap();
+        assert_eq!(status["sessions"]["web"]["serving"], true);
+        let (code, _, error) = run(&["token", "--session", "other", "--config", &file], &[]);
+        assert_eq!(code, 1);
+        assert!(error.contains("it serves web"), "{error}");
+    });
+}
+
+#[test]
+fn a_caller_with_the_wrong_key_is_refused_in_words() {
+    let folder = tempfile::tempdir().unwrap();
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let key = folder.path().join("local.key");
+    std::fs::write(&key, "the-key-that-the-agent-read").unwrap();
+    let text = std::fs::read_to_string(nobody_home(folder.path())).unwrap();
+    let local = format!("address = \"tcp://127.0.0.1:{port}\"\nkey_file = \"{}\"", key.display());
+    let unix = format!("address = \"unix://{}/api.sock\"", folder.path().display());
+    let file = config(folder.path(), &text.replace(&unix, &local));
+    let agent = Binary::start(&["run", "--config", &file], &[], folder.path());
+    eventually(Duration::from_secs(10), || match run(&["healthcheck", "--live", "--config", &file], &[]) {
+        (0, ..) => Ok(()),
+        other => Err(format!("{other:?} {}", agent.output())),
+    });
+    assert_eq!(run(&["status", "--config", &file], &[]).0, 0);
+    std::fs::write(&key, "another-key-of-this-length").unwrap();
+    for command in ["status", "token"] {
+        let (code, output, error) = run(&[command, "--config", &file], &[]);
+        assert_eq!((code, output.as_str()), (6, ""), "{command}: {error}");
+        assert!(!error.contains("another-key"), "{error}");
+    }
+}
+
+#[test]
+fn check_says_what_the_agent_would_do_and_tries_it_when_asked() {
+    in_a_network_of_its_own("commands::check_says_what_the_agent_would_do_and_tries_it_when_asked", || {
+        let world = World::start();
+        let folder = tempfile::tempdir().unwrap();
+        let file = world.config(folder.path(), "");
+        let (code, plan, _) = run(&["check", "--config", &file], &[]);
+        assert_eq!(code, 0, "{plan}");
+        for word in ["web", world.secrets.url(), "https://management.azure.com/", "/token", "/api.sock"] {
+            assert!(plan.contains(word), "{word} in {plan}");
+        }
+        let counts = || world.secrets.dials().counts();
+        assert_eq!(counts().total(), 0, "nothing is sent");
+
+        let (code, output, _) = run(&["check", "--online", "--config", &file], &[]);
+        assert_eq!(code, 0, "{output}");
+        assert!(output.contains("the token is revoked"), "{output}");
+        assert_eq!((counts().of(Operation::Login), counts().of(Operation::Revoke)), (1, 1));
+        assert_eq!(world.secrets.dials().tokens(), 0);
+        assert!(!output.contains("eyJ") && !output.contains("hvs."), "{output}");
+        let (code, output, _) = run(&["check", "--online", "--format", "json", "--config", &file], &[]);
+        let report: Value = serde_json::from_str(&output).unwrap();
+        assert_eq!((code, &report["ok"]), (0, &Value::Bool(true)));
+        assert!(report["online"].as_array().unwrap().iter().all(|step| step["ok"] == true), "{report}");
+
+        let good = std::fs::read_to_string(&file).unwrap();
+        for (from, to, told) in [
+            ("role = \"web\"", "role = \"other\"", "role"),
+            ("https://management.azure.com/", "https://vault.azure.net", "audience"),
+            (world.secrets.url(), "http://127.0.0.1:9", "127.0.0.1:9"),
+            (world.secrets.url(), "https://no-such-host.invalid", "no-such-host.invalid"),
+        ] {
+            std::fs::write(&file, good.replace(from, to)).unwrap();
+            let (code, output, error) = run(&["check", "--online", "--config", &file], &[]);
+            assert_eq!(code, 2, "{to}: {output}{error}");
+            let failed = output.lines().find(|line| line.contains("FAILED")).unwrap();
+            assert!(failed.contains(told), "{told}: {failed}");
+        }
+        std::fs::write(&file, good.replace("role = \"web\"", "role = \"other\"")).unwrap();
+        let (code, output, _) = run(&["check", "--online", "--format", "json", "--config", &file], &[]);
+        let report: Value = serde_json::from_str(&output).unwrap();
+        assert_eq!((code, report["online"].as_array().unwrap().iter().any(|step| step["ok"] == false)), (2, true));
+    });
+}
+
+#[test]
+fn login_prints_what_was_got_and_the_token_only_when_told_to() {
+    in_a_network_of_its_own("commands::login_prints_what_was_got_and_the_token_only_when_told_to", || {
+        let world = World::start();
+        let folder = tempfile::tempdir().unwrap();
+        let file = world.config(folder.path(), "");
+        let sink = folder.path().join("token");
+        let login = |args: &[&str]| {
+            let args: Vec<&str> = args.iter().copied().chain(["--config", &file]).collect();
+            run(&args, &[])
+        };
+        for args in [&["login"][..], &["login", "--format", "json"], &["--log-level", "trace", "login"]] {
+            let (code, output, error) = login(args);
+            assert_eq!(code, 0, "{error}");
+            assert!(output.contains("web") && output.contains("metadata"), "{output}");
+            assert!(!format!("{output}{error}").contains("eyJ"), "{args:?}: {error}");
+            let secret =
+                |text: &str| text.split_whitespace().any(|word| word.starts_with("hvs.") || word.starts_with("s."));
+            assert!(!secret(&output) && !secret(&error), "{args:?}: {output}{error}");
+        }
+        let (code, output, _) = login(&["login", "--reveal", "--format", "json"]);
+        let answer: Value = serde_json::from_str(&output).unwrap();
+        let token = answer["token"].as_str().unwrap();
+        assert_eq!(code, 0);
+        assert!(token.len() > 10, "{token}");
+        let (_, output, error) = login(&["--log-level", "trace", "login", "--reveal"]);
+        let revealed = output.lines().find_map(|line| line.strip_prefix("token")).unwrap().trim();
+        assert!(revealed.len() > 10 && !error.contains(revealed), "it stands in the log");
+        assert!(!sink.exists(), "a trial writes nothing");
+        assert_eq!(world.secrets.dials().counts().of(Operation::Login), 5);
+
+        world.secrets.dials().answer_next(Operation::Login, Canned::error(403, "permission denied"));
+        let (code, _, error) = login(&["login"]);
+        assert_eq!(code, 2, "{error}");
+        assert!(error.contains("session web: ") && error.contains("permission denied"), "{error}");
+        world.secrets.dials().fail_next_login(1);
+        assert_eq!(login(&["login"]).0, 75, "it may work later");
+        let (code, _, error) = login(&["login", "--session", "other"]);
+        assert_eq!(code, 1);
+        assert!(error.contains("there are: web"), "{error}");
+
+        let text = std::fs::read_to_string(&file).unwrap();
+        let second = "[session.second]\nserver = \"main\"\n[session.second.cloud]\nrole = \"web\"\nresource = \"https://management.azure.com/\"\n";
+        std::fs::write(&file, text.replace("[sink.token]\n", &format!("{second}[sink.token]\nsession = \"web\"\n")))
+            .unwrap();
+        let (code, _, error) = login(&["login"]);
+        assert_eq!(code, 1, "{error}");
+        assert!(error.contains("--session is needed") && error.contains("second, web"), "{error}");
+        assert_eq!(login(&["login", "--session", "second"]).0, 0);
+    });
+}
+
+#[test]
+fn a_second_agent_refuses_what_the_first_one_has() {
+    in_a_network_of_its_own("commands::a_second_agent_refuses_what_the_first_one_has", || {
+        let world = World::start();
+        let agent = Agent::ready(&world, &[], |text| {
+            text + "[listener.probes]\nkind = \"health\"\naddress = \"tcp://127.0.0.1:8303\"\n"
+        });
+        let token = agent.sink("token");
+        let text = std::fs::read_to_string(&agent.config).unwrap();
+        let file = agent.path("second.toml");
+        let second = |from: &str, to: &str| {
+            std::fs::write(&file, text.replace(from, to)).unwrap();
+            run(&["run", "--config", file.to_str().unwrap()], &[])
+        };
+
+        let (code, _, error) = second("tcp://127.0.0.1:8303", "tcp://127.0.0.1:8304");
+        assert_eq!(code, 1);
+        let socket =
+            format!("listener local cannot listen on unix://{}: another process listens", agent.socket().display());
+        assert!(error.contains(&socket), "{error}");
+
+        let (code, _, error) = second("api.sock", "other.sock");
+        assert_eq!(code, 1);
+        assert!(
+            error.contains("listener probes cannot listen on tcp://127.0.0.1:8303: Address already in use"),
+            "{error}"
+        );
+
+        // A sink that another agent writes is waited for: it may be an update that overlaps.
+        std::fs::write(&file, text.replace("api.sock", "other.sock").replace("8303", "8305").replace("/state\"", "\""))
+            .unwrap();
+        let output = agent.path("second");
+        std::fs::create_dir(&output).unwrap();
+        let other = Binary::start(&["run", "--config", file.to_str().unwrap()], &[], &output);
+        eventually(Duration::from_secs(10), || {
+            let output = other.output();
+            if output.contains("another agent writes") { Ok(()) } else { Err(output) }
+        });
+        let (status, body) = ask(&agent.path("other.sock"), "GET", "/readyz").unwrap();
+        assert_eq!(status, 503);
+        assert!(body.contains("another agent writes") && body.contains("/token"), "{body}");
+        assert_eq!(agent.sink("token"), token, "the first one's stays");
+        other.signal(Signal::TERM);
+    });
+}
