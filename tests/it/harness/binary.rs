@@ -84,7 +84,7 @@ pub(crate) fn run(args: &[&str], variables: &[(&str, &str)]) -> (i32, String, St
     let id = Pid::from_raw(child.id().cast_signed()).unwrap();
     let (tell, ended) = std::sync::mpsc::channel();
     std::thread::spawn(move || tell.send(child.wait_with_output().unwrap()));
-    let output = ended.recv_timeout(Duration::from_secs(60)).unwrap_or_else(|_| {
+    let output = ended.recv_timeout(Duration::from_mins(1)).unwrap_or_else(|_| {
         kill_process(id, Signal::KILL).unwrap();
         panic!("keyward {args:?} has not ended after a minute: {:?}", ended.recv());
     });
