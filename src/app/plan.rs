@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::outputs::{BoundListener, BuiltSink, SinkOrders};
 use super::session::{Origin, Session, Shared};
+use crate::agent::lifecycle;
 use crate::agent::local_api::Source;
 use crate::config;
 use crate::config::Config;
@@ -44,6 +46,7 @@ pub(super) struct RunningSink {
 pub(super) struct RunningSession {
     origin: Origin,
     source: Source,
+    lifecycle: watch::Sender<lifecycle::Options>,
     stop: CancellationToken,
 }
 
@@ -58,6 +61,8 @@ pub(super) struct RunningListener {
 #[derive(Debug)]
 pub(super) struct Plan {
     sessions: Vec<Session>,
+    /// Sessions that go on, with other lifecycle options.
+    following: Vec<Origin>,
     sinks: Vec<BuiltSink>,
     listeners: Vec<BoundListener>,
 }
@@ -68,13 +73,14 @@ impl Agent {
     /// # Errors
     /// A file cannot be used, or an address cannot be bound. Nothing has changed then.
     pub(super) fn plan(&self, new: &Config, inherited: &Inherited, shared: &Shared) -> anyhow::Result<Plan> {
-        let mut sessions = Vec::new();
+        let (mut sessions, mut following) = (Vec::new(), Vec::new());
         let mut sources = BTreeMap::new();
         for options in &new.sessions {
             let origin = Origin::of(options);
             match self.sessions.running.get(&options.name) {
-                Some(running) if running.origin == origin => {
+                Some(running) if running.origin.differs_in_lifecycle_alone(&origin) => {
                     sources.insert(options.name.clone(), running.source.clone());
+                    following.push(origin);
                 }
                 _ => {
                     let session = Session::build(origin, shared)?;
@@ -112,7 +118,7 @@ impl Agent {
                 shared,
             )?);
         }
-        Ok(Plan { sessions, sinks, listeners })
+        Ok(Plan { sessions, following, sinks, listeners })
     }
 
     /// Stops what is gone or replaced, and starts what the plan built.
@@ -145,11 +151,17 @@ impl Agent {
             });
         }
 
+        for origin in plan.following {
+            if let Some(running) = self.sessions.running.get_mut(&origin.options.name) {
+                running.lifecycle.send_replace(origin.options.lifecycle.clone());
+                running.origin = origin;
+            }
+        }
         for session in plan.sessions {
             let stop = self.sessions.tasks.stop_token().child_token();
             let name = session.name().to_owned();
             let (origin, source) = (session.origin.clone(), session.source.clone());
-            let running = RunningSession { origin, source, stop: stop.clone() };
+            let running = RunningSession { origin, source, lifecycle: session.lifecycle.clone(), stop: stop.clone() };
             self.sessions.tasks.start(format!("session {name}"), session.run(stop));
             self.sessions.running.insert(name, running);
         }

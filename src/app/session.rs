@@ -4,9 +4,10 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::agent::lifecycle::{Parts, TokenKeeper};
+use crate::agent::lifecycle::{self, Parts, TokenKeeper};
 use crate::agent::local_api::Source;
 use crate::agent::login::Login;
 use crate::agent::upstream::Upstream;
@@ -48,6 +49,13 @@ impl Origin {
         files.sort();
         Self { options: options.clone(), files: named.chain(files).map(stamp).collect() }
     }
+
+    /// Whether all is the same but how the token is kept, which a running session can be told.
+    pub(super) fn differs_in_lifecycle_alone(&self, other: &Self) -> bool {
+        let mut as_other = self.clone();
+        as_other.options.lifecycle.clone_from(&other.options.lifecycle);
+        as_other == *other
+    }
 }
 
 /// A session that is built and has not started: nothing has been sent.
@@ -55,6 +63,8 @@ impl Origin {
 pub(super) struct Session {
     pub(super) origin: Origin,
     pub(super) source: Source,
+    /// Tells the session, once it runs, to keep its token by other options.
+    pub(super) lifecycle: watch::Sender<lifecycle::Options>,
     keeper: TokenKeeper,
 }
 
@@ -82,7 +92,7 @@ impl Session {
             metrics: shared.metrics.clone(),
         };
         let keeper = TokenKeeper::new(options.lifecycle.clone(), parts);
-        Ok(Self { source: Source { feed, nudge }, keeper, origin })
+        Ok(Self { source: Source { feed, nudge }, lifecycle: keeper.options_sender(), keeper, origin })
     }
 
     pub(super) fn name(&self) -> &str {

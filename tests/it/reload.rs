@@ -200,3 +200,37 @@ fn a_reload_does_not_wait_for_a_login_that_hangs() {
         assert_eq!(world.secrets.dials().counts().of(Operation::Login), 1, "the login went on through the reload");
     });
 }
+
+#[test]
+fn how_a_token_is_kept_can_change_while_the_server_is_away() {
+    in_a_network_of_its_own("reload::how_a_token_is_kept_can_change_while_the_server_is_away", || {
+        let world = World::start();
+        let agent = Agent::ready(&world, &[], |text| text);
+        let token = agent.sink("token");
+        world.secrets.dials().hang(true);
+        agent.edit(|text| text.replace("mount = \"azure\"", "mount = \"azure\"\ncheck_interval = \"1h\""));
+        agent.reload(OK);
+        let (status, body) = ask(&agent.socket(), "GET", "/agent/v1/token").unwrap();
+        assert_eq!(status, 200, "{body}");
+        assert!(body.contains(&token));
+        assert_eq!(ask(&agent.socket(), "GET", "/readyz").unwrap().0, 200);
+        world.secrets.dials().hang(false);
+        assert_eq!(world.secrets.dials().counts().of(Operation::Login), 1);
+    });
+}
+
+#[test]
+fn a_session_that_goes_with_its_token_empties_its_sink_before_it_revokes() {
+    in_a_network_of_its_own("reload::a_session_that_goes_with_its_token_empties_its_sink_before_it_revokes", || {
+        let world = World::start();
+        let agent = Agent::ready(&world, &[], |text| {
+            text.replace("mount = \"azure\"", "mount = \"azure\"\nrevoke_on_exit = true")
+        });
+        agent.edit(|text| text.replace("[session.web.cloud]", "[session.web.cloud]\nvm_name = \"another\""));
+        agent.reload(OK);
+        agent.logs("token.revoke.ok");
+        let log = agent.binary.output();
+        let at = |event: &str| log.find(event).unwrap_or_else(|| panic!("no {event} in {log}"));
+        assert!(at("sink.emptied") < at("token.revoke.ok"), "{log}");
+    });
+}
