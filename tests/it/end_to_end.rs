@@ -6,8 +6,8 @@ use std::time::Duration;
 use crate::harness::binary::{Binary, ask, eventually};
 use crate::harness::world::{World, in_a_network_of_its_own};
 
-/// Spec, method `cloud`: the instance's credentials, read from the instance, authenticate against the secrets server.
-/// Spec, section 5, statement 1: no secret is written in the configuration.
+/// Spec, method cloud, statement 1: the instance's credentials authenticate the agent to the secrets server; no secret
+/// is written in the configuration.
 #[test]
 fn the_real_binary_logs_in_with_the_identity_of_the_machine_it_stands_on() {
     in_a_network_of_its_own(

@@ -95,8 +95,9 @@ fn oid(proof: &IdentityProof) -> &str {
     proof.claims.as_ref().unwrap().oid.as_deref().unwrap()
 }
 
+/// Spec, method cloud, statement 1: the instance's credentials prove it, and no secret is configured.
 #[tokio::test]
-async fn section_5_statement_1_the_instances_credentials_prove_it_and_no_secret_is_configured() {
+async fn the_instances_credentials_prove_it_and_no_secret_is_configured() {
     let scene = Scene::new();
     let proof = scene.prove().await.unwrap();
     assert_eq!(oid(&proof), scene.cloud.names().system.object_id);
@@ -108,8 +109,9 @@ async fn section_5_statement_1_the_instances_credentials_prove_it_and_no_secret_
     assert!(!debug.contains(proof.jwt.expose_secret()));
 }
 
+/// Spec, method cloud, statement 2: the instance gives identity information and tokens, or the environment does.
 #[tokio::test]
-async fn section_5_statement_2_the_instance_or_the_environment_gives_the_identity() {
+async fn the_instance_or_the_environment_gives_the_identity() {
     let scene = Scene::new();
     assert_eq!(oid(&scene.prove().await.unwrap()), scene.cloud.names().system.object_id);
     assert_eq!(scene.cloud.dials().requests(Door::Authority), 0);
@@ -118,6 +120,7 @@ async fn section_5_statement_2_the_instance_or_the_environment_gives_the_identit
     assert_eq!(scene.cloud.dials().requests(Door::Metadata), 1, "the instance was asked for the first only");
 }
 
+/// Spec, method cloud, rows object_id and client_id: the token is that identity's.
 #[tokio::test]
 async fn a_named_identity_of_the_machine_is_asked_for_by_its_id() {
     let scene = Scene::new();
@@ -193,6 +196,7 @@ async fn a_client_certificate_logs_in() {
     check(&other, "a key with a password").await;
 }
 
+/// Spec, method cloud, row authenticate_from_environment: works with workload identity.
 #[tokio::test]
 async fn a_pod_whose_metadata_service_is_blocked_logs_in() {
     let mut scene = Scene::new().environment(Cloud::variables_for_workload_identity);

@@ -64,6 +64,7 @@ fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
     pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
 }
 
+/// Spec, method cloud, row resource: identity information is asked for it.
 #[tokio::test]
 async fn the_metadata_service_is_asked_for_the_resource_as_written() {
     let check = async |which: ManagedIdentity, named: Option<(&str, &str)>| {
@@ -89,6 +90,7 @@ async fn the_metadata_service_is_asked_for_the_resource_as_written() {
     check(ManagedIdentity::ClientId("c".to_owned()), Some(("client_id", "c"))).await;
 }
 
+/// Spec, method cloud, row scope: used when obtaining a token.
 #[tokio::test]
 async fn the_environments_managed_identity_is_asked_for_the_scope_without_its_ending() {
     let server = serve(token(json!({"access_token": "a.b.c"}))).await;
