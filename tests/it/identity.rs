@@ -120,7 +120,8 @@ async fn the_instance_or_the_environment_gives_the_identity() {
     assert_eq!(scene.cloud.dials().requests(Door::Metadata), 1, "the instance was asked for the first only");
 }
 
-/// Spec, method cloud, rows object_id and client_id: the token is that identity's.
+/// Spec, method cloud, row object_id: the token is that identity's.
+/// Spec, method cloud, row client_id: the token is that identity's.
 #[tokio::test]
 async fn a_named_identity_of_the_machine_is_asked_for_by_its_id() {
     let scene = Scene::new();

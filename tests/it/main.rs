@@ -4,7 +4,8 @@
     clippy::expect_used,
     clippy::panic,
     clippy::print_stderr,
-    clippy::missing_docs_in_private_items
+    clippy::missing_docs_in_private_items,
+    clippy::doc_markdown
 )]
 
 #[cfg(feature = "access")]

@@ -11,7 +11,7 @@ use http::{HeaderMap, StatusCode};
 use super::State;
 use super::dials::Door;
 use super::metadata::{issued, principal, refuse};
-use super::names::carries;
+use crate::dev::door::carries;
 
 pub(super) fn routes() -> Router<Arc<State>> {
     Router::new().route("/msi/token", get(token))

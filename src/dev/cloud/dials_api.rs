@@ -1,11 +1,9 @@
 //! The dials over HTTP, for people and scripts. Every call carries the key in `X-Dials-Key`.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::{Query, Request, State as Held};
-use axum::middleware::Next;
+use axum::extract::{Query, State as Held};
 use axum::response::Response;
 use axum::routing::{get, post};
 use http::StatusCode;
@@ -14,13 +12,12 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::dials::{Dials, Failure};
-use super::names::carries;
 use super::serve::answer;
+use crate::dev::door::{Seconds, Switch, locked};
 
 /// `GET /dials` tells how often each door was asked; each `POST` turns one dial and answers with the same.
 pub(super) fn routes(dials: Dials, key: SecretString) -> Router {
-    let key = Arc::new(key);
-    Router::new()
+    let routes = Router::new()
         .route("/dials", get(show))
         .route("/dials/fail-next-tokens", post(fail_next_tokens))
         .route("/dials/delay", post(delay))
@@ -30,17 +27,8 @@ pub(super) fn routes(dials: Dials, key: SecretString) -> Router {
         .route("/dials/token-life", post(token_life))
         .route("/dials/block-instance", post(block_instance))
         .route("/dials/reset", post(reset))
-        .layer(axum::middleware::from_fn(move |request: Request, next: Next| {
-            let key = key.clone();
-            async move {
-                if carries(request.headers(), "x-dials-key", &key) {
-                    next.run(request).await
-                } else {
-                    answer(StatusCode::FORBIDDEN, &json!({"errors": ["the header X-Dials-Key is missing or wrong"]}))
-                }
-            }
-        }))
-        .with_state(dials)
+        .with_state(dials);
+    locked(routes, key)
 }
 
 async fn show(Held(dials): Held<Dials>) -> Response {
@@ -65,11 +53,6 @@ async fn fail_next_tokens(Held(dials): Held<Dials>, Query(failing): Query<Failin
     shown(&dials)
 }
 
-#[derive(Deserialize)]
-struct Seconds<T> {
-    seconds: T,
-}
-
 async fn delay(Held(dials): Held<Dials>, Query(Seconds { seconds }): Query<Seconds<u64>>) -> Response {
     dials.delay(Duration::from_secs(seconds));
     shown(&dials)
@@ -83,11 +66,6 @@ async fn skew(Held(dials): Held<Dials>, Query(Seconds { seconds }): Query<Second
 async fn token_life(Held(dials): Held<Dials>, Query(Seconds { seconds }): Query<Seconds<u64>>) -> Response {
     dials.token_life(Duration::from_secs(seconds));
     shown(&dials)
-}
-
-#[derive(Deserialize)]
-struct Switch {
-    on: bool,
 }
 
 async fn refuse(Held(dials): Held<Dials>, Query(Switch { on }): Query<Switch>) -> Response {

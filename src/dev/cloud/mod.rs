@@ -29,13 +29,14 @@ use secrecy::SecretString;
 use url::Url;
 
 use crate::clock::Clock;
+use crate::dev::door;
 use crate::folder::FolderError;
 use crate::http::listen::Listener;
 use crate::tasks::Tasks;
 
 use folder::Folder;
 use keys::SigningKey;
-use serve::{Doorway, bind, url};
+use serve::{Doorway, bind, labelled, url};
 
 pub use dials::{Dials, Door, Failure};
 pub use names::{Identity, Names};
@@ -159,7 +160,7 @@ impl Cloud {
             let (listener, address) = bind(address)?;
             dials_url = Some(url("http", address));
             let router = dials_api::routes(state.dials.clone(), state.names.dials_key.clone());
-            tasks.start("dials of the emulated cloud", serve::always(listener, router, stop.clone()));
+            tasks.start("dials of the emulated cloud", door::serve(listener, labelled(router), stop.clone()));
         }
         let projection = federated::Projection::start(&folder, state.clone(), options.federated_life)?;
         tasks.start("emulated projected token", projection.keep_fresh(stop));

@@ -3,7 +3,7 @@
 use aws_lc_rs::rand;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use secrecy::{ExposeSecret as _, SecretString};
+use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 
 use super::folder::Folder;
@@ -134,10 +134,4 @@ pub(super) fn random_secret() -> Option<String> {
     let mut bytes = [0_u8; 32];
     rand::fill(&mut bytes).ok()?;
     Some(URL_SAFE_NO_PAD.encode(bytes))
-}
-
-/// Whether a header carries the secret.
-pub(super) fn carries(headers: &http::HeaderMap, name: &str, secret: &SecretString) -> bool {
-    debug_assert!(!secret.expose_secret().is_empty());
-    headers.get(name).is_some_and(|value| crate::secret::same(secret, value.as_bytes()))
 }

@@ -13,6 +13,7 @@ use url::Url;
 
 use super::dials::{Dials, Door, Failure};
 use super::{StartError, State};
+use crate::dev::door;
 use crate::http::listen::{Endpoint, Limits, Listener, router};
 
 /// One listener of the emulated cloud.
@@ -60,17 +61,8 @@ impl Doorway {
     }
 }
 
-/// Serves until `stop`, whatever the dials say.
-pub(super) async fn always(listener: Listener, routes: axum::Router, stop: CancellationToken) -> anyhow::Result<()> {
-    let limits = Limits { drain: DRAIN, ..Limits::default() };
-    listener.serve(router(labelled(routes)), limits, stop).await;
-    Ok(())
-}
-
 pub(super) fn bind(address: SocketAddr) -> Result<(Listener, SocketAddr), StartError> {
-    let listener = Listener::bind(&Endpoint::Tcp(address)).map_err(|cause| StartError::Bind { address, cause })?;
-    let bound = listener.tcp_address().unwrap_or(address);
-    Ok((listener, bound))
+    door::bind(address).map_err(|cause| StartError::Bind { address, cause })
 }
 
 #[expect(clippy::expect_used, reason = "a scheme and a socket address make a URL")]
@@ -118,7 +110,7 @@ pub(super) fn answer(status: StatusCode, body: &Value) -> Response {
 }
 
 /// Says in each answer what this is.
-fn labelled(routes: axum::Router) -> axum::Router {
+pub(super) fn labelled(routes: axum::Router) -> axum::Router {
     routes.layer(axum::middleware::map_response(async |mut response: Response| {
         response.headers_mut().insert(SERVER, HeaderValue::from_static("keyward-emulated-cloud"));
         response

@@ -1,23 +1,19 @@
 //! The dials over HTTP, for people and scripts. Every call carries the key in `X-Dials-Key`.
 
-use std::sync::Arc;
-
-use axum::extract::{Query, Request, State as Held};
-use axum::middleware::Next;
+use axum::extract::{Query, State as Held};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use http::StatusCode;
 use secrecy::SecretString;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::dials::{Canned, Dials, Operation};
+use crate::dev::door::{Seconds, Switch, locked};
 
 /// `GET /dials` tells how often each operation was asked for; each `POST` turns one dial and answers with the same.
 pub(super) fn routes(dials: Dials, key: SecretString) -> Router {
-    let key = Arc::new(key);
-    Router::new()
+    let routes = Router::new()
         .route("/dials", get(show))
         .route("/dials/fail-next-logins", post(fail_next_logins))
         .route("/dials/refuse-renewals", post(refuse_renewals))
@@ -27,19 +23,8 @@ pub(super) fn routes(dials: Dials, key: SecretString) -> Router {
         .route("/dials/skew", post(skew))
         .route("/dials/revoke-all", post(revoke_all))
         .route("/dials/lose-state", post(lose_state))
-        .layer(axum::middleware::from_fn(move |request: Request, next: Next| {
-            let key = Arc::clone(&key);
-            async move {
-                let sent = request.headers().get("x-dials-key");
-                if sent.is_some_and(|sent| crate::secret::same(&key, sent.as_bytes())) {
-                    next.run(request).await
-                } else {
-                    let body = json!({"errors": ["the header X-Dials-Key is missing or wrong"]});
-                    (StatusCode::FORBIDDEN, Json(body)).into_response()
-                }
-            }
-        }))
-        .with_state(dials)
+        .with_state(dials);
+    locked(routes, key)
 }
 
 async fn show(Held(dials): Held<Dials>) -> Json<Value> {
@@ -72,11 +57,6 @@ async fn fail_next_logins(Held(dials): Held<Dials>, Query(failing): Query<Failin
     shown(&dials)
 }
 
-#[derive(Deserialize)]
-struct Switch {
-    on: bool,
-}
-
 async fn refuse_renewals(Held(dials): Held<Dials>, Query(Switch { on }): Query<Switch>) -> Json<Value> {
     dials.refuse_renewals(on);
     shown(&dials)
@@ -101,12 +81,7 @@ async fn garbage(Held(dials): Held<Dials>, Query(Switch { on }): Query<Switch>) 
     shown(&dials)
 }
 
-#[derive(Deserialize)]
-struct Skew {
-    seconds: i64,
-}
-
-async fn skew(Held(dials): Held<Dials>, Query(Skew { seconds }): Query<Skew>) -> Json<Value> {
+async fn skew(Held(dials): Held<Dials>, Query(Seconds { seconds }): Query<Seconds<i64>>) -> Json<Value> {
     dials.skew(seconds);
     shown(&dials)
 }

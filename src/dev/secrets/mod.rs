@@ -22,8 +22,9 @@ use secrecy::SecretString;
 use url::Url;
 
 use crate::clock::Clock;
+use crate::dev::door;
 use crate::http::client::BuildError;
-use crate::http::listen::{Endpoint, Listener};
+use crate::http::listen::Listener;
 use crate::tasks::Tasks;
 
 pub use bounds::Bounds;
@@ -146,7 +147,7 @@ impl Secrets {
             let (listener, address) = bind(door.address)?;
             dials_url = Some(format!("http://{address}/dials"));
             let routes = dials_api::routes(dials.clone(), door.key);
-            tasks.start("dials of the emulated secrets server", serve::always(listener, routes, stop.clone()));
+            tasks.start("dials of the emulated secrets server", door::serve(listener, routes, stop.clone()));
         }
         let tls = options.tls.clone();
         let wire = Arc::new(wire::Wire::new(options, dials.clone())?);
@@ -174,9 +175,7 @@ fn bind(address: SocketAddr) -> Result<(Listener, SocketAddr), StartError> {
     if !address.ip().is_loopback() {
         return Err(StartError::Exposed(address));
     }
-    let listener = Listener::bind(&Endpoint::Tcp(address)).map_err(|cause| StartError::Bind { address, cause })?;
-    let bound = listener.tcp_address().unwrap_or(address);
-    Ok((listener, bound))
+    door::bind(address).map_err(|cause| StartError::Bind { address, cause })
 }
 
 /// Why the emulated secrets server did not start.

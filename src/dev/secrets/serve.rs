@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::wire::Wire;
-use crate::http::listen::{Endpoint, Limits, Listener, router};
+use crate::http::listen::{Endpoint, Limits, Listener};
 
 /// Serves until `stop`, with the absences that the dials ask for.
 pub(super) async fn serve(
@@ -54,11 +54,4 @@ pub(super) async fn serve(
             Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
         }
     }
-}
-
-/// Serves until `stop`, whatever the dials say.
-pub(super) async fn always(listener: Listener, routes: axum::Router, stop: CancellationToken) -> anyhow::Result<()> {
-    let limits = Limits { drain: Duration::from_secs(1), ..Limits::default() };
-    listener.serve(router(routes), limits, stop).await;
-    Ok(())
 }

@@ -39,7 +39,7 @@ fn resource_is_required() {
     assert_eq!(identity(&config).resource, "https://management.azure.com/");
 }
 
-/// Spec, method cloud, row scope: a string; by default the value of `resource` followed by `/.default`.
+/// Spec, method cloud, row scope: a string; by default the value of resource followed by `/.default`.
 #[test]
 fn scope_defaults_to_the_resource_and_the_suffix_its_double_slash_kept() {
     let text = with("role = \"web\"\nresource = \"https://m.example/\"\nauthenticate_from_environment = true\n");
@@ -66,7 +66,8 @@ fn scope_beside_instance_identity_and_unlike_the_default_is_a_warning() {
     assert_eq!(outcome.warnings, []);
 }
 
-/// Spec, method cloud, rows object_id and client_id: only one of them may be given.
+/// Spec, method cloud, row object_id: only one of object_id or client_id may be given.
+/// Spec, method cloud, row client_id: only one of object_id or client_id may be given.
 #[test]
 fn object_id_and_client_id_exclude_each_other_in_either_mode() {
     for mode in ["", "authenticate_from_environment = true\n"] {
@@ -105,7 +106,7 @@ fn authenticate_from_environment_is_false_unless_given() {
     assert_eq!(identity(&config).from, From::Environment);
 }
 
-/// Spec, method cloud, row authenticate_from_environment: when true, `object_id` and `client_id` are ignored.
+/// Spec, method cloud, row authenticate_from_environment: when true, object_id and client_id are ignored.
 #[test]
 fn authenticate_from_environment_ignores_an_id_and_says_so() {
     for id in ["object_id", "client_id"] {
