@@ -103,7 +103,7 @@ async fn dials_make_it_fail_in_every_way() {
     dials.garbage(false);
 
     dials.refuse_renewals(true);
-    assert_eq!(bench.upstream.renew_self(&token.secret, None).await.unwrap_err().verdict(), Verdict::Refused);
+    assert_eq!(bench.upstream.renew_self(&token.secret, None).await.unwrap_err().verdict(), Verdict::Denied);
     bench.upstream.lookup_self(&token.secret, None).await.unwrap();
     dials.lose_state();
     assert!(bench.upstream.lookup_self(&token.secret, None).await.unwrap_err().is_token_dead());

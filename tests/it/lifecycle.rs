@@ -94,33 +94,6 @@ async fn a_revoked_token_is_noticed_when_a_caller_rings() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_policy_that_forbids_look_ups_leads_to_no_login() {
-    let world = World::new(hour());
-    world.dials().refuse_lookups(true);
-    let mut session = world.start();
-    session.serving().await;
-    for _ in 0..30 {
-        session.ring().await.unwrap();
-        session.serves_for(Duration::from_mins(2)).await;
-    }
-    assert_eq!(world.count(Operation::Login), 1);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_server_that_gives_no_reason_is_understood_by_what_it_allowed_before() {
-    let world = World::new(hour());
-    let mut session = world.start();
-    session.serving().await;
-    minutes(7).await;
-    world.dials().revoke_all();
-    world.dials().answer_next(Operation::Lookup, refusal(403, "permission denied"));
-    session.not_serving().await;
-    session.serving().await;
-    session.serves_for(Duration::from_mins(30)).await;
-    assert_eq!(world.count(Operation::Login), 2);
-}
-
-#[tokio::test(start_paused = true)]
 async fn batch_tokens_are_replaced_before_they_end_and_never_renewed() {
     let ten = Duration::from_mins(10);
     let world = World::new(Role { ttl: ten, token_type: TokenType::Batch, ..Role::default() });

@@ -89,10 +89,7 @@ async fn turn(world: &World, session: &mut Session, fault: Fault, on: bool) {
 
 /// Whether a token may go before its end, or its end be unknown, because of this.
 const fn kills(fault: Fault) -> bool {
-    matches!(
-        fault,
-        Fault::Revoked | Fault::StateLost | Fault::LookUpsRefused | Fault::Restarted | Fault::WallClockSet(_)
-    )
+    matches!(fault, Fault::Revoked | Fault::StateLost | Fault::Restarted | Fault::WallClockSet(_))
 }
 
 async fn a_day(role: Role, script: Vec<(Fault, u64, u64)>) -> Result<(), TestCaseError> {

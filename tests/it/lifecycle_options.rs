@@ -27,7 +27,7 @@ async fn other_options_cost_no_login_and_the_token_stays() {
     assert!((9..=11).contains(&looked), "{looked} looks");
     world.options.check_interval = None;
     session.options.send_replace(world.options.clone());
-    session.serves_for(Duration::from_mins(60)).await;
+    session.serves_for(Duration::from_hours(1)).await;
     assert!(world.count(Operation::Lookup) - looks <= looked + 1, "checks are off");
     assert_eq!((session.token().unwrap().generation, world.count(Operation::Login)), (first.generation, 1));
 }

@@ -38,6 +38,7 @@ mod budget;
 #[cfg(feature = "dev")]
 mod lifecycle;
 #[cfg(feature = "dev")]
+mod lifecycle_doubt;
 mod lifecycle_faults;
 #[cfg(feature = "dev")]
 mod lifecycle_options;

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::schedule::{Life, still_grows};
 use crate::agent::token::{Kind, Lease, Token};
 use crate::agent::upstream::{LookedUp, Renewed};
@@ -17,8 +19,20 @@ pub(super) struct Held {
     pub(super) granted: Duration,
     /// Whether it was renewed since its login.
     pub(super) renewed: bool,
-    /// Whether the server has answered a look-up with it: a later refusal of the same call means that it is dead.
-    pub(super) seen: bool,
+    pub(super) looks: Looks,
+}
+
+/// What look-ups of a token have shown, which tells what a denied one means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Looks {
+    /// None since the login: if the first is denied, the policies do it.
+    Untried,
+    /// One went well, or it is not known: a denied one means a dead token or other policies than before.
+    Allowed,
+    /// The policies forbid them: a denied one means nothing.
+    Forbidden,
+    /// One went well and then one was denied: a login is to replace the token, which is served meanwhile.
+    Doubted,
 }
 
 /// A lease below this is too short to live by: it counts as a failure, so that it cannot make a fast loop.
@@ -36,7 +50,7 @@ impl Held {
             ttl: token.lease.ttl,
             renewable: token.lease.renewable && token.kind == Kind::Service,
         };
-        Self { granted: token.lease.ttl, token: Arc::new(token), life, renewed: false, seen: false }
+        Self { granted: token.lease.ttl, token: Arc::new(token), life, renewed: false, looks: Looks::Untried }
     }
 
     /// What is left of its life; `None` if it never ends.
@@ -70,11 +84,15 @@ impl Held {
         self.life = Life { obtained: now, ends, ttl, renewable };
         self.granted = self.granted.max(ttl);
         self.renewed = true;
+        if self.looks == Looks::Doubted {
+            // It lives, so it was its policies that changed.
+            self.looks = Looks::Forbidden;
+        }
     }
 
     /// Takes what a look-up told. Says whether the token's end is another than was thought.
     pub(super) fn looked_up(&mut self, found: &LookedUp, now: Moment) -> bool {
-        self.seen = true;
+        self.looks = Looks::Allowed;
         let ttl = found.lease.ttl;
         // Zero tells of a token that never ends, and of one in its last second.
         if ttl.is_zero() {

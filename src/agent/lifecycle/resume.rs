@@ -12,7 +12,7 @@ use tokio::sync::Mutex;
 use zeroize::Zeroizing;
 
 use super::State;
-use super::held::Held;
+use super::held::{Held, Looks};
 use super::pace::Record;
 use super::seal::Seal;
 use super::sealed::{held, millis, plain};
@@ -168,12 +168,12 @@ fn read(path: &Path) -> std::io::Result<Option<Zeroizing<Vec<u8>>>> {
 }
 
 /// Tells whether something has changed: sealed bytes differ each time.
-type Mark = (Record, Option<(Generation, bool, Option<u64>)>);
+type Mark = (Record, Option<(Generation, bool, Looks, Option<u64>)>);
 
 fn mark(pace: &Record, held: Option<&Held>) -> Mark {
     let held = held.map(|held| {
         let ends = held.life.ends.map(|ends| millis(ends.wall));
-        (held.token.generation, held.life.renewable, ends)
+        (held.token.generation, held.life.renewable, held.looks, ends)
     });
     (pace.clone(), held)
 }

@@ -8,7 +8,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
-use super::held::Held;
+use super::held::{Held, Looks};
 use super::resume::Why;
 use super::schedule::Life;
 use crate::agent::token::{ClientToken, Generation, Kind, Lease, Token};
@@ -29,6 +29,8 @@ struct Sealed<'a> {
     granted: u64,
     obtained: u64,
     expires: Option<u64>,
+    #[serde(default)]
+    looks: Option<Looks>,
 }
 
 /// A token as it is sealed; nothing if that cannot be written.
@@ -51,6 +53,7 @@ pub(super) fn plain(held: &Held) -> Option<Zeroizing<Vec<u8>>> {
         granted: held.granted.as_secs(),
         obtained: millis(held.life.obtained.wall),
         expires: held.life.ends.map(|ends| millis(ends.wall)),
+        looks: Some(held.looks),
     };
     let mut bytes = Zeroizing::new(Vec::with_capacity(16 * 1024));
     serde_json::to_writer(&mut *bytes, &sealed).ok()?;
@@ -93,7 +96,9 @@ pub(super) fn held(plain: &[u8], now: Moment) -> Result<Option<Held>, Why> {
         generation: Generation::new(),
     };
     let life = Life { obtained, ends, ttl, renewable: sealed.may_renew };
-    Ok(Some(Held { token: Arc::new(token), life, granted, renewed: sealed.renewed, seen: false }))
+    // What happened to the token since it was saved is not known, so that a denied look-up is a reason to doubt.
+    let looks = sealed.looks.filter(|looks| *looks == Looks::Forbidden).unwrap_or(Looks::Allowed);
+    Ok(Some(Held { token: Arc::new(token), life, granted, renewed: sealed.renewed, looks }))
 }
 
 /// Milliseconds since 1970.

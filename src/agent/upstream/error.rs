@@ -52,8 +52,10 @@ pub enum CallError {
 pub enum Verdict {
     /// The server says that there is no such token (any more).
     Dead,
-    /// The server refuses the call. A 403 without a reason is how servers before Vault 1.13 tell of a dead token, and how
-    /// all tell of a policy that does not allow the call: whoever saw the same call succeed with the token knows which.
+    /// A 403 without such words: how servers before Vault 1.13 tell of a dead token, and how all tell of a policy that does
+    /// not allow the call. Whoever saw the same call succeed with the token has a reason to doubt it, and no more.
+    Denied,
+    /// The call is refused by another status, as a balancer or a wrong path would: it says nothing about the token.
     Refused,
     /// The server or the way to it is in trouble: nothing is known about the token.
     Unavailable,
@@ -73,9 +75,8 @@ impl CallError {
         match self {
             Self::Unreachable { .. } | Self::TimedOut { .. } | Self::Garbage { .. } => Verdict::Unavailable,
             Self::Status { status, .. } if is_outage(*status) => Verdict::Unavailable,
-            Self::Status { status: 401 | 403 | 404, errors, .. } if errors.iter().any(|error| says_dead(error)) => {
-                Verdict::Dead
-            }
+            Self::Status { status: 403, errors, .. } if errors.iter().any(|error| says_dead(error)) => Verdict::Dead,
+            Self::Status { status: 403, .. } => Verdict::Denied,
             Self::LimitedUse { .. } | Self::Status { .. } => Verdict::Refused,
         }
     }
@@ -127,7 +128,8 @@ mod tests {
         check(403, "2 errors occurred:\\n\\t* permission denied\\n\\t* invalid token\\n\\n", Verdict::Dead);
         check(403, "bad token", Verdict::Dead);
         check(403, "rpc error: ACL not found", Verdict::Dead);
-        check(403, "permission denied", Verdict::Refused);
+        check(403, "permission denied", Verdict::Denied);
+        check(401, "invalid token", Verdict::Refused);
         check(400, "lease is not renewable", Verdict::Refused);
         check(404, "no handler for route", Verdict::Refused);
         check(405, "unsupported operation", Verdict::Refused);

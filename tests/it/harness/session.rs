@@ -267,17 +267,11 @@ impl Session {
 
     /// Rings and waits for the answer, at most a minute; says how long it took, or that the bucket was empty.
     pub(crate) async fn ring(&mut self) -> Option<Duration> {
-        let before = self.feed.current().last_checked;
         let start = self.clock.now();
         if matches!(self.nudge.ring(), Ring::Spent { .. }) {
             return None;
         }
-        let answered = async {
-            while self.feed.current().last_checked == before {
-                self.feed.changed().await.unwrap();
-            }
-        };
-        tokio::time::timeout(Duration::from_mins(1), answered).await.expect("a ring is answered");
+        tokio::time::timeout(Duration::from_mins(1), self.nudge.settled()).await.expect("a ring is answered");
         Some(self.clock.now().since(start))
     }
 

@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::attempt::{Call, Done, Look};
-use super::held::Held;
+use super::held::{Held, Looks};
 use super::pace::Pace;
 use super::report::Report;
 use super::resume::Archive;
@@ -247,8 +247,14 @@ impl TokenKeeper {
     fn plan(&mut self, last: Last) {
         let now = self.clock.now();
         let life = self.held.as_ref().map(|held| &held.life);
-        self.next = next_step(life, last, self.pace.not_before(), now, random_unit());
-        self.planned = life.is_some() && last != Last::Failed;
+        // After a failed login a doubted token is renewed, if it can be, or waits for the next login like any other.
+        let doubted = last != Last::Failed && self.held.as_ref().is_some_and(|held| held.looks == Looks::Doubted);
+        self.next = if doubted {
+            Step::LoginAt(now)
+        } else {
+            next_step(life, last, self.pace.not_before(), now, random_unit())
+        };
+        self.planned = life.is_some() && last != Last::Failed && !doubted;
         if let (Step::LoginAt(at), false) = (self.next, self.planned) {
             let earliest = self.pace.earliest_login(now);
             if earliest.boot > at.boot {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::TokenKeeper;
 use crate::agent::identity::Class;
-use crate::agent::lifecycle::held::Held;
+use crate::agent::lifecycle::held::{Held, Looks};
 use crate::agent::lifecycle::pace::Failure;
 use crate::agent::lifecycle::report::{Attempt, words};
 use crate::agent::lifecycle::schedule::{Last, next_check};
@@ -78,6 +78,7 @@ impl TokenKeeper {
     pub(super) fn renewal_done(&mut self, result: Result<Renewed, CallError>) {
         let now = self.clock.now();
         let session = self.options.name.clone();
+        self.mark_checked();
         let Some(held) = &mut self.held else { return self.answer_ring() };
         match result {
             Ok(renewed) => {
@@ -91,7 +92,6 @@ impl TokenKeeper {
                 self.last_error = None;
                 // What a look tells that was sent before the renewal is out of date.
                 self.look = None;
-                self.mark_checked();
                 self.check_later(now);
                 self.plan(if short { Last::NotRenewed } else { Last::Well });
                 self.publish();
@@ -103,7 +103,7 @@ impl TokenKeeper {
                         self.report.count(Attempt::Renewal, Some("dead"));
                         self.died(&message);
                     }
-                    Verdict::Refused => {
+                    Verdict::Denied | Verdict::Refused => {
                         held.life.renewable = false;
                         if !held.renewed {
                             self.no_renewal_until = Some(now + REFUSAL_HOLDS);
@@ -140,10 +140,15 @@ impl TokenKeeper {
         match result {
             Ok(found) => {
                 self.report.count(Attempt::Check, None);
-                if held.looked_up(&found, now) {
-                    if self.work.is_none() {
-                        self.plan(if self.pace.failures() > 0 { Last::Failed } else { Last::Well });
-                    }
+                let doubted = held.looks == Looks::Doubted;
+                let moved = held.looked_up(&found, now);
+                if doubted {
+                    self.last_error = None;
+                }
+                if (moved || doubted) && self.work.is_none() {
+                    self.plan(if self.pace.failures() > 0 { Last::Failed } else { Last::Well });
+                }
+                if moved {
                     self.publish();
                     self.save();
                 } else {
@@ -151,20 +156,19 @@ impl TokenKeeper {
                 }
             }
             Err(error) => {
-                let seen = held.seen;
                 let message = format!("the look-up failed: {}", chain(&error));
                 match error.verdict() {
                     Verdict::Dead => {
                         self.report.count(Attempt::Check, Some("dead"));
                         self.died(&message);
                     }
-                    Verdict::Refused if seen => {
-                        self.report.count(Attempt::Check, Some("dead"));
-                        self.died(&message);
+                    Verdict::Denied => {
+                        self.report.count(Attempt::Check, Some("refused"));
+                        self.denied(&message);
                     }
                     Verdict::Refused => {
                         self.report.count(Attempt::Check, Some("refused"));
-                        tracing::debug!(event = "token.check.refused", session, "{message}");
+                        tracing::warn!(event = "token.check.failed", session, "{message}");
                     }
                     Verdict::Unavailable => {
                         self.report.count(Attempt::Check, Some("unavailable"));
@@ -178,6 +182,32 @@ impl TokenKeeper {
             self.check_later(now);
         }
         self.answer_ring();
+    }
+
+    /// A look-up was denied without a reason.
+    fn denied(&mut self, message: &str) {
+        let Some(held) = &mut self.held else { return };
+        let session = &self.options.name;
+        match held.looks {
+            Looks::Untried | Looks::Forbidden => {
+                held.looks = Looks::Forbidden;
+                tracing::debug!(event = "token.check.refused", session, "{message}");
+            }
+            Looks::Doubted => tracing::debug!(event = "token.check.doubted", session, "{message}"),
+            Looks::Allowed => {
+                held.looks = Looks::Doubted;
+                tracing::warn!(
+                    event = "token.check.doubted",
+                    session,
+                    "the token may be dead, or its policies have changed: a login is to replace it; {message}"
+                );
+                self.last_error = Some(message.to_owned());
+                if self.work.is_none() {
+                    self.plan(Last::Well);
+                }
+            }
+        }
+        self.save();
     }
 
     pub(super) fn check_later(&mut self, now: Moment) {

@@ -43,11 +43,11 @@ impl TokenKeeper {
         self.report.tell(&self.login, &told);
     }
 
-    /// Answers who has rung, unless the server is being asked about the token just now.
+    /// Answers who has rung, unless the server is being asked about the token just now. Where it could not be asked, as
+    /// about no token or a wrapped one, the answer comes at once and marks nothing as checked.
     pub(super) fn answer_ring(&mut self) {
         if self.ringing && self.look.is_none() && !self.renewing {
             self.ringing = false;
-            self.mark_checked();
             self.publish_checked();
             self.nudge.answered();
         }

@@ -1,0 +1,155 @@
+//! A refused look-up that may mean a dead token or a policy: what is told apart, and what each costs. Time is driven.
+
+use std::time::Duration;
+
+use keyward::dev::secrets::{Canned, Operation, Role};
+use keyward::feed::Ring;
+
+use crate::harness::session::{Session, World, minutes};
+
+fn hour() -> Role {
+    Role { max_ttl: None, ..Role::default() }
+}
+
+fn denied(world: &World, operation: Operation) {
+    let answer = Canned::error(403, "1 error occurred:\n\t* permission denied\n\n");
+    world.dials().answer_always(operation, Some(answer));
+}
+
+/// A session whose token was looked up once.
+async fn looked_up(world: &World) -> Session {
+    let mut session = world.start();
+    session.serving().await;
+    minutes(1).await;
+    assert_eq!(world.count(Operation::Lookup), 1);
+    session
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_policy_that_forbids_look_ups_leads_to_no_login() {
+    let world = World::new(hour());
+    world.dials().refuse_lookups(true);
+    let mut session = world.start();
+    session.serving().await;
+    for _ in 0..30 {
+        session.ring().await.unwrap();
+        session.serves_for(Duration::from_mins(2)).await;
+    }
+    assert_eq!(world.count(Operation::Login), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_policy_that_forbids_look_ups_later_leads_to_one_login() {
+    let world = World::new(hour());
+    let session = looked_up(&world).await;
+    denied(&world, Operation::Lookup);
+    session.serves_for(Duration::from_hours(12)).await;
+    assert_eq!(world.count(Operation::Login), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_gives_no_reason_for_a_dead_token_is_asked_for_another_while_the_old_one_is_served() {
+    let world = World::new(hour());
+    let session = looked_up(&world).await;
+    let first = session.token().unwrap().generation;
+    world.dials().revoke_all();
+    world.dials().answer_next(Operation::Lookup, Canned::error(403, "permission denied"));
+    session.serves_for(Duration::from_mins(6)).await;
+    assert_ne!(session.token().unwrap().generation, first);
+    session.serves_for(Duration::from_mins(30)).await;
+    assert_eq!(world.count(Operation::Login), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_doubted_token_is_served_to_its_end_while_logins_fail() {
+    let world = World::new(hour());
+    let mut session = looked_up(&world).await;
+    let ends = session.token().unwrap().expires.unwrap();
+    for operation in [Operation::Lookup, Operation::Renew] {
+        denied(&world, operation);
+    }
+    world.dials().answer_always(Operation::Login, Some(Canned::error(400, "invalid role name \"dev\"")));
+    session.ring().await.unwrap();
+    assert!(session.token().is_some());
+    let left = world.clock.now().until(ends);
+    session.serves_for(left.saturating_sub(Duration::from_secs(2))).await;
+    session.not_serving().await;
+    assert!((10..=28).contains(&world.count(Operation::Login)), "{:?}", world.dials().counts());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_doubted_token_that_can_be_renewed_lives_though_logins_fail() {
+    let world = World::new(hour());
+    let session = looked_up(&world).await;
+    denied(&world, Operation::Lookup);
+    world.identity.gone(true);
+    session.serves_for(Duration::from_hours(5)).await;
+    assert_eq!(world.count(Operation::Login), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stray_answer_of_a_balancer_takes_no_token() {
+    for status in [400, 401, 404, 405, 407, 410, 421, 451] {
+        let world = World::new(hour());
+        let mut session = looked_up(&world).await;
+        for _ in 0..2 {
+            world.dials().answer_next(Operation::Lookup, Canned::new(status, "<html>no</html>"));
+            session.ring().await.unwrap();
+        }
+        session.serves_for(Duration::from_mins(30)).await;
+        assert_eq!((world.count(Operation::Login), world.dials().tokens()), (1, 1), "HTTP {status}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_of_the_last_process_that_is_refused_without_a_reason_is_served_until_one_login_has_replaced_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut world = World::new(hour());
+    world.keep_state(folder.path(), true);
+    let mut session = world.start();
+    let first = session.serving().await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    drop(session);
+    denied(&world, Operation::Lookup);
+    let mut session = world.start();
+    assert_eq!(session.serving().await.accessor, first.accessor);
+    session.serves_for(Duration::from_mins(30)).await;
+    assert_eq!(world.count(Operation::Login), 2);
+    assert_ne!(session.token().unwrap().accessor, first.accessor);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_policy_that_was_known_before_a_restart_leads_to_no_login_after_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut world = World::new(hour());
+    world.keep_state(folder.path(), true);
+    world.dials().refuse_lookups(true);
+    for _ in 0..10 {
+        let mut session = world.start();
+        session.serving().await;
+        session.serves_for(Duration::from_mins(2)).await;
+    }
+    assert_eq!(world.count(Operation::Login), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_ring_that_leads_to_no_question_is_answered_and_marks_nothing() {
+    let mut world = World::new(hour());
+    world.dials().go_away().await;
+    let session = world.start();
+    minutes(1).await;
+    assert!(session.token().is_none());
+    answered_unmarked(&session).await;
+    world.dials().come_back().await;
+    world.wrap_ttl = Some(Duration::from_mins(10));
+    let mut session = world.start();
+    session.serving().await;
+    answered_unmarked(&session).await;
+}
+
+async fn answered_unmarked(session: &Session) {
+    let before = session.feed.peek().last_checked;
+    assert_eq!(session.nudge.ring(), Ring::Heard);
+    tokio::time::timeout(Duration::from_secs(1), session.nudge.settled()).await.expect("a ring is answered");
+    assert_eq!(session.feed.peek().last_checked, before);
+}
