@@ -94,6 +94,23 @@ async fn a_revoked_token_is_noticed_when_a_caller_rings() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_lease_longer_than_what_is_believed_changes_nothing_at_each_look() {
+    let world = World::new(Role { ttl: Duration::from_hours(10_000), ..hour() });
+    let mut session = world.start();
+    session.serving().await;
+    let mut seen: Vec<_> = session.token().into_iter().collect();
+    for _ in 0..24 * 60 {
+        minutes(1).await;
+        let token = session.token().unwrap();
+        if !std::sync::Arc::ptr_eq(&token, seen.last().unwrap()) {
+            seen.push(token);
+        }
+    }
+    assert!(seen.len() <= 5, "changed {} times in a day", seen.len());
+    assert!(world.count(Operation::Lookup) > 200);
+}
+
+#[tokio::test(start_paused = true)]
 async fn batch_tokens_are_replaced_before_they_end_and_never_renewed() {
     let ten = Duration::from_mins(10);
     let world = World::new(Role { ttl: ten, token_type: TokenType::Batch, ..Role::default() });

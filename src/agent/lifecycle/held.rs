@@ -41,6 +41,10 @@ pub(super) const SHORTEST_LEASE: Duration = Duration::from_secs(5);
 /// How far a look-up's whole seconds and its way here may be off without telling anything new.
 const LOOKUP_SLACK: Duration = Duration::from_secs(3);
 
+/// An end that is later by less than this part of what is left is no news either: the token is only renewed a little early.
+/// The end of a lease that is cut to the longest that is believed would else move with each look.
+const LATER_SLACK: u32 = 100;
+
 impl Held {
     /// Takes a token that a login gave.
     pub(super) fn new(token: Token) -> Self {
@@ -99,7 +103,9 @@ impl Held {
             return false;
         }
         let ends = now + ttl;
-        let same = self.life.ends.is_some_and(|known| known.until(ends).max(ends.until(known)) <= LOOKUP_SLACK);
+        let same = self.life.ends.is_some_and(|known| {
+            known.until(ends) <= LOOKUP_SLACK.max(ttl / LATER_SLACK) && ends.until(known) <= LOOKUP_SLACK
+        });
         if same {
             return false;
         }
