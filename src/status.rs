@@ -11,7 +11,10 @@ pub struct Board(Arc<Mutex<Posted>>);
 
 #[derive(Debug, Default)]
 struct Posted {
-    sessions: BTreeMap<String, Session>,
+    /// By name, oldest posting first: while one session takes another's place both may be there, and the newest speaks.
+    sessions: BTreeMap<String, Vec<(u64, Session)>>,
+    /// How many postings were made so far.
+    made: u64,
     reload_error: Option<String>,
 }
 
@@ -49,19 +52,18 @@ pub struct Session {
 }
 
 impl Board {
-    /// Posts what a session is doing, in place of what it posted before.
-    pub fn post(&self, name: &str, session: Session) {
-        self.lock().sessions.insert(name.to_owned(), session);
-    }
-
-    /// Takes a session off the board.
-    pub fn remove(&self, name: &str) {
-        self.lock().sessions.remove(name);
+    /// A place for one session of this name. It shows nothing before its first post, and then stands before those that
+    /// were made earlier under the same name.
+    pub fn posting(&self, name: impl Into<String>) -> Posting {
+        let mut posted = self.lock();
+        posted.made += 1;
+        Posting { name: name.into(), id: posted.made, board: self.clone() }
     }
 
     /// Every session, by name.
     pub fn sessions(&self) -> BTreeMap<String, Session> {
-        self.lock().sessions.clone()
+        let posted = self.lock();
+        posted.sessions.iter().filter_map(|(name, all)| Some((name.clone(), all.last()?.1.clone()))).collect()
     }
 
     /// Posts how the last reload of the configuration went: why it failed, or that it did not.
@@ -76,5 +78,69 @@ impl Board {
 
     fn lock(&self) -> MutexGuard<'_, Posted> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One session's place on a board.
+#[derive(Debug)]
+pub struct Posting {
+    name: String,
+    id: u64,
+    board: Board,
+}
+
+impl Posting {
+    /// Posts what the session is doing, in place of what it posted before. Says whether that is what the board shows.
+    pub fn post(&self, session: Session) -> bool {
+        let mut posted = self.board.lock();
+        let all = posted.sessions.entry(self.name.clone()).or_default();
+        match all.binary_search_by_key(&self.id, |(id, _)| *id) {
+            Ok(at) => all[at].1 = session,
+            Err(at) => all.insert(at, (self.id, session)),
+        }
+        all.last().is_some_and(|(id, _)| *id == self.id)
+    }
+
+    /// Takes the session off the board. Says whether none of its name is left there.
+    pub fn remove(&self) -> bool {
+        let mut posted = self.board.lock();
+        let Some(all) = posted.sessions.get_mut(&self.name) else { return true };
+        all.retain(|(id, _)| *id != self.id);
+        let none = all.is_empty();
+        if none {
+            posted.sessions.remove(&self.name);
+        }
+        none
+    }
+}
+
+impl Drop for Posting {
+    fn drop(&mut self) {
+        self.remove();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_one_name_the_newest_that_has_posted_speaks_and_the_older_one_takes_only_its_own_away() {
+        let board = Board::default();
+        let said = || board.sessions().get("web").map(|session| session.role.clone());
+        let post =
+            |posting: &Posting, role: &str| posting.post(Session { role: role.to_owned(), ..Session::default() });
+        let (old, new) = (board.posting("web"), board.posting("web"));
+        assert_eq!(said(), None);
+        assert!(post(&old, "old"));
+        drop(board.posting("web"));
+        assert_eq!(said().as_deref(), Some("old"));
+        assert!(post(&new, "new"));
+        assert!(!post(&old, "old again"));
+        assert_eq!(said().as_deref(), Some("new"));
+        assert!(!old.remove());
+        assert_eq!(said().as_deref(), Some("new"));
+        assert!(new.remove());
+        assert_eq!(said(), None);
     }
 }

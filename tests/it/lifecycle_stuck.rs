@@ -100,6 +100,40 @@ async fn the_token_is_revoked_at_the_end_where_asked_and_only_after_the_outputs_
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_token_that_was_replaced_and_lives_is_revoked_at_the_end_and_not_before() {
+    let mut world = World::new(hour());
+    world.options.revoke_on_exit = true;
+    world.dials().refuse_renewals(true);
+    let mut session = world.start();
+    let mut now = session.serving().await;
+    for _ in 0..3 {
+        let before = now.generation;
+        while session.token().unwrap().generation == before {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        now = session.token().unwrap();
+    }
+    assert_eq!(world.count(Operation::Revoke), 0);
+    session.stop().await.revoke().await;
+    assert_eq!(world.count(Operation::Revoke), 2, "of four the first two have ended");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_takes_anothers_place_keeps_its_row_and_gauges() {
+    let world = World::new(hour());
+    let mut old = world.start();
+    old.serving().await;
+    let mut new = world.start();
+    new.serving().await;
+    drop(old.stop().await);
+    assert!(world.board.sessions()["web"].serving);
+    let gauge = "keyward_token_expiry_timestamp_seconds{session=\"web\"}";
+    assert!(world.metrics.text().contains(gauge), "{}", world.metrics.text());
+    drop(new.stop().await);
+    assert!(world.board.sessions().is_empty() && !world.metrics.text().contains(gauge));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_token_is_kept_at_the_end_by_default() {
     let world = World::new(hour());
     let mut session = world.start();

@@ -367,8 +367,9 @@ async fn probes_tell_each_component_with_its_reason_and_the_status_is_of_the_lis
     component.ready();
     assert_eq!(scene.ask("GET /readyz").await.json()["ready"], true);
     assert_eq!(scene.ask("GET /readyz/sink/none").await.status, 404);
-    scene.board.post("web", Session { role: "dev".to_owned(), ..Session::default() });
-    scene.board.post("other", Session::default());
+    let (web, other) = (scene.board.posting("web"), scene.board.posting("other"));
+    web.post(Session { role: "dev".to_owned(), ..Session::default() });
+    other.post(Session::default());
     let status = scene.ask("GET /agent/v1/status").await.json();
     assert_eq!(status["sessions"]["web"]["role"], "dev");
     assert_eq!(status["sessions"].as_object().unwrap().len(), 1, "other listeners' sessions stay out");

@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::agent::login::Login;
 use crate::agent::token::{Kind, Token, TokenPublisher};
 use crate::feed::State;
+use crate::words::chain;
 
 /// What is left of a keeper that was stopped. Readers keep what was published last until this is dropped.
 #[derive(Debug)]
@@ -15,30 +16,46 @@ pub struct Farewell {
     pub(super) publisher: TokenPublisher,
     pub(super) login: Login,
     pub(super) token: Option<Arc<Token>>,
+    /// Tokens that logins replaced and that may live on.
+    pub(super) replaced: Vec<Arc<Token>>,
     pub(super) revoke: bool,
 }
 
 impl Farewell {
-    /// Revokes the token if the session is to do so, in at most 5 s. Call it when the outputs have let the token go.
+    /// Revokes the token if the session is to do so, and those that it replaced and that have not ended, in at most 5 s
+    /// together. Call it when the outputs have let the token go.
+    ///
+    /// A token that a login replaced is not revoked before this, since what its holders got with it (a database's login, say)
+    /// is leased under it and would go with it. Those of a process before this one live to their end.
     ///
     /// Batch and wrapping tokens are not kept by the server in a way that could be revoked; they live to their end.
     pub async fn revoke(self) {
-        let Some(token) = self.token.filter(|token| self.revoke && token.kind == Kind::Service) else { return };
-        let reason = "the session has ended and its token is revoked".into();
-        self.publisher.publish(State::None { reason, retry_after: LIMIT }, None);
+        if !self.revoke {
+            return;
+        }
+        if self.token.is_some() {
+            let reason = "the session has ended and its token is revoked".into();
+            self.publisher.publish(State::None { reason, retry_after: LIMIT }, None);
+        }
+        let end = tokio::time::Instant::now() + LIMIT;
+        for token in self.token.iter().chain(&self.replaced).filter(|token| token.kind == Kind::Service) {
+            self.revoke_one(token, end).await;
+        }
+    }
+
+    async fn revoke_one(&self, token: &Token, end: tokio::time::Instant) {
         let namespace = self.login.options().namespace.as_deref();
         let call = self.login.upstream().revoke_self(&token.secret, namespace);
-        let session = self.session;
-        match tokio::time::timeout(LIMIT, call).await {
-            Ok(Ok(())) => tracing::info!(event = "token.revoke.ok", session, "the session's token is revoked"),
-            Ok(Err(error)) => {
-                tracing::warn!(event = "token.revoke.failed", session, %error, "the token could not be revoked");
+        let (session, accessor) = (&self.session, token.accessor.as_deref());
+        let error = match tokio::time::timeout_at(end, call).await {
+            Ok(Err(error)) if !error.is_token_dead() => chain(&error),
+            Ok(_) => {
+                tracing::info!(event = "token.revoke.ok", session, accessor, "a token of the session is revoked");
+                return;
             }
-            Err(_) => {
-                let error = format!("no answer within {} s", LIMIT.as_secs());
-                tracing::warn!(event = "token.revoke.failed", session, error, "the token could not be revoked");
-            }
-        }
+            Err(_) => format!("no answer within {} s", LIMIT.as_secs()),
+        };
+        tracing::warn!(event = "token.revoke.failed", session, accessor, error, "a token could not be revoked");
     }
 }
 

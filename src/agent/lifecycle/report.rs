@@ -10,7 +10,7 @@ use crate::health;
 use crate::metrics;
 use crate::metrics::Metrics;
 use crate::status;
-use crate::status::Board;
+use crate::status::Posting;
 use crate::words::rfc3339;
 
 /// Tells how one session is.
@@ -18,7 +18,7 @@ use crate::words::rfc3339;
 pub(super) struct Report {
     pub(super) session: String,
     pub(super) identity: String,
-    pub(super) board: Board,
+    pub(super) posting: Posting,
     pub(super) health: health::Reporter,
     pub(super) metrics: Metrics,
 }
@@ -67,7 +67,14 @@ impl Report {
             failures: told.failures,
             last_error: told.last_error.map(str::to_owned),
         };
-        self.board.post(&self.session, session);
+        match held {
+            Some(_) => self.health.ready(),
+            None => self.health.not_ready(told.reason),
+        }
+        // The gauges are the new session's where one has taken this one's place.
+        if !self.posting.post(session) {
+            return;
+        }
         let expiry = match held.map(|held| held.life.ends) {
             None => 0,
             Some(None) => NEVER,
@@ -75,10 +82,6 @@ impl Report {
         };
         self.metrics.token_expiry.get_or_create(&self.label()).set(expiry);
         self.metrics.session_failures.get_or_create(&self.label()).set(told.failures.into());
-        match held {
-            Some(_) => self.health.ready(),
-            None => self.health.not_ready(told.reason),
-        }
     }
 
     /// Counts an attempt; no reason means that it went well.
@@ -93,11 +96,12 @@ impl Report {
         family.get_or_create(&label).inc();
     }
 
-    /// The session has ended.
+    /// The session has ended. What another of its name tells stays.
     pub(super) fn ended(&self) {
-        self.board.remove(&self.session);
-        self.metrics.token_expiry.remove(&self.label());
-        self.metrics.session_failures.remove(&self.label());
+        if self.posting.remove() {
+            self.metrics.token_expiry.remove(&self.label());
+            self.metrics.session_failures.remove(&self.label());
+        }
     }
 
     fn label(&self) -> metrics::Session {

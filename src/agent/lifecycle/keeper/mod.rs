@@ -21,7 +21,7 @@ use super::schedule::{Last, Step, next_step};
 use super::{Farewell, Options, attempt};
 use crate::agent::identity::IdentitySource;
 use crate::agent::login::Login;
-use crate::agent::token::TokenPublisher;
+use crate::agent::token::{Token, TokenPublisher};
 use crate::backoff::random_unit;
 use crate::clock::{Clock, Jumps, Moment};
 use crate::feed::Nudge;
@@ -82,6 +82,8 @@ pub struct TokenKeeper {
     absence: &'static str,
     last_error: Option<String>,
     saves: JoinSet<()>,
+    /// Tokens that were replaced and may live, for the end.
+    replaced: Vec<Arc<Token>>,
 }
 
 impl std::fmt::Debug for TokenKeeper {
@@ -107,7 +109,8 @@ impl TokenKeeper {
     /// A keeper that has done nothing yet.
     pub fn new(options: Options, parts: Parts) -> Self {
         let Parts { publisher, identity, login, nudge, clock, board, health, metrics } = parts;
-        let report = Report { session: options.name.clone(), identity: identity.describe(), board, health, metrics };
+        let posting = board.posting(options.name.clone());
+        let report = Report { session: options.name.clone(), identity: identity.describe(), posting, health, metrics };
         let now = clock.now();
         let (sent, received) = watch::channel(options.clone());
         let mut keeper = Self {
@@ -136,6 +139,7 @@ impl TokenKeeper {
             absence: "there is no token yet",
             last_error: None,
             saves: JoinSet::new(),
+            replaced: Vec::new(),
         };
         keeper.archive = keeper.new_archive();
         keeper
@@ -280,11 +284,13 @@ impl TokenKeeper {
         let saved = async { while self.saves.join_next().await.is_some() {} };
         let _ = tokio::time::timeout(SAVE_LIMIT, saved).await;
         self.report.ended();
+        self.forget_ended();
         Farewell {
             session: self.options.name,
             publisher: self.publisher,
             login: self.login,
             token: self.held.map(|held| held.token),
+            replaced: self.replaced,
             revoke: self.options.revoke_on_exit,
         }
     }

@@ -60,10 +60,19 @@ impl TokenKeeper {
             tracing::info!(event = "token.login.ok", session, accessor, expires, renewable, policies, "logged in");
             self.mark_checked();
             self.look = None;
+            self.replaced.extend(self.held.take().map(|old| old.token));
+            self.forget_ended();
             self.take(new);
         }
         self.plan(if short { Last::Failed } else { Last::Well });
         self.publish();
+    }
+
+    /// Keeps of the tokens that were replaced the newest that have not ended.
+    pub(super) fn forget_ended(&mut self) {
+        let now = self.clock.now();
+        self.replaced.retain(|token| token.expires.is_none_or(|ends| !now.until(ends).is_zero()));
+        self.replaced.drain(..self.replaced.len().saturating_sub(MOST_REPLACED));
     }
 
     /// Has a token from now on. The first look is soon: it tells whether the token may look itself up at all, without
@@ -263,6 +272,8 @@ impl TokenKeeper {
     }
 }
 
+/// A session in good order has one at a time; each costs a call at the end.
+const MOST_REPLACED: usize = 4;
 const REFUSAL_HOLDS: Duration = Duration::from_hours(1);
 const JUMP_LOOKS_APART: Duration = Duration::from_mins(1);
 
