@@ -1,27 +1,21 @@
 //! Commands that ask the running agent, by its local API like anyone else.
 
-use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Args;
-use http::{Method, StatusCode};
-use secrecy::ExposeSecret as _;
+use http::StatusCode;
 use serde_json::Value;
-use url::Url;
+use tokio::time::Instant;
 
-use super::{ConfigFiles, Exit, Format, say, say_error};
-use crate::agent::local_api::Serves;
-use crate::config::{self, Environment, Listener, Purpose};
-use crate::http::client::{self, Address, Client, Proxy, Tls, TransportError};
-use crate::http::guard::Admit;
-use crate::http::listen::Endpoint;
+use super::reach::{ASK_TIME, Agent, Asks, Where};
+use super::{Exit, Format, say, say_error};
 
 /// Show what the running agent is doing.
 #[derive(Debug, Args)]
 pub(super) struct Status {
     #[command(flatten)]
-    files: ConfigFiles,
+    at: Where,
     /// How the output looks
     #[arg(long, value_enum, default_value_t)]
     format: Format,
@@ -31,7 +25,7 @@ pub(super) struct Status {
 #[derive(Debug, Args)]
 pub(super) struct Token {
     #[command(flatten)]
-    files: ConfigFiles,
+    at: Where,
     /// The session, where there is more than one
     #[arg(long)]
     session: Option<String>,
@@ -47,7 +41,7 @@ pub(super) struct Token {
 #[derive(Debug, Args)]
 pub(super) struct Wait {
     #[command(flatten)]
-    files: ConfigFiles,
+    at: Where,
     /// Give up after this long
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = humantime::parse_duration)]
     timeout: Duration,
@@ -57,7 +51,7 @@ pub(super) struct Wait {
 #[derive(Debug, Args)]
 pub(super) struct Healthcheck {
     #[command(flatten)]
-    files: ConfigFiles,
+    at: Where,
     /// Ask whether it lives, not whether it is ready
     #[arg(long)]
     live: bool,
@@ -65,7 +59,7 @@ pub(super) struct Healthcheck {
 
 impl Status {
     pub(super) fn run(self) -> anyhow::Result<Exit> {
-        let agent = match Agent::of(&self.files, Asks::LocalApi) {
+        let agent = match Agent::of(&self.at, Asks::LocalApi) {
             Ok(agent) => agent,
             Err(exit) => return Ok(exit),
         };
@@ -84,14 +78,24 @@ impl Status {
 
 impl Token {
     pub(super) fn run(self) -> anyhow::Result<Exit> {
-        let agent = match Agent::of(&self.files, Asks::LocalApi) {
+        let agent = match Agent::of(&self.at, Asks::LocalApi) {
             Ok(agent) => agent,
             Err(exit) => return Ok(exit),
         };
-        let wait = self.wait.map(|wait| format!("{}ms", wait.as_millis()));
-        let query = [("session", self.session.as_deref()), ("wait", wait.as_deref())];
-        let query: Vec<_> = query.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
-        let answer = agent.ask("agent/v1/token", &query, ASK_TIME + self.wait.unwrap_or_default());
+        let left = Left::of(self.wait.unwrap_or_default());
+        let answer = loop {
+            let wait = left.at_most(LONGEST_WAIT);
+            let text = format!("{}ms", wait.as_millis());
+            let query = [("session", self.session.as_deref()), ("wait", (!wait.is_zero()).then_some(text.as_str()))];
+            let query: Vec<_> = query.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
+            let answer = agent.ask("agent/v1/token", &query, ASK_TIME + wait);
+            match answer {
+                Ok((StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS, _)) if !left.is_over() => {
+                    std::thread::sleep(left.at_most(AGAIN));
+                }
+                answer => break answer,
+            }
+        };
         let answer = match agent.expect(answer) {
             Ok(answer) => answer,
             Err(exit) => return Ok(exit),
@@ -106,152 +110,71 @@ impl Token {
 
 impl Wait {
     pub(super) fn run(self) -> Exit {
-        let agent = match Agent::of(&self.files, Asks::Health) {
+        let agent = match Agent::of(&self.at, Asks::Health) {
             Ok(agent) => agent,
             Err(exit) => return exit,
         };
-        let deadline = tokio::time::Instant::now() + self.timeout;
+        let left = Left::of(self.timeout);
         loop {
-            let last = match agent.ask("readyz", &[], ASK_TIME) {
+            let last = match agent.ask("readyz", &[], left.at_most(ASK_TIME).max(SHORTEST_ASK)) {
                 Ok((StatusCode::OK, _)) => return Exit::Ok,
-                Ok((_, body)) => waiting(&body),
+                Ok((StatusCode::SERVICE_UNAVAILABLE, body)) => waiting(&body),
+                Ok(other) => match agent.expect(Ok(other)) {
+                    Err(denied @ Exit::Denied) => return denied,
+                    _ => "what answers is no agent".to_owned(),
+                },
                 Err(error) => error.to_string(),
             };
-            if tokio::time::Instant::now() >= deadline {
+            if left.is_over() {
                 say_error(&format!("not ready after {}: {last}", humantime::format_duration(self.timeout)));
                 return Exit::TimedOut;
             }
-            std::thread::sleep(Duration::from_millis(100));
+            std::thread::sleep(left.at_most(Duration::from_millis(100)));
         }
     }
 }
 
 impl Healthcheck {
     pub(super) fn run(self) -> Exit {
-        let agent = match Agent::of(&self.files, Asks::Health) {
+        let agent = match Agent::of(&self.at, Asks::Health) {
             Ok(agent) => agent,
             Err(exit) => return exit,
         };
         let path = if self.live { "livez" } else { "readyz" };
         match agent.ask(path, &[], ASK_TIME) {
             Ok((StatusCode::OK, _)) => Exit::Ok,
-            Ok((_, body)) => {
+            Ok((StatusCode::SERVICE_UNAVAILABLE, body)) => {
                 say_error(&waiting(&body));
                 Exit::NotReady
             }
-            Err(error) => agent.not_running(&error),
+            answer => agent.expect(answer).map_or_else(|exit| exit, |_| Exit::NotReady),
         }
     }
 }
 
-/// Which listener a command needs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Asks {
-    LocalApi,
-    Health,
-}
+/// What is left of a time that a caller gave; one that no clock can hold never ends.
+struct Left(Option<Instant>);
 
-/// The running agent, as its configuration says that it is reached.
-struct Agent {
-    client: Client,
-    key: Option<secrecy::SecretString>,
-    runtime: tokio::runtime::Runtime,
-}
-
-impl Agent {
-    fn of(files: &ConfigFiles, asks: Asks) -> Result<Self, Exit> {
-        let outcome = config::load(&files.config, &Environment::of_this_process(), Purpose::Check);
-        let Some(config) = outcome.config else {
-            for mistake in outcome.mistakes {
-                say_error(&mistake.to_string());
-            }
-            return Err(Exit::ConfigInvalid);
-        };
-        let Some((listener, address)) = reachable(&config.listeners, asks) else {
-            say_error("the configuration has no listener that this command could ask; add [listener.local]");
-            return Err(Exit::Failed);
-        };
-        let key = match &listener.guard.admit {
-            Admit::Key(key) => Some(key.clone()),
-            _ => None,
-        };
-        let options = client::Options {
-            address,
-            tls: Tls::default(),
-            proxy: Proxy::Direct,
-            connect_timeout: Duration::from_secs(2),
-            answer_timeout: ASK_TIME,
-        };
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let built = runtime.map_err(anyhow::Error::from).and_then(|runtime| {
-            let client = runtime.block_on(async { options.build() })?;
-            Ok(Self { client, key, runtime })
-        });
-        built.map_err(|error| {
-            say_error(&format!("{error:#}"));
-            Exit::Failed
-        })
+impl Left {
+    fn of(time: Duration) -> Self {
+        Self(Instant::now().checked_add(time))
     }
 
-    fn ask(&self, path: &str, query: &[(&str, &str)], time: Duration) -> Result<(StatusCode, Value), TransportError> {
-        let mut request = self.client.request(Method::GET, path).query(query).header("x-vault-request", "true");
-        if let Some(key) = &self.key {
-            request = request.header("x-vault-token", key.expose_secret());
-        }
-        let answer = self.runtime.block_on(self.client.send_within(request, time))?;
-        Ok((answer.status, serde_json::from_slice(&answer.body).unwrap_or(Value::Null)))
+    fn at_most(&self, most: Duration) -> Duration {
+        self.0.map_or(most, |end| most.min(end.saturating_duration_since(Instant::now())))
     }
 
-    /// The answer if it is a good one; else says why not.
-    fn expect(&self, answer: Result<(StatusCode, Value), TransportError>) -> Result<Value, Exit> {
-        match answer {
-            Ok((status, body)) if status.is_success() => Ok(body),
-            Ok((status, body)) => {
-                let errors = body["errors"].as_array().cloned().unwrap_or_default();
-                let errors: Vec<&str> = errors.iter().filter_map(Value::as_str).collect();
-                say_error(&format!("the agent answers {status}: {}", errors.join("; ")));
-                Err(match status {
-                    StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED => Exit::Denied,
-                    StatusCode::SERVICE_UNAVAILABLE => Exit::NotReady,
-                    _ => Exit::Failed,
-                })
-            }
-            Err(error) => Err(self.not_running(&error)),
-        }
-    }
-
-    fn not_running(&self, error: &TransportError) -> Exit {
-        say_error(&format!("no agent answers at {}: {error}", self.client.server()));
-        Exit::NotRunning
+    fn is_over(&self) -> bool {
+        self.at_most(Duration::from_nanos(1)).is_zero()
     }
 }
 
-const ASK_TIME: Duration = Duration::from_secs(10);
-
-/// The listener that fits best, and where it is: unix sockets first, a local API before a health listener.
-fn reachable(listeners: &[Listener], asks: Asks) -> Option<(&Listener, Address)> {
-    let mut fit: Vec<_> = listeners
-        .iter()
-        .filter(|listener| asks == Asks::Health || listener.serves == Serves::LocalApi)
-        .filter_map(|listener| Some((listener, address(&listener.endpoint)?)))
-        .collect();
-    fit.sort_by_key(|(listener, address)| (listener.serves != Serves::LocalApi, !matches!(address, Address::Unix(_))));
-    fit.into_iter().next()
-}
-
-fn address(endpoint: &Endpoint) -> Option<Address> {
-    match endpoint {
-        Endpoint::Unix(socket) => Some(Address::Unix(socket.path.clone())),
-        Endpoint::Tcp(address) => {
-            let mut address = *address;
-            if address.ip().is_unspecified() {
-                address.set_ip(IpAddr::V4(Ipv4Addr::LOCALHOST));
-            }
-            Url::parse(&format!("http://{address}/")).ok().map(Address::Url)
-        }
-        Endpoint::Inherited(_) => None,
-    }
-}
+/// As long as the agent lets a caller wait in one request.
+const LONGEST_WAIT: Duration = Duration::from_mins(5);
+/// Before a token is asked for again that was not there.
+const AGAIN: Duration = Duration::from_secs(1);
+/// An agent that is there answers within this.
+const SHORTEST_ASK: Duration = Duration::from_millis(100);
 
 /// What `/readyz` says is missing, in one line.
 fn waiting(body: &Value) -> String {

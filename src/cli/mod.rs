@@ -3,7 +3,10 @@
 // 0: how a command ends
 mod exit;
 
-// 1: the commands
+// 1: what commands share
+mod reach;
+
+// 2: the commands
 mod run;
 mod agent;
 mod check;

@@ -44,6 +44,8 @@ mod lifecycle_faults;
 mod lifecycle_options;
 mod lifecycle_stuck;
 #[cfg(feature = "dev")]
+mod reach;
+#[cfg(feature = "dev")]
 mod reload;
 #[cfg(feature = "dev")]
 mod resume;

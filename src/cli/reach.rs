@@ -1,0 +1,191 @@
+//! How the commands that ask the running agent find it, and how its answers end them.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use http::{Method, StatusCode};
+use secrecy::{ExposeSecret as _, SecretString};
+use serde_json::Value;
+use url::Url;
+
+use super::{ConfigFiles, Exit, say_error};
+use crate::agent::local_api::Serves;
+use crate::config::{self, Config, Environment, Listener, Outcome, Purpose};
+use crate::http::client::{self, Address, Client, Proxy, Tls, TransportError};
+use crate::http::guard::Admit;
+use crate::http::listen::Endpoint;
+
+/// Where the running agent is.
+#[derive(Debug, Clone, Args)]
+pub(super) struct Where {
+    #[command(flatten)]
+    files: ConfigFiles,
+    /// Ask there, whatever the configuration says: `unix:///PATH` or `http://127.0.0.1:PORT`
+    #[arg(long, value_name = "ADDRESS", value_parser = given)]
+    address: Option<Address>,
+}
+
+/// Which listener a command needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Asks {
+    LocalApi,
+    Health,
+}
+
+/// The running agent, as it is reached.
+pub(super) struct Agent {
+    client: Client,
+    key: Option<SecretString>,
+    runtime: tokio::runtime::Runtime,
+}
+
+impl Agent {
+    pub(super) fn of(at: &Where, asks: Asks) -> Result<Self, Exit> {
+        let outcome = config::load(&at.files.config, &Environment::of_this_process(), Purpose::Check);
+        let (address, listener) = match (&at.address, &outcome.config) {
+            (Some(address), config) => {
+                (address.clone(), config.as_ref().and_then(|config| listens_at(config, address)))
+            }
+            (None, Some(config)) => {
+                let Some((listener, address)) = reachable(&config.listeners, asks) else {
+                    say_error(
+                        "the configuration has no listener whose address this command knows; \
+                         say --address unix:///PATH, or add [listener.local]",
+                    );
+                    return Err(Exit::Failed);
+                };
+                (address, Some(listener))
+            }
+            (None, None) => {
+                for mistake in &outcome.mistakes {
+                    say_error(&mistake.to_string());
+                }
+                return Err(Exit::ConfigInvalid);
+            }
+        };
+        let key = match listener {
+            Some(listener) => key(listener, &outcome)?,
+            None => None,
+        };
+        let options = client::Options {
+            address,
+            tls: Tls::default(),
+            proxy: Proxy::Direct,
+            connect_timeout: Duration::from_secs(2),
+            answer_timeout: ASK_TIME,
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let built = runtime.map_err(anyhow::Error::from).and_then(|runtime| {
+            let client = runtime.block_on(async { options.build() })?;
+            Ok(Self { client, key, runtime })
+        });
+        built.map_err(|error| {
+            say_error(&format!("{error:#}"));
+            Exit::Failed
+        })
+    }
+
+    /// Asks and gives status and body, within `time`.
+    pub(super) fn ask(
+        &self,
+        path: &str,
+        query: &[(&str, &str)],
+        time: Duration,
+    ) -> Result<(StatusCode, Value), TransportError> {
+        let mut request = self.client.request(Method::GET, path).query(query).header("x-vault-request", "true");
+        if let Some(key) = &self.key {
+            request = request.header("x-vault-token", key.expose_secret());
+        }
+        let answer = self.runtime.block_on(self.client.send_within(request, time))?;
+        Ok((answer.status, serde_json::from_slice(&answer.body).unwrap_or(Value::Null)))
+    }
+
+    /// The answer if it is a good one; else says why not.
+    pub(super) fn expect(&self, answer: Result<(StatusCode, Value), TransportError>) -> Result<Value, Exit> {
+        match answer {
+            Ok((status, body)) if status.is_success() => Ok(body),
+            Ok((status, body)) => {
+                let errors = body["errors"].as_array().cloned().unwrap_or_default();
+                let errors: Vec<&str> = errors.iter().filter_map(Value::as_str).collect();
+                say_error(&format!("the agent answers {status}: {}", errors.join("; ")));
+                Err(match status {
+                    StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED => Exit::Denied,
+                    StatusCode::SERVICE_UNAVAILABLE => Exit::NotReady,
+                    StatusCode::TOO_MANY_REQUESTS => Exit::TryLater,
+                    _ => Exit::Failed,
+                })
+            }
+            Err(error) => {
+                say_error(&format!("no agent answers at {}: {error}", self.client.server()));
+                Err(Exit::NotRunning)
+            }
+        }
+    }
+}
+
+/// The time for an answer that waits for nothing.
+pub(super) const ASK_TIME: Duration = Duration::from_secs(10);
+
+fn given(text: &str) -> Result<Address, String> {
+    let wrong = || "write unix:///PATH or http://127.0.0.1:PORT".to_owned();
+    if let Some(path) = text.strip_prefix("unix://") {
+        return if path.starts_with('/') { Ok(Address::Unix(PathBuf::from(path))) } else { Err(wrong()) };
+    }
+    let url = Url::parse(text).map_err(|_| wrong())?;
+    let fits = url.scheme() == "http" && url.path() == "/" && client::is_loopback(&url);
+    if fits { Ok(Address::Url(url)) } else { Err(wrong()) }
+}
+
+/// The key that a listener asks for, if it does.
+fn key(listener: &Listener, outcome: &Outcome) -> Result<Option<SecretString>, Exit> {
+    let Admit::Key(key) = &listener.guard.admit else { return Ok(None) };
+    if key.expose_secret() != NOT_READ {
+        return Ok(Some(key.clone()));
+    }
+    let place = format!("listener.{}.key_file", listener.name);
+    for note in outcome.notes.iter().filter(|note| note.key == place) {
+        say_error(&note.to_string());
+    }
+    Err(Exit::Failed)
+}
+
+/// What a configuration holds in place of a secret that could not be read.
+const NOT_READ: &str = "\0";
+
+/// The listener that fits best, and where it is: unix sockets first, a local API before a health listener.
+fn reachable(listeners: &[Listener], asks: Asks) -> Option<(&Listener, Address)> {
+    let mut fit: Vec<_> = listeners
+        .iter()
+        .filter(|listener| asks == Asks::Health || listener.serves == Serves::LocalApi)
+        .filter_map(|listener| Some((listener, address(&listener.endpoint)?)))
+        .collect();
+    fit.sort_by_key(|(listener, address)| (listener.serves != Serves::LocalApi, !matches!(address, Address::Unix(_))));
+    fit.into_iter().next()
+}
+
+/// The listener at this address; else one whose address only the service manager knows.
+fn listens_at<'a>(config: &'a Config, at: &Address) -> Option<&'a Listener> {
+    let there = config.listeners.iter().find(|listener| address(&listener.endpoint).as_ref() == Some(at));
+    let unknown = || {
+        let mut passed = config.listeners.iter().filter(|listener| matches!(listener.endpoint, Endpoint::Inherited(_)));
+        // A unix socket asks for no key, and a socket of another kind for one that is not to be sent to it.
+        passed.find(|listener| matches!(at, Address::Url(_)) && matches!(listener.guard.admit, Admit::Key(_)))
+    };
+    there.or_else(unknown)
+}
+
+fn address(endpoint: &Endpoint) -> Option<Address> {
+    match endpoint {
+        Endpoint::Unix(socket) => Some(Address::Unix(socket.path.clone())),
+        Endpoint::Tcp(address) => {
+            let mut address = *address;
+            if address.ip().is_unspecified() {
+                address.set_ip(IpAddr::V4(Ipv4Addr::LOCALHOST));
+            }
+            Url::parse(&format!("http://{address}/")).ok().map(Address::Url)
+        }
+        Endpoint::Inherited(_) => None,
+    }
+}

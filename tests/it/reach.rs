@@ -1,0 +1,97 @@
+//! The commands that ask a running agent, as processes: how they find it, how long they wait, how they end.
+
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::harness::binary::{Binary, ask, eventually, run};
+
+const KEY: &str = "0123456789abcdef0123456789abcdef";
+
+/// An agent's folder, with a configuration that has these listeners. It cannot log in.
+fn folder(listeners: &str) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("key"), KEY).unwrap();
+    std::fs::write(folder.path().join("wrong"), KEY.replace('0', "f")).unwrap();
+    let text = format!(
+        "[server.main]\nkind = \"vault\"\naddress = \"http://127.0.0.1:9\"\n\
+         [session.main.cloud]\nrole = \"web\"\nresource = \"https://management.azure.com/\"\n{listeners}"
+    );
+    let text = text.replace("FOLDER", &folder.path().display().to_string());
+    std::fs::write(folder.path().join("keyward.toml"), text).unwrap();
+    folder
+}
+
+/// Runs `keyward WORDS --config FOLDER/keyward.toml MORE`: exit code, standard error, and how long it took.
+fn command(folder: &Path, words: &str) -> (i32, String, Duration) {
+    let config = folder.join("keyward.toml").display().to_string();
+    let words = words.replace("FOLDER", &folder.display().to_string());
+    let args: Vec<&str> = words.split(' ').chain(["--config", &config]).collect();
+    #[expect(clippy::disallowed_methods, reason = "a process is timed, in real time")]
+    let start = Instant::now();
+    let (code, _, told) = run(&args, &[]);
+    (code, told, start.elapsed())
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+#[test]
+fn a_wait_ends_in_its_time_though_nobody_answers() {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = silent.local_addr().unwrap().port();
+    let folder = folder(&format!("[listener.api]\naddress = \"tcp://127.0.0.1:{port}\"\nany_local_user = true\n"));
+    let (code, told, took) = command(folder.path(), "wait --timeout 1s");
+    assert_eq!(code, 5, "{told}");
+    assert!(took >= Duration::from_secs(1) && took < Duration::from_secs(4), "{took:?}");
+    drop(silent);
+    // A time that no clock holds is no mistake.
+    let (code, told, _) = command(folder.path(), "token --wait 18446744073709551615s");
+    assert_eq!(code, 7, "{told}");
+}
+
+#[test]
+fn each_way_to_be_turned_away_has_its_own_end() {
+    let port = free_port();
+    let api = |key: &str| {
+        format!(
+            "[listener.unix]\naddress = \"unix://FOLDER/api.sock\"\n\
+             [listener.tcp]\naddress = \"tcp://127.0.0.1:{port}\"\nkey_file = \"FOLDER/{key}\"\n"
+        )
+    };
+    let folder = folder(&api("key"));
+    let config = folder.path().join("keyward.toml");
+    let agent = Binary::start(&["run", "--config", &config.display().to_string()], &[], folder.path());
+    eventually(Duration::from_secs(20), || ask(&folder.path().join("api.sock"), "GET", "/livez"));
+    eventually(Duration::from_secs(20), || TcpStream::connect(("127.0.0.1", port)).map_err(|error| error.to_string()));
+    let tcp = format!("--address http://127.0.0.1:{port}");
+    let check = |words: &str, wanted: i32, says: &str| {
+        let (code, told, _) = command(folder.path(), words);
+        assert_eq!(code, wanted, "{words}: {told}");
+        assert!(told.contains(says), "{words}: {told}\n{}", agent.output());
+    };
+    check("healthcheck --live", 0, "");
+    check("healthcheck", 4, "session/main");
+    check("token --wait 100ms", 4, "503");
+    check(&format!("healthcheck --live {tcp}"), 0, "");
+    check("healthcheck --live --address unix://FOLDER/api.sock", 0, "");
+    check("healthcheck --address unix://FOLDER/none.sock", 7, "none.sock");
+    check("healthcheck --address http://example.com:80", 1, "unix:///PATH");
+    // The command is given another key than the agent.
+    let change = |key: &str| {
+        let text = std::fs::read_to_string(&config).unwrap();
+        let start = text.find("key_file").unwrap();
+        std::fs::write(&config, format!("{}key_file = \"{}/{key}\"\n", &text[..start], folder.path().display()))
+            .unwrap();
+    };
+    change("wrong");
+    for words in ["healthcheck", "healthcheck --live", "wait --timeout 20s", "token", "status"] {
+        check(&format!("{words} {tcp}"), 6, "403");
+    }
+    change("missing");
+    for words in ["healthcheck", "wait --timeout 20s", "token", "status"] {
+        check(&format!("{words} {tcp}"), 1, "listener.tcp.key_file");
+    }
+    check("healthcheck --live", 0, "");
+}
