@@ -3,13 +3,15 @@
 use std::time::Duration;
 
 use http::Method;
+use hyper_util::client::proxy::matcher::Matcher;
+use url::Url;
 
 use crate::agent::login::{Login, LoginError};
 use crate::agent::token::Token;
 use crate::agent::upstream::Upstream;
 use crate::clock::Clock;
 use crate::config::Session;
-use crate::http::client::{Address, TransportError};
+use crate::http::client::{self, Address, Proxy, TransportError};
 
 /// What one login gave.
 #[derive(Debug)]
@@ -40,7 +42,7 @@ impl LoggedIn {
     ///
     /// # Errors
     /// In words: what the server said.
-    pub async fn revoke(self) -> Result<(), String> {
+    pub async fn revoke(&self) -> Result<(), String> {
         let revoked = self.upstream.revoke_self(&self.token.secret, self.namespace.as_deref()).await;
         revoked.map_err(|error| error.to_string())
     }
@@ -80,7 +82,7 @@ pub async fn check_online(session: &Session) -> Vec<Step> {
         steps.push(Step { session: session.name.clone(), step, ok, found });
         ok
     };
-    let fine = note("dns", resolve(&session.upstream.client.address).await) && note("server", reach(session).await);
+    let fine = note("dns", resolve(&session.upstream.client).await) && note("server", reach(session).await);
     if fine {
         match login(session).await {
             Ok(logged_in) => {
@@ -97,16 +99,37 @@ pub async fn check_online(session: &Session) -> Vec<Step> {
     steps
 }
 
-async fn resolve(address: &Address) -> Result<String, String> {
-    let Address::Url(url) = address else { return Ok("a unix socket needs no name".to_owned()) };
-    let host = url.host_str().unwrap_or_default();
-    let port = url.port_or_known_default().unwrap_or(443);
+/// Looks up whom we connect to: behind a proxy that is the proxy, which looks the server's name up itself.
+async fn resolve(client: &client::Options) -> Result<String, String> {
+    let Address::Url(url) = &client.address else { return Ok("a unix socket needs no name".to_owned()) };
+    if let Some((host, port)) = proxy(client, url) {
+        let found = look_up(&host, port).await.map_err(|error| format!("the proxy {error}"))?;
+        return Ok(format!("the proxy {host} is {found}; it looks the server's name up itself"));
+    }
+    look_up(url.host_str().unwrap_or_default(), url.port_or_known_default().unwrap_or(443)).await
+}
+
+async fn look_up(host: &str, port: u16) -> Result<String, String> {
     let looked_up = tokio::net::lookup_host((host.trim_matches(['[', ']']), port));
     let found = tokio::time::timeout(Duration::from_secs(10), looked_up).await;
-    let found = found.map_err(|_| format!("no answer for {host} within 10 s"))?;
+    let found = found.map_err(|_| format!("{host}: no answer within 10 s"))?;
     let addresses: Vec<String> =
         found.map_err(|error| format!("{host}: {error}"))?.map(|address| address.ip().to_string()).collect();
     if addresses.is_empty() { Err(format!("{host} has no address")) } else { Ok(addresses.join(", ")) }
+}
+
+/// Host and port of the proxy on the way, chosen as the client chooses it.
+fn proxy(client: &client::Options, server: &Url) -> Option<(String, u16)> {
+    match &client.proxy {
+        Proxy::Direct => None,
+        Proxy::Through(proxy) => Some((proxy.host_str()?.to_owned(), proxy.port_or_known_default()?)),
+        Proxy::Environment if client.tls.server_name.is_some() || client::is_loopback(server) => None,
+        Proxy::Environment => {
+            let proxy = Matcher::from_env().intercept(&server.as_str().parse().ok()?)?;
+            let usual = if proxy.uri().scheme_str() == Some("https") { 443 } else { 80 };
+            Some((proxy.uri().host()?.to_owned(), proxy.uri().port_u16().unwrap_or(usual)))
+        }
+    }
 }
 
 /// Any HTTP answer will do: a sealed or standby server says so in the login's answer.

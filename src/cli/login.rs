@@ -1,4 +1,4 @@
-//! `keyward login`: one login, and what it gave.
+//! `keyward login`: one login, and what it gave. A token that is not shown is revoked, as nobody could use it.
 
 use clap::Args;
 use secrecy::ExposeSecret as _;
@@ -18,7 +18,7 @@ pub(super) struct LoginOnce {
     /// The session, where there is more than one
     #[arg(long)]
     session: Option<String>,
-    /// Print the token too
+    /// Print the token too, and leave it alive; without this it is revoked
     #[arg(long)]
     reveal: bool,
     /// How the output looks
@@ -48,6 +48,14 @@ impl LoginOnce {
         match runtime.block_on(once::login(session)) {
             Ok(logged_in) => {
                 self.print(session, &logged_in);
+                if !self.reveal {
+                    // Nobody could use it.
+                    match runtime.block_on(logged_in.revoke()) {
+                        Ok(()) if self.format == Format::Text => say("           it is revoked"),
+                        Ok(()) => {}
+                        Err(error) => say_error(&format!("the token is not revoked and lives to its end: {error}")),
+                    }
+                }
                 Ok(Exit::Ok)
             }
             Err(error) => {
@@ -84,7 +92,7 @@ impl LoginOnce {
                 }
                 match secret {
                     Some(secret) => say(&format!("token      {secret}")),
-                    None => say("token      (got; --reveal prints it)"),
+                    None => say("token      got; --reveal prints it, and keeps it alive"),
                 }
             }
         }

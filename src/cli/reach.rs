@@ -51,7 +51,7 @@ impl Agent {
             (None, Some(config)) => {
                 let Some((listener, address)) = reachable(&config.listeners, asks) else {
                     say_error(
-                        "the configuration has no listener whose address this command knows; \
+                        "the configuration has no listener that this command could ask; \
                          say --address unix:///PATH, or add [listener.local]",
                     );
                     return Err(Exit::Failed);

@@ -300,6 +300,7 @@ fn login_prints_what_was_got_and_the_token_only_when_told_to() {
             let secret =
                 |text: &str| text.split_whitespace().any(|word| word.starts_with("hvs.") || word.starts_with("s."));
             assert!(!secret(&output) && !secret(&error), "{args:?}: {output}{error}");
+            assert_eq!(world.secrets.dials().tokens(), 0, "a token that nobody can use is revoked");
         }
         let (code, output, _) = login(&["login", "--reveal", "--format", "json"]);
         let answer: Value = serde_json::from_str(&output).unwrap();
@@ -309,6 +310,7 @@ fn login_prints_what_was_got_and_the_token_only_when_told_to() {
         let (_, output, error) = login(&["--log-level", "trace", "login", "--reveal"]);
         let revealed = output.lines().find_map(|line| line.strip_prefix("token")).unwrap().trim();
         assert!(revealed.len() > 10 && !error.contains(revealed), "it stands in the log");
+        assert_eq!(world.secrets.dials().tokens(), 2, "one that is shown lives on");
         assert!(!sink.exists(), "a trial writes nothing");
         assert_eq!(world.secrets.dials().counts().of(Operation::Login), 5);
 

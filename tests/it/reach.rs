@@ -95,3 +95,25 @@ fn each_way_to_be_turned_away_has_its_own_end() {
     }
     check("healthcheck --live", 0, "");
 }
+
+#[test]
+fn behind_a_proxy_it_is_the_proxy_that_is_looked_up() {
+    let folder = folder("");
+    let file = folder.path().join("keyward.toml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let direct = text.replace("http://127.0.0.1:9", "https://no-such-host.invalid");
+    let through = direct.replace("[session", "proxy = \"http://no-such-proxy.invalid:3128\"\n[session");
+    let environment = [("HTTPS_PROXY", "http://no-such-proxy.invalid:3128")];
+    let exempt = [environment[0], ("NO_PROXY", "invalid")];
+    for (text, variables, wanted) in [
+        (&direct, &[][..], "no-such-host"),
+        (&direct, &environment[..], "the proxy no-such-proxy"),
+        (&direct, &exempt[..], "no-such-host"),
+        (&through, &[][..], "the proxy no-such-proxy"),
+    ] {
+        std::fs::write(&file, text).unwrap();
+        let (code, output, error) = run(&["check", "--online", "--config", &file.display().to_string()], variables);
+        let failed = output.lines().find(|line| line.contains("FAILED")).unwrap_or_default();
+        assert!(code == 2 && failed.contains(wanted), "{wanted}: {output}{error}");
+    }
+}
