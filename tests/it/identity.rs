@@ -52,6 +52,7 @@ impl Scene {
                 arc_tokens: cloud.arc_tokens().to_owned(),
                 arc_agent: "/nonexistent".into(),
                 authority_ca: Some(cloud.ca_file()),
+                authority_is_here: false,
             },
         };
         Self { cloud, clock, driven, options, _tasks: tasks, folder }

@@ -31,6 +31,7 @@ fn options(server: &MockServer) -> Options {
             arc_tokens: "/nonexistent".into(),
             arc_agent: "/nonexistent".into(),
             authority_ca: None,
+            authority_is_here: false,
         },
     }
 }

@@ -15,6 +15,8 @@ mod access_store;
 #[cfg(feature = "dev")]
 mod dev_cloud;
 #[cfg(feature = "dev")]
+mod dev_command;
+#[cfg(feature = "dev")]
 mod dev_secrets;
 mod configs;
 mod forward;

@@ -17,6 +17,8 @@ pub struct Endpoints {
     pub arc_agent: PathBuf,
     /// PEM file to trust for the token endpoint in place of the system's certificates.
     pub authority_ca: Option<PathBuf>,
+    /// Whether the token endpoint stands on this machine, so that no proxy leads to it.
+    pub authority_is_here: bool,
 }
 
 impl Endpoints {
@@ -28,6 +30,7 @@ impl Endpoints {
             arc_tokens: "/var/opt/azcmagent/tokens".into(),
             arc_agent: "/opt/azcmagent/bin/himds".into(),
             authority_ca: None,
+            authority_is_here: false,
         }
     }
 }

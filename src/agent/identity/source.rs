@@ -13,8 +13,8 @@ use super::fields::{self, Instance};
 use super::host::Host;
 use super::retry::{Asked, Patience, told};
 use super::transport::Transport;
-use super::{IdentityError, IdentityProof, IdentitySource, Options, app_service, arc, client_certificate};
-use super::{client_secret, metadata, workload};
+use super::{Endpoints, IdentityError, IdentityProof, IdentitySource, Options, app_service, arc};
+use super::{client_certificate, client_secret, metadata, workload};
 use crate::backoff::random_unit;
 use crate::clock::Clock;
 use crate::jwt::UnverifiedClaims;
@@ -212,7 +212,8 @@ impl Cloud {
     }
 
     fn authority(&self) -> Result<&Transport, Failure> {
-        kept(&self.authority, || Transport::authority(self.options.endpoints.authority_ca.as_deref()))
+        let Endpoints { authority_ca, authority_is_here, .. } = &self.options.endpoints;
+        kept(&self.authority, || Transport::authority(authority_ca.as_deref(), *authority_is_here))
     }
 }
 

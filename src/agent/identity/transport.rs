@@ -29,9 +29,12 @@ impl Transport {
         Self::build(builder, MACHINE_WHOLE)
     }
 
-    /// Toward the token endpoint, through the environment's proxy where there is one.
-    pub(super) fn authority(ca: Option<&Path>) -> Result<Self, Failure> {
+    /// Toward the token endpoint, through the environment's proxy where there is one, unless it `is_here`.
+    pub(super) fn authority(ca: Option<&Path>, is_here: bool) -> Result<Self, Failure> {
         let mut builder = reqwest::Client::builder().https_only(true).connect_timeout(AUTHORITY_CONNECT);
+        if is_here {
+            builder = builder.no_proxy();
+        }
         if let Some(path) = ca {
             let unusable = || Failure::setting(format!("{} holds no PEM certificate", path.display()));
             let pem = std::fs::read(path)

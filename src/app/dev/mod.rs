@@ -5,7 +5,9 @@ mod guide;
 mod tour;
 
 use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions, TryLockError};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -46,6 +48,8 @@ pub struct Dev {
     pub places: Places,
     /// The configuration that the agent runs with.
     pub config: Config,
+    /// Ends with the process, however that ends.
+    _lock: File,
 }
 
 /// Where everything is.
@@ -95,6 +99,7 @@ impl Dev {
     /// The folder cannot be used, or a port is taken.
     pub async fn build(options: &Options) -> anyhow::Result<Self> {
         let dir = folder::private(&options.dir, 0o077)?;
+        let lock = claim(&dir)?;
         let ports = Ports::choose(options.first_port)?;
         folder::private(&dir.join("state"), 0o077)?;
         let mut emulated = Tasks::new(CancellationToken::new());
@@ -129,7 +134,7 @@ impl Dev {
         atomic_file::replace(&places.config, text.as_bytes(), &PRIVATE)?;
         let config = load(&places, &cloud)?;
         let app = App::build(config.clone(), None, Inherited::default()).await?;
-        Ok(Self { app, emulated, places, config })
+        Ok(Self { app, emulated, places, config, _lock: lock })
     }
 
     /// What to try, in lines that can be pasted.
@@ -152,6 +157,7 @@ fn load(places: &Places, cloud: &Cloud) -> anyhow::Result<Config> {
         endpoints.metadata = cloud.metadata_url().clone();
         endpoints.arc_agent = places.dir.join("no-arc-agent-here");
         endpoints.authority_ca = Some(cloud.ca_file());
+        endpoints.authority_is_here = true;
         session.identity.variables = Variables::of(variables.clone());
     }
     Ok(config)
@@ -211,6 +217,21 @@ impl Ports {
 }
 
 const PRIVATE: Attributes = Attributes { mode: 0o600, owner: None, group: None };
+
+/// Keeps a second one out of the folder: it would change the keys and files of the first.
+fn claim(dir: &Path) -> anyhow::Result<File> {
+    let path = dir.join(".lock");
+    let mut options = OpenOptions::new();
+    let lock = options.write(true).create(true).truncate(false).mode(0o600).open(&path);
+    let lock = lock.with_context(|| format!("cannot open {}", path.display()))?;
+    lock.try_lock().map_err(|error| match error {
+        TryLockError::WouldBlock => {
+            anyhow::anyhow!("another keyward dev runs in {}; stop it, or choose another --dir", dir.display())
+        }
+        TryLockError::Error(error) => anyhow::Error::new(error).context(format!("cannot lock {}", path.display())),
+    })?;
+    Ok(lock)
+}
 
 fn write_private(path: &Path, secret: &SecretString) -> anyhow::Result<()> {
     use secrecy::ExposeSecret as _;

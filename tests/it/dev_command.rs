@@ -1,0 +1,218 @@
+//! `keyward dev`: the whole chain on this machine, as a newcomer meets it.
+
+use std::net::TcpStream;
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use crate::harness::binary::{Binary, eventually, run};
+
+/// What a user's shell may well hold, and `dev` must not heed.
+const FOREIGN: [(&str, &str); 10] = [
+    ("AZURE_CLIENT_ID", "00000000-0000-0000-0000-000000000001"),
+    ("AZURE_TENANT_ID", "00000000-0000-0000-0000-000000000002"),
+    ("AZURE_CLIENT_SECRET", "foreign-secret"),
+    ("AZURE_FEDERATED_TOKEN_FILE", "/nonexistent/token"),
+    ("AZURE_AUTHORITY_HOST", "https://127.0.0.1:9/"),
+    ("IDENTITY_ENDPOINT", "http://127.0.0.1:9/identity"),
+    ("IDENTITY_HEADER", "foreign-header"),
+    ("HTTP_PROXY", "http://127.0.0.1:9"),
+    ("HTTPS_PROXY", "http://127.0.0.1:9"),
+    ("http_proxy", "http://127.0.0.1:9"),
+];
+
+/// Starts `keyward dev` and waits for its guide; gives the lines to paste.
+fn start(dir: &Path, folder: &Path) -> (Binary, Vec<String>) {
+    let dev = Binary::start(&["dev", "--dir", dir.to_str().unwrap()], &FOREIGN, folder);
+    let lines = eventually(Duration::from_secs(20), || {
+        let output = dev.output();
+        let end = output.find("Ctrl-C stops it.").ok_or_else(|| output.clone())?;
+        let lines = output[..end].lines().filter_map(|line| line.strip_prefix("  "));
+        let commands = ["curl ", "cat ", env!("CARGO_BIN_EXE_keyward")];
+        Ok(lines.filter(|line| commands.iter().any(|start| line.starts_with(start))).map(ToOwned::to_owned).collect())
+    });
+    (dev, lines)
+}
+
+/// Runs a line as a shell does, with a `curl` of our own in case there is none.
+fn paste(line: &str) -> Result<String, String> {
+    let line = line.trim_end_matches("; echo");
+    let shell = format!("curl() {{ printf 'curl\\n'; printf '%s\\n' \"$@\"; }}\n{line}");
+    let output = Command::new("sh").args(["-c", &shell]).output().unwrap();
+    let told = String::from_utf8(output.stdout).unwrap();
+    if !output.status.success() {
+        return Err(format!("{line}: {}", String::from_utf8_lossy(&output.stderr)));
+    }
+    match told.strip_prefix("curl\n") {
+        Some(args) => curl(&args.lines().collect::<Vec<_>>()).map_err(|error| format!("{line}: {error}")),
+        None => Ok(told),
+    }
+}
+
+fn curl(args: &[&str]) -> Result<String, String> {
+    let (mut method, mut socket, mut headers, mut url) = ("GET", None, String::new(), "");
+    let mut args = args.iter();
+    while let Some(arg) = args.next() {
+        match *arg {
+            "-s" => {}
+            "-X" => method = args.next().unwrap(),
+            "-H" => headers += &format!("{}\r\n", args.next().unwrap()),
+            "--unix-socket" => socket = args.next(),
+            other => url = other.strip_prefix("http://").unwrap_or_else(|| panic!("what does curl make of {other}?")),
+        }
+    }
+    let (host, path) = url.split_once('/').unwrap();
+    let request =
+        format!("{method} /{path} HTTP/1.1\r\nHost: {host}\r\n{headers}Content-Length: 0\r\nConnection: close\r\n\r\n");
+    let mut answer = String::new();
+    let mut speak = |stream: &mut dyn Stream| {
+        stream.write_all(request.as_bytes())?;
+        stream.read_to_string(&mut answer)
+    };
+    let spoken = match socket {
+        Some(path) => UnixStream::connect(path).and_then(|mut stream| speak(&mut stream)),
+        None => TcpStream::connect(host).and_then(|mut stream| speak(&mut stream)),
+    };
+    spoken.map_err(|error| error.to_string())?;
+    let (head, body) = answer.split_once("\r\n\r\n").ok_or("no answer")?;
+    if head.starts_with("HTTP/1.1 2") { Ok(body.to_owned()) } else { Err(answer) }
+}
+
+trait Stream: std::io::Read + std::io::Write {}
+
+impl<T: std::io::Read + std::io::Write> Stream for T {}
+
+#[test]
+fn once_does_the_whole_chain_and_says_what_it_did() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("made/dev");
+    for _ in 0..2 {
+        let (code, output, error) = run(&["dev", "--once", "--dir", dir.to_str().unwrap()], &FOREIGN);
+        assert_eq!((code, error.as_str()), (0, ""), "{output}");
+        for step in [
+            "session instance: logged in",
+            "session workload: logged in",
+            "the access-control service knows the first",
+            "the emulated secrets server reads with the second",
+            "the sink ",
+        ] {
+            assert!(output.contains(step), "{step} in {output}");
+        }
+    }
+    let seen = private(&dir);
+    assert!(seen > 10, "{seen} files were looked at");
+}
+
+/// Folders are ours alone, and files too; gives how many there are.
+fn private(dir: &Path) -> usize {
+    let mode = |path: &Path| std::fs::symlink_metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(dir), 0o700);
+    let mut seen = 0;
+    let mut folders = vec![dir.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let (path, kind) = entry.map(|entry| (entry.path(), entry.file_type().unwrap())).unwrap();
+            if kind.is_dir() {
+                folders.push(path);
+            } else if kind.is_file() || kind.is_socket() {
+                assert_eq!(mode(&path), 0o600, "{}", path.display());
+                seen += 1;
+            }
+        }
+    }
+    seen
+}
+
+#[test]
+fn the_lines_that_it_prints_can_be_pasted_and_its_dials_make_the_world_fail() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("dev");
+    let (mut dev, lines) = start(&dir, folder.path());
+    assert!(lines.len() > 8, "{lines:?}");
+    let (dials, asking): (Vec<_>, Vec<_>) = lines.iter().partition(|line| line.contains("X-Dials-Key"));
+    assert_eq!(dials.len(), 4, "{lines:?}");
+    let token = |lines: &[&String]| paste(lines[0]);
+    eventually(Duration::from_secs(20), || paste(asking.iter().find(|line| line.contains("readyz")).unwrap()));
+    for line in &asking {
+        let answer = paste(line).unwrap();
+        assert!(!answer.trim().is_empty(), "{line}");
+    }
+    assert!(token(&asking).unwrap().contains("\"session\":\"instance\""));
+    let secret = asking.iter().find(|line| line.contains("secret/data")).unwrap();
+    assert!(paste(secret).unwrap().contains("hello"));
+    private(&dir);
+
+    // The cloud and the server fail; the agent serves on.
+    for line in &dials[..2] {
+        paste(line).unwrap();
+    }
+    assert!(paste(secret).is_err(), "the server is away");
+    assert!(token(&asking).unwrap().contains("\"token\""));
+    for line in &dials[2..] {
+        paste(line).unwrap();
+    }
+    eventually(Duration::from_secs(5), || paste(secret));
+    let keyless = dials[0].split(" -H ").next().unwrap().to_owned() + " " + dials[0].rsplit(' ').next().unwrap();
+    assert!(paste(&keyless).is_err(), "dials need their key");
+
+    dev.signal(Signal::INT);
+    let status = dev.ended(Duration::from_secs(20));
+    assert_eq!(status.code(), Some(0), "{}", dev.output());
+    assert!(!dev.output().contains("ERROR"), "{}", dev.output());
+    assert!(!dev.output().contains("foreign"), "{}", dev.output());
+    assert!(!dir.join("agent.sock").exists());
+}
+
+#[test]
+fn a_second_one_in_the_same_folder_is_refused_and_harms_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("dev");
+    let (dev, lines) = start(&dir, folder.path());
+    let files = || ["dials.key", "keyward.toml", "local-api.key"].map(|name| std::fs::read(dir.join(name)).unwrap());
+    let before = files();
+    for args in [&["dev", "--dir"][..], &["dev", "--once", "--dir"]] {
+        let args: Vec<&str> = args.iter().copied().chain([dir.to_str().unwrap()]).collect();
+        let (code, output, error) = run(&args, &[]);
+        assert_eq!((code, output.as_str()), (1, ""), "{error}");
+        assert!(error.contains("another keyward dev runs in ") && error.contains("--dir"), "{error}");
+    }
+    assert!(files() == before, "the files of the first are as they were");
+    let dial = lines.iter().find(|line| line.contains("away?on=false")).unwrap();
+    paste(dial).unwrap();
+    drop(dev);
+    // A killed one leaves nothing that keeps the next out.
+    let (mut dev, _) = start(&dir, folder.path());
+    dev.signal(Signal::INT);
+    assert_eq!(dev.ended(Duration::from_secs(20)).code(), Some(0), "{}", dev.output());
+}
+
+#[test]
+fn what_it_cannot_use_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("dev");
+    let check = |args: &[&str], variables: &[(&str, &str)], told: &str| {
+        let (code, output, error) = run(args, variables);
+        assert_eq!((code, output.as_str()), (1, ""), "{error}");
+        assert!(error.contains(told), "{told} in {error}");
+    };
+    check(&["dev", "--once"], &[], "say --dir FOLDER");
+    std::fs::create_dir(&dir).unwrap();
+    std::fs::set_permissions(&dir, PermissionsExt::from_mode(0o755)).unwrap();
+    let dir_text = dir.to_str().unwrap();
+    check(&["dev", "--once", "--dir", dir_text], &[], "is open to others than its owner (mode 0755)");
+    std::fs::set_permissions(&dir, PermissionsExt::from_mode(0o700)).unwrap();
+    check(&["dev", "--once", "--dir", dir_text, "--first-port", "65530"], &[], "do not fit below 65536");
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let held = std::net::TcpListener::bind(taken).unwrap();
+    let port = taken.port().to_string();
+    check(&["dev", "--once", "--dir", dir_text, "--first-port", &port], &[], &taken.to_string());
+    drop(held);
+    let state = folder.path().display().to_string();
+    let (code, output, error) = run(&["dev", "--once"], &[("XDG_STATE_HOME", &state)]);
+    assert_eq!(code, 0, "{error}");
+    assert!(output.contains(&format!("{state}/keyward-dev/instance.token")), "{output}");
+}
