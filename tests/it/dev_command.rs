@@ -60,7 +60,7 @@ fn curl(args: &[&str]) -> Result<String, String> {
         match *arg {
             "-s" => {}
             "-X" => method = args.next().unwrap(),
-            "-H" => headers += &format!("{}\r\n", args.next().unwrap()),
+            "-H" => headers.extend([args.next().unwrap(), "\r\n"]),
             "--unix-socket" => socket = args.next(),
             other => url = other.strip_prefix("http://").unwrap_or_else(|| panic!("what does curl make of {other}?")),
         }
