@@ -32,7 +32,7 @@ pub struct Options {
     pub check_interval: Option<Duration>,
     /// The first login waits a random share of this.
     pub first_login_splay: Duration,
-    /// Whether to revoke the token at the end.
+    /// Whether to revoke the token at the end, and those that it replaced and that live.
     pub revoke_on_exit: bool,
     /// Where the state that outlives a restart is kept: the backoff always, the token if sealed.
     pub state: Option<State>,
