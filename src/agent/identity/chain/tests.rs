@@ -31,7 +31,7 @@ fn told(from: From, variables: &str) -> String {
     }
 }
 
-/// Spec, method cloud, row authenticate_from_environment: the provider's priority order.
+/// Spec, method cloud, row `authenticate_from_environment`: the provider's priority order.
 #[test]
 fn the_environments_variables_choose_in_the_providers_order() {
     let check = |variables: &str, wanted: &str| {
