@@ -93,7 +93,7 @@ pub async fn tell(told: Told, health: Health, when: Ready, clock: Clock, stop: C
         tokio::select! {
             _ = changes.changed(), if phase != Phase::Stopping => {}
             _ = phases.changed() => {}
-            () = sleep(&clock, wake) => {}
+            () = clock.sleep_until_some(wake.map(|wake| clock.now() + wake)) => {}
             () = stop.cancelled() => break,
         }
     }
@@ -101,13 +101,6 @@ pub async fn tell(told: Told, health: Health, when: Ready, clock: Clock, stop: C
 
 const EXTEND_EVERY: Duration = Duration::from_secs(15);
 const EXTEND_BY_MICROSECONDS: u32 = 60_000_000;
-
-async fn sleep(clock: &Clock, span: Option<Duration>) {
-    match span {
-        Some(span) => clock.sleep(span).await,
-        None => std::future::pending().await,
-    }
-}
 
 fn summary(health: &Health) -> String {
     let components = health.components();

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use super::outputs::{BoundListener, BuiltSink, SinkOrders};
 use super::session::{Origin, Session, Shared};
 use crate::agent::lifecycle;
-use crate::agent::local_api::Source;
+use crate::agent::local_api::{Serves, Source};
 use crate::config;
 use crate::config::Config;
 use crate::http::listen::{Inherited, Listener};
@@ -104,12 +104,14 @@ impl Agent {
         for options in &new.listeners {
             let running = self.listeners.running.get(&options.name);
             let same = running.is_some_and(|running| running.options == *options);
-            if same && !options.sessions.iter().any(rebuilt) {
+            // Probes ask no session: their connections outlive one.
+            let asked: &[String] = if options.serves == Serves::Health { &[] } else { &options.sessions };
+            if same && !asked.iter().any(rebuilt) {
                 continue;
             }
             // By address, whatever the name.
             let socket = self.listeners.running.values().find(|running| running.options.endpoint == options.endpoint);
-            let served = options.sessions.iter().filter_map(|name| Some((name.clone(), sources.get(name)?.clone())));
+            let served = asked.iter().filter_map(|name| Some((name.clone(), sources.get(name)?.clone())));
             listeners.push(BoundListener::bind(
                 options.clone(),
                 served.collect(),

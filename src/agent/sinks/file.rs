@@ -63,7 +63,7 @@ impl FileSink {
             tokio::select! {
                 () = stop.cancelled() => {}
                 news = self.feed.changed(), if !ended => ended = news.is_err(),
-                () = sleep(&self.clock, retry_in) => {}
+                () = self.clock.sleep_until_some(retry_in.map(|span| self.clock.now() + span)) => {}
             }
         }
     }
@@ -204,13 +204,6 @@ const FIRST_RETRY: Duration = Duration::from_secs(1);
 const MOST_RETRY: Duration = Duration::from_mins(1);
 
 /// Sleeps, or for ever.
-async fn sleep(clock: &Clock, span: Option<Duration>) {
-    match span {
-        Some(span) => clock.sleep(span).await,
-        None => std::future::pending().await,
-    }
-}
-
 /// Why a sink was not changed.
 #[derive(Debug, thiserror::Error)]
 enum SinkError {
