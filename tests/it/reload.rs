@@ -234,3 +234,44 @@ fn a_session_that_goes_with_its_token_empties_its_sink_before_it_revokes() {
         assert!(at("sink.emptied") < at("token.revoke.ok"), "{log}");
     });
 }
+
+#[test]
+fn a_session_that_is_kept_otherwise_keeps_its_token_and_another_server_takes_a_login() {
+    let name = "reload::a_session_that_is_kept_otherwise_keeps_its_token_and_another_server_takes_a_login";
+    in_a_network_of_its_own(name, || {
+        let world = World::start();
+        let logins = || world.secrets.dials().counts().of(Operation::Login);
+        let agent = Agent::ready(&world, &[], |text| text);
+        let token = agent.sink("token");
+        let load = Load::start(&agent.socket(), 2);
+        for kept in ["check_interval = \"20s\"", "check_interval = \"off\"", "first_login_splay = \"1h\""] {
+            agent.edit(|text| text.replace("mount = \"azure\"\n", &format!("mount = \"azure\"\n{kept}\n")));
+            agent.reload(OK);
+            agent.edit(|text| text.replace(&format!("{kept}\n"), ""));
+        }
+        let (calls, failed) = load.end();
+        assert!(failed.is_empty(), "of {calls} calls failed {failed:?}");
+        assert_eq!((agent.sink("token"), logins()), (token, 1));
+
+        for (round, proxy) in [(2, "direct"), (3, "environment")] {
+            let before = agent.sink("token");
+            agent.edit(|text| {
+                let (start, end) = (text.find("[server.main]").unwrap(), text.find("[session.web]").unwrap());
+                let server = text[start..end].lines().filter(|line| !line.starts_with("proxy")).collect::<Vec<_>>();
+                format!("{}{}\nproxy = \"{proxy}\"\n{}", &text[..start], server.join("\n"), &text[end..])
+            });
+            agent.reload(OK);
+            eventually(Duration::from_secs(10), || match agent.sink("token") {
+                new if new != before => Ok(()),
+                _ => Err(agent.binary.output()),
+            });
+            // Longer than the old one may take to save what it leaves.
+            std::thread::sleep(Duration::from_millis(300));
+            let status = agent.get("/agent/v1/status");
+            assert_eq!(status["sessions"]["web"]["serving"], true, "{status}");
+            assert_eq!(agent.get("/agent/v1/token")["token"], agent.sink("token"));
+            assert_eq!(ask(&agent.socket(), "GET", "/readyz").unwrap().0, 200);
+            assert_eq!(logins(), round);
+        }
+    });
+}
