@@ -189,6 +189,44 @@ fn a_stop_answers_a_call_that_waits_and_ends_well() {
     });
 }
 
+#[test]
+fn a_stop_is_quick_whatever_hangs_and_whoever_stays_connected() {
+    in_a_network_of_its_own("service_manager::a_stop_is_quick_whatever_hangs_and_whoever_stays_connected", || {
+        let world = World::start();
+        let agent = Agent::ready(&world, &[], |text| text);
+        let _silent = UnixStream::connect(agent.socket()).unwrap();
+        let mut idle = UnixStream::connect(agent.socket()).unwrap();
+        write!(idle, "GET /livez HTTP/1.1\r\nHost: localhost\r\nX-Vault-Request: true\r\n\r\n").unwrap();
+        idle.read_exact(&mut [0; 15]).unwrap();
+        // The caller waits for a look at a server that does not answer.
+        world.secrets.dials().hang(true);
+        let mut checking = UnixStream::connect(agent.socket()).unwrap();
+        let check =
+            "POST /agent/v1/check HTTP/1.1\r\nHost: localhost\r\nX-Vault-Request: true\r\nContent-Length: 0\r\n\r\n";
+        checking.write_all(check.as_bytes()).unwrap();
+        eventually(Duration::from_secs(5), || match world.secrets.dials().counts().of(Operation::Lookup) {
+            0 => Err("the server was not asked".to_owned()),
+            _ => Ok(()),
+        });
+        stops_soon(agent);
+        world.secrets.dials().hang(false);
+
+        // The metadata service accepts and does not answer.
+        world.cloud.dials().delay(Duration::from_mins(1));
+        let agent = Agent::start(&world, &[], |text| text);
+        agent.logs("identity.source.chosen");
+        stops_soon(agent);
+    });
+}
+
+#[track_caller]
+fn stops_soon(agent: Agent) {
+    let start = now();
+    let (status, output) = agent.binary.stop();
+    assert_eq!(status.code(), Some(0), "{output}");
+    assert!(start.elapsed() < Duration::from_secs(3), "{:?}: {output}", start.elapsed());
+}
+
 #[expect(clippy::needless_pass_by_value, reason = "an edit of a text takes and gives one")]
 fn revoking(text: String) -> String {
     text.replace("mount = \"azure\"", "mount = \"azure\"\nrevoke_on_exit = true")
