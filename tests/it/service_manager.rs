@@ -297,6 +297,11 @@ fn a_killed_agent_takes_its_sealed_token_up_again() {
             text.replace("mount = \"azure\"", key)
         });
         let token = agent.sink("token");
+        // The token is served before it is saved: nobody waits for a disk.
+        eventually(Duration::from_secs(5), || match std::fs::read_to_string(agent.path("state/web.state")) {
+            Ok(text) if text.contains("\"token\"") => Ok(()),
+            other => Err(format!("{other:?}")),
+        });
         agent.binary.signal(Signal::KILL);
         agent.binary.ended(Duration::from_secs(5));
         assert!(agent.socket().exists(), "nobody removed it");
