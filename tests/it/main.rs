@@ -33,6 +33,7 @@ mod identity;
 #[cfg(feature = "dev")]
 mod identity_requests;
 mod listen;
+#[cfg(feature = "dev")]
 mod listen_process;
 mod local_api;
 #[cfg(feature = "dev")]
@@ -41,9 +42,11 @@ mod budget;
 mod lifecycle;
 #[cfg(feature = "dev")]
 mod lifecycle_doubt;
+#[cfg(feature = "dev")]
 mod lifecycle_faults;
 #[cfg(feature = "dev")]
 mod lifecycle_options;
+#[cfg(feature = "dev")]
 mod lifecycle_stuck;
 #[cfg(feature = "dev")]
 mod reach;
