@@ -1,0 +1,201 @@
+//! The agent as a process: from start to the first token served, TLS to the server included, and what it costs idle.
+//! `start PROGRAM [ROUNDS] [IDLE SECONDS]`; PROGRAM is the binary that packages carry (`cargo build --profile dist`).
+//!
+//! Starts itself again in a network namespace, where an emulated cloud answers at the metadata service's real address.
+//! Beside each time stands what the emulated servers took for the same two requests, asked for by hand.
+#![allow(
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    clippy::cast_precision_loss,
+    missing_docs
+)]
+
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use keyward::clock::Clock;
+use keyward::dev::cloud::{self, Cloud};
+use keyward::dev::secrets::{self, Bounds, Role, Secrets, Verification};
+use keyward::http::tls::Certificate;
+use keyward::tasks::Tasks;
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use tokio_util::sync::CancellationToken;
+
+const RESOURCE: &str = "https://management.azure.com/";
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|it| it != "--bench").collect();
+    let Some(program) = arguments.first() else { return println!("start PROGRAM [ROUNDS] [IDLE SECONDS]") };
+    let number = |index: usize, default| arguments.get(index).map_or(default, |text| text.parse().unwrap());
+    if std::env::vars_os().any(|(name, _)| name == "KEYWARD_BENCH_INSIDE") {
+        return measure(program, number(1, 21), number(2, 30));
+    }
+    let me = std::env::current_exe().unwrap();
+    let status =
+        Command::new("unshare").arg("--net").arg(me).args(&arguments).env("KEYWARD_BENCH_INSIDE", "1").status();
+    assert!(status.unwrap().success());
+}
+
+fn measure(program: &str, rounds: u64, idle: u64) {
+    for command in ["link set lo up", "addr add 169.254.169.254/32 dev lo"] {
+        assert!(Command::new("ip").args(command.split(' ')).status().unwrap().success());
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let mut tasks = Tasks::new(CancellationToken::new());
+    let url = runtime.block_on(async { servers(folder.path(), &mut tasks) });
+    let config = configure(folder.path(), &url);
+    let socket = folder.path().join("api.sock");
+
+    let (mut agent, mut fakes) = (Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        fakes.push(runtime.block_on(by_hand(folder.path(), &url)));
+        let start = Instant::now();
+        let child = Agent::start(program, &config);
+        while !served(&socket) {
+            assert!(start.elapsed() < Duration::from_secs(20), "no token");
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        agent.push(start.elapsed());
+        drop(child);
+    }
+    let (agent, fakes) = (median(agent), median(fakes));
+    println!(
+        "start_to_token_ms={:.1} servers_ms={:.1} above_ms={:.1}",
+        millis(agent),
+        millis(fakes),
+        millis(agent.saturating_sub(fakes))
+    );
+    let child = Agent::start(program, &config);
+    while !served(&socket) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    std::thread::sleep(Duration::from_secs(2));
+    let before = child.switches();
+    std::thread::sleep(Duration::from_secs(idle));
+    let wakes = (child.switches() - before) as f64 / idle as f64;
+    let size = std::fs::metadata(program).unwrap().len();
+    println!("idle_rss_kib={} idle_wakeups_per_second={wakes:.2} binary_bytes={size}", child.resident());
+}
+
+fn servers(folder: &Path, tasks: &mut Tasks) -> String {
+    let mut options = cloud::Options::in_folder(folder.join("cloud"));
+    options.metadata = "169.254.169.254:80".parse().unwrap();
+    let cloud = Cloud::start(options, tasks).unwrap();
+    let bounds = Bounds { service_principal_ids: vec![cloud.names().system.object_id.clone()], ..Bounds::default() };
+    let mut options = secrets::Options::for_anyone(Clock::System, "web", Role { bounds, ..Role::default() });
+    options.verification = Verification::Cloud {
+        discovery: format!("{}.well-known/openid-configuration", cloud.issuer()).parse().unwrap(),
+        ca_file: cloud.ca_file(),
+        audience: RESOURCE.to_owned(),
+    };
+    options.tls = Some(certificate(folder).server().unwrap());
+    Secrets::start(options, tasks).unwrap().url().to_owned()
+}
+
+fn certificate(folder: &Path) -> Certificate {
+    let key = KeyPair::generate().unwrap();
+    let mut ca = CertificateParams::new(Vec::new()).unwrap();
+    ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let ca_certificate = ca.self_signed(&key).unwrap();
+    std::fs::write(folder.join("ca.pem"), ca_certificate.pem()).unwrap();
+    let issuer = Issuer::new(ca, key);
+    let key = KeyPair::generate().unwrap();
+    let leaf = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap().signed_by(&key, &issuer).unwrap();
+    let files = Certificate { certificate: folder.join("server.pem"), key: folder.join("server.key") };
+    std::fs::write(&files.certificate, leaf.pem()).unwrap();
+    std::fs::write(&files.key, key.serialize_pem()).unwrap();
+    files
+}
+
+fn configure(folder: &Path, url: &str) -> String {
+    let (path, state) = (folder.join("keyward.toml"), folder.join("state"));
+    std::fs::create_dir(&state).unwrap();
+    let folder = folder.display();
+    let text = format!(
+        "[server.main]\nkind = \"vault\"\naddress = \"{url}\"\nca_file = \"{folder}/ca.pem\"\n\
+         [session.web.cloud]\nrole = \"web\"\nresource = \"{RESOURCE}\"\n\
+         [listener.local]\naddress = \"unix://{folder}/api.sock\"\n[agent]\nstate_dir = \"{}\"\n",
+        state.display()
+    );
+    std::fs::write(&path, text).unwrap();
+    path.display().to_string()
+}
+
+/// What the servers take for a new client's identity request and login.
+async fn by_hand(folder: &Path, url: &str) -> Duration {
+    let ca = reqwest::Certificate::from_pem(&std::fs::read(folder.join("ca.pem")).unwrap()).unwrap();
+    let client = reqwest::Client::builder().no_proxy().tls_certs_only([ca]).build().unwrap();
+    let start = Instant::now();
+    let metadata = format!(
+        "http://169.254.169.254/metadata/identity/oauth2/token?api-version=2018-02-01&resource={}",
+        url::form_urlencoded::byte_serialize(RESOURCE.as_bytes()).collect::<String>()
+    );
+    let answer: serde_json::Value =
+        client.get(metadata).header("metadata", "true").send().await.unwrap().json().await.unwrap();
+    let body = serde_json::json!({ "role": "web", "jwt": answer["access_token"] });
+    let login = client.post(format!("{url}/v1/auth/azure/login")).json(&body).send().await.unwrap();
+    assert!(login.status().is_success(), "{}", login.text().await.unwrap());
+    start.elapsed()
+}
+
+fn served(socket: &Path) -> bool {
+    let ask = |mut stream: UnixStream| {
+        stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+        stream.write_all(
+            b"GET /agent/v1/token?wait=10s HTTP/1.1\r\nHost: localhost\r\nX-Vault-Request: true\r\nConnection: close\r\n\r\n",
+        )?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok::<_, std::io::Error>(answer.starts_with("HTTP/1.1 200"))
+    };
+    UnixStream::connect(socket).and_then(ask).unwrap_or(false)
+}
+
+/// A running agent; it is told to stop, and waited for, when dropped.
+struct Agent(Child);
+
+impl Agent {
+    fn start(program: &str, config: &str) -> Self {
+        let mut command = Command::new(program);
+        command.args(["--log-level", "error", "run", "--config", config]).env_clear().stdin(Stdio::null());
+        Self(command.spawn().unwrap())
+    }
+
+    /// Times that any of its threads was woken up.
+    fn switches(&self) -> u64 {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.0.id())).unwrap();
+        let files = threads.map(|thread| std::fs::read_to_string(thread.unwrap().path().join("status")).unwrap());
+        files.map(|text| field(&text, "voluntary_ctxt_switches:")).sum()
+    }
+
+    fn resident(&self) -> u64 {
+        field(&std::fs::read_to_string(format!("/proc/{}/status", self.0.id())).unwrap(), "VmRSS:")
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let id = rustix::process::Pid::from_raw(self.0.id().cast_signed()).unwrap();
+        rustix::process::kill_process(id, rustix::process::Signal::TERM).unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+fn field(text: &str, name: &str) -> u64 {
+    let line = text.lines().find(|line| line.starts_with(name)).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort();
+    times[times.len() / 2]
+}
+
+fn millis(time: Duration) -> f64 {
+    time.as_secs_f64() * 1000.0
+}
