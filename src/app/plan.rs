@@ -7,7 +7,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::outputs::{BoundListener, BuiltSink, SinkOrders};
-use super::session::{Origin, Session, Shared};
+use super::session::{Origin, Session, SessionOrders, Shared};
 use crate::agent::lifecycle;
 use crate::agent::local_api::{Serves, Source};
 use crate::config;
@@ -47,7 +47,7 @@ pub(super) struct RunningSession {
     origin: Origin,
     source: Source,
     lifecycle: watch::Sender<lifecycle::Options>,
-    stop: CancellationToken,
+    orders: SessionOrders,
 }
 
 #[derive(Debug)]
@@ -61,7 +61,7 @@ pub(super) struct RunningListener {
 #[derive(Debug)]
 pub(super) struct Plan {
     sessions: Vec<Session>,
-    /// Sessions that go on, with other lifecycle options.
+    /// Sessions that go on, perhaps with other lifecycle options.
     following: Vec<Origin>,
     sinks: Vec<BuiltSink>,
     listeners: Vec<BoundListener>,
@@ -141,6 +141,8 @@ impl Agent {
                 ending.get(&sink.options.session).is_some_and(|it| it.origin.options.lifecycle.revoke_on_exit);
             letting_go.push(sink.stop(revoked));
         }
+        let ended: BTreeMap<String, CancellationToken> =
+            ending.iter().map(|(name, session)| (name.clone(), session.orders.ended.clone())).collect();
         for (name, session) in ending {
             // A token is revoked once no file holds it any more.
             let files = letting_go.clone();
@@ -148,7 +150,7 @@ impl Agent {
                 for file in files {
                     file.cancelled().await;
                 }
-                session.stop.cancel();
+                session.orders.stop.cancel();
                 Ok(())
             });
         }
@@ -161,10 +163,12 @@ impl Agent {
         }
         for session in plan.sessions {
             let stop = self.sessions.tasks.stop_token().child_token();
+            let orders = SessionOrders { stop, ..SessionOrders::default() };
             let name = session.name().to_owned();
             let (origin, source) = (session.origin.clone(), session.source.clone());
-            let running = RunningSession { origin, source, lifecycle: session.lifecycle.clone(), stop: stop.clone() };
-            self.sessions.tasks.start(format!("session {name}"), session.run(stop));
+            let running =
+                RunningSession { origin, source, lifecycle: session.lifecycle.clone(), orders: orders.clone() };
+            self.sessions.tasks.start(format!("session {name}"), session.run(orders, ended.get(&name).cloned()));
             self.sessions.running.insert(name, running);
         }
         for sink in plan.sinks {

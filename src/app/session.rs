@@ -58,6 +58,15 @@ impl Origin {
     }
 }
 
+/// What a running session is told, and tells.
+#[derive(Debug, Clone, Default)]
+pub(super) struct SessionOrders {
+    /// Cancelled to stop it.
+    pub(super) stop: CancellationToken,
+    /// Cancelled by the session once it keeps nothing any more; it may still revoke.
+    pub(super) ended: CancellationToken,
+}
+
 /// A session that is built and has not started: nothing has been sent.
 #[derive(Debug)]
 pub(super) struct Session {
@@ -99,9 +108,15 @@ impl Session {
         &self.origin.options.name
     }
 
-    /// Keeps the token until `stop`, then revokes it if that was asked for. By then outputs have let go of it.
-    pub(super) async fn run(self, stop: CancellationToken) -> anyhow::Result<()> {
-        let farewell = self.keeper.run(stop).await;
+    /// Keeps the token until it is told to stop, then revokes it if that was asked for. By then outputs have let go of
+    /// it. Begins once the session that it follows, which has the same state file, keeps nothing any more.
+    pub(super) async fn run(self, orders: SessionOrders, follows: Option<CancellationToken>) -> anyhow::Result<()> {
+        let ended = orders.ended.drop_guard();
+        if let Some(other) = follows {
+            other.cancelled().await;
+        }
+        let farewell = self.keeper.run(orders.stop).await;
+        drop(ended);
         farewell.revoke().await;
         Ok(())
     }
