@@ -7,15 +7,12 @@ use redb::backends::FileBackend;
 use redb::{Database, DatabaseError, ReadableDatabase as _, ReadableTable as _, TableDefinition};
 use tokio::sync::{mpsc, oneshot};
 
+use super::tables::{KINDS, RECORDS, decode};
 use super::watchers::Watchers;
 use super::writer::{self, Job};
 use super::{Batch, CommitError, FORMAT, Key, Listing, OpenError, Page, Record, Revision, StoreError, files};
 use crate::folder;
 
-pub(super) const RECORDS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("records");
-/// The revision of the last change of each kind of record; of all under [`ALL`].
-pub(super) const KINDS: TableDefinition<'_, &str, u64> = TableDefinition::new("kinds");
-pub(super) const ALL: &str = "";
 const ABOUT: TableDefinition<'_, &str, &str> = TableDefinition::new("about");
 
 /// Memory for pages of the file, in bytes. redb would take up to a gigabyte.
@@ -188,24 +185,4 @@ fn introduce(database: &Database, datacenter: &str) -> Result<About, StoreError>
 
 fn kind_of(prefix: &str) -> &str {
     prefix.split('/').next().unwrap_or_default()
-}
-
-/// A record's bytes: the two revisions, then the value.
-pub(super) fn encode(created: Revision, modified: Revision, value: &[u8]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(16 + value.len());
-    bytes.extend_from_slice(&created.0.to_be_bytes());
-    bytes.extend_from_slice(&modified.0.to_be_bytes());
-    bytes.extend_from_slice(value);
-    bytes
-}
-
-pub(super) fn decode(key: &str, bytes: &[u8]) -> Result<Record, StoreError> {
-    let unreadable = || StoreError::Unreadable { key: key.to_owned() };
-    let (created, rest) = bytes.split_first_chunk().ok_or_else(unreadable)?;
-    let (modified, value) = rest.split_first_chunk().ok_or_else(unreadable)?;
-    Ok(Record {
-        value: value.to_vec(),
-        created: Revision(u64::from_be_bytes(*created)),
-        modified: Revision(u64::from_be_bytes(*modified)),
-    })
 }

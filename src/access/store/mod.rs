@@ -9,6 +9,7 @@ use crate::folder::FolderError;
 
 pub mod embedded;
 mod files;
+mod tables;
 mod watchers;
 mod writer;
 

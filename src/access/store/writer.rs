@@ -5,7 +5,7 @@ use std::sync::Arc;
 use redb::{Database, Durability, ReadableTable as _, Table, WriteTransaction};
 use tokio::sync::{mpsc, oneshot};
 
-use super::embedded::{ALL, KINDS, RECORDS, decode, encode};
+use super::tables::{ALL, KINDS, RECORDS, decode, encode};
 use super::watchers::Watchers;
 use super::{Batch, Check, CommitError, Record, Revision, StoreError, Write};
 

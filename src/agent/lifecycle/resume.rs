@@ -15,7 +15,7 @@ use super::State;
 use super::held::{Held, Looks};
 use super::pace::Record;
 use super::seal::Seal;
-use super::sealed::{held, millis, plain};
+use super::sealed::{Why, held, millis, plain};
 use crate::agent::token::Generation;
 use crate::atomic_file::{Attributes, replace};
 use crate::clock::Moment;
@@ -188,24 +188,4 @@ pub struct RefusedState {
     file: PathBuf,
     #[source]
     why: Why,
-}
-
-/// Why a state file was not taken.
-#[derive(Debug, thiserror::Error)]
-pub enum Why {
-    /// It cannot be read.
-    #[error("it cannot be read")]
-    Unreadable(#[source] std::io::Error),
-    /// It is not what this program writes.
-    #[error("its content is damaged")]
-    Shape,
-    /// It belongs to another session, or another version of the program wrote it.
-    #[error("it is another session's, or of another version")]
-    Foreign,
-    /// The sealed token does not open.
-    #[error("its token was sealed with another key or for another server or role, or was changed")]
-    Seal,
-    /// The wall clock is behind the time of the login.
-    #[error("the clock is behind the time of the login that it tells of")]
-    Clock,
 }

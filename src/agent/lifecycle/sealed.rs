@@ -9,7 +9,6 @@ use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
 use super::held::{Held, Looks};
-use super::resume::Why;
 use super::schedule::Life;
 use crate::agent::token::{ClientToken, Generation, Kind, Lease, Token};
 use crate::clock::Moment;
@@ -109,6 +108,26 @@ pub(super) fn millis(wall: SystemTime) -> u64 {
 
 /// How far the wall clock may be behind the login, in milliseconds.
 const CLOCK_SLACK: u64 = 60_000;
+
+/// Why a state file was not taken.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Why {
+    /// It cannot be read.
+    #[error("it cannot be read")]
+    Unreadable(#[source] std::io::Error),
+    /// It is not what this program writes.
+    #[error("its content is damaged")]
+    Shape,
+    /// It belongs to another session, or another version of the program wrote it.
+    #[error("it is another session's, or of another version")]
+    Foreign,
+    /// The sealed token does not open.
+    #[error("its token was sealed with another key or for another server or role, or was changed")]
+    Seal,
+    /// The wall clock is behind the time of the login.
+    #[error("the clock is behind the time of the login that it tells of")]
+    Clock,
+}
 
 #[cfg(test)]
 mod tests {
