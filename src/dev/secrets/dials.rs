@@ -188,11 +188,6 @@ impl Dials {
         self.state().counts
     }
 
-    /// Starts counting anew, and gives what was counted.
-    pub fn take_counts(&self) -> Counts {
-        std::mem::take(&mut self.state().counts)
-    }
-
     /// How many tokens are kept, ended ones that nobody asked for since included.
     pub fn tokens(&self) -> usize {
         self.state().tokens.len()
