@@ -1,0 +1,180 @@
+//! From characters to words, for both forms of the language.
+
+use super::{HclError, Place, shown};
+
+/// A text that is being read, and how far.
+#[derive(Debug, Clone)]
+pub(super) struct Scan<'a> {
+    rest: &'a str,
+    place: Place,
+}
+
+/// A word of the language.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Word {
+    /// A bare name; `true` and `false` are names too.
+    Name(String),
+    /// A string or a heredoc.
+    Text(String),
+    /// A number as it is written.
+    Number(String),
+    /// One of `{ } [ ] = : ,`.
+    Mark(char),
+    /// The text is over.
+    End,
+}
+
+impl Word {
+    /// How a message shows it.
+    pub(super) fn shown(&self) -> String {
+        match self {
+            Self::Name(text) | Self::Number(text) => shown(text).replace('"', "`"),
+            Self::Text(text) => shown(text),
+            Self::Mark(mark) => format!("`{mark}`"),
+            Self::End => "the end".to_owned(),
+        }
+    }
+}
+
+impl<'a> Scan<'a> {
+    pub(super) fn new(text: &'a str) -> Self {
+        Self { rest: text, place: Place { line: 1, column: 1 } }
+    }
+
+    pub(super) fn place(&self) -> Place {
+        self.place
+    }
+
+    pub(super) fn peek(&self) -> Option<char> {
+        self.rest.chars().next()
+    }
+
+    pub(super) fn next(&mut self) -> Option<char> {
+        let mut chars = self.rest.chars();
+        let next = chars.next()?;
+        self.rest = chars.as_str();
+        if next == '\n' {
+            self.place = Place { line: self.place.line + 1, column: 1 };
+        } else {
+            self.place.column += 1;
+        }
+        Some(next)
+    }
+
+    /// Goes past a text that stands here, if it does.
+    pub(super) fn take(&mut self, text: &str) -> bool {
+        let stands = self.rest.starts_with(text);
+        if stands {
+            for _ in text.chars() {
+                self.next();
+            }
+        }
+        stands
+    }
+
+    pub(super) fn take_while(&mut self, mut wanted: impl FnMut(char) -> bool) -> &'a str {
+        let start = self.rest;
+        while self.peek().is_some_and(&mut wanted) {
+            self.next();
+        }
+        &start[..start.len() - self.rest.len()]
+    }
+
+    /// The rest of the line, with its end if it has one.
+    fn line(&mut self) -> &'a str {
+        let start = self.rest;
+        self.take_while(|next| next != '\n');
+        self.next();
+        &start[..start.len() - self.rest.len()]
+    }
+
+    /// What stands here, to say so.
+    pub(super) fn unexpected(&self, advice: &str) -> HclError {
+        let found = self.peek().map_or_else(|| "the end".to_owned(), |next| shown(&next.to_string()));
+        HclError::new(self.place, found, advice)
+    }
+
+    /// Goes past spaces and comments: `#` and `//` to the end of the line, `/* */`.
+    pub(super) fn skip_comments(&mut self) -> Result<(), HclError> {
+        loop {
+            self.take_while(char::is_whitespace);
+            let start = self.place;
+            if self.rest.starts_with('#') || self.rest.starts_with("//") {
+                self.line();
+            } else if self.take("/*") {
+                while !self.take("*/") {
+                    if self.next().is_none() {
+                        return Err(HclError::new(start, "a comment without an end", "it ends with `*/`"));
+                    }
+                }
+            } else {
+                return Ok(());
+            }
+        }
+    }
+
+    /// A number as HCL writes it: decimal, `0x` and hexadecimal, `0` and octal, or with a fraction or an exponent.
+    pub(super) fn number(&mut self) -> Result<String, HclError> {
+        let (start, mut last) = (self.place, ' ');
+        let text = self.take_while(|next| {
+            let exponent = matches!(last, 'e' | 'E') && matches!(next, '+' | '-');
+            let goes_on = next.is_alphanumeric() || next == '.' || exponent || (last == ' ' && next == '-');
+            last = next;
+            goes_on
+        });
+        let digits = text.strip_prefix('-').unwrap_or(text);
+        let all = |text: &str, radix| !text.is_empty() && text.chars().all(|digit| digit.is_digit(radix));
+        let hexadecimal = digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X"));
+        let good = match hexadecimal {
+            Some(digits) => all(digits, 16),
+            None if all(digits, 10) => !digits.starts_with('0') || all(digits, 8),
+            None => digits.bytes().all(|byte| byte.is_ascii_digit() || b".eE+-".contains(&byte)) && is_float(digits),
+        };
+        if good { Ok(text.to_owned()) } else { Err(HclError::new(start, shown(text), "that is no number")) }
+    }
+
+    /// The rest of a heredoc, after its `<<`: whole lines, up to the one that has only the anchor on it. With `<<-` the
+    /// lines lose the indentation of that last one, if all of them have it.
+    pub(super) fn heredoc(&mut self, start: Place) -> Result<String, HclError> {
+        let indented = self.take("-");
+        let anchor = self.take_while(|next| next.is_alphanumeric() || next == '_').to_owned();
+        if anchor.is_empty() || self.peek() != Some('\n') {
+            return Err(self.unexpected("a heredoc begins with `<<`, a word, and the end of the line"));
+        }
+        self.next();
+        let mut lines = Vec::new();
+        loop {
+            if self.rest.is_empty() {
+                let advice = format!("it ends with {anchor} on a line of its own");
+                return Err(HclError::new(start, "a heredoc without an end", advice));
+            }
+            let mut look_ahead = self.clone();
+            let indentation = look_ahead.take_while(|next| next != '\n' && next.is_whitespace());
+            if look_ahead.take(&anchor) && matches!(look_ahead.peek(), None | Some('\n')) {
+                *self = look_ahead;
+                let without = |line: &&'a str| line.strip_prefix(indentation);
+                let all: Option<String> = indented.then(|| lines.iter().map(without).collect()).flatten();
+                return Ok(all.unwrap_or_else(|| lines.concat()));
+            }
+            lines.push(self.line());
+        }
+    }
+
+    /// As many hexadecimal or octal digits as are asked for, as a number.
+    pub(super) fn digits(&mut self, count: usize, radix: u32) -> Result<u32, HclError> {
+        let mut number = 0;
+        for _ in 0..count {
+            let Some(digit) = self.peek().and_then(|next| next.to_digit(radix)) else {
+                return Err(self.unexpected(&format!("{count} digits stand there")));
+            };
+            self.next();
+            number = number * radix + digit;
+        }
+        Ok(number)
+    }
+}
+
+/// Whether a text of digits, `.`, `e`, `+` and `-` is a number with a fraction or an exponent.
+fn is_float(text: &str) -> bool {
+    text.starts_with(|first: char| first.is_ascii_digit()) && text.parse::<f64>().is_ok()
+}

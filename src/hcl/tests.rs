@@ -1,0 +1,265 @@
+use proptest::prelude::*;
+
+use super::*;
+
+/// A tree in short, or what is wrong with the text.
+fn found(text: &str) -> String {
+    read(text).map_or_else(|error| error.to_string(), |object| told(&object))
+}
+
+fn told(object: &Object) -> String {
+    let items: Vec<_> =
+        object.items.iter().map(|item| format!("{}={}", item.key, told_value(&item.value.value))).collect();
+    format!("{{{}}}", items.join(" "))
+}
+
+fn told_value(value: &Value) -> String {
+    match value {
+        Value::Text(text) => format!("{text:?}"),
+        Value::Number(number) => number.clone(),
+        Value::Flag(flag) => flag.to_string(),
+        Value::Null => "null".into(),
+        Value::List(items) => {
+            format!("[{}]", items.iter().map(|item| told_value(&item.value)).collect::<Vec<_>>().join(" "))
+        }
+        Value::Object(object) => told(object),
+    }
+}
+
+fn check(cases: &[(&str, &str)]) {
+    for (text, wanted) in cases {
+        assert_eq!(found(text), *wanted, "{text}");
+    }
+}
+
+#[test]
+fn items_blocks_and_labels_give_one_tree() {
+    check(&[
+        ("", "{}"),
+        ("\u{feff}\n\n", "{}"),
+        ("a = 1 b = 2", "{a=1 b=2}"),
+        ("a = 1, b = 2,", "{a=1 b=2}"),
+        ("a\n=\n1", "{a=1}"),
+        (
+            "listener \"tcp\" { address = \"x\" tls_disable = true }",
+            "{listener={tcp={address=\"x\" tls_disable=true}}}",
+        ),
+        ("config = { a = 1 b = 2 }", "{config={a=1 b=2}}"),
+        ("\"path\" \"x\" {}", "{path={x={}}}"),
+        ("key_prefix \"\" {}", "{key_prefix={={}}}"),
+        ("path x y { z {} }", "{path={x={y={z={}}}}}"),
+        ("a {} a {} a \"x\" {}", "{a={} a={} a={x={}}}"),
+        ("a.b = 1 c-d = 2 _e = 3 é = 4", "{a.b=1 c-d=2 _e=3 é=4}"),
+        ("a = [1, \"2\", {b = 3}, [4],]", "{a=[1 \"2\" {b=3} [4]]}"),
+        ("# c\n// d\n/* e\n*/ a /* f */ = /* g */ true # h", "{a=true}"),
+    ]);
+}
+
+#[test]
+fn values_are_read_as_they_are_written() {
+    check(&[
+        (
+            "a = 0640 b = 0x1aF c = -5 d = 1.5 e = 1e3 f = -1.5e-3 g = 0",
+            "{a=0640 b=0x1aF c=-5 d=1.5 e=1e3 f=-1.5e-3 g=0}",
+        ),
+        (r#"a = "x\n\t\"\\\101\x41\u00e9\U0001F600""#, r#"{a="x\n\t\"\\AAé😀"}"#),
+        (
+            "a = \"${b(\"c\")}\n d\"",
+            "line 1, column 15: found the end of the line; a string ends on its line; \\n or a heredoc writes a line end",
+        ),
+        ("a = \"${b(\"c\n\")} $${d} $ {e}\"", "{a=\"${b(\\\"c\\n\\\")} $${d} $ {e}\"}"),
+        ("a = \"${{}}\" b = 1", "{a=\"${{}}\" b=1}"),
+        ("a = <<EOF\nfoo\n  bar\nEOF\nb = 1", "{a=\"foo\\n  bar\\n\" b=1}"),
+        ("a = <<EOF\r\nfoo\r\nEOF\r\n", "{a=\"foo\\n\"}"),
+        ("a = <<EOF\n${x} \\n\nEOFx\nfooEOF\nEOF", "{a=\"${x} \\\\n\\nEOFx\\nfooEOF\\n\"}"),
+        ("a = <<-EOF\n  foo\n    bar\n  EOF\n", "{a=\"foo\\n  bar\\n\"}"),
+        ("a = <<-EOF\n foo\n    bar\n  EOF\n", "{a=\" foo\\n    bar\\n\"}"),
+        ("a = [<<EOF\nx\nEOF\n, 2]", "{a=[\"x\\n\" 2]}"),
+    ]);
+}
+
+#[test]
+fn json_gives_the_same_tree() {
+    check(&[
+        ("{}", "{}"),
+        (" {\"a\": {\"b\": [1, 2.5, -3e2, true, false, null]}}\n", "{a={b=[1 2.5 -3e2 true false null]}}"),
+        (r#"{"a": "x\u00e9\n\/\ud83d\ude00\""}"#, "{a=\"xé\\n/😀\\\"\"}"),
+        ("{\"a\": 1, \"a\": [2,],}", "{a=1 a=[2]}"),
+        ("{\"a\": 1} x", "line 1, column 10: found \"x\"; nothing follows the object"),
+        ("{a: 1}", "line 1, column 2: found \"a\"; a key in quotes would do"),
+        ("{\"a\" 1}", "line 1, column 6: found \"1\"; `:` follows a key"),
+        ("{\"a\": 0640}", "line 1, column 7: found `0640`; JSON has decimal numbers alone"),
+        ("{\"a\": nil}", "line 1, column 7: found `nil`; a string stands in quotes"),
+        ("{\"a\": [1 2]}", "line 1, column 10: found \"2\"; `,` or `]` would do; it was opened at line 1, column 7"),
+        ("{\"a\": \"\\ud83d\"}", "line 1, column 8: found an escape that is no character; \\u and four digits"),
+        (
+            "{\"a\": \"b\nc\"}",
+            "line 1, column 9: found \"\\n\"; a control character is written as an escape, such as \\n",
+        ),
+    ]);
+    let hcl = read("service \"web\" { policy = \"read\" }").unwrap();
+    let json = read("{\"service\": {\"web\": {\"policy\": \"read\"}}}").unwrap();
+    assert_eq!(told(&hcl), told(&json));
+}
+
+#[test]
+fn a_mistake_is_said_with_its_place() {
+    check(&[
+        ("a = }", "line 1, column 5: found `}`; a value would do"),
+        ("a = ", "line 1, column 5: found the end; a value would do"),
+        ("a = x", "line 1, column 5: found `x`; a string stands in quotes"),
+        ("a 1", "line 1, column 3: found `1`; `=` and a value, or a block in braces would do"),
+        ("a \"b\" = 1", "line 1, column 7: found `=`; a block in braces follows a label"),
+        ("= 1", "line 1, column 1: found `=`; a key would do"),
+        ("a = 1\n}", "line 2, column 1: found `}`; nothing is open that it could close"),
+        (
+            "é = 1\na {\n  b = 1\n",
+            "line 4, column 1: found the end; the block that was opened at line 2, column 3 needs its `}`",
+        ),
+        ("a = [1, 2", "line 1, column 10: found the end; the list that was opened at line 1, column 5 needs its `]`"),
+        ("a = [1 2]", "line 1, column 8: found `2`; `,` or `]` would do"),
+        ("a = 08", "line 1, column 5: found \"08\"; that is no number"),
+        ("a = 1.2.3", "line 1, column 5: found \"1.2.3\"; that is no number"),
+        ("a = -", "line 1, column 5: found \"-\"; that is no number"),
+        ("a = 'x'", "line 1, column 5: found \"'\"; a name, a value or one of { } [ ] = , would do"),
+        ("a = \"x", "line 1, column 5: found a string without an end; it ends with `\"`"),
+        (
+            "é = \"\\q\"",
+            "line 1, column 6: found an escape that is none; these are: \\\\ \\\" \\n \\r \\t \\a \\b \\f \\v \\x \\u \\U",
+        ),
+        (
+            "a = \"\\xff\"",
+            "line 1, column 6: found an escape for half a character; \\u and four digits write any character",
+        ),
+        ("a = \"\\u12\"", "line 1, column 10: found \"\\\"\"; 4 digits stand there"),
+        ("/* a", "line 1, column 1: found a comment without an end; it ends with `*/`"),
+        ("a = <<EOF\nx\n", "line 1, column 5: found a heredoc without an end; it ends with EOF on a line of its own"),
+        ("a = <<EOF x", "line 1, column 10: found \" \"; a heredoc begins with `<<`, a word, and the end of the line"),
+    ]);
+}
+
+#[test]
+fn size_and_depth_have_limits() {
+    let nested = |open: &str, close: &str, levels: usize| format!("{}1{}", open.repeat(levels), close.repeat(levels));
+    let check = |text: &str, good: bool| assert_eq!(read(text).is_ok(), good, "{}", found(text));
+    let deepest = MAX_DEPTH;
+    check(&format!("a = {}", nested("[", "]", deepest)), true);
+    check(&format!("a = {}", nested("[", "]", deepest + 1)), false);
+    check(&format!("{}a = 1{}", "a { ".repeat(deepest), "}".repeat(deepest)), true);
+    check(&format!("{}a = 1{}", "a { ".repeat(deepest + 1), "}".repeat(deepest + 1)), false);
+    check(&format!("{}{{}}", "a ".repeat(deepest)), true);
+    check(&format!("{}{{}}", "a ".repeat(deepest + 2)), false);
+    check(&"a ".repeat(100_000), false);
+    check(&nested("{\"a\":", "}", deepest), true);
+    check(&nested("{\"a\":", "}", 100_000), false);
+    check(&format!("a = {}", "[".repeat(100_000)), false);
+    check(&format!("#{}", " ".repeat(MAX_SIZE - 1)), true);
+    check(&format!("#{}", " ".repeat(MAX_SIZE)), false);
+}
+
+/// A tree as HCL writes it, objects of one key as labels where that is asked for.
+fn written(object: &Object, labels: bool) -> String {
+    let item = |item: &Item| {
+        let mut keys = vec![quoted(&item.key)];
+        let mut value = &item.value.value;
+        while let Value::Object(inner) = value
+            && let [label] = inner.items.as_slice()
+            && let Value::Object(_) = label.value.value
+            && labels
+        {
+            keys.push(quoted(&label.key));
+            value = &label.value.value;
+        }
+        let block = labels && matches!(value, Value::Object(_));
+        format!("{} {}{}\n", keys.join(" "), if block { "" } else { "= " }, written_value(value, labels))
+    };
+    object.items.iter().map(item).collect()
+}
+
+fn written_value(value: &Value, labels: bool) -> String {
+    match value {
+        Value::Text(text) => quoted(text),
+        Value::Number(number) => number.clone(),
+        Value::Flag(flag) => flag.to_string(),
+        Value::Null => "null".into(),
+        Value::List(items) => {
+            format!("[{}]", items.iter().map(|item| written_value(&item.value, labels)).collect::<Vec<_>>().join(", "))
+        }
+        Value::Object(object) => format!("{{\n{}}}", written(object, labels)),
+    }
+}
+
+/// In `${...}` nothing is an escape, so a `$` is written as one.
+fn quoted(text: &str) -> String {
+    let letters = text.chars().map(|letter| match letter {
+        '$' => "\\u0024".to_owned(),
+        '"' | '\\' => format!("\\{letter}"),
+        control if control.is_control() => format!("\\u{:04x}", u32::from(control)),
+        other => other.to_string(),
+    });
+    format!("\"{}\"", letters.collect::<String>())
+}
+
+fn any_object() -> impl Strategy<Value = Object> {
+    let at = Place { line: 1, column: 1 };
+    let leaf = prop_oneof![
+        ".{0,6}".prop_map(Value::Text),
+        "0[0-7]{0,3}|-?[1-9][0-9]{0,5}|0x[0-9a-f]{1,4}|[0-9]\\.[0-9]{1,3}(e-?[0-9])?".prop_map(Value::Number),
+        any::<bool>().prop_map(Value::Flag),
+    ];
+    let object = move |items: Vec<(String, Value)>| Object {
+        items: items.into_iter().map(|(key, value)| Item { key, at, value: Node { at, value } }).collect(),
+    };
+    let value = leaf.prop_recursive(4, 24, 4, move |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4)
+                .prop_map(move |items| Value::List(items.into_iter().map(|value| Node { at, value }).collect())),
+            prop::collection::vec((".{0,6}", inner), 0..4).prop_map(move |items| Value::Object(object(items))),
+        ]
+    });
+    prop::collection::vec((".{0,6}", value), 0..5).prop_map(object)
+}
+
+proptest! {
+    #[test]
+    fn what_is_written_is_read_again(object in any_object(), labels: bool) {
+        let text = written(&object, labels);
+        prop_assert_eq!(found(&text), told(&object), "{}", text);
+    }
+
+    #[test]
+    fn json_is_read_as_others_read_it(object in any_object()) {
+        let json = json_of(&Value::Object(object));
+        let read = read(&json).unwrap();
+        let again = json_of(&Value::Object(read));
+        prop_assert_eq!(serde_json::from_str::<serde_json::Value>(&again).unwrap(), serde_json::from_str::<serde_json::Value>(&json).unwrap());
+    }
+
+    #[test]
+    fn any_text_is_read_without_harm(text in "\\PC{0,40}|[a\"{}\\[\\]=,<$\\\\\n 0-9/*#:-]{0,60}") {
+        if let Err(error) = read(&text) {
+            let lines: Vec<_> = text.split('\n').collect();
+            let line = lines.get(error.place.line - 1).copied().unwrap_or_default();
+            prop_assert!(error.place.line <= lines.len() && error.place.column <= line.chars().count() + 1, "{}", error);
+            prop_assert!(!error.to_string().contains('\n') && error.to_string().len() < 300, "{}", error);
+        }
+    }
+}
+
+/// A tree as JSON writes it; numbers that it has not become null.
+fn json_of(value: &Value) -> String {
+    match value {
+        Value::Text(text) => serde_json::to_string(text).unwrap(),
+        Value::Number(number) if serde_json::from_str::<serde_json::Value>(number).is_ok() => number.clone(),
+        Value::Number(_) | Value::Null => "null".into(),
+        Value::Flag(flag) => flag.to_string(),
+        Value::List(items) => {
+            format!("[{}]", items.iter().map(|item| json_of(&item.value)).collect::<Vec<_>>().join(","))
+        }
+        Value::Object(object) => {
+            let item =
+                |item: &Item| format!("{}:{}", serde_json::to_string(&item.key).unwrap(), json_of(&item.value.value));
+            format!("{{{}}}", object.items.iter().map(item).collect::<Vec<_>>().join(","))
+        }
+    }
+}
