@@ -57,7 +57,7 @@ impl Default for Audience {
 }
 
 impl Audience {
-    fn contains(&self, wanted: &str) -> bool {
+    pub(super) fn contains(&self, wanted: &str) -> bool {
         match self {
             Self::One(name) => name == wanted,
             Self::Many(names) => names.iter().any(|name| name == wanted),
@@ -125,10 +125,57 @@ pub struct Stated {
 /// An identity that was let in, as its signed claims tell it: name of a fact to its value.
 pub type Facts = BTreeMap<String, String>;
 
-/// Judges a login. The facts that it gives come from the signed claims alone.
+/// The names of the facts that an identity can have.
+pub const FACTS: [&str; 8] = [
+    "principal_id",
+    "tenant_id",
+    "app_id",
+    "subscription_id",
+    "resource_group_name",
+    "vm_name",
+    "vmss_name",
+    "resource_id",
+];
+
+/// A cloud identity that the issuer vouches for, toward us, now.
+#[derive(Debug)]
+pub struct Identity<'a> {
+    claims: &'a SignedClaims,
+    principal: &'a str,
+    machine: Machine<'a>,
+}
+
+/// Who a token is of. `audiences` are those that it may be for.
 ///
 /// Time has no leeway: an instance's clock and this server's are both kept by the network, and a token's start lies
 /// minutes before it is handed out.
+///
+/// # Errors
+/// The first rule that the token does not meet.
+pub fn identify<'a>(
+    claims: &'a SignedClaims,
+    issuer: &str,
+    audiences: &[String],
+    now: Timestamp,
+) -> Result<Identity<'a>, Refusal> {
+    if claims.iss != issuer {
+        return Err(Refusal::Issuer { wanted: issuer.to_owned(), found: claims.iss.clone() });
+    }
+    if !audiences.iter().any(|audience| claims.aud.contains(audience)) {
+        return Err(Refusal::Audience { wanted: audiences.join(", "), found: claims.aud.clone() });
+    }
+    let end = claims.exp.ok_or(Refusal::NoEnd)?;
+    if end <= now.unix_seconds() {
+        return Err(Refusal::Expired { end });
+    }
+    if let Some(start) = claims.nbf.filter(|start| *start > now.unix_seconds()) {
+        return Err(Refusal::NotYet { start, now: now.unix_seconds() });
+    }
+    let principal = claims.oid.as_deref().filter(|oid| !oid.is_empty()).ok_or(Refusal::NoPrincipal)?;
+    Ok(Identity { claims, principal, machine: Machine::of(claims)? })
+}
+
+/// Judges a login. The facts that it gives come from the signed claims alone.
 ///
 /// # Errors
 /// The first rule that the token does not meet.
@@ -139,21 +186,8 @@ pub fn decide(
     stated: &Stated,
     now: Timestamp,
 ) -> Result<Facts, Refusal> {
-    if claims.iss != trust.issuer {
-        return Err(Refusal::Issuer { wanted: trust.issuer.clone(), found: claims.iss.clone() });
-    }
-    if !claims.aud.contains(&trust.audience) {
-        return Err(Refusal::Audience { wanted: trust.audience.clone(), found: claims.aud.clone() });
-    }
-    let end = claims.exp.ok_or(Refusal::NoEnd)?;
-    if end <= now.unix_seconds() {
-        return Err(Refusal::Expired { end });
-    }
-    if let Some(start) = claims.nbf.filter(|start| *start > now.unix_seconds()) {
-        return Err(Refusal::NotYet { start, now: now.unix_seconds() });
-    }
-    let principal = claims.oid.as_deref().filter(|oid| !oid.is_empty()).ok_or(Refusal::NoPrincipal)?;
-    let machine = Machine::of(claims)?;
+    let identity = identify(claims, &trust.issuer, std::slice::from_ref(&trust.audience), now)?;
+    let Identity { principal, machine, .. } = &identity;
     machine.agrees_with(stated)?;
 
     let bound = |list: &[String], found: Option<&str>, refusal: fn() -> Refusal| {
@@ -172,22 +206,30 @@ pub fn decide(
     if bounds.mistake().is_some() {
         return Err(Refusal::Principal);
     }
+    Ok(identity.facts())
+}
 
-    let facts = [
-        ("principal_id", Some(principal)),
-        ("tenant_id", claims.tid.as_deref()),
-        ("app_id", claims.appid.as_deref()),
-        ("subscription_id", machine.subscription()),
-        ("resource_group_name", machine.resource_group()),
-        ("vm_name", machine.virtual_machine()),
-        ("vmss_name", machine.scale_set()),
-        ("resource_id", machine.texts.first().copied()),
-    ];
-    let facts = facts.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?.to_owned())));
-    Ok(facts.collect())
+impl Identity<'_> {
+    /// What the signed claims tell of it.
+    pub fn facts(&self) -> Facts {
+        let Self { claims, principal, machine } = self;
+        let facts = [
+            Some(*principal),
+            claims.tid.as_deref(),
+            claims.appid.as_deref(),
+            machine.subscription(),
+            machine.resource_group(),
+            machine.virtual_machine(),
+            machine.scale_set(),
+            machine.texts.first().copied(),
+        ];
+        let facts = FACTS.into_iter().zip(facts);
+        facts.filter_map(|(name, value)| Some((name.to_owned(), value?.to_owned()))).collect()
+    }
 }
 
 /// The machine that the claims name, if they do.
+#[derive(Debug)]
 struct Machine<'a> {
     id: Option<ResourceId>,
     /// The resource ids of the claims, the machine's first.

@@ -13,6 +13,16 @@ use uuid::Uuid;
 pub struct Id(Uuid);
 
 impl Id {
+    /// One of the ids that are reserved for what is built in.
+    pub const fn special(number: u8) -> Self {
+        Self(Uuid::from_u128(number as u128))
+    }
+
+    /// Whether it is reserved for what is built in: `00000000-0000-0000-0000-0000000000` and two digits.
+    pub const fn is_reserved(&self) -> bool {
+        self.0.as_u128() < 0x100
+    }
+
     /// A new one, of 122 random bits.
     pub fn random() -> Self {
         Self(Uuid::new_v4())

@@ -2,12 +2,26 @@
 
 pub mod cloud;
 pub mod content_hash;
+pub mod go_duration;
 pub mod id;
+pub mod links;
+pub mod names;
+pub mod namespace;
 pub mod policy;
 pub mod resource_id;
+pub mod rules;
+pub mod authorize;
+pub mod role;
 pub mod secret;
 pub mod timestamp;
+pub mod templated;
 pub mod token;
+pub mod known;
+pub mod selector;
+pub mod keys_url;
+pub mod jwt_claims;
+pub mod auth_method;
+pub mod binding_rule;
 
 /// The namespace that everything lives in unless it is said otherwise.
 pub const DEFAULT_NAMESPACE: &str = "default";

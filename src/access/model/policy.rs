@@ -2,9 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::content_hash::content_hash;
 use super::id::Id;
+use super::names::NamespaceName;
 
-/// A policy as it is stored. Tokens link it by id, so that its name may change.
+/// A policy as it is stored. Tokens and roles link it by id, so that its name may change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PolicyRecord {
     /// Its id.
@@ -12,7 +14,7 @@ pub struct PolicyRecord {
     /// Its name, unique in its namespace.
     pub name: String,
     /// The namespace it lives in.
-    pub namespace: String,
+    pub namespace: NamespaceName,
     /// Free text.
     #[serde(default)]
     pub description: String,
@@ -24,23 +26,20 @@ pub struct PolicyRecord {
     pub datacenters: Vec<String>,
 }
 
-/// Whether a text may be a policy's, an auth method's or a login role's name: 1 to 128 letters, digits, `-` and `_`.
-pub fn is_name(text: &str) -> bool {
-    (1..=128).contains(&text.len())
-        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
-}
+/// The built-in policy that allows everything.
+pub const GLOBAL_MANAGEMENT: Id = Id::special(1);
+/// The built-in policy that allows reading everything.
+pub const GLOBAL_READ_ONLY: Id = Id::special(2);
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+impl PolicyRecord {
+    /// The hash of what may change in it.
+    pub fn content_hash(&self) -> String {
+        let texts = [&self.name, &self.description, &self.rules].into_iter().chain(&self.datacenters);
+        content_hash(texts.cloned())
+    }
 
-    #[test]
-    fn names_are_letters_digits_and_two_marks() {
-        for name in ["a", "web-Read_1", &"x".repeat(128)] {
-            assert!(is_name(name), "{name}");
-        }
-        for name in ["", "a b", "a/b", "..", "é", &"x".repeat(129)] {
-            assert!(!is_name(name), "{name}");
-        }
+    /// Whether it counts in that datacenter.
+    pub fn counts_in(&self, datacenter: &str) -> bool {
+        self.datacenters.is_empty() || self.datacenters.iter().any(|it| it == datacenter)
     }
 }

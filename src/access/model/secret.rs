@@ -10,6 +10,9 @@ use serde::{Deserialize, Serialize};
 use super::id::Id;
 use crate::words::hex;
 
+/// What stands where a secret would, for those who may not know it.
+pub const REDACTED: &str = "<hidden>";
+
 /// The secret itself, on its way from or to the one who holds it. Never stored, never shown by `Debug`.
 #[derive(Debug, Clone)]
 pub struct PlainSecret(SecretString);
@@ -32,7 +35,7 @@ impl PlainSecret {
 }
 
 /// A keyed hash of a secret, by which its token is found. Without the key it tells nothing of the secret.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct SecretHash([u8; 32]);
 

@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::content_hash::content_hash;
 use super::id::Id;
+use super::links::Links;
+use super::names::NamespaceName;
 use super::secret::{SealedSecret, SecretHash};
 use super::timestamp::Timestamp;
 
@@ -17,7 +19,7 @@ pub const MIN_TTL: Duration = Duration::from_mins(1);
 pub const MAX_TTL: Duration = Duration::from_hours(24);
 
 /// A token as it is stored. Its create and modify index are the store's own and not part of it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TokenRecord {
     birth: Birth,
     /// Free text.
@@ -26,6 +28,9 @@ pub struct TokenRecord {
     /// What it may do, by links.
     #[serde(default)]
     pub links: Links,
+    /// The roles that it has.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub roles: Vec<Id>,
 }
 
 /// What a token is born with and keeps: there is no way to change it in a record.
@@ -38,7 +43,7 @@ pub struct Birth {
     /// The secret, for those who may read it.
     pub sealed_secret: SealedSecret,
     /// The namespace it lives in.
-    pub namespace: String,
+    pub namespace: NamespaceName,
     /// Whether it counts in this datacenter only.
     pub local: bool,
     /// When it was made.
@@ -56,28 +61,30 @@ pub struct Birth {
 pub struct LoginOrigin {
     /// The auth method.
     pub auth_method: String,
-    /// The role that was asked for.
-    pub role: String,
+    /// Which method it was: one that is deleted and made anew under the same name is another. Absent for a method of
+    /// the configuration file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub method_id: Option<Id>,
+    /// The namespace that the method lives in.
+    pub namespace: NamespaceName,
+    /// The login role that was asked for, where the method has such.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub role: Option<String>,
     /// What the signed claims said of the caller.
     #[serde(default)]
     pub facts: BTreeMap<String, String>,
 }
 
-/// What a token may do, by links. Policies and roles are linked by id: a rename breaks nothing.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Links {
-    /// Policies.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub policies: Vec<Id>,
-    /// Roles.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub roles: Vec<Id>,
-}
+/// The token that a request without one counts as. It is stored like any other and may be given links.
+pub const ANONYMOUS: Id = Id::special(2);
+
+/// The secret that names it.
+pub const ANONYMOUS_SECRET: &str = "anonymous";
 
 impl TokenRecord {
     /// A record as it is first written.
-    pub fn born(birth: Birth, description: String, links: Links) -> Self {
-        Self { birth, description, links }
+    pub fn born(birth: Birth, description: String, links: Links, roles: Vec<Id>) -> Self {
+        Self { birth, description, links, roles }
     }
 
     /// What it was born with.
@@ -98,7 +105,7 @@ impl TokenRecord {
     /// The hash of what may change in it, and of whether it is local.
     pub fn content_hash(&self) -> String {
         let locality = if self.birth.local { "local" } else { "global" };
-        let links = self.links.policies.iter().chain(&self.links.roles).map(ToString::to_string);
+        let links = self.links.hashed(&self.roles);
         content_hash([self.description.clone(), locality.to_owned()].into_iter().chain(links))
     }
 
@@ -122,13 +129,13 @@ mod tests {
                 accessor_id: Id::random(),
                 secret_hash: SecretHash::new([0; 32]),
                 sealed_secret: SealedSecret { key_id: String::new(), sealed: String::new() },
-                namespace: "default".into(),
+                namespace: NamespaceName::default_one(),
                 local: true,
                 create_time: created,
                 expiration_time: ttl.map(|ttl| created.after(Duration::from_secs(ttl))),
                 login: None,
             };
-            let token = TokenRecord::born(birth, String::new(), Links::default());
+            let token = TokenRecord::born(birth, String::new(), Links::default(), Vec::new());
             let now = created.after(Duration::from_secs(after));
             assert_eq!(token.is_expired(now), expired);
             assert_eq!(token.remaining(now), remaining.map(Duration::from_secs));

@@ -38,6 +38,18 @@ pub enum Refusal {
         /// Our time, in seconds since 1970.
         now: u64,
     },
+    /// No `exp`, and nothing to reckon one from.
+    #[error("the token has none of the claims exp, nbf and iat: when it ends cannot be told")]
+    NoTimes,
+    /// An audience, and none is expected.
+    #[error("audience claim found in JWT but no audiences are bound")]
+    NoAudiences,
+    /// A claim of another type than it must have.
+    #[error("the claim {name:?} is not of the type that it should be")]
+    Claim {
+        /// Which.
+        name: String,
+    },
     /// No `oid`.
     #[error("the token has no oid claim: it names no principal")]
     NoPrincipal,

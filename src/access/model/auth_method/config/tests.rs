@@ -1,0 +1,96 @@
+use serde_json::json;
+
+use super::*;
+
+fn read(kind: MethodType, written: &Value) -> Result<MethodConfig, String> {
+    MethodConfig::read(kind, written.as_object().unwrap()).map_err(|error| error.to_string())
+}
+
+#[test]
+fn a_configuration_has_one_source_of_keys() {
+    let check = |written: Value, wanted: Result<&str, &str>| {
+        let found = read(MethodType::Jwt, &written);
+        let found = found.as_ref().map(|config| match &config.keys {
+            KeySource::Discovery { url, issuer, .. } => format!("{url} {issuer}"),
+            KeySource::Jwks { url, authorities } => format!("{url} {authorities:?}"),
+            KeySource::Fixed(keys) => keys.join(" "),
+        });
+        assert_eq!(found.as_ref().map(String::as_str).map_err(|text| text.as_str()), wanted, "{written}");
+    };
+    let one = "Config must have exactly one of OIDCDiscoveryURL, JWKSURL and JWTValidationPubKeys";
+    check(json!({}), Err(one));
+    check(json!({"JWKSURL": "https://a/", "JWTValidationPubKeys": ["k"]}), Err(one));
+    check(json!({"JWKSURL": "https://a/", "OIDCDiscoveryURL": "https://a/"}), Err(one));
+    let document = "https://a/t/.well-known/openid-configuration";
+    check(json!({"OIDCDiscoveryURL": "https://a/t"}), Ok(&format!("{document} https://a/t")));
+    check(json!({"OIDCDiscoveryURL": "https://a/t/"}), Ok(&format!("{document} https://a/t/")));
+    check(json!({"oidcdiscoveryurl": document, "BoundIssuer": "i"}), Ok(&format!("{document} i")));
+    check(json!({"JWKSURL": "https://a/k", "JWKSCACert": "pem"}), Ok("https://a/k Some(\"pem\")"));
+    check(json!({"JWTValidationPubkeys": ["k", "l"]}), Ok("k l"));
+    check(
+        json!({"JWKSURL": "http://a/"}),
+        Err("Config JWKSURL could be answered by anyone on the way: it must be https, or http on loopback"),
+    );
+    check(json!({"JWKSURL": 7}), Err("Config JWKSURL must be a text"));
+    check(
+        json!({"JWKSURL": "https://a", "OIDCDiscoveryCACert": "x"}),
+        Err("Config OIDCDiscoveryCACert goes with OIDCDiscoveryURL alone"),
+    );
+    check(json!({"JWTValidationPubKeys": ["k"], "JWKSCACert": "x"}), Err("Config JWKSCACert goes with JWKSURL alone"));
+    check(
+        json!({"JWTValidationPubKeys": [""]}),
+        Err("Config JWTValidationPubKeys must be a list of at most 64 texts, none of them empty"),
+    );
+    check(json!({"JWKSURL": "https://a", "jwksurl": "https://b"}), Err("Config \"jwksurl\" is given twice"));
+    check(json!({"JWKSURL": "https://a", "Host": "b"}), Err("Config \"Host\" is unknown for this type"));
+}
+
+#[test]
+fn algorithms_mappings_and_leeways_have_their_usual_values_and_bounds() {
+    let with = |name: &str, value: Value| {
+        let config = read(MethodType::Jwt, &json!({"JWKSURL": "https://a", name: value}))?;
+        let Whom::Jwt(rules) = config.whom else { panic!() };
+        Ok::<_, String>((config.algorithms, rules))
+    };
+    let (algorithms, rules) = with("BoundIssuer", Value::Null).unwrap();
+    assert_eq!((algorithms, rules.issuer), (vec![Algorithm::Rs256], None));
+    let leeways = [rules.expiration_leeway, rules.not_before_leeway, rules.clock_skew];
+    assert_eq!(leeways.map(|leeway| leeway.as_secs()), [150, 150, 60]);
+    let skew = |value: Value| with("ClockSkewLeeway", value).map(|(_, rules)| rules.clock_skew.as_secs());
+    assert_eq!(skew(json!("10s")), Ok(10));
+    assert_eq!(skew(json!(10_000_000_000_i64)), Ok(10));
+    assert_eq!(skew(json!(0)), Ok(60));
+    assert_eq!(skew(json!("-1ns")), Ok(0));
+    assert_eq!(skew(json!("2h")).unwrap_err(), "Config ClockSkewLeeway cannot be more than 1h0m0s");
+    assert!(skew(json!("soon")).is_err() && skew(json!(1.5)).is_err());
+    let algorithms = |names: Value| with("JWTSupportedAlgs", names).map(|(algorithms, _)| algorithms.len());
+    assert_eq!(algorithms(json!(["RS256", "RS384", "RS512", "ES256", "ES384", "PS256"])), Ok(6));
+    for refused in ["HS256", "none", "None", "rs256", "EdDSA"] {
+        assert!(algorithms(json!([refused])).unwrap_err().contains("which is none of RS256, "), "{refused}");
+    }
+    let mapped = |map: Value| with("ClaimMappings", map).map(|(_, rules)| rules.values.len());
+    assert_eq!(mapped(json!({"a": "x", "/b/c": "y_1", "http://c": "Z"})), Ok(3));
+    assert!(mapped(json!({"a": "x", "b": "x"})).unwrap_err().contains("maps two claims to \"x\""));
+    for no_name in [json!(""), json!("a.b"), json!("1a"), json!("a-b"), json!(7)] {
+        assert!(mapped(json!({"a": no_name})).unwrap_err().contains("maps \"a\" to no name"), "{no_name}");
+    }
+}
+
+#[test]
+fn a_cloud_method_names_issuer_and_audience() {
+    let whole = json!({"BoundIssuer": "i", "BoundAudiences": ["a"], "OIDCDiscoveryURL": "https://d"});
+    let config = read(MethodType::Cloud, &whole).unwrap();
+    assert_eq!(config.whom, Whom::Cloud { issuer: "i".into(), audiences: vec!["a".into()] });
+    assert_eq!(config.blank().values.len(), 8);
+    let without = |name: &str| {
+        let mut written = whole.clone();
+        written.as_object_mut().unwrap().remove(name);
+        read(MethodType::Cloud, &written).unwrap_err()
+    };
+    assert_eq!(without("BoundIssuer"), "Config BoundIssuer is required");
+    assert_eq!(without("BoundAudiences"), "Config BoundAudiences is required");
+    assert!(without("OIDCDiscoveryURL").contains("exactly one of OIDCDiscoveryURL and JWKSURL"));
+    let mut written = whole.clone();
+    written["ClaimMappings"] = json!({});
+    assert_eq!(read(MethodType::Cloud, &written).unwrap_err(), "Config \"ClaimMappings\" is unknown for this type");
+}

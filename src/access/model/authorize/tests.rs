@@ -1,0 +1,242 @@
+mod reference;
+
+use super::*;
+
+/// Rules of policies, each with the namespace that it lives in.
+type Policies<'a> = &'a [(&'a str, &'a str)];
+
+/// A resource by its name.
+type Named = fn(&'static str) -> Resource<'static>;
+
+fn grants(own: &str, direct: Policies<'_>, defaults: Policies<'_>, default_policy: DefaultPolicy) -> Grants {
+    let carried = |policies: Policies<'_>| {
+        let one = |(namespace, text): &(&str, &str)| Carried::new(namespace, Arc::new(Rules::parse(text).unwrap()));
+        policies.iter().map(one).collect()
+    };
+    Grants { own_namespace: own.into(), direct: carried(direct), defaults: carried(defaults), default_policy }
+}
+
+/// What may be done, in letters: `rlw`, with `-` for what may not.
+fn may(grants: &Grants, resource: Resource<'_>, namespace: &str) -> String {
+    let letter = |(access, letter)| if grants.decide(&resource, access, namespace).is_allowed() { letter } else { '-' };
+    [(Access::Read, 'r'), (Access::List, 'l'), (Access::Write, 'w')].map(letter).into_iter().collect()
+}
+
+#[test]
+fn levels_give_what_they_say() {
+    let check = |level: &str, wanted: &str| {
+        let text = format!("key \"a\" {{ policy = \"{level}\" }}");
+        let grants = grants("default", &[("default", &text)], &[], DefaultPolicy::Allow);
+        assert_eq!(may(&grants, Resource::Key("a"), "default"), wanted, "{level}");
+    };
+    check("deny", "---");
+    check("read", "r--");
+    check("list", "rl-");
+    check("write", "rlw");
+}
+
+#[test]
+fn the_closest_rule_counts_and_of_equally_close_ones_the_strongest_word() {
+    let check = |policies: &[&str], wanted: &[(&str, &str)]| {
+        let policies: Vec<_> = policies.iter().map(|text| ("default", *text)).collect();
+        let grants = grants("default", &policies, &[], DefaultPolicy::Deny);
+        for (key, wanted) in wanted {
+            assert_eq!(may(&grants, Resource::Key(key), "default"), *wanted, "{policies:?} {key}");
+        }
+    };
+    let write = "key \"a\" { policy = \"write\" } key_prefix \"b\" { policy = \"write\" }";
+    let list = "key \"a\" { policy = \"list\" } key_prefix \"b\" { policy = \"list\" }";
+    let read = "key \"a\" { policy = \"read\" } key_prefix \"b\" { policy = \"read\" }";
+    let deny = "key \"a\" { policy = \"deny\" } key_prefix \"b\" { policy = \"deny\" }";
+    check(&[read, list], &[("a", "rl-"), ("bc", "rl-"), ("c", "---")]);
+    check(&[read, write, list], &[("a", "rlw"), ("b", "rlw")]);
+    check(&[write, deny, list], &[("a", "---"), ("bc", "---")]);
+    check(&[&format!("{write} {deny}")], &[("a", "---"), ("bc", "---")]);
+    let nested = "key_prefix \"\" { policy = \"read\" } key_prefix \"a/\" { policy = \"deny\" } key_prefix \"a/b/\" \
+                  { policy = \"write\" } key \"a/b/c\" { policy = \"list\" }";
+    let wanted =
+        [("", "r--"), ("x", "r--"), ("a/", "---"), ("a/b", "---"), ("a/b/", "rlw"), ("a/b/d", "rlw"), ("a/b/c", "rl-")];
+    check(&[nested], &wanted);
+    // Closeness goes before the word, whichever policy a rule is from.
+    check(
+        &["key_prefix \"\" { policy = \"deny\" }", "key_prefix \"a\" { policy = \"read\" }"],
+        &[("a", "r--"), ("b", "---")],
+    );
+    check(
+        &["key_prefix \"a\" { policy = \"deny\" }", "key \"a\" { policy = \"read\" }"],
+        &[("a", "r--"), ("ab", "---")],
+    );
+    check(&["key \"A\" { policy = \"read\" }"], &[("a", "---"), ("A", "r--")]);
+}
+
+#[test]
+fn each_kind_has_its_own_rules() {
+    let kinds: [(&str, Named); 8] = [
+        ("agent", Resource::Agent),
+        ("event", Resource::Event),
+        ("identity", Resource::Identity),
+        ("key", Resource::Key),
+        ("node", Resource::Node),
+        ("query", Resource::Query),
+        ("service", Resource::Service),
+        ("session", Resource::Session),
+    ];
+    for (kind, _) in kinds {
+        let text = format!("{kind} \"a\" {{ policy = \"write\" }} {kind}_prefix \"b\" {{ policy = \"read\" }}");
+        let grants = grants("default", &[("default", &text)], &[], DefaultPolicy::Deny);
+        for (other, resource) in kinds {
+            let same = kind == other;
+            assert_eq!(may(&grants, resource("a"), "default"), if same { "rlw" } else { "---" }, "{kind} {other}");
+            assert_eq!(may(&grants, resource("bc"), "default"), if same { "r--" } else { "---" }, "{kind} {other}");
+        }
+        assert_eq!(may(&grants, Resource::Acl, "default"), "---");
+    }
+}
+
+#[test]
+fn who_may_connect_is_said_by_intentions_or_follows_from_the_service() {
+    let check = |block: &str, wanted: &str| {
+        let text = format!("service_prefix \"w\" {{ {block} }}");
+        let grants = grants("default", &[("default", &text)], &[], DefaultPolicy::Deny);
+        assert_eq!(may(&grants, Resource::Intention("web"), "default"), wanted, "{block}");
+    };
+    check("policy = \"write\"", "r--");
+    check("policy = \"read\"", "r--");
+    check("policy = \"deny\"", "---");
+    check("policy = \"read\" intentions = \"write\"", "rlw");
+    check("policy = \"write\" intentions = \"deny\"", "---");
+}
+
+#[test]
+fn what_is_the_servers_own_is_given_by_policies_of_default_alone() {
+    let all = "acl = \"write\" operator = \"write\" keyring = \"read\" mesh = \"write\" partition \"default\" { peering = \"read\" }";
+    let owns = [Resource::Operator, Resource::Keyring, Resource::Mesh, Resource::Peering];
+    let check = |own: &str, direct: Policies<'_>, defaults: Policies<'_>, wanted: [&str; 4]| {
+        let grants = grants(own, direct, defaults, DefaultPolicy::Deny);
+        // They are in no namespace: whatever is named makes no difference.
+        for namespace in ["default", "team", "other"] {
+            assert_eq!(owns.map(|resource| may(&grants, resource, namespace)), wanted, "{own} {namespace}");
+        }
+    };
+    check("default", &[("default", all)], &[], ["rlw", "r--", "rlw", "r--"]);
+    check("team", &[("team", all)], &[], ["---"; 4]);
+    check("team", &[], &[("default", all)], ["rlw", "r--", "rlw", "r--"]);
+    let deny = "operator = \"deny\" keyring = \"deny\" mesh = \"deny\" peering = \"deny\"";
+    check("default", &[("default", all), ("default", deny)], &[], ["---"; 4]);
+    check("team", &[("team", deny)], &[("default", all)], ["rlw", "r--", "rlw", "r--"]);
+}
+
+#[test]
+fn rules_count_in_the_namespace_of_the_token_or_in_the_one_they_name() {
+    let check = |own: &str, policies: Policies<'_>, wanted: &[(&str, &str)]| {
+        let grants = grants(own, policies, &[], DefaultPolicy::Deny);
+        for (namespace, wanted) in wanted {
+            assert_eq!(may(&grants, Resource::Acl, namespace), *wanted, "{own} {policies:?} {namespace}");
+        }
+    };
+    let plain = "acl = \"write\"";
+    check("default", &[("default", plain)], &[("default", "rlw"), ("team", "---")]);
+    check("team", &[("team", plain)], &[("default", "---"), ("team", "rlw"), ("other", "---")]);
+    let named = "namespace \"TEAM\" { acl = \"write\" } namespace_prefix \"Te\" { acl = \"read\" }";
+    check(
+        "default",
+        &[("default", named)],
+        &[("default", "---"), ("team", "rlw"), ("tea", "r--"), ("te", "r--"), ("t", "---")],
+    );
+    // Only a policy of `default` reaches out, be it into its own namespace by name.
+    check("team", &[("team", named)], &[("team", "---"), ("tea", "---")]);
+    let all = "namespace_prefix \"\" { acl = \"write\" }";
+    let near = "namespace_prefix \"a\" { acl = \"read\" } namespace \"ab\" { acl = \"deny\" }";
+    check(
+        "default",
+        &[("default", all), ("default", near)],
+        &[("a", "r--"), ("ax", "r--"), ("ab", "---"), ("b", "rlw")],
+    );
+    // A closer block that says nothing of a resource leaves it to the next.
+    let silent = "namespace \"b\" { key \"k\" { policy = \"read\" } }";
+    check("default", &[("default", all), ("default", silent)], &[("b", "rlw")]);
+    // Outside of all blocks is as close as a block with the name.
+    let outside = "acl = \"read\" namespace \"default\" { acl = \"write\" } namespace_prefix \"\" { acl = \"deny\" }";
+    check("default", &[("default", outside)], &[("default", "rlw"), ("team", "---")]);
+    let partition = "partition \"default\" { acl = \"read\" namespace \"a\" { acl = \"write\" } } partition_prefix \"de\" \
+                     { namespace \"b\" { acl = \"read\" } } partition \"other\" { namespace \"c\" { acl = \"read\" } }";
+    check("default", &[("default", partition)], &[("default", "r--"), ("a", "rlw"), ("b", "r--"), ("c", "---")]);
+    check("team", &[("team", partition)], &[("team", "---"), ("a", "---")]);
+}
+
+#[test]
+fn a_namespace_s_defaults_are_asked_where_no_direct_rule_fits() {
+    let check = |direct: &str, default: &str, policy: DefaultPolicy, wanted: &str| {
+        let grants = grants("team", &[("team", direct)], &[("default", default)], policy);
+        assert_eq!(may(&grants, Resource::Service("web"), "team"), wanted, "{direct} {default} {policy:?}");
+    };
+    let (deny, allow) = (DefaultPolicy::Deny, DefaultPolicy::Allow);
+    let read = "service \"web\" { policy = \"read\" }";
+    let read_all = "service_prefix \"\" { policy = \"read\" }";
+    let write = "service \"web\" { policy = \"write\" }";
+    check(read, write, deny, "r--");
+    check(read_all, write, deny, "r--");
+    check("service \"web\" { policy = \"deny\" }", write, allow, "---");
+    check("", write, deny, "rlw");
+    check("service \"api\" { policy = \"read\" } node \"web\" { policy = \"deny\" }", write, deny, "rlw");
+    check("", read, allow, "r--");
+    check("", "", allow, "rlw");
+    check("", "", deny, "---");
+    // They live in `default`, but what they say outside of blocks is about the token's namespace.
+    let grants = grants("team", &[], &[("default", "acl = \"read\" namespace \"other\" { acl = \"write\" }")], deny);
+    assert_eq!(["team", "default", "other"].map(|name| may(&grants, Resource::Acl, name)), ["r--", "---", "rlw"]);
+}
+
+#[test]
+fn the_server_s_default_never_gives_tokens_roles_or_policies() {
+    for (own, namespace) in [("default", "default"), ("team", "other")] {
+        let nothing = grants(own, &[], &[], DefaultPolicy::Allow);
+        assert_eq!(may(&nothing, Resource::Acl, namespace), "---");
+        for resource in [Resource::Operator, Resource::Namespace, Resource::Key("a"), Resource::Mesh] {
+            assert_eq!(may(&nothing, resource, namespace), "rlw", "{resource:?}");
+            assert_eq!(may(&grants(own, &[], &[], DefaultPolicy::Deny), resource, namespace), "---", "{resource:?}");
+        }
+    }
+}
+
+#[test]
+fn a_namespace_is_seen_by_whoever_may_see_something_in_it() {
+    let check = |own: &str, policies: Policies<'_>, wanted: &[(&str, &str)]| {
+        let grants = grants(own, policies, &[], DefaultPolicy::Deny);
+        for (namespace, wanted) in wanted {
+            assert_eq!(may(&grants, Resource::Namespace, namespace), *wanted, "{policies:?} {namespace}");
+        }
+    };
+    check("default", &[("default", "operator = \"read\"")], &[("default", "rl-"), ("team", "rl-")]);
+    check("default", &[("default", "operator = \"write\"")], &[("default", "rlw"), ("team", "rlw")]);
+    check("default", &[("default", "acl = \"read\"")], &[("default", "rl-"), ("team", "---")]);
+    check("team", &[("team", "node_prefix \"\" { policy = \"read\" }")], &[("default", "---"), ("team", "rl-")]);
+    check("team", &[("team", "node_prefix \"\" { policy = \"deny\" } acl = \"deny\"")], &[("team", "---")]);
+    check(
+        "default",
+        &[("default", "namespace_prefix \"t\" { key \"a\" { policy = \"list\" } }")],
+        &[("team", "rl-"), ("a", "---")],
+    );
+    // A word about the namespace itself is about nothing that is in it, and to write it needs `operator`.
+    let itself = "namespace \"team\" { policy = \"write\" } namespace_prefix \"\" { policy = \"read\" }";
+    check("default", &[("default", itself)], &[("team", "rl-"), ("other", "rl-")]);
+    let grants = grants("default", &[("default", itself)], &[], DefaultPolicy::Deny);
+    assert_eq!(may(&grants, Resource::Acl, "team"), "---");
+    assert_eq!(may(&grants, Resource::Key("a"), "team"), "---");
+    check("default", &[("default", "namespace \"team\" { policy = \"deny\" acl = \"read\" }")], &[("team", "---")]);
+    let twice = "namespace \"team\" { policy = \"read\" } namespace \"team\" { policy = \"deny\" acl = \"read\" }";
+    check("default", &[("default", twice)], &[("team", "---")]);
+    check("default", &[("default", "partition \"default\" { policy = \"write\" }")], &[("default", "---")]);
+    // What one policy gives another takes away.
+    let taken = "namespace \"team\" { key \"a\" { policy = \"deny\" } }";
+    check(
+        "default",
+        &[("default", "namespace \"team\" { key \"a\" { policy = \"read\" } }"), ("default", taken)],
+        &[("team", "---")],
+    );
+    check(
+        "default",
+        &[("default", "namespace_prefix \"\" { key_prefix \"a\" { policy = \"read\" } }"), ("default", taken)],
+        &[("team", "rl-")],
+    );
+}

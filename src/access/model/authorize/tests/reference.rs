@@ -1,0 +1,177 @@
+//! The decisions against a search through all rules one by one.
+
+use std::cmp::Reverse;
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// A rule as it could be told to a child.
+#[derive(Debug, Clone)]
+struct Rule {
+    /// The block it stands in, if any: whether it names a namespace or its beginning, and which.
+    block: Option<(bool, &'static str)>,
+    about: About,
+    level: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+enum About {
+    Acl,
+    Itself,
+    Operator,
+    /// Keys, or services: by name or by its beginning, and which.
+    Key(bool, String),
+    Service(bool, String),
+}
+
+/// Where a policy lives, whether it is one of the namespace's defaults, and its rules.
+type Policy = (&'static str, bool, Vec<Rule>);
+
+impl Rule {
+    fn text(&self) -> String {
+        let level = self.level;
+        let labelled = |kind: &str, exact: bool, label: &str| {
+            let suffix = if exact { "" } else { "_prefix" };
+            format!("{kind}{suffix} \"{label}\" {{ policy = \"{level}\" }}")
+        };
+        let inner = match &self.about {
+            About::Acl => format!("acl = \"{level}\""),
+            About::Itself => format!("policy = \"{level}\""),
+            About::Operator => format!("operator = \"{level}\""),
+            About::Key(exact, label) => labelled("key", *exact, label),
+            About::Service(exact, label) => labelled("service", *exact, label),
+        };
+        match self.block {
+            None => format!("{inner}\n"),
+            Some((true, name)) => format!("namespace \"{name}\" {{ {inner} }}\n"),
+            Some((false, name)) => format!("namespace_prefix \"{name}\" {{ {inner} }}\n"),
+        }
+    }
+
+    /// The smaller of two is the one that counts; `None` where it does not fit.
+    fn rank(&self, own: &str, lives: &str, asked: &About, namespace: &str) -> Option<impl Ord + use<>> {
+        let fits = |exact: bool, label: &str, name: &str| {
+            let closeness = if exact { usize::MAX } else { label.len() };
+            (if exact { label == name } else { name.starts_with(label) }).then_some(Reverse(closeness))
+        };
+        let near = match self.block {
+            _ if self.about == About::Operator => (lives == "default").then_some(Reverse(0)),
+            None => (own == namespace).then_some(Reverse(usize::MAX)),
+            Some((exact, name)) => fits(exact, name, namespace).filter(|_| lives == "default"),
+        }?;
+        let close = match (&self.about, asked) {
+            (About::Key(exact, label), About::Key(_, name))
+            | (About::Service(exact, label), About::Service(_, name)) => fits(*exact, label, name),
+            (mine, asked) => (mine == asked).then_some(Reverse(0)),
+        }?;
+        let word = ["deny", "write", "list", "read"].iter().position(|word| *word == self.level);
+        Some((near, close, word))
+    }
+}
+
+/// The word that counts, if any does.
+fn word(own: &str, policies: &[Policy], asked: &About, namespace: &str) -> Option<&'static str> {
+    let closest = |defaults: bool| {
+        let policies = policies.iter().filter(|(_, default, _)| *default == defaults);
+        let rules = policies.flat_map(|(lives, _, rules)| rules.iter().map(move |rule| (*lives, rule)));
+        let ranked = rules.filter_map(|(lives, rule)| Some((rule.rank(own, lives, asked, namespace)?, rule.level)));
+        ranked.min_by(|one, other| one.0.cmp(&other.0)).map(|(_, level)| level)
+    };
+    closest(false).or_else(|| closest(true))
+}
+
+fn letters(word: Option<&str>, otherwise: bool) -> &'static str {
+    match word {
+        Some("read") => "r--",
+        Some("list") => "rl-",
+        Some("write") => "rlw",
+        None if otherwise => "rlw",
+        _ => "---",
+    }
+}
+
+/// What may be done with a namespace: whether it is seen is tried with every name that rules could tell apart.
+fn namespace_letters(own: &str, policies: &[Policy], namespace: &str, otherwise: bool) -> &'static str {
+    let operator = letters(word(own, policies, &About::Operator, namespace), otherwise);
+    if operator != "---" {
+        return if operator == "rlw" { "rlw" } else { "rl-" };
+    }
+    // No label holds a `z`: what ends with it is told apart by prefixes alone.
+    let names = ["", "a", "b", "aa", "ab", "ba", "bb"].map(str::to_owned);
+    let all: Vec<_> = names.iter().cloned().chain(names.iter().map(|name| format!("{name}z"))).collect();
+    let keys = all.iter().map(|name| About::Key(true, name.clone()));
+    let services = all.iter().map(|name| About::Service(true, name.clone()));
+    let gives = |asked: &About| word(own, policies, asked, namespace).map(|level| level != "deny");
+    let anything = || std::iter::once(About::Acl).chain(keys).chain(services).any(|asked| gives(&asked) == Some(true));
+    let seen = gives(&About::Itself).unwrap_or_else(anything);
+    if seen { "rl-" } else { "---" }
+}
+
+fn any_rule() -> impl Strategy<Value = Rule> {
+    let level = prop_oneof![Just("deny"), Just("read"), Just("write")];
+    let block =
+        prop::option::of((any::<bool>(), prop_oneof![Just("team"), Just("default"), Just("te"), Just(""), Just("b")]));
+    let about = prop_oneof![
+        2 => Just(About::Acl),
+        1 => Just(About::Itself),
+        1 => Just(About::Operator),
+        5 => (any::<bool>(), "[ab]{0,2}").prop_map(|(exact, label)| About::Key(exact, label)),
+        2 => (any::<bool>(), "[ab]{0,2}").prop_map(|(exact, label)| About::Service(exact, label)),
+    ];
+    let listing = any::<bool>();
+    (block, about, level, listing).prop_map(|(block, about, level, listing)| {
+        let level = if listing && level == "read" && matches!(about, About::Key(..)) { "list" } else { level };
+        // These stand in a block only, or in none.
+        let block = match about {
+            About::Itself => block.or(Some((true, "team"))),
+            About::Operator => None,
+            _ => block,
+        };
+        Rule { block, about, level }
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(500))]
+
+    #[test]
+    fn decisions_are_those_of_a_search_through_all_rules(
+        own in prop_oneof![Just("default"), Just("team")],
+        policies in prop::collection::vec((any::<bool>(), prop::collection::vec(any_rule(), 0..5)), 0..5),
+        otherwise: bool,
+        namespace in prop_oneof![Just("default"), Just("team"), Just("tea"), Just("b")],
+        name in "[abz]{0,3}",
+    ) {
+        // Direct policies live where the token does, defaults in `default`.
+        let lives = |default| if default { "default" } else { own };
+        let policies: Vec<Policy> = policies
+            .into_iter()
+            .map(|(default, mut rules)| {
+                // Outside of blocks a key that has one value stands once.
+                let mut seen = Vec::new();
+                rules.retain(|rule| {
+                    let once = rule.block.is_none() && matches!(rule.about, About::Acl | About::Operator);
+                    let again = once && seen.contains(&rule.about);
+                    seen.extend(once.then(|| rule.about.clone()));
+                    !again
+                });
+                (lives(default), default, rules)
+            })
+            .collect();
+        let carried = |defaults: bool| {
+            policies.iter().filter(|(_, default, _)| *default == defaults).map(|(lives, _, rules)| {
+                let text: String = rules.iter().map(Rule::text).collect();
+                Carried::new(lives, Arc::new(Rules::parse(&text).unwrap()))
+            }).collect()
+        };
+        let default_policy = if otherwise { DefaultPolicy::Allow } else { DefaultPolicy::Deny };
+        let grants = Grants { own_namespace: own.to_owned(), direct: carried(false), defaults: carried(true), default_policy };
+        let wanted = |asked: &About| letters(word(own, &policies, asked, namespace), otherwise && *asked != About::Acl);
+        prop_assert_eq!(may(&grants, Resource::Acl, namespace), wanted(&About::Acl));
+        prop_assert_eq!(may(&grants, Resource::Operator, namespace), wanted(&About::Operator));
+        prop_assert_eq!(may(&grants, Resource::Key(&name), namespace), wanted(&About::Key(true, name.clone())));
+        prop_assert_eq!(may(&grants, Resource::Service(&name), namespace), wanted(&About::Service(true, name.clone())));
+        prop_assert_eq!(may(&grants, Resource::Namespace, namespace), namespace_letters(own, &policies, namespace, otherwise));
+    }
+}

@@ -1,0 +1,169 @@
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+
+fn said(text: &str) -> String {
+    Rules::parse(text).map_or_else(|error| error.to_string(), |_| "good".to_owned())
+}
+
+#[test]
+fn both_forms_of_the_language_say_the_same() {
+    let hcl = Rules::parse(
+        r#"
+        acl = "write" operator = "read" keyring = "deny" mesh = "read" peering = "write"
+        key "a" { policy = "read" }
+        key_prefix "a/" { policy = "list" }
+        service "web" { policy = "write" intentions = "read" }
+        service_prefix "" { policy = "read" }
+        namespace "Team" { policy = "read" acl = "read" node "n" { policy = "deny" } }
+        namespace_prefix "x-" { session_prefix "" { policy = "write" } }
+        partition "default" { mesh = "write" agent "a" { policy = "read" } namespace "b" { acl = "deny" } }
+        "#,
+    );
+    let json = json!({
+        "acl": "write", "operator": "read", "keyring": "deny", "mesh": "read", "peering": "write",
+        "key": {"a": {"policy": "read"}},
+        "key_prefix": [{"a/": [{"policy": "list"}]}],
+        "service": {"web": {"policy": "write", "intentions": "read"}},
+        "service_prefix": {"": {"policy": "read"}},
+        "namespace": {"team": {"policy": "read", "acl": "read", "node": {"n": {"policy": "deny"}}}},
+        "namespace_prefix": {"x-": {"session_prefix": {"": {"policy": "write"}}}},
+        "partition": {"default": {"mesh": "write", "agent": {"a": {"policy": "read"}}, "namespace": {"b": {"acl": "deny"}}}},
+    });
+    assert_eq!(hcl, Rules::parse(&json.to_string()));
+    assert_ne!(hcl, Rules::parse(""));
+}
+
+#[test]
+fn what_says_nothing_is_no_rule() {
+    for text in [
+        "",
+        "# nothing\n",
+        "{}",
+        "acl = \"\"",
+        r#"{"acl": null, "operator": ""}"#,
+        "partition \"other\" { acl = \"write\" }",
+    ] {
+        assert_eq!(Rules::parse(text), Ok(Rules::default()), "{text}");
+    }
+}
+
+#[test]
+fn every_kind_of_resource_is_known_with_its_levels() {
+    for kind in ["key", "service", "node", "agent", "session", "event", "query", "identity"] {
+        for suffix in ["", "_prefix"] {
+            for level in ["deny", "read", "write", "list", "all", "Read", ""] {
+                let text = format!("{kind}{suffix} \"x\" {{ policy = \"{level}\" }}");
+                let good = ["deny", "read", "write"].contains(&level) || level == "list" && kind == "key";
+                assert_eq!(Rules::parse(&text).is_ok(), good, "{text}: {}", said(&text));
+                let nested = format!("namespace \"a\" {{ {text} }} partition_prefix \"\" {{ {text} }}");
+                assert_eq!(Rules::parse(&nested).is_ok(), good, "{nested}");
+            }
+        }
+    }
+    for single in ["acl", "operator", "keyring", "mesh", "peering"] {
+        for level in ["deny", "read", "write", "list", "all"] {
+            let text = format!("{single} = \"{level}\"");
+            let good = ["deny", "read", "write"].contains(&level);
+            assert_eq!(Rules::parse(&text).is_ok(), good, "{text}");
+            let inner = |block: &str| Rules::parse(&format!("{block} \"a\" {{ {text} }}")).is_ok();
+            assert_eq!(inner("namespace"), good && single == "acl", "{text}");
+            assert_eq!(inner("partition"), good && !["operator", "keyring"].contains(&single), "{text}");
+        }
+    }
+}
+
+#[test]
+fn a_text_that_is_no_rules_is_refused_in_words_that_clients_know() {
+    let check = |text: &str, wanted: &str| assert_eq!(said(text), wanted, "{text}");
+    check("acl = \"x\"", "Invalid acl policy: \"x\" at line 1, column 7; \"deny\", \"read\" or \"write\" would do");
+    check("acl = 1", "Invalid acl policy: a number at line 1, column 7; \"deny\", \"read\" or \"write\" would do");
+    check(
+        "\nkey \"a\" { policy = \"x\" }",
+        "Invalid key policy: \"x\" at line 2, column 20; \"deny\", \"read\", \"list\" or \"write\" would do",
+    );
+    check(
+        "key_prefix \"a\" {}",
+        "Invalid key_prefix policy: \"\" at line 1, column 12; \"deny\", \"read\", \"list\" or \"write\" would do",
+    );
+    check(
+        "service \"a\" { policy = \"read\" intentions = \"list\" }",
+        "Invalid service intentions policy: \"list\" at line 1, column 44; \"deny\", \"read\" or \"write\" would do",
+    );
+    check(
+        "service \"a\" {",
+        "Failed to parse ACL rules: line 1, column 14: found the end; the block that was opened at line 1, column 13 \
+         needs its `}`",
+    );
+    check(
+        "service { policy = \"read\" }",
+        "Failed to parse ACL rules: line 1, column 20: found a string; a name and a block would do: service \"NAME\" \
+         { policy = \"read\" }",
+    );
+    check(
+        "service \"a\" { policy = \"read\" sentinel {} }",
+        "Failed to parse ACL rules: line 1, column 31: found the key \"sentinel\"; `policy` or `intentions` would do",
+    );
+    check(
+        "key \"a\" { intentions = \"read\" }",
+        "Failed to parse ACL rules: line 1, column 11: found the key \"intentions\"; `policy` would do",
+    );
+    check(
+        "acl = \"read\"\nacl = \"read\"",
+        "Failed to parse ACL rules: line 2, column 1: found the key \"acl\" a second time; one would do",
+    );
+    check(
+        "key \"a\" { policy = \"read\" policy = \"write\" }",
+        "Failed to parse ACL rules: line 1, column 27: found the key \"policy\" a second time; one would do",
+    );
+    for unknown in [
+        "srvice \"a\" {}",
+        "policy = \"read\"",
+        "acl_prefix = \"read\"",
+        "namespace \"a\" { namespace \"b\" {} }",
+        "partition \"a\" { partition \"b\" {} }",
+        "namespace \"a\" { operator = \"read\" }",
+        "namespace \"a\" { mesh = \"read\" }",
+    ] {
+        let text = said(unknown);
+        assert!(
+            text.starts_with("Failed to parse ACL rules: line 1, column ") && text.contains(": found the key \""),
+            "{text}"
+        );
+        assert!(text.contains("known"), "{text}");
+    }
+    let long = format!("#{}", " ".repeat(MAX_SIZE));
+    assert_eq!(said(&long), "Failed to parse ACL rules: they are 262145 bytes long; at most 262144 are read");
+    assert_eq!(said(&long[1..]), "good");
+}
+
+#[test]
+fn the_rules_that_the_documentation_shows_are_read() {
+    let page = include_str!("../../../../docs/access-rules.md");
+    let blocks = page.split("\n```").skip(1).step_by(2).map(|block| block.split_once('\n').unwrap().1);
+    assert_eq!(blocks.map(|block| assert_eq!(said(block), "good", "{block}")).count(), 2);
+}
+
+proptest! {
+    #[test]
+    fn labels_are_found_as_a_naive_search_finds_them(
+        labels in prop::collection::vec((any::<bool>(), "[aé]{0,4}|[a-c]{0,3}"), 0..12),
+        exact: bool,
+        name in "[aé]{0,5}|[a-c]{0,4}",
+    ) {
+        let mut all = Labels::default();
+        for (is_exact, label) in &labels {
+            all.add(*is_exact, label, label.clone(), |_, _| {});
+        }
+        let found: Vec<_> = all.fitting(exact, &name).map(|(close, label)| (close, label.clone())).collect();
+        let mut wanted: Vec<_> = labels.iter().filter_map(|(is_exact, label)| match is_exact {
+            true => (exact && *label == name).then(|| (Specificity::Exact, label.clone())),
+            false => name.starts_with(label.as_str()).then(|| (Specificity::Prefix(label.len()), label.clone())),
+        }).collect();
+        wanted.sort();
+        wanted.dedup();
+        wanted.reverse();
+        prop_assert_eq!(found, wanted);
+    }
+}

@@ -1,0 +1,139 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn blank() -> Known {
+    Known::blank(["name", "org", "a.b"], ["groups"])
+}
+
+fn known() -> Known {
+    let mut known = blank();
+    known.values.insert("name".into(), "jeff2".into());
+    known.values.insert("a.b".into(), "web test-db".into());
+    known.lists.insert("groups".into(), vec!["foo".into(), "bar baz".into()]);
+    known
+}
+
+#[test]
+fn a_selector_fits_whom_it_describes() {
+    let check = |text: &str, wanted: bool| {
+        let selector = Selector::parse(text, &blank()).unwrap_or_else(|error| panic!("{text}: {error}"));
+        assert_eq!(selector.fits(&known()), wanted, "{text}");
+    };
+    check("value.name == jeff2", true);
+    check("value.name==jeff2", true);
+    check("value.name == \"jeff2\"", true);
+    check("value.name == `jeff2`", true);
+    check("value.name == \"jeff\"", false);
+    check("value.name == Jeff2", false);
+    check("value.name != jeff2", false);
+    check("value[\"name\"] == jeff2", true);
+    check("value[`a.b`] == \"web test-db\"", true);
+    check("value.a.b contains test", true);
+    check("value.name contains eff", true);
+    check("value.name not contains eff", false);
+    check("eff in value.name", true);
+    check("\"eff\" not in value.name", false);
+    check("foo in list.groups", true);
+    check("\"bar baz\" in list.groups", true);
+    check("bar in list.groups", false);
+    check("bar not in list.groups", true);
+    check("list.groups contains foo", true);
+    check("list[\"groups\"] not contains foo", false);
+    check("value.org is empty", true);
+    check("value.name is empty", false);
+    check("value.name is not empty", true);
+    check("list.groups is empty", false);
+    check("list.groups is not empty", true);
+    check("value.name matches `^jeff[0-9]$`", true);
+    check("value.name not matches \"^jeff$\"", true);
+    check("value.name == jeff2 and foo in list.groups", true);
+    check("value.name == x or foo in list.groups", true);
+    check("value.name == x or value.org == y and foo in list.groups", false);
+    check("(value.name == jeff2 or value.org == y) and x in list.groups", false);
+    check("value.name == jeff2 or value.org == y and x in list.groups", true);
+    check("not value.name == x and value.name == jeff2", true);
+    check("not (value.name == x or value.name == jeff2)", false);
+    check("not not value.name == jeff2", true);
+    check(" ( ( value.name==jeff2 ) ) ", true);
+    check("value.org == \"\"", true);
+    check("value.name == \"\\\"\\\\\\n\"", false);
+    check("and in list.groups", false);
+    check("value.name == and and value.name == or", false);
+}
+
+#[test]
+fn what_is_no_selector_is_refused_with_the_place() {
+    let check = |text: &str, wanted: &str| {
+        let error = Selector::parse(text, &blank()).map(|_| ()).unwrap_err().to_string();
+        assert!(error.contains(wanted), "{text}: {error}");
+    };
+    check("", "at character 1: expected \"value.NAME\" or \"list.NAME\", found the end");
+    check("value.name", "at character 11: expected an operator");
+    check("value.name =", "at character 12: expected \"==\"");
+    check("value.name = x", "expected \"==\" or \"!=\", found =");
+    check("value.name ==", "expected a name or a value, found the end");
+    check("value.name == x y", "at character 17: expected \"and\", \"or\" or the end, found y");
+    check("value.name == x and", "found the end");
+    check("(value.name == x", "expected \")\"");
+    check("value.name == x)", "expected \"and\"");
+    check("value.name == \"x", "at character 15: expected a closing quote");
+    check("value.name == \"\\x\"", "expected one of");
+    check("value.name is full", "expected \"empty\", found full");
+    check("value.name not == x", "expected \"in\", \"contains\" or \"matches\"");
+    check("value[name] == x", "expected a name in quotes");
+    check("value[\"name\" == x", "expected \"]\"");
+    check("\"x\" == value.name", "expected \"value.NAME\"");
+    check("name == x", "name is unknown here; known is value.a.b, value.name, value.org, list.groups");
+    check("value.other == x", "value.other is unknown here");
+    check("value.groups is empty", "value.groups is unknown here");
+    check("x in list.name", "list.name is unknown here");
+    check("list.groups == x", "list.groups is a list");
+    check("list.groups matches x", "list.groups is a list");
+    check("value.name matches \"(\"", "\"(\" is no regular expression");
+    check("value.name matches \"(a{1000}){1000}\"", "is no regular expression");
+    check(&"(".repeat(100), "nested too deep");
+    check(&"not ".repeat(100), "nested too deep");
+    check(&"x".repeat(MAX_SELECTOR + 1), "longer than");
+    let none = Selector::parse("value.x == y", &Known::default()).map(|_| ()).unwrap_err().to_string();
+    assert_eq!(none, "value.x is unknown here; known is nothing, as the auth method maps no claims");
+}
+
+/// An expression with its text, put together in the test's own way.
+fn any_expression() -> impl Strategy<Value = (String, bool)> {
+    let value = prop_oneof!["[a-c]{0,2}", "[ \"\\\\()=!a]{0,4}", Just("jeff2".to_owned()), Just("foo".to_owned())];
+    let leaf = (value, 0..6_usize).prop_map(|(value, kind)| {
+        let quoted = format!("\"{}\"", value.replace('\\', "\\\\").replace('"', "\\\""));
+        let (name, groups) = ("jeff2", ["foo", "bar baz"]);
+        match kind {
+            0 => (format!("value.name == {quoted}"), name == value),
+            1 => (format!("value.name != {quoted}"), name != value),
+            2 => (format!("{quoted} in list.groups"), groups.contains(&value.as_str())),
+            3 => (format!("{quoted} not in list.groups"), !groups.contains(&value.as_str())),
+            4 => (format!("value.name contains {quoted}"), name.contains(&value)),
+            _ => ("value.org is empty".to_owned(), true),
+        }
+    });
+    leaf.prop_recursive(6, 24, 3, |inner| {
+        let pair = (inner.clone(), inner.clone());
+        prop_oneof![
+            inner.prop_map(|(text, holds)| (format!("not ({text})"), !holds)),
+            pair.clone().prop_map(|((a, x), (b, y))| (format!("({a}) and ({b})"), x && y)),
+            pair.prop_map(|((a, x), (b, y))| (format!("({a}) or ({b})"), x || y)),
+        ]
+    })
+}
+
+proptest! {
+    #[test]
+    fn a_selector_says_what_its_parts_say((text, wanted) in any_expression()) {
+        prop_assert_eq!(Selector::parse(&text, &blank()).unwrap().fits(&known()), wanted, "{}", text);
+    }
+
+    #[test]
+    fn no_text_breaks_the_reader(text in "(value\\.name|list\\.groups|not|in|and|or|is|empty|==|!=|\\(|\\)|\\[|\"|`|x| |\\PC){0,24}") {
+        if let Ok(selector) = Selector::parse(&text, &blank()) {
+            selector.fits(&known());
+        }
+    }
+}
