@@ -1,19 +1,137 @@
 //! Where records are kept: keys and bytes, written in batches of checks and writes. It knows no tokens and no time.
 //!
-//! Its operations (get, list, commit, changed) are those that an embedded transaction and an etcd transaction with a
-//! watch both have, and a batch is no larger than etcd takes.
+//! The operations of [`Store`] are those that an embedded transaction and an etcd transaction with a watch both have,
+//! and a batch is no larger than etcd takes.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use crate::folder::FolderError;
+use async_trait::async_trait;
+use bytes::Bytes;
+
+mod batch;
+mod errors;
+mod kinds;
+mod watchers;
 
 pub mod embedded;
-mod files;
-mod tables;
-mod watchers;
-mod writer;
 
+#[cfg(feature = "etcd")]
+pub mod etcd;
+
+pub use batch::{Batch, Check, Write};
 pub use embedded::Embedded;
+pub use errors::{CommitError, OpenError, StoreError};
+#[cfg(feature = "etcd")]
+pub use etcd::Etcd;
+
+/// Where records are kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StoreOptions {
+    /// In one file of this machine.
+    Embedded {
+        /// Its folder, made with mode 0700 where it is not there.
+        data_dir: PathBuf,
+    },
+    /// On an etcd cluster.
+    #[cfg(feature = "etcd")]
+    Etcd(etcd::Options),
+}
+
+impl StoreOptions {
+    /// The folder of a store on this machine.
+    pub fn folder(&self) -> Option<&Path> {
+        match self {
+            Self::Embedded { data_dir } => Some(data_dir),
+            #[cfg(feature = "etcd")]
+            Self::Etcd(_) => None,
+        }
+    }
+}
+
+/// Where it is, as an operator would look for it.
+impl std::fmt::Display for StoreOptions {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Embedded { data_dir } => write!(formatter, "{}", data_dir.display()),
+            #[cfg(feature = "etcd")]
+            Self::Etcd(options) => options.fmt(formatter),
+        }
+    }
+}
+
+/// Opens the store. Another datacenter's is refused.
+///
+/// # Errors
+/// It cannot be opened or reached, or belongs to another datacenter.
+pub async fn open(options: &StoreOptions, datacenter: &str) -> Result<Arc<dyn Store>, OpenError> {
+    match options {
+        StoreOptions::Embedded { data_dir } => {
+            let (folder, datacenter) = (data_dir.clone(), datacenter.to_owned());
+            let opened = tokio::task::spawn_blocking(move || Embedded::open(&folder, &datacenter)).await;
+            let broken = |_| OpenError::Damaged { store: data_dir.display().to_string(), source: StoreError::Stopped };
+            Ok(Arc::new(opened.map_err(broken)??))
+        }
+        #[cfg(feature = "etcd")]
+        StoreOptions::Etcd(options) => Ok(Arc::new(Etcd::open(options, datacenter).await?)),
+    }
+}
+
+/// The format of what a store keeps, which it remembers.
+const FORMAT: &str = "1";
+
+/// A store of records.
+#[async_trait]
+pub trait Store: std::fmt::Debug + Send + Sync {
+    /// The record of that key.
+    ///
+    /// # Errors
+    /// The store failed.
+    async fn get(&self, key: &Key, freshness: Freshness) -> Result<Option<Record>, StoreError>;
+
+    /// The records whose keys start with `prefix`, which ends with a slash, in the order of the keys.
+    ///
+    /// # Errors
+    /// The store failed.
+    async fn list(&self, prefix: &str, page: Page, freshness: Freshness) -> Result<Listing, StoreError>;
+
+    /// All records of every kind, as they are at one moment.
+    ///
+    /// # Errors
+    /// The store failed.
+    async fn export(&self) -> Result<Export, StoreError>;
+
+    /// Writes a batch. Once this returns, the writes outlive a crash of the process and of the machine, as far as the
+    /// disk keeps what it promised. A caller that goes away in the meantime does not stop it.
+    ///
+    /// # Errors
+    /// A check does not hold, the batch is too large, or the store failed; the error says whether it may be written.
+    async fn commit(&self, batch: Batch) -> Result<Revision, CommitError>;
+
+    /// Returns once a record of `prefix` (a key, or the start of keys up to a slash) may be newer than `since`, with
+    /// the revision of its kind, which is newer; at once where something of the same kind is.
+    ///
+    /// # Errors
+    /// The store failed.
+    async fn changed(&self, prefix: &str, since: Revision) -> Result<Revision, StoreError>;
+
+    /// The last change of any record of that kind, or of all kinds where it is empty: while it stays, what was read stays
+    /// as it was. `None` where others write too, and would have to be asked.
+    fn last(&self, kind: &str) -> Option<Revision> {
+        let _ = kind;
+        None
+    }
+}
+
+/// How new what is read has to be.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum Freshness {
+    /// Every write that was acknowledged before the read began is seen.
+    #[default]
+    Linearizable,
+    /// Whatever the nearest copy has. A store with one copy has nothing older.
+    Stale,
+}
 
 /// A record's name: segments with slashes between them, the first of which is its kind.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -53,8 +171,8 @@ pub struct Revision(pub u64);
 /// A record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
-    /// What was put.
-    pub value: Vec<u8>,
+    /// What was put. A clone shares it.
+    pub value: Bytes,
     /// The batch that put it when it was not there.
     pub created: Revision,
     /// The batch that put it last.
@@ -81,139 +199,28 @@ pub struct Listing {
     pub revision: Revision,
 }
 
-/// What is to be written, and what must hold for that. All writes happen, or none.
-#[derive(Debug, Clone, Default)]
-pub struct Batch {
-    /// What must hold, before any of the writes.
-    pub checks: Vec<Check>,
-    /// What to write, in order.
-    pub writes: Vec<Write>,
+/// All records as they were at one moment, whatever is written meanwhile. It costs the store space until it is dropped.
+#[derive(Debug)]
+pub struct Export(Exported);
+
+#[derive(Debug)]
+enum Exported {
+    Embedded(embedded::Export),
+    #[cfg(feature = "etcd")]
+    Etcd(etcd::Export),
 }
 
-/// What must hold for a batch to be written.
-#[derive(Debug, Clone)]
-pub enum Check {
-    /// There is no such record.
-    Absent(Key),
-    /// The record is as it was at that revision.
-    Unchanged(Key, Revision),
-}
-
-/// One write.
-#[derive(Debug, Clone)]
-pub enum Write {
-    /// Makes or replaces a record.
-    Put(Key, Vec<u8>),
-    /// Removes a record, if it is there.
-    Delete(Key),
-}
-
-impl Batch {
-    /// Most checks, and most writes, of a batch.
-    pub const MAX_OPERATIONS: usize = 128;
-
-    /// Most bytes of keys and values.
-    pub const MAX_BYTES: usize = 1024 * 1024;
-
-    fn fits(&self) -> bool {
-        let checks = self.checks.iter().map(|check| match check {
-            Check::Absent(key) | Check::Unchanged(key, _) => key.0.len(),
-        });
-        let writes = self.writes.iter().map(|write| match write {
-            Write::Put(key, value) => key.0.len() + value.len(),
-            Write::Delete(key) => key.0.len(),
-        });
-        self.checks.len() <= Self::MAX_OPERATIONS
-            && self.writes.len() <= Self::MAX_OPERATIONS
-            && checks.chain(writes).sum::<usize>() <= Self::MAX_BYTES
+impl Export {
+    /// The next records in the order of their keys, at most so many; none at the end.
+    ///
+    /// # Errors
+    /// The store failed, or no longer knows how it was at that moment.
+    #[cfg_attr(not(feature = "etcd"), expect(clippy::unused_async, reason = "etcd is asked"))]
+    pub async fn next(&mut self, limit: usize) -> Result<Vec<(Key, Record)>, StoreError> {
+        match &mut self.0 {
+            Exported::Embedded(export) => export.next(limit),
+            #[cfg(feature = "etcd")]
+            Exported::Etcd(export) => export.next(limit).await,
+        }
     }
-}
-
-/// Why a store could not be opened.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    /// Another process has it.
-    #[error("{} is in use by another process: stop that one, or give this one a folder of its own", path.display())]
-    InUse {
-        /// The store's file.
-        path: PathBuf,
-    },
-    /// It belongs to another datacenter.
-    #[error("{} belongs to datacenter {found:?}, and this server is of {wanted:?}", path.display())]
-    Datacenter {
-        /// The store's file.
-        path: PathBuf,
-        /// The name that the store remembers.
-        found: String,
-        /// The name of this server.
-        wanted: String,
-    },
-    /// It is in a format that this program does not know.
-    #[error("{} has the format {found}, and this program knows {FORMAT}", path.display())]
-    Format {
-        /// The store's file.
-        path: PathBuf,
-        /// The format it has.
-        found: String,
-    },
-    /// Its folder cannot be made, or others may write there.
-    #[error(transparent)]
-    Folder(#[from] FolderError),
-    /// A file could not be made or opened.
-    #[error("cannot open {}", path.display())]
-    File {
-        /// What could not be opened.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        source: std::io::Error,
-    },
-    /// The store's file cannot be read as one.
-    #[error("cannot read {} as a store", path.display())]
-    Damaged {
-        /// The store's file.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        source: StoreError,
-    },
-}
-
-const FORMAT: &str = "1";
-
-/// Why a store could not answer.
-#[derive(Debug, Clone, thiserror::Error)]
-pub enum StoreError {
-    /// Reading or writing failed.
-    #[error("the store failed")]
-    Failed(#[source] std::sync::Arc<redb::Error>),
-    /// A record is not in the form that this program writes.
-    #[error("the record {key} cannot be read")]
-    Unreadable {
-        /// Its key.
-        key: String,
-    },
-    /// The store was closed, or its writer broke.
-    #[error("the store's writer has stopped")]
-    Stopped,
-}
-
-impl<E: Into<redb::Error>> From<E> for StoreError {
-    fn from(error: E) -> Self {
-        Self::Failed(std::sync::Arc::new(error.into()))
-    }
-}
-
-/// Why a batch was not written.
-#[derive(Debug, Clone, thiserror::Error)]
-pub enum CommitError {
-    /// A check does not hold: someone else was faster.
-    #[error("the record {} was changed by someone else", .0.as_str())]
-    Conflict(Key),
-    /// The batch is larger than any store takes.
-    #[error("the batch is larger than {} operations or {} bytes", Batch::MAX_OPERATIONS, Batch::MAX_BYTES)]
-    TooLarge,
-    /// The store failed. Whether the batch was written is not known.
-    #[error(transparent)]
-    Store(#[from] StoreError),
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::Notify;
 
-use super::{Key, Write};
+use super::Write;
 
 /// Everyone who waits. A key wakes those who wait on it, or on a prefix of it that ends with a slash.
 #[derive(Debug, Default)]
@@ -34,19 +34,29 @@ impl Watchers {
     }
 
     pub(super) fn wake(&self, writes: &[Write]) {
+        self.wake_keys(writes.iter().map(|write| write.key().as_str()));
+    }
+
+    /// Those who wait on one of the keys.
+    pub(super) fn wake_keys<'a>(&self, keys: impl IntoIterator<Item = &'a str>) {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if all.is_empty() {
             return;
         }
-        for write in writes {
-            let (Write::Put(Key(key), _) | Write::Delete(Key(key))) = write;
+        for key in keys {
             let prefixes = key.match_indices('/').map(|(slash, _)| &key[..=slash]);
-            for watched in prefixes.chain([key.as_str()]) {
+            for watched in prefixes.chain([key]) {
                 if let Some(waiters) = all.get(watched) {
                     waiters.changed.notify_waiters();
                 }
             }
         }
+    }
+
+    /// Whoever waits, whatever for.
+    pub(super) fn wake_all(&self) {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.values().for_each(|waiters| waiters.changed.notify_waiters());
     }
 }
 

@@ -1,0 +1,64 @@
+//! Looks into the file: each sees the records as they are at one moment.
+
+use redb::{Database, ReadTransaction, ReadableDatabase as _};
+
+use super::tables::{KINDS, RECORDS, decode};
+use super::{Key, Listing, Page, Record, Revision, StoreError};
+
+pub(super) fn begin(database: &Database) -> Result<ReadTransaction, StoreError> {
+    Ok(database.begin_read()?)
+}
+
+pub(super) fn get(transaction: &ReadTransaction, key: &Key) -> Result<Option<Record>, StoreError> {
+    let records = transaction.open_table(RECORDS)?;
+    records.get(key.as_str())?.map(|bytes| decode(key.as_str(), bytes.value())).transpose()
+}
+
+/// One page. Every key starts with the prefix "", whose revision is that of all kinds.
+pub(super) fn list(transaction: &ReadTransaction, prefix: &str, page: &Page) -> Result<Listing, StoreError> {
+    let revision = transaction.open_table(KINDS)?.get(kind_of(prefix))?.map_or(0, |last| last.value());
+    let records = transaction.open_table(RECORDS)?;
+    let start = page.after.as_ref().map_or(prefix, Key::as_str);
+    let mut listing = Listing { entries: Vec::new(), more: false, revision: Revision(revision) };
+    for entry in records.range(start..)? {
+        let (key, bytes) = entry?;
+        let key = key.value();
+        if !key.starts_with(prefix) {
+            break;
+        }
+        if page.after.as_ref().is_some_and(|after| after.as_str() == key) {
+            continue;
+        }
+        if listing.entries.len() == page.limit {
+            listing.more = true;
+            break;
+        }
+        listing.entries.push((Key::from(key.to_owned()), decode(key, bytes.value())?));
+    }
+    Ok(listing)
+}
+
+pub(super) fn kind_of(prefix: &str) -> &str {
+    prefix.split('/').next().unwrap_or_default()
+}
+
+/// All records as they were when it began. The file keeps what it reads until it is dropped, and grows meanwhile.
+#[derive(Debug)]
+pub(in crate::access::store) struct Export {
+    moment: ReadTransaction,
+    after: Option<Key>,
+}
+
+impl Export {
+    pub(super) fn begin(database: &Database) -> Result<Self, StoreError> {
+        Ok(Self { moment: begin(database)?, after: None })
+    }
+
+    /// The next records, at most so many; none at the end.
+    pub(in crate::access::store) fn next(&mut self, limit: usize) -> Result<Vec<(Key, Record)>, StoreError> {
+        let page = Page { after: self.after.take(), limit };
+        let entries = list(&self.moment, "", &page)?.entries;
+        self.after = entries.last().map(|(key, _)| key.clone()).or(page.after);
+        Ok(entries)
+    }
+}

@@ -1,0 +1,234 @@
+//! The one writer: takes the batches that wait and writes them in one durable transaction.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redb::{Durability, ReadableTable as _, Table, WriteTransaction};
+use tokio::sync::{mpsc, oneshot};
+
+use super::disk::Disk;
+use super::opening::{self, Shared};
+use super::tables::{ALL, KINDS, RECORDS, encode, revisions};
+use super::{Batch, Check, CommitError, Key, Revision, StoreError, Write};
+use crate::clock::{Clock, Moment};
+
+/// A batch, and where its outcome goes.
+#[derive(Debug)]
+pub(super) struct Job {
+    pub(super) batch: Batch,
+    pub(super) outcome: oneshot::Sender<Result<Revision, CommitError>>,
+}
+
+/// Most batches that share a transaction: bounds what one failure takes along, and the wait of the first.
+const GROUP: usize = 512;
+
+/// No batch joins a group of more bytes than this.
+const GROUP_BYTES: usize = 8 * 1024 * 1024;
+
+/// After a failure nothing is written for so long, and for ten times as long as it took to open the database anew.
+const PAUSE: Duration = Duration::from_secs(1);
+
+#[derive(Debug)]
+struct Writer {
+    shared: Arc<Shared>,
+    disk: Disk,
+    failure: Option<Failure>,
+}
+
+/// The last write failed.
+#[derive(Debug)]
+struct Failure {
+    error: StoreError,
+    /// When the next one is tried.
+    again: Moment,
+    /// Whether the database is open for it.
+    writable: bool,
+}
+
+/// Starts the writer's own thread, which writes until the last sender is gone.
+pub(super) fn start(
+    shared: Arc<Shared>,
+    disk: Disk,
+    mut jobs: mpsc::Receiver<Job>,
+) -> std::io::Result<std::thread::JoinHandle<()>> {
+    let mut writer = Writer { shared, disk, failure: None };
+    std::thread::Builder::new().name("access-store".into()).spawn(move || {
+        while let Some(group) = gather(&mut jobs) {
+            writer.serve(group);
+        }
+    })
+}
+
+/// Everything that came while the group before was written.
+fn gather(jobs: &mut mpsc::Receiver<Job>) -> Option<Vec<Job>> {
+    let first = jobs.blocking_recv()?;
+    let mut bytes = first.batch.bytes();
+    let mut group = vec![first];
+    while group.len() < GROUP
+        && bytes < GROUP_BYTES
+        && let Ok(job) = jobs.try_recv()
+    {
+        bytes += job.batch.bytes();
+        group.push(job);
+    }
+    Some(group)
+}
+
+impl Writer {
+    fn serve(&mut self, group: Vec<Job>) {
+        match self.attempt(&group) {
+            Ok(outcomes) => {
+                for (job, outcome) in group.into_iter().zip(outcomes) {
+                    if outcome.is_ok() {
+                        self.shared.watchers.wake(&job.batch.writes);
+                    }
+                    // Who no longer waits for the outcome does not need it.
+                    let _ = job.outcome.send(outcome);
+                }
+            }
+            Err(error) => {
+                for job in group {
+                    let _ = job.outcome.send(Err(error.clone()));
+                }
+            }
+        }
+    }
+
+    fn attempt(&mut self, group: &[Job]) -> Result<Outcomes, CommitError> {
+        if let Some(failure) = &self.failure {
+            let error = failure.error.clone();
+            let due = Clock::System.has_reached(failure.again);
+            let sound = self.shared.database().begin_write().is_ok();
+            if !sound || (due && !failure.writable) {
+                self.reopen(error.clone(), sound);
+            }
+            let ready = due && self.failure.as_ref().is_some_and(|failure| failure.writable);
+            if !ready {
+                return Err(error.into());
+            }
+        }
+        match write(&self.shared, group) {
+            Ok(outcomes) => {
+                if self.failure.take().is_some() {
+                    tracing::info!(event = "access.store.recovered", "the store can write again");
+                }
+                Ok(outcomes)
+            }
+            Err(NotWritten { error, in_doubt }) => {
+                tracing::error!(event = "access.store.failed", error = %full(&error), "the store could not write");
+                self.reopen(error.clone(), false);
+                Err(if in_doubt { CommitError::Unknown(error) } else { error.into() })
+            }
+        }
+    }
+
+    fn reopen(&mut self, error: StoreError, readable: bool) {
+        let start = Clock::System.now();
+        let writable = opening::reopen(&self.shared, &mut self.disk, readable).unwrap_or_else(|error| {
+            tracing::error!(event = "access.store.failed", error = %full(&error), "the store could not be opened anew");
+            false
+        });
+        let end = Clock::System.now();
+        self.failure = Some(Failure { error, again: end + PAUSE.max(end.since(start) * 10), writable });
+    }
+}
+
+fn full(error: &StoreError) -> String {
+    std::error::Error::source(error).map_or_else(|| error.to_string(), |source| format!("{error}: {source}"))
+}
+
+type Outcomes = Vec<Result<Revision, CommitError>>;
+
+/// The outcomes of a group, and the revision of the last change of each kind that it changes.
+struct Applied<'a> {
+    outcomes: Outcomes,
+    changed: BTreeMap<&'a str, Revision>,
+}
+
+/// Why a group was not written, or may not have been.
+struct NotWritten {
+    error: StoreError,
+    in_doubt: bool,
+}
+
+impl<E: Into<StoreError>> From<E> for NotWritten {
+    fn from(error: E) -> Self {
+        Self { error: error.into(), in_doubt: false }
+    }
+}
+
+fn write(shared: &Shared, group: &[Job]) -> Result<Outcomes, NotWritten> {
+    let mut transaction = shared.database().begin_write()?;
+    transaction.set_durability(Durability::Immediate)?;
+    let Applied { outcomes, changed } = apply(&transaction, group, shared.kinds.last(ALL))?;
+    if changed.is_empty() {
+        transaction.abort()?;
+        return Ok(outcomes);
+    }
+    let written = group.iter().zip(&outcomes).filter(|(_, outcome)| outcome.is_ok());
+    shared.cache.write(written.flat_map(|(job, _)| job.batch.writes.iter().map(Write::key)));
+    let committed = transaction.commit();
+    if committed.is_ok() {
+        for (kind, revision) in changed {
+            shared.kinds.changed(kind, revision);
+        }
+    }
+    shared.cache.written();
+    committed.map_err(|error| NotWritten { error: error.into(), in_doubt: true })?;
+    Ok(outcomes)
+}
+
+fn apply<'a>(transaction: &WriteTransaction, group: &'a [Job], last: Revision) -> Result<Applied<'a>, StoreError> {
+    let mut records = transaction.open_table(RECORDS)?;
+    let mut applied = Applied { outcomes: Vec::with_capacity(group.len()), changed: BTreeMap::new() };
+    let mut revision = last;
+    for Job { batch, .. } in group {
+        if let Some(conflict) = conflict(&records, &batch.checks)? {
+            applied.outcomes.push(Err(CommitError::Conflict(conflict)));
+            continue;
+        }
+        if !batch.writes.is_empty() {
+            revision.0 += 1;
+        }
+        for write in &batch.writes {
+            match write {
+                Write::Put(key, value) => {
+                    let created = at(&records, key)?.map_or(revision, |(created, _)| created);
+                    records.insert(key.as_str(), encode(created, revision, value).as_slice())?;
+                }
+                Write::Delete(key) => drop(records.remove(key.as_str())?),
+            }
+            applied.changed.insert(write.key().kind(), revision);
+        }
+        applied.outcomes.push(Ok(revision));
+    }
+    if !applied.changed.is_empty() {
+        applied.changed.insert(ALL, revision);
+        let mut kinds = transaction.open_table(KINDS)?;
+        for (kind, revision) in &applied.changed {
+            kinds.insert(kind, revision.0)?;
+        }
+    }
+    Ok(applied)
+}
+
+type Records<'a> = Table<'a, &'static str, &'static [u8]>;
+
+fn conflict(records: &Records<'_>, checks: &[Check]) -> Result<Option<Key>, StoreError> {
+    for check in checks {
+        let (key, holds) = match check {
+            Check::Absent(key) => (key, records.get(key.as_str())?.is_none()),
+            Check::Unchanged(key, then) => (key, at(records, key)?.is_some_and(|(_, modified)| modified == *then)),
+        };
+        if !holds {
+            return Ok(Some(key.clone()));
+        }
+    }
+    Ok(None)
+}
+
+/// When a record was created and modified.
+fn at(records: &Records<'_>, key: &Key) -> Result<Option<(Revision, Revision)>, StoreError> {
+    Ok(records.get(key.as_str())?.and_then(|bytes| revisions(bytes.value())))
+}

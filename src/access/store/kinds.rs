@@ -1,0 +1,62 @@
+//! The last change of each kind of record, as far as this server has been told.
+
+use std::collections::HashMap;
+use std::sync::{PoisonError, RwLock};
+
+use super::Revision;
+
+/// Revisions by kind. They only grow.
+#[derive(Debug, Default)]
+pub(super) struct Kinds(RwLock<Known>);
+
+#[derive(Debug, Default)]
+struct Known {
+    /// Of any kind something may have changed up to here: what was before was not watched.
+    all: Revision,
+    each: HashMap<String, Revision>,
+}
+
+impl Kinds {
+    /// The last change of that kind, or later.
+    pub(super) fn last(&self, kind: &str) -> Revision {
+        let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        known.each.get(kind).copied().unwrap_or_default().max(known.all)
+    }
+
+    /// Something of that kind was changed.
+    pub(super) fn changed(&self, kind: &str, at: Revision) {
+        let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        match known.each.get_mut(kind) {
+            Some(last) => *last = at.max(*last),
+            None => {
+                known.each.insert(kind.to_owned(), at);
+            }
+        }
+    }
+
+    /// What was changed up to then is not known.
+    #[cfg(feature = "etcd")]
+    pub(super) fn unknown_until(&self, at: Revision) {
+        let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        known.all = at.max(known.all);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg(feature = "etcd")]
+    fn a_revision_never_goes_back() {
+        let kinds = Kinds::default();
+        kinds.unknown_until(Revision(5));
+        assert_eq!(kinds.last("a"), Revision(5));
+        kinds.changed("a", Revision(9));
+        kinds.changed("a", Revision(7));
+        assert_eq!((kinds.last("a"), kinds.last("b")), (Revision(9), Revision(5)));
+        kinds.unknown_until(Revision(8));
+        kinds.unknown_until(Revision(6));
+        assert_eq!((kinds.last("a"), kinds.last("b")), (Revision(9), Revision(8)));
+    }
+}
