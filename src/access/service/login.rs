@@ -1,6 +1,11 @@
-//! Login: a cloud identity's token, verified, becomes a token of ours.
+//! Login: a token of an identity that is vouched for, verified, becomes a token of ours.
+//!
+//! Methods of the configuration file are here; those that are stored are in `stored`.
 
+mod error;
 mod verify;
+mod bind;
+mod stored;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,15 +13,23 @@ use std::time::Duration;
 
 use secrecy::SecretString;
 
-use super::keys::{self, KeyError, Keys};
-use super::policies::Policies;
-use super::tokens::{Live, NewToken, ServiceError, Tokens};
-use crate::access::model::DEFAULT_NAMESPACE;
-use crate::access::model::cloud::{Bounds, Facts, Refusal, Stated, Trust, decide};
+use super::caller::Live;
+use super::directory::Directory;
+use super::error::ServiceError;
+use super::issuer_keys::{self, Keys};
+use super::records::{Changes, retrying};
+use super::tokens::NewToken;
+use crate::access::model::auth_method::Algorithm;
+use crate::access::model::cloud::{Bounds, Facts, Stated, Trust, decide};
 use crate::access::model::id::Id;
+use crate::access::model::links::Links;
+use crate::access::model::names::NamespaceName;
 use crate::access::model::secret::PlainSecret;
-use crate::access::model::token::{Links, LoginOrigin};
+use crate::access::model::token::LoginOrigin;
 use crate::clock::Clock;
+
+pub use error::LoginError;
+pub use stored::StoredLogin;
 
 /// How an auth method verifies and what it gives.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,7 +37,7 @@ pub struct Options {
     /// Whom it trusts.
     pub trust: Trust,
     /// Where the issuer's keys are.
-    pub keys: keys::Options,
+    pub keys: issuer_keys::Options,
     /// What it gives to whom, by the name that a login asks for.
     pub roles: BTreeMap<String, RoleOptions>,
 }
@@ -55,18 +68,19 @@ pub struct Request {
 #[derive(Debug)]
 pub struct Granted {
     /// The token.
-    pub token: Live,
+    pub live: Live,
     /// Its secret.
     pub secret: PlainSecret,
     /// Names of its policies, as the options have them.
     pub policies: Vec<String>,
 }
 
-/// The auth methods, by name.
+/// The auth methods of the configuration, by name, and what was made of those that are stored.
 #[derive(Debug)]
 pub struct Methods {
-    methods: BTreeMap<String, Method>,
-    tokens: Arc<Tokens>,
+    configured: BTreeMap<String, Method>,
+    judges: stored::Judges,
+    directory: Arc<Directory>,
 }
 
 #[derive(Debug)]
@@ -84,25 +98,23 @@ struct Role {
 }
 
 impl Methods {
-    /// Sets the methods up; also gives what fetches their keys, to be run.
+    /// Sets the methods up. Nothing is fetched yet.
     ///
     /// # Errors
     /// The store failed.
     pub async fn new(
         options: &BTreeMap<String, Options>,
-        tokens: Arc<Tokens>,
-        policies: &Policies,
+        directory: Arc<Directory>,
         clock: &Clock,
-    ) -> Result<(Self, Vec<keys::Fetcher>), ServiceError> {
+    ) -> Result<Self, ServiceError> {
         let mut methods = BTreeMap::new();
-        let mut fetchers = Vec::new();
         for (name, options) in options {
-            let (keys, fetcher) = Keys::new(options.trust.issuer.clone(), options.keys.clone(), clock.clone());
+            let keys = Keys::fetched(options.trust.issuer.clone(), options.keys.clone(), clock.clone());
             let mut roles = BTreeMap::new();
             for (role, options) in &options.roles {
                 let mut linked = Vec::new();
                 for policy in &options.policies {
-                    let link = (policies.ensure(DEFAULT_NAMESPACE, policy).await?, policy.clone());
+                    let link = (directory.ensure_policy(policy).await?, policy.clone());
                     if !linked.contains(&link) {
                         linked.push(link);
                     }
@@ -111,9 +123,8 @@ impl Methods {
                 roles.insert(role.clone(), role_of);
             }
             methods.insert(name.clone(), Method { trust: options.trust.clone(), keys, roles });
-            fetchers.push(fetcher);
         }
-        Ok((Self { methods, tokens }, fetchers))
+        Ok(Self { configured: methods, judges: stored::Judges::new(clock.clone()), directory })
     }
 
     /// Logs in by the method of that name.
@@ -124,8 +135,8 @@ impl Methods {
         let outcome = self.judge(method, request).await;
         match &outcome {
             Ok(granted) => {
-                let birth = granted.token.record.birth();
-                let role = birth.login.as_ref().map(|login| login.role.as_str());
+                let birth = granted.live.token.value.birth();
+                let role = birth.login.as_ref().and_then(|login| login.role.as_deref());
                 let principal = birth.login.as_ref().and_then(|login| login.facts.get("principal_id"));
                 let accessor = birth.accessor_id;
                 tracing::info!(event = "access.login.ok", method, role, principal, %accessor, "logged in");
@@ -139,7 +150,7 @@ impl Methods {
     }
 
     async fn judge(&self, method: &str, request: Request) -> Result<Granted, LoginError> {
-        let (name, method) = self.methods.get_key_value(method).ok_or(LoginError::NoSuchMethod)?;
+        let (name, method) = self.configured.get_key_value(method).ok_or(LoginError::NoSuchMethod)?;
         let unverified_jwt = request.unverified_jwt.ok_or(LoginError::Missing("jwt"))?;
         let asked = request.role.filter(|role| !role.is_empty()).ok_or(LoginError::Missing("role"))?;
         let (role_name, role) = method
@@ -147,61 +158,40 @@ impl Methods {
             .get_key_value(&asked)
             .ok_or_else(|| LoginError::NoSuchRole(asked.chars().take(128).collect()))?;
 
-        let signed = verify::signed_claims(&unverified_jwt, &method.keys).await?;
-        let facts = decide(&signed, &method.trust, &role.bounds, &request.unverified_fields, self.tokens.now())?;
+        let signed = verify::signed_claims(&unverified_jwt, &method.keys, &[Algorithm::Rs256], true).await?;
+        let facts = decide(&signed, &method.trust, &role.bounds, &request.unverified_fields, self.directory.now())?;
 
         self.grant(name, role_name, role, facts).await
     }
 
     async fn grant(&self, method: &str, name: &str, role: &Role, facts: Facts) -> Result<Granted, LoginError> {
-        let (ids, names) = role.policies.iter().cloned().unzip();
-        let new = NewToken {
-            description: "token created via login".to_owned(),
-            links: Links { policies: ids, roles: Vec::new() },
-            namespace: DEFAULT_NAMESPACE.to_owned(),
-            local: true,
-            ttl: Some(role.ttl),
-            login: Some(LoginOrigin { auth_method: method.to_owned(), role: name.to_owned(), facts }),
+        let (ids, names): (Vec<Id>, Vec<String>) = role.policies.iter().cloned().unzip();
+        let namespace = NamespaceName::default_one();
+        let origin = LoginOrigin {
+            auth_method: method.to_owned(),
+            method_id: None,
+            namespace: namespace.clone(),
+            role: Some(name.to_owned()),
+            facts,
         };
-        let (token, secret) = self.tokens.create(new).await?;
-        Ok(Granted { token, secret, policies: names })
+        let secret = PlainSecret::random();
+        let make = async || {
+            let home = self.directory.home(&namespace).await?;
+            let now = self.directory.now();
+            let new = NewToken {
+                accessor: Id::random(),
+                secret: secret.clone(),
+                description: "token created via login".to_owned(),
+                links: Links { policies: ids.clone(), ..Links::default() },
+                roles: Vec::new(),
+                local: true,
+                create_time: now,
+                expiration_time: Some(now.after(role.ttl)),
+                login: Some(origin.clone()),
+            };
+            self.directory.make_token(&home, new, Changes::default()).await
+        };
+        let live = retrying(make).await?;
+        Ok(Granted { live, secret, policies: names })
     }
-}
-
-/// Why a login gave no token. Holds neither token nor secret.
-#[derive(Debug, thiserror::Error)]
-pub enum LoginError {
-    /// No auth method of that name.
-    #[error("no such auth method")]
-    NoSuchMethod,
-    /// The request lacks a field.
-    #[error("{0} is required")]
-    Missing(&'static str),
-    /// No role of that name.
-    #[error("invalid role name {0:?}")]
-    NoSuchRole(String),
-    /// No token.
-    #[error("malformed jwt")]
-    Malformed,
-    /// Signed by another algorithm, or not at all.
-    #[error("id token signed with unsupported algorithm, expected \"RS256\" got {0:?}")]
-    Algorithm(String),
-    /// A token that does not say which key signed it.
-    #[error("failed to verify signature: the token names no key (kid)")]
-    NoKeyId,
-    /// No such key, or no keys.
-    #[error(transparent)]
-    Key(#[from] KeyError),
-    /// The signature is wrong.
-    #[error("failed to verify signature")]
-    Signature,
-    /// The signature holds, and the claims have other types than such tokens have.
-    #[error("malformed jwt: its claims are not of the types that they should be")]
-    Claims,
-    /// The role does not let this identity in.
-    #[error(transparent)]
-    Refused(#[from] Refusal),
-    /// This side failed.
-    #[error(transparent)]
-    Service(#[from] ServiceError),
 }

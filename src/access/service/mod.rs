@@ -1,7 +1,34 @@
-//! What the service does: keeps tokens, and makes them for those who prove a cloud identity. It knows no HTTP.
+//! What the service does, whoever asks by whatever wire: it knows no HTTP.
+//!
+//! A module names only modules above it in this list.
 
-pub mod keys;
-pub mod login;
-pub mod policies;
+// 0: the server's key, and the keys of those who sign for callers
 pub mod seal;
+pub mod issuer_keys;
+
+// 1: records as types, and why something is not done
+pub mod error;
+pub mod records;
+pub mod rows;
+
+// 2: all records, and who asks
+mod rules_cache;
+pub mod caller;
+mod callers_cache;
+pub mod directory;
+mod presented;
+pub mod links;
+pub mod lists;
+
+// 3: what is done with each kind of record
+mod builtin;
+pub mod policies;
+pub mod roles;
 pub mod tokens;
+pub mod auth_methods;
+pub mod binding_rules;
+pub mod bootstrap;
+pub mod namespaces;
+
+// 4: how a token is got without one
+pub mod login;

@@ -1,74 +1,254 @@
-//! Policies by id and by name.
+//! Policies.
 
-use std::sync::Arc;
-
-use super::tokens::{ServiceError, decode, encode};
+use super::caller::{Caller, Privilege};
+use super::directory::Directory;
+use super::error::ServiceError;
+use super::links::{BUILTIN, shortened};
+use super::lists::Found;
+use super::records::{Changes, Stored, retrying};
+use super::rows;
 use crate::access::model::id::Id;
-use crate::access::model::policy::PolicyRecord;
-use crate::access::store::{Batch, Check, CommitError, Embedded, Key, Write};
+use crate::access::model::names::{NamespaceName, is_name};
+use crate::access::model::policy::{GLOBAL_MANAGEMENT, GLOBAL_READ_ONLY, PolicyRecord};
+use crate::access::model::rules::Rules;
+use crate::access::store::Freshness;
 
-/// The policies of the store.
-#[derive(Debug, Clone)]
-pub struct Policies {
-    store: Arc<Embedded>,
+/// What a policy is to be.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PolicyDraft {
+    /// Its name.
+    pub name: String,
+    /// Free text.
+    pub description: String,
+    /// Its rules, in HCL or JSON.
+    pub rules: String,
+    /// Where it counts; everywhere when empty.
+    pub datacenters: Vec<String>,
 }
 
-impl Policies {
-    /// Those of that store.
-    pub fn new(store: Arc<Embedded>) -> Self {
-        Self { store }
+impl Directory {
+    /// Makes a policy.
+    ///
+    /// # Errors
+    /// The caller lacks `acl:write`, the draft cannot be a policy, or its name is taken.
+    pub async fn create_policy(
+        &self,
+        caller: &Caller,
+        namespace: &NamespaceName,
+        draft: &PolicyDraft,
+    ) -> Result<Stored<PolicyRecord>, ServiceError> {
+        caller.require(Privilege::AclWrite, namespace)?;
+        retrying(|| self.try_create_policy(namespace, draft)).await
     }
 
-    /// The id of the policy of that name. One that is not there is made, with no rules: it allows nothing until someone
-    /// writes them, and whoever links it by id keeps the link when it is renamed.
+    async fn try_create_policy(
+        &self,
+        namespace: &NamespaceName,
+        draft: &PolicyDraft,
+    ) -> Result<Stored<PolicyRecord>, ServiceError> {
+        let home = self.home(namespace).await?;
+        judged(draft)?;
+        let by_name = rows::policy_name(namespace, &draft.name);
+        if self.records.get::<Id>(&by_name, Freshness::Linearizable).await?.is_some() {
+            return Err(taken(&draft.name));
+        }
+        let policy = record(Id::random(), home.name.clone(), draft);
+        let by_id = rows::policy(namespace, policy.id);
+        let changes =
+            Changes::default().absent(&by_name).absent(&by_id).put(by_id, &policy)?.put(by_name, &policy.id)?;
+        let revision = self.records.commit(home.hold(changes)).await?;
+        Ok(Stored { value: policy.into(), created: revision, modified: revision })
+    }
+
+    /// The id of the policy of that name in `default`. One that is not there is made, with no rules: it allows nothing until
+    /// someone writes them, and whoever links it by id keeps the link when it is renamed.
     ///
     /// # Errors
     /// The store failed.
-    pub async fn ensure(&self, namespace: &str, name: &str) -> Result<Id, ServiceError> {
-        let by_name = by_name(namespace, name);
-        loop {
-            if let Some(found) = self.store.get(&by_name).await? {
-                return decode(by_name.as_str(), &found.value);
+    pub async fn ensure_policy(&self, name: &str) -> Result<Id, ServiceError> {
+        let namespace = NamespaceName::default_one();
+        let by_name = rows::policy_name(&namespace, name);
+        let draft = PolicyDraft { name: name.to_owned(), ..PolicyDraft::default() };
+        for _ in 0..3 {
+            if let Some(found) = self.records.get::<Id>(&by_name, Freshness::Linearizable).await? {
+                return Ok(*found.value);
             }
-            let policy = PolicyRecord {
-                id: Id::random(),
-                name: name.to_owned(),
-                namespace: namespace.to_owned(),
-                description: String::new(),
-                rules: String::new(),
-                datacenters: Vec::new(),
-            };
-            let batch = Batch {
-                checks: vec![Check::Absent(by_name.clone()), Check::Absent(by_id(policy.id))],
-                writes: vec![
-                    Write::Put(by_name.clone(), encode(&policy.id)?),
-                    Write::Put(by_id(policy.id), encode(&policy)?),
-                ],
-            };
-            match self.store.commit(batch).await {
-                Ok(_) => return Ok(policy.id),
+            match retrying(|| self.try_create_policy(&namespace, &draft)).await {
+                Ok(made) => return Ok(made.value.id),
                 // Someone else made it in the meantime: look again.
-                Err(CommitError::Conflict(_)) => {}
-                Err(error) => return Err(error.into()),
+                Err(ServiceError::Taken(_)) => {}
+                Err(error) => return Err(error),
             }
         }
+        Err(ServiceError::Crowded)
     }
 
-    /// The policy's present name; `None` once it was deleted.
+    /// The policy of that id; `None` if there is none.
     ///
     /// # Errors
-    /// The store failed.
-    pub async fn name(&self, id: Id) -> Result<Option<String>, ServiceError> {
-        let key = by_id(id);
-        let Some(found) = self.store.get(&key).await? else { return Ok(None) };
-        decode::<PolicyRecord>(key.as_str(), &found.value).map(|policy| Some(policy.name))
+    /// The caller lacks `acl:read`; the namespace is not there.
+    pub async fn policy(
+        &self,
+        caller: &Caller,
+        namespace: &NamespaceName,
+        id: Id,
+        freshness: Freshness,
+    ) -> Result<Option<Stored<PolicyRecord>>, ServiceError> {
+        caller.require(Privilege::AclRead, namespace)?;
+        self.existing(namespace, freshness).await?;
+        self.records.get(&rows::policy(namespace, id), freshness).await
+    }
+
+    /// The policy of that name; `None` if there is none.
+    ///
+    /// # Errors
+    /// The caller lacks `acl:read`; the namespace is not there.
+    pub async fn policy_by_name(
+        &self,
+        caller: &Caller,
+        namespace: &NamespaceName,
+        name: &str,
+        freshness: Freshness,
+    ) -> Result<Option<Stored<PolicyRecord>>, ServiceError> {
+        caller.require(Privilege::AclRead, namespace)?;
+        self.existing(namespace, freshness).await?;
+        if !is_name(name.strip_prefix(BUILTIN).unwrap_or(name)) {
+            return Ok(None);
+        }
+        let id = self.records.get::<Id>(&rows::policy_name(namespace, name), freshness).await?;
+        let Some(id) = id else { return Ok(None) };
+        self.records.get(&rows::policy(namespace, *id.value), freshness).await
+    }
+
+    /// Policies of one namespace, or of all.
+    ///
+    /// # Errors
+    /// The caller lacks `acl:read` in the one namespace, or there is none of that name.
+    pub async fn policies(
+        &self,
+        caller: &Caller,
+        namespace: Option<&NamespaceName>,
+        freshness: Freshness,
+    ) -> Result<Found<PolicyRecord>, ServiceError> {
+        self.found(caller, "policy", namespace, freshness).await
+    }
+
+    /// Replaces what a policy is; what the draft leaves out is cleared. Of a built-in one only name and description change.
+    ///
+    /// # Errors
+    /// The caller lacks `acl:write`, there is no such policy, the draft cannot be a policy, or its name is taken.
+    pub async fn update_policy(
+        &self,
+        caller: &Caller,
+        namespace: &NamespaceName,
+        id: Id,
+        draft: &PolicyDraft,
+    ) -> Result<Stored<PolicyRecord>, ServiceError> {
+        caller.require(Privilege::AclWrite, namespace)?;
+        retrying(|| self.try_update_policy(namespace, id, draft)).await
+    }
+
+    async fn try_update_policy(
+        &self,
+        namespace: &NamespaceName,
+        id: Id,
+        draft: &PolicyDraft,
+    ) -> Result<Stored<PolicyRecord>, ServiceError> {
+        let home = self.home(namespace).await?;
+        let by_id = rows::policy(namespace, id);
+        let Some(before) = self.records.get::<PolicyRecord>(&by_id, Freshness::Linearizable).await? else {
+            return Err(ServiceError::Missing(format!("cannot find policy {id}")));
+        };
+        let old = &before.value;
+        let mut draft = draft.clone();
+        if built_in(id) {
+            if draft.rules.is_empty() {
+                draft.rules.clone_from(&old.rules);
+            }
+            if draft.rules != old.rules || !draft.datacenters.is_empty() {
+                let text = format!(
+                    "Changing the Rules or the Datacenters of the builtin {} policy is not permitted",
+                    old.name
+                );
+                return Err(ServiceError::Invalid(text));
+            }
+        }
+        if draft.name != old.name || !built_in(id) {
+            judged(&draft)?;
+        }
+        let policy = record(id, home.name.clone(), &draft);
+        let mut changes = Changes::default().unchanged(&by_id, before.modified).put(by_id, &policy)?;
+        if policy.name != old.name {
+            let by_name = rows::policy_name(namespace, &policy.name);
+            if self.records.get::<Id>(&by_name, Freshness::Linearizable).await?.is_some() {
+                return Err(taken(&policy.name));
+            }
+            changes = changes.absent(&by_name).delete(rows::policy_name(namespace, &old.name)).put(by_name, &id)?;
+        }
+        let modified = self.records.commit(home.hold(changes)).await?;
+        Ok(Stored { value: policy.into(), created: before.created, modified })
+    }
+
+    /// Deletes a policy; false if there is none. Tokens and roles that link it live on without it.
+    ///
+    /// # Errors
+    /// The caller lacks `acl:write`, or the policy is built in.
+    pub async fn delete_policy(
+        &self,
+        caller: &Caller,
+        namespace: &NamespaceName,
+        id: Id,
+    ) -> Result<bool, ServiceError> {
+        caller.require(Privilege::AclWrite, namespace)?;
+        retrying(|| self.try_delete_policy(namespace, id)).await
+    }
+
+    async fn try_delete_policy(&self, namespace: &NamespaceName, id: Id) -> Result<bool, ServiceError> {
+        let home = self.home(namespace).await?;
+        let by_id = rows::policy(namespace, id);
+        let Some(before) = self.records.get::<PolicyRecord>(&by_id, Freshness::Linearizable).await? else {
+            return Ok(false);
+        };
+        if built_in(id) {
+            let text = format!("Delete operation not permitted on the builtin {} policy", before.value.name);
+            return Err(ServiceError::Forbidden(text));
+        }
+        let changes = Changes::default()
+            .unchanged(&by_id, before.modified)
+            .delete(by_id)
+            .delete(rows::policy_name(namespace, &before.value.name));
+        self.records.commit(home.hold(changes)).await?;
+        Ok(true)
     }
 }
 
-fn by_id(id: Id) -> Key {
-    Key::of(&["policy", &id.to_string()])
+fn built_in(id: Id) -> bool {
+    id == GLOBAL_MANAGEMENT || id == GLOBAL_READ_ONLY
 }
 
-fn by_name(namespace: &str, name: &str) -> Key {
-    Key::of(&["policy-name", namespace, name])
+fn taken(name: &str) -> ServiceError {
+    ServiceError::Taken(format!("Invalid Policy: A Policy with Name {name:?} already exists"))
+}
+
+fn record(id: Id, namespace: NamespaceName, draft: &PolicyDraft) -> PolicyRecord {
+    PolicyRecord {
+        id,
+        name: draft.name.clone(),
+        namespace,
+        description: draft.description.clone(),
+        rules: draft.rules.clone(),
+        datacenters: draft.datacenters.clone(),
+    }
+}
+
+fn judged(draft: &PolicyDraft) -> Result<(), ServiceError> {
+    if draft.name.is_empty() {
+        return Err(ServiceError::Invalid("Invalid Policy: no Name is set".to_owned()));
+    }
+    if !is_name(&draft.name) {
+        let text = "Invalid Policy: invalid Name. Only alphanumeric characters, '-' and '_' are allowed";
+        return Err(ServiceError::Invalid(format!("{text} ({:?})", shortened(&draft.name))));
+    }
+    Rules::parse(&draft.rules).map_err(ServiceError::invalid)?;
+    Ok(())
 }

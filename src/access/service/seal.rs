@@ -10,7 +10,7 @@ use zeroize::Zeroizing;
 
 use crate::access::model::id::Id;
 use crate::access::model::secret::{PlainSecret, SealedSecret, SecretHash};
-use crate::access::store::{Batch, Check, CommitError, Embedded, Key, StoreError, Write};
+use crate::access::store::{Batch, Check, CommitError, Freshness, Key, Store, StoreError, Write};
 use crate::atomic_file::{self, Attributes, ReplaceError};
 use crate::seal::Seal;
 use crate::secret;
@@ -35,9 +35,12 @@ impl Sealer {
     ///
     /// # Errors
     /// The file cannot be read or made, or is not the key that the store was written with.
-    pub async fn open(path: &Path, store: &Embedded) -> Result<Self, KeyError> {
+    pub async fn open(path: &Path, store: &dyn Store) -> Result<Self, KeyError> {
         let about = Key::of(&["seal", "key"]);
-        let known = store.get(&about).await?.map(|record| String::from_utf8_lossy(&record.value).into_owned());
+        let known = store
+            .get(&about, Freshness::Linearizable)
+            .await?
+            .map(|record| String::from_utf8_lossy(&record.value).into_owned());
         if !path.try_exists().map_err(|source| KeyError::Make { path: path.to_owned(), source })? {
             if known.is_some() {
                 return Err(KeyError::Lost { path: path.to_owned() });
@@ -78,6 +81,11 @@ impl Sealer {
         let mut bytes = [0; 32];
         bytes.copy_from_slice(hmac::sign(&self.hash, secret.reveal().as_bytes()).as_ref());
         SecretHash::new(bytes)
+    }
+
+    /// The hashes that a token with that secret may be found by: one for each key that is known.
+    pub fn hashes(&self, secret: &PlainSecret) -> [SecretHash; 1] {
+        [self.hash(secret)]
     }
 
     /// Seals the secret of the token with that accessor; it opens for no other.

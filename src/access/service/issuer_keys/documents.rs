@@ -1,6 +1,5 @@
 //! The documents that tell an issuer's keys.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use http::Method;
@@ -9,12 +8,13 @@ use serde::Deserialize;
 use serde_json::Value;
 use url::Url;
 
-use super::{Options, Source};
+use super::{Authorities, IssuerKey, Options, Shape, Source};
+use crate::access::model::keys_url::{KeysUrlError, keys_url};
 use crate::http::client;
 
 impl Options {
-    /// Fetches the keys of `issuer`: those that RS256 signatures are checked with, by their ids.
-    pub(super) async fn fetch(&self, issuer: &str) -> Result<HashMap<String, DecodingKey>, FetchError> {
+    /// Fetches the keys of `issuer` that signatures are checked with.
+    pub(super) async fn fetch(&self, issuer: &str) -> Result<Vec<IssuerKey>, FetchError> {
         let jwks = match &self.source {
             Source::Jwks(url) => url.clone(),
             Source::Discovery(url) => {
@@ -22,18 +22,23 @@ impl Options {
                 if found.issuer != issuer {
                     return Err(FetchError::Issuer { found: found.issuer, wanted: issuer.to_owned() });
                 }
-                Url::parse(&found.jwks_uri).map_err(|_| FetchError::NoUrl)?
+                keys_url(&found.jwks_uri).map_err(FetchError::KeysUrl)?
             }
         };
         let set: KeySet = self.document(&jwks).await?;
-        let keys: HashMap<_, _> = set.keys.iter().filter_map(usable).collect();
+        let keys: Vec<_> = set.keys.iter().filter_map(usable).collect();
         if keys.is_empty() { Err(FetchError::NoKeys) } else { Ok(keys) }
     }
 
     async fn document<T: serde::de::DeserializeOwned>(&self, url: &Url) -> Result<T, FetchError> {
+        let tls = match self.authorities.clone() {
+            Authorities::System => client::Tls::default(),
+            Authorities::File(path) => client::Tls { ca_file: Some(path), ..client::Tls::default() },
+            Authorities::Pem(text) => client::Tls { ca_pem: Some(text), ..client::Tls::default() },
+        };
         let client = client::Options {
             address: client::Address::Url(url.clone()),
-            tls: client::Tls { ca_file: self.ca_file.clone(), ..client::Tls::default() },
+            tls,
             proxy: client::Proxy::Environment,
             connect_timeout: Duration::from_secs(5),
             answer_timeout: Duration::from_secs(10),
@@ -59,14 +64,18 @@ struct KeySet {
     keys: Vec<Value>,
 }
 
-/// A key that RS256 signatures are checked with, by its id. Others in the set are none of our concern.
-fn usable(key: &Value) -> Option<(String, DecodingKey)> {
+/// A public key that signatures are checked with. Others in the set are none of our concern.
+fn usable(key: &Value) -> Option<IssuerKey> {
     let text = |name: &str| key.get(name).and_then(Value::as_str);
-    let fits = text("kty") == Some("RSA")
-        && text("use").is_none_or(|usage| usage == "sig")
-        && text("alg").is_none_or(|algorithm| algorithm == "RS256");
-    let key = DecodingKey::from_rsa_components(text("n")?, text("e")?).ok()?;
-    fits.then_some((text("kid")?.to_owned(), key))
+    text("use").is_none_or(|usage| usage == "sig").then_some(())?;
+    let (shape, decoding) = match (text("kty")?, text("crv")) {
+        ("RSA", _) => (Shape::Rsa, DecodingKey::from_rsa_components(text("n")?, text("e")?)),
+        ("EC", Some("P-256")) => (Shape::P256, DecodingKey::from_ec_components(text("x")?, text("y")?)),
+        ("EC", Some("P-384")) => (Shape::P384, DecodingKey::from_ec_components(text("x")?, text("y")?)),
+        _ => return None,
+    };
+    let [id, algorithm] = ["kid", "alg"].map(|name| text(name).map(str::to_owned));
+    Some(IssuerKey { id, algorithm, shape, key: decoding.ok()? })
 }
 
 /// Why the keys could not be fetched.
@@ -82,9 +91,9 @@ pub(super) enum FetchError {
     Form { server: String },
     #[error("the discovery document is of issuer {found:?}, expected {wanted:?}")]
     Issuer { found: String, wanted: String },
-    #[error("the discovery document's jwks_uri is no URL")]
-    NoUrl,
-    #[error("the key set holds no RSA key with an id for RS256")]
+    #[error("the discovery document's jwks_uri {0}")]
+    KeysUrl(KeysUrlError),
+    #[error("the key set holds no RSA, P-256 or P-384 key for signatures")]
     NoKeys,
 }
 

@@ -1,0 +1,156 @@
+//! What a deleted auth method leaves is removed in pieces: its binding rules, and the tokens that it made.
+//!
+//! Nothing depends on when: the tokens open nothing, the rules bind nothing, and a method that is made anew under the same
+//! name is another.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio_util::sync::CancellationToken;
+
+use crate::access::model::binding_rule::BindingRuleRecord;
+use crate::access::model::id::Id;
+use crate::access::model::names::NamespaceName;
+use crate::access::model::token::TokenRecord;
+use crate::access::service::directory::Directory;
+use crate::access::service::error::ServiceError;
+use crate::access::service::records::Changes;
+use crate::access::service::rows;
+use crate::access::service::tokens::TOKEN_ROWS;
+use crate::access::store::{Batch, Freshness, Key, Revision};
+
+/// A method that was deleted, and not all of what it leaves.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Removal {
+    pub(super) method: Id,
+    pub(super) namespace: NamespaceName,
+}
+
+const ROWS: &str = "removal/auth-method/";
+
+/// Batches that the call which deletes a method does itself.
+pub(super) const AT_ONCE: usize = 8;
+
+/// Before what could not be removed is tried again.
+const AGAIN: Duration = Duration::from_secs(30);
+
+impl Directory {
+    /// Removes what deleted methods left, those of before a restart first, until `stop`. Several servers may do so at once.
+    pub async fn remove_methods_until(&self, stop: CancellationToken) {
+        let work = async {
+            loop {
+                let (seen, done) = self.remove_left().await;
+                let store = self.records.store();
+                tokio::select! {
+                    Ok(_) = store.changed(ROWS, seen), if done => {}
+                    () = self.clock.sleep(AGAIN), if !done => {}
+                    else => self.clock.sleep(AGAIN).await,
+                }
+            }
+        };
+        stop.run_until_cancelled(work).await;
+    }
+
+    /// Removes what there is to remove; gives when that was looked up, and whether nothing is left to be tried again.
+    async fn remove_left(&self) -> (Revision, bool) {
+        let found = self.records.all::<Removal>(ROWS, Freshness::Linearizable).await;
+        let (removals, seen) = match found {
+            Ok(found) => found,
+            Err(error) => {
+                tracing::warn!(event = "access.removal.failed", %error, "cannot look for what deleted methods left");
+                return (Revision(0), false);
+            }
+        };
+        let mut done = true;
+        for removal in removals {
+            let method = removal.value.method;
+            match self.remove_rest(&removal.value, usize::MAX).await {
+                Ok(records) => {
+                    tracing::info!(event = "access.method.removed", %method, records, "removed what a deleted method left");
+                }
+                Err(error) => {
+                    done = false;
+                    tracing::warn!(event = "access.removal.failed", %method, %error, "cannot remove what a deleted method left");
+                }
+            }
+        }
+        (seen, done)
+    }
+
+    /// Removes what a method left, in at most so many batches, and says how many records that were.
+    pub(super) async fn remove_rest(&self, removal: &Removal, batches: usize) -> Result<usize, ServiceError> {
+        let mut left = Pieces { batches, removed: 0 };
+        self.remove_rules(removal, &mut left).await?;
+        self.remove_tokens(removal, &mut left).await?;
+        if left.batches > 0 {
+            let key = rows::removal("auth-method", &removal.method.to_string());
+            self.records.commit(Changes::default().delete(key)).await?;
+        }
+        Ok(left.removed)
+    }
+
+    async fn remove_rules(&self, removal: &Removal, left: &mut Pieces) -> Result<(), ServiceError> {
+        let prefix = rows::within("binding-rule", Some(&removal.namespace));
+        let mut after = None;
+        loop {
+            let part = self.records.page::<BindingRuleRecord>(&prefix, after, Freshness::Linearizable).await?;
+            let of_method = part.entries.into_iter().filter(|(_, rule)| rule.value.method_id == removal.method);
+            let keys: Vec<Key> = of_method.map(|(key, _)| key).collect();
+            for piece in keys.chunks(Batch::MAX_OPERATIONS) {
+                let changes = piece.iter().cloned().fold(Changes::default(), Changes::delete);
+                if !left.commit(self, changes).await? {
+                    return Ok(());
+                }
+            }
+            after = part.next;
+            if after.is_none() {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn remove_tokens(&self, removal: &Removal, left: &mut Pieces) -> Result<(), ServiceError> {
+        let prefix = format!("token-login/{}/", removal.method);
+        loop {
+            // From the start each time: what was there is gone.
+            let part = self.records.page::<NamespaceName>(&prefix, None, Freshness::Linearizable).await?;
+            if part.entries.is_empty() {
+                return Ok(());
+            }
+            for piece in part.entries.chunks(Batch::MAX_OPERATIONS / (TOKEN_ROWS + 1)) {
+                let mut changes = Changes::default();
+                for (key, namespace) in piece {
+                    if let Ok(accessor) = key.last().parse() {
+                        let token = rows::token(&namespace.value, accessor);
+                        if let Some(token) = self.records.get::<TokenRecord>(&token, Freshness::Linearizable).await? {
+                            changes = self.without_token(&token.value, changes);
+                        }
+                    }
+                    changes = changes.delete(key.clone());
+                }
+                if !left.commit(self, changes).await? {
+                    return Ok(());
+                }
+            }
+        }
+    }
+}
+
+/// How much is still to be done in this go.
+struct Pieces {
+    batches: usize,
+    removed: usize,
+}
+
+impl Pieces {
+    /// Whether there was a batch left to do it in.
+    async fn commit(&mut self, directory: &Directory, changes: Changes) -> Result<bool, ServiceError> {
+        if self.batches == 0 {
+            return Ok(false);
+        }
+        self.batches -= 1;
+        self.removed += changes.writes();
+        directory.records.commit(changes).await?;
+        Ok(true)
+    }
+}

@@ -1,0 +1,42 @@
+//! Keys that are configured as they are.
+
+use aws_lc_rs::signature::{
+    ECDSA_P256_SHA256_FIXED, ECDSA_P384_SHA384_FIXED, ParsedPublicKey, RSA_PKCS1_2048_8192_SHA256,
+    VerificationAlgorithm,
+};
+use jsonwebtoken::DecodingKey;
+use rustls::pki_types::SubjectPublicKeyInfoDer;
+use rustls::pki_types::pem::PemObject as _;
+
+use super::{IssuerKey, Shape};
+
+/// A text that is no public key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("is no public key in PEM (\"-----BEGIN PUBLIC KEY-----\"), for RSA of 2048 bits and more, P-256 or P-384")]
+pub struct PemError;
+
+/// The public keys in a PEM text, at least one.
+///
+/// # Errors
+/// There is none, or one that nothing here checks signatures with.
+pub fn pem_keys(text: &str) -> Result<Vec<IssuerKey>, PemError> {
+    let found: Vec<_> = SubjectPublicKeyInfoDer::pem_slice_iter(text.as_bytes()).collect();
+    if found.is_empty() {
+        return Err(PemError);
+    }
+    found.into_iter().map(|der| key(&der.map_err(|_| PemError)?)).collect()
+}
+
+fn key(der: &[u8]) -> Result<IssuerKey, PemError> {
+    let is = |algorithm: &'static dyn VerificationAlgorithm| ParsedPublicKey::new(algorithm, der).is_ok();
+    let (shape, key) = if is(&RSA_PKCS1_2048_8192_SHA256) {
+        (Shape::Rsa, DecodingKey::from_rsa_der(der))
+    } else if is(&ECDSA_P256_SHA256_FIXED) {
+        (Shape::P256, DecodingKey::from_ec_der(der))
+    } else if is(&ECDSA_P384_SHA384_FIXED) {
+        (Shape::P384, DecodingKey::from_ec_der(der))
+    } else {
+        return Err(PemError);
+    };
+    Ok(IssuerKey { id: None, algorithm: None, shape, key })
+}

@@ -1,0 +1,90 @@
+//! Lists, cut to what the caller may read.
+
+use serde::de::DeserializeOwned;
+
+use super::caller::{Caller, Privilege};
+use super::directory::Directory;
+use super::error::ServiceError;
+use super::records::Stored;
+use super::rows;
+use crate::access::model::names::NamespaceName;
+use crate::access::model::namespace::NamespaceRecord;
+use crate::access::store::{Freshness, Page, Revision};
+
+/// What a list holds for one caller.
+#[derive(Debug)]
+pub struct Found<T> {
+    /// The records.
+    pub entries: Vec<Stored<T>>,
+    /// Whether something was left out that the caller may not see.
+    pub filtered: bool,
+    /// The last change of any record of that kind.
+    pub revision: Revision,
+}
+
+/// Which namespaces a caller's list of a kind leads to.
+#[derive(Debug)]
+pub(super) struct Readable {
+    /// In the order of their keys.
+    pub(super) namespaces: Vec<NamespaceName>,
+    /// Whether there is something in others.
+    pub(super) filtered: bool,
+    /// The last change of any record of that kind, taken before anything was read.
+    pub(super) revision: Revision,
+}
+
+impl Directory {
+    /// The records of a kind in one namespace, or in all where `None` is given: then those of the namespaces in which the
+    /// caller has `acl:read`, and whether others were left out.
+    ///
+    /// # Errors
+    /// The caller lacks `acl:read` in the one namespace, or there is none of that name; the store failed.
+    pub(super) async fn found<T: DeserializeOwned>(
+        &self,
+        caller: &Caller,
+        kind: &str,
+        namespace: Option<&NamespaceName>,
+        freshness: Freshness,
+    ) -> Result<Found<T>, ServiceError> {
+        let open = self.readable(caller, kind, namespace, freshness).await?;
+        let mut entries = Vec::new();
+        for namespace in &open.namespaces {
+            entries.extend(self.records.all(&rows::within(kind, Some(namespace)), freshness).await?.0);
+        }
+        Ok(Found { entries, filtered: open.filtered, revision: open.revision })
+    }
+
+    /// Where [`Directory::found`] looks.
+    ///
+    /// # Errors
+    /// As there.
+    pub(super) async fn readable(
+        &self,
+        caller: &Caller,
+        kind: &str,
+        namespace: Option<&NamespaceName>,
+        freshness: Freshness,
+    ) -> Result<Readable, ServiceError> {
+        if let Some(namespace) = namespace {
+            caller.require(Privilege::AclRead, namespace)?;
+        }
+        let revision = self.records.revision(&rows::within(kind, None), freshness).await?;
+        let mut open = Readable { namespaces: Vec::new(), filtered: false, revision };
+        if let Some(namespace) = namespace {
+            self.existing(namespace, freshness).await?;
+            open.namespaces.push(namespace.clone());
+            return Ok(open);
+        }
+        for namespace in self.records.all::<NamespaceRecord>("namespace/", freshness).await?.0 {
+            let name = &namespace.value.name;
+            if caller.has(Privilege::AclRead, name) {
+                open.namespaces.push(name.clone());
+            } else if !open.filtered {
+                let first = Page { after: None, limit: 1 };
+                let listing = self.records.store().list(&rows::within(kind, Some(name)), first, freshness).await?;
+                open.filtered = !listing.entries.is_empty();
+            }
+        }
+        Ok(open)
+    }
+}

@@ -1,0 +1,196 @@
+//! Records of the store as the types that they are.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::error::ServiceError;
+use crate::access::store::{
+    Batch, Check, CommitError, Freshness, Key, Page, Record, Revision, Store, StoreError, Write,
+};
+
+/// A record that was read.
+#[derive(Debug, Clone)]
+pub struct Stored<T> {
+    /// What it holds.
+    pub value: Arc<T>,
+    /// When it was made, as a point of the store's history.
+    pub created: Revision,
+    /// When it was last changed.
+    pub modified: Revision,
+}
+
+/// The store, with types.
+#[derive(Debug, Clone)]
+pub struct Records {
+    store: Arc<dyn Store>,
+}
+
+/// A part of a list.
+#[derive(Debug)]
+pub struct Part<T> {
+    /// The records, in the order of their keys.
+    pub entries: Vec<(Key, Stored<T>)>,
+    /// The key to go on after; `None` at the end.
+    pub next: Option<Key>,
+    /// The last change of any record of that kind.
+    pub revision: Revision,
+}
+
+/// Records of a page.
+pub const PAGE: usize = 256;
+
+impl Records {
+    /// Those of that store.
+    pub fn new(store: Arc<dyn Store>) -> Self {
+        Self { store }
+    }
+
+    /// The store itself.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+
+    /// The record of that key.
+    ///
+    /// # Errors
+    /// The store failed, or the record is not of that type.
+    pub async fn get<T: DeserializeOwned>(
+        &self,
+        key: &Key,
+        freshness: Freshness,
+    ) -> Result<Option<Stored<T>>, ServiceError> {
+        let found = self.store.get(key, freshness).await?;
+        found.map(|record| typed(key, &record)).transpose()
+    }
+
+    /// The records whose keys start with `prefix`, which ends with a slash: those after `after`, a page of them.
+    ///
+    /// # Errors
+    /// The store failed, or a record is not of that type.
+    pub async fn page<T: DeserializeOwned>(
+        &self,
+        prefix: &str,
+        after: Option<Key>,
+        freshness: Freshness,
+    ) -> Result<Part<T>, ServiceError> {
+        let listing = self.store.list(prefix, Page { after, limit: PAGE }, freshness).await?;
+        let typed = listing.entries.into_iter().map(|(key, record)| {
+            let record = typed(&key, &record)?;
+            Ok((key, record))
+        });
+        let entries = typed.collect::<Result<Vec<_>, ServiceError>>()?;
+        let next = entries.last().filter(|_| listing.more).map(|(key, _)| key.clone());
+        Ok(Part { entries, next, revision: listing.revision })
+    }
+
+    /// All records whose keys start with `prefix`, and the last change of any record of that kind. For kinds of which
+    /// there are few.
+    ///
+    /// # Errors
+    /// The store failed, or a record is not of that type.
+    pub async fn all<T: DeserializeOwned>(
+        &self,
+        prefix: &str,
+        freshness: Freshness,
+    ) -> Result<(Vec<Stored<T>>, Revision), ServiceError> {
+        let mut part = self.page(prefix, None, freshness).await?;
+        let revision = part.revision;
+        let mut all: Vec<Stored<T>> = part.entries.into_iter().map(|(_, record)| record).collect();
+        while part.next.is_some() {
+            part = self.page(prefix, part.next, freshness).await?;
+            all.extend(part.entries.into_iter().map(|(_, record)| record));
+        }
+        Ok((all, revision))
+    }
+
+    /// The last change of any record of the kind that `prefix` starts with.
+    ///
+    /// # Errors
+    /// The store failed.
+    pub async fn revision(&self, prefix: &str, freshness: Freshness) -> Result<Revision, ServiceError> {
+        if let Some(last) = self.store.last(prefix.split('/').next().unwrap_or_default()) {
+            return Ok(last);
+        }
+        Ok(self.store.list(prefix, Page { after: None, limit: 0 }, freshness).await?.revision)
+    }
+
+    /// Writes what `changes` holds, all of it or nothing.
+    ///
+    /// # Errors
+    /// A check does not hold, or the store failed.
+    pub async fn commit(&self, changes: Changes) -> Result<Revision, ServiceError> {
+        Ok(self.store.commit(changes.batch).await?)
+    }
+}
+
+fn typed<T: DeserializeOwned>(key: &Key, record: &Record) -> Result<Stored<T>, ServiceError> {
+    let value =
+        serde_json::from_slice(&record.value).map_err(|_| StoreError::Unreadable { key: key.as_str().to_owned() })?;
+    Ok(Stored { value: Arc::new(value), created: record.created, modified: record.modified })
+}
+
+/// A batch as it is put together.
+#[derive(Debug, Clone, Default)]
+pub struct Changes {
+    batch: Batch,
+}
+
+impl Changes {
+    /// There must be no record of that key.
+    #[must_use]
+    pub fn absent(mut self, key: &Key) -> Self {
+        self.batch.checks.push(Check::Absent(key.clone()));
+        self
+    }
+
+    /// The record of that key must be as it was at that revision.
+    #[must_use]
+    pub fn unchanged(mut self, key: &Key, at: Revision) -> Self {
+        self.batch.checks.push(Check::Unchanged(key.clone(), at));
+        self
+    }
+
+    /// Makes or replaces a record.
+    ///
+    /// # Errors
+    /// It cannot be written as JSON.
+    pub fn put(mut self, key: Key, value: &impl Serialize) -> Result<Self, ServiceError> {
+        let value = serde_json::to_vec(value).map_err(ServiceError::Encode)?;
+        self.batch.writes.push(Write::Put(key, value));
+        Ok(self)
+    }
+
+    /// Removes a record, if it is there.
+    #[must_use]
+    pub fn delete(mut self, key: Key) -> Self {
+        self.batch.writes.push(Write::Delete(key));
+        self
+    }
+
+    /// How many writes it has.
+    pub fn writes(&self) -> usize {
+        self.batch.writes.len()
+    }
+}
+
+/// Does `attempt` again while it loses races for a record.
+///
+/// # Errors
+/// Its own, and [`ServiceError::Crowded`] after many losses.
+pub async fn retrying<T, F>(mut attempt: impl FnMut() -> F) -> Result<T, ServiceError>
+where
+    F: Future<Output = Result<T, ServiceError>>,
+{
+    for _ in 0..ATTEMPTS {
+        match attempt().await {
+            Err(ServiceError::Commit(CommitError::Conflict(_))) => {}
+            outcome => return outcome,
+        }
+    }
+    Err(ServiceError::Crowded)
+}
+
+/// A record that is fought over so hard is more likely a mistake in a check.
+const ATTEMPTS: usize = 100;

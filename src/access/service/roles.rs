@@ -1,0 +1,203 @@
+//! Roles.
+
+use super::caller::{Caller, Privilege};
+use super::directory::Directory;
+use super::error::ServiceError;
+use super::links::{LinksDraft, shortened};
+use super::lists::Found;
+use super::records::{Changes, Stored, retrying};
+use super::rows;
+use crate::access::model::id::Id;
+use crate::access::model::links::Holder;
+use crate::access::model::names::{NamespaceName, is_role_name};
+use crate::access::model::role::RoleRecord;
+use crate::access::store::Freshness;
+
+/// What a role is to be.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct RoleDraft {
+    /// Its name.
+    pub name: String,
+    /// Free text.
+    pub description: String,
+    /// What it gives.
+    pub links: LinksDraft,
+}
+
+impl Directory {
+    /// Makes a role.
+    ///
+    /// # Errors
+    /// The caller lacks `acl:write`, the draft cannot be a role, or its name is taken.
+    pub async fn create_role(
+        &self,
+        caller: &Caller,
+        namespace: &NamespaceName,
+        draft: &RoleDraft,
+    ) -> Result<Stored<RoleRecord>, ServiceError> {
+        caller.require(Privilege::AclWrite, namespace)?;
+        retrying(|| self.try_create_role(namespace, draft)).await
+    }
+
+    async fn try_create_role(
+        &self,
+        namespace: &NamespaceName,
+        draft: &RoleDraft,
+    ) -> Result<Stored<RoleRecord>, ServiceError> {
+        let home = self.home(namespace).await?;
+        named(draft)?;
+        let by_name = rows::role_name(namespace, &draft.name);
+        if self.records.get::<Id>(&by_name, Freshness::Linearizable).await?.is_some() {
+            return Err(ServiceError::Taken(format!("Invalid Role: A Role with Name {:?} already exists", draft.name)));
+        }
+        let role = RoleRecord {
+            id: Id::random(),
+            name: draft.name.clone(),
+            namespace: home.name.clone(),
+            description: draft.description.clone(),
+            links: self.links(namespace, &draft.links, Holder::Role).await?,
+        };
+        let by_id = rows::role(namespace, role.id);
+        let changes = Changes::default().absent(&by_name).absent(&by_id).put(by_id, &role)?.put(by_name, &role.id)?;
+        let revision = self.records.commit(home.hold(changes)).await?;
+        Ok(Stored { value: role.into(), created: revision, modified: revision })
+    }
+
+    /// The role of that id; `None` if there is none.
+    ///
+    /// # Errors
+    /// The caller lacks `acl:read`; the namespace is not there.
+    pub async fn role(
+        &self,
+        caller: &Caller,
+        namespace: &NamespaceName,
+        id: Id,
+        freshness: Freshness,
+    ) -> Result<Option<Stored<RoleRecord>>, ServiceError> {
+        caller.require(Privilege::AclRead, namespace)?;
+        self.existing(namespace, freshness).await?;
+        self.records.get(&rows::role(namespace, id), freshness).await
+    }
+
+    /// The role of that name; `None` if there is none.
+    ///
+    /// # Errors
+    /// The caller lacks `acl:read`; the namespace is not there.
+    pub async fn role_by_name(
+        &self,
+        caller: &Caller,
+        namespace: &NamespaceName,
+        name: &str,
+        freshness: Freshness,
+    ) -> Result<Option<Stored<RoleRecord>>, ServiceError> {
+        caller.require(Privilege::AclRead, namespace)?;
+        self.existing(namespace, freshness).await?;
+        if !is_role_name(name) {
+            return Ok(None);
+        }
+        let id = self.records.get::<Id>(&rows::role_name(namespace, name), freshness).await?;
+        let Some(id) = id else { return Ok(None) };
+        self.records.get(&rows::role(namespace, *id.value), freshness).await
+    }
+
+    /// Roles of one namespace, or of all; with `policy` those that link the policy of that id.
+    ///
+    /// # Errors
+    /// The caller lacks `acl:read` in the one namespace, or there is none of that name.
+    pub async fn roles(
+        &self,
+        caller: &Caller,
+        namespace: Option<&NamespaceName>,
+        policy: Option<&str>,
+        freshness: Freshness,
+    ) -> Result<Found<RoleRecord>, ServiceError> {
+        let mut found = self.found::<RoleRecord>(caller, "role", namespace, freshness).await?;
+        if let Some(policy) = policy {
+            let policy: Option<Id> = policy.parse().ok();
+            found.entries.retain(|role| policy.is_some_and(|policy| role.value.links.policies.contains(&policy)));
+        }
+        Ok(found)
+    }
+
+    /// Replaces what a role is; what the draft leaves out is cleared.
+    ///
+    /// # Errors
+    /// The caller lacks `acl:write`, there is no such role, the draft cannot be a role, or its name is taken.
+    pub async fn update_role(
+        &self,
+        caller: &Caller,
+        namespace: &NamespaceName,
+        id: Id,
+        draft: &RoleDraft,
+    ) -> Result<Stored<RoleRecord>, ServiceError> {
+        caller.require(Privilege::AclWrite, namespace)?;
+        retrying(|| self.try_update_role(namespace, id, draft)).await
+    }
+
+    async fn try_update_role(
+        &self,
+        namespace: &NamespaceName,
+        id: Id,
+        draft: &RoleDraft,
+    ) -> Result<Stored<RoleRecord>, ServiceError> {
+        let home = self.home(namespace).await?;
+        let by_id = rows::role(namespace, id);
+        let Some(before) = self.records.get::<RoleRecord>(&by_id, Freshness::Linearizable).await? else {
+            return Err(ServiceError::Missing(format!("cannot find role {id}")));
+        };
+        named(draft)?;
+        let role = RoleRecord {
+            id,
+            name: draft.name.clone(),
+            namespace: home.name.clone(),
+            description: draft.description.clone(),
+            links: self.links(namespace, &draft.links, Holder::Role).await?,
+        };
+        let mut changes = Changes::default().unchanged(&by_id, before.modified).put(by_id, &role)?;
+        if role.name != before.value.name {
+            let by_name = rows::role_name(namespace, &role.name);
+            if self.records.get::<Id>(&by_name, Freshness::Linearizable).await?.is_some() {
+                let text = format!("Invalid Role: A role with name {:?} already exists", role.name);
+                return Err(ServiceError::Taken(text));
+            }
+            changes =
+                changes.absent(&by_name).delete(rows::role_name(namespace, &before.value.name)).put(by_name, &id)?;
+        }
+        let modified = self.records.commit(home.hold(changes)).await?;
+        Ok(Stored { value: role.into(), created: before.created, modified })
+    }
+
+    /// Deletes a role; false if there is none. Tokens that link it live on without it.
+    ///
+    /// # Errors
+    /// The caller lacks `acl:write`.
+    pub async fn delete_role(&self, caller: &Caller, namespace: &NamespaceName, id: Id) -> Result<bool, ServiceError> {
+        caller.require(Privilege::AclWrite, namespace)?;
+        retrying(|| self.try_delete_role(namespace, id)).await
+    }
+
+    async fn try_delete_role(&self, namespace: &NamespaceName, id: Id) -> Result<bool, ServiceError> {
+        let home = self.home(namespace).await?;
+        let by_id = rows::role(namespace, id);
+        let Some(before) = self.records.get::<RoleRecord>(&by_id, Freshness::Linearizable).await? else {
+            return Ok(false);
+        };
+        let changes = Changes::default()
+            .unchanged(&by_id, before.modified)
+            .delete(by_id)
+            .delete(rows::role_name(namespace, &before.value.name));
+        self.records.commit(home.hold(changes)).await?;
+        Ok(true)
+    }
+}
+
+fn named(draft: &RoleDraft) -> Result<(), ServiceError> {
+    if draft.name.is_empty() {
+        return Err(ServiceError::Invalid("Invalid Role: no Name is set".to_owned()));
+    }
+    if !is_role_name(&draft.name) {
+        let text = "Invalid Role: invalid Name. Only alphanumeric characters, '-' and '_' are allowed";
+        return Err(ServiceError::Invalid(format!("{text} ({:?})", shortened(&draft.name))));
+    }
+    Ok(())
+}

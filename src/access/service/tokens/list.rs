@@ -1,0 +1,160 @@
+//! Lists of tokens, page by page: a list of any length takes the memory of one page.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::filter::TokenFilter;
+use crate::access::model::auth_method::AuthMethodRecord;
+use crate::access::model::id::Id;
+use crate::access::model::names::NamespaceName;
+use crate::access::model::secret::PlainSecret;
+use crate::access::model::token::TokenRecord;
+use crate::access::service::caller::Caller;
+use crate::access::service::directory::Directory;
+use crate::access::service::error::ServiceError;
+use crate::access::service::links::{Link, Linked};
+use crate::access::service::records::Stored;
+use crate::access::service::rows;
+use crate::access::store::{Freshness, Key, Revision};
+
+/// A list of tokens that is not read yet.
+#[derive(Debug)]
+pub struct TokenPages {
+    /// Whether tokens were left out that the caller may not see.
+    pub filtered: bool,
+    /// The last change of any token, taken before the list is read.
+    pub revision: Revision,
+    caller: Arc<Caller>,
+    filter: TokenFilter,
+    freshness: Freshness,
+    /// The namespaces that are left, the next one last.
+    namespaces: Vec<NamespaceName>,
+    /// Where the namespace under way goes on.
+    after: Option<Key>,
+    known: Known,
+}
+
+/// A token of a list.
+#[derive(Debug)]
+pub struct Listed {
+    /// The token.
+    pub token: Stored<TokenRecord>,
+    /// Its secret, or what stands for it.
+    pub secret: PlainSecret,
+    /// The policies that it links.
+    pub policies: Vec<Link>,
+    /// The roles that it has.
+    pub roles: Vec<Link>,
+}
+
+impl Directory {
+    /// The tokens of one namespace, or of all in which the caller has `acl:read`.
+    ///
+    /// # Errors
+    /// The caller lacks `acl:read` in the one namespace, or there is none of that name; the store failed.
+    pub async fn tokens(
+        &self,
+        caller: Arc<Caller>,
+        namespace: Option<&NamespaceName>,
+        filter: TokenFilter,
+        freshness: Freshness,
+    ) -> Result<TokenPages, ServiceError> {
+        let open = self.readable(&caller, "token", namespace, freshness).await?;
+        let mut namespaces = open.namespaces;
+        namespaces.reverse();
+        let (filtered, revision, after, known) = (open.filtered, open.revision, None, Known::default());
+        Ok(TokenPages { filtered, revision, caller, filter, freshness, namespaces, after, known })
+    }
+}
+
+impl TokenPages {
+    /// The next tokens, in the order of their keys, which may be none of a page; `None` at the end. Those whose end has come
+    /// are left out.
+    ///
+    /// # Errors
+    /// The store failed.
+    pub async fn next(&mut self, directory: &Directory) -> Result<Option<Vec<Listed>>, ServiceError> {
+        let Some(namespace) = self.namespaces.last().cloned() else { return Ok(None) };
+        let prefix = rows::within("token", Some(&namespace));
+        let part = directory.records.page::<TokenRecord>(&prefix, self.after.take(), self.freshness).await?;
+        let now = directory.now();
+        let mut listed = Vec::with_capacity(part.entries.len());
+        for (_, token) in part.entries {
+            let wanted = !token.value.is_expired(now) && self.filter.admits(&token.value);
+            if !wanted || !self.known.method_stands(directory, &token.value, self.freshness).await? {
+                continue;
+            }
+            let secret = directory.secret_for(&self.caller, &token.value)?;
+            let links = &token.value.links.policies;
+            let policies = self.known.links(directory, &namespace, Linked::Policy, links, self.freshness).await?;
+            let roles = &token.value.roles;
+            let roles = self.known.links(directory, &namespace, Linked::Role, roles, self.freshness).await?;
+            listed.push(Listed { token, secret, policies, roles });
+        }
+        self.after = part.next;
+        if self.after.is_none() {
+            self.namespaces.pop();
+            self.known = Known::default();
+        }
+        Ok(Some(listed))
+    }
+}
+
+/// What was looked up for other tokens of the same list and namespace.
+#[derive(Debug, Default)]
+struct Known {
+    links: HashMap<(Linked, Id), Option<Link>>,
+    methods: HashMap<Key, Option<Id>>,
+}
+
+/// Entries of each part. A full part is emptied.
+const ENTRIES: usize = 1024;
+
+impl Known {
+    async fn links(
+        &mut self,
+        directory: &Directory,
+        namespace: &NamespaceName,
+        kind: Linked,
+        ids: &[Id],
+        freshness: Freshness,
+    ) -> Result<Vec<Link>, ServiceError> {
+        let mut links = Vec::with_capacity(ids.len());
+        for id in ids {
+            if let Some(link) = self.links.get(&(kind, *id)) {
+                links.extend(link.clone());
+                continue;
+            }
+            let link = directory.link(namespace, kind, *id, freshness).await?;
+            links.extend(link.clone());
+            keep(&mut self.links, (kind, *id), link);
+        }
+        Ok(links)
+    }
+
+    /// As [`Directory::method_stands`].
+    async fn method_stands(
+        &mut self,
+        directory: &Directory,
+        token: &TokenRecord,
+        freshness: Freshness,
+    ) -> Result<bool, ServiceError> {
+        let Some(login) = &token.birth().login else { return Ok(true) };
+        let Some(id) = login.method_id else { return Ok(true) };
+        let key = rows::auth_method(&login.namespace, &login.auth_method);
+        if let Some(there) = self.methods.get(&key) {
+            return Ok(*there == Some(id));
+        }
+        let method = directory.records.get::<AuthMethodRecord>(&key, freshness).await?;
+        let there = method.map(|method| method.value.id);
+        keep(&mut self.methods, key, there);
+        Ok(there == Some(id))
+    }
+}
+
+fn keep<K: std::hash::Hash + Eq, V>(known: &mut HashMap<K, V>, key: K, value: V) {
+    if known.len() >= ENTRIES {
+        known.clear();
+    }
+    known.insert(key, value);
+}

@@ -1,0 +1,63 @@
+//! Tokens as those see them who may.
+
+use crate::access::model::id::Id;
+use crate::access::model::names::NamespaceName;
+use crate::access::model::secret::{PlainSecret, REDACTED};
+use crate::access::model::token::TokenRecord;
+use crate::access::service::caller::{Caller, Privilege};
+use crate::access::service::directory::Directory;
+use crate::access::service::error::ServiceError;
+use crate::access::service::records::Stored;
+use crate::access::store::Freshness;
+
+impl Directory {
+    /// The token with that accessor; `None` if there is none, or its end has come.
+    ///
+    /// # Errors
+    /// The caller lacks `acl:read`; the namespace is not there.
+    pub async fn token(
+        &self,
+        caller: &Caller,
+        namespace: &NamespaceName,
+        accessor: Id,
+        freshness: Freshness,
+    ) -> Result<Option<Stored<TokenRecord>>, ServiceError> {
+        caller.require(Privilege::AclRead, namespace)?;
+        self.existing(namespace, freshness).await?;
+        self.standing(namespace, accessor, freshness).await
+    }
+
+    /// The token with that accessor, unless its end has come or the auth method that made it is gone: then it is as good as
+    /// destroyed.
+    pub(super) async fn standing(
+        &self,
+        namespace: &NamespaceName,
+        accessor: Id,
+        freshness: Freshness,
+    ) -> Result<Option<Stored<TokenRecord>>, ServiceError> {
+        let Some(live) = self.unexpired(namespace, accessor, freshness).await? else { return Ok(None) };
+        let stands = self.method_stands(&live.token.value, freshness).await?;
+        Ok(Some(live.token).filter(|_| stands))
+    }
+
+    /// The secret of a token. It opens whatever the token may: only who has `acl:write` where the token lives is told.
+    ///
+    /// # Errors
+    /// It was sealed with another key, or is damaged.
+    pub fn secret(&self, token: &TokenRecord) -> Result<PlainSecret, ServiceError> {
+        let birth = token.birth();
+        Ok(self.sealer.unseal(birth.accessor_id, &birth.sealed_secret)?)
+    }
+
+    /// The secret of a token as it is shown to a caller: hidden from those without `acl:write` where the token lives.
+    ///
+    /// # Errors
+    /// It was sealed with another key, or is damaged.
+    pub fn secret_for(&self, caller: &Caller, token: &TokenRecord) -> Result<PlainSecret, ServiceError> {
+        if caller.has(Privilege::AclWrite, &token.birth().namespace) {
+            self.secret(token)
+        } else {
+            Ok(PlainSecret::presented(REDACTED))
+        }
+    }
+}
