@@ -2,25 +2,38 @@
 
 use std::time::Duration;
 
-use axum::body::Body;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use hyper::body::{Body as _, Incoming};
 use serde::de::DeserializeOwned;
 use zeroize::Zeroizing;
 
-/// The largest body that is read, in bytes. A cloud identity's token with 200 groups has some 10 KiB.
-pub(super) const MAX_BODY: usize = 64 * 1024;
+/// The largest body of a login, in bytes. A cloud identity's token with 200 groups has some 10 KiB.
+pub(super) const MAX_LOGIN: usize = 64 * 1024;
+
+/// The largest body of another request, in bytes.
+pub(super) const MAX_BODY: usize = 512 * 1024;
 
 /// Time for a body to arrive.
 const ARRIVES_WITHIN: Duration = Duration::from_secs(10);
 
-/// Reads a body as one JSON object. Fields that the type does not know are refused, and so are fields given twice.
-pub(super) async fn json<T: DeserializeOwned>(body: Body) -> Result<T, BodyError> {
-    let read = tokio::time::timeout(ARRIVES_WITHIN, Limited::new(body, MAX_BODY).collect()).await;
-    let bytes = match read.map_err(|_| BodyError::TooSlow)? {
-        Ok(collected) => Zeroizing::new(collected.to_bytes().to_vec()),
-        Err(error) if error.is::<LengthLimitError>() => return Err(BodyError::TooLarge { limit: MAX_BODY }),
-        Err(_) => return Err(BodyError::Broken),
-    };
+/// Reads a body of at most `limit` bytes.
+pub(super) async fn bytes(body: Incoming, limit: usize) -> Result<Zeroizing<Vec<u8>>, BodyError> {
+    // Who says beforehand that it is too large need not send it.
+    if body.size_hint().lower() > limit as u64 {
+        return Err(BodyError::TooLarge { limit });
+    }
+    let read = tokio::time::timeout(ARRIVES_WITHIN, Limited::new(body, limit).collect()).await;
+    match read.map_err(|_| BodyError::TooSlow)? {
+        Ok(collected) => Ok(Zeroizing::new(collected.to_bytes().to_vec())),
+        Err(error) if error.is::<LengthLimitError>() => Err(BodyError::TooLarge { limit }),
+        Err(_) => Err(BodyError::Broken),
+    }
+}
+
+/// Reads the body of a login as one JSON object. Fields that the type does not know are refused, and so are fields given
+/// twice.
+pub(super) async fn login<T: DeserializeOwned>(body: Incoming) -> Result<T, BodyError> {
+    let bytes = bytes(body, MAX_LOGIN).await?;
     if bytes.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
         return Err(BodyError::NoObject);
     }

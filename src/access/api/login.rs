@@ -1,106 +1,54 @@
-//! `POST /v1/auth/MOUNT/login`, in Vault's wire.
+//! `POST /v1/acl/login` and `POST /v1/acl/logout`.
 
-use axum::Json;
-use axum::body::Body;
-use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, State};
-use axum::http::{HeaderMap, HeaderName, header};
-use axum::response::{IntoResponse as _, Response};
-use secrecy::{ExposeSecret as _, SecretString};
-use serde::Deserialize;
-use serde_json::json;
+use std::collections::BTreeMap;
 
-use super::error::{ApiError, Door, NO_STORE};
-use super::{Rooms, body, caller};
-use crate::access::model::cloud::Stated;
-use crate::access::model::id::Id;
-use crate::access::service::login::{Granted, Request};
+use secrecy::SecretString;
+use serde_json::Value;
 
-const WRAP_HEADER: HeaderName = HeaderName::from_static("x-vault-wrap-ttl");
+use super::ask::{Ask, stated};
+use super::body::{self, MAX_LOGIN};
+use super::error::ApiError;
+use super::json::Fields;
+use super::reply::{Changed, Reply};
+use super::rooms::Rooms;
+use super::tokens;
+use crate::access::service::login::StoredLogin;
+use crate::access::store::Freshness;
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct LoginBody {
-    role: Option<String>,
-    jwt: Option<UnverifiedJwt>,
-    subscription_id: Option<String>,
-    resource_group_name: Option<String>,
-    vm_name: Option<String>,
-    vmss_name: Option<String>,
-    resource_id: Option<String>,
-}
-
-/// Takes the text over as a secret.
-#[derive(Deserialize)]
-#[serde(from = "String")]
-struct UnverifiedJwt(SecretString);
-
-impl From<String> for UnverifiedJwt {
-    fn from(text: String) -> Self {
-        Self(SecretString::from(text))
-    }
-}
-
-pub(super) async fn login(
-    State(rooms): State<Rooms>,
-    mount: Result<Path<String>, PathRejection>,
-    headers: HeaderMap,
-    body: Body,
-) -> Response {
-    // A mount that is no text is the name of none.
-    let Ok(Path(mount)) = mount else { return ApiError::NoRoute.at(Door::Vault) };
-    log_in(&rooms, &mount, &headers, body).await.unwrap_or_else(|error| error.at(Door::Vault))
-}
-
-async fn log_in(rooms: &Rooms, mount: &str, headers: &HeaderMap, body: Body) -> Result<Response, ApiError> {
-    caller::default_namespace(headers)?;
-    // Who asks for a wrapped token must not get a bare one.
-    if headers.contains_key(WRAP_HEADER) {
-        return Err(ApiError::Wrapping);
-    }
-    let body: LoginBody = body::json(body).await.map_err(ApiError::Body)?;
-    let request = Request {
-        role: body.role,
-        unverified_jwt: body.jwt.map(|UnverifiedJwt(jwt)| jwt).filter(|jwt| !jwt.expose_secret().is_empty()),
-        unverified_fields: Stated {
-            vm_name: body.vm_name,
-            vmss_name: body.vmss_name,
-            resource_group_name: body.resource_group_name,
-            subscription_id: body.subscription_id,
-            resource_id: body.resource_id,
-        },
+/// A token that the request carries plays no part.
+pub(super) async fn log_in(rooms: &Rooms, ask: &mut Ask) -> Result<Reply, ApiError> {
+    let body = match ask.body() {
+        Some(body) => body::bytes(body, MAX_LOGIN).await?,
+        None => zeroize::Zeroizing::default(),
     };
-    let granted = rooms.methods.login(mount, request).await.map_err(ApiError::Login)?;
-    let mut answer = Json(answer(&granted)).into_response();
-    answer.headers_mut().insert(header::CACHE_CONTROL, NO_STORE);
-    Ok(answer)
+    let (login, stated) = request(&body)?;
+    let namespace = ask.method_namespace(stated.as_deref())?;
+    let (live, secret) = rooms.methods.login_stored(&namespace, &login).await.map_err(ApiError::Login)?;
+    let view = tokens::view(rooms, &live.token, secret.reveal(), Freshness::Linearizable).await?;
+    Ok(Reply::json(&view, ask.pretty())?)
 }
 
-fn answer(granted: &Granted) -> serde_json::Value {
-    let Granted { token, secret, policies } = granted;
-    let birth = token.record.birth();
-    let mut metadata = birth.login.as_ref().map(|login| login.facts.clone()).unwrap_or_default();
-    metadata.extend(birth.login.as_ref().map(|login| ("role".to_owned(), login.role.clone())));
-    json!({
-        "request_id": Id::random(),
-        "lease_id": "",
-        "renewable": false,
-        "lease_duration": 0,
-        "data": null,
-        "wrap_info": null,
-        "warnings": null,
-        "auth": {
-            "client_token": secret.reveal(),
-            "accessor": birth.accessor_id,
-            "policies": policies,
-            "token_policies": policies,
-            "metadata": metadata,
-            "lease_duration": token.record.remaining(token.read).map_or(0, |left| left.as_secs()),
-            "renewable": false,
-            "entity_id": "",
-            "token_type": "service",
-            "orphan": true,
-            "num_uses": 0,
-        },
-    })
+fn request(body: &[u8]) -> Result<(StoredLogin, Option<String>), ApiError> {
+    let mut fields = Fields::read(body, Fields::REQUEST)?;
+    let namespace = stated(&mut fields)?;
+    let method = fields.text("AuthMethod")?.unwrap_or_default();
+    let bearer = SecretString::from(fields.text("BearerToken")?.unwrap_or_default());
+    let mut meta = BTreeMap::new();
+    for (name, value) in fields.map("Meta")?.unwrap_or_default() {
+        let Value::String(value) = value else {
+            return Err(fields.refusal("Meta", &"a value in it is no text").into());
+        };
+        meta.insert(name, value);
+    }
+    fields.finish()?;
+    Ok((StoredLogin { method, unverified_jwt: bearer, meta }, namespace))
+}
+
+/// The token that is brought is destroyed; only one that a login made.
+pub(super) async fn log_out(rooms: &Rooms, ask: &Ask) -> Result<Changed, ApiError> {
+    let secret = ask.secret.as_ref().ok_or(ApiError::NoLogout)?;
+    let live = rooms.directory.log_out(secret).await?;
+    let birth = live.token.value.birth();
+    let (namespace, what) = (birth.namespace.clone(), birth.accessor_id.to_string());
+    Ok(Changed { reply: Reply::json(&true, ask.pretty())?, by: Some(birth.accessor_id), namespace, what })
 }

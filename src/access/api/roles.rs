@@ -1,0 +1,176 @@
+//! `/v1/acl/role...`.
+
+use http::StatusCode;
+use serde::Serialize;
+
+use super::ask::{Ask, DEFAULT_PARTITION, stated};
+use super::error::ApiError;
+use super::json::Fields;
+use super::reply::{Changed, Done, Reply, Seen};
+use super::rooms::Rooms;
+use super::views::{self, LinkView, READ_ONLY};
+use crate::access::model::id::Id;
+use crate::access::model::links::{NodeIdentity, ServiceIdentity, TemplatedPolicy};
+use crate::access::model::role::RoleRecord;
+use crate::access::service::links::Linked;
+use crate::access::service::records::Stored;
+use crate::access::service::roles::RoleDraft;
+use crate::access::service::rows;
+use crate::access::store::Freshness;
+
+/// A role as it is shown. Lists without an entry are left out.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub(super) struct RoleView<'a> {
+    #[serde(rename = "ID")]
+    id: Id,
+    name: &'a str,
+    description: &'a str,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    policies: Vec<LinkView>,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    service_identities: &'a [ServiceIdentity],
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    node_identities: &'a [NodeIdentity],
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    templated_policies: &'a [TemplatedPolicy],
+    hash: String,
+    namespace: &'a str,
+    partition: &'static str,
+    create_index: u64,
+    modify_index: u64,
+}
+
+/// A role as it is shown, with the names that its policies have now.
+pub(super) async fn view<'a>(
+    rooms: &Rooms,
+    role: &'a Stored<RoleRecord>,
+    freshness: Freshness,
+) -> Result<RoleView<'a>, ApiError> {
+    let record = &role.value;
+    let policies = rooms.directory.shown(&record.namespace, Linked::Policy, &record.links.policies, freshness).await?;
+    Ok(RoleView {
+        id: record.id,
+        name: &record.name,
+        description: &record.description,
+        policies: views::links(policies),
+        service_identities: &record.links.service_identities,
+        node_identities: &record.links.node_identities,
+        templated_policies: &record.links.templated_policies,
+        hash: record.content_hash(),
+        namespace: record.namespace.as_str(),
+        partition: DEFAULT_PARTITION,
+        create_index: role.created.0,
+        modify_index: role.modified.0,
+    })
+}
+
+/// The draft, the id and the namespace of a body.
+fn draft(mut fields: Fields) -> Result<(RoleDraft, Option<String>, Option<String>), ApiError> {
+    let id = fields.text("ID")?.filter(|id| !id.is_empty());
+    let namespace = stated(&mut fields)?;
+    let draft = RoleDraft {
+        name: fields.text("Name")?.unwrap_or_default(),
+        description: fields.text("Description")?.unwrap_or_default(),
+        links: views::links_draft(&mut fields)?,
+    };
+    fields.pass_over(READ_ONLY);
+    fields.finish()?;
+    Ok((draft, id, namespace))
+}
+
+const MISMATCH: &str = "Role ID in URL and payload do not match";
+
+pub(super) async fn create(rooms: &Rooms, ask: &mut Ask) -> Result<Changed, ApiError> {
+    let (draft, id, stated) = draft(ask.fields("Role").await?)?;
+    if id.is_some() {
+        return Err(ApiError::Invalid(MISMATCH.to_owned()));
+    }
+    let caller = ask.caller(rooms, Freshness::Linearizable).await?;
+    let namespace = ask.namespace(&caller, stated.as_deref())?;
+    let role = rooms.directory.create_role(&caller, &namespace, &draft).await?;
+    let reply = Reply::json(&view(rooms, &role, Freshness::Linearizable).await?, ask.pretty())?;
+    Ok(Changed { reply, by: caller.accessor(), namespace, what: role.value.id.to_string() })
+}
+
+pub(super) async fn update(rooms: &Rooms, ask: &mut Ask) -> Result<Changed, ApiError> {
+    let (draft, stated_id, stated) = draft(ask.fields("Role").await?)?;
+    let id: Id = path_id(ask)?;
+    if stated_id.is_some_and(|stated| stated.parse() != Ok(id)) {
+        return Err(ApiError::Invalid(MISMATCH.to_owned()));
+    }
+    let caller = ask.caller(rooms, Freshness::Linearizable).await?;
+    let namespace = ask.namespace(&caller, stated.as_deref())?;
+    let role = rooms.directory.update_role(&caller, &namespace, id, &draft).await?;
+    let reply = Reply::json(&view(rooms, &role, Freshness::Linearizable).await?, ask.pretty())?;
+    Ok(Changed { reply, by: caller.accessor(), namespace, what: id.to_string() })
+}
+
+pub(super) async fn delete(rooms: &Rooms, ask: &Ask) -> Result<Done, ApiError> {
+    let id = path_id(ask)?;
+    let caller = ask.caller(rooms, Freshness::Linearizable).await?;
+    let namespace = ask.namespace(&caller, None)?;
+    let deleted = rooms.directory.delete_role(&caller, &namespace, id).await?;
+    let reply = Reply::json(&deleted, ask.pretty())?;
+    if !deleted {
+        return Ok(Done::Nothing(reply));
+    }
+    Ok(Done::Changed(Changed { reply, by: caller.accessor(), namespace, what: id.to_string() }))
+}
+
+fn path_id(ask: &Ask) -> Result<Id, ApiError> {
+    if ask.subject.is_empty() {
+        return Err(ApiError::Invalid("Missing role ID".to_owned()));
+    }
+    ask.id("role")
+}
+
+pub(super) async fn read(rooms: &Rooms, ask: &Ask, freshness: Freshness) -> Result<Seen, ApiError> {
+    let id = path_id(ask)?;
+    let caller = ask.caller(rooms, freshness).await?;
+    let namespace = ask.namespace(&caller, None)?;
+    let watch = rows::role(&namespace, id).as_str().to_owned();
+    let index = rooms.directory.records().revision(&watch, freshness).await?;
+    let role = rooms.directory.role(&caller, &namespace, id, freshness).await?;
+    shown(rooms, ask, role, freshness).await.map(|reply| Seen { reply, index, watch })
+}
+
+pub(super) async fn read_by_name(rooms: &Rooms, ask: &Ask, freshness: Freshness) -> Result<Seen, ApiError> {
+    if ask.subject.is_empty() {
+        return Err(ApiError::Invalid("Missing role Name".to_owned()));
+    }
+    let caller = ask.caller(rooms, freshness).await?;
+    let namespace = ask.namespace(&caller, None)?;
+    // A role can come to this name, or leave it: any of them may be the one.
+    let watch = rows::within("role", Some(&namespace));
+    let index = rooms.directory.records().revision(&watch, freshness).await?;
+    let role = rooms.directory.role_by_name(&caller, &namespace, &ask.subject, freshness).await?;
+    shown(rooms, ask, role, freshness).await.map(|reply| Seen { reply, index, watch })
+}
+
+async fn shown(
+    rooms: &Rooms,
+    ask: &Ask,
+    role: Option<Stored<RoleRecord>>,
+    freshness: Freshness,
+) -> Result<Reply, ApiError> {
+    match role {
+        Some(role) => Ok(Reply::json(&view(rooms, &role, freshness).await?, ask.pretty())?),
+        None => Ok(Reply::text(StatusCode::NOT_FOUND, "Requested role does not exist: ACL not found")),
+    }
+}
+
+pub(super) async fn list(rooms: &Rooms, ask: &Ask, freshness: Freshness) -> Result<Seen, ApiError> {
+    let policy = ask.query.get("policy")?.map(str::to_owned);
+    let caller = ask.caller(rooms, freshness).await?;
+    let scope = ask.scope(&caller, None)?;
+    let watch = rows::within("role", scope.named());
+    let found = rooms.directory.roles(&caller, scope.named(), policy.as_deref(), freshness).await?;
+    let mut roles = Vec::with_capacity(found.entries.len());
+    for role in &found.entries {
+        roles.push(view(rooms, role, freshness).await?);
+    }
+    let mut reply = Reply::json(&roles, ask.pretty())?;
+    reply.filtered = found.filtered;
+    Ok(Seen { reply, index: found.revision, watch })
+}

@@ -1,0 +1,44 @@
+//! What the doors open to.
+
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+
+use super::limit::{Limiter, LoginLimit};
+use crate::access::service::directory::Directory;
+use crate::access::service::login::Methods;
+use crate::metrics::Metrics;
+
+/// How the API is spoken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    /// What stands before `/v1` in every path, such as `/acl-server`; empty for nothing.
+    pub base_path: String,
+    /// Whether a secret may come as `token` in the query. Queries tend to be written down on the way.
+    pub token_in_query: bool,
+    /// How often one source may log in, whatever by.
+    pub login_limit: LoginLimit,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { base_path: String::new(), token_in_query: true, login_limit: LoginLimit::default() }
+    }
+}
+
+/// What the doors open to.
+#[derive(Debug, Clone)]
+pub struct Rooms {
+    /// The records.
+    pub directory: Arc<Directory>,
+    /// The auth methods of the configuration.
+    pub methods: Arc<Methods>,
+    /// Logins, by where they come from.
+    pub limiter: Arc<Limiter>,
+    /// How it is spoken.
+    pub options: Arc<Options>,
+    /// Where requests are counted.
+    pub metrics: Metrics,
+    /// Cancelled when the server stops: those who wait are answered then.
+    pub stop: CancellationToken,
+}

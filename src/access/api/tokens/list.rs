@@ -1,0 +1,139 @@
+//! Tokens are listed, as they are read: a list of any length takes the memory of one page.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::stream::try_unfold;
+use http_body_util::{BodyExt as _, StreamBody};
+use hyper::body::Frame;
+
+use super::view::with_names;
+use crate::access::api::ask::{Ask, Scope};
+use crate::access::api::error::ApiError;
+use crate::access::api::json::rendered;
+use crate::access::api::reply::{Broken, Reply, Seen};
+use crate::access::api::rooms::Rooms;
+use crate::access::service::directory::Directory;
+use crate::access::service::error::ServiceError;
+use crate::access::service::rows;
+use crate::access::service::tokens::{Listed, TokenFilter, TokenPages};
+use crate::access::store::Freshness;
+
+pub(in crate::access::api) async fn list(rooms: &Rooms, ask: &Ask, freshness: Freshness) -> Result<Seen, ApiError> {
+    let caller = ask.caller(rooms, freshness).await?;
+    let scope = ask.scope(&caller, None)?;
+    let filter = filter(ask, &scope)?;
+    let watch = rows::within("token", scope.named());
+    let mut pages = rooms.directory.tokens(caller, scope.named(), filter, freshness).await?;
+    let (index, filtered) = (pages.revision, pages.filtered);
+    // While nothing is sent, a store that fails can still be told by a status.
+    let read = pages.next(&rooms.directory).await?;
+    let directory = Arc::clone(&rooms.directory);
+    let text = Text { directory, read, pages, pretty: ask.pretty(), written: Written::Nothing };
+    let frames = try_unfold(text, async |mut text: Text| match text.next().await {
+        Ok(bytes) => Ok(bytes.map(|bytes| (Frame::data(bytes), text))),
+        Err(error) => {
+            tracing::error!(event = "access.list.broken", %error, "a list of tokens broke off");
+            Err(Broken)
+        }
+    });
+    let mut reply = Reply::stream(StreamBody::new(frames).boxed_unsync());
+    reply.filtered = filtered;
+    Ok(Seen { reply, index, watch })
+}
+
+/// What the query asks for.
+fn filter(ask: &Ask, scope: &Scope) -> Result<TokenFilter, ApiError> {
+    let query = &ask.query;
+    let policy = query.get("policy")?.map(|id| TokenFilter::Policy(id.parse().ok()));
+    let role = query.get("role")?.map(|id| TokenFilter::Role(id.parse().ok()));
+    let service = query.get("servicename")?.map(|name| TokenFilter::Service(name.to_owned()));
+    let method = match query.get("authmethod")? {
+        Some(name) => {
+            let namespace = match query.get("authmethod-ns")? {
+                Some(name) => Some(Ask::named(name)?),
+                None => scope.named().cloned(),
+            };
+            Some(TokenFilter::Method { name: name.to_owned(), namespace })
+        }
+        None => None,
+    };
+    let mut given = [policy, role, service, method].into_iter().flatten();
+    let filter = given.next().unwrap_or(TokenFilter::All);
+    if given.next().is_some() {
+        let text = "can only filter by one of policy, role, serviceName, or methodName at a time";
+        return Err(ApiError::Invalid(text.to_owned()));
+    }
+    Ok(filter)
+}
+
+/// A list on its way to JSON.
+struct Text {
+    directory: Arc<Directory>,
+    /// A page that was read and is not written.
+    read: Option<Vec<Listed>>,
+    pages: TokenPages,
+    pretty: bool,
+    written: Written,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Written {
+    Nothing,
+    Tokens,
+    All,
+}
+
+impl Text {
+    /// The next piece of text; `None` after the last.
+    async fn next(&mut self) -> Result<Option<Bytes>, ServiceError> {
+        let mut text = Vec::new();
+        while text.is_empty() && self.written != Written::All {
+            let page = match self.read.take() {
+                Some(page) => Some(page),
+                None => self.pages.next(&self.directory).await?,
+            };
+            let Some(page) = page else {
+                self.end(&mut text);
+                break;
+            };
+            for listed in page {
+                self.between(&mut text);
+                let view = with_names(&listed.token, listed.secret.reveal(), listed.policies, listed.roles);
+                let token = rendered(&view, self.pretty).map_err(ServiceError::Encode)?;
+                // A text in JSON holds no line break: these stand between its parts.
+                for (number, line) in token.trim_ascii_end().split(|byte| *byte == b'\n').enumerate() {
+                    if number > 0 {
+                        new_line(&mut text);
+                    }
+                    text.extend_from_slice(line);
+                }
+            }
+        }
+        Ok(Some(text.into()).filter(|text: &Bytes| !text.is_empty()))
+    }
+
+    fn between(&mut self, text: &mut Vec<u8>) {
+        text.push(if self.written == Written::Nothing { b'[' } else { b',' });
+        if self.pretty {
+            new_line(text);
+        }
+        self.written = Written::Tokens;
+    }
+
+    fn end(&mut self, text: &mut Vec<u8>) {
+        let end: &[u8] = match (self.written, self.pretty) {
+            (Written::All, _) => b"",
+            (Written::Nothing, true) => b"[]\n",
+            (Written::Nothing, false) => b"[]",
+            (Written::Tokens, true) => b"\n]\n",
+            (Written::Tokens, false) => b"]",
+        };
+        text.extend_from_slice(end);
+        self.written = Written::All;
+    }
+}
+
+fn new_line(text: &mut Vec<u8>) {
+    text.extend_from_slice(b"\n    ");
+}

@@ -1,0 +1,25 @@
+//! `/v1/acl/token...`.
+
+mod view;
+mod draft;
+mod change;
+mod expanded;
+mod read;
+mod list;
+
+pub(super) use change::{clone, create, delete, update};
+pub(super) use list::list;
+pub(super) use read::{read, read_self};
+pub(super) use view::{TokenView, view};
+
+use super::ask::Ask;
+use super::error::ApiError;
+use crate::access::model::id::Id;
+
+/// The accessor that the path names.
+fn path_id(ask: &Ask) -> Result<Id, ApiError> {
+    if ask.subject.is_empty() {
+        return Err(ApiError::Invalid("Missing token AccessorID".to_owned()));
+    }
+    ask.id("token")
+}

@@ -1,0 +1,51 @@
+//! Tokens are read.
+
+use http::StatusCode;
+
+use super::view::view;
+use super::{expanded, path_id};
+use crate::access::api::ask::Ask;
+use crate::access::api::error::ApiError;
+use crate::access::api::reply::{Reply, Seen};
+use crate::access::api::rooms::Rooms;
+use crate::access::service::rows;
+use crate::access::store::Freshness;
+
+/// No privilege is asked for, and the secret is shown: the caller holds it already.
+pub(in crate::access::api) async fn read_self(
+    rooms: &Rooms,
+    ask: &Ask,
+    freshness: Freshness,
+) -> Result<Seen, ApiError> {
+    let secret = ask.secret.as_ref().ok_or(ApiError::NoToken)?;
+    // Taken before the read: what changes in between is newer than it.
+    let index = rooms.directory.records().revision(&rows::within("token", None), freshness).await?;
+    let live = rooms.directory.live_by_secret(secret, freshness).await?.ok_or(ApiError::NoToken)?;
+    let birth = live.token.value.birth();
+    let watch = rows::token(&birth.namespace, birth.accessor_id).as_str().to_owned();
+    let view = view(rooms, &live.token, secret.reveal(), freshness).await?;
+    Ok(Seen { reply: Reply::json(&view, ask.pretty())?, index, watch })
+}
+
+pub(in crate::access::api) async fn read(rooms: &Rooms, ask: &Ask, freshness: Freshness) -> Result<Seen, ApiError> {
+    let accessor = path_id(ask)?;
+    let expanded = ask.query.flag("expanded")?;
+    let caller = ask.caller(rooms, freshness).await?;
+    let namespace = ask.namespace(&caller, None)?;
+    let watch = rows::token(&namespace, accessor).as_str().to_owned();
+    let index = rooms.directory.records().revision(&watch, freshness).await?;
+    let Some(token) = rooms.directory.token(&caller, &namespace, accessor, freshness).await? else {
+        let reply = Reply::text(StatusCode::NOT_FOUND, "Requested token does not exist: ACL not found");
+        return Ok(Seen { reply, index, watch });
+    };
+    let secret = rooms.directory.secret_for(&caller, &token.value)?;
+    let view = view(rooms, &token, secret.reveal(), freshness).await?;
+    let reply = if expanded {
+        let all = rooms.directory.expanded(&token.value, freshness).await?;
+        let home = &token.value.birth().namespace;
+        Reply::json(&expanded::view(rooms, view, home, &all, freshness).await?, ask.pretty())?
+    } else {
+        Reply::json(&view, ask.pretty())?
+    };
+    Ok(Seen { reply, index, watch })
+}
