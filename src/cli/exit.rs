@@ -8,7 +8,7 @@ pub enum Exit {
     Ok = 0,
     /// A wrong command line, or a failure on this machine.
     Failed = 1,
-    /// The identity source or the secrets server refused or failed.
+    /// The identity source or the server refused or failed.
     Remote = 2,
     /// `check` found mistakes in the configuration.
     ConfigInvalid = 3,
@@ -16,10 +16,14 @@ pub enum Exit {
     NotReady = 4,
     /// The time that was allowed is over.
     TimedOut = 5,
-    /// The agent refuses this caller.
+    /// The agent or the server refuses this caller.
     Denied = 6,
-    /// No agent answers.
+    /// No agent or server answers.
     NotRunning = 7,
+    /// What was named is not there.
+    Missing = 8,
+    /// The name or the id is taken.
+    Taken = 9,
     /// It may work later, as it is.
     TryLater = 75,
     /// `run` was given a configuration with mistakes; a restart changes nothing.

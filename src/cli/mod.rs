@@ -11,6 +11,10 @@ mod run;
 mod agent;
 mod check;
 mod login;
+#[cfg(feature = "access")]
+mod access;
+#[cfg(feature = "access")]
+mod acl;
 #[cfg(feature = "dev")]
 mod dev;
 
@@ -65,6 +69,16 @@ enum Command {
     /// Exit with 0 if the running agent is ready, for probes that run a command
     #[command(after_help = "Example:\n  keyward healthcheck --config /etc/keyward/keyward.toml --live")]
     Healthcheck(agent::Healthcheck),
+    /// Run the access-control service with nothing else configured
+    #[cfg(feature = "access")]
+    #[command(subcommand, after_help = "Example:\n  keyward access serve --dir /var/lib/keyward/access")]
+    Access(access::Access),
+    /// Ask the access-control service, and change what it keeps: tokens, roles, policies, namespaces, logins
+    #[cfg(feature = "access")]
+    #[command(
+        after_help = "Example:\n  keyward acl token list --address https://access.example.com:8500 --token-file ops.token"
+    )]
+    Acl(Box<acl::Acl>),
     /// Print the completion script for a shell
     #[command(after_help = "Example:\n  keyward completions bash > /etc/bash_completion.d/keyward")]
     Completions {
@@ -127,6 +141,10 @@ pub fn main() -> ExitCode {
         Command::Token(token) => token.run(),
         Command::Wait(wait) => Ok(wait.run()),
         Command::Healthcheck(healthcheck) => Ok(healthcheck.run()),
+        #[cfg(feature = "access")]
+        Command::Access(access) => access.run(&log),
+        #[cfg(feature = "access")]
+        Command::Acl(acl) => acl.run(),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "keyward", &mut std::io::stdout());
             Ok(Exit::Ok)
@@ -145,26 +163,44 @@ fn say(line: &str) {
     let _ = writeln!(std::io::stdout(), "{line}");
 }
 
+/// Prints what is worth knowing beside a command's output.
+#[cfg(feature = "access")]
+fn note(line: &str) {
+    let _ = writeln!(std::io::stderr(), "note: {line}");
+}
+
 /// Prints why a command failed, in one line.
 fn say_error(line: &str) {
     let _ = writeln!(std::io::stderr(), "error: {line}");
 }
 
 const EXIT_CODES: &str = "Exit codes: 0 done; 1 wrong command line or local failure; 2 identity source or server refused or failed; \
-3 configuration has mistakes; 4 agent not ready; 5 timed out; 6 refused by the agent; 7 no agent running; 75 try later; \
-78 configuration has mistakes (run)";
+3 configuration has mistakes; 4 agent not ready; 5 timed out; 6 refused by the agent, or the token may not; 7 no agent or \
+server answers; 8 what was named is not there; 9 the name or id is taken; 75 try later; 78 configuration has mistakes (run)";
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_is_consistent_and_every_command_has_an_example() {
-        let command = Cli::command();
-        command.clone().debug_assert();
-        for command in command.get_subcommands() {
-            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
-            assert!(help.starts_with("Example:\n  keyward ") || help.contains("keyward"), "{}", command.get_name());
+    fn the_command_line_is_consistent_takes_no_secret_and_has_an_example_for_every_command() {
+        let mut left = vec![Cli::command()];
+        left[0].clone().debug_assert();
+        while let Some(command) = left.pop() {
+            left.extend(command.get_subcommands().cloned());
+            // A group is told by its commands.
+            if !command.has_subcommands() {
+                let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+                let name = command.get_name();
+                let shown = help.split_once("keyward ").is_some_and(|(_, line)| line.contains(name));
+                assert!(help.starts_with("Example:\n  ") && shown, "{name}: {help}");
+                for argument in command.get_arguments().filter(|argument| argument.get_action().takes_values()) {
+                    let flag = argument.get_long().unwrap_or_default();
+                    let secret =
+                        ["token", "secret", "password", "key", "credential"].iter().any(|it| flag.ends_with(it));
+                    assert!(!secret, "{name} --{flag} takes a secret from the command line");
+                }
+            }
         }
     }
 }

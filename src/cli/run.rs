@@ -28,8 +28,7 @@ pub(super) fn run(files: &ConfigFiles, choice: &LogChoice) -> anyhow::Result<Exi
     let (_logging, log) = start_log(choice, &config.log)?;
     tell(&warnings);
     let runtime = runtime(&config)?;
-    let variable = |name: &str| environment.variables.get(name).map(String::as_str);
-    let inherited = Inherited::take(variable("LISTEN_PID"), variable("LISTEN_FDS"), variable("LISTEN_FDNAMES"))?;
+    let inherited = inherited(&environment)?;
     let ended = runtime.block_on(async {
         let (signals, relay) = listen_for_signals(files.clone(), environment)?;
         let app = App::build(config, log, inherited).await?;
@@ -43,12 +42,18 @@ pub(super) fn run(files: &ConfigFiles, choice: &LogChoice) -> anyhow::Result<Exi
     ended.map(|()| Exit::Ok)
 }
 
+/// The sockets that the service manager passed.
+pub(super) fn inherited(environment: &Environment) -> std::io::Result<Inherited> {
+    let variable = |name: &str| environment.variables.get(name).map(String::as_str);
+    Inherited::take(variable("LISTEN_PID"), variable("LISTEN_FDS"), variable("LISTEN_FDNAMES"))
+}
+
 /// One thread serves an agent best; the access-control service signs and stores beside, which takes more.
 #[cfg_attr(
     not(feature = "access"),
     expect(unused_variables, reason = "only the access-control service makes a difference")
 )]
-fn runtime(config: &Config) -> std::io::Result<tokio::runtime::Runtime> {
+pub(super) fn runtime(config: &Config) -> std::io::Result<tokio::runtime::Runtime> {
     #[cfg(feature = "access")]
     if config.access.is_some() {
         return tokio::runtime::Builder::new_multi_thread().enable_all().build();

@@ -1,0 +1,115 @@
+//! `keyward access`: the access-control service itself.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use clap::{Args, Subcommand};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::run::{inherited, runtime, start_log, stop_signals};
+use super::{Exit, LogChoice, say, say_error};
+use crate::app::{App, Signals};
+use crate::config;
+use crate::config::{Config, Environment};
+use crate::http::listen::Endpoint;
+
+/// Run the access-control service.
+#[derive(Debug, Subcommand)]
+pub(super) enum Access {
+    /// Serve the access-control API until told to stop, with nothing else configured
+    #[command(after_help = "Example:\n  keyward access serve --dir /var/lib/keyward/access --listen 127.0.0.1:8500")]
+    Serve(Serve),
+}
+
+/// Serve the access-control API.
+#[derive(Debug, Args)]
+pub(super) struct Serve {
+    /// The folder of its store, made with mode 0700 if it is not there
+    #[arg(long, value_name = "FOLDER")]
+    dir: PathBuf,
+    /// Where to listen: `ADDRESS:PORT`, `unix:///PATH`, or `systemd:NAME`; may be given more than once. Beyond loopback it
+    /// takes TLS
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8500")]
+    listen: Vec<String>,
+    /// PEM file of the certificate to speak TLS with
+    #[arg(long, value_name = "FILE", requires = "tls_key_file")]
+    tls_cert_file: Option<PathBuf>,
+    /// PEM file of its private key
+    #[arg(long, value_name = "FILE", requires = "tls_cert_file")]
+    tls_key_file: Option<PathBuf>,
+}
+
+impl Access {
+    pub(super) fn run(self, log: &LogChoice) -> anyhow::Result<Exit> {
+        match self {
+            Self::Serve(serve) => serve.run(log),
+        }
+    }
+}
+
+impl Serve {
+    fn run(self, log: &LogChoice) -> anyhow::Result<Exit> {
+        crate::sys::forbid_core_dumps()?;
+        let environment = Environment::of_this_process();
+        let outcome = config::access_alone(&self.settings()?, &environment);
+        let Some(config) = outcome.config else {
+            for mistake in outcome.mistakes {
+                say_error(&mistake.to_string());
+            }
+            return Ok(Exit::Failed);
+        };
+        let (_logging, level) = start_log(log, &config.log)?;
+        let runtime = runtime(&config)?;
+        let inherited = inherited(&environment)?;
+        let scheme = if self.tls_cert_file.is_some() { "https" } else { "http" };
+        runtime.block_on(async {
+            let stop = CancellationToken::new();
+            let signals = stop_signals(stop.clone());
+            let app = App::build(config, level, inherited).await?;
+            for line in introduction(&app.access_endpoints(), scheme, &self.dir) {
+                say(&line);
+            }
+            let (_kept, reloads) = mpsc::channel::<Result<Config, Vec<String>>>(1);
+            tokio::select! {
+                ended = app.run(Signals { stop, reloads }) => ended,
+                twice = signals => twice,
+            }
+        })?;
+        Ok(Exit::Ok)
+    }
+
+    /// What it comes to as settings of `[access]`.
+    fn settings(&self) -> anyhow::Result<Vec<(&'static str, Vec<String>)>> {
+        let path = |path: &PathBuf| {
+            let whole = std::path::absolute(path)?.into_os_string().into_string().ok();
+            Ok::<_, anyhow::Error>(vec![whole.with_context(|| format!("{} is no UTF-8 text", path.display()))?])
+        };
+        let listen = self.listen.iter().map(|text| {
+            let plain = !text.contains("://") && !text.starts_with("systemd:");
+            if plain { format!("tcp://{text}") } else { text.clone() }
+        });
+        let listen = listen.collect();
+        let mut settings = vec![("listen", listen), ("data_dir", path(&self.dir)?)];
+        if let (Some(certificate), Some(key)) = (&self.tls_cert_file, &self.tls_key_file) {
+            settings.extend([("tls_cert", path(certificate)?), ("tls_key", path(key)?)]);
+        }
+        Ok(settings)
+    }
+}
+
+/// Where the service is, and what to do first.
+fn introduction(endpoints: &[Endpoint], scheme: &str, folder: &Path) -> Vec<String> {
+    let address = |endpoint: &Endpoint| match endpoint {
+        Endpoint::Tcp(address) => format!("{scheme}://{address}"),
+        other => other.to_string(),
+    };
+    let addresses: Vec<String> = endpoints.iter().map(address).collect();
+    let first = addresses.first().map_or("", String::as_str);
+    let (all, folder) = (addresses.join(", "), folder.display());
+    vec![
+        format!("the access-control service answers on {all} and keeps its records in {folder}"),
+        format!("a new one has no token yet; make the first: keyward acl bootstrap --address {first} --out root.token"),
+        format!("then: keyward acl whoami --address {first} --token-file root.token"),
+    ]
+}

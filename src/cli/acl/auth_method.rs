@@ -1,0 +1,147 @@
+//! `keyward acl auth-method`.
+
+use clap::{Args, Subcommand};
+use serde_json::{Map, Value};
+
+use super::connect::Service;
+use super::failure::{Failure, deleted};
+use super::input::Input;
+use super::show::{self, Fields};
+use crate::access::client::{AuthMethod, NewAuthMethod, Query};
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    /// Make an auth method
+    #[command(
+        after_help = "Example:\n  keyward acl auth-method create ci --type jwt --max-token-ttl 1h --config ci.json"
+    )]
+    Create(Create),
+    /// Show an auth method with its configuration
+    #[command(after_help = "Example:\n  keyward acl auth-method read ci")]
+    Read(Named),
+    /// Change an auth method; what is not given stays as it is
+    #[command(after_help = "Example:\n  keyward acl auth-method update ci --max-token-ttl 30m")]
+    Update(Update),
+    /// Delete an auth method, with its binding rules and the tokens that it made
+    #[command(after_help = "Example:\n  keyward acl auth-method delete ci")]
+    Delete(Named),
+    /// List auth methods
+    #[command(after_help = "Example:\n  keyward acl auth-method list")]
+    List,
+}
+
+/// What may change in an auth method.
+#[derive(Debug, Args)]
+pub(super) struct Changes {
+    /// Free text that says what it is for
+    #[arg(long)]
+    description: Option<String>,
+    /// Its name for people
+    #[arg(long, value_name = "NAME")]
+    display_name: Option<String>,
+    /// How long its tokens live, 1m to 24h
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    max_token_ttl: Option<std::time::Duration>,
+    /// Where its tokens count: local (this datacenter) or global
+    #[arg(long, value_name = "WHERE", value_parser = ["local", "global"])]
+    token_locality: Option<String>,
+    /// The file that holds what its type asks for, as a JSON object, or -
+    #[arg(long, value_name = "FILE")]
+    config: Option<Input>,
+}
+
+/// Make an auth method.
+#[derive(Debug, Args)]
+pub(super) struct Create {
+    /// Its name: letters, digits, - and _
+    name: String,
+    /// Its type, such as jwt
+    #[arg(long = "type", value_name = "TYPE")]
+    kind: String,
+    #[command(flatten)]
+    changes: Changes,
+}
+
+/// Which auth method.
+#[derive(Debug, Args)]
+pub(super) struct Named {
+    /// Its name
+    name: String,
+}
+
+/// Change an auth method.
+#[derive(Debug, Args)]
+pub(super) struct Update {
+    /// Its name
+    name: String,
+    #[command(flatten)]
+    changes: Changes,
+}
+
+impl Changes {
+    fn apply(self, to: NewAuthMethod) -> Result<NewAuthMethod, Failure> {
+        let ttl = self.max_token_ttl.map(|ttl| format!("{}s", ttl.as_secs()));
+        Ok(NewAuthMethod {
+            description: self.description.unwrap_or(to.description),
+            display_name: self.display_name.unwrap_or(to.display_name),
+            max_token_ttl: ttl.or(to.max_token_ttl),
+            token_locality: self.token_locality.unwrap_or(to.token_locality),
+            config: self.config.as_ref().map(object).transpose()?.unwrap_or(to.config),
+            ..to
+        })
+    }
+}
+
+fn object(input: &Input) -> Result<Map<String, Value>, Failure> {
+    let text = input.text()?;
+    Ok(serde_json::from_str(&text).map_err(|error| anyhow::anyhow!("--config is no JSON object: {error}"))?)
+}
+
+impl Command {
+    pub(super) async fn run(self, service: &Service) -> Result<(), Failure> {
+        let (client, query) = (&service.client, Query::default());
+        match self {
+            Self::Create(create) => {
+                let new = NewAuthMethod { name: create.name, kind: create.kind, ..NewAuthMethod::default() };
+                tell(service, &client.create_auth_method(&create.changes.apply(new)?).await?);
+            }
+            Self::Read(named) => tell(service, &client.read_auth_method(&named.name, &query).await?.value),
+            Self::Update(update) => {
+                let there = NewAuthMethod::from(&client.read_auth_method(&update.name, &query).await?.value);
+                tell(service, &client.update_auth_method(&update.changes.apply(there)?).await?);
+            }
+            Self::Delete(named) => {
+                deleted(client.delete_auth_method(&named.name).await?, "auth method", &named.name)?;
+            }
+            Self::List => {
+                let read = client.list_auth_methods(&query).await?;
+                service.show(&read.value, || {
+                    let rows = read.value.iter().map(|method| {
+                        let AuthMethod { name, kind, namespace, max_token_ttl, description, .. } = method.clone();
+                        let ttl = max_token_ttl.unwrap_or_default();
+                        [name, kind, namespace.unwrap_or_default(), ttl, description]
+                    });
+                    show::table(["Name", "Type", "Namespace", "Max token TTL", "Description"], rows);
+                });
+                show::filtered(read.filtered_by_acls);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn tell(service: &Service, method: &AuthMethod) {
+    service.show(method, || {
+        Fields::default()
+            .add("Name", &method.name)
+            .add("Type", &method.kind)
+            .maybe("Namespace", method.namespace.as_ref())
+            .maybe("Display name", Some(&method.display_name).filter(|name| !name.is_empty()))
+            .add("Description", &method.description)
+            .maybe("Max token TTL", method.max_token_ttl.as_ref())
+            .maybe("Token locality", Some(&method.token_locality).filter(|it| !it.is_empty()))
+            .add("Config", "")
+            .print();
+        show::indented(&serde_json::to_string_pretty(&method.config).unwrap_or_default());
+    });
+}

@@ -1,0 +1,164 @@
+//! `keyward acl binding-rule`.
+
+use clap::{Args, Subcommand};
+
+use super::connect::Service;
+use super::failure::{Failure, deleted};
+use super::pick;
+use super::show::{self, Fields};
+use super::templated::pair;
+use crate::access::client::{BindingRule, NewBindingRule, Query};
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    /// Make a binding rule
+    #[command(
+        after_help = "Example:\n  keyward acl binding-rule create --method ci --bind-type service --bind-name '${value.name}'"
+    )]
+    Create(Create),
+    /// Show a binding rule
+    #[command(after_help = "Example:\n  keyward acl binding-rule read 6a1253d2")]
+    Read(Named),
+    /// Change a binding rule; what is not given stays as it is
+    #[command(after_help = "Example:\n  keyward acl binding-rule update 6a1253d2 --selector 'value.team == \"web\"'")]
+    Update(Update),
+    /// Delete a binding rule; tokens that it gave something to keep that
+    #[command(after_help = "Example:\n  keyward acl binding-rule delete 6a1253d2")]
+    Delete(Named),
+    /// List binding rules
+    #[command(after_help = "Example:\n  keyward acl binding-rule list --method ci")]
+    List(List),
+}
+
+const TYPES: [&str; 5] = ["service", "node", "role", "policy", "templated-policy"];
+
+/// Make a binding rule.
+#[derive(Debug, Args)]
+pub(super) struct Create {
+    /// The auth method whose logins it is for
+    #[arg(long, value_name = "NAME")]
+    method: String,
+    /// What the token gets
+    #[arg(long, value_name = "TYPE", value_parser = TYPES)]
+    bind_type: String,
+    /// Its name, which may hold ${...} of what is known of the caller
+    #[arg(long, value_name = "NAME")]
+    bind_name: String,
+    #[command(flatten)]
+    more: More,
+}
+
+/// What a binding rule may do without.
+#[derive(Debug, Args)]
+pub(super) struct More {
+    /// Which logins, such as 'value.team == "web"' [default: all]
+    #[arg(long, value_name = "EXPRESSION")]
+    selector: Option<String>,
+    /// A variable of a templated policy; may be given more than once
+    #[arg(long = "bind-var", value_name = "NAME:VALUE", value_parser = pair)]
+    vars: Vec<(String, String)>,
+    /// Free text that says what it is for
+    #[arg(long)]
+    description: Option<String>,
+}
+
+/// Which binding rule.
+#[derive(Debug, Args)]
+pub(super) struct Named {
+    /// Its id, or the beginning of it
+    id: String,
+}
+
+/// Change a binding rule.
+#[derive(Debug, Args)]
+pub(super) struct Update {
+    /// Its id, or the beginning of it
+    id: String,
+    /// What the token gets
+    #[arg(long, value_name = "TYPE", value_parser = TYPES)]
+    bind_type: Option<String>,
+    /// Its name, which may hold ${...} of what is known of the caller
+    #[arg(long, value_name = "NAME")]
+    bind_name: Option<String>,
+    #[command(flatten)]
+    more: More,
+}
+
+/// List binding rules.
+#[derive(Debug, Args)]
+pub(super) struct List {
+    /// Only those of this auth method
+    #[arg(long, value_name = "NAME")]
+    method: Option<String>,
+}
+
+impl More {
+    fn apply(self, to: NewBindingRule) -> NewBindingRule {
+        let vars = self.vars.into_iter().map(|(name, value)| (name, value.into()));
+        let vars: serde_json::Map<_, _> = vars.collect();
+        NewBindingRule {
+            selector: self.selector.unwrap_or(to.selector),
+            description: self.description.unwrap_or(to.description),
+            bind_vars: if vars.is_empty() { to.bind_vars } else { vars },
+            ..to
+        }
+    }
+}
+
+impl Command {
+    pub(super) async fn run(self, service: &Service) -> Result<(), Failure> {
+        let (client, query) = (&service.client, Query::default());
+        match self {
+            Self::Create(create) => {
+                let Create { method, bind_type, bind_name, more } = create;
+                let new = NewBindingRule { auth_method: method, bind_type, bind_name, ..NewBindingRule::default() };
+                tell(service, &client.create_binding_rule(&more.apply(new)).await?);
+            }
+            Self::Read(named) => {
+                let id = pick::binding_rule(service, &named.id).await?;
+                tell(service, &client.read_binding_rule(&id, &query).await?.value);
+            }
+            Self::Update(update) => {
+                let id = pick::binding_rule(service, &update.id).await?;
+                let mut rule = update.more.apply(client.read_binding_rule(&id, &query).await?.value.rule);
+                rule.bind_type = update.bind_type.unwrap_or(rule.bind_type);
+                rule.bind_name = update.bind_name.unwrap_or(rule.bind_name);
+                tell(service, &client.update_binding_rule(&id, &rule).await?);
+            }
+            Self::Delete(named) => {
+                let id = pick::binding_rule(service, &named.id).await?;
+                deleted(client.delete_binding_rule(&id).await?, "binding rule", &id.to_string())?;
+            }
+            Self::List(list) => {
+                let read = client.list_binding_rules(list.method.as_deref(), &query).await?;
+                service.show(&read.value, || {
+                    let rows = read.value.iter().map(|BindingRule { id, rule, namespace, .. }| {
+                        let gives = format!("{} {}", rule.bind_type, rule.bind_name);
+                        let namespace = namespace.clone().unwrap_or_default();
+                        let NewBindingRule { auth_method, selector, description, .. } = rule.clone();
+                        [id.to_string(), auth_method, namespace, gives, selector, description]
+                    });
+                    show::table(["ID", "Auth method", "Namespace", "Gives", "Selector", "Description"], rows);
+                });
+                show::filtered(read.filtered_by_acls);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn tell(service: &Service, found: &BindingRule) {
+    let rule = &found.rule;
+    service.show(found, || {
+        Fields::default()
+            .add("ID", found.id)
+            .add("Auth method", &rule.auth_method)
+            .maybe("Namespace", found.namespace.as_ref())
+            .add("Description", &rule.description)
+            .add("Selector", &rule.selector)
+            .add("Bind type", &rule.bind_type)
+            .add("Bind name", &rule.bind_name)
+            .each("Bind vars", rule.bind_vars.iter().map(|(name, value)| format!("{name}={value}")))
+            .print();
+    });
+}

@@ -1,0 +1,65 @@
+//! How a command fails: in one line, with an exit code.
+
+use crate::access::client::Error;
+use crate::cli::{Exit, say};
+use crate::http::client::TransportError;
+use crate::words::chain;
+
+/// Why a command was not done.
+#[derive(Debug)]
+pub(super) struct Failure {
+    pub(super) exit: Exit,
+    pub(super) text: String,
+    /// Whether a token, or another one, might help.
+    pub(super) unknown_token: bool,
+}
+
+impl Failure {
+    pub(super) fn new(exit: Exit, text: impl Into<String>) -> Self {
+        Self { exit, text: text.into(), unknown_token: false }
+    }
+
+    /// A failure on this machine, with its causes.
+    pub(super) fn local(error: &(dyn std::error::Error + 'static)) -> Self {
+        Self::new(Exit::Failed, chain(error))
+    }
+
+    /// The same, with what it means put after it.
+    pub(super) fn and(self, meaning: &str) -> Self {
+        Self { text: format!("{}; {meaning}", self.text), ..self }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let exit = match &error {
+            Error::Unauthenticated | Error::PermissionDenied(_) => Exit::Denied,
+            Error::NotFound { .. } => Exit::Missing,
+            Error::Conflict { .. } => Exit::Taken,
+            Error::RateLimited { .. } | Error::Unavailable { .. } => Exit::TryLater,
+            Error::Transport(TransportError::TimedOut { .. }) => Exit::TimedOut,
+            Error::Transport(TransportError::Connect { .. }) => Exit::NotRunning,
+            Error::Transport(_)
+            | Error::Invalid { .. }
+            | Error::TooLarge { .. }
+            | Error::NotSupported { .. }
+            | Error::Unexpected { .. } => Exit::Remote,
+        };
+        Self { exit, unknown_token: error == Error::Unauthenticated, text: chain(&error) }
+    }
+}
+
+impl From<anyhow::Error> for Failure {
+    fn from(error: anyhow::Error) -> Self {
+        Self::new(Exit::Failed, format!("{error:#}"))
+    }
+}
+
+/// Says that something is gone; that it was not there is a failure.
+pub(super) fn deleted(was_there: bool, what: &str, which: &str) -> Result<(), Failure> {
+    if !was_there {
+        return Err(Failure::new(Exit::Missing, format!("there is no {what} {which}: nothing was deleted")));
+    }
+    say(&format!("{what} {which} is deleted"));
+    Ok(())
+}

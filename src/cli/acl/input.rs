@@ -1,0 +1,72 @@
+//! What a command reads beside its arguments: files and standard input. Secrets come this way alone.
+
+use std::io::Read as _;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use secrecy::SecretString;
+
+use crate::secret;
+
+/// A file, or `-` for standard input.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Input {
+    Stdin,
+    File(PathBuf),
+}
+
+impl FromStr for Input {
+    type Err = String;
+
+    /// `-`, a path, or a path behind `@` as users of such commands write it.
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.strip_prefix('@').unwrap_or(text) {
+            "" => Err("write a file's path, or - for standard input".to_owned()),
+            "-" => Ok(Self::Stdin),
+            path => Ok(Self::File(path.into())),
+        }
+    }
+}
+
+impl Input {
+    /// The one line of a secret.
+    pub(super) fn secret(&self) -> anyhow::Result<SecretString> {
+        Ok(match self {
+            Self::Stdin => {
+                take_stdin()?;
+                secret::read_stdin()?
+            }
+            Self::File(path) => secret::read_file(path)?,
+        })
+    }
+
+    /// All of it, as it stands there.
+    pub(super) fn text(&self) -> anyhow::Result<String> {
+        let mut text = String::new();
+        let (read, name) = match self {
+            Self::Stdin => {
+                take_stdin()?;
+                (std::io::stdin().lock().take(LARGEST + 1).read_to_string(&mut text), "standard input".to_owned())
+            }
+            Self::File(path) => {
+                let read = std::fs::File::open(path).and_then(|file| file.take(LARGEST + 1).read_to_string(&mut text));
+                (read, path.display().to_string())
+            }
+        };
+        read.map_err(|error| anyhow::anyhow!("cannot read {name}: {error}"))?;
+        anyhow::ensure!(text.len() as u64 <= LARGEST, "{name} is larger than {LARGEST} bytes");
+        Ok(text)
+    }
+}
+
+/// More than any server takes in one body.
+const LARGEST: u64 = 8 * 1024 * 1024;
+
+/// The second to read standard input would find it empty, and take that for what was meant.
+fn take_stdin() -> anyhow::Result<()> {
+    static TAKEN: AtomicBool = AtomicBool::new(false);
+    let taken = TAKEN.swap(true, Ordering::SeqCst);
+    anyhow::ensure!(!taken, "standard input can be read for one argument alone: put the other in a file");
+    Ok(())
+}

@@ -1,0 +1,163 @@
+//! The flags for what tokens and roles link, and how an update takes them.
+
+use clap::Args;
+
+use super::connect::Service;
+use super::failure::Failure;
+use super::pick;
+use super::templated::Templated;
+use crate::access::client::{Link, Links, NodeIdentity, ServiceIdentity};
+
+/// What a token or a role is to link beside roles.
+#[derive(Debug, Args)]
+pub(super) struct LinkFlags {
+    /// Link the policy of this id, or whose id begins so; may be given more than once
+    #[arg(long = "policy-id", value_name = "ID")]
+    policy_ids: Vec<String>,
+    /// Link the policy of this name; may be given more than once
+    #[arg(long = "policy-name", value_name = "NAME")]
+    policy_names: Vec<String>,
+    /// The rights of a service over its own name, in all datacenters or these; may be given more than once
+    #[arg(long = "service-identity", value_name = "NAME[:DC,...]", value_parser = service)]
+    services: Vec<ServiceIdentity>,
+    /// The rights of a node over its own name; may be given more than once
+    #[arg(long = "node-identity", value_name = "NAME:DC", value_parser = node)]
+    nodes: Vec<NodeIdentity>,
+    #[command(flatten)]
+    templated: Templated,
+}
+
+/// What a token is to link of roles.
+#[derive(Debug, Args)]
+pub(super) struct RoleFlags {
+    /// Link the role of this id, or whose id begins so; may be given more than once
+    #[arg(long = "role-id", value_name = "ID")]
+    role_ids: Vec<String>,
+    /// Link the role of this name; may be given more than once
+    #[arg(long = "role-name", value_name = "NAME")]
+    role_names: Vec<String>,
+}
+
+/// How an update takes the links that are given. A kind of which none is given stays as it is.
+#[derive(Debug, Args)]
+pub(super) struct Merging {
+    /// Add the links that are given to those that are there; without this, those of the same kind are replaced
+    #[arg(long)]
+    pub(super) merge: bool,
+    /// Drop the policies that are linked
+    #[arg(long)]
+    no_policies: bool,
+    /// Drop the templated policies that are linked
+    #[arg(long)]
+    no_templated_policies: bool,
+    /// Drop the service identities
+    #[arg(long)]
+    no_service_identities: bool,
+    /// Drop the node identities
+    #[arg(long)]
+    no_node_identities: bool,
+}
+
+impl LinkFlags {
+    pub(super) async fn given(self, service: &Service) -> Result<Links, Failure> {
+        Ok(Links {
+            policies: pick::policy_links(service, &self.policy_ids, &self.policy_names).await?,
+            templated_policies: self.templated.0,
+            service_identities: self.services,
+            node_identities: self.nodes,
+        })
+    }
+}
+
+impl RoleFlags {
+    pub(super) async fn given(&self, service: &Service) -> Result<Vec<Link>, Failure> {
+        pick::role_links(service, &self.role_ids, &self.role_names).await
+    }
+}
+
+impl Merging {
+    /// What is linked after the update.
+    pub(super) fn apply(&self, there: Links, given: Links) -> Links {
+        let merge = self.merge;
+        Links {
+            policies: merged(there.policies, given.policies, merge, self.no_policies),
+            templated_policies: merged(
+                there.templated_policies,
+                given.templated_policies,
+                merge,
+                self.no_templated_policies,
+            ),
+            service_identities: merged(
+                there.service_identities,
+                given.service_identities,
+                merge,
+                self.no_service_identities,
+            ),
+            node_identities: merged(there.node_identities, given.node_identities, merge, self.no_node_identities),
+        }
+    }
+}
+
+/// One kind of links after an update.
+pub(super) fn merged<T: PartialEq>(there: Vec<T>, given: Vec<T>, merge: bool, drop: bool) -> Vec<T> {
+    if drop || (!merge && !given.is_empty()) {
+        return given;
+    }
+    let mut all = there;
+    for link in given {
+        if !all.contains(&link) {
+            all.push(link);
+        }
+    }
+    all
+}
+
+fn service(text: &str) -> Result<ServiceIdentity, String> {
+    let (name, datacenters) = text.split_once(':').unwrap_or((text, ""));
+    let datacenters: Vec<_> = datacenters.split(',').filter(|it| !it.is_empty()).map(str::to_owned).collect();
+    if name.is_empty() || (text.contains(':') && datacenters.is_empty()) {
+        return Err("write NAME, or NAME:DC,DC".to_owned());
+    }
+    Ok(ServiceIdentity { service_name: name.to_owned(), datacenters })
+}
+
+fn node(text: &str) -> Result<NodeIdentity, String> {
+    match text.split_once(':') {
+        Some((name, datacenter)) if !name.is_empty() && !datacenter.is_empty() => {
+            Ok(NodeIdentity { node_name: name.to_owned(), datacenter: datacenter.to_owned() })
+        }
+        _ => Err("write NAME:DC".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_update_keeps_replaces_adds_or_drops_a_kind_of_links() {
+        let check = |given: &[u8], merge: bool, drop: bool, wanted: &[u8]| {
+            assert_eq!(merged(vec![1, 2], given.to_vec(), merge, drop), wanted, "{given:?} {merge} {drop}");
+        };
+        check(&[], false, false, &[1, 2]);
+        check(&[], true, false, &[1, 2]);
+        check(&[3], false, false, &[3]);
+        check(&[2, 3], true, false, &[1, 2, 3]);
+        check(&[], false, true, &[]);
+        check(&[3], true, true, &[3]);
+    }
+
+    #[test]
+    fn identities_are_written_with_their_datacenters() {
+        let of = |name: &str, datacenters: &[&str]| {
+            let datacenters = datacenters.iter().map(ToString::to_string).collect();
+            Ok(ServiceIdentity { service_name: name.to_owned(), datacenters })
+        };
+        assert_eq!(service("web"), of("web", &[]));
+        assert_eq!(service("web:dc1,dc2"), of("web", &["dc1", "dc2"]));
+        assert!(["", ":dc1", "web:", "web:,"].iter().all(|text| service(text).is_err()));
+        let wanted = NodeIdentity { node_name: "n1".to_owned(), datacenter: "dc1".to_owned() };
+        assert_eq!(node("n1:dc1"), Ok(wanted));
+        assert!(["", "n1", "n1:", ":dc1"].iter().all(|text| node(text).is_err()));
+    }
+}

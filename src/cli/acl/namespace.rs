@@ -1,0 +1,170 @@
+//! `keyward acl namespace`.
+
+use clap::{Args, Subcommand};
+
+use super::connect::Service;
+use super::failure::{Failure, deleted};
+use super::links::merged;
+use super::pick;
+use super::show::{self, Fields};
+use super::templated::assignment;
+use crate::access::client::{Namespace, NamespaceDefaults, NewNamespace, Query};
+use crate::cli::note;
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    /// Make a namespace
+    #[command(
+        after_help = "Example:\n  keyward acl namespace create team-1 --default-policy-name web-read --meta owner=ops"
+    )]
+    Create(Create),
+    /// Show a namespace
+    #[command(after_help = "Example:\n  keyward acl namespace read team-1")]
+    Read(Named),
+    /// Change a namespace; what is not given stays as it is
+    #[command(after_help = "Example:\n  keyward acl namespace update team-1 --description 'the first team'")]
+    Update(Update),
+    /// Mark a namespace for deletion, with all that lives in it
+    #[command(after_help = "Example:\n  keyward acl namespace delete team-1")]
+    Delete(Named),
+    /// List the namespaces that the token may see
+    #[command(after_help = "Example:\n  keyward acl namespace list")]
+    List,
+}
+
+/// What the tokens of a namespace have without linking it, and what is noted about it.
+#[derive(Debug, Args)]
+pub(super) struct Contents {
+    /// A default policy, by id in the namespace default; may be given more than once
+    #[arg(long = "default-policy-id", value_name = "ID")]
+    policy_ids: Vec<String>,
+    /// A default policy, by name; may be given more than once
+    #[arg(long = "default-policy-name", value_name = "NAME")]
+    policy_names: Vec<String>,
+    /// A default role, by id in the namespace default; may be given more than once
+    #[arg(long = "default-role-id", value_name = "ID")]
+    role_ids: Vec<String>,
+    /// A default role, by name; may be given more than once
+    #[arg(long = "default-role-name", value_name = "NAME")]
+    role_names: Vec<String>,
+    /// Something noted about it; may be given more than once
+    #[arg(long, value_name = "NAME=VALUE", value_parser = assignment)]
+    meta: Vec<(String, String)>,
+}
+
+/// Make a namespace.
+#[derive(Debug, Args)]
+pub(super) struct Create {
+    /// Its name: a label of a host name
+    name: String,
+    /// Free text that says what it is for
+    #[arg(long, default_value = "", hide_default_value = true)]
+    description: String,
+    #[command(flatten)]
+    contents: Contents,
+}
+
+/// Which namespace.
+#[derive(Debug, Args)]
+pub(super) struct Named {
+    /// Its name
+    name: String,
+}
+
+/// Change a namespace.
+#[derive(Debug, Args)]
+pub(super) struct Update {
+    /// Its name
+    name: String,
+    /// Free text that says what it is for
+    #[arg(long)]
+    description: Option<String>,
+    #[command(flatten)]
+    contents: Contents,
+    /// Add what is given to what is there; without this, what is of the same kind is replaced
+    #[arg(long)]
+    merge: bool,
+    /// Drop the default policies
+    #[arg(long)]
+    no_default_policies: bool,
+    /// Drop the default roles
+    #[arg(long)]
+    no_default_roles: bool,
+    /// Drop what is noted about it
+    #[arg(long)]
+    no_meta: bool,
+}
+
+impl Contents {
+    async fn defaults(&self, service: &Service) -> Result<NamespaceDefaults, Failure> {
+        Ok(NamespaceDefaults {
+            policy_defaults: pick::policy_links(service, &self.policy_ids, &self.policy_names).await?,
+            role_defaults: pick::role_links(service, &self.role_ids, &self.role_names).await?,
+        })
+    }
+}
+
+impl Command {
+    pub(super) async fn run(self, service: &Service) -> Result<(), Failure> {
+        let (client, query) = (&service.client, Query::default());
+        match self {
+            Self::Create(create) => {
+                let acls = create.contents.defaults(service).await?;
+                let Create { name, description, contents } = create;
+                let new = NewNamespace { name, description, acls, meta: contents.meta.into_iter().collect() };
+                tell(service, &client.create_namespace(&new).await?);
+            }
+            Self::Read(named) => tell(service, &client.read_namespace(&named.name, &query).await?.value),
+            Self::Update(update) => {
+                let mut new = NewNamespace::from(&client.read_namespace(&update.name, &query).await?.value);
+                let given = update.contents.defaults(service).await?;
+                new.description = update.description.unwrap_or(new.description);
+                let NamespaceDefaults { policy_defaults, role_defaults } = new.acls;
+                new.acls = NamespaceDefaults {
+                    policy_defaults: merged(
+                        policy_defaults,
+                        given.policy_defaults,
+                        update.merge,
+                        update.no_default_policies,
+                    ),
+                    role_defaults: merged(role_defaults, given.role_defaults, update.merge, update.no_default_roles),
+                };
+                if update.no_meta || (!update.merge && !update.contents.meta.is_empty()) {
+                    new.meta.clear();
+                }
+                new.meta.extend(update.contents.meta);
+                tell(service, &client.update_namespace(&new).await?);
+            }
+            Self::Delete(named) => {
+                let marked = client.delete_namespace(&named.name).await?;
+                deleted(marked, "namespace", &named.name)?;
+                note("what lives in it is removed in the background; until then it can be read, with its DeletedAt");
+            }
+            Self::List => {
+                let read = client.list_namespaces(&query).await?;
+                service.show(&read.value, || {
+                    let rows = read.value.iter().map(|namespace| {
+                        let deleted = namespace.deleted_at.map(|at| at.to_string()).unwrap_or_default();
+                        [namespace.name.clone(), deleted, namespace.description.clone()]
+                    });
+                    show::table(["Name", "Deleted", "Description"], rows);
+                });
+                show::filtered(read.filtered_by_acls);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn tell(service: &Service, namespace: &Namespace) {
+    service.show(namespace, || {
+        Fields::default()
+            .add("Name", &namespace.name)
+            .add("Description", &namespace.description)
+            .maybe("Deleted", namespace.deleted_at)
+            .each("Default policies", namespace.acls.policy_defaults.iter().map(show::link))
+            .each("Default roles", namespace.acls.role_defaults.iter().map(show::link))
+            .each("Meta", namespace.meta.iter().map(|(name, value)| format!("{name}={value}")))
+            .print();
+    });
+}

@@ -1,0 +1,135 @@
+//! `keyward acl policy`.
+
+use clap::{Args, Subcommand};
+
+use super::connect::Service;
+use super::failure::{Failure, deleted};
+use super::input::Input;
+use super::pick;
+use super::show::{self, Fields};
+use crate::access::client::{NewPolicy, Policy, Query};
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    /// Make a policy
+    #[command(after_help = "Example:\n  keyward acl policy create web-read --rules web-read.hcl")]
+    Create(Create),
+    /// Show a policy with its rules
+    #[command(after_help = "Example:\n  keyward acl policy read web-read")]
+    Read(Named),
+    /// Change a policy; what is not given stays as it is
+    #[command(after_help = "Example:\n  keyward acl policy update web-read --rules - < web-read.hcl")]
+    Update(Update),
+    /// Delete a policy; tokens and roles that link it live on without it
+    #[command(after_help = "Example:\n  keyward acl policy delete web-read")]
+    Delete(Named),
+    /// List policies
+    #[command(after_help = "Example:\n  keyward acl policy list")]
+    List,
+}
+
+/// Make a policy.
+#[derive(Debug, Args)]
+pub(super) struct Create {
+    /// Its name: letters, digits, - and _
+    name: String,
+    /// Free text that says what it is for
+    #[arg(long, default_value = "", hide_default_value = true)]
+    description: String,
+    /// The file that holds its rules, in HCL or JSON, or -
+    #[arg(long, value_name = "FILE")]
+    rules: Option<Input>,
+    /// A datacenter where it counts; may be given more than once [default: all]
+    #[arg(long = "datacenter", value_name = "DC")]
+    datacenters: Vec<String>,
+}
+
+/// Which policy.
+#[derive(Debug, Args)]
+pub(super) struct Named {
+    /// Its name, its id, or the beginning of its id
+    policy: String,
+}
+
+/// Change a policy.
+#[derive(Debug, Args)]
+pub(super) struct Update {
+    /// Its name, its id, or the beginning of its id
+    policy: String,
+    /// Give it another name; what links it is not affected
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// Free text that says what it is for
+    #[arg(long)]
+    description: Option<String>,
+    /// The file that holds its rules, in HCL or JSON, or -
+    #[arg(long, value_name = "FILE")]
+    rules: Option<Input>,
+    /// A datacenter where it counts; may be given more than once
+    #[arg(long = "datacenter", value_name = "DC")]
+    datacenters: Vec<String>,
+    /// Let it count in all datacenters
+    #[arg(long, conflicts_with = "datacenters")]
+    all_datacenters: bool,
+}
+
+impl Command {
+    pub(super) async fn run(self, service: &Service) -> Result<(), Failure> {
+        let (client, query) = (&service.client, Query::default());
+        match self {
+            Self::Create(create) => {
+                let rules = create.rules.as_ref().map(Input::text).transpose()?.unwrap_or_default();
+                let Create { name, description, datacenters, .. } = create;
+                tell(service, &client.create_policy(&NewPolicy { name, description, rules, datacenters }).await?);
+            }
+            Self::Read(named) => {
+                let id = pick::policy(service, &named.policy).await?;
+                tell(service, &client.read_policy(&id, &query).await?.value);
+            }
+            Self::Update(update) => {
+                let rules = update.rules.as_ref().map(Input::text).transpose()?;
+                let id = pick::policy(service, &update.policy).await?;
+                let mut new = NewPolicy::from(&client.read_policy(&id, &query).await?.value);
+                new.name = update.name.unwrap_or(new.name);
+                new.description = update.description.unwrap_or(new.description);
+                new.rules = rules.unwrap_or(new.rules);
+                if update.all_datacenters || !update.datacenters.is_empty() {
+                    new.datacenters = update.datacenters;
+                }
+                tell(service, &client.update_policy(&id, &new).await?);
+            }
+            Self::Delete(named) => {
+                let id = pick::policy(service, &named.policy).await?;
+                deleted(client.delete_policy(&id).await?, "policy", &named.policy)?;
+            }
+            Self::List => {
+                let read = client.list_policies(&query).await?;
+                service.show(&read.value, || {
+                    let rows = read.value.iter().map(|policy| {
+                        let namespace = policy.namespace.clone().unwrap_or_default();
+                        let datacenters = policy.datacenters.join(", ");
+                        [policy.id.clone(), policy.name.clone(), namespace, datacenters, policy.description.clone()]
+                    });
+                    show::table(["ID", "Name", "Namespace", "Datacenters", "Description"], rows);
+                });
+                show::filtered(read.filtered_by_acls);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Prints a policy with its rules.
+pub(super) fn tell(service: &Service, policy: &Policy) {
+    service.show(policy, || {
+        Fields::default()
+            .add("ID", &policy.id)
+            .add("Name", &policy.name)
+            .maybe("Namespace", policy.namespace.as_ref())
+            .add("Description", &policy.description)
+            .each("Datacenters", policy.datacenters.clone())
+            .add("Rules", "")
+            .print();
+        show::indented(&policy.rules);
+    });
+}

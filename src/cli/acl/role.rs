@@ -1,0 +1,134 @@
+//! `keyward acl role`.
+
+use clap::{Args, Subcommand};
+
+use super::connect::Service;
+use super::failure::{Failure, deleted};
+use super::links::{LinkFlags, Merging};
+use super::pick;
+use super::show::{self, Fields};
+use crate::access::client::{NewRole, Query, Role};
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    /// Make a role
+    #[command(after_help = "Example:\n  keyward acl role create web --policy-name web-read --service-identity web")]
+    Create(Create),
+    /// Show a role
+    #[command(after_help = "Example:\n  keyward acl role read web")]
+    Read(Named),
+    /// Change a role; what is not given stays as it is
+    #[command(after_help = "Example:\n  keyward acl role update web --policy-name web-write --merge")]
+    Update(Update),
+    /// Delete a role; tokens that link it live on without it
+    #[command(after_help = "Example:\n  keyward acl role delete web")]
+    Delete(Named),
+    /// List roles
+    #[command(after_help = "Example:\n  keyward acl role list --policy web-read")]
+    List(List),
+}
+
+/// Make a role.
+#[derive(Debug, Args)]
+pub(super) struct Create {
+    /// Its name: letters, digits, - and _
+    name: String,
+    /// Free text that says what it is for
+    #[arg(long, default_value = "", hide_default_value = true)]
+    description: String,
+    #[command(flatten)]
+    links: LinkFlags,
+}
+
+/// Which role.
+#[derive(Debug, Args)]
+pub(super) struct Named {
+    /// Its name, its id, or the beginning of its id
+    role: String,
+}
+
+/// Change a role.
+#[derive(Debug, Args)]
+pub(super) struct Update {
+    /// Its name, its id, or the beginning of its id
+    role: String,
+    /// Give it another name; what links it is not affected
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// Free text that says what it is for
+    #[arg(long)]
+    description: Option<String>,
+    #[command(flatten)]
+    links: LinkFlags,
+    #[command(flatten)]
+    merging: Merging,
+}
+
+/// List roles.
+#[derive(Debug, Args)]
+pub(super) struct List {
+    /// Only those that link this policy, by name or id
+    #[arg(long, value_name = "POLICY")]
+    policy: Option<String>,
+}
+
+impl Command {
+    pub(super) async fn run(self, service: &Service) -> Result<(), Failure> {
+        let (client, query) = (&service.client, Query::default());
+        match self {
+            Self::Create(create) => {
+                let links = create.links.given(service).await?;
+                let new = NewRole { name: create.name, description: create.description, links };
+                tell(service, &client.create_role(&new).await?);
+            }
+            Self::Read(named) => {
+                let id = pick::role(service, &named.role).await?;
+                tell(service, &client.read_role(&id, &query).await?.value);
+            }
+            Self::Update(update) => {
+                let id = pick::role(service, &update.role).await?;
+                let there = client.read_role(&id, &query).await?.value;
+                let given = update.links.given(service).await?;
+                let new = NewRole {
+                    name: update.name.unwrap_or(there.name),
+                    description: update.description.unwrap_or(there.description),
+                    links: update.merging.apply(there.links, given),
+                };
+                tell(service, &client.update_role(&id, &new).await?);
+            }
+            Self::Delete(named) => {
+                let id = pick::role(service, &named.role).await?;
+                deleted(client.delete_role(&id).await?, "role", &named.role)?;
+            }
+            Self::List(list) => {
+                let policy = match &list.policy {
+                    Some(policy) => Some(pick::policy(service, policy).await?),
+                    None => None,
+                };
+                let read = client.list_roles(policy.as_ref(), &query).await?;
+                service.show(&read.value, || {
+                    let rows = read.value.iter().map(|role| {
+                        let namespace = role.namespace.clone().unwrap_or_default();
+                        let links = show::links_in_a_cell(&[], &role.links);
+                        [role.id.to_string(), role.name.clone(), namespace, links, role.description.clone()]
+                    });
+                    show::table(["ID", "Name", "Namespace", "Links", "Description"], rows);
+                });
+                show::filtered(read.filtered_by_acls);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn tell(service: &Service, role: &Role) {
+    service.show(role, || {
+        Fields::default()
+            .add("ID", role.id)
+            .add("Name", &role.name)
+            .maybe("Namespace", role.namespace.as_ref())
+            .add("Description", &role.description)
+            .links(&role.links)
+            .print();
+    });
+}

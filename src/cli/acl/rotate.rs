@@ -1,0 +1,208 @@
+//! `keyward acl token rotate`: a new token in the place of an old one, with no moment in which neither works.
+
+use std::time::Duration;
+
+use clap::Args;
+use tokio_util::sync::CancellationToken;
+
+use super::connect::Service;
+use super::failure::Failure;
+use super::handover::{self, HandOver, Shown, secret_of};
+use super::{pick, show, telling};
+use crate::access::client::{Client, Error, NewToken, Query, Token};
+use crate::access::model::id::Id;
+use crate::cli::run::stop_signals;
+use crate::cli::{Exit, note};
+use crate::clock::Clock;
+
+/// Put a new token in the place of an old one.
+#[derive(Debug, Args)]
+pub(super) struct Rotate {
+    /// The old token's accessor, or the beginning of it
+    #[arg(required_unless_present = "self")]
+    accessor: Option<String>,
+    /// The token that the command is run with; the new one then deletes it
+    #[arg(long = "self", id = "self", conflicts_with = "accessor")]
+    own: bool,
+    /// Free text that says what the new token is for [default: the old one's]
+    #[arg(long)]
+    description: Option<String>,
+    /// How long the new token lives, 1m to 24h [default: to the end of the old one, as a clone does]
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    ttl: Option<Duration>,
+    #[command(flatten)]
+    hand_over: HandOver,
+    /// Wait so long in the foreground before the old token is deleted; 0s deletes it at once
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, required_unless_present = "leave_old")]
+    grace: Option<Duration>,
+    /// Leave the old token alive, and say how to delete it
+    #[arg(long, conflicts_with = "grace")]
+    leave_old: bool,
+}
+
+/// Both tokens of a rotation, once the new one is there.
+struct Pair<'a> {
+    service: &'a Service,
+    old: &'a Token,
+    new: Token,
+}
+
+impl Rotate {
+    pub(super) async fn run(self, service: &Service) -> Result<(), Failure> {
+        let stop = CancellationToken::new();
+        let signals = stop_signals(stop.clone());
+        tokio::select! {
+            ended = self.rotate(service, &stop) => ended,
+            twice = signals => twice.map_err(|error| {
+                Failure::from(error).and("see with `keyward acl token list` which tokens there are")
+            }),
+        }
+    }
+
+    async fn rotate(self, service: &Service, stop: &CancellationToken) -> Result<(), Failure> {
+        let client = &service.client;
+        let old = self.old(service).await?;
+        let own = match client.read_self(&Query::default()).await {
+            Ok(own) => own.value.accessor_id == old.accessor_id,
+            // Who asks without a token may be let in by a server that allows everything.
+            Err(_) if !client.has_token() => false,
+            Err(error) => return Err(error.into()),
+        };
+        if stop.is_cancelled() {
+            return Err(Failure::new(Exit::Failed, "told to stop: nothing was changed"));
+        }
+        let new = self.successor(client, &old).await.map_err(|error| {
+            let state = if error.is_in_doubt() {
+                "whether the new token was made is not known: see `keyward acl token list`; the old one works as before"
+            } else {
+                "nothing was changed"
+            };
+            Failure::from(error).and(state)
+        })?;
+        let pair = Pair { service, old: &old, new };
+        let shown = pair.hand_over(&self.hand_over).await?;
+        telling::token(service, &pair.new, &shown, None);
+        if self.leave_old {
+            note(&format!("the old token still works; delete it by: {}", pair.deletion()));
+            return Ok(());
+        }
+        pair.wait(self.grace.unwrap_or_default(), stop).await?;
+        pair.delete_old(own).await
+    }
+
+    /// The old token, if it is one that can be rotated.
+    async fn old(&self, service: &Service) -> Result<Token, Failure> {
+        let client = &service.client;
+        let read = match &self.accessor {
+            Some(text) => client.read_token(&pick::token(service, text).await?, &Query::default()).await?,
+            None => client.read_self(&Query::default()).await?,
+        };
+        let old = read.value;
+        if let (Some(method), None) = (&old.auth_method, self.ttl) {
+            let text = format!(
+                "token {} was made by a login of auth method {method:?}, and such tokens cannot be cloned: log in \
+                 again for a new one",
+                old.accessor_id
+            );
+            return Err(Failure::new(Exit::Remote, text));
+        }
+        if let (Some(end), None) = (old.expiration_time, self.ttl) {
+            let left = end.since(telling::now(read.date));
+            note(&format!(
+                "the new token ends when the old one does, in {}; --ttl gives it a life of its own",
+                show::span(left)
+            ));
+        }
+        Ok(old)
+    }
+
+    async fn successor(&self, client: &Client, old: &Token) -> Result<Token, Error> {
+        let Some(ttl) = self.ttl else {
+            return client.clone_token(&old.accessor_id, self.description.as_deref()).await;
+        };
+        let Token { description, roles, links, local, .. } = old.clone();
+        let new = NewToken {
+            description: self.description.clone().unwrap_or(description),
+            roles,
+            links,
+            local,
+            expiration_ttl: Some(ttl),
+            ..NewToken::default()
+        };
+        client.create_token(&new).await
+    }
+}
+
+impl Pair<'_> {
+    fn ids(&self) -> (Id, Id) {
+        (self.old.accessor_id, self.new.accessor_id)
+    }
+
+    /// What deletes the old token.
+    fn deletion(&self) -> String {
+        self.service.command(&format!("token delete {}", self.old.accessor_id))
+    }
+
+    /// Sees that the new token works, and gives its secret to whom it is for. If either fails the new one is deleted and
+    /// all is as it was.
+    async fn hand_over(&self, to: &HandOver) -> Result<Shown, Failure> {
+        let works = self.service.client.with_token(secret_of(&self.new)?);
+        if let Err(error) = works.read_self(&Query::default()).await {
+            let failure = Failure::from(error).and("the new token could not be tried");
+            return Err(match handover::delete(self.service, &self.new).await {
+                Ok(_) => failure.and("it is deleted again, and the old one works as before"),
+                Err(error) => {
+                    let (old, new) = self.ids();
+                    failure.and(&format!("both {old}, the old one, and {new}, the new one, are there: {error}"))
+                }
+            });
+        }
+        let undo = async || handover::delete(self.service, &self.new).await;
+        let taken = to.take(&self.new, undo).await;
+        taken.map_err(|failure| failure.and("the old token works as before"))
+    }
+
+    /// Waits until nobody should need the old token any more.
+    async fn wait(&self, grace: Duration, stop: &CancellationToken) -> Result<(), Failure> {
+        if grace.is_zero() && !stop.is_cancelled() {
+            return Ok(());
+        }
+        let (old, new) = self.ids();
+        note(&format!("the old token {old} is deleted in {}", humantime::format_duration(grace)));
+        let stopped = || {
+            let text = format!(
+                "told to stop before the old token was deleted: {new}, the new one, is handed over and works; {old}, the \
+                 old one, works too; delete it by: {}",
+                self.deletion()
+            );
+            Failure::new(Exit::Failed, text)
+        };
+        let clock = Clock::System;
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => Err(stopped()),
+            () = clock.sleep(grace) => Ok(()),
+        }
+    }
+
+    /// Deletes the old token; by the new one, if the old one would have to delete itself, which no server lets it.
+    async fn delete_old(&self, own: bool) -> Result<(), Failure> {
+        let client = if own { &self.service.client.with_token(secret_of(&self.new)?) } else { &self.service.client };
+        let (old, new) = self.ids();
+        match client.delete_token(&old).await {
+            Ok(true) => {
+                note(&format!("the old token {old} is deleted"));
+                Ok(())
+            }
+            Ok(false) => {
+                note(&format!("the old token {old} was gone already"));
+                Ok(())
+            }
+            Err(error) => Err(Failure::from(error).and(&format!(
+                "{new}, the new token, is handed over and works; {old}, the old one, was to be deleted and may still \
+                 work; delete it by: {}",
+                self.deletion()
+            ))),
+        }
+    }
+}

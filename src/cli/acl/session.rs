@@ -1,0 +1,131 @@
+//! `keyward acl bootstrap`, `login`, `logout` and `whoami`.
+
+use clap::Args;
+use secrecy::SecretString;
+use serde_json::{Value, json};
+
+use super::connect::Service;
+use super::failure::Failure;
+use super::handover::{self, HandOver, Shown, secret_of};
+use super::input::Input;
+use super::templated::assignment;
+use super::{show, telling};
+use crate::access::client;
+use crate::access::client::Query;
+use crate::access::model::id::Id;
+use crate::atomic_file;
+use crate::cli::{note, say};
+
+/// Make the first token of a new service.
+#[derive(Debug, Args)]
+pub(super) struct Bootstrap {
+    /// The file that holds the secret that it is to have, a UUID, or - [default: a random one]
+    #[arg(long, value_name = "FILE")]
+    secret_file: Option<Input>,
+    #[command(flatten)]
+    hand_over: HandOver,
+}
+
+/// Log in by an auth method.
+#[derive(Debug, Args)]
+pub(super) struct Login {
+    /// The auth method
+    #[arg(long, value_name = "NAME")]
+    method: String,
+    /// The file that holds the proof that it asks for, such as a JWT, or -
+    #[arg(long, value_name = "FILE")]
+    bearer_token_file: Input,
+    /// Something noted in the token's description; may be given more than once
+    #[arg(long, value_name = "NAME=VALUE", value_parser = assignment)]
+    meta: Vec<(String, String)>,
+    #[command(flatten)]
+    hand_over: HandOver,
+}
+
+impl Bootstrap {
+    /// The service makes this token once. A secret that is to go into a file is therefore chosen here and written first:
+    /// no failure after the call can lose it.
+    pub(super) async fn run(self, service: &Service) -> Result<(), Failure> {
+        let given = self.secret_file.as_ref().map(Input::secret).transpose()?;
+        let Some(path) = &self.hand_over.out else {
+            let token = service.client.bootstrap(given).await?;
+            telling::token(service, &token, &Shown::Plain(secret_of(&token)?), None);
+            return Ok(());
+        };
+        let secret = given.unwrap_or_else(|| SecretString::from(Id::random().to_string()));
+        if path.exists() {
+            let text = format!("{} is there already, and may hold what opens another service", path.display());
+            return Err(Failure::new(crate::cli::Exit::Failed, text));
+        }
+        handover::write(path, &secret)?;
+        match service.client.bootstrap(Some(secret)).await {
+            Ok(token) => {
+                telling::token(service, &token, &Shown::InFile(path.clone()), None);
+                Ok(())
+            }
+            Err(error) => {
+                let unsure = error.is_in_doubt();
+                let failure = Failure::from(error);
+                if unsure {
+                    let kept = path.display();
+                    return Err(failure.and(&format!("it may be done: try `keyward acl whoami --token-file {kept}`")));
+                }
+                match atomic_file::remove(path) {
+                    Ok(_) => Err(failure),
+                    Err(error) => Err(failure.and(&format!("{error}; what it holds opens nothing"))),
+                }
+            }
+        }
+    }
+}
+
+impl Login {
+    pub(super) async fn run(self, service: &Service) -> Result<(), Failure> {
+        let login = client::Login {
+            auth_method: self.method,
+            bearer_token: Some(self.bearer_token_file.secret()?),
+            meta: self.meta.into_iter().collect(),
+        };
+        let token = service.client.login(&login).await?;
+        let secret = secret_of(&token)?;
+        let undo = async || service.client.with_token(secret).logout().await;
+        let shown = self.hand_over.take(&token, undo).await?;
+        telling::token(service, &token, &shown, None);
+        Ok(())
+    }
+}
+
+pub(super) async fn logout(service: &Service) -> Result<(), Failure> {
+    service.client.logout().await?;
+    say("logged out: the token is deleted");
+    Ok(())
+}
+
+pub(super) async fn whoami(service: &Service) -> Result<(), Failure> {
+    let read = service.client.read_self(&Query::default()).await?;
+    let token = &read.value;
+    let left = token.expiration_time.map(|end| end.since(telling::now(read.date)));
+    let mut json = telling::as_json(token, &Shown::Unasked);
+    if let Value::Object(fields) = &mut json {
+        fields.insert("Server".to_owned(), service.client.server().into());
+        fields.insert("RemainingSeconds".to_owned(), json!(left.map(|left| left.as_secs())));
+    }
+    service.show(&json, || {
+        let mut fields = show::Fields::default();
+        fields
+            .add("Server", service.client.server())
+            .add("AccessorID", token.accessor_id)
+            .maybe("Namespace", token.namespace.as_ref())
+            .add("Description", &token.description)
+            .maybe("Auth method", token.auth_method.as_ref())
+            .add("Remaining life", left.map_or_else(|| "without end".to_owned(), show::span))
+            .maybe("Ends", token.expiration_time)
+            .each("Roles", token.roles.iter().map(show::link))
+            .links(&token.links)
+            .print();
+    });
+    if token.roles.is_empty() && token.links == client::Links::default() {
+        note("the token links nothing: it may do what any caller may");
+    }
+    Ok(())
+}

@@ -1,0 +1,161 @@
+//! How things look: a table, a list of fields, or JSON.
+
+use std::fmt::Display;
+
+use serde::Serialize;
+
+use crate::access::client::{Link, Links, Policy};
+use crate::access::model::timestamp::Timestamp;
+use crate::cli::{note, say};
+
+/// Fields of one object, a line each: `Name:  value`.
+#[derive(Debug, Default)]
+pub(super) struct Fields(Vec<(&'static str, String)>);
+
+impl Fields {
+    /// A field, even an empty one.
+    pub(super) fn add(&mut self, name: &'static str, value: impl Display) -> &mut Self {
+        self.0.push((name, value.to_string()));
+        self
+    }
+
+    /// A field, if it is there.
+    pub(super) fn maybe(&mut self, name: &'static str, value: Option<impl Display>) -> &mut Self {
+        if let Some(value) = value {
+            self.add(name, value);
+        }
+        self
+    }
+
+    /// A field with many values, a line each; nothing, if there are none.
+    pub(super) fn each(&mut self, name: &'static str, values: impl IntoIterator<Item = String>) -> &mut Self {
+        for (index, value) in values.into_iter().enumerate() {
+            self.0.push((if index == 0 { name } else { "" }, value));
+        }
+        self
+    }
+
+    /// What a token or a role links beside roles.
+    pub(super) fn links(&mut self, links: &Links) -> &mut Self {
+        self.each("Policies", links.policies.iter().map(link))
+            .each("Templated policies", links.templated_policies.iter().map(templated))
+            .each("Service identities", links.service_identities.iter().map(service))
+            .each("Node identities", links.node_identities.iter().map(node))
+    }
+
+    pub(super) fn print(&self) {
+        let width = self.0.iter().map(|(name, _)| name.len()).max().unwrap_or_default() + 1;
+        for (name, value) in &self.0 {
+            let name = if name.is_empty() { String::new() } else { format!("{name}:") };
+            say(format!("{name:width$}  {}", harmless(value)).trim_end());
+        }
+    }
+}
+
+/// A link in words: its name, and its id.
+pub(super) fn link(link: &Link) -> String {
+    match (&link.name, &link.id) {
+        (Some(name), Some(id)) => format!("{name} ({id})"),
+        (Some(name), None) => name.clone(),
+        (None, Some(id)) => id.to_string(),
+        (None, None) => String::new(),
+    }
+}
+
+fn templated(policy: &crate::access::client::TemplatedPolicy) -> String {
+    let variables = policy.template_variables.iter().map(|(name, value)| match value.as_str() {
+        Some(text) => format!("{name}={text}"),
+        None => format!("{name}={value}"),
+    });
+    let words: Vec<_> = std::iter::once(policy.template_name.clone()).chain(variables).collect();
+    words.join(" ")
+}
+
+fn service(service: &crate::access::client::ServiceIdentity) -> String {
+    limited(&service.service_name, &service.datacenters)
+}
+
+fn node(node: &crate::access::client::NodeIdentity) -> String {
+    format!("{} in {}", node.node_name, node.datacenter)
+}
+
+fn limited(name: &str, datacenters: &[String]) -> String {
+    if datacenters.is_empty() { name.to_owned() } else { format!("{name} in {}", datacenters.join(", ")) }
+}
+
+/// What is linked, in one cell of a table.
+pub(super) fn links_in_a_cell(roles: &[Link], links: &Links) -> String {
+    let name = |link: &Link| link.name.clone().or_else(|| link.id.map(|id| id.to_string())).unwrap_or_default();
+    let policies = links.policies.iter().map(|it| format!("policy {}", name(it)));
+    let roles = roles.iter().map(|it| format!("role {}", name(it)));
+    let templates = links.templated_policies.iter().map(templated);
+    let services = links.service_identities.iter().map(|it| format!("service {}", it.service_name));
+    let nodes = links.node_identities.iter().map(|it| format!("node {}", it.node_name));
+    policies.chain(roles).chain(templates).chain(services).chain(nodes).collect::<Vec<_>>().join(", ")
+}
+
+/// When something ends, and how long that is from `now`.
+pub(super) fn end(end: Option<Timestamp>, now: Timestamp) -> String {
+    let Some(end) = end else { return "never".to_owned() };
+    let left = end.since(now);
+    if left.is_zero() { format!("{end} (over)") } else { format!("{end} (in {})", span(left)) }
+}
+
+/// How long it is until something ends, in one cell of a table.
+pub(super) fn end_in_a_cell(end: Option<Timestamp>, now: Timestamp) -> String {
+    end.map_or_else(|| "never".to_owned(), |end| span(end.since(now)))
+}
+
+/// Says, beside the output, that it is not all there is.
+pub(super) fn filtered(filtered_by_acls: bool) {
+    if filtered_by_acls {
+        note("this is what the token may see; there is more");
+    }
+}
+
+/// A span of time to the second, such as `59m 3s`.
+pub(super) fn span(span: std::time::Duration) -> String {
+    humantime::format_duration(std::time::Duration::from_secs(span.as_secs())).to_string()
+}
+
+/// Rows below a head, each column as wide as its widest cell.
+pub(super) fn table<const N: usize>(head: [&str; N], rows: impl IntoIterator<Item = [String; N]>) {
+    let mut all = vec![head.map(str::to_owned)];
+    all.extend(rows.into_iter().map(|row| row.map(|cell| harmless(&cell).replace(['\n', '\t'], " "))));
+    let widths: [usize; N] =
+        std::array::from_fn(|column| all.iter().map(|row| row[column].chars().count()).max().unwrap_or_default());
+    for row in &all {
+        let cells: Vec<_> = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}")).collect();
+        say(cells.join("  ").trim_end());
+    }
+}
+
+/// A policy's rules, or a template's text, in from the margin.
+pub(super) fn indented(text: &str) {
+    harmless(text).lines().for_each(|line| say(format!("  {line}").trim_end()));
+}
+
+/// Policies with their rules, as an expanded read gives them.
+pub(super) fn policies(policies: &[Policy]) {
+    for policy in policies {
+        say("");
+        say(&harmless(&format!("policy {} ({})", policy.name, policy.id)));
+        indented(&policy.rules);
+    }
+}
+
+pub(super) fn json(value: &impl Serialize) {
+    // Fails for maps with keys that are no texts alone; there are none.
+    say(&serde_json::to_string_pretty(value).unwrap_or_default());
+}
+
+/// A server's text without what could move or colour a terminal.
+pub(super) fn harmless(text: &str) -> String {
+    let unseen = |letter| matches!(letter, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}');
+    let harm = |letter: char| (letter.is_control() && !matches!(letter, '\n' | '\t')) || unseen(letter);
+    let mut shown = String::with_capacity(text.len());
+    for letter in text.chars() {
+        if harm(letter) { shown.extend(letter.escape_default()) } else { shown.push(letter) }
+    }
+    shown
+}

@@ -1,0 +1,75 @@
+//! `keyward acl templated-policy`.
+
+use clap::{Args, Subcommand};
+
+use super::connect::Service;
+use super::failure::Failure;
+use super::policy;
+use super::show::{self, Fields};
+use super::templated::pair;
+use crate::access::client::Query;
+use crate::cli::say;
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    /// List the templates
+    #[command(after_help = "Example:\n  keyward acl templated-policy list")]
+    List,
+    /// Show a template and the variables that it takes
+    #[command(after_help = "Example:\n  keyward acl templated-policy read builtin/service")]
+    Read(Named),
+    /// Show the policy that a template makes; nothing is stored
+    #[command(after_help = "Example:\n  keyward acl templated-policy preview builtin/service --var name:web")]
+    Preview(Preview),
+}
+
+/// Which template.
+#[derive(Debug, Args)]
+pub(super) struct Named {
+    /// Its name, such as builtin/service
+    name: String,
+}
+
+/// Show the policy that a template makes.
+#[derive(Debug, Args)]
+pub(super) struct Preview {
+    /// Its name, such as builtin/service
+    name: String,
+    /// A variable; may be given more than once
+    #[arg(long = "var", value_name = "NAME:VALUE", value_parser = pair)]
+    vars: Vec<(String, String)>,
+}
+
+impl Command {
+    pub(super) async fn run(self, service: &Service) -> Result<(), Failure> {
+        let (client, query) = (&service.client, Query::default());
+        match self {
+            Self::List => {
+                let all = client.list_templates(&query).await?.value;
+                service.show(&all, || {
+                    let rows = all.values().map(|it| [it.template_name.clone(), it.description.clone()]);
+                    show::table(["Name", "Description"], rows);
+                });
+            }
+            Self::Read(named) => {
+                let template = client.read_template(&named.name, &query).await?.value;
+                service.show(&template, || {
+                    let description = Some(&template.description).filter(|text| !text.is_empty());
+                    Fields::default()
+                        .add("Name", &template.template_name)
+                        .maybe("Description", description)
+                        .add("Variables", if template.schema.is_empty() { "none" } else { "as this schema says" })
+                        .print();
+                    show::indented(&template.schema);
+                    say("Template:");
+                    show::indented(&template.template);
+                });
+            }
+            Self::Preview(preview) => {
+                let vars = preview.vars.into_iter().map(|(name, value)| (name, value.into())).collect();
+                policy::tell(service, &client.preview_template(&preview.name, &vars).await?);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,282 @@
+//! `keyward acl token`.
+
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+
+use super::connect::Service;
+use super::failure::{Failure, deleted};
+use super::handover::{self, HandOver, Shown};
+use super::input::Input;
+use super::links::{LinkFlags, Merging, RoleFlags, merged};
+use super::rotate::Rotate;
+use super::show;
+use super::{pick, telling};
+use crate::access::client::{NewToken, Query, Token, TokenFilter, TokenUpdate};
+use crate::access::model::id::Id;
+use crate::access::model::timestamp::Timestamp;
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    /// Make a token; prints its secret once
+    #[command(
+        after_help = "Example:\n  keyward acl token create --description web --policy-name web-read --ttl 1h --out web.token"
+    )]
+    Create(Create),
+    /// Show a token
+    #[command(after_help = "Example:\n  keyward acl token read 6a1253d2 --expanded")]
+    Read(Read),
+    /// Change a token; what is not given stays as it is
+    #[command(after_help = "Example:\n  keyward acl token update 6a1253d2 --policy-name web-write --merge")]
+    Update(Update),
+    /// Make a token with the links and the end of another; prints its secret once
+    #[command(after_help = "Example:\n  keyward acl token clone 6a1253d2 --description 'web, second'")]
+    Clone(Clone),
+    /// Put a new token in the place of an old one: make it, hand it over, wait, delete the old one
+    #[command(after_help = "Example:\n  keyward acl token rotate 6a1253d2 --out /etc/web/token --grace 1h\n  \
+                            keyward acl token rotate --self --token-file ops.token --out ops.token --grace 0s")]
+    Rotate(Rotate),
+    /// Delete a token
+    #[command(after_help = "Example:\n  keyward acl token delete 6a1253d2-1785-24fd-91c2-f8e78c745511")]
+    Delete(Delete),
+    /// List tokens
+    #[command(after_help = "Example:\n  keyward acl token list --policy web-read --format json")]
+    List(List),
+}
+
+/// Make a token.
+#[derive(Debug, Args)]
+pub(super) struct Create {
+    /// Free text that says what it is for
+    #[arg(long, default_value = "", hide_default_value = true)]
+    description: String,
+    /// Its accessor, a UUID [default: a random one]
+    #[arg(long, value_name = "ID")]
+    accessor: Option<Id>,
+    /// The file that holds its secret, a UUID, or - [default: a random one]
+    #[arg(long, value_name = "FILE")]
+    secret_file: Option<Input>,
+    #[command(flatten)]
+    roles: RoleFlags,
+    #[command(flatten)]
+    links: LinkFlags,
+    /// Let it count in this datacenter only
+    #[arg(long)]
+    local: bool,
+    /// How long it lives, 1m to 24h [default: without end]
+    #[arg(long, visible_alias = "expires-ttl", value_name = "TIME", value_parser = humantime::parse_duration)]
+    ttl: Option<Duration>,
+    /// When it ends, such as 2030-01-02T03:04:05Z, 1m to 24h from now
+    #[arg(long, value_name = "TIME", conflicts_with = "ttl")]
+    expires_at: Option<Timestamp>,
+    #[command(flatten)]
+    hand_over: HandOver,
+}
+
+/// Show a token.
+#[derive(Debug, Args)]
+pub(super) struct Read {
+    /// Its accessor, or the beginning of it
+    #[arg(required_unless_present = "self")]
+    accessor: Option<String>,
+    /// The token that the command is run with
+    #[arg(long = "self", id = "self", conflicts_with = "accessor")]
+    own: bool,
+    /// Show all that its rights come from: policies with their rules, roles, defaults of its namespace
+    #[arg(long)]
+    expanded: bool,
+    /// Print its secret too
+    #[arg(long)]
+    show_secret: bool,
+}
+
+/// Change a token.
+#[derive(Debug, Args)]
+pub(super) struct Update {
+    /// Its accessor, or the beginning of it
+    accessor: String,
+    /// Free text that says what it is for
+    #[arg(long)]
+    description: Option<String>,
+    #[command(flatten)]
+    roles: RoleFlags,
+    #[command(flatten)]
+    links: LinkFlags,
+    #[command(flatten)]
+    merging: Merging,
+    /// Drop the roles that are linked
+    #[arg(long)]
+    no_roles: bool,
+}
+
+/// Make a token with the links of another.
+#[derive(Debug, Args)]
+pub(super) struct Clone {
+    /// The other's accessor, or the beginning of it
+    accessor: String,
+    /// Free text that says what it is for [default: the other's]
+    #[arg(long)]
+    description: Option<String>,
+    #[command(flatten)]
+    hand_over: HandOver,
+}
+
+/// Delete a token.
+#[derive(Debug, Args)]
+pub(super) struct Delete {
+    /// Its accessor, or the beginning of it
+    accessor: String,
+}
+
+/// List tokens.
+#[derive(Debug, Args)]
+pub(super) struct List {
+    /// Only those that link this policy, by name or id
+    #[arg(long, value_name = "POLICY", group = "filter")]
+    policy: Option<String>,
+    /// Only those that link this role, by name or id
+    #[arg(long, value_name = "ROLE", group = "filter")]
+    role: Option<String>,
+    /// Only those with the identity of this service
+    #[arg(long, value_name = "NAME", group = "filter")]
+    service_name: Option<String>,
+    /// Only those that a login by this auth method made
+    #[arg(long, value_name = "NAME", group = "filter")]
+    auth_method: Option<String>,
+    /// The namespace of that auth method [default: the one that is asked in]
+    #[arg(long, value_name = "NAME", requires = "auth_method")]
+    auth_method_namespace: Option<String>,
+}
+
+impl Command {
+    pub(super) async fn run(self, service: &Service) -> Result<(), Failure> {
+        match self {
+            Self::Create(create) => create.run(service).await,
+            Self::Read(read) => read.run(service).await,
+            Self::Update(update) => update.run(service).await,
+            Self::Clone(clone) => clone.run(service).await,
+            Self::Rotate(rotate) => rotate.run(service).await,
+            Self::Delete(delete) => delete.run(service).await,
+            Self::List(list) => list.run(service).await,
+        }
+    }
+}
+
+impl Create {
+    async fn run(self, service: &Service) -> Result<(), Failure> {
+        let new = NewToken {
+            accessor_id: self.accessor,
+            secret_id: self.secret_file.as_ref().map(Input::secret).transpose()?,
+            description: self.description,
+            roles: self.roles.given(service).await?,
+            links: self.links.given(service).await?,
+            local: self.local,
+            expiration_time: self.expires_at,
+            expiration_ttl: self.ttl,
+        };
+        made(service, &service.client.create_token(&new).await?, &self.hand_over).await
+    }
+}
+
+impl Read {
+    async fn run(self, service: &Service) -> Result<(), Failure> {
+        let (client, query) = (&service.client, Query::default());
+        let own = match &self.accessor {
+            None => Some(client.read_self(&query).await?),
+            Some(_) => None,
+        };
+        let accessor = match (&own, &self.accessor) {
+            (Some(own), _) => own.value.accessor_id,
+            (None, text) => pick::token(service, text.as_deref().unwrap_or_default()).await?,
+        };
+        if self.expanded {
+            let read = client.read_token_expanded(&accessor, &query).await?;
+            telling::expanded(service, &read.value, &self.secret(&read.value.0), read.date);
+            return Ok(());
+        }
+        let read = match own {
+            Some(own) => own,
+            None => client.read_token(&accessor, &query).await?,
+        };
+        telling::token(service, &read.value, &self.secret(&read.value), read.date);
+        Ok(())
+    }
+
+    fn secret(&self, token: &Token) -> Shown {
+        match &token.secret_id {
+            None => Shown::Hidden,
+            Some(secret) if self.show_secret => Shown::Plain(secret.clone()),
+            Some(_) => Shown::Unasked,
+        }
+    }
+}
+
+impl Update {
+    async fn run(self, service: &Service) -> Result<(), Failure> {
+        let accessor = pick::token(service, &self.accessor).await?;
+        let there = service.client.read_token(&accessor, &Query::default()).await?.value;
+        let (roles, links) = (self.roles.given(service).await?, self.links.given(service).await?);
+        let mut update = TokenUpdate::from(&there);
+        update.description = self.description.unwrap_or(update.description);
+        update.roles = merged(update.roles, roles, self.merging.merge, self.no_roles);
+        update.links = self.merging.apply(update.links, links);
+        let token = service.client.update_token(&accessor, &update).await?;
+        telling::token(service, &token, &Shown::Unasked, None);
+        Ok(())
+    }
+}
+
+impl Clone {
+    async fn run(self, service: &Service) -> Result<(), Failure> {
+        let accessor = pick::token(service, &self.accessor).await?;
+        let token = service.client.clone_token(&accessor, self.description.as_deref()).await?;
+        made(service, &token, &self.hand_over).await
+    }
+}
+
+impl Delete {
+    async fn run(self, service: &Service) -> Result<(), Failure> {
+        let accessor = pick::token(service, &self.accessor).await?;
+        deleted(service.client.delete_token(&accessor).await?, "token", &accessor.to_string())
+    }
+}
+
+impl List {
+    async fn run(self, service: &Service) -> Result<(), Failure> {
+        let policy = match &self.policy {
+            Some(policy) => Some(pick::policy(service, policy).await?),
+            None => None,
+        };
+        let role = match &self.role {
+            Some(role) => Some(pick::role(service, role).await?),
+            None => None,
+        };
+        let filter = TokenFilter {
+            policy,
+            role,
+            service_name: self.service_name,
+            auth_method: self.auth_method,
+            auth_method_namespace: self.auth_method_namespace,
+        };
+        let read = service.client.list_tokens(&filter, &Query::default()).await?;
+        let now = telling::now(read.date);
+        service.show(&read.value, || {
+            let rows = read.value.iter().map(|token| {
+                let namespace = token.namespace.clone().unwrap_or_default();
+                let links = show::links_in_a_cell(&token.roles, &token.links);
+                let end = show::end_in_a_cell(token.expiration_time, now);
+                [token.accessor_id.to_string(), namespace, end, links, token.description.clone()]
+            });
+            show::table(["AccessorID", "Namespace", "Ends in", "Links", "Description"], rows);
+        });
+        show::filtered(read.filtered_by_acls);
+        Ok(())
+    }
+}
+
+/// Tells of a token that was just made, and hands its secret over.
+async fn made(service: &Service, token: &Token, hand_over: &HandOver) -> Result<(), Failure> {
+    let shown = hand_over.take(token, async || handover::delete(service, token).await).await?;
+    telling::token(service, token, &shown, None);
+    Ok(())
+}
