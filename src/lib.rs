@@ -10,6 +10,7 @@ pub mod feed;
 pub mod folder;
 pub mod atomic_file;
 pub mod health;
+pub mod hcl;
 pub mod jwt;
 pub mod metrics;
 pub mod seal;

@@ -40,6 +40,10 @@ pub struct Inner {
     pub local_refused: Family<Refusal, Counter>,
     /// Connections open at a listener.
     pub local_connections: Family<Listener, Gauge<i64, AtomicI64>>,
+    /// Requests answered by the access-control service, by operation and status.
+    pub access_requests: Family<AccessRequest, Counter>,
+    /// Tokens that were destroyed because their end had come.
+    pub access_tokens_swept: Counter<u64, AtomicU64>,
     /// Times that the wall clock was set or the machine came back from a suspend.
     pub clock_jumps: Counter<u64, AtomicU64>,
     /// Configuration reloads, by outcome (`ok` or `failed`).
@@ -75,6 +79,8 @@ impl Default for Metrics {
             local_requests: add(all, "local_requests", "Requests answered, by status"),
             local_refused: add(all, "local_refused", "Requests that the guard refused"),
             local_connections: add(all, "local_connections", "Connections open at a listener"),
+            access_requests: add(all, "access_requests", "Requests answered by the access-control service"),
+            access_tokens_swept: add(all, "access_tokens_swept", "Tokens destroyed after their end"),
             clock_jumps: add(all, "clock_jumps", "Jumps of the wall clock"),
             reloads: add(all, "config_reloads", "Configuration reloads"),
             registry,
@@ -140,6 +146,15 @@ pub struct Listener {
 pub struct Answer {
     /// The listener's name.
     pub listener: String,
+    /// The HTTP status.
+    pub code: u16,
+}
+
+/// Labels of an answer of the access-control service.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct AccessRequest {
+    /// What was asked for, such as `token.read`.
+    pub operation: &'static str,
     /// The HTTP status.
     pub code: u16,
 }

@@ -40,16 +40,28 @@ pub fn read_file(path: &Path) -> Result<SecretString, SecretFileError> {
     if !metadata.is_file() {
         return Err(fail(Reason::NotRegular));
     }
+    one_line(&mut file).map_err(fail)
+}
+
+/// As [`read_file`], of standard input, to its end.
+///
+/// # Errors
+/// It cannot be read, is too large, is empty, holds more than one line or no UTF-8.
+pub fn read_stdin() -> Result<SecretString, SecretFileError> {
+    one_line(&mut std::io::stdin().lock()).map_err(|reason| SecretFileError { path: "standard input".into(), reason })
+}
+
+fn one_line(from: &mut impl std::io::Read) -> Result<SecretString, Reason> {
     let mut text = Zeroizing::new(String::new());
-    file.by_ref().take(MAX_SECRET_FILE + 1).read_to_string(&mut text).map_err(|error| {
-        fail(if error.kind() == std::io::ErrorKind::InvalidData { Reason::NotText } else { Reason::Open(error) })
+    from.take(MAX_SECRET_FILE + 1).read_to_string(&mut text).map_err(|error| {
+        if error.kind() == std::io::ErrorKind::InvalidData { Reason::NotText } else { Reason::Open(error) }
     })?;
     if text.len() as u64 > MAX_SECRET_FILE {
-        return Err(fail(Reason::TooLarge));
+        return Err(Reason::TooLarge);
     }
     match text.trim() {
-        "" => Err(fail(Reason::Empty)),
-        line if line.contains(['\n', '\r', '\0']) => Err(fail(Reason::ManyLines)),
+        "" => Err(Reason::Empty),
+        line if line.contains(['\n', '\r', '\0']) => Err(Reason::ManyLines),
         line => Ok(SecretString::from(line)),
     }
 }

@@ -11,36 +11,48 @@ pub mod store;
 // 2: what is done with it
 pub mod service;
 
-// 3: how it is spoken to
+// 3: how it is spoken to, strangers to each other
 pub mod api;
+pub mod client;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::Request;
+use hyper::body::Incoming;
 use tokio_util::sync::CancellationToken;
 
-use self::model::policy::is_name;
+use self::api::Rooms;
+use self::api::limit::Limiter;
+use self::model::authorize::DefaultPolicy;
+use self::model::names::is_name;
 use self::model::token::{MAX_TTL, MIN_TTL};
-use self::service::keys::Fetcher;
+use self::service::directory::Directory;
+use self::service::error::ServiceError;
 use self::service::login::Methods;
-use self::service::policies::Policies;
 use self::service::seal::{KeyError, Sealer};
-use self::service::tokens::{ServiceError, Tokens};
-use self::store::Embedded;
+use self::store::{Store, StoreOptions};
 use crate::clock::Clock;
+use crate::http::listen::Peer;
+use crate::metrics::Metrics;
 use crate::tasks::{TaskError, Tasks};
 
 /// What the service is built from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// The folder of its store, made with mode 0700 where it is not there.
-    pub data_dir: PathBuf,
-    /// The file of the key that tokens are sealed with; `seal.key` in `data_dir`, made at first start, if not given.
+    /// Where its records are kept.
+    pub store: StoreOptions,
+    /// The file of the key that tokens are sealed with; `seal.key` beside an embedded store, made at first start, if not
+    /// given.
     pub key_file: Option<PathBuf>,
     /// Name of the datacenter. A store remembers it and opens for no other.
     pub datacenter: String,
+    /// What holds where no rule says anything.
+    pub default_policy: DefaultPolicy,
+    /// How its API is spoken.
+    pub api: api::Options,
     /// The auth methods, by the name that is in the path of their login.
     pub methods: BTreeMap<String, service::login::Options>,
 }
@@ -54,6 +66,9 @@ impl Options {
                 found.push((path, text.to_owned()));
             }
         };
+        let limit = self.api.login_limit;
+        check(limit.burst > 0, "login_burst".into(), "it is zero: nobody could log in");
+        check(limit.per_second > 0, "login_rate".into(), "it is zero: nobody could log in");
         let form = "a name is 1 to 128 letters, digits, \"-\" and \"_\"";
         check(is_name(&self.datacenter), "datacenter".into(), form);
         for (name, method) in &self.methods {
@@ -72,15 +87,36 @@ impl Options {
                 check(mistake.is_none(), path, mistake.unwrap_or_default());
             }
         }
+        #[cfg(feature = "etcd")]
+        if let StoreOptions::Etcd(options) = &self.store {
+            for (name, text) in options.mistakes() {
+                check(false, format!("etcd.{name}"), text);
+            }
+        }
+        check(
+            self.key_file().is_some(),
+            "key_file".into(),
+            "it is missing, and the store has no folder where one could be made",
+        );
         found
+    }
+
+    fn sound(&self) -> Result<(), OpenError> {
+        match self.mistakes().into_iter().next() {
+            Some((path, text)) => Err(OpenError::Options { path, text }),
+            None => Ok(()),
+        }
+    }
+
+    fn key_file(&self) -> Option<PathBuf> {
+        self.key_file.clone().or_else(|| Some(self.store.folder()?.join("seal.key")))
     }
 }
 
 /// The service, open and not yet served.
 #[derive(Debug)]
 pub struct Service {
-    rooms: api::Rooms,
-    fetchers: Vec<Fetcher>,
+    rooms: Rooms,
 }
 
 impl Service {
@@ -88,43 +124,63 @@ impl Service {
     ///
     /// # Errors
     /// The options are wrong, or the store or the key cannot be taken.
-    pub async fn open(options: &Options, clock: Clock) -> Result<Self, OpenError> {
-        if let Some((path, text)) = options.mistakes().into_iter().next() {
-            return Err(OpenError::Options { path, text });
-        }
-        let (folder, datacenter) = (options.data_dir.clone(), options.datacenter.clone());
-        let opened = tokio::task::spawn_blocking(move || Embedded::open(&folder, &datacenter)).await;
-        let store = Arc::new(opened.map_err(|_| OpenError::Broken)??);
-        let key_file = options.key_file.clone().unwrap_or_else(|| options.data_dir.join("seal.key"));
-        let sealer = Sealer::open(&key_file, &store).await?;
-        let policies = Policies::new(Arc::clone(&store));
-        let tokens = Arc::new(Tokens::new(store, sealer, clock.clone()));
-        let (methods, fetchers) = Methods::new(&options.methods, Arc::clone(&tokens), &policies, &clock).await?;
-        Ok(Self { rooms: api::Rooms { tokens, policies, methods: Arc::new(methods) }, fetchers })
+    pub async fn open(options: &Options, clock: Clock, metrics: Metrics) -> Result<Self, OpenError> {
+        options.sound()?;
+        let store = store::open(&options.store, &options.datacenter).await?;
+        Self::over(store, options, clock, metrics).await
     }
 
-    /// Its routes, to be served by [`crate::http::listen`].
-    pub fn router(&self) -> axum::Router {
-        api::router(self.rooms.clone())
+    /// The same over a store that is open already; what the options say of one does not count, but for its folder.
+    ///
+    /// # Errors
+    /// The options are wrong, the key cannot be taken, or the store failed.
+    pub async fn over(
+        store: Arc<dyn Store>,
+        options: &Options,
+        clock: Clock,
+        metrics: Metrics,
+    ) -> Result<Self, OpenError> {
+        options.sound()?;
+        let sealer = Sealer::open(&options.key_file().unwrap_or_default(), &*store).await?;
+        let datacenter = options.datacenter.clone();
+        let directory = Directory::new(store, sealer, datacenter, options.default_policy, clock.clone());
+        let directory = Arc::new(directory);
+        directory.prepare().await?;
+        let methods = Methods::new(&options.methods, Arc::clone(&directory), &clock).await?;
+        let api_options = Arc::new(options.api.clone());
+        let stop = CancellationToken::new();
+        let limiter = Arc::new(Limiter::new(options.api.login_limit));
+        let methods = Arc::new(methods);
+        Ok(Self { rooms: Rooms { directory, methods, limiter, options: api_options, metrics, stop } })
     }
 
-    /// Does what goes on beside requests until `stop`: fetches the issuers' keys, without which no login succeeds, and
-    /// destroys tokens whose end has come.
+    /// What answers requests, to be served by [`crate::http::listen`].
+    pub fn answering(&self) -> impl Fn(Peer, Request<Incoming>) -> api::Answering + Clone + Send + 'static {
+        api::service(self.rooms.clone())
+    }
+
+    /// Does what goes on beside requests until `stop`: destroys tokens whose end has come, and removes namespaces that are
+    /// marked for it and what deleted auth methods leave.
     ///
     /// # Errors
     /// One of these tasks panicked.
     pub async fn run(self, stop: CancellationToken) -> Result<(), TaskError> {
         let mut tasks = Tasks::new(stop.clone());
-        for fetcher in self.fetchers {
-            let stop = stop.clone();
-            tasks.start("access keys", async move {
-                fetcher.run(stop).await;
-                Ok(())
-            });
-        }
-        let tokens = self.rooms.tokens;
+        let (directory, metrics) = (self.rooms.directory, self.rooms.metrics);
+        let (remover, until) = (Arc::clone(&directory), stop.clone());
+        tasks.start("access removal", async move {
+            tokio::join!(remover.remove_namespaces_until(until.clone()), remover.remove_methods_until(until));
+            Ok(())
+        });
+        let (waiting, until) = (self.rooms.stop, stop.clone());
+        tasks.start("access waiters", async move {
+            until.cancelled().await;
+            // Those who wait for a change are answered, so that they do not hold the end up.
+            waiting.cancel();
+            Ok(())
+        });
         tasks.start("access sweep", async move {
-            tokens.sweep_until(stop).await;
+            directory.sweep_until(stop, &metrics).await;
             Ok(())
         });
         tasks.run(STOPS_WITHIN).await
@@ -154,7 +210,4 @@ pub enum OpenError {
     /// The store failed.
     #[error("the access-control service cannot prepare its store")]
     Service(#[from] ServiceError),
-    /// Opening panicked.
-    #[error("the access-control service's store broke while it was opened")]
-    Broken,
 }

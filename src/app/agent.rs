@@ -10,6 +10,8 @@ use super::notify;
 use super::plan::{Agent, Plan};
 use super::session::Shared;
 use crate::config::Config;
+#[cfg(feature = "access")]
+use crate::http::listen::Endpoint;
 use crate::http::listen::Inherited;
 use crate::metrics::Outcome;
 use crate::tasks::Tasks;
@@ -62,6 +64,12 @@ impl App {
             #[cfg(feature = "access")]
             access,
         })
+    }
+
+    /// Where the access-control service listens, if there is one.
+    #[cfg(feature = "access")]
+    pub fn access_endpoints(&self) -> Vec<Endpoint> {
+        self.access.as_ref().map(BuiltAccess::endpoints).unwrap_or_default()
     }
 
     /// Runs until `signals.stop`, a failure, or the end of all: listeners stop first, then sinks, then sessions.

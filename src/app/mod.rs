@@ -6,6 +6,8 @@ pub mod logging;
 pub mod notify;
 
 // 1: the parts, joined
+#[cfg(feature = "access")]
+mod descriptors;
 mod session;
 #[cfg(feature = "access")]
 mod access;

@@ -8,23 +8,30 @@ use url::Url;
 use super::leaf::{self, Wrong, wrong, wrong_and_secret};
 use super::listener::endpoint;
 use super::reader::Reader;
+use super::remark::At;
 use crate::access::Options;
+use crate::access::api;
+use crate::access::model::authorize::DefaultPolicy;
 use crate::access::model::cloud::{Bounds, Trust};
-use crate::access::model::policy::is_name;
+use crate::access::model::keys_url::{self, KeysUrlError};
+use crate::access::model::names::is_name;
 use crate::access::model::token::{MAX_TTL, MIN_TTL};
-use crate::access::service::keys::{self, Source};
+use crate::access::service::issuer_keys::{self as keys, Authorities, Source};
 use crate::access::service::login::{self, RoleOptions};
-use crate::http::client::is_loopback;
+use crate::access::store::StoreOptions;
 use crate::http::listen::Endpoint;
 use crate::http::tls::Certificate;
 
-/// The access-control service and the socket that it is served on.
+/// The access-control service and the sockets that it is served on.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Access {
-    /// Where it listens.
-    pub endpoint: Endpoint,
-    /// What it speaks TLS with, where it does.
+    /// Where it listens: at one place at least.
+    pub endpoints: Vec<Endpoint>,
+    /// What it speaks TLS with on TCP, where it does.
     pub tls: Option<Certificate>,
+    /// Connections at once in each of these places. Where it is not said, as many as a listener has of itself, or fewer
+    /// where the process may not open so many files.
+    pub connections: Option<usize>,
     /// The service itself.
     pub service: Options,
 }
@@ -36,21 +43,10 @@ const TTL: Duration = Duration::from_hours(1);
 
 /// Reads the section; `None` where it says too little, which is then said.
 pub(super) fn read(mut reader: Reader<'_>) -> Option<Access> {
-    let text = reader.required("listen", "where to listen, such as \"tcp://127.0.0.1:8500\"");
-    let endpoint = text.as_ref().and_then(|text| reader.parse(text, endpoint));
     let tls = tls(&mut reader);
-    if let (Some(Endpoint::Tcp(address)), Some(text), None) = (&endpoint, &text, &tls)
-        && !address.ip().is_loopback()
-    {
-        let advice = "write tls_cert and tls_key, or listen on loopback or a unix socket";
-        reader.scope.remarks.mistake(text.at, &text.key, "would take and give tokens in the clear", advice);
-    }
-    let data_dir = reader.required("data_dir", "the folder of its store, such as \"/var/lib/keyward/access\"");
-    let data_dir = data_dir.and_then(|text| {
-        let path = reader.parse(&text, leaf::path)?;
-        reader.folder_of(&text, &path);
-        Some(path)
-    });
+    let endpoints = endpoints(&mut reader, tls.is_some());
+    let connections = reader.number("connections", 16..=1_000_000);
+    let store = store(&mut reader);
     let key_file = reader.key_file("key_file");
     let datacenter = reader.parsed("datacenter", name).unwrap_or_else(|| DATACENTER.to_owned());
     let methods = reader.tables("method").into_iter().map(|(name, table)| {
@@ -58,14 +54,77 @@ pub(super) fn read(mut reader: Reader<'_>) -> Option<Access> {
         Some((name, method))
     });
     let methods = methods.collect::<Vec<_>>();
-    if methods.is_empty() && reader.place_of("method").is_none() {
-        let advice = "write [access.method.NAME], or nobody can log in";
-        reader.scope.remarks.warning(reader.at, &reader.key("method"), "no auth method", advice);
-    }
+    let words = [("deny", DefaultPolicy::Deny), ("allow", DefaultPolicy::Allow)];
+    let default_policy = reader.choice("default_policy", &words).unwrap_or_default();
+    let base_path = reader.parsed("base_path", base_path).unwrap_or_default();
+    let token_in_query = reader.flag("token_in_query", true);
+    let usual = api::LoginLimit::default();
+    let mut logins = |name| reader.number(name, 1..=1_000_000).and_then(|number| u32::try_from(number).ok());
+    let api = api::Options {
+        base_path,
+        token_in_query,
+        login_limit: api::LoginLimit {
+            burst: logins("login_burst").unwrap_or(usual.burst),
+            per_second: logins("login_rate").unwrap_or(usual.per_second),
+        },
+    };
     reader.finish();
     let methods = methods.into_iter().collect::<Option<_>>()?;
-    let service = Options { data_dir: data_dir?, key_file, datacenter, methods };
-    Some(Access { endpoint: endpoint?, tls, service })
+    let service = Options { store: store?, key_file, datacenter, default_policy, api, methods };
+    (!endpoints.is_empty()).then_some(Access { endpoints, tls, connections, service })
+}
+
+/// Where it listens. Beyond loopback it has to speak TLS.
+fn endpoints(reader: &mut Reader<'_>, tls: bool) -> Vec<Endpoint> {
+    if reader.place_of("listen").is_none() {
+        reader.missing("listen", "where to listen, such as \"tcp://127.0.0.1:8500\", or a list of places");
+    }
+    let mut endpoints = Vec::new();
+    for text in reader.one_or_more("listen") {
+        let Some(endpoint) = reader.parse(&text, endpoint) else { continue };
+        if let Endpoint::Tcp(address) = &endpoint
+            && !tls
+            && !address.ip().is_loopback()
+        {
+            let advice = "write tls_cert and tls_key, or listen on loopback or a unix socket";
+            reader.scope.remarks.mistake(text.at, &text.key, "would take and give tokens in the clear", advice);
+        }
+        if endpoints.contains(&endpoint) {
+            reader.scope.remarks.mistake(text.at, &text.key, "an address given twice", "name each once");
+        } else {
+            endpoints.push(endpoint);
+        }
+    }
+    endpoints
+}
+
+/// Where the records are kept: in a folder, or on etcd.
+fn store(reader: &mut Reader<'_>) -> Option<StoreOptions> {
+    let Some(at) = reader.place_of("etcd") else {
+        let text = reader.required("data_dir", "the folder of its store, such as \"/var/lib/keyward/access\"")?;
+        let data_dir = reader.parse(&text, leaf::path)?;
+        reader.folder_of(&text, &data_dir);
+        return Some(StoreOptions::Embedded { data_dir });
+    };
+    if reader.place_of("data_dir").is_some() {
+        reader.conflict("data_dir", "etcd", "the records are kept in one place");
+    }
+    if reader.place_of("key_file").is_none() {
+        reader.missing("key_file", "what tokens are sealed with; the same on every server of the cluster");
+    }
+    etcd(reader, at)
+}
+
+#[cfg(feature = "etcd")]
+fn etcd(reader: &mut Reader<'_>, _: At) -> Option<StoreOptions> {
+    reader.table("etcd").and_then(super::etcd::read).map(StoreOptions::Etcd)
+}
+
+#[cfg(not(feature = "etcd"))]
+fn etcd(reader: &mut Reader<'_>, at: At) -> Option<StoreOptions> {
+    let advice = "keep the records in data_dir, or take a build that has it";
+    reader.scope.remarks.mistake(at, &reader.key("etcd"), "this build has no etcd part", advice);
+    None
 }
 
 fn tls(reader: &mut Reader<'_>) -> Option<Certificate> {
@@ -106,7 +165,7 @@ fn method(name: &str, mut reader: Reader<'_>) -> Option<login::Options> {
     let source = discovery.map(Source::Discovery).or_else(|| jwks.map(Source::Jwks))?;
     Some(login::Options {
         trust: Trust { issuer: issuer?.value, audience: audience?.value },
-        keys: keys::Options { source, ca_file },
+        keys: keys::Options { source, authorities: ca_file.map_or(Authorities::System, Authorities::File) },
         roles: roles.into_iter().collect(),
     })
 }
@@ -138,28 +197,41 @@ fn name(text: &str) -> Result<String, Wrong> {
     if is_name(text) { Ok(text.to_owned()) } else { wrong("is no name", "write 1 to 128 letters, digits, - and _") }
 }
 
-/// Where keys are fetched: who can change what is answered there can make every login.
-fn keys_url(text: &str) -> Result<Url, Wrong> {
-    let Ok(url) = Url::parse(text) else { return wrong("is no URL", "write \"https://HOST/PATH\"") };
-    let bare = url.username().is_empty() && url.password().is_none();
-    if !bare || url.query().is_some() || url.fragment().is_some() {
-        return wrong_and_secret("holds a user, a query or a fragment", "write \"https://HOST/PATH\"");
+/// What stands before `/v1` in every path.
+fn base_path(text: &str) -> Result<String, Wrong> {
+    let segment = |segment: &str| {
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+        !segment.is_empty() && segment.bytes().all(plain) && !matches!(segment, "." | "..")
+    };
+    match text.strip_prefix('/') {
+        Some(rest) if rest.split('/').all(segment) => Ok(text.to_owned()),
+        _ => wrong("is no base path", "write \"/NAME\", with no slash at the end"),
     }
-    match url.scheme() {
-        "https" => Ok(url),
-        "http" if is_loopback(&url) => Ok(url),
-        _ => wrong("could be answered by anyone on the way", "use https://; http:// is for loopback only"),
+}
+
+/// Where keys are fetched.
+fn keys_url(text: &str) -> Result<Url, Wrong> {
+    match keys_url::keys_url(text) {
+        Ok(url) => Ok(url),
+        Err(KeysUrlError::NoUrl) => wrong("is no URL", "write \"https://HOST/PATH\""),
+        Err(KeysUrlError::NotBare) => {
+            wrong_and_secret("holds a user, a query or a fragment", "write \"https://HOST/PATH\"")
+        }
+        Err(KeysUrlError::Plain) => {
+            wrong("could be answered by anyone on the way", "use https://; http:// is for loopback only")
+        }
     }
 }
 
 /// What the service would do, a clause each.
 pub(super) fn words(access: &Access) -> Vec<String> {
-    let Access { endpoint, tls, service } = access;
-    let secured = if tls.is_some() { ", over TLS" } else { "" };
-    let mut does = vec![
-        format!("serves the access-control API on {endpoint}{secured}"),
-        format!("keeps the tokens of datacenter {} in {}", service.datacenter, service.data_dir.display()),
-    ];
+    let Access { endpoints, tls, connections: _, service } = access;
+    let mut does = Vec::new();
+    for endpoint in endpoints {
+        let secured = if tls.is_some() && !matches!(endpoint, Endpoint::Unix(_)) { ", over TLS" } else { "" };
+        does.push(format!("serves the access-control API on {endpoint}{secured}"));
+    }
+    does.push(format!("keeps the tokens of datacenter {} in {}", service.datacenter, service.store));
     for (name, method) in &service.methods {
         let trust = &method.trust;
         does.push(format!("lets in by auth/{name} whom {} vouches for, toward {}", trust.issuer, trust.audience));

@@ -11,7 +11,9 @@ use super::reader::Reader;
 use super::remark::{At, Remarks, Weight};
 use super::sink::Sessions;
 use super::text::Scope;
-use super::tree::join;
+#[cfg(feature = "access")]
+use super::tree::{Entry, Value};
+use super::tree::{Table, join};
 use super::{Agent, Config, Environment, Listener, Log, Outcome, Purpose};
 use super::{agent, listener, server, session, sink};
 use crate::agent::local_api::Serves;
@@ -24,8 +26,28 @@ pub fn load(paths: &[PathBuf], environment: &Environment, purpose: Purpose) -> O
         remarks.unreadable(none, "", "no configuration is named", "name a file or a folder");
     }
     let tree = gather(paths, environment, &mut remarks);
-    let scope = Scope { remarks: &remarks, environment, references: RefCell::default() };
-    let config = read(Reader::new(&scope, At { file: 0, place: None }, &tree));
+    judge(&remarks, environment, &tree)
+}
+
+/// Reads `[access]` alone, as a command line gives it: its settings by name, with the texts of each. Where there is a mistake, it is told of
+/// `the command line`.
+#[cfg(feature = "access")]
+pub fn access_alone(settings: &[(&str, Vec<String>)], environment: &Environment) -> Outcome {
+    let mut remarks = Remarks::new(Purpose::Run);
+    let at = remarks.file(Path::new("the command line"));
+    let entry = |value| Entry { key: at, at, value };
+    let value = |texts: &Vec<String>| match texts.as_slice() {
+        [text] => Value::Text(text.clone()),
+        many => Value::List(many.iter().map(|text| (at, Value::Text(text.clone()))).collect()),
+    };
+    let table = settings.iter().map(|(name, texts)| ((*name).to_owned(), entry(value(texts))));
+    let tree = [("access".to_owned(), entry(Value::Table(table.collect())))].into();
+    judge(&remarks, environment, &tree)
+}
+
+fn judge(remarks: &Remarks, environment: &Environment, tree: &Table) -> Outcome {
+    let scope = Scope { remarks, environment, references: RefCell::default() };
+    let config = read(Reader::new(&scope, At { file: 0, place: None }, tree));
     let references = scope.references.take();
     let mistakes = remarks.all(Weight::Mistake);
     Outcome {

@@ -17,11 +17,13 @@ mod gather;
 
 // 2: one file a section
 pub mod agent;
-mod server;
+pub mod server;
 mod cloud;
 mod session;
 mod sink;
 mod listener;
+#[cfg(feature = "etcd")]
+mod etcd;
 #[cfg(feature = "access")]
 mod access;
 
@@ -46,6 +48,8 @@ use crate::http::listen::Endpoint;
 
 #[cfg(feature = "access")]
 pub use self::access::Access;
+#[cfg(feature = "access")]
+pub use self::load::access_alone;
 pub use self::load::load;
 pub use self::remark::{Place, Remark};
 

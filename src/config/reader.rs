@@ -136,6 +136,23 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// A whole number.
+    #[cfg(feature = "access")]
+    pub(super) fn number(&mut self, name: &'static str, range: RangeInclusive<usize>) -> Option<usize> {
+        let entry = self.entry(name)?;
+        let (least, most) = (range.start(), range.end());
+        let found = match &entry.value {
+            Value::Integer(number) => match number.parse().ok().filter(|number| range.contains(number)) {
+                Some(number) => return Some(number),
+                None => format!("{number}, which is out of range"),
+            },
+            other => format!("{} instead of a number", other.kind()),
+        };
+        let advice = format!("write {least} to {most}, without quotes");
+        self.scope.remarks.mistake(entry.at, &self.key(name), found, advice);
+        None
+    }
+
     /// A duration such as `30s`.
     pub(super) fn duration(
         &mut self,
@@ -194,6 +211,15 @@ impl<'a> Reader<'a> {
             self.scope.remarks.mistake(entry.at, &key, "an empty array", "name something, or leave the key out");
         }
         Some(items.iter().filter_map(|(at, value)| self.text_of(&key, &pattern, *at, value)).collect())
+    }
+
+    /// One string, or a list of them; empty where the key is not there.
+    #[cfg(feature = "access")]
+    pub(super) fn one_or_more(&mut self, name: &'static str) -> Vec<Text> {
+        match self.items.get(name) {
+            Some(Entry { value: Value::List(_), .. }) => self.list(name).unwrap_or_default(),
+            _ => self.text(name).into_iter().collect(),
+        }
     }
 
     /// A table; `None` where the key is not there.

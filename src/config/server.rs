@@ -68,6 +68,7 @@ fn tls(reader: &mut Reader<'_>, address: Option<&Address>) -> Tls {
     let identity = certificate.1.zip(key.1).map(|(certificate, key)| Identity { certificate, key });
     Tls {
         ca_file: reader.file("ca_file"),
+        ca_pem: None,
         ca_dir: reader.folder("ca_dir"),
         identity,
         server_name: reader.parsed("server_name", server_name),
@@ -79,6 +80,14 @@ fn server_name(text: &str) -> Result<String, Wrong> {
         Ok(_) => Ok(text.to_owned()),
         Err(_) => wrong("is no host name", "write the name in the server's certificate, without scheme and port"),
     }
+}
+
+/// The address of a server as a command is told it: `https://`, `http://` on loopback, or `unix:///path`.
+///
+/// # Errors
+/// What is wrong with it, and what would do.
+pub fn address(text: &str) -> Result<Address, String> {
+    server_address(text).map_err(|wrong| format!("it {}: {}", wrong.found, wrong.advice))
 }
 
 /// A server's address: `https://`, `http://` on loopback, or `unix:///path`.

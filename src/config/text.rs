@@ -13,8 +13,14 @@ use super::tree::quoted;
 use crate::secret;
 
 /// The keys that may hold references, anywhere in their text; `*` stands for a name.
-pub const REFERENCE_KEYS: [&str; 36] = [
+pub const REFERENCE_KEYS: [&str; 42] = [
     "access.data_dir",
+    "access.etcd.ca_file",
+    "access.etcd.client_cert",
+    "access.etcd.client_key",
+    "access.etcd.endpoints",
+    "access.etcd.password_file",
+    "access.etcd.user",
     "access.key_file",
     "access.listen",
     "access.method.*.audience",

@@ -6,11 +6,11 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value;
 
 use super::error::CallError;
-use super::text::{date, retry_after, tame};
 use super::{LoginAnswer, LookedUp, Renewed};
 use crate::agent::token;
 use crate::agent::token::{ClientToken, Lease};
 use crate::http::client::Answer;
+use crate::http::client::text::{date, retry_after, tame};
 
 /// The longest lease that is taken at its word; a longer one is renewed earlier than it had to be.
 pub(super) const LONGEST_LEASE: Duration = Duration::from_hours(32 * 24);

@@ -2,7 +2,6 @@
 
 mod answer;
 mod error;
-mod text;
 
 use std::time::Duration;
 

@@ -80,6 +80,9 @@ pub enum BuildError {
         /// Which.
         path: PathBuf,
     },
+    /// A text that is to hold a certificate and has none in it.
+    #[error("the authorities to trust hold no PEM certificate")]
+    NoPem,
     /// The client certificate and key make no identity.
     #[error(
         "{} and {} are no PEM certificate and private key that belong together",
@@ -162,10 +165,16 @@ fn trust(builder: reqwest::ClientBuilder, tls: &Tls) -> Result<reqwest::ClientBu
             return Err(BuildError::NoCertificate { path: folder.clone() });
         }
     }
-    if files.is_empty() {
+    let mut certificates = Vec::new();
+    if let Some(pem) = &tls.ca_pem {
+        match reqwest::Certificate::from_pem_bundle(pem.as_bytes()) {
+            Ok(found) if !found.is_empty() => certificates.extend(found),
+            _ => return Err(BuildError::NoPem),
+        }
+    }
+    if files.is_empty() && certificates.is_empty() {
         return Ok(builder);
     }
-    let mut certificates = Vec::new();
     for path in files {
         let pem = read(&path)?;
         match reqwest::Certificate::from_pem_bundle(&pem) {

@@ -52,6 +52,16 @@ impl Client {
         self.http.request(method, self.url(path))
     }
 
+    /// As [`Client::request`], with the path's segments one by one: what is in a segment stays in it, a `/` too. A
+    /// segment that is empty, `.` or `..` has no place in a URL; it is for the caller to refuse.
+    pub fn request_to<'a>(&self, method: Method, segments: impl IntoIterator<Item = &'a str>) -> RequestBuilder {
+        let mut url = self.base.clone();
+        if let Ok(mut path) = url.path_segments_mut() {
+            path.pop_if_empty().extend(segments);
+        }
+        self.http.request(method, url)
+    }
+
     /// Sends a request and reads its whole answer, whatever its status, within the time that the options give.
     ///
     /// # Errors
@@ -65,11 +75,24 @@ impl Client {
     /// # Errors
     /// There was no whole answer in time, or it was too large.
     pub async fn send_within(&self, request: RequestBuilder, time: Duration) -> Result<Answer, TransportError> {
+        self.send_bounded(request, time, MAX_ANSWER).await
+    }
+
+    /// As [`Client::send_within`], with another bound for the answer's body, in bytes.
+    ///
+    /// # Errors
+    /// There was no whole answer in time, or it was too large.
+    pub async fn send_bounded(
+        &self,
+        request: RequestBuilder,
+        time: Duration,
+        limit: usize,
+    ) -> Result<Answer, TransportError> {
         let server = || self.name.clone();
         let call = async {
             let mut response = request.send().await.map_err(|error| self.failed(error))?;
-            let body = read_body(&mut response, MAX_ANSWER).await.map_err(|error| self.broken(error))?;
-            let body = body.ok_or_else(|| TransportError::TooLarge { server: server() })?;
+            let body = read_body(&mut response, limit).await.map_err(|error| self.broken(error))?;
+            let body = body.ok_or_else(|| TransportError::TooLarge { server: server(), limit })?;
             let headers = std::mem::take(response.headers_mut());
             Ok(Answer { status: response.status(), headers, body })
         };
@@ -115,7 +138,7 @@ pub struct Answer {
     pub status: StatusCode,
     /// Its headers.
     pub headers: HeaderMap,
-    /// Its body, at most [`MAX_ANSWER`] bytes.
+    /// Its body, within the bound that the call gave it.
     pub body: Zeroizing<Vec<u8>>,
 }
 
@@ -154,9 +177,11 @@ pub enum TransportError {
         cause: String,
     },
     /// The answer was larger than what is read.
-    #[error("the answer of {server} is larger than {MAX_ANSWER} bytes")]
+    #[error("the answer of {server} is larger than {limit} bytes")]
     TooLarge {
         /// The server in words.
         server: String,
+        /// What is read at most.
+        limit: usize,
     },
 }

@@ -2,6 +2,7 @@
 
 mod build;
 mod call;
+pub mod text;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -40,6 +41,8 @@ pub enum Address {
 pub struct Tls {
     /// PEM file of certificates to trust in place of the system's.
     pub ca_file: Option<PathBuf>,
+    /// Certificates to trust in place of the system's, in PEM.
+    pub ca_pem: Option<String>,
     /// Folder of such files, `*.pem` and `*.crt`.
     pub ca_dir: Option<PathBuf>,
     /// A client certificate.

@@ -57,7 +57,8 @@ impl Table {
     /// Makes room for a caller; false if there is none.
     pub(super) fn make_room(&self, peer: &Peer) -> bool {
         let mut open = self.open();
-        if open.len() < self.limits.connections / 2 && open.len() < self.limits.per_user {
+        let few = open.len() < self.limits.connections / 2 && open.len() < self.limits.per_user;
+        if few || (peer.uid().is_none() && open.len() < self.limits.connections) {
             return true;
         }
         let standings: Vec<Standing> = open.iter().map(|(id, entry)| entry.standing(*id)).collect();

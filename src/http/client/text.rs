@@ -11,7 +11,7 @@ const LONGEST: usize = 1000;
 
 /// A server's text without control characters, credentials and excess length. `sent` is the credential of the call,
 /// which a server might echo.
-pub(super) fn tame(text: &str, sent: &str) -> String {
+pub fn tame(text: &str, sent: &str) -> String {
     let text = if sent.is_empty() { text.to_owned() } else { text.replace(sent, REDACTED) };
     let mut tamed = String::new();
     for (index, word) in text.split(' ').enumerate() {
@@ -51,13 +51,13 @@ const fn is_invisible(letter: char) -> bool {
 const REDACTED: &str = "[redacted]";
 
 /// The `Date` of an answer, if it has one.
-pub(super) fn date(headers: &HeaderMap) -> Option<SystemTime> {
+pub fn date(headers: &HeaderMap) -> Option<SystemTime> {
     parse_date(headers.get(http::header::DATE)?.to_str().ok()?)
 }
 
 /// What `Retry-After` asks for (RFC 9110, 10.2.3): seconds, or a date, which counts from the answer's own date. Between
 /// one second and fifteen minutes; nothing if it makes no sense.
-pub(super) fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
+pub fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let value = headers.get(http::header::RETRY_AFTER)?.to_str().ok()?.trim();
     let wait = if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) {
         Duration::from_secs(value.parse().unwrap_or(u64::MAX))

@@ -1,0 +1,87 @@
+//! `[access.etcd]`: the cluster that the access-control service keeps its records on.
+
+use std::time::Duration;
+
+use url::Url;
+
+use super::leaf::{Wrong, wrong, wrong_and_secret};
+use super::reader::Reader;
+use crate::access::store::etcd::{Login, Options, is_address, is_prefix};
+use crate::http::client::{Identity, is_loopback};
+
+const TENTH: Duration = Duration::from_millis(100);
+
+/// Reads the section; `None` where it says too little, which is then said.
+pub(super) fn read(mut reader: Reader<'_>) -> Option<Options> {
+    if reader.place_of("endpoints").is_none() {
+        reader.missing("endpoints", "the members of the cluster, such as [\"https://etcd-1.example:2379\"]");
+    }
+    let texts = reader.list("endpoints").unwrap_or_default();
+    let endpoints: Vec<_> = texts.iter().filter_map(|text| reader.parse(text, endpoint)).collect();
+    let https = endpoints.iter().filter(|url| url.scheme() == "https").count();
+    if let (Some(text), true) = (texts.first(), https != 0 && https != endpoints.len()) {
+        let found = "https:// beside http://: all members of a cluster speak TLS, or none";
+        reader.scope.remarks.mistake(text.at, &text.key, found, "write https:// for all");
+    }
+    let secured = https != 0;
+    let keys = ["ca_file", "client_cert", "client_key"];
+    if secured && reader.place_of("ca_file").is_none() {
+        reader.missing("ca_file", "the PEM file of the authorities that the cluster is trusted by");
+    } else if !secured
+        && endpoints.len() == texts.len()
+        && let Some((key, at)) = keys.into_iter().find_map(|key| Some((key, reader.place_of(key)?)))
+    {
+        let key = reader.key(key);
+        reader.scope.remarks.mistake(at, &key, "given where no TLS is spoken", "leave it out, or use https://");
+    }
+    let ca_file = reader.file("ca_file");
+    let certificate = (reader.place_of("client_cert"), reader.file("client_cert"));
+    let key = (reader.place_of("client_key"), reader.key_file("client_key"));
+    pair(
+        &mut reader,
+        [("client_cert", "the certificate that belongs to client_key"), ("client_key", "its private key")],
+    );
+    let identity = certificate.1.zip(key.1).map(|(certificate, key)| Identity { certificate, key });
+    let user = reader.value("user");
+    let password_file = reader.key_file("password_file");
+    pair(&mut reader, [("user", "whose password it is"), ("password_file", "the file of the user's password")]);
+    let login = user.zip(password_file).map(|(user, password_file)| Login { user, password_file });
+    let prefix = reader.parsed("prefix", prefix).unwrap_or_else(|| Options::PREFIX.to_owned());
+    let (connect, request) = (Options::CONNECT_TIMEOUT, Options::REQUEST_TIMEOUT);
+    let connect_timeout = reader.duration("connect_timeout", connect, TENTH..=Duration::from_mins(1));
+    let request_timeout = reader.duration("request_timeout", request, TENTH..=Duration::from_mins(1));
+    reader.finish();
+    let whole = !endpoints.is_empty();
+    whole.then_some(Options { endpoints, prefix, ca_file, identity, login, connect_timeout, request_timeout })
+}
+
+/// Says so where one of two keys that go together is missing.
+fn pair(reader: &mut Reader<'_>, both: [(&'static str, &str); 2]) {
+    let [first, second] = both;
+    match (reader.place_of(first.0), reader.place_of(second.0)) {
+        (Some(_), None) => reader.missing(second.0, second.1),
+        (None, Some(_)) => reader.missing(first.0, first.1),
+        _ => {}
+    }
+}
+
+fn prefix(text: &str) -> Result<String, Wrong> {
+    if is_prefix(text) {
+        Ok(text.to_owned())
+    } else {
+        wrong("does not do as the start of keys", "write 2 to 128 letters, digits and -_./, one slash at the end")
+    }
+}
+
+fn endpoint(text: &str) -> Result<Url, Wrong> {
+    let form = "write \"https://HOST:2379\"";
+    match Url::parse(text) {
+        Ok(url) if is_address(&url) && url.scheme() == "http" && !is_loopback(&url) => {
+            wrong("would send records in the clear", "use https://; http:// is for loopback only")
+        }
+        Ok(url) if is_address(&url) => Ok(url),
+        // What has an @ may be a name and a password.
+        _ if text.contains('@') => wrong_and_secret("is no address; a user has keys of its own", form),
+        _ => wrong("is no address of a member", form),
+    }
+}
