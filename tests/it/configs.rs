@@ -2,6 +2,8 @@
 
 #[cfg(feature = "access")]
 mod access;
+#[cfg(feature = "etcd")]
+mod etcd;
 mod examples;
 mod files;
 mod method;

@@ -11,7 +11,41 @@
 #[cfg(feature = "access")]
 mod access;
 #[cfg(feature = "access")]
+mod acl_access;
+#[cfg(feature = "access")]
+mod acl_audit;
+#[cfg(feature = "access")]
+mod acl_hammer;
+#[cfg(feature = "access")]
+mod acl_http;
+#[cfg(feature = "access")]
+mod acl_namespaces;
+#[cfg(feature = "access")]
+mod acl_removal;
+#[cfg(feature = "access")]
+mod acl_waits;
+#[cfg(feature = "access")]
+mod acl_methods;
+#[cfg(feature = "access")]
+mod acl_model;
+#[cfg(feature = "access")]
+mod acl_login;
+#[cfg(feature = "access")]
+mod acl_roles;
+#[cfg(feature = "dev")]
+mod acl_served;
+#[cfg(feature = "access")]
+mod access_disk;
+#[cfg(feature = "access")]
+mod acl_tokens;
+#[cfg(feature = "access")]
 mod access_store;
+#[cfg(feature = "access")]
+mod acl_client;
+#[cfg(feature = "etcd")]
+mod acl_etcd;
+#[cfg(feature = "dev")]
+mod clients;
 #[cfg(feature = "dev")]
 mod dev_cloud;
 #[cfg(feature = "dev")]
@@ -20,7 +54,15 @@ mod dev_command;
 mod dev_secrets;
 mod configs;
 mod forward;
+#[cfg(feature = "access")]
+mod fuzz_seeds;
 mod guard;
+#[cfg(feature = "dev")]
+mod access_command;
+#[cfg(feature = "dev")]
+mod acl_commands;
+#[cfg(feature = "dev")]
+mod acl_people;
 #[cfg(feature = "dev")]
 mod canary;
 #[cfg(feature = "dev")]

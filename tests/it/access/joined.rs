@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use keyward::access::service::keys::Source;
+use keyward::access::service::issuer_keys::{Authorities, Source};
 use keyward::agent::login::{Class, classify};
 use keyward::agent::token::ClientToken;
 use keyward::agent::upstream::{self, CallError, Kind, LoginBody, Upstream, Verdict};
@@ -13,8 +13,8 @@ use keyward::tasks::Tasks;
 use secrecy::SecretString;
 use serde_json::Value;
 
-use super::issuer::{AUDIENCE, Issuer};
 use super::server::{Server, options};
+use crate::harness::issuer::{AUDIENCE, Issuer};
 
 const ARM: &str = "https://management.azure.com/";
 
@@ -43,7 +43,7 @@ impl Joined {
         method.trust.issuer = cloud.issuer();
         let discovery = format!("{}.well-known/openid-configuration", cloud.issuer());
         method.keys.source = Source::Discovery(discovery.parse().unwrap());
-        method.keys.ca_file = Some(cloud.ca_file());
+        method.keys.authorities = Authorities::File(cloud.ca_file());
         let names = cloud.names();
         for (name, role) in &mut method.roles {
             role.bounds = keyward::access::model::cloud::Bounds::default();

@@ -4,18 +4,22 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
+use keyward::access::api;
+use keyward::access::model::authorize::DefaultPolicy;
 use keyward::access::model::cloud::{Bounds, Trust};
-use keyward::access::service::keys::{self, Source};
+use keyward::access::service::issuer_keys::{self as keys, Authorities, Source};
 use keyward::access::service::login::{self, RoleOptions};
+use keyward::access::store::StoreOptions;
 use keyward::access::{Options, Service};
 use keyward::clock::Clock;
-use keyward::http::listen::{Endpoint, Limits, Listener, router};
+use keyward::http::listen::{Endpoint, Limits, Listener};
 use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::issuer::{AUDIENCE, Issuer, PRINCIPAL};
+use crate::harness::Answer;
+use crate::harness::issuer::{AUDIENCE, Issuer, PRINCIPAL};
 
 /// A running service. It stops when it is dropped.
 pub(super) struct Server {
@@ -23,34 +27,6 @@ pub(super) struct Server {
     http: reqwest::Client,
     stop: CancellationToken,
     serving: JoinSet<()>,
-}
-
-/// What a request was answered with.
-#[derive(Debug)]
-pub(super) struct Answer {
-    pub(super) status: u16,
-    pub(super) text: String,
-    pub(super) headers: reqwest::header::HeaderMap,
-}
-
-impl Answer {
-    pub(super) fn json(&self) -> Value {
-        serde_json::from_str(&self.text).unwrap_or_else(|_| panic!("{self:?}"))
-    }
-
-    /// The one error of Vault's wire.
-    pub(super) fn error(&self) -> String {
-        let body = self.json();
-        let errors = body["errors"].as_array().unwrap_or_else(|| panic!("{self:?}"));
-        assert_eq!((body.as_object().unwrap().len(), errors.len()), (1, 1), "{self:?}");
-        errors[0].as_str().unwrap().to_owned()
-    }
-
-    /// The secret that a login gave.
-    pub(super) fn secret(&self) -> String {
-        assert_eq!(self.status, 200, "{self:?}");
-        self.json()["auth"]["client_token"].as_str().unwrap().to_owned()
-    }
 }
 
 /// Options with one method, `cloud`, and roles for the cases.
@@ -73,26 +49,28 @@ pub(super) fn options(folder: &Path, issuer: &Issuer) -> Options {
         trust: Trust { issuer: issuer.url.clone(), audience: AUDIENCE.to_owned() },
         keys: keys::Options {
             source: Source::Discovery(format!("{}.well-known/openid-configuration", issuer.url).parse().unwrap()),
-            ca_file: None,
+            authorities: Authorities::System,
         },
         roles: roles.into_iter().map(|(name, bounds)| (name.to_owned(), role(bounds))).collect(),
     };
     Options {
-        data_dir: folder.join("access"),
+        store: StoreOptions::Embedded { data_dir: folder.join("access") },
         key_file: None,
         datacenter: "dc1".to_owned(),
+        default_policy: DefaultPolicy::Deny,
+        api: api::Options::default(),
         methods: BTreeMap::from([("cloud".to_owned(), method)]),
     }
 }
 
 impl Server {
     pub(super) async fn start(options: &Options, clock: Clock) -> Self {
-        let service = Service::open(options, clock).await.unwrap();
+        let service = Service::open(options, clock, keyward::metrics::Metrics::default()).await.unwrap();
         let listener = Listener::bind(&Endpoint::Tcp("127.0.0.1:0".parse().unwrap())).unwrap();
         let url = format!("http://{}", listener.tcp_address().unwrap());
         let stop = CancellationToken::new();
         let mut serving = JoinSet::new();
-        serving.spawn(listener.serve(router(service.router()), Limits::default(), stop.clone()));
+        serving.spawn(listener.serve(service.answering(), Limits::default(), stop.clone()));
         let until = stop.clone();
         serving.spawn(async move { service.run(until).await.unwrap() });
         Self { url, http: reqwest::Client::builder().no_proxy().build().unwrap(), stop, serving }

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use keyward::access::service::keys::Source;
+use keyward::access::model::authorize::DefaultPolicy;
+use keyward::access::service::issuer_keys::Source;
 use keyward::config::{Environment, Purpose, load};
 use keyward::http::listen::Endpoint;
 
@@ -27,7 +28,7 @@ fn with(section: &str) -> String {
 fn a_service_of_one_method_is_read_with_its_defaults() {
     let config = clean(&with("listen = \"tcp://127.0.0.1:8500\"\ndata_dir = \"/tmp/access\"\n"));
     let access = config.access.unwrap();
-    assert_eq!(access.endpoint, Endpoint::Tcp("127.0.0.1:8500".parse().unwrap()));
+    assert_eq!(access.endpoints, [Endpoint::Tcp("127.0.0.1:8500".parse().unwrap())]);
     assert_eq!((&access.tls, &access.service.key_file), (&None, &None));
     assert_eq!(access.service.datacenter, "dc1");
     assert_eq!(access.service.mistakes(), []);
@@ -37,6 +38,24 @@ fn a_service_of_one_method_is_read_with_its_defaults() {
     let role = &method.roles["web"];
     assert_eq!((role.ttl, role.policies.join(" ").as_str()), (Duration::from_hours(1), "a b"));
     assert_eq!(role.bounds.principals, ["p"]);
+}
+
+#[test]
+fn a_service_listens_at_several_places_and_speaks_as_it_is_told() {
+    let keys = "listen = [\"tcp://127.0.0.1:8500\", \"unix:///tmp/a.sock\"]\ndata_dir = \"/tmp/a\"\n\
+                base_path = \"/acl-server/x\"\ntoken_in_query = false\nlogin_burst = 7\ndefault_policy = \"allow\"\nconnections = 20_000\n";
+    let access = clean(&with(keys)).access.unwrap();
+    assert_eq!((access.endpoints.len(), access.connections), (2, Some(20_000)));
+    let api = &access.service.api;
+    assert_eq!((api.base_path.as_str(), api.token_in_query), ("/acl-server/x", false));
+    assert_eq!((api.login_limit.burst, api.login_limit.per_second), (7, 20));
+    assert_eq!(access.service.default_policy, DefaultPolicy::Allow);
+    for wrong in ["acl", "/acl/", "/", "/a/../b", "/a b"] {
+        let (_, outcome) = check(&with(&keys.replace("/acl-server/x", wrong)));
+        assert!(outcome.mistakes[0].to_string().contains("is no base path"), "{wrong} {:?}", outcome.mistakes);
+    }
+    let (_, outcome) = check(&with(&keys.replace("unix:///tmp/a.sock", "tcp://127.0.0.1:8500")));
+    assert!(outcome.mistakes[0].to_string().contains("an address given twice"), "{:?}", outcome.mistakes);
 }
 
 #[test]
@@ -77,7 +96,7 @@ fn every_mistake_is_told_with_what_would_do() {
     told(
         "[access]\n",
         &[
-            "a.toml:1:2: access.listen: missing; where to listen, such as \"tcp://127.0.0.1:8500\"",
+            "a.toml:1:2: access.listen: missing; where to listen, such as \"tcp://127.0.0.1:8500\", or a list of places",
             "a.toml:1:2: access.data_dir: missing; the folder of its store, such as \"/var/lib/keyward/access\"",
         ],
     );
@@ -88,6 +107,16 @@ fn every_mistake_is_told_with_what_would_do() {
             "a.toml:2:10: access.listen: would take and give tokens in the clear; ",
             "write tls_cert and tls_key, or listen on loopback or a unix socket"
         )],
+    );
+    changed(
+        "data_dir",
+        "connections = 8\ndata_dir",
+        &["a.toml:3:15: access.connections: 8, which is out of range; write 16 to 1000000, without quotes"],
+    );
+    changed(
+        "data_dir",
+        "connections = \"many\"\ndata_dir",
+        &["a.toml:3:15: access.connections: a string instead of a number; write 16 to 1000000, without quotes"],
     );
     changed(
         "data_dir",

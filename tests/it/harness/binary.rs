@@ -72,16 +72,24 @@ impl Drop for Binary {
 /// Runs `keyward ARGS` to its end: exit code, standard output, standard error.
 #[track_caller]
 pub(crate) fn run(args: &[&str], variables: &[(&str, &str)]) -> (i32, String, String) {
-    let child = Command::new(env!("CARGO_BIN_EXE_keyward"))
+    run_with_input(args, variables, "")
+}
+
+/// As [`run`], with this on standard input.
+#[track_caller]
+pub(crate) fn run_with_input(args: &[&str], variables: &[(&str, &str)], input: &str) -> (i32, String, String) {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_keyward"))
         .args(args)
         .env_clear()
         .envs(variables.iter().copied())
-        .stdin(Stdio::null())
+        .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
     let id = Pid::from_raw(child.id().cast_signed()).unwrap();
+    // A command that reads nothing may have ended.
+    let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
     let (tell, ended) = std::sync::mpsc::channel();
     std::thread::spawn(move || tell.send(child.wait_with_output().unwrap()));
     let output = ended.recv_timeout(Duration::from_mins(1)).unwrap_or_else(|_| {

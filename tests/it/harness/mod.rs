@@ -2,6 +2,9 @@
 
 #[cfg(feature = "dev")]
 pub(crate) mod agent;
+#[cfg(feature = "access")]
+pub(crate) mod acl;
+pub(crate) mod issuer;
 pub(crate) mod log;
 pub(crate) mod raw;
 #[cfg(feature = "dev")]
@@ -12,3 +15,6 @@ pub(crate) mod session;
 pub(crate) mod binary;
 #[cfg(feature = "dev")]
 pub(crate) mod world;
+
+#[cfg(feature = "access")]
+pub(crate) use acl::{Acl, Answer};

@@ -1,12 +1,13 @@
 //! A small issuer of cloud identities: real keys, real signatures, a discovery document and a key set with dials.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use aws_lc_rs::encoding::AsDer as _;
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::rsa::{KeyPair, KeySize};
-use aws_lc_rs::signature::{KeyPair as _, RSA_PKCS1_SHA256, RSA_PKCS1_SHA512};
+use aws_lc_rs::signature::{KeyPair as _, RSA_PKCS1_SHA256, RSA_PKCS1_SHA512, RsaEncoding};
 use axum::Json;
 use axum::http::StatusCode;
 use axum::routing::get;
@@ -18,23 +19,31 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-pub(super) const AUDIENCE: &str = "https://management.example/";
-pub(super) const PRINCIPAL: &str = "33333333-3333-3333-3333-333333333333";
-pub(super) const MACHINE: &str =
+pub(crate) const AUDIENCE: &str = "https://management.example/";
+pub(crate) const PRINCIPAL: &str = "33333333-3333-3333-3333-333333333333";
+pub(crate) const MACHINE: &str =
     "/subscriptions/sub-1/resourcegroups/group-1/providers/Microsoft.Compute/virtualMachines/web-1";
 
 /// A key that signs, and the id it goes by.
-pub(super) struct Key {
-    pub(super) id: String,
-    pair: KeyPair,
+pub(crate) struct Key {
+    pub(crate) id: String,
+    pair: Arc<KeyPair>,
 }
 
+/// Making one takes long.
+static SHARED: LazyLock<Arc<KeyPair>> = LazyLock::new(|| Arc::new(KeyPair::generate(KeySize::Rsa2048).unwrap()));
+
 impl Key {
-    pub(super) fn new(id: &str) -> Self {
-        Self { id: id.to_owned(), pair: KeyPair::generate(KeySize::Rsa2048).unwrap() }
+    pub(crate) fn new(id: &str) -> Self {
+        Self { id: id.to_owned(), pair: Arc::new(KeyPair::generate(KeySize::Rsa2048).unwrap()) }
     }
 
-    pub(super) fn jwk(&self) -> Value {
+    /// The one that all tests may use which do not ask for another.
+    pub(crate) fn shared(id: &str) -> Self {
+        Self { id: id.to_owned(), pair: Arc::clone(&SHARED) }
+    }
+
+    pub(crate) fn jwk(&self) -> Value {
         let public = self.pair.public_key();
         let number = |bytes: &[u8]| URL_SAFE_NO_PAD.encode(bytes);
         let modulus = number(public.modulus().big_endian_without_leading_zero());
@@ -42,53 +51,68 @@ impl Key {
         json!({"kty": "RSA", "use": "sig", "kid": self.id, "n": modulus, "e": exponent})
     }
 
+    /// The public key in PEM.
+    pub(crate) fn pem(&self) -> String {
+        pem(self.pair.public_key().as_der().unwrap().as_ref())
+    }
+
     /// Signs with RS256, whatever the header says.
-    pub(super) fn sign_as(&self, header: &Value, claims: &Value) -> String {
+    pub(crate) fn sign_as(&self, header: &Value, claims: &Value) -> String {
         self.signed(&signing_input(header, claims), false)
     }
 
     /// Signs with RS512 and says so.
-    pub(super) fn sign_rs512(&self, claims: &Value) -> String {
+    pub(crate) fn sign_rs512(&self, claims: &Value) -> String {
         self.signed(&signing_input(&json!({"alg": "RS512", "kid": self.id}), claims), true)
     }
 
-    pub(super) fn sign(&self, claims: &Value) -> String {
+    pub(crate) fn sign(&self, claims: &Value) -> String {
         self.sign_as(&json!({"typ": "JWT", "alg": "RS256", "kid": self.id}), claims)
     }
 
     fn signed(&self, text: &str, sha512: bool) -> String {
-        let how = if sha512 { &RSA_PKCS1_SHA512 } else { &RSA_PKCS1_SHA256 };
+        self.signed_with(text, if sha512 { &RSA_PKCS1_SHA512 } else { &RSA_PKCS1_SHA256 })
+    }
+
+    /// Signs in a way of its own.
+    pub(crate) fn signed_with(&self, text: &str, how: &'static dyn RsaEncoding) -> String {
         let mut signature = vec![0; self.pair.public_modulus_len()];
         self.pair.sign(how, &SystemRandom::new(), text.as_bytes(), &mut signature).unwrap();
         format!("{text}.{}", URL_SAFE_NO_PAD.encode(signature))
     }
 }
 
+/// A public key in PEM.
+pub(crate) fn pem(der: &[u8]) -> String {
+    let text = base64::engine::general_purpose::STANDARD.encode(der);
+    format!("-----BEGIN PUBLIC KEY-----\n{text}\n-----END PUBLIC KEY-----\n")
+}
+
 /// The issuer. It stops when it is dropped.
-pub(super) struct Issuer {
-    pub(super) url: String,
-    pub(super) key: Key,
-    pub(super) dials: Arc<Dials>,
+pub(crate) struct Issuer {
+    pub(crate) url: String,
+    pub(crate) key: Key,
+    pub(crate) dials: Arc<Dials>,
     _serving: JoinSet<()>,
 }
 
 #[derive(Default)]
-pub(super) struct Dials {
+pub(crate) struct Dials {
     /// The keys that the set holds.
-    pub(super) keys: Mutex<Vec<Value>>,
+    pub(crate) keys: Mutex<Vec<Value>>,
     /// Whether the key set answers with 500.
-    pub(super) failing: AtomicBool,
+    pub(crate) failing: AtomicBool,
     /// The issuer that the discovery document names; its own if empty.
-    pub(super) claimed: Mutex<String>,
+    pub(crate) claimed: Mutex<String>,
     /// Times that the key set was fetched.
-    pub(super) fetches: AtomicUsize,
+    pub(crate) fetches: AtomicUsize,
 }
 
 impl Issuer {
-    pub(super) fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let listener = Listener::bind(&Endpoint::Tcp("127.0.0.1:0".parse().unwrap())).unwrap();
         let url = format!("http://{}/tenant/", listener.tcp_address().unwrap());
-        let key = Key::new("key-1");
+        let key = Key::shared("key-1");
         let dials = Arc::new(Dials { keys: Mutex::new(vec![key.jwk()]), ..Dials::default() });
         let (of_discovery, of_keys, own) = (Arc::clone(&dials), Arc::clone(&dials), url.clone());
         let discovery = move || {
@@ -111,12 +135,12 @@ impl Issuer {
         Self { url, key, dials, _serving: serving }
     }
 
-    pub(super) fn fetches(&self) -> usize {
+    pub(crate) fn fetches(&self) -> usize {
         self.dials.fetches.load(Ordering::Relaxed)
     }
 
     /// Claims of a machine's own identity, good for an hour from `now` on.
-    pub(super) fn claims(&self, now: SystemTime) -> Value {
+    pub(crate) fn claims(&self, now: SystemTime) -> Value {
         let now = now.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs();
         json!({
             "iss": self.url, "aud": AUDIENCE, "exp": now + 3600, "nbf": now - 300, "iat": now - 300,

@@ -1,0 +1,76 @@
+//! What the fuzz targets do with their bytes, and what must hold whatever these are.
+
+use std::sync::Arc;
+
+use keyward::access::api::json::{DecodeError, Fields};
+use keyward::access::model::authorize::{Access, Carried, DefaultPolicy, Grants, Resource};
+use keyward::access::model::rules::Rules;
+
+/// Reads bytes as a policy's rules and asks them for decisions.
+pub(crate) fn rules(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let rules = match Rules::parse(text) {
+        Ok(rules) => Arc::new(rules),
+        Err(error) => {
+            let words = error.to_string();
+            assert!(words.starts_with("Failed to parse ACL rules: ") || words.starts_with("Invalid "), "{words}");
+            assert!(!words.contains(char::is_control), "not one line: {words:?}");
+            return;
+        }
+    };
+    let held = |own: &str, times: usize| Grants {
+        own_namespace: own.to_owned(),
+        direct: vec![Carried::new(own, Arc::clone(&rules)); times],
+        defaults: Vec::new(),
+        default_policy: DefaultPolicy::Deny,
+    };
+    // A name out of the text, so that it is one that rules may be about.
+    let name = text.split('"').find(|piece| (1..20).contains(&piece.len())).unwrap_or_default();
+    let (once, twice, elsewhere) = (held("default", 1), held("default", 2), held("team", 1));
+    let resources = [
+        Resource::Acl,
+        Resource::Operator,
+        Resource::Namespace,
+        Resource::Key(name),
+        Resource::Service(name),
+        Resource::Intention(name),
+        Resource::Node(""),
+    ];
+    for resource in &resources {
+        for namespace in ["default", "team", &name.to_ascii_lowercase()] {
+            let may = |grants: &Grants, access| grants.decide(resource, access, namespace).is_allowed();
+            let [read, list, write] = [Access::Read, Access::List, Access::Write].map(|access| may(&once, access));
+            assert!(read >= list && list >= write, "{resource:?} in {namespace}: who may write may not read");
+            assert_eq!([read, write], [Access::Read, Access::Write].map(|access| may(&twice, access)));
+            assert!(namespace == "team" || !may(&elsewhere, Access::Read), "{resource:?} in {namespace} from afar");
+        }
+    }
+}
+
+/// Reads bytes as the body of a request, and takes from it what requests are about.
+pub(crate) fn json(bytes: &[u8]) {
+    let outcome = Fields::read(bytes, "Token").and_then(taken);
+    let list = Fields::read_all(bytes, "Token").and_then(|all| all.into_iter().try_for_each(taken));
+    assert!(outcome.is_err() || list.is_err() || bytes.trim_ascii() == b"null", "an object and a list at once");
+    for error in [outcome, list].into_iter().filter_map(Result::err) {
+        let words = error.to_string();
+        assert!(words.starts_with("Token decoding failed: "), "{words}");
+        assert!(!words.contains(char::is_control) && words.len() < 4096, "not one short line: {words:?}");
+    }
+}
+
+fn taken(mut fields: Fields) -> Result<(), DecodeError> {
+    let link = |fields: &mut Fields| Ok((fields.text("ID")?, fields.text("Name")?));
+    let _ = (fields.text("AccessorID")?, fields.text("Description")?, fields.flag("Local")?);
+    let _ = (fields.objects("Policies", link)?, fields.objects("Roles", link)?);
+    let _ = fields
+        .objects("ServiceIdentities", |fields| Ok((fields.text("ServiceName")?, fields.texts("Datacenters")?)))?;
+    let _ = fields.objects("TemplatedPolicies", |fields| fields.map("TemplateVariables"))?;
+    if let Some(mut acls) = fields.object("ACLs")? {
+        acls.objects("PolicyDefaults", link)?;
+        acls.finish()?;
+    }
+    let _ = (fields.pairs("Meta")?, fields.take("ExpirationTTL"));
+    fields.pass_over(&["CreateIndex", "ModifyIndex", "Hash"]);
+    fields.finish()
+}

@@ -1,0 +1,6 @@
+key "a" {
+  policy = <<EOF
+read
+EOF
+}
+/* c */ service = { "web" = { policy = "read" } } // d

@@ -1,0 +1,50 @@
+//! Tokens that a login made, as the access-control API has them.
+
+use serde_json::{Value, json};
+
+use super::World;
+use crate::harness::Answer;
+
+#[tokio::test]
+async fn a_token_of_a_login_is_found_by_its_method_changed_and_never_cloned() {
+    let world = World::start().await;
+    let root = world.server.send("PUT", "/v1/acl/bootstrap", &[], b"").await.json();
+    let root = root["SecretID"].as_str().unwrap();
+    let ask = async |method: &str, path: &str, body: Value| -> Answer {
+        let headers = [("x-consul-token", root)];
+        world.server.send(method, &format!("/v1/acl/{path}"), &headers, body.to_string().as_bytes()).await
+    };
+    let secret = world.server.login("machine", &world.jwt()).await.secret();
+    let own = world.server.read_self(&secret).await.json();
+    let accessor = own["AccessorID"].as_str().unwrap();
+    let read = ask("GET", &format!("token/{accessor}"), Value::Null).await.json();
+    assert_eq!((&read["AuthMethod"], &read["AuthMethodNamespace"]), (&json!("cloud"), &json!("default")));
+    assert_eq!(read, own);
+
+    for (query, wanted) in [
+        ("authmethod=cloud", 1),
+        ("authmethod=cloud&authmethod-ns=default", 1),
+        ("authmethod=cloud&authmethod-ns=other", 0),
+        ("authmethod=cloud&ns=*", 1),
+        ("authmethod=cloud&ns=*&authmethod-ns=other", 0),
+        ("authmethod=Cloud", 0),
+    ] {
+        let listed = ask("GET", &format!("tokens?{query}"), Value::Null).await.json();
+        assert_eq!(listed, json!(vec![&own; wanted]), "{query}");
+    }
+    let no_name = ask("GET", "tokens?authmethod=cloud&authmethod-ns=a_b", Value::Null).await;
+    assert_eq!(no_name.status, 400);
+
+    let path = format!("token/{accessor}");
+    let other = ask("PUT", &path, json!({"Local": true, "AuthMethod": "other"})).await;
+    assert_eq!((other.status, other.text), (400, format!("Cannot change AuthMethod of {accessor}")));
+    let clone = ask("PUT", &format!("{path}/clone"), json!({})).await;
+    assert_eq!((clone.status, clone.text.as_str()), (400, "Cannot clone a token created from an auth method"));
+    for body in [json!({"Local": true, "Policies": own["Policies"], "Description": own["Description"]}), own.clone()] {
+        let mut written = ask("PUT", &path, body).await.json();
+        written["ModifyIndex"] = own["ModifyIndex"].clone();
+        assert_eq!(written, own);
+    }
+    assert_eq!(ask("DELETE", &path, Value::Null).await.text, "true");
+    assert_eq!(world.server.read_self(&secret).await.status, 404);
+}

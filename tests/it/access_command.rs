@@ -1,0 +1,110 @@
+//! `keyward access serve`: the service with nothing else configured, as a process.
+
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::harness::binary::{Binary, eventually, run};
+use crate::harness::world::in_a_network_of_its_own;
+
+/// A running service, and the address that it said.
+fn serve(folder: &Path, listen: &str, variables: &[(&str, &str)]) -> (Binary, String) {
+    let dir = folder.join("access").display().to_string();
+    let service = Binary::start(&["access", "serve", "--dir", &dir, "--listen", listen], variables, folder);
+    let address = eventually(Duration::from_secs(20), || {
+        let output = service.output();
+        let told = output.split_once("keyward acl bootstrap --address ");
+        told.and_then(|(_, rest)| Some(rest.split_once(' ')?.0.to_owned())).ok_or(output)
+    });
+    (service, address)
+}
+
+#[test]
+fn it_starts_with_a_folder_alone_tells_how_to_begin_and_keeps_what_it_was_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let notify = folder.path().join("notify");
+    let manager = UnixDatagram::bind(&notify).unwrap();
+    manager.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    let variables = [("NOTIFY_SOCKET", notify.to_str().unwrap())];
+    let (service, address) = serve(folder.path(), "127.0.0.1:0", &variables);
+    let mut heard = [0; 4096];
+    loop {
+        let length = manager.recv(&mut heard).expect("READY in time");
+        if heard[..length].starts_with(b"READY=1") {
+            break;
+        }
+    }
+    let root = folder.path().join("root.token").display().to_string();
+    let (code, out, error) = run(&["acl", "bootstrap", "--address", &address, "--out", &root], &[]);
+    assert_eq!((code, error.as_str()), (0, ""), "{out}");
+    assert!(out.contains("global-management"), "{out}");
+    let secret = std::fs::read_to_string(&root).unwrap();
+    let whoami = |address: &str| run(&["acl", "whoami", "--address", address, "--token-file", &root], &[]);
+    let (code, out, error) = whoami(&address);
+    assert_eq!((code, error.as_str()), (0, ""), "{out}");
+    assert!(out.contains("Remaining life:  without end"), "{out}");
+    let (status, output) = service.stop();
+    assert_eq!(status.code(), Some(0), "{output}");
+    assert!(!output.contains(&secret) && output.contains("agent.stopped"), "{output}");
+
+    let (service, again) = serve(folder.path(), "127.0.0.1:0", &[]);
+    let (code, _, error) = whoami(&again);
+    assert_eq!(code, 0, "the token outlives the process: {error}");
+    let other = folder.path().join("other.token").display().to_string();
+    let (code, _, error) = run(&["acl", "bootstrap", "--address", &again, "--out", &other], &[]);
+    assert!(code == 6 && error.contains("no longer allowed"), "{error}");
+    assert_eq!(service.stop().0.code(), Some(0));
+}
+
+#[test]
+fn it_listens_where_it_is_told_and_nowhere_in_the_clear_beyond_this_machine() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = format!("unix://{}/access.sock", folder.path().display());
+    let (service, address) = serve(folder.path(), &socket, &[]);
+    assert_eq!(address, socket);
+    let (code, out, error) = run(&["acl", "bootstrap"], &[("KEYWARD_ACL_ADDR", &socket)]);
+    assert_eq!((code, error.as_str()), (0, ""), "{out}");
+    assert_eq!(service.stop().0.code(), Some(0));
+
+    let dir = folder.path().join("access").display().to_string();
+    let check = |args: &[&str], wanted: &str| {
+        let (code, _, error) = run(&[&["access", "serve"], args].concat(), &[]);
+        assert!(code == 1 && error.contains(wanted), "{args:?}: {error}");
+    };
+    check(&["--dir", &dir, "--listen", "0.0.0.0:8500"], "would take and give tokens in the clear");
+    check(&["--dir", &dir, "--listen", "localhost:8500"], "is no TCP address");
+    check(&["--dir", "/no/such/folder"], "is not there");
+    check(&["--dir", &dir, "--tls-cert-file", "cert.pem"], "--tls-key-file");
+    check(&[], "--dir");
+}
+
+#[test]
+fn the_five_lines_of_the_readme_do_what_they_say() {
+    in_a_network_of_its_own("access_command::the_five_lines_of_the_readme_do_what_they_say", || {
+        let readme = include_str!("../../README.md");
+        let (_, section) = readme.split_once("## The access-control service in five lines\n\n").unwrap();
+        let (lines, _) = section.split_once("\n\n").unwrap();
+        let lines: Vec<_> = lines.lines().map(str::trim).collect();
+        assert_eq!(lines.len(), 5, "{lines:?}");
+        let folder = tempfile::tempdir().unwrap();
+        // A person types the second line after the service is up.
+        let up = "trap 'kill %1' EXIT; until keyward acl whoami 2> /dev/null; [ $? = 6 ]; do sleep 0.05; done";
+        let script = [&lines[..1], &[up], &lines[1..]].concat().join("\n");
+        let binary = Path::new(env!("CARGO_BIN_EXE_keyward")).parent().unwrap().display();
+        let shell = std::process::Command::new("bash")
+            .args(["-e", "-m", "-c", &script])
+            .current_dir(folder.path())
+            .env_clear()
+            .env("PATH", format!("{binary}:{}", std::env::var_os("PATH").unwrap().display()))
+            .output()
+            .unwrap();
+        let (out, error) = (String::from_utf8_lossy(&shell.stdout), String::from_utf8_lossy(&shell.stderr));
+        assert!(shell.status.success(), "{out}\n{error}");
+        let (_, whoami) = out.rsplit_once("Server:").unwrap();
+        assert!(whoami.contains("web-read (") && whoami.contains("Remaining life:  8h"), "{out}");
+        for file in ["root.token", "web.token"] {
+            let secret = std::fs::read_to_string(folder.path().join(file)).unwrap();
+            assert!(!out.contains(&secret) && !error.contains(&secret), "{file} is printed");
+        }
+    });
+}

@@ -1,0 +1,187 @@
+//! A drive in memory that can lose power, run full, and fail.
+
+use std::collections::HashSet;
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+
+use redb::StorageBackend;
+
+/// The unit that a drive writes whole or not at all.
+const SECTOR: usize = 512;
+const PAGE: usize = 4096;
+
+/// Clones are the same drive.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Drive(Arc<(Mutex<State>, Condvar)>);
+
+/// What it holds, how it behaves, and what was done with it.
+#[derive(Debug, Default)]
+pub(super) struct State {
+    now: Vec<u8>,
+    synced: Vec<u8>,
+    since: Vec<Change>,
+    written_pages: HashSet<usize>,
+    /// Calls until the power is cut.
+    pub power: Option<usize>,
+    /// Pages that were never written cannot be.
+    pub full: bool,
+    /// Every write fails.
+    pub read_only: bool,
+    /// So many syncs fail, as Linux has it: what was to be synced stays readable and is never brought to the disk.
+    pub failing_syncs: usize,
+    /// So many reads fail.
+    pub failing_reads: usize,
+    /// Syncs wait.
+    pub gate_closed: bool,
+    /// Syncs that were begun.
+    pub syncs: usize,
+    pub reads: usize,
+}
+
+#[derive(Debug, Clone)]
+enum Change {
+    Length(usize),
+    Write(usize, Vec<u8>),
+}
+
+/// A small source of chance that a seed determines.
+#[derive(Debug)]
+pub(super) struct Chance(pub u64);
+
+impl Chance {
+    pub(super) fn below(&mut self, bound: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        usize::try_from((mixed ^ (mixed >> 31)) % bound as u64).unwrap()
+    }
+}
+
+impl Drive {
+    pub(super) fn set(&self, change: impl FnOnce(&mut State)) {
+        change(&mut self.lock());
+        self.0.1.notify_all();
+    }
+
+    pub(super) fn get<T>(&self, look: impl FnOnce(&State) -> T) -> T {
+        look(&self.lock())
+    }
+
+    /// The drive as it may be after its power was cut: what was synced, and any part of what came after.
+    pub(super) fn after_power_loss(&self, chance: &mut Chance) -> Self {
+        let state = self.lock();
+        let mut image = state.synced.clone();
+        // From everything to nothing, and from whole writes to torn ones.
+        let (kept, torn) = (chance.below(101), [0, 0, 10, 60][chance.below(4)]);
+        for change in &state.since {
+            if chance.below(100) >= kept {
+                continue;
+            }
+            match change {
+                Change::Length(length) => image.resize(*length, 0),
+                Change::Write(offset, data) => {
+                    for (number, sector) in data.chunks(SECTOR).enumerate() {
+                        let place = offset + number * SECTOR;
+                        if let Some(place) = image.get_mut(place..place + sector.len())
+                            && chance.below(100) >= torn
+                        {
+                            place.copy_from_slice(sector);
+                        }
+                    }
+                }
+            }
+        }
+        let state = State { now: image.clone(), synced: image, ..State::default() };
+        Self(Arc::new((Mutex::new(state), Condvar::new())))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.0.lock().unwrap()
+    }
+
+    /// One call; it fails once the power is cut.
+    fn call(&self) -> io::Result<MutexGuard<'_, State>> {
+        let mut state = self.lock();
+        match &mut state.power {
+            Some(0) => return Err(io::Error::other("there is no power")),
+            Some(left) => *left -= 1,
+            None => {}
+        }
+        Ok(state)
+    }
+}
+
+fn failed(kind: io::ErrorKind) -> io::Error {
+    io::Error::from(kind)
+}
+
+impl StorageBackend for Drive {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.call()?.now.len() as u64)
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        let mut state = self.call()?;
+        state.reads += 1;
+        if state.failing_reads > 0 {
+            state.failing_reads -= 1;
+            return Err(failed(io::ErrorKind::Other));
+        }
+        let offset = usize::try_from(offset).unwrap();
+        let found = state.now.get(offset..offset + out.len()).ok_or(failed(io::ErrorKind::UnexpectedEof))?;
+        out.copy_from_slice(found);
+        Ok(())
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        let mut state = self.call()?;
+        if state.read_only {
+            return Err(failed(io::ErrorKind::ReadOnlyFilesystem));
+        }
+        let len = usize::try_from(len).unwrap();
+        state.now.resize(len, 0);
+        state.since.push(Change::Length(len));
+        Ok(())
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        let mut guard = self.call()?;
+        guard.syncs += 1;
+        while guard.gate_closed {
+            guard = self.0.1.wait(guard).unwrap();
+        }
+        let state = &mut *guard;
+        if state.read_only || state.failing_syncs > 0 {
+            state.failing_syncs = state.failing_syncs.saturating_sub(1);
+            // The length is kept elsewhere than the bytes; it is the bytes that are lost here.
+            state.since.retain(|change| matches!(change, Change::Length(_)));
+            return Err(failed(io::ErrorKind::Other));
+        }
+        for change in state.since.drain(..) {
+            match change {
+                Change::Length(length) => state.synced.resize(length, 0),
+                Change::Write(offset, data) => state.synced[offset..offset + data.len()].copy_from_slice(&data),
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        let mut state = self.call()?;
+        if state.read_only {
+            return Err(failed(io::ErrorKind::ReadOnlyFilesystem));
+        }
+        let offset = usize::try_from(offset).unwrap();
+        let pages = offset / PAGE..=(offset + data.len() - 1) / PAGE;
+        if state.full && pages.clone().any(|page| !state.written_pages.contains(&page)) {
+            return Err(failed(io::ErrorKind::StorageFull));
+        }
+        state.written_pages.extend(pages);
+        let Some(place) = state.now.get_mut(offset..offset + data.len()) else {
+            panic!("a write beyond the end");
+        };
+        place.copy_from_slice(data);
+        state.since.push(Change::Write(offset, data.to_vec()));
+        Ok(())
+    }
+}

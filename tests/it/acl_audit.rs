@@ -1,0 +1,83 @@
+//! What the log keeps of changes: who changed what where, and no secret.
+
+use serde_json::{Value, json};
+
+use crate::harness::{Acl, log};
+
+/// The lines about changes since the last look: operation, namespace, object, caller.
+fn changes(seen: &mut usize) -> Vec<(String, String, String, Option<String>)> {
+    let lines = log::lines();
+    let text = |line: &Value, name: &str| line["fields"][name].as_str().map(str::to_owned);
+    let new = lines[*seen..].iter().filter(|line| line["fields"]["event"] == "access.changed").map(|line| {
+        assert_eq!(line["level"], "INFO", "{line}");
+        let must = |name: &str| text(line, name).unwrap_or_else(|| panic!("no {name} in {line}"));
+        (must("operation"), must("namespace"), must("what"), text(line, "by"))
+    });
+    let new = new.collect();
+    *seen = lines.len();
+    new
+}
+
+#[tokio::test]
+async fn each_change_is_one_line_that_says_who_and_what_and_no_secret() {
+    log::keep();
+    let acl = Acl::start().await;
+    let mut seen = 0;
+    let own = acl.get("/v1/acl/token/self").await.json()["AccessorID"].as_str().unwrap().to_owned();
+    let first = [("bootstrap".to_owned(), "default".to_owned(), own.clone(), None)];
+    assert_eq!(changes(&mut seen), first);
+    let mut check = |operation: &str, namespace: &str, what: &Value| {
+        let what = what.as_str().unwrap().to_owned();
+        let wanted = (operation.to_owned(), namespace.to_owned(), what, Some(own.clone()));
+        assert_eq!(changes(&mut seen), [wanted]);
+    };
+    let space = acl.make("/v1/namespace", json!({"Name": "Team"})).await;
+    check("namespace.create", "Team", &space["Name"]);
+    acl.make("/v1/namespace/Team", json!({"Description": "d"})).await;
+    check("namespace.update", "Team", &space["Name"]);
+    let policy = acl.make("/v1/acl/policy?ns=Team", json!({"Name": "p"})).await;
+    check("policy.create", "Team", &policy["ID"]);
+    let of_policy = format!("/v1/acl/policy/{}?ns=Team", policy["ID"].as_str().unwrap());
+    acl.make(&of_policy, json!({"Name": "p"})).await;
+    check("policy.update", "Team", &policy["ID"]);
+    let role = acl.make("/v1/acl/role", json!({"Name": "r"})).await;
+    check("role.create", "default", &role["ID"]);
+    let of_role = format!("/v1/acl/role/{}", role["ID"].as_str().unwrap());
+    acl.make(&of_role, json!({"Name": "r"})).await;
+    check("role.update", "default", &role["ID"]);
+    let given = "6a1253d2-1785-24fd-91c2-f8e78c745511";
+    let token = acl.make("/v1/acl/token", json!({"SecretID": given})).await;
+    check("token.create", "default", &token["AccessorID"]);
+    let of_token = format!("/v1/acl/token/{}", token["AccessorID"].as_str().unwrap());
+    acl.make(&of_token, json!({"SecretID": given})).await;
+    check("token.update", "default", &token["AccessorID"]);
+    let clone = acl.make(&format!("{of_token}/clone"), json!({})).await;
+    check("token.clone", "default", &clone["AccessorID"]);
+    for (path, operation, namespace, what) in [
+        (of_token.as_str(), "token.delete", "default", &token["AccessorID"]),
+        (&of_role, "role.delete", "default", &role["ID"]),
+        (&of_policy, "policy.delete", "Team", &policy["ID"]),
+        ("/v1/namespace/Team", "namespace.delete", "Team", &space["Name"]),
+    ] {
+        assert_eq!(acl.delete(path).await.status, 200);
+        check(operation, namespace, what);
+    }
+
+    // What changes nothing is told as no change: reads, refusals, questions, deletions of what is gone.
+    let root = acl.root.clone();
+    for path in [&of_token, &of_role] {
+        assert_eq!(acl.delete(path).await.text, "false");
+        assert_eq!(acl.get(&format!("{path}?token={root}")).await.status, 404);
+    }
+    assert_eq!(acl.call("PUT", "/v1/acl/role", Some(given), Some(json!({"Name": "r"}))).await.status, 403);
+    assert_eq!(acl.put("/v1/acl/role", json!({"Name": given, "Foo": given})).await.status, 400);
+    assert_eq!(acl.put("/v1/acl/token", json!({"SecretID": root})).await.status, 409);
+    let question = json!([{"Resource": "acl", "Access": "write"}]);
+    assert_eq!(acl.call("POST", "/v1/internal/acl/authorize", Some(&root), Some(question)).await.status, 200);
+    assert_eq!(changes(&mut seen), []);
+    let log = log::text();
+    for secret in [root.as_str(), given, clone["SecretID"].as_str().unwrap()] {
+        assert!(!log.contains(secret), "a secret is in the log");
+    }
+    assert!(!log.contains("token="), "a query is in the log");
+}

@@ -1,0 +1,110 @@
+//! Two servers of the access-control service that share an etcd: one service for those who use it.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "servers and processes are waited for in real time, and end with the test"
+)]
+
+use std::time::{Duration, Instant};
+
+use keyward::access::store::StoreOptions;
+use keyward::access::store::etcd::Options;
+use serde_json::json;
+
+use crate::access_store::etcd_process::{Server, shared};
+use crate::acl_removal::gone;
+use crate::harness::Acl;
+
+/// Two servers with one key, of one datacenter.
+async fn two(options: Options) -> (Acl, Acl, tempfile::TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let key = folder.path().join("seal.key");
+    let one = Acl::start_with(|service| {
+        service.store = StoreOptions::Etcd(options);
+        service.key_file = Some(key);
+    });
+    let one = one.await;
+    let other = one.beside().await;
+    (one, other, folder)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_one_server_writes_the_other_answers_with() {
+    let server = shared();
+    let (one, other, _folder) = two(server.options()).await;
+    let refused = other.call("PUT", "/v1/acl/bootstrap", None, None).await;
+    assert_eq!(refused.status, 403, "{refused:?}");
+
+    let token = one.make("/v1/acl/token", json!({"Description": "shared"})).await;
+    let path = format!("/v1/acl/token/{}", token["AccessorID"].as_str().unwrap());
+    let read = other.get(&path).await;
+    assert_eq!(read.json()["Description"], "shared");
+    let mine = other.call("GET", "/v1/acl/token/self", token["SecretID"].as_str(), None).await;
+    assert_eq!(mine.json()["AccessorID"], token["AccessorID"]);
+
+    // Who waits at the one wakes by what is written at the other, with an index that counts at both.
+    let index = read.headers["X-Service-Index"].to_str().unwrap().to_owned();
+    let waiting = async |acl: &Acl, path: String| {
+        let answer = acl.get(&path).await;
+        (answer.json()["Description"].clone(), answer.headers["X-Service-Index"].to_str().unwrap().to_owned())
+    };
+    let update = async {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        one.make(&path, json!({"AccessorID": token["AccessorID"], "Description": "changed"})).await
+    };
+    let (seen, _) = tokio::join!(waiting(&other, format!("{path}?index={index}&wait=20s")), update);
+    assert_eq!(seen.0, "changed");
+    assert!(seen.1.parse::<u64>().unwrap() > index.parse::<u64>().unwrap());
+    for mode in ["stale", "consistent", "index=1"] {
+        assert_eq!(waiting(&one, format!("{path}?{mode}")).await, seen, "{mode}");
+    }
+
+    assert_eq!(other.delete(&path).await.text, "true");
+    let gone = one.call("GET", "/v1/acl/token/self", token["SecretID"].as_str(), None).await;
+    assert_ne!(gone.status, 200, "{gone:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn while_etcd_is_away_callers_are_told_to_come_again() {
+    let mut server = Server::start();
+    let options = Options { request_timeout: Duration::from_secs(1), ..server.options() };
+    server.ready().await;
+    let (one, _other, _folder) = two(options).await;
+    let role = one.make("/v1/acl/role", json!({"Name": "kept"})).await;
+    server.kill();
+    let start = Instant::now();
+    for (method, path) in [("GET", "/v1/acl/role/name/kept"), ("PUT", "/v1/acl/role")] {
+        let body = (method == "PUT").then(|| json!({"Name": "new"}));
+        let answer = one.call(method, path, Some(&one.root), body).await;
+        assert_eq!(answer.status, 503, "{answer:?}");
+        assert!(answer.headers.contains_key("Retry-After"), "{answer:?}");
+        assert!(!answer.text.contains("127."), "{answer:?}");
+    }
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    server.run();
+    server.ready().await;
+    assert_eq!(one.get("/v1/acl/role/name/kept").await.json()["ID"], role["ID"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_namespace_that_one_server_deletes_is_shut_and_removed_for_all() {
+    let server = shared();
+    let (one, other, _folder) = two(server.options()).await;
+    one.make("/v1/namespace", json!({"Name": "team"})).await;
+    let secret = one.token_in("team", "acl = \"write\"").await;
+    for number in 0..70 {
+        let server = if number % 2 == 0 { &one } else { &other };
+        server.make("/v1/acl/role?ns=team", json!({"Name": format!("r{number}")})).await;
+    }
+    assert_eq!(other.call("GET", "/v1/acl/roles", Some(&secret), None).await.status, 200);
+    assert_eq!(one.delete("/v1/namespace/team").await.status, 200);
+    let refused = other.call("GET", "/v1/acl/roles", Some(&secret), None).await;
+    assert_eq!((refused.status, refused.text.as_str()), (403, "ACL not found"));
+    gone(&other, "team").await;
+    assert_eq!(one.delete("/v1/namespace/team").await.status, 404);
+    other.make("/v1/namespace", json!({"Name": "team"})).await;
+    for server in [&one, &other] {
+        assert_eq!(server.get("/v1/acl/roles?ns=team").await.text, "[]");
+        assert_eq!(server.get("/v1/acl/policies?ns=team").await.text, "[]");
+        assert_eq!(server.call("GET", "/v1/acl/token/self", Some(&secret), None).await.status, 404);
+    }
+}

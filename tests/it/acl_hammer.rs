@@ -1,0 +1,155 @@
+//! Some thousand wrong requests: each is refused in one line, and nothing is changed or grows by them.
+
+use serde_json::json;
+
+use crate::fuzz_seeds::Chance;
+use crate::harness::Acl;
+
+const UUID: &str = "6a1253d2-1785-24fd-91c2-f8e78c745511";
+
+const ROUTES: &[(&str, &str)] = &[
+    ("PUT", "acl/token"),
+    ("GET", "acl/token/self"),
+    ("GET", "acl/token/:"),
+    ("PUT", "acl/token/:"),
+    ("DELETE", "acl/token/:"),
+    ("PUT", "acl/token/:/clone"),
+    ("GET", "acl/tokens"),
+    ("PUT", "acl/role"),
+    ("GET", "acl/role/:"),
+    ("GET", "acl/role/name/:"),
+    ("PUT", "acl/role/:"),
+    ("DELETE", "acl/role/:"),
+    ("GET", "acl/roles"),
+    ("PUT", "acl/policy"),
+    ("GET", "acl/policy/:"),
+    ("PUT", "acl/policy/:"),
+    ("DELETE", "acl/policy/:"),
+    ("GET", "acl/policies"),
+    ("PUT", "acl/bootstrap"),
+    ("PUT", "namespace"),
+    ("GET", "namespace/:"),
+    ("PUT", "namespace/:"),
+    ("DELETE", "namespace/:"),
+    ("GET", "namespaces"),
+    ("POST", "internal/acl/authorize"),
+];
+
+/// Names and ids for paths; none of them is there.
+const SUBJECTS: &[&str] = &[
+    UUID,
+    "x",
+    "",
+    "%C3%A9",
+    "a%2Fb",
+    "a%20b",
+    "%22%3C",
+    "-",
+    "6a1253d2-1785-24fd-91c2-f8e78c74551g",
+    "*",
+    "self",
+    "%E2%80%AE",
+    "00000000-0000-0000-0000-000000000000",
+    "name",
+    "%F0%9F%98%80",
+];
+
+/// Bodies that could be taken where nothing else is wrong.
+const BODIES: &[&str] = &[
+    "{}",
+    "null",
+    "",
+    "[]",
+    "{\"Name\": \"x\", \"Description\": \"d\"}",
+    "{\"Name\": \"x\", \"Policies\": [{\"Name\": \"global-management\"}], \"Namespace\": \"default\"}",
+    "{\"Rules\": \"acl = \\\"write\\\"\", \"Name\": \"x\", \"Datacenters\": [\"dc1\"]}",
+    "{\"AccessorID\": \"6a1253d2-1785-24fd-91c2-f8e78c745511\", \"Local\": true, \"ExpirationTTL\": \"5m\"}",
+    "{\"Name\": \"x\", \"ACLs\": {\"PolicyDefaults\": [{\"Name\": \"global-management\"}]}, \"Meta\": {\"a\": \"b\"}}",
+    "{\"ServiceIdentities\": [{\"ServiceName\": \"web\"}], \"NodeIdentities\": [{\"NodeName\": \"n\", \"Datacenter\": \"d\"}]}",
+    "[{\"Resource\": \"acl\", \"Access\": \"read\"}]",
+];
+
+/// What is wrong with a request, whatever else is.
+enum Wrong {
+    Query(&'static str),
+    Header(&'static str, &'static str),
+    Body(Vec<u8>),
+}
+
+/// A body that cannot be taken, made of one that may be.
+fn spoilt(chance: &mut Chance) -> Vec<u8> {
+    let mut body = BODIES[chance.below(BODIES.len())].as_bytes().to_vec();
+    match chance.below(7) {
+        0 => body.insert(chance.below(body.len() + 1), 0xff),
+        1 => body.extend_from_slice(b" x"),
+        2 => body = [b"{\"a\": ".to_vec(), b"[".repeat(1 + chance.below(5000))].concat(),
+        3 => body = format!("{{\"Foo{}\": 1}}", chance.below(1000)).into_bytes(),
+        4 => body = format!("{{\"Name\": {{\"a\": {}}}}}", chance.below(1000)).into_bytes(),
+        5 => body = b"{\"Description\": \"a\", \"description\": \"b\"}".to_vec(),
+        _ => body = vec![b'{'; 1 + chance.below(2000)],
+    }
+    body
+}
+
+/// Something that is wrong at each of the routes; a body only where it is read.
+fn wrong(method: &str, path: &str, chance: &mut Chance) -> Wrong {
+    let reads_body = matches!(method, "PUT" | "POST");
+    match chance.below(if reads_body { 14 } else { 7 }) {
+        0 => Wrong::Query("partition=other"),
+        1 => Wrong::Query("ns=%ff"),
+        2 => Wrong::Query("ns=a&ns=b"),
+        3 => Wrong::Query("token=a&token=b"),
+        4 => Wrong::Header("X-Consul-Namespace", "differs"),
+        5 if path != "acl/bootstrap" => Wrong::Header("X-Service-Token", UUID),
+        5 | 6 => Wrong::Header("X-Consul-Partition", "differs"),
+        _ => Wrong::Body(spoilt(chance)),
+    }
+}
+
+/// What a store holds, by the indexes of its lists.
+async fn standing(acl: &Acl) -> Vec<(String, String)> {
+    let mut all = vec![];
+    for list in ["acl/tokens", "acl/roles", "acl/policies", "namespaces"] {
+        let answer = acl.get(&format!("/v1/{list}")).await;
+        assert_eq!(answer.status, 200);
+        all.push((answer.headers["x-service-index"].to_str().unwrap().to_owned(), answer.text));
+    }
+    all
+}
+
+#[tokio::test]
+async fn wrong_requests_are_refused_one_by_one_and_change_nothing() {
+    let acl = Acl::start().await;
+    acl.make("/v1/acl/role", json!({"Name": "r"})).await;
+    let before = standing(&acl).await;
+    let mut chance = Chance(0xbad);
+    for number in 0..2000 {
+        let (method, route) = ROUTES[chance.below(ROUTES.len())];
+        let path = route.replace(':', SUBJECTS[chance.below(SUBJECTS.len())]);
+        let mut body = BODIES[chance.below(BODIES.len())].as_bytes().to_vec();
+        let mut query = ["", "pretty", "stale", "index=1&wait=1ms", "ns=default", "dc=dc9"][chance.below(6)].to_owned();
+        let mut headers = vec![("X-Service-Namespace", "default")];
+        let mut token = acl.root.as_str();
+        match wrong(method, route, &mut chance) {
+            Wrong::Query(more) => query = format!("{query}&{more}"),
+            Wrong::Header("X-Service-Token", other) => token = other,
+            // The path's namespace is not asked for where there is none; a token that differs is refused all the same.
+            Wrong::Header(name, value) => {
+                headers.push((name, value));
+                if name == "X-Consul-Namespace" {
+                    query = query.replace("ns=default", "");
+                    headers.push(("X-Consul-Token", "differs"));
+                }
+            }
+            Wrong::Body(spoilt) => body = spoilt,
+        }
+        headers.push(("X-Service-Token", token));
+        let answer = acl.send(method, &format!("/v1/{path}?{query}"), &headers, &body).await;
+        let shown = format!("{number}: {method} {path}?{query} {:.200} {:?}", String::from_utf8_lossy(&body), answer);
+        assert!((400..500).contains(&answer.status), "{shown}");
+        assert!(!answer.text.is_empty() && answer.text.len() < 4096, "{shown}");
+        assert!(!answer.text.trim_end().contains(char::is_control), "{shown}");
+        assert!(!answer.text.contains(&acl.root), "{shown}");
+    }
+    assert_eq!(standing(&acl).await, before);
+}

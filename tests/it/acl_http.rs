@@ -1,0 +1,349 @@
+//! The HTTP of the access-control API: paths, methods, tokens, bodies and headers, whatever is asked for.
+
+use serde_json::{Value, json};
+
+use crate::harness::raw::Raw;
+use crate::harness::{Acl, Answer};
+
+async fn raw(acl: &Acl) -> Raw {
+    Raw::tcp(acl.url.strip_prefix("http://").unwrap().parse().unwrap()).await
+}
+
+/// One answer under both names of each header.
+fn both<'a>(answer: &'a Answer, name: &str) -> Option<&'a str> {
+    let [ours, theirs] = ["x-service-", "x-consul-"].map(|start| answer.headers.get(format!("{start}{name}")));
+    assert_eq!(ours, theirs, "{name} in {answer:?}");
+    ours.map(|value| value.to_str().unwrap())
+}
+
+#[tokio::test]
+async fn each_path_says_which_methods_it_has() {
+    let acl = Acl::start().await;
+    let all = "OPTIONS,GET,PUT,DELETE";
+    for (path, allow) in [
+        ("acl/token", "OPTIONS,PUT"),
+        ("acl/token/self", "OPTIONS,GET"),
+        ("acl/token/x", all),
+        ("acl/token/", all),
+        ("acl/token/x/clone", "OPTIONS,PUT"),
+        ("acl/tokens", "OPTIONS,GET"),
+        ("acl/role", "OPTIONS,PUT"),
+        ("acl/role/x", all),
+        ("acl/role/name/x", "OPTIONS,GET"),
+        ("acl/roles", "OPTIONS,GET"),
+        ("acl/policy", "OPTIONS,PUT"),
+        ("acl/policy/x", all),
+        ("acl/policy/name/builtin/x", "OPTIONS,GET"),
+        ("acl/policies", "OPTIONS,GET"),
+        ("acl/bootstrap", "OPTIONS,PUT"),
+        ("namespace", "OPTIONS,PUT"),
+        ("namespace/x", all),
+        ("namespaces", "OPTIONS,GET"),
+        ("internal/acl/authorize", "OPTIONS,POST"),
+    ] {
+        let path = format!("/v1/{path}");
+        let options = acl.call("OPTIONS", &path, None, None).await;
+        assert_eq!((options.status, options.text.as_str()), (200, ""), "{path}");
+        assert_eq!(options.headers["allow"], allow, "{path}");
+        for method in ["PATCH", "HEAD", "POST", "get"] {
+            if allow.split(',').any(|allowed| allowed == method) {
+                continue;
+            }
+            let refused = acl.call(method, &path, None, None).await;
+            assert_eq!((refused.status, refused.headers["allow"].to_str().unwrap()), (405, allow), "{method} {path}");
+            let text = if method == "HEAD" { String::new() } else { format!("method {method} not allowed") };
+            assert_eq!(refused.text, text, "{method} {path}");
+            assert_eq!(both(&refused, "default-acl-policy"), Some("deny"));
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_path_of_the_api_is_refused_in_the_known_words() {
+    let acl = Acl::start().await;
+    let unknown = "Invalid URL path: not a recognized HTTP API endpoint\n";
+    let foreign = "Invalid URL path: if attempting to use the HTTP API, ensure the path starts with '/v1/'\n";
+    let odd = "Invalid URL path: it holds an empty or dotted segment, or a character that cannot be printed";
+    let mut raw = raw(&acl).await;
+    for (path, status, text) in [
+        ("/v1/nope", 404, unknown),
+        ("/v1/", 404, unknown),
+        ("/v1/acl/tokens/", 404, unknown),
+        ("/v1/acl/token/x/y", 404, unknown),
+        ("/v1/ACL/tokens", 404, unknown),
+        ("/v2/v1/acl/tokens", 404, unknown),
+        ("/v1/acl/token%2Fself", 404, unknown),
+        ("/", 404, foreign),
+        ("/v1", 404, foreign),
+        ("/acl/tokens", 404, foreign),
+        ("/v1/acl/token/%00", 400, odd),
+        ("/v1/acl/token/a%0ab", 400, odd),
+        ("/v1/acl/token/%7f", 400, odd),
+        ("/v1/acl/token/%ff", 400, odd),
+        ("/v1//acl/tokens", 400, odd),
+        ("//v1/acl/tokens", 400, odd),
+        ("/v1/acl/./tokens", 400, odd),
+        ("/v1/acl/../acl/tokens", 400, odd),
+        ("/v1/acl/%2e%2E/acl/tokens", 400, odd),
+        ("/elsewhere/../v1/acl/tokens", 400, odd),
+        ("/%00", 400, odd),
+    ] {
+        let answer = raw.ask(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n")).await;
+        assert_eq!((answer.status, answer.body.as_str()), (status, text), "{path}");
+        assert_eq!(answer.header("content-type"), Some("text/plain; charset=utf-8"), "{path}");
+        assert_eq!(answer.header("cache-control"), Some("no-store"), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn a_base_path_may_stand_before_all_others() {
+    let acl = Acl::start_with(|options| options.api.base_path = "/iam/acl".to_owned()).await;
+    for (path, status) in [
+        ("/iam/acl/v1/acl/roles", 200),
+        ("/v1/acl/roles", 200),
+        ("/iam/acl/acl/roles", 404),
+        ("/iam/aclv1/acl/roles", 404),
+        ("/iam/v1/acl/roles", 404),
+    ] {
+        assert_eq!(acl.get(path).await.status, status, "{path}");
+    }
+    let made = acl.make("/iam/acl/v1/acl/role", json!({"Name": "r"})).await;
+    assert_eq!(acl.get("/v1/acl/role/name/r").await.json(), made);
+}
+
+#[tokio::test]
+async fn json_is_laid_out_for_people_on_request_and_is_never_a_page() {
+    let acl = Acl::start().await;
+    acl.make("/v1/acl/role", json!({"Name": "r", "Description": "<a> & b"})).await;
+    let compact = acl.get("/v1/acl/role/name/r").await;
+    assert_eq!(compact.headers["content-type"], "application/json");
+    assert!(compact.text.contains(r#""Description":"\u003ca\u003e \u0026 b""#), "{compact:?}");
+    assert!(!compact.text.contains('\n') && !compact.text.contains(": "));
+    for query in ["pretty", "pretty=1", "pretty=false", "pretty="] {
+        let pretty = acl.get(&format!("/v1/acl/role/name/r?{query}")).await;
+        assert!(pretty.text.starts_with("{\n    \"ID\": \"") && pretty.text.ends_with("\n}\n"), "{query} {pretty:?}");
+        assert_eq!(pretty.json(), compact.json());
+    }
+    let pretty = acl.get("/v1/acl/roles?pretty").await.text;
+    assert!(pretty.starts_with("[\n    {\n        \"ID\": ") && pretty.ends_with("\n]\n"), "{pretty}");
+    let made = acl.put("/v1/acl/role?pretty", json!({"Name": "s"})).await.text;
+    assert!(made.starts_with("{\n    \"ID\": \"") && made.ends_with("\n}\n"), "{made}");
+    let hidden = acl.token_with("acl = \"read\"").await;
+    let list = acl.call("GET", "/v1/acl/tokens", Some(&hidden), None).await.text;
+    assert!(list.contains(r#""SecretID":"\u003chidden\u003e""#), "{list}");
+}
+
+#[tokio::test]
+async fn the_token_may_come_in_several_places_of_which_one_counts() {
+    let acl = Acl::start().await;
+    let root = acl.root.as_str();
+    let junk = "11111111-1111-1111-1111-111111111111";
+    let ask = async |query: &str, headers: &[(&str, &str)]| {
+        let answer = acl.send("GET", &format!("/v1/acl/roles{query}"), headers, b"").await;
+        (answer.status, answer.text)
+    };
+    let (in_query, junk_in_query) = (format!("?token={root}"), format!("?token={junk}"));
+    let bearer = |scheme: &str, secret: &str| format!("{scheme} {secret}");
+    let ok = (200, "[]".to_owned());
+    assert_eq!(ask(&in_query, &[]).await, ok);
+    for name in ["X-Service-Token", "x-consul-token", "X-Vault-Token"] {
+        assert_eq!(ask("", &[(name, root)]).await, ok, "{name}");
+    }
+    for value in [bearer("Bearer", root), bearer("bearer", root), bearer("BEARER ", &format!("{root} more"))] {
+        assert_eq!(ask("", &[("Authorization", &value)]).await, ok);
+    }
+    // The query's before a header's before a bearer; empty ones are none.
+    let junk_bearer = bearer("Bearer", junk);
+    assert_eq!(ask(&in_query, &[("X-Service-Token", junk), ("Authorization", &junk_bearer)]).await, ok);
+    assert_eq!(ask("?token=", &[("X-Service-Token", root), ("Authorization", &junk_bearer)]).await, ok);
+    assert_eq!(ask("", &[("X-Service-Token", ""), ("Authorization", &bearer("Bearer", root))]).await, ok);
+    let unknown = (403, "ACL not found".to_owned());
+    assert_eq!(ask(&junk_in_query, &[("X-Service-Token", root)]).await, unknown);
+    assert_eq!(ask("", &[("X-Service-Token", junk), ("Authorization", &bearer("Bearer", root))]).await, unknown);
+    for reserved in ["allow", "deny", "manage", "x"] {
+        assert_eq!(ask("", &[("X-Service-Token", reserved)]).await, unknown, "{reserved}");
+    }
+    // Two that differ in one place are no answer to the question which counts.
+    let twice = "Invalid header: \"x-service-token\" is given twice with different values";
+    assert_eq!(ask("", &[("X-Service-Token", root), ("X-Consul-Token", junk)]).await, (400, twice.to_owned()));
+    assert_eq!(ask("", &[("X-Service-Token", root), ("X-Consul-Token", root)]).await, ok);
+    let (status, text) = ask(&format!("{in_query}&token={junk}"), &[]).await;
+    assert_eq!((status, text.contains("\"token\" is given twice"), text.contains(root)), (400, true, false), "{text}");
+    assert_eq!(ask("", &[("Authorization", &bearer("Bearer", root)), ("Authorization", &junk_bearer)]).await.0, 400);
+
+    let anonymous = "Permission denied: anonymous token lacks permission 'acl:read'. The anonymous token is used implicitly \
+                     when a request does not specify a token.";
+    assert_eq!(ask("", &[]).await, (403, anonymous.to_owned()));
+    assert_eq!(ask("", &[("X-Service-Token", "anonymous")]).await, (403, anonymous.to_owned()));
+    assert_eq!(ask("", &[("Authorization", &bearer("Basic", root))]).await, (403, anonymous.to_owned()));
+    let powerless = acl.make("/v1/acl/token", json!({})).await;
+    let text = format!(
+        "Permission denied: token with AccessorID '{}' lacks permission 'acl:read'",
+        powerless["AccessorID"].as_str().unwrap()
+    );
+    assert_eq!(ask("", &[("X-Service-Token", powerless["SecretID"].as_str().unwrap())]).await, (403, text));
+}
+
+#[tokio::test]
+async fn a_token_in_the_query_counts_only_where_it_is_allowed_to() {
+    let acl = Acl::start_with(|options| options.api.token_in_query = false).await;
+    let refused = acl.send("GET", &format!("/v1/acl/roles?token={}", acl.root), &[], b"").await;
+    assert_eq!((refused.status, refused.text.contains("anonymous token lacks")), (403, true));
+    let both = acl.send("GET", "/v1/acl/roles?token=junk", &[("X-Service-Token", &acl.root)], b"").await;
+    assert_eq!(both.status, 200);
+}
+
+#[tokio::test]
+async fn a_body_is_read_as_clients_write_it_and_refused_in_words_without_its_values() {
+    let acl = Acl::start().await;
+    let root = acl.root.clone();
+    let put = async |path: &str, body: &[u8]| acl.send("PUT", path, &[("X-Service-Token", &root)], body).await;
+    let deep = format!("{{\"Name\": {}1{}}}", "[".repeat(10_000), "]".repeat(10_000));
+    let before = acl.get("/v1/acl/roles").await;
+    for (body, text) in [
+        (&b""[..], "Role decoding failed: EOF"),
+        (b" \n ", "Role decoding failed: EOF"),
+        (&[0, 1, 2, 3], "Role decoding failed: invalid JSON at line 1, column 1"),
+        (b"{\"Name\": \"hush\"", "Role decoding failed: invalid JSON"),
+        (b"{\"Name\": \"hush\"} x", "Role decoding failed: invalid JSON"),
+        (b"{\"Name\": \"\xff hush\"}", "Role decoding failed: invalid JSON"),
+        (b"Name=hush", "Role decoding failed: invalid JSON"),
+        (deep.as_bytes(), "Role decoding failed: invalid JSON"),
+        (b"[\"hush\"]", "cannot unmarshal array into an object"),
+        (b"\"hush\"", "cannot unmarshal string into an object"),
+        (b"{\"Name\": \"r\", \"Foo\": \"hush\"}", "json: unknown field \"Foo\""),
+        (b"{\"Name\": \"r\", \"Local\": true}", "json: unknown field \"Local\""),
+        (b"{\"Name\": \"r\", \"Policies\": [{\"ID\": \"hush\", \"Foo\": 1}]}", "json: unknown field \"Foo\""),
+        (b"{\"Name\": \"r\", \"Name\": \"hush\"}", "duplicate field \"Name\""),
+        (b"{\"Name\": \"r\", \"NAME\": \"hush\"}", "is given twice"),
+        (b"{\"Name\": [\"hush\"]}", "cannot unmarshal array into field Name of type string"),
+        (b"{\"Name\": 7}", "cannot unmarshal number into field Name of type string"),
+        (b"{\"Name\": \"r\", \"Policies\": \"hush\"}", "cannot unmarshal string into field Policies of type array"),
+        (b"{\"Name\": \"r\", \"Policies\": [\"hush\"]}", "cannot unmarshal string into an object"),
+        (b"{\"Name\": \"r\", \"Namespace\": \"h_ush\"}", "Invalid namespace"),
+        (b"null", "no Name is set"),
+        (b"{}", "no Name is set"),
+    ] {
+        let answer = put("/v1/acl/role", body).await;
+        let shown = String::from_utf8_lossy(&body[..body.len().min(60)]).into_owned();
+        assert_eq!(answer.status, 400, "{shown} {answer:?}");
+        assert!(answer.text.contains(text), "{shown} {answer:?}");
+        assert!(!answer.text.contains("hush") && !answer.text.contains('\n'), "{shown} {answer:?}");
+        assert_eq!(answer.headers["content-type"], "text/plain; charset=utf-8", "{shown}");
+    }
+    for path in ["/v1/acl/token", "/v1/acl/policy", "/v1/namespace", "/v1/acl/token/x/clone"] {
+        assert_eq!(put(path, &[0, 1, 2]).await.status, 400, "{path}");
+        assert_eq!(put(path, b"").await.status, 400, "{path}");
+    }
+    // What is wrong with a body is told before who asks is looked at.
+    let nobody = acl.send("PUT", "/v1/acl/role", &[], b"{").await;
+    assert_eq!((nobody.status, nobody.text.contains("invalid JSON")), (400, true));
+    let id = "/v1/acl/role/11111111-1111-1111-1111-111111111111";
+    let other = acl.call("PUT", id, None, Some(json!({"ID": "22222222-2222-2222-2222-222222222222"}))).await;
+    assert_eq!((other.status, other.text.as_str()), (400, "Role ID in URL and payload do not match"));
+    let after = acl.get("/v1/acl/roles").await;
+    assert_eq!((&after.text, both(&after, "index")), (&before.text, both(&before, "index")));
+
+    let lax = br#" {"nAmE": "lax", "Policies": null, "ServiceIdentities": null, "Hash": 1, "CreateIndex": "x"} "#;
+    for (number, kind) in ["text/plain", "application/x-www-form-urlencoded", ""].into_iter().enumerate() {
+        let body = String::from_utf8_lossy(lax).replace("lax", &format!("lax{number}"));
+        let headers = [("X-Service-Token", root.as_str()), ("Content-Type", kind)];
+        let made = acl.send("PUT", "/v1/acl/role", &headers, body.as_bytes()).await;
+        assert_eq!(made.status, 200, "{made:?}");
+    }
+    // What asks for nothing with its body may have one.
+    assert_eq!(acl.call("GET", "/v1/acl/roles", Some(&root), Some(json!("junk"))).await.status, 200);
+    let path = format!("/v1/acl/role/{}", acl.get("/v1/acl/role/name/lax0").await.json()["ID"].as_str().unwrap());
+    assert_eq!(acl.call("DELETE", &path, Some(&root), Some(json!("junk"))).await.text, "true");
+}
+
+#[tokio::test]
+async fn a_body_is_at_most_half_a_mebibyte_large() {
+    let acl = Acl::start().await;
+    let sized = |size: usize| {
+        let frame = json!({"Name": "large", "Description": ""}).to_string().len();
+        json!({"Name": "large", "Description": "x".repeat(size - frame)}).to_string()
+    };
+    let large = sized(512 * 1024 + 1);
+    let refused = acl.send("PUT", "/v1/acl/role", &[("X-Service-Token", &acl.root)], large.as_bytes()).await;
+    assert_eq!((refused.status, refused.text.as_str()), (413, "the body is larger than 524288 bytes"));
+    // Who says beforehand how much it is need not send it.
+    let head = format!(
+        "PUT /v1/acl/role HTTP/1.1\r\nHost: a\r\nX-Service-Token: {}\r\nContent-Length: 99999999\r\n\r\n",
+        acl.root
+    );
+    assert_eq!(raw(&acl).await.ask(head).await.status, 413);
+    let taken = acl.send("PUT", "/v1/acl/role", &[("X-Service-Token", &acl.root)], sized(512 * 1024).as_bytes()).await;
+    assert_eq!(taken.status, 200, "{:.200}", taken.text);
+    assert_eq!(acl.get("/v1/acl/role/name/large").await.json(), taken.json());
+}
+
+#[tokio::test]
+async fn reads_tell_where_they_stand_and_nothing_else_does() {
+    let acl = Acl::start().await;
+    let read = async |query: &str| acl.get(&format!("/v1/acl/roles{query}")).await;
+    let first = read("").await;
+    assert_eq!(both(&first, "index"), Some("1"), "never zero: {first:?}");
+    for (query, mode) in [
+        ("", "leader"),
+        ("?leader", "leader"),
+        ("?consistent", "consistent"),
+        ("?stale", "stale"),
+        ("?stale=false", "stale"),
+        ("?max_stale=5s", "stale"),
+        ("?cached&dc=dc1&near=x&filter=Name==a", "leader"),
+    ] {
+        let answer = read(query).await;
+        assert_eq!((answer.status, both(&answer, "effective-consistency")), (200, Some(mode)), "{query}");
+        assert_eq!(both(&answer, "knownleader"), Some("true"));
+        assert_eq!(both(&answer, "lastcontact"), Some("0"));
+        assert_eq!(both(&answer, "query-backend"), Some("blocking-query"));
+        assert_eq!(both(&answer, "default-acl-policy"), Some("deny"));
+        assert_eq!(both(&answer, "results-filtered-by-acls"), None);
+        assert_eq!(answer.headers["cache-control"], "no-store");
+    }
+    for (query, text) in [
+        ("?index=abc", "Invalid index"),
+        ("?index=-1", "Invalid index"),
+        ("?index=18446744073709551616", "Invalid index"),
+        ("?index=1&index=2", "\"index\" is given twice"),
+        ("?index=1&wait=abc", "Invalid wait time"),
+        ("?wait=5", "Invalid wait time"),
+        ("?stale&consistent", "Cannot specify ?stale with ?consistent, conflicting semantics."),
+        ("?max_stale=x", "Invalid max_stale value \"x\""),
+        ("?ns=%ff", "Invalid query string"),
+    ] {
+        let answer = read(query).await;
+        assert_eq!((answer.status, answer.text.contains(text)), (400, true), "{query} {answer:?}");
+        assert_eq!(both(&answer, "index"), None);
+    }
+    let headers = [("X-Service-Token", acl.root.as_str()), ("Cache-Control", "max-age=abc")];
+    let answer = acl.send("GET", "/v1/acl/roles", &headers, b"").await;
+    assert_eq!((answer.status, answer.text.as_str()), (400, "Invalid Cache-Control header."));
+
+    // On what writes these words mean nothing, and what it answers stands nowhere.
+    let odd = "index=abc&wait=abc&stale&consistent";
+    let made = acl.put(&format!("/v1/acl/role?{odd}"), json!({"Name": "r"})).await;
+    let path = format!("/v1/acl/role/{}?{odd}", made.json()["ID"].as_str().unwrap());
+    let waits = acl.put(&path.replace(odd, "index=999999&wait=10m"), json!({"Name": "r"})).await;
+    for answer in [made, waits, acl.delete(&path).await] {
+        assert_eq!(answer.status, 200, "{answer:?}");
+        for name in ["index", "knownleader", "lastcontact", "effective-consistency", "query-backend"] {
+            assert_eq!(both(&answer, name), None, "{name}");
+        }
+        assert_eq!(both(&answer, "default-acl-policy"), Some("deny"));
+    }
+    // A denied read stands nowhere either; one of what is not there does, so that it can be waited for.
+    let denied = acl.call("GET", "/v1/acl/roles", None, None).await;
+    assert_eq!((denied.status, both(&denied, "index")), (403, None));
+    let missing = acl.get("/v1/acl/role/name/none").await;
+    assert_eq!((missing.status, both(&missing, "index").is_some()), (404, true));
+    assert!(missing.json_error(), "{missing:?}");
+}
+
+impl Answer {
+    /// Whether it is one line of plain text.
+    fn json_error(&self) -> bool {
+        serde_json::from_str::<Value>(&self.text).is_err() && !self.text.contains('\n') && !self.text.is_empty()
+    }
+}

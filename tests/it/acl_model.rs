@@ -1,0 +1,195 @@
+//! Whatever is done in whatever order by whomever, the service answers as a simple model of it does.
+
+mod model;
+
+use std::collections::BTreeMap;
+
+use model::{Caller, Does, Kind, LEVELS, Model, NAMES, life, namespace, takes_accessor};
+use proptest::prelude::*;
+use proptest::test_runner::Config;
+use serde_json::{Value, json};
+
+use crate::harness::Acl;
+
+/// One request, or the passing of time.
+#[derive(Debug, Clone)]
+enum Step {
+    Ask {
+        /// The first token, nobody, or one of the tokens that were ever made.
+        caller: u8,
+        team: bool,
+        does: Does,
+    },
+    /// So many times twenty seconds: ends of tokens are never near in the model, and the time that a test takes is.
+    Pass(u8),
+}
+
+fn does() -> impl Strategy<Value = Does> {
+    let kind = || prop_oneof![1 => Just(Kind::Policy), 1 => Just(Kind::Role), 3 => Just(Kind::Token)];
+    let links = || prop::collection::vec(any::<u8>(), 0..3);
+    let which = || prop::option::of(any::<u8>());
+    let policy = (which(), any::<u8>(), any::<u8>());
+    let role = (which(), any::<u8>(), links());
+    let token = (which(), links(), links(), prop::bool::weighted(0.2), any::<u8>());
+    prop_oneof![
+        2 => policy.prop_map(|(which, name, level)| Does::Policy { which, name, level }),
+        2 => role.prop_map(|(which, name, policies)| Does::Role { which, name, policies }),
+        6 => token.prop_map(|(which, policies, roles, local, more)| Does::Token { which, policies, roles, local, more }),
+        2 => any::<u8>().prop_map(Does::Clone),
+        3 => (kind(), any::<u8>()).prop_map(|(kind, which)| Does::Delete(kind, which)),
+        4 => (kind(), any::<u8>()).prop_map(|(kind, which)| Does::Read(kind, which)),
+        2 => which().prop_map(Does::List),
+        1 => Just(Does::ReadSelf),
+    ]
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let caller = prop_oneof![3 => Just(0_u8), 1 => Just(1_u8), 4 => any::<u8>()];
+    let ask = (caller, prop::bool::weighted(0.3), does());
+    prop_oneof![
+        20 => ask.prop_map(|(caller, team, does)| Step::Ask { caller, team, does }),
+        1 => (1..6_u8).prop_map(Step::Pass),
+    ]
+}
+
+/// Something to begin with: in both namespaces a token that may read, and one that may write.
+fn first_steps() -> Vec<Step> {
+    let mut steps = Vec::new();
+    for (place, team) in [(0, false), (2, true)] {
+        let mut first = |does| steps.push(Step::Ask { caller: 0, team, does });
+        for level in [1, 2] {
+            first(Does::Policy { which: None, name: level, level });
+        }
+        // Even numbers: by id.
+        let (read, role) = (vec![place], vec![place]);
+        first(Does::Role { which: None, name: 0, policies: vec![place + 1] });
+        first(Does::Token { which: None, policies: read, roles: vec![], local: false, more: 0 });
+        first(Does::Token { which: None, policies: vec![], roles: role, local: false, more: 0 });
+    }
+    steps
+}
+
+/// Links to what numbers choose, every other one by name.
+fn links(model: &Model, kind: Kind, which: &[u8]) -> Value {
+    let link = |which: &u8| {
+        let thing = &model.all(kind)[model.chosen(kind, *which)];
+        if which % 2 == 1 { json!({"Name": thing.name}) } else { json!({"ID": thing.id}) }
+    };
+    which.iter().map(link).collect()
+}
+
+/// The request as it is sent.
+fn request(model: &Model, does: &Does) -> (&'static str, String, Value) {
+    let id = |kind: Kind, which: u8| model.all(kind)[model.chosen(kind, which)].id.clone();
+    let at = |kind: Kind, which: u8| format!("{}/{}", kind.word(), id(kind, which));
+    let target = |kind: Kind, which: Option<u8>| which.map_or(kind.word().to_owned(), |which| at(kind, which));
+    let name = |name: u8| NAMES[usize::from(name) % NAMES.len()];
+    match does {
+        Does::Policy { which, name: number, level } => {
+            let body = json!({"Name": name(*number), "Rules": LEVELS[usize::from(*level) % LEVELS.len()]});
+            ("PUT", target(Kind::Policy, *which), body)
+        }
+        Does::Role { which, name: number, policies } => {
+            let body = json!({"Name": name(*number), "Policies": links(model, Kind::Policy, policies)});
+            ("PUT", target(Kind::Role, *which), body)
+        }
+        Does::Token { which, policies, roles, local, more } => {
+            let mut body = json!({
+                "Description": more.to_string(), "Local": local,
+                "Policies": links(model, Kind::Policy, policies), "Roles": links(model, Kind::Role, roles),
+            });
+            if which.is_none() {
+                body["ExpirationTTL"] = json!(life(*more).0);
+                if takes_accessor(*more) {
+                    body["AccessorID"] = json!(id(Kind::Token, *more));
+                }
+            }
+            ("PUT", target(Kind::Token, *which), body)
+        }
+        Does::Clone(which) => ("PUT", format!("{}/clone", at(Kind::Token, *which)), json!({})),
+        Does::Delete(kind, which) => ("DELETE", at(*kind, *which), Value::Null),
+        Does::Read(kind, which) => ("GET", at(*kind, *which), Value::Null),
+        Does::List(None) => ("GET", "tokens".to_owned(), Value::Null),
+        Does::List(Some(policy)) => ("GET", format!("tokens?policy={}", id(Kind::Policy, *policy)), Value::Null),
+        Does::ReadSelf => ("GET", "token/self".to_owned(), Value::Null),
+    }
+}
+
+/// As much of an answer as the model knows.
+fn shown(answer: &Value, first: &Value) -> Value {
+    let anonymous = json!("00000000-0000-0000-0000-000000000002");
+    let built_in = |it: &&Value| [&first["AccessorID"], &anonymous].contains(&&it["AccessorID"]);
+    match answer {
+        Value::Array(items) => items.iter().filter(|it| !built_in(it)).map(|it| shown(it, first)).collect(),
+        Value::Object(fields) => {
+            let kept = ["AccessorID", "SecretID", "ID", "Name", "Rules", "Local", "Namespace", "Policies", "Roles"];
+            let mut shown: BTreeMap<&str, Value> =
+                kept.into_iter().filter_map(|field| Some((field, fields.get(field)?.clone()))).collect();
+            if fields.contains_key("AccessorID") {
+                shown.insert("Description", fields["Description"].clone());
+                shown.insert("ExpirationTime", json!(fields.contains_key("ExpirationTime")));
+                shown.entry("Roles").or_insert(json!([]));
+            }
+            if !fields.contains_key("Rules") {
+                shown.entry("Policies").or_insert(json!([]));
+            }
+            json!(shown)
+        }
+        other => other.clone(),
+    }
+}
+
+async fn ask(acl: &Acl, model: &mut Model, caller: u8, team: bool, does: &Does) {
+    let tokens = model.all(Kind::Token);
+    let caller = match caller {
+        0 => Caller::First,
+        1 => Caller::Nobody,
+        number => Caller::Holder(usize::from(number) % tokens.len()),
+    };
+    let secret = match caller {
+        Caller::First => Some(acl.root.as_str()),
+        Caller::Nobody => None,
+        Caller::Holder(holder) => Some(tokens[holder].secret.as_str()),
+    };
+    let (method, path, body) = request(model, does);
+    let path = format!("/v1/acl/{path}{}ns={}", if path.contains('?') { '&' } else { '?' }, namespace(team));
+    let answer = acl.call(method, &path, secret, Some(body)).await;
+    let told: Value = serde_json::from_str(&answer.text).unwrap_or_default();
+    let text = |field: &str| told.get(field).and_then(Value::as_str).unwrap_or_default();
+    let id = if text("ID").is_empty() { text("AccessorID") } else { text("ID") };
+    let wanted = model.wanted(does, team, caller, (id, text("SecretID")));
+    let about = format!("{caller:?} at {} s: {does:?}: {method} {path}: {answer:?}", model.now);
+    match wanted {
+        Ok(wanted) => {
+            assert_eq!(answer.status, 200, "{about}; wanted {wanted}");
+            assert_eq!(shown(&told, &model.first), wanted, "{about}");
+        }
+        Err((status, text)) => {
+            let as_wanted = answer.status == status && answer.text.starts_with(&text);
+            assert!(as_wanted, "{about}; wanted {status} {text}");
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(Config { cases: 4, failure_persistence: None, max_shrink_iters: 60, ..Config::default() })]
+    #[test]
+    fn any_sequence_of_operations_is_answered_as_the_model_says(steps in prop::collection::vec(step(), 60)) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let acl = Acl::start().await;
+            acl.make("/v1/namespace", json!({"Name": "team"})).await;
+            let first = acl.get("/v1/acl/token/self").await.json();
+            let mut model = Model::new(shown(&first, &Value::Null));
+            for step in first_steps().into_iter().chain(steps) {
+                match step {
+                    Step::Ask { caller, team, does } => ask(&acl, &mut model, caller, team, &does).await,
+                    Step::Pass(times) => {
+                        acl.clock.set_wall_by(20 * i64::from(times));
+                        model.now += 20 * u64::from(times);
+                    }
+                }
+            }
+        });
+    }
+}

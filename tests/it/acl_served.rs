@@ -1,0 +1,88 @@
+//! The access-control service as the configuration starts it: the real binary, over TLS and on a unix socket.
+
+use std::time::Duration;
+
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+
+use crate::harness::binary::{Binary, eventually};
+
+/// An authority and a certificate of 127.0.0.1 that it signed, as PEM files `ca.pem`, `cert.pem` and `key.pem`.
+fn certificates(folder: &std::path::Path) {
+    let mut authority = CertificateParams::default();
+    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let authority_key = KeyPair::generate().unwrap();
+    let signed = authority.self_signed(&authority_key).unwrap();
+    std::fs::write(folder.join("ca.pem"), signed.pem()).unwrap();
+    let issuer = Issuer::new(authority, authority_key);
+    let key = KeyPair::generate().unwrap();
+    let leaf = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap().signed_by(&key, &issuer).unwrap();
+    std::fs::write(folder.join("cert.pem"), leaf.pem()).unwrap();
+    std::fs::write(folder.join("key.pem"), key.serialize_pem()).unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(folder.join("key.pem"), mode).unwrap();
+}
+
+#[tokio::test]
+async fn a_service_speaks_tls_on_its_port_and_none_on_its_socket() {
+    let folder = tempfile::tempdir().unwrap();
+    certificates(folder.path());
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let config = format!(
+        "[access]\nlisten = [\"tcp://127.0.0.1:{port}\", \"unix://{}\"]\ntls_cert = \"{}\"\ntls_key = \"{}\"\n\
+         data_dir = \"{}\"\nbase_path = \"/acl-server\"\n",
+        at("acl.sock"),
+        at("cert.pem"),
+        at("key.pem"),
+        at("access"),
+    );
+    std::fs::write(folder.path().join("keyward.toml"), config).unwrap();
+    let server = Binary::start(&["run", "--config", &at("keyward.toml")], &[], folder.path());
+
+    let socket = reqwest::Client::builder().no_proxy().unix_socket(at("acl.sock")).build().unwrap();
+    eventually(Duration::from_secs(20), || {
+        std::os::unix::net::UnixStream::connect(at("acl.sock")).map_err(|_| server.output())
+    });
+    let first = socket.put("http://localhost/acl-server/v1/acl/bootstrap").send().await.unwrap();
+    assert_eq!(first.status(), 200);
+    let first: serde_json::Value = first.json().await.unwrap();
+
+    let authority = reqwest::Certificate::from_pem(&std::fs::read(at("ca.pem")).unwrap()).unwrap();
+    let tls = reqwest::Client::builder().no_proxy().tls_certs_only([authority]).build().unwrap();
+    let read = tls
+        .get(format!("https://127.0.0.1:{port}/acl-server/v1/acl/token/self"))
+        .header("X-Service-Token", first["SecretID"].as_str().unwrap())
+        .send();
+    let read: serde_json::Value = read.await.unwrap().json().await.unwrap();
+    assert_eq!(read["AccessorID"], first["AccessorID"]);
+
+    let plain = reqwest::Client::builder().no_proxy().build().unwrap();
+    assert!(plain.get(format!("http://127.0.0.1:{port}/acl-server/v1/acl/token/self")).send().await.is_err());
+    let elsewhere = socket.get("http://localhost/v1/acl/token/self").send().await.unwrap();
+    assert_eq!(elsewhere.status(), 404);
+    let (status, output) = server.stop();
+    assert!(status.success(), "{output}");
+    assert!(!output.contains(first["SecretID"].as_str().unwrap()), "{output}");
+}
+
+#[test]
+fn more_connections_than_files_may_be_open_are_refused_at_the_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let (config, data) = (folder.path().join("keyward.toml"), folder.path().join("access"));
+    let text = format!(
+        "[access]\nlisten = \"unix://{}\"\ndata_dir = \"{}\"\nconnections = 5000\n",
+        folder.path().join("acl.sock").display(),
+        data.display()
+    );
+    std::fs::write(&config, text).unwrap();
+    let output = std::process::Command::new("sh")
+        .args(["-c", "ulimit -n 4000 && exec \"$0\" run --config \"$1\"", env!("CARGO_BIN_EXE_keyward")])
+        .arg(&config)
+        .output()
+        .unwrap();
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    let wanted = "access.connections = 5000 takes 5256 open files, and this process may have 4000: raise its limit";
+    assert!(told.contains(wanted), "{told}");
+    assert!(!data.exists(), "it looked after it had begun");
+}

@@ -1,0 +1,164 @@
+//! Blocking queries over HTTP.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "servers and processes are waited for in real time, and end with the test"
+)]
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::harness::{Acl, Answer};
+
+fn index(answer: &Answer) -> u64 {
+    answer.headers["x-consul-index"].to_str().unwrap().parse().unwrap()
+}
+
+/// What a waiting read is answered with, and after what time, if `then` is done a little after it began.
+async fn waited<T>(acl: &Acl, secret: &str, path: &str, then: impl Future<Output = T>) -> (Answer, Duration, T) {
+    let start = Instant::now();
+    let read = async {
+        let answer = acl.call("GET", path, Some(secret), None).await;
+        (answer, start.elapsed())
+    };
+    let later = async {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        then.await
+    };
+    let ((answer, after), done) = tokio::join!(read, later);
+    (answer, after, done)
+}
+
+/// Room for a busy machine.
+const SLACK: Duration = Duration::from_millis(1500);
+
+#[tokio::test]
+async fn a_read_without_news_returns_the_same_when_its_time_is_over() {
+    let acl = Acl::start().await;
+    acl.make("/v1/acl/role", json!({"Name": "r"})).await;
+    let now = acl.get("/v1/acl/roles").await;
+    // An index of the future is waited for as well.
+    for given in [index(&now), index(&now) + 1000] {
+        let wait = Duration::from_millis(800);
+        let path = format!("/v1/acl/roles?index={given}&wait=800ms");
+        let (answer, after, ()) = waited(&acl, &acl.root, &path, async {}).await;
+        assert_eq!((answer.status, index(&answer), answer.text), (200, index(&now), now.text.clone()));
+        assert!((wait..wait * 17 / 16 + SLACK).contains(&after), "{given}: {after:?}");
+    }
+    // Without an index, with 0 or with one of the past nothing is waited for.
+    for query in ["wait=10s", "index=0&wait=10s", "index=1&wait=10s", "index=&wait=10s"] {
+        let (answer, after, ()) = waited(&acl, &acl.root, &format!("/v1/acl/roles?{query}"), async {}).await;
+        assert_eq!(index(&answer), index(&now), "{query}");
+        assert!(after < SLACK, "{query}: {after:?}");
+    }
+}
+
+#[tokio::test]
+async fn each_read_wakes_when_what_it_saw_changes() {
+    let acl = Acl::start().await;
+    let role = acl.make("/v1/acl/role", json!({"Name": "r"})).await;
+    let token = acl.make("/v1/acl/token", json!({})).await;
+    let policy = acl.make("/v1/acl/policy", json!({"Name": "p"})).await;
+    acl.make("/v1/namespace", json!({"Name": "team"})).await;
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let (role_id, accessor, secret) = (text(&role["ID"]), text(&token["AccessorID"]), text(&token["SecretID"]));
+    let (role, token) = (format!("/v1/acl/role/{role_id}"), format!("/v1/acl/token/{accessor}"));
+    let policy = format!("/v1/acl/policy/{}", text(&policy["ID"]));
+    for (read, secret, write, body) in [
+        (role.as_str(), &acl.root, role.as_str(), json!({"Name": "r", "Description": "d"})),
+        ("/v1/acl/role/name/r", &acl.root, &role, json!({"Name": "r"})),
+        ("/v1/acl/roles", &acl.root, "/v1/acl/role", json!({"Name": "s"})),
+        ("/v1/acl/roles?ns=*", &acl.root, "/v1/acl/role?ns=team", json!({"Name": "s"})),
+        (&token, &acl.root, &token, json!({"Description": "d"})),
+        ("/v1/acl/token/self", &secret, &token, json!({"Description": "e"})),
+        ("/v1/acl/tokens", &acl.root, "/v1/acl/token", json!({})),
+        (&policy, &acl.root, &policy, json!({"Name": "p", "Description": "d"})),
+        ("/v1/acl/policy/name/p", &acl.root, &policy, json!({"Name": "p"})),
+        ("/v1/acl/policies", &acl.root, "/v1/acl/policy", json!({"Name": "q"})),
+        ("/v1/namespace/team", &acl.root, "/v1/namespace/team", json!({"Description": "d"})),
+        ("/v1/namespaces", &acl.root, "/v1/namespace", json!({"Name": "other"})),
+    ] {
+        let before = acl.call("GET", read, Some(secret), None).await;
+        let separator = if read.contains('?') { '&' } else { '?' };
+        let path = format!("{read}{separator}index={}&wait=20s", index(&before));
+        let (answer, after, _) = waited(&acl, secret, &path, acl.make(write, body)).await;
+        assert_eq!(answer.status, 200, "{read} {answer:?}");
+        assert!(index(&answer) > index(&before) && answer.text != before.text, "{read}");
+        assert!((Duration::from_millis(100)..SLACK).contains(&after), "{read}: {after:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_not_there_yet_can_be_waited_for() {
+    let acl = Acl::start().await;
+    let accessor = "6a1253d2-1785-24fd-91c2-f8e78c745511";
+    let made = [
+        (format!("/v1/acl/token/{accessor}"), "/v1/acl/token", json!({"AccessorID": accessor})),
+        ("/v1/acl/role/name/late".to_owned(), "/v1/acl/role", json!({"Name": "late"})),
+        ("/v1/namespace/late".to_owned(), "/v1/namespace", json!({"Name": "late"})),
+    ];
+    for (read, write, body) in made {
+        let missing = acl.get(&read).await;
+        assert_eq!(missing.status, 404);
+        let path = format!("{read}?index={}&wait=20s", index(&missing));
+        let (answer, after, made) = waited(&acl, &acl.root, &path, acl.make(write, body)).await;
+        assert_eq!((answer.status, answer.json()), (200, made));
+        assert!(index(&answer) > index(&missing) && after < SLACK, "{after:?}");
+    }
+}
+
+#[tokio::test]
+async fn who_asks_and_what_it_may_is_looked_at_again_before_the_answer() {
+    let acl = Acl::start().await;
+    let reader = async || {
+        let policy = acl.make("/v1/acl/policy", json!({"Name": "p", "Rules": "acl = \"read\""})).await;
+        let token = acl.make("/v1/acl/token", json!({"Policies": [{"Name": "p"}]})).await;
+        let id = |value: &Value| value.as_str().unwrap().to_owned();
+        (id(&policy["ID"]), id(&token["AccessorID"]), id(&token["SecretID"]))
+    };
+    let (policy, accessor, secret) = reader().await;
+    let path = async |wait: &str| format!("/v1/acl/roles?index={}&wait={wait}", index(&acl.get("/v1/acl/roles").await));
+
+    // Its privilege is taken away while it waits: told when it wakes, and when its time is over.
+    let (answer, ..) = waited(&acl, &secret, &path("20s").await, async {
+        acl.make(&format!("/v1/acl/policy/{policy}"), json!({"Name": "p"})).await;
+        acl.make("/v1/acl/role", json!({"Name": "r"})).await
+    })
+    .await;
+    assert_eq!((answer.status, answer.text.contains("lacks permission 'acl:read'")), (403, true), "{answer:?}");
+    acl.make(&format!("/v1/acl/policy/{policy}"), json!({"Name": "p", "Rules": "acl = \"read\""})).await;
+    let (answer, ..) = waited(&acl, &secret, &path("600ms").await, async {
+        acl.make(&format!("/v1/acl/policy/{policy}"), json!({"Name": "p"})).await
+    })
+    .await;
+    assert_eq!((answer.status, answer.headers.get("x-service-index")), (403, None), "{answer:?}");
+
+    // Its token is deleted while it waits.
+    acl.make(&format!("/v1/acl/policy/{policy}"), json!({"Name": "p", "Rules": "acl = \"read\""})).await;
+    let (answer, ..) =
+        waited(&acl, &secret, &path("600ms").await, acl.delete(&format!("/v1/acl/token/{accessor}"))).await;
+    assert_eq!((answer.status, answer.text.as_str()), (403, "ACL not found"));
+    let token = acl.make("/v1/acl/token", json!({})).await;
+    let (secret, accessor) = (token["SecretID"].as_str().unwrap(), token["AccessorID"].as_str().unwrap());
+    let own = acl.call("GET", "/v1/acl/token/self", Some(secret), None).await;
+    let path = format!("/v1/acl/token/self?index={}&wait=20s", index(&own));
+    let (answer, after, _) = waited(&acl, secret, &path, acl.delete(&format!("/v1/acl/token/{accessor}"))).await;
+    assert_eq!((answer.status, after < SLACK), (404, true), "{answer:?} {after:?}");
+}
+
+#[tokio::test]
+async fn a_server_that_stops_answers_those_who_wait_at_once() {
+    let acl = Acl::start().await;
+    let before = acl.get("/v1/acl/roles").await;
+    let url = format!("{}/v1/acl/roles?index={}&wait=5m", acl.url, index(&before));
+    let root = acl.root.clone();
+    let client = reqwest::Client::builder().no_proxy().build().unwrap();
+    let waiting = tokio::spawn(async move { client.get(url).header("X-Service-Token", root).send().await.unwrap() });
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let start = Instant::now();
+    let _again = acl.restarted().await;
+    let answer = waiting.await.unwrap();
+    assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
+    assert_eq!((answer.status().as_u16(), answer.headers()["x-service-index"].to_str().unwrap()), (200, "1"));
+    assert_eq!(answer.text().await.unwrap(), before.text);
+}

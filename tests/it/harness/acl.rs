@@ -1,0 +1,207 @@
+//! The access-control service as its users have it: on a socket, over HTTP, with its first token made.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use keyward::access::model::authorize::DefaultPolicy;
+use keyward::access::store::{self, Store, StoreOptions};
+use keyward::access::{Options, Service, api};
+use keyward::clock::{Clock, Driven};
+use keyward::http::listen::{Endpoint, Limits, Listener};
+use keyward::metrics::Metrics;
+use reqwest::Method;
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::issuer::Key;
+
+/// A running service. It stops when it is dropped.
+pub(crate) struct Acl {
+    pub(crate) url: String,
+    /// The secret of the first token, which may do everything.
+    pub(crate) root: String,
+    pub(crate) clock: Driven,
+    pub(crate) metrics: Metrics,
+    pub(crate) options: Options,
+    http: reqwest::Client,
+    stop: CancellationToken,
+    serving: JoinSet<()>,
+    folder: tempfile::TempDir,
+}
+
+/// What a request was answered with.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) text: String,
+    pub(crate) headers: reqwest::header::HeaderMap,
+}
+
+impl Answer {
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_else(|_| panic!("{self:?}"))
+    }
+
+    /// The one error of Vault's wire.
+    pub(crate) fn error(&self) -> String {
+        let body = self.json();
+        let errors = body["errors"].as_array().unwrap_or_else(|| panic!("{self:?}"));
+        assert_eq!((body.as_object().unwrap().len(), errors.len()), (1, 1), "{self:?}");
+        errors[0].as_str().unwrap().to_owned()
+    }
+
+    /// The secret that a login gave.
+    pub(crate) fn secret(&self) -> String {
+        assert_eq!(self.status, 200, "{self:?}");
+        self.json()["auth"]["client_token"].as_str().unwrap().to_owned()
+    }
+}
+
+/// Options of a service with its store in that folder and nothing else configured.
+pub(crate) fn options(folder: &Path) -> Options {
+    Options {
+        store: StoreOptions::Embedded { data_dir: folder.join("access") },
+        key_file: None,
+        datacenter: "dc1".to_owned(),
+        default_policy: DefaultPolicy::Deny,
+        api: api::Options::default(),
+        methods: BTreeMap::new(),
+    }
+}
+
+impl Acl {
+    pub(crate) async fn start() -> Self {
+        Self::start_with(|_| ()).await
+    }
+
+    /// Starts one with other options.
+    pub(crate) async fn start_with(change: impl FnOnce(&mut Options)) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let mut options = options(folder.path());
+        change(&mut options);
+        let clock = Driven::starting_at(SystemTime::now());
+        let mut acl = Self::serve(options, clock, folder).await;
+        let first = acl.call("PUT", "/v1/acl/bootstrap", None, None).await;
+        first.json()["SecretID"].as_str().unwrap().clone_into(&mut acl.root);
+        acl
+    }
+
+    async fn serve(options: Options, clock: Driven, folder: tempfile::TempDir) -> Self {
+        let metrics = Metrics::default();
+        let service = Service::open(&options, Clock::Driven(clock.clone()), metrics.clone()).await.unwrap();
+        let listener = Listener::bind(&Endpoint::Tcp("127.0.0.1:0".parse().unwrap())).unwrap();
+        let url = format!("http://{}", listener.tcp_address().unwrap());
+        let stop = CancellationToken::new();
+        let mut serving = JoinSet::new();
+        serving.spawn(listener.serve(service.answering(), Limits::default(), stop.clone()));
+        let until = stop.clone();
+        serving.spawn(async move { service.run(until).await.unwrap() });
+        let http = reqwest::Client::builder().no_proxy().build().unwrap();
+        Self { url, root: String::new(), clock, metrics, options, http, stop, serving, folder }
+    }
+
+    /// Starts another server on the same store, which the store must allow.
+    #[cfg(feature = "etcd")]
+    pub(crate) async fn beside(&self) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        Self { root: self.root.clone(), ..Self::serve(self.options.clone(), self.clock.clone(), folder).await }
+    }
+
+    /// Stops it as a service manager would, and starts it anew on the same store.
+    pub(crate) async fn restarted(self) -> Self {
+        self.restarted_with(async |_| ()).await
+    }
+
+    /// The same, with something done to its store in between.
+    pub(crate) async fn restarted_with(self, change: impl AsyncFnOnce(Arc<dyn Store>)) -> Self {
+        drop(self.http);
+        self.stop.cancel();
+        self.serving.join_all().await;
+        change(store::open(&self.options.store, &self.options.datacenter).await.unwrap()).await;
+        Self { root: self.root, ..Self::serve(self.options, self.clock, self.folder).await }
+    }
+
+    /// The wall clock's time as the service sees it.
+    pub(crate) fn now(&self) -> SystemTime {
+        Clock::Driven(self.clock.clone()).now().wall
+    }
+
+    /// Sends a request with a token, or with none.
+    pub(crate) async fn call(&self, method: &str, path: &str, token: Option<&str>, body: Option<Value>) -> Answer {
+        let headers: Vec<(&str, &str)> = token.map(|token| ("X-Service-Token", token)).into_iter().collect();
+        let body = body.map(|body| body.to_string()).unwrap_or_default();
+        self.send(method, path, &headers, body.as_bytes()).await
+    }
+
+    pub(crate) async fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
+        let method = Method::from_bytes(method.as_bytes()).unwrap();
+        let mut request = self.http.request(method, format!("{}{path}", self.url)).body(body.to_vec());
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let answer = request.send().await.unwrap();
+        let (status, headers) = (answer.status().as_u16(), answer.headers().clone());
+        Answer { status, text: answer.text().await.unwrap(), headers }
+    }
+
+    /// As the first token.
+    pub(crate) async fn get(&self, path: &str) -> Answer {
+        self.call("GET", path, Some(&self.root), None).await
+    }
+
+    /// As the first token.
+    pub(crate) async fn put(&self, path: &str, body: Value) -> Answer {
+        self.call("PUT", path, Some(&self.root), Some(body)).await
+    }
+
+    /// As the first token.
+    pub(crate) async fn delete(&self, path: &str) -> Answer {
+        self.call("DELETE", path, Some(&self.root), None).await
+    }
+
+    /// As the first token; what is made must be made.
+    pub(crate) async fn make(&self, path: &str, body: Value) -> Value {
+        let answer = self.put(path, body).await;
+        assert_eq!(answer.status, 200, "{answer:?}");
+        answer.json()
+    }
+
+    /// Makes an auth method of type `jwt` that believes that key, with a binding rule that gives each login the service
+    /// `web`.
+    pub(crate) async fn jwt_method(&self, name: &str, key: &Key) {
+        let config = json!({"JWTValidationPubKeys": [key.pem()]});
+        self.make("/v1/acl/auth-method", json!({"Name": name, "Type": "jwt", "Config": config})).await;
+        let rule = json!({"AuthMethod": name, "BindType": "service", "BindName": "web"});
+        self.make("/v1/acl/binding-rule", rule).await;
+    }
+
+    /// Logs in by an auth method.
+    pub(crate) async fn log_in(&self, method: &str, jwt: &str) -> Answer {
+        let body = json!({"AuthMethod": method, "BearerToken": jwt});
+        self.call("POST", "/v1/acl/login", None, Some(body)).await
+    }
+
+    /// A proof for [`Acl::jwt_method`], good for an hour.
+    pub(crate) fn proof(&self, key: &Key) -> String {
+        let now = self.now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
+        key.sign(&json!({"exp": now + 3600, "iat": now}))
+    }
+
+    /// The secret of a new token with these rules, of the `default` namespace.
+    pub(crate) async fn token_with(&self, rules: &str) -> String {
+        self.token_in("default", rules).await
+    }
+
+    /// The secret of a new token with these rules, of that namespace.
+    pub(crate) async fn token_in(&self, namespace: &str, rules: &str) -> String {
+        let name = format!("p-{}", uuid::Uuid::new_v4());
+        let body = json!({"Name": name, "Rules": rules, "Namespace": namespace});
+        let policy = self.make("/v1/acl/policy", body).await;
+        let body = json!({"Policies": [{"ID": policy["ID"]}], "Namespace": namespace});
+        let token = self.make("/v1/acl/token", body).await;
+        token["SecretID"].as_str().unwrap().to_owned()
+    }
+}
