@@ -1,0 +1,263 @@
+//! The embedded store by itself: durable commits of a token's rows, looks by key, and a store of a million records.
+//! `store [FOLDER] [TOKENS]`: a folder on the disk that is meant (`target` if not given), four records a token (250,000).
+//!
+//! Beside the store's commits stands redb alone, with groups of the size seen, on the same disk in the same run.
+#![allow(
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::disallowed_methods,
+    missing_docs
+)]
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use keyward::access::store::{Batch, Check, Embedded, Freshness, Key, Page, Store as _, Write};
+use redb::backends::FileBackend;
+use redb::{Database, StorageBackend, TableDefinition};
+use tokio::task::JoinSet;
+
+/// Tasks that commit at the same time.
+const WRITERS: usize = 64;
+const SECONDS: Duration = Duration::from_secs(3);
+const ROUNDS: usize = 5;
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|it| it != "--bench").collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match words[..] {
+        ["fill", folder, tokens] => fill(Path::new(folder), tokens.parse().unwrap()),
+        ["open", folder, tokens] => open(Path::new(folder), tokens.parse().unwrap()),
+        _ => {
+            let folder = PathBuf::from(words.first().unwrap_or(&"target"));
+            let folder = tempfile::tempdir_in(folder).unwrap();
+            commits(folder.path());
+            large(folder.path(), words.get(1).unwrap_or(&"250000"));
+        }
+    }
+}
+
+/// The rows that a token's creation writes, and what it checks.
+fn token(number: u64) -> Batch {
+    // Ids come in no order.
+    let [one, two] = [1, 2].map(|part| u128::from(mixed(number * 2 + part)) << 64 | u128::from(mixed(number)));
+    let accessor = format!("{one:032x}");
+    let row = |key: Key, length: usize| Write::Put(key, vec![b'x'; length]);
+    let key = Key::of(&["token", "default", &accessor]);
+    Batch {
+        checks: vec![Check::Absent(key.clone())],
+        writes: vec![
+            row(key, 360),
+            row(Key::of(&["token-id", &format!("{two:064x}")]), 60),
+            row(Key::of(&["token-id", &format!("{one:064x}")]), 60),
+            row(Key::of(&["token-end", &format!("{:020}", number / 100), &accessor]), 0),
+        ],
+    }
+}
+
+fn mixed(number: u64) -> u64 {
+    let mixed = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap()
+}
+
+/// A file that counts its syncs.
+#[derive(Debug)]
+struct Counted(FileBackend, Arc<AtomicU64>);
+
+impl Counted {
+    fn create(path: &Path) -> (Self, Arc<AtomicU64>) {
+        let file = File::options().read(true).write(true).create(true).truncate(true).open(path).unwrap();
+        let syncs = Arc::new(AtomicU64::new(0));
+        (Self(FileBackend::new(file).unwrap(), Arc::clone(&syncs)), syncs)
+    }
+}
+
+impl StorageBackend for Counted {
+    fn len(&self) -> std::io::Result<u64> {
+        self.0.len()
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> std::io::Result<()> {
+        self.0.read(offset, out)
+    }
+
+    fn set_len(&self, len: u64) -> std::io::Result<()> {
+        self.0.set_len(len)
+    }
+
+    fn sync_data(&self) -> std::io::Result<()> {
+        self.1.fetch_add(1, Ordering::Relaxed);
+        self.0.sync_data()
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> std::io::Result<()> {
+        self.0.write(offset, data)
+    }
+}
+
+fn commits(folder: &Path) {
+    let (mut store, mut group, mut ratio, mut quick) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for round in 0..ROUNDS {
+        let (tokens, syncs) = store_commits(&folder.join(format!("store{round}")));
+        let size = (tokens / syncs).round();
+        let alone = redb_commits(&folder.join(format!("redb{round}")), size as u64, false);
+        let recorded = redb_commits(&folder.join(format!("quick{round}")), size as u64, true);
+        store.push(tokens);
+        group.push(size);
+        ratio.push(tokens / alone);
+        quick.push(recorded / alone);
+    }
+    println!(
+        "commits of a token's 4 rows from {WRITERS} tasks, median of {ROUNDS} rounds: {:.0} a second in groups of {:.0}; to redb alone with groups of that size {:.2}; redb with quick_repair to redb without {:.2}",
+        median(store),
+        median(group),
+        median(ratio),
+        median(quick)
+    );
+}
+
+/// Tokens a second, and syncs a second.
+fn store_commits(path: &Path) -> (f64, f64) {
+    let (backend, syncs) = Counted::create(path);
+    let store = Arc::new(Embedded::over(backend, path, "dc1").unwrap());
+    let (next, before) = (Arc::new(AtomicU64::new(0)), syncs.load(Ordering::Relaxed));
+    let start = Instant::now();
+    runtime().block_on(async {
+        let mut writers = JoinSet::new();
+        for _ in 0..WRITERS {
+            let (store, next) = (Arc::clone(&store), Arc::clone(&next));
+            writers.spawn(async move {
+                while start.elapsed() < SECONDS {
+                    store.commit(token(next.fetch_add(1, Ordering::Relaxed))).await.unwrap();
+                }
+            });
+        }
+        writers.join_all().await;
+    });
+    let seconds = start.elapsed().as_secs_f64();
+    let syncs = syncs.load(Ordering::Relaxed) - before;
+    (next.load(Ordering::Relaxed) as f64 / seconds, syncs as f64 / seconds)
+}
+
+/// Tokens a second.
+fn redb_commits(path: &Path, group: u64, quick_repair: bool) -> f64 {
+    const ROWS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("rows");
+    let (backend, _) = Counted::create(path);
+    let database = Database::builder().set_cache_size(16 << 20).create_with_backend(backend).unwrap();
+    let (start, mut tokens) = (Instant::now(), 0);
+    while start.elapsed() < SECONDS {
+        let mut transaction = database.begin_write().unwrap();
+        transaction.set_quick_repair(quick_repair);
+        let mut rows = transaction.open_table(ROWS).unwrap();
+        for number in tokens..tokens + group {
+            for write in token(number).writes {
+                let Write::Put(key, value) = write else { continue };
+                rows.insert(key.as_str(), value.as_slice()).unwrap();
+            }
+        }
+        drop(rows);
+        transaction.commit().unwrap();
+        tokens += group;
+    }
+    tokens as f64 / start.elapsed().as_secs_f64()
+}
+
+/// A store of many records, each step in a process of its own.
+fn large(folder: &Path, tokens: &str) {
+    let folder = folder.join("large");
+    let run = |step: &str| {
+        let me = std::env::current_exe().unwrap();
+        Command::new(me).args([step, folder.to_str().unwrap(), tokens]).stdout(Stdio::inherit()).status().unwrap();
+    };
+    // Ends as by kill -9: the next opening repairs, the one after that has nothing to repair.
+    for step in ["fill", "open", "open"] {
+        run(step);
+    }
+}
+
+fn fill(folder: &Path, tokens: u64) {
+    let store = Arc::new(Embedded::open(folder, "dc1").unwrap());
+    let start = Instant::now();
+    runtime().block_on(async {
+        let mut writers = JoinSet::new();
+        for writer in 0..WRITERS as u64 {
+            let store = Arc::clone(&store);
+            writers.spawn(async move {
+                for number in (writer..tokens).step_by(WRITERS) {
+                    store.commit(token(number)).await.unwrap();
+                }
+            });
+        }
+        writers.join_all().await;
+    });
+    let bytes = store.path().metadata().unwrap().len();
+    println!(
+        "{} records: loaded in {:.1} s, each token durable; file {} MiB, resident {} MiB",
+        tokens * 4,
+        start.elapsed().as_secs_f64(),
+        bytes >> 20,
+        resident()
+    );
+    std::process::abort();
+}
+
+fn open(folder: &Path, tokens: u64) {
+    let start = Instant::now();
+    let store = Embedded::open(folder, "dc1").unwrap();
+    println!("opened in {:.3} s, resident {} MiB", start.elapsed().as_secs_f64(), resident());
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async {
+        let key = |number| match token(mixed(number) % tokens).checks.remove(0) {
+            Check::Absent(key) | Check::Unchanged(key, _) => key,
+        };
+        let keys: Vec<Key> = (0..20_000).map(key).collect();
+        for what in ["in no order, all over the store", "the same 20,000 again"] {
+            println!("looks by key, {what}: {:.2} us each", microseconds(&store, &keys).await);
+        }
+        let few: Vec<Key> = (0..200).flat_map(|_| keys[..100].to_vec()).collect();
+        println!("looks by key, 100 of them: {:.2} us each", microseconds(&store, &few).await);
+        let (start, mut listed, mut after) = (Instant::now(), 0, None);
+        while listed < 100_000 {
+            let page = Page { after, limit: 500 };
+            let listing = store.list("token/default/", page, Freshness::Linearizable).await.unwrap();
+            listed += listing.entries.len();
+            after = listing.entries.last().map(|(key, _)| key.clone());
+            if !listing.more {
+                break;
+            }
+        }
+        println!("{listed} records listed in pages in {:.2} s", start.elapsed().as_secs_f64());
+    });
+    println!("resident at the end {} MiB", resident());
+}
+
+async fn microseconds(store: &Embedded, keys: &[Key]) -> f64 {
+    let start = Instant::now();
+    for key in keys {
+        assert!(store.get(key, Freshness::Linearizable).await.unwrap().is_some());
+    }
+    start.elapsed().as_secs_f64() * 1e6 / keys.len() as f64
+}
+
+fn resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() >> 10
+}
+
+fn median(mut found: Vec<f64>) -> f64 {
+    found.sort_by(f64::total_cmp);
+    found[found.len() / 2]
+}
