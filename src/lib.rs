@@ -26,6 +26,8 @@ pub mod http;
 pub mod agent;
 #[cfg(feature = "access")]
 pub mod access;
+#[cfg(feature = "gateway")]
+pub mod gateway;
 #[cfg(feature = "dev")]
 pub mod dev;
 
