@@ -94,18 +94,35 @@ impl Ask {
         self.query.has("pretty")
     }
 
-    /// The id that the path names; `kind` is of what, such as `token`.
+    /// The id that the path names; `kind` is of what, such as `role`.
     ///
     /// # Errors
     /// It is none.
     pub(super) fn id(&self, kind: &str) -> Result<Id, ApiError> {
+        self.id_called(kind, "ID")
+    }
+
+    /// As [`Ask::id`], where the kind calls its id otherwise.
+    ///
+    /// # Errors
+    /// It is none.
+    pub(super) fn id_called(&self, kind: &str, name: &str) -> Result<Id, ApiError> {
+        if self.subject.is_empty() {
+            return Err(ApiError::Invalid(format!("Missing {kind} {name}")));
+        }
         self.subject.parse().map_err(|_| {
-            if self.subject.len() == 36 {
-                ApiError::Invalid(format!("failed acl {kind} lookup: index error: Invalid UUID"))
-            } else {
-                ApiError::Invalid(format!("failed acl {kind} lookup: index error: UUID must be 36 characters"))
-            }
+            let reason = if self.subject.len() == 36 { "Invalid UUID" } else { "UUID must be 36 characters" };
+            ApiError::Invalid(format!("failed acl {kind} lookup: index error: {reason}"))
         })
+    }
+
+    /// The id that the path names, which the body may repeat (`stated`).
+    ///
+    /// # Errors
+    /// It is none, or the body says another.
+    pub(super) fn id_of(&self, kind: Kind, stated: Option<&str>) -> Result<Id, ApiError> {
+        let id = self.id(kind.0)?;
+        if stated.is_some_and(|stated| stated.parse() != Ok(id)) { Err(kind.mismatch()) } else { Ok(id) }
     }
 
     /// Reads the body as the fields of an object; `kind` is of what, such as `Token`.
@@ -186,6 +203,24 @@ impl Ask {
             let name: String = name.chars().take(128).collect();
             ApiError::Invalid(format!("Invalid namespace {name:?}: {reason}"))
         })
+    }
+}
+
+/// What a record is called within a sentence, and where one begins.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Kind(pub(super) &'static str, pub(super) &'static str);
+
+impl Kind {
+    /// A new record's id is made here: the body states none.
+    ///
+    /// # Errors
+    /// It does.
+    pub(super) fn no_id(self, stated: Option<&str>) -> Result<(), ApiError> {
+        stated.map_or(Ok(()), |_| Err(self.mismatch()))
+    }
+
+    fn mismatch(self) -> ApiError {
+        ApiError::Invalid(format!("{} ID in URL and payload do not match", self.1))
     }
 }
 

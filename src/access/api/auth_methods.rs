@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 
 use super::ask::{Ask, DEFAULT_PARTITION, stated};
 use super::error::ApiError;
+use super::here::Here;
 use super::json::Fields;
 use super::reply::{Changed, Done, Reply, Seen};
 use super::rooms::Rooms;
@@ -79,11 +80,10 @@ fn draft(mut fields: Fields) -> Result<(AuthMethodDraft, Option<String>), ApiErr
 
 pub(super) async fn create(rooms: &Rooms, ask: &mut Ask) -> Result<Changed, ApiError> {
     let (draft, stated) = draft(ask.fields("AuthMethod").await?)?;
-    let caller = ask.caller(rooms, Freshness::Linearizable).await?;
-    let namespace = ask.namespace(&caller, stated.as_deref())?;
-    let method = rooms.directory.create_auth_method(&caller, &namespace, &draft).await?;
-    let reply = Reply::json(&view(&method, true), ask.pretty())?;
-    Ok(Changed { reply, by: caller.accessor(), namespace, what: draft.name })
+    let here = Here::writing(rooms, ask, stated.as_deref()).await?;
+    let method = rooms.directory.create_auth_method(&here.caller, &here.namespace, &draft).await?;
+    let view = view(&method, true);
+    here.changed(ask, &view, draft.name)
 }
 
 pub(super) async fn update(rooms: &Rooms, ask: &mut Ask) -> Result<Changed, ApiError> {
@@ -94,23 +94,17 @@ pub(super) async fn update(rooms: &Rooms, ask: &mut Ask) -> Result<Changed, ApiE
     } else if draft.name != name {
         return Err(ApiError::Invalid("Auth Method Name in URL and payload do not match".to_owned()));
     }
-    let caller = ask.caller(rooms, Freshness::Linearizable).await?;
-    let namespace = ask.namespace(&caller, stated.as_deref())?;
-    let method = rooms.directory.update_auth_method(&caller, &namespace, &draft).await?;
-    let reply = Reply::json(&view(&method, true), ask.pretty())?;
-    Ok(Changed { reply, by: caller.accessor(), namespace, what: draft.name })
+    let here = Here::writing(rooms, ask, stated.as_deref()).await?;
+    let method = rooms.directory.update_auth_method(&here.caller, &here.namespace, &draft).await?;
+    let view = view(&method, true);
+    here.changed(ask, &view, draft.name)
 }
 
 pub(super) async fn delete(rooms: &Rooms, ask: &Ask) -> Result<Done, ApiError> {
     let name = path_name(ask)?;
-    let caller = ask.caller(rooms, Freshness::Linearizable).await?;
-    let namespace = ask.namespace(&caller, None)?;
-    let deleted = rooms.directory.delete_auth_method(&caller, &namespace, name).await?;
-    let reply = Reply::json(&deleted, ask.pretty())?;
-    if !deleted {
-        return Ok(Done::Nothing(reply));
-    }
-    Ok(Done::Changed(Changed { reply, by: caller.accessor(), namespace, what: name.to_owned() }))
+    let here = Here::writing(rooms, ask, None).await?;
+    let deleted = rooms.directory.delete_auth_method(&here.caller, &here.namespace, name).await?;
+    here.deleted(ask, deleted, name)
 }
 
 fn path_name(ask: &Ask) -> Result<&str, ApiError> {
@@ -122,11 +116,10 @@ fn path_name(ask: &Ask) -> Result<&str, ApiError> {
 
 pub(super) async fn read(rooms: &Rooms, ask: &Ask, freshness: Freshness) -> Result<Seen, ApiError> {
     let name = path_name(ask)?;
-    let caller = ask.caller(rooms, freshness).await?;
-    let namespace = ask.namespace(&caller, None)?;
-    let watch = rows::auth_method(&namespace, name).as_str().to_owned();
+    let here = Here::reading(rooms, ask, freshness).await?;
+    let watch = rows::auth_method(&here.namespace, name).as_str().to_owned();
     let index = rooms.directory.records().revision(&watch, freshness).await?;
-    let reply = match rooms.directory.auth_method(&caller, &namespace, name, freshness).await? {
+    let reply = match rooms.directory.auth_method(&here.caller, &here.namespace, name, freshness).await? {
         Some(method) => Reply::json(&view(&method, true), ask.pretty())?,
         None => Reply::text(StatusCode::NOT_FOUND, "Requested auth method does not exist: ACL not found"),
     };

@@ -4,8 +4,9 @@ use http::StatusCode;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::ask::{Ask, DEFAULT_PARTITION, stated};
+use super::ask::{Ask, DEFAULT_PARTITION, Kind, stated};
 use super::error::ApiError;
+use super::here::Here;
 use super::json::Fields;
 use super::reply::{Changed, Done, Reply, Seen};
 use super::rooms::Rooms;
@@ -72,59 +73,39 @@ fn draft(mut fields: Fields) -> Result<(BindingRuleDraft, Option<String>, Option
     Ok((draft, id, namespace))
 }
 
-const MISMATCH: &str = "Binding Rule ID in URL and payload do not match";
+const KIND: Kind = Kind("binding rule", "Binding Rule");
 
 pub(super) async fn create(rooms: &Rooms, ask: &mut Ask) -> Result<Changed, ApiError> {
     let (draft, id, stated) = draft(ask.fields("BindingRule").await?)?;
-    if id.is_some() {
-        return Err(ApiError::Invalid(MISMATCH.to_owned()));
-    }
-    let caller = ask.caller(rooms, Freshness::Linearizable).await?;
-    let namespace = ask.namespace(&caller, stated.as_deref())?;
-    let rule = rooms.directory.create_binding_rule(&caller, &namespace, &draft).await?;
-    let reply = Reply::json(&view(&rule), ask.pretty())?;
-    Ok(Changed { reply, by: caller.accessor(), namespace, what: rule.value.id.to_string() })
+    KIND.no_id(id.as_deref())?;
+    let here = Here::writing(rooms, ask, stated.as_deref()).await?;
+    let rule = rooms.directory.create_binding_rule(&here.caller, &here.namespace, &draft).await?;
+    let view = view(&rule);
+    here.changed(ask, &view, rule.value.id)
 }
 
 pub(super) async fn update(rooms: &Rooms, ask: &mut Ask) -> Result<Changed, ApiError> {
     let (draft, stated_id, stated) = draft(ask.fields("BindingRule").await?)?;
-    let id = path_id(ask)?;
-    if stated_id.is_some_and(|stated| stated.parse() != Ok(id)) {
-        return Err(ApiError::Invalid(MISMATCH.to_owned()));
-    }
-    let caller = ask.caller(rooms, Freshness::Linearizable).await?;
-    let namespace = ask.namespace(&caller, stated.as_deref())?;
-    let rule = rooms.directory.update_binding_rule(&caller, &namespace, id, &draft).await?;
-    let reply = Reply::json(&view(&rule), ask.pretty())?;
-    Ok(Changed { reply, by: caller.accessor(), namespace, what: id.to_string() })
+    let id = ask.id_of(KIND, stated_id.as_deref())?;
+    let here = Here::writing(rooms, ask, stated.as_deref()).await?;
+    let rule = rooms.directory.update_binding_rule(&here.caller, &here.namespace, id, &draft).await?;
+    let view = view(&rule);
+    here.changed(ask, &view, id)
 }
 
 pub(super) async fn delete(rooms: &Rooms, ask: &Ask) -> Result<Done, ApiError> {
-    let id = path_id(ask)?;
-    let caller = ask.caller(rooms, Freshness::Linearizable).await?;
-    let namespace = ask.namespace(&caller, None)?;
-    let deleted = rooms.directory.delete_binding_rule(&caller, &namespace, id).await?;
-    let reply = Reply::json(&deleted, ask.pretty())?;
-    if !deleted {
-        return Ok(Done::Nothing(reply));
-    }
-    Ok(Done::Changed(Changed { reply, by: caller.accessor(), namespace, what: id.to_string() }))
-}
-
-fn path_id(ask: &Ask) -> Result<Id, ApiError> {
-    if ask.subject.is_empty() {
-        return Err(ApiError::Invalid("Missing binding rule ID".to_owned()));
-    }
-    ask.id("binding rule")
+    let id = ask.id(KIND.0)?;
+    let here = Here::writing(rooms, ask, None).await?;
+    let deleted = rooms.directory.delete_binding_rule(&here.caller, &here.namespace, id).await?;
+    here.deleted(ask, deleted, id)
 }
 
 pub(super) async fn read(rooms: &Rooms, ask: &Ask, freshness: Freshness) -> Result<Seen, ApiError> {
-    let id = path_id(ask)?;
-    let caller = ask.caller(rooms, freshness).await?;
-    let namespace = ask.namespace(&caller, None)?;
-    let watch = rows::binding_rule(&namespace, id).as_str().to_owned();
+    let id = ask.id(KIND.0)?;
+    let here = Here::reading(rooms, ask, freshness).await?;
+    let watch = rows::binding_rule(&here.namespace, id).as_str().to_owned();
     let index = rooms.directory.records().revision(&watch, freshness).await?;
-    let reply = match rooms.directory.binding_rule(&caller, &namespace, id, freshness).await? {
+    let reply = match rooms.directory.binding_rule(&here.caller, &here.namespace, id, freshness).await? {
         Some(rule) => Reply::json(&view(&rule), ask.pretty())?,
         None => Reply::text(StatusCode::NOT_FOUND, "Requested binding rule does not exist: ACL not found"),
     };

@@ -15,6 +15,7 @@ pub mod rooms;
 
 // 1: a request, as far as it is the same for all
 mod ask;
+mod here;
 mod views;
 
 // 2: the operations

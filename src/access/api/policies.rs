@@ -5,13 +5,13 @@ use std::borrow::Cow;
 use http::StatusCode;
 use serde::Serialize;
 
-use super::ask::{Ask, DEFAULT_PARTITION, stated};
+use super::ask::{Ask, DEFAULT_PARTITION, Kind, stated};
 use super::error::ApiError;
+use super::here::Here;
 use super::json::Fields;
 use super::reply::{Changed, Done, Reply, Seen};
 use super::rooms::Rooms;
 use super::views::READ_ONLY;
-use crate::access::model::id::Id;
 use crate::access::model::names::NamespaceName;
 use crate::access::model::policy::PolicyRecord;
 use crate::access::model::templated::SyntheticPolicy;
@@ -106,59 +106,39 @@ fn draft(mut fields: Fields) -> Result<(PolicyDraft, Option<String>, Option<Stri
     Ok((draft, id, namespace))
 }
 
-const MISMATCH: &str = "Policy ID in URL and payload do not match";
+const KIND: Kind = Kind("policy", "Policy");
 
 pub(super) async fn create(rooms: &Rooms, ask: &mut Ask) -> Result<Changed, ApiError> {
     let (draft, id, stated) = draft(ask.fields("Policy").await?)?;
-    if id.is_some() {
-        return Err(ApiError::Invalid(MISMATCH.to_owned()));
-    }
-    let caller = ask.caller(rooms, Freshness::Linearizable).await?;
-    let namespace = ask.namespace(&caller, stated.as_deref())?;
-    let policy = rooms.directory.create_policy(&caller, &namespace, &draft).await?;
-    let reply = Reply::json(&view(&policy, false), ask.pretty())?;
-    Ok(Changed { reply, by: caller.accessor(), namespace, what: policy.value.id.to_string() })
+    KIND.no_id(id.as_deref())?;
+    let here = Here::writing(rooms, ask, stated.as_deref()).await?;
+    let policy = rooms.directory.create_policy(&here.caller, &here.namespace, &draft).await?;
+    let view = view(&policy, false);
+    here.changed(ask, &view, policy.value.id)
 }
 
 pub(super) async fn update(rooms: &Rooms, ask: &mut Ask) -> Result<Changed, ApiError> {
     let (draft, stated_id, stated) = draft(ask.fields("Policy").await?)?;
-    let id = path_id(ask)?;
-    if stated_id.is_some_and(|stated| stated.parse() != Ok(id)) {
-        return Err(ApiError::Invalid(MISMATCH.to_owned()));
-    }
-    let caller = ask.caller(rooms, Freshness::Linearizable).await?;
-    let namespace = ask.namespace(&caller, stated.as_deref())?;
-    let policy = rooms.directory.update_policy(&caller, &namespace, id, &draft).await?;
-    let reply = Reply::json(&view(&policy, false), ask.pretty())?;
-    Ok(Changed { reply, by: caller.accessor(), namespace, what: id.to_string() })
+    let id = ask.id_of(KIND, stated_id.as_deref())?;
+    let here = Here::writing(rooms, ask, stated.as_deref()).await?;
+    let policy = rooms.directory.update_policy(&here.caller, &here.namespace, id, &draft).await?;
+    let view = view(&policy, false);
+    here.changed(ask, &view, id)
 }
 
 pub(super) async fn delete(rooms: &Rooms, ask: &Ask) -> Result<Done, ApiError> {
-    let id = path_id(ask)?;
-    let caller = ask.caller(rooms, Freshness::Linearizable).await?;
-    let namespace = ask.namespace(&caller, None)?;
-    let deleted = rooms.directory.delete_policy(&caller, &namespace, id).await?;
-    let reply = Reply::json(&deleted, ask.pretty())?;
-    if !deleted {
-        return Ok(Done::Nothing(reply));
-    }
-    Ok(Done::Changed(Changed { reply, by: caller.accessor(), namespace, what: id.to_string() }))
-}
-
-fn path_id(ask: &Ask) -> Result<Id, ApiError> {
-    if ask.subject.is_empty() {
-        return Err(ApiError::Invalid("Missing policy ID".to_owned()));
-    }
-    ask.id("policy")
+    let id = ask.id(KIND.0)?;
+    let here = Here::writing(rooms, ask, None).await?;
+    let deleted = rooms.directory.delete_policy(&here.caller, &here.namespace, id).await?;
+    here.deleted(ask, deleted, id)
 }
 
 pub(super) async fn read(rooms: &Rooms, ask: &Ask, freshness: Freshness) -> Result<Seen, ApiError> {
-    let id = path_id(ask)?;
-    let caller = ask.caller(rooms, freshness).await?;
-    let namespace = ask.namespace(&caller, None)?;
-    let watch = rows::policy(&namespace, id).as_str().to_owned();
+    let id = ask.id(KIND.0)?;
+    let here = Here::reading(rooms, ask, freshness).await?;
+    let watch = rows::policy(&here.namespace, id).as_str().to_owned();
     let index = rooms.directory.records().revision(&watch, freshness).await?;
-    let policy = rooms.directory.policy(&caller, &namespace, id, freshness).await?;
+    let policy = rooms.directory.policy(&here.caller, &here.namespace, id, freshness).await?;
     shown(ask, policy.as_ref()).map(|reply| Seen { reply, index, watch })
 }
 
@@ -166,11 +146,10 @@ pub(super) async fn read_by_name(rooms: &Rooms, ask: &Ask, freshness: Freshness)
     if ask.subject.is_empty() {
         return Err(ApiError::Invalid("Missing policy Name".to_owned()));
     }
-    let caller = ask.caller(rooms, freshness).await?;
-    let namespace = ask.namespace(&caller, None)?;
-    let watch = rows::within("policy", Some(&namespace));
+    let here = Here::reading(rooms, ask, freshness).await?;
+    let watch = rows::within("policy", Some(&here.namespace));
     let index = rooms.directory.records().revision(&watch, freshness).await?;
-    let policy = rooms.directory.policy_by_name(&caller, &namespace, &ask.subject, freshness).await?;
+    let policy = rooms.directory.policy_by_name(&here.caller, &here.namespace, &ask.subject, freshness).await?;
     shown(ask, policy.as_ref()).map(|reply| Seen { reply, index, watch })
 }
 

@@ -3,8 +3,9 @@
 use http::StatusCode;
 use serde::Serialize;
 
-use super::ask::{Ask, DEFAULT_PARTITION, stated};
+use super::ask::{Ask, DEFAULT_PARTITION, Kind, stated};
 use super::error::ApiError;
+use super::here::Here;
 use super::json::Fields;
 use super::reply::{Changed, Done, Reply, Seen};
 use super::rooms::Rooms;
@@ -79,59 +80,39 @@ fn draft(mut fields: Fields) -> Result<(RoleDraft, Option<String>, Option<String
     Ok((draft, id, namespace))
 }
 
-const MISMATCH: &str = "Role ID in URL and payload do not match";
+const KIND: Kind = Kind("role", "Role");
 
 pub(super) async fn create(rooms: &Rooms, ask: &mut Ask) -> Result<Changed, ApiError> {
     let (draft, id, stated) = draft(ask.fields("Role").await?)?;
-    if id.is_some() {
-        return Err(ApiError::Invalid(MISMATCH.to_owned()));
-    }
-    let caller = ask.caller(rooms, Freshness::Linearizable).await?;
-    let namespace = ask.namespace(&caller, stated.as_deref())?;
-    let role = rooms.directory.create_role(&caller, &namespace, &draft).await?;
-    let reply = Reply::json(&view(rooms, &role, Freshness::Linearizable).await?, ask.pretty())?;
-    Ok(Changed { reply, by: caller.accessor(), namespace, what: role.value.id.to_string() })
+    KIND.no_id(id.as_deref())?;
+    let here = Here::writing(rooms, ask, stated.as_deref()).await?;
+    let role = rooms.directory.create_role(&here.caller, &here.namespace, &draft).await?;
+    let view = view(rooms, &role, Freshness::Linearizable).await?;
+    here.changed(ask, &view, role.value.id)
 }
 
 pub(super) async fn update(rooms: &Rooms, ask: &mut Ask) -> Result<Changed, ApiError> {
     let (draft, stated_id, stated) = draft(ask.fields("Role").await?)?;
-    let id: Id = path_id(ask)?;
-    if stated_id.is_some_and(|stated| stated.parse() != Ok(id)) {
-        return Err(ApiError::Invalid(MISMATCH.to_owned()));
-    }
-    let caller = ask.caller(rooms, Freshness::Linearizable).await?;
-    let namespace = ask.namespace(&caller, stated.as_deref())?;
-    let role = rooms.directory.update_role(&caller, &namespace, id, &draft).await?;
-    let reply = Reply::json(&view(rooms, &role, Freshness::Linearizable).await?, ask.pretty())?;
-    Ok(Changed { reply, by: caller.accessor(), namespace, what: id.to_string() })
+    let id = ask.id_of(KIND, stated_id.as_deref())?;
+    let here = Here::writing(rooms, ask, stated.as_deref()).await?;
+    let role = rooms.directory.update_role(&here.caller, &here.namespace, id, &draft).await?;
+    let view = view(rooms, &role, Freshness::Linearizable).await?;
+    here.changed(ask, &view, id)
 }
 
 pub(super) async fn delete(rooms: &Rooms, ask: &Ask) -> Result<Done, ApiError> {
-    let id = path_id(ask)?;
-    let caller = ask.caller(rooms, Freshness::Linearizable).await?;
-    let namespace = ask.namespace(&caller, None)?;
-    let deleted = rooms.directory.delete_role(&caller, &namespace, id).await?;
-    let reply = Reply::json(&deleted, ask.pretty())?;
-    if !deleted {
-        return Ok(Done::Nothing(reply));
-    }
-    Ok(Done::Changed(Changed { reply, by: caller.accessor(), namespace, what: id.to_string() }))
-}
-
-fn path_id(ask: &Ask) -> Result<Id, ApiError> {
-    if ask.subject.is_empty() {
-        return Err(ApiError::Invalid("Missing role ID".to_owned()));
-    }
-    ask.id("role")
+    let id = ask.id(KIND.0)?;
+    let here = Here::writing(rooms, ask, None).await?;
+    let deleted = rooms.directory.delete_role(&here.caller, &here.namespace, id).await?;
+    here.deleted(ask, deleted, id)
 }
 
 pub(super) async fn read(rooms: &Rooms, ask: &Ask, freshness: Freshness) -> Result<Seen, ApiError> {
-    let id = path_id(ask)?;
-    let caller = ask.caller(rooms, freshness).await?;
-    let namespace = ask.namespace(&caller, None)?;
-    let watch = rows::role(&namespace, id).as_str().to_owned();
+    let id = ask.id(KIND.0)?;
+    let here = Here::reading(rooms, ask, freshness).await?;
+    let watch = rows::role(&here.namespace, id).as_str().to_owned();
     let index = rooms.directory.records().revision(&watch, freshness).await?;
-    let role = rooms.directory.role(&caller, &namespace, id, freshness).await?;
+    let role = rooms.directory.role(&here.caller, &here.namespace, id, freshness).await?;
     shown(rooms, ask, role, freshness).await.map(|reply| Seen { reply, index, watch })
 }
 
@@ -139,12 +120,11 @@ pub(super) async fn read_by_name(rooms: &Rooms, ask: &Ask, freshness: Freshness)
     if ask.subject.is_empty() {
         return Err(ApiError::Invalid("Missing role Name".to_owned()));
     }
-    let caller = ask.caller(rooms, freshness).await?;
-    let namespace = ask.namespace(&caller, None)?;
+    let here = Here::reading(rooms, ask, freshness).await?;
     // A role can come to this name, or leave it: any of them may be the one.
-    let watch = rows::within("role", Some(&namespace));
+    let watch = rows::within("role", Some(&here.namespace));
     let index = rooms.directory.records().revision(&watch, freshness).await?;
-    let role = rooms.directory.role_by_name(&caller, &namespace, &ask.subject, freshness).await?;
+    let role = rooms.directory.role_by_name(&here.caller, &here.namespace, &ask.subject, freshness).await?;
     shown(rooms, ask, role, freshness).await.map(|reply| Seen { reply, index, watch })
 }
 

@@ -93,9 +93,7 @@ impl Directory {
         id: Id,
         freshness: Freshness,
     ) -> Result<Option<Stored<BindingRuleRecord>>, ServiceError> {
-        caller.require(Privilege::AclRead, namespace)?;
-        self.existing(namespace, freshness).await?;
-        self.records.get(&rows::binding_rule(namespace, id), freshness).await
+        self.seen(caller, namespace, Some(rows::binding_rule(namespace, id)), freshness).await
     }
 
     /// Binding rules of one namespace, or of all; with `method` those of the auth method of that name.
@@ -139,9 +137,7 @@ impl Directory {
     ) -> Result<Stored<BindingRuleRecord>, ServiceError> {
         let home = self.home(namespace).await?;
         let key = rows::binding_rule(namespace, id);
-        let Some(before) = self.records.get::<BindingRuleRecord>(&key, Freshness::Linearizable).await? else {
-            return Err(ServiceError::Missing(format!("cannot find binding rule {id}")));
-        };
+        let before = self.to_change::<BindingRuleRecord>(&key, || format!("binding rule {id}")).await?;
         let kept = &before.value.auth_method;
         if !draft.auth_method.is_empty() && draft.auth_method != *kept {
             let text = "Invalid Binding Rule: the AuthMethod of a binding rule is immutable";
@@ -150,8 +146,7 @@ impl Directory {
         let (method, changes) = self.held_method(namespace, kept).await?;
         let rule = judged(draft, id, home.name.clone(), &method)?;
         let changes = changes.unchanged(&key, before.modified).put(key, &rule)?;
-        let modified = self.records.commit(home.hold(changes)).await?;
-        Ok(Stored { value: rule.into(), created: before.created, modified })
+        self.change(&home, changes, &before, rule).await
     }
 
     /// Deletes a binding rule; false if there is none. Tokens that it gave something keep it.
@@ -164,17 +159,7 @@ impl Directory {
         namespace: &NamespaceName,
         id: Id,
     ) -> Result<bool, ServiceError> {
-        caller.require(Privilege::AclWrite, namespace)?;
-        let delete = async || {
-            let home = self.home(namespace).await?;
-            let key = rows::binding_rule(namespace, id);
-            let before = self.records.get::<BindingRuleRecord>(&key, Freshness::Linearizable).await?;
-            let Some(before) = before else { return Ok(false) };
-            let changes = Changes::default().unchanged(&key, before.modified).delete(key);
-            self.records.commit(home.hold(changes)).await?;
-            Ok(true)
-        };
-        retrying(delete).await
+        self.remove(caller, namespace, &rows::binding_rule(namespace, id), |_: &BindingRuleRecord| Ok(None)).await
     }
 }
 

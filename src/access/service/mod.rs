@@ -16,6 +16,7 @@ mod rules_cache;
 pub mod caller;
 mod callers_cache;
 pub mod directory;
+mod single;
 mod presented;
 pub mod links;
 pub mod lists;

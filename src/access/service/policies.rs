@@ -49,15 +49,12 @@ impl Directory {
         let home = self.home(namespace).await?;
         judged(draft)?;
         let by_name = rows::policy_name(namespace, &draft.name);
-        if self.records.get::<Id>(&by_name, Freshness::Linearizable).await?.is_some() {
-            return Err(taken(&draft.name));
-        }
+        self.free(&by_name, || taken(&draft.name)).await?;
         let policy = record(Id::random(), home.name.clone(), draft);
         let by_id = rows::policy(namespace, policy.id);
         let changes =
             Changes::default().absent(&by_name).absent(&by_id).put(by_id, &policy)?.put(by_name, &policy.id)?;
-        let revision = self.records.commit(home.hold(changes)).await?;
-        Ok(Stored { value: policy.into(), created: revision, modified: revision })
+        self.make(&home, changes, policy).await
     }
 
     /// The id of the policy of that name in `default`. One that is not there is made, with no rules: it allows nothing until
@@ -94,9 +91,7 @@ impl Directory {
         id: Id,
         freshness: Freshness,
     ) -> Result<Option<Stored<PolicyRecord>>, ServiceError> {
-        caller.require(Privilege::AclRead, namespace)?;
-        self.existing(namespace, freshness).await?;
-        self.records.get(&rows::policy(namespace, id), freshness).await
+        self.seen(caller, namespace, Some(rows::policy(namespace, id)), freshness).await
     }
 
     /// The policy of that name; `None` if there is none.
@@ -110,14 +105,9 @@ impl Directory {
         name: &str,
         freshness: Freshness,
     ) -> Result<Option<Stored<PolicyRecord>>, ServiceError> {
-        caller.require(Privilege::AclRead, namespace)?;
-        self.existing(namespace, freshness).await?;
-        if !is_name(name.strip_prefix(BUILTIN).unwrap_or(name)) {
-            return Ok(None);
-        }
-        let id = self.records.get::<Id>(&rows::policy_name(namespace, name), freshness).await?;
-        let Some(id) = id else { return Ok(None) };
-        self.records.get(&rows::policy(namespace, *id.value), freshness).await
+        let is_one = is_name(name.strip_prefix(BUILTIN).unwrap_or(name));
+        let by_name = is_one.then(|| rows::policy_name(namespace, name));
+        self.seen_by_name(caller, namespace, by_name, rows::policy, freshness).await
     }
 
     /// Policies of one namespace, or of all.
@@ -156,9 +146,7 @@ impl Directory {
     ) -> Result<Stored<PolicyRecord>, ServiceError> {
         let home = self.home(namespace).await?;
         let by_id = rows::policy(namespace, id);
-        let Some(before) = self.records.get::<PolicyRecord>(&by_id, Freshness::Linearizable).await? else {
-            return Err(ServiceError::Missing(format!("cannot find policy {id}")));
-        };
+        let before = self.to_change::<PolicyRecord>(&by_id, || format!("policy {id}")).await?;
         let old = &before.value;
         let mut draft = draft.clone();
         if built_in(id) {
@@ -180,13 +168,10 @@ impl Directory {
         let mut changes = Changes::default().unchanged(&by_id, before.modified).put(by_id, &policy)?;
         if policy.name != old.name {
             let by_name = rows::policy_name(namespace, &policy.name);
-            if self.records.get::<Id>(&by_name, Freshness::Linearizable).await?.is_some() {
-                return Err(taken(&policy.name));
-            }
-            changes = changes.absent(&by_name).delete(rows::policy_name(namespace, &old.name)).put(by_name, &id)?;
+            self.free(&by_name, || taken(&policy.name)).await?;
+            changes = changes.renamed(rows::policy_name(namespace, &old.name), by_name, &id)?;
         }
-        let modified = self.records.commit(home.hold(changes)).await?;
-        Ok(Stored { value: policy.into(), created: before.created, modified })
+        self.change(&home, changes, &before, policy).await
     }
 
     /// Deletes a policy; false if there is none. Tokens and roles that link it live on without it.
@@ -199,26 +184,14 @@ impl Directory {
         namespace: &NamespaceName,
         id: Id,
     ) -> Result<bool, ServiceError> {
-        caller.require(Privilege::AclWrite, namespace)?;
-        retrying(|| self.try_delete_policy(namespace, id)).await
-    }
-
-    async fn try_delete_policy(&self, namespace: &NamespaceName, id: Id) -> Result<bool, ServiceError> {
-        let home = self.home(namespace).await?;
-        let by_id = rows::policy(namespace, id);
-        let Some(before) = self.records.get::<PolicyRecord>(&by_id, Freshness::Linearizable).await? else {
-            return Ok(false);
+        let by_name = |policy: &PolicyRecord| {
+            if built_in(id) {
+                let text = format!("Delete operation not permitted on the builtin {} policy", policy.name);
+                return Err(ServiceError::Forbidden(text));
+            }
+            Ok(Some(rows::policy_name(namespace, &policy.name)))
         };
-        if built_in(id) {
-            let text = format!("Delete operation not permitted on the builtin {} policy", before.value.name);
-            return Err(ServiceError::Forbidden(text));
-        }
-        let changes = Changes::default()
-            .unchanged(&by_id, before.modified)
-            .delete(by_id)
-            .delete(rows::policy_name(namespace, &before.value.name));
-        self.records.commit(home.hold(changes)).await?;
-        Ok(true)
+        self.remove(caller, namespace, &rows::policy(namespace, id), by_name).await
     }
 }
 
@@ -226,8 +199,8 @@ fn built_in(id: Id) -> bool {
     id == GLOBAL_MANAGEMENT || id == GLOBAL_READ_ONLY
 }
 
-fn taken(name: &str) -> ServiceError {
-    ServiceError::Taken(format!("Invalid Policy: A Policy with Name {name:?} already exists"))
+fn taken(name: &str) -> String {
+    format!("Invalid Policy: A Policy with Name {name:?} already exists")
 }
 
 fn record(id: Id, namespace: NamespaceName, draft: &PolicyDraft) -> PolicyRecord {

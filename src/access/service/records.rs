@@ -6,6 +6,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::error::ServiceError;
+use crate::access::model::id::Id;
 use crate::access::store::{
     Batch, Check, CommitError, Freshness, Key, Page, Record, Revision, Store, StoreError, Write,
 };
@@ -167,6 +168,14 @@ impl Changes {
     pub fn delete(mut self, key: Key) -> Self {
         self.batch.writes.push(Write::Delete(key));
         self
+    }
+
+    /// Lets the row of one name give way to that of another; both hold the id.
+    ///
+    /// # Errors
+    /// The id cannot be written as JSON.
+    pub fn renamed(self, from: Key, to: Key, id: &Id) -> Result<Self, ServiceError> {
+        self.absent(&to).delete(from).put(to, id)
     }
 
     /// How many writes it has.

@@ -47,9 +47,8 @@ impl Directory {
         let home = self.home(namespace).await?;
         named(draft)?;
         let by_name = rows::role_name(namespace, &draft.name);
-        if self.records.get::<Id>(&by_name, Freshness::Linearizable).await?.is_some() {
-            return Err(ServiceError::Taken(format!("Invalid Role: A Role with Name {:?} already exists", draft.name)));
-        }
+        let taken = || format!("Invalid Role: A Role with Name {:?} already exists", draft.name);
+        self.free(&by_name, taken).await?;
         let role = RoleRecord {
             id: Id::random(),
             name: draft.name.clone(),
@@ -59,8 +58,7 @@ impl Directory {
         };
         let by_id = rows::role(namespace, role.id);
         let changes = Changes::default().absent(&by_name).absent(&by_id).put(by_id, &role)?.put(by_name, &role.id)?;
-        let revision = self.records.commit(home.hold(changes)).await?;
-        Ok(Stored { value: role.into(), created: revision, modified: revision })
+        self.make(&home, changes, role).await
     }
 
     /// The role of that id; `None` if there is none.
@@ -74,9 +72,7 @@ impl Directory {
         id: Id,
         freshness: Freshness,
     ) -> Result<Option<Stored<RoleRecord>>, ServiceError> {
-        caller.require(Privilege::AclRead, namespace)?;
-        self.existing(namespace, freshness).await?;
-        self.records.get(&rows::role(namespace, id), freshness).await
+        self.seen(caller, namespace, Some(rows::role(namespace, id)), freshness).await
     }
 
     /// The role of that name; `None` if there is none.
@@ -90,14 +86,8 @@ impl Directory {
         name: &str,
         freshness: Freshness,
     ) -> Result<Option<Stored<RoleRecord>>, ServiceError> {
-        caller.require(Privilege::AclRead, namespace)?;
-        self.existing(namespace, freshness).await?;
-        if !is_role_name(name) {
-            return Ok(None);
-        }
-        let id = self.records.get::<Id>(&rows::role_name(namespace, name), freshness).await?;
-        let Some(id) = id else { return Ok(None) };
-        self.records.get(&rows::role(namespace, *id.value), freshness).await
+        let by_name = is_role_name(name).then(|| rows::role_name(namespace, name));
+        self.seen_by_name(caller, namespace, by_name, rows::role, freshness).await
     }
 
     /// Roles of one namespace, or of all; with `policy` those that link the policy of that id.
@@ -142,9 +132,7 @@ impl Directory {
     ) -> Result<Stored<RoleRecord>, ServiceError> {
         let home = self.home(namespace).await?;
         let by_id = rows::role(namespace, id);
-        let Some(before) = self.records.get::<RoleRecord>(&by_id, Freshness::Linearizable).await? else {
-            return Err(ServiceError::Missing(format!("cannot find role {id}")));
-        };
+        let before = self.to_change::<RoleRecord>(&by_id, || format!("role {id}")).await?;
         named(draft)?;
         let role = RoleRecord {
             id,
@@ -156,15 +144,11 @@ impl Directory {
         let mut changes = Changes::default().unchanged(&by_id, before.modified).put(by_id, &role)?;
         if role.name != before.value.name {
             let by_name = rows::role_name(namespace, &role.name);
-            if self.records.get::<Id>(&by_name, Freshness::Linearizable).await?.is_some() {
-                let text = format!("Invalid Role: A role with name {:?} already exists", role.name);
-                return Err(ServiceError::Taken(text));
-            }
-            changes =
-                changes.absent(&by_name).delete(rows::role_name(namespace, &before.value.name)).put(by_name, &id)?;
+            let taken = || format!("Invalid Role: A role with name {:?} already exists", role.name);
+            self.free(&by_name, taken).await?;
+            changes = changes.renamed(rows::role_name(namespace, &before.value.name), by_name, &id)?;
         }
-        let modified = self.records.commit(home.hold(changes)).await?;
-        Ok(Stored { value: role.into(), created: before.created, modified })
+        self.change(&home, changes, &before, role).await
     }
 
     /// Deletes a role; false if there is none. Tokens that link it live on without it.
@@ -172,22 +156,8 @@ impl Directory {
     /// # Errors
     /// The caller lacks `acl:write`.
     pub async fn delete_role(&self, caller: &Caller, namespace: &NamespaceName, id: Id) -> Result<bool, ServiceError> {
-        caller.require(Privilege::AclWrite, namespace)?;
-        retrying(|| self.try_delete_role(namespace, id)).await
-    }
-
-    async fn try_delete_role(&self, namespace: &NamespaceName, id: Id) -> Result<bool, ServiceError> {
-        let home = self.home(namespace).await?;
-        let by_id = rows::role(namespace, id);
-        let Some(before) = self.records.get::<RoleRecord>(&by_id, Freshness::Linearizable).await? else {
-            return Ok(false);
-        };
-        let changes = Changes::default()
-            .unchanged(&by_id, before.modified)
-            .delete(by_id)
-            .delete(rows::role_name(namespace, &before.value.name));
-        self.records.commit(home.hold(changes)).await?;
-        Ok(true)
+        let by_name = |role: &RoleRecord| Ok(Some(rows::role_name(namespace, &role.name)));
+        self.remove(caller, namespace, &rows::role(namespace, id), by_name).await
     }
 }
 

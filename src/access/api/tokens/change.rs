@@ -5,46 +5,36 @@ use super::path_id;
 use super::view::view;
 use crate::access::api::ask::Ask;
 use crate::access::api::error::ApiError;
-use crate::access::api::reply::{Changed, Done, Reply};
+use crate::access::api::here::Here;
+use crate::access::api::reply::{Changed, Done};
 use crate::access::api::rooms::Rooms;
 use crate::access::model::id::Id;
-use crate::access::model::names::NamespaceName;
-use crate::access::service::caller::Caller;
 use crate::access::service::tokens::Made;
 use crate::access::store::Freshness;
 
 pub(in crate::access::api) async fn create(rooms: &Rooms, ask: &mut Ask) -> Result<Changed, ApiError> {
     let (draft, stated) = draft(ask.fields("Token").await?)?;
-    let caller = ask.caller(rooms, Freshness::Linearizable).await?;
-    let namespace = ask.namespace(&caller, stated.as_deref())?;
-    let made = rooms.directory.create_token(&caller, &namespace, &draft).await?;
-    told(rooms, ask, &caller, namespace, &made).await
+    let here = Here::writing(rooms, ask, stated.as_deref()).await?;
+    let made = rooms.directory.create_token(&here.caller, &here.namespace, &draft).await?;
+    told(rooms, ask, here, &made).await
 }
 
 pub(in crate::access::api) async fn clone(rooms: &Rooms, ask: &mut Ask) -> Result<Changed, ApiError> {
     let (draft, stated) = draft(ask.fields("Token").await?)?;
     let source = path_id(ask)?;
-    let caller = ask.caller(rooms, Freshness::Linearizable).await?;
-    let namespace = ask.namespace(&caller, None)?;
-    if stated.is_some_and(|stated| stated.parse() != Ok(namespace.clone())) {
-        let text = format!("A clone stays in the namespace of the token that it is made from: {namespace}");
+    let here = Here::writing(rooms, ask, None).await?;
+    if stated.is_some_and(|stated| stated.parse() != Ok(here.namespace.clone())) {
+        let text = format!("A clone stays in the namespace of the token that it is made from: {}", here.namespace);
         return Err(ApiError::Invalid(text));
     }
-    let made = rooms.directory.clone_token(&caller, &namespace, source, &draft.description).await?;
-    told(rooms, ask, &caller, namespace, &made).await
+    let made = rooms.directory.clone_token(&here.caller, &here.namespace, source, &draft.description).await?;
+    told(rooms, ask, here, &made).await
 }
 
-async fn told(
-    rooms: &Rooms,
-    ask: &Ask,
-    caller: &Caller,
-    namespace: NamespaceName,
-    made: &Made,
-) -> Result<Changed, ApiError> {
+async fn told(rooms: &Rooms, ask: &Ask, here: Here, made: &Made) -> Result<Changed, ApiError> {
     let token = &made.live.token;
     let view = view(rooms, token, made.secret.reveal(), Freshness::Linearizable).await?;
-    let reply = Reply::json(&view, ask.pretty())?;
-    Ok(Changed { reply, by: caller.accessor(), namespace, what: token.value.birth().accessor_id.to_string() })
+    here.changed(ask, &view, token.value.birth().accessor_id)
 }
 
 pub(in crate::access::api) async fn update(rooms: &Rooms, ask: &mut Ask) -> Result<Changed, ApiError> {
@@ -53,23 +43,16 @@ pub(in crate::access::api) async fn update(rooms: &Rooms, ask: &mut Ask) -> Resu
     if draft.accessor.as_ref().is_some_and(|stated| stated.parse() != Ok(accessor)) {
         return Err(ApiError::Invalid("Token Accessor ID in URL and payload do not match".to_owned()));
     }
-    let caller = ask.caller(rooms, Freshness::Linearizable).await?;
-    let namespace = ask.namespace(&caller, stated.as_deref())?;
-    let token = rooms.directory.update_token(&caller, &namespace, accessor, &draft).await?;
+    let here = Here::writing(rooms, ask, stated.as_deref()).await?;
+    let token = rooms.directory.update_token(&here.caller, &here.namespace, accessor, &draft).await?;
     let secret = rooms.directory.secret(&token.value)?;
     let view = view(rooms, &token, secret.reveal(), Freshness::Linearizable).await?;
-    let reply = Reply::json(&view, ask.pretty())?;
-    Ok(Changed { reply, by: caller.accessor(), namespace, what: accessor.to_string() })
+    here.changed(ask, &view, accessor)
 }
 
 pub(in crate::access::api) async fn delete(rooms: &Rooms, ask: &Ask) -> Result<Done, ApiError> {
     let accessor: Id = path_id(ask)?;
-    let caller = ask.caller(rooms, Freshness::Linearizable).await?;
-    let namespace = ask.namespace(&caller, None)?;
-    let deleted = rooms.directory.delete_token(&caller, &namespace, accessor).await?;
-    let reply = Reply::json(&deleted, ask.pretty())?;
-    if !deleted {
-        return Ok(Done::Nothing(reply));
-    }
-    Ok(Done::Changed(Changed { reply, by: caller.accessor(), namespace, what: accessor.to_string() }))
+    let here = Here::writing(rooms, ask, None).await?;
+    let deleted = rooms.directory.delete_token(&here.caller, &here.namespace, accessor).await?;
+    here.deleted(ask, deleted, accessor)
 }

@@ -18,8 +18,5 @@ use crate::access::model::id::Id;
 
 /// The accessor that the path names.
 fn path_id(ask: &Ask) -> Result<Id, ApiError> {
-    if ask.subject.is_empty() {
-        return Err(ApiError::Invalid("Missing token AccessorID".to_owned()));
-    }
-    ask.id("token")
+    ask.id_called("token", "AccessorID")
 }

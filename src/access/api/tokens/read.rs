@@ -6,6 +6,7 @@ use super::view::view;
 use super::{expanded, path_id};
 use crate::access::api::ask::Ask;
 use crate::access::api::error::ApiError;
+use crate::access::api::here::Here;
 use crate::access::api::reply::{Reply, Seen};
 use crate::access::api::rooms::Rooms;
 use crate::access::service::rows;
@@ -30,15 +31,14 @@ pub(in crate::access::api) async fn read_self(
 pub(in crate::access::api) async fn read(rooms: &Rooms, ask: &Ask, freshness: Freshness) -> Result<Seen, ApiError> {
     let accessor = path_id(ask)?;
     let expanded = ask.query.flag("expanded")?;
-    let caller = ask.caller(rooms, freshness).await?;
-    let namespace = ask.namespace(&caller, None)?;
-    let watch = rows::token(&namespace, accessor).as_str().to_owned();
+    let here = Here::reading(rooms, ask, freshness).await?;
+    let watch = rows::token(&here.namespace, accessor).as_str().to_owned();
     let index = rooms.directory.records().revision(&watch, freshness).await?;
-    let Some(token) = rooms.directory.token(&caller, &namespace, accessor, freshness).await? else {
+    let Some(token) = rooms.directory.token(&here.caller, &here.namespace, accessor, freshness).await? else {
         let reply = Reply::text(StatusCode::NOT_FOUND, "Requested token does not exist: ACL not found");
         return Ok(Seen { reply, index, watch });
     };
-    let secret = rooms.directory.secret_for(&caller, &token.value)?;
+    let secret = rooms.directory.secret_for(&here.caller, &token.value)?;
     let view = view(rooms, &token, secret.reveal(), freshness).await?;
     let reply = if expanded {
         let all = rooms.directory.expanded(&token.value, freshness).await?;

@@ -63,13 +63,10 @@ impl Directory {
         let home = self.home(namespace).await?;
         let method = judged(draft, Id::random(), home.name.clone(), None)?;
         let key = rows::auth_method(namespace, &method.name);
-        if self.records.get::<AuthMethodRecord>(&key, Freshness::Linearizable).await?.is_some() {
-            let text = format!("Invalid Auth Method: An auth method with Name {:?} already exists", method.name);
-            return Err(ServiceError::Taken(text));
-        }
+        let taken = || format!("Invalid Auth Method: An auth method with Name {:?} already exists", method.name);
+        self.free(&key, taken).await?;
         let changes = Changes::default().absent(&key).put(key, &method)?;
-        let revision = self.records.commit(home.hold(changes)).await?;
-        Ok(Stored { value: method.into(), created: revision, modified: revision })
+        self.make(&home, changes, method).await
     }
 
     /// The auth method of that name; `None` if there is none.
@@ -83,12 +80,8 @@ impl Directory {
         name: &str,
         freshness: Freshness,
     ) -> Result<Option<Stored<AuthMethodRecord>>, ServiceError> {
-        caller.require(Privilege::AclRead, namespace)?;
-        self.existing(namespace, freshness).await?;
-        if !is_name(name) {
-            return Ok(None);
-        }
-        self.records.get(&rows::auth_method(namespace, name), freshness).await
+        let key = is_name(name).then(|| rows::auth_method(namespace, name));
+        self.seen(caller, namespace, key, freshness).await
     }
 
     /// Auth methods of one namespace, or of all.
@@ -126,13 +119,10 @@ impl Directory {
         let home = self.home(namespace).await?;
         named(&draft.name)?;
         let key = rows::auth_method(namespace, &draft.name);
-        let Some(before) = self.records.get::<AuthMethodRecord>(&key, Freshness::Linearizable).await? else {
-            return Err(ServiceError::Missing(format!("cannot find auth method {:?}", draft.name)));
-        };
+        let before = self.to_change::<AuthMethodRecord>(&key, || format!("auth method {:?}", draft.name)).await?;
         let method = judged(draft, before.value.id, home.name.clone(), Some(before.value.kind))?;
         let changes = Changes::default().unchanged(&key, before.modified).put(key, &method)?;
-        let modified = self.records.commit(home.hold(changes)).await?;
-        Ok(Stored { value: method.into(), created: before.created, modified })
+        self.change(&home, changes, &before, method).await
     }
 
     /// Deletes an auth method; false if there is none. From then on its tokens open nothing; they and its binding rules are

@@ -49,8 +49,7 @@ impl Directory {
         token.roles = self.linked(namespace, Linked::Role, &draft.roles).await?;
         let key = rows::token(namespace, accessor);
         let changes = Changes::default().unchanged(&key, before.modified).put(key, &token)?;
-        let modified = self.records.commit(home.hold(changes)).await?;
-        Ok(Stored { value: token.into(), created: before.created, modified })
+        self.change(&home, changes, &before, token).await
     }
 
     /// Refuses a draft that would change what never changes. What it leaves out stays, but for `local`: left out it is
