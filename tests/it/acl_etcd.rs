@@ -10,7 +10,8 @@ use keyward::access::store::StoreOptions;
 use keyward::access::store::etcd::Options;
 use serde_json::json;
 
-use crate::access_store::etcd_process::{Server, shared};
+use crate::access_store::etcd_process::{Server, options, shared};
+use crate::access_store::soon;
 use crate::acl_removal::gone;
 use crate::harness::Acl;
 
@@ -83,6 +84,38 @@ async fn while_etcd_is_away_callers_are_told_to_come_again() {
     server.run();
     server.ready().await;
     assert_eq!(one.get("/v1/acl/role/name/kept").await.json()["ID"], role["ID"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_a_majority_only_stale_reads_are_answered() {
+    let mut servers = Server::cluster();
+    for server in &servers {
+        soon(server.ready()).await;
+    }
+    let endpoints = options(servers.each_ref().map(|server| server.endpoint("http")));
+    let (one, _other, _folder) = two(Options { request_timeout: Duration::from_secs(1), ..endpoints }).await;
+    let role = one.make("/v1/acl/role", json!({"Name": "kept"})).await;
+    // All three have it before two of them go.
+    for server in &servers {
+        soon(server.ready()).await;
+    }
+    let (left, gone) = servers.split_first_mut().unwrap();
+    gone.iter_mut().for_each(Server::kill);
+    soon(async { while one.get("/v1/acl/roles").await.status == 200 {} }).await;
+    for path in ["/v1/acl/role/name/kept", "/v1/acl/role/name/kept?consistent", "/v1/acl/roles"] {
+        let answer = one.get(path).await;
+        assert_eq!(answer.status, 503, "{path}: {answer:?}");
+        assert!(answer.headers.contains_key("Retry-After"), "{path}: {answer:?}");
+    }
+    let stale = one.get("/v1/acl/role/name/kept?stale").await;
+    assert_eq!((stale.status, &stale.json()["ID"]), (200, &role["ID"]), "{stale:?}");
+    assert_eq!(stale.headers["X-Service-Effective-Consistency"], "stale");
+    assert_eq!(one.get("/v1/acl/token/self?stale").await.status, 200);
+    let body = Some(json!({"Name": "new"}));
+    assert_eq!(one.call("PUT", "/v1/acl/role?stale", Some(&one.root), body).await.status, 503);
+    gone.iter_mut().for_each(Server::run);
+    soon(left.ready()).await;
+    soon(async { while one.get("/v1/acl/roles").await.status != 200 {} }).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

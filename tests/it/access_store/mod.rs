@@ -130,6 +130,6 @@ fn conflict(outcome: Result<Revision, CommitError>) -> Key {
 }
 
 /// Fails loudly where nothing happens.
-async fn soon<T>(what: impl Future<Output = T>) -> T {
+pub(crate) async fn soon<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(20), what).await.expect("it did not happen in 20 s")
 }

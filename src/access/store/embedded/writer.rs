@@ -26,6 +26,12 @@ const GROUP: usize = 512;
 /// No batch joins a group of more bytes than this.
 const GROUP_BYTES: usize = 8 * 1024 * 1024;
 
+/// How long a group waits for another batch: much less than a sync takes.
+const NAP: Duration = Duration::from_micros(50);
+
+/// How often it does so at the most, while some come.
+const NAPS: u8 = 8;
+
 /// After a failure nothing is written for so long, and for ten times as long as it took to open the database anew.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -54,25 +60,38 @@ pub(super) fn start(
 ) -> std::io::Result<std::thread::JoinHandle<()>> {
     let mut writer = Writer { shared, disk, failure: None };
     std::thread::Builder::new().name("access-store".into()).spawn(move || {
-        while let Some(group) = gather(&mut jobs) {
+        let mut last = 0;
+        while let Some(group) = gather(&mut jobs, last) {
+            last = group.len();
             writer.serve(group);
         }
     })
 }
 
-/// Everything that came while the group before was written.
-fn gather(jobs: &mut mpsc::Receiver<Job>) -> Option<Vec<Job>> {
+/// Everything that came while the group before was written, and what those send who were just answered: without them
+/// they would halve each other's groups for ever, one half always waiting for the sync of the other. `last` is how many
+/// were in the group before; who writes alone waits for nobody.
+fn gather(jobs: &mut mpsc::Receiver<Job>, last: usize) -> Option<Vec<Job>> {
     let first = jobs.blocking_recv()?;
     let mut bytes = first.batch.bytes();
     let mut group = vec![first];
-    while group.len() < GROUP
-        && bytes < GROUP_BYTES
-        && let Ok(job) = jobs.try_recv()
-    {
-        bytes += job.batch.bytes();
-        group.push(job);
+    let mut naps = 0;
+    loop {
+        let before = group.len();
+        while group.len() < GROUP
+            && bytes < GROUP_BYTES
+            && let Ok(job) = jobs.try_recv()
+        {
+            bytes += job.batch.bytes();
+            group.push(job);
+        }
+        let nobody_came = naps > 0 && group.len() == before;
+        if nobody_came || naps == NAPS || group.len().max(last) == 1 || group.len() == GROUP || bytes >= GROUP_BYTES {
+            return Some(group);
+        }
+        std::thread::sleep(NAP);
+        naps += 1;
     }
-    Some(group)
 }
 
 impl Writer {
@@ -184,22 +203,34 @@ fn apply<'a>(transaction: &WriteTransaction, group: &'a [Job], last: Revision) -
     let mut applied = Applied { outcomes: Vec::with_capacity(group.len()), changed: BTreeMap::new() };
     let mut revision = last;
     for Job { batch, .. } in group {
-        if let Some(conflict) = conflict(&records, &batch.checks)? {
-            applied.outcomes.push(Err(CommitError::Conflict(conflict)));
-            continue;
-        }
+        let mut seen = match judged(&records, &batch.checks)? {
+            Ok(seen) => seen,
+            Err(conflict) => {
+                applied.outcomes.push(Err(CommitError::Conflict(conflict)));
+                continue;
+            }
+        };
         if !batch.writes.is_empty() {
             revision.0 += 1;
         }
         for write in &batch.writes {
+            let key = write.key();
             match write {
-                Write::Put(key, value) => {
-                    let created = at(&records, key)?.map_or(revision, |(created, _)| created);
+                Write::Put(_, value) => {
+                    let created = match seen.iter().rfind(|(seen, _)| *seen == key) {
+                        Some((_, created)) => *created,
+                        None => at(&records, key)?.map(|(created, _)| created),
+                    };
+                    let created = created.unwrap_or(revision);
                     records.insert(key.as_str(), encode(created, revision, value).as_slice())?;
+                    seen.push((key, Some(created)));
                 }
-                Write::Delete(key) => drop(records.remove(key.as_str())?),
+                Write::Delete(_) => {
+                    records.remove(key.as_str())?;
+                    seen.push((key, None));
+                }
             }
-            applied.changed.insert(write.key().kind(), revision);
+            applied.changed.insert(key.kind(), revision);
         }
         applied.outcomes.push(Ok(revision));
     }
@@ -215,17 +246,26 @@ fn apply<'a>(transaction: &WriteTransaction, group: &'a [Job], last: Revision) -
 
 type Records<'a> = Table<'a, &'static str, &'static [u8]>;
 
-fn conflict(records: &Records<'_>, checks: &[Check]) -> Result<Option<Key>, StoreError> {
+/// Keys of a batch, and when their records were created: what a check has read, no write reads again.
+type Seen<'a> = Vec<(&'a Key, Option<Revision>)>;
+
+/// What the checks saw, or the key of the first that does not hold.
+fn judged<'a>(records: &Records<'_>, checks: &'a [Check]) -> Result<Result<Seen<'a>, Key>, StoreError> {
+    let mut seen = Vec::with_capacity(checks.len());
     for check in checks {
-        let (key, holds) = match check {
-            Check::Absent(key) => (key, records.get(key.as_str())?.is_none()),
-            Check::Unchanged(key, then) => (key, at(records, key)?.is_some_and(|(_, modified)| modified == *then)),
+        let (Check::Absent(key) | Check::Unchanged(key, _)) = check;
+        let found = records.get(key.as_str())?;
+        let then = found.as_ref().and_then(|bytes| revisions(bytes.value()));
+        let holds = match check {
+            Check::Absent(_) => found.is_none(),
+            Check::Unchanged(_, at) => then.is_some_and(|(_, modified)| modified == *at),
         };
         if !holds {
-            return Ok(Some(key.clone()));
+            return Ok(Err(key.clone()));
         }
+        seen.push((key, then.map(|(created, _)| created)));
     }
-    Ok(None)
+    Ok(Ok(seen))
 }
 
 /// When a record was created and modified.
