@@ -12,9 +12,9 @@ mod agent;
 mod check;
 mod login;
 #[cfg(feature = "access")]
-mod access;
-#[cfg(feature = "access")]
 mod acl;
+#[cfg(feature = "access")]
+mod access;
 #[cfg(feature = "dev")]
 mod dev;
 

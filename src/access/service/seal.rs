@@ -76,6 +76,16 @@ impl Sealer {
         Some(Self { key_id, hash, seal })
     }
 
+    /// Ids of the keys that records of the store may be sealed with.
+    pub fn key_ids(&self) -> Vec<String> {
+        vec![self.key_id.clone()]
+    }
+
+    /// Whether it can open what the key with that id sealed.
+    pub fn knows(&self, key_id: &str) -> bool {
+        self.key_id == key_id
+    }
+
     /// The hash by which a token is found.
     pub fn hash(&self, secret: &PlainSecret) -> SecretHash {
         let mut bytes = [0; 32];

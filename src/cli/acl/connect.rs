@@ -19,7 +19,7 @@ use crate::http::client::{self, Address, Identity, Proxy, Tls};
 /// Where the service is, and who asks.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "The service")]
-pub(super) struct Connection {
+pub(in crate::cli) struct Connection {
     /// Where it is: `https://HOST:PORT`, `http://` on loopback, with a base path if it has one, or `unix:///PATH` [or
     /// `KEYWARD_ACL_ADDR`; default: `http://127.0.0.1:8500`]
     #[arg(long, global = true, value_name = "ADDRESS", value_parser = address)]
@@ -45,8 +45,8 @@ pub(super) struct Connection {
 }
 
 /// The service, as a command asks it.
-pub(super) struct Service {
-    pub(super) client: Client,
+pub(in crate::cli) struct Service {
+    pub(in crate::cli) client: Client,
     format: Format,
     /// The arguments that lead another command to the same place, without the token.
     flags: String,
@@ -109,7 +109,7 @@ const DEFAULT: &str = "http://127.0.0.1:8500";
 
 impl Service {
     /// Prints what was asked for: as JSON, or as `text` does.
-    pub(super) fn show(&self, value: &impl Serialize, text: impl FnOnce()) {
+    pub(in crate::cli) fn show(&self, value: &impl Serialize, text: impl FnOnce()) {
         match self.format {
             Format::Json => show::json(value),
             Format::Text => text(),

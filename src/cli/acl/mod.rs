@@ -28,13 +28,15 @@ mod session;
 
 use clap::{Args, Subcommand};
 
+pub(super) use self::connect::{Connection, Service};
+pub(super) use self::failure::Failure;
 use super::{Exit, say_error};
 
 /// Ask the access-control service, and change what it keeps.
 #[derive(Debug, Args)]
 pub(super) struct Acl {
     #[command(flatten)]
-    connection: connect::Connection,
+    connection: Connection,
     #[command(subcommand)]
     group: Group,
 }
@@ -80,31 +82,39 @@ enum Group {
 
 impl Acl {
     pub(super) fn run(self) -> anyhow::Result<Exit> {
-        crate::sys::forbid_core_dumps()?;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let ended = runtime.block_on(async {
-            let service = self.connection.open()?;
-            let ended = match self.group {
-                Group::Token(command) => command.run(&service).await,
-                Group::Role(command) => command.run(&service).await,
-                Group::Policy(command) => command.run(&service).await,
-                Group::Namespace(command) => command.run(&service).await,
-                Group::AuthMethod(command) => command.run(&service).await,
-                Group::BindingRule(command) => command.run(&service).await,
-                Group::TemplatedPolicy(command) => command.run(&service).await,
-                Group::Bootstrap(bootstrap) => bootstrap.run(&service).await,
-                Group::Login(login) => login.run(&service).await,
-                Group::Logout => session::logout(&service).await,
-                Group::Whoami => session::whoami(&service).await,
-            };
-            ended.map_err(|failure| service.explain(failure))
-        });
-        Ok(ended.map_or_else(
-            |failure| {
-                say_error(&failure.text);
-                failure.exit
-            },
-            |()| Exit::Ok,
-        ))
+        let Self { connection, group } = self;
+        asking(connection, async |service| match group {
+            Group::Token(command) => command.run(service).await,
+            Group::Role(command) => command.run(service).await,
+            Group::Policy(command) => command.run(service).await,
+            Group::Namespace(command) => command.run(service).await,
+            Group::AuthMethod(command) => command.run(service).await,
+            Group::BindingRule(command) => command.run(service).await,
+            Group::TemplatedPolicy(command) => command.run(service).await,
+            Group::Bootstrap(bootstrap) => bootstrap.run(service).await,
+            Group::Login(login) => login.run(service).await,
+            Group::Logout => session::logout(service).await,
+            Group::Whoami => session::whoami(service).await,
+        })
     }
+}
+
+/// Does something with the service, and tells how it ended.
+pub(super) fn asking(
+    connection: Connection,
+    work: impl AsyncFnOnce(&Service) -> Result<(), Failure>,
+) -> anyhow::Result<Exit> {
+    crate::sys::forbid_core_dumps()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let ended = runtime.block_on(async {
+        let service = connection.open()?;
+        work(&service).await.map_err(|failure| service.explain(failure))
+    });
+    Ok(ended.map_or_else(
+        |failure| {
+            say_error(&failure.text);
+            failure.exit
+        },
+        |()| Exit::Ok,
+    ))
 }
