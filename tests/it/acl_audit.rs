@@ -53,8 +53,21 @@ async fn each_change_is_one_line_that_says_who_and_what_and_no_secret() {
     check("token.update", "default", &token["AccessorID"]);
     let clone = acl.make(&format!("{of_token}/clone"), json!({})).await;
     check("token.clone", "default", &clone["AccessorID"]);
+    let config = json!({"JWKSURL": "https://issuer.example/keys"});
+    let method = acl.make("/v1/acl/auth-method", json!({"Name": "people", "Type": "jwt", "Config": config})).await;
+    check("auth_method.create", "default", &method["Name"]);
+    acl.make("/v1/acl/auth-method/people", json!({"Config": config})).await;
+    check("auth_method.update", "default", &method["Name"]);
+    let rule = json!({"AuthMethod": "people", "BindType": "service", "BindName": "web"});
+    let rule = acl.make("/v1/acl/binding-rule", rule).await;
+    check("binding_rule.create", "default", &rule["ID"]);
+    let of_rule = format!("/v1/acl/binding-rule/{}", rule["ID"].as_str().unwrap());
+    acl.make(&of_rule, json!({"BindType": "service", "BindName": "db"})).await;
+    check("binding_rule.update", "default", &rule["ID"]);
     for (path, operation, namespace, what) in [
-        (of_token.as_str(), "token.delete", "default", &token["AccessorID"]),
+        (of_rule.as_str(), "binding_rule.delete", "default", &rule["ID"]),
+        ("/v1/acl/auth-method/people", "auth_method.delete", "default", &method["Name"]),
+        (&of_token, "token.delete", "default", &token["AccessorID"]),
         (&of_role, "role.delete", "default", &role["ID"]),
         (&of_policy, "policy.delete", "Team", &policy["ID"]),
         ("/v1/namespace/Team", "namespace.delete", "Team", &space["Name"]),

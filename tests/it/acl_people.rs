@@ -5,11 +5,13 @@ use std::time::Duration;
 use keyward::access::client::{
     Client, Error, Link, Links, NewPolicy, NewRole, NewToken, Options, Query, Question, TokenUpdate,
 };
+use keyward::access::model::timestamp::Timestamp;
 use secrecy::{ExposeSecret as _, SecretString};
-use serde_json::Value;
+use serde_json::{Value, json as object};
 
 use crate::acl_commands::{Ended, acl};
 use crate::harness::acl::Acl;
+use crate::harness::issuer::Key;
 
 fn client(service: &Acl, token: &str) -> Client {
     let mut options = Options::at(service.url.parse().unwrap());
@@ -293,4 +295,70 @@ async fn namespaces_are_made_filled_listed_and_taken_away_by_commands() {
     let reader = service.token_with("acl = \"read\"").await;
     let refused = acl(&service.url, &reader, "namespace create team-2", "").await;
     assert!(refused.code == 6 && refused.error.contains("has no operator:write"), "{refused:?}");
+}
+
+#[tokio::test]
+async fn people_log_in_by_a_method_that_commands_made_and_out_again() {
+    let service = Acl::start().await;
+    let key = Key::shared("k");
+    let config = object!({
+        "JWTValidationPubKeys": [key.pem()], "BoundIssuer": "i", "BoundAudiences": ["a"],
+        "ClaimMappings": {"first_name": "name"},
+    });
+    let words = "auth-method create people --type jwt --max-token-ttl 10m --config -";
+    done(&service, words, &config.to_string()).await;
+    done(&service, "auth-method update people --display-name Staff", "").await;
+    let method = json(&service, "auth-method read people").await;
+    assert_eq!((&method["DisplayName"], &method["MaxTokenTTL"]), (&"Staff".into(), &"10m0s".into()), "{method}");
+    assert_eq!(method["Config"], config);
+    assert!(done(&service, "auth-method list", "").await.contains("people"));
+
+    let words = "binding-rule create --method people --bind-type service --bind-name ${value.name} \
+                 --selector value.name==\"jeff\"";
+    let rule = json(&service, words).await;
+    let id = text(&rule["ID"]);
+    done(&service, &format!("binding-rule update {id} --description d"), "").await;
+    let read = json(&service, &format!("binding-rule read {id}")).await;
+    assert_eq!((&read["Description"], &read["BindName"]), (&"d".into(), &"${value.name}".into()), "{read}");
+    assert_eq!(json(&service, "binding-rule list --method people").await[0]["ID"], id.as_str());
+
+    let now = Timestamp::of(service.now()).unix_seconds();
+    let jwt = key.sign(&object!({"iss": "i", "aud": "a", "exp": now + 600, "iat": now, "first_name": "jeff"}));
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("jeff.token");
+    let words = format!("login --method people --bearer-token-file - --meta host=web-1 --out {}", out.display());
+    let told = acl(&service.url, "", &words, &jwt).await;
+    assert_eq!(told.code, 0, "{told:?}");
+    let secret = std::fs::read_to_string(&out).unwrap();
+    assert!(!told.out.contains(&secret) && !told.error.contains(&secret), "{told:?}");
+    let own = acl(&service.url, &secret, "whoami", "").await;
+    assert!(own.out.contains("  people\n") && own.out.contains("  jeff\n"), "{own:?}");
+    let listed = json(&service, "token list --auth-method people").await;
+    assert_eq!(listed.as_array().map(Vec::len), Some(1), "{listed}");
+    assert_eq!(acl(&service.url, &secret, "logout", "").await.code, 0);
+    assert_eq!(acl(&service.url, &secret, "whoami", "").await.code, 6);
+
+    // Who is not meant by any rule, and who does not prove anything, gets nothing.
+    let other = key.sign(&object!({"iss": "i", "aud": "a", "exp": now + 600, "iat": now, "first_name": "eve"}));
+    for (proof, code) in [(other.as_str(), 6), ("no.such.proof", 2)] {
+        let refused = acl(&service.url, "", "login --method people --bearer-token-file -", proof).await;
+        assert_eq!((refused.code, refused.out.as_str()), (code, ""), "{refused:?}");
+        assert!(!refused.error.contains(proof), "{refused:?}");
+    }
+    done(&service, &format!("binding-rule delete {id}"), "").await;
+    done(&service, "auth-method delete people", "").await;
+    assert_eq!(acl(&service.url, &service.root, "auth-method read people", "").await.code, 8);
+}
+
+#[tokio::test]
+async fn people_see_what_a_template_makes_before_they_link_it() {
+    let service = Acl::start().await;
+    assert!(done(&service, "templated-policy list", "").await.contains("builtin/service"));
+    assert!(done(&service, "templated-policy read builtin/node", "").await.contains("name"));
+    let shown = done(&service, "templated-policy preview builtin/service --var name:web", "").await;
+    assert!(shown.contains("service \"web\"") && shown.contains("web-sidecar-proxy"), "{shown}");
+    let refused = acl(&service.url, &service.root, "templated-policy preview builtin/service", "").await;
+    assert!(refused.code != 0 && refused.error.contains("name"), "{refused:?}");
+    let missing = acl(&service.url, &service.root, "templated-policy read builtin/nothing", "").await;
+    assert_eq!(missing.code, 8, "{missing:?}");
 }

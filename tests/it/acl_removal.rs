@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use crate::harness::issuer::Key as IssuerKey;
 use crate::harness::{Acl, log};
 
 /// A token of `team` that cannot be read: it holds the removal up.
@@ -63,6 +64,15 @@ async fn team(acl: &Acl) -> String {
     acl.make("/v1/acl/role?ns=team", json!({"Name": "r", "ServiceIdentities": [{"ServiceName": "web"}]})).await;
     acl.make("/v1/acl/token?ns=team", json!({"Roles": [{"Name": "r"}], "ExpirationTTL": "5m"})).await;
     acl.make("/v1/acl/token?ns=team", json!({"Local": true})).await;
+    let key = IssuerKey::shared("k");
+    let config = json!({"JWTValidationPubKeys": [key.pem()], "BoundIssuer": "i", "BoundAudiences": ["a"]});
+    acl.make("/v1/acl/auth-method?ns=team", json!({"Name": "people", "Type": "jwt", "Config": config})).await;
+    let rule = json!({"AuthMethod": "people", "BindType": "role", "BindName": "r"});
+    acl.make("/v1/acl/binding-rule?ns=team", rule).await;
+    let now = Timestamp::of(SystemTime::now()).unix_seconds();
+    let proof = key.sign(&json!({"iss": "i", "aud": "a", "exp": now + 600, "iat": now}));
+    let login = json!({"AuthMethod": "people", "BearerToken": proof});
+    assert_eq!(acl.call("POST", "/v1/acl/login?ns=team", None, Some(login)).await.status, 200);
     assert_eq!(acl.call("GET", "/v1/acl/roles", Some(&secret), None).await.status, 200);
     secret
 }

@@ -71,3 +71,88 @@ async fn a_blocked_read_returns_when_the_role_is_made() {
     assert_eq!((read.status, &read.json()["ID"]), (200, &made["ID"]));
     assert!(read.headers["x-consul-index"].to_str().unwrap().parse::<u64>().unwrap() > index);
 }
+
+#[tokio::test]
+async fn a_role_is_made_with_an_id_of_its_own_by_a_name_that_is_free() {
+    let acl = Acl::start().await;
+    let policy = acl.make("/v1/acl/policy", json!({"Name": "p"})).await;
+    let links = json!([{"ID": policy["ID"]}, {"Name": "p"}]);
+    let nodes = json!([{"NodeName": "n1", "Datacenter": "dc1"}]);
+    let made = acl.make("/v1/acl/role", json!({"Name": "web", "Policies": links, "NodeIdentities": nodes})).await;
+    assert_eq!(made["ID"].as_str().map(str::len), Some(36));
+    assert_eq!((&made["NodeIdentities"], made["Hash"].as_str().map(str::len)), (&nodes, Some(44)));
+    assert!(made["CreateIndex"].as_u64() > Some(0) && made["ModifyIndex"] == made["CreateIndex"]);
+
+    let role = format!("/v1/acl/role/{}", made["ID"].as_str().unwrap());
+    let other = "11111111-1111-1111-1111-111111111111";
+    let mismatch = "Role ID in URL and payload do not match";
+    let refused = async |path: &str, body: Value, status: u16, text: &str| {
+        let answer = acl.put(path, body.clone()).await;
+        assert_eq!((answer.status, answer.text.as_str()), (status, text), "{path} {body}");
+    };
+    refused("/v1/acl/role", json!({"ID": other, "Name": "new"}), 400, mismatch).await;
+    refused(&role, json!({"ID": other, "Name": "web"}), 400, mismatch).await;
+    refused("/v1/acl/role/", json!({"Name": "web"}), 400, "Missing role ID").await;
+    let answer = acl.get("/v1/acl/role/").await;
+    assert_eq!((answer.status, answer.text.as_str()), (400, "Missing role ID"));
+
+    let taken = "Invalid Role: A Role with Name \"web\" already exists";
+    refused("/v1/acl/role", json!({"Name": "web"}), 409, taken).await;
+    let second = acl.make("/v1/acl/role", json!({"Name": "db"})).await;
+    let second = format!("/v1/acl/role/{}", second["ID"].as_str().unwrap());
+    refused(&second, json!({"Name": "web"}), 409, "Invalid Role: A role with name \"web\" already exists").await;
+
+    // Renamed, it leaves its name to others.
+    let renamed = acl.make(&role, json!({"Name": "www"})).await;
+    assert_eq!((&renamed["ID"], renamed.get("Policies")), (&made["ID"], None));
+    assert!(renamed["ModifyIndex"].as_u64() > made["ModifyIndex"].as_u64());
+    assert_eq!(acl.make(&second, json!({"Name": "web"})).await["Name"], "web");
+    assert_eq!(acl.get("/v1/acl/role/name/www").await.json()["ID"], made["ID"]);
+    assert_eq!(acl.get("/v1/acl/role/name/db").await.status, 404);
+}
+
+#[tokio::test]
+async fn names_and_identities_of_roles_have_letters_that_all_take() {
+    let acl = Acl::start().await;
+    let longest = "x".repeat(256);
+    for name in ["a", "A9", "-a", "a-", "_", "a_b-c", &longest] {
+        assert_eq!(acl.make("/v1/acl/role", json!({"Name": name})).await["Name"], name);
+        assert_eq!(acl.get(&format!("/v1/acl/role/name/{name}")).await.json()["Name"], name);
+    }
+    let invalid = "Invalid Role: invalid Name. Only alphanumeric characters, '-' and '_' are allowed";
+    let lower = "Only lowercase alphanumeric characters, '-' and '_' are allowed";
+    let longer = "x".repeat(257);
+    let with = |what: &str, value: Value| json!({"Name": "r", what: [value]});
+    for (body, text) in [
+        (json!({"Name": ""}), "Invalid Role: no Name is set".to_owned()),
+        (json!({"Name": "bad?bad"}), invalid.to_owned()),
+        (json!({"Name": "a:bc"}), invalid.to_owned()),
+        (json!({"Name": "é"}), invalid.to_owned()),
+        (json!({"Name": longer}), invalid.to_owned()),
+        (
+            with("ServiceIdentities", json!({"ServiceName": ""})),
+            "Service identity is missing the service name field on this role".to_owned(),
+        ),
+        (
+            with("ServiceIdentities", json!({"ServiceName": "FOO"})),
+            format!("Service identity \"FOO\" has an invalid name. {lower}"),
+        ),
+        (
+            with("NodeIdentities", json!({"NodeName": "", "Datacenter": "dc1"})),
+            "Node identity is missing the node name field on this role".to_owned(),
+        ),
+        (
+            with("NodeIdentities", json!({"NodeName": "n1"})),
+            "Node identity is missing the datacenter field on this role".to_owned(),
+        ),
+        (
+            with("NodeIdentities", json!({"NodeName": "n.1", "Datacenter": "dc1"})),
+            format!("Node identity has an invalid name. {lower}"),
+        ),
+    ] {
+        let answer = acl.put("/v1/acl/role", body.clone()).await;
+        assert_eq!(answer.status, 400, "{body} {answer:?}");
+        assert!(answer.text.starts_with(&text), "{body}: {} is not {text}", answer.text);
+    }
+    assert_eq!(acl.get("/v1/acl/role/name/r").await.status, 404, "what was refused was not made");
+}
