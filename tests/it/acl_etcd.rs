@@ -1,6 +1,7 @@
 //! Two servers of the access-control service that share an etcd: one service for those who use it.
 #![expect(
     clippy::disallowed_methods,
+    clippy::large_futures,
     reason = "servers and processes are waited for in real time, and end with the test"
 )]
 
