@@ -42,12 +42,11 @@ impl Kinds {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "etcd"))]
 mod tests {
     use super::*;
 
     #[test]
-    #[cfg(feature = "etcd")]
     fn a_revision_never_goes_back() {
         let kinds = Kinds::default();
         kinds.unknown_until(Revision(5));
