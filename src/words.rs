@@ -40,6 +40,13 @@ pub fn hex(bytes: &[u8]) -> String {
     text
 }
 
+/// The nearest of the names that exist, if one is near: `did you mean NAME?`.
+pub fn did_you_mean<T: AsRef<str>>(name: &str, names: &[T]) -> Option<String> {
+    let distance = |known: &T| strsim::damerau_levenshtein(&name.chars().take(64).collect::<String>(), known.as_ref());
+    let nearest = names.iter().min_by_key(|known| distance(known))?;
+    (distance(nearest) <= (nearest.as_ref().len() / 3).max(1)).then(|| format!("did you mean {}?", nearest.as_ref()))
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;

@@ -5,6 +5,8 @@ mod exit;
 
 // 1: what commands share
 mod reach;
+#[cfg(any(feature = "access", feature = "gateway"))]
+mod show;
 
 // 2: the commands
 mod run;
@@ -15,6 +17,8 @@ mod login;
 mod acl;
 #[cfg(feature = "access")]
 mod access;
+#[cfg(feature = "gateway")]
+mod changes;
 #[cfg(feature = "dev")]
 mod dev;
 
@@ -79,6 +83,10 @@ enum Command {
         after_help = "Example:\n  keyward acl token list --address https://access.example.com:8500 --token-file ops.token"
     )]
     Acl(Box<acl::Acl>),
+    /// Search the dated history of the provisioning platform's API
+    #[cfg(feature = "gateway")]
+    #[command(after_help = "Example:\n  keyward changes --resource registry-modules --kind deprecated")]
+    Changes(changes::Changes),
     /// Print the completion script for a shell
     #[command(after_help = "Example:\n  keyward completions bash > /etc/bash_completion.d/keyward")]
     Completions {
@@ -145,6 +153,8 @@ pub fn main() -> ExitCode {
         Command::Access(access) => access.run(&log),
         #[cfg(feature = "access")]
         Command::Acl(acl) => acl.run(),
+        #[cfg(feature = "gateway")]
+        Command::Changes(changes) => changes.run(),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "keyward", &mut std::io::stdout());
             Ok(Exit::Ok)
@@ -164,7 +174,7 @@ fn say(line: &str) {
 }
 
 /// Prints what is worth knowing beside a command's output.
-#[cfg(feature = "access")]
+#[cfg(any(feature = "access", feature = "gateway"))]
 fn note(line: &str) {
     let _ = writeln!(std::io::stderr(), "note: {line}");
 }

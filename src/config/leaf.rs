@@ -5,6 +5,7 @@ use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 use super::tree::quoted;
+pub(super) use crate::words::did_you_mean;
 
 /// What a value is not, and what would do.
 #[derive(Debug, PartialEq, Eq)]
@@ -102,13 +103,6 @@ pub(super) fn either(words: &[String]) -> String {
 pub(super) fn is_name(text: &str) -> bool {
     (1..=64).contains(&text.len())
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
-}
-
-/// The nearest of the names that exist, if one is near.
-pub(super) fn did_you_mean<T: AsRef<str>>(name: &str, names: &[T]) -> Option<String> {
-    let distance = |known: &T| strsim::damerau_levenshtein(&name.chars().take(64).collect::<String>(), known.as_ref());
-    let nearest = names.iter().min_by_key(|known| distance(known))?;
-    (distance(nearest) <= (nearest.as_ref().len() / 3).max(1)).then(|| format!("did you mean {}?", nearest.as_ref()))
 }
 
 #[cfg(test)]

@@ -2,3 +2,11 @@
 //! request, and knows the dated history of that API.
 //!
 //! A module names only modules above it in this list.
+
+// 0: how a refusal is written, and the history of the API
+pub mod refusal;
+pub mod changes;
+
+// 1: what the history says of a server and of a call
+pub mod availability;
+pub mod actions;

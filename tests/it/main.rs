@@ -44,6 +44,8 @@ mod access_store;
 mod acl_client;
 #[cfg(feature = "etcd")]
 mod acl_etcd;
+#[cfg(feature = "gateway")]
+mod changes;
 #[cfg(feature = "dev")]
 mod clients;
 #[cfg(feature = "dev")]

@@ -2,10 +2,9 @@
 
 use std::fmt::Display;
 
-use serde::Serialize;
-
 use crate::access::client::{Link, Links, Policy};
 use crate::access::model::timestamp::Timestamp;
+pub(super) use crate::cli::show::{harmless, json, table};
 use crate::cli::{note, say};
 
 /// Fields of one object, a line each: `Name:  value`.
@@ -118,18 +117,6 @@ pub(super) fn span(span: std::time::Duration) -> String {
     humantime::format_duration(std::time::Duration::from_secs(span.as_secs())).to_string()
 }
 
-/// Rows below a head, each column as wide as its widest cell.
-pub(super) fn table<const N: usize>(head: [&str; N], rows: impl IntoIterator<Item = [String; N]>) {
-    let mut all = vec![head.map(str::to_owned)];
-    all.extend(rows.into_iter().map(|row| row.map(|cell| harmless(&cell).replace(['\n', '\t'], " "))));
-    let widths: [usize; N] =
-        std::array::from_fn(|column| all.iter().map(|row| row[column].chars().count()).max().unwrap_or_default());
-    for row in &all {
-        let cells: Vec<_> = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}")).collect();
-        say(cells.join("  ").trim_end());
-    }
-}
-
 /// A policy's rules, or a template's text, in from the margin.
 pub(super) fn indented(text: &str) {
     harmless(text).lines().for_each(|line| say(format!("  {line}").trim_end()));
@@ -142,20 +129,4 @@ pub(super) fn policies(policies: &[Policy]) {
         say(&harmless(&format!("policy {} ({})", policy.name, policy.id)));
         indented(&policy.rules);
     }
-}
-
-pub(super) fn json(value: &impl Serialize) {
-    // Fails for maps with keys that are no texts alone; there are none.
-    say(&serde_json::to_string_pretty(value).unwrap_or_default());
-}
-
-/// A server's text without what could move or colour a terminal.
-pub(super) fn harmless(text: &str) -> String {
-    let unseen = |letter| matches!(letter, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}');
-    let harm = |letter: char| (letter.is_control() && !matches!(letter, '\n' | '\t')) || unseen(letter);
-    let mut shown = String::with_capacity(text.len());
-    for letter in text.chars() {
-        if harm(letter) { shown.extend(letter.escape_default()) } else { shown.push(letter) }
-    }
-    shown
 }

@@ -1,0 +1,192 @@
+//! `keyward changes`: the dated history of the provisioning platform's API, for people.
+
+use std::fmt::Display;
+
+use anyhow::anyhow;
+use clap::{Args, Subcommand};
+
+use super::show::{json, table};
+use super::{Exit, Format, note, say, say_error};
+use crate::gateway::changes::{ApiDate, Change, Changelog, Documentation, Endpoint, Filter, Row};
+
+/// Search the dated history of the provisioning platform's API.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(super) struct Changes {
+    #[command(flatten)]
+    filters: Filters,
+    /// How the output looks; JSON is an array
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+/// What a row must have; all of resource, kind, edition and release must fit one of its changes.
+#[derive(Debug, Args)]
+struct Filters {
+    /// From this day on, such as 2024-02-08 or 2024-2-8
+    #[arg(long, value_name = "DATE")]
+    since: Option<String>,
+    /// To the end of this day
+    #[arg(long, value_name = "DATE")]
+    until: Option<String>,
+    /// About this resource, such as registry-modules
+    #[arg(long)]
+    resource: Option<String>,
+    /// Of this kind: added, changed, deprecated, fixed, docs or breaking
+    #[arg(long)]
+    kind: Option<String>,
+    /// For this product: hosted or enterprise, with what is marked for neither; all is what is marked for neither
+    #[arg(long)]
+    edition: Option<String>,
+    /// For this self-managed release, such as v202207-1 or 1.0.3: without what a later one has first
+    #[arg(long)]
+    release: Option<String>,
+    /// With this in its text or in a name, letters large or small
+    #[arg(long)]
+    text: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Show the rows of a day with all that is known of them
+    #[command(after_help = "Example:\n  keyward changes show 2021-06-08")]
+    Show {
+        /// The day, such as 2024-02-08 or 2024-2-8
+        date: String,
+        /// How the output looks; JSON is an array
+        #[arg(long, value_enum, default_value_t)]
+        format: Format,
+    },
+}
+
+impl Changes {
+    pub(super) fn run(self) -> anyhow::Result<Exit> {
+        let changelog = Changelog::get();
+        match self.command {
+            Some(Command::Show { date, format }) => Ok(show_day(changelog, date.parse()?, format)),
+            None => self.filters.list(changelog, self.format),
+        }
+    }
+}
+
+impl Filters {
+    fn list(self, changelog: &Changelog, format: Format) -> anyhow::Result<Exit> {
+        let filter = self.filter(changelog)?;
+        filter.remark().into_iter().for_each(note);
+        let rows: Vec<&Row> = changelog.find(&filter).collect();
+        match format {
+            Format::Json => json(&rows),
+            Format::Text if rows.is_empty() => note("no row of the history fits"),
+            Format::Text => table(["Date", "Kind", "Resource", "Text"], rows.into_iter().map(line)),
+        }
+        Ok(Exit::Ok)
+    }
+
+    fn filter(self, changelog: &Changelog) -> anyhow::Result<Filter> {
+        let mut filter = Filter::default();
+        let given = [
+            ("since", self.since),
+            ("until", self.until),
+            ("resource", self.resource),
+            ("kind", self.kind),
+            ("edition", self.edition),
+            ("release", self.release),
+            ("text", self.text),
+        ];
+        for (name, value) in given.into_iter().filter_map(|(name, value)| Some((name, value?))) {
+            filter.set(name, &value, changelog).map_err(|error| anyhow!("--{name}: {error}"))?;
+        }
+        Ok(filter)
+    }
+}
+
+fn line(row: &Row) -> [String; 4] {
+    let kinds = listed(row.changes.iter().map(|change| change.kind));
+    let resources = listed(row.changes.iter().map(|change| &change.resource));
+    [row.date.to_string(), kinds, resources, row.changelog.text.clone()]
+}
+
+/// Each word once, in order.
+fn listed(words: impl Iterator<Item = impl Display>) -> String {
+    let mut once: Vec<String> = Vec::new();
+    for word in words.map(|word| word.to_string()) {
+        if !once.contains(&word) {
+            once.push(word);
+        }
+    }
+    once.join(", ")
+}
+
+fn show_day(changelog: &Changelog, date: ApiDate, format: Format) -> Exit {
+    let rows: Vec<&Row> = changelog.of_day(date).collect();
+    if rows.is_empty() {
+        let before = changelog.rows().iter().map(|row| row.date).find(|it| *it < date);
+        let after = changelog.rows().iter().rev().map(|row| row.date).find(|it| *it > date);
+        let near = [before, after].into_iter().flatten().map(|date| date.to_string()).collect::<Vec<_>>().join(" and ");
+        say_error(&format!("nothing is dated {date}; the nearest is {near}"));
+        return Exit::Missing;
+    }
+    match format {
+        Format::Json => json(&rows),
+        Format::Text => {
+            for (index, row) in rows.into_iter().enumerate() {
+                if index > 0 {
+                    say("");
+                }
+                show(row);
+            }
+        }
+    }
+    Exit::Ok
+}
+
+fn show(row: &Row) {
+    say(&format!("{} (written {})", row.id, row.changelog.date));
+    if row.is_shown() {
+        say(&format!("  {}", row.changelog.text));
+    } else {
+        say("  entry body: not shown");
+    }
+    documentation(&row.documentation, "  ");
+    for change in &row.changes {
+        show_change(change);
+    }
+}
+
+fn show_change(change: &Change) {
+    let Change { id, kind, resource, names, changelog, gateway, .. } = change;
+    say(&format!("  {id}: {kind}, {resource}: {}", names.join(", ")));
+    let release = changelog.release.map(|release| format!(" from {release}")).unwrap_or_default();
+    say(&format!("    edition: {}{release}", changelog.edition));
+    for endpoint in &changelog.endpoints {
+        say(&format!("    endpoint: {}", endpoint.as_str()));
+    }
+    for endpoint in changelog.replacement.iter().map(Endpoint::as_str) {
+        say(&format!("    replaced by: {endpoint}"));
+    }
+    documentation(&change.documentation, "    ");
+    let note = gateway.note.as_deref().map(|note| format!(". {note}")).unwrap_or_default();
+    say(&format!("    gateway: {}{note}", gateway.does));
+}
+
+/// What public documentation adds, each line marked as such.
+fn documentation(documentation: &Documentation, margin: &str) {
+    let tell = |what: &str, text: &str| say(&format!("{margin}documentation: {what}{text}"));
+    for endpoint in &documentation.endpoints {
+        tell("", endpoint.as_str());
+    }
+    for successor in documentation.successor.iter().map(Endpoint::as_str) {
+        tell("called in its place: ", successor);
+    }
+    for (name, others) in &documentation.aliases {
+        tell("", &format!("{name} is also {}", others.join(", ")));
+    }
+    if let Some(edition) = documentation.edition {
+        tell("edition: ", &edition.to_string());
+    }
+    for note in &documentation.notes {
+        tell("", note);
+    }
+}

@@ -1,0 +1,155 @@
+//! Deprecated calls, and the calls that replace them.
+
+use std::sync::LazyLock;
+
+use http::{HeaderName, HeaderValue, Method, header};
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+
+use super::segment::Segment;
+use super::{BASE_PATH, Call};
+use crate::gateway::changes::{Action, ApiDate, Change, Changelog, Kind, Route, Subject};
+
+/// When a resource became deprecated (RFC 9745).
+const DEPRECATION: HeaderName = HeaderName::from_static("deprecation");
+
+/// What would end the address of a link (RFC 8288), or a header.
+const LINK: AsciiSet = CONTROLS.add(b' ').add(b'<').add(b'>').add(b'"');
+
+/// A deprecated call.
+#[derive(Debug, Clone)]
+pub struct Deprecated {
+    /// The change that says so. Its name is what is counted.
+    pub change: &'static Change,
+    /// Since when.
+    pub since: ApiDate,
+    replaced: Replaced,
+}
+
+/// The call that replaces one, exactly.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Replacement {
+    /// Its method.
+    pub method: Method,
+    /// Its raw path, from the root. The query stays as it is.
+    pub path: String,
+    /// Whether the body is left out, and what describes it: the old call's is empty or `{}`.
+    pub drops_body: bool,
+}
+
+#[derive(Debug, Clone)]
+enum Replaced {
+    /// By this call.
+    Exactly(Replacement),
+    /// By this route, once the organization is known.
+    InOrganization(&'static Route),
+    /// By a call with another body, so it is named and not sent.
+    Otherwise(String),
+    /// By nothing that could be named.
+    No,
+}
+
+/// An endpoint that is deprecated.
+#[derive(Debug)]
+struct Entry {
+    change: &'static Change,
+    since: ApiDate,
+    old: &'static Route,
+    new: New,
+}
+
+#[derive(Debug)]
+enum New {
+    Exact(&'static Route),
+    Named(&'static Route),
+    None,
+}
+
+static ENTRIES: LazyLock<Vec<Entry>> = LazyLock::new(|| {
+    let mut entries = Vec::new();
+    for row in Changelog::get().rows() {
+        let deprecated = |change: &&Change| change.kind == Kind::Deprecated && change.subject == Subject::Endpoint;
+        let acts = |change: &&Change| matches!(change.gateway.does, Action::Warn | Action::Rewrite);
+        for change in row.changes.iter().filter(deprecated).filter(acts) {
+            let exact = change.changelog.replacement.as_ref().and_then(|new| new.route());
+            let named = change.documentation.successor.as_ref().and_then(|new| new.route());
+            for old in change.endpoints().filter_map(|endpoint| endpoint.route()) {
+                let new = exact.map(New::Exact).or(named.map(New::Named)).unwrap_or(New::None);
+                entries.push(Entry { change, since: row.date, old, new });
+            }
+        }
+    }
+    // Where two fit, the one with literals first is meant: `actions/delete/O/versions` deletes.
+    entries.sort_by_key(|entry| entry.old.path.names_stand());
+    entries
+});
+
+/// The deprecated call that this one is. `path` is below the base path.
+pub(super) fn find(
+    call: Call<'_>,
+    path: &str,
+    registry_name: Option<&Segment>,
+    namespace: Option<&Segment>,
+) -> Option<Deprecated> {
+    let entry = ENTRIES.iter().find(|entry| entry.old.takes(call.method, path, call.query))?;
+    let names = entry.old.path.names(path)?;
+    let given = |name: &str| names.iter().find(|(known, _)| *known == name).map(|(_, segment)| *segment);
+    let fill = |name: &str| match name {
+        "registry_name" => registry_name.map(Segment::as_str),
+        "namespace" => namespace.map(Segment::as_str).or_else(|| given("organization_name")),
+        _ => given(name),
+    };
+    let replaced = match entry.new {
+        New::Exact(new) => match replacement(new, call.method, fill) {
+            Some(replacement) => Replaced::Exactly(replacement),
+            None => Replaced::InOrganization(new),
+        },
+        New::Named(new) => new.path.fill(fill).map_or(Replaced::No, |path| Replaced::Otherwise(path_from_root(&path))),
+        New::None => Replaced::No,
+    };
+    Some(Deprecated { change: entry.change, since: entry.since, replaced })
+}
+
+impl Deprecated {
+    /// The call that replaces it exactly, if there is one. `organization` is for a call that names none: see
+    /// [`Deprecated::needs_organization`].
+    pub fn replacement(&self, organization: Option<&str>) -> Option<Replacement> {
+        match &self.replaced {
+            Replaced::Exactly(replacement) => Some(replacement.clone()),
+            Replaced::InOrganization(new) => {
+                let organization = Segment::encode(organization?)?;
+                let fill = |name: &str| (name == "organization_name").then_some(organization.as_str());
+                replacement(new, &Method::POST, fill)
+            }
+            Replaced::Otherwise(_) | Replaced::No => None,
+        }
+    }
+
+    /// Whether the organization must be known before there is a replacement: see [`super::organization`].
+    pub fn needs_organization(&self) -> bool {
+        matches!(self.replaced, Replaced::InOrganization(_))
+    }
+
+    /// The headers of an answer to it: `Deprecation` with the day (RFC 9745), and a `Link` to what succeeds it, where
+    /// that is known. There is no `Sunset`: the history names no day of removal.
+    pub fn headers(&self, organization: Option<&str>) -> Vec<(HeaderName, HeaderValue)> {
+        let path = match &self.replaced {
+            Replaced::Otherwise(path) => Some(path.clone()),
+            _ => self.replacement(organization).map(|replacement| replacement.path),
+        };
+        let link = path.map(|path| format!("<{}>; rel=\"successor-version\"", utf8_percent_encode(&path, &LINK)));
+        let since = format!("@{}", self.since.unix_seconds());
+        let headers = [(DEPRECATION, Some(since)), (header::LINK, link)];
+        headers.into_iter().filter_map(|(name, value)| Some((name, value?.try_into().ok()?))).collect()
+    }
+}
+
+fn replacement<'a>(new: &Route, old: &Method, fill: impl Fn(&str) -> Option<&'a str>) -> Option<Replacement> {
+    let path = path_from_root(&new.path.fill(fill)?);
+    let method = new.method()?.clone();
+    let drops_body = method == Method::DELETE && *old != Method::DELETE;
+    Some(Replacement { method, path, drops_body })
+}
+
+fn path_from_root(path: &str) -> String {
+    format!("{BASE_PATH}{path}")
+}

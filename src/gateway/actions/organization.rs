@@ -1,0 +1,78 @@
+//! The organization of `POST /registry-modules`, which names none: in the body, if the client says it there; else that
+//! of the OAuth token that the body names, in two look-ups.
+
+use serde_json::Value;
+
+use super::BASE_PATH;
+use super::segment::Segment;
+
+/// What a body tells.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Clue {
+    /// The organization.
+    Organization(String),
+    /// The path of the OAuth token, from the root: `GET` it, and see [`client_path`].
+    TokenPath(String),
+    /// Nothing.
+    Nothing,
+}
+
+/// What a body tells of its organization: `vcs-repo.organization-name`, or `vcs-repo.oauth-token-id`.
+pub fn clue(body: &[u8]) -> Clue {
+    let Ok(body) = serde_json::from_slice::<Value>(body) else { return Clue::Nothing };
+    let repository = &body["data"]["attributes"]["vcs-repo"];
+    let text = |name: &str| repository[name].as_str().filter(|text| !text.is_empty());
+    if let Some(organization) = text("organization-name") {
+        return Clue::Organization(organization.to_owned());
+    }
+    text("oauth-token-id").and_then(|id| below("oauth-tokens", id)).map_or(Clue::Nothing, Clue::TokenPath)
+}
+
+/// The path of the OAuth client that an OAuth token belongs to, from the root: `GET` it, and see [`of_client`].
+pub fn client_path(token: &[u8]) -> Option<String> {
+    below("oauth-clients", &related(token, "oauth-client")?)
+}
+
+/// The organization that an OAuth client belongs to.
+pub fn of_client(client: &[u8]) -> Option<String> {
+    related(client, "organization")
+}
+
+fn related(document: &[u8], name: &str) -> Option<String> {
+    let document: Value = serde_json::from_slice(document).ok()?;
+    let id = document["data"]["relationships"][name]["data"]["id"].as_str()?;
+    (!id.is_empty()).then(|| id.to_owned())
+}
+
+fn below(collection: &str, id: &str) -> Option<String> {
+    Some(format!("{BASE_PATH}/{collection}/{}", Segment::encode(id)?.as_str()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_tells_its_organization_or_its_token() {
+        let check = |body: &str, wanted: Clue| assert_eq!(clue(body.as_bytes()), wanted, "{body}");
+        let attributes = |inner: &str| format!(r#"{{"data":{{"attributes":{{"vcs-repo":{inner}}}}}}}"#);
+        check(&attributes(r#"{"organization-name":"a b","oauth-token-id":"ot-1"}"#), Clue::Organization("a b".into()));
+        check(&attributes(r#"{"oauth-token-id":"ot-1/x"}"#), Clue::TokenPath("/api/v2/oauth-tokens/ot-1%2Fx".into()));
+        for inner in ["{}", "null", r#"{"oauth-token-id":""}"#, r#"{"oauth-token-id":".."}"#, r#"{"oauth-token-id":7}"#]
+        {
+            check(&attributes(inner), Clue::Nothing);
+        }
+        check("", Clue::Nothing);
+        check("[1]", Clue::Nothing);
+    }
+
+    #[test]
+    fn a_token_leads_to_its_client_and_that_to_its_organization() {
+        let token = br#"{"data":{"relationships":{"oauth-client":{"data":{"id":"oc-1","type":"oauth-clients"}}}}}"#;
+        assert_eq!(client_path(token).as_deref(), Some("/api/v2/oauth-clients/oc-1"));
+        let client = br#"{"data":{"relationships":{"organization":{"data":{"id":"my-org"}}}}}"#;
+        assert_eq!(of_client(client).as_deref(), Some("my-org"));
+        assert_eq!(of_client(token), None);
+        assert_eq!(client_path(b"not json"), None);
+    }
+}

@@ -1,0 +1,326 @@
+use std::collections::BTreeMap;
+
+use http::HeaderMap;
+use percent_encoding::percent_decode_str;
+use proptest::prelude::*;
+
+use super::*;
+use crate::gateway::changes::{Action, Changelog};
+
+fn actions(options: Options) -> Actions {
+    Actions::new(options)
+}
+
+fn look(method: &str, target: &str, server: &Server) -> Known {
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    actions(Options::default()).look(Call { method: &method.parse().unwrap(), path, query }, server)
+}
+
+/// What a deprecated call is replaced by: the row, and `METHOD PATH`, with `-` after it where the body is dropped.
+fn replaced(method: &str, path: &str) -> Option<(&'static str, String)> {
+    let deprecated = look(method, path, &Server::default()).deprecated?;
+    let text = deprecated.replacement(None).map_or_else(String::new, |new| {
+        format!("{} {}{}", new.method, new.path, if new.drops_body { " -" } else { "" })
+    });
+    Some((deprecated.change.id.as_str(), text))
+}
+
+fn server(headers: &[(&'static str, &str)]) -> Server {
+    let mut server = Server::default();
+    let headers: HeaderMap =
+        headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect();
+    server.learn(&headers);
+    server
+}
+
+fn hosted() -> Server {
+    server(&[("tfp-appname", "HCP Terraform")])
+}
+
+fn released(release: &str) -> Server {
+    server(&[("x-tfe-version", release)])
+}
+
+#[test]
+fn every_replaced_call_is_known_with_its_segments_as_they_came() {
+    let check = |method: &str, old: &str, row: &str, new: &str| {
+        assert_eq!(replaced(method, &format!("/api/v2{old}")), Some((row, new.to_owned())), "{method} {old}");
+    };
+    let modules = "/api/v2/organizations/o%2F1/registry-modules/private/o%2F1";
+    let delete = "/registry-modules/actions/delete/o%2F1";
+    check("POST", &format!("{delete}/n/p%20/1.0"), "2021-06-08/d1", &format!("DELETE {modules}/n/p%20/1.0 -"));
+    check("POST", &format!("{delete}/n/p"), "2021-06-08/d2", &format!("DELETE {modules}/n/p -"));
+    check("POST", &format!("{delete}/n"), "2021-06-08/d3", &format!("DELETE {modules}/n -"));
+    check("POST", "/registry-modules", "2021-06-08/d4", "");
+    check("POST", "/registry-modules/o%2F1/n/p/versions", "2021-06-08/d5", &format!("POST {modules}/n/p/versions"));
+    check("GET", "/registry-modules/show/o%2F1/n/p", "2021-06-08/d6", &format!("GET {modules}/n/p"));
+    // Literals come before names.
+    let named_versions = "DELETE /api/v2/organizations/o/registry-modules/private/o/versions -";
+    check("POST", "/registry-modules/actions/delete/o/versions", "2021-06-08/d3", named_versions);
+    let actions = "POST /api/v2/organizations/actions/registry-modules/private/actions/n/p/versions";
+    check("POST", "/registry-modules/actions/n/p/versions", "2021-06-08/d5", actions);
+}
+
+#[test]
+fn look_alikes_are_left_alone() {
+    for (method, target) in [
+        ("GET", "/api/v2/registry-modules/mod-1"),
+        ("GET", "/api/v2/registry-modules/mod-1/tag-bindings"),
+        ("GET", "/api/v2/registry-modules/o/n/p/commits"),
+        ("POST", "/api/v2/registry-modules/o/n/p/resync"),
+        ("GET", "/api/v2/registry-modules"),
+        ("DELETE", "/api/v2/registry-modules/actions/delete/o/n"),
+        ("POST", "/api/v2/registry-modules/"),
+        ("POST", "/api/v2/registry-modules/actions/delete/o"),
+        ("POST", "/api/v2/registry-modules/actions/delete/o/n/p/v/w"),
+        ("POST", "/api/v2/registry-modules/actions/delete/o//n"),
+        ("POST", "/api/v2//registry-modules/actions/delete/o/n"),
+        ("POST", "/api/v2/registry-modules/actions/delete/o/n/"),
+        ("POST", "/api/v2/registry-modules/actions/delete/../n"),
+        ("POST", "/api/v2/registry-modules/actions/delete/%2e%2E/n"),
+        ("POST", "/api/v2/registry%2Dmodules/actions/delete/o/n"),
+        ("GET", "/api/v2/organizations/o/registry-modules/private/o/n/p"),
+        ("GET", "/api/registry/v1/modules/o/n/p/versions"),
+        ("POST", "/registry-modules"),
+        ("POST", "/api/v22/registry-modules"),
+    ] {
+        assert_eq!(replaced(method, target), None, "{method} {target}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_replacement_says_the_same_segments(segments in prop::collection::vec("[^\u{0}-\u{1f}]{1,12}", 4), raw in any::<bool>()) {
+        prop_assume!(segments.iter().all(|it| it != "." && it != ".." && (!raw || !it.contains(['/', '?', '#', '%']))));
+        prop_assume!(!(segments[0] == "actions" && segments[1] == "delete"));
+        let written = segments.iter().map(|segment| match Segment::encode(segment) {
+            Some(encoded) if !raw => encoded.as_str().to_owned(),
+            _ => segment.clone(),
+        });
+        let [o, n, p, v] = &written.collect::<Vec<_>>()[..] else { unreachable!() };
+        let old = [
+            ("POST", format!("actions/delete/{o}/{n}/{p}/{v}"), 4),
+            ("POST", format!("actions/delete/{o}/{n}/{p}"), 3),
+            ("POST", format!("actions/delete/{o}/{n}"), 2),
+            ("POST", format!("{o}/{n}/{p}/versions"), 3),
+            ("GET", format!("show/{o}/{n}/{p}"), 3),
+        ];
+        for (method, path, count) in old {
+            let known = look(method, &format!("/api/v2/registry-modules/{path}"), &Server::default());
+            let new = known.deprecated.unwrap().replacement(None).unwrap();
+            let mut decoded = new.path.split('/').map(|it| percent_decode_str(it).decode_utf8().unwrap().into_owned());
+            let head: Vec<String> = decoded.by_ref().take(7).collect();
+            prop_assert_eq!(&head[..], ["", "api", "v2", "organizations", &segments[0], "registry-modules", "private"]);
+            let rest: Vec<String> = decoded.take(count).collect();
+            prop_assert_eq!(&rest[..], &segments[..count]);
+        }
+    }
+
+    #[test]
+    fn no_path_makes_it_fail(method in "GET|POST|DELETE|PATCH", path in "(/api/v2)?(/[a-z:%.-]{0,12}){0,9}", query in ".{0,20}") {
+        let known = look(&method, &format!("{path}?{query}"), &hosted());
+        if let Some(new) = known.deprecated.and_then(|it| it.replacement(Some("o"))) {
+            prop_assert!(new.path.starts_with("/api/v2/organizations/"));
+        }
+    }
+}
+
+#[test]
+fn constants_of_the_replacement_can_be_configured() {
+    let options = Options { registry_name: "own/one".into(), namespace: Some("n s".into()), ..Options::default() };
+    let call = Call { method: &Method::GET, path: "/api/v2/registry-modules/show/o/n/p", query: "a=b" };
+    let known = actions(options).look(call, &Server::default());
+    let new = known.deprecated.unwrap().replacement(None).unwrap();
+    assert_eq!(new.path, "/api/v2/organizations/o/registry-modules/own%2Fone/n%20s/n/p");
+}
+
+#[test]
+fn a_call_without_organization_is_replaced_once_that_is_known() {
+    let known = look("POST", "/api/v2/registry-modules", &Server::default()).deprecated.unwrap();
+    assert!(known.needs_organization() && known.replacement(None).is_none() && known.replacement(Some("..")).is_none());
+    let new = known.replacement(Some("my org")).unwrap();
+    let path = "/api/v2/organizations/my%20org/registry-modules/vcs".to_owned();
+    assert_eq!(new, Replacement { method: Method::POST, path, drops_body: false });
+    assert_eq!(known.headers(None).len(), 1);
+    assert_eq!(known.headers(Some("my org")).len(), 2);
+}
+
+#[test]
+fn a_deprecated_call_is_answered_with_the_day_and_what_succeeds_it() {
+    let check = |method: &str, path: &str, wanted: &[&str]| {
+        let known = look(method, path, &Server::default()).deprecated.unwrap();
+        let found: Vec<String> =
+            known.headers(None).iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
+        assert_eq!(found, wanted, "{method} {path}");
+    };
+    let link = "link: </api/v2/organizations/o/registry-modules/private/o/n/%3Ep>; rel=\"successor-version\"";
+    check("GET", "/api/v2/registry-modules/show/o/n/>p", &["deprecation: @1623110400", link]);
+    for (method, path) in
+        [("GET", "/runs/r/policy-checks"), ("GET", "/policy-checks/1"), ("POST", "/policy-checks/1/actions/override")]
+    {
+        check(method, &format!("/api/v2{path}"), &["deprecation: @1725235200"]);
+    }
+    let link = "link: </api/v2/admin/organizations/o/relationships/module-consumers>; rel=\"successor-version\"";
+    check("PATCH", "/api/v2/admin/organizations/o/module-consumers", &["deprecation: @1616457600", link]);
+    assert!(look("GET", "/api/v2/admin/organizations/o/module-consumers", &hosted()).deprecated.is_none());
+}
+
+#[test]
+fn the_mode_says_what_is_done() {
+    let call = Call { method: &Method::GET, path: "/api/v2/registry-modules/show/o/n/p", query: "" };
+    for (mode, known, again) in [
+        (Mode::Off, false, false),
+        (Mode::Warn, true, false),
+        (Mode::Fallback, true, true),
+        (Mode::Always, true, false),
+    ] {
+        let actions = actions(Options { deprecated: mode, ..Options::default() });
+        assert_eq!(actions.look(call, &Server::default()).deprecated.is_some(), known, "{mode:?}");
+        for (status, gone) in [(404, true), (405, true), (410, true), (200, false), (401, false), (500, false)] {
+            assert_eq!(actions.falls_back(StatusCode::from_u16(status).unwrap()), again && gone, "{mode:?} {status}");
+        }
+    }
+}
+
+/// The changes that say something of a call: those that strict mode refuses have `!` after them.
+fn said(findings: &[Finding]) -> String {
+    let name = |it: &Finding| format!("{}{}", it.change.id, if it.refusable { "!" } else { "" });
+    findings.iter().map(name).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn a_call_that_acts_and_one_that_does_not_for_every_change_about_calls() {
+    let pair = |server: &Server, wanted: &str, acts: &str, does_not: &str| {
+        for (call, wanted) in [(acts, wanted), (does_not, "")] {
+            let (method, target) = call.split_once(' ').unwrap();
+            let findings = look(method, &format!("/api/v2{target}"), server).findings;
+            assert_eq!(said(&findings), wanted, "{call}");
+            assert!(findings.iter().all(|it| it.header().to_str().unwrap().starts_with(&it.change.id)), "{call}");
+        }
+    };
+    let (unknown, old, early, new) =
+        (Server::default(), released("v202012-1"), released("v202103-1"), released("1.0.3"));
+    let runs = "GET /organizations/o/runs";
+    pair(&unknown, "2024-10-11/1", runs, &format!("{runs}?filter%5Btimeframe%5D=2024"));
+    pair(&unknown, "2024-10-11/1", runs, "GET /workspaces/w/runs");
+    let delete = "/workspaces/w/actions/safe-delete";
+    pair(&unknown, "2022-12-22/1", &format!("DELETE {delete}"), &format!("POST {delete}"));
+    let named = "/organizations/o/workspaces/w/actions/safe-delete";
+    pair(&unknown, "2022-12-22/1", &format!("DELETE {named}"), "DELETE /organizations/o/workspaces/w");
+    for (method, target) in [
+        ("GET", "/admin/organizations/o/relationships/module-consumers"),
+        ("PATCH", "/admin/organizations/o/relationships/module-consumers"),
+    ] {
+        let acts = format!("{method} {target}");
+        pair(&hosted(), "2021-03-23/3!", &acts, &format!("DELETE {target}"));
+        pair(&old, "2021-03-23/3!", &acts, "GET /admin/organizations");
+        pair(&early, "", &acts, &acts);
+    }
+    let producers = "GET /organizations/o/relationships/module-producers";
+    pair(&old, "2021-03-23/4!", producers, "GET /organizations/o");
+    pair(&new, "", producers, producers);
+    let providers = "/organizations/o/registry-providers";
+    pair(&early, "2021-11-18/1!", &format!("POST {providers}"), &format!("DELETE {providers}"));
+    pair(&hosted(), "", &format!("GET {providers}"), &format!("POST {providers}"));
+    let module = "/organizations/o/registry-modules";
+    pair(&new, "2021-06-08/4!", &format!("GET {module}/public/n/m/p"), &format!("GET {module}/private/n/m/p"));
+    pair(&new, "2021-06-08/4!", &format!("DELETE {module}/public/n/m"), &format!("DELETE {module}/private/n/m"));
+    pair(&hosted(), "", &format!("GET {module}/public/n/m/p"), &format!("GET {module}/private/n/m/p"));
+    pair(&new, "2021-05-27/1", "DELETE /agents/a", "GET /agents/a");
+    let workspace = "GET /workspaces/w";
+    pair(
+        &new,
+        "2021-03-18/2!",
+        &format!("{workspace}?include=project,readme"),
+        &format!("{workspace}?include=project"),
+    );
+    pair(&unknown, "", &format!("{workspace}?include=readme"), "DELETE /agents/a");
+}
+
+#[test]
+fn a_body_that_acts_and_one_that_does_not_for_every_change_about_bodies() {
+    let pair = |server: &Server, wanted: &str, call: &str, acts: &str, does_not: &str| {
+        let (method, target) = call.split_once(' ').unwrap();
+        let (method, path) = (method.parse().unwrap(), format!("/api/v2{target}"));
+        let call = Call { method: &method, path: &path, query: "" };
+        assert!(actions(Options::default()).look(call, server).reads_body, "{call:?}");
+        for (attributes, wanted) in [(acts, wanted), (does_not, "")] {
+            let body = format!(r#"{{"data":{{"type":"x","attributes":{attributes}}}}}"#);
+            let findings = actions(Options::default()).read(call, body.as_bytes(), server);
+            assert_eq!(said(&findings), wanted, "{call:?} {attributes}");
+            assert_eq!(refusals(&findings).len(), wanted.matches('!').count());
+            assert!(findings.iter().all(|it| it.pointer.as_ref().unwrap().starts_with("/data/attributes")));
+        }
+    };
+    let (unknown, old, new) = (Server::default(), released("v202112-1"), released("1.0.3"));
+    let settings = "PATCH /admin/general-settings";
+    pair(
+        &unknown,
+        "2024-08-01/1",
+        settings,
+        r#"{"platform-build-worker-plan-timeout":"2h"}"#,
+        r#"{"plan-timeout":"2h"}"#,
+    );
+    pair(&unknown, "2024-08-01/1", settings, r#"{"terraform_build_worker_apply_timeout":"2h"}"#, "{}");
+    pair(&hosted(), "2024-08-01/3!", settings, r#"{"plan-timeout":"2h"}"#, r#"{"other":1}"#);
+    let organization = "PATCH /admin/organizations/o";
+    pair(
+        &unknown,
+        "2024-08-01/2",
+        organization,
+        r#"{"terraform-build-worker-plan-timeout":1}"#,
+        r#"{"apply-timeout":1}"#,
+    );
+    pair(&hosted(), "2024-08-01/4!", organization, r#"{"apply-timeout":1}"#, "{}");
+    pair(&old, "2022-06-21/1!", organization, r#"{"workspace-limit":5}"#, r#"{"plan-timeout":1}"#);
+    pair(&new, "", organization, r#"{"workspace-limit":5}"#, "{}");
+    let policy = "POST /organizations/o/policies";
+    let enforced = r#"{"name":"p","enforcement-level":"advisory"}"#;
+    pair(&unknown, "2023-05-25/3", policy, r#"{"name":"p","enforce":[]}"#, enforced);
+    pair(&unknown, "2022-11-18/1!", policy, r#"{"name":"p"}"#, enforced);
+    pair(&unknown, "2023-05-25/3", "PATCH /policies/p", r#"{"enforce":[]}"#, "{}");
+    let (long, short) = (format!(r#"{{"name":"{}"}}"#, "é".repeat(41)), format!(r#"{{"name":"{}"}}"#, "é".repeat(40)));
+    pair(&unknown, "2024-04-25/1!", "POST /organizations/o/projects", &long, &short);
+    pair(&unknown, "2024-04-25/1!", "PATCH /projects/p", &long, r#"{"name":7}"#);
+    let module = "POST /organizations/o/registry-modules";
+    pair(&new, "2021-06-08/4!", module, r#"{"registry-name":"public"}"#, r#"{"registry-name":"private"}"#);
+    pair(&hosted(), "", module, r#"{"registry-name":"public"}"#, "{}");
+}
+
+#[test]
+fn a_body_that_is_none_or_too_long_or_not_named_says_nothing() {
+    let read = |path: &str, body: &[u8]| {
+        let call = Call { method: &Method::POST, path, query: "" };
+        actions(Options::default()).read(call, body, &Server::default()).len()
+    };
+    let path = "/api/v2/organizations/o/policies";
+    assert_eq!(read(path, br#"{"data":{}}"#), 1);
+    for body in [&b""[..], b"{", b"[]", b"7", br#"{"data":[]}"#, br#"{"data":null}"#] {
+        assert_eq!(read(path, body), 0, "{body:?}");
+    }
+    let mut long = br#"{"data":{}}"#.to_vec();
+    long.resize(MAX_BODY + 1, b' ');
+    assert_eq!(read(path, &long), 0);
+    assert_eq!(read(path, &long[..MAX_BODY]), 1);
+    assert_eq!(read("/api/v2/organizations/o/workspaces", br#"{"data":{}}"#), 0);
+    assert_eq!(read("/organizations/o/policies", br#"{"data":{}}"#), 0);
+}
+
+#[test]
+fn every_change_that_warns_or_looks_into_bodies_is_in_the_tables_above() {
+    let mut acting: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for change in Changelog::get().changes() {
+        let name = match change.gateway.does {
+            Action::Warn => "warn",
+            Action::Validate => "validate",
+            Action::Rewrite if change.changelog.replacement.is_some() => "rewrite",
+            _ => continue,
+        };
+        acting.entry(name).or_default().push(&change.id);
+    }
+    let tests = include_str!("tests.rs");
+    assert_eq!(acting.values().map(Vec::len).collect::<Vec<_>>(), [6, 2, 7]);
+    // Two are known by their headers above, by the day.
+    let named = |id: &&str| tests.contains(&format!("\"{id}")) || ["2024-09-02/1", "2021-03-23/5"].contains(id);
+    assert!(acting.values().flatten().all(named), "{acting:?}");
+}

@@ -1,0 +1,199 @@
+//! What the platform is, and whether it can have a change.
+
+use http::HeaderMap;
+
+use super::changes::{Action, Change, Edition, Release};
+
+/// The two products.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Product {
+    /// Run by the vendor, and always current.
+    Hosted,
+    /// Run by its users, each with a release of their choice.
+    SelfManaged,
+}
+
+/// What is known of a server. Each part is unknown until it is learned.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Server {
+    /// Which product it is.
+    pub product: Option<Product>,
+    /// Its release; the hosted product has none.
+    pub release: Option<Release>,
+    /// The version of the API, such as `2.6`, as it says.
+    pub api_version: Option<String>,
+}
+
+/// Whether a server can have a change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Availability {
+    /// The row says that it has.
+    Available,
+    /// The row says that it cannot have.
+    Unavailable,
+    /// The row or the server does not say enough. It passes always.
+    Unknown,
+}
+
+impl Server {
+    /// Learns from the headers of an answer of the platform: `TFP-AppName`, `TFP-API-Version`, `X-TFE-Version` and
+    /// `X-TFE-Current-Version`. An answer without them teaches nothing; one that names the product anew replaces what
+    /// was known of product and release. Headers that contradict each other, or say what is not known here, leave the
+    /// part unknown. Gives whether something is otherwise than before.
+    pub fn learn(&mut self, headers: &HeaderMap) -> bool {
+        let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
+        let (app, current, version) = (text("tfp-appname"), text("x-tfe-current-version"), text("x-tfe-version"));
+        let mut learned = self.clone();
+        if app.is_some() || current.is_some() || version.is_some() {
+            let named = app.and_then(product);
+            let released = current.is_some() || version.is_some();
+            learned.product = match (named, released) {
+                (Some(Product::Hosted), true) => None,
+                (named, false) => named,
+                (_, true) => Some(Product::SelfManaged),
+            };
+            let mut releases = [current, version].into_iter().flatten();
+            learned.release = releases.find_map(|release| release.parse().ok());
+        }
+        if let Some(version) = text("tfp-api-version").filter(|version| !version.is_empty() && version.len() <= 32) {
+            learned.api_version = Some(version.to_owned());
+        }
+        let changed = learned != *self;
+        *self = learned;
+        changed
+    }
+}
+
+fn product(name: &str) -> Option<Product> {
+    match name {
+        "HCP Terraform" | "Terraform Cloud" => Some(Product::Hosted),
+        "Terraform Enterprise" => Some(Product::SelfManaged),
+        _ => None,
+    }
+}
+
+impl Availability {
+    /// Whether this server can have this change: by what the changelog's row is marked with, and by nothing else. A row
+    /// that is marked with nothing does not say when a self-managed release got it.
+    pub fn of(change: &Change, server: &Server) -> Self {
+        match (change.changelog.edition, server.product) {
+            (_, None) => Self::Unknown,
+            (Edition::Enterprise, Some(Product::Hosted)) | (Edition::Hosted, Some(Product::SelfManaged)) => {
+                Self::Unavailable
+            }
+            (_, Some(Product::Hosted)) => Self::Available,
+            (_, Some(Product::SelfManaged)) => match (change.changelog.release, server.release) {
+                (Some(since), Some(release)) if release.has(since) => Self::Available,
+                (Some(_), Some(_)) => Self::Unavailable,
+                _ => Self::Unknown,
+            },
+        }
+    }
+
+    /// Whether strict mode refuses a call that needs this change: the server is known, the row says that it cannot have
+    /// it, and the row does not ask for a warning alone.
+    pub fn refuses(change: &Change, server: &Server) -> bool {
+        let checked = change.gateway.does == Action::FeatureCheck && !change.gateway.warns_only;
+        checked && Self::of(change, server) == Self::Unavailable
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gateway::changes::Changelog;
+
+    /// What each header set says.
+    const SERVERS: [(&str, &[(&str, &str)]); 8] = [
+        ("hosted", &[("tfp-appname", "HCP Terraform"), ("tfp-api-version", "2.6")]),
+        ("v202012-1", &[("tfp-appname", "Terraform Enterprise"), ("x-tfe-version", "v202012-1")]),
+        ("v202103-1", &[("x-tfe-version", "v202103-1")]),
+        ("v202207-1", &[("tfp-appname", "Terraform Enterprise"), ("x-tfe-version", "v202207-1")]),
+        ("1.0.3", &[("x-tfe-version", "v202507-1"), ("x-tfe-current-version", "1.0.3")]),
+        ("nameless", &[("tfp-appname", "Terraform Enterprise"), ("x-tfe-version", "main-build")]),
+        ("contradictory", &[("tfp-appname", "HCP Terraform"), ("x-tfe-version", "v202012-1")]),
+        ("silent", &[("content-type", "application/json")]),
+    ];
+
+    fn server(name: &str) -> Server {
+        let (_, headers) = SERVERS.iter().find(|(known, _)| *known == name).unwrap();
+        let mut server = Server::default();
+        server.learn(&headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect());
+        server
+    }
+
+    fn change(id: &str) -> &'static Change {
+        Changelog::get().changes().find(|change| change.id == id).unwrap()
+    }
+
+    #[test]
+    fn every_marked_row_is_judged_for_every_kind_of_server() {
+        let check = |id: &str, wanted: [char; 8]| {
+            let letter = |(name, _): &(&str, &[(&str, &str)])| match Availability::of(change(id), &server(name)) {
+                Availability::Available => '+',
+                Availability::Unavailable => '-',
+                Availability::Unknown => '?',
+            };
+            assert_eq!(SERVERS.iter().map(letter).collect::<String>(), wanted.iter().collect::<String>(), "{id}");
+        };
+        let enterprise = ['-', '?', '?', '?', '?', '?', '?', '?'];
+        let hosted = ['+', '-', '-', '-', '-', '-', '?', '?'];
+        for id in ["2024-08-01/1", "2024-08-01/2", "2024-08-01/3", "2024-08-01/4"] {
+            check(id, enterprise);
+        }
+        for id in ["2021-06-08/4", "2021-05-27/1", "2021-03-18/1", "2021-03-18/2", "2021-03-18/3"] {
+            check(id, hosted);
+        }
+        check("2022-06-21/1", ['-', '-', '-', '+', '+', '?', '?', '?']);
+        check("2021-11-18/1", ['+', '-', '-', '+', '+', '?', '?', '?']);
+        for id in ["2021-03-23/1", "2021-03-23/2", "2021-03-23/3", "2021-03-23/4", "2021-03-23/5"] {
+            check(id, ['-', '-', '+', '+', '+', '?', '?', '?']);
+        }
+    }
+
+    #[test]
+    fn a_row_without_marks_is_unavailable_nowhere() {
+        let all = Changelog::get().changes();
+        let unmarked: Vec<_> = all
+            .filter(|change| change.changelog.edition == Edition::All && change.changelog.release.is_none())
+            .collect();
+        assert_eq!(unmarked.len(), 165 + 16 - 16);
+        for (name, _) in SERVERS {
+            let server = server(name);
+            assert!(unmarked.iter().all(|change| Availability::of(change, &server) != Availability::Unavailable));
+            assert!(!unmarked.iter().any(|change| Availability::refuses(change, &server)));
+        }
+        // Documentation says that it is self-managed; the row does not, so the hosted product is not refused.
+        assert_eq!(change("2021-04-16/1").documentation.edition, Some(Edition::Enterprise));
+        assert!(!Availability::refuses(change("2021-04-16/1"), &server("hosted")));
+    }
+
+    #[test]
+    fn strict_mode_refuses_what_both_sides_say_and_a_row_that_only_warns_wins() {
+        let refused = |name: &str| -> Vec<&str> {
+            let server = server(name);
+            let all = Changelog::get().changes().filter(|change| Availability::refuses(change, &server));
+            all.map(|change| change.id.as_str()).collect()
+        };
+        let hosted = ["2024-08-01/3", "2024-08-01/4", "2022-06-21/1", "2021-03-23/1", "2021-03-23/3", "2021-03-23/4"];
+        assert_eq!(refused("hosted"), hosted);
+        let mut early = vec!["2022-06-21/1", "2021-11-18/1", "2021-06-08/4", "2021-03-18/2"];
+        assert_eq!(refused("v202103-1"), early);
+        early.splice(3..3, ["2021-03-23/1", "2021-03-23/3", "2021-03-23/4"]);
+        assert_eq!(refused("v202012-1"), early);
+        assert_eq!(refused("1.0.3"), ["2021-06-08/4", "2021-03-18/2"]);
+        assert!(refused("silent").is_empty() && refused("contradictory").is_empty());
+        assert_eq!(Availability::of(change("2021-05-27/1"), &server("1.0.3")), Availability::Unavailable);
+    }
+
+    #[test]
+    fn an_answer_that_says_nothing_teaches_nothing_and_a_new_release_is_learned() {
+        let mut server = server("v202103-1");
+        assert!(!server.learn(&HeaderMap::new()));
+        assert_eq!(server.release, Some("v202103-1".parse().unwrap()));
+        let next: HeaderMap =
+            [("x-tfe-current-version".parse().unwrap(), "1.0.3".parse().unwrap())].into_iter().collect();
+        assert!(server.learn(&next) && !server.learn(&next));
+        assert_eq!(server.release, Some("1.0.3".parse().unwrap()));
+    }
+}

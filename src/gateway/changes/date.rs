@@ -1,0 +1,81 @@
+//! Dates of the history.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Serialize, Serializer};
+use time::{Date, Month};
+
+/// A day, however many digits it was written with: `2024-2-8` is `2024-02-08`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ApiDate(Date);
+
+/// A text that is no day.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no date; write year, month and day, such as 2024-02-08")]
+pub struct NoDate(String);
+
+impl ApiDate {
+    /// The beginning of the day in UTC, in seconds since 1970.
+    pub fn unix_seconds(self) -> i64 {
+        self.0.midnight().assume_utc().unix_timestamp()
+    }
+}
+
+impl FromStr for ApiDate {
+    type Err = NoDate;
+
+    fn from_str(text: &str) -> Result<Self, NoDate> {
+        let number = |part: &str, digits: std::ops::RangeInclusive<usize>| {
+            let plain = digits.contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_digit());
+            plain.then(|| part.parse::<u16>().ok()).flatten()
+        };
+        let read = || {
+            let mut parts = text.trim().split('-');
+            let year = number(parts.next()?, 4..=4)?;
+            let month = Month::try_from(u8::try_from(number(parts.next()?, 1..=2)?).ok()?).ok()?;
+            let day = u8::try_from(number(parts.next()?, 1..=2)?).ok()?;
+            if parts.next().is_some() {
+                return None;
+            }
+            Date::from_calendar_date(year.into(), month, day).ok().map(Self)
+        };
+        read().ok_or_else(|| NoDate(text.chars().take(40).collect()))
+    }
+}
+
+impl fmt::Display for ApiDate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (year, month, day) = self.0.to_calendar_date();
+        write!(f, "{year:04}-{:02}-{day:02}", u8::from(month))
+    }
+}
+
+impl Serialize for ApiDate {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_day_is_the_same_with_and_without_zeros() {
+        let date: ApiDate = "2024-2-8".parse().unwrap();
+        assert_eq!(date, "2024-02-08".parse().unwrap());
+        assert_eq!(date.to_string(), "2024-02-08");
+        assert_eq!("2021-06-8".parse::<ApiDate>().unwrap().unix_seconds(), 1_623_110_400);
+        assert!(date < "2024-2-20".parse().unwrap());
+    }
+
+    #[test]
+    fn what_is_no_day_is_refused() {
+        for text in
+            ["", "2024", "2024-02", "2024-13-01", "2023-02-29", "24-02-08", "2024-02-08-1", "2024-+2-8", "x-y-z"]
+        {
+            assert!(text.parse::<ApiDate>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! Endpoints as the history writes them: `GET/POST /organizations/:organization_name/varsets?include=a,b`.
+
+use std::str::FromStr;
+
+use http::Method;
+use serde::{Deserialize, Serialize, Serializer};
+
+/// An endpoint. What no path of the platform is, such as a callback URL, has no route.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct Endpoint {
+    text: String,
+    route: Option<Route>,
+}
+
+/// The calls that an endpoint takes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Route {
+    /// None: any method.
+    methods: Vec<Method>,
+    /// The path.
+    pub path: Template,
+    /// A parameter that the query must have, and the words of which it must have one (none: any).
+    query: Option<(String, Vec<String>)>,
+}
+
+/// A path with names in it, below the API's base path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Template(Vec<Segment>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Segment {
+    Literal(String),
+    Name(String),
+}
+
+/// A text that is no endpoint.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no endpoint: it should be METHOD /path/:name")]
+pub struct NoEndpoint(String);
+
+impl Endpoint {
+    /// As it is written.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// The calls that it takes, if it is a path of the platform.
+    pub fn route(&self) -> Option<&Route> {
+        self.route.as_ref()
+    }
+}
+
+impl Route {
+    /// The first method, where one is written.
+    pub fn method(&self) -> Option<&Method> {
+        self.methods.first()
+    }
+
+    /// Whether a call is one of these. `path` is below the API's base path and raw, as is the query.
+    pub fn takes(&self, method: &Method, path: &str, query: &str) -> bool {
+        (self.methods.is_empty() || self.methods.contains(method)) && self.path.fits(path) && self.takes_query(query)
+    }
+
+    fn takes_query(&self, query: &str) -> bool {
+        let Some((name, words)) = &self.query else { return true };
+        url::form_urlencoded::parse(query.as_bytes()).any(|(given, value)| {
+            given == name.as_str() && (words.is_empty() || value.split(',').any(|one| words.iter().any(|it| it == one)))
+        })
+    }
+}
+
+impl Template {
+    /// Whether a raw path has these segments. Empty ones and those that walk (`.`, `..`) fit no name.
+    pub fn fits(&self, path: &str) -> bool {
+        let Some(path) = path.strip_prefix('/') else { return false };
+        let mut given = path.split('/');
+        self.0.iter().all(|wanted| given.next().is_some_and(|given| wanted.fits(given))) && given.next().is_none()
+    }
+
+    /// The raw segments at the names, in order, if the path fits.
+    pub fn names<'a>(&'a self, path: &'a str) -> Option<Vec<(&'a str, &'a str)>> {
+        let given = self.fits(path).then(|| path.split('/').skip(1))?;
+        let named = self.0.iter().zip(given).filter_map(|(wanted, given)| match wanted {
+            Segment::Name(name) => Some((name.as_str(), given)),
+            Segment::Literal(_) => None,
+        });
+        Some(named.collect())
+    }
+
+    /// The path with raw segments in place of the names; nothing, if one of them is not given.
+    pub fn fill<'a>(&self, segment: impl Fn(&str) -> Option<&'a str>) -> Option<String> {
+        let mut path = String::new();
+        for part in &self.0 {
+            path.push('/');
+            path.push_str(match part {
+                Segment::Literal(text) => text,
+                Segment::Name(name) => segment(name)?,
+            });
+        }
+        Some(path)
+    }
+
+    /// Where a name stands, by segment. Of two templates that fit a path, the one that has them later is meant.
+    pub fn names_stand(&self) -> Vec<bool> {
+        self.0.iter().map(|segment| matches!(segment, Segment::Name(_))).collect()
+    }
+}
+
+impl Segment {
+    fn fits(&self, given: &str) -> bool {
+        match self {
+            Self::Literal(text) => text == given,
+            Self::Name(_) => {
+                let decoded = percent_encoding::percent_decode_str(given);
+                !given.is_empty() && !decoded.clone().eq(b".".iter().copied()) && !decoded.eq(b"..".iter().copied())
+            }
+        }
+    }
+}
+
+impl FromStr for Template {
+    type Err = NoEndpoint;
+
+    fn from_str(path: &str) -> Result<Self, NoEndpoint> {
+        let rest = path.strip_prefix('/').ok_or_else(|| NoEndpoint(path.to_owned()))?;
+        let segments = rest.split('/').map(|segment| match segment.strip_prefix(':') {
+            Some(name) => Segment::Name(name.to_owned()),
+            None => Segment::Literal(segment.to_owned()),
+        });
+        Ok(Self(segments.collect()))
+    }
+}
+
+impl TryFrom<String> for Endpoint {
+    type Error = NoEndpoint;
+
+    fn try_from(text: String) -> Result<Self, NoEndpoint> {
+        let refuse = || NoEndpoint(text.clone());
+        let (methods, target) = text.split_once(' ').unwrap_or(("", &text));
+        let methods = methods.split('/').filter(|method| !method.is_empty());
+        let methods: Vec<Method> = methods
+            .map(|method| Method::from_bytes(method.as_bytes()))
+            .collect::<Result<_, _>>()
+            .map_err(|_| refuse())?;
+        if target.starts_with(':') {
+            return Ok(Self { text, route: None });
+        }
+        let (path, query) = target.split_once('?').unwrap_or((target, ""));
+        let query = (!query.is_empty()).then(|| {
+            let (name, words) = query.split_once('=').unwrap_or((query, ""));
+            (name.to_owned(), words.split(',').filter(|word| !word.is_empty()).map(str::to_owned).collect())
+        });
+        let route = Route { methods, path: path.parse().map_err(|_| refuse())?, query };
+        Ok(Self { text, route: Some(route) })
+    }
+}
+
+impl Serialize for Endpoint {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_endpoint_takes_its_calls_and_no_look_alikes() {
+        let check = |endpoint: &str, method: Method, path: &str, query: &str, wanted: bool| {
+            let read = Endpoint::try_from(endpoint.to_owned()).unwrap();
+            assert_eq!(
+                read.route().unwrap().takes(&method, path, query),
+                wanted,
+                "{endpoint} for {method} {path}?{query}"
+            );
+        };
+        check("GET/POST /a/:b", Method::GET, "/a/x%2Fy", "", true);
+        check("GET/POST /a/:b", Method::POST, "/a/b", "c=d", true);
+        check("GET/POST /a/:b", Method::DELETE, "/a/b", "", false);
+        check("/a/:b", Method::DELETE, "/a/b", "", true);
+        for path in
+            ["/a", "/a/", "/a//", "/a/b/", "/a/b/c", "//a/b", "a/b", "/A/b", "/a/.", "/a/..", "/a/%2e%2E", "/%61/b"]
+        {
+            check("/a/:b", Method::GET, path, "", false);
+        }
+        check("GET /a?include=x,y", Method::GET, "/a", "include=z,y", true);
+        check("GET /a?include=x,y", Method::GET, "/a", "include=z", false);
+        check("GET /a?filter[name]", Method::GET, "/a", "filter%5Bname%5D=", true);
+        check("GET /a?filter[name]", Method::GET, "/a", "", false);
+    }
+
+    #[test]
+    fn what_is_no_path_of_the_platform_has_no_route() {
+        let read = |text: &str| Endpoint::try_from(text.to_owned());
+        assert_eq!(read("POST :url").unwrap().route(), None);
+        assert!(read("GET a/b").is_err() && read("G(T /a").is_err() && read("").is_err());
+    }
+
+    #[test]
+    fn a_path_is_taken_apart_and_filled_as_it_is() {
+        let template: Template = "/a/:b/c/:d".parse().unwrap();
+        let names = template.names("/a/1%2f/c/%20").unwrap();
+        assert_eq!(names, [("b", "1%2f"), ("d", "%20")]);
+        let filled = template.fill(|name| names.iter().find(|(given, _)| *given == name).map(|(_, segment)| *segment));
+        assert_eq!(filled.as_deref(), Some("/a/1%2f/c/%20"));
+        assert_eq!(template.fill(|_| None), None);
+    }
+}

@@ -1,0 +1,130 @@
+//! Releases of the self-managed product.
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Serialize, Serializer};
+
+/// A release, in the order in which they came: all that are called by year and month, such as `v202207-1`, before all
+/// that have a number, such as `1.0.3`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Release {
+    /// `vYYYYMM-N`: year, month, number.
+    Monthly(u16, u8, u16),
+    /// `MAJOR.MINOR.PATCH`.
+    Numbered(u32, u32, u32),
+}
+
+/// A text that is no release. What such a server is, is not known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("no release that can be compared; they look like v202207-1 or 1.0.3")]
+pub struct NoRelease;
+
+impl Release {
+    /// Whether this release came at or after that one.
+    pub fn has(self, since: Self) -> bool {
+        self.cmp(&since) != Ordering::Less
+    }
+}
+
+impl FromStr for Release {
+    type Err = NoRelease;
+
+    fn from_str(text: &str) -> Result<Self, NoRelease> {
+        let text = text.trim();
+        let text = text.strip_prefix('v').unwrap_or(text);
+        let digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+        let read = || {
+            if let Some((day, number)) = text.split_once('-') {
+                if day.len() != 6 || !digits(day) || !digits(number) {
+                    return None;
+                }
+                let (year, month) = (day[..4].parse().ok()?, day[4..].parse().ok()?);
+                return (1..=12).contains(&month).then_some(Self::Monthly(year, month, number.parse().ok()?));
+            }
+            let parts: Vec<&str> = text.split('.').collect();
+            let [major, minor, patch] = parts[..] else { return None };
+            [major, minor, patch].into_iter().all(digits).then_some(Self::Numbered(
+                major.parse().ok()?,
+                minor.parse().ok()?,
+                patch.parse().ok()?,
+            ))
+        };
+        read().ok_or(NoRelease)
+    }
+}
+
+impl fmt::Display for Release {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Monthly(year, month, number) => write!(f, "v{year:04}{month:02}-{number}"),
+            Self::Numbered(major, minor, patch) => write!(f, "{major}.{minor}.{patch}"),
+        }
+    }
+}
+
+impl Serialize for Release {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn releases_come_in_their_order() {
+        let order = [
+            "v202012-1",
+            "v202103-1",
+            "v202112-1",
+            "v202207-1",
+            "v202207-2",
+            "v202208-10",
+            "v202507-1",
+            "1.0.0",
+            "1.0.3",
+            "1.0.10",
+            "1.1.0",
+            "1.2.1",
+            "2.0.0",
+        ];
+        let read: Vec<Release> = order.iter().map(|text| text.parse().unwrap()).collect();
+        assert!(read.is_sorted_by(|one, next| one < next), "{read:?}");
+        assert_eq!(read.iter().map(ToString::to_string).collect::<Vec<_>>(), order);
+    }
+
+    #[test]
+    fn what_cannot_be_compared_is_no_release() {
+        for text in [
+            "",
+            "v",
+            "latest",
+            "v2022-1",
+            "v202213-1",
+            "v202207",
+            "v202207-",
+            "1",
+            "1.0",
+            "1.0.x",
+            "1.0.3-beta",
+            "é20220-1",
+        ] {
+            assert_eq!(text.parse::<Release>(), Err(NoRelease), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_release_says_what_it_was_read_from(year in 2000u16..2100, month in 1u8..=12, n in 0u16.., a: u32, b: u32, c: u32) {
+            for release in [Release::Monthly(year, month, n), Release::Numbered(a, b, c)] {
+                prop_assert_eq!(release.to_string().parse(), Ok(release));
+            }
+            prop_assert!(Release::Numbered(a, b, c).has(Release::Monthly(year, month, n)));
+        }
+    }
+}

@@ -1,0 +1,72 @@
+use super::*;
+
+fn found(pairs: &[(&str, &str)]) -> Vec<&'static str> {
+    let mut filter = Filter::default();
+    for (name, value) in pairs {
+        filter.set(name, value, Changelog::get()).unwrap();
+    }
+    Changelog::get().rows().iter().filter(|row| filter.takes(row)).map(|row| row.id.as_str()).collect()
+}
+
+#[test]
+fn the_history_has_its_rows_newest_first_and_names_each_once() {
+    let all = Changelog::get();
+    let count = |table| all.rows().iter().filter(|row| row.table == table).count();
+    assert_eq!([count(Table::Entries), count(Table::Pages), count(Table::Replacements)], [97, 10, 6]);
+    assert!(all.rows().is_sorted_by_key(|row| std::cmp::Reverse(row.date)));
+    let ids: BTreeSet<&str> = all.rows().iter().map(|row| row.id.as_str()).collect();
+    assert_eq!(ids.len(), 113);
+    let ids: BTreeSet<&str> = all.changes().map(|change| change.id.as_str()).collect();
+    assert_eq!(ids.len(), 165 + 16);
+    for row in all.rows() {
+        assert!(row.id.starts_with(&row.date.to_string()), "{}", row.id);
+    }
+}
+
+#[test]
+fn a_row_whose_body_is_not_shown_is_found_by_its_date_alone() {
+    assert_eq!(found(&[("since", "2024-2-8"), ("until", "2024-02-08")]), ["2024-02-08"]);
+    assert!(found(&[("text", "not shown")]).is_empty());
+    assert!(!found(&[("kind", "added")]).contains(&"2024-02-08"));
+    assert!(!found(&[("edition", "hosted")]).contains(&"2024-02-08"));
+}
+
+#[test]
+fn one_change_must_fit_all_that_is_asked_of_changes() {
+    // The row adds and deprecates registry modules; what is for the hosted product alone is added.
+    assert!(found(&[("kind", "deprecated"), ("edition", "enterprise")]).contains(&"2021-06-08"));
+    // It names the release for the admin organizations' part alone.
+    let early = [("release", "v202112-1"), ("resource", "admin-organizations")];
+    assert!(!found(&early).contains(&"2022-06-21"));
+    assert!(found(&[("release", "v202112-1"), ("resource", "agent-pools")]).contains(&"2022-06-21"));
+    assert!(found(&[("release", "1.0.3"), ("resource", "admin-organizations")]).contains(&"2022-06-21"));
+}
+
+#[test]
+fn a_release_that_cannot_be_compared_leaves_nothing_out_and_says_so() {
+    let mut filter = Filter::default();
+    filter.set("release", "latest", Changelog::get()).unwrap();
+    assert_eq!(Changelog::get().find(&filter).count(), 113);
+    assert!(filter.remark().is_some_and(|remark| remark.contains("\"latest\" leaves nothing out")));
+}
+
+#[test]
+fn a_wrong_filter_says_what_would_do() {
+    let check = |name: &str, value: &str, wanted: &str| {
+        let error = Filter::default().set(name, value, Changelog::get()).unwrap_err().to_string();
+        assert!(error.contains(wanted), "{error}");
+    };
+    check("resource", "registry-module", "\"registry-module\" is not known; did you mean registry-modules?");
+    check("kind", "deprecatd", "did you mean deprecated?");
+    check("kind", "x", "known are added, changed, deprecated, fixed, docs, breaking");
+    check("edition", "cloud", "known are all, hosted, enterprise, self-managed");
+    check("since", "yesterday", "\"yesterday\" is no date");
+    check("resuorce", "x", "did you mean resource?");
+}
+
+#[test]
+fn a_resource_is_found_however_it_is_parted() {
+    for name in ["registry-modules", "Registry modules", " registry_modules "] {
+        assert_eq!(Changelog::get().resource(name), Ok("registry-modules"));
+    }
+}

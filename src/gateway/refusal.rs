@@ -1,0 +1,73 @@
+//! Refusals as the platform writes them: a JSON:API document with `errors`.
+
+use bytes::Bytes;
+use http::StatusCode;
+use serde_json::{Value, json};
+
+/// The media type of every document of the platform.
+pub const MEDIA_TYPE: &str = "application/vnd.api+json";
+
+/// One reason why a request is not done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// The status that it is answered with.
+    pub status: StatusCode,
+    /// What is wrong and what to do, for people.
+    pub detail: String,
+    /// What of the request is meant, if it is a part of it.
+    pub source: Option<Source>,
+}
+
+/// The part of a request that is refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// A JSON pointer into the body.
+    Pointer(String),
+    /// A parameter of the query.
+    Parameter(String),
+}
+
+impl Refusal {
+    /// A refusal of a request as a whole.
+    pub fn new(status: StatusCode, detail: impl Into<String>) -> Self {
+        Self { status, detail: detail.into(), source: None }
+    }
+
+    /// The document that a client gets. Its status is that of the first refusal.
+    pub fn document(refusals: &[Self]) -> Bytes {
+        let errors: Vec<Value> = refusals.iter().map(Self::value).collect();
+        json!({ "errors": errors }).to_string().into()
+    }
+
+    fn value(&self) -> Value {
+        let title = self.status.canonical_reason().unwrap_or("refused").to_ascii_lowercase();
+        let mut error = json!({"status": self.status.as_str(), "title": title, "detail": self.detail});
+        match &self.source {
+            Some(Source::Pointer(pointer)) => error["source"] = json!({ "pointer": pointer }),
+            Some(Source::Parameter(parameter)) => error["source"] = json!({ "parameter": parameter }),
+            None => {}
+        }
+        error
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_a_document_with_errors() {
+        let plain = Refusal::new(StatusCode::UNAUTHORIZED, "no token");
+        let pointed = Refusal {
+            source: Some(Source::Pointer("/data/attributes/name".to_owned())),
+            ..Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, "too long")
+        };
+        let document: Value = serde_json::from_slice(&Refusal::document(&[plain, pointed])).unwrap();
+        let wanted = json!({"errors": [
+            {"status": "401", "title": "unauthorized", "detail": "no token"},
+            {"status": "422", "title": "unprocessable entity", "detail": "too long",
+                "source": {"pointer": "/data/attributes/name"}},
+        ]});
+        assert_eq!(document, wanted);
+    }
+}

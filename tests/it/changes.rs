@@ -1,0 +1,161 @@
+//! `keyward changes` as people run it: every row of the changelog word for word, each filter, the days.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::harness::binary::run;
+
+/// Runs `keyward changes ARGS --format json`.
+fn rows(args: &[&str]) -> Vec<Value> {
+    let (code, out, error) = run(&[&["changes"], args, &["--format", "json"]].concat(), &[]);
+    assert_eq!((code, error.as_str()), (0, ""), "{args:?}");
+    let Value::Array(rows) = serde_json::from_str(&out).unwrap() else { panic!("no array: {out}") };
+    rows
+}
+
+/// The cells of the table of the changelog whose head begins so.
+fn table(head: &str) -> Vec<Vec<String>> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/fixtures/provisioning-changelog.txt");
+    let text = std::fs::read_to_string(path).unwrap();
+    let lines = text.lines().skip_while(|line| !line.starts_with(&format!("| {head} |"))).skip(2);
+    let cells = |line: &str| line.trim_matches('|').split(" | ").map(|cell| cell.trim().to_owned()).collect();
+    lines.take_while(|line| line.starts_with('|')).map(cells).collect()
+}
+
+#[test]
+fn every_row_of_the_changelog_is_there_word_for_word_and_nothing_else() {
+    let all = rows(&[]);
+    let of = |name: &str| all.iter().filter(|row| row["table"] == name).collect::<Vec<_>>();
+    let text = |row: &Value, key: &str| row["changelog"][key].as_str().unwrap().to_owned();
+    let entries: Vec<_> = of("entries").into_iter().map(|row| vec![text(row, "date"), text(row, "text")]).collect();
+    assert_eq!(entries, table("Date"));
+    let pages: Vec<_> = of("pages").into_iter().map(|row| vec![text(row, "text")]).collect();
+    assert_eq!(pages, table("Path"));
+    let split = |row: &Value| text(row, "text").split(" | ").map(str::to_owned).collect::<Vec<_>>();
+    let replacements: Vec<_> = of("replacements").into_iter().map(split).collect();
+    assert_eq!(replacements, table("Old"));
+    assert_eq!([entries.len(), pages.len(), replacements.len(), all.len()], [97, 10, 6, 113]);
+}
+
+#[test]
+fn endpoints_and_releases_that_are_called_the_changelogs_stand_in_its_text() {
+    for row in rows(&[]) {
+        let text = row["changelog"]["text"].as_str().unwrap().to_owned();
+        for change in row["changes"].as_array().unwrap() {
+            let marks = &change["changelog"];
+            let endpoints = marks["endpoints"].as_array().into_iter().flatten().chain(marks.get("replacement"));
+            for path in endpoints.map(|it| it.as_str().unwrap().split_once(' ').unwrap().1) {
+                assert!(text.contains(path), "{}: {path}", row["id"]);
+            }
+            if let Some(release) = marks["release"].as_str() {
+                assert!(text.contains(release), "{}: {release}", row["id"]);
+            }
+            let plain = text.to_lowercase();
+            match marks["edition"].as_str().unwrap() {
+                "hosted" => assert!(plain.contains("hosted"), "{}", row["id"]),
+                "enterprise" => {
+                    assert!(plain.contains("enterprise") || plain.contains("self-managed"), "{}", row["id"]);
+                }
+                other => assert_eq!(other, "all"),
+            }
+        }
+    }
+}
+
+#[test]
+fn each_filter_takes_its_rows() {
+    let check = |args: &[&str], wanted: usize| assert_eq!(rows(args).len(), wanted, "{args:?}");
+    for (year, wanted) in [("2021", 36), ("2022", 21), ("2023", 29), ("2024", 27)] {
+        check(&["--since", &format!("{year}-1-1"), "--until", &format!("{year}-12-31")], wanted);
+    }
+    for (kind, wanted) in
+        [("added", 89), ("changed", 19), ("deprecated", 11), ("fixed", 4), ("docs", 7), ("breaking", 1)]
+    {
+        check(&["--kind", kind], wanted);
+    }
+    for (edition, wanted) in [("all", 108), ("hosted", 110), ("enterprise", 110), ("self-managed", 110)] {
+        check(&["--edition", edition], wanted);
+    }
+    for (release, wanted, enterprise) in
+        [("v202012-1", 110, 108), ("v202103-1", 111, 109), ("v202112-1", 112, 110), ("1.0.3", 112, 110)]
+    {
+        check(&["--release", release], wanted);
+        check(&["--release", release, "--edition", "enterprise"], enterprise);
+    }
+    for (text, wanted) in [("run task", 14), ("POLICY", 15), ("registry-modules", 6), ("Entry body", 0)] {
+        check(&["--text", text], wanted);
+    }
+    check(&["--text", "speculative-plan-management-enabled"], 1);
+    check(&["--kind", "deprecated", "--resource", "registry-modules"], 7);
+    check(&["--kind", "deprecated", "--edition", "hosted"], 9);
+    check(&["--kind", "added", "--resource", "workspaces", "--since", "2023-01-01", "--edition", "hosted"], 7);
+    check(&["--since", "2025-01-01"], 0);
+}
+
+#[test]
+fn every_resource_is_found_by_its_name() {
+    let counts = "account 1, admin-module-sharing 1, admin-organizations 3, admin-policy-engine-versions 1, \
+        admin-settings 2, agent-pools 2, agents 1, applies 1, assessments 1, audit-trail-tokens 3, audit-trails 1, \
+        configuration-versions 4, data-retention-policies 3, feature-entitlements 3, feature-sets 3, \
+        notification-configurations 4, oauth-clients 3, oauth-tokens 1, organization-memberships 1, \
+        organization-tags 1, organizations 6, pagination 1, policies 3, policy-checks 5, policy-evaluations 1, \
+        policy-set-outcomes 1, policy-set-parameters 1, policy-sets 5, project-team-access 3, projects 4, \
+        registry-modules 9, registry-providers 2, run-task-integration 6, run-task-stages 3, run-tasks 7, runs 11, \
+        ssh-keys 1, state-version-outputs 2, state-versions 4, team-access 1, team-members 1, team-tokens 2, teams 10, \
+        user-tokens 1, variable-sets 4, vcs-events 1, vcs-provider-app-installations 1, workspace-run-tasks 1, \
+        workspace-variables 1, workspaces 18";
+    let all = rows(&[]);
+    let changes = all.iter().flat_map(|row| row["changes"].as_array().unwrap());
+    let known: std::collections::BTreeSet<_> = changes.map(|change| change["resource"].as_str().unwrap()).collect();
+    assert_eq!(known.len(), counts.split(", ").count());
+    for (resource, wanted) in counts.split(", ").map(|pair| pair.split_once(' ').unwrap()) {
+        assert_eq!(rows(&["--resource", resource]).len().to_string(), wanted, "{resource}");
+    }
+}
+
+#[test]
+fn a_day_shows_all_its_rows_however_it_is_written() {
+    let show = |date: &str| run(&["changes", "show", date], &[]);
+    let (code, out, _) = show("2024-2-8");
+    assert_eq!(code, 0);
+    assert!(out.starts_with("2024-02-08 (written 2024-2-8)\n  entry body: not shown\n"), "{out}");
+    assert_eq!(show("2024-02-08").1, out);
+    let (_, out, _) = show("2021-6-8");
+    assert_eq!(out.matches("(written 2021-06-8)").count(), 7, "{out}");
+    assert!(out.contains("replaced by: POST /organizations/:organization_name/registry-modules/vcs"), "{out}");
+    let (code, out, _) = run(&["changes", "show", "2021-11-17", "--format", "json"], &[]);
+    assert_eq!((code, serde_json::from_str::<Vec<Value>>(&out).unwrap().len()), (0, 11));
+    let (code, out, error) = show("2024-02-09");
+    assert_eq!((code, out.as_str()), (8, ""));
+    assert_eq!(error, "error: nothing is dated 2024-02-09; the nearest is 2024-02-08 and 2024-02-20\n");
+}
+
+#[test]
+fn the_list_is_a_table_newest_first() {
+    let (code, out, error) = run(&["changes", "--kind", "deprecated", "--since", "2024-01-01"], &[]);
+    assert_eq!((code, error.as_str()), (0, ""));
+    let lines: Vec<&str> = out.lines().collect();
+    assert_eq!(lines.len(), 3, "{out}");
+    assert!(lines[0].starts_with("Date        Kind ") && lines[0].ends_with("Text"), "{out}");
+    assert!(lines[1].starts_with("2024-09-02  deprecated         policy-checks "), "{out}");
+    assert!(lines[2].starts_with("2024-08-01  deprecated, added  admin-settings, admin-organizations  Ent"), "{out}");
+    let (code, out, error) = run(&["changes", "--since", "2025-1-1"], &[]);
+    assert_eq!((code, out.as_str(), error.as_str()), (0, "", "note: no row of the history fits\n"));
+}
+
+#[test]
+fn what_is_not_known_is_said_with_what_would_do() {
+    let check = |args: &[&str], code: i32, wanted: &str| {
+        let (found, _, error) = run(&[&["changes"], args].concat(), &[]);
+        assert_eq!((found, error.lines().next().unwrap_or_default()), (code, wanted), "{args:?}");
+    };
+    check(&["--resource", "polices"], 1, "error: --resource: \"polices\" is not known; did you mean policies?");
+    check(&["--kind", "aded"], 1, "error: --kind: \"aded\" is not known; did you mean added?");
+    let date = "error: --until: \"2024-02-30\" is no date; write year, month and day, such as 2024-02-08";
+    check(&["--until", "2024-02-30"], 1, date);
+    check(&["show", "now"], 1, "error: \"now\" is no date; write year, month and day, such as 2024-02-08");
+    let release = "note: release \"x\" leaves nothing out: it is no release that can be compared; they look like \
+        v202207-1 or 1.0.3";
+    check(&["--release", "x"], 0, release);
+}
