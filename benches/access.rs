@@ -221,7 +221,7 @@ async fn fill(folder: &Path, tokens: u64) {
     directory.prepare().await.unwrap();
     let directory = Arc::new(directory);
     let secret = PlainSecret::presented(&Id::random().to_string());
-    directory.bootstrap(&secret).await.unwrap();
+    directory.bootstrap(&secret, None).await.unwrap();
     let caller = Arc::new(directory.caller(Some(&secret), Freshness::Linearizable).await.unwrap());
     let mut tasks = JoinSet::new();
     for writer in 0..WRITERS as u64 {

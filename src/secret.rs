@@ -32,15 +32,24 @@ pub fn same_or_none(left: Option<&SecretString>, right: Option<&SecretString>) -
 /// # Errors
 /// The file cannot be read, is no regular file, is too large, is empty, holds more than one line or no UTF-8.
 pub fn read_file(path: &Path) -> Result<SecretString, SecretFileError> {
-    let fail = |reason| SecretFileError { path: path.to_owned(), reason };
+    opened(path).and_then(|mut file| one_line(&mut file)).map_err(|reason| SecretFileError::at(path, reason))
+}
+
+/// As [`read_file`], of a file that may hold several lines: at least one, without those that are empty.
+///
+/// # Errors
+/// The file cannot be read, is no regular file, is too large, is empty or holds no UTF-8.
+pub fn read_lines(path: &Path) -> Result<Vec<SecretString>, SecretFileError> {
+    let text = opened(path).and_then(|mut file| text(&mut file)).map_err(|reason| SecretFileError::at(path, reason))?;
+    let lines: Vec<_> = text.lines().map(str::trim).filter(|line| !line.is_empty()).map(SecretString::from).collect();
+    if lines.is_empty() { Err(SecretFileError::at(path, Reason::Empty)) } else { Ok(lines) }
+}
+
+fn opened(path: &Path) -> Result<std::fs::File, Reason> {
     let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())
-        .map_err(|errno| fail(Reason::Open(errno.into())))?;
-    let mut file = std::fs::File::from(file);
-    let metadata = file.metadata().map_err(|error| fail(Reason::Open(error)))?;
-    if !metadata.is_file() {
-        return Err(fail(Reason::NotRegular));
-    }
-    one_line(&mut file).map_err(fail)
+        .map_err(|errno| Reason::Open(errno.into()))?;
+    let file = std::fs::File::from(file);
+    if file.metadata().map_err(Reason::Open)?.is_file() { Ok(file) } else { Err(Reason::NotRegular) }
 }
 
 /// As [`read_file`], of standard input, to its end.
@@ -48,22 +57,23 @@ pub fn read_file(path: &Path) -> Result<SecretString, SecretFileError> {
 /// # Errors
 /// It cannot be read, is too large, is empty, holds more than one line or no UTF-8.
 pub fn read_stdin() -> Result<SecretString, SecretFileError> {
-    one_line(&mut std::io::stdin().lock()).map_err(|reason| SecretFileError { path: "standard input".into(), reason })
+    one_line(&mut std::io::stdin().lock()).map_err(|reason| SecretFileError::at(Path::new("standard input"), reason))
 }
 
 fn one_line(from: &mut impl std::io::Read) -> Result<SecretString, Reason> {
-    let mut text = Zeroizing::new(String::new());
-    from.take(MAX_SECRET_FILE + 1).read_to_string(&mut text).map_err(|error| {
-        if error.kind() == std::io::ErrorKind::InvalidData { Reason::NotText } else { Reason::Open(error) }
-    })?;
-    if text.len() as u64 > MAX_SECRET_FILE {
-        return Err(Reason::TooLarge);
-    }
-    match text.trim() {
+    match text(from)?.trim() {
         "" => Err(Reason::Empty),
         line if line.contains(['\n', '\r', '\0']) => Err(Reason::ManyLines),
         line => Ok(SecretString::from(line)),
     }
+}
+
+fn text(from: &mut impl std::io::Read) -> Result<Zeroizing<String>, Reason> {
+    let mut text = Zeroizing::new(String::new());
+    from.take(MAX_SECRET_FILE + 1).read_to_string(&mut text).map_err(|error| {
+        if error.kind() == std::io::ErrorKind::InvalidData { Reason::NotText } else { Reason::Open(error) }
+    })?;
+    if text.len() as u64 > MAX_SECRET_FILE { Err(Reason::TooLarge) } else { Ok(text) }
 }
 
 /// The largest secret file that is read, in bytes.
@@ -76,6 +86,12 @@ pub struct SecretFileError {
     path: PathBuf,
     #[source]
     reason: Reason,
+}
+
+impl SecretFileError {
+    fn at(path: &Path, reason: Reason) -> Self {
+        Self { path: path.to_owned(), reason }
+    }
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -119,6 +135,27 @@ mod tests {
         check(&vec![b'a'; 64 * 1024], Ok(&"a".repeat(64 * 1024)));
         check(&vec![b'a'; 64 * 1024 + 1], Err("TooLarge"));
         assert!(matches!(read_file(folder.path()).unwrap_err().reason, Reason::NotRegular));
+    }
+
+    #[test]
+    fn a_file_of_several_secrets_gives_its_lines() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("keys");
+        let check = |content: &[u8], wanted: Result<&[&str], &str>| {
+            std::fs::write(&path, content).unwrap();
+            match (read_lines(&path), wanted) {
+                (Ok(found), Ok(wanted)) => {
+                    assert_eq!(found.iter().map(|line| line.expose_secret()).collect::<Vec<_>>(), wanted);
+                }
+                (Err(found), Err(wanted)) => assert!(format!("{:?}", found.reason).contains(wanted), "{found:?}"),
+                (found, wanted) => panic!("{found:?} instead of {wanted:?}"),
+            }
+        };
+        check(b"abc", Ok(&["abc"]));
+        check(b"\n abc\r\n\nde\n", Ok(&["abc", "de"]));
+        check(b" \n\n", Err("Empty"));
+        check(&[0xff, 0xfe], Err("NotText"));
+        check(&vec![b'a'; 64 * 1024 + 1], Err("TooLarge"));
     }
 
     #[test]

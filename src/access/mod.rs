@@ -16,7 +16,7 @@ pub mod api;
 pub mod client;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,6 +29,7 @@ use self::api::limit::Limiter;
 use self::model::authorize::DefaultPolicy;
 use self::model::names::is_name;
 use self::model::token::{MAX_TTL, MIN_TTL};
+use self::service::bootstrap::ResetFile;
 use self::service::directory::Directory;
 use self::service::error::ServiceError;
 use self::service::login::Methods;
@@ -44,7 +45,7 @@ use crate::tasks::{TaskError, Tasks};
 pub struct Options {
     /// Where its records are kept.
     pub store: StoreOptions,
-    /// The file of the key that tokens are sealed with; `seal.key` beside an embedded store, made at first start, if not
+    /// The file of the keys that tokens are sealed with; `seal.key` beside an embedded store, made at first start, if not
     /// given.
     pub key_file: Option<PathBuf>,
     /// Name of the datacenter. A store remembers it and opens for no other.
@@ -141,7 +142,10 @@ impl Service {
         metrics: Metrics,
     ) -> Result<Self, OpenError> {
         options.sound()?;
-        let sealer = Sealer::open(&options.key_file().unwrap_or_default(), &*store).await?;
+        let key_file = options.key_file().unwrap_or_default();
+        // Who may put a file there has the records or their key anyway.
+        let reset = ResetFile::of(options.store.folder().or(key_file.parent()).unwrap_or(Path::new("/")));
+        let sealer = Sealer::open(&key_file, &*store).await?;
         let datacenter = options.datacenter.clone();
         let directory = Directory::new(store, sealer, datacenter, options.default_policy, clock.clone());
         let directory = Arc::new(directory);
@@ -151,7 +155,8 @@ impl Service {
         let stop = CancellationToken::new();
         let limiter = Arc::new(Limiter::new(options.api.login_limit));
         let methods = Arc::new(methods);
-        Ok(Self { rooms: Rooms { directory, methods, limiter, options: api_options, metrics, stop } })
+        let options = api_options;
+        Ok(Self { rooms: Rooms { directory, methods, limiter, options, reset, metrics, stop } })
     }
 
     /// What answers requests, to be served by [`crate::http::listen`].

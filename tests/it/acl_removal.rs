@@ -234,7 +234,7 @@ async fn several_servers_remove_at_once_and_a_late_one_leaves_a_new_namespace_al
     let slow = server(late.clone(), folder.path()).await;
     first.prepare().await.unwrap();
     let secret = PlainSecret::random();
-    first.bootstrap(&secret).await.unwrap();
+    first.bootstrap(&secret, None).await.unwrap();
     let root = first.caller(Some(&secret), Freshness::Linearizable).await.unwrap();
     let team: NamespaceName = "team".parse().unwrap();
     let role = |name: String| RoleDraft { name, ..RoleDraft::default() };

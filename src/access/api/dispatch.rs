@@ -5,7 +5,9 @@ use super::error::ApiError;
 use super::operation::Operation as Do;
 use super::reply::{Done, Seen};
 use super::rooms::Rooms;
-use super::{auth_methods, authorize, binding_rules, bootstrap, login, namespaces, policies, roles, templated, tokens};
+use super::{
+    auth_methods, authorize, binding_rules, bootstrap, login, namespaces, policies, rekey, roles, templated, tokens,
+};
 use crate::access::store::Freshness;
 
 /// Does a read once.
@@ -59,6 +61,7 @@ pub(super) async fn write(rooms: &Rooms, ask: &mut Ask) -> Result<Done, ApiError
         Do::Login => return login::log_in(rooms, ask).await.map(Done::Nothing),
         Do::Logout => login::log_out(rooms, ask).await,
         Do::Bootstrap => bootstrap::bootstrap(rooms, ask).await,
+        Do::Rekey => return rekey::rekey(rooms, ask).await,
         _ => Err(ApiError::NoRoute { versioned: true }),
     };
     changed.map(Done::Changed)

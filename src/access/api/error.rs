@@ -200,6 +200,7 @@ fn service(error: &ServiceError) -> (StatusCode, String) {
         ServiceError::Denied(_) | ServiceError::UnknownSecret | ServiceError::Forbidden(_) => StatusCode::FORBIDDEN,
         ServiceError::Commit(CommitError::TooLarge) => StatusCode::PAYLOAD_TOO_LARGE,
         ServiceError::Crowded
+        | ServiceError::NotNow(_)
         | ServiceError::Store(StoreError::Unavailable(_))
         | ServiceError::Commit(CommitError::Unknown(_) | CommitError::Store(StoreError::Unavailable(_))) => {
             StatusCode::SERVICE_UNAVAILABLE

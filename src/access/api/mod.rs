@@ -23,6 +23,7 @@ mod policies;
 mod roles;
 mod tokens;
 mod bootstrap;
+mod rekey;
 mod templated;
 mod auth_methods;
 mod binding_rules;

@@ -49,6 +49,7 @@ pub(super) enum Operation {
     Login,
     Logout,
     Bootstrap,
+    Rekey,
     VaultLogin,
     VaultLookup,
     VaultRevoke,
@@ -102,6 +103,7 @@ const TABLE: &[(&str, &[(Method, Operation)])] = &[
     // Names of templates hold a slash.
     ("acl/templated-policy/name/*", &[(Method::GET, Do::TemplateRead)]),
     ("acl/templated-policy/preview/*", &[(Method::POST, Do::TemplatePreview)]),
+    ("operator/rekey", &[(Method::PUT, Do::Rekey)]),
     ("internal/acl/authorize", &[(Method::POST, Do::Authorize)]),
     ("auth/token/lookup-self", &[(Method::GET, Do::VaultLookup)]),
     ("auth/token/revoke-self", &[(Method::PUT, Do::VaultRevoke), (Method::POST, Do::VaultRevoke)]),
@@ -153,6 +155,7 @@ impl Operation {
             Do::Login | Do::VaultLogin => "login",
             Do::Logout => "logout",
             Do::Bootstrap => "bootstrap",
+            Do::Rekey => "rekey",
             Do::VaultRevoke => "token.revoke",
             Do::VaultRenew => "token.renew",
             Do::VaultHealth => "health",

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 use super::limit::{Limiter, LoginLimit};
+use crate::access::service::bootstrap::ResetFile;
 use crate::access::service::directory::Directory;
 use crate::access::service::login::Methods;
 use crate::metrics::Metrics;
@@ -37,6 +38,8 @@ pub struct Rooms {
     pub limiter: Arc<Limiter>,
     /// How it is spoken.
     pub options: Arc<Options>,
+    /// What lets the first token be made once more.
+    pub reset: ResetFile,
     /// Where requests are counted.
     pub metrics: Metrics,
     /// Cancelled when the server stops: those who wait are answered then.

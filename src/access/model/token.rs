@@ -33,7 +33,8 @@ pub struct TokenRecord {
     pub roles: Vec<Id>,
 }
 
-/// What a token is born with and keeps: there is no way to change it in a record.
+/// What a token is born with and keeps: there is no way to change it in a record, but for the key that its secret is
+/// under.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Birth {
     /// Names the token in paths and logs.
@@ -90,6 +91,14 @@ impl TokenRecord {
     /// What it was born with.
     pub fn birth(&self) -> &Birth {
         &self.birth
+    }
+
+    /// The same token with its secret found and sealed by another key.
+    #[must_use]
+    pub fn resealed(mut self, secret_hash: SecretHash, sealed_secret: SealedSecret) -> Self {
+        self.birth.secret_hash = secret_hash;
+        self.birth.sealed_secret = sealed_secret;
+        self
     }
 
     /// Whether it counts as revoked at `now`, destroyed already or not.

@@ -1,5 +1,8 @@
-//! The first token: whoever comes first to a store that has none gets it.
+//! The first token: whoever comes first to a store that has none gets it. An operator may let it be made once more.
 
+use std::path::{Path, PathBuf};
+
+use secrecy::ExposeSecret as _;
 use serde::{Deserialize, Serialize};
 
 use super::caller::Live;
@@ -13,6 +16,8 @@ use crate::access::model::names::NamespaceName;
 use crate::access::model::policy::GLOBAL_MANAGEMENT;
 use crate::access::model::secret::PlainSecret;
 use crate::access::store::{Freshness, Key};
+use crate::secret;
+use crate::words::chain;
 
 /// That it was done.
 #[derive(Debug, Serialize, Deserialize)]
@@ -20,25 +25,66 @@ struct Done {
     accessor: Id,
 }
 
+/// The file by which an operator lets the first token be made once more: it holds the index that a refusal tells.
+#[derive(Debug, Clone)]
+pub struct ResetFile(PathBuf);
+
+impl ResetFile {
+    /// The file in that folder.
+    pub fn of(folder: &Path) -> Self {
+        Self(folder.join("acl-bootstrap-reset"))
+    }
+
+    /// The index in it; `None` without such a file. Blocks.
+    pub fn index(&self) -> Option<u64> {
+        if !self.0.try_exists().is_ok_and(|there| there) {
+            return None;
+        }
+        let text = secret::read_file(&self.0).map_err(|error| chain(&error));
+        let index = text.and_then(|text| text.expose_secret().parse().map_err(|_| "it holds no number".to_owned()));
+        index
+            .inspect_err(|error| {
+                let path = self.0.display();
+                tracing::warn!(event = "access.bootstrap.reset.unusable", %path, error, "the index cannot be read");
+            })
+            .ok()
+    }
+
+    /// Removes it after it was used. Where that fails it is of no use any more, for its index counts once. Blocks.
+    pub fn remove(&self) {
+        if let Err(error) = std::fs::remove_file(&self.0) {
+            let path = self.0.display();
+            tracing::warn!(event = "access.bootstrap.reset.left", %path, %error, "the file counts no more: remove it");
+        }
+    }
+}
+
 fn key() -> Key {
     Key::of(&["bootstrap", "done"])
 }
 
 impl Directory {
-    /// Makes the first token, which may do everything: once.
+    /// Makes the first token, which may do everything: once, and once more for each time that `reset` is the index that a
+    /// refusal tells. Tokens that were made before are not touched.
     ///
     /// # Errors
     /// [`ServiceError::Forbidden`] if it was done before.
-    pub async fn bootstrap(&self, secret: &PlainSecret) -> Result<Live, ServiceError> {
-        retrying(|| self.try_bootstrap(secret)).await
+    pub async fn bootstrap(&self, secret: &PlainSecret, reset: Option<u64>) -> Result<Live, ServiceError> {
+        retrying(|| self.try_bootstrap(secret, reset)).await
     }
 
-    async fn try_bootstrap(&self, secret: &PlainSecret) -> Result<Live, ServiceError> {
+    async fn try_bootstrap(&self, secret: &PlainSecret, reset: Option<u64>) -> Result<Live, ServiceError> {
         let namespace = NamespaceName::default_one();
-        if let Some(done) = self.records.get::<Done>(&key(), Freshness::Linearizable).await? {
-            let text = format!("Permission denied: ACL bootstrap no longer allowed (reset index: {})", done.modified.0);
-            return Err(ServiceError::Forbidden(text));
-        }
+        let changes = match self.records.get::<Done>(&key(), Freshness::Linearizable).await? {
+            None => Changes::default().absent(&key()),
+            // The index is checked again in the batch that uses it up: several servers may be asked at once.
+            Some(done) if reset == Some(done.modified.0) => Changes::default().unchanged(&key(), done.modified),
+            Some(done) => {
+                let index = done.modified.0;
+                let text = format!("Permission denied: ACL bootstrap no longer allowed (reset index: {index})");
+                return Err(ServiceError::Forbidden(text));
+            }
+        };
         let home = self.home(&namespace).await?;
         let accessor = Id::random();
         let new = NewToken {
@@ -52,7 +98,6 @@ impl Directory {
             expiration_time: None,
             login: None,
         };
-        let changes = Changes::default().absent(&key()).put(key(), &Done { accessor })?;
-        self.make_token(&home, new, changes).await
+        self.make_token(&home, new, changes.put(key(), &Done { accessor })?).await
     }
 }

@@ -2,7 +2,8 @@
 
 use super::directory::Directory;
 use super::error::ServiceError;
-use super::records::Changes;
+use super::keys::held;
+use super::records::{Changes, retrying};
 use super::rows::{self, Whereabouts};
 use crate::access::model::id::Id;
 use crate::access::model::links::Links;
@@ -11,7 +12,7 @@ use crate::access::model::namespace::NamespaceRecord;
 use crate::access::model::policy::{GLOBAL_MANAGEMENT, GLOBAL_READ_ONLY, PolicyRecord};
 use crate::access::model::secret::PlainSecret;
 use crate::access::model::token::{ANONYMOUS, ANONYMOUS_SECRET, Birth, TokenRecord};
-use crate::access::store::{CommitError, Freshness};
+use crate::access::store::Freshness;
 
 const RESOURCES: [&str; 8] = ["agent", "event", "identity", "key", "node", "query", "service", "session"];
 
@@ -36,10 +37,16 @@ impl Directory {
     /// # Errors
     /// The store failed.
     pub async fn prepare(&self) -> Result<(), ServiceError> {
+        retrying(|| self.try_prepare()).await
+    }
+
+    async fn try_prepare(&self) -> Result<(), ServiceError> {
         let namespace = NamespaceName::default_one();
+        // Another server on the same store may have been faster.
         if self.namespace(&namespace, Freshness::Linearizable).await?.is_some() {
             return Ok(());
         }
+        let keys = self.keys_now().await?;
         let home = NamespaceRecord {
             name: namespace.clone(),
             description: "Builtin Default Namespace".to_owned(),
@@ -48,7 +55,7 @@ impl Directory {
             deleted_at: None,
         };
         let key = rows::namespace(&namespace);
-        let mut changes = Changes::default().absent(&key).put(key, &home)?;
+        let mut changes = held(&keys, Changes::default()).absent(&key).put(key, &home)?;
         for (id, name, description, access) in [
             (GLOBAL_MANAGEMENT, "global-management", "Builtin Policy that grants unlimited access", "write"),
             (
@@ -72,8 +79,8 @@ impl Directory {
         let secret = PlainSecret::presented(ANONYMOUS_SECRET);
         let birth = Birth {
             accessor_id: ANONYMOUS,
-            secret_hash: self.sealer.hash(&secret),
-            sealed_secret: self.sealer.seal(ANONYMOUS, &secret)?,
+            secret_hash: keys.current().hash(&secret),
+            sealed_secret: keys.current().seal(ANONYMOUS, &secret)?,
             namespace: namespace.clone(),
             local: false,
             create_time: self.now(),
@@ -81,18 +88,15 @@ impl Directory {
             login: None,
         };
         let by_secret = rows::token_id(&birth.secret_hash);
-        let by_accessor = rows::token_id(&self.sealer.hash(&accessor_text(ANONYMOUS)));
+        let by_accessor = rows::token_id(&keys.current().hash(&accessor_text(ANONYMOUS)));
         let token = TokenRecord::born(birth, "Anonymous Token".to_owned(), Links::default(), Vec::new());
         let place = |secret| Whereabouts { namespace: namespace.clone(), accessor: ANONYMOUS, secret };
         changes = changes
             .put(rows::token(&namespace, ANONYMOUS), &token)?
             .put(by_secret, &place(true))?
             .put(by_accessor, &place(false))?;
-        match self.records.commit(changes).await {
-            // Another server on the same store was faster.
-            Ok(_) | Err(ServiceError::Commit(CommitError::Conflict(_))) => Ok(()),
-            Err(error) => Err(error),
-        }
+        self.records.commit(changes).await?;
+        Ok(())
     }
 }
 

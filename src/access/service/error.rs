@@ -31,6 +31,9 @@ pub enum ServiceError {
     /// Too many others change the same record.
     #[error("too many others change the same record")]
     Crowded,
+    /// It cannot be done for now.
+    #[error("{0}")]
+    NotNow(String),
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),

@@ -2,7 +2,7 @@
 //!
 //! A module names only modules above it in this list.
 
-// 0: the server's key, and the keys of those who sign for callers
+// 0: the server's keys, and the keys of those who sign for callers
 pub mod seal;
 pub mod issuer_keys;
 
@@ -17,6 +17,7 @@ pub mod caller;
 mod callers_cache;
 pub mod directory;
 mod single;
+mod keys;
 mod presented;
 pub mod links;
 pub mod lists;
@@ -29,6 +30,7 @@ pub mod tokens;
 pub mod auth_methods;
 pub mod binding_rules;
 pub mod bootstrap;
+pub mod rekey;
 pub mod namespaces;
 
 // 4: how a token is got without one

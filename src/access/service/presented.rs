@@ -29,7 +29,7 @@ impl Directory {
         presented: Option<&PlainSecret>,
         freshness: Freshness,
     ) -> Result<Arc<Caller>, ServiceError> {
-        let secret = presented.map(|secret| self.sealer.hash(secret));
+        let secret = presented.map(|secret| self.sealer.keys().current().hash(secret));
         // Taken before the records are read: of what is written meanwhile too much is forgotten, not too little.
         let at = self.records.store().last("");
         if let Some(caller) = at.and_then(|at| self.callers.get(secret.as_ref(), at))
@@ -60,13 +60,21 @@ impl Directory {
         secret: &PlainSecret,
         freshness: Freshness,
     ) -> Result<Option<Live>, ServiceError> {
-        for hash in self.sealer.hashes(secret) {
-            let found = self.records.get::<Whereabouts>(&rows::token_id(&hash), freshness).await?;
-            if let Some(found) = found.filter(|found| found.value.secret) {
-                return self.live(&found.value.namespace, found.value.accessor, freshness).await;
+        let (mut keys, mut freshness) = (self.sealer.keys(), freshness);
+        loop {
+            for hash in keys.hashes(secret) {
+                let found = self.records.get::<Whereabouts>(&rows::token_id(&hash), freshness).await?;
+                if let Some(found) = found.filter(|found| found.value.secret) {
+                    return self.live(&found.value.namespace, found.value.accessor, freshness).await;
+                }
+            }
+            // That nothing was found says something only if the keys were the same all the while.
+            let (before, looked) = (keys.at, std::mem::take(&mut freshness));
+            keys = self.keys_now().await?;
+            if keys.at == before && looked == freshness {
+                return Ok(None);
             }
         }
-        Ok(None)
     }
 
     async fn live(

@@ -126,7 +126,11 @@ impl Records {
     }
 }
 
-fn typed<T: DeserializeOwned>(key: &Key, record: &Record) -> Result<Stored<T>, ServiceError> {
+/// A record as the type that it is.
+///
+/// # Errors
+/// It is not of that type.
+pub fn typed<T: DeserializeOwned>(key: &Key, record: &Record) -> Result<Stored<T>, ServiceError> {
     let value =
         serde_json::from_slice(&record.value).map_err(|_| StoreError::Unreadable { key: key.as_str().to_owned() })?;
     Ok(Stored { value: Arc::new(value), created: record.created, modified: record.modified })

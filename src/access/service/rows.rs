@@ -12,6 +12,8 @@
 //! | `auth-method/NAMESPACE/NAME` | an auth method |
 //! | `binding-rule/NAMESPACE/ID` | a binding rule |
 //! | `removal/KIND/NAME` | something that is being removed in pieces |
+//! | `seal/key` | which of the server's keys tokens are under |
+//! | `bootstrap/done` | that the first token was made |
 //!
 //! Names of namespaces are in lower case, times sort as texts, and a hash is keyed: without the server's key it tells
 //! nothing of the secret.

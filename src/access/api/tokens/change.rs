@@ -45,7 +45,7 @@ pub(in crate::access::api) async fn update(rooms: &Rooms, ask: &mut Ask) -> Resu
     }
     let here = Here::writing(rooms, ask, stated.as_deref()).await?;
     let token = rooms.directory.update_token(&here.caller, &here.namespace, accessor, &draft).await?;
-    let secret = rooms.directory.secret(&token.value)?;
+    let secret = rooms.directory.secret(&token.value).await?;
     let view = view(rooms, &token, secret.reveal(), Freshness::Linearizable).await?;
     here.changed(ask, &view, accessor)
 }

@@ -38,7 +38,7 @@ pub(in crate::access::api) async fn read(rooms: &Rooms, ask: &Ask, freshness: Fr
         let reply = Reply::text(StatusCode::NOT_FOUND, "Requested token does not exist: ACL not found");
         return Ok(Seen { reply, index, watch });
     };
-    let secret = rooms.directory.secret_for(&here.caller, &token.value)?;
+    let secret = rooms.directory.secret_for(&here.caller, &token.value).await?;
     let view = view(rooms, &token, secret.reveal(), freshness).await?;
     let reply = if expanded {
         let all = rooms.directory.expanded(&token.value, freshness).await?;

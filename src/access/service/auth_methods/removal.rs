@@ -17,7 +17,7 @@ use crate::access::service::error::ServiceError;
 use crate::access::service::records::Changes;
 use crate::access::service::rows;
 use crate::access::service::tokens::TOKEN_ROWS;
-use crate::access::store::{Batch, Freshness, Key, Revision};
+use crate::access::store::{Batch, CommitError, Freshness, Key, Revision};
 
 /// A method that was deleted, and not all of what it leaves.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -123,7 +123,7 @@ impl Directory {
                     if let Ok(accessor) = key.last().parse() {
                         let token = rows::token(&namespace.value, accessor);
                         if let Some(token) = self.records.get::<TokenRecord>(&token, Freshness::Linearizable).await? {
-                            changes = self.without_token(&token.value, changes);
+                            changes = self.without_token(&token, changes).await?;
                         }
                     }
                     changes = changes.delete(key.clone());
@@ -149,8 +149,13 @@ impl Pieces {
             return Ok(false);
         }
         self.batches -= 1;
-        self.removed += changes.writes();
-        directory.records.commit(changes).await?;
+        let writes = changes.writes();
+        match directory.records.commit(changes).await {
+            Ok(_) => self.removed += writes,
+            // Someone was at one of these records. They are still there, and looked up anew.
+            Err(ServiceError::Commit(CommitError::Conflict(_))) => {}
+            Err(error) => return Err(error),
+        }
         Ok(true)
     }
 }

@@ -4,6 +4,7 @@
 //! is there as it was seen: several servers on one store may be at it at once, and one that was late does not touch a new
 //! namespace of the same name.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
@@ -12,7 +13,7 @@ use crate::access::model::namespace::NamespaceRecord;
 use crate::access::model::token::TokenRecord;
 use crate::access::service::directory::Directory;
 use crate::access::service::error::ServiceError;
-use crate::access::service::records::{Changes, PAGE, Stored};
+use crate::access::service::records::{Changes, PAGE, Stored, retrying, typed};
 use crate::access::service::rows;
 use crate::access::service::tokens::TOKEN_ROWS;
 use crate::access::store::{Batch, CommitError, Freshness, Page, Revision};
@@ -85,17 +86,25 @@ impl Directory {
     }
 
     async fn remove_namespace(&self, marked: &Stored<NamespaceRecord>) -> Result<Came, ServiceError> {
-        match self.take_apart(marked).await {
-            Err(ServiceError::Commit(CommitError::Conflict(_))) => Ok(Came::Late),
+        let own = rows::namespace(&marked.value.name);
+        let removed = AtomicUsize::new(0);
+        retrying(async || match self.take_apart(marked, &removed).await {
+            Err(ServiceError::Commit(CommitError::Conflict(key))) if key == own => Ok(Came::Late),
             outcome => outcome,
-        }
+        })
+        .await
     }
 
-    async fn take_apart(&self, marked: &Stored<NamespaceRecord>) -> Result<Came, ServiceError> {
+    /// Counts what it removes. Loses the race for a token to one who changes it meanwhile.
+    async fn take_apart(
+        &self,
+        marked: &Stored<NamespaceRecord>,
+        removed: &AtomicUsize,
+    ) -> Result<Came, ServiceError> {
         let name = &marked.value.name;
         let own = rows::namespace(name);
         let still = || Changes::default().unchanged(&own, marked.modified);
-        let (mut changes, mut removed, mut unreadable) = (still(), 0, 0);
+        let (mut changes, mut pending, mut unreadable) = (still(), 0, 0);
         for kind in ["token"].into_iter().chain(KINDS) {
             let prefix = rows::within(kind, Some(name));
             let mut after = None;
@@ -107,17 +116,18 @@ impl Directory {
                     // One more for the namespace's own record.
                     if changes.writes() + TOKEN_ROWS + 1 > Batch::MAX_OPERATIONS {
                         self.records.commit(std::mem::replace(&mut changes, still())).await?;
+                        removed.fetch_add(std::mem::take(&mut pending), Ordering::Relaxed);
                     }
                     changes = if kind != "token" {
                         changes.delete(key)
-                    } else if let Ok(token) = serde_json::from_slice::<TokenRecord>(&record.value) {
-                        self.without_token(&token, changes)
+                    } else if let Ok(token) = typed::<TokenRecord>(&key, &record) {
+                        self.without_token(&token, changes).await?
                     } else {
                         // Without its secret's hash the row that finds it by that would be left behind.
                         unreadable += 1;
                         continue;
                     };
-                    removed += 1;
+                    pending += 1;
                 }
                 if after.is_none() {
                     break;
@@ -129,6 +139,6 @@ impl Directory {
             return Ok(Came::Stuck(unreadable));
         }
         self.records.commit(changes.delete(own.clone())).await?;
-        Ok(Came::Through(removed))
+        Ok(Came::Through(removed.load(Ordering::Relaxed) + pending))
     }
 }

@@ -42,7 +42,7 @@ impl Directory {
         let Some(before) = self.standing(namespace, accessor, Freshness::Linearizable).await? else {
             return Err(ServiceError::Missing(format!("Cannot find token \"{accessor}\"")));
         };
-        self.same_birth(&before.value, draft)?;
+        self.same_birth(&before.value, draft).await?;
         let mut token = TokenRecord::clone(&before.value);
         token.description.clone_from(&draft.description);
         token.links = self.links(namespace, &draft.links, Holder::Token { local: draft.local }).await?;
@@ -54,12 +54,14 @@ impl Directory {
 
     /// Refuses a draft that would change what never changes. What it leaves out stays, but for `local`: left out it is
     /// false.
-    fn same_birth(&self, token: &TokenRecord, draft: &TokenDraft) -> Result<(), ServiceError> {
+    async fn same_birth(&self, token: &TokenRecord, draft: &TokenDraft) -> Result<(), ServiceError> {
         let birth = token.birth();
         let accessor = birth.accessor_id;
         let refuse = |text: String| Err(ServiceError::Invalid(text));
         let stated = draft.secret.as_ref().filter(|secret| !["", REDACTED].contains(&secret.reveal()));
-        if stated.is_some_and(|secret| !self.sealer.hashes(&settled(secret)).contains(&birth.secret_hash)) {
+        if let Some(secret) = stated
+            && self.key_of(token).await?.hash(&settled(secret)) != birth.secret_hash
+        {
             return refuse("Changing a token's SecretID is not permitted".to_owned());
         }
         if draft.local != birth.local {
@@ -104,8 +106,8 @@ impl Directory {
         let Some(before) = self.records.get::<TokenRecord>(&key, Freshness::Linearizable).await? else {
             return Ok(false);
         };
-        let changes = Changes::default().unchanged(&key, before.modified);
-        self.records.commit(home.hold(self.without_token(&before.value, changes))).await?;
+        let changes = self.without_token(&before, home.hold(Changes::default())).await?;
+        self.records.commit(changes).await?;
         Ok(true)
     }
 }

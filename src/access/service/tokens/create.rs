@@ -75,7 +75,7 @@ impl Directory {
         if id.is_reserved() {
             return Err(invalid("UUIDs with the prefix \"00000000-0000-0000-0000-0000000000\" are reserved"));
         }
-        for hash in self.sealer.hashes(&accessor_text(id)) {
+        for hash in self.sealer.keys().hashes(&accessor_text(id)) {
             let found = self.records.get::<Whereabouts>(&rows::token_id(&hash), Freshness::Linearizable).await?;
             if found.is_some() {
                 return Err(taken(field));

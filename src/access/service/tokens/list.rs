@@ -84,7 +84,7 @@ impl TokenPages {
             if !wanted || !self.known.method_stands(directory, &token.value, self.freshness).await? {
                 continue;
             }
-            let secret = directory.secret_for(&self.caller, &token.value)?;
+            let secret = directory.secret_for(&self.caller, &token.value).await?;
             let links = &token.value.links.policies;
             let policies = self.known.links(directory, &namespace, Linked::Policy, links, self.freshness).await?;
             let roles = &token.value.roles;

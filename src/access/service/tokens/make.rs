@@ -9,9 +9,11 @@ use crate::access::service::builtin::accessor_text;
 use crate::access::service::caller::Live;
 use crate::access::service::directory::{Directory, Home};
 use crate::access::service::error::ServiceError;
-use crate::access::service::records::{Changes, Stored};
+use crate::access::service::keys::held;
+use crate::access::service::records::{Changes, Stored, retrying};
 use crate::access::service::rows::{self, Whereabouts};
-use crate::access::store::Key;
+use crate::access::service::seal::{Keys, SealKey};
+use crate::access::store::{CommitError, Freshness, Key};
 
 /// What a new token is to be, with everything judged.
 #[derive(Debug)]
@@ -47,23 +49,44 @@ impl Directory {
         new: NewToken,
         changes: Changes,
     ) -> Result<Live, ServiceError> {
+        loop {
+            let keys = self.sealer.keys();
+            let outcome = self.try_make_token(&keys, home, &new, changes.clone()).await;
+            // Keys that were changed meanwhile are no one's fault who asks for a token.
+            let lost = matches!(outcome, Err(ServiceError::Commit(CommitError::Conflict(_))));
+            if !lost || self.keys_now().await?.at == keys.at {
+                return outcome;
+            }
+        }
+    }
+
+    async fn try_make_token(
+        &self,
+        keys: &Keys,
+        home: &Home,
+        new: &NewToken,
+        changes: Changes,
+    ) -> Result<Live, ServiceError> {
+        let key = keys.current();
         let birth = Birth {
             accessor_id: new.accessor,
-            secret_hash: self.sealer.hash(&new.secret),
-            sealed_secret: self.sealer.seal(new.accessor, &new.secret)?,
+            secret_hash: key.hash(&new.secret),
+            sealed_secret: key.seal(new.accessor, &new.secret)?,
             namespace: home.name.clone(),
             local: new.local,
             create_time: new.create_time,
             expiration_time: new.expiration_time,
-            login: new.login,
+            login: new.login.clone(),
         };
-        let token = TokenRecord::born(birth, new.description, new.links, new.roles);
-        let rows = self.token_rows(&token);
+        let token = TokenRecord::born(birth, new.description.clone(), new.links.clone(), new.roles.clone());
+        let rows = TokenRows::of(key, &token);
         let place = |secret| Whereabouts { namespace: home.name.clone(), accessor: token.birth().accessor_id, secret };
-        let mut changes = home
-            .hold(changes)
-            .absent(&rows.by_secret)
-            .absent(&rows.by_accessor)
+        let mut changes = held(keys, home.hold(changes));
+        // Neither id may be taken, whatever key it is under.
+        for id in [&new.secret, &accessor_text(new.accessor)] {
+            changes = keys.hashes(id).iter().fold(changes, |changes, hash| changes.absent(&rows::token_id(hash)));
+        }
+        changes = changes
             .put(rows.token, &token)?
             .put(rows.by_secret, &place(true))?
             .put(rows.by_accessor, &place(false))?;
@@ -80,24 +103,54 @@ impl Directory {
     /// # Errors
     /// The store failed.
     pub async fn destroy_token(&self, token: &TokenRecord) -> Result<(), ServiceError> {
-        self.records.commit(self.without_token(token, Changes::default())).await?;
+        retrying(|| self.try_destroy_token(token.birth())).await
+    }
+
+    async fn try_destroy_token(&self, birth: &Birth) -> Result<(), ServiceError> {
+        let key = rows::token(&birth.namespace, birth.accessor_id);
+        let found = self.records.get::<TokenRecord>(&key, Freshness::Linearizable).await?;
+        // One that was made since then with the same accessor is another.
+        if let Some(token) = found.filter(|token| token.value.birth().create_time == birth.create_time) {
+            self.records.commit(self.without_token(&token, Changes::default()).await?).await?;
+        }
         Ok(())
     }
 
-    /// The removal of a token's records, at most [`TOKEN_ROWS`] of them.
-    pub(in crate::access::service) fn without_token(&self, token: &TokenRecord, changes: Changes) -> Changes {
-        let rows = self.token_rows(token);
+    /// The removal of a token's records, at most [`TOKEN_ROWS`] of them, provided that it is as it was read: else its
+    /// secret may be under another key by now, and a record would be left.
+    pub(in crate::access::service) async fn without_token(
+        &self,
+        token: &Stored<TokenRecord>,
+        changes: Changes,
+    ) -> Result<Changes, ServiceError> {
+        let rows = TokenRows::of(&*self.key_of(&token.value).await?, &token.value);
+        let changes = changes.unchanged(&rows.token, token.modified);
         let keys = [rows.token, rows.by_secret, rows.by_accessor].into_iter().chain(rows.end).chain(rows.login);
-        keys.fold(changes, Changes::delete)
+        Ok(keys.fold(changes, Changes::delete))
     }
+}
 
-    fn token_rows(&self, token: &TokenRecord) -> TokenRows {
+/// Most records of one token.
+pub(in crate::access::service) const TOKEN_ROWS: usize = 5;
+
+/// The keys of one token's records.
+pub(in crate::access::service) struct TokenRows {
+    pub(in crate::access::service) token: Key,
+    pub(in crate::access::service) by_secret: Key,
+    pub(in crate::access::service) by_accessor: Key,
+    end: Option<Key>,
+    login: Option<Key>,
+}
+
+impl TokenRows {
+    /// Those of a token whose secret is under that key.
+    pub(in crate::access::service) fn of(key: &SealKey, token: &TokenRecord) -> Self {
         let birth = token.birth();
         let accessor = birth.accessor_id;
-        TokenRows {
+        Self {
             token: rows::token(&birth.namespace, accessor),
             by_secret: rows::token_id(&birth.secret_hash),
-            by_accessor: rows::token_id(&self.sealer.hash(&accessor_text(accessor))),
+            by_accessor: rows::token_id(&key.hash(&accessor_text(accessor))),
             end: birth.expiration_time.map(|end| rows::token_end(end, accessor)),
             login: birth
                 .login
@@ -106,16 +159,4 @@ impl Directory {
                 .map(|method| rows::token_login(method, accessor)),
         }
     }
-}
-
-/// Most records of one token.
-pub(in crate::access::service) const TOKEN_ROWS: usize = 5;
-
-/// The keys of one token's records.
-struct TokenRows {
-    token: Key,
-    by_secret: Key,
-    by_accessor: Key,
-    end: Option<Key>,
-    login: Option<Key>,
 }

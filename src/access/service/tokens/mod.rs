@@ -19,4 +19,4 @@ pub use expanded::Expanded;
 pub use filter::TokenFilter;
 pub use list::{Listed, TokenPages};
 pub use make::NewToken;
-pub(in crate::access::service) use make::TOKEN_ROWS;
+pub(in crate::access::service) use make::{TOKEN_ROWS, TokenRows};

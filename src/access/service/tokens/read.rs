@@ -43,19 +43,19 @@ impl Directory {
     /// The secret of a token. It opens whatever the token may: only who has `acl:write` where the token lives is told.
     ///
     /// # Errors
-    /// It was sealed with another key, or is damaged.
-    pub fn secret(&self, token: &TokenRecord) -> Result<PlainSecret, ServiceError> {
+    /// It is damaged, or under a key that this server lacks.
+    pub async fn secret(&self, token: &TokenRecord) -> Result<PlainSecret, ServiceError> {
         let birth = token.birth();
-        Ok(self.sealer.unseal(birth.accessor_id, &birth.sealed_secret)?)
+        Ok(self.key_of(token).await?.unseal(birth.accessor_id, &birth.sealed_secret)?)
     }
 
     /// The secret of a token as it is shown to a caller: hidden from those without `acl:write` where the token lives.
     ///
     /// # Errors
-    /// It was sealed with another key, or is damaged.
-    pub fn secret_for(&self, caller: &Caller, token: &TokenRecord) -> Result<PlainSecret, ServiceError> {
+    /// It is damaged, or under a key that this server lacks.
+    pub async fn secret_for(&self, caller: &Caller, token: &TokenRecord) -> Result<PlainSecret, ServiceError> {
         if caller.has(Privilege::AclWrite, &token.birth().namespace) {
-            self.secret(token)
+            self.secret(token).await
         } else {
             Ok(PlainSecret::presented(REDACTED))
         }

@@ -12,11 +12,14 @@ use crate::access::service::directory::Directory;
 use crate::access::service::error::ServiceError;
 use crate::access::service::records::Changes;
 use crate::access::service::rows;
-use crate::access::store::{Batch, Freshness, Key};
+use crate::access::store::{Batch, CommitError, Freshness, Key};
 use crate::metrics::Metrics;
 
 /// Between two sweeps.
 const SWEEP_EVERY: Duration = Duration::from_mins(1);
+
+/// Pages of a sweep that are looked up anew before it is left to the next one.
+const LOSSES: usize = 100;
 
 impl Directory {
     /// Destroys the tokens whose end has come, and says how many there were.
@@ -24,38 +27,48 @@ impl Directory {
     /// # Errors
     /// The store failed. What was destroyed before stays so.
     pub async fn sweep(&self) -> Result<usize, ServiceError> {
-        let until = self.now().sort_key();
-        let mut swept = 0;
+        let (mut swept, mut lost) = (0, 0);
         let mut after = None;
         loop {
-            let part = self.records.page::<NamespaceName>("token-end/", after, Freshness::Linearizable).await?;
-            let mut changes = Changes::default();
-            for (key, namespace) in &part.entries {
-                let Some((end, accessor)) = ended(key) else { continue };
-                if end > until.as_str() {
-                    break;
-                }
-                if changes.writes() + TOKEN_ROWS + 1 > Batch::MAX_OPERATIONS {
-                    self.records.commit(std::mem::take(&mut changes)).await?;
-                }
-                let token = rows::token(&namespace.value, accessor);
-                if let Some(token) = self.records.get::<TokenRecord>(&token, Freshness::Linearizable).await?
-                    && token.value.is_expired(self.now())
-                {
-                    changes = self.without_token(&token.value, changes);
-                    swept += 1;
-                }
-                changes = changes.delete(key.clone());
-            }
-            if changes.writes() > 0 {
-                self.records.commit(changes).await?;
-            }
-            let past = part.entries.last().and_then(|(key, _)| ended(key)).is_some_and(|(end, _)| end > until.as_str());
-            after = part.next;
-            if past || after.is_none() {
-                return Ok(swept);
+            match self.sweep_page(after.clone(), &mut swept).await {
+                Ok(None) => return Ok(swept),
+                Ok(next) => after = next,
+                // Another server sweeps too, or someone was at one of these tokens: what is left of them is looked up anew.
+                Err(ServiceError::Commit(CommitError::Conflict(_))) if lost < LOSSES => lost += 1,
+                Err(error) => return Err(error),
             }
         }
+    }
+
+    /// The same for a page of tokens; gives where the next one starts.
+    async fn sweep_page(&self, after: Option<Key>, swept: &mut usize) -> Result<Option<Key>, ServiceError> {
+        let until = self.now().sort_key();
+        let part = self.records.page::<NamespaceName>("token-end/", after, Freshness::Linearizable).await?;
+        let (mut changes, mut tokens) = (Changes::default(), 0);
+        for (key, namespace) in &part.entries {
+            let Some((end, accessor)) = ended(key) else { continue };
+            if end > until.as_str() {
+                break;
+            }
+            if changes.writes() + TOKEN_ROWS + 1 > Batch::MAX_OPERATIONS {
+                self.records.commit(std::mem::take(&mut changes)).await?;
+                *swept += std::mem::take(&mut tokens);
+            }
+            let token = rows::token(&namespace.value, accessor);
+            if let Some(token) = self.records.get::<TokenRecord>(&token, Freshness::Linearizable).await?
+                && token.value.is_expired(self.now())
+            {
+                changes = self.without_token(&token, changes).await?;
+                tokens += 1;
+            }
+            changes = changes.delete(key.clone());
+        }
+        if changes.writes() > 0 {
+            self.records.commit(changes).await?;
+            *swept += tokens;
+        }
+        let past = part.entries.last().and_then(|(key, _)| ended(key)).is_some_and(|(end, _)| end > until.as_str());
+        Ok(part.next.filter(|_| !past))
     }
 
     /// Sweeps once a minute until `stop`, and counts what was destroyed.
