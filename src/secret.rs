@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use rustix::fs::{Mode, OFlags};
-use secrecy::{ExposeSecret as _, SecretString};
+use secrecy::{ExposeSecret, SecretString};
 use zeroize::Zeroizing;
 
 /// Whether both texts are the same, in a time that depends on neither their content nor where they differ. It tells
@@ -145,7 +145,7 @@ mod tests {
             std::fs::write(&path, content).unwrap();
             match (read_lines(&path), wanted) {
                 (Ok(found), Ok(wanted)) => {
-                    assert_eq!(found.iter().map(|line| line.expose_secret()).collect::<Vec<_>>(), wanted);
+                    assert_eq!(found.iter().map(ExposeSecret::expose_secret).collect::<Vec<_>>(), wanted);
                 }
                 (Err(found), Err(wanted)) => assert!(format!("{:?}", found.reason).contains(wanted), "{found:?}"),
                 (found, wanted) => panic!("{found:?} instead of {wanted:?}"),

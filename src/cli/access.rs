@@ -1,4 +1,4 @@
-//! `keyward access`: the access-control service itself.
+//! `keyward access`: the access-control service itself, run and looked after.
 
 use std::path::{Path, PathBuf};
 
@@ -7,19 +7,35 @@ use clap::{Args, Subcommand};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use super::acl::{self, Connection, Failure};
 use super::run::{inherited, runtime, start_log, stop_signals};
-use super::{Exit, LogChoice, say, say_error};
+use super::{Exit, LogChoice, note, say, say_error};
 use crate::app::{App, Signals};
 use crate::config;
 use crate::config::{Config, Environment};
 use crate::http::listen::Endpoint;
 
-/// Run the access-control service.
+/// Run the access-control service, and look after it.
 #[derive(Debug, Subcommand)]
 pub(super) enum Access {
     /// Serve the access-control API until told to stop, with nothing else configured
     #[command(after_help = "Example:\n  keyward access serve --dir /var/lib/keyward/access --listen 127.0.0.1:8500")]
     Serve(Serve),
+    /// Move all tokens to the first key of the service's key file, while it serves
+    #[command(
+        after_help = "Example:\n  keyward access rekey --generate --address https://access.example.com:8500 --token-file ops.token"
+    )]
+    Rekey(Rekey),
+}
+
+/// Change the key that tokens are under.
+#[derive(Debug, Args)]
+pub(super) struct Rekey {
+    /// Have the service make a new key first, and put it before the others in its key file
+    #[arg(long)]
+    generate: bool,
+    #[command(flatten)]
+    connection: Connection,
 }
 
 /// Serve the access-control API.
@@ -44,7 +60,38 @@ impl Access {
     pub(super) fn run(self, log: &LogChoice) -> anyhow::Result<Exit> {
         match self {
             Self::Serve(serve) => serve.run(log),
+            Self::Rekey(rekey) => rekey.run(),
         }
+    }
+}
+
+impl Rekey {
+    /// Calls until all tokens have moved: one call moves some thousands.
+    fn run(self) -> anyhow::Result<Exit> {
+        acl::asking(self.connection, async |service| {
+            let mut came = service.client.rekey(self.generate).await?;
+            let mut rewritten = came.rewritten;
+            while !came.done && came.unreadable.is_empty() {
+                note(&format!("{rewritten} tokens were moved to the key {}, there are more", came.key_id));
+                came = service.client.rekey(false).await?;
+                rewritten += came.rewritten;
+            }
+            came.rewritten = rewritten;
+            service.show(&came, || {
+                say(&format!("{rewritten} tokens were moved to the key {}", came.key_id));
+                if came.done {
+                    say("all are under it: the other lines of the key file may go, on every server");
+                }
+            });
+            if came.done {
+                return Ok(());
+            }
+            let text = format!(
+                "these cannot be read, and keep the old key from being dropped: {}; remove them and run this again",
+                came.unreadable.join(", ")
+            );
+            Err(Failure::new(Exit::Failed, text))
+        })
     }
 }
 

@@ -73,7 +73,7 @@ enum Command {
     /// Exit with 0 if the running agent is ready, for probes that run a command
     #[command(after_help = "Example:\n  keyward healthcheck --config /etc/keyward/keyward.toml --live")]
     Healthcheck(agent::Healthcheck),
-    /// Run the access-control service with nothing else configured
+    /// Run the access-control service with nothing else configured, and look after it
     #[cfg(feature = "access")]
     #[command(subcommand, after_help = "Example:\n  keyward access serve --dir /var/lib/keyward/access")]
     Access(access::Access),

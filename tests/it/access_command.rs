@@ -79,6 +79,41 @@ fn it_listens_where_it_is_told_and_nowhere_in_the_clear_beyond_this_machine() {
 }
 
 #[test]
+fn the_key_is_changed_by_a_command_and_the_old_one_can_go() {
+    let folder = tempfile::tempdir().unwrap();
+    let (service, address) = serve(folder.path(), "127.0.0.1:0", &[]);
+    let root = folder.path().join("root.token").display().to_string();
+    let (code, _, error) = run(&["acl", "bootstrap", "--address", &address, "--out", &root], &[]);
+    assert_eq!(code, 0, "{error}");
+    let rekey = |more: &[&str]| {
+        let to = ["access", "rekey", "--address", &address, "--token-file", &root];
+        run(&[&to[..], more].concat(), &[])
+    };
+    let (code, out, error) = rekey(&["--generate"]);
+    assert_eq!((code, error.as_str()), (0, ""), "{out}");
+    assert!(out.starts_with("2 tokens were moved to the key ") && out.contains("the other lines"), "{out}");
+    let (code, out, _) = rekey(&["--format", "json"]);
+    let told: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((code, &told["Rewritten"], &told["Done"]), (0, &0.into(), &true.into()), "{out}");
+    let (code, _, error) = run(&["access", "rekey", "--address", &address], &[]);
+    assert!(code == 6 && error.contains("operator:write"), "{error}");
+    assert_eq!(service.stop().0.code(), Some(0));
+
+    let file = folder.path().join("access/seal.key");
+    let keys = std::fs::read_to_string(&file).unwrap();
+    let (new, old) = keys.split_once('\n').unwrap();
+    std::fs::write(&file, new).unwrap();
+    let (service, again) = serve(folder.path(), "127.0.0.1:0", &[]);
+    let (code, _, error) = run(&["acl", "whoami", "--address", &again, "--token-file", &root], &[]);
+    assert_eq!(code, 0, "{error}");
+    assert_eq!(service.stop().0.code(), Some(0));
+    std::fs::write(&file, old).unwrap();
+    let dir = folder.path().join("access").display().to_string();
+    let (code, _, error) = run(&["access", "serve", "--dir", &dir, "--listen", "127.0.0.1:0"], &[]);
+    assert!(code == 1 && error.contains("and the store was written with"), "{error}");
+}
+
+#[test]
 fn the_five_lines_of_the_readme_do_what_they_say() {
     in_a_network_of_its_own("access_command::the_five_lines_of_the_readme_do_what_they_say", || {
         let readme = include_str!("../../README.md");

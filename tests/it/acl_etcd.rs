@@ -14,6 +14,7 @@ use serde_json::json;
 use crate::access_store::etcd_process::{Server, options, shared};
 use crate::access_store::soon;
 use crate::acl_removal::gone;
+use crate::acl_reset::index;
 use crate::harness::Acl;
 
 /// Two servers with one key, of one datacenter.
@@ -140,5 +141,82 @@ async fn a_namespace_that_one_server_deletes_is_shut_and_removed_for_all() {
         assert_eq!(server.get("/v1/acl/roles?ns=team").await.text, "[]");
         assert_eq!(server.get("/v1/acl/policies?ns=team").await.text, "[]");
         assert_eq!(server.call("GET", "/v1/acl/token/self", Some(&secret), None).await.status, 404);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_key_is_changed_under_two_servers_and_no_token_stops_working_at_either() {
+    let server = shared();
+    let (one, other, folder) = two(server.options()).await;
+    let mut secrets = vec![one.root.clone()];
+    for number in 0..60 {
+        let at = if number % 2 == 0 { &one } else { &other };
+        let token = at.make("/v1/acl/token", json!({"Description": format!("token {number}")})).await;
+        secrets.push(token["SecretID"].as_str().unwrap().to_owned());
+    }
+    let refused = one.put("/v1/operator/rekey", json!({"Generate": true})).await;
+    assert_eq!(refused.status, 400, "{refused:?}");
+    assert!(refused.text.contains("Other servers may use the same store"), "{refused:?}");
+
+    let file = folder.path().join("seal.key");
+    let old = std::fs::read_to_string(&file).unwrap();
+    let new = "b".repeat(64);
+    std::fs::write(&file, format!("{new}\n{old}")).unwrap();
+    let works = async |acl: &Acl, secret: &str| {
+        for mode in ["", "?stale"] {
+            let path = format!("/v1/acl/token/self{mode}");
+            let answer = acl.call("GET", &path, Some(secret), None).await;
+            assert_eq!(answer.status, 200, "{answer:?}");
+        }
+    };
+    let done = std::sync::atomic::AtomicBool::new(false);
+    let reading = async {
+        while !done.load(std::sync::atomic::Ordering::SeqCst) {
+            for secret in secrets.iter().step_by(7) {
+                works(&other, secret).await;
+            }
+        }
+    };
+    let changing = async {
+        let answer = one.make("/v1/operator/rekey", json!({})).await;
+        done.store(true, std::sync::atomic::Ordering::SeqCst);
+        answer
+    };
+    let (answer, ()) = tokio::join!(changing, reading);
+    // With the anonymous one.
+    assert_eq!((&answer["Done"], &answer["Rewritten"]), (&json!(true), &json!(secrets.len() + 1)), "{answer}");
+    let late = other.make("/v1/acl/token", json!({"Description": "late"})).await;
+    secrets.push(late["SecretID"].as_str().unwrap().to_owned());
+
+    std::fs::write(&file, &new).unwrap();
+    let third = one.beside().await;
+    for server in [&one, &other, &third] {
+        for secret in &secrets {
+            works(server, secret).await;
+        }
+    }
+    let listed = third.get("/v1/acl/tokens").await;
+    let shown = listed.json().as_array().unwrap().iter().filter(|token| token["SecretID"] == late["SecretID"]).count();
+    assert_eq!(shown, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_first_token_is_made_once_more_at_one_of_two_servers() {
+    let server = shared();
+    let (one, other, folder) = two(server.options()).await;
+    let told = index(&one.call("PUT", "/v1/acl/bootstrap", None, None).await);
+    // Beside the key file, which both have.
+    std::fs::write(folder.path().join("acl-bootstrap-reset"), &told).unwrap();
+    let ask = async |acl: &Acl| acl.call("PUT", "/v1/acl/bootstrap", None, None).await;
+    let (first, second) = tokio::join!(ask(&one), ask(&other));
+    let answers = [first, second];
+    let made: Vec<_> = answers.iter().filter(|answer| answer.status == 200).collect();
+    assert_eq!(made.len(), 1, "{answers:?}");
+    let secret = made[0].json()["SecretID"].as_str().unwrap().to_owned();
+    for server in [&one, &other] {
+        // The index was used, whoever puts it there again.
+        std::fs::write(folder.path().join("acl-bootstrap-reset"), &told).unwrap();
+        assert_ne!(index(&ask(server).await), told);
+        assert_eq!(server.call("GET", "/v1/acl/token/self", Some(&secret), None).await.status, 200);
     }
 }

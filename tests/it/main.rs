@@ -23,6 +23,10 @@ mod acl_namespaces;
 #[cfg(feature = "access")]
 mod acl_removal;
 #[cfg(feature = "access")]
+mod acl_rekey;
+#[cfg(feature = "access")]
+mod acl_reset;
+#[cfg(feature = "access")]
 mod acl_waits;
 #[cfg(feature = "access")]
 mod acl_methods;

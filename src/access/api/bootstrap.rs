@@ -39,13 +39,10 @@ pub(super) async fn bootstrap(rooms: &Rooms, ask: &mut Ask) -> Result<Changed, A
         }
         None => PlainSecret::random(),
     };
-    let file = rooms.reset.clone();
-    let reset = tokio::task::spawn_blocking(move || file.index()).await.ok().flatten();
+    let reset = rooms.reset.index().await;
     let live = rooms.directory.bootstrap(&secret, reset).await?;
     if reset.is_some() {
-        tracing::info!(event = "access.bootstrap.reset", "the first token was made once more, as an operator allowed");
-        let file = rooms.reset.clone();
-        let _ = tokio::task::spawn_blocking(move || file.remove()).await;
+        rooms.reset.remove().await;
     }
     let token = tokens::view(rooms, &live.token, secret.reveal(), Freshness::Linearizable).await?;
     let what = live.token.value.birth().accessor_id.to_string();

@@ -39,7 +39,9 @@ pub(super) async fn rekey(rooms: &Rooms, ask: &mut Ask) -> Result<Done, ApiError
     let message = match (came.done, came.unreadable.is_empty()) {
         (true, _) => "all tokens are under this key: the other lines of the key file may go, on every server",
         (false, true) => "there are more tokens: call again, without Generate",
-        (false, false) => "some tokens cannot be read: the other lines of the key file must stay until these are removed",
+        (false, false) => {
+            "some tokens cannot be read: the other lines of the key file must stay until these are removed"
+        }
     };
     let (key_id, rewritten, done, unreadable) = (&came.key_id, came.rewritten, came.done, &came.unreadable);
     let reply = Reply::json(&Answer { key_id, rewritten, done, unreadable, message }, ask.pretty())?;

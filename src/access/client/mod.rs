@@ -42,6 +42,7 @@ mod binding_rule;
 mod template;
 mod session;
 mod authorize;
+mod operator;
 
 pub use authorize::{Question, Ruling};
 pub use binding_rule::{BindingRule, NewBindingRule};
@@ -50,6 +51,7 @@ pub use error::Error;
 pub use link::{Link, Links, NodeIdentity, ServiceIdentity, TemplatedPolicy};
 pub use method::{AuthMethod, NewAuthMethod};
 pub use namespace::{Namespace, NamespaceDefaults, NewNamespace};
+pub use operator::Rekeyed;
 pub use policy::{NewPolicy, Policy};
 pub use query::{Consistency, Query, Reading};
 pub use role::{NewRole, Role};

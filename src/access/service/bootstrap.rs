@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use secrecy::ExposeSecret as _;
+use secrecy::{ExposeSecret as _, SecretString};
 use serde::{Deserialize, Serialize};
 
 use super::caller::Live;
@@ -35,24 +35,30 @@ impl ResetFile {
         Self(folder.join("acl-bootstrap-reset"))
     }
 
-    /// The index in it; `None` without such a file. Blocks.
-    pub fn index(&self) -> Option<u64> {
-        if !self.0.try_exists().is_ok_and(|there| there) {
-            return None;
-        }
-        let text = secret::read_file(&self.0).map_err(|error| chain(&error));
-        let index = text.and_then(|text| text.expose_secret().parse().map_err(|_| "it holds no number".to_owned()));
-        index
-            .inspect_err(|error| {
-                let path = self.0.display();
-                tracing::warn!(event = "access.bootstrap.reset.unusable", %path, error, "the index cannot be read");
-            })
-            .ok()
+    /// The index in it; `None` without such a file, or where it holds none.
+    pub async fn index(&self) -> Option<u64> {
+        let path = self.0.clone();
+        let read = tokio::task::spawn_blocking(move || match path.try_exists() {
+            Ok(false) => Ok(None),
+            _ => Some(secret::read_file(&path)).transpose(),
+        });
+        let text = match read.await {
+            Ok(read) => read.map_err(|error| chain(&error)),
+            Err(error) => Err(error.to_string()),
+        };
+        let number = |text: SecretString| text.expose_secret().parse().map_err(|_| "it holds no number".to_owned());
+        let index = text.and_then(|text| text.map(number).transpose());
+        index.unwrap_or_else(|error| {
+            let path = self.0.display();
+            tracing::warn!(event = "access.bootstrap.reset.unusable", %path, error, "no index can be taken from it");
+            None
+        })
     }
 
-    /// Removes it after it was used. Where that fails it is of no use any more, for its index counts once. Blocks.
-    pub fn remove(&self) {
-        if let Err(error) = std::fs::remove_file(&self.0) {
+    /// Notes that it was used, and removes it. Where that fails it is of no use any more, for its index counts once.
+    pub async fn remove(&self) {
+        tracing::info!(event = "access.bootstrap.reset", "the first token was made once more, as an operator allowed");
+        if let Err(error) = tokio::fs::remove_file(&self.0).await {
             let path = self.0.display();
             tracing::warn!(event = "access.bootstrap.reset.left", %path, %error, "the file counts no more: remove it");
         }

@@ -17,7 +17,7 @@ impl Directory {
     /// The store names one that this server lacks; the store failed.
     pub(super) async fn keys_now(&self) -> Result<Arc<Keys>, ServiceError> {
         let told = self.key_record().await?;
-        self.sealer.learn(&told).await.map_err(lacking)
+        self.sealer.learn(&told).await.map_err(|error| lacking(&error))
     }
 
     /// What the store says of the keys.
@@ -48,7 +48,7 @@ pub(super) fn held(keys: &Keys, changes: Changes) -> Changes {
 
 const LACKING: &str = "this server's key file lacks a key that the store's tokens are under";
 
-fn lacking(error: KeyError) -> ServiceError {
-    tracing::error!(event = "access.key.lacking", error = chain(&error), "a key that the store names is not there");
+fn lacking(error: &KeyError) -> ServiceError {
+    tracing::error!(event = "access.key.lacking", error = chain(error), "a key that the store names is not there");
     ServiceError::NotNow(LACKING.to_owned())
 }

@@ -97,7 +97,8 @@ impl Directory {
         }
         let told = self.key_record().await?;
         let keys = self.sealer.reread(&told, generate).await.map_err(|error| {
-            let advice = if generate { ": put a new key before the others by hand, and let none be made here" } else { "" };
+            let advice =
+                if generate { ": put a new key before the others by hand, and let none be made here" } else { "" };
             ServiceError::Invalid(format!("{}{advice}", chain(&error)))
         })?;
         if keys.file.first.id() == keys.current().id() {
@@ -218,8 +219,7 @@ impl Move {
     /// Moves it, if it is still as it was read.
     fn add_to(self, changes: Changes) -> Result<Changes, ServiceError> {
         let birth = self.token.birth();
-        let place =
-            |secret| Whereabouts { namespace: birth.namespace.clone(), accessor: birth.accessor_id, secret };
+        let place = |secret| Whereabouts { namespace: birth.namespace.clone(), accessor: birth.accessor_id, secret };
         changes
             .unchanged(&self.key, self.at)
             .delete(self.before.by_secret)

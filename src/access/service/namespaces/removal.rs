@@ -96,11 +96,7 @@ impl Directory {
     }
 
     /// Counts what it removes. Loses the race for a token to one who changes it meanwhile.
-    async fn take_apart(
-        &self,
-        marked: &Stored<NamespaceRecord>,
-        removed: &AtomicUsize,
-    ) -> Result<Came, ServiceError> {
+    async fn take_apart(&self, marked: &Stored<NamespaceRecord>, removed: &AtomicUsize) -> Result<Came, ServiceError> {
         let name = &marked.value.name;
         let own = rows::namespace(name);
         let still = || Changes::default().unchanged(&own, marked.modified);

@@ -86,10 +86,8 @@ impl Directory {
         for id in [&new.secret, &accessor_text(new.accessor)] {
             changes = keys.hashes(id).iter().fold(changes, |changes, hash| changes.absent(&rows::token_id(hash)));
         }
-        changes = changes
-            .put(rows.token, &token)?
-            .put(rows.by_secret, &place(true))?
-            .put(rows.by_accessor, &place(false))?;
+        changes =
+            changes.put(rows.token, &token)?.put(rows.by_secret, &place(true))?.put(rows.by_accessor, &place(false))?;
         for key in rows.end.into_iter().chain(rows.login) {
             changes = changes.put(key, &home.name)?;
         }

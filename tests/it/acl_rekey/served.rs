@@ -1,0 +1,150 @@
+//! `PUT /v1/operator/rekey`, as operators and callers see it.
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::harness::issuer::Key as Signer;
+use crate::harness::{Acl, log};
+
+fn seal_key(acl: &Acl) -> PathBuf {
+    acl.options.store.folder().unwrap().join("seal.key")
+}
+
+fn secret_of(token: &Value) -> String {
+    token["SecretID"].as_str().unwrap().to_owned()
+}
+
+async fn works(acl: &Acl, secret: &str) {
+    let answer = acl.call("GET", "/v1/acl/token/self", Some(secret), None).await;
+    assert_eq!(answer.status, 200, "{answer:?}");
+    assert_eq!(answer.json()["SecretID"], secret);
+}
+
+#[tokio::test]
+async fn tokens_work_before_during_and_after_the_change_and_the_old_key_opens_nothing() {
+    let acl = Acl::start().await;
+    let signer = Signer::shared("k");
+    acl.jwt_method("ci", &signer).await;
+    let mut secrets = vec![acl.root.clone()];
+    for _ in 0..5 {
+        let login = acl.log_in("ci", &acl.proof(&signer)).await;
+        assert_eq!(login.status, 200, "{login:?}");
+        secrets.push(secret_of(&login.json()));
+    }
+    let makes = (0..300).map(|number| acl.make("/v1/acl/token", json!({"Description": format!("token {number}")})));
+    secrets.extend(futures_util::future::join_all(makes).await.iter().map(secret_of));
+    for secret in &secrets {
+        works(&acl, secret).await;
+    }
+
+    log::keep();
+    let done = AtomicBool::new(false);
+    let reads = AtomicUsize::new(0);
+    let readers = futures_util::future::join_all((0..4).map(async |start| {
+        let mut number = start;
+        while !done.load(Ordering::SeqCst) {
+            works(&acl, &secrets[number % secrets.len()]).await;
+            reads.fetch_add(1, Ordering::SeqCst);
+            number += 37;
+        }
+    }));
+    let writer = async {
+        let mut made = Vec::new();
+        while !done.load(Ordering::SeqCst) {
+            let token = acl.make("/v1/acl/token", json!({"Description": "meanwhile"})).await;
+            let path = format!("/v1/acl/token/{}", token["AccessorID"].as_str().unwrap());
+            acl.make(&path, json!({"Description": "changed"})).await;
+            if made.len() % 2 == 0 {
+                made.push(secret_of(&token));
+            } else {
+                assert_eq!(acl.delete(&path).await.text, "true");
+                made.push(String::new());
+            }
+        }
+        made
+    };
+    let change = async {
+        let answer = acl.make("/v1/operator/rekey", json!({"Generate": true})).await;
+        let seen = reads.load(Ordering::SeqCst);
+        assert!(seen > 0, "nobody read meanwhile");
+        done.store(true, Ordering::SeqCst);
+        answer
+    };
+    let (answer, _, meanwhile) = tokio::join!(change, readers, writer);
+    assert_eq!(answer["Done"], true, "{answer}");
+    assert!(answer["Rewritten"].as_u64().unwrap() >= secrets.len() as u64, "{answer}");
+    assert!(answer["Message"].as_str().unwrap().contains("the other lines of the key file may go"), "{answer}");
+    let audit: Vec<Value> = log::lines()
+        .into_iter()
+        .filter(|line| line["fields"]["event"] == "access.changed" && line["fields"]["operation"] == "rekey")
+        .collect();
+    assert_eq!(audit.len(), 1);
+    assert_eq!(audit[0]["fields"]["what"], answer["KeyID"]);
+    secrets.extend(meanwhile.into_iter().filter(|secret| !secret.is_empty()));
+    for secret in &secrets {
+        works(&acl, secret).await;
+    }
+    let again = acl.make("/v1/operator/rekey", Value::Null).await;
+    assert_eq!((&again["Rewritten"], &again["Done"], &again["KeyID"]), (&json!(0), &json!(true), &answer["KeyID"]));
+    let text = log::text();
+    let audited = text.lines().filter(|line| line.contains("\"rekey\"") && line.contains("access.changed")).count();
+    assert_eq!(audited, 1, "what changes nothing has no line");
+
+    let file = seal_key(&acl);
+    let lines = std::fs::read_to_string(&file).unwrap();
+    let (new, old) = lines.split_once('\n').unwrap();
+    assert!(!text.contains(new) && !text.contains(old.trim()), "a key is in the log");
+    std::fs::write(&file, new).unwrap();
+    let other = tempfile::tempdir().unwrap();
+    let old_file = other.path().join("old.key");
+    std::fs::write(&old_file, old).unwrap();
+    let acl = acl
+        .restarted_with(async |store| {
+            assert_eq!(keys_in_use(&*store).await, [answer["KeyID"].as_str().unwrap()]);
+            let refused = Sealer::open(&old_file, &*store).await.unwrap_err().to_string();
+            assert!(refused.contains("and the store was written with"), "{refused}");
+        })
+        .await;
+    for secret in &secrets {
+        works(&acl, secret).await;
+    }
+}
+
+#[tokio::test]
+async fn it_takes_operator_write_in_default_a_body_that_is_meant_and_a_file_that_can_be_written() {
+    let acl = Acl::start().await;
+    let file = seal_key(&acl);
+    let before = std::fs::read(&file).unwrap();
+    let rekey =
+        async |secret: Option<&str>, body: Value| acl.call("PUT", "/v1/operator/rekey", secret, Some(body)).await;
+    acl.make("/v1/namespace", json!({"Name": "team"})).await;
+    let reads = acl.token_with("operator = \"read\" acl = \"write\"").await;
+    let elsewhere = acl.token_in("team", "operator = \"write\"").await;
+    for secret in [None, Some(reads.as_str()), Some(elsewhere.as_str())] {
+        let refused = rekey(secret, json!({"Generate": true})).await;
+        assert_eq!(refused.status, 403, "{refused:?}");
+        assert!(refused.text.contains("'operator:write'"), "{refused:?}");
+    }
+    let writes = acl.token_with("operator = \"write\"").await;
+    for wrong in [json!({"Genrate": true}), json!({"Generate": "yes"}), json!([])] {
+        let refused = rekey(Some(&writes), wrong).await;
+        assert_eq!(refused.status, 400, "{refused:?}");
+    }
+    assert_eq!(acl.call("GET", "/v1/operator/rekey", Some(&writes), None).await.status, 405);
+
+    // As a mounted credential is: a link to where the server may not write.
+    std::fs::rename(&file, file.with_extension("mounted")).unwrap();
+    std::os::unix::fs::symlink("seal.mounted", &file).unwrap();
+    let refused = rekey(Some(&writes), json!({"Generate": true})).await;
+    assert_eq!(refused.status, 400, "{refused:?}");
+    assert!(refused.text.contains("put a new key before the others by hand"), "{refused:?}");
+    assert_eq!(std::fs::read(&file).unwrap(), before);
+    let nothing = rekey(Some(&writes), json!({})).await;
+    assert_eq!((nothing.status, &nothing.json()["Rewritten"]), (200, &json!(0)), "{nothing:?}");
+
+    std::fs::write(&file, line('c')).unwrap();
+    let refused = rekey(Some(&writes), json!({})).await;
+    assert_eq!(refused.status, 400, "{refused:?}");
+    assert!(refused.text.contains("and the store was written with"), "{refused:?}");
+    works(&acl, &writes).await;
+}

@@ -1,0 +1,68 @@
+//! The first token is made once more, where an operator allows it.
+
+use std::path::PathBuf;
+
+use serde_json::json;
+
+use crate::harness::{Acl, Answer, log};
+
+async fn bootstrap(acl: &Acl) -> Answer {
+    acl.call("PUT", "/v1/acl/bootstrap", None, None).await
+}
+
+/// The index that a refusal tells.
+pub(crate) fn index(refused: &Answer) -> String {
+    assert_eq!(refused.status, 403, "{refused:?}");
+    let (_, rest) = refused.text.split_once("ACL bootstrap no longer allowed (reset index: ").unwrap();
+    rest.strip_suffix(')').unwrap().to_owned()
+}
+
+fn file(acl: &Acl) -> PathBuf {
+    acl.options.store.folder().unwrap().join("acl-bootstrap-reset")
+}
+
+#[tokio::test]
+async fn a_file_with_the_index_lets_the_first_token_be_made_once_more() {
+    let acl = Acl::start().await;
+    log::keep();
+    let told = index(&bootstrap(&acl).await);
+    // What else is written does not change it.
+    acl.make("/v1/acl/role", json!({"Name": "r"})).await;
+    assert_eq!(index(&bootstrap(&acl).await), told);
+
+    for wrong in ["", "x", "0", &format!("{told}0"), &format!("{told}\n{told}"), "-1"] {
+        std::fs::write(file(&acl), wrong).unwrap();
+        assert_eq!(index(&bootstrap(&acl).await), told, "{wrong:?}");
+        assert!(file(&acl).exists());
+    }
+    std::fs::remove_file(file(&acl)).unwrap();
+    std::fs::create_dir(file(&acl)).unwrap();
+    assert_eq!(index(&bootstrap(&acl).await), told);
+    std::fs::remove_dir(file(&acl)).unwrap();
+    let unusable =
+        log::lines().iter().filter(|line| line["fields"]["event"] == "access.bootstrap.reset.unusable").count();
+    assert_eq!(unusable, 5);
+
+    std::fs::write(file(&acl), format!("{told}\n")).unwrap();
+    let answers = futures_util::future::join_all((0..4).map(|_| bootstrap(&acl))).await;
+    let (made, refused): (Vec<_>, Vec<_>) = answers.iter().partition(|answer| answer.status == 200);
+    assert_eq!((made.len(), refused.len()), (1, 3), "{answers:?}");
+    assert!(!file(&acl).exists());
+    let next = index(refused[0]);
+    assert_ne!(next, told, "an index counts once");
+    let secret = made[0].json()["SecretID"].as_str().unwrap().to_owned();
+    assert_ne!(secret, acl.root);
+    for secret in [&secret, &acl.root] {
+        let listed = acl.call("GET", "/v1/acl/tokens?ns=*", Some(secret), None).await;
+        assert_eq!(listed.status, 200, "both tokens count: {listed:?}");
+    }
+    assert!(log::lines().iter().any(|line| line["fields"]["event"] == "access.bootstrap.reset"));
+
+    // The used index does nothing, also after a restart; the next one does.
+    std::fs::write(file(&acl), &told).unwrap();
+    let acl = acl.restarted().await;
+    assert_eq!(index(&bootstrap(&acl).await), next);
+    std::fs::write(file(&acl), &next).unwrap();
+    assert_eq!(bootstrap(&acl).await.status, 200);
+    assert_eq!(acl.call("GET", "/v1/acl/token/self", Some(&secret), None).await.status, 200);
+}
