@@ -4,4 +4,5 @@
 mod door;
 
 pub mod cloud;
+pub mod platform;
 pub mod secrets;

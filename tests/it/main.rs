@@ -97,6 +97,14 @@ mod lifecycle_options;
 #[cfg(feature = "dev")]
 mod lifecycle_stuck;
 #[cfg(feature = "dev")]
+mod platform;
+#[cfg(feature = "dev")]
+mod platform_lists;
+#[cfg(feature = "dev")]
+mod platform_modules;
+#[cfg(feature = "dev")]
+mod platform_tokens;
+#[cfg(feature = "dev")]
 mod reach;
 #[cfg(feature = "dev")]
 mod reload;

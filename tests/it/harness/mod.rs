@@ -6,6 +6,8 @@ pub(crate) mod agent;
 pub(crate) mod acl;
 pub(crate) mod issuer;
 pub(crate) mod log;
+#[cfg(feature = "dev")]
+pub(crate) mod platform;
 pub(crate) mod raw;
 #[cfg(feature = "dev")]
 pub(crate) mod secrets;

@@ -1,0 +1,71 @@
+//! States and archives behind URLs that need no token: the URL is the secret.
+
+use std::collections::HashMap;
+
+use bytes::Bytes;
+
+use super::ids;
+use super::reply::Refusal;
+
+/// What a blob belongs to, by that resource's id.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Purpose {
+    State(String),
+    JsonState(String),
+    Archive(String),
+}
+
+#[derive(Debug)]
+struct Blob {
+    purpose: Purpose,
+    bytes: Option<Bytes>,
+}
+
+/// All blobs, by the secret at the end of their URL.
+#[derive(Debug, Default)]
+pub(super) struct Blobs {
+    blobs: HashMap<String, Blob>,
+    bytes: usize,
+}
+
+/// What is kept at most.
+const MOST_BYTES: usize = 256 * 1024 * 1024;
+
+/// Where blobs are, below the platform's URL. The hosted product has them on another host.
+pub(super) const PATH: &str = "/_archivist/v1/object/";
+
+impl Blobs {
+    /// Makes room for a blob that is uploaded later; gives its secret.
+    pub(super) fn make(&mut self, purpose: Purpose) -> String {
+        let secret = ids::url_secret();
+        self.blobs.insert(secret.clone(), Blob { purpose, bytes: None });
+        secret
+    }
+
+    /// Takes an upload; gives what it is for.
+    ///
+    /// # Errors
+    /// There is no such blob, or no room.
+    pub(super) fn put(&mut self, secret: &str, bytes: Bytes) -> Result<Purpose, Refusal> {
+        let blob = self.blobs.get_mut(secret).ok_or_else(Refusal::not_found)?;
+        let before = blob.bytes.as_ref().map_or(0, Bytes::len);
+        let total = self.bytes + bytes.len() - before;
+        if total > MOST_BYTES {
+            return Err(Refusal::too_large());
+        }
+        self.bytes = total;
+        blob.bytes = Some(bytes);
+        Ok(blob.purpose.clone())
+    }
+
+    /// What was uploaded.
+    pub(super) fn get(&self, secret: &str) -> Option<Bytes> {
+        self.blobs.get(secret)?.bytes.clone()
+    }
+
+    pub(super) fn remove(&mut self, secret: &str) {
+        if let Some(blob) = self.blobs.remove(secret) {
+            self.bytes -= blob.bytes.map_or(0, |bytes| bytes.len());
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Which product the emulated platform says that it is.
+
+use http::HeaderMap;
+use http::header::{HeaderName, HeaderValue};
+
+/// Which product, and which release of it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Edition {
+    /// The hosted product, which names no release.
+    #[default]
+    Hosted,
+    /// The self-managed product.
+    SelfManaged {
+        /// Its release as it writes it: `v202207-1`, or `1.0.3`.
+        release: String,
+    },
+}
+
+impl Edition {
+    pub(super) const fn is_hosted(&self) -> bool {
+        matches!(self, Self::Hosted)
+    }
+
+    /// Whether tokens can be made that end: everywhere but on a self-managed release before v202305-1.
+    pub(super) fn tokens_end(&self) -> bool {
+        match self {
+            Self::Hosted => true,
+            Self::SelfManaged { release } => monthly(release).is_none_or(|month| month >= (202_305, 1)),
+        }
+    }
+
+    /// The headers that tell clients what they talk to. They are on every answer.
+    pub(super) fn tell(&self, headers: &mut HeaderMap) {
+        let mut tell = |name: &'static str, value: &str| {
+            if let Ok(value) = HeaderValue::from_str(value) {
+                headers.insert(HeaderName::from_static(name), value);
+            }
+        };
+        tell("tfp-api-version", "2.6");
+        match self {
+            Self::Hosted => tell("tfp-appname", "HCP Terraform"),
+            Self::SelfManaged { release } => match monthly(release) {
+                // Releases before this one name neither themselves nor the product.
+                Some(month) if month < (202_208, 3) => {}
+                Some(_) => {
+                    tell("tfp-appname", "Terraform Enterprise");
+                    tell("x-tfe-version", release);
+                }
+                None => {
+                    tell("tfp-appname", "Terraform Enterprise");
+                    tell("x-tfe-current-version", release);
+                }
+            },
+        }
+    }
+}
+
+/// `v202208-3` as a month and a number within it.
+fn monthly(release: &str) -> Option<(u32, u32)> {
+    let (month, number) = release.strip_prefix('v')?.split_once('-')?;
+    Some((month.parse().ok()?, number.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_edition_tells_what_the_real_one_does() {
+        let told = |edition: &Edition| {
+            let mut headers = HeaderMap::new();
+            edition.tell(&mut headers);
+            ["tfp-appname", "x-tfe-version", "x-tfe-current-version"]
+                .map(|name| headers.get(name).map(|value| value.to_str().unwrap().to_owned()))
+        };
+        let release = |release: &str| Edition::SelfManaged { release: release.to_owned() };
+        let enterprise = || Some("Terraform Enterprise".to_owned());
+        assert_eq!(told(&Edition::Hosted), [Some("HCP Terraform".to_owned()), None, None]);
+        assert_eq!(told(&release("v202207-1")), [None, None, None]);
+        assert_eq!(told(&release("v202208-3")), [enterprise(), Some("v202208-3".to_owned()), None]);
+        assert_eq!(told(&release("1.0.3")), [enterprise(), None, Some("1.0.3".to_owned())]);
+        assert!(
+            !release("v202304-1").tokens_end() && release("v202305-1").tokens_end() && release("1.0.0").tokens_end()
+        );
+    }
+}

@@ -1,0 +1,84 @@
+//! Which part of a list a request is answered with.
+
+use std::ops::Range;
+
+/// How the ten lists that were given pages on 2021-11-17 behave.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Paging {
+    /// The whole list without page details, unless a page parameter is there. So the platform's public pages say.
+    #[default]
+    OptIn,
+    /// A page, asked for or not.
+    Always,
+    /// The whole list whatever is asked for, as before that date.
+    Never,
+    /// Each page names itself as the next one: what a client must not follow for ever.
+    Looping,
+}
+
+/// `page[number]` and `page[size]` of a request.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Wanted {
+    pub(super) number: Option<usize>,
+    pub(super) size: Option<usize>,
+}
+
+/// What is answered: which entries, and what is told of the pages, if anything.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Page {
+    pub(super) entries: Range<usize>,
+    pub(super) told: Option<Told>,
+}
+
+/// `meta.pagination`, and what the links are made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Told {
+    pub(super) current: usize,
+    pub(super) size: usize,
+    pub(super) next: Option<usize>,
+    pub(super) previous: Option<usize>,
+    pub(super) pages: usize,
+    pub(super) total: usize,
+}
+
+const DEFAULT_SIZE: usize = 20;
+const MOST_SIZE: usize = 100;
+
+/// The part of a list of `total` entries that is answered.
+pub(super) fn page(total: usize, wanted: Wanted, paging: Paging) -> Page {
+    let asked = wanted.number.is_some() || wanted.size.is_some();
+    if paging == Paging::Never || (paging == Paging::OptIn && !asked) {
+        return Page { entries: 0..total, told: None };
+    }
+    let size = wanted.size.unwrap_or(DEFAULT_SIZE).clamp(1, MOST_SIZE);
+    let current = wanted.number.unwrap_or(1).max(1);
+    let pages = total.div_ceil(size).max(1);
+    let start = (current - 1).saturating_mul(size).min(total);
+    let end = start.saturating_add(size).min(total);
+    let next = if paging == Paging::Looping { Some(current) } else { (current < pages).then_some(current + 1) };
+    let previous = (current > 1).then(|| (current - 1).min(pages));
+    Page { entries: start..end, told: Some(Told { current, size, next, previous, pages, total }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_is_cut_as_its_paging_says() {
+        let wanted = |number, size| Wanted { number, size };
+        let cut = |total, number, size, paging| {
+            let page = page(total, wanted(number, size), paging);
+            (page.entries, page.told.map(|told| (told.current, told.previous, told.next, told.pages)))
+        };
+        assert_eq!(cut(45, None, None, Paging::OptIn), (0..45, None));
+        assert_eq!(cut(45, Some(2), None, Paging::Never), (0..45, None));
+        assert_eq!(cut(45, None, None, Paging::Always), (0..20, Some((1, None, Some(2), 3))));
+        assert_eq!(cut(45, Some(3), None, Paging::OptIn), (40..45, Some((3, Some(2), None, 3))));
+        assert_eq!(cut(450, None, Some(1000), Paging::OptIn), (0..100, Some((1, None, Some(2), 5))));
+        assert_eq!(cut(45, Some(9), Some(20), Paging::OptIn), (45..45, Some((9, Some(3), None, 3))));
+        assert_eq!(cut(0, Some(1), None, Paging::OptIn), (0..0, Some((1, None, None, 1))));
+        assert_eq!(cut(45, Some(2), None, Paging::Looping), (20..40, Some((2, Some(1), Some(2), 3))));
+        assert_eq!(cut(45, Some(0), Some(0), Paging::OptIn), (0..1, Some((1, None, Some(2), 45))));
+    }
+}

@@ -1,0 +1,131 @@
+//! Answers in the platform's form: JSON:API documents, and errors as it writes them.
+
+use axum::Json;
+use axum::response::{IntoResponse, Response};
+use http::header::{CONTENT_TYPE, HeaderValue};
+use http::{StatusCode, Uri};
+use serde_json::{Value, json};
+
+use super::page::{Page, Told};
+
+/// What a route gives.
+pub(super) type Answer = Result<Response, Refusal>;
+
+/// Why a request is not done.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    status: StatusCode,
+    error: Value,
+}
+
+impl Refusal {
+    fn new(status: StatusCode, title: &str, detail: Option<&str>) -> Self {
+        let mut error = json!({"status": status.as_str(), "title": title});
+        if let Some(detail) = detail {
+            error["detail"] = detail.into();
+        }
+        Self { status, error }
+    }
+
+    /// No token, or not a good one.
+    pub(super) fn unauthorized() -> Self {
+        Self::new(StatusCode::UNAUTHORIZED, "unauthorized", None)
+    }
+
+    /// Not there, or not for this caller: the platform does not tell which.
+    pub(super) fn not_found() -> Self {
+        Self::new(StatusCode::NOT_FOUND, "not found", None)
+    }
+
+    pub(super) fn bad_request(detail: &str) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "bad request", Some(detail))
+    }
+
+    pub(super) fn conflict(detail: &str) -> Self {
+        Self::new(StatusCode::CONFLICT, "conflict", Some(detail))
+    }
+
+    pub(super) fn too_large() -> Self {
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "payload too large", None)
+    }
+
+    /// An attribute that cannot be taken.
+    pub(super) fn invalid(attribute: &str, why: &str) -> Self {
+        let mut refusal = Self::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid attribute", Some(why));
+        refusal.error["source"] = json!({"pointer": format!("/data/attributes/{attribute}")});
+        refusal
+    }
+
+    /// Its status is a number, unlike that of every other error. The public sample has it so.
+    pub(super) fn too_many() -> Self {
+        let status = StatusCode::TOO_MANY_REQUESTS;
+        let mut refusal = Self::new(status, "Too many requests", Some("You have exceeded the API's rate limit."));
+        refusal.error["status"] = status.as_u16().into();
+        refusal
+    }
+
+    /// What a dial was set to.
+    pub(super) fn told(status: u16) -> Self {
+        let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        Self::new(status, "emulated failure", Some("The emulated platform was told to fail."))
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        document(self.status, &json!({"errors": [self.error]}))
+    }
+}
+
+/// A JSON:API document.
+pub(super) fn document(status: StatusCode, body: &Value) -> Response {
+    let mut answer = (status, Json(body)).into_response();
+    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/vnd.api+json"));
+    answer
+}
+
+/// `{"data": ...}` with status 200.
+pub(super) fn shown(value: &Value) -> Response {
+    document(StatusCode::OK, &json!({ "data": value }))
+}
+
+/// `{"data": ...}` with status 201.
+pub(super) fn made(value: &Value) -> Response {
+    document(StatusCode::CREATED, &json!({ "data": value }))
+}
+
+/// Status 204.
+pub(super) fn nothing() -> Response {
+    StatusCode::NO_CONTENT.into_response()
+}
+
+/// A list, or the page of it. `base` is the platform's own URL, which links begin with.
+pub(super) fn listed(base: &str, uri: &Uri, page: &Page, all: &[Value]) -> Response {
+    let mut body = json!({"data": all.get(page.entries.clone()).unwrap_or_default()});
+    if let Some(told) = &page.told {
+        body["links"] = links(base, uri, told);
+        body["meta"] = json!({"pagination": {
+            "current-page": told.current, "page-size": told.size, "prev-page": told.previous,
+            "next-page": told.next, "total-pages": told.pages, "total-count": told.total,
+        }});
+    }
+    document(StatusCode::OK, &body)
+}
+
+fn links(base: &str, uri: &Uri, told: &Told) -> Value {
+    let others: Vec<(String, String)> = url::form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes())
+        .filter(|(name, _)| !name.starts_with("page["))
+        .map(|(name, value)| (name.into_owned(), value.into_owned()))
+        .collect();
+    let link = |number: usize| {
+        let mut query = url::form_urlencoded::Serializer::new(String::new());
+        query.extend_pairs(&others);
+        query.append_pair("page[number]", &number.to_string());
+        query.append_pair("page[size]", &told.size.to_string());
+        format!("{base}{}?{}", uri.path(), query.finish())
+    };
+    json!({
+        "self": link(told.current), "first": link(1), "prev": told.previous.map(link), "next": told.next.map(link),
+        "last": link(told.pages),
+    })
+}

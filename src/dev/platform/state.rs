@@ -1,0 +1,138 @@
+//! All that the platform keeps, and how the dials stand. In memory, and bounded.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::time::Duration;
+
+use super::blobs::Blobs;
+use super::edition::Edition;
+use super::limits::Spans;
+use super::page::Paging;
+use super::records::Records;
+use super::reply::Refusal;
+use super::store::{Resource, Store};
+use super::tokens::{Kind, Token, Tokens};
+
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) store: Store,
+    pub(super) tokens: Tokens,
+    pub(super) blobs: Blobs,
+    pub(super) spans: Spans,
+    pub(super) records: Records,
+    pub(super) turned: Turned,
+    /// The one person on the platform.
+    pub(super) user: String,
+}
+
+/// How the dials stand.
+#[derive(Debug)]
+pub(super) struct Turned {
+    pub(super) edition: Edition,
+    pub(super) paging: Paging,
+    /// Requests a user may make in a second; `None` for any number.
+    pub(super) limit: Option<u32>,
+    /// Routes that are not there, as method and route.
+    pub(super) removed: BTreeSet<String>,
+    pub(super) failing: VecDeque<Failure>,
+    pub(super) delay: Duration,
+    /// Size of every blob, in MiB, in the place of what was uploaded.
+    pub(super) blob_mib: Option<u32>,
+    /// Whether `X-Terraform-Get` is a path rather than a URL.
+    pub(super) relative_downloads: bool,
+}
+
+/// An answer in the place of the real one.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Failure {
+    pub(super) status: u16,
+    /// Seconds of its `Retry-After`.
+    pub(super) retry_after: Option<u64>,
+}
+
+/// What the hosted product allows a user in a second.
+pub(super) const USUAL_LIMIT: u32 = 30;
+
+impl State {
+    pub(super) fn new(organizations: &[String]) -> Self {
+        let mut store = Store::default();
+        let mut user = Resource::new("users", "user", "");
+        user.set("username", "operator");
+        let id = user.id.clone();
+        // An empty store has room.
+        let _ = store.put(user);
+        for name in organizations {
+            let _ = store.put(organization(name));
+        }
+        for (name, agents) in [("free", false), ("standard", true), ("premium", true)] {
+            let mut set = Resource::new("feature-sets", "fs", "");
+            set.set("name", name);
+            set.set("identifier", name);
+            set.set("is-current", name == "free");
+            set.set("agents", agents);
+            // The entry of 2022-05-04.
+            set.set("run-tasks", true);
+            let _ = store.put(set);
+        }
+        Self {
+            store,
+            tokens: Tokens::default(),
+            blobs: Blobs::default(),
+            spans: Spans::default(),
+            records: Records::default(),
+            turned: Turned {
+                edition: Edition::default(),
+                paging: Paging::default(),
+                limit: Some(USUAL_LIMIT),
+                removed: BTreeSet::new(),
+                failing: VecDeque::new(),
+                delay: Duration::ZERO,
+                blob_mib: None,
+                relative_downloads: false,
+            },
+            user: id,
+        }
+    }
+
+    /// Whether a caller may know of a resource. Who may do what within an organization is not emulated.
+    pub(super) fn may_see(&self, caller: &Token, id: &str) -> bool {
+        let of_team = || self.store.organization_of(&caller.owner);
+        match (caller.kind, self.store.organization_of(id)) {
+            (Kind::AuditTrails | Kind::AgentPool, _) => false,
+            (Kind::User, _) | (_, None) => true,
+            (Kind::Team | Kind::TeamLegacy, Some(organization)) => of_team() == Some(organization),
+            (Kind::Organization, Some(organization)) => caller.owner == organization,
+        }
+    }
+
+    /// A resource of a kind that the caller may know of.
+    pub(super) fn find(&self, caller: &Token, kind: &str, id: &str) -> Result<&Resource, Refusal> {
+        let found = self.store.find(kind, id)?;
+        if self.may_see(caller, id) { Ok(found) } else { Err(Refusal::not_found()) }
+    }
+
+    /// Removes a resource with all that belongs to it, tokens and blobs included.
+    pub(super) fn remove(&mut self, id: &str) {
+        for gone in self.store.remove(id) {
+            self.tokens.revoke_where(|token| token.owner == gone.id);
+            for secret in gone.hidden.iter().filter(|(name, _)| name.ends_with("blob")).map(|(_, secret)| secret) {
+                self.blobs.remove(secret);
+            }
+        }
+    }
+}
+
+/// An organization, which has its name as its id and an id of another form beside it.
+pub(super) fn organization(name: &str) -> Resource {
+    let mut organization = Resource::new("organizations", "org", "");
+    let external = std::mem::replace(&mut organization.id, name.to_owned());
+    organization.set("name", name);
+    organization.set("external-id", external);
+    organization.set("email", "operator@example.com");
+    organization.set("default-execution-mode", "local");
+    let permissions = ["can-update", "can-destroy", "can-create-team", "can-create-workspace", "can-create-module"];
+    organization.set(
+        "permissions",
+        permissions.map(|name| (name.to_owned(), true.into())).into_iter().collect::<serde_json::Map<_, _>>(),
+    );
+    organization
+}

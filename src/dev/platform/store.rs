@@ -1,0 +1,132 @@
+//! Everything that has an id: organizations, workspaces, teams, modules and the rest, as JSON:API resources.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+
+use super::ids;
+use super::reply::Refusal;
+
+/// A resource. What is in `hidden` is never shown.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Resource {
+    pub(super) id: String,
+    pub(super) kind: &'static str,
+    /// The id of what it belongs to; empty for what belongs to the platform.
+    pub(super) parent: String,
+    pub(super) attributes: Map<String, Value>,
+    pub(super) relationships: Map<String, Value>,
+    pub(super) links: Map<String, Value>,
+    pub(super) hidden: BTreeMap<&'static str, String>,
+    /// Resources are listed in the order in which they were made.
+    order: u64,
+    bytes: usize,
+}
+
+impl Resource {
+    pub(super) fn new(kind: &'static str, prefix: &str, parent: &str) -> Self {
+        Self { id: ids::id(prefix), kind, parent: parent.to_owned(), ..Self::default() }
+    }
+
+    /// A text attribute; empty where it is none.
+    pub(super) fn text(&self, name: &str) -> &str {
+        self.attributes.get(name).and_then(Value::as_str).unwrap_or_default()
+    }
+
+    pub(super) fn set(&mut self, name: &str, value: impl Into<Value>) {
+        self.attributes.insert(name.to_owned(), value.into());
+    }
+
+    /// Points to another resource.
+    pub(super) fn relate(&mut self, name: &str, kind: &str, id: &str) {
+        self.relationships.insert(name.to_owned(), json!({"data": {"id": id, "type": kind}}));
+    }
+
+    pub(super) fn document(&self) -> Value {
+        json!({
+            "id": self.id, "type": self.kind, "attributes": self.attributes, "relationships": self.relationships,
+            "links": self.links,
+        })
+    }
+
+    fn weigh(&self) -> usize {
+        self.document().to_string().len() + self.hidden.values().map(String::len).sum::<usize>()
+    }
+}
+
+/// All resources, by id. Organizations have their name as id.
+#[derive(Debug, Default)]
+pub(super) struct Store {
+    resources: BTreeMap<String, Resource>,
+    next: u64,
+    bytes: usize,
+}
+
+/// What is kept at most.
+const MOST_RESOURCES: usize = 50_000;
+const MOST_BYTES: usize = 64 * 1024 * 1024;
+
+impl Store {
+    /// Adds a resource, or puts it in the place of the one with its id.
+    ///
+    /// # Errors
+    /// The emulated platform is full.
+    pub(super) fn put(&mut self, mut resource: Resource) -> Result<(), Refusal> {
+        let before = self.resources.get(&resource.id).map(|before| (before.order, before.bytes));
+        resource.bytes = resource.weigh();
+        let bytes = self.bytes + resource.bytes - before.map_or(0, |(_, bytes)| bytes);
+        if bytes > MOST_BYTES || (before.is_none() && self.resources.len() >= MOST_RESOURCES) {
+            return Err(Refusal::too_large());
+        }
+        self.bytes = bytes;
+        resource.order = before.map_or(self.next, |(order, _)| order);
+        self.next += 1;
+        self.resources.insert(resource.id.clone(), resource);
+        Ok(())
+    }
+
+    pub(super) fn get(&self, id: &str) -> Option<&Resource> {
+        self.resources.get(id)
+    }
+
+    /// The resource with this id, where it is of this kind.
+    pub(super) fn find(&self, kind: &str, id: &str) -> Result<&Resource, Refusal> {
+        self.resources.get(id).filter(|resource| resource.kind == kind).ok_or_else(Refusal::not_found)
+    }
+
+    /// Those of a kind that belong to `parent`, oldest first.
+    pub(super) fn list(&self, kind: &str, parent: &str) -> Vec<&Resource> {
+        let belongs = |resource: &&Resource| resource.kind == kind && resource.parent == parent;
+        let mut list: Vec<&Resource> = self.resources.values().filter(belongs).collect();
+        list.sort_by_key(|resource| resource.order);
+        list
+    }
+
+    /// The one of a kind and parent with this name.
+    pub(super) fn named(&self, kind: &str, parent: &str, name: &str) -> Option<&Resource> {
+        self.list(kind, parent).into_iter().find(|resource| resource.text("name") == name)
+    }
+
+    /// Removes a resource with all that belongs to it; gives what was removed.
+    pub(super) fn remove(&mut self, id: &str) -> Vec<Resource> {
+        let mut removed: Vec<Resource> = self.resources.remove(id).into_iter().collect();
+        let mut at = 0;
+        while let Some(parent) = removed.get(at).map(|resource| resource.id.clone()) {
+            let children: Vec<String> =
+                self.resources.values().filter(|child| child.parent == parent).map(|child| child.id.clone()).collect();
+            removed.extend(children.iter().filter_map(|child| self.resources.remove(child)));
+            at += 1;
+        }
+        self.bytes -= removed.iter().map(|resource| resource.bytes).sum::<usize>();
+        removed
+    }
+
+    /// The organization that a resource belongs to, over whatever it belongs to.
+    pub(super) fn organization_of(&self, id: &str) -> Option<&str> {
+        let mut resource = self.resources.get(id)?;
+        while resource.kind != "organizations" {
+            resource = self.resources.get(&resource.parent)?;
+        }
+        Some(&resource.id)
+    }
+}

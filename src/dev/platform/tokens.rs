@@ -1,0 +1,227 @@
+//! Tokens: whose they are, how many there may be, and how they end. Their text is given out once and not kept.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::SystemTime;
+
+use serde_json::{Value, json};
+
+use super::ids;
+use super::reply::Refusal;
+
+/// What kind of token, which says how many an owner may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A person's. Any number.
+    User,
+    /// A team's, told apart by description. Any number.
+    Team,
+    /// A team's without a description. One: making another ends it.
+    TeamLegacy,
+    /// An organization's. One.
+    Organization,
+    /// For an organization's audit trail alone. One.
+    AuditTrails,
+    /// For the agents of a pool. Any number; the platform ends none of them by itself.
+    AgentPool,
+}
+
+impl Kind {
+    const fn single(self) -> bool {
+        matches!(self, Self::TeamLegacy | Self::Organization | Self::AuditTrails)
+    }
+
+    const fn owner_kind(self) -> &'static str {
+        match self {
+            Self::User => "users",
+            Self::Team | Self::TeamLegacy => "teams",
+            Self::Organization | Self::AuditTrails => "organizations",
+            Self::AgentPool => "agent-pools",
+        }
+    }
+}
+
+/// A token, without its text.
+#[derive(Debug, Clone)]
+pub(super) struct Token {
+    pub(super) id: String,
+    pub(super) kind: Kind,
+    /// The id of the user, team, organization or agent pool.
+    pub(super) owner: String,
+    pub(super) description: Option<String>,
+    pub(super) created: SystemTime,
+    pub(super) expires: Option<SystemTime>,
+    pub(super) last_used: Option<SystemTime>,
+    /// The user or service user that made it.
+    pub(super) created_by: String,
+    order: u64,
+}
+
+/// What a new token is made of.
+#[derive(Debug)]
+pub(super) struct Wish {
+    pub(super) kind: Kind,
+    pub(super) owner: String,
+    pub(super) description: Option<String>,
+    pub(super) expires: Option<SystemTime>,
+    pub(super) created_by: String,
+}
+
+impl Token {
+    fn has_ended(&self, now: SystemTime) -> bool {
+        self.expires.is_some_and(|expires| expires <= now)
+    }
+
+    /// The user that its bearer acts as: teams and organizations have a service user each.
+    pub(super) fn acts_as(&self) -> String {
+        match self.kind {
+            Kind::User => self.owner.clone(),
+            _ => format!("user-service-{}", self.owner),
+        }
+    }
+
+    /// The token as it is shown; `text` only to who made it.
+    pub(super) fn document(&self, text: Option<&str>) -> Value {
+        let time = |time: Option<SystemTime>| time.map(ids::timestamp);
+        let owner = self.kind.owner_kind();
+        let relation = owner.trim_end_matches('s');
+        let mut relationships = json!({"created-by": {"data": {"id": self.created_by, "type": "users"}}});
+        relationships[relation] = json!({"data": {"id": self.owner, "type": owner}});
+        json!({
+            "id": self.id, "type": "authentication-tokens",
+            "attributes": {
+                "created-at": ids::timestamp(self.created), "last-used-at": time(self.last_used),
+                "description": self.description, "token": text, "expired-at": time(self.expires),
+            },
+            "relationships": relationships,
+        })
+    }
+}
+
+/// All tokens.
+#[derive(Debug, Default)]
+pub(super) struct Tokens {
+    by_id: BTreeMap<String, Token>,
+    ids_by_fingerprint: HashMap<[u8; 32], String>,
+    next: u64,
+}
+
+const MOST: usize = 20_000;
+
+impl Tokens {
+    /// Makes a token with this text; the one in its place, where there is but one, ends.
+    ///
+    /// # Errors
+    /// The team has a token of this description, or there are too many tokens.
+    pub(super) fn make(&mut self, wish: Wish, text: &str, now: SystemTime) -> Result<Token, Refusal> {
+        let Wish { kind, owner, description, expires, created_by } = wish;
+        let of_owner = |token: &&Token| token.kind == kind && token.owner == owner;
+        if kind == Kind::Team && self.by_id.values().filter(of_owner).any(|token| token.description == description) {
+            return Err(Refusal::invalid("description", "Description has already been taken"));
+        }
+        if self.by_id.len() >= MOST {
+            return Err(Refusal::too_large());
+        }
+        if kind.single() {
+            let before: Vec<String> = self.by_id.values().filter(of_owner).map(|token| token.id.clone()).collect();
+            for id in before {
+                self.revoke(&id);
+            }
+        }
+        self.next += 1;
+        let id = ids::id("at");
+        let order = self.next;
+        let token = Token {
+            id: id.clone(),
+            kind,
+            owner,
+            description,
+            created: now,
+            expires,
+            last_used: None,
+            created_by,
+            order,
+        };
+        self.ids_by_fingerprint.insert(ids::fingerprint(text.as_bytes()), id.clone());
+        self.by_id.insert(id, token.clone());
+        Ok(token)
+    }
+
+    /// Who has this token, if it is good; notes that it was used.
+    pub(super) fn present(&mut self, text: &[u8], now: SystemTime) -> Option<Token> {
+        let token = self.by_id.get_mut(self.ids_by_fingerprint.get(&ids::fingerprint(text))?)?;
+        if token.has_ended(now) {
+            return None;
+        }
+        token.last_used = Some(now);
+        Some(token.clone())
+    }
+
+    pub(super) fn get(&self, id: &str) -> Option<&Token> {
+        self.by_id.get(id)
+    }
+
+    /// Ends a token at once.
+    pub(super) fn revoke(&mut self, id: &str) -> bool {
+        self.ids_by_fingerprint.retain(|_, other| other != id);
+        self.by_id.remove(id).is_some()
+    }
+
+    /// Ends every token of whom `ended` says so.
+    pub(super) fn revoke_where(&mut self, ended: impl Fn(&Token) -> bool) -> usize {
+        let ids: Vec<String> = self.by_id.values().filter(|token| ended(token)).map(|token| token.id.clone()).collect();
+        ids.iter().filter(|id| self.revoke(id)).count()
+    }
+
+    /// The tokens that `wanted` says, oldest first.
+    pub(super) fn list(&self, wanted: impl Fn(&Token) -> bool) -> Vec<&Token> {
+        let mut list: Vec<&Token> = self.by_id.values().filter(|token| wanted(token)).collect();
+        list.sort_by_key(|token| token.order);
+        list
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn kinds_with_one_place_end_the_one_before() {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_hours(500_000);
+        let check = |kind: Kind, both: bool| {
+            let mut tokens = Tokens::default();
+            let mut make = |text: &str| {
+                let description = Some(text.to_owned());
+                let wish = Wish { kind, owner: "x".to_owned(), description, expires: None, created_by: "u".to_owned() };
+                tokens.make(wish, text, now).unwrap().id
+            };
+            assert_ne!(make("one"), make("two"));
+            assert_eq!(tokens.present(b"one", now).is_some(), both, "{kind:?}");
+            assert!(tokens.present(b"two", now).is_some(), "{kind:?}");
+        };
+        for (kind, both) in [
+            (Kind::User, true),
+            (Kind::Team, true),
+            (Kind::AgentPool, true),
+            (Kind::TeamLegacy, false),
+            (Kind::Organization, false),
+            (Kind::AuditTrails, false),
+        ] {
+            check(kind, both);
+        }
+    }
+
+    #[test]
+    fn a_token_ends_at_its_time() {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_hours(500_000);
+        let mut tokens = Tokens::default();
+        let expires = Some(now + Duration::from_secs(10));
+        let wish =
+            Wish { kind: Kind::User, owner: "u".to_owned(), description: None, expires, created_by: "u".to_owned() };
+        tokens.make(wish, "text", now).unwrap();
+        assert!(tokens.present(b"text", now + Duration::from_secs(9)).is_some());
+        assert!(tokens.present(b"text", now + Duration::from_secs(10)).is_none());
+        assert!(tokens.present(b"other", now).is_none());
+    }
+}
