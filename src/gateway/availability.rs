@@ -36,31 +36,27 @@ pub enum Availability {
 }
 
 impl Server {
-    /// Learns from the headers of an answer of the platform: `TFP-AppName`, `TFP-API-Version`, `X-TFE-Version` and
-    /// `X-TFE-Current-Version`. An answer without them teaches nothing; one that names the product anew replaces what
-    /// was known of product and release. Headers that contradict each other, or say what is not known here, leave the
-    /// part unknown. Gives whether something is otherwise than before.
-    pub fn learn(&mut self, headers: &HeaderMap) -> bool {
+    /// What is known after an answer of the platform with these headers, if that is something new: of `TFP-AppName`,
+    /// `TFP-API-Version`, `X-TFE-Version` and `X-TFE-Current-Version`. An answer without them teaches nothing; one that
+    /// names the product replaces what was known of product and release. Headers that contradict each other, or say
+    /// what is not known here, leave the part unknown.
+    pub fn after(&self, headers: &HeaderMap) -> Option<Self> {
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
         let (app, current, version) = (text("tfp-appname"), text("x-tfe-current-version"), text("x-tfe-version"));
-        let mut learned = self.clone();
+        let (mut now, mut release) = (self.product, self.release);
         if app.is_some() || current.is_some() || version.is_some() {
-            let named = app.and_then(product);
             let released = current.is_some() || version.is_some();
-            learned.product = match (named, released) {
+            now = match (app.and_then(product), released) {
                 (Some(Product::Hosted), true) => None,
                 (named, false) => named,
                 (_, true) => Some(Product::SelfManaged),
             };
-            let mut releases = [current, version].into_iter().flatten();
-            learned.release = releases.find_map(|release| release.parse().ok());
+            release = [current, version].into_iter().flatten().find_map(|release| release.parse().ok());
         }
-        if let Some(version) = text("tfp-api-version").filter(|version| !version.is_empty() && version.len() <= 32) {
-            learned.api_version = Some(version.to_owned());
-        }
-        let changed = learned != *self;
-        *self = learned;
-        changed
+        let api = text("tfp-api-version").filter(|version| (1..=32).contains(&version.len()));
+        let api = api.or(self.api_version.as_deref());
+        let same = now == self.product && release == self.release && api == self.api_version.as_deref();
+        (!same).then(|| Self { product: now, release, api_version: api.map(str::to_owned) })
     }
 }
 
@@ -117,9 +113,8 @@ mod tests {
 
     fn server(name: &str) -> Server {
         let (_, headers) = SERVERS.iter().find(|(known, _)| *known == name).unwrap();
-        let mut server = Server::default();
-        server.learn(&headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect());
-        server
+        let headers = headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect();
+        Server::default().after(&headers).unwrap_or_default()
     }
 
     fn change(id: &str) -> &'static Change {
@@ -188,12 +183,13 @@ mod tests {
 
     #[test]
     fn an_answer_that_says_nothing_teaches_nothing_and_a_new_release_is_learned() {
-        let mut server = server("v202103-1");
-        assert!(!server.learn(&HeaderMap::new()));
-        assert_eq!(server.release, Some("v202103-1".parse().unwrap()));
-        let next: HeaderMap =
-            [("x-tfe-current-version".parse().unwrap(), "1.0.3".parse().unwrap())].into_iter().collect();
-        assert!(server.learn(&next) && !server.learn(&next));
-        assert_eq!(server.release, Some("1.0.3".parse().unwrap()));
+        let server = server("v202103-1");
+        assert_eq!(server.after(&HeaderMap::new()), None);
+        let name = HeaderMap::from_iter([("tfp-api-version".parse().unwrap(), "2.6".parse().unwrap())]);
+        let server = server.after(&name).unwrap();
+        assert_eq!((server.release, server.api_version.as_deref()), ("v202103-1".parse().ok(), Some("2.6")));
+        let next = HeaderMap::from_iter([("x-tfe-current-version".parse().unwrap(), "1.0.3".parse().unwrap())]);
+        let server = server.after(&next).unwrap();
+        assert_eq!((server.release, server.after(&next)), ("1.0.3".parse().ok(), None));
     }
 }

@@ -7,6 +7,7 @@
 pub mod refusal;
 pub mod changes;
 
-// 1: what the history says of a server and of a call
+// 1: what the history says of a server and of a call, and to who asks
 pub mod availability;
 pub mod actions;
+pub mod changes_api;

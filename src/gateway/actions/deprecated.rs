@@ -6,7 +6,7 @@ use http::{HeaderName, HeaderValue, Method, header};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
 use super::segment::Segment;
-use super::{BASE_PATH, Call};
+use super::{BASE_PATH, Call, Finding};
 use crate::gateway::changes::{Action, ApiDate, Change, Changelog, Kind, Route, Subject};
 
 /// When a resource became deprecated (RFC 9745).
@@ -127,6 +127,12 @@ impl Deprecated {
     /// Whether the organization must be known before there is a replacement: see [`super::organization`].
     pub fn needs_organization(&self) -> bool {
         matches!(self.replaced, Replaced::InOrganization(_))
+    }
+
+    /// What is said when the organization could not be known and the call is sent as it is.
+    pub fn unresolved(&self) -> Finding {
+        let text = "the call names no organization, nor does its OAuth token or the configuration; it is sent as it is";
+        Finding::warning(self.change, text.to_owned())
     }
 
     /// The headers of an answer to it: `Deprecation` with the day (RFC 9745), and a `Link` to what succeeds it, where

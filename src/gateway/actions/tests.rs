@@ -26,11 +26,9 @@ fn replaced(method: &str, path: &str) -> Option<(&'static str, String)> {
 }
 
 fn server(headers: &[(&'static str, &str)]) -> Server {
-    let mut server = Server::default();
     let headers: HeaderMap =
         headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect();
-    server.learn(&headers);
-    server
+    Server::default().after(&headers).unwrap_or_default()
 }
 
 fn hosted() -> Server {
@@ -142,6 +140,7 @@ fn a_call_without_organization_is_replaced_once_that_is_known() {
     let path = "/api/v2/organizations/my%20org/registry-modules/vcs".to_owned();
     assert_eq!(new, Replacement { method: Method::POST, path, drops_body: false });
     assert_eq!(known.headers(None).len(), 1);
+    assert_eq!(said(&[known.unresolved()]), "2021-06-08/d4");
     assert_eq!(known.headers(Some("my org")).len(), 2);
 }
 

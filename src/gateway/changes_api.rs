@@ -1,0 +1,240 @@
+//! `GET /v1/platform/changes`: the history as the platform itself would list it, with filters and pages.
+
+use std::ops::RangeInclusive;
+
+use bytes::Bytes;
+use http::StatusCode;
+use serde_json::{Value, json};
+use url::form_urlencoded;
+
+use super::changes::{Changelog, Filter, FilterError, Row};
+use super::refusal::{Refusal, Source};
+
+/// Where the list is, on the gateway's own listener.
+pub const PATH: &str = "/v1/platform/changes";
+
+const NUMBER: &str = "page[number]";
+const SIZE: &str = "page[size]";
+
+/// Rows of a page, where nothing is said; the most is [`MAX_SIZE`]. Both are the platform's.
+const DEFAULT_SIZE: usize = 20;
+const MAX_SIZE: usize = 100;
+
+/// An answer; its body is of [`super::refusal::MEDIA_TYPE`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    /// 200; 400 for a parameter that is not known or comes twice; 422 for a value that is none.
+    pub status: StatusCode,
+    /// A page, or a document with `errors`.
+    pub body: Bytes,
+}
+
+/// What is asked for.
+#[derive(Debug)]
+struct Asked {
+    filter: Filter,
+    number: usize,
+    size: usize,
+    /// The filters as they came, for the links.
+    given: Vec<(String, String)>,
+}
+
+/// Answers a raw query (empty, if there is none): the names of [`Filter::set`], `page[number]` and `page[size]`. `origin`
+/// is what links begin with, such as `http://127.0.0.1:8123`; if it is empty, they are paths.
+pub fn answer(origin: &str, query: &str) -> Answer {
+    let changelog = Changelog::get();
+    match Asked::read(query, changelog) {
+        Ok(asked) => Answer { status: StatusCode::OK, body: asked.page(origin, changelog).to_string().into() },
+        Err(refusals) => {
+            let unknown = refusals.iter().any(|refusal| refusal.status == StatusCode::BAD_REQUEST);
+            let status = if unknown { StatusCode::BAD_REQUEST } else { StatusCode::UNPROCESSABLE_ENTITY };
+            Answer { status, body: Refusal::document(&refusals) }
+        }
+    }
+}
+
+impl Asked {
+    /// # Errors
+    /// All that is wrong with the query.
+    fn read(query: &str, changelog: &Changelog) -> Result<Self, Vec<Refusal>> {
+        let mut asked = Self { filter: Filter::default(), number: 1, size: DEFAULT_SIZE, given: Vec::new() };
+        let mut seen: Vec<String> = Vec::new();
+        let mut refusals = Vec::new();
+        for (name, value) in form_urlencoded::parse(query.as_bytes()) {
+            let taken = if seen.iter().any(|it| *it == name) {
+                Err((StatusCode::BAD_REQUEST, "it is given twice; give it once".to_owned()))
+            } else {
+                asked.set(&name, &value, changelog)
+            };
+            if let Err((status, detail)) = taken {
+                let name: String = name.chars().take(64).collect();
+                let detail = format!("{name}: {detail}");
+                refusals.push(Refusal { source: Some(Source::Parameter(name)), ..Refusal::new(status, detail) });
+            }
+            seen.push(name.into_owned());
+        }
+        if refusals.is_empty() { Ok(asked) } else { Err(refusals) }
+    }
+
+    fn set(&mut self, name: &str, value: &str, changelog: &Changelog) -> Result<(), (StatusCode, String)> {
+        let wrong = |detail: String| (StatusCode::UNPROCESSABLE_ENTITY, detail);
+        match name {
+            NUMBER => self.number = count(value, 1..=1_000_000).map_err(wrong)?,
+            SIZE => self.size = count(value, 1..=MAX_SIZE).map_err(wrong)?,
+            _ => {
+                self.filter.set(name, value, changelog).map_err(|error| match error {
+                    FilterError::Name(_) => {
+                        let known = Filter::NAMES.join(", ");
+                        let detail = format!("there is no such parameter; known are {known}, {NUMBER} and {SIZE}");
+                        (StatusCode::BAD_REQUEST, detail)
+                    }
+                    FilterError::Value(detail) => wrong(detail),
+                })?;
+                self.given.push((name.to_owned(), value.to_owned()));
+            }
+        }
+        Ok(())
+    }
+
+    fn page(&self, origin: &str, changelog: &Changelog) -> Value {
+        let rows: Vec<&Row> = changelog.find(&self.filter).collect();
+        let pages = rows.len().div_ceil(self.size).max(1);
+        let previous = (self.number > 1).then(|| pages.min(self.number - 1));
+        let next = (self.number < pages).then(|| self.number + 1);
+        let shown = rows.iter().skip((self.number - 1) * self.size).take(self.size);
+        let link = |number: usize| self.link(origin, number);
+        let mut meta = json!({"pagination": {
+            "current-page": self.number,
+            "prev-page": previous,
+            "next-page": next,
+            "total-pages": pages,
+            "total-count": rows.len(),
+        }});
+        if let Some(remark) = self.filter.remark() {
+            meta["remark"] = remark.into();
+        }
+        json!({
+            "data": shown.map(|row| item(row)).collect::<Vec<_>>(),
+            "links": {
+                "self": link(self.number),
+                "first": link(1),
+                "prev": previous.map(link),
+                "next": next.map(link),
+                "last": link(pages),
+            },
+            "meta": meta,
+        })
+    }
+
+    fn link(&self, origin: &str, number: usize) -> String {
+        let mut query = form_urlencoded::Serializer::new(String::new());
+        query.extend_pairs(&self.given);
+        query.append_pair(NUMBER, &number.to_string()).append_pair(SIZE, &self.size.to_string());
+        format!("{origin}{PATH}?{}", query.finish())
+    }
+}
+
+fn item(row: &Row) -> Value {
+    json!({
+        "id": row.id,
+        "type": "platform-changes",
+        "attributes": {
+            "date": row.date,
+            "table": row.table,
+            "changelog": row.changelog,
+            "documentation": row.documentation,
+            "changes": row.changes,
+        },
+    })
+}
+
+fn count(text: &str, range: RangeInclusive<usize>) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|number| range.contains(number));
+    number.ok_or_else(|| format!("it is no number from {} to {}", range.start(), range.end()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ask(query: &str) -> (u16, Value) {
+        let answer = answer("http://127.0.0.1:8123", query);
+        (answer.status.as_u16(), serde_json::from_slice(&answer.body).unwrap())
+    }
+
+    #[test]
+    fn pages_are_the_platforms() {
+        let (status, page) = ask("");
+        assert_eq!((status, page["data"].as_array().unwrap().len()), (200, 20));
+        let first = json!({"current-page": 1, "prev-page": null, "next-page": 2, "total-pages": 6, "total-count": 113});
+        assert_eq!(page["meta"], json!({ "pagination": first }));
+        let next = "http://127.0.0.1:8123/v1/platform/changes?page%5Bnumber%5D=2&page%5Bsize%5D=20";
+        assert_eq!(page["links"]["next"], next);
+        assert_eq!((&page["links"]["prev"], &page["data"][0]["id"]), (&Value::Null, &json!("2024-10-14")));
+        let words = json!({"date": "2024-10-11", "text": "Runs list endpoints: new timeframe filter."});
+        assert_eq!(page["data"][1]["attributes"]["changelog"], words);
+    }
+
+    #[test]
+    fn who_follows_the_links_gets_every_row_once() {
+        let mut ids = Vec::new();
+        let mut query = "kind=added&page[size]=7".to_owned();
+        loop {
+            let (status, page) = ask(&query);
+            assert_eq!(status, 200);
+            ids.extend(page["data"].as_array().unwrap().iter().map(|row| row["id"].as_str().unwrap().to_owned()));
+            let Some(next) = page["links"]["next"].as_str() else { break };
+            query = next.split_once('?').unwrap().1.to_owned();
+        }
+        assert_eq!((ids.len(), ids.iter().collect::<std::collections::BTreeSet<_>>().len()), (89, 89));
+        assert!(query.starts_with("kind=added&page%5Bnumber%5D=13&page%5Bsize%5D=7"), "{query}");
+    }
+
+    #[test]
+    fn filters_and_pages_meet() {
+        let check = |query: &str, count: usize, shown: usize| {
+            let (status, page) = ask(query);
+            let found = (status, &page["meta"]["pagination"]["total-count"], page["data"].as_array().unwrap().len());
+            assert_eq!(found, (200, &json!(count), shown), "{query}");
+        };
+        check("since=2024-2-8&until=2024-02-08", 1, 1);
+        check("resource=registry-modules&kind=deprecated", 7, 7);
+        check("edition=enterprise&release=v202112-1&resource=admin-organizations", 2, 2);
+        check("edition=enterprise&release=v202207-1&resource=admin-organizations", 3, 3);
+        check("text=run+task&page%5Bsize%5D=100", 14, 14);
+        check("page[number]=6", 113, 13);
+        check("page[number]=7", 113, 0);
+        check("since=2025-01-01", 0, 0);
+        let (_, page) = ask("release=latest");
+        assert!(page["meta"]["remark"].as_str().unwrap().starts_with("release \"latest\" leaves nothing out"));
+        assert_eq!(
+            page["links"]["last"].as_str().unwrap().split_once('?').unwrap().1.split('&').next(),
+            Some("release=latest")
+        );
+        assert_eq!(ask("page[number]=9").1["links"]["prev"].as_str().map(|link| link.contains("%5D=6&")), Some(true));
+    }
+
+    #[test]
+    fn all_that_is_wrong_is_said_at_once() {
+        let check = |query: &str, status: u16, wanted: &[(&str, &str, &str)]| {
+            let (found, document) = ask(query);
+            assert_eq!(found, status, "{query}");
+            let errors = document["errors"].as_array().unwrap();
+            assert_eq!(errors.len(), wanted.len(), "{query}: {errors:?}");
+            for (error, (status, parameter, detail)) in errors.iter().zip(wanted) {
+                assert_eq!((&error["status"], &error["source"]["parameter"]), (&json!(status), &json!(parameter)));
+                assert!(error["detail"].as_str().unwrap().contains(detail), "{error}");
+            }
+        };
+        check("kind=aded", 422, &[("422", "kind", "did you mean added?")]);
+        check("resource=x&since=y", 422, &[("422", "resource", "known are account, "), ("422", "since", "no date")]);
+        check("page[size]=101", 422, &[("422", "page[size]", "from 1 to 100")]);
+        check("page[number]=0&q=x", 400, &[("422", "page[number]", "from 1"), ("400", "q", "text, page[number]")]);
+        check("kind=added&kind=added", 400, &[("400", "kind", "twice")]);
+        check(
+            "page[size]=99999999999999999999999&kind=%FF",
+            422,
+            &[("422", "page[size]", ""), ("422", "kind", "known")],
+        );
+    }
+}
