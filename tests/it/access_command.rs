@@ -4,6 +4,10 @@ use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::time::Duration;
 
+use serde_json::{Value, json};
+use wiremock::matchers::{body_json, method, path};
+use wiremock::{Mock, MockServer, ResponseTemplate};
+
 use crate::harness::binary::{Binary, eventually, run};
 use crate::harness::world::in_a_network_of_its_own;
 
@@ -93,7 +97,7 @@ fn the_key_is_changed_by_a_command_and_the_old_one_can_go() {
     assert_eq!((code, error.as_str()), (0, ""), "{out}");
     assert!(out.starts_with("2 tokens were moved to the key ") && out.contains("the other lines"), "{out}");
     let (code, out, _) = rekey(&["--format", "json"]);
-    let told: serde_json::Value = serde_json::from_str(&out).unwrap();
+    let told: Value = serde_json::from_str(&out).unwrap();
     assert_eq!((code, &told["Rewritten"], &told["Done"]), (0, &0.into(), &true.into()), "{out}");
     let (code, _, error) = run(&["access", "rekey", "--address", &address], &[]);
     assert!(code == 6 && error.contains("operator:write"), "{error}");
@@ -111,6 +115,37 @@ fn the_key_is_changed_by_a_command_and_the_old_one_can_go() {
     let dir = folder.path().join("access").display().to_string();
     let (code, _, error) = run(&["access", "serve", "--dir", &dir, "--listen", "127.0.0.1:0"], &[]);
     assert!(code == 1 && error.contains("and the store was written with"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_key_is_changed_by_as_many_calls_as_it_takes() {
+    let server = MockServer::start().await;
+    let answer = |body: Value| ResponseTemplate::new(200).set_body_string(body.to_string());
+    let call = || Mock::given(method("PUT")).and(path("/v1/operator/rekey"));
+    let first = json!({"KeyID": "k1", "Rewritten": 3, "Done": false});
+    call().and(body_json(json!({"Generate": true}))).respond_with(answer(first)).expect(1).mount(&server).await;
+    let more = || call().and(body_json(json!({"Generate": false})));
+    let second = json!({"KeyID": "k1", "Rewritten": 4, "Done": false});
+    more().respond_with(answer(second)).up_to_n_times(1).mount(&server).await;
+    let last = json!({"KeyID": "k1", "Rewritten": 5, "Done": true});
+    more().respond_with(answer(last)).up_to_n_times(1).mount(&server).await;
+    let stuck = json!({"KeyID": "k1", "Rewritten": 0, "Done": false, "Unreadable": ["token/default/x"]});
+    more().respond_with(answer(stuck)).mount(&server).await;
+    let rekey = async |generate: bool| {
+        let uri = server.uri();
+        let args = move || {
+            let words: &[&str] = if generate { &["access", "rekey", "--generate"] } else { &["access", "rekey"] };
+            run(words, &[("KEYWARD_ACL_ADDR", &uri), ("KEYWARD_ACL_TOKEN", "secret")])
+        };
+        tokio::task::spawn_blocking(args).await.unwrap()
+    };
+    let (code, out, error) = rekey(true).await;
+    assert_eq!(code, 0, "{error}");
+    assert!(out.starts_with("12 tokens were moved to the key k1\nall are under it"), "{out}");
+    assert_eq!(error.lines().count(), 2, "{error}");
+    let (code, out, error) = rekey(false).await;
+    assert!(code == 1 && error.contains("token/default/x"), "{error}");
+    assert!(!out.contains("may go"), "{out}");
 }
 
 #[test]

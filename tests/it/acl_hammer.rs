@@ -27,6 +27,7 @@ const ROUTES: &[(&str, &str)] = &[
     ("DELETE", "acl/policy/:"),
     ("GET", "acl/policies"),
     ("PUT", "acl/bootstrap"),
+    ("PUT", "operator/rekey"),
     ("PUT", "namespace"),
     ("GET", "namespace/:"),
     ("PUT", "namespace/:"),

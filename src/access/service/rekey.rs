@@ -15,11 +15,11 @@ use super::error::ServiceError;
 use super::keys::held;
 use super::records::{Changes, PAGE, Stored, retrying, typed};
 use super::rows::Whereabouts;
-use super::seal::{self, Keys, Progress, SealError};
+use super::seal::{self, Keys, Progress, Ring, SealError};
 use super::tokens::TokenRows;
 use crate::access::model::names::NamespaceName;
 use crate::access::model::token::TokenRecord;
-use crate::access::store::{Batch, Check, CommitError, Freshness, Key, Page, Record, Revision, Write};
+use crate::access::store::{Batch, Check, CommitError, Freshness, Key, Page, Record, Revision};
 use crate::words::chain;
 
 /// How far a change of the key came.
@@ -77,7 +77,7 @@ impl Directory {
             if through {
                 let unreadable = std::mem::take(&mut *progress).unreadable;
                 if unreadable.is_empty() {
-                    self.name_keys(&keys, keys.alone()).await?;
+                    self.name_keys(&keys, &keys.named.alone()).await?;
                     changed = true;
                 }
                 return Ok(told(&keys, rewritten, unreadable, changed));
@@ -104,16 +104,20 @@ impl Directory {
         if keys.file.first.id() == keys.current().id() {
             return Ok((keys, false));
         }
-        self.name_keys(&keys, keys.aimed()).await?;
+        self.name_keys(&keys, &keys.aimed()).await?;
         Ok((self.keys_now().await?, true))
     }
 
-    /// Lets the store name other keys, unless someone else did.
-    async fn name_keys(&self, keys: &Keys, named: Write) -> Result<(), ServiceError> {
+    /// Lets the store name other keys, unless someone else wants others.
+    async fn name_keys(&self, keys: &Keys, wanted: &Ring) -> Result<(), ServiceError> {
         let checks = vec![Check::Unchanged(seal::record(), keys.at)];
-        match self.records.store().commit(Batch { checks, writes: vec![named] }).await {
-            Ok(_) => self.keys_now().await.map(|_| ()),
-            Err(CommitError::Conflict(_)) => Err(crossed()),
+        let outcome = self.records.store().commit(Batch { checks, writes: vec![seal::naming(wanted)] }).await;
+        let now = self.keys_now().await?;
+        let there = now.current().id() == wanted.first.id() && (now.named.ids() == wanted.ids() || !now.is_changing());
+        match outcome {
+            // Another server, at the same change, may have been faster.
+            Err(CommitError::Conflict(_)) if !there => Err(crossed()),
+            Ok(_) | Err(CommitError::Conflict(_)) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }

@@ -214,6 +214,10 @@ async fn the_calls_that_make_the_others_useful_go_where_such_services_have_them(
     let (server, client) = answering(200, template.to_string()).await;
     client.read_template("builtin/dns", &Query::default()).await.unwrap();
     assert_eq!(sent(&server).await.0, "GET /v1/acl/templated-policy/name/builtin%2Fdns");
+    let (server, client) = answering(200, json!({"KeyID": "k", "Rewritten": 7, "Done": true}).to_string()).await;
+    let came = client.rekey(true).await.unwrap();
+    assert_eq!((came.key_id.as_str(), came.rewritten, came.done, came.unreadable.len()), ("k", 7, true, 0));
+    assert_eq!(sent(&server).await, ("PUT /v1/operator/rekey".into(), json!({"Generate": true})));
     let ruling = json!([{"Resource": "acl", "Access": "read", "Allow": true}]);
     let (server, client) = answering(200, ruling.to_string()).await;
     let question = Question { resource: "acl".into(), access: "read".into(), segment: String::new() };

@@ -171,3 +171,37 @@ async fn a_server_that_did_not_hear_of_the_change_makes_no_token_under_the_old_k
     token(&deaf, &root, "late".to_owned()).await;
     assert_eq!(keys_in_use(&*store).await.len(), 1);
 }
+
+#[tokio::test]
+async fn two_servers_that_change_the_key_at_once_do_it_together() {
+    for same in [true, false] {
+        let (store, clock, folder) = store();
+        let (own, others) = (key_file(folder.path(), "own.key", "a"), key_file(folder.path(), "others.key", "a"));
+        let one = server(Arc::clone(&store), &own, &clock).await;
+        let other = server(Arc::clone(&store), &others, &clock).await;
+        let (secret, root) = first(&one).await;
+        let mut secrets = vec![secret];
+        for number in 0..120 {
+            secrets.push(token(&one, &root, format!("token {number}")).await.secret);
+        }
+        key_file(folder.path(), "own.key", "bca");
+        key_file(folder.path(), "others.key", if same { "bca" } else { "cba" });
+        let (first, second) = tokio::join!(one.rekey(&root, false, ALL), other.rekey(&root, false, ALL));
+        for outcome in [first, second] {
+            match outcome {
+                Ok(came) => assert!(came.done || !same, "{came:?}"),
+                Err(ServiceError::NotNow(text)) => assert!(!same, "{text}"),
+                Err(error) => panic!("{error}"),
+            }
+        }
+        if !same {
+            // They want different keys: whoever comes last gets it.
+            assert!(one.rekey(&root, false, ALL).await.unwrap().done);
+        }
+        assert_eq!(keys_in_use(&*store).await.len(), 1);
+        for secret in &secrets {
+            caller(&one, secret).await;
+            caller(&other, secret).await;
+        }
+    }
+}

@@ -43,7 +43,8 @@ pub fn record() -> Key {
     Key::of(&["seal", "key"])
 }
 
-fn naming(keys: &Ring) -> Write {
+/// What has the store name these keys.
+pub fn naming(keys: &Ring) -> Write {
     Write::Put(record(), keys.ids().into_bytes())
 }
 

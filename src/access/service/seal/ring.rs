@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::key::SealKey;
 use crate::access::model::secret::{PlainSecret, SecretHash};
-use crate::access::store::{Revision, Write};
+use crate::access::store::Revision;
 
 /// Keys, the first of which counts before the others.
 #[derive(Debug, Clone)]
@@ -34,7 +34,8 @@ impl Ring {
     }
 
     /// The first alone.
-    pub(super) fn alone(&self) -> Self {
+    #[must_use]
+    pub fn alone(&self) -> Self {
         Self { first: Arc::clone(&self.first), others: Vec::new() }
     }
 
@@ -91,15 +92,10 @@ impl Keys {
         self.named.others.iter().chain([&self.named.first]).map(|key| key.hash(secret)).collect()
     }
 
-    /// The record that has the file's first key for the one to write with, and those that were named before after it.
-    pub fn aimed(&self) -> Write {
+    /// The keys that the store is to name so that the file's first key becomes the one to write with.
+    pub fn aimed(&self) -> Ring {
         let aimed = Ring::of(std::iter::once(&self.file.first).chain(self.named.all()).cloned());
-        super::naming(aimed.as_ref().unwrap_or(&self.named))
-    }
-
-    /// The record that names the current key alone.
-    pub fn alone(&self) -> Write {
-        super::naming(&self.named.alone())
+        aimed.unwrap_or_else(|| self.named.clone())
     }
 }
 
@@ -118,16 +114,12 @@ mod tests {
             let file = Ring::of(file.iter().copied().cloned()).unwrap();
             let record = record.iter().map(|key| key.id()).collect::<Vec<_>>().join(" ");
             let keys = Keys::new(&file, record.as_bytes(), Revision(7));
-            let put = |write| match write {
-                Write::Put(_, value) => String::from_utf8(value).unwrap(),
-                Write::Delete(_) => panic!("the record is deleted"),
-            };
             let found = keys.map(|keys| {
                 let secret = PlainSecret::random();
                 assert_eq!(keys.hashes(&secret).last(), Some(&keys.current().hash(&secret)));
                 assert_eq!(keys.hashes(&secret).len(), keys.named.all().count());
                 assert_eq!(keys.is_changing(), record.contains(' '));
-                [keys.current().id().to_owned(), put(keys.aimed()), put(keys.alone())]
+                [keys.current().id().to_owned(), keys.aimed().ids(), keys.named.alone().ids()]
             });
             assert_eq!(found, wanted.map(|texts| texts.map(str::to_owned)).map_err(str::to_owned), "{record}");
         };
