@@ -1,4 +1,4 @@
-//! `keyward access serve`: the service with nothing else configured, as a process.
+//! `keyward access serve` and what looks after it, as processes.
 
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
