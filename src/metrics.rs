@@ -44,6 +44,8 @@ pub struct Inner {
     pub access_requests: Family<AccessRequest, Counter>,
     /// Tokens that were destroyed because their end had come.
     pub access_tokens_swept: Counter<u64, AtomicU64>,
+    /// Calls that the gateway made once more because the platform had refused its token.
+    pub gateway_replays: Counter<u64, AtomicU64>,
     /// Times that the wall clock was set or the machine came back from a suspend.
     pub clock_jumps: Counter<u64, AtomicU64>,
     /// Configuration reloads, by outcome (`ok` or `failed`).
@@ -81,6 +83,7 @@ impl Default for Metrics {
             local_connections: add(all, "local_connections", "Connections open at a listener"),
             access_requests: add(all, "access_requests", "Requests answered by the access-control service"),
             access_tokens_swept: add(all, "access_tokens_swept", "Tokens destroyed after their end"),
+            gateway_replays: add(all, "gateway_replays", "Calls made once more with a newer platform token"),
             clock_jumps: add(all, "clock_jumps", "Jumps of the wall clock"),
             reloads: add(all, "config_reloads", "Configuration reloads"),
             registry,

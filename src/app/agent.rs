@@ -10,7 +10,7 @@ use super::notify;
 use super::plan::{Agent, Plan};
 use super::session::Shared;
 use crate::config::Config;
-#[cfg(feature = "access")]
+#[cfg(any(feature = "access", feature = "gateway"))]
 use crate::http::listen::Endpoint;
 use crate::http::listen::Inherited;
 use crate::metrics::Outcome;
@@ -70,6 +70,12 @@ impl App {
     #[cfg(feature = "access")]
     pub fn access_endpoints(&self) -> Vec<Endpoint> {
         self.access.as_ref().map(BuiltAccess::endpoints).unwrap_or_default()
+    }
+
+    /// Where the gateway listens, if there is one.
+    #[cfg(feature = "gateway")]
+    pub fn gateway_endpoints(&self) -> Vec<Endpoint> {
+        self.plan.gateway_endpoints()
     }
 
     /// Runs until `signals.stop`, a failure, or the end of all: listeners stop first, then sinks, then sessions.

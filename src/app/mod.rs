@@ -11,6 +11,8 @@ mod descriptors;
 mod session;
 #[cfg(feature = "access")]
 mod access;
+#[cfg(feature = "gateway")]
+mod gateway;
 mod outputs;
 
 // 2: what runs them

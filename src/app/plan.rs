@@ -6,12 +6,16 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+#[cfg(feature = "gateway")]
+use super::gateway::{GatewayPlan, RunningGateway};
 use super::outputs::{BoundListener, BuiltSink, SinkOrders};
 use super::session::{Origin, Session, SessionOrders, Shared};
 use crate::agent::lifecycle;
 use crate::agent::local_api::{Serves, Source};
 use crate::config;
 use crate::config::Config;
+#[cfg(feature = "gateway")]
+use crate::http::listen::Endpoint;
 use crate::http::listen::{Inherited, Listener};
 use crate::tasks::{TaskError, Tasks};
 
@@ -20,7 +24,10 @@ use crate::tasks::{TaskError, Tasks};
 pub(super) struct Agent {
     pub(super) sessions: Group<RunningSession>,
     pub(super) sinks: Group<RunningSink>,
+    /// The gateway's task is among these: it stops when they do.
     pub(super) listeners: Group<RunningListener>,
+    #[cfg(feature = "gateway")]
+    gateway: RunningGateway,
 }
 
 /// Tasks that stop together, and what each of them was built from.
@@ -65,6 +72,19 @@ pub(super) struct Plan {
     following: Vec<Origin>,
     sinks: Vec<BuiltSink>,
     listeners: Vec<BoundListener>,
+    #[cfg(feature = "gateway")]
+    gateway: GatewayPlan,
+}
+
+impl Plan {
+    /// Where the gateway will listen, if one is to start.
+    #[cfg(feature = "gateway")]
+    pub(super) fn gateway_endpoints(&self) -> Vec<Endpoint> {
+        match &self.gateway {
+            GatewayPlan::Start(gateway) => gateway.endpoints(),
+            GatewayPlan::Same | GatewayPlan::Stop => Vec::new(),
+        }
+    }
 }
 
 impl Agent {
@@ -120,11 +140,20 @@ impl Agent {
                 shared,
             )?);
         }
-        Ok(Plan { sessions, following, sinks, listeners })
+        Ok(Plan {
+            sessions,
+            following,
+            sinks,
+            listeners,
+            #[cfg(feature = "gateway")]
+            gateway: self.gateway.plan(new.gateway.as_ref(), inherited, shared)?,
+        })
     }
 
     /// Stops what is gone or replaced, and starts what the plan built.
     pub(super) fn commit(&mut self, plan: Plan, config: &Config) {
+        #[cfg(feature = "gateway")]
+        self.gateway.commit(plan.gateway, &mut self.listeners.tasks, config.agent.stop_grace);
         let replaced = |name: &String| plan.listeners.iter().any(|it| it.name() == name);
         let kept = |name: &String| config.listeners.iter().any(|it| it.name == *name) && !replaced(name);
         self.listeners.take_all_but(kept).for_each(|(_, listener)| listener.stop.cancel());
@@ -196,7 +225,7 @@ impl Agent {
     /// # Errors
     /// The first task that failed.
     pub(super) async fn stop(self, drain: Duration) -> Result<(), TaskError> {
-        let Self { sessions, sinks, listeners } = self;
+        let Self { sessions, sinks, listeners, .. } = self;
         let Group { running, tasks } = listeners;
         tasks.stop_token().cancel();
         let drained = tasks.run(drain + Duration::from_secs(1)).await;

@@ -99,7 +99,7 @@ impl Serve {
     fn run(self, log: &LogChoice) -> anyhow::Result<Exit> {
         crate::sys::forbid_core_dumps()?;
         let environment = Environment::of_this_process();
-        let outcome = config::access_alone(&self.settings()?, &environment);
+        let outcome = config::alone("access", &self.settings()?, &environment);
         let Some(config) = outcome.config else {
             for mistake in outcome.mistakes {
                 say_error(&mistake.to_string());

@@ -19,6 +19,8 @@ mod acl;
 mod access;
 #[cfg(feature = "gateway")]
 mod changes;
+#[cfg(feature = "gateway")]
+mod gateway;
 #[cfg(feature = "dev")]
 mod dev;
 
@@ -87,6 +89,12 @@ enum Command {
     #[cfg(feature = "gateway")]
     #[command(after_help = "Example:\n  keyward changes --resource registry-modules --kind deprecated")]
     Changes(changes::Changes),
+    /// Run the gateway to the provisioning platform with nothing else configured, and ask one that runs
+    #[cfg(feature = "gateway")]
+    #[command(
+        after_help = "Example:\n  keyward gateway serve --upstream https://app.terraform.io --token-file platform.token"
+    )]
+    Gateway(gateway::Gateway),
     /// Print the completion script for a shell
     #[command(after_help = "Example:\n  keyward completions bash > /etc/bash_completion.d/keyward")]
     Completions {
@@ -124,6 +132,10 @@ struct LogChoice {
 
 /// Parses the command line, does what it says, and gives the exit code.
 pub fn main() -> ExitCode {
+    #[cfg(feature = "gateway")]
+    if let Some(arguments) = gateway::asked_by_terraform(std::env::args_os()) {
+        return gateway::answer_terraform(&arguments).into();
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
@@ -155,6 +167,8 @@ pub fn main() -> ExitCode {
         Command::Acl(acl) => acl.run(),
         #[cfg(feature = "gateway")]
         Command::Changes(changes) => changes.run(),
+        #[cfg(feature = "gateway")]
+        Command::Gateway(gateway) => gateway.run(&log),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "keyward", &mut std::io::stdout());
             Ok(Exit::Ok)

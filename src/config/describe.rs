@@ -7,6 +7,8 @@ use humantime::format_duration;
 
 #[cfg(feature = "access")]
 use super::access;
+#[cfg(feature = "gateway")]
+use super::gateway;
 use super::server;
 use super::{Agent, Config, Listener, Log, LogFormat, Outcome, Ready, Remark, Session, Sink};
 use crate::agent::identity::{From, ManagedIdentity, Options as Identity};
@@ -59,7 +61,7 @@ pub struct Description {
 /// What one part would do.
 #[derive(Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Part {
-    /// `session`, `sink`, `listener`, `access` or `agent`.
+    /// `session`, `sink`, `listener`, `access`, `gateway` or `agent`.
     pub part: &'static str,
     /// Its name.
     #[serde(skip_serializing_if = "str::is_empty")]
@@ -93,7 +95,16 @@ impl Description {
             config.access.iter().map(|its| Part { part: "access", name: String::new(), does: access::words(its) });
         #[cfg(not(feature = "access"))]
         let access = std::iter::empty();
-        Self { parts: sessions.chain(sinks).chain(listeners).chain(access).chain([agent]).collect() }
+        #[cfg(feature = "gateway")]
+        let gateway = config.gateway.iter().map(|its| Part {
+            part: "gateway",
+            name: String::new(),
+            does: gateway::words(its, references),
+        });
+        #[cfg(not(feature = "gateway"))]
+        let gateway = std::iter::empty();
+        let services = access.chain(gateway);
+        Self { parts: sessions.chain(sinks).chain(listeners).chain(services).chain([agent]).collect() }
     }
 }
 

@@ -92,7 +92,7 @@ fn served(reader: &mut Reader<'_>, sessions: &Sessions) -> Vec<String> {
 }
 
 /// Puts mode, owner and group on a unix socket; elsewhere they are mistakes.
-fn socket_owner(reader: &mut Reader<'_>, endpoint: Option<Endpoint>) -> Option<Endpoint> {
+pub(super) fn socket_owner(reader: &mut Reader<'_>, endpoint: Option<Endpoint>) -> Option<Endpoint> {
     match endpoint {
         Some(Endpoint::Tcp(_)) => {
             for key in ["mode", "owner", "group"] {
@@ -185,7 +185,7 @@ pub(super) fn endpoint(text: &str) -> Result<Endpoint, Wrong> {
     }
 }
 
-fn host(text: &str) -> Result<String, Wrong> {
+pub(super) fn host(text: &str) -> Result<String, Wrong> {
     match Host::parse(text) {
         Ok(_) => Ok(text.to_ascii_lowercase()),
         Err(_) => wrong("is no host name", "write the name alone, without scheme and port"),

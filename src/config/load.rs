@@ -6,12 +6,14 @@ use std::path::{Path, PathBuf};
 #[cfg(feature = "access")]
 use super::access;
 use super::agent::STATE_DIR;
+#[cfg(feature = "gateway")]
+use super::gateway;
 use super::gather::gather;
 use super::reader::Reader;
 use super::remark::{At, Remarks, Weight};
 use super::sink::Sessions;
 use super::text::Scope;
-#[cfg(feature = "access")]
+#[cfg(any(feature = "access", feature = "gateway"))]
 use super::tree::{Entry, Value};
 use super::tree::{Table, join};
 use super::{Agent, Config, Environment, Listener, Log, Outcome, Purpose};
@@ -29,10 +31,10 @@ pub fn load(paths: &[PathBuf], environment: &Environment, purpose: Purpose) -> O
     judge(&remarks, environment, &tree)
 }
 
-/// Reads `[access]` alone, as a command line gives it: its settings by name, with the texts of each. Where there is a mistake, it is told of
-/// `the command line`.
-#[cfg(feature = "access")]
-pub fn access_alone(settings: &[(&str, Vec<String>)], environment: &Environment) -> Outcome {
+/// Reads one section alone, as a command line gives it: its settings by name, with the texts of each. Where there is a
+/// mistake, it is told of `the command line`.
+#[cfg(any(feature = "access", feature = "gateway"))]
+pub fn alone(section: &str, settings: &[(&str, Vec<String>)], environment: &Environment) -> Outcome {
     let mut remarks = Remarks::new(Purpose::Run);
     let at = remarks.file(Path::new("the command line"));
     let entry = |value| Entry { key: at, at, value };
@@ -41,7 +43,7 @@ pub fn access_alone(settings: &[(&str, Vec<String>)], environment: &Environment)
         many => Value::List(many.iter().map(|text| (at, Value::Text(text.clone()))).collect()),
     };
     let table = settings.iter().map(|(name, texts)| ((*name).to_owned(), entry(value(texts))));
-    let tree = [("access".to_owned(), entry(Value::Table(table.collect())))].into();
+    let tree = [(section.to_owned(), entry(Value::Table(table.collect())))].into();
     judge(&remarks, environment, &tree)
 }
 
@@ -85,8 +87,13 @@ fn read(mut top: Reader<'_>) -> Option<Config> {
     #[cfg(feature = "access")]
     let access = top.table("access").map(access::read);
     #[cfg(not(feature = "access"))]
-    refuse_access(&mut top);
-    if names.is_empty() && top.place_of("session").is_none() && top.place_of("access").is_none() {
+    refuse(&mut top, "access");
+    #[cfg(feature = "gateway")]
+    let gateway = top.table("gateway").map(|table| gateway::read(table, state_dir));
+    #[cfg(not(feature = "gateway"))]
+    refuse(&mut top, "gateway");
+    let others = ["session", "access", "gateway"];
+    if names.is_empty() && others.into_iter().all(|part| top.place_of(part).is_none()) {
         let advice = "write [session.NAME] with [session.NAME.cloud], and the server that it logs in to";
         top.scope.remarks.missing(top.at, "", "no session: there is nothing to do", advice);
     }
@@ -98,12 +105,19 @@ fn read(mut top: Reader<'_>) -> Option<Config> {
         Some(access) => Some(access?),
         None => None,
     };
+    #[cfg(feature = "gateway")]
+    let gateway = match gateway {
+        Some(gateway) => Some(gateway?),
+        None => None,
+    };
     let config = Config {
         sessions,
         sinks,
         listeners,
         #[cfg(feature = "access")]
         access,
+        #[cfg(feature = "gateway")]
+        gateway,
         log,
         agent,
     };
@@ -119,11 +133,11 @@ fn places(tables: &[(String, Reader<'_>)]) -> Places {
 }
 
 /// A section of a part that this build lacks is no unknown key.
-#[cfg(not(feature = "access"))]
-fn refuse_access(top: &mut Reader<'_>) {
-    if let Some(at) = top.place_of("access") {
-        let advice = "leave [access] out, or take a build that has it";
-        top.scope.remarks.mistake(at, "access", "this build has no access part", advice);
+#[cfg(not(all(feature = "access", feature = "gateway")))]
+fn refuse(top: &mut Reader<'_>, part: &'static str) {
+    if let Some(at) = top.place_of(part) {
+        let advice = format!("leave [{part}] out, or take a build that has it");
+        top.scope.remarks.mistake(at, part, format!("this build has no {part} part"), advice);
     }
 }
 

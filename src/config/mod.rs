@@ -26,6 +26,8 @@ mod listener;
 mod etcd;
 #[cfg(feature = "access")]
 mod access;
+#[cfg(feature = "gateway")]
+mod gateway;
 
 // 3: all of them, and what they come to in words
 mod load;
@@ -48,8 +50,10 @@ use crate::http::listen::Endpoint;
 
 #[cfg(feature = "access")]
 pub use self::access::Access;
-#[cfg(feature = "access")]
-pub use self::load::access_alone;
+#[cfg(feature = "gateway")]
+pub use self::gateway::{Gateway, TokenSource};
+#[cfg(any(feature = "access", feature = "gateway"))]
+pub use self::load::alone;
 pub use self::load::load;
 pub use self::remark::{Place, Remark};
 
@@ -65,6 +69,9 @@ pub struct Config {
     /// The access-control service.
     #[cfg(feature = "access")]
     pub access: Option<Access>,
+    /// The gateway in front of the provisioning platform.
+    #[cfg(feature = "gateway")]
+    pub gateway: Option<Gateway>,
     /// What is logged, and how.
     pub log: Log,
     /// The process as a whole.

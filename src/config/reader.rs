@@ -137,7 +137,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A whole number.
-    #[cfg(feature = "access")]
+    #[cfg(any(feature = "access", feature = "gateway"))]
     pub(super) fn number(&mut self, name: &'static str, range: RangeInclusive<usize>) -> Option<usize> {
         let entry = self.entry(name)?;
         let (least, most) = (range.start(), range.end());
@@ -214,7 +214,7 @@ impl<'a> Reader<'a> {
     }
 
     /// One string, or a list of them; empty where the key is not there.
-    #[cfg(feature = "access")]
+    #[cfg(any(feature = "access", feature = "gateway"))]
     pub(super) fn one_or_more(&mut self, name: &'static str) -> Vec<Text> {
         match self.items.get(name) {
             Some(Entry { value: Value::List(_), .. }) => self.list(name).unwrap_or_default(),

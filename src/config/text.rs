@@ -13,7 +13,7 @@ use super::tree::quoted;
 use crate::secret;
 
 /// The keys that may hold references, anywhere in their text; `*` stands for a name.
-pub const REFERENCE_KEYS: [&str; 42] = [
+pub const REFERENCE_KEYS: [&str; 47] = [
     "access.data_dir",
     "access.etcd.ca_file",
     "access.etcd.client_cert",
@@ -33,6 +33,11 @@ pub const REFERENCE_KEYS: [&str; 42] = [
     "access.tls_cert",
     "access.tls_key",
     "agent.state_dir",
+    "gateway.ca_file",
+    "gateway.listen",
+    "gateway.local_token_file",
+    "gateway.token_file",
+    "gateway.upstream",
     "listener.*.address",
     "listener.*.key_file",
     "server.*.address",

@@ -3,11 +3,17 @@
 //!
 //! A module names only modules above it in this list.
 
-// 0: how a refusal is written, and the history of the API
+// 0: how a refusal is written; the history of the API; the two tokens: what callers present, and what the platform asks for
 pub mod refusal;
 pub mod changes;
+pub mod local_token;
+pub mod platform_token;
 
 // 1: what the history says of a server and of a call, and to who asks
 pub mod availability;
 pub mod actions;
 pub mod changes_api;
+
+// 2: what is served, and how clients get there
+pub mod proxy;
+pub mod delivery;

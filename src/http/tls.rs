@@ -1,4 +1,4 @@
-//! TLS as a server speaks it.
+//! TLS as a server speaks it, and as one who forwards to a server does.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -39,6 +39,37 @@ impl Certificate {
     }
 }
 
+/// What an upstream is spoken to with: versions 1.2 and 1.3, HTTP/1.1, no client certificate. The authorities of `ca_file`
+/// are trusted, or the system's where there is none.
+///
+/// # Errors
+/// The file cannot be read or holds no certificate, or the system has none.
+pub fn client(ca_file: Option<&Path>) -> Result<Arc<rustls::ClientConfig>, CertificateError> {
+    let mut roots = rustls::RootCertStore::empty();
+    if let Some(path) = ca_file {
+        let found = CertificateDer::pem_file_iter(path)
+            .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+            .map_err(|error| refused(path, error))?;
+        roots.add_parsable_certificates(found);
+    } else {
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    }
+    if roots.is_empty() {
+        return Err(match ca_file {
+            Some(path) => CertificateError::Form { path: path.to_owned() },
+            None => CertificateError::NoAuthority,
+        });
+    }
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let mut config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(CertificateError::Versions)?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
+}
+
 fn refused(path: &Path, error: pem::Error) -> CertificateError {
     let path = path.to_owned();
     match error {
@@ -61,11 +92,17 @@ pub enum CertificateError {
         source: std::io::Error,
     },
     /// A file holds something else.
-    #[error("{} does not hold what it should in PEM: the certificate and its chain, or the private key", path.display())]
+    #[error("{} does not hold what it should in PEM: certificates, or the private key", path.display())]
     Form {
         /// Which.
         path: PathBuf,
     },
+    /// The system trusts nobody.
+    #[error("this system has no certificates of authorities; install ca-certificates, or name a file of them")]
+    NoAuthority,
+    /// The library speaks no version of TLS.
+    #[error("cannot set up TLS")]
+    Versions(#[source] rustls::Error),
     /// The certificate and the key do not belong together, or are of a kind that is not spoken.
     #[error("{} and {} are no certificate and its private key", certificate.display(), key.display())]
     Pair {

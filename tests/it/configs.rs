@@ -4,6 +4,8 @@
 mod access;
 #[cfg(feature = "etcd")]
 mod etcd;
+#[cfg(feature = "gateway")]
+mod gateway;
 mod examples;
 mod files;
 mod method;

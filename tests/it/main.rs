@@ -60,6 +60,12 @@ mod dev_command;
 mod dev_secrets;
 mod configs;
 mod forward;
+#[cfg(feature = "gateway")]
+mod gateway;
+#[cfg(feature = "dev")]
+mod gateway_command;
+#[cfg(feature = "gateway")]
+mod gateway_tokens;
 #[cfg(feature = "access")]
 mod fuzz_seeds;
 mod guard;

@@ -32,7 +32,7 @@ impl Guard {
         let found = Found::in_headers(headers)?;
         match &self.rules {
             Rules::Probes => {}
-            Rules::Local { admit, hosts, common, port, body_bytes, chunked } => {
+            Rules::Local { admit, hosts, common, port, body_bytes, chunked, request_header } => {
                 if request.version() != Version::HTTP_11 {
                     return refuse(StatusCode::HTTP_VERSION_NOT_SUPPORTED, "version", "HTTP/1.1 is needed");
                 }
@@ -40,7 +40,7 @@ impl Guard {
                 if !(plain && found.host.is_some_and(|host| common.iter().any(|it| **it == *host.as_bytes()))) {
                     found.check_host(request.uri(), hosts, *port)?;
                 }
-                found.check_caller_is_no_relay()?;
+                found.check_caller_is_no_relay(*request_header)?;
                 found.check_framing(*body_bytes, *chunked)?;
                 admit.admit(peer, self.own_uid, &found)?;
             }
@@ -115,12 +115,13 @@ impl<'a> Found<'a> {
         Ok(())
     }
 
-    fn check_caller_is_no_relay(&self) -> Result<(), Refusal> {
+    fn check_caller_is_no_relay(&self, needed: bool) -> Result<(), Refusal> {
         if self.relayed {
             return refuse(StatusCode::BAD_REQUEST, "forwarded", "a request that a proxy has forwarded is not served");
         }
         match self.request {
             Some(value) if value.as_bytes() == b"true" => Ok(()),
+            None if !needed => Ok(()),
             Some(_) => refuse(StatusCode::PRECONDITION_FAILED, "request_header", "X-Vault-Request must be true"),
             None => {
                 let message = "the header X-Vault-Request: true is missing";

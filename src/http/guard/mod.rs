@@ -92,6 +92,8 @@ enum Rules {
         port: Option<u16>,
         body_bytes: u64,
         chunked: bool,
+        /// Whether `X-Vault-Request: true` must be there.
+        request_header: bool,
     },
 }
 
@@ -115,7 +117,9 @@ impl Guard {
         let with_port = |host: &String| port.map(|port| format!("{host}:{port}"));
         let common = hosts.iter().flat_map(|host| [Some(host.clone()), with_port(host)]).flatten();
         let common = common.map(|host| host.into_bytes().into_boxed_slice()).collect();
-        let rules = Rules::Local { admit: options.admit, hosts, common, port, body_bytes: 64 * 1024, chunked: false };
+        let admit = options.admit;
+        let rules =
+            Rules::Local { admit, hosts, common, port, body_bytes: 64 * 1024, chunked: false, request_header: true };
         Self { rules, own_uid: rustix::process::geteuid().as_raw(), observed, sparing: Sparing::default() }
     }
 
@@ -125,6 +129,16 @@ impl Guard {
         if let Rules::Local { body_bytes, chunked, .. } = &mut self.rules {
             *body_bytes = bytes;
             *chunked = true;
+        }
+        self
+    }
+
+    /// Lets in callers that do not send `X-Vault-Request: true`: programs of others, which speak another API. What keeps
+    /// a page and a fetched URL out is then the credential that the API itself asks for in `Authorization`.
+    #[must_use]
+    pub fn without_request_header(mut self) -> Self {
+        if let Rules::Local { request_header, .. } = &mut self.rules {
+            *request_header = false;
         }
         self
     }

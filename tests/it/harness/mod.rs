@@ -4,6 +4,8 @@
 pub(crate) mod agent;
 #[cfg(feature = "access")]
 pub(crate) mod acl;
+#[cfg(feature = "gateway")]
+pub(crate) mod front;
 pub(crate) mod issuer;
 pub(crate) mod log;
 #[cfg(feature = "dev")]

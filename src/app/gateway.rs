@@ -1,0 +1,184 @@
+//! The gateway, built from its options and joined to its sockets and to the makers of its tokens.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::session::Shared;
+use crate::config;
+use crate::config::TokenSource;
+use crate::gateway::delivery::DropIn;
+use crate::gateway::local_token::LocalToken;
+use crate::gateway::platform_token::TokenFile;
+use crate::gateway::proxy::{Gateway, Parts, Record};
+use crate::health::Reporter;
+use crate::http::listen::{Endpoint, Inherited, Limits, Listener, Observed};
+use crate::tasks::Tasks;
+
+/// A gateway with its sockets bound, answering nobody yet.
+#[derive(Debug)]
+pub(super) struct BuiltGateway {
+    options: config::Gateway,
+    sockets: Vec<Listener>,
+    gateway: Gateway,
+    record: Arc<Record>,
+    local: LocalToken,
+    token: TokenFile,
+    drop_in: Option<DropIn>,
+    health: Reporter,
+    observed: Observed,
+}
+
+/// The gateway that runs, if one does, and what it was built from.
+#[derive(Debug, Default)]
+pub(super) struct RunningGateway(Option<Running>);
+
+#[derive(Debug)]
+struct Running {
+    options: config::Gateway,
+    sockets: Vec<Listener>,
+    record: Arc<Record>,
+    stop: CancellationToken,
+}
+
+/// What a configuration changes of the gateway. Dropping it changes nothing.
+#[derive(Debug)]
+pub(super) enum GatewayPlan {
+    /// It runs on as it is, or there is none.
+    Same,
+    /// There is none any more.
+    Stop,
+    /// This one takes its place.
+    Start(Box<BuiltGateway>),
+}
+
+impl BuiltGateway {
+    fn build(
+        options: &config::Gateway,
+        running: Option<&Running>,
+        inherited: &Inherited,
+        shared: &Shared,
+    ) -> anyhow::Result<Self> {
+        let (local, accepted) = LocalToken::open(options.local_token.clone(), shared.clock.clone())
+            .context("the gateway cannot keep its local token")?;
+        let TokenSource::File(path) = &options.token;
+        let health = shared.health.component("gateway/token", options.required, "no platform token yet");
+        let (token, source) = TokenFile::new(path.clone(), shared.clock.clone(), health);
+        let record = running.map(|running| Arc::clone(&running.record)).unwrap_or_default();
+        let parts = Parts {
+            clock: shared.clock.clone(),
+            metrics: shared.metrics.clone(),
+            source,
+            local: accepted.clone(),
+            record: Arc::clone(&record),
+        };
+        let gateway = Gateway::build(options.proxy.clone(), parts).context("the gateway cannot call the platform")?;
+        let mut sockets = Vec::new();
+        for endpoint in &options.endpoints {
+            let theirs = running.and_then(|running| {
+                let mut all = running.options.endpoints.iter().zip(&running.sockets);
+                all.find(|(its, _)| *its == endpoint).map(|(_, socket)| socket)
+            });
+            let socket = match theirs {
+                Some(socket) => socket.try_clone(),
+                None => Listener::open(endpoint, inherited),
+            };
+            sockets.push(socket.with_context(|| format!("the gateway cannot listen on {endpoint}"))?);
+        }
+        let drop_in = match &options.drop_in {
+            None => None,
+            Some(drop_in) => {
+                let address = sockets.iter().find_map(Listener::tcp_address);
+                let address = address.context("Terraform cannot call the gateway: none of its sockets is on TCP")?;
+                let health = shared.health.component("gateway/drop_in", options.required, "not written yet");
+                Some(DropIn::new(drop_in.clone(), format!("http://{address}"), accepted, health))
+            }
+        };
+        let health = shared.health.component("listener/gateway", options.required, "not serving yet");
+        let observed = Observed { metrics: shared.metrics.clone(), listener: "gateway".to_owned() };
+        Ok(Self { options: options.clone(), sockets, gateway, record, local, token, drop_in, health, observed })
+    }
+
+    /// Where it listens: with the port that was taken, where any would do.
+    pub(super) fn endpoints(&self) -> Vec<Endpoint> {
+        let taken = |(endpoint, socket): (&Endpoint, &Listener)| {
+            socket.tcp_address().map_or_else(|| endpoint.clone(), Endpoint::Tcp)
+        };
+        self.options.endpoints.iter().zip(&self.sockets).map(taken).collect()
+    }
+
+    /// Serves until `stop`, then lets requests in flight end within `drain`; the makers of its tokens end after them.
+    async fn run(self, drain: Duration, stop: CancellationToken) -> anyhow::Result<()> {
+        let drained = CancellationToken::new();
+        let mut makers = JoinSet::new();
+        makers.spawn(self.local.run(drained.clone()));
+        makers.spawn(self.token.run(drained.clone()));
+        if let Some(drop_in) = self.drop_in {
+            makers.spawn(drop_in.run(drained.clone()));
+        }
+        let mut serving = JoinSet::new();
+        for socket in self.sockets {
+            let limits =
+                Limits { idle_timeout: KEPT, drain, observed: Some(self.observed.clone()), ..Limits::default() };
+            let service = self.gateway.service(socket.tcp_address(), self.observed.clone());
+            serving.spawn(socket.serve(service, limits, stop.clone()));
+        }
+        self.health.ready();
+        serving.join_all().await;
+        drained.cancel();
+        makers.join_all().await;
+        Ok(())
+    }
+}
+
+/// Longer than clients keep a connection (90 s in Go's): then it is never closed under a request.
+const KEPT: Duration = Duration::from_secs(150);
+
+impl RunningGateway {
+    /// Builds and binds what `new` asks for, if it does not run already; a socket whose address stays is taken over.
+    ///
+    /// # Errors
+    /// A file cannot be used, or an address cannot be bound. Nothing has changed then.
+    pub(super) fn plan(
+        &self,
+        new: Option<&config::Gateway>,
+        inherited: &Inherited,
+        shared: &Shared,
+    ) -> anyhow::Result<GatewayPlan> {
+        let running = self.0.as_ref();
+        match new {
+            None if running.is_none() => Ok(GatewayPlan::Same),
+            None => Ok(GatewayPlan::Stop),
+            Some(new) if running.is_some_and(|running| running.options == *new) => Ok(GatewayPlan::Same),
+            Some(new) => {
+                let built = BuiltGateway::build(new, running, inherited, shared)?;
+                Ok(GatewayPlan::Start(Box::new(built)))
+            }
+        }
+    }
+
+    /// Stops what is gone or replaced, and starts what the plan built.
+    pub(super) fn commit(&mut self, plan: GatewayPlan, tasks: &mut Tasks, drain: Duration) {
+        if matches!(plan, GatewayPlan::Same) {
+            return;
+        }
+        if let Some(running) = self.0.take() {
+            running.stop.cancel();
+        }
+        if let GatewayPlan::Start(built) = plan {
+            let stop = tasks.stop_token().child_token();
+            // Copies of the sockets stay here, so that a reload can hand them over.
+            let sockets = built.sockets.iter().map(Listener::try_clone).collect::<Result<_, _>>();
+            self.0 = sockets.ok().map(|sockets| Running {
+                options: built.options.clone(),
+                sockets,
+                record: Arc::clone(&built.record),
+                stop: stop.clone(),
+            });
+            tasks.start("gateway", built.run(drain, stop));
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! The executable by its other name: Terraform's credentials helper.
+
+use std::ffi::OsString;
+use std::io::Write as _;
+use std::path::Path;
+
+use clap::Parser;
+
+use super::reach::Where;
+use crate::cli::{Exit, say_error};
+use crate::gateway::delivery::credentials::{self, CredentialsError, PROGRAM, Verb};
+use crate::words::chain;
+
+/// Give Terraform the local token of keyward's gateway. Terraform adds a verb and a host to the arguments that its
+/// configuration gives in the block `credentials_helper "keyward"`.
+#[derive(Debug, Parser)]
+#[command(name = PROGRAM, version)]
+struct Asked {
+    #[command(flatten)]
+    at: Where,
+    /// get, store or forget
+    verb: String,
+    /// The host whose token is asked for
+    hostname: String,
+}
+
+/// The arguments, if this process was started by the helper's name.
+pub(in crate::cli) fn asked_by_terraform(mut arguments: impl Iterator<Item = OsString>) -> Option<Vec<OsString>> {
+    let program = arguments.next()?;
+    let ours = Path::new(&program).file_name().is_some_and(|name| name == PROGRAM);
+    ours.then(|| std::iter::once(program).chain(arguments).collect())
+}
+
+/// Answers Terraform. Where it fails, one line says why: Terraform shows it in its log.
+pub(in crate::cli) fn answer_terraform(arguments: &[OsString]) -> Exit {
+    match Asked::try_parse_from(arguments) {
+        Ok(asked) => asked.answer(),
+        Err(error) => {
+            let code = if error.use_stderr() { Exit::Failed } else { Exit::Ok };
+            let _ = error.print();
+            code
+        }
+    }
+}
+
+impl Asked {
+    fn answer(&self) -> Exit {
+        let (verb, host) = match credentials::asked(&self.verb, &self.hostname) {
+            Ok(asked) => asked,
+            Err(error) => return failed(&error),
+        };
+        // Nothing is looked up for it: a gateway that is gone must not keep anyone from logging out.
+        if verb == Verb::Forget {
+            return Exit::Ok;
+        }
+        let Ok(found) = self.at.find() else { return Exit::Failed };
+        let Some(ours) = found.host else {
+            say_error("say --host, the platform's host");
+            return Exit::Failed;
+        };
+        match credentials::answer(verb, &host, &ours, &found.file) {
+            Ok(answer) => {
+                // The token is what was asked for.
+                let told = writeln!(std::io::stdout(), "{}", answer.as_str());
+                if told.is_ok() { Exit::Ok } else { Exit::Failed }
+            }
+            Err(error) => failed(&error),
+        }
+    }
+}
+
+fn failed(error: &CredentialsError) -> Exit {
+    say_error(&chain(error));
+    Exit::Failed
+}

@@ -1,0 +1,45 @@
+//! `keyward gateway`: the gateway with nothing else configured, and what one that runs tells.
+
+mod reach;
+mod credentials;
+mod serve;
+mod tokens;
+mod env;
+
+use clap::{Args, Subcommand};
+
+pub(super) use credentials::{answer_terraform, asked_by_terraform};
+
+use super::{Exit, LogChoice};
+
+/// Run the gateway, and ask one that runs.
+#[derive(Debug, Args)]
+pub(super) struct Gateway {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve the platform's API on this machine until told to stop, with nothing else configured
+    #[command(
+        after_help = "Example:\n  keyward gateway serve --upstream https://app.terraform.io --token-file platform.token --listen 127.0.0.1:8800"
+    )]
+    Serve(serve::Serve),
+    /// Say which tokens the running gateway has, by source and age, and who calls it; never a token
+    #[command(after_help = "Example:\n  keyward gateway tokens --config /etc/keyward/keyward.toml --format json")]
+    Tokens(tokens::Tokens),
+    /// Print the variables that lead a program to the gateway, as lines for a shell
+    #[command(after_help = "Example:\n  eval \"$(keyward gateway env --config /etc/keyward/keyward.toml)\"")]
+    Env(env::Env),
+}
+
+impl Gateway {
+    pub(super) fn run(self, log: &LogChoice) -> anyhow::Result<Exit> {
+        match self.command {
+            Command::Serve(serve) => serve.run(log),
+            Command::Tokens(tokens) => tokens.run(),
+            Command::Env(env) => env.run(),
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! Where the running gateway is, and what it is asked with.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use clap::Args;
+use http::{Method, StatusCode};
+use secrecy::{ExposeSecret as _, SecretString};
+use serde_json::Value;
+use url::Url;
+
+use crate::cli::{ConfigFiles, Exit, say_error};
+use crate::config::{self, Environment, Purpose};
+use crate::gateway::delivery::ServiceHost;
+use crate::gateway::local_token;
+use crate::http::client::{self, Address, Proxy, Tls, is_loopback};
+use crate::http::listen::Endpoint;
+
+/// Where the running gateway is: as the configuration says, or as two flags do.
+#[derive(Debug, Clone, Args)]
+pub(super) struct Where {
+    #[command(flatten)]
+    files: ConfigFiles,
+    /// Ask there, whatever the configuration says: `http://127.0.0.1:PORT`
+    #[arg(long, value_name = "ADDRESS", value_parser = given, requires = "local_token_file")]
+    address: Option<Url>,
+    /// The file of the local token
+    #[arg(long, value_name = "FILE")]
+    local_token_file: Option<PathBuf>,
+    /// The host by which Terraform's configurations name the platform [default: that of the platform's address]
+    #[arg(long, value_name = "HOST", value_parser = host)]
+    host: Option<ServiceHost>,
+}
+
+/// A gateway's address, its local token's file, and its platform's host, where they are known.
+pub(super) struct Found {
+    pub(super) address: Address,
+    pub(super) file: PathBuf,
+    pub(super) host: Option<ServiceHost>,
+}
+
+impl Where {
+    /// Finds out; has said why not, where it cannot.
+    pub(super) fn find(&self) -> Result<Found, Exit> {
+        if let (Some(address), Some(file)) = (&self.address, &self.local_token_file) {
+            let (address, file) = (Address::Url(address.clone()), file.clone());
+            return Ok(Found { address, file, host: self.host.clone() });
+        }
+        let outcome = config::load(&self.files.config, &Environment::of_this_process(), Purpose::Check);
+        let Some(config) = outcome.config else {
+            for mistake in &outcome.mistakes {
+                say_error(&mistake.to_string());
+            }
+            return Err(Exit::ConfigInvalid);
+        };
+        let Some(gateway) = config.gateway else {
+            say_error(
+                "the configuration has no [gateway]; say --address and --local-token-file of one that runs alone",
+            );
+            return Err(Exit::Failed);
+        };
+        let tcp = |endpoint: &Endpoint| match endpoint {
+            Endpoint::Tcp(address) => Url::parse(&format!("http://{address}/")).ok().map(Address::Url),
+            Endpoint::Unix(_) | Endpoint::Inherited(_) => None,
+        };
+        let unix = |endpoint: &Endpoint| match endpoint {
+            Endpoint::Unix(socket) => Some(Address::Unix(socket.path.clone())),
+            Endpoint::Tcp(_) | Endpoint::Inherited(_) => None,
+        };
+        let all = &gateway.endpoints;
+        let Some(address) = all.iter().find_map(tcp).or_else(|| all.iter().find_map(unix)) else {
+            say_error(
+                "the service manager alone knows where the gateway listens; say --address and --local-token-file",
+            );
+            return Err(Exit::Failed);
+        };
+        let file = self.local_token_file.clone().unwrap_or(gateway.local_token.file);
+        Ok(Found { address, file, host: Some(self.host.clone().unwrap_or(gateway.host)) })
+    }
+}
+
+impl Found {
+    /// The local token.
+    pub(super) fn token(&self) -> anyhow::Result<SecretString> {
+        local_token::read(&self.file).context("there is no local token: has the gateway run?")
+    }
+
+    /// Asks for a path of the gateway's own, or of the platform, and gives the document; has said why not, where there
+    /// is none.
+    pub(super) fn ask(&self, path: &str, query: &[(&str, &str)]) -> anyhow::Result<Result<Value, Exit>> {
+        let token = self.token()?;
+        let options = client::Options {
+            address: self.address.clone(),
+            tls: Tls::default(),
+            proxy: Proxy::Direct,
+            connect_timeout: Duration::from_secs(2),
+            answer_timeout: Duration::from_secs(30),
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let answer = runtime.block_on(async {
+            let client = options.build()?;
+            let request = client.request(Method::GET, path).query(query).bearer_auth(token.expose_secret());
+            anyhow::Ok(client.send_within(request, Duration::from_secs(30)).await)
+        })?;
+        Ok(match answer {
+            Ok(answer) if answer.status.is_success() => Ok(serde_json::from_slice(&answer.body)?),
+            Ok(answer) => {
+                let told = serde_json::from_slice(&answer.body).unwrap_or(Value::Null);
+                let detail = told["errors"][0]["detail"].as_str().unwrap_or("no reason is given");
+                say_error(&format!("the gateway answers {}: {detail}", answer.status));
+                Err(match answer.status {
+                    StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Exit::Denied,
+                    StatusCode::NOT_FOUND => Exit::Missing,
+                    StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => Exit::TryLater,
+                    _ => Exit::Failed,
+                })
+            }
+            Err(error) => {
+                say_error(&format!("no gateway answers: {error}"));
+                Err(Exit::NotRunning)
+            }
+        })
+    }
+}
+
+fn given(text: &str) -> Result<Url, String> {
+    let wrong = || "write http://127.0.0.1:PORT".to_owned();
+    let url = Url::parse(text).map_err(|_| wrong())?;
+    let fits = url.scheme() == "http" && url.path() == "/" && is_loopback(&url);
+    if fits { Ok(url) } else { Err(wrong()) }
+}
+
+fn host(text: &str) -> Result<ServiceHost, String> {
+    ServiceHost::parse(text).map_err(|error| format!("it {error}"))
+}

@@ -1,0 +1,136 @@
+//! `keyward gateway serve`: the gateway with nothing else configured.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use clap::Args;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use crate::app::{App, Signals};
+use crate::cli::run::{inherited, runtime, start_log, stop_signals};
+use crate::cli::{Exit, LogChoice, say, say_error};
+use crate::config::{self, Config, Environment, Gateway};
+use crate::folder;
+use crate::http::listen::Endpoint;
+
+/// Serve the platform's API on this machine.
+#[derive(Debug, Args)]
+pub(super) struct Serve {
+    /// The platform's address, such as `https://app.terraform.io`
+    #[arg(long, value_name = "URL")]
+    upstream: String,
+    /// The file of the platform token; read anew when it changes, and when the platform refuses the token
+    #[arg(long, value_name = "FILE")]
+    token_file: PathBuf,
+    /// Where to listen: `ADDRESS:PORT` on loopback, `unix:///PATH`, or `systemd:NAME`; may be given more than once
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8800")]
+    listen: Vec<String>,
+    /// PEM file of the authorities to trust in place of the system's
+    #[arg(long, value_name = "FILE")]
+    ca_file: Option<PathBuf>,
+    /// The folder of the local token, made with mode 0700 if it is not there [default: keyward in `$XDG_STATE_HOME`, or in
+    /// ~/.local/state]
+    #[arg(long, value_name = "FOLDER")]
+    dir: Option<PathBuf>,
+}
+
+impl Serve {
+    pub(super) fn run(self, log: &LogChoice) -> anyhow::Result<Exit> {
+        crate::sys::forbid_core_dumps()?;
+        let environment = Environment::of_this_process();
+        let outcome = config::alone("gateway", &self.settings(&environment)?, &environment);
+        let Some(config) = outcome.config else {
+            for mistake in outcome.mistakes {
+                say_error(&mistake.to_string());
+            }
+            return Ok(Exit::Failed);
+        };
+        let gateway = config.gateway.clone().context("the command line says nothing of a gateway")?;
+        let (_logging, level) = start_log(log, &config.log)?;
+        let runtime = runtime(&config)?;
+        let inherited = inherited(&environment)?;
+        runtime.block_on(async {
+            let stop = CancellationToken::new();
+            let signals = stop_signals(stop.clone());
+            let app = App::build(config, level, inherited).await?;
+            for line in introduction(&gateway, &app.gateway_endpoints()) {
+                say(&line);
+            }
+            let (_kept, reloads) = mpsc::channel::<Result<Config, Vec<String>>>(1);
+            tokio::select! {
+                ended = app.run(Signals { stop, reloads }) => ended,
+                twice = signals => twice,
+            }
+        })?;
+        Ok(Exit::Ok)
+    }
+
+    /// What it comes to as settings of `[gateway]`.
+    fn settings(&self, environment: &Environment) -> anyhow::Result<Vec<(&'static str, Vec<String>)>> {
+        let folder = folder::private(&self.folder(environment)?, 0o077)?;
+        // One for each platform: two gateways of one user do not share a token.
+        let name = self.upstream.split_once("://").map_or(self.upstream.as_str(), |(_, rest)| rest);
+        let plain = |letter: char| if letter.is_ascii_alphanumeric() || ".-".contains(letter) { letter } else { '-' };
+        let name: String = name.trim_end_matches('/').chars().map(plain).take(100).collect();
+        let listen = self.listen.iter().map(|text| {
+            let plain = !text.contains("://") && !text.starts_with("systemd:");
+            if plain { format!("tcp://{text}") } else { text.clone() }
+        });
+        let mut settings = vec![
+            ("upstream", vec![self.upstream.clone()]),
+            ("listen", listen.collect()),
+            ("token_file", vec![absolute(&self.token_file)?]),
+            ("local_token_file", vec![absolute(&folder.join(format!("{name}.token")))?]),
+        ];
+        if let Some(file) = &self.ca_file {
+            settings.push(("ca_file", vec![absolute(file)?]));
+        }
+        Ok(settings)
+    }
+
+    fn folder(&self, environment: &Environment) -> anyhow::Result<PathBuf> {
+        let variable = |name: &str| {
+            let value = environment.variables.get(name).map(PathBuf::from);
+            value.filter(|path| path.is_absolute())
+        };
+        let of_state = || variable("XDG_STATE_HOME").or_else(|| Some(variable("HOME")?.join(".local/state")));
+        let folder = self.dir.clone().or_else(|| Some(of_state()?.join("keyward")));
+        folder.context("there is no HOME to keep the local token in; say --dir FOLDER")
+    }
+}
+
+fn absolute(path: &Path) -> anyhow::Result<String> {
+    let whole = std::path::absolute(path)?.into_os_string().into_string().ok();
+    whole.with_context(|| format!("{} is no UTF-8 text", path.display()))
+}
+
+/// Where the gateway is, and what to set so that clients find it.
+fn introduction(gateway: &Gateway, endpoints: &[Endpoint]) -> Vec<String> {
+    let upstream = gateway.proxy.upstream.as_str().trim_end_matches('/');
+    let file = gateway.local_token.file.display().to_string();
+    let address = |endpoint: &Endpoint| match endpoint {
+        Endpoint::Tcp(address) => format!("http://{address}"),
+        other => other.to_string(),
+    };
+    let all: Vec<String> = endpoints.iter().map(address).collect();
+    let mut lines = vec![
+        format!("the gateway to {upstream} answers on {}", all.join(", ")),
+        format!("callers bring the local token of {file}"),
+    ];
+    let Some(address) = all.iter().find(|address| address.starts_with("http://")) else { return lines };
+    let at = format!("--address {address} --local-token-file {file}");
+    lines.extend([
+        String::new(),
+        "for clients that take an address (go-tfe, pytfe):".to_owned(),
+        format!("  eval \"$(keyward gateway env {at} --host {})\"", gateway.host),
+        "for Terraform the same variables, and this in ~/.terraformrc:".to_owned(),
+    ]);
+    lines.extend(gateway.host.block(address).into_iter().map(|line| format!("  {line}")));
+    lines.extend([
+        String::new(),
+        "who calls, and with which tokens:".to_owned(),
+        format!("  keyward gateway tokens {at}"),
+    ]);
+    lines
+}

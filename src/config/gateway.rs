@@ -1,0 +1,285 @@
+//! `[gateway]`: the gateway in front of the provisioning platform.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use humantime::format_duration;
+use url::Url;
+
+use super::leaf::{self, Wrong, wrong, wrong_and_secret};
+use super::listener::{endpoint, host, socket_owner};
+use super::reader::Reader;
+use super::text::Text;
+use crate::atomic_file::Attributes;
+use crate::gateway::delivery::{DropInOptions, ServiceHost};
+use crate::gateway::local_token;
+use crate::gateway::proxy::{Limit, Options};
+use crate::http::client::is_loopback;
+use crate::http::listen::Endpoint;
+
+/// The gateway and the sockets that it is served on.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Gateway {
+    /// Where it listens: at one place at least.
+    pub endpoints: Vec<Endpoint>,
+    /// How the platform is reached and called.
+    pub proxy: Options,
+    /// Where the platform token comes from.
+    pub token: TokenSource,
+    /// What local callers present.
+    pub local_token: local_token::Options,
+    /// The host by which Terraform's configurations name the platform.
+    pub host: ServiceHost,
+    /// The file of Terraform's that leads that host here, if one is kept.
+    pub drop_in: Option<DropInOptions>,
+    /// Whether the agent is not ready without it.
+    pub required: bool,
+}
+
+/// Where the platform token comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TokenSource {
+    /// A file that someone else keeps fresh.
+    File(PathBuf),
+}
+
+const TENTH: Duration = Duration::from_millis(100);
+const DAY: Duration = Duration::from_hours(24);
+
+/// How long the local token before the current one is good: longer than the longest run.
+const GRACE: Duration = DAY;
+
+/// Connections to the platform at once.
+const CONNECTIONS: usize = 256;
+
+/// Reads the section; `None` where it says too little, which is then said.
+pub(super) fn read(mut reader: Reader<'_>, state_dir: Option<&Path>) -> Option<Gateway> {
+    let text = reader.required("upstream", "the platform's address, such as \"https://app.terraform.io\"");
+    let upstream = text.and_then(|text| stand_in(&text, reader.parse(&text, upstream), unknown_upstream));
+    let endpoints = endpoints(&mut reader);
+    let ca_file = reader.file("ca_file");
+    if let (Some(url), Some(at)) = (&upstream, reader.place_of("ca_file"))
+        && url.scheme() == "http"
+    {
+        let key = reader.key("ca_file");
+        reader.scope.remarks.mistake(at, &key, "given where no TLS is spoken", "leave it out, or use https://");
+    }
+    let hosts = reader.list("allowed_hosts").unwrap_or_default();
+    let allowed_hosts: BTreeSet<_> = hosts.iter().filter_map(|text| reader.parse(text, host)).collect();
+    let limit = match reader.number("requests_per_second", 0..=10_000) {
+        None => Limit::AsTold,
+        Some(0) => Limit::None,
+        Some(rate) => Limit::PerSecond(u32::try_from(rate).unwrap_or(u32::MAX)),
+    };
+    let connections = reader.number("connections", 1..=10_000).unwrap_or(CONNECTIONS);
+    let connect_timeout = reader.duration("connect_timeout", Duration::from_secs(10), TENTH..=Duration::from_mins(5));
+    let answer_timeout = reader.duration("answer_timeout", Duration::from_mins(2), TENTH..=Duration::from_hours(1));
+    let token = reader.required("token_file", "the file of the platform token");
+    let token = token.and_then(|text| stand_in(&text, reader.parse(&text, leaf::secret_path), || Some("/".into())));
+    let local_token = local_token(&mut reader, state_dir);
+    let named = reader.parsed("host", service_host);
+    let host = named.or_else(|| upstream.as_ref().and_then(|url| ServiceHost::parse(url.authority()).ok()));
+    let drop_in = drop_in(&mut reader, host.as_ref(), &endpoints);
+    let required = reader.flag("required", true);
+    reader.finish();
+    let proxy =
+        Options { upstream: upstream?, ca_file, connections, connect_timeout, answer_timeout, limit, allowed_hosts };
+    let gateway = Gateway {
+        endpoints,
+        proxy,
+        token: TokenSource::File(token?),
+        local_token: local_token?,
+        host: host?,
+        drop_in,
+        required,
+    };
+    (!gateway.endpoints.is_empty()).then_some(gateway)
+}
+
+fn drop_in(reader: &mut Reader<'_>, host: Option<&ServiceHost>, endpoints: &[Endpoint]) -> Option<DropInOptions> {
+    let mut table = reader.table("drop_in")?;
+    if !endpoints.is_empty() && endpoints.iter().all(|endpoint| matches!(endpoint, Endpoint::Unix(_))) {
+        let advice = "add a place on 127.0.0.1 to gateway.listen";
+        table.scope.remarks.mistake(table.at, &table.path, "given where Terraform cannot call: a unix socket", advice);
+    }
+    let text = table.required("path", "Terraform's file, such as \"/home/ci/.terraform.d/zz-keyward.tfrc.json\"");
+    let path = text.and_then(|text| {
+        let path = table.parse(&text, terraform_file)?;
+        table.folder_of(&text, &path);
+        Some(path)
+    });
+    let attributes =
+        Attributes { mode: table.mode("mode", 0o600), owner: table.user("owner"), group: table.group("group") };
+    table.finish();
+    Some(DropInOptions { file: path?, attributes, host: host?.clone() })
+}
+
+/// A file in Terraform's folder that is read beside the user's own: those are not written.
+fn terraform_file(text: &str) -> Result<PathBuf, Wrong> {
+    let path = leaf::path(text)?;
+    match path.file_name().and_then(|name| name.to_str()) {
+        Some("credentials.tfrc.json") => {
+            wrong("is the user's own file", "take another name, such as zz-keyward.tfrc.json: the last by name wins")
+        }
+        Some(name) if name.ends_with(".tfrc.json") => Ok(path),
+        _ => wrong("is no file that Terraform would read", "end its name in .tfrc.json"),
+    }
+}
+
+fn service_host(text: &str) -> Result<ServiceHost, Wrong> {
+    match ServiceHost::parse(text) {
+        Ok(host) => Ok(host),
+        Err(error) => {
+            let told = error.to_string();
+            let (found, advice) = told.split_once("; ").unwrap_or((&told, ""));
+            wrong(found, advice)
+        }
+    }
+}
+
+/// What was read; where this machine lacks what it refers to, which was said, something that means nothing.
+fn stand_in<T>(text: &Text, read: Option<T>, nothing: impl FnOnce() -> Option<T>) -> Option<T> {
+    if text.unknown { read.or_else(nothing) } else { read }
+}
+
+fn unknown_upstream() -> Option<Url> {
+    Url::parse("https://unknown.invalid").ok()
+}
+
+fn endpoints(reader: &mut Reader<'_>) -> Vec<Endpoint> {
+    if reader.place_of("listen").is_none() {
+        reader.missing("listen", "where to listen, such as \"tcp://127.0.0.1:8800\", or a list of places");
+    }
+    let mut endpoints = Vec::new();
+    for text in reader.one_or_more("listen") {
+        let read = reader.parse(&text, endpoint);
+        let Some(endpoint) = stand_in(&text, read, || Some(Endpoint::Inherited("gateway".to_owned()))) else {
+            continue;
+        };
+        match &endpoint {
+            Endpoint::Tcp(address) if !address.ip().is_loopback() => {
+                let found = format!("the gateway on {}, which is not loopback", address.ip());
+                let advice = "use 127.0.0.1 or [::1]: callers of this machine alone are served";
+                reader.scope.remarks.mistake(text.at, &text.key, found, advice);
+            }
+            Endpoint::Unix(socket) => reader.folder_of(&text, &socket.path),
+            _ => {}
+        }
+        if endpoints.contains(&endpoint) {
+            reader.scope.remarks.mistake(text.at, &text.key, "an address given twice", "name each once");
+        } else {
+            endpoints.push(endpoint);
+        }
+    }
+    let unix = endpoints.iter().find(|it| matches!(it, Endpoint::Unix(_))).cloned();
+    let owned = socket_owner(reader, unix.or_else(|| endpoints.first().cloned()));
+    if let Some(owned @ Endpoint::Unix(_)) = &owned {
+        for endpoint in endpoints.iter_mut().filter(|it| matches!(it, Endpoint::Unix(_))) {
+            if let (Endpoint::Unix(socket), Endpoint::Unix(given)) = (endpoint, owned) {
+                (socket.mode, socket.owner, socket.group) = (given.mode, given.owner, given.group);
+            }
+        }
+    }
+    endpoints
+}
+
+fn local_token(reader: &mut Reader<'_>, state_dir: Option<&Path>) -> Option<local_token::Options> {
+    let max_age = reader.duration_if_given("local_token_max_age", Duration::from_mins(1)..=365 * DAY);
+    let grace = reader.duration("local_token_grace", GRACE, Duration::from_secs(1)..=30 * DAY);
+    let file = match (reader.text("local_token_file"), state_dir) {
+        (Some(text), _) => {
+            let path = stand_in(&text, reader.parse(&text, leaf::secret_path), || Some("/".into()))?;
+            reader.folder_of(&text, &path);
+            path
+        }
+        (None, Some(folder)) => folder.join("gateway.token"),
+        (None, None) => {
+            reader.missing("local_token_file", "where the local token is kept; or name a folder in agent.state_dir");
+            return None;
+        }
+    };
+    Some(local_token::Options { file, max_age, grace })
+}
+
+/// The platform's address: `https://HOST`, or `http://` on loopback.
+fn upstream(text: &str) -> Result<Url, Wrong> {
+    let form = "write \"https://HOST\", and nothing behind the host and port";
+    let url = match Url::parse(text) {
+        Ok(url) if text.contains("://") && url.has_host() => url,
+        _ if text.contains('@') => return wrong_and_secret("is no address", form),
+        _ => return wrong("is no address", form),
+    };
+    if !url.username().is_empty() || url.password().is_some() || url.query().is_some() || url.fragment().is_some() {
+        return wrong_and_secret("holds a user, a query or a fragment", form);
+    }
+    if url.path() != "/" {
+        return wrong("has a path", "leave it off: the platform serves its API at the root");
+    }
+    match url.scheme() {
+        "https" => Ok(url),
+        "http" if is_loopback(&url) => Ok(url),
+        "http" => wrong("would send tokens in the clear", "use https://; http:// is for loopback only"),
+        _ => wrong("is no address", form),
+    }
+}
+
+/// What the gateway would do, a clause each; `references` says what was written for values that came from elsewhere.
+pub(super) fn words(gateway: &Gateway, references: &BTreeMap<String, String>) -> Vec<String> {
+    let Gateway { endpoints, proxy, token, local_token, host, drop_in, required } = gateway;
+    let tell =
+        |key: &str, value: &str| references.get(&format!("gateway.{key}")).map_or(value, String::as_str).to_owned();
+    let upstream = tell("upstream", proxy.upstream.as_str().trim_end_matches('/'));
+    let mut does = Vec::new();
+    for endpoint in endpoints {
+        let endpoint = tell("listen", &endpoint.to_string());
+        does.push(format!("serves the platform's API of {upstream} on {endpoint}"));
+    }
+    let TokenSource::File(file) = token;
+    let file = tell("token_file", &file.display().to_string());
+    does.push(format!("puts the platform token of the file {file} on each request"));
+    let rotation = match local_token.max_age {
+        Some(age) => format!(
+            ", which is replaced every {} and good for {} after it",
+            format_duration(age),
+            format_duration(local_token.grace)
+        ),
+        None => String::new(),
+    };
+    let file = tell("local_token_file", &local_token.file.display().to_string());
+    does.push(format!("lets in callers that bring the local token of {file}{rotation}"));
+    does.push(match proxy.limit {
+        Limit::AsTold => "sends as many requests a second as the platform says that it takes".to_owned(),
+        Limit::PerSecond(rate) => format!("sends at most {rate} requests a second"),
+        Limit::None => "sends requests as fast as they come".to_owned(),
+    });
+    if let Some(drop_in) = drop_in {
+        does.push(format!("leads Terraform's host {host} here, by the file {}", drop_in.file.display()));
+    }
+    if !required {
+        does.push("does not keep the agent from being ready".to_owned());
+    }
+    does
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_platform_is_an_origin_that_is_spoken_to_in_secret() {
+        let check = |text: &str, wanted: Result<&str, &str>| {
+            let found = upstream(text).map(String::from);
+            assert_eq!(found.as_deref().map_err(|wrong| wrong.found.as_str()), wanted, "{text}");
+        };
+        check("https://app.terraform.io", Ok("https://app.terraform.io/"));
+        check("https://TFE.example.com:8443/", Ok("https://tfe.example.com:8443/"));
+        check("http://127.0.0.1:8080", Ok("http://127.0.0.1:8080/"));
+        check("http://tfe.example.com", Err("would send tokens in the clear"));
+        check("https://tfe.example.com/api/v2", Err("has a path"));
+        check("https://me:hush@tfe.example.com", Err("holds a user, a query or a fragment"));
+        check("https://tfe.example.com/?a", Err("holds a user, a query or a fragment"));
+        check("tfe.example.com", Err("is no address"));
+        check("unix:///run/a.sock", Err("is no address"));
+    }
+}

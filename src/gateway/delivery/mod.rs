@@ -1,0 +1,11 @@
+//! How clients get the local token, and the way to the gateway: environment variables, a file that Terraform reads, and a
+//! program that Terraform asks.
+
+mod drop_in;
+pub mod credentials;
+mod service_host;
+mod variables;
+
+pub use drop_in::{DropIn, DropInError, Options as DropInOptions};
+pub use service_host::{NoServiceHost, ServiceHost};
+pub use variables::variables;

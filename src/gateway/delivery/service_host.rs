@@ -1,0 +1,97 @@
+//! A platform as Terraform's configuration names it: by its host.
+
+use serde_json::{Value, json};
+use url::Host;
+
+/// A host, perhaps with a port, in the form that Terraform compares: ASCII (punycode) and lower case.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ServiceHost {
+    name: String,
+    port: Option<u16>,
+}
+
+/// What was given is no host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("is no host; write its name, and :PORT behind it where it is not 443")]
+pub struct NoServiceHost;
+
+impl ServiceHost {
+    /// Reads `HOST` or `HOST:PORT`.
+    ///
+    /// # Errors
+    /// It is neither.
+    pub fn parse(text: &str) -> Result<Self, NoServiceHost> {
+        let (host, port) = match text.rsplit_once(':') {
+            Some((host, port)) if !port.ends_with(']') => (host, Some(port.parse().map_err(|_| NoServiceHost)?)),
+            _ => (text, None),
+        };
+        let host = Host::parse(host).map_err(|_| NoServiceHost)?;
+        // 443 is what a host without a port is taken to mean.
+        Ok(Self { name: host.to_string().to_ascii_lowercase(), port: port.filter(|port| *port != 443) })
+    }
+
+    /// The variable that Terraform reads this host's token from: its dots as `_`, its hyphens as `__`. There is none for a
+    /// host with a port, which no shell could name.
+    pub fn variable(&self) -> Option<String> {
+        let plain = self.name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-'));
+        let name = self.name.replace('-', "__").replace('.', "_");
+        (plain && self.port.is_none()).then(|| format!("TF_TOKEN_{name}"))
+    }
+
+    /// The services of a gateway at `address` (`http://HOST:PORT`, no slash at the end), by the names that Terraform's
+    /// `host` block takes them by: it then asks there instead of looking for them at the host.
+    pub fn services(address: &str) -> Value {
+        let (api, registry) = (format!("{address}/api/v2/"), format!("{address}/api/registry/v1"));
+        json!({
+            "tfe.v2": api,
+            "tfe.v2.1": api,
+            "tfe.v2.2": api,
+            "state.v2": api,
+            "modules.v1": format!("{registry}/modules/"),
+            "providers.v1": format!("{registry}/providers/"),
+        })
+    }
+
+    /// The `host` block for a configuration file of Terraform's, a line each.
+    pub fn block(&self, address: &str) -> Vec<String> {
+        let mut lines = vec![format!("host \"{self}\" {{"), "  services = {".to_owned()];
+        if let Value::Object(services) = Self::services(address) {
+            lines.extend(services.iter().map(|(name, at)| format!("    \"{name}\" = {at}")));
+        }
+        lines.extend(["  }".to_owned(), "}".to_owned()]);
+        lines
+    }
+}
+
+impl std::fmt::Display for ServiceHost {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.port {
+            None => f.write_str(&self.name),
+            Some(port) => write!(f, "{}:{port}", self.name),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_is_compared_in_one_form_and_has_one_variable() {
+        let check = |text: &str, shown: &str, variable: Option<&str>| {
+            let host = ServiceHost::parse(text).unwrap();
+            assert_eq!((host.to_string().as_str(), host.variable().as_deref()), (shown, variable), "{text}");
+        };
+        check("app.terraform.io", "app.terraform.io", Some("TF_TOKEN_app_terraform_io"));
+        check("TFE-1.Example.com", "tfe-1.example.com", Some("TF_TOKEN_tfe__1_example_com"));
+        check("caf\u{e9}.fr", "xn--caf-dma.fr", Some("TF_TOKEN_xn____caf__dma_fr"));
+        check("tfe.example.com:443", "tfe.example.com", Some("TF_TOKEN_tfe_example_com"));
+        check("tfe.example.com:8443", "tfe.example.com:8443", None);
+        check("127.0.0.1", "127.0.0.1", Some("TF_TOKEN_127_0_0_1"));
+        check("[::1]", "[::1]", None);
+        check("a_b.example.com", "a_b.example.com", None);
+        for text in ["", "https://app.terraform.io", "app.terraform.io/x", "a b", "a:x", ":80", "a:70000"] {
+            assert_eq!(ServiceHost::parse(text), Err(NoServiceHost), "{text}");
+        }
+    }
+}

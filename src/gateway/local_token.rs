@@ -1,0 +1,301 @@
+//! The token that local callers present to the gateway: it is good for nothing elsewhere, outlives a restart, and is
+//! rotated with overlap, as a client reads its credential once and may run for hours.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use secrecy::{ExposeSecret as _, SecretString};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+use tokio_util::sync::CancellationToken;
+use zeroize::Zeroizing;
+
+use crate::atomic_file::{self, Attributes, ReplaceError};
+use crate::clock::Clock;
+use crate::feed::{Feed, Publisher, State, feed};
+use crate::secret::{self, SecretFileError};
+use crate::words::rfc3339;
+
+/// How the local token is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    /// The file that holds the current one, mode 0600. The one before it stands beside, its name ending in `.previous`.
+    pub file: PathBuf,
+    /// How old it may get; `None` keeps it for good.
+    pub max_age: Option<Duration>,
+    /// How long the one before it is good after a rotation.
+    pub grace: Duration,
+}
+
+/// What callers may present.
+#[derive(Debug)]
+pub struct Accepted {
+    /// The current token, which is delivered.
+    pub current: SecretString,
+    /// When it was made.
+    pub made: SystemTime,
+    /// The one before it, and when it ends.
+    pub previous: Option<(SecretString, SystemTime)>,
+}
+
+/// Which of the tokens a caller has presented.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Which {
+    /// The current one.
+    Current,
+    /// The one before it.
+    Previous,
+}
+
+impl Accepted {
+    /// Looks whether a caller's token is one of these, in a time that does not depend on where it differs.
+    pub fn which(&self, presented: &[u8], now: SystemTime) -> Option<Which> {
+        let current = secret::same(&self.current, presented);
+        let previous = self.previous.as_ref().is_some_and(|(token, _)| secret::same(token, presented));
+        let in_time = self.previous.as_ref().is_some_and(|(_, until)| now < *until);
+        match (current, previous && in_time) {
+            (true, _) => Some(Which::Current),
+            (false, true) => Some(Which::Previous),
+            (false, false) => None,
+        }
+    }
+}
+
+/// Keeps the local token.
+#[derive(Debug)]
+pub struct LocalToken {
+    options: Options,
+    clock: Clock,
+    publisher: Publisher<Accepted>,
+    accepted: Arc<Accepted>,
+}
+
+/// What begins every local token, so that one that leaks is known for what it is.
+const PREFIX: &str = "keyward-local-";
+
+/// The least length of a token that was put in the file by hand, in bytes.
+const SHORTEST: usize = 20;
+
+impl LocalToken {
+    /// Takes the token from its file, or makes the first one. Blocks for a few file operations.
+    ///
+    /// # Errors
+    /// A file cannot be read or written, or holds no token.
+    pub fn open(options: Options, clock: Clock) -> Result<(Self, Feed<Accepted>), LocalTokenError> {
+        let now = clock.now().wall;
+        let accepted = if options.file.exists() {
+            let current = read(&options.file)?;
+            // Once more, for a file that someone has opened to others.
+            write(&options.file, &current)?;
+            let made = std::fs::metadata(&options.file).and_then(|file| file.modified()).unwrap_or(now).min(now);
+            let previous = read_previous(&previous_file(&options.file)).filter(|(_, until)| now < *until);
+            Accepted { current, made, previous }
+        } else {
+            let current = random()?;
+            write(&options.file, &current)?;
+            Accepted { current, made: now, previous: None }
+        };
+        let accepted = Arc::new(accepted);
+        let (publisher, feed) = feed("the local token is being made");
+        publisher.publish(State::Serving(Arc::clone(&accepted)), None);
+        Ok((Self { options, clock, publisher, accepted }, feed))
+    }
+
+    /// Rotates when it is time, until `stop`. A rotation that fails is tried again after a minute; the current token
+    /// stays good meanwhile.
+    pub async fn run(mut self, stop: CancellationToken) {
+        loop {
+            let wait = self.options.max_age.map(|most| {
+                let age = self.clock.now().wall.duration_since(self.accepted.made).unwrap_or_default();
+                most.saturating_sub(age)
+            });
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = sleep(&self.clock, wait) => {}
+            }
+            if let Err(error) = self.rotate() {
+                tracing::warn!(
+                    event = "gateway.local_token.failed",
+                    error = crate::words::chain(&error),
+                    "the local token could not be rotated; the current one stays good"
+                );
+                tokio::select! {
+                    () = stop.cancelled() => return,
+                    () = self.clock.sleep(AGAIN) => {}
+                }
+            }
+        }
+    }
+
+    /// Makes a new token; the current one stays good for the grace period.
+    ///
+    /// # Errors
+    /// A file cannot be written. The current token stays.
+    pub fn rotate(&mut self) -> Result<(), LocalTokenError> {
+        let now = self.clock.now().wall;
+        let (current, until) = (random()?, now + self.options.grace);
+        let old = &self.accepted.current;
+        // Its end first: after a crash between the two files the current token stands in both.
+        let text = Zeroizing::new(format!("{} {}", old.expose_secret(), rfc3339(until)));
+        atomic_file::replace(&previous_file(&self.options.file), text.as_bytes(), &PRIVATE)?;
+        write(&self.options.file, &current)?;
+        let accepted = Accepted { current, made: now, previous: Some((old.clone(), until)) };
+        self.accepted = Arc::new(accepted);
+        self.publisher.publish(State::Serving(Arc::clone(&self.accepted)), None);
+        tracing::info!(
+            event = "gateway.local_token.rotated",
+            previous_until = rfc3339(until),
+            "there is a new local token; the one before it is good for the grace period"
+        );
+        Ok(())
+    }
+}
+
+const AGAIN: Duration = Duration::from_mins(1);
+
+const PRIVATE: Attributes = Attributes { mode: 0o600, owner: None, group: None };
+
+async fn sleep(clock: &Clock, wait: Option<Duration>) {
+    match wait {
+        Some(wait) => clock.sleep(wait).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Reads the token that a file of [`Options::file`] holds.
+///
+/// # Errors
+/// The file cannot be read, or holds no token.
+pub fn read(file: &Path) -> Result<SecretString, LocalTokenError> {
+    let token = secret::read_file(file)?;
+    let text = token.expose_secret();
+    if text.len() < SHORTEST || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err(LocalTokenError::Form { file: file.to_owned() });
+    }
+    Ok(token)
+}
+
+fn write(file: &Path, token: &SecretString) -> Result<(), ReplaceError> {
+    let mut line = Zeroizing::new(String::with_capacity(token.expose_secret().len() + 1));
+    line.push_str(token.expose_secret());
+    line.push('\n');
+    atomic_file::replace(file, line.as_bytes(), &PRIVATE).map(|_| ())
+}
+
+fn previous_file(file: &Path) -> PathBuf {
+    let mut name = file.as_os_str().to_owned();
+    name.push(".previous");
+    name.into()
+}
+
+/// The token before the current one, if its file is there and whole: without it, those who hold it read theirs anew.
+fn read_previous(file: &Path) -> Option<(SecretString, SystemTime)> {
+    let text = secret::read_file(file).ok()?;
+    let (token, until) = text.expose_secret().split_once(' ')?;
+    let until = OffsetDateTime::parse(until, &Rfc3339).ok()?;
+    Some((SecretString::from(token), until.into()))
+}
+
+fn random() -> Result<SecretString, LocalTokenError> {
+    let mut bytes = Zeroizing::new([0_u8; 32]);
+    aws_lc_rs::rand::fill(&mut *bytes).map_err(|_| LocalTokenError::Random)?;
+    let mut token = Zeroizing::new(String::with_capacity(64));
+    token.push_str(PREFIX);
+    URL_SAFE_NO_PAD.encode_string(*bytes, &mut token);
+    Ok(SecretString::from(token.as_str()))
+}
+
+/// Why there is no local token. Never holds one.
+#[derive(Debug, thiserror::Error)]
+pub enum LocalTokenError {
+    /// Its file cannot be read.
+    #[error("the local token cannot be read")]
+    Read(#[from] SecretFileError),
+    /// Its file cannot be written.
+    #[error("the local token cannot be kept")]
+    Write(#[from] ReplaceError),
+    /// Its file holds something else.
+    #[error("{} holds no local token: it takes {SHORTEST} visible ASCII characters at least; remove it to have one made", file.display())]
+    Form {
+        /// Which.
+        file: PathBuf,
+    },
+    /// The system gives no random numbers.
+    #[error("the system gives no random numbers")]
+    Random,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+    use crate::clock::Driven;
+
+    fn options(folder: &Path, max_age: Option<Duration>) -> Options {
+        Options { file: folder.join("gateway.token"), max_age, grace: Duration::from_hours(24) }
+    }
+
+    fn accepted(feed: &Feed<Accepted>) -> Arc<Accepted> {
+        match feed.peek().state {
+            State::Serving(accepted) => accepted,
+            State::None { reason, .. } => panic!("{reason}"),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_token_outlives_its_keeper_and_one_rotation_with_what_was_before_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let clock = Clock::Driven(Driven::starting_at(SystemTime::now()));
+        let (mut keeper, feed) = LocalToken::open(options(folder.path(), None), clock.clone()).unwrap();
+        let first = accepted(&feed);
+        let file = folder.path().join("gateway.token");
+        assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(read(&file).unwrap().expose_secret(), first.current.expose_secret());
+        keeper.rotate().unwrap();
+        let second = accepted(&feed);
+        drop(keeper);
+        let (_keeper, feed) = LocalToken::open(options(folder.path(), None), clock.clone()).unwrap();
+        let third = accepted(&feed);
+        let now = clock.now().wall;
+        let which = |token: &SecretString, now| third.which(token.expose_secret().as_bytes(), now);
+        assert_eq!(which(&second.current, now), Some(Which::Current));
+        assert_eq!(which(&first.current, now), Some(Which::Previous));
+        assert_eq!(which(&first.current, now + Duration::from_hours(25)), None, "its grace is over");
+        assert_eq!(third.which(b"", now), None);
+        assert_eq!(third.which(&first.current.expose_secret().as_bytes()[..40], now), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_token_is_rotated_at_its_age_and_stays_where_none_is_given() {
+        let folder = tempfile::tempdir().unwrap();
+        let clock = Clock::Driven(Driven::starting_at(SystemTime::now()));
+        let week = Duration::from_hours(7 * 24);
+        let (keeper, mut feed) = LocalToken::open(options(folder.path(), Some(week)), clock.clone()).unwrap();
+        let first = accepted(&feed);
+        feed.current();
+        let mut tasks = tokio::task::JoinSet::new();
+        tasks.spawn(keeper.run(CancellationToken::new()));
+        tokio::time::sleep(week.checked_sub(Duration::from_mins(1)).unwrap()).await;
+        assert!(Arc::ptr_eq(&first, &accepted(&feed)));
+        feed.changed().await.unwrap();
+        let second = accepted(&feed);
+        let which = |token: &SecretString| second.which(token.expose_secret().as_bytes(), clock.now().wall);
+        assert_eq!((which(&second.current), which(&first.current)), (Some(Which::Current), Some(Which::Previous)));
+    }
+
+    #[test]
+    fn a_file_that_holds_something_else_is_named_and_not_quoted() {
+        let folder = tempfile::tempdir().unwrap();
+        let options = options(folder.path(), None);
+        for text in ["hush", "a token with spaces in it, and long", ""] {
+            std::fs::write(&options.file, text).unwrap();
+            let error = LocalToken::open(options.clone(), Clock::System).unwrap_err();
+            let told = crate::words::chain(&error);
+            assert!(told.contains("gateway.token") && !told.contains("hush"), "{told}");
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! A platform token that someone else keeps fresh in a file.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use super::watch::Watch;
+use super::{PlatformToken, Source};
+use crate::clock::Clock;
+use crate::feed::{Nudge, Publisher, State, feed};
+use crate::health::Reporter;
+use crate::secret;
+use crate::words::chain;
+
+/// Reads a token's file: at the start, when it changes, and when the platform refuses the token.
+#[derive(Debug)]
+pub struct TokenFile {
+    path: PathBuf,
+    clock: Clock,
+    health: Reporter,
+    publisher: Publisher<PlatformToken>,
+    nudge: Nudge,
+    held: Option<Arc<PlatformToken>>,
+}
+
+impl TokenFile {
+    /// Nothing is read yet. `health` is told whether there is a token.
+    pub fn new(path: PathBuf, clock: Clock, health: Reporter) -> (Self, Source) {
+        let origin = format!("file {}", path.display());
+        let (publisher, feed) = feed("the platform token's file has not been read yet");
+        let nudge = Nudge::new(clock.clone());
+        let source = Source { feed, nudge: nudge.clone(), origin };
+        (Self { path, clock, health, publisher, nudge, held: None }, source)
+    }
+
+    /// Keeps the feed until `stop`. A file that is gone or empty for a while does not take the token away: whoever
+    /// replaces it may be in the midst of it, and the platform says when a token is no longer good.
+    pub async fn run(mut self, stop: CancellationToken) {
+        let watch = Watch::new();
+        loop {
+            watch.follow(&self.path);
+            self.read().await;
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = self.nudge.rung() => {
+                    self.read().await;
+                    self.nudge.answered();
+                }
+                // A folder where much happens costs a look each time.
+                () = watch.changed() => tokio::time::sleep(SETTLES_WITHIN).await,
+                () = self.clock.sleep(AGAIN), if self.held.is_none() => {}
+            }
+        }
+    }
+
+    async fn read(&mut self) {
+        let (path, now) = (self.path.clone(), self.clock.now());
+        let read = move || {
+            let secret = secret::read_file(&path).map_err(|error| chain(&error))?;
+            PlatformToken::parse(secret, now).map_err(|error| format!("{}: {error}", path.display()))
+        };
+        let read = tokio::task::spawn_blocking(read).await.unwrap_or_else(|error| Err(error.to_string()));
+        match read {
+            Ok(token) if self.held.as_ref().is_some_and(|held| held.same(&token)) => self.publisher.checked(now),
+            Ok(token) => {
+                let token = Arc::new(token);
+                self.held = Some(Arc::clone(&token));
+                self.publisher.publish(State::Serving(token), Some(now));
+                self.health.ready();
+                tracing::info!(
+                    event = "gateway.token.taken",
+                    file = %self.path.display(),
+                    "the platform token was taken from its file"
+                );
+            }
+            Err(reason) if self.held.is_some() => {
+                tracing::warn!(
+                    event = "gateway.token.unread",
+                    reason,
+                    "the platform token stays as it was read before"
+                );
+                self.publisher.checked(now);
+            }
+            Err(reason) => {
+                tracing::debug!(event = "gateway.token.missing", reason, "there is no platform token yet");
+                self.health.not_ready(reason.clone());
+                let reason = format!("there is no platform token: {reason}").into();
+                self.publisher.publish(State::None { reason, retry_after: AGAIN }, Some(now));
+            }
+        }
+    }
+}
+
+/// How long after a change the file is read: several in a row are one.
+const SETTLES_WITHIN: Duration = Duration::from_millis(20);
+
+/// How often a file is looked for that holds no token yet.
+const AGAIN: Duration = Duration::from_secs(5);

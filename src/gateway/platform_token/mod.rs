@@ -1,0 +1,85 @@
+//! The platform's token: what it is, and who makes it. The gateway takes a feed of it and does not know from where.
+
+mod file;
+mod watch;
+
+use http::HeaderValue;
+use secrecy::{ExposeSecret as _, SecretString};
+use zeroize::Zeroizing;
+
+use crate::clock::Moment;
+use crate::feed::{Feed, Nudge};
+use crate::secret;
+
+pub use file::TokenFile;
+
+/// A token of the platform.
+#[derive(Debug)]
+pub struct PlatformToken {
+    secret: SecretString,
+    /// When it was taken over here.
+    pub taken: Moment,
+}
+
+/// Where the gateway has its platform token from.
+#[derive(Debug, Clone)]
+pub struct Source {
+    /// The token.
+    pub feed: Feed<PlatformToken>,
+    /// Rung when the platform says that it is no longer good.
+    pub nudge: Nudge,
+    /// Where it comes from, in words for people, such as `file /run/tfe.token`.
+    pub origin: String,
+}
+
+impl PlatformToken {
+    /// A token as the platform gave it.
+    ///
+    /// # Errors
+    /// It is empty or holds what no header may (RFC 6750, 2.1: visible ASCII).
+    pub fn parse(secret: SecretString, taken: Moment) -> Result<Self, MalformedToken> {
+        let text = secret.expose_secret();
+        let sound = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic());
+        if sound { Ok(Self { secret, taken }) } else { Err(MalformedToken) }
+    }
+
+    /// What is put into `Authorization`; it is marked as sensitive.
+    pub fn bearer(&self) -> HeaderValue {
+        let secret = self.secret.expose_secret();
+        let mut text = Zeroizing::new(String::with_capacity(secret.len() + 7));
+        text.push_str("Bearer ");
+        text.push_str(secret);
+        // It was looked at when it was parsed: every byte may stand in a header.
+        let mut value = HeaderValue::from_str(&text).unwrap_or(HeaderValue::from_static("Bearer"));
+        value.set_sensitive(true);
+        value
+    }
+
+    /// Whether both are the same token.
+    pub fn same(&self, other: &Self) -> bool {
+        secret::same(&self.secret, other.secret.expose_secret().as_bytes())
+    }
+}
+
+/// What was taken for a token is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("it holds characters that no token has")]
+pub struct MalformedToken;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Clock;
+
+    #[test]
+    fn a_token_is_visible_ascii_and_its_header_is_not_shown() {
+        let parse = |text: &str| PlatformToken::parse(SecretString::from(text), Clock::System.now());
+        let token = parse("abc.atlasv1.xyz").unwrap();
+        assert_eq!(token.bearer().to_str().unwrap(), "Bearer abc.atlasv1.xyz");
+        assert!(token.same(&parse("abc.atlasv1.xyz").unwrap()) && !token.same(&parse("abc").unwrap()));
+        assert!(!format!("{token:?} {:?}", token.bearer()).contains("atlas"));
+        for text in ["", "two words", "a\nb", "t\u{f6}ken"] {
+            assert_eq!(parse(text).unwrap_err(), MalformedToken, "{text}");
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! Bodies on their way through the gateway.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::links::Links;
+use crate::http::forward::{Downstream, Upstream};
+
+/// What a caller is sent.
+#[derive(Debug)]
+pub enum Answered {
+    /// An answer of the gateway's own, or one that was held as a whole.
+    Whole(Full<Bytes>),
+    /// The platform's, as it comes.
+    Streamed(Downstream),
+    /// The platform's, its links moved as it comes.
+    Moved(Box<Moving>),
+}
+
+impl Body for Answered {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        match self.get_mut() {
+            Self::Whole(body) => Pin::new(body).poll_frame(cx).map_err(|never| match never {}),
+            Self::Streamed(body) => Pin::new(body).poll_frame(cx),
+            Self::Moved(body) => Pin::new(body).poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Whole(body) => body.is_end_stream(),
+            Self::Streamed(body) => body.is_end_stream(),
+            Self::Moved(_) => false,
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Whole(body) => body.size_hint(),
+            Self::Streamed(body) => body.size_hint(),
+            Self::Moved(_) => SizeHint::default(),
+        }
+    }
+}
+
+/// A document whose links are moved as it passes: as much of it is in memory as comes at once.
+#[derive(Debug)]
+pub struct Moving {
+    body: Downstream,
+    /// `None` once the document has ended.
+    links: Option<Links>,
+    /// What follows what was held back at the end.
+    last: Option<Frame<Bytes>>,
+}
+
+impl Moving {
+    pub(super) const fn new(body: Downstream, links: Links) -> Self {
+        Self { body, links: Some(links), last: None }
+    }
+}
+
+impl Body for Moving {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let this = &mut *self;
+        loop {
+            if let Some(last) = this.last.take() {
+                return Poll::Ready(Some(Ok(last)));
+            }
+            let Some(links) = &mut this.links else { return Poll::Ready(None) };
+            let mut out = Vec::new();
+            match std::task::ready!(Pin::new(&mut this.body).poll_frame(cx)) {
+                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(bytes) => links.pass(&bytes, &mut out),
+                    // Trailers: the document is over.
+                    Err(trailers) => {
+                        links.end(&mut out);
+                        (this.links, this.last) = (None, Some(trailers));
+                    }
+                },
+                None => {
+                    links.end(&mut out);
+                    this.links = None;
+                }
+            }
+            if !out.is_empty() {
+                return Poll::Ready(Some(Ok(Frame::data(out.into()))));
+            }
+        }
+    }
+}
+
+/// A body of a caller: what can be sent again is held.
+#[derive(Debug)]
+pub(super) enum Asked {
+    /// Held as a whole, perhaps empty, and the room that it takes.
+    Held(Bytes, Option<OwnedSemaphorePermit>),
+    /// Sent on as it comes, once.
+    Streamed(Incoming),
+}
+
+/// Why a body that was to be held could not be.
+#[derive(Debug)]
+pub(super) enum Unheld {
+    /// It did not come in time.
+    Late,
+    /// It ended early.
+    Broken,
+}
+
+/// How much of callers' bodies is held at once, by all of them together.
+#[derive(Debug, Clone)]
+pub(super) struct Room(Arc<Semaphore>);
+
+impl Room {
+    pub(super) fn new() -> Self {
+        Self(Arc::new(Semaphore::new(ALL_KIB)))
+    }
+
+    /// Takes a body: held where its length is told and small and there is room, else to be streamed.
+    pub(super) async fn take(&self, body: Incoming) -> Result<Asked, Unheld> {
+        if body.is_end_stream() {
+            return Ok(Asked::Held(Bytes::new(), None));
+        }
+        let Some(length) = body.size_hint().exact().filter(|length| *length <= HELD) else {
+            return Ok(Asked::Streamed(body));
+        };
+        let kib = u32::try_from(length / 1024 + 1).unwrap_or(u32::MAX);
+        let Ok(place) = Arc::clone(&self.0).try_acquire_many_owned(kib) else { return Ok(Asked::Streamed(body)) };
+        let limit = usize::try_from(HELD).unwrap_or(usize::MAX);
+        match tokio::time::timeout(ARRIVES_WITHIN, Limited::new(body, limit).collect()).await {
+            Ok(Ok(whole)) => Ok(Asked::Held(whole.to_bytes(), Some(place))),
+            Ok(Err(_)) => Err(Unheld::Broken),
+            Err(_) => Err(Unheld::Late),
+        }
+    }
+}
+
+/// The largest body that is held to be sent again where the platform refuses the token, in bytes.
+const HELD: u64 = 1024 * 1024;
+const ALL_KIB: usize = 32 * 1024;
+const ARRIVES_WITHIN: Duration = Duration::from_secs(30);
+
+impl Asked {
+    /// What is sent; and what is left to be sent again, if it can be.
+    pub(super) fn send(self) -> (Upstream, Option<Self>) {
+        match self {
+            Self::Streamed(body) => (Upstream::Streamed(body), None),
+            Self::Held(bytes, place) => (Upstream::Whole(Full::new(bytes.clone())), Some(Self::Held(bytes, place))),
+        }
+    }
+}

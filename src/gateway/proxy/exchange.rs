@@ -1,0 +1,181 @@
+//! One call to the platform: its turn, its token, and once more where the token was no longer good.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use http::header::{ACCEPT_ENCODING, AUTHORIZATION, EXPECT, HOST};
+use http::uri::PathAndQuery;
+use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
+
+use super::answer::{self, later};
+use super::body::{Answered, Asked};
+use super::limiter::Kind;
+use super::{Inner, path};
+use crate::feed::{Ring, State as Reading};
+use crate::gateway::platform_token::PlatformToken;
+use crate::http::forward::{Downstream, ForwardError, Upstream};
+use crate::words::chain;
+
+/// What is asked of the platform, without its body and its token.
+#[derive(Debug)]
+pub(super) struct Call {
+    pub(super) method: Method,
+    pub(super) target: PathAndQuery,
+    pub(super) headers: HeaderMap,
+}
+
+/// What a caller is told in place of the platform's answer.
+pub(super) type Refused = Box<Response<Answered>>;
+
+/// How the upstream was when it was last called.
+#[derive(Debug, Default)]
+pub(super) struct State {
+    failing: AtomicBool,
+}
+
+impl Call {
+    /// Takes off what belongs to the way here. An encoded answer could not be read for links, and an expectation is met
+    /// here: the body is asked for when it is sent on.
+    pub(super) fn new(method: Method, target: PathAndQuery, mut headers: HeaderMap) -> Self {
+        for name in [AUTHORIZATION, HOST, ACCEPT_ENCODING, EXPECT] {
+            headers.remove(name);
+        }
+        for name in ["x-vault-token", "x-vault-request"] {
+            headers.remove(name);
+        }
+        Self { method, target, headers }
+    }
+
+    fn kind(&self) -> Kind {
+        let mut segments = self.target.path().strip_prefix("/api/v2/").unwrap_or_default().split('/');
+        let shape = (segments.next(), segments.next(), segments.next(), segments.next());
+        match shape {
+            (Some("organizations" | "workspaces"), Some(_), Some(list), None)
+                if self.method == Method::GET && path::decoded(list) == "runs" =>
+            {
+                Kind::RunList
+            }
+            _ => Kind::Usual,
+        }
+    }
+
+    fn request(&self, inner: &Inner, token: &PlatformToken, body: Upstream) -> Request<Upstream> {
+        let mut request = Request::new(body);
+        *request.method_mut() = self.method.clone();
+        *request.uri_mut() = Uri::from(self.target.clone());
+        let headers = request.headers_mut();
+        headers.clone_from(&self.headers);
+        headers.insert(HOST, inner.host.clone());
+        headers.insert(AUTHORIZATION, token.bearer());
+        request
+    }
+}
+
+impl Inner {
+    /// Calls the platform.
+    ///
+    /// # Errors
+    /// It could not be called, or did not answer: what the caller is told.
+    pub(super) async fn exchange(&self, call: &Call, body: Asked) -> Result<Response<Downstream>, Refused> {
+        let token = self.token()?;
+        let (body, kept) = body.send();
+        let first = self.send(call, &token, body).await?;
+        if first.status() != StatusCode::UNAUTHORIZED {
+            return Ok(first);
+        }
+        // A 401 means that nothing was done, whatever the method: the same call may be made once more.
+        let (Some(fresh), Some(kept)) = (self.fresher(&token).await, kept) else { return Ok(first) };
+        drop(first);
+        self.parts.metrics.gateway_replays.inc();
+        self.send(call, &fresh, kept.send().0).await
+    }
+
+    async fn send(&self, call: &Call, token: &PlatformToken, body: Upstream) -> Result<Response<Downstream>, Refused> {
+        self.limiter.turn(call.kind()).await.map_err(|wait| {
+            Box::new(later(
+                StatusCode::TOO_MANY_REQUESTS,
+                "the gateway holds too many requests back for this platform",
+                wait,
+            ))
+        })?;
+        match self.forwarder.send(call.request(self, token, body)).await {
+            Ok(answer) => {
+                self.learn(&answer);
+                Ok(answer)
+            }
+            Err(error) => Err(Box::new(self.failed(&error))),
+        }
+    }
+
+    fn learn(&self, answer: &Response<Downstream>) {
+        if self.state.failing.swap(false, Ordering::Relaxed) {
+            tracing::info!(event = "gateway.upstream.back", upstream = self.origin, "the platform answers again");
+        }
+        let (status, headers) = (answer.status(), answer.headers());
+        // A refused token says nothing of the limit of a good one.
+        if status != StatusCode::UNAUTHORIZED {
+            self.limiter.told(answer::limit(headers));
+        }
+        if status == StatusCode::TOO_MANY_REQUESTS
+            && let Some(wait) = answer::reset(headers, self.parts.clock.now().wall)
+        {
+            self.limiter.pause(wait);
+        }
+    }
+
+    fn failed(&self, error: &ForwardError) -> Response<Answered> {
+        let cause = chain(error);
+        if !self.state.failing.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                event = "gateway.upstream.failed",
+                upstream = self.origin,
+                cause,
+                "the platform does not answer; callers are told so"
+            );
+        }
+        later(error.status(), format!("the platform at {} does not answer: {cause}", self.origin), SOON)
+    }
+
+    /// The current platform token.
+    pub(super) fn token(&self) -> Result<Arc<PlatformToken>, Refused> {
+        self.parts.source.feed.with(|reading| match &reading.state {
+            Reading::Serving(token) => Ok(Arc::clone(token)),
+            Reading::None { reason, retry_after } => {
+                Err(Box::new(later(StatusCode::SERVICE_UNAVAILABLE, reason.to_string(), *retry_after)))
+            }
+        })
+    }
+
+    /// Another token than the one that the platform has refused: the one that is there by now, or the one that its maker
+    /// finds when it is rung, once however many callers ring.
+    async fn fresher(&self, refused: &PlatformToken) -> Option<Arc<PlatformToken>> {
+        let other = || self.token().ok().filter(|token| !token.same(refused));
+        if let Some(token) = other() {
+            return Some(token);
+        }
+        match self.parts.source.nudge.ring() {
+            Ring::Heard => {
+                let _ = tokio::time::timeout(FRESH_WITHIN, self.parts.source.nudge.settled()).await;
+            }
+            // Its maker is not asked again so soon, but may be about to have another by itself.
+            Ring::Spent { .. } => {
+                let mut feed = self.parts.source.feed.clone();
+                feed.current();
+                if other().is_none() {
+                    let _ = tokio::time::timeout(SPENT_WAIT, feed.changed()).await;
+                }
+            }
+        }
+        other()
+    }
+}
+
+/// How long a caller waits for a token in place of one that was refused.
+const FRESH_WITHIN: Duration = Duration::from_secs(15);
+
+/// The same where its maker is not asked.
+const SPENT_WAIT: Duration = Duration::from_secs(1);
+
+/// When to ask again where the platform does not answer.
+const SOON: Duration = Duration::from_secs(2);

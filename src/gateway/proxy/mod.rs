@@ -1,0 +1,167 @@
+//! Forwards the calls of local clients to the platform with the current platform token, and answers what is the gateway's
+//! own.
+//!
+//! | request | answer |
+//! |---|---|
+//! | `/api/v2/...`, `/api/registry/...`, `/api/meta/ip-ranges` | the platform's, its links moved to the gateway |
+//! | `GET /.well-known/terraform.json` | where the platform's services are: here |
+//! | `GET /v1/platform/tokens` | which tokens there are, by source and age, and who calls; never a token |
+//!
+//! All but service discovery asks for the local token. An error is a JSON:API document with `errors`.
+
+mod answer;
+mod body;
+mod exchange;
+mod limiter;
+mod links;
+mod own;
+mod path;
+mod record;
+mod serve;
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::HeaderValue;
+use rustls::pki_types::{InvalidDnsNameError, ServerName};
+use url::{Host, Url};
+
+pub use body::Answered;
+pub use limiter::Limit;
+pub use record::Record;
+pub use serve::Answering;
+
+use crate::clock::Clock;
+use crate::feed::Feed;
+use crate::gateway::local_token::Accepted;
+use crate::gateway::platform_token::Source;
+use crate::http::forward::{self, Forwarder, Target};
+use crate::http::guard;
+use crate::http::listen::Observed;
+use crate::http::tls::{self, CertificateError};
+use crate::metrics::Metrics;
+
+/// How the platform is reached and called.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Options {
+    /// Where it is: scheme, host and port alone.
+    pub upstream: Url,
+    /// PEM file of the authorities to trust in place of the system's.
+    pub ca_file: Option<PathBuf>,
+    /// Connections to it at once.
+    pub connections: usize,
+    /// Time to get a connection, TLS included.
+    pub connect_timeout: Duration,
+    /// Time from sending a request to the head of its answer.
+    pub answer_timeout: Duration,
+    /// How many requests a second it takes.
+    pub limit: Limit,
+    /// Names that `Host` may carry besides the listener's own address and `localhost`, without port.
+    pub allowed_hosts: BTreeSet<String>,
+}
+
+/// What the gateway is joined to.
+#[derive(Debug, Clone)]
+pub struct Parts {
+    /// Tells when a local token has ended.
+    pub clock: Clock,
+    /// Where requests are counted.
+    pub metrics: Metrics,
+    /// The platform token.
+    pub source: Source,
+    /// What callers may present.
+    pub local: Feed<Accepted>,
+    /// Who called: handed on from one gateway to the next that a reload makes.
+    pub record: Arc<Record>,
+}
+
+/// A gateway to one platform. Clones share its connections, its limit and its counts.
+#[derive(Debug, Clone)]
+pub struct Gateway(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    options: Options,
+    parts: Parts,
+    forwarder: Forwarder,
+    limiter: limiter::Limiter,
+    room: body::Room,
+    /// The platform's origin, as it stands in links.
+    origin: String,
+    /// The same as the `Host` of requests.
+    host: HeaderValue,
+    state: exchange::State,
+}
+
+impl Gateway {
+    /// Reads the authorities' file. No connection is made yet.
+    ///
+    /// # Errors
+    /// The file cannot be used, or the address has no host that TLS could be spoken with.
+    pub fn build(options: Options, parts: Parts) -> Result<Self, BuildError> {
+        let upstream = &options.upstream;
+        let host = upstream.host().ok_or(BuildError::NoHost)?;
+        let name = match &host {
+            Host::Domain(name) => (*name).to_owned(),
+            Host::Ipv4(address) => address.to_string(),
+            Host::Ipv6(address) => address.to_string(),
+        };
+        let secured = if upstream.scheme() == "https" {
+            let name = ServerName::try_from(name.clone()).map_err(BuildError::Name)?;
+            Some((tls::client(options.ca_file.as_deref())?, name))
+        } else {
+            None
+        };
+        let target = match host {
+            Host::Ipv4(address) => Target::Tcp(SocketAddr::from((address, port(upstream)))),
+            Host::Ipv6(address) => Target::Tcp(SocketAddr::from((address, port(upstream)))),
+            Host::Domain(_) => Target::Host(name, port(upstream)),
+        };
+        let forwarder = Forwarder::new(forward::Options {
+            target,
+            tls: secured,
+            connections: options.connections,
+            idle: KEPT,
+            connect_timeout: options.connect_timeout,
+            answer_timeout: options.answer_timeout,
+        });
+        let origin = upstream.origin().ascii_serialization();
+        let authority = origin.split_once("://").map_or("", |(_, authority)| authority);
+        let host = HeaderValue::from_str(authority).map_err(|_| BuildError::NoHost)?;
+        let limiter = limiter::Limiter::new(options.limit);
+        let (room, state) = (body::Room::new(), exchange::State::default());
+        Ok(Self(Arc::new(Inner { options, parts, forwarder, limiter, room, origin, host, state })))
+    }
+
+    /// What a listener bound to `address` (`None` for a unix socket) is guarded by. Who may call is for the local token
+    /// to say, and on a unix socket for its mode too.
+    fn guard(&self, address: Option<SocketAddr>, observed: Observed) -> guard::Guard {
+        let admit = if address.is_some() { guard::Admit::AnyLocalUser } else { guard::Admit::SocketPeers };
+        let options = guard::Options { allowed_hosts: self.0.options.allowed_hosts.clone(), admit };
+        guard::Guard::new(options, address, Some(observed)).with_bodies(u64::MAX).without_request_header()
+    }
+}
+
+/// Less than the usual load balancer in front of a platform keeps a connection.
+const KEPT: Duration = Duration::from_secs(30);
+
+fn port(url: &Url) -> u16 {
+    url.port_or_known_default().unwrap_or(443)
+}
+
+/// Why there is no gateway.
+#[derive(Debug, thiserror::Error)]
+pub enum BuildError {
+    /// Its address has no host.
+    #[error("the platform's address has no host")]
+    NoHost,
+    /// Its host is no name that a certificate could have.
+    #[error("the platform's host is no name that a certificate could have")]
+    Name(#[source] InvalidDnsNameError),
+    /// The authorities cannot be had.
+    #[error(transparent)]
+    Tls(#[from] CertificateError),
+}

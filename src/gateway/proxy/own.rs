@@ -1,0 +1,76 @@
+//! What the gateway tells of itself, under the local token.
+
+use std::time::SystemTime;
+
+use http::{Method, Request, Response, StatusCode};
+use hyper::body::Incoming;
+use serde_json::{Value, json};
+
+use super::Inner;
+use super::answer::{own, refuse};
+use super::body::Answered;
+use crate::clock::Moment;
+use crate::feed::State;
+use crate::words::rfc3339;
+
+impl Inner {
+    /// Answers what stands below `/v1/platform/`.
+    pub(super) fn own(&self, name: &str, request: &Request<Incoming>) -> Response<Answered> {
+        let known: fn(&Self) -> Value = match name {
+            "tokens" => Self::tokens,
+            _ => return refuse(StatusCode::NOT_FOUND, "there is nothing at this path; try /v1/platform/tokens"),
+        };
+        if !matches!(*request.method(), Method::GET | Method::HEAD) {
+            return refuse(StatusCode::METHOD_NOT_ALLOWED, "this path takes GET");
+        }
+        own(StatusCode::OK, "application/json", known(self).to_string().into())
+    }
+
+    /// Which tokens there are, never a token.
+    fn tokens(&self) -> Value {
+        let now = self.parts.clock.now();
+        let reading = self.parts.source.feed.peek();
+        let platform = match &reading.state {
+            State::Serving(token) => json!({
+                "source": self.parts.source.origin,
+                "serving": true,
+                "taken": at(now, token.taken),
+                "age_seconds": now.since(token.taken).as_secs(),
+                "last_checked": reading.last_checked.map(|checked| at(now, checked)),
+            }),
+            State::None { reason, .. } => json!({
+                "source": self.parts.source.origin,
+                "serving": false,
+                "reason": &**reason,
+                "last_checked": reading.last_checked.map(|checked| at(now, checked)),
+            }),
+        };
+        let local = match self.parts.local.peek().state {
+            State::Serving(accepted) => json!({
+                "made": rfc3339(accepted.made),
+                "age_seconds": now.wall.duration_since(accepted.made).unwrap_or_default().as_secs(),
+                "previous_until":
+                    accepted.previous.as_ref().filter(|(_, until)| now.wall < *until).map(|(_, until)| rfc3339(*until)),
+            }),
+            State::None { reason, .. } => json!({ "reason": &*reason }),
+        };
+        let callers = self.parts.record.all();
+        let callers: Vec<Value> = callers
+            .iter()
+            .map(|(client, calls)| {
+                json!({
+                    "client": client,
+                    "requests": calls.requests,
+                    "requests_with_previous": calls.with_previous,
+                    "last": rfc3339(calls.last),
+                })
+            })
+            .collect();
+        json!({ "upstream": self.origin, "platform_token": platform, "local_token": local, "callers": callers })
+    }
+}
+
+/// A moment by the wall clock as it is now: it may have been set since.
+fn at(now: Moment, moment: Moment) -> String {
+    rfc3339(now.wall.checked_sub(now.since(moment)).unwrap_or(SystemTime::UNIX_EPOCH))
+}

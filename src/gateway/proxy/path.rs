@@ -1,0 +1,153 @@
+//! Which paths are served, and that they are written in one way alone.
+//!
+//! The gateway's list of paths and the platform must read a path alike: what could be read in two ways is refused, so that
+//! nothing outside of the list is reached with the platform token.
+
+use percent_encoding::percent_decode_str;
+
+/// What a path leads to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place<'a> {
+    /// Service discovery.
+    Discovery,
+    /// The gateway's own part, below `/v1/platform/`.
+    Own(&'a str),
+    /// The platform's API.
+    Api,
+    /// Nothing is here.
+    Nothing,
+    /// It is written in a way that could be read as another: why.
+    Ambiguous(&'static str),
+}
+
+/// What of the platform is served.
+const API: [&str; 2] = ["/api/v2/", "/api/registry/"];
+
+/// The one path beside them; with what is below it.
+const RANGES: &str = "/api/meta/ip-ranges";
+
+/// Finds out where a path leads; it is the request's, without its query.
+pub(super) fn place(path: &str) -> Place<'_> {
+    if let Err(why) = check(path) {
+        return Place::Ambiguous(why);
+    }
+    if path == "/.well-known/terraform.json" {
+        return Place::Discovery;
+    }
+    if let Some(own) = path.strip_prefix("/v1/platform/") {
+        return Place::Own(own);
+    }
+    let api = API.iter().any(|start| path.starts_with(start));
+    if api || path == RANGES { Place::Api } else { Place::Nothing }
+}
+
+/// A segment that climbs is refused however it is written: as such, encoded once or more, with a parameter behind it, or
+/// between backslashes. Doubled slashes are let through: clients of the platform send them, and it reads them as they are.
+fn check(path: &str) -> Result<(), &'static str> {
+    if !path.bytes().all(|byte| byte.is_ascii_graphic()) || path.contains('\\') {
+        return Err("the path holds characters that must be percent-encoded");
+    }
+    let mut encoded = path.bytes().enumerate().filter(|(_, byte)| *byte == b'%');
+    let hex = |at: usize| path.as_bytes().get(at).is_some_and(u8::is_ascii_hexdigit);
+    if !encoded.all(|(at, _)| hex(at + 1) && hex(at + 2)) {
+        return Err("the path holds a percent sign that encodes nothing");
+    }
+    let mut read = path.as_bytes().to_vec();
+    for _ in 0..ROUNDS {
+        if read.split(|byte| matches!(byte, b'/' | b'\\')).any(climbs) {
+            return Err("the path climbs out of itself with . or ..");
+        }
+        if read.iter().any(u8::is_ascii_control) {
+            return Err("the path holds an encoded control character");
+        }
+        if !read.contains(&b'%') {
+            break;
+        }
+        read = percent_encoding::percent_decode(&read).collect();
+    }
+    Ok(())
+}
+
+/// As often as someone on the way may take the encoding off.
+const ROUNDS: u32 = 4;
+
+fn climbs(segment: &[u8]) -> bool {
+    let name = segment.split(|byte| *byte == b';').next().unwrap_or_default();
+    matches!(name, b"." | b"..")
+}
+
+/// A segment as it reads, for names that are compared.
+pub(super) fn decoded(segment: &str) -> String {
+    percent_decode_str(segment).decode_utf8_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_on_the_list_is_served() {
+        let check = |path: &str, wanted: Place<'_>| assert_eq!(place(path), wanted, "{path}");
+        check("/api/v2/ping", Place::Api);
+        check("/api/v2/organizations/a%2Fb/runs", Place::Api);
+        check("/api/v2//registry-modules/x/", Place::Api);
+        check("/api/registry/v1/modules/a/b/c/versions", Place::Api);
+        check("/api/registry/private/v2/modules", Place::Api);
+        check("/api/meta/ip-ranges", Place::Api);
+        check("/.well-known/terraform.json", Place::Discovery);
+        check("/v1/platform/changes", Place::Own("changes"));
+        for path in [
+            "/",
+            "*",
+            "/api",
+            "/api/v2",
+            "/api/v20/ping",
+            "/api/v2x/ping",
+            "/API/v2/ping",
+            "/api/V2/ping",
+            "//api/v2/ping",
+            "/api//v2/ping",
+            "/api/v3/ping",
+            "/api/meta/ip-ranges/x",
+            "/api/meta/ip-ranges.json",
+            "/api/meta",
+            "/admin",
+            "/app/x",
+            "/api%2Fv2/ping",
+            "/%61pi/v2/ping",
+            "/api/v2%2Fping",
+            "/.well-known/terraform.json/",
+            "/v1/platform",
+            "/_archivist/v1/object/secret",
+        ] {
+            check(path, Place::Nothing);
+        }
+    }
+
+    #[test]
+    fn a_path_that_could_be_read_as_another_is_refused() {
+        for path in [
+            "/api/v2/../admin",
+            "/api/v2/./ping",
+            "/api/v2/..",
+            "/api/v2/%2e%2e/admin",
+            "/api/v2/.%2E/admin",
+            "/api/v2/%252e%252e/admin",
+            "/api/v2/%25252e./admin",
+            "/api/v2/..;/admin",
+            "/api/v2/..%3bx/admin",
+            "/api/v2/a%2f..%2fb",
+            "/api/v2/a%5c..%5cb",
+            "/api/v2/a\\b",
+            "/api/v2/%00",
+            "/api/v2/a%0d%0aHost:x",
+            "/api/v2/%",
+            "/api/v2/%4",
+            "/api/v2/%zz",
+            "/api/v2/\u{e9}",
+        ] {
+            assert!(matches!(place(path), Place::Ambiguous(_)), "{path}: {:?}", place(path));
+        }
+        assert_eq!(place("/api/v2/a..b/...c/.d/e%2e"), Place::Api, "dots in a name are no climbing");
+    }
+}

@@ -1,0 +1,106 @@
+//! Who calls, and how often: kept while the gateway runs, told under the local token.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+use http::HeaderMap;
+use http::header::USER_AGENT;
+
+use crate::gateway::local_token::Which;
+
+/// What is known of one client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Calls {
+    /// How many requests it has made.
+    pub(super) requests: u64,
+    /// How many of them with the local token before the current one.
+    pub(super) with_previous: u64,
+    /// When the last one came.
+    pub(super) last: SystemTime,
+}
+
+/// The clients of one gateway, by name.
+#[derive(Debug, Default)]
+pub struct Record(Mutex<BTreeMap<String, Calls>>);
+
+/// So many clients are told apart; the others are counted together.
+const CLIENTS: usize = 128;
+
+/// The name of those who are counted together.
+const OTHERS: &str = "other";
+
+impl Record {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Calls>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes a request. Gives the name by which its client is counted.
+    pub(super) fn note(&self, headers: &HeaderMap, which: Which, now: SystemTime) -> String {
+        let client = client(headers);
+        let mut clients = self.lock();
+        let known = clients.contains_key(client) || clients.len() < CLIENTS;
+        let name = if known { client } else { OTHERS };
+        let old = u64::from(which == Which::Previous);
+        match clients.get_mut(name) {
+            Some(calls) => {
+                calls.requests += 1;
+                calls.with_previous += old;
+                calls.last = now;
+            }
+            None => {
+                clients.insert(name.to_owned(), Calls { requests: 1, with_previous: old, last: now });
+            }
+        }
+        name.to_owned()
+    }
+
+    /// All of them.
+    pub(super) fn all(&self) -> BTreeMap<String, Calls> {
+        self.lock().clone()
+    }
+}
+
+/// What a client calls itself: the first product of its `User-Agent` (RFC 9110, 10.1.5), such as `pytfe/1.5.0`.
+fn client(headers: &HeaderMap) -> &str {
+    let agent = headers.get(USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let product = agent.split([' ', '(']).next().unwrap_or_default();
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./+".contains(&byte);
+    if product.is_empty() {
+        "unknown"
+    } else if product.len() <= LONGEST && product.bytes().all(plain) {
+        product
+    } else {
+        OTHERS
+    }
+}
+
+const LONGEST: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_is_its_first_product_and_there_is_an_end_to_their_number() {
+        let headers = |agent: &str| HeaderMap::from_iter([(USER_AGENT, agent.parse().unwrap())]);
+        let check = |agent: &str, wanted: &str| assert_eq!(client(&headers(agent)), wanted, "{agent}");
+        check("go-tfe", "go-tfe");
+        check("Terraform/1.11.4 (+https://www.terraform.io) Terraform-Plugin-SDK/2", "Terraform/1.11.4");
+        check("pytfe/1.5.0", "pytfe/1.5.0");
+        check("", "unknown");
+        check("<script>", "other");
+        check(&"a".repeat(65), "other");
+        assert_eq!(client(&HeaderMap::new()), "unknown");
+        let record = Record::default();
+        let now = SystemTime::now();
+        for number in 0..1000 {
+            record.note(&headers(&format!("client/{number}")), Which::Current, now);
+        }
+        record.note(&headers("client/7"), Which::Previous, now);
+        let all = record.all();
+        assert_eq!(all.len(), CLIENTS + 1);
+        assert_eq!(all["other"].requests, 1000 - u64::try_from(CLIENTS).unwrap());
+        assert_eq!((all["client/7"].requests, all["client/7"].with_previous), (2, 1));
+    }
+}

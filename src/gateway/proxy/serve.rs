@@ -1,0 +1,192 @@
+//! From a request to its answer: guard, place, local token, call, and what is made of the answer.
+
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, HOST};
+use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::{Body as _, Incoming};
+use prometheus_client::metrics::counter::Counter;
+
+use super::answer::{self, Shape, own, refuse};
+use super::body::{Answered, Moving, Unheld};
+use super::exchange::Call;
+use super::links::Links;
+use super::path::{Place, place};
+use super::{Gateway, Inner};
+use crate::feed::State;
+use crate::gateway::local_token::Which;
+use crate::http::forward::Downstream;
+use crate::http::guard::{Guard, Refusal};
+use crate::http::listen::{Observed, Peer};
+use crate::metrics;
+
+/// An answer under way.
+pub type Answering = Pin<Box<dyn Future<Output = Response<Answered>> + Send>>;
+
+impl Gateway {
+    /// The service of one listener, bound to `address` (`None` for a unix socket), for
+    /// [`crate::http::listen::Listener::serve`].
+    pub fn service(
+        &self,
+        address: Option<SocketAddr>,
+        observed: Observed,
+    ) -> impl Fn(Peer, Request<Incoming>) -> Answering + Clone + Send + 'static {
+        let label = metrics::Answer { listener: observed.listener.clone(), code: StatusCode::OK.as_u16() };
+        let good = observed.metrics.local_requests.get_or_create(&label).clone();
+        let door = Arc::new(Door { guard: self.guard(address, observed.clone()), observed, good });
+        let inner = Arc::clone(&self.0);
+        move |peer, request| {
+            let (inner, door) = (Arc::clone(&inner), Arc::clone(&door));
+            Box::pin(async move {
+                let answer = inner.answer(&door.guard, peer, request).await;
+                door.count(answer.status());
+                answer
+            })
+        }
+    }
+}
+
+/// One listener's guard and counts.
+struct Door {
+    guard: Guard,
+    observed: Observed,
+    /// Resolved once: most answers are good.
+    good: Counter,
+}
+
+impl Door {
+    fn count(&self, status: StatusCode) {
+        if status == StatusCode::OK {
+            self.good.inc();
+        } else {
+            let label = metrics::Answer { listener: self.observed.listener.clone(), code: status.as_u16() };
+            self.observed.metrics.local_requests.get_or_create(&label).inc();
+        }
+    }
+}
+
+impl Inner {
+    async fn answer(&self, guard: &Guard, peer: Peer, request: Request<Incoming>) -> Response<Answered> {
+        if let Err(Refusal { status, message, .. }) = guard.admit(&peer, &request) {
+            return refuse(status, message);
+        }
+        let place = match place(request.uri().path()) {
+            Place::Discovery => return discovery(request.method()),
+            Place::Ambiguous(why) => return refuse(StatusCode::BAD_REQUEST, why),
+            other => other,
+        };
+        let Some(which) = self.presented(request.headers()) else {
+            return refuse(StatusCode::UNAUTHORIZED, LOCAL_TOKEN);
+        };
+        let client = self.parts.record.note(request.headers(), which, self.parts.clock.now().wall);
+        match place {
+            Place::Api => self.forward(&client, request).await,
+            Place::Own(name) => {
+                let name = name.to_owned();
+                self.own(&name, &request)
+            }
+            _ => refuse(
+                StatusCode::NOT_FOUND,
+                "the gateway serves /api/v2/, /api/registry/ and /api/meta/ip-ranges of the platform, and /v1/platform/",
+            ),
+        }
+    }
+
+    /// Which local token a caller presents, if it is one.
+    fn presented(&self, headers: &HeaderMap) -> Option<Which> {
+        let value = headers.get(AUTHORIZATION)?.as_bytes();
+        let (scheme, token) = value.split_at_checked(7)?;
+        if !scheme.eq_ignore_ascii_case(b"Bearer ") {
+            return None;
+        }
+        let now = self.parts.clock.now().wall;
+        self.parts.local.with(|reading| match &reading.state {
+            State::Serving(accepted) => accepted.which(token.trim_ascii(), now),
+            State::None { .. } => None,
+        })
+    }
+
+    async fn forward(&self, client: &str, request: Request<Incoming>) -> Response<Answered> {
+        if !matches!(
+            *request.method(),
+            Method::GET | Method::HEAD | Method::POST | Method::PUT | Method::PATCH | Method::DELETE
+        ) {
+            return refuse(StatusCode::METHOD_NOT_ALLOWED, "the platform's API has no such method");
+        }
+        let (parts, body) = request.into_parts();
+        let Some(target) = parts.uri.path_and_query().cloned() else {
+            return refuse(StatusCode::BAD_REQUEST, "the request names no path");
+        };
+        // Checked by the guard: a name of this listener.
+        let here = parts.headers.get(HOST).and_then(|host| host.to_str().ok()).map(|host| format!("http://{host}"));
+        let body = match self.room.take(body).await {
+            Ok(body) => body,
+            Err(Unheld::Late) => return refuse(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time"),
+            Err(Unheld::Broken) => return refuse(StatusCode::BAD_REQUEST, "the body did not arrive whole"),
+        };
+        let call = Call::new(parts.method, target, parts.headers);
+        let answer = match self.exchange(&call, body).await {
+            Ok(answer) => answer,
+            Err(refusal) => return *refusal,
+        };
+        tracing::debug!(
+            event = "gateway.forwarded",
+            client,
+            method = call.method.as_str(),
+            status = answer.status().as_u16(),
+            "a call was forwarded"
+        );
+        self.pass_on(&call, here.as_deref(), answer).await
+    }
+
+    /// Makes the platform's answer fit for a caller of the gateway.
+    async fn pass_on(&self, call: &Call, here: Option<&str>, answer: Response<Downstream>) -> Response<Answered> {
+        let (mut parts, body) = answer.into_parts();
+        let mut asked = self.options.upstream.clone();
+        asked.set_path(call.target.path());
+        answer::fit(parts.status, &mut parts.headers, &asked, self.parts.clock.now().wall);
+        let shape = answer::shape(parts.status, &parts.headers, body.size_hint().exact());
+        let body = match here.filter(|_| shape != Shape::Other && call.method != Method::HEAD) {
+            None => Answered::Streamed(body),
+            Some(here) => {
+                let mut links = Links::new(&self.origin, here);
+                if shape == Shape::Document {
+                    answer::set_length(&mut parts.headers, None);
+                    Answered::Moved(Box::new(Moving::new(body, links)))
+                } else {
+                    let Ok(whole) = body.collect().await else {
+                        return refuse(StatusCode::BAD_GATEWAY, "the platform's answer broke off");
+                    };
+                    let mut moved = Vec::new();
+                    links.pass(&whole.to_bytes(), &mut moved);
+                    links.end(&mut moved);
+                    answer::set_length(&mut parts.headers, Some(moved.len()));
+                    Answered::Whole(Full::new(Bytes::from(moved)))
+                }
+            }
+        };
+        Response::from_parts(parts, body)
+    }
+}
+
+/// Where the platform's services are. Relative addresses: clients that put theirs before them are right too.
+fn discovery(method: &Method) -> Response<Answered> {
+    if matches!(*method, Method::GET | Method::HEAD) {
+        own(StatusCode::OK, "application/json", Bytes::from_static(SERVICES.as_bytes()))
+    } else {
+        refuse(StatusCode::METHOD_NOT_ALLOWED, "service discovery takes GET")
+    }
+}
+
+/// The services by their names in the remote service discovery protocol.
+const SERVICES: &str = concat!(
+    r#"{"modules.v1":"/api/registry/v1/modules/","providers.v1":"/api/registry/v1/providers/","state.v2":"/api/v2/","#,
+    r#""tfe.v2":"/api/v2/","tfe.v2.1":"/api/v2/","tfe.v2.2":"/api/v2/"}"#
+);
+
+const LOCAL_TOKEN: &str = "the gateway's local token is missing or is another: bring it in Authorization: Bearer; \
+`keyward gateway tokens` says where it is kept. The platform's own token is not taken here";

@@ -1,0 +1,120 @@
+//! `[gateway]`: the gateway to the provisioning platform.
+
+use std::path::Path;
+use std::time::Duration;
+
+use keyward::config::{Environment, Purpose, TokenSource, load};
+use keyward::gateway::proxy::Limit;
+use keyward::http::listen::Endpoint;
+
+use super::{check, clean, environment};
+
+const SOUND: &str = "[gateway]\nupstream = \"https://tfe.example.com:8443\"\nlisten = \"tcp://127.0.0.1:8800\"\n\
+                     token_file = \"/tmp/t\"\nlocal_token_file = \"/tmp/l\"\n";
+
+#[test]
+fn a_gateway_is_read_with_its_defaults_and_needs_no_session() {
+    let gateway = clean(SOUND).gateway.unwrap();
+    assert_eq!(gateway.endpoints, [Endpoint::Tcp("127.0.0.1:8800".parse().unwrap())]);
+    assert_eq!(gateway.token, TokenSource::File("/tmp/t".into()));
+    assert_eq!((gateway.host.to_string().as_str(), gateway.required), ("tfe.example.com:8443", true));
+    assert_eq!((gateway.proxy.limit, gateway.proxy.connections), (Limit::AsTold, 256));
+    assert_eq!((gateway.local_token.max_age, gateway.local_token.grace), (None, Duration::from_hours(24)));
+    assert!(gateway.drop_in.is_none() && gateway.proxy.ca_file.is_none());
+    let more =
+        "requests_per_second = 0\nhost = \"App.Terraform.io\"\n[gateway.drop_in]\npath = \"/tmp/zz.tfrc.json\"\n";
+    let gateway = clean(&format!("{SOUND}{more}")).gateway.unwrap();
+    assert_eq!(gateway.proxy.limit, Limit::None);
+    let drop_in = gateway.drop_in.unwrap();
+    assert_eq!((drop_in.host.to_string().as_str(), drop_in.attributes.mode), ("app.terraform.io", 0o600));
+}
+
+#[test]
+fn the_example_says_what_it_would_do() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/gateway.toml");
+    let outcome = load(&[path], &Environment::default(), Purpose::Check);
+    let description = outcome.description().unwrap().to_string();
+    for wanted in [
+        "gateway\n  serves the platform's API of https://app.terraform.io on tcp://127.0.0.1:8800\n",
+        "  puts the platform token of the file /run/keyward/platform.token on each request\n",
+        "  lets in callers that bring the local token of /var/lib/keyward/gateway.token, which is replaced every 30days and good for 1day after it\n",
+    ] {
+        assert!(description.contains(wanted), "{wanted} is not in\n{description}");
+    }
+}
+
+#[test]
+fn what_came_from_a_variable_is_told_as_it_was_written() {
+    let text = SOUND.replace("https://tfe.example.com:8443", "https://${env:TFE}");
+    let folder = super::Folder::with(&[("a.toml", &text)]);
+    let outcome = load(&[folder.path("a.toml")], &environment(&[("TFE", "secret.example")]), Purpose::Run);
+    assert_eq!(folder.short(&outcome.mistakes), [""; 0]);
+    let words = outcome.description().unwrap().to_string();
+    assert!(words.contains("API of https://${env:TFE} on") && !words.contains("secret.example"), "{words}");
+    assert_eq!(outcome.config.unwrap().gateway.unwrap().proxy.upstream.as_str(), "https://secret.example/");
+    let outcome = load(&[folder.path("a.toml")], &environment(&[]), Purpose::Check);
+    assert!(outcome.config.is_some() && outcome.mistakes.is_empty(), "what this machine lacks is a note");
+}
+
+#[test]
+fn every_mistake_is_told_with_what_would_do() {
+    let told = |text: &str, wanted: &[&str]| {
+        let (folder, outcome) = check(text);
+        assert_eq!(folder.short(&outcome.mistakes), wanted, "{text}");
+    };
+    told(
+        "[gateway]\nlisten = []\nmoed = \"x\"\n[agent]\nstate_dir = \"/tmp\"\n",
+        &[
+            "a.toml:1:2: gateway.upstream: missing; the platform's address, such as \"https://app.terraform.io\"",
+            "a.toml:1:2: gateway.token_file: missing; the file of the platform token",
+            "a.toml:2:10: gateway.listen: an empty array; name something, or leave the key out",
+            "a.toml:3:1: gateway.moed: an unknown key; did you mean mode?",
+        ],
+    );
+    let changed = |from: &str, to: &str, wanted: &str| {
+        assert!(SOUND.contains(from), "{from}");
+        told(&SOUND.replace(from, to), &[wanted]);
+    };
+    changed(
+        "127.0.0.1:8800",
+        "0.0.0.0:8800",
+        concat!(
+            "a.toml:3:10: gateway.listen: the gateway on 0.0.0.0, which is not loopback; ",
+            "use 127.0.0.1 or [::1]: callers of this machine alone are served"
+        ),
+    );
+    changed(
+        "https://tfe.example.com:8443",
+        "https://tfe.example.com/api/v2",
+        concat!(
+            "a.toml:2:12: gateway.upstream: \"https://tfe.example.com/api/v2\" has a path; ",
+            "leave it off: the platform serves its API at the root"
+        ),
+    );
+    changed(
+        "https://tfe.example.com:8443",
+        "https://x:canary@tfe.example.com",
+        concat!(
+            "a.toml:2:12: gateway.upstream: the value holds a user, a query or a fragment; ",
+            "write \"https://HOST\", and nothing behind the host and port"
+        ),
+    );
+    changed(
+        "token_file = \"/tmp/t\"",
+        "token_fiel = \"/tmp/t\"\ntoken_file = \"/tmp/t\"",
+        "a.toml:4:1: gateway.token_fiel: an unknown key; did you mean token_file?",
+    );
+    changed(
+        "local_token_file = \"/tmp/l\"\n",
+        "local_token_file = \"/tmp/l\"\n[gateway.drop_in]\npath = \"/tmp/credentials.tfrc.json\"\n",
+        concat!(
+            "a.toml:7:8: gateway.drop_in.path: \"/tmp/credentials.tfrc.json\" is the user's own file; ",
+            "take another name, such as zz-keyward.tfrc.json: the last by name wins"
+        ),
+    );
+    changed(
+        "tcp://127.0.0.1:8800",
+        "unix:///tmp/g.sock\"\nhost = \"https://x",
+        "a.toml:4:8: gateway.host: \"https://x\" is no host; write its name, and :PORT behind it where it is not 443",
+    );
+}

@@ -1,0 +1,253 @@
+//! The gateway as clients of the platform see it: what goes through, what is changed on the way, what is refused.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use keyward::gateway::proxy::Limit;
+use serde_json::Value;
+
+use crate::harness::front::{Front, reply};
+use crate::harness::log;
+use crate::harness::raw::Raw;
+
+/// The detail of the first error of a document in the platform's form.
+async fn detail(answer: reqwest::Response) -> String {
+    assert_eq!(answer.headers()["content-type"], "application/vnd.api+json");
+    let status = answer.status().as_u16().to_string();
+    let body: Value = answer.json().await.unwrap();
+    let error = &body["errors"][0];
+    assert_eq!(error["status"], status.as_str(), "{body}");
+    assert!(error["title"].is_string(), "{body}");
+    error["detail"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn a_call_with_the_local_token_reaches_the_platform_with_the_platforms_own() {
+    let front = Front::start().await;
+    let call = front.request("PATCH", "/api/v2/workspaces/ws-1?include=a%2Cb&page%5Bnumber%5D=2");
+    let call = call.header("content-type", "application/vnd.api+json").header("user-agent", "go-tfe");
+    let answer = call.header("accept-encoding", "gzip").body(r#"{"data":{}}"#).send().await.unwrap();
+    assert_eq!(answer.status(), 200);
+    let seen = front.platform.seen();
+    assert_eq!(seen.len(), 1);
+    let call = &seen[0];
+    assert_eq!((call.method.as_str(), call.token.as_str()), ("PATCH", "tok1"));
+    assert_eq!(call.target, "/api/v2/workspaces/ws-1?include=a%2Cb&page%5Bnumber%5D=2");
+    assert_eq!(call.body, r#"{"data":{}}"#);
+    assert_eq!(call.headers["host"], front.upstream.strip_prefix("http://").unwrap());
+    assert_eq!(call.headers["user-agent"], "go-tfe");
+    assert_eq!(call.headers["content-length"], "11");
+    assert!(!call.headers.contains_key("accept-encoding"), "an encoded answer could not be read");
+}
+
+#[tokio::test]
+async fn who_brings_no_local_token_or_another_reaches_nothing() {
+    let front = Front::start().await;
+    let url = format!("{}/api/v2/ping", front.url);
+    let bare = front.client.get(&url).send().await.unwrap();
+    assert_eq!((bare.status().as_u16(), &bare.headers()["www-authenticate"]), (401, &"Bearer".parse().unwrap()));
+    assert!(detail(bare).await.contains("local token is missing or is another"));
+    let mut near = front.local();
+    near.pop();
+    let basic = front.client.get(&url).basic_auth("user", Some(front.local())).send().await.unwrap();
+    assert_eq!(basic.status(), 401);
+    for token in ["tok1", "", near.as_str(), &format!("{}x", front.local())] {
+        let answer = front.client.get(&url).bearer_auth(token).send().await.unwrap();
+        assert_eq!(answer.status(), 401, "{token}");
+        let own =
+            front.client.get(format!("{}/v1/platform/tokens", front.url)).bearer_auth(token).send().await.unwrap();
+        assert_eq!(own.status(), 401, "{token}");
+    }
+    assert!(front.platform.seen().is_empty());
+}
+
+#[tokio::test]
+async fn look_alike_paths_foreign_hosts_and_browsers_are_refused_before_anything_is_sent() {
+    let front = Front::start().await;
+    let local = front.local();
+    let check = async |request: &str, status: u16, wanted: &str| {
+        let mut caller = Raw::tcp(front.address).await;
+        let request = request.replace("TOKEN", &local).replace("HERE", &front.address.to_string());
+        let answer = caller.ask(format!("{request}\r\n\r\n")).await;
+        let told = answer.json()["errors"][0]["detail"].as_str().unwrap_or_default().to_owned();
+        assert!(answer.status == status && told.contains(wanted), "{request}: {answer:?}");
+    };
+    let get = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: HERE\r\nAuthorization: Bearer TOKEN");
+    for path in ["/api/v20/ping", "//api/v2/ping", "/API/v2/ping", "/admin", "/api/v2", "/_archivist/v1/object/x"] {
+        check(&get(path), 404, "the gateway serves /api/v2/").await;
+    }
+    for path in
+        ["/api/v2/../admin", "/api/v2/%2e%2e/admin", "/api/v2/a/..%2f..%2f..%2fadmin", "/api/v2/%252e%252e/admin"]
+    {
+        check(&get(path), 400, "climbs").await;
+    }
+    check(&get("/api/v2/%zz"), 400, "encodes nothing").await;
+    check(&get("/api/v2/ping").replace("GET", "OPTIONS"), 405, "no such method").await;
+    check(&get("/api/v2/ping").replace("Host: HERE", "Host: evil.example"), 421, "Host header").await;
+    check(&get("/api/v2/ping").replace("Host: HERE", "Host: app.terraform.io"), 421, "Host header").await;
+    check(&get("http://evil.example/api/v2/ping"), 421, "another host").await;
+    check(&format!("{}\r\nOrigin: http://HERE", get("/api/v2/ping")), 403, "web pages").await;
+    check(&format!("{}\r\nX-Forwarded-For: 10.0.0.1", get("/api/v2/ping")), 400, "proxy has forwarded").await;
+    assert!(front.platform.seen().is_empty());
+}
+
+#[tokio::test]
+async fn service_discovery_needs_no_token_and_leads_here() {
+    let front = Front::start().await;
+    let answer = front.client.get(format!("{}/.well-known/terraform.json", front.url)).send().await.unwrap();
+    assert_eq!(
+        (answer.status().as_u16(), &answer.headers()["content-type"]),
+        (200, &"application/json".parse().unwrap())
+    );
+    let services: Value = answer.json().await.unwrap();
+    for (name, path) in services.as_object().unwrap() {
+        assert!(path.as_str().unwrap().starts_with("/api/"), "{name} {path}");
+    }
+    assert_eq!(services["tfe.v2.2"], "/api/v2/");
+}
+
+#[tokio::test]
+async fn links_lead_here_whether_the_document_is_small_or_large_or_of_unknown_length() {
+    let front = Front::start().await;
+    let origin = front.upstream.clone();
+    front.platform.answers(move |seen| {
+        let pad = "y".repeat(if seen.target.contains("large") { 300_000 } else { 10 });
+        let body = format!(
+            r#"{{"data":{{"pad":"{pad}","attributes":{{"upload-url":"{origin}/api/v2/x"}}}},"links":{{"next":"{origin}/api/v2/list?page%5Bnumber%5D=2","blob":"{origin}/_archivist/v1/object/y"}}}}"#
+        );
+        reply(200, &[("content-type", "application/vnd.api+json; charset=utf-8")], body)
+    });
+    for path in ["/api/v2/small", "/api/v2/large"] {
+        let answer = front.get(path).await;
+        let length = answer.headers().get("content-length").cloned();
+        let text = answer.text().await.unwrap();
+        let body: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(body["links"]["next"], format!("{}/api/v2/list?page%5Bnumber%5D=2", front.url), "{path}");
+        assert_eq!(body["links"]["blob"], format!("{}/_archivist/v1/object/y", front.upstream));
+        assert_eq!(body["data"]["attributes"]["upload-url"], format!("{}/api/v2/x", front.upstream));
+        let told = length.map(|length| length.to_str().unwrap().parse::<usize>().unwrap());
+        assert!(told.is_none_or(|told| told == text.len()), "{path}");
+    }
+    front.platform.answers(|seen| {
+        reply(200, &[("content-type", "text/plain")], format!("{{\"links\":{{\"a\":\"{}\"}}}}", seen.target))
+    });
+    assert_eq!(front.get("/api/v2/a").await.text().await.unwrap(), "{\"links\":{\"a\":\"/api/v2/a\"}}", "no JSON");
+    let head = front.request("HEAD", "/api/v2/a").send().await.unwrap();
+    assert_eq!(head.status(), 200);
+}
+
+#[tokio::test]
+async fn redirects_are_handed_on_and_relative_addresses_made_absolute() {
+    let front = Front::start().await;
+    front.platform.answers(|seen| match seen.target.as_str() {
+        "/api/v2/download" => reply(302, &[("location", "https://archivist.example.com/v1/object/secret?x=%2f")], ""),
+        "/api/v2/relative" => reply(302, &[("location", "/v1/object/secret"), ("set-cookie", "a=b")], ""),
+        _ => reply(204, &[("x-terraform-get", "./archive.tar.gz?archive=tgz")], ""),
+    });
+    let answer = front.get("/api/v2/download").await;
+    assert_eq!(answer.headers()["location"], "https://archivist.example.com/v1/object/secret?x=%2f");
+    let answer = front.get("/api/v2/relative").await;
+    assert_eq!(answer.headers()["location"], format!("{}/v1/object/secret", front.upstream));
+    assert!(!answer.headers().contains_key("set-cookie"), "a client that keeps it is taken for a browser");
+    let answer = front.get("/api/registry/v1/modules/o/n/p/1.0.0/download").await;
+    let wanted = format!("{}/api/registry/v1/modules/o/n/p/1.0.0/archive.tar.gz?archive=tgz", front.upstream);
+    assert_eq!(answer.headers()["x-terraform-get"], wanted.as_str());
+    assert_eq!(front.platform.seen().len(), 3, "nothing was followed");
+}
+
+#[tokio::test]
+async fn too_many_requests_tell_when_to_come_back_and_hold_the_others() {
+    let front = Front::start().await;
+    front.platform.answers(|seen| {
+        let limited = seen.target.contains("limited");
+        let headers = [("x-ratelimit-limit", "30"), ("x-ratelimit-reset", "0.6")];
+        reply(if limited { 429 } else { 200 }, &headers, "")
+    });
+    let answer = front.get("/api/v2/limited").await;
+    assert_eq!((answer.status().as_u16(), &answer.headers()["retry-after"]), (429, &"1".parse().unwrap()));
+    assert_eq!(answer.headers()["x-ratelimit-reset"], "0.6");
+    let start = tokio::time::Instant::now();
+    assert_eq!(front.get("/api/v2/other").await.status(), 200);
+    assert!(start.elapsed() > Duration::from_millis(400), "{:?}", start.elapsed());
+}
+
+#[tokio::test]
+async fn callers_together_stay_below_the_limit() {
+    let front = Front::with(|options, _| options.limit = Limit::PerSecond(20)).await;
+    let arrived = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let times = arrived.clone();
+    front.platform.answers(move |_| {
+        times.lock().unwrap().push(tokio::time::Instant::now());
+        reply(200, &[], "")
+    });
+    let all = join_all((0..50).map(|_| front.get("/api/v2/ping"))).await;
+    assert!(all.iter().all(|answer| answer.status() == 200));
+    let times = arrived.lock().unwrap().clone();
+    assert_eq!(times.len(), 50);
+    for window in times.windows(21) {
+        assert!(window[20] - window[0] >= Duration::from_secs(1), "21 requests within {:?}", window[20] - window[0]);
+    }
+}
+
+#[tokio::test]
+async fn an_upstream_that_is_gone_is_told_in_the_platforms_form_and_comes_back() {
+    let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let front = Front::with(|options, _| options.upstream = format!("http://{gone}").parse().unwrap()).await;
+    let answer = front.get("/api/v2/ping").await;
+    assert_eq!((answer.status().as_u16(), &answer.headers()["retry-after"]), (502, &"2".parse().unwrap()));
+    assert!(detail(answer).await.contains(&format!("the platform at http://{gone} does not answer: cannot connect")));
+
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let upstream = format!("http://{}", silent.local_addr().unwrap());
+    let front = Front::with(|options, _| {
+        options.upstream = upstream.parse().unwrap();
+        options.answer_timeout = Duration::from_millis(200);
+    })
+    .await;
+    let answer = front.get("/api/v2/ping").await;
+    assert_eq!(answer.status(), 504);
+    assert!(detail(answer).await.contains("no answer within 200ms"));
+}
+
+#[tokio::test]
+async fn bodies_of_every_framing_go_through_and_an_expectation_is_met_here() {
+    let front = Front::start().await;
+    let pieces = futures_util::stream::iter((0..40).map(|_| Ok::<_, std::io::Error>(vec![b'z'; 100_000])));
+    let call = front.request("POST", "/api/v2/upload").body(reqwest::Body::wrap_stream(pieces));
+    assert_eq!(call.send().await.unwrap().text().await.unwrap(), "4000000", "chunked");
+    let call = front.request("POST", "/api/v2/upload").body(vec![b'z'; 3_000_000]);
+    assert_eq!(call.send().await.unwrap().text().await.unwrap(), "3000000", "larger than what is held");
+    let mut caller = Raw::tcp(front.address).await;
+    let head = format!(
+        "POST /api/v2/echo HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {}\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n",
+        front.local()
+    );
+    caller.send(head).await;
+    assert_eq!(caller.until("\r\n\r\n").await, "HTTP/1.1 100 Continue\r\n\r\n");
+    assert_eq!(caller.ask("hello").await.status, 200);
+    let seen = front.platform.seen().pop().unwrap();
+    assert_eq!((seen.body.as_ref(), seen.headers.contains_key("expect")), (&b"hello"[..], false));
+}
+
+#[tokio::test]
+async fn no_token_body_query_or_blob_is_in_the_log() {
+    log::keep();
+    let front = Front::start().await;
+    front.platform.answers(|seen| match seen.target.split('?').next() {
+        Some("/api/v2/blob") => reply(302, &[("location", "https://archivist.example.com/v1/object/canary-blob")], ""),
+        _ => reply(200, &[("content-type", "application/json")], r#"{"attributes":{"token":"canary-answer"}}"#),
+    });
+    front.get("/api/v2/blob?q=canary-query").await;
+    front.request("POST", "/api/v2/a").body("canary-body").send().await.unwrap();
+    front.put_token("canary-token");
+    front.platform.revoke("tok1");
+    front.get("/api/v2/a").await;
+    front.client.get(format!("{}/api/v2/a", front.url)).bearer_auth("canary-presented").send().await.unwrap();
+    let text = log::text();
+    // The client and the platform of this test log on this thread too; their lines are not the gateway's.
+    let ours: Vec<&str> = text.lines().filter(|line| line.contains("\"keyward")).collect();
+    assert!(ours.iter().any(|line| line.contains("gateway.forwarded")), "{ours:?}");
+    for line in ours {
+        assert!(!line.contains("canary") && !line.contains(&front.local()) && !line.contains("tok1"), "{line}");
+    }
+}

@@ -1,0 +1,308 @@
+//! `keyward gateway` as processes: what it prints, what it keeps over a restart, what it leaks (nothing) and holds.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+
+use crate::harness::binary::{Binary, eventually, run, run_with_input};
+use crate::harness::front::{Platform, reply};
+
+/// A platform in this process, and a folder for a gateway in another.
+struct World {
+    platform: Platform,
+    upstream: String,
+    folder: tempfile::TempDir,
+    _servers: JoinSet<()>,
+}
+
+impl World {
+    fn start() -> Self {
+        let (platform, mut servers) = (Platform::default(), JoinSet::new());
+        platform.accept("canary-platform-token");
+        let upstream = format!("http://{}", platform.serve(&mut servers));
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("platform.token"), "canary-platform-token\n").unwrap();
+        Self { platform, upstream, folder, _servers: servers }
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.folder.path().join(name).display().to_string()
+    }
+
+    fn serve(&self, listen: &str) -> Binary {
+        let (token, dir) = (self.path("platform.token"), self.path("state"));
+        let args = ["--log-level", "trace", "gateway", "serve", "--upstream", &self.upstream, "--token-file", &token];
+        Binary::start(&[&args[..], &["--listen", listen, "--dir", &dir]].concat(), &[], self.folder.path())
+    }
+
+    /// Where the gateway is, once it answers.
+    async fn address(&self, gateway: &Binary) -> String {
+        let output = self.folder.path().join("output.txt");
+        let told = || {
+            let text = std::fs::read_to_string(&output).unwrap();
+            let (_, rest) = text.split_once(" answers on ")?;
+            Some(rest.lines().next()?.to_owned())
+        };
+        for _ in 0..1000 {
+            if let Some(address) = told()
+                && reqwest::get(format!("{address}/.well-known/terraform.json")).await.is_ok()
+            {
+                return address;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("no gateway: {}", gateway.output());
+    }
+
+    fn local_file(&self) -> PathBuf {
+        let name = self.upstream.strip_prefix("http://").unwrap().replace(':', "-");
+        self.folder.path().join("state").join(format!("{name}.token"))
+    }
+}
+
+fn client() -> reqwest::Client {
+    reqwest::Client::builder().no_proxy().build().unwrap()
+}
+
+/// Runs the binary beside this test's runtime, which serves the platform.
+async fn beside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    tokio::task::spawn_blocking(work).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_trial_prints_what_to_set_and_its_local_token_outlives_a_restart() {
+    let world = World::start();
+    let gateway = world.serve("127.0.0.1:0");
+    let address = world.address(&gateway).await;
+    let output = gateway.output();
+    let file = world.local_file().display().to_string();
+    assert!(output.contains(&format!("callers bring the local token of {file}")), "{output}");
+    assert!(output.contains(&format!("\"tfe.v2.2\" = \"{address}/api/v2/\"")), "{output}");
+    let local = std::fs::read_to_string(&file).unwrap().trim().to_owned();
+    assert!(!output.contains(&local), "{output}");
+
+    let at = ["--address", &address, "--local-token-file", &file, "--host", "app.terraform.io"].map(str::to_owned);
+    let ask = |command: &'static str, more: Vec<String>| {
+        let args = [vec!["gateway".to_owned(), command.to_owned()], at.to_vec(), more].concat();
+        beside(move || run(&args.iter().map(String::as_str).collect::<Vec<_>>(), &[]))
+    };
+    let (code, out, error) = ask("env", vec![]).await;
+    assert_eq!((code, error.as_str()), (0, ""), "{out}");
+    let lines: Vec<&str> = out.lines().collect();
+    assert_eq!(lines[0], format!("export TFE_ADDRESS='{address}'"));
+    assert_eq!(lines[3], format!("export TF_TOKEN_app_terraform_io='{local}'"));
+
+    let get = async |address: &str| {
+        client().get(format!("{address}/api/v2/ping")).bearer_auth(&local).send().await.unwrap().status().as_u16()
+    };
+    assert_eq!(get(&address).await, 200);
+    assert_eq!(world.platform.seen()[0].token, "canary-platform-token");
+    let (code, out, error) = ask("tokens", vec![]).await;
+    assert_eq!((code, error.as_str()), (0, ""), "{out}");
+    assert!(out.contains(&format!("platform token  for {} from file ", world.upstream)), "{out}");
+    assert!(!out.contains(&local) && !out.contains("canary"), "{out}");
+    let (_, out, _) = ask("tokens", vec!["--format".to_owned(), "json".to_owned()]).await;
+    let told: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(told["platform_token"]["serving"], true);
+
+    // In the midst of a run: the same port, the same token.
+    let port = address.strip_prefix("http://").unwrap().to_owned();
+    gateway.signal(Signal::KILL);
+    drop(gateway);
+    let gateway = world.serve(&port);
+    assert_eq!(world.address(&gateway).await, address);
+    assert_eq!(get(&address).await, 200);
+    let (status, output) = beside(move || gateway.stop()).await;
+    assert_eq!(status.code(), Some(0), "{output}");
+    let (code, _, error) = ask("tokens", vec![]).await;
+    assert!(code == 7 && error.contains("no gateway answers"), "{code} {error}");
+}
+
+#[tokio::test]
+async fn the_platform_token_is_in_no_file_argument_variable_or_log() {
+    let world = World::start();
+    world.platform.answers(|seen| match seen.target.as_str() {
+        "/api/v2/blob" => reply(302, &[("location", "https://archivist.example.com/v1/object/canary-blob")], ""),
+        _ => reply(200, &[("content-type", "application/json")], r#"{"links":{},"token":"canary-answer"}"#),
+    });
+    let gateway = world.serve("127.0.0.1:0");
+    let address = world.address(&gateway).await;
+    let local = std::fs::read_to_string(world.local_file()).unwrap().trim().to_owned();
+    let call = |method: reqwest::Method, path: &str| {
+        client().request(method, format!("{address}{path}")).bearer_auth(&local).body("canary-body").send()
+    };
+    call(reqwest::Method::POST, "/api/v2/a?q=canary-query").await.unwrap();
+    let _ = call(reqwest::Method::GET, "/api/v2/blob").await;
+    world.platform.revoke("canary-platform-token");
+    world.platform.accept("canary-second-token");
+    std::fs::write(world.path("next"), "canary-second-token").unwrap();
+    std::fs::rename(world.path("next"), world.path("platform.token")).unwrap();
+    assert_eq!(call(reqwest::Method::GET, "/api/v2/a").await.unwrap().status(), 200);
+    client().get(format!("{address}/api/v2/a")).bearer_auth("canary-presented").send().await.unwrap();
+    std::fs::write(world.path("platform.token"), "canary broken").unwrap();
+    call(reqwest::Method::GET, "/v1/platform/tokens").await.unwrap();
+    world.platform.revoke("canary-second-token");
+    assert_eq!(call(reqwest::Method::GET, "/api/v2/a").await.unwrap().status(), 401);
+
+    let process = |file: &str| std::fs::read(format!("/proc/{}/{file}", gateway.id())).unwrap();
+    let mut shown =
+        vec![("the command line".to_owned(), process("cmdline")), ("the environment".to_owned(), process("environ"))];
+    let state = std::fs::read_dir(world.path("state")).unwrap().map(|entry| entry.unwrap().path());
+    shown.extend(state.map(|path| (path.display().to_string(), std::fs::read(path).unwrap())));
+    assert!(shown.len() > 2, "the state folder was looked at");
+    let (status, output) = beside(move || gateway.stop()).await;
+    assert_eq!(status.code(), Some(0), "{output}");
+    assert!(output.contains("gateway.forwarded") && output.contains("gateway.token.taken"), "everything was logged");
+    assert!(!output.contains(&local), "the local token is in the log");
+    shown.push(("the log".to_owned(), output.into_bytes()));
+    for (name, bytes) in shown {
+        assert!(!bytes.windows(6).any(|window| window == b"canary"), "{name}: {}", String::from_utf8_lossy(&bytes));
+    }
+}
+
+#[tokio::test]
+async fn a_hundred_large_bodies_stream_at_once_in_bounded_memory() {
+    let world = World::start();
+    let gateway = world.serve("127.0.0.1:0");
+    let address = world.address(&gateway).await;
+    let local = std::fs::read_to_string(world.local_file()).unwrap().trim().to_owned();
+    let resident = || {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", gateway.id())).unwrap();
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        peak.trim().trim_end_matches(" kB").parse::<u64>().unwrap() / 1024
+    };
+    let client = client();
+    let before = resident();
+    let downloads = (0..100).map(|_| {
+        let call = client.get(format!("{address}/api/v2/download/10")).bearer_auth(&local);
+        async move {
+            let mut answer = call.send().await.unwrap();
+            let mut bytes = 0;
+            while let Some(chunk) = answer.chunk().await.unwrap() {
+                bytes += chunk.len();
+            }
+            bytes
+        }
+    });
+    for bytes in join_all(downloads).await {
+        assert_eq!(bytes, 10 * 1024 * 1024);
+    }
+    let after = resident();
+    // A thousand MiB have passed.
+    assert!(after < before + 100, "{before} MiB have become {after}");
+}
+
+#[tokio::test]
+async fn terraform_is_given_the_local_token_by_the_executables_other_name() {
+    let world = World::start();
+    let gateway = world.serve("127.0.0.1:0");
+    let address = world.address(&gateway).await;
+    let program = world.folder.path().join("terraform-credentials-keyward");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_keyward"), &program).unwrap();
+    let file = world.local_file().display().to_string();
+    let local = std::fs::read_to_string(&file).unwrap().trim().to_owned();
+    let ask = |verb: &str, host: &str, file: &str| {
+        let output = Command::new(&program)
+            .args(["--address", &address, "--local-token-file", file, "--host", "app.terraform.io", verb, host])
+            .env_clear()
+            .output()
+            .unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+    };
+    let (code, out, error) = ask("get", "app.terraform.io", &file);
+    assert_eq!((code, error.as_str()), (0, ""));
+    assert_eq!(serde_json::from_str::<Value>(&out).unwrap(), json!({ "token": local }));
+    assert_eq!(ask("get", "tfe.example.com", &file), (0, "{}\n".to_owned(), String::new()));
+    assert_eq!(ask("forget", "app.terraform.io", &file), (0, String::new(), String::new()));
+    for (verb, host, file, wanted) in [
+        ("store", "app.terraform.io", file.as_str(), "is kept by keyward"),
+        ("store", "tfe.example.com", &file, "no token is stored here"),
+        ("get", "app.terraform.io", "/nowhere/gateway.token", "has no local token to give"),
+        ("list", "app.terraform.io", &file, "get, store or forget"),
+    ] {
+        let (code, out, error) = ask(verb, host, file);
+        assert_eq!((code, out.as_str(), error.lines().count()), (1, "", 1), "{error}");
+        assert!(error.contains(wanted), "{error}");
+    }
+    // By its own name it is what it always is.
+    let (code, _, _) = beside(|| run_with_input(&["get", "app.terraform.io"], &[], "")).await;
+    assert_eq!(code, 1);
+    drop(gateway);
+}
+
+/// A configuration with a gateway and a drop-in file, and the file of another that is the user's own.
+fn config(world: &World, listen: &str, more: &str) -> String {
+    let folder = world.folder.path();
+    let home = folder.join("terraform.d");
+    std::fs::create_dir_all(&home).unwrap();
+    let state = folder.join("state");
+    std::fs::create_dir_all(&state).unwrap();
+    let text = format!(
+        "[agent]\nstate_dir = \"{}\"\n[gateway]\nupstream = \"{}\"\nlisten = \"{listen}\"\ntoken_file = \"{}\"\nhost = \"app.terraform.io\"\n{more}\n\
+         [gateway.drop_in]\npath = \"{}/zz-keyward.tfrc.json\"\n",
+        state.display(),
+        world.upstream,
+        world.path("platform.token"),
+        home.display()
+    );
+    let path = folder.join("keyward.toml");
+    std::fs::write(&path, text).unwrap();
+    path.display().to_string()
+}
+
+fn drop_in(folder: &Path) -> Value {
+    let file = folder.join("terraform.d/zz-keyward.tfrc.json");
+    eventually(Duration::from_secs(20), || {
+        let text = std::fs::read_to_string(&file).map_err(|error| error.to_string())?;
+        serde_json::from_str(&text).map_err(|error| error.to_string())
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reload_keeps_the_listener_and_the_local_token_and_the_users_own_files_stay_as_they_are() {
+    let world = World::start();
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let path = config(&world, &format!("tcp://{free}"), "");
+    let folder = world.folder.path();
+    let own = folder.join("terraform.d/credentials.tfrc.json");
+    std::fs::write(&own, "{\"credentials\":{\"other.example.com\":{\"token\":\"mine\"}}}\n").unwrap();
+    let before = (std::fs::read(&own).unwrap(), std::fs::metadata(&own).unwrap().modified().unwrap());
+    let agent = Binary::start(&["run", "--config", &path], &[], folder);
+    let written = drop_in(folder);
+    let local = written["credentials"]["app.terraform.io"]["token"].as_str().unwrap().to_owned();
+    let services = &written["host"]["app.terraform.io"]["services"];
+    assert_eq!(services["tfe.v2"], format!("http://{free}/api/v2/"));
+    let call = |client: &reqwest::Client| client.get(format!("http://{free}/api/v2/ping")).bearer_auth(&local).send();
+    let client = client();
+    eventually(Duration::from_secs(20), || {
+        let output = agent.output();
+        if output.contains("gateway.token.taken") { Ok(()) } else { Err(output) }
+    });
+    assert_eq!(call(&client).await.unwrap().status(), 200);
+    for round in 1..=5 {
+        config(&world, &format!("tcp://{free}"), &format!("requests_per_second = {}", 1000 + round));
+        agent.signal(Signal::HUP);
+        let reloaded = || agent.output().matches("config.reload.ok").count() >= round;
+        while !reloaded() {
+            let answer = client.get(format!("http://{free}/api/v2/ping")).bearer_auth(&local).send().await;
+            let status = answer.unwrap().status().as_u16();
+            // Between its start and its first look at the file a gateway has no platform token.
+            assert!(matches!(status, 200 | 503), "{status}");
+        }
+    }
+    let (code, out, error) = beside(move || run(&["gateway", "tokens", "--config", &path], &[])).await;
+    assert_eq!(code, 0, "{error}");
+    let calls = out.lines().find(|line| line.contains("unknown  ")).unwrap();
+    let count: u64 = calls.split_whitespace().nth(1).unwrap().parse().unwrap();
+    assert!(count > 5, "the counts outlive a reload: {out}");
+    assert_eq!(drop_in(folder), written);
+    assert_eq!((std::fs::read(&own).unwrap(), std::fs::metadata(&own).unwrap().modified().unwrap()), before);
+    let (status, output) = beside(move || agent.stop()).await;
+    assert_eq!(status.code(), Some(0), "{output}");
+}

@@ -1,0 +1,178 @@
+//! The tokens of the gateway: the platform's, refused and replaced under load; the local one, over a restart.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use keyward::clock::Clock;
+use keyward::feed::{Nudge, State, feed};
+use keyward::gateway::platform_token::{PlatformToken, Source};
+use secrecy::SecretString;
+use serde_json::Value;
+use tokio::task::JoinSet;
+
+use crate::harness::front::Front;
+
+fn token(text: &str) -> Arc<PlatformToken> {
+    Arc::new(PlatformToken::parse(SecretString::from(text), Clock::System.now()).unwrap())
+}
+
+#[tokio::test]
+async fn a_refused_token_is_asked_for_anew_once_for_all_callers_and_each_call_is_made_once_more() {
+    let rings = Arc::new(AtomicU64::new(0));
+    let mut maker = JoinSet::new();
+    let (publisher, read) = feed("none yet");
+    let nudge = Nudge::new(Clock::System);
+    publisher.publish(State::Serving(token("tok1")), None);
+    let (counted, rung) = (Arc::clone(&rings), nudge.clone());
+    maker.spawn(async move {
+        loop {
+            rung.rung().await;
+            counted.fetch_add(1, Ordering::Relaxed);
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            publisher.publish(State::Serving(token("tok2")), Some(Clock::System.now()));
+            rung.answered();
+        }
+    });
+    let front = Front::with(|_, parts| parts.source = Source { feed: read, nudge, origin: "a test".to_owned() }).await;
+    front.platform.revoke("tok1");
+    front.platform.accept("tok2");
+    let calls = (0..100)
+        .map(|number| front.request("POST", &format!("/api/v2/runs/{number}")).body(format!("body {number}")).send());
+    for answer in join_all(calls).await {
+        assert_eq!(answer.unwrap().status(), 200);
+    }
+    assert_eq!(rings.load(Ordering::Relaxed), 1);
+    let text = front.metrics.text();
+    assert!(text.contains("keyward_local_requests_total{listener=\"gateway\",code=\"200\"} 100"), "{text}");
+    let seen = front.platform.seen();
+    let again = seen.iter().filter(|seen| seen.token == "tok1").count();
+    assert!(text.contains(&format!("keyward_gateway_replays_total {again}")), "{again}: {text}");
+    for number in 0..100 {
+        let of: Vec<_> = seen.iter().filter(|seen| seen.target == format!("/api/v2/runs/{number}")).collect();
+        let tokens: Vec<&str> = of.iter().map(|seen| seen.token.as_str()).collect();
+        assert!(matches!(tokens[..], ["tok1", "tok2"] | ["tok2"]), "{number}: {tokens:?}");
+        assert!(of.iter().all(|seen| seen.body == format!("body {number}")), "{number}");
+    }
+}
+
+#[tokio::test]
+async fn a_token_that_stays_refused_is_the_callers_to_know_and_the_maker_is_not_asked_all_the_time() {
+    let front = Front::start().await;
+    front.platform.revoke("tok1");
+    for _ in 0..5 {
+        let answer = front.get("/api/v2/ping").await;
+        assert_eq!(answer.status(), 401);
+        assert!(!answer.headers().contains_key("www-authenticate"), "it is the platform's own answer");
+    }
+    assert_eq!(front.platform.seen().len(), 5, "nothing is sent again with the same token");
+}
+
+#[tokio::test]
+async fn a_body_that_is_not_held_is_sent_once_and_the_next_call_has_the_new_token() {
+    let front = Front::start().await;
+    front.platform.revoke("tok1");
+    front.platform.accept("tok2");
+    front.put_token("tok2");
+    let large = vec![b'z'; 2_000_000];
+    let first = front.request("POST", "/api/v2/large").body(large.clone()).send().await.unwrap();
+    // Either the file was seen to change before the call, or the call is refused and has it read.
+    assert!(matches!(first.status().as_u16(), 200 | 401), "{first:?}");
+    let second = front.request("POST", "/api/v2/large").body(large).send().await.unwrap();
+    assert_eq!(second.status(), 200);
+}
+
+#[tokio::test]
+async fn a_token_is_replaced_under_load_again_and_again_and_no_call_fails() {
+    let front = Arc::new(Front::start().await);
+    let failed = Arc::new(AtomicU64::new(0));
+    let made = Arc::new(AtomicU64::new(0));
+    let mut callers = JoinSet::new();
+    for number in 0..8 {
+        let (front, failed, made) = (Arc::clone(&front), Arc::clone(&failed), Arc::clone(&made));
+        callers.spawn(async move {
+            loop {
+                let call = front.request("POST", &format!("/api/v2/load/{number}")).body("x").send().await;
+                if call.map_or(true, |answer| answer.status() != 200) {
+                    failed.fetch_add(1, Ordering::Relaxed);
+                }
+                made.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+    }
+    for round in 1..=12 {
+        let (old, new) = (format!("tok{round}"), format!("tok{}", round + 1));
+        front.platform.accept(&new);
+        front.put_token(&new);
+        // The harshest way: the old one ends at once.
+        front.platform.revoke(&old);
+        let before = made.load(Ordering::Relaxed);
+        while made.load(Ordering::Relaxed) < before + 40 {
+            tokio::task::yield_now().await;
+        }
+    }
+    callers.shutdown().await;
+    assert_eq!(failed.load(Ordering::Relaxed), 0);
+    let tokens: std::collections::BTreeSet<String> = front.platform.seen().into_iter().map(|seen| seen.token).collect();
+    assert!(tokens.len() > 10, "{tokens:?}");
+}
+
+#[tokio::test]
+async fn a_token_file_that_is_replaced_or_empty_for_a_while_is_followed() {
+    let front = Front::start().await;
+    let current = async |wanted: &str| {
+        for _ in 0..500 {
+            front.get("/api/v2/ping").await;
+            if front.platform.seen().last().unwrap().token == wanted {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("not {wanted}: {:?}", front.platform.seen().last());
+    };
+    for name in ["tok2", "tok3", "tok4"] {
+        front.platform.accept(name);
+    }
+    front.put_token("  tok2 \r\n");
+    current("tok2").await;
+    std::fs::write(&front.token_file, "").unwrap();
+    std::fs::write(&front.token_file, "two\nlines").unwrap();
+    std::fs::remove_file(&front.token_file).unwrap();
+    current("tok2").await;
+    // As a kubelet does it: the name is a link to a link to a folder, which is changed.
+    let folder = front.folder.path();
+    for (version, token) in [("v1", "tok3"), ("v2", "tok4")] {
+        std::fs::create_dir(folder.join(version)).unwrap();
+        std::fs::write(folder.join(version).join("platform.token"), token).unwrap();
+        std::os::unix::fs::symlink(version, folder.join("next")).unwrap();
+        std::fs::rename(folder.join("next"), folder.join("..data")).unwrap();
+        if version == "v1" {
+            std::os::unix::fs::symlink("..data/platform.token", &front.token_file).unwrap();
+        }
+        current(token).await;
+    }
+}
+
+#[tokio::test]
+async fn the_inventory_tells_sources_ages_and_callers_and_no_token() {
+    let front = Front::start().await;
+    for agent in ["go-tfe", "Terraform/1.11.4 (+https://www.terraform.io)", "go-tfe"] {
+        front.request("GET", "/api/v2/ping").header("user-agent", agent).send().await.unwrap();
+    }
+    let answer = front.get("/v1/platform/tokens").await;
+    let text = answer.text().await.unwrap();
+    assert!(!text.contains("tok1") && !text.contains(&front.local()), "{text}");
+    let told: Value = serde_json::from_str(&text).unwrap();
+    let platform = &told["platform_token"];
+    assert_eq!(platform["source"], format!("file {}", front.token_file.display()));
+    assert!(platform["serving"] == true && platform["age_seconds"].is_u64(), "{told}");
+    assert!(told["local_token"]["made"].is_string() && told["local_token"]["previous_until"].is_null(), "{told}");
+    let callers: Vec<(&str, u64)> = told["callers"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|caller| (caller["client"].as_str().unwrap(), caller["requests"].as_u64().unwrap()))
+        .collect();
+    assert_eq!(callers, [("Terraform/1.11.4", 1), ("go-tfe", 2), ("unknown", 1)]);
+}

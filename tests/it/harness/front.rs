@@ -1,0 +1,231 @@
+//! A small platform and a gateway in front of it, on sockets of this process. The platform knows a set of tokens, answers a few
+//! paths in ways of their own and remembers what it was asked.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, Full, StreamBody};
+use hyper::body::{Frame, Incoming};
+use keyward::clock::Clock;
+use keyward::feed::Feed;
+use keyward::gateway::local_token::{self, Accepted, LocalToken};
+use keyward::gateway::platform_token::{Source, TokenFile};
+use keyward::gateway::proxy::{Gateway, Limit, Options, Parts};
+use keyward::health::Health;
+use keyward::http::listen::{Endpoint, Limits, Listener, Observed, Peer};
+use keyward::metrics::Metrics;
+use secrecy::ExposeSecret as _;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+/// What the platform was asked.
+#[derive(Debug, Clone)]
+pub(crate) struct Seen {
+    pub(crate) method: String,
+    pub(crate) target: String,
+    pub(crate) token: String,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+}
+
+type Answer = Response<http_body_util::combinators::UnsyncBoxBody<Bytes, hyper::Error>>;
+
+/// What a test answers with.
+type Script = Arc<dyn Fn(&Seen) -> Response<Bytes> + Send + Sync>;
+
+/// The platform.
+#[derive(Clone, Default)]
+pub(crate) struct Platform {
+    good: Arc<Mutex<BTreeSet<String>>>,
+    seen: Arc<Mutex<Vec<Seen>>>,
+    script: Arc<Mutex<Option<Script>>>,
+}
+
+impl Platform {
+    pub(crate) fn accept(&self, token: &str) {
+        self.good.lock().unwrap().insert(token.to_owned());
+    }
+
+    pub(crate) fn revoke(&self, token: &str) {
+        self.good.lock().unwrap().remove(token);
+    }
+
+    pub(crate) fn seen(&self) -> Vec<Seen> {
+        self.seen.lock().unwrap().clone()
+    }
+
+    /// Answers in place of the usual.
+    pub(crate) fn answers(&self, script: impl Fn(&Seen) -> Response<Bytes> + Send + Sync + 'static) {
+        *self.script.lock().unwrap() = Some(Arc::new(script));
+    }
+
+    /// Serves on a free port of loopback.
+    pub(crate) fn serve(&self, servers: &mut JoinSet<()>) -> SocketAddr {
+        let listener = Listener::bind(&Endpoint::Tcp(([127, 0, 0, 1], 0).into())).unwrap();
+        let address = listener.tcp_address().unwrap();
+        let this = self.clone();
+        let service = move |_: Peer, request: Request<Incoming>| {
+            let this = this.clone();
+            Box::pin(async move { this.answer(request).await })
+        };
+        servers.spawn(listener.serve(service, Limits::default(), CancellationToken::new()));
+        address
+    }
+
+    async fn answer(&self, request: Request<Incoming>) -> Answer {
+        let (parts, body) = request.into_parts();
+        let bearer = parts.headers.get("authorization").and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let token = bearer.strip_prefix("Bearer ").unwrap_or_default().to_owned();
+        let good = self.good.lock().unwrap().contains(&token);
+        let target = parts.uri.path_and_query().unwrap().to_string();
+        if target == "/api/v2/upload" && good {
+            return count(body).await;
+        }
+        let body = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
+        let seen = Seen { method: parts.method.to_string(), target, token, headers: parts.headers, body };
+        self.seen.lock().unwrap().push(seen.clone());
+        if !good {
+            return whole(401, "application/vnd.api+json", r#"{"errors":[{"status":"401","title":"unauthorized"}]}"#);
+        }
+        let script = self.script.lock().unwrap().clone();
+        if let Some(answer) = script.map(|script| script(&seen)) {
+            return answer.map(|bytes| Full::from(bytes).map_err(|never| match never {}).boxed_unsync());
+        }
+        match seen.target.split_once("/download/") {
+            Some(("/api/v2", mib)) => download(mib.parse().unwrap()),
+            _ => whole(200, "application/vnd.api+json", r#"{"data":[]}"#),
+        }
+    }
+}
+
+/// An answer of a script.
+pub(crate) fn reply(status: u16, headers: &[(&str, &str)], body: impl Into<Bytes>) -> Response<Bytes> {
+    let mut answer = Response::builder().status(status);
+    for (name, value) in headers {
+        answer = answer.header(*name, *value);
+    }
+    answer.body(body.into()).unwrap()
+}
+
+fn whole(status: u16, kind: &'static str, body: impl Into<Bytes>) -> Answer {
+    let mut answer = Response::new(Full::from(body.into()).map_err(|never| match never {}).boxed_unsync());
+    *answer.status_mut() = StatusCode::from_u16(status).unwrap();
+    answer.headers_mut().insert("content-type", kind.parse().unwrap());
+    answer
+}
+
+/// So many MiB, made as they are taken.
+fn download(mib: usize) -> Answer {
+    let piece = Bytes::from(vec![b'x'; 64 * 1024]);
+    let pieces = futures_util::stream::iter((0..mib * 16).map(move |_| Ok(Frame::data(piece.clone()))));
+    let mut answer = Response::new(StreamBody::new(pieces).boxed_unsync());
+    answer.headers_mut().insert("content-length", (mib * 1024 * 1024).into());
+    answer.headers_mut().insert("content-type", "application/octet-stream".parse().unwrap());
+    answer
+}
+
+/// Tells how many bytes came, none of which is kept.
+async fn count(mut body: Incoming) -> Answer {
+    let mut bytes = 0;
+    while let Some(Ok(frame)) = body.frame().await {
+        bytes += frame.data_ref().map_or(0, Bytes::len);
+    }
+    whole(200, "text/plain", bytes.to_string())
+}
+
+/// The platform with the gateway in front, and a token in a file.
+pub(crate) struct Front {
+    pub(crate) platform: Platform,
+    /// Where the platform is.
+    pub(crate) upstream: String,
+    /// Where the gateway is.
+    pub(crate) url: String,
+    pub(crate) address: SocketAddr,
+    pub(crate) metrics: Metrics,
+    pub(crate) client: reqwest::Client,
+    pub(crate) token_file: PathBuf,
+    pub(crate) folder: tempfile::TempDir,
+    local: Feed<Accepted>,
+    _servers: JoinSet<()>,
+}
+
+impl Front {
+    pub(crate) async fn start() -> Self {
+        Self::with(|_, _| {}).await
+    }
+
+    /// The same with other options, or another source of the platform token.
+    pub(crate) async fn with(change: impl FnOnce(&mut Options, &mut Parts)) -> Self {
+        let (platform, mut servers) = (Platform::default(), JoinSet::new());
+        platform.accept("tok1");
+        let upstream = format!("http://{}", platform.serve(&mut servers));
+        let folder = tempfile::tempdir().unwrap();
+        let token_file = folder.path().join("platform.token");
+        std::fs::write(&token_file, "tok1\n").unwrap();
+        let file = folder.path().join("gateway.token");
+        let options = local_token::Options { file, max_age: None, grace: Duration::from_hours(1) };
+        let (_, local) = LocalToken::open(options, Clock::System).unwrap();
+        let health = Health::default().component("gateway/token", true, "no token yet");
+        let (maker, source) = TokenFile::new(token_file.clone(), Clock::System, health);
+        let stop = CancellationToken::new();
+        servers.spawn(maker.run(stop.clone()));
+        let mut feed = source.feed.clone();
+        feed.current();
+        feed.changed().await.unwrap();
+        let metrics = Metrics::default();
+        let mut options = Options {
+            upstream: upstream.parse().unwrap(),
+            ca_file: None,
+            connections: 256,
+            connect_timeout: Duration::from_secs(5),
+            answer_timeout: Duration::from_secs(20),
+            limit: Limit::AsTold,
+            allowed_hosts: BTreeSet::new(),
+        };
+        let mut parts = parts(source, local.clone(), metrics.clone());
+        change(&mut options, &mut parts);
+        let gateway = Gateway::build(options, parts).unwrap();
+        let listener = Listener::bind(&Endpoint::Tcp(([127, 0, 0, 1], 0).into())).unwrap();
+        let address = listener.tcp_address().unwrap();
+        let observed = Observed { metrics: metrics.clone(), listener: "gateway".to_owned() };
+        let limits = Limits { observed: Some(observed.clone()), ..Limits::default() };
+        servers.spawn(listener.serve(gateway.service(Some(address), observed), limits, stop));
+        let client = reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none()).build().unwrap();
+        let url = format!("http://{address}");
+        Self { platform, upstream, url, address, metrics, client, token_file, folder, local, _servers: servers }
+    }
+
+    /// The current local token.
+    pub(crate) fn local(&self) -> String {
+        match self.local.peek().state {
+            keyward::feed::State::Serving(accepted) => accepted.current.expose_secret().to_owned(),
+            keyward::feed::State::None { reason, .. } => panic!("{reason}"),
+        }
+    }
+
+    /// A request with the local token.
+    pub(crate) fn request(&self, method: &str, path: &str) -> reqwest::RequestBuilder {
+        let method = reqwest::Method::from_bytes(method.as_bytes()).unwrap();
+        self.client.request(method, format!("{}{path}", self.url)).bearer_auth(self.local())
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> reqwest::Response {
+        self.request("GET", path).send().await.unwrap()
+    }
+
+    /// Puts a new platform token into its file, as a whole.
+    pub(crate) fn put_token(&self, token: &str) {
+        let beside = self.folder.path().join("next");
+        std::fs::write(&beside, token).unwrap();
+        std::fs::rename(&beside, &self.token_file).unwrap();
+    }
+}
+
+fn parts(source: Source, local: Feed<Accepted>, metrics: Metrics) -> Parts {
+    Parts { clock: Clock::System, metrics, source, local, record: Arc::default() }
+}
