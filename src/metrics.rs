@@ -24,6 +24,8 @@ pub struct Inner {
     pub renewals: Family<Attempt, Counter>,
     /// Light checks of a token, by session, outcome and reason.
     pub checks: Family<Attempt, Counter>,
+    /// Reads of secrets and renewals of their leases, by secret, call (`read` or `renew`) and outcome.
+    pub secret_calls: Family<SecretCall, Counter>,
     /// When the session's token ends, in seconds since 1970; 0 while there is none.
     pub token_expiry: Family<Session, Gauge<i64, AtomicI64>>,
     /// Failures in a row of a session's upstream calls.
@@ -69,6 +71,7 @@ impl Default for Metrics {
             logins: add(all, "logins", "Logins tried"),
             renewals: add(all, "renewals", "Renewals tried"),
             checks: add(all, "checks", "Light checks of a token"),
+            secret_calls: add(all, "secret_calls", "Reads of secrets and renewals of their leases"),
             token_expiry: add(
                 all,
                 "token_expiry_timestamp_seconds",
@@ -121,6 +124,17 @@ pub struct Attempt {
     pub outcome: &'static str,
     /// A short fixed word, such as `refused`; empty when it went well.
     pub reason: &'static str,
+}
+
+/// Labels of a call for a secret.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct SecretCall {
+    /// The secret's name in the configuration.
+    pub secret: String,
+    /// `read` or `renew`.
+    pub call: &'static str,
+    /// `ok` or `failed`.
+    pub outcome: &'static str,
 }
 
 /// The label of a session.

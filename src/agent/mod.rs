@@ -15,6 +15,9 @@ pub mod login;
 // 3: how we stay in
 pub mod lifecycle;
 
-// 4: outputs, strangers to each other
+// 4: what is got with the token
+pub mod secrets;
+
+// 5: outputs, strangers to each other
 pub mod local_api;
 pub mod sinks;

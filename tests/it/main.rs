@@ -89,6 +89,8 @@ mod identity_requests;
 mod listen;
 #[cfg(feature = "dev")]
 mod listen_process;
+#[cfg(feature = "dev")]
+mod kept_secrets;
 mod local_api;
 #[cfg(feature = "dev")]
 mod budget;

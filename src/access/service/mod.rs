@@ -8,6 +8,7 @@ pub mod issuer_keys;
 
 // 1: records as types, and why something is not done
 pub mod error;
+mod parsed;
 pub mod records;
 pub mod rows;
 

@@ -6,6 +6,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::error::ServiceError;
+use super::parsed::Parsed;
 use crate::access::model::id::Id;
 use crate::access::store::{
     Batch, Check, CommitError, Freshness, Key, Page, Record, Revision, Store, StoreError, Write,
@@ -26,6 +27,7 @@ pub struct Stored<T> {
 #[derive(Debug, Clone)]
 pub struct Records {
     store: Arc<dyn Store>,
+    parsed: Arc<Parsed>,
 }
 
 /// A part of a list.
@@ -45,7 +47,7 @@ pub const PAGE: usize = 256;
 impl Records {
     /// Those of that store.
     pub fn new(store: Arc<dyn Store>) -> Self {
-        Self { store }
+        Self { store, parsed: Arc::default() }
     }
 
     /// The store itself.
@@ -57,13 +59,18 @@ impl Records {
     ///
     /// # Errors
     /// The store failed, or the record is not of that type.
-    pub async fn get<T: DeserializeOwned>(
+    pub async fn get<T: DeserializeOwned + Send + Sync + 'static>(
         &self,
         key: &Key,
         freshness: Freshness,
     ) -> Result<Option<Stored<T>>, ServiceError> {
-        let found = self.store.get(key, freshness).await?;
-        found.map(|record| typed(key, &record)).transpose()
+        let Some(Record { value, created, modified }) = self.store.get(key, freshness).await? else { return Ok(None) };
+        if let Some(value) = self.parsed.get(key, modified) {
+            return Ok(Some(Stored { value, created, modified }));
+        }
+        let stored = typed(key, &Record { value, created, modified })?;
+        self.parsed.keep(key, modified, &stored.value);
+        Ok(Some(stored))
     }
 
     /// The records whose keys start with `prefix`, which ends with a slash: those after `after`, a page of them.

@@ -15,7 +15,7 @@ impl Directory {
     ///
     /// # Errors
     /// The caller lacks `acl:read`; the namespace is not there; the store failed.
-    pub(super) async fn seen<R: DeserializeOwned>(
+    pub(super) async fn seen<R: DeserializeOwned + Send + Sync + 'static>(
         &self,
         caller: &Caller,
         namespace: &NamespaceName,
@@ -32,7 +32,7 @@ impl Directory {
     ///
     /// # Errors
     /// As [`Directory::seen`].
-    pub(super) async fn seen_by_name<R: DeserializeOwned>(
+    pub(super) async fn seen_by_name<R: DeserializeOwned + Send + Sync + 'static>(
         &self,
         caller: &Caller,
         namespace: &NamespaceName,
@@ -48,7 +48,7 @@ impl Directory {
     ///
     /// # Errors
     /// It is not there; the store failed.
-    pub(super) async fn to_change<R: DeserializeOwned>(
+    pub(super) async fn to_change<R: DeserializeOwned + Send + Sync + 'static>(
         &self,
         key: &Key,
         what: impl FnOnce() -> String,
@@ -94,7 +94,7 @@ impl Directory {
     ///
     /// # Errors
     /// The caller lacks `acl:write`; `beside` refuses; the store failed.
-    pub(super) async fn remove<R: DeserializeOwned>(
+    pub(super) async fn remove<R: DeserializeOwned + Send + Sync + 'static>(
         &self,
         caller: &Caller,
         namespace: &NamespaceName,

@@ -1,7 +1,8 @@
-//! The secrets server as the agent calls it: login, look-up, renewal, revocation.
+//! The secrets server as the agent calls it: login, look-up, renewal, revocation; reads of secrets and their leases.
 
 mod answer;
 mod error;
+mod secret;
 
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use crate::agent::token::{ClientToken, Lease};
 use crate::http::client;
 
 pub use error::{CallError, Verdict, is_outage};
+pub use secret::{SecretAnswer, SecretData, SecretLease};
 
 /// What a client of one secrets server is built from.
 #[derive(Debug, Clone, PartialEq, Eq)]

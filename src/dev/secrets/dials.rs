@@ -6,7 +6,9 @@ use std::time::{Duration, SystemTime};
 
 use tokio::sync::watch;
 
+use super::leases::Leases;
 use super::tokens::Tokens;
+use crate::clock::Moment;
 
 /// Makes the server fail, and counts what it is asked. Clones turn the same dials.
 #[derive(Debug, Clone, Default)]
@@ -30,6 +32,7 @@ struct State {
     skew_seconds: i64,
     counts: Counts,
     tokens: Tokens,
+    leases: Leases,
 }
 
 /// What a client asks for.
@@ -45,13 +48,26 @@ pub enum Operation {
     Revoke,
     /// `sys/wrapping/unwrap`.
     Unwrap,
-    /// `secret/data/...`, read or written.
+    /// `secret/data/...`, read or written; `terraform/...`.
     Secret,
+    /// `sys/leases/renew`.
+    RenewLease,
+    /// `sys/leases/revoke`.
+    RevokeLease,
 }
 
 impl Operation {
     /// Every operation.
-    pub const ALL: [Self; 6] = [Self::Login, Self::Lookup, Self::Renew, Self::Revoke, Self::Unwrap, Self::Secret];
+    pub const ALL: [Self; 8] = [
+        Self::Login,
+        Self::Lookup,
+        Self::Renew,
+        Self::Revoke,
+        Self::Unwrap,
+        Self::Secret,
+        Self::RenewLease,
+        Self::RevokeLease,
+    ];
 
     /// Its name on the dials over HTTP.
     pub const fn name(self) -> &'static str {
@@ -62,6 +78,8 @@ impl Operation {
             Self::Revoke => "revoke",
             Self::Unwrap => "unwrap",
             Self::Secret => "secret",
+            Self::RenewLease => "renew-lease",
+            Self::RevokeLease => "revoke-lease",
         }
     }
 }
@@ -193,6 +211,11 @@ impl Dials {
         self.state().tokens.len()
     }
 
+    /// How many credentials are lent, those included whose time is over and that nothing was asked for since.
+    pub fn leases(&self) -> usize {
+        self.state().leases.len()
+    }
+
     /// Counts a call, and gives what is to be answered in place of the real answer.
     pub(super) fn asked(&self, operation: Operation) -> Option<Canned> {
         let mut state = self.state();
@@ -214,6 +237,16 @@ impl Dials {
 
     pub(super) fn with_tokens<R>(&self, look: impl FnOnce(&mut Tokens) -> R) -> R {
         look(&mut self.state().tokens)
+    }
+
+    pub(super) fn with_leases<R>(&self, look: impl FnOnce(&mut Leases) -> R) -> R {
+        look(&mut self.state().leases)
+    }
+
+    /// Leases whose time, or whose token's, is over: their credentials.
+    pub(super) fn swept(&self, now: Moment) -> Vec<String> {
+        let State { tokens, leases, .. } = &mut *self.state();
+        leases.sweep(now, |owner| tokens.lives(owner, now))
     }
 
     /// Returns when requests are to be answered.

@@ -1,4 +1,5 @@
-//! The emulated secrets server: login, look-up, renewal, revocation, wrapping, and a plain key-value store.
+//! The emulated secrets server: login, look-up, renewal, revocation, wrapping, a plain key-value store, and an engine
+//! that lends credentials of the provisioning platform.
 //!
 //! It speaks Vault's wire and keeps everything in memory. It is for trials and tests, never for real secrets.
 
@@ -6,8 +7,11 @@ mod bounds;
 mod dials;
 mod dials_api;
 mod kv;
+mod leases;
+mod lend;
 mod reply;
 mod serve;
+pub mod terraform;
 mod tokens;
 mod verify;
 mod wire;
@@ -29,6 +33,7 @@ use crate::tasks::Tasks;
 
 pub use bounds::Bounds;
 pub use dials::{Canned, Counts, Dials, Operation};
+pub use leases::Terms;
 pub use tokens::TokenType;
 
 /// What an emulated secrets server is made from.
@@ -46,6 +51,8 @@ pub struct Options {
     pub verification: Verification,
     /// The roles, by name.
     pub roles: BTreeMap<String, Role>,
+    /// Credentials of the provisioning platform.
+    pub terraform: terraform::Options,
     /// The dials over HTTP; `None` leaves them to the process.
     pub dials: Option<DialsDoor>,
 }
@@ -69,6 +76,7 @@ impl Options {
             mount: "azure".to_owned(),
             verification: Verification::Anyone,
             roles: BTreeMap::from([(role.to_owned(), settings)]),
+            terraform: terraform::Options::default(),
             dials: None,
         }
     }
@@ -193,7 +201,7 @@ pub enum StartError {
         #[source]
         cause: std::io::Error,
     },
-    /// No client of the issuer could be made.
-    #[error("cannot ask the issuer of proofs")]
-    Issuer(#[from] BuildError),
+    /// No client of the issuer, or of the provisioning platform, could be made.
+    #[error("cannot ask the issuer of proofs, or the provisioning platform")]
+    Client(#[from] BuildError),
 }

@@ -90,6 +90,11 @@ impl Tokens {
         Some(token.clone())
     }
 
+    /// Whether a token is there and has not ended.
+    pub(super) fn lives(&self, secret: &str, now: Moment) -> bool {
+        self.tokens.get(secret).is_some_and(|token| !now.until(token.ends).is_zero())
+    }
+
     /// Renews a token for `increment`, or as its role says, but never past its role's maximum; gives the `auth` part.
     pub(super) fn renew(&mut self, secret: &str, increment: Option<Duration>, now: Moment) -> Result<Value, Refusal> {
         let token = self.tokens.get_mut(secret).ok_or(Refusal::NotRenewable)?;

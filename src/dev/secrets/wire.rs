@@ -13,9 +13,10 @@ use super::bounds::Fields;
 use super::dials::{Dials, Operation};
 use super::kv::Store;
 use super::reply::{Reply, canned, date, envelope, garbage, json, nothing, refusal};
+use super::terraform::Engine;
 use super::tokens::{Refusal, Token, random_text, rfc3339};
 use super::verify::Verifier;
-use super::{Options, Verification};
+use super::{Options, Verification, lend};
 use crate::clock::Moment;
 use crate::http::client::BuildError;
 
@@ -27,6 +28,7 @@ pub(super) struct Wire {
     store: Store,
     /// `None` lets anyone in.
     verifier: Option<Verifier>,
+    pub(super) engine: Engine,
 }
 
 impl Wire {
@@ -37,7 +39,8 @@ impl Wire {
                 Some(Verifier::new(discovery, ca_file.clone(), audience)?)
             }
         };
-        Ok(Self { options, dials, store: Store::with_an_example(), verifier })
+        let engine = Engine::new(&options.terraform)?;
+        Ok(Self { options, dials, store: Store::with_an_example(), verifier, engine })
     }
 
     pub(super) const fn dials(&self) -> &Dials {
@@ -69,6 +72,9 @@ impl Wire {
 
     async fn real(&self, operation: Option<Operation>, head: &Parts, body: &Bytes) -> Reply {
         let now = self.options.clock.now();
+        for credential in self.dials.swept(now) {
+            self.engine.end(&credential).await;
+        }
         let Some(operation) = operation else {
             return match head.uri.path() {
                 "/v1/sys/health" => json(StatusCode::OK, &health(now)),
@@ -89,6 +95,7 @@ impl Wire {
                 let namespace = namespace(head);
                 let secret = sent_token(head).unwrap_or_default();
                 match self.dials.with_tokens(|tokens| tokens.use_once(secret, namespace, now)) {
+                    Some(_) if lend::lends(operation, head) => self.lend(operation, head, &body, secret, now).await,
                     Some(token) => self.with_token(operation, head, &body, secret, &token, now),
                     None => refusal(StatusCode::FORBIDDEN, INVALID_TOKEN),
                 }
@@ -183,7 +190,9 @@ impl Wire {
                     good("data", self.store.write(namespace(head), path, value))
                 }
             }
-            Operation::Login | Operation::Unwrap => refusal(StatusCode::NOT_FOUND, "no handler for route"),
+            Operation::Login | Operation::Unwrap | Operation::RenewLease | Operation::RevokeLease => {
+                refusal(StatusCode::NOT_FOUND, "no handler for route")
+            }
         }
     }
 }
@@ -202,6 +211,9 @@ fn operation(head: &Parts) -> Option<Operation> {
         "/v1/auth/token/renew-self" if write => Some(Operation::Renew),
         "/v1/auth/token/revoke-self" if write => Some(Operation::Revoke),
         "/v1/sys/wrapping/unwrap" if write => Some(Operation::Unwrap),
+        "/v1/sys/leases/renew" if write => Some(Operation::RenewLease),
+        "/v1/sys/leases/revoke" if write => Some(Operation::RevokeLease),
+        _ if lend::path(path).is_some() => Some(Operation::Secret),
         _ if path.starts_with(SECRET_PATH) && (write || head.method == Method::GET) => Some(Operation::Secret),
         _ if path.starts_with("/v1/auth/") && path.ends_with("/login") && write => Some(Operation::Login),
         _ => None,
@@ -226,7 +238,7 @@ fn wrap_ttl(head: &Parts) -> Result<Option<Duration>, ()> {
 }
 
 /// A number of seconds, or a text such as `90`, `90s` or `2m`.
-fn seconds(value: &Value) -> Option<Duration> {
+pub(super) fn seconds(value: &Value) -> Option<Duration> {
     match value {
         Value::Number(number) => number.as_u64().map(Duration::from_secs),
         Value::String(text) => {

@@ -119,11 +119,16 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new(role: Role) -> Self {
+        Self::with_terraform(role, secrets::terraform::Options::default())
+    }
+
+    pub(crate) fn with_terraform(role: Role, terraform: secrets::terraform::Options) -> Self {
         let driven = Driven::starting_at(SystemTime::UNIX_EPOCH + Duration::from_hours(500_000));
         let clock = Clock::Driven(driven.clone());
         let mut tasks = Tasks::default();
         let mut options = secrets::Options::for_anyone(clock.clone(), "dev", role.clone());
         options.roles.insert("ops".to_owned(), role);
+        options.terraform = terraform;
         let secrets = Secrets::start(options, &mut tasks).unwrap();
         let upstream = Upstream::build(&upstream::Options {
             name: "test".to_owned(),
@@ -172,6 +177,10 @@ impl World {
 
     pub(crate) const fn dials(&self) -> &Dials {
         self.secrets.dials()
+    }
+
+    pub(crate) const fn upstream(&self) -> &Upstream {
+        &self.upstream
     }
 
     /// How often the server was asked for one thing, while it was there.

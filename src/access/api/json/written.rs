@@ -1,32 +1,80 @@
 //! JSON as it goes out.
 
+use std::io;
+
 use bytes::Bytes;
 use serde::Serialize;
+use serde_json::Serializer;
+use serde_json::ser::{CompactFormatter, Formatter, PrettyFormatter};
 
 /// A value as clients of such services expect it: `<`, `>` and `&` are escaped, so that no browser takes it for a page.
 pub(in crate::access::api) fn rendered(value: &impl Serialize, pretty: bool) -> Result<Bytes, serde_json::Error> {
-    let mut text = Vec::with_capacity(512);
+    let mut text = Vec::with_capacity(1024);
     if pretty {
-        let formatter = serde_json::ser::PrettyFormatter::with_indent(b"    ");
-        value.serialize(&mut serde_json::Serializer::with_formatter(&mut text, formatter))?;
+        let formatter = NoPage(PrettyFormatter::with_indent(b"    "));
+        value.serialize(&mut Serializer::with_formatter(&mut text, formatter))?;
         text.push(b'\n');
     } else {
-        serde_json::to_writer(&mut text, value)?;
+        value.serialize(&mut Serializer::with_formatter(&mut text, NoPage(CompactFormatter)))?;
     }
-    if !text.iter().any(|byte| matches!(byte, b'<' | b'>' | b'&')) {
-        return Ok(text.into());
-    }
-    // These bytes stand in texts only.
-    let mut escaped = Vec::with_capacity(text.len() + 32);
-    for byte in text {
-        match byte {
-            b'<' => escaped.extend_from_slice(b"\\u003c"),
-            b'>' => escaped.extend_from_slice(b"\\u003e"),
-            b'&' => escaped.extend_from_slice(b"\\u0026"),
-            other => escaped.push(other),
+    Ok(text.into())
+}
+
+/// Escapes on the way what a page is made of.
+struct NoPage<F>(F);
+
+impl<F: Formatter> Formatter for NoPage<F> {
+    fn write_string_fragment<W: ?Sized + io::Write>(&mut self, writer: &mut W, fragment: &str) -> io::Result<()> {
+        let mut rest = fragment;
+        while let Some(at) = rest.bytes().position(|byte| matches!(byte, b'<' | b'>' | b'&')) {
+            let (before, after) = rest.split_at(at);
+            writer.write_all(before.as_bytes())?;
+            let escaped: &[u8] = match after.as_bytes().first() {
+                Some(b'<') => b"\\u003c",
+                Some(b'>') => b"\\u003e",
+                _ => b"\\u0026",
+            };
+            writer.write_all(escaped)?;
+            rest = &after[1..];
         }
+        writer.write_all(rest.as_bytes())
     }
-    Ok(escaped.into())
+
+    fn begin_array<W: ?Sized + io::Write>(&mut self, writer: &mut W) -> io::Result<()> {
+        self.0.begin_array(writer)
+    }
+
+    fn end_array<W: ?Sized + io::Write>(&mut self, writer: &mut W) -> io::Result<()> {
+        self.0.end_array(writer)
+    }
+
+    fn begin_array_value<W: ?Sized + io::Write>(&mut self, writer: &mut W, first: bool) -> io::Result<()> {
+        self.0.begin_array_value(writer, first)
+    }
+
+    fn end_array_value<W: ?Sized + io::Write>(&mut self, writer: &mut W) -> io::Result<()> {
+        self.0.end_array_value(writer)
+    }
+
+    fn begin_object<W: ?Sized + io::Write>(&mut self, writer: &mut W) -> io::Result<()> {
+        self.0.begin_object(writer)
+    }
+
+    fn end_object<W: ?Sized + io::Write>(&mut self, writer: &mut W) -> io::Result<()> {
+        self.0.end_object(writer)
+    }
+
+    fn begin_object_key<W: ?Sized + io::Write>(&mut self, writer: &mut W, first: bool) -> io::Result<()> {
+        self.0.begin_object_key(writer, first)
+    }
+
+    fn begin_object_value<W: ?Sized + io::Write>(&mut self, writer: &mut W) -> io::Result<()> {
+        self.0.begin_object_value(writer)
+    }
+
+    fn end_object_value<W: ?Sized + io::Write>(&mut self, writer: &mut W) -> io::Result<()> {
+        self.0.end_object_value(writer)
+    }
 }
 
 #[cfg(test)]

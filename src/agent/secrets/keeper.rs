@@ -1,0 +1,288 @@
+//! Keeps one secret: reads it with the session's token, keeps its lease, and publishes it when it changes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use super::plan::{Step, Term, next_step};
+use super::{Options, SecretData};
+use crate::agent::lifecycle::pace::{Failure, Pace};
+use crate::agent::token::{Generation, Token, TokenFeed};
+use crate::agent::upstream::{CallError, SecretLease, Upstream, Verdict};
+use crate::backoff::random_unit;
+use crate::clock::{Clock, Moment};
+use crate::feed::{Nudge, Publisher, State};
+use crate::health;
+use crate::metrics::{Metrics, SecretCall};
+
+/// What a keeper works with.
+#[derive(Debug)]
+pub struct Parts {
+    /// The feed's write half.
+    pub publisher: Publisher<SecretData>,
+    /// The server.
+    pub upstream: Upstream,
+    /// The session's token.
+    pub tokens: TokenFeed,
+    /// Rings the session: the server says that its token is dead.
+    pub session: Nudge,
+    /// What those ring who were told that the secret is no longer good.
+    pub nudge: Nudge,
+    /// Where the time comes from.
+    pub clock: Clock,
+    /// Where to say whether there is a secret.
+    pub health: health::Reporter,
+    /// Where calls are counted.
+    pub metrics: Metrics,
+}
+
+/// Keeps one secret and publishes it.
+#[derive(Debug)]
+pub struct SecretKeeper {
+    options: Options,
+    parts: Parts,
+    pace: Pace,
+    token: Option<Arc<Token>>,
+    held: Option<Held>,
+    next: Step,
+    /// Leases that were replaced, and when each is given back.
+    replaced: Vec<(SecretLease, Moment)>,
+}
+
+/// The secret that is published.
+#[derive(Debug)]
+struct Held {
+    data: Arc<SecretData>,
+    lease: Option<(SecretLease, Term)>,
+    /// The token that it was read with, whose end is its lease's end.
+    generation: Generation,
+}
+
+/// What the loop woke up for.
+enum Event {
+    Token,
+    Ring,
+    Step,
+    Ended,
+    GiveBack,
+}
+
+impl SecretKeeper {
+    /// A keeper that has done nothing yet.
+    pub fn new(options: Options, parts: Parts) -> Self {
+        let now = parts.clock.now();
+        Self {
+            options,
+            parts,
+            pace: Pace::new(now),
+            token: None,
+            held: None,
+            next: Step::ReadAt(now),
+            replaced: vec![],
+        }
+    }
+
+    /// Keeps the secret until `stop` is cancelled, or the session has ended. Publishes one while there is one whose lease has
+    /// not ended, and within a second after its end that there is none.
+    pub async fn run(mut self, stop: CancellationToken) {
+        self.take_token();
+        while let Some(Some(event)) = stop.run_until_cancelled(self.wait()).await {
+            let handled = match event {
+                Event::Token => {
+                    self.take_token();
+                    Some(())
+                }
+                Event::Ended => {
+                    self.absent("its lease has ended");
+                    Some(())
+                }
+                Event::GiveBack => stop.run_until_cancelled(self.give_back()).await,
+                Event::Ring => {
+                    let read = stop.run_until_cancelled(self.call(true)).await;
+                    self.parts.nudge.answered();
+                    read
+                }
+                Event::Step => stop.run_until_cancelled(self.call(matches!(self.next, Step::ReadAt(_)))).await,
+            };
+            if handled.is_none() {
+                break;
+            }
+        }
+    }
+
+    /// `None` once the session has ended.
+    async fn wait(&mut self) -> Option<Event> {
+        let clock = self.parts.clock.clone();
+        let step = self.token.is_some().then(|| self.next.at());
+        let back = self.replaced.iter().map(|(_, at)| *at).min_by_key(|at| at.boot).filter(|_| self.token.is_some());
+        let ends = self.ends();
+        Some(tokio::select! {
+            biased;
+            () = clock.sleep_until_some(ends) => Event::Ended,
+            changed = self.parts.tokens.changed() => {
+                changed.ok()?;
+                Event::Token
+            }
+            () = self.parts.nudge.rung() => Event::Ring,
+            () = clock.sleep_until_some(step) => Event::Step,
+            () = clock.sleep_until_some(back) => Event::GiveBack,
+        })
+    }
+
+    fn ends(&self) -> Option<Moment> {
+        self.held.as_ref()?.lease.as_ref().map(|(_, term)| term.ends())
+    }
+
+    /// A new token: what was leased with the one before ends with that one.
+    fn take_token(&mut self) {
+        self.token = match self.parts.tokens.current().state {
+            State::Serving(token) => Some(token),
+            State::None { .. } => None,
+        };
+        let Some(token) = &self.token else { return };
+        let outlives =
+            self.held.as_ref().is_some_and(|held| held.lease.is_none() || held.generation == token.generation);
+        if !outlives {
+            self.next = Step::ReadAt(self.parts.clock.now());
+        }
+    }
+
+    /// Reads the secret or renews its lease. Meanwhile the lease that is held may end.
+    async fn call(&mut self, read: bool) {
+        let Some(token) = self.token.clone() else { return };
+        let (upstream, clock) = (self.parts.upstream.clone(), self.parts.clock.clone());
+        let (path, namespace) = (self.options.path.clone(), self.options.namespace.clone());
+        let renewed = self.held.as_ref().and_then(|held| held.lease.clone()).filter(|_| !read);
+        let call = async {
+            match &renewed {
+                Some((lease, _)) => {
+                    let lease = upstream.renew_lease(&token.secret, lease, namespace.as_deref()).await?;
+                    Ok(Done::Renewed(lease))
+                }
+                None => upstream.read_secret(&token.secret, &path, namespace.as_deref()).await.map(Done::Read),
+            }
+        };
+        let mut call = std::pin::pin!(call);
+        let done: Result<Done, CallError> = loop {
+            let ends = self.ends();
+            tokio::select! {
+                done = &mut call => break done,
+                () = clock.sleep_until_some(ends) => self.absent("its lease has ended"),
+            }
+        };
+        let now = clock.now();
+        self.count(renewed.is_some(), &done);
+        match done {
+            Ok(Done::Read(answer)) => self.was_read(answer.data, answer.lease, token.generation, now),
+            Ok(Done::Renewed(lease)) => {
+                self.pace.succeeded(now);
+                if let Some(Held { lease: Some((_, term)), .. }) = &mut self.held {
+                    (term.since, term.lease) = (now, lease);
+                }
+                self.parts.publisher.checked(now);
+                self.plan(now);
+            }
+            Err(error) => self.failed(&error, renewed.is_some(), now),
+        }
+    }
+
+    fn was_read(&mut self, data: SecretData, lease: Option<SecretLease>, generation: Generation, now: Moment) {
+        self.pace.succeeded(now);
+        let before = self.held.take();
+        let same = before.as_ref().filter(|before| *before.data == data).map(|before| Arc::clone(&before.data));
+        let changed = same.is_none();
+        let data = same.unwrap_or_else(|| Arc::new(data));
+        if let Some((old, _)) = before.and_then(|before| before.lease)
+            && lease.as_ref().is_none_or(|lease| lease.id != old.id)
+        {
+            self.replaced.push((old, now + self.options.grace));
+        }
+        let lease = lease.map(|lease| {
+            let term = Term { since: now, lease: lease.lease, first: lease.lease.ttl, refused: false };
+            (lease, term)
+        });
+        if changed {
+            let leased = lease.as_ref().map(|(lease, _)| lease.lease.ttl.as_secs());
+            tracing::info!(event = "agent.secret.read", secret = self.options.name, leased, "a secret was read");
+            self.parts.publisher.publish(State::Serving(Arc::clone(&data)), Some(now));
+        } else {
+            self.parts.publisher.checked(now);
+        }
+        self.parts.health.ready();
+        self.held = Some(Held { data, lease, generation });
+        self.plan(now);
+    }
+
+    fn plan(&mut self, now: Moment) {
+        let term = self.held.as_ref().and_then(|held| held.lease.as_ref()).map(|(_, term)| *term);
+        self.next = next_step(now, term, self.options.interval, random_unit());
+    }
+
+    fn failed(&mut self, error: &CallError, renewal: bool, now: Moment) {
+        let verdict = error.verdict();
+        let name = &self.options.name;
+        tracing::warn!(event = "agent.secret.failed", secret = name, renewal, %error, "a secret could not be had");
+        if verdict == Verdict::Dead {
+            // The session looks for itself; its next token brings us back.
+            self.parts.session.ring();
+        }
+        let passing = verdict == Verdict::Unavailable;
+        let failure = if passing || verdict == Verdict::Dead { Failure::Passing } else { Failure::Refused };
+        if renewal && !passing {
+            // The lease will not grow; a new secret may be had.
+            if let Some(Held { lease: Some((_, term)), .. }) = &mut self.held {
+                term.refused = true;
+            }
+            self.next = Step::ReadAt(now);
+            return;
+        }
+        self.pace.failed(now, failure, error.retry_after(), random_unit());
+        let at = self.pace.not_before();
+        self.next = if renewal { Step::RenewAt(at) } else { Step::ReadAt(at) };
+        if self.held.is_none() {
+            self.publish_absence(&error.to_string(), now.until(at));
+        }
+    }
+
+    fn absent(&mut self, why: &str) {
+        self.held = None;
+        self.next = Step::ReadAt(self.pace.not_before());
+        self.publish_absence(why, Duration::from_secs(1));
+    }
+
+    fn publish_absence(&self, why: &str, retry_after: Duration) {
+        let reason = format!("the secret {} is not there: {why}", self.options.name);
+        self.parts.health.not_ready(&reason);
+        let retry_after = retry_after.max(Duration::from_secs(1));
+        self.parts.publisher.publish(State::None { reason: reason.into(), retry_after }, None);
+    }
+
+    /// Gives back the leases whose time of grace is over. Where that fails they end by themselves.
+    async fn give_back(&mut self) {
+        let Some(token) = self.token.clone() else { return };
+        let clock = &self.parts.clock;
+        let (due, kept) = std::mem::take(&mut self.replaced).into_iter().partition(|(_, at)| clock.has_reached(*at));
+        self.replaced = kept;
+        let due: Vec<(SecretLease, Moment)> = due;
+        for (lease, _) in due {
+            let back = self.parts.upstream.revoke_lease(&token.secret, &lease, self.options.namespace.as_deref()).await;
+            if let Err(error) = back {
+                let name = &self.options.name;
+                tracing::info!(event = "agent.secret.left", secret = name, %error, "a replaced lease was not given back");
+            }
+        }
+    }
+
+    fn count(&self, renewal: bool, done: &Result<Done, CallError>) {
+        let call = if renewal { "renew" } else { "read" };
+        let outcome = if done.is_ok() { "ok" } else { "failed" };
+        let labels = SecretCall { secret: self.options.name.clone(), call, outcome };
+        self.parts.metrics.secret_calls.get_or_create(&labels).inc();
+    }
+}
+
+enum Done {
+    Read(crate::agent::upstream::SecretAnswer),
+    Renewed(crate::agent::token::Lease),
+}

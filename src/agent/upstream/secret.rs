@@ -1,0 +1,192 @@
+//! Secrets of the server: read at a path, their leases renewed and given back.
+
+use std::fmt;
+use std::time::Duration;
+
+use http::Method;
+use secrecy::SecretString;
+use serde_json::{Map, Value, json};
+use zeroize::Zeroize as _;
+
+use super::answer::{self, LONGEST_LEASE};
+use super::{CallError, Upstream};
+use crate::agent::token::{ClientToken, Lease};
+
+/// The content of a secret: texts, numbers and whatever else the server keeps there. Zeroed on drop; shown by nothing.
+#[derive(Clone, PartialEq, Eq)]
+pub struct SecretData(Map<String, Value>);
+
+impl fmt::Debug for SecretData {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SecretData")
+    }
+}
+
+impl Drop for SecretData {
+    fn drop(&mut self) {
+        self.0.values_mut().for_each(wipe);
+    }
+}
+
+fn wipe(value: &mut Value) {
+    match value {
+        Value::String(text) => text.zeroize(),
+        Value::Array(values) => values.iter_mut().for_each(wipe),
+        Value::Object(fields) => fields.values_mut().for_each(wipe),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+impl SecretData {
+    /// Takes what an answer holds as `data`. A key-value store of version 2 wraps it once more, beside its `metadata`.
+    fn of(mut data: Map<String, Value>) -> Self {
+        let versioned = data.get("metadata").and_then(|metadata| metadata.get("version")).is_some_and(Value::is_u64);
+        if data.len() == 2
+            && versioned
+            && let Some(Value::Object(inner)) = data.get_mut("data").map(Value::take)
+        {
+            return Self(inner);
+        }
+        Self(data)
+    }
+
+    /// A field that is a text and not empty.
+    pub fn text(&self, field: &str) -> Option<SecretString> {
+        self.0.get(field)?.as_str().filter(|text| !text.is_empty()).map(SecretString::from)
+    }
+}
+
+/// What a read of a secret gave.
+#[derive(Debug)]
+pub struct SecretAnswer {
+    /// Its content.
+    pub data: SecretData,
+    /// Its lease; `None` for a secret that stays until someone changes it.
+    pub lease: Option<SecretLease>,
+}
+
+/// A lease of a secret, as the server keeps it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SecretLease {
+    /// The server's name for it.
+    pub id: String,
+    /// How long it lasts from the answer on, and whether it can be renewed.
+    pub lease: Lease,
+}
+
+impl Upstream {
+    /// `GET PATH`, where the path names a secret, without `/v1/`.
+    ///
+    /// # Errors
+    /// There was no answer, the server refused, or it made no sense.
+    pub async fn read_secret(
+        &self,
+        token: &ClientToken,
+        path: &str,
+        namespace: Option<&str>,
+    ) -> Result<SecretAnswer, CallError> {
+        let request = self.with_token(Method::GET, &format!("v1/{path}"), token, namespace);
+        let answer = self.client.send(request).await?;
+        secret(answer::ok(&answer, token.secret())?)
+    }
+
+    /// `PUT sys/leases/renew`, for as long as the secret was first given. Gives what is left of the lease from now on.
+    ///
+    /// # Errors
+    /// There was no answer, the server refused, or it made no sense.
+    pub async fn renew_lease(
+        &self,
+        token: &ClientToken,
+        lease: &SecretLease,
+        namespace: Option<&str>,
+    ) -> Result<Lease, CallError> {
+        let request = self.with_token(Method::PUT, "v1/sys/leases/renew", token, namespace);
+        let body = json!({ "lease_id": lease.id, "increment": lease.lease.ttl.as_secs() });
+        let answer = self.client.send(request.json(&body)).await?;
+        leased(&answer::ok(&answer, token.secret())?)
+    }
+
+    /// `PUT sys/leases/revoke`.
+    ///
+    /// # Errors
+    /// There was no answer, or the server refused.
+    pub async fn revoke_lease(
+        &self,
+        token: &ClientToken,
+        lease: &SecretLease,
+        namespace: Option<&str>,
+    ) -> Result<(), CallError> {
+        let request = self.with_token(Method::PUT, "v1/sys/leases/revoke", token, namespace);
+        let answer = self.client.send(request.json(&json!({ "lease_id": lease.id }))).await?;
+        answer::accepted(&answer, token.secret())
+    }
+}
+
+fn secret(mut answer: Value) -> Result<SecretAnswer, CallError> {
+    let id = match answer.get("lease_id") {
+        None | Some(Value::Null) => String::new(),
+        Some(Value::String(id)) if id.len() <= 1024 && id.bytes().all(|byte| byte.is_ascii_graphic()) => id.clone(),
+        Some(_) => return Err(garbage("lease_id is no visible text of at most 1024 characters")),
+    };
+    let lease = if id.is_empty() { None } else { Some(SecretLease { id, lease: leased(&answer)? }) };
+    match answer.get_mut("data").map(Value::take) {
+        Some(Value::Object(data)) => Ok(SecretAnswer { data: SecretData::of(data), lease }),
+        _ => Err(garbage("data is missing: the path holds no secret")),
+    }
+}
+
+/// `lease_duration` and `renewable`, which stand at the top of an answer about a secret.
+fn leased(answer: &Value) -> Result<Lease, CallError> {
+    let Some(seconds) = answer.get("lease_duration").and_then(Value::as_u64) else {
+        return Err(garbage("lease_duration is not a whole number of seconds"));
+    };
+    let renewable = answer.get("renewable").and_then(Value::as_bool).unwrap_or_default();
+    Ok(Lease { ttl: Duration::from_secs(seconds).min(LONGEST_LEASE), renewable })
+}
+
+fn garbage(what: &str) -> CallError {
+    CallError::Garbage { what: what.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use secrecy::ExposeSecret as _;
+
+    use super::*;
+
+    #[test]
+    fn a_secret_is_read_with_its_lease_and_out_of_a_versioned_store() {
+        let check = |answer: Value, field: &str, wanted: Option<&str>, lease: Option<(&str, u64, bool)>| {
+            let found = secret(answer).unwrap();
+            assert_eq!(found.data.text(field).map(|text| text.expose_secret().to_owned()).as_deref(), wanted);
+            let found = found.lease.map(|found| (found.id, found.lease.ttl.as_secs(), found.lease.renewable));
+            assert_eq!(found, lease.map(|(id, ttl, renewable)| (id.to_owned(), ttl, renewable)));
+        };
+        check(json!({ "lease_id": "", "lease_duration": 0, "data": { "token": "t" } }), "token", Some("t"), None);
+        let leased = json!({ "lease_id": "a/b/c", "lease_duration": 60, "renewable": true, "data": { "token": "t" } });
+        check(leased, "token", Some("t"), Some(("a/b/c", 60, true)));
+        let versioned = json!({ "data": { "data": { "token": "t" }, "metadata": { "version": 3 } } });
+        check(versioned, "token", Some("t"), None);
+        // A secret of version 1 that only looks a little like it.
+        check(json!({ "data": { "data": "t", "metadata": "m" } }), "data", Some("t"), None);
+        check(json!({ "data": { "token": "", "count": 3 } }), "token", None, None);
+        check(json!({ "data": { "count": 3 } }), "count", None, None);
+    }
+
+    #[test]
+    fn an_answer_that_is_none_is_told_without_its_content() {
+        for answer in [
+            json!({ "data": null }),
+            json!({}),
+            json!({ "data": "canary" }),
+            json!({ "lease_id": "a", "lease_duration": "canary", "data": {} }),
+            json!({ "lease_id": "can\nary", "lease_duration": 1, "data": {} }),
+            json!({ "lease_id": 7, "data": {} }),
+        ] {
+            let error = secret(answer).unwrap_err().to_string();
+            assert!(error.starts_with("the server's answer makes no sense: ") && !error.contains("ary"), "{error}");
+        }
+        let data = SecretData::of(json!({ "token": "canary" }).as_object().unwrap().clone());
+        assert_eq!(format!("{data:?}"), "SecretData");
+    }
+}
