@@ -95,12 +95,13 @@ impl Server {
     }
 }
 
-fn scripts() -> PathBuf {
+/// Where the scripts are that say what clients do.
+pub(crate) fn scripts() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients")
 }
 
 /// Where `tests/run` put the clients.
-fn clients() -> PathBuf {
+pub(crate) fn clients() -> PathBuf {
     let place = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/tools/clients");
     assert!(place.is_dir(), "{} is not there: ./tests/run brings it and starts the tests", place.display());
     place

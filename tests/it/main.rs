@@ -107,6 +107,8 @@ mod lifecycle_stuck;
 #[cfg(feature = "dev")]
 mod platform;
 #[cfg(feature = "dev")]
+mod platform_clients;
+#[cfg(feature = "dev")]
 mod platform_lists;
 #[cfg(feature = "dev")]
 mod platform_modules;

@@ -39,6 +39,7 @@ async fn a_module_goes_up_and_is_downloaded_as_terraform_does() {
         it.send(Method::PUT, &upload, None, Some(version.as_bytes().to_vec())).await.with(200);
         let shown = it.get(&format!("{path}/{version}")).await.with(200);
         assert_eq!(shown["data"]["attributes"]["status"], "ok");
+        assert_eq!(it.get(&format!("{path}/version?module_version={version}")).await.with(200), shown);
         assert!(shown["data"]["links"]["upload"].is_null(), "only the first answer has it: {shown}");
     }
     assert!(it.post(&format!("{path}/versions"), json!({"version": "1.2.0"})).await.refused(422).contains("taken"));

@@ -49,9 +49,11 @@ pub(super) async fn create_version(asked: Asked) -> Answer {
     Ok(made(&document))
 }
 
+/// A version by its path, or by `?module_version=`.
 pub(super) async fn show_version(asked: Asked) -> Answer {
     let state = asked.state();
-    Ok(shown(&version(&state, &one(&asked, &state)?.id, asked.name("version"))?.document()))
+    let number = asked.query("module_version").unwrap_or_else(|| asked.name("version"));
+    Ok(shown(&version(&state, &one(&asked, &state)?.id, number)?.document()))
 }
 
 /// What an upload makes of a version: it can be used.

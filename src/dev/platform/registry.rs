@@ -59,7 +59,7 @@ fn described(state: &State, module: &Resource, version: &Resource) -> Value {
         "namespace": module.text("namespace"), "name": module.text("name"), "provider": module.text("provider"),
         "version": version.text("version"), "description": "", "source": "", "published_at": version.text("created-at"),
         "versions": versions, "providers": [module.text("provider")], "submodules": [],
-        "root": {"path": "", "readme": "", "empty": false, "inputs": [], "outputs": [], "dependencies": [], "resources": []},
+        "root": {"name": module.text("name"), "path": "", "readme": "", "empty": false, "inputs": [], "outputs": [], "dependencies": [], "resources": []},
     })
 }
 

@@ -100,6 +100,7 @@ fn module_routes() -> Router<Held> {
         .route(&format!("{new}/vcs"), post(modules::create_from_repository))
         .route(&name, axum::routing::delete(modules::remove))
         .route(&format!("{name}/{{provider}}"), get(modules::show).patch(modules::update).delete(modules::remove))
+        .route(&format!("{name}/{{provider}}/version"), get(versions::show_version))
         .route(&format!("{name}/{{provider}}/versions"), post(versions::create_version))
         .route(
             &format!("{name}/{{provider}}/{{version}}"),

@@ -16,6 +16,8 @@ pub(crate) mod secrets;
 #[cfg(feature = "dev")]
 pub(crate) mod session;
 #[cfg(feature = "dev")]
+pub(crate) mod terraform;
+#[cfg(feature = "dev")]
 pub(crate) mod binary;
 #[cfg(feature = "dev")]
 pub(crate) mod world;
