@@ -189,6 +189,13 @@ impl Changes {
         self.absent(&to).delete(from).put(to, id)
     }
 
+    /// Writes what is put together already.
+    #[must_use]
+    pub fn write(mut self, write: Write) -> Self {
+        self.batch.writes.push(write);
+        self
+    }
+
     /// How many writes it has.
     pub fn writes(&self) -> usize {
         self.batch.writes.len()

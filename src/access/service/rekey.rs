@@ -19,7 +19,7 @@ use super::seal::{self, Keys, Progress, Ring, SealError};
 use super::tokens::TokenRows;
 use crate::access::model::names::NamespaceName;
 use crate::access::model::token::TokenRecord;
-use crate::access::store::{Batch, Check, CommitError, Freshness, Key, Page, Record, Revision};
+use crate::access::store::{Batch, CommitError, Freshness, Key, Page, Record, Revision};
 use crate::words::chain;
 
 /// How far a change of the key came.
@@ -66,7 +66,9 @@ impl Directory {
             for _ in 0..pages {
                 let page = Page { after: progress.after.clone(), limit: PAGE };
                 let listing = self.records.store().list("token/", page, Freshness::Linearizable).await?;
-                rewritten += self.move_page(&keys, &listing.entries, &mut progress.unreadable).await?;
+                let mut unreadable = Vec::new();
+                rewritten += self.move_page(&keys, &listing.entries, &mut unreadable).await?;
+                progress.unreadable.extend(unreadable);
                 progress.after = listing.entries.last().map(|(key, _)| key.clone());
                 if !listing.more {
                     through = true;
@@ -110,15 +112,15 @@ impl Directory {
 
     /// Lets the store name other keys, unless someone else wants others.
     async fn name_keys(&self, keys: &Keys, wanted: &Ring) -> Result<(), ServiceError> {
-        let checks = vec![Check::Unchanged(seal::record(), keys.at)];
-        let outcome = self.records.store().commit(Batch { checks, writes: vec![seal::naming(wanted)] }).await;
+        let changes = held(keys, Changes::default()).write(seal::naming(wanted));
+        let outcome = self.records.commit(changes).await;
         let now = self.keys_now().await?;
         let there = now.current().id() == wanted.first.id() && (now.named.ids() == wanted.ids() || !now.is_changing());
         match outcome {
             // Another server, at the same change, may have been faster.
-            Err(CommitError::Conflict(_)) if !there => Err(crossed()),
-            Ok(_) | Err(CommitError::Conflict(_)) => Ok(()),
-            Err(error) => Err(error.into()),
+            Err(ServiceError::Commit(CommitError::Conflict(_))) if there => Ok(()),
+            Err(ServiceError::Commit(CommitError::Conflict(_))) => Err(crossed()),
+            outcome => outcome.map(|_| ()),
         }
     }
 
