@@ -1,6 +1,7 @@
 """What terrasnek does with workspaces, states, modules and tokens, against a provisioning platform.
 
-Where it is and who asks: TFE_ADDRESS and TFE_TOKEN. The organization `example` is there, and its SSH keys fill three pages.
+Where it is and who asks: TFE_ADDRESS and TFE_TOKEN. Whether calls with other tokens are `taken` or `refused`: OTHERS. The
+organization `example` is there, and its SSH keys fill three pages.
 """
 import base64
 import hashlib
@@ -93,7 +94,11 @@ def tokens(tfc):
     first = tfc.team_tokens.create(team)["data"]["attributes"]["token"]
     second = tfc.team_tokens.create(team)["data"]["attributes"]["token"]
     refused(TFCHTTPUnauthorized, TFC(first, url=ADDRESS, skip_version_check=True).orgs.list)
-    TFC(second, url=ADDRESS, skip_version_check=True).orgs.list()
+    list_orgs = TFC(second, url=ADDRESS, skip_version_check=True).orgs.list
+    if os.environ["OTHERS"] == "taken":
+        list_orgs()
+    else:
+        refused(TFCHTTPUnauthorized, list_orgs)
     tfc.team_tokens.destroy(team)
     tfc.teams.destroy(team)
 

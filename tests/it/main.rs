@@ -109,6 +109,8 @@ mod platform;
 #[cfg(feature = "dev")]
 mod platform_clients;
 #[cfg(feature = "dev")]
+mod platform_gateway;
+#[cfg(feature = "dev")]
 mod platform_lists;
 #[cfg(feature = "dev")]
 mod platform_modules;

@@ -1,7 +1,8 @@
 // What go-tfe of December 2020 does with workspaces, states, modules and tokens, against a provisioning platform. All six of
 // its calls for modules that have replacements go to the routes that were replaced on 2021-06-8.
 //
-// Where it is and who asks: TFE_ADDRESS and TFE_TOKEN. The organization `example` is there, and its SSH keys fill three pages.
+// Where it is and who asks: TFE_ADDRESS and TFE_TOKEN. Whether calls with other tokens are `taken` or
+// `refused`: OTHERS. The organization `example` is there, and its SSH keys fill three pages.
 package main
 
 import (
@@ -13,6 +14,7 @@ import (
 	"fmt"
 	"log"
 	"net/http"
+	"os"
 
 	tfe "github.com/hashicorp/go-tfe"
 )
@@ -146,7 +148,7 @@ func tokens(client *tfe.Client) {
 	check(err)
 	second, err := client.TeamTokens.Generate(ctx, team.ID)
 	check(err)
-	for token, good := range map[string]bool{first.Token: false, second.Token: true} {
+	for token, good := range map[string]bool{first.Token: false, second.Token: os.Getenv("OTHERS") == "taken"} {
 		config := tfe.DefaultConfig()
 		config.Token = token
 		other, err := tfe.NewClient(config)

@@ -6,6 +6,8 @@ pub(crate) mod agent;
 pub(crate) mod acl;
 #[cfg(feature = "gateway")]
 pub(crate) mod front;
+#[cfg(feature = "dev")]
+pub(crate) mod beside;
 pub(crate) mod issuer;
 pub(crate) mod log;
 #[cfg(feature = "dev")]

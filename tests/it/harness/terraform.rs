@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use http::Method;
 use serde_json::json;
-use tokio::process::Command;
+use tokio::process::{Child, Command};
 
 use crate::harness::platform::{Emulated, text};
 
@@ -69,6 +69,11 @@ impl Run {
         command.env("TF_CLI_CONFIG_FILE", self.folder.path().join("cli.tfrc")).env("TF_IN_AUTOMATION", "1");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
         command
+    }
+
+    /// Starts it and does not wait.
+    pub(crate) fn start(&self, arguments: &[&str]) -> Child {
+        self.command(arguments).spawn().unwrap()
     }
 
     /// Runs it to its end: whether all went well, and what it said.

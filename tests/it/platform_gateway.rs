@@ -1,0 +1,194 @@
+//! Clients that nobody here wrote, through the gateway; and what it is for: a platform token that changes in the midst of a
+//! run, with a control that shows what happens without it.
+
+use std::path::Path;
+use std::process::{Output, Stdio};
+use std::time::Duration;
+
+use keyward::dev::platform::Presented;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::process::{Child, Command};
+
+use crate::harness::beside::Beside;
+use crate::harness::binary::eventually;
+use crate::harness::platform::Emulated;
+use crate::harness::terraform::{Run, Terraform};
+use crate::platform_clients::{Client, old_calls, platform, script, whole_life};
+
+/// An apply that goes on only when a file is there. What it makes is known to its state alone.
+const LONG: &str = "resource \"terraform_data\" \"long\" {\n  input = \"made\"\n  provisioner \"local-exec\" {\n    \
+                    command = \"touch started; until [ -e go ]; do sleep 0.05; done\"\n  }\n}\n\
+                    output \"made\" {\n  value = terraform_data.long.output\n}\n";
+
+async fn begin(run: &Run) -> Child {
+    run.goes_well(&["init", "-input=false"]).await;
+    let child = run.start(&["apply", "-input=false", "-auto-approve"]);
+    eventually(Duration::from_mins(1), || exists(run, "started").then_some(()).ok_or_else(|| "not begun".to_owned()));
+    child
+}
+
+async fn end(run: &Run, child: Child) -> Output {
+    std::fs::write(run.folder.path().join("go"), "").unwrap();
+    child.wait_with_output().await.unwrap()
+}
+
+fn exists(run: &Run, name: &str) -> bool {
+    run.folder.path().join(name).exists()
+}
+
+fn told(output: &Output) -> String {
+    String::from_utf8_lossy(&[&*output.stdout, &*output.stderr].concat()).into_owned()
+}
+
+/// Whether the workspace is locked, as another token of the same user sees it.
+async fn locked(it: &Emulated, name: &str) -> bool {
+    let token = it.platform.dials().mint("observer").token;
+    let path = format!("/api/v2/organizations/example/workspaces/{name}");
+    let token = secrecy::ExposeSecret::expose_secret(&token);
+    it.send(http::Method::GET, &path, Some(token), None).await.with(200)["data"]["attributes"]["locked"] == true
+}
+
+/// How many calls of a client came with a token, and how many were refused for theirs.
+fn seen(it: &Emulated, token: &str) -> (usize, usize) {
+    let calls = it.platform.dials().calls();
+    let with = calls.iter().filter(|call| call.token == Presented::Known(token.to_owned())).count();
+    (with, calls.iter().filter(|call| call.status == 401).count())
+}
+
+/// Looks for a text in every file below a folder.
+fn holds(folder: &Path, text: &str) -> bool {
+    std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).any(|path| {
+        if path.is_dir() {
+            holds(&path, text)
+        } else {
+            String::from_utf8_lossy(&std::fs::read(&path).unwrap()).contains(text)
+        }
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pytfe_terrasnek_and_go_tfe_do_their_work_through_the_gateway() {
+    for (client, old) in [(Client::Pytfe, 7), (Client::Terrasnek, 0), (Client::GoTfe, 11)] {
+        let it = platform();
+        it.platform.dials().limit(None);
+        let gateway = Beside::start(&it, &[]);
+        // They make tokens for others and call with them: the gateway takes none but its own.
+        let (good, said) = client.run(&gateway.url, &gateway.local(), "refused").await;
+        assert!(good, "{client:?}: {said}\n{}", gateway.output());
+        assert_eq!(old_calls(&it), old, "{client:?}");
+        let strangers = it.platform.dials().calls().iter().filter(|call| call.token == Presented::Unknown).count();
+        assert_eq!(strangers, 0, "the local token stays here");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn terraform_does_all_of_its_work_through_the_gateway_and_finds_archives_that_are_named_by_path() {
+    let name = "terraform_does_all_of_its_work_through_the_gateway_and_finds_archives_that_are_named_by_path";
+    let Some(terraform) = Terraform::find(name) else { return };
+    for relative in [false, true] {
+        let it = platform();
+        it.platform.dials().relative_downloads(relative);
+        let gateway = Beside::start(&it, &[]);
+        whole_life(&terraform, &it, &gateway.url, &gateway.local()).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_apply_outlives_the_token_that_it_began_with_and_the_platform_token_is_not_near_it() {
+    let it = platform();
+    let name = "an_apply_outlives_the_token_that_it_began_with_and_the_platform_token_is_not_near_it";
+    let Some(terraform) = Terraform::find(name) else { return };
+    let gateway = Beside::start(&it, &[]);
+    let run = terraform.folder(&gateway.url, &gateway.local(), LONG);
+    let child = begin(&run).await;
+    let next = gateway.rotate(&it);
+    let output = end(&run, child).await;
+    assert!(output.status.success(), "{}\n{}", told(&output), gateway.output());
+    assert!(!exists(&run, "errored.tfstate") && !locked(&it, "web").await);
+    let (with, refused) = seen(&it, &next);
+    assert!(
+        with >= 3 && seen(&it, &it.first.id).0 > 5 && refused <= 1,
+        "{with} {refused}: {:?}",
+        it.platform.dials().calls()
+    );
+    assert_eq!(run.goes_well(&["output", "-raw", "made"]).await, "made");
+    for what in [it.token(), "atlasv1"] {
+        assert!(!holds(run.folder.path(), what) && !told(&output).contains(what), "{what}");
+    }
+    assert!(!gateway.output().contains("atlasv1"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_apply_outlives_a_gateway_that_is_killed_and_started_again() {
+    let it = platform();
+    let Some(terraform) = Terraform::find("an_apply_outlives_a_gateway_that_is_killed_and_started_again") else {
+        return;
+    };
+    let mut gateway = Beside::start(&it, &[]);
+    let run = terraform.folder(&gateway.url, &gateway.local(), LONG);
+    let child = begin(&run).await;
+    gateway.restart();
+    let next = gateway.rotate(&it);
+    let output = end(&run, child).await;
+    assert!(output.status.success(), "{}\n{}", told(&output), gateway.output());
+    assert!(!exists(&run, "errored.tfstate") && !locked(&it, "web").await && seen(&it, &next).0 >= 3);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_the_gateway_the_same_apply_strands_its_state_and_its_lock() {
+    let it = platform();
+    let Some(terraform) = Terraform::find("without_the_gateway_the_same_apply_strands_its_state_and_its_lock") else {
+        return;
+    };
+    let run = terraform.folder(it.platform.url(), it.token(), LONG);
+    let child = begin(&run).await;
+    it.platform.dials().mint("next");
+    assert!(it.platform.dials().revoke(&it.first.id));
+    let output = end(&run, child).await;
+    assert!(!output.status.success() && told(&output).contains("unauthorized"), "{}", told(&output));
+    assert!(exists(&run, "errored.tfstate") && locked(&it, "web").await);
+}
+
+/// Starts the change of state, and waits for its middle.
+async fn change(address: &str, token: &str) -> Child {
+    let mut command = Command::from(script("platform_rotation.py", address, token));
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+    let mut child = command.spawn().unwrap();
+    let mut middle = [0; 14];
+    child.stdout.as_mut().unwrap().read_exact(&mut middle).await.unwrap();
+    assert_eq!(&middle, b"in the middle\n");
+    child
+}
+
+async fn go_on(mut child: Child) -> Output {
+    child.stdin.take().unwrap().write_all(b"\n").await.unwrap();
+    child.wait_with_output().await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pytfe_outlives_the_token_that_it_began_with_and_a_gateway_that_is_started_again() {
+    for restart in [false, true] {
+        let it = platform();
+        let mut gateway = Beside::start(&it, &[]);
+        let child = change(&gateway.url, &gateway.local()).await;
+        let next = gateway.rotate(&it);
+        if restart {
+            gateway.restart();
+        }
+        let output = go_on(child).await;
+        assert!(output.status.success(), "{}\n{}", told(&output), gateway.output());
+        assert!(!locked(&it, "rotation").await && seen(&it, &next).0 == 2);
+        it.platform.dials().forget_calls();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_the_gateway_the_same_change_with_pytfe_strands_its_lock() {
+    let it = platform();
+    let child = change(it.platform.url(), it.token()).await;
+    it.platform.dials().mint("next");
+    assert!(it.platform.dials().revoke(&it.first.id));
+    let output = go_on(child).await;
+    assert!(!output.status.success() && told(&output).contains("AuthError"), "{}", told(&output));
+    assert!(locked(&it, "rotation").await);
+}
