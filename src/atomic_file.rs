@@ -48,10 +48,35 @@ pub fn replace(path: &Path, bytes: &[u8], attributes: &Attributes) -> Result<Out
     if there.is_some_and(|stat| is_so(&folder, &name, &stat, bytes, attributes)) {
         return Ok(Outcome::Same);
     }
+    put(&folder, &name, path, attributes, |file| file.write_all(bytes))?;
+    Ok(Outcome::Written)
+}
+
+/// As [`replace`], with what `write` writes: for what is too large to be held as a whole.
+///
+/// # Errors
+/// As [`replace`]; `write` failed.
+pub fn replace_by(
+    path: &Path,
+    attributes: &Attributes,
+    write: impl FnOnce(&mut std::fs::File) -> io::Result<()>,
+) -> Result<(), ReplaceError> {
+    let (folder, name) = Folder::of_file(path)?;
+    regular_or_absent(&folder, &name, path)?;
+    put(&folder, &name, path, attributes, write)
+}
+
+fn put(
+    folder: &Folder,
+    name: &OsStr,
+    path: &Path,
+    attributes: &Attributes,
+    write: impl FnOnce(&mut std::fs::File) -> io::Result<()>,
+) -> Result<(), ReplaceError> {
     let at = |step, advice| move |source: io::Error| ReplaceError::Step { step, path: path.to_owned(), advice, source };
-    let temporary = Temporary::create(&folder, &name).map_err(at("create a file beside", LET_IT_WRITE))?;
-    let mut file = &temporary.file;
-    file.write_all(bytes).map_err(at("write the new content of", ROOM))?;
+    let mut temporary = Temporary::create(folder, name).map_err(at("create a file beside", LET_IT_WRITE))?;
+    write(&mut temporary.file).map_err(at("write the new content of", ROOM))?;
+    let file = &temporary.file;
     let (owner, group) = (attributes.owner.and_then(id), attributes.group.and_then(id));
     if owner.is_some() || group.is_some() {
         rustix::fs::fchown(file, owner.map(Uid::from_raw), group.map(Gid::from_raw))
@@ -61,9 +86,8 @@ pub fn replace(path: &Path, bytes: &[u8], attributes: &Attributes) -> Result<Out
     rustix::fs::fchmod(file, Mode::from_raw_mode(attributes.mode & 0o7777))
         .map_err(|errno| at("set the mode of", LET_IT_WRITE)(errno.into()))?;
     file.sync_all().map_err(at("sync the new content of", ROOM))?;
-    temporary.rename_to(&name).map_err(at("put the new file in the place of", LET_IT_WRITE))?;
-    folder.sync().map_err(at("sync the folder of", ROOM))?;
-    Ok(Outcome::Written)
+    temporary.rename_to(name).map_err(at("put the new file in the place of", LET_IT_WRITE))?;
+    folder.sync().map_err(at("sync the folder of", ROOM))
 }
 
 /// Empties the file, as [`replace`] would; one that is not there stays away.

@@ -34,6 +34,7 @@ use self::service::directory::Directory;
 use self::service::error::ServiceError;
 use self::service::login::Methods;
 use self::service::seal::{KeyError, Sealer};
+use self::service::snapshot::Restores;
 use self::store::{Store, StoreOptions};
 use crate::clock::Clock;
 use crate::http::listen::Peer;
@@ -149,14 +150,21 @@ impl Service {
         let datacenter = options.datacenter.clone();
         let directory = Directory::new(store, sealer, datacenter, options.default_policy, clock.clone());
         let directory = Arc::new(directory);
-        directory.prepare().await?;
+        match directory.prepare().await {
+            Err(ServiceError::Restoring) => {
+                tracing::warn!(event = "access.restore.unfinished", "a restore has not ended: restore again");
+            }
+            prepared => prepared?,
+        }
+        let restores = options.store.folder().map_or_else(std::env::temp_dir, Path::to_owned);
+        let restores = Arc::new(Restores::new(restores));
         let methods = Methods::new(&options.methods, Arc::clone(&directory), &clock).await?;
         let api_options = Arc::new(options.api.clone());
         let stop = CancellationToken::new();
         let limiter = Arc::new(Limiter::new(options.api.login_limit));
         let methods = Arc::new(methods);
         let options = api_options;
-        Ok(Self { rooms: Rooms { directory, methods, limiter, options, reset, metrics, stop } })
+        Ok(Self { rooms: Rooms { directory, methods, restores, limiter, options, reset, metrics, stop } })
     }
 
     /// What answers requests, to be served by [`crate::http::listen`].
@@ -175,6 +183,12 @@ impl Service {
         let (remover, until) = (Arc::clone(&directory), stop.clone());
         tasks.start("access removal", async move {
             tokio::join!(remover.remove_namespaces_until(until.clone()), remover.remove_methods_until(until));
+            Ok(())
+        });
+        let (restores, until) = (self.rooms.restores, stop.clone());
+        tasks.start("access restore", async move {
+            until.cancelled().await;
+            restores.ended().await;
             Ok(())
         });
         let (waiting, until) = (self.rooms.stop, stop.clone());

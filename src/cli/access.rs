@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::acl::{self, Connection, Failure};
 use super::run::{inherited, runtime, start_log, stop_signals};
+use super::snapshot::{Backup, Restore};
 use super::{Exit, LogChoice, note, say, say_error};
 use crate::app::{App, Signals};
 use crate::config;
@@ -26,6 +27,12 @@ pub(super) enum Access {
         after_help = "Example:\n  keyward access rekey --generate --address https://access.example.com:8500 --token-file ops.token"
     )]
     Rekey(Rekey),
+    /// Write everything that a running service keeps into a file
+    #[command(after_help = "Example:\n  keyward access backup --out access.snapshot --token-file ops.token")]
+    Backup(Box<Backup>),
+    /// Replace everything that a running service keeps by what is in such a file
+    #[command(after_help = "Example:\n  keyward access restore access.snapshot --token-file ops.token")]
+    Restore(Box<Restore>),
 }
 
 /// Change the key that tokens are under.
@@ -61,6 +68,8 @@ impl Access {
         match self {
             Self::Serve(serve) => serve.run(log),
             Self::Rekey(rekey) => rekey.run(),
+            Self::Backup(backup) => backup.run(),
+            Self::Restore(restore) => restore.run(),
         }
     }
 }

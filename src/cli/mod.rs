@@ -16,6 +16,8 @@ mod login;
 #[cfg(feature = "access")]
 mod acl;
 #[cfg(feature = "access")]
+mod snapshot;
+#[cfg(feature = "access")]
 mod access;
 #[cfg(feature = "gateway")]
 mod changes;

@@ -12,7 +12,7 @@ use crate::harness::binary::{Binary, eventually, run};
 use crate::harness::world::in_a_network_of_its_own;
 
 /// A running service, and the address that it said.
-fn serve(folder: &Path, listen: &str, variables: &[(&str, &str)]) -> (Binary, String) {
+pub(crate) fn serve(folder: &Path, listen: &str, variables: &[(&str, &str)]) -> (Binary, String) {
     let dir = folder.join("access").display().to_string();
     let service = Binary::start(&["access", "serve", "--dir", &dir, "--listen", listen], variables, folder);
     let address = eventually(Duration::from_secs(20), || {

@@ -39,6 +39,8 @@ mod acl_roles;
 #[cfg(feature = "dev")]
 mod acl_served;
 #[cfg(feature = "access")]
+mod acl_snapshot;
+#[cfg(feature = "access")]
 mod access_disk;
 #[cfg(feature = "access")]
 mod acl_tokens;

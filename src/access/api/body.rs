@@ -58,6 +58,8 @@ pub(super) enum BodyError {
     TooLarge { limit: usize },
     #[error("the body did not arrive within {} s", ARRIVES_WITHIN.as_secs())]
     TooSlow,
+    #[error("the body stalled for {} s", within.as_secs())]
+    Stalled { within: Duration },
     #[error("the body broke off")]
     Broken,
     #[error("the body is no JSON object")]

@@ -6,7 +6,8 @@ use super::operation::Operation as Do;
 use super::reply::{Done, Seen};
 use super::rooms::Rooms;
 use super::{
-    auth_methods, authorize, binding_rules, bootstrap, login, namespaces, policies, rekey, roles, templated, tokens,
+    auth_methods, authorize, binding_rules, bootstrap, login, namespaces, policies, rekey, roles, snapshot, templated,
+    tokens,
 };
 use crate::access::store::Freshness;
 
@@ -62,6 +63,8 @@ pub(super) async fn write(rooms: &Rooms, ask: &mut Ask) -> Result<Done, ApiError
         Do::Logout => login::log_out(rooms, ask).await,
         Do::Bootstrap => bootstrap::bootstrap(rooms, ask).await,
         Do::Rekey => return rekey::rekey(rooms, ask).await,
+        Do::SnapshotTake => return snapshot::take(rooms, ask).await.map(Done::Nothing),
+        Do::SnapshotRestore => return snapshot::restore(rooms, ask).await.map(Done::Nothing),
         _ => Err(ApiError::NoRoute { versioned: true }),
     };
     changed.map(Done::Changed)

@@ -148,7 +148,9 @@ impl ApiError {
                 "Invalid URL path: it holds an empty or dotted segment, or a character that cannot be printed".into(),
             ),
             Self::Body(error @ BodyError::TooLarge { .. }) => (StatusCode::PAYLOAD_TOO_LARGE, error.to_string()),
-            Self::Body(error @ BodyError::TooSlow) => (StatusCode::REQUEST_TIMEOUT, error.to_string()),
+            Self::Body(error @ (BodyError::TooSlow | BodyError::Stalled { .. })) => {
+                (StatusCode::REQUEST_TIMEOUT, error.to_string())
+            }
             Self::Body(error) => (StatusCode::BAD_REQUEST, error.to_string()),
             Self::Invalid(text) => (StatusCode::BAD_REQUEST, text.clone()),
             Self::NoTemplate => (
@@ -185,6 +187,8 @@ impl ApiError {
     /// What failed on this side, if something did.
     fn failure(&self) -> Option<&ServiceError> {
         match self {
+            // Told once, when it begins.
+            Self::Service(ServiceError::Restoring) | Self::Login(LoginError::Service(ServiceError::Restoring)) => None,
             Self::Service(error) | Self::Login(LoginError::Service(error)) => Some(error),
             _ => None,
         }
@@ -199,7 +203,9 @@ fn service(error: &ServiceError) -> (StatusCode, String) {
         ServiceError::Taken(_) => StatusCode::CONFLICT,
         ServiceError::Denied(_) | ServiceError::UnknownSecret | ServiceError::Forbidden(_) => StatusCode::FORBIDDEN,
         ServiceError::Commit(CommitError::TooLarge) => StatusCode::PAYLOAD_TOO_LARGE,
-        ServiceError::Crowded
+        ServiceError::Spool(_) => StatusCode::INSUFFICIENT_STORAGE,
+        ServiceError::Restoring
+        | ServiceError::Crowded
         | ServiceError::NotNow(_)
         | ServiceError::Store(StoreError::Unavailable(_))
         | ServiceError::Commit(CommitError::Unknown(_) | CommitError::Store(StoreError::Unavailable(_))) => {

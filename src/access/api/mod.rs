@@ -24,6 +24,7 @@ mod roles;
 mod tokens;
 mod bootstrap;
 mod rekey;
+mod snapshot;
 mod templated;
 mod auth_methods;
 mod binding_rules;

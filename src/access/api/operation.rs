@@ -50,6 +50,8 @@ pub(super) enum Operation {
     Logout,
     Bootstrap,
     Rekey,
+    SnapshotTake,
+    SnapshotRestore,
     VaultLogin,
     VaultLookup,
     VaultRevoke,
@@ -93,6 +95,7 @@ const TABLE: &[(&str, &[(Method, Operation)])] = &[
     ("acl/login", &[(Method::POST, Do::Login)]),
     ("acl/logout", &[(Method::POST, Do::Logout)]),
     ("acl/bootstrap", &[(Method::PUT, Do::Bootstrap)]),
+    ("snapshot", &[(Method::GET, Do::SnapshotTake), (Method::PUT, Do::SnapshotRestore)]),
     ("namespace", &[(Method::PUT, Do::NamespaceCreate)]),
     (
         "namespace/:",
@@ -156,6 +159,8 @@ impl Operation {
             Do::Logout => "logout",
             Do::Bootstrap => "bootstrap",
             Do::Rekey => "rekey",
+            Do::SnapshotTake => "snapshot.take",
+            Do::SnapshotRestore => "snapshot.restore",
             Do::VaultRevoke => "token.revoke",
             Do::VaultRenew => "token.renew",
             Do::VaultHealth => "health",
@@ -182,6 +187,12 @@ impl Operation {
                 | Do::RuleRead
                 | Do::RuleList
         )
+    }
+
+    /// Whether it looks itself whether the store is being restored: reads do each time that they look at all, and a
+    /// restore goes on with one that did not end.
+    pub(super) const fn looks_itself(self) -> bool {
+        self.reads() || matches!(self, Do::SnapshotRestore)
     }
 
     /// Whether it gives a token to one who has none.

@@ -8,6 +8,7 @@ use super::limit::{Limiter, LoginLimit};
 use crate::access::service::bootstrap::ResetFile;
 use crate::access::service::directory::Directory;
 use crate::access::service::login::Methods;
+use crate::access::service::snapshot::Restores;
 use crate::metrics::Metrics;
 
 /// How the API is spoken.
@@ -34,6 +35,8 @@ pub struct Rooms {
     pub directory: Arc<Directory>,
     /// The auth methods of the configuration.
     pub methods: Arc<Methods>,
+    /// The restores of this server.
+    pub restores: Arc<Restores>,
     /// Logins, by where they come from.
     pub limiter: Arc<Limiter>,
     /// How it is spoken.

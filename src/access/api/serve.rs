@@ -12,6 +12,8 @@ use super::operation::{Operation, Route, route};
 use super::reply::{Body, Done, Reply, say_default_policy};
 use super::rooms::Rooms;
 use super::{dispatch, vault, wait};
+use crate::access::service::error::ServiceError;
+use crate::access::store::Freshness;
 use crate::http::listen::Peer;
 use crate::metrics::AccessRequest;
 
@@ -62,6 +64,7 @@ async fn done(
     let admitted = if operation.is_login() { rooms.limiter.admit(&peer, rooms.directory.moment()) } else { Ok(()) };
     let answer = match (admitted, door) {
         (Err(wait), _) => Err(ApiError::TooMany { wait }),
+        (Ok(()), _) if let Err(error) = open(rooms, operation).await => Err(error),
         (Ok(()), Door::Vault) => vault::answer(rooms, operation, subject, request).await,
         (Ok(()), Door::Acl) => acl(rooms, operation, subject, request).await,
     };
@@ -69,6 +72,17 @@ async fn done(
     let labels = AccessRequest { operation: operation.name(), code: answer.status().as_u16() };
     rooms.metrics.access_requests.get_or_create(&labels).inc();
     answer
+}
+
+/// Refuses what is asked of a store that is being restored.
+async fn open(rooms: &Rooms, operation: Operation) -> Result<(), ApiError> {
+    match operation {
+        // A probe does not wait for a store that may be away.
+        Operation::VaultHealth if rooms.directory.was_shut() => Err(ServiceError::Restoring.into()),
+        Operation::VaultHealth => Ok(()),
+        operation if operation.looks_itself() => Ok(()),
+        _ => Ok(rooms.directory.epoch(Freshness::Linearizable).await.map(drop)?),
+    }
 }
 
 async fn acl(

@@ -21,6 +21,7 @@ pub(super) async fn read(rooms: &Rooms, ask: &Ask, waiting: Waiting) -> Result<R
     let end = (waiting.index > 0).then(|| Instant::now() + waiting.wait + jitter(waiting.wait));
     let mut over = false;
     loop {
+        let epoch = rooms.directory.epoch(freshness).await?;
         // In a box of its own, which is gone while this waits: ten thousand may.
         let seen = Box::pin(dispatch::read(rooms, ask, freshness)).await?;
         let Some(end) = end.filter(|_| !over && seen.index.0 <= waiting.index) else {
@@ -33,6 +34,7 @@ pub(super) async fn read(rooms: &Rooms, ask: &Ask, waiting: Waiting) -> Result<R
             changed = changed => {
                 changed.map_err(|error| ApiError::Service(error.into()))?;
             }
+            restored = rooms.directory.restored_since(epoch) => restored?,
             () = tokio::time::sleep_until(end) => over = true,
             () = rooms.stop.cancelled() => over = true,
         }

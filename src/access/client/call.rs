@@ -95,6 +95,18 @@ impl Client {
         self.token.is_some()
     }
 
+    pub(super) fn http(&self) -> &client::Client {
+        &self.http
+    }
+
+    pub(super) fn answer_timeout(&self) -> Duration {
+        self.answer_timeout
+    }
+
+    pub(super) fn token(&self) -> Option<&SecretString> {
+        self.token.as_ref()
+    }
+
     /// The server in words: its origin, or its socket's path.
     pub fn server(&self) -> &str {
         self.http.server()

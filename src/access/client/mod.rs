@@ -43,6 +43,7 @@ mod template;
 mod session;
 mod authorize;
 mod operator;
+mod snapshot;
 
 pub use authorize::{Question, Ruling};
 pub use binding_rule::{BindingRule, NewBindingRule};
@@ -56,5 +57,6 @@ pub use policy::{NewPolicy, Policy};
 pub use query::{Consistency, Query, Reading};
 pub use role::{NewRole, Role};
 pub use session::Login;
+pub use snapshot::{Restored, Snapshot};
 pub use template::Template;
 pub use token::{Expansion, NewToken, Token, TokenFilter, TokenUpdate};

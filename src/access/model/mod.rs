@@ -22,6 +22,7 @@ pub mod keys_url;
 pub mod jwt_claims;
 pub mod auth_method;
 pub mod binding_rule;
+pub mod snapshot;
 
 /// The namespace that everything lives in unless it is said otherwise.
 pub const DEFAULT_NAMESPACE: &str = "default";

@@ -35,12 +35,13 @@ impl Directory {
     /// Makes what is built in where it is not there: the `default` namespace, two policies, the anonymous token.
     ///
     /// # Errors
-    /// The store failed.
+    /// [`ServiceError::Restoring`] if it is being restored; the store failed.
     pub async fn prepare(&self) -> Result<(), ServiceError> {
         retrying(|| self.try_prepare()).await
     }
 
     async fn try_prepare(&self) -> Result<(), ServiceError> {
+        self.epoch(Freshness::Linearizable).await?;
         let namespace = NamespaceName::default_one();
         // Another server on the same store may have been faster.
         if self.namespace(&namespace, Freshness::Linearizable).await?.is_some() {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::callers_cache::CallersCache;
 use super::error::ServiceError;
+use super::gate::{Epoch, Gate};
 use super::records::{Changes, Records, Stored};
 use super::rows;
 use super::rules_cache::RulesCache;
@@ -22,6 +23,7 @@ pub struct Directory {
     pub(super) sealer: Sealer,
     pub(super) rules: RulesCache,
     pub(super) callers: CallersCache,
+    pub(super) gate: Gate,
     /// This server's datacenter.
     pub datacenter: String,
     /// What holds where no rule says anything.
@@ -55,7 +57,7 @@ impl Directory {
         clock: Clock,
     ) -> Self {
         let (records, rules, callers) = (Records::new(store), RulesCache::default(), CallersCache::default());
-        Self { records, sealer, rules, callers, datacenter, default_policy, clock }
+        Self { records, sealer, rules, callers, gate: Gate::default(), datacenter, default_policy, clock }
     }
 
     /// The wall clock's time.
@@ -71,6 +73,39 @@ impl Directory {
     /// The records, for those who wait on them.
     pub fn records(&self) -> &Records {
         &self.records
+    }
+
+    /// The epoch of the store, in which everything is asked that wants an answer.
+    ///
+    /// # Errors
+    /// [`ServiceError::Restoring`] while there is nothing to ask; the store failed.
+    pub async fn epoch(&self, freshness: Freshness) -> Result<Epoch, ServiceError> {
+        self.gate.look(&self.records, freshness).await?.epoch()
+    }
+
+    /// Returns once a restore may have begun or ended since that epoch was seen.
+    ///
+    /// # Errors
+    /// The store failed.
+    pub async fn restored_since(&self, epoch: Epoch) -> Result<(), ServiceError> {
+        self.records.store().changed(rows::RESTORES, epoch.seen).await?;
+        Ok(())
+    }
+
+    /// Returns at once while the store is open, or else when it is again. A store that fails is taken for open: who asks it
+    /// is told.
+    pub(super) async fn opened(&self) {
+        while let Ok(seen) = self.gate.look(&self.records, Freshness::Linearizable).await {
+            let restoring = seen.epoch().is_err();
+            if !restoring || self.records.store().changed(rows::RESTORES, seen.at()).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Whether the store was being restored when this server looked last: who must not wait for the store asks so.
+    pub fn was_shut(&self) -> bool {
+        self.gate.was_shut()
     }
 
     /// The namespace of that name; `None` if there is none.

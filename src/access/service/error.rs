@@ -28,6 +28,9 @@ pub enum ServiceError {
     /// A request for which there is no leave, in other words than those of a privilege.
     #[error("{0}")]
     Forbidden(String),
+    /// The store is being restored, and shut for everything else.
+    #[error("the service is being restored from a snapshot: try again once that has ended")]
+    Restoring,
     /// Too many others change the same record.
     #[error("too many others change the same record")]
     Crowded,
@@ -43,6 +46,9 @@ pub enum ServiceError {
     /// A secret could not be sealed or opened.
     #[error(transparent)]
     Seal(#[from] SealError),
+    /// What came could not be kept until it is judged.
+    #[error("this server has no room for the snapshot")]
+    Spool(#[source] std::io::Error),
     /// A record could not be written as JSON.
     #[error("a record cannot be written as JSON")]
     Encode(#[source] serde_json::Error),

@@ -8,7 +8,7 @@ mod bind;
 mod stored;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use secrecy::SecretString;
@@ -16,6 +16,7 @@ use secrecy::SecretString;
 use super::caller::Live;
 use super::directory::Directory;
 use super::error::ServiceError;
+use super::gate::Epoch;
 use super::issuer_keys::{self, Keys};
 use super::records::{Changes, retrying};
 use super::tokens::NewToken;
@@ -26,6 +27,7 @@ use crate::access::model::links::Links;
 use crate::access::model::names::NamespaceName;
 use crate::access::model::secret::PlainSecret;
 use crate::access::model::token::LoginOrigin;
+use crate::access::store::Freshness;
 use crate::clock::Clock;
 
 pub use error::LoginError;
@@ -93,7 +95,10 @@ struct Method {
 #[derive(Debug)]
 struct Role {
     bounds: Bounds,
-    policies: Vec<(Id, String)>,
+    /// Names.
+    policies: Vec<String>,
+    /// Their ids, as they were in an epoch.
+    linked: Mutex<Option<(Epoch, Vec<Id>)>>,
     ttl: Duration,
 }
 
@@ -112,15 +117,20 @@ impl Methods {
             let keys = Keys::fetched(options.trust.issuer.clone(), options.keys.clone(), clock.clone());
             let mut roles = BTreeMap::new();
             for (role, options) in &options.roles {
-                let mut linked = Vec::new();
+                let mut policies: Vec<String> = Vec::new();
                 for policy in &options.policies {
-                    let link = (directory.ensure_policy(policy).await?, policy.clone());
-                    if !linked.contains(&link) {
-                        linked.push(link);
+                    if !policies.contains(policy) {
+                        policies.push(policy.clone());
                     }
                 }
-                let role_of = Role { bounds: options.bounds.clone(), policies: linked, ttl: options.ttl };
-                roles.insert(role.clone(), role_of);
+                let (bounds, ttl) = (options.bounds.clone(), options.ttl);
+                let made = Role { bounds, policies, linked: Mutex::default(), ttl };
+                match made.policies(&directory).await {
+                    // Made by the first login after it.
+                    Ok(_) | Err(ServiceError::Restoring) => {}
+                    Err(error) => return Err(error),
+                }
+                roles.insert(role.clone(), made);
             }
             methods.insert(name.clone(), Method { trust: options.trust.clone(), keys, roles });
         }
@@ -165,7 +175,7 @@ impl Methods {
     }
 
     async fn grant(&self, method: &str, name: &str, role: &Role, facts: Facts) -> Result<Granted, LoginError> {
-        let (ids, names): (Vec<Id>, Vec<String>) = role.policies.iter().cloned().unzip();
+        let ids = role.policies(&self.directory).await?;
         let namespace = NamespaceName::default_one();
         let origin = LoginOrigin {
             auth_method: method.to_owned(),
@@ -192,6 +202,23 @@ impl Methods {
             self.directory.make_token(&home, new, Changes::default()).await
         };
         let live = retrying(make).await?;
-        Ok(Granted { live, secret, policies: names })
+        Ok(Granted { live, secret, policies: role.policies.clone() })
+    }
+}
+
+impl Role {
+    /// The ids of its policies; those that are not there are made. In a store that was restored they are others.
+    async fn policies(&self, directory: &Directory) -> Result<Vec<Id>, ServiceError> {
+        let epoch = directory.epoch(Freshness::Linearizable).await?;
+        let known = || self.linked.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, ids)) = known().as_ref().filter(|(then, _)| then.is(epoch)) {
+            return Ok(ids.clone());
+        }
+        let mut ids = Vec::new();
+        for policy in &self.policies {
+            ids.push(directory.ensure_policy(policy).await?);
+        }
+        *known() = Some((epoch, ids.clone()));
+        Ok(ids)
     }
 }

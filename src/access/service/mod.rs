@@ -16,6 +16,7 @@ pub mod rows;
 mod rules_cache;
 pub mod caller;
 mod callers_cache;
+pub mod gate;
 pub mod directory;
 mod single;
 mod keys;
@@ -33,6 +34,7 @@ pub mod binding_rules;
 pub mod bootstrap;
 pub mod rekey;
 pub mod namespaces;
+pub mod snapshot;
 
 // 4: how a token is got without one
 pub mod login;

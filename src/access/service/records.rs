@@ -7,6 +7,7 @@ use serde::de::DeserializeOwned;
 
 use super::error::ServiceError;
 use super::parsed::Parsed;
+use super::rows;
 use crate::access::model::id::Id;
 use crate::access::store::{
     Batch, Check, CommitError, Freshness, Key, Page, Record, Revision, Store, StoreError, Write,
@@ -124,12 +125,18 @@ impl Records {
         Ok(self.store.list(prefix, Page { after: None, limit: 0 }, freshness).await?.revision)
     }
 
-    /// Writes what `changes` holds, all of it or nothing.
+    /// Writes what `changes` holds, all of it or nothing; nothing into a store that is being restored.
     ///
     /// # Errors
-    /// A check does not hold, or the store failed.
+    /// A check does not hold, the store is being restored, or it failed.
     pub async fn commit(&self, changes: Changes) -> Result<Revision, ServiceError> {
-        Ok(self.store.commit(changes.batch).await?)
+        let (mut batch, mark) = (changes.batch, rows::restore_mark());
+        // First, as the first check that does not hold is told.
+        batch.checks.insert(0, Check::Absent(mark.clone()));
+        match self.store.commit(batch).await {
+            Err(CommitError::Conflict(key)) if key == mark => Err(ServiceError::Restoring),
+            outcome => Ok(outcome?),
+        }
     }
 }
 

@@ -14,6 +14,7 @@
 //! | `removal/KIND/NAME` | something that is being removed in pieces |
 //! | `seal/key` | which of the server's keys tokens are under |
 //! | `bootstrap/done` | that the first token was made |
+//! | `restore/mark`, `restore/last` | the store is being restored from a snapshot, and by whom; when that was begun last |
 //!
 //! Names of namespaces are in lower case, times sort as texts, and a hash is keyed: without the server's key it tells
 //! nothing of the secret.
@@ -95,6 +96,20 @@ pub fn binding_rule(namespace: &NamespaceName, id: Id) -> Key {
 /// Something that is being removed in pieces.
 pub fn removal(kind: &str, name: &str) -> Key {
     Key::of(&["removal", kind, name])
+}
+
+/// The kind of the records that tell of restores, and the start of their keys.
+pub const RESTORE: &str = "restore";
+pub(super) const RESTORES: &str = "restore/";
+
+/// That the store is being restored.
+pub fn restore_mark() -> Key {
+    Key::of(&[RESTORE, "mark"])
+}
+
+/// When the last restore began.
+pub fn restore_last() -> Key {
+    Key::of(&[RESTORE, "last"])
 }
 
 /// Where the records of a kind in a namespace start; those of every namespace if none is given.

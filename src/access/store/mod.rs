@@ -211,6 +211,15 @@ enum Exported {
 }
 
 impl Export {
+    /// The store's revision at that moment.
+    pub fn revision(&self) -> Revision {
+        match &self.0 {
+            Exported::Embedded(export) => export.revision(),
+            #[cfg(feature = "etcd")]
+            Exported::Etcd(export) => export.revision(),
+        }
+    }
+
     /// The next records in the order of their keys, at most so many; none at the end.
     ///
     /// # Errors

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};
 use reqwest::RequestBuilder;
 use url::Url;
@@ -89,16 +90,21 @@ impl Client {
         limit: usize,
     ) -> Result<Answer, TransportError> {
         let server = || self.name.clone();
-        let call = async {
-            let mut response = request.send().await.map_err(|error| self.failed(error))?;
-            let body = read_body(&mut response, limit).await.map_err(|error| self.broken(error))?;
-            let body = body.ok_or_else(|| TransportError::TooLarge { server: server(), limit })?;
-            let headers = std::mem::take(response.headers_mut());
-            Ok(Answer { status: response.status(), headers, body })
-        };
+        let call = async { self.open(request, time).await?.whole(time, limit).await };
         tokio::time::timeout(time, call)
             .await
             .unwrap_or_else(|_| Err(TransportError::TimedOut { server: server(), after: time }))
+    }
+
+    /// Sends a request and reads the head of its answer alone, within `time`; what follows is read piece by piece.
+    ///
+    /// # Errors
+    /// There was no answer in time.
+    pub async fn open(&self, request: RequestBuilder, time: Duration) -> Result<Coming, TransportError> {
+        let sent = tokio::time::timeout(time, request.send()).await;
+        let silent = |_| TransportError::TimedOut { server: self.name.clone(), after: time };
+        let response = sent.map_err(silent)?.map_err(|error| self.failed(error))?;
+        Ok(Coming { client: self.clone(), response })
     }
 
     fn failed(&self, error: reqwest::Error) -> TransportError {
@@ -130,6 +136,50 @@ pub async fn read_body(
         body.extend_from_slice(&chunk);
     }
     Ok(Some(body))
+}
+
+/// An answer whose body is still coming.
+pub struct Coming {
+    client: Client,
+    response: reqwest::Response,
+}
+
+impl std::fmt::Debug for Coming {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Coming").field("status", &self.response.status()).finish_non_exhaustive()
+    }
+}
+
+impl Coming {
+    /// Its status.
+    pub fn status(&self) -> StatusCode {
+        self.response.status()
+    }
+
+    /// The next bytes of its body, within `time`; `None` at its end.
+    ///
+    /// # Errors
+    /// None came in time, or the body broke off.
+    pub async fn chunk(&mut self, time: Duration) -> Result<Option<Bytes>, TransportError> {
+        match tokio::time::timeout(time, self.response.chunk()).await {
+            Ok(chunk) => chunk.map_err(|error| self.client.broken(error)),
+            Err(_) => Err(TransportError::TimedOut { server: self.client.name.clone(), after: time }),
+        }
+    }
+
+    /// The whole answer, within `time`, where its body has at most `limit` bytes.
+    ///
+    /// # Errors
+    /// It did not come in time, broke off, or is larger.
+    pub async fn whole(mut self, time: Duration, limit: usize) -> Result<Answer, TransportError> {
+        let server = || self.client.name.clone();
+        let body = tokio::time::timeout(time, read_body(&mut self.response, limit)).await;
+        let body = body.map_err(|_| TransportError::TimedOut { server: server(), after: time })?;
+        let body = body.map_err(|error| self.client.broken(error))?;
+        let body = body.ok_or_else(|| TransportError::TooLarge { server: server(), limit })?;
+        let headers = std::mem::take(self.response.headers_mut());
+        Ok(Answer { status: self.response.status(), headers, body })
+    }
 }
 
 /// A whole answer.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use url::Url;
 
 pub use build::{BuildError, is_loopback};
-pub use call::{Answer, Client, MAX_ANSWER, TransportError, read_body};
+pub use call::{Answer, Client, Coming, MAX_ANSWER, TransportError, read_body};
 
 /// What a client for one server is built from.
 #[derive(Debug, Clone, PartialEq, Eq)]

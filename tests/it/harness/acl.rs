@@ -147,6 +147,18 @@ impl Acl {
         Answer { status, text: answer.text().await.unwrap(), headers }
     }
 
+    /// A snapshot, as the first token takes it.
+    pub(crate) async fn snapshot(&self) -> Vec<u8> {
+        let request = self.http.get(format!("{}/v1/snapshot", self.url)).header("X-Service-Token", &self.root);
+        let answer = request.send().await.unwrap().error_for_status().unwrap();
+        answer.bytes().await.unwrap().to_vec()
+    }
+
+    /// Restores a snapshot with a token.
+    pub(crate) async fn restore(&self, token: &str, snapshot: &[u8]) -> Answer {
+        self.send("PUT", "/v1/snapshot", &[("X-Service-Token", token)], snapshot).await
+    }
+
     /// As the first token.
     pub(crate) async fn get(&self, path: &str) -> Answer {
         self.call("GET", path, Some(&self.root), None).await

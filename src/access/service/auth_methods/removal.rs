@@ -39,7 +39,8 @@ impl Directory {
     pub async fn remove_methods_until(&self, stop: CancellationToken) {
         let work = async {
             loop {
-                let (seen, done) = self.remove_left().await;
+                self.opened().await;
+                let Some((seen, done)) = self.remove_left().await else { continue };
                 let store = self.records.store();
                 tokio::select! {
                     Ok(_) = store.changed(ROWS, seen), if done => {}
@@ -52,13 +53,14 @@ impl Directory {
     }
 
     /// Removes what there is to remove; gives when that was looked up, and whether nothing is left to be tried again.
-    async fn remove_left(&self) -> (Revision, bool) {
+    /// `None` if a restore came in between.
+    async fn remove_left(&self) -> Option<(Revision, bool)> {
         let found = self.records.all::<Removal>(ROWS, Freshness::Linearizable).await;
         let (removals, seen) = match found {
             Ok(found) => found,
             Err(error) => {
                 tracing::warn!(event = "access.removal.failed", %error, "cannot look for what deleted methods left");
-                return (Revision(0), false);
+                return Some((Revision(0), false));
             }
         };
         let mut done = true;
@@ -68,13 +70,14 @@ impl Directory {
                 Ok(records) => {
                     tracing::info!(event = "access.method.removed", %method, records, "removed what a deleted method left");
                 }
+                Err(ServiceError::Restoring) => return None,
                 Err(error) => {
                     done = false;
                     tracing::warn!(event = "access.removal.failed", %method, %error, "cannot remove what a deleted method left");
                 }
             }
         }
-        (seen, done)
+        Some((seen, done))
     }
 
     /// Removes what a method left, in at most so many batches, and says how many records that were.

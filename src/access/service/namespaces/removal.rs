@@ -42,6 +42,7 @@ impl Directory {
 
     async fn remove_namespaces(&self) {
         loop {
+            self.opened().await;
             let done = match self.remove_marked().await {
                 Ok((seen, done)) => {
                     let changed = self.records.store().changed("namespace/", seen);
@@ -50,6 +51,7 @@ impl Directory {
                         () = self.clock.sleep(AGAIN), if !done => true,
                     }
                 }
+                Err(ServiceError::Restoring) => continue,
                 Err(error) => {
                     tracing::warn!(event = "access.removal.failed", %error, "cannot look for namespaces to remove");
                     false
@@ -72,6 +74,7 @@ impl Directory {
                     tracing::info!(event = "access.namespace.removed", namespace, records, "removed a namespace");
                 }
                 Ok(Came::Late) => {}
+                Err(ServiceError::Restoring) => return Err(ServiceError::Restoring),
                 Ok(Came::Stuck(records)) => {
                     done = false;
                     tracing::warn!(event = "access.removal.stuck", namespace, records, "records cannot be read");

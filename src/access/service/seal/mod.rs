@@ -83,16 +83,6 @@ impl Sealer {
         Arc::clone(&self.known.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Ids of the keys that records of the store may be sealed with.
-    pub fn key_ids(&self) -> Vec<String> {
-        self.keys().named.all().map(|key| key.id().to_owned()).collect()
-    }
-
-    /// Whether it can open what the key with that id sealed.
-    pub fn knows(&self, key_id: &str) -> bool {
-        self.keys().file.find(key_id).is_some()
-    }
-
     /// Takes in what the store says, and reads the file again where that names a key that was not there.
     ///
     /// # Errors

@@ -12,6 +12,7 @@ use crate::access::model::token::TokenRecord;
 use crate::access::service::caller::Caller;
 use crate::access::service::directory::Directory;
 use crate::access::service::error::ServiceError;
+use crate::access::service::gate::Epoch;
 use crate::access::service::links::{Link, Linked};
 use crate::access::service::records::Stored;
 use crate::access::service::rows;
@@ -27,6 +28,8 @@ pub struct TokenPages {
     caller: Arc<Caller>,
     filter: TokenFilter,
     freshness: Freshness,
+    /// No page of another store is put after those of this one.
+    epoch: Epoch,
     /// The namespaces that are left, the next one last.
     namespaces: Vec<NamespaceName>,
     /// Where the namespace under way goes on.
@@ -59,11 +62,12 @@ impl Directory {
         filter: TokenFilter,
         freshness: Freshness,
     ) -> Result<TokenPages, ServiceError> {
+        let epoch = self.epoch(freshness).await?;
         let open = self.readable(&caller, "token", namespace, freshness).await?;
         let mut namespaces = open.namespaces;
         namespaces.reverse();
         let (filtered, revision, after, known) = (open.filtered, open.revision, None, Known::default());
-        Ok(TokenPages { filtered, revision, caller, filter, freshness, namespaces, after, known })
+        Ok(TokenPages { filtered, revision, caller, filter, freshness, epoch, namespaces, after, known })
     }
 }
 
@@ -72,7 +76,7 @@ impl TokenPages {
     /// are left out.
     ///
     /// # Errors
-    /// The store failed.
+    /// The store failed, or a restore has begun.
     pub async fn next(&mut self, directory: &Directory) -> Result<Option<Vec<Listed>>, ServiceError> {
         let Some(namespace) = self.namespaces.last().cloned() else { return Ok(None) };
         let prefix = rows::within("token", Some(&namespace));
@@ -90,6 +94,9 @@ impl TokenPages {
             let roles = &token.value.roles;
             let roles = self.known.links(directory, &namespace, Linked::Role, roles, self.freshness).await?;
             listed.push(Listed { token, secret, policies, roles });
+        }
+        if !directory.epoch(self.freshness).await?.is(self.epoch) {
+            return Err(ServiceError::Restoring);
         }
         self.after = part.next;
         if self.after.is_none() {

@@ -25,8 +25,9 @@ impl Directory {
     /// Destroys the tokens whose end has come, and says how many there were.
     ///
     /// # Errors
-    /// The store failed. What was destroyed before stays so.
+    /// The store failed, or is being restored. What was destroyed before stays so.
     pub async fn sweep(&self) -> Result<usize, ServiceError> {
+        self.epoch(Freshness::Linearizable).await?;
         let (mut swept, mut lost) = (0, 0);
         let mut after = None;
         loop {
@@ -75,7 +76,7 @@ impl Directory {
     pub async fn sweep_until(&self, stop: CancellationToken, metrics: &Metrics) {
         while stop.run_until_cancelled(self.clock.sleep(SWEEP_EVERY)).await.is_some() {
             match self.sweep().await {
-                Ok(0) => {}
+                Ok(0) | Err(ServiceError::Restoring) => {}
                 Ok(swept) => {
                     metrics.access_tokens_swept.inc_by(swept.try_into().unwrap_or(u64::MAX));
                     tracing::info!(event = "access.token.swept", swept, "destroyed tokens whose end has come");

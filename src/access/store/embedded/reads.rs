@@ -46,12 +46,19 @@ pub(super) fn kind_of(prefix: &str) -> &str {
 #[derive(Debug)]
 pub(in crate::access::store) struct Export {
     moment: ReadTransaction,
+    revision: Revision,
     after: Option<Key>,
 }
 
 impl Export {
     pub(super) fn begin(database: &Database) -> Result<Self, StoreError> {
-        Ok(Self { moment: begin(database)?, after: None })
+        let moment = begin(database)?;
+        let revision = list(&moment, "", &Page { after: None, limit: 0 })?.revision;
+        Ok(Self { moment, revision, after: None })
+    }
+
+    pub(in crate::access::store) fn revision(&self) -> Revision {
+        self.revision
     }
 
     /// The next records, at most so many; none at the end.

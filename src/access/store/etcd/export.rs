@@ -5,11 +5,11 @@ use std::sync::Arc;
 use etcd_client::{Client, GetOptions};
 
 use super::at;
-use super::keys::{Prefix, number};
+use super::keys::{Prefix, number, revision};
 use super::members::Members;
 use super::reads::{CHUNK, after_all};
 use super::trouble::{Kind, Troubles};
-use crate::access::store::{Key, Record, StoreError};
+use crate::access::store::{Key, Record, Revision, StoreError};
 
 /// All records as they were when it began. etcd forgets old revisions in time, as it is told to; then reading fails.
 #[derive(Debug)]
@@ -32,6 +32,10 @@ impl Export {
         let answer = members.read(members.end(), ask).await?;
         let revision = number(at(answer.header()));
         Ok(Self { members: Arc::clone(members), prefix: prefix.clone(), revision, start: Some(start), chunk: CHUNK })
+    }
+
+    pub(in crate::access::store) fn revision(&self) -> Revision {
+        revision(self.revision)
     }
 
     /// The next records, at most so many; none at the end.

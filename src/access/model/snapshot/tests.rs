@@ -1,0 +1,92 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn header() -> Header {
+    let taken = "2026-01-31T09:00:00Z".parse().unwrap();
+    Header { datacenter: "dc1".to_owned(), key_ids: vec!["k1".to_owned()], revision: 7, taken }
+}
+
+fn written(records: &[(&str, &[u8])]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut writer = Writer::begin(&header(), &mut bytes).unwrap();
+    for (key, value) in records {
+        writer.record(key, value, &mut bytes).unwrap();
+    }
+    assert_eq!(writer.end(&mut bytes), records.len() as u64);
+    bytes
+}
+
+/// All pieces, with the bytes fed in parts of that length.
+fn read(bytes: &[u8], part: usize) -> Result<Vec<Piece>, SnapshotError> {
+    let (mut reader, mut pieces) = (Reader::default(), Vec::new());
+    for part in bytes.chunks(part) {
+        reader.feed(part);
+        while let Some(piece) = reader.piece()? {
+            pieces.push(piece);
+        }
+    }
+    assert_eq!(reader.finish()?, pieces.len() as u64 - 2);
+    Ok(pieces)
+}
+
+const RECORDS: [(&str, &[u8]); 3] = [("a/1", b"{}"), ("a/2", b""), ("token/default/x", &[0, 0xff, b'\n'])];
+
+#[test]
+fn what_was_written_is_read_in_whatever_parts_it_comes() {
+    let bytes = written(&RECORDS);
+    let text = String::from_utf8_lossy(&bytes);
+    let lines: Vec<_> = text.lines().take(2).collect();
+    let wanted = r#"{"Datacenter":"dc1","KeyIDs":["k1"],"Revision":7,"Taken":"2026-01-31T09:00:00Z"}"#;
+    assert_eq!(lines, ["keyward access snapshot 1", wanted]);
+    let mut pieces = vec![Piece::Header(header())];
+    pieces.extend(RECORDS.map(|(key, value)| Piece::Record(key.to_owned(), value.to_vec())));
+    pieces.push(Piece::End(3));
+    for part in [1, 2, 7, 64, bytes.len()] {
+        assert_eq!(read(&bytes, part).unwrap(), pieces, "{part}");
+    }
+    assert_eq!(read(&written(&[]), 5).unwrap(), [Piece::Header(header()), Piece::End(0)]);
+}
+
+#[test]
+fn no_bit_can_be_changed_and_no_byte_be_cut_off_or_added() {
+    let bytes = written(&RECORDS);
+    for place in 0..bytes.len() {
+        for bit in 0..8 {
+            let mut changed = bytes.clone();
+            changed[place] ^= 1 << bit;
+            assert!(read(&changed, 16).is_err(), "bit {bit} of byte {place}");
+        }
+        let refused = read(&bytes[..place], 16).unwrap_err();
+        assert!(matches!(refused, SnapshotError::CutOff), "{place}: {refused}");
+    }
+    assert_eq!(read(&[&bytes[..], b"\n"].concat(), 16), Err(SnapshotError::Longer));
+}
+
+#[test]
+fn what_is_wrong_is_told() {
+    let check = |bytes: &[u8], wanted: SnapshotError| assert_eq!(read(bytes, 1000), Err(wanted));
+    check(b"PK\x03\x04", SnapshotError::Foreign);
+    check(b"keyward access\n", SnapshotError::Foreign);
+    check(&vec![b'x'; LONGEST_LINE], SnapshotError::Foreign);
+    check(b"keyward access snapshot 2\n", SnapshotError::Format { found: "2".to_owned() });
+    check(b"keyward access snapshot 1\n{}\n", SnapshotError::Header);
+    let record = |records: &[(&str, &[u8])], number| check(&written(records), SnapshotError::Record { number });
+    record(&[("a/2", b""), ("a/1", b"")], 2);
+    record(&[("a/1", b""), ("a/1", b"")], 2);
+    record(&[("a", b"")], 1);
+    record(&[("a/1", &vec![0; LARGEST_RECORD])], 1);
+    let mut bytes = written(&[]);
+    let count = bytes.len() - digest::SHA256_OUTPUT_LEN - 1;
+    bytes[count] = 1;
+    check(&bytes, SnapshotError::Count { found: 0 });
+}
+
+proptest! {
+    #[test]
+    fn nothing_makes_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200), part in 1_usize..20) {
+        prop_assert!(read(&bytes, part).is_err());
+        let after = [b"keyward access snapshot 1\n", &serde_json::to_vec(&header()).unwrap()[..], b"\n", &bytes].concat();
+        prop_assert!(read(&after, part).is_err());
+    }
+}

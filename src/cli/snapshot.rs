@@ -1,0 +1,119 @@
+//! `keyward access backup` and `restore`: everything that a running service keeps, to a file and back.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueHint};
+use serde_json::json;
+use tokio::sync::mpsc;
+
+use super::acl::{Connection, Failure, Service, asking};
+use super::{Exit, note, say};
+use crate::access::client::{self, Snapshot};
+use crate::atomic_file::{self, Attributes};
+
+/// Write everything that a running service keeps into a file.
+#[derive(Debug, Args)]
+pub(super) struct Backup {
+    /// The file to write, as a whole and with mode 0600, or - for standard output
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    out: PathBuf,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+/// Replace everything that a running service keeps.
+#[derive(Debug, Args)]
+pub(super) struct Restore {
+    /// The file that a backup wrote
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    file: PathBuf,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+impl Backup {
+    pub(super) fn run(self) -> anyhow::Result<Exit> {
+        let Self { out, connection } = self;
+        asking(connection, async |service| {
+            let mut snapshot = service.client.snapshot().await?;
+            if out == Path::new("-") {
+                while let Some(bytes) = snapshot.chunk().await? {
+                    std::io::stdout().write_all(&bytes).map_err(|error| Failure::local(&error))?;
+                }
+                std::io::stdout().flush().map_err(|error| Failure::local(&error))?;
+                note(&format!("{} records", snapshot.records()));
+                return Ok(());
+            }
+            into_file(&mut snapshot, &out).await?;
+            let records = snapshot.records();
+            service.show(&json!({"Records": records, "File": out}), || {
+                say(&format!(
+                    "{records} records are in {}; keep the server's key file too, apart from it",
+                    out.display()
+                ));
+            });
+            Ok(())
+        })
+    }
+}
+
+/// Writes what comes while it comes. The file is there once all of it has come, and not before.
+async fn into_file(snapshot: &mut Snapshot, path: &Path) -> Result<(), Failure> {
+    let (give, mut take) = mpsc::channel::<Option<bytes::Bytes>>(8);
+    let path = path.to_owned();
+    let writing = tokio::task::spawn_blocking(move || {
+        let attributes = Attributes { mode: 0o600, owner: None, group: None };
+        atomic_file::replace_by(&path, &attributes, |file| {
+            loop {
+                match take.blocking_recv() {
+                    Some(Some(bytes)) => file.write_all(&bytes)?,
+                    Some(None) => return Ok(()),
+                    None => return Err(std::io::Error::other("the snapshot broke off")),
+                }
+            }
+        })
+    });
+    let taken = async {
+        while let Some(bytes) = snapshot.chunk().await? {
+            if give.send(Some(bytes)).await.is_err() {
+                break;
+            }
+        }
+        // It does not wait where the writing failed, which is told below.
+        let _ = give.send(None).await;
+        Ok::<_, client::Error>(())
+    };
+    let taken = taken.await;
+    drop(give);
+    let written = writing.await;
+    taken?;
+    written.map_err(|error| Failure::local(&error))?.map_err(|error| Failure::local(&error))
+}
+
+impl Restore {
+    pub(super) fn run(self) -> anyhow::Result<Exit> {
+        let Self { file, connection } = self;
+        asking(connection, async |service| restore(service, &file).await)
+    }
+}
+
+async fn restore(service: &Service, path: &Path) -> Result<(), Failure> {
+    let opened = tokio::fs::File::open(path).await;
+    let opened =
+        opened.map_err(|error| Failure::new(Exit::Failed, format!("cannot read {}: {error}", path.display())))?;
+    let restored = match service.client.restore(opened.into()).await {
+        Err(error) if error.is_in_doubt() => {
+            let hint = "the service may be shut now: restore again with the same token";
+            return Err(Failure::from(error).and(hint));
+        }
+        outcome => outcome?,
+    };
+    service.show(&json!({"Records": restored.records, "Index": restored.index}), || {
+        say(&format!(
+            "{} records are restored; tokens that are not among them open nothing any more",
+            restored.records
+        ));
+    });
+    Ok(())
+}

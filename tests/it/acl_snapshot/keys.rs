@@ -1,0 +1,51 @@
+//! Snapshots of before the server's key was changed.
+
+use serde_json::json;
+
+use super::{make_some_of_each, opens, read, told, with_key_in};
+
+#[tokio::test]
+async fn a_snapshot_of_an_older_key_is_restored_as_long_as_that_key_is_in_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("seal.key");
+    let acl = with_key_in(folder.path()).await;
+    let old_line = std::fs::read_to_string(&file).unwrap();
+    let secrets = make_some_of_each(&acl).await;
+    let (old, before) = (acl.snapshot().await, told(&acl, &acl.root).await);
+    let rekey = async || {
+        let moved = acl.make("/v1/operator/rekey", json!({"Generate": true})).await;
+        assert_eq!(moved["Done"], json!(true), "{moved}");
+    };
+    rekey().await;
+    let new = acl.snapshot().await;
+    assert_ne!(read(&new).0.key_ids, read(&old).0.key_ids);
+
+    // Both keys are there: what was sealed with the old one opens again, and moves again.
+    assert_eq!(acl.restore(&acl.root, &old).await.status, 200);
+    let all_open = async || {
+        assert_eq!(told(&acl, &acl.root).await, before);
+        for secret in &secrets {
+            assert!(opens(&acl, secret).await);
+        }
+    };
+    all_open().await;
+    assert!(read(&acl.snapshot().await).1 == read(&old).1);
+    acl.make("/v1/acl/token", json!({})).await;
+    rekey().await;
+    assert_eq!(acl.restore(&acl.root, &new).await.status, 200);
+    all_open().await;
+
+    // The old key is gone: the old snapshot is refused, until the key is in the file again.
+    let all = std::fs::read_to_string(&file).unwrap();
+    let without: String = all.lines().filter(|line| *line != old_line.trim()).map(|line| format!("{line}\n")).collect();
+    std::fs::write(&file, &without).unwrap();
+    let acl = acl.restarted().await;
+    let refused = acl.restore(&acl.root, &old).await;
+    assert!(refused.status == 400 && refused.text.contains("which is not in this server's key file"), "{refused:?}");
+    assert!(read(&acl.snapshot().await).1 == read(&new).1, "nothing was changed");
+    std::fs::write(&file, without + &old_line).unwrap();
+    assert_eq!(acl.restore(&acl.root, &old).await.status, 200);
+    assert_eq!(told(&acl, &acl.root).await, before);
+    let acl = acl.restarted().await;
+    assert_eq!(told(&acl, &acl.root).await, before);
+}
