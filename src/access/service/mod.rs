@@ -9,8 +9,8 @@ pub mod issuer_keys;
 // 1: records as types, and why something is not done
 pub mod error;
 mod parsed;
-pub mod records;
 pub mod rows;
+pub mod records;
 
 // 2: all records, and who asks
 mod rules_cache;

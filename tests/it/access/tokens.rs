@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::World;
-use crate::harness::Answer;
+use crate::harness::{Acl, Answer};
 
 #[tokio::test]
 async fn a_token_of_a_login_is_found_by_its_method_changed_and_never_cloned() {
@@ -47,4 +47,29 @@ async fn a_token_of_a_login_is_found_by_its_method_changed_and_never_cloned() {
     }
     assert_eq!(ask("DELETE", &path, Value::Null).await.text, "true");
     assert_eq!(world.server.read_self(&secret).await.status, 404);
+}
+
+#[tokio::test]
+async fn after_a_restore_a_login_links_the_policies_that_are_there_now() {
+    let world = World::start().await;
+    let key = world.options.store.folder().unwrap().join("seal.key");
+    let donor = Acl::start_with(|options| options.key_file = Some(key)).await;
+    let snapshot = donor.snapshot().await;
+    let linked = async || {
+        let secret = world.server.login("machine", &world.jwt()).await.secret();
+        let policies = world.server.read_self(&secret).await.json()["Policies"].clone();
+        let names = policies.as_array().unwrap().iter().map(|link| link["Name"].clone()).collect::<Vec<_>>();
+        assert_eq!(names, ["web-read", "web-write"]);
+        policies
+    };
+    let before = linked().await;
+    assert_eq!(linked().await, before);
+    let root = world.server.send("PUT", "/v1/acl/bootstrap", &[], b"").await.json();
+    let root = [("X-Service-Token", root["SecretID"].as_str().unwrap())];
+    let restored = world.server.send("PUT", "/v1/snapshot", &root, &snapshot).await;
+    assert_eq!(restored.status, 200, "{restored:?}");
+    // Policies of these names were not in it: they are others.
+    let after = linked().await;
+    assert_ne!(after, before);
+    assert_eq!(linked().await, after);
 }

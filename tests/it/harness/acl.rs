@@ -72,6 +72,18 @@ pub(crate) fn options(folder: &Path) -> Options {
     }
 }
 
+/// Opens what may be in use for a moment yet: a process that another test is just starting has this one's files until
+/// it runs its own program.
+async fn free<T, E: std::fmt::Debug>(open: impl AsyncFn() -> Result<T, E>, in_use: impl Fn(&E) -> bool) -> T {
+    for _ in 0..100 {
+        match open().await {
+            Err(error) if in_use(&error) => tokio::time::sleep(std::time::Duration::from_millis(20)).await,
+            opened => return opened.unwrap(),
+        }
+    }
+    open().await.unwrap()
+}
+
 impl Acl {
     pub(crate) async fn start() -> Self {
         Self::start_with(|_| ()).await
@@ -91,7 +103,10 @@ impl Acl {
 
     async fn serve(options: Options, clock: Driven, folder: tempfile::TempDir) -> Self {
         let metrics = Metrics::default();
-        let service = Service::open(&options, Clock::Driven(clock.clone()), metrics.clone()).await.unwrap();
+        let opened = async || Service::open(&options, Clock::Driven(clock.clone()), metrics.clone()).await;
+        let service =
+            free(opened, |error| matches!(error, keyward::access::OpenError::Store(store::OpenError::InUse { .. })));
+        let service = service.await;
         let listener = Listener::bind(&Endpoint::Tcp("127.0.0.1:0".parse().unwrap())).unwrap();
         let url = format!("http://{}", listener.tcp_address().unwrap());
         let stop = CancellationToken::new();
@@ -120,7 +135,8 @@ impl Acl {
         drop(self.http);
         self.stop.cancel();
         self.serving.join_all().await;
-        change(store::open(&self.options.store, &self.options.datacenter).await.unwrap()).await;
+        let opened = async || store::open(&self.options.store, &self.options.datacenter).await;
+        change(free(opened, |error| matches!(error, store::OpenError::InUse { .. })).await).await;
         Self { root: self.root, ..Self::serve(self.options, self.clock, self.folder).await }
     }
 
