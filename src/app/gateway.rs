@@ -7,12 +7,11 @@ use anyhow::Context as _;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use super::platform_token::{Sessions, TokenMaker};
 use super::session::Shared;
 use crate::config;
-use crate::config::TokenSource;
 use crate::gateway::delivery::DropIn;
 use crate::gateway::local_token::LocalToken;
-use crate::gateway::platform_token::TokenFile;
 use crate::gateway::proxy::{Gateway, Parts, Record};
 use crate::health::Reporter;
 use crate::http::listen::{Endpoint, Inherited, Limits, Listener, Observed};
@@ -26,7 +25,7 @@ pub(super) struct BuiltGateway {
     gateway: Gateway,
     record: Arc<Record>,
     local: LocalToken,
-    token: TokenFile,
+    token: TokenMaker,
     drop_in: Option<DropIn>,
     health: Reporter,
     observed: Observed,
@@ -60,13 +59,12 @@ impl BuiltGateway {
         options: &config::Gateway,
         running: Option<&Running>,
         inherited: &Inherited,
+        sessions: Sessions<'_>,
         shared: &Shared,
     ) -> anyhow::Result<Self> {
         let (local, accepted) = LocalToken::open(options.local_token.clone(), shared.clock.clone())
             .context("the gateway cannot keep its local token")?;
-        let TokenSource::File(path) = &options.token;
-        let health = shared.health.component("gateway/token", options.required, "no platform token yet");
-        let (token, source) = TokenFile::new(path.clone(), shared.clock.clone(), health);
+        let (token, source) = TokenMaker::build(options, sessions, shared)?;
         let record = running.map(|running| Arc::clone(&running.record)).unwrap_or_default();
         let parts = Parts {
             clock: shared.clock.clone(),
@@ -139,6 +137,7 @@ const KEPT: Duration = Duration::from_secs(150);
 
 impl RunningGateway {
     /// Builds and binds what `new` asks for, if it does not run already; a socket whose address stays is taken over.
+    /// `rebuilt` tells whether a session starts anew: what drank from it is built anew too.
     ///
     /// # Errors
     /// A file cannot be used, or an address cannot be bound. Nothing has changed then.
@@ -146,15 +145,22 @@ impl RunningGateway {
         &self,
         new: Option<&config::Gateway>,
         inherited: &Inherited,
+        sessions: Sessions<'_>,
+        rebuilt: impl Fn(&String) -> bool,
         shared: &Shared,
     ) -> anyhow::Result<GatewayPlan> {
         let running = self.0.as_ref();
         match new {
             None if running.is_none() => Ok(GatewayPlan::Same),
             None => Ok(GatewayPlan::Stop),
-            Some(new) if running.is_some_and(|running| running.options == *new) => Ok(GatewayPlan::Same),
+            Some(new)
+                if running.is_some_and(|running| running.options == *new)
+                    && !new.token.session().is_some_and(rebuilt) =>
+            {
+                Ok(GatewayPlan::Same)
+            }
             Some(new) => {
-                let built = BuiltGateway::build(new, running, inherited, shared)?;
+                let built = BuiltGateway::build(new, running, inherited, sessions, shared)?;
                 Ok(GatewayPlan::Start(Box::new(built)))
             }
         }

@@ -12,6 +12,8 @@ mod session;
 #[cfg(feature = "access")]
 mod access;
 #[cfg(feature = "gateway")]
+mod platform_token;
+#[cfg(feature = "gateway")]
 mod gateway;
 mod outputs;
 

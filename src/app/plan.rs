@@ -9,6 +9,8 @@ use tokio_util::sync::CancellationToken;
 #[cfg(feature = "gateway")]
 use super::gateway::{GatewayPlan, RunningGateway};
 use super::outputs::{BoundListener, BuiltSink, SinkOrders};
+#[cfg(feature = "gateway")]
+use super::platform_token::Sessions;
 use super::session::{Origin, Session, SessionOrders, Shared};
 use crate::agent::lifecycle;
 use crate::agent::local_api::{Serves, Source};
@@ -140,13 +142,17 @@ impl Agent {
                 shared,
             )?);
         }
+        #[cfg(feature = "gateway")]
+        let joined = Sessions { options: &new.sessions, sources: &sources };
+        #[cfg(feature = "gateway")]
+        let gateway = self.gateway.plan(new.gateway.as_ref(), inherited, joined, rebuilt, shared)?;
         Ok(Plan {
             sessions,
             following,
             sinks,
             listeners,
             #[cfg(feature = "gateway")]
-            gateway: self.gateway.plan(new.gateway.as_ref(), inherited, shared)?,
+            gateway,
         })
     }
 

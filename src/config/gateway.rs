@@ -9,7 +9,9 @@ use url::Url;
 
 use super::leaf::{self, Wrong, wrong, wrong_and_secret};
 use super::listener::{endpoint, host, socket_owner};
+use super::platform_token::{self, TokenSource};
 use super::reader::Reader;
+use super::sink::Sessions;
 use super::text::Text;
 use crate::atomic_file::Attributes;
 use crate::gateway::delivery::{DropInOptions, ServiceHost};
@@ -37,13 +39,6 @@ pub struct Gateway {
     pub required: bool,
 }
 
-/// Where the platform token comes from.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum TokenSource {
-    /// A file that someone else keeps fresh.
-    File(PathBuf),
-}
-
 const TENTH: Duration = Duration::from_millis(100);
 const DAY: Duration = Duration::from_hours(24);
 
@@ -54,7 +49,7 @@ const GRACE: Duration = DAY;
 const CONNECTIONS: usize = 256;
 
 /// Reads the section; `None` where it says too little, which is then said.
-pub(super) fn read(mut reader: Reader<'_>, state_dir: Option<&Path>) -> Option<Gateway> {
+pub(super) fn read(mut reader: Reader<'_>, sessions: &Sessions, state_dir: Option<&Path>) -> Option<Gateway> {
     let text = reader.required("upstream", "the platform's address, such as \"https://app.terraform.io\"");
     let upstream = text.and_then(|text| stand_in(&text, reader.parse(&text, upstream), unknown_upstream));
     let endpoints = endpoints(&mut reader);
@@ -75,8 +70,7 @@ pub(super) fn read(mut reader: Reader<'_>, state_dir: Option<&Path>) -> Option<G
     let connections = reader.number("connections", 1..=10_000).unwrap_or(CONNECTIONS);
     let connect_timeout = reader.duration("connect_timeout", Duration::from_secs(10), TENTH..=Duration::from_mins(5));
     let answer_timeout = reader.duration("answer_timeout", Duration::from_mins(2), TENTH..=Duration::from_hours(1));
-    let token = reader.required("token_file", "the file of the platform token");
-    let token = token.and_then(|text| stand_in(&text, reader.parse(&text, leaf::secret_path), || Some("/".into())));
+    let token = platform_token::read(&mut reader, sessions);
     let local_token = local_token(&mut reader, state_dir);
     let named = reader.parsed("host", service_host);
     let host = named.or_else(|| upstream.as_ref().and_then(|url| ServiceHost::parse(url.authority()).ok()));
@@ -85,15 +79,8 @@ pub(super) fn read(mut reader: Reader<'_>, state_dir: Option<&Path>) -> Option<G
     reader.finish();
     let proxy =
         Options { upstream: upstream?, ca_file, connections, connect_timeout, answer_timeout, limit, allowed_hosts };
-    let gateway = Gateway {
-        endpoints,
-        proxy,
-        token: TokenSource::File(token?),
-        local_token: local_token?,
-        host: host?,
-        drop_in,
-        required,
-    };
+    let gateway =
+        Gateway { endpoints, proxy, token: token?, local_token: local_token?, host: host?, drop_in, required };
     (!gateway.endpoints.is_empty()).then_some(gateway)
 }
 
@@ -235,9 +222,14 @@ pub(super) fn words(gateway: &Gateway, references: &BTreeMap<String, String>) ->
         let endpoint = tell("listen", &endpoint.to_string());
         does.push(format!("serves the platform's API of {upstream} on {endpoint}"));
     }
-    let TokenSource::File(file) = token;
-    let file = tell("token_file", &file.display().to_string());
-    does.push(format!("puts the platform token of the file {file} on each request"));
+    let from = match token {
+        TokenSource::File(file) => format!("of the file {}", tell("token_file", &file.display().to_string())),
+        TokenSource::Secret(secret) => {
+            let path = tell("secret.path", &secret.path);
+            format!("that session {} reads from {path}, field {}", secret.session, secret.field)
+        }
+    };
+    does.push(format!("puts the platform token {from} on each request"));
     let rotation = match local_token.max_age {
         Some(age) => format!(
             ", which is replaced every {} and good for {} after it",

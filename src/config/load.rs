@@ -66,10 +66,6 @@ fn read(mut top: Reader<'_>) -> Option<Config> {
     let mut table = top.table("agent");
     let named = table.as_mut().is_some_and(|table| table.place_of("state_dir").is_some());
     let agent = table.map_or_else(Agent::default, agent::read);
-    if agent.state_dir.is_none() && !named {
-        let found = format!("{STATE_DIR} is not there, and nothing outlives a restart without it");
-        top.scope.remarks.done_without(top.at, "agent.state_dir", found, "make it, or name another folder");
-    }
     let log = top.table("log").map_or_else(Log::default, agent::read_log);
     let tables = top.tables("server");
     let server_places = places(&tables);
@@ -77,6 +73,10 @@ fn read(mut top: Reader<'_>) -> Option<Config> {
     let tables = top.tables("session");
     let session_places = places(&tables);
     let names: Vec<_> = session_places.iter().map(|(name, _)| name.clone()).collect();
+    if agent.state_dir.is_none() && !named && !names.is_empty() {
+        let found = format!("{STATE_DIR} is not there, and no session outlives a restart without it");
+        top.scope.remarks.done_without(top.at, "agent.state_dir", found, "make it, or name another folder");
+    }
     let state_dir = agent.state_dir.as_deref();
     let read = |(name, table)| session::read(name, table, &servers, state_dir);
     let sessions: Vec<_> = tables.into_iter().map(read).collect();
@@ -89,7 +89,7 @@ fn read(mut top: Reader<'_>) -> Option<Config> {
     #[cfg(not(feature = "access"))]
     refuse(&mut top, "access");
     #[cfg(feature = "gateway")]
-    let gateway = top.table("gateway").map(|table| gateway::read(table, state_dir));
+    let gateway = top.table("gateway").map(|table| gateway::read(table, &known, state_dir));
     #[cfg(not(feature = "gateway"))]
     refuse(&mut top, "gateway");
     let others = ["session", "access", "gateway"];
@@ -155,7 +155,10 @@ fn unused(remarks: &Remarks, config: &Config, servers: &Places, sessions: &Place
     }
     for (name, at) in sessions {
         let serves = |listener: &Listener| listener.serves == Serves::LocalApi && listener.sessions.contains(name);
-        if !config.sinks.iter().any(|sink| sink.session == *name) && !config.listeners.iter().any(serves) {
+        let taken = config.sinks.iter().any(|sink| sink.session == *name) || config.listeners.iter().any(serves);
+        #[cfg(feature = "gateway")]
+        let taken = taken || config.gateway.as_ref().is_some_and(|gateway| gateway.token.session() == Some(name));
+        if !taken {
             let advice = "write a [sink.NAME] or a [listener.NAME] for it";
             remarks.warning(*at, &join("session", name), "nobody is given its token", advice);
         }

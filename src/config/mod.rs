@@ -27,6 +27,8 @@ mod etcd;
 #[cfg(feature = "access")]
 mod access;
 #[cfg(feature = "gateway")]
+mod platform_token;
+#[cfg(feature = "gateway")]
 mod gateway;
 
 // 3: all of them, and what they come to in words
@@ -51,10 +53,12 @@ use crate::http::listen::Endpoint;
 #[cfg(feature = "access")]
 pub use self::access::Access;
 #[cfg(feature = "gateway")]
-pub use self::gateway::{Gateway, TokenSource};
+pub use self::gateway::Gateway;
 #[cfg(any(feature = "access", feature = "gateway"))]
 pub use self::load::alone;
 pub use self::load::load;
+#[cfg(feature = "gateway")]
+pub use self::platform_token::{SecretToken, TokenSource};
 pub use self::remark::{Place, Remark};
 
 /// What the configuration asks for, with every name resolved. Two are compared to see what a reload changes.

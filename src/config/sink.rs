@@ -111,7 +111,7 @@ impl Sessions {
     }
 
     /// The session that `session` names; the only one where the key is left out.
-    fn one_of(&self, reader: &mut Reader<'_>) -> Option<String> {
+    pub(super) fn one_of(&self, reader: &mut Reader<'_>) -> Option<String> {
         if reader.place_of("session").is_none() {
             let names: Vec<_> = self.wrapped.keys().cloned().collect();
             match names.as_slice() {

@@ -1,10 +1,10 @@
 //! Secrets that are kept through a session, in driven time against the emulated secrets server.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use keyward::agent::secrets::{Options, Parts, SecretData, SecretKeeper};
+use keyward::clock::Moment;
 use keyward::dev::secrets::terraform::Credential;
 use keyward::dev::secrets::{Canned, Operation, Role, Terms, terraform};
 use keyward::feed::{Feed, Nudge, Ring, State, feed};
@@ -26,7 +26,7 @@ fn world() -> World {
 }
 
 struct Kept {
-    feed: Feed<SecretData>,
+    feed: Feed<String>,
     nudge: Nudge,
     _running: JoinSet<()>,
 }
@@ -38,12 +38,14 @@ impl Kept {
         let options = Options {
             name: "platform".to_owned(),
             path: path.to_owned(),
+            field: "token".to_owned(),
             namespace: None,
             interval: MINUTE * 5,
             grace: MINUTE,
         };
         let parts = Parts {
             publisher,
+            view: text,
             upstream: world.upstream().clone(),
             tokens: session.feed.clone(),
             session: session.nudge.clone(),
@@ -64,14 +66,15 @@ impl Kept {
 
     fn now(&mut self) -> Result<String, String> {
         match self.feed.current().state {
-            State::Serving(data) => Ok(text(&data)),
+            State::Serving(text) => Ok((*text).clone()),
             State::None { reason, .. } => Err(reason.to_string()),
         }
     }
 }
 
-fn text(data: &Arc<SecretData>) -> String {
-    data.text("token").unwrap().expose_secret().to_owned()
+fn text(options: &Options, data: &SecretData, _: Moment) -> Result<String, String> {
+    let text = data.text(&options.field).ok_or("it has no such field")?;
+    Ok(text.expose_secret().to_owned())
 }
 
 #[tokio::test(start_paused = true)]

@@ -16,11 +16,16 @@ use crate::feed::{Nudge, Publisher, State};
 use crate::health;
 use crate::metrics::{Metrics, SecretCall};
 
+/// Makes of a secret what its readers want; or says what the secret lacks for it, without its content.
+pub type View<T> = fn(&Options, &SecretData, Moment) -> Result<T, String>;
+
 /// What a keeper works with.
 #[derive(Debug)]
-pub struct Parts {
+pub struct Parts<T> {
     /// The feed's write half.
-    pub publisher: Publisher<SecretData>,
+    pub publisher: Publisher<T>,
+    /// What is published of the secret.
+    pub view: View<T>,
     /// The server.
     pub upstream: Upstream,
     /// The session's token.
@@ -39,9 +44,9 @@ pub struct Parts {
 
 /// Keeps one secret and publishes it.
 #[derive(Debug)]
-pub struct SecretKeeper {
+pub struct SecretKeeper<T> {
     options: Options,
-    parts: Parts,
+    parts: Parts<T>,
     pace: Pace,
     token: Option<Arc<Token>>,
     held: Option<Held>,
@@ -53,7 +58,7 @@ pub struct SecretKeeper {
 /// The secret that is published.
 #[derive(Debug)]
 struct Held {
-    data: Arc<SecretData>,
+    data: SecretData,
     lease: Option<(SecretLease, Term)>,
     /// The token that it was read with, whose end is its lease's end.
     generation: Generation,
@@ -68,9 +73,9 @@ enum Event {
     GiveBack,
 }
 
-impl SecretKeeper {
+impl<T> SecretKeeper<T> {
     /// A keeper that has done nothing yet.
-    pub fn new(options: Options, parts: Parts) -> Self {
+    pub fn new(options: Options, parts: Parts<T>) -> Self {
         let now = parts.clock.now();
         Self {
             options,
@@ -188,11 +193,17 @@ impl SecretKeeper {
     }
 
     fn was_read(&mut self, data: SecretData, lease: Option<SecretLease>, generation: Generation, now: Moment) {
+        let changed = self.held.as_ref().is_none_or(|before| before.data != data);
+        let view = if changed { (self.parts.view)(&self.options, &data, now).map(Some) } else { Ok(None) };
+        let view = match view {
+            Ok(view) => view,
+            Err(lacks) => {
+                self.replaced.extend(lease.map(|lease| (lease, now)));
+                return self.useless(&lacks, now);
+            }
+        };
         self.pace.succeeded(now);
         let before = self.held.take();
-        let same = before.as_ref().filter(|before| *before.data == data).map(|before| Arc::clone(&before.data));
-        let changed = same.is_none();
-        let data = same.unwrap_or_else(|| Arc::new(data));
         if let Some((old, _)) = before.and_then(|before| before.lease)
             && lease.as_ref().is_none_or(|lease| lease.id != old.id)
         {
@@ -202,16 +213,32 @@ impl SecretKeeper {
             let term = Term { since: now, lease: lease.lease, first: lease.lease.ttl, refused: false };
             (lease, term)
         });
-        if changed {
-            let leased = lease.as_ref().map(|(lease, _)| lease.lease.ttl.as_secs());
-            tracing::info!(event = "agent.secret.read", secret = self.options.name, leased, "a secret was read");
-            self.parts.publisher.publish(State::Serving(Arc::clone(&data)), Some(now));
-        } else {
-            self.parts.publisher.checked(now);
+        match view {
+            Some(view) => {
+                let leased = lease.as_ref().map(|(lease, _)| lease.lease.ttl.as_secs());
+                tracing::info!(event = "agent.secret.read", secret = self.options.name, leased, "a secret was read");
+                self.parts.publisher.publish(State::Serving(Arc::new(view)), Some(now));
+            }
+            None => self.parts.publisher.checked(now),
         }
         self.parts.health.ready();
         self.held = Some(Held { data, lease, generation });
         self.plan(now);
+    }
+
+    /// What was read cannot be used: it is looked at again when somebody may have mended it.
+    fn useless(&mut self, lacks: &str, now: Moment) {
+        tracing::warn!(
+            event = "agent.secret.failed",
+            secret = self.options.name,
+            error = lacks,
+            "a secret is of no use"
+        );
+        self.pace.failed(now, Failure::Refused, None, random_unit());
+        self.next = Step::ReadAt(self.pace.not_before());
+        if self.held.is_none() {
+            self.publish_absence(lacks, now.until(self.next.at()));
+        }
     }
 
     fn plan(&mut self, now: Moment) {

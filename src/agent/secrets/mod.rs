@@ -8,7 +8,7 @@ mod keeper;
 use std::time::Duration;
 
 pub use crate::agent::upstream::SecretData;
-pub use keeper::{Parts, SecretKeeper};
+pub use keeper::{Parts, SecretKeeper, View};
 
 /// A secret to keep.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,6 +17,8 @@ pub struct Options {
     pub name: String,
     /// Its path, without `/v1/`: `terraform/creds/ROLE`, `secret/data/PATH`.
     pub path: String,
+    /// The field that is wanted of it.
+    pub field: String,
     /// The namespace of the server that it is in; `None` for the root.
     pub namespace: Option<String>,
     /// How often a secret without a lease is looked at.

@@ -1,0 +1,93 @@
+//! The maker of the gateway's platform token: a file, or a secret that a session reads.
+
+use std::collections::BTreeMap;
+
+use anyhow::Context as _;
+use tokio_util::sync::CancellationToken;
+
+use super::session::Shared;
+use crate::agent::local_api;
+use crate::agent::secrets::{self, SecretData, SecretKeeper};
+use crate::agent::upstream::Upstream;
+use crate::clock::Moment;
+use crate::config;
+use crate::config::TokenSource;
+use crate::feed::{Nudge, feed};
+use crate::gateway::platform_token::{PlatformToken, Source, TokenFile};
+
+/// The sessions of a configuration, as outputs are joined to them.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sessions<'a> {
+    pub(super) options: &'a [config::Session],
+    pub(super) sources: &'a BTreeMap<String, local_api::Source>,
+}
+
+/// Makes the platform token, once it runs.
+#[derive(Debug)]
+pub(super) enum TokenMaker {
+    File(TokenFile),
+    Secret(Box<SecretKeeper<PlatformToken>>),
+}
+
+impl TokenMaker {
+    /// Nothing is read yet.
+    ///
+    /// # Errors
+    /// A client of the session's server cannot be made.
+    pub(super) fn build(
+        options: &config::Gateway,
+        sessions: Sessions<'_>,
+        shared: &Shared,
+    ) -> anyhow::Result<(Self, Source)> {
+        let health = shared.health.component("gateway/token", options.required, "no platform token yet");
+        let secret = match &options.token {
+            TokenSource::File(path) => {
+                let (file, source) = TokenFile::new(path.clone(), shared.clock.clone(), health);
+                return Ok((Self::File(file), source));
+            }
+            TokenSource::Secret(secret) => secret,
+        };
+        let session = sessions.options.iter().find(|session| session.name == secret.session);
+        let session = session.zip(sessions.sources.get(&secret.session));
+        let (session, tokens) = session.with_context(|| format!("there is no session {}", secret.session))?;
+        let (publisher, feed) = feed("the platform token has not been read yet");
+        let nudge = Nudge::new(shared.clock.clone());
+        let origin = format!("secret {} by session {}", secret.path, secret.session);
+        let source = Source { feed, nudge: nudge.clone(), origin };
+        let kept = secrets::Options {
+            name: "gateway".to_owned(),
+            path: secret.path.clone(),
+            field: secret.field.clone(),
+            namespace: session.login.namespace.clone(),
+            interval: secret.interval,
+            grace: secret.grace,
+        };
+        let parts = secrets::Parts {
+            publisher,
+            view: platform_token,
+            upstream: Upstream::build(&session.upstream).with_context(|| format!("session {}", session.name))?,
+            tokens: tokens.feed.clone(),
+            session: tokens.nudge.clone(),
+            nudge,
+            clock: shared.clock.clone(),
+            health,
+            metrics: shared.metrics.clone(),
+        };
+        Ok((Self::Secret(Box::new(SecretKeeper::new(kept, parts))), source))
+    }
+
+    /// Makes the token until `stop`.
+    pub(super) async fn run(self, stop: CancellationToken) {
+        match self {
+            Self::File(file) => file.run(stop).await,
+            Self::Secret(secret) => secret.run(stop).await,
+        }
+    }
+}
+
+fn platform_token(options: &secrets::Options, data: &SecretData, read: Moment) -> Result<PlatformToken, String> {
+    let Some(secret) = data.text(&options.field) else {
+        return Err(format!("{} has no text in the field {:?}", options.path, options.field));
+    };
+    PlatformToken::parse(secret, read).map_err(|error| format!("the field {:?}: {error}", options.field))
+}

@@ -1,0 +1,109 @@
+//! Where the gateway has its platform token from: `gateway.token_file`, or `[gateway.secret]`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::leaf::{self, Wrong, wrong};
+use super::reader::Reader;
+use super::sink::Sessions;
+
+/// Where the platform token comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TokenSource {
+    /// A file that someone else keeps fresh.
+    File(PathBuf),
+    /// A secret that is read through a session.
+    Secret(SecretToken),
+}
+
+impl TokenSource {
+    /// The session that it needs.
+    pub fn session(&self) -> Option<&String> {
+        match self {
+            Self::File(_) => None,
+            Self::Secret(secret) => Some(&secret.session),
+        }
+    }
+}
+
+/// A platform token in a secret of the secrets server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SecretToken {
+    /// Name of the session that reads it.
+    pub session: String,
+    /// The secret's path, without `/v1/`.
+    pub path: String,
+    /// The field that holds the token.
+    pub field: String,
+    /// How often a secret without a lease is looked at.
+    pub interval: Duration,
+    /// How long a token that was replaced stays good.
+    pub grace: Duration,
+}
+
+/// Reads one of the two; `None` where there is none, or a wrong one, which is said.
+pub(super) fn read(reader: &mut Reader<'_>, sessions: &Sessions) -> Option<TokenSource> {
+    let file = reader.text("token_file");
+    let table = reader.table("secret");
+    match (file, table) {
+        (Some(text), None) => {
+            let path = reader.parse(&text, leaf::secret_path);
+            let path = if text.unknown { path.or_else(|| Some("/".into())) } else { path };
+            path.map(TokenSource::File)
+        }
+        (None, Some(table)) => secret(table, sessions).map(TokenSource::Secret),
+        (Some(text), Some(_)) => {
+            let found = "given beside [gateway.secret]";
+            reader.scope.remarks.mistake(text.at, &text.key, found, "keep one: the token comes from one place");
+            None
+        }
+        (None, None) => {
+            let advice = "name the file of the platform token, or write [gateway.secret] with the path of a secret";
+            reader.missing("token_file", advice);
+            None
+        }
+    }
+}
+
+fn secret(mut table: Reader<'_>, sessions: &Sessions) -> Option<SecretToken> {
+    let session = sessions.one_of(&mut table);
+    if let Some(session) = session.as_deref().filter(|session| sessions.is_wrapped(session)) {
+        let at = table.place_of("session").unwrap_or(table.at);
+        let found = format!("session {session} has a wrap_ttl: its token is for one sink");
+        table.scope.remarks.mistake(at, &table.key("session"), found, "name a session without one");
+    }
+    let path = table.required("path", "the secret's path, such as \"terraform/creds/deploy\"");
+    let path = path.and_then(|text| table.parse(&text, secret_path));
+    let field = table.text("field").map_or_else(|| "token".to_owned(), |text| text.value);
+    let interval =
+        table.duration("poll_interval", Duration::from_mins(5), Duration::from_secs(10)..=Duration::from_hours(24));
+    let grace = table.duration("grace", Duration::from_mins(1), Duration::ZERO..=Duration::from_hours(24));
+    table.finish();
+    Some(SecretToken { session: session?, path: path?, field, interval, grace })
+}
+
+/// A path of the secrets server, as its API has it.
+fn secret_path(text: &str) -> Result<String, Wrong> {
+    let form = "write it as the server's API has it, such as \"terraform/creds/deploy\" or \"secret/data/platform\"";
+    if text.starts_with('/') || text.starts_with("v1/") || text.ends_with('/') {
+        return wrong("begins with /v1/ or a slash, or ends with one", form);
+    }
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
+    let sound = |segment: &str| !matches!(segment, "" | "." | "..") && segment.bytes().all(plain);
+    if text.split('/').all(sound) { Ok(text.to_owned()) } else { wrong("is no path of a secret", form) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secrets_path_is_taken_as_the_api_has_it() {
+        for path in ["terraform/creds/deploy", "secret/data/a.b/c-d_e~f", "kv"] {
+            assert_eq!(secret_path(path).as_deref().ok(), Some(path));
+        }
+        for path in ["", "/terraform/creds/x", "v1/kv/x", "kv/", "kv//x", "kv/../x", "kv/a b", "kv/x?y", "kv/%2e%2e"] {
+            assert!(secret_path(path).is_err(), "{path}");
+        }
+    }
+}
