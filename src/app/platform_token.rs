@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::session::Shared;
 use crate::agent::local_api;
-use crate::agent::secrets::{self, SecretData, SecretKeeper};
+use crate::agent::secrets::{self, SecretFields, SecretKeeper};
 use crate::agent::upstream::Upstream;
 use crate::clock::Moment;
 use crate::config;
@@ -85,7 +85,7 @@ impl TokenMaker {
     }
 }
 
-fn platform_token(options: &secrets::Options, data: &SecretData, read: Moment) -> Result<PlatformToken, String> {
+fn platform_token(options: &secrets::Options, data: &SecretFields, read: Moment) -> Result<PlatformToken, String> {
     let Some(secret) = data.text(&options.field) else {
         return Err(format!("{} has no text in the field {:?}", options.path, options.field));
     };

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use keyward::agent::secrets::{Options, Parts, SecretData, SecretKeeper};
+use keyward::agent::secrets::{Options, Parts, SecretFields, SecretKeeper};
 use keyward::clock::Moment;
 use keyward::dev::secrets::terraform::Credential;
 use keyward::dev::secrets::{Canned, Operation, Role, Terms, terraform};
@@ -72,7 +72,7 @@ impl Kept {
     }
 }
 
-fn text(options: &Options, data: &SecretData, _: Moment) -> Result<String, String> {
+fn text(options: &Options, data: &SecretFields, _: Moment) -> Result<String, String> {
     let text = data.text(&options.field).ok_or("it has no such field")?;
     Ok(text.expose_secret().to_owned())
 }

@@ -68,6 +68,8 @@ mod gateway;
 mod gateway_command;
 #[cfg(feature = "gateway")]
 mod gateway_tokens;
+#[cfg(feature = "dev")]
+mod gateway_secret;
 #[cfg(feature = "access")]
 mod fuzz_seeds;
 mod guard;

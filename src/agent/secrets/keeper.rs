@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::plan::{Step, Term, next_step};
-use super::{Options, SecretData};
+use super::{Options, SecretFields};
 use crate::agent::lifecycle::pace::{Failure, Pace};
 use crate::agent::token::{Generation, Token, TokenFeed};
 use crate::agent::upstream::{CallError, SecretLease, Upstream, Verdict};
@@ -17,7 +17,7 @@ use crate::health;
 use crate::metrics::{Metrics, SecretCall};
 
 /// Makes of a secret what its readers want; or says what the secret lacks for it, without its content.
-pub type View<T> = fn(&Options, &SecretData, Moment) -> Result<T, String>;
+pub type View<T> = fn(&Options, &SecretFields, Moment) -> Result<T, String>;
 
 /// What a keeper works with.
 #[derive(Debug)]
@@ -58,7 +58,7 @@ pub struct SecretKeeper<T> {
 /// The secret that is published.
 #[derive(Debug)]
 struct Held {
-    data: SecretData,
+    data: SecretFields,
     lease: Option<(SecretLease, Term)>,
     /// The token that it was read with, whose end is its lease's end.
     generation: Generation,
@@ -192,7 +192,7 @@ impl<T> SecretKeeper<T> {
         }
     }
 
-    fn was_read(&mut self, data: SecretData, lease: Option<SecretLease>, generation: Generation, now: Moment) {
+    fn was_read(&mut self, data: SecretFields, lease: Option<SecretLease>, generation: Generation, now: Moment) {
         let changed = self.held.as_ref().is_none_or(|before| before.data != data);
         let view = if changed { (self.parts.view)(&self.options, &data, now).map(Some) } else { Ok(None) };
         let view = match view {

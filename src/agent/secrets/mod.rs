@@ -7,7 +7,7 @@ mod keeper;
 
 use std::time::Duration;
 
-pub use crate::agent::upstream::SecretData;
+pub use crate::agent::upstream::SecretFields;
 pub use keeper::{Parts, SecretKeeper, View};
 
 /// A secret to keep.

@@ -16,7 +16,7 @@ use crate::agent::token::{ClientToken, Lease};
 use crate::http::client;
 
 pub use error::{CallError, Verdict, is_outage};
-pub use secret::{SecretAnswer, SecretData, SecretLease};
+pub use secret::{SecretAnswer, SecretFields, SecretLease};
 
 /// What a client of one secrets server is built from.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -14,15 +14,15 @@ use crate::agent::token::{ClientToken, Lease};
 
 /// The content of a secret: texts, numbers and whatever else the server keeps there. Zeroed on drop; shown by nothing.
 #[derive(Clone, PartialEq, Eq)]
-pub struct SecretData(Map<String, Value>);
+pub struct SecretFields(Map<String, Value>);
 
-impl fmt::Debug for SecretData {
+impl fmt::Debug for SecretFields {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("SecretData")
+        f.write_str("SecretFields")
     }
 }
 
-impl Drop for SecretData {
+impl Drop for SecretFields {
     fn drop(&mut self) {
         self.0.values_mut().for_each(wipe);
     }
@@ -37,7 +37,7 @@ fn wipe(value: &mut Value) {
     }
 }
 
-impl SecretData {
+impl SecretFields {
     /// Takes what an answer holds as `data`. A key-value store of version 2 wraps it once more, beside its `metadata`.
     fn of(mut data: Map<String, Value>) -> Self {
         let versioned = data.get("metadata").and_then(|metadata| metadata.get("version")).is_some_and(Value::is_u64);
@@ -60,7 +60,7 @@ impl SecretData {
 #[derive(Debug)]
 pub struct SecretAnswer {
     /// Its content.
-    pub data: SecretData,
+    pub data: SecretFields,
     /// Its lease; `None` for a secret that stays until someone changes it.
     pub lease: Option<SecretLease>,
 }
@@ -130,7 +130,7 @@ fn secret(mut answer: Value) -> Result<SecretAnswer, CallError> {
     };
     let lease = if id.is_empty() { None } else { Some(SecretLease { id, lease: leased(&answer)? }) };
     match answer.get_mut("data").map(Value::take) {
-        Some(Value::Object(data)) => Ok(SecretAnswer { data: SecretData::of(data), lease }),
+        Some(Value::Object(data)) => Ok(SecretAnswer { data: SecretFields::of(data), lease }),
         _ => Err(garbage("data is missing: the path holds no secret")),
     }
 }
@@ -186,7 +186,7 @@ mod tests {
             let error = secret(answer).unwrap_err().to_string();
             assert!(error.starts_with("the server's answer makes no sense: ") && !error.contains("ary"), "{error}");
         }
-        let data = SecretData::of(json!({ "token": "canary" }).as_object().unwrap().clone());
-        assert_eq!(format!("{data:?}"), "SecretData");
+        let data = SecretFields::of(json!({ "token": "canary" }).as_object().unwrap().clone());
+        assert_eq!(format!("{data:?}"), "SecretFields");
     }
 }

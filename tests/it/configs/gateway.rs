@@ -66,7 +66,7 @@ fn every_mistake_is_told_with_what_would_do() {
         "[gateway]\nlisten = []\nmoed = \"x\"\n[agent]\nstate_dir = \"/tmp\"\n",
         &[
             "a.toml:1:2: gateway.upstream: missing; the platform's address, such as \"https://app.terraform.io\"",
-            "a.toml:1:2: gateway.token_file: missing; the file of the platform token",
+            "a.toml:1:2: gateway.token_file: missing; name the file of the platform token, or write [gateway.secret] with the path of a secret",
             "a.toml:2:10: gateway.listen: an empty array; name something, or leave the key out",
             "a.toml:3:1: gateway.moed: an unknown key; did you mean mode?",
         ],
@@ -116,5 +116,36 @@ fn every_mistake_is_told_with_what_would_do() {
         "tcp://127.0.0.1:8800",
         "unix:///tmp/g.sock\"\nhost = \"https://x",
         "a.toml:4:8: gateway.host: \"https://x\" is no host; write its name, and :PORT behind it where it is not 443",
+    );
+}
+
+const SESSION: &str = "[server.main]\nkind = \"vault\"\naddress = \"https://secrets.example.com\"\n\
+                       [session.web.cloud]\nrole = \"web\"\nresource = \"api://web\"\n";
+
+#[test]
+fn the_platform_token_comes_from_a_secret_of_a_session_that_needs_no_other_output() {
+    let gateway = SOUND.replace("token_file = \"/tmp/t\"\n", "");
+    let config = clean(&format!("{SESSION}{gateway}[gateway.secret]\npath = \"terraform/creds/deploy\"\n"));
+    let TokenSource::Secret(secret) = config.gateway.unwrap().token else { panic!("a secret") };
+    assert_eq!(
+        (secret.session.as_str(), secret.path.as_str(), secret.field.as_str(), secret.interval, secret.grace),
+        ("web", "terraform/creds/deploy", "token", Duration::from_mins(5), Duration::from_mins(1))
+    );
+    let wrong = |text: &str, wanted: &[&str]| {
+        let (folder, outcome) = check(text);
+        assert_eq!(folder.short(&outcome.mistakes), wanted, "{text}");
+    };
+    let told = |secret: &str, wanted: &[&str]| wrong(&format!("{SESSION}{gateway}[gateway.secret]\n{secret}"), wanted);
+    told("", &["a.toml:11:10: gateway.secret.path: missing; the secret's path, such as \"terraform/creds/deploy\""]);
+    told(
+        "path = \"/v1/kv/x\"\nsession = \"wbe\"\n",
+        &[
+            "a.toml:12:8: gateway.secret.path: \"/v1/kv/x\" begins with /v1/ or a slash, or ends with one; write it as the server's API has it, such as \"terraform/creds/deploy\" or \"secret/data/platform\"",
+            "a.toml:13:11: gateway.secret.session: there is no session \"wbe\"; did you mean web?",
+        ],
+    );
+    wrong(
+        &format!("{SESSION}{SOUND}[gateway.secret]\npath = \"kv/x\"\n"),
+        &["a.toml:10:14: gateway.token_file: given beside [gateway.secret]; keep one: the token comes from one place"],
     );
 }

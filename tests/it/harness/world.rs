@@ -1,12 +1,18 @@
 //! A small world for the real binary: a network namespace with an emulated cloud at the real metadata address, and an
 //! emulated secrets server that trusts it.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use keyward::dev::cloud::{self, Cloud, Names};
-use keyward::dev::secrets::{self, Bounds, Role, Secrets, Verification};
+use keyward::dev::platform::{self, Platform};
+use keyward::dev::secrets::terraform::{self, Credential};
+use keyward::dev::secrets::{self, Bounds, Role, Secrets, Terms, Verification};
 use keyward::tasks::Tasks;
+use secrecy::ExposeSecret as _;
+use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 pub(crate) const RESOURCE: &str = "https://management.azure.com/";
@@ -35,13 +41,35 @@ pub(crate) fn in_a_network_of_its_own(name: &str, test: impl FnOnce()) {
     assert!(output.status.success() && told.contains("1 passed"), "{told}");
 }
 
-/// The emulated cloud at the real metadata address, and a secrets server that trusts it.
+/// The emulated cloud at the real metadata address, a secrets server that trusts it, and a provisioning platform whose tokens
+/// that server lends.
 pub(crate) struct World {
     pub(crate) cloud: Cloud,
+    pub(crate) platform: Platform,
     pub(crate) secrets: Secrets,
     _runtime: tokio::runtime::Runtime,
     _tasks: Tasks,
     _folder: tempfile::TempDir,
+}
+
+/// Lends tokens of a team of the platform for seconds, as the role `deploy`.
+async fn lending(platform: &Platform) -> terraform::Options {
+    let parent = platform.dials().mint("of the secrets server").token;
+    let url = format!("{}/api/v2/organizations/example/teams", platform.url());
+    let team = json!({"data": {"type": "teams", "attributes": {"name": "deploy"}}});
+    let request = reqwest::Client::new().post(url).bearer_auth(parent.expose_secret());
+    let answer =
+        request.header("content-type", "application/vnd.api+json").body(team.to_string()).send().await.unwrap();
+    let team: Value = serde_json::from_slice(&answer.bytes().await.unwrap()).unwrap();
+    let terms = Terms { ttl: Duration::from_secs(3), max_ttl: Duration::from_secs(6) };
+    terraform::Options {
+        roles: BTreeMap::from([("deploy".to_owned(), Credential::Team(terms))]),
+        platform: Some(terraform::Platform {
+            address: platform.url().parse().unwrap(),
+            token: parent,
+            team: team["data"]["id"].as_str().unwrap().to_owned(),
+        }),
+    }
 }
 
 impl World {
@@ -49,7 +77,8 @@ impl World {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let folder = tempfile::tempdir().unwrap();
         let mut tasks = Tasks::new(CancellationToken::new());
-        let (cloud, secrets) = runtime.block_on(async {
+        let (cloud, secrets, platform) = runtime.block_on(async {
+            let platform = Platform::start(platform::Options::default(), &mut tasks).unwrap();
             let mut options = cloud::Options::in_folder(folder.path().join("cloud"));
             options.metadata = "169.254.169.254:80".parse().unwrap();
             let cloud = Cloud::start(options, &mut tasks).unwrap();
@@ -70,9 +99,10 @@ impl World {
                 ca_file: cloud.ca_file(),
                 audience: RESOURCE.to_owned(),
             };
-            (cloud, Secrets::start(options, &mut tasks).unwrap())
+            options.terraform = lending(&platform).await;
+            (cloud, Secrets::start(options, &mut tasks).unwrap(), platform)
         });
-        Self { cloud, secrets, _runtime: runtime, _tasks: tasks, _folder: folder }
+        Self { cloud, secrets, platform, _runtime: runtime, _tasks: tasks, _folder: folder }
     }
 
     /// A configuration as an operator would write it; gives its path.
