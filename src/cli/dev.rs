@@ -20,7 +20,7 @@ pub(super) struct Dev {
     /// Folder for keys, secrets and state, made at first start [default: `~/.local/state/keyward-dev`]
     #[arg(long, value_name = "FOLDER")]
     dir: Option<PathBuf>,
-    /// Take eight ports in a row from this one on, in place of free ones
+    /// Take eleven ports in a row from this one on, in place of free ones
     #[arg(long, value_name = "PORT")]
     first_port: Option<u16>,
     /// Do the whole chain, say what was done, and exit

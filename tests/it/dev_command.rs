@@ -40,6 +40,9 @@ fn start(dir: &Path, folder: &Path) -> (Binary, Vec<String>) {
 
 /// Runs a line as a shell does, with a `curl` of our own in case there is none.
 fn paste(line: &str) -> Result<String, String> {
+    if let Some((line, file)) = line.split_once(" > ") {
+        return paste(line).map(|told| std::fs::write(file, told).unwrap()).map(|()| String::new());
+    }
     let line = line.trim_end_matches("; echo");
     let shell = format!("curl() {{ printf 'curl\\n'; printf '%s\\n' \"$@\"; }}\n{line}");
     let output = Command::new("sh").args(["-c", &shell]).output().unwrap();
@@ -99,6 +102,7 @@ fn once_does_the_whole_chain_and_says_what_it_did() {
             "the access-control service knows the first",
             "the emulated secrets server reads with the second",
             "the sink ",
+            "the emulated platform takes the gateway's calls",
         ] {
             assert!(output.contains(step), "{step} in {output}");
         }
@@ -133,6 +137,7 @@ fn the_lines_that_it_prints_can_be_pasted_and_its_dials_make_the_world_fail() {
     let dir = folder.path().join("dev");
     let (mut dev, lines) = start(&dir, folder.path());
     assert!(lines.len() > 8, "{lines:?}");
+    let (rotating, lines): (Vec<_>, Vec<_>) = lines.into_iter().partition(|line| line.contains("/rotate"));
     let (dials, asking): (Vec<_>, Vec<_>) = lines.iter().partition(|line| line.contains("X-Dials-Key"));
     assert_eq!(dials.len(), 4, "{lines:?}");
     let token = |lines: &[&String]| paste(lines[0]);
@@ -145,6 +150,14 @@ fn the_lines_that_it_prints_can_be_pasted_and_its_dials_make_the_world_fail() {
     let secret = asking.iter().find(|line| line.contains("secret/data")).unwrap();
     assert!(paste(secret).unwrap().contains("hello"));
     private(&dir);
+
+    // The platform's token changes, and callers of the gateway do not notice.
+    let platform = asking.iter().find(|line| line.contains("/api/v2/organizations/")).unwrap();
+    let before = std::fs::read(dir.join("platform.token")).unwrap();
+    assert_eq!(rotating.len(), 1);
+    paste(&rotating[0]).unwrap();
+    assert!(std::fs::read(dir.join("platform.token")).unwrap() != before);
+    assert!(paste(platform).unwrap().contains("total-count"));
 
     // The cloud and the server fail; the agent serves on.
     for line in &dials[..2] {

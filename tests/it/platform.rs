@@ -268,6 +268,10 @@ async fn the_dials_turn_over_http_with_their_key() {
     it.post_as(&fresh, "/api/v2/organizations", json!({"name": "third"})).await.with(401);
     let (_, calls) = turn(Method::GET, "/calls", "key").await;
     assert!(!calls.to_string().contains(&fresh) && calls[1]["token"] == minted["id"], "{calls}");
+    let url = format!("{}/rotate", it.platform.dials_url().unwrap());
+    let next = client.post(url).header("X-Dials-Key", "key").send().await.unwrap().text().await.unwrap();
+    it.post_as(&next, "/api/v2/organizations", json!({"name": "third"})).await.with(201);
+    it.get("/api/v2/account/details").await.with(401);
     for rest in ["/paging?mode=odd", "/revoke?id=none", "/fill?list=odd&count=1"] {
         assert_eq!(turn(Method::POST, rest, "key").await.0, 400, "{rest}");
     }

@@ -3,6 +3,26 @@
 use super::{INSTANCE_RESOURCE, Places, WORKLOAD_RESOURCE, discovery};
 use crate::dev::cloud::{Cloud, Names};
 
+/// What to try Terraform with. It needs no provider, and so no network.
+pub(super) const TERRAFORM: &str = r#"terraform {
+  cloud {
+    hostname     = "platform.example.test"
+    organization = "example"
+    workspaces {
+      name = "trial"
+    }
+  }
+}
+
+resource "terraform_data" "greeting" {
+  input = "hello"
+}
+
+output "greeting" {
+  value = terraform_data.greeting.output
+}
+"#;
+
 pub(super) fn config_file(places: &Places, cloud: &Cloud) -> String {
     let Places { dir, socket, local_key, .. } = places;
     let dir = dir.display();
@@ -81,6 +101,16 @@ key_file = "{local_key}"
 kind = "health"
 address = "tcp://{health}"
 
+# The gateway in front of the emulated provisioning platform, and the file by which Terraform finds it.
+[gateway]
+upstream = "{platform}"
+listen = "tcp://{gateway}"
+token_file = "{platform_token}"
+host = "platform.example.test"
+
+[gateway.drop_in]
+path = "{terraform}"
+
 [agent]
 state_dir = "{dir}/state"
 "#,
@@ -97,6 +127,10 @@ state_dir = "{dir}/state"
         local_key = local_key.display(),
         local_api = places.local_api,
         health = places.health,
+        platform = places.platform,
+        gateway = places.gateway,
+        platform_token = places.platform_token.display(),
+        terraform = places.terraform.display(),
     )
 }
 
@@ -106,12 +140,17 @@ pub(super) fn text(places: &Places) -> String {
     let (dir, config, socket) = (dir.display(), config.display(), places.socket.display());
     let (dials_key, local_key) = (places.dials_key.display(), places.local_key.display());
     let (cloud_dials, secrets_dials) = (&places.cloud_dials, &places.secrets_dials);
+    let Places { platform, platform_dials, gateway, .. } = places;
+    let (platform_token, gateway_token) = (places.platform_token.display(), places.gateway_token.display());
+    let terraform = places.terraform.display();
     format!(
         r#"keyward dev: all on loopback; keys, secrets and state are in {dir}
 
   emulated cloud           {metadata}  {authority}
   access-control service   {access}
   emulated secrets server  {secrets}
+  emulated platform        {platform}
+  gateway                  http://{gateway}
   agent                    {socket}  http://{local_api}  health http://{health}
 
 Try, in another shell:
@@ -130,6 +169,14 @@ Try, in another shell:
   # What the agent is doing, and whether all is well
   {program} status --config {config}
   curl -s http://{health}/readyz
+
+  # Call the provisioning platform through the gateway, which brings the platform's token; then change that token
+  curl -s -H "Authorization: Bearer $(cat {gateway_token})" http://{gateway}/api/v2/organizations/example/workspaces
+  curl -s -X POST -H "X-Dials-Key: $(cat {dials_key})" '{platform_dials}/rotate' > {platform_token}
+  {program} gateway tokens --config {config}
+
+  # With Terraform: change the token in the midst of an apply, and it goes well
+  cd {dir}/terraform; export TF_CLI_CONFIG_FILE={terraform}; terraform init; terraform apply
 
   # Make the cloud and the secrets server fail; watch the agent serve on, and come back by itself
   curl -s -X POST -H "X-Dials-Key: $(cat {dials_key})" '{cloud_dials}/refuse?on=true'

@@ -1,12 +1,13 @@
-//! `keyward dev`: an emulated cloud and secrets server, the access-control service and an agent, in one process and on
-//! loopback alone. They talk to each other over HTTP, as strangers do.
+//! `keyward dev`: an emulated cloud, secrets server and provisioning platform, the access-control service, a gateway and an
+//! agent, in one process and on loopback alone. They talk to each other over HTTP, as strangers do.
 
 mod guide;
+mod ports;
 mod tour;
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions, TryLockError};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -21,11 +22,13 @@ use crate::atomic_file;
 use crate::atomic_file::Attributes;
 use crate::config::{self, Config, Environment, Purpose};
 use crate::dev::cloud::{self, Cloud};
+use crate::dev::platform::{self, Platform};
 use crate::dev::secrets::{self, Bounds, DialsDoor, Role, Secrets, Verification};
 use crate::folder;
 use crate::http::listen::Inherited;
 use crate::tasks::Tasks;
 
+use ports::Ports;
 pub use tour::take as take_the_tour;
 
 /// What `keyward dev` was asked for.
@@ -33,14 +36,14 @@ pub use tour::take as take_the_tour;
 pub struct Options {
     /// Folder for keys, secrets and state, made with mode 0700 where it is not there.
     pub dir: PathBuf,
-    /// The first of eight ports in a row; `None` takes free ones.
+    /// The first of eleven ports in a row; `None` takes free ones.
     pub first_port: Option<u16>,
 }
 
 /// All of it, built and bound.
 #[derive(Debug)]
 pub struct Dev {
-    /// The agent and the access-control service.
+    /// The agent, the access-control service and the gateway.
     pub app: App,
     /// The emulated servers; they run already.
     pub emulated: Tasks,
@@ -79,6 +82,18 @@ pub struct Places {
     pub cloud_dials: String,
     /// Dials of the emulated secrets server.
     pub secrets_dials: String,
+    /// The emulated provisioning platform.
+    pub platform: String,
+    /// Dials of the emulated platform.
+    pub platform_dials: String,
+    /// File with the platform's token, which the gateway reads.
+    pub platform_token: PathBuf,
+    /// The gateway in front of the platform.
+    pub gateway: SocketAddr,
+    /// File with the local token, which the gateway asks for.
+    pub gateway_token: PathBuf,
+    /// File by which Terraform finds the gateway.
+    pub terraform: PathBuf,
     /// File with the key of the dials.
     pub dials_key: PathBuf,
 }
@@ -115,6 +130,12 @@ impl Dev {
         if !local_key.exists() {
             write_private(&local_key, &random_key()?)?;
         }
+        let door = platform::DialsDoor { address: ports.get(9), key: cloud.dials_key().clone() };
+        let platform = platform::Options { address: ports.get(8), dials: Some(door), ..platform::Options::default() };
+        let platform =
+            Platform::start(platform, &mut emulated).context("cannot start the emulated provisioning platform")?;
+        let platform_token = dir.join("platform.token");
+        write_private(&platform_token, &platform.dials().mint("the gateway of keyward dev").token)?;
         let places = Places {
             config: dir.join("keyward.toml"),
             metadata: cloud.metadata_url().to_string(),
@@ -127,9 +148,16 @@ impl Dev {
             health: ports.get(7),
             cloud_dials: cloud.dials_url().map(|url| format!("{url}dials")).unwrap_or_default(),
             secrets_dials: secrets.dials_url().unwrap_or_default().to_owned(),
+            platform: platform.url().to_owned(),
+            platform_dials: platform.dials_url().unwrap_or_default().to_owned(),
+            platform_token,
+            gateway: ports.get(10),
+            gateway_token: dir.join("state/gateway.token"),
+            terraform: folder::private(&dir.join("terraform"), 0o077)?.join("keyward.tfrc.json"),
             dials_key,
             dir,
         };
+        atomic_file::replace(&places.dir.join("terraform/main.tf"), guide::TERRAFORM.as_bytes(), &PRIVATE)?;
         let text = guide::config_file(&places, &cloud);
         atomic_file::replace(&places.config, text.as_bytes(), &PRIVATE)?;
         let config = load(&places, &cloud)?;
@@ -187,33 +215,6 @@ fn discovery(cloud: &Cloud) -> url::Url {
     let mut url = cloud.authority_url().clone();
     url.set_path(&format!("{}/.well-known/openid-configuration", cloud.names().tenant));
     url
-}
-
-/// Eight loopback addresses that were free a moment ago.
-struct Ports(Vec<u16>);
-
-impl Ports {
-    const COUNT: u16 = 8;
-
-    fn choose(first: Option<u16>) -> anyhow::Result<Self> {
-        if let Some(first) = first {
-            anyhow::ensure!(
-                first.checked_add(Self::COUNT - 1).is_some(),
-                "--first-port {first}: eight ports in a row do not fit below 65536"
-            );
-            return Ok(Self((first..first + Self::COUNT).collect()));
-        }
-        let held: Vec<TcpListener> = (0..Self::COUNT)
-            .map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))
-            .collect::<Result<_, _>>()
-            .context("cannot find free ports on loopback")?;
-        let ports = held.iter().map(|listener| listener.local_addr().map(|address| address.port()));
-        Ok(Self(ports.collect::<Result<_, _>>()?))
-    }
-
-    fn get(&self, index: usize) -> SocketAddr {
-        SocketAddr::from((Ipv4Addr::LOCALHOST, self.0.get(index).copied().unwrap_or_default()))
-    }
 }
 
 const PRIVATE: Attributes = Attributes { mode: 0o600, owner: None, group: None };

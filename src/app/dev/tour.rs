@@ -44,6 +44,13 @@ pub async fn take(places: &Places) -> anyhow::Result<Vec<String>> {
     let written = std::fs::read_to_string(&sink).with_context(|| format!("cannot read {}", sink.display()))?;
     anyhow::ensure!(written == *instance, "the sink {} does not hold the token", sink.display());
     lines.push(format!("the sink {} holds the first", sink.display()));
+    let local = std::fs::read_to_string(&places.gateway_token)
+        .with_context(|| format!("cannot read {}", places.gateway_token.display()))?;
+    let gateway = client(Address::Url(Url::parse(&format!("http://{}", places.gateway))?))?;
+    let request = gateway.request(Method::GET, "api/v2/account/details").bearer_auth(local.trim());
+    let whose = read(&gateway, request).await.context("the gateway")?;
+    let name = whose.pointer("/data/attributes/username").and_then(Value::as_str).unwrap_or("?");
+    lines.push(format!("the emulated platform takes the gateway's calls for those of its user {name}"));
     Ok(lines)
 }
 
@@ -63,6 +70,10 @@ async fn ask(client: &Client, path: &str, query: &[(&str, &str)], token: Option<
     if let Some(token) = token {
         request = request.header("x-vault-token", token);
     }
+    read(client, request).await
+}
+
+async fn read(client: &Client, request: reqwest::RequestBuilder) -> anyhow::Result<Value> {
     let answer = client.send(request).await?;
     let text = String::from_utf8_lossy(&answer.body);
     anyhow::ensure!(answer.status.is_success(), "{} answers {}: {text}", client.server(), answer.status);

@@ -125,6 +125,16 @@ impl Dials {
         Minted { id, token: SecretString::from(text) }
     }
 
+    /// Makes a token of the platform's one user, and ends all that the user had before.
+    pub fn rotate(&self) -> Minted {
+        let next = self.mint("rotated");
+        let mut state = self.state();
+        let user = state.user.clone();
+        state.tokens.revoke_where(|token| token.owner == user && token.id != next.id);
+        drop(state);
+        next
+    }
+
     /// Ends a token at once; says whether there was one.
     pub fn revoke(&self, id: &str) -> bool {
         self.state().tokens.revoke(id)

@@ -32,6 +32,7 @@ pub(super) fn routes(dials: Dials, key: SecretString) -> Router {
         .route("/dials/blobs", post(blobs))
         .route("/dials/relative-downloads", post(relative_downloads))
         .route("/dials/mint", post(mint))
+        .route("/dials/rotate", post(rotate))
         .route("/dials/revoke", post(revoke))
         .route("/dials/revoke-all", post(revoke_all))
         .route("/dials/fill", post(fill))
@@ -171,7 +172,12 @@ struct Description {
     description: String,
 }
 
-/// The one answer that has a token in it.
+/// A new token, as plain text; all that the user had before end.
+async fn rotate(Held(dials): Held<Dials>) -> String {
+    dials.rotate().token.expose_secret().to_owned()
+}
+
+/// A new token, beside what there is.
 async fn mint(Held(dials): Held<Dials>, Query(Description { description }): Query<Description>) -> Json<Value> {
     let minted = dials.mint(&description);
     Json(json!({"emulated": true, "id": minted.id, "token": minted.token.expose_secret()}))
