@@ -48,6 +48,8 @@ pub struct Inner {
     pub access_tokens_swept: Counter<u64, AtomicU64>,
     /// Calls that the gateway made once more because the platform had refused its token.
     pub gateway_replays: Counter<u64, AtomicU64>,
+    /// Calls that a change of the platform's history is about, by change and client.
+    pub gateway_noticed: Family<Noticed, Counter>,
     /// Times that the wall clock was set or the machine came back from a suspend.
     pub clock_jumps: Counter<u64, AtomicU64>,
     /// Configuration reloads, by outcome (`ok` or `failed`).
@@ -87,6 +89,7 @@ impl Default for Metrics {
             access_requests: add(all, "access_requests", "Requests answered by the access-control service"),
             access_tokens_swept: add(all, "access_tokens_swept", "Tokens destroyed after their end"),
             gateway_replays: add(all, "gateway_replays", "Calls made once more with a newer platform token"),
+            gateway_noticed: add(all, "gateway_noticed", "Calls that a change of the platform's API is about"),
             clock_jumps: add(all, "clock_jumps", "Jumps of the wall clock"),
             reloads: add(all, "config_reloads", "Configuration reloads"),
             registry,
@@ -183,6 +186,17 @@ pub struct Refusal {
     pub listener: String,
     /// A short fixed word, such as `host`.
     pub reason: &'static str,
+}
+
+/// Labels of a call that a change of the platform's history is about.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct Noticed {
+    /// The change's name, such as `2021-06-08/d1`.
+    pub change: String,
+    /// What the client calls itself, one of a bounded number.
+    pub client: String,
+    /// `deprecated`, `warned` or `refused`.
+    pub what: &'static str,
 }
 
 /// Labels of what went well or not.

@@ -14,6 +14,7 @@ use super::reader::Reader;
 use super::sink::Sessions;
 use super::text::Text;
 use crate::atomic_file::Attributes;
+use crate::gateway::actions::{self, Mode};
 use crate::gateway::delivery::{DropInOptions, ServiceHost};
 use crate::gateway::local_token;
 use crate::gateway::proxy::{Limit, Options};
@@ -75,14 +76,46 @@ pub(super) fn read(mut reader: Reader<'_>, sessions: &Sessions, state_dir: Optio
     let named = reader.parsed("host", service_host);
     let host = named.or_else(|| upstream.as_ref().and_then(|url| ServiceHost::parse(url.authority()).ok()));
     let drop_in = drop_in(&mut reader, host.as_ref(), &endpoints);
+    let actions = actions(&mut reader);
     let required = reader.flag("required", true);
     reader.finish();
-    let proxy =
-        Options { upstream: upstream?, ca_file, connections, connect_timeout, answer_timeout, limit, allowed_hosts };
-    let gateway =
-        Gateway { endpoints, proxy, token: token?, local_token: local_token?, host: host?, drop_in, required };
+    let proxy = Options {
+        upstream: upstream?,
+        ca_file,
+        connections,
+        connect_timeout,
+        answer_timeout,
+        limit,
+        actions,
+        allowed_hosts,
+    };
+    let gateway = Gateway {
+        endpoints,
+        proxy,
+        token: token?,
+        local_token: local_token?,
+        host: host?,
+        drop_in,
+        required,
+    };
     (!gateway.endpoints.is_empty()).then_some(gateway)
 }
+
+/// What is done with what the history of the platform's API says of calls.
+fn actions(reader: &mut Reader<'_>) -> actions::Options {
+    let usual = actions::Options::default();
+    actions::Options {
+        deprecated: reader.choice("deprecated", &MODES).unwrap_or(usual.deprecated),
+        strict: reader.flag("strict", usual.strict),
+        registry_name: reader.value("registry_name").unwrap_or(usual.registry_name),
+        namespace: reader.value("namespace"),
+        organization: reader.value("organization"),
+        merge_pages: reader.flag("merge_pages", usual.merge_pages),
+    }
+}
+
+const MODES: [(&str, Mode); 4] =
+    [("off", Mode::Off), ("warn", Mode::Warn), ("fallback", Mode::Fallback), ("always", Mode::Always)];
 
 fn drop_in(reader: &mut Reader<'_>, host: Option<&ServiceHost>, endpoints: &[Endpoint]) -> Option<DropInOptions> {
     let mut table = reader.table("drop_in")?;
@@ -245,6 +278,21 @@ pub(super) fn words(gateway: &Gateway, references: &BTreeMap<String, String>) ->
         Limit::PerSecond(rate) => format!("sends at most {rate} requests a second"),
         Limit::None => "sends requests as fast as they come".to_owned(),
     });
+    does.push(
+        match proxy.actions.deprecated {
+            Mode::Off => "sends deprecated calls as they are, and says nothing of them",
+            Mode::Warn => "sends deprecated calls as they are, with a warning",
+            Mode::Fallback => "sends what replaces a deprecated call where the platform no longer has that",
+            Mode::Always => "sends what replaces a deprecated call in its place",
+        }
+        .to_owned(),
+    );
+    if proxy.actions.strict {
+        does.push("refuses calls that the platform cannot take, by what its changelog says".to_owned());
+    }
+    if proxy.actions.merge_pages {
+        does.push("merges the pages of the lists that once came whole".to_owned());
+    }
     if let Some(drop_in) = drop_in {
         does.push(format!("leads Terraform's host {host} here, by the file {}", drop_in.file.display()));
     }

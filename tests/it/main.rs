@@ -67,6 +67,8 @@ mod gateway;
 #[cfg(feature = "dev")]
 mod gateway_command;
 #[cfg(feature = "gateway")]
+mod gateway_history;
+#[cfg(feature = "gateway")]
 mod gateway_tokens;
 #[cfg(feature = "dev")]
 mod gateway_secret;

@@ -4,6 +4,7 @@ mod reach;
 mod credentials;
 mod serve;
 mod tokens;
+mod report;
 mod env;
 
 use clap::{Args, Subcommand};
@@ -29,6 +30,9 @@ enum Command {
     /// Say which tokens the running gateway has, by source and age, and who calls it; never a token
     #[command(after_help = "Example:\n  keyward gateway tokens --config /etc/keyward/keyward.toml --format json")]
     Tokens(tokens::Tokens),
+    /// Say which client makes which deprecated call, and what replaces it; counted since the gateway started
+    #[command(after_help = "Example:\n  keyward gateway report --config /etc/keyward/keyward.toml")]
+    Report(report::Report),
     /// Print the variables that lead a program to the gateway, as lines for a shell
     #[command(after_help = "Example:\n  eval \"$(keyward gateway env --config /etc/keyward/keyward.toml)\"")]
     Env(env::Env),
@@ -39,6 +43,7 @@ impl Gateway {
         match self.command {
             Command::Serve(serve) => serve.run(log),
             Command::Tokens(tokens) => tokens.run(),
+            Command::Report(report) => report.run(),
             Command::Env(env) => env.run(),
         }
     }

@@ -129,8 +129,9 @@ fn introduction(gateway: &Gateway, endpoints: &[Endpoint]) -> Vec<String> {
     lines.extend(gateway.host.block(address).into_iter().map(|line| format!("  {line}")));
     lines.extend([
         String::new(),
-        "who calls, and with which tokens:".to_owned(),
+        "who calls, with which tokens, and who makes deprecated calls:".to_owned(),
         format!("  keyward gateway tokens {at}"),
+        format!("  keyward gateway report {at}"),
     ]);
     lines
 }

@@ -107,7 +107,7 @@ impl Body for Moving {
 #[derive(Debug)]
 pub(super) enum Asked {
     /// Held as a whole, perhaps empty, and the room that it takes.
-    Held(Bytes, Option<OwnedSemaphorePermit>),
+    Held(Bytes, Option<Arc<OwnedSemaphorePermit>>),
     /// Sent on as it comes, once.
     Streamed(Incoming),
 }
@@ -142,7 +142,7 @@ impl Room {
         let Ok(place) = Arc::clone(&self.0).try_acquire_many_owned(kib) else { return Ok(Asked::Streamed(body)) };
         let limit = usize::try_from(HELD).unwrap_or(usize::MAX);
         match tokio::time::timeout(ARRIVES_WITHIN, Limited::new(body, limit).collect()).await {
-            Ok(Ok(whole)) => Ok(Asked::Held(whole.to_bytes(), Some(place))),
+            Ok(Ok(whole)) => Ok(Asked::Held(whole.to_bytes(), Some(Arc::new(place)))),
             Ok(Err(_)) => Err(Unheld::Broken),
             Err(_) => Err(Unheld::Late),
         }
@@ -155,11 +155,32 @@ const ALL_KIB: usize = 32 * 1024;
 const ARRIVES_WITHIN: Duration = Duration::from_secs(30);
 
 impl Asked {
-    /// What is sent; and what is left to be sent again, if it can be.
-    pub(super) fn send(self) -> (Upstream, Option<Self>) {
+    /// No body.
+    pub(super) const fn empty() -> Self {
+        Self::Held(Bytes::new(), None)
+    }
+
+    /// The same once more, where it is held.
+    pub(super) fn again(&self) -> Option<Self> {
         match self {
-            Self::Streamed(body) => (Upstream::Streamed(body), None),
-            Self::Held(bytes, place) => (Upstream::Whole(Full::new(bytes.clone())), Some(Self::Held(bytes, place))),
+            Self::Streamed(_) => None,
+            Self::Held(bytes, place) => Some(Self::Held(bytes.clone(), place.clone())),
+        }
+    }
+
+    /// What is held of it.
+    pub(super) fn held(&self) -> Option<&[u8]> {
+        match self {
+            Self::Streamed(_) => None,
+            Self::Held(bytes, _) => Some(bytes),
+        }
+    }
+
+    /// What is sent.
+    pub(super) fn send(self) -> Upstream {
+        match self {
+            Self::Streamed(body) => Upstream::Streamed(body),
+            Self::Held(bytes, _) => Upstream::Whole(Full::new(bytes)),
         }
     }
 }

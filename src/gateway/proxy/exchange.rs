@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::header::{ACCEPT_ENCODING, AUTHORIZATION, EXPECT, HOST};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
+use http_body_util::{BodyExt as _, Collected, Limited};
 
 use super::answer::{self, later};
 use super::body::{Answered, Asked};
@@ -18,7 +20,7 @@ use crate::http::forward::{Downstream, ForwardError, Upstream};
 use crate::words::chain;
 
 /// What is asked of the platform, without its body and its token.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Call {
     pub(super) method: Method,
     pub(super) target: PathAndQuery,
@@ -41,7 +43,7 @@ impl Call {
         for name in [AUTHORIZATION, HOST, ACCEPT_ENCODING, EXPECT] {
             headers.remove(name);
         }
-        for name in ["x-vault-token", "x-vault-request"] {
+        for name in ["x-vault-token", "x-vault-request", super::merge::ASKS] {
             headers.remove(name);
         }
         Self { method, target, headers }
@@ -79,8 +81,8 @@ impl Inner {
     /// It could not be called, or did not answer: what the caller is told.
     pub(super) async fn exchange(&self, call: &Call, body: Asked) -> Result<Response<Downstream>, Refused> {
         let token = self.token()?;
-        let (body, kept) = body.send();
-        let first = self.send(call, &token, body).await?;
+        let kept = body.again();
+        let first = self.send(call, &token, body.send()).await?;
         if first.status() != StatusCode::UNAUTHORIZED {
             return Ok(first);
         }
@@ -88,7 +90,7 @@ impl Inner {
         let (Some(fresh), Some(kept)) = (self.fresher(&token).await, kept) else { return Ok(first) };
         drop(first);
         self.parts.metrics.gateway_replays.inc();
-        self.send(call, &fresh, kept.send().0).await
+        self.send(call, &fresh, kept.send()).await
     }
 
     async fn send(&self, call: &Call, token: &PlatformToken, body: Upstream) -> Result<Response<Downstream>, Refused> {
@@ -108,11 +110,22 @@ impl Inner {
         }
     }
 
+    /// A document of the platform's of a bounded size, by its path; `None` where there is none.
+    pub(super) async fn document(&self, target: &str, headers: &HeaderMap, most: usize) -> Option<Bytes> {
+        let call = Call::new(Method::GET, target.parse().ok()?, headers.clone());
+        let answer = self.exchange(&call, Asked::empty()).await.ok()?;
+        if answer.status() != StatusCode::OK {
+            return None;
+        }
+        Limited::new(answer.into_body(), most).collect().await.ok().map(Collected::to_bytes)
+    }
+
     fn learn(&self, answer: &Response<Downstream>) {
         if self.state.failing.swap(false, Ordering::Relaxed) {
             tracing::info!(event = "gateway.upstream.back", upstream = self.origin, "the platform answers again");
         }
         let (status, headers) = (answer.status(), answer.headers());
+        self.learn_server(headers);
         // A refused token says nothing of the limit of a good one.
         if status != StatusCode::UNAUTHORIZED {
             self.limiter.told(answer::limit(headers));

@@ -5,6 +5,8 @@
 //! |---|---|
 //! | `/api/v2/...`, `/api/registry/...`, `/api/meta/ip-ranges` | the platform's, its links moved to the gateway |
 //! | `GET /.well-known/terraform.json` | where the platform's services are: here |
+//! | `GET /v1/platform/changes` | the dated history of the platform's API, with filters and pages |
+//! | `GET /v1/platform/report` | which client makes which deprecated call, and what replaces it |
 //! | `GET /v1/platform/tokens` | which tokens there are, by source and age, and who calls; never a token |
 //!
 //! All but service discovery asks for the local token. An error is a JSON:API document with `errors`.
@@ -12,8 +14,10 @@
 mod answer;
 mod body;
 mod exchange;
+mod judge;
 mod limiter;
 mod links;
+mod merge;
 mod own;
 mod path;
 mod record;
@@ -22,7 +26,7 @@ mod serve;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http::HeaderValue;
@@ -36,6 +40,8 @@ pub use serve::Answering;
 
 use crate::clock::Clock;
 use crate::feed::Feed;
+use crate::gateway::actions::{self, Actions};
+use crate::gateway::availability::Server;
 use crate::gateway::local_token::Accepted;
 use crate::gateway::platform_token::Source;
 use crate::http::forward::{self, Forwarder, Target};
@@ -59,6 +65,8 @@ pub struct Options {
     pub answer_timeout: Duration,
     /// How many requests a second it takes.
     pub limit: Limit,
+    /// What is done with what the history of the platform's API says of calls.
+    pub actions: actions::Options,
     /// Names that `Host` may carry besides the listener's own address and `localhost`, without port.
     pub allowed_hosts: BTreeSet<String>,
 }
@@ -94,6 +102,9 @@ struct Inner {
     /// The same as the `Host` of requests.
     host: HeaderValue,
     state: exchange::State,
+    actions: Actions,
+    /// What the platform has told of itself.
+    server: Mutex<Arc<Server>>,
 }
 
 impl Gateway {
@@ -132,8 +143,9 @@ impl Gateway {
         let authority = origin.split_once("://").map_or("", |(_, authority)| authority);
         let host = HeaderValue::from_str(authority).map_err(|_| BuildError::NoHost)?;
         let limiter = limiter::Limiter::new(options.limit);
-        let (room, state) = (body::Room::new(), exchange::State::default());
-        Ok(Self(Arc::new(Inner { options, parts, forwarder, limiter, room, origin, host, state })))
+        let actions = Actions::new(options.actions.clone());
+        let (room, state, server) = (body::Room::new(), exchange::State::default(), Mutex::default());
+        Ok(Self(Arc::new(Inner { options, parts, forwarder, limiter, room, origin, host, state, actions, server })))
     }
 
     /// What a listener bound to `address` (`None` for a unix socket) is guarded by. Who may call is for the local token

@@ -11,19 +11,71 @@ use super::answer::{own, refuse};
 use super::body::Answered;
 use crate::clock::Moment;
 use crate::feed::State;
+use crate::gateway::availability::Product;
+use crate::gateway::changes::Endpoint;
+use crate::gateway::changes_api;
+use crate::gateway::refusal::MEDIA_TYPE;
 use crate::words::rfc3339;
 
 impl Inner {
     /// Answers what stands below `/v1/platform/`.
-    pub(super) fn own(&self, name: &str, request: &Request<Incoming>) -> Response<Answered> {
-        let known: fn(&Self) -> Value = match name {
-            "tokens" => Self::tokens,
-            _ => return refuse(StatusCode::NOT_FOUND, "there is nothing at this path; try /v1/platform/tokens"),
-        };
+    pub(super) fn own(&self, name: &str, request: &Request<Incoming>, here: Option<&str>) -> Response<Answered> {
+        if !matches!(name, "changes" | "report" | "tokens") {
+            let there = "there is nothing at this path; there are changes, report and tokens below /v1/platform/";
+            return refuse(StatusCode::NOT_FOUND, there);
+        }
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
             return refuse(StatusCode::METHOD_NOT_ALLOWED, "this path takes GET");
         }
-        own(StatusCode::OK, "application/json", known(self).to_string().into())
+        let told = match name {
+            "changes" => {
+                let query = request.uri().query().unwrap_or_default();
+                let changes_api::Answer { status, body } = changes_api::answer(here.unwrap_or_default(), query);
+                return own(status, MEDIA_TYPE, body);
+            }
+            "report" => self.report(),
+            _ => self.tokens(),
+        };
+        own(StatusCode::OK, "application/json", told.to_string().into())
+    }
+
+    /// Which client makes which call that the history of the platform's API says something of, and what replaces it.
+    fn report(&self) -> Value {
+        let noticed = self.parts.record.noticed();
+        let calls: Vec<Value> = noticed
+            .iter()
+            .map(|((_, client), noticed)| {
+                let change = noticed.change;
+                let successor = change.changelog.replacement.as_ref().or(change.documentation.successor.as_ref());
+                json!({
+                    "change": change.id,
+                    "kind": change.kind,
+                    "resource": change.resource,
+                    "names": change.names,
+                    "endpoints": change.endpoints().map(Endpoint::as_str).collect::<Vec<_>>(),
+                    "replacement": successor.map(Endpoint::as_str),
+                    "note": change.gateway.note,
+                    "client": client,
+                    "calls": noticed.calls,
+                    "replaced": noticed.replaced,
+                    "last": rfc3339(noticed.last),
+                })
+            })
+            .collect();
+        let server = self.server();
+        let product = server.product.map(|product| match product {
+            Product::Hosted => "hosted",
+            Product::SelfManaged => "self-managed",
+        });
+        json!({
+            "upstream": self.origin,
+            "server": {
+                "product": product,
+                "release": server.release.map(|release| release.to_string()),
+                "api_version": server.api_version,
+            },
+            "calls": calls,
+        })
     }
 
     /// Which tokens there are, never a token.

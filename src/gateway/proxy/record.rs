@@ -7,6 +7,7 @@ use std::time::SystemTime;
 use http::HeaderMap;
 use http::header::USER_AGENT;
 
+use crate::gateway::changes::Change;
 use crate::gateway::local_token::Which;
 
 /// What is known of one client.
@@ -20,9 +21,25 @@ pub(super) struct Calls {
     pub(super) last: SystemTime,
 }
 
-/// The clients of one gateway, by name.
+/// What was noticed of the calls of one client that a change of the platform's history is about.
+#[derive(Debug, Clone)]
+pub(super) struct Noticed {
+    /// The change.
+    pub(super) change: &'static Change,
+    /// How many calls there were.
+    pub(super) calls: u64,
+    /// How many of them were sent as the call that replaces them.
+    pub(super) replaced: u64,
+    /// When the last one came.
+    pub(super) last: SystemTime,
+}
+
+/// The clients of one gateway, by name, and what was noticed of their calls, by change and client.
 #[derive(Debug, Default)]
-pub struct Record(Mutex<BTreeMap<String, Calls>>);
+pub struct Record {
+    clients: Mutex<BTreeMap<String, Calls>>,
+    noticed: Mutex<BTreeMap<(&'static str, String), Noticed>>,
+}
 
 /// So many clients are told apart; the others are counted together.
 const CLIENTS: usize = 128;
@@ -32,7 +49,7 @@ const OTHERS: &str = "other";
 
 impl Record {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Calls>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Notes a request. Gives the name by which its client is counted.
@@ -55,7 +72,22 @@ impl Record {
         name.to_owned()
     }
 
-    /// All of them.
+    /// Notes what a change says of a call of a client that [`Record::note`] has named.
+    pub(super) fn notice(&self, change: &'static Change, client: &str, replaced: bool, now: SystemTime) {
+        let mut all = self.noticed.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (change.id.as_str(), client.to_owned());
+        let noticed = all.entry(key).or_insert(Noticed { change, calls: 0, replaced: 0, last: now });
+        noticed.calls += 1;
+        noticed.replaced += u64::from(replaced);
+        noticed.last = now;
+    }
+
+    /// All that was noticed, by change and client.
+    pub(super) fn noticed(&self) -> BTreeMap<(&'static str, String), Noticed> {
+        self.noticed.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// All clients.
     pub(super) fn all(&self) -> BTreeMap<String, Calls> {
         self.lock().clone()
     }

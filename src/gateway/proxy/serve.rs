@@ -14,12 +14,12 @@ use prometheus_client::metrics::counter::Counter;
 use super::answer::{self, Shape, own, refuse};
 use super::body::{Answered, Moving, Unheld};
 use super::exchange::Call;
+use super::judge::{Outcome, Platform};
 use super::links::Links;
 use super::path::{Place, place};
 use super::{Gateway, Inner};
 use crate::feed::State;
 use crate::gateway::local_token::Which;
-use crate::http::forward::Downstream;
 use crate::http::guard::{Guard, Refusal};
 use crate::http::listen::{Observed, Peer};
 use crate::metrics;
@@ -87,7 +87,7 @@ impl Inner {
             Place::Api => self.forward(&client, request).await,
             Place::Own(name) => {
                 let name = name.to_owned();
-                self.own(&name, &request)
+                self.own(&name, &request, here(request.headers()).as_deref())
             }
             _ => refuse(
                 StatusCode::NOT_FOUND,
@@ -121,34 +121,51 @@ impl Inner {
         let Some(target) = parts.uri.path_and_query().cloned() else {
             return refuse(StatusCode::BAD_REQUEST, "the request names no path");
         };
-        // Checked by the guard: a name of this listener.
-        let here = parts.headers.get(HOST).and_then(|host| host.to_str().ok()).map(|host| format!("http://{host}"));
+        let here = here(&parts.headers);
         let body = match self.room.take(body).await {
             Ok(body) => body,
             Err(Unheld::Late) => return refuse(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time"),
             Err(Unheld::Broken) => return refuse(StatusCode::BAD_REQUEST, "the body did not arrive whole"),
         };
+        let merges = self.merges(&parts.method, &target, &parts.headers);
         let call = Call::new(parts.method, target, parts.headers);
-        let answer = match self.exchange(&call, body).await {
-            Ok(answer) => answer,
-            Err(refusal) => return *refusal,
+        let judged = match self.judge(&call, &body, client) {
+            Ok(judged) => judged,
+            Err(refusals) => return answer::refused(&refusals),
         };
-        tracing::debug!(
-            event = "gateway.forwarded",
-            client,
-            method = call.method.as_str(),
-            status = answer.status().as_u16(),
-            "a call was forwarded"
-        );
-        self.pass_on(&call, here.as_deref(), answer).await
+        let outcome = if merges {
+            self.merged(&call, here.as_deref()).await
+        } else {
+            self.judged(&call, body, judged.deprecated.as_ref(), client).await
+        };
+        let mut answer = match outcome {
+            Ok(Outcome { call, answer }) => {
+                tracing::debug!(
+                    event = "gateway.forwarded",
+                    client,
+                    method = call.method.as_str(),
+                    status = answer.status().as_u16(),
+                    "a call was forwarded"
+                );
+                self.pass_on(&call, here.as_deref(), answer).await
+            }
+            Err(answer) => *answer,
+        };
+        answer.headers_mut().extend(judged.headers);
+        answer
     }
 
     /// Makes the platform's answer fit for a caller of the gateway.
-    async fn pass_on(&self, call: &Call, here: Option<&str>, answer: Response<Downstream>) -> Response<Answered> {
+    async fn pass_on(&self, call: &Call, here: Option<&str>, answer: Response<Platform>) -> Response<Answered> {
         let (mut parts, body) = answer.into_parts();
         let mut asked = self.options.upstream.clone();
         asked.set_path(call.target.path());
         answer::fit(parts.status, &mut parts.headers, &asked, self.parts.clock.now().wall);
+        let body = match body {
+            Platform::Streamed(body) => body,
+            // Made here, its links with it.
+            Platform::Whole(body) => return Response::from_parts(parts, Answered::Whole(body)),
+        };
         let shape = answer::shape(parts.status, &parts.headers, body.size_hint().exact());
         let body = match here.filter(|_| shape != Shape::Other && call.method != Method::HEAD) {
             None => Answered::Streamed(body),
@@ -171,6 +188,11 @@ impl Inner {
         };
         Response::from_parts(parts, body)
     }
+}
+
+/// The gateway's origin as this caller sees it; its `Host` was checked by the guard and is a name of this listener.
+fn here(headers: &HeaderMap) -> Option<String> {
+    headers.get(HOST).and_then(|host| host.to_str().ok()).map(|host| format!("http://{host}"))
 }
 
 /// Where the platform's services are. Relative addresses: clients that put theirs before them are right too.

@@ -185,6 +185,7 @@ impl Front {
             connect_timeout: Duration::from_secs(5),
             answer_timeout: Duration::from_secs(20),
             limit: Limit::AsTold,
+            actions: keyward::gateway::actions::Options::default(),
             allowed_hosts: BTreeSet::new(),
         };
         let mut parts = parts(source, local.clone(), metrics.clone());

@@ -1,0 +1,58 @@
+//! Lists that once came whole and now come in pages, as one document for who asks for that.
+
+use bytes::Bytes;
+use http::uri::PathAndQuery;
+use http::{HeaderMap, Method, Response, StatusCode};
+use http_body_util::{BodyExt as _, Full, Limited};
+
+use super::Inner;
+use super::answer::{refuse, set_length};
+use super::body::Asked;
+use super::exchange::{Call, Refused};
+use super::judge::{Outcome, Platform};
+use crate::gateway::actions::{self, pages};
+
+/// With `true` in it, a call asks for all pages of such a list in one.
+pub(super) const ASKS: &str = "keyward-merge-pages";
+
+impl Inner {
+    /// Whether a call is answered with all pages in one: it is for such a list, asks for no page of its own, and either it or
+    /// the configuration asks for that.
+    pub(super) fn merges(&self, method: &Method, target: &PathAndQuery, headers: &HeaderMap) -> bool {
+        let asked = || headers.get(ASKS).is_some_and(|value| value.as_bytes() == b"true");
+        let call = actions::Call { method, path: target.path(), query: target.query().unwrap_or_default() };
+        (self.actions.options().merge_pages || asked()) && pages::merges(call)
+    }
+
+    /// All pages of a list. A page that fails is the answer: a list is never given short.
+    ///
+    /// # Errors
+    /// The platform did not answer, or its pages cannot be merged: what the caller is told.
+    pub(super) async fn merged(&self, call: &Call, here: Option<&str>) -> Result<Outcome, Refused> {
+        let address = format!("{}{}", here.unwrap_or_default(), call.target);
+        let bad = |why: String| Box::new(refuse(StatusCode::BAD_GATEWAY, why));
+        let (mut merge, mut page) = (pages::Merge::default(), 1);
+        loop {
+            let query = pages::query(call.as_known(), page);
+            let target = format!("{}?{query}", call.target.path()).parse();
+            let target = target.map_err(|_| bad("the list's pages cannot be asked for".to_owned()))?;
+            let of_page = Call { target, ..call.clone() };
+            let answer = self.exchange(&of_page, Asked::empty()).await?;
+            if answer.status() != StatusCode::OK {
+                return Ok(Outcome { call: of_page, answer: answer.map(Platform::Streamed) });
+            }
+            let (mut parts, body) = answer.into_parts();
+            let whole = Limited::new(body, pages::MAX_BYTES).collect().await;
+            let whole = whole.map_err(|_| bad("a page of the list is too large, or broke off".to_owned()))?.to_bytes();
+            match merge.take(&whole).map_err(|error| bad(error.to_string()))? {
+                pages::Turn::Ask(next) => page = next,
+                pages::Turn::Done => {
+                    let document: Bytes = merge.document(&address);
+                    set_length(&mut parts.headers, Some(document.len()));
+                    let answer = Response::from_parts(parts, Platform::Whole(Full::new(document)));
+                    return Ok(Outcome { call: call.clone(), answer });
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! What the gateway does with the dated history of the platform's API: deprecated calls, warnings, refusals, pages, the list.
+
+use http::Response;
+use keyward::gateway::actions::{Mode, Options};
+use serde_json::{Value, json};
+
+use crate::harness::front::{Front, Seen, reply};
+
+const JSON: [(&str, &str); 1] = [("content-type", "application/vnd.api+json")];
+
+async fn front(actions: Options) -> Front {
+    Front::with(|options, _| options.actions = actions).await
+}
+
+async fn in_mode(deprecated: Mode) -> Front {
+    front(Options { deprecated, ..Options::default() }).await
+}
+
+/// A platform that no longer has the calls of 2021-06-08, and knows the OAuth token `ot-1`.
+fn without_old_calls(seen: &Seen) -> Response<bytes::Bytes> {
+    let related = |name: &str, id: &str| json!({"data": {"relationships": {name: {"data": {"id": id}}}}}).to_string();
+    match seen.target.as_str() {
+        "/api/v2/oauth-tokens/ot-1" => reply(200, &JSON, related("oauth-client", "oc-1")),
+        "/api/v2/oauth-clients/oc-1" => reply(200, &JSON, related("organization", "my-org")),
+        target if target.starts_with("/api/v2/registry-modules") => {
+            reply(404, &JSON, r#"{"errors":[{"status":"404"}]}"#)
+        }
+        _ if seen.method == "DELETE" => reply(204, &[], ""),
+        _ => reply(200, &JSON, r#"{"data":{}}"#),
+    }
+}
+
+/// The six calls: method, path, body, and what replaces them.
+const CALLS: [(&str, &str, &str, &str); 6] = [
+    ("POST", "actions/delete/o/n/p/1.0.0", "{}", "DELETE /api/v2/organizations/o/registry-modules/private/o/n/p/1.0.0"),
+    (
+        "POST",
+        "actions/delete/o/n/p%2Fq?x=1",
+        "",
+        "DELETE /api/v2/organizations/o/registry-modules/private/o/n/p%2Fq?x=1",
+    ),
+    ("POST", "actions/delete/o/n", "{}", "DELETE /api/v2/organizations/o/registry-modules/private/o/n"),
+    (
+        "POST",
+        "",
+        r#"{"data":{"attributes":{"vcs-repo":{"oauth-token-id":"ot-1"}}}}"#,
+        "POST /api/v2/organizations/my-org/registry-modules/vcs",
+    ),
+    (
+        "POST",
+        "o/n/p/versions",
+        r#"{"data":{}}"#,
+        "POST /api/v2/organizations/o/registry-modules/private/o/n/p/versions",
+    ),
+    ("GET", "show/o/n/p", "", "GET /api/v2/organizations/o/registry-modules/private/o/n/p"),
+];
+
+fn path(rest: &str) -> String {
+    format!("/api/v2/registry-modules{}{rest}", if rest.is_empty() { "" } else { "/" })
+}
+
+async fn call(front: &Front, method: &str, rest: &str, body: &str) -> reqwest::Response {
+    let call = front.request(method, &path(rest)).header("user-agent", "pytfe/1.5.0");
+    call.header("content-type", "application/vnd.api+json").body(body.to_owned()).send().await.unwrap()
+}
+
+#[tokio::test]
+async fn the_six_calls_of_registry_modules_succeed_where_the_platform_no_longer_has_them() {
+    for mode in [Mode::Always, Mode::Fallback] {
+        let front = in_mode(mode).await;
+        front.platform.answers(without_old_calls);
+        for (method, rest, body, wanted) in CALLS {
+            let answer = call(&front, method, rest, body).await;
+            assert!(answer.status().is_success(), "{mode:?} {method} {rest}: {answer:?}");
+            assert_eq!(answer.headers()["deprecation"], "@1623110400");
+            assert!(answer.headers()["link"].to_str().unwrap().contains("successor-version"));
+            let last = front.platform.seen().pop().unwrap();
+            assert_eq!(format!("{} {}", last.method, last.target), wanted, "{mode:?}");
+            let dropped = last.method == "DELETE";
+            assert_eq!((last.body.as_ref(), dropped), (if dropped { b"" } else { body.as_bytes() }, dropped));
+            assert!(!dropped || !last.headers.contains_key("content-type"));
+        }
+        let old =
+            front.platform.seen().iter().filter(|seen| seen.target.starts_with("/api/v2/registry-modules")).count();
+        assert_eq!(old, if mode == Mode::Always { 0 } else { 6 });
+        let report: Value = front.get("/v1/platform/report").await.json().await.unwrap();
+        let calls = report["calls"].as_array().unwrap();
+        assert_eq!(calls.len(), 6, "{report}");
+        assert!(
+            calls.iter().all(|call| call["client"] == "pytfe/1.5.0" && call["calls"] == 1 && call["replaced"] == 1)
+        );
+        assert!(calls.iter().all(|call| call["replacement"].is_string() && call["kind"] == "deprecated"), "{report}");
+    }
+}
+
+#[tokio::test]
+async fn in_the_other_modes_they_are_sent_as_they_are_and_told_of_in_one() {
+    for (mode, told) in [(Mode::Off, false), (Mode::Warn, true)] {
+        let front = in_mode(mode).await;
+        front.platform.answers(without_old_calls);
+        for (method, rest, body, _) in CALLS {
+            let answer = call(&front, method, rest, body).await;
+            assert_eq!((answer.status().as_u16(), answer.headers().contains_key("deprecation")), (404, told), "{rest}");
+            let last = front.platform.seen().pop().unwrap();
+            assert_eq!((last.method.as_str(), last.target, last.body.as_ref()), (method, path(rest), body.as_bytes()));
+        }
+        assert_eq!(front.platform.seen().len(), 6, "nothing is looked up for a call that is sent as it is");
+        let text = front.metrics.text();
+        let counted =
+            "keyward_gateway_noticed_total{change=\"2021-06-08/d1\",client=\"pytfe/1.5.0\",what=\"deprecated\"} 1";
+        assert_eq!(text.contains(counted), told, "{text}");
+    }
+}
+
+#[tokio::test]
+async fn a_call_whose_organization_nobody_knows_is_sent_as_it_is_with_a_warning() {
+    let front = in_mode(Mode::Always).await;
+    let body = r#"{"data":{"attributes":{"vcs-repo":{"oauth-token-id":"ot-9"}}}}"#;
+    front.platform.answers(|seen| match seen.target.as_str() {
+        "/api/v2/registry-modules" => reply(201, &JSON, "{}"),
+        _ => reply(404, &JSON, "{}"),
+    });
+    let answer = call(&front, "POST", "", body).await;
+    assert_eq!(answer.status(), 201);
+    let warning = answer.headers()["keyward-warning"].to_str().unwrap();
+    assert!(warning.starts_with("2021-06-08/d4: its organization is not known"), "{warning}");
+    let configured = Options { deprecated: Mode::Always, organization: Some("ours".to_owned()), ..Options::default() };
+    let front = self::front(configured).await;
+    call(&front, "POST", "", "{}").await;
+    assert_eq!(front.platform.seen()[0].target, "/api/v2/organizations/ours/registry-modules/vcs");
+}
+
+#[tokio::test]
+async fn a_refused_token_and_a_call_that_is_gone_are_both_got_over_in_one_call() {
+    let front = in_mode(Mode::Fallback).await;
+    front.platform.answers(without_old_calls);
+    front.platform.accept("tok2");
+    front.platform.revoke("tok1");
+    front.put_token("tok2");
+    let answer = call(&front, "POST", "o/n/p/versions", r#"{"data":{}}"#).await;
+    assert_eq!(answer.status(), 200);
+    let last = front.platform.seen().pop().unwrap();
+    assert_eq!((last.token.as_str(), last.body.as_ref()), ("tok2", &br#"{"data":{}}"#[..]));
+}
+
+#[tokio::test]
+async fn bodies_and_calls_are_warned_of_and_strict_mode_refuses_what_cannot_be() {
+    let long = format!(r#"{{"data":{{"attributes":{{"name":"{}"}}}}}}"#, "n".repeat(41));
+    let server = |_: &Seen| reply(200, &[JSON[0], ("x-tfe-version", "v202012-1"), ("tfp-api-version", "2.3")], "{}");
+    for strict in [false, true] {
+        let front = front(Options { strict, ..Options::default() }).await;
+        front.platform.answers(server);
+        let project =
+            front.request("POST", "/api/v2/organizations/o/projects").body(long.clone()).send().await.unwrap();
+        assert_eq!(project.status(), if strict { 422 } else { 200 });
+        if strict {
+            let body: Value = project.json().await.unwrap();
+            assert_eq!(body["errors"][0]["source"]["pointer"], "/data/attributes/name", "{body}");
+            assert!(front.platform.seen().is_empty(), "a refused call is not sent");
+        } else {
+            assert!(project.headers()["keyward-warning"].to_str().unwrap().starts_with("2024-04-25/1: "));
+        }
+        // Nobody knows yet what the platform is: it passes.
+        let producers = "/api/v2/organizations/o/relationships/module-producers";
+        let first = front.get(producers).await.status();
+        assert_eq!(first, 200);
+        let second = front.get(producers).await;
+        assert_eq!(second.status(), if strict { 422 } else { 200 }, "the first answer has told that it is too old");
+        assert_eq!(second.headers().contains_key("keyward-warning"), !strict);
+        let report: Value = front.get("/v1/platform/report").await.json().await.unwrap();
+        let known = json!({"product": "self-managed", "release": "v202012-1", "api_version": "2.3"});
+        assert_eq!(report["server"], known);
+    }
+}
+
+#[tokio::test]
+async fn the_history_is_asked_on_the_gateways_own_listener_under_the_local_token() {
+    let front = Front::start().await;
+    let list = "/v1/platform/changes?resource=registry-modules&kind=deprecated&page%5Bsize%5D=2";
+    let body: Value = front.get(list).await.json().await.unwrap();
+    assert_eq!(body["data"].as_array().unwrap().len(), 2, "{body}");
+    let next = body["links"]["next"].as_str().unwrap();
+    assert!(next.starts_with(&format!("{}/v1/platform/changes?", front.url)), "{next}");
+    let next = front.client.get(next).bearer_auth(front.local()).send().await.unwrap();
+    assert_eq!(
+        (next.status().as_u16(), next.headers()["content-type"].to_str().unwrap()),
+        (200, "application/vnd.api+json")
+    );
+    assert_eq!(front.get("/v1/platform/changes?colour=red").await.status(), 400);
+    assert_eq!(front.request("POST", "/v1/platform/changes").send().await.unwrap().status(), 405);
+    let bare = front.client.get(format!("{}/v1/platform/changes", front.url)).send().await.unwrap();
+    assert_eq!(bare.status(), 401);
+    assert!(front.platform.seen().is_empty());
+}
+
+#[tokio::test]
+async fn pages_are_merged_for_who_asks_and_a_page_that_fails_is_the_answer() {
+    let pages = |seen: &Seen| {
+        let page = |number: u32, next: Option<u32>| {
+            json!({"data": [{"id": number}], "meta": {"pagination": {"current-page": number, "next-page": next}}})
+                .to_string()
+        };
+        match seen.target.split_once('?').map_or("", |(_, query)| query) {
+            query if query.contains("page%5Bnumber%5D=1") => reply(200, &JSON, page(1, Some(2))),
+            query if query.contains("page%5Bnumber%5D=2") && seen.target.contains("broken") => reply(500, &JSON, "{}"),
+            query if query.contains("page%5Bnumber%5D=2") => reply(200, &JSON, page(2, None)),
+            _ => reply(200, &JSON, page(9, None)),
+        }
+    };
+    let front = Front::start().await;
+    front.platform.answers(pages);
+    let merged = |path: &str| front.request("GET", path).header("keyward-merge-pages", "true").send();
+    let list = "/api/v2/organizations/o/ssh-keys";
+    let body: Value = merged(list).await.unwrap().json().await.unwrap();
+    assert_eq!(body["data"], json!([{"id": 1}, {"id": 2}]));
+    assert_eq!(body["links"]["self"], format!("{}{list}", front.url));
+    assert!(front.platform.seen().iter().all(|seen| !seen.headers.contains_key("keyward-merge-pages")));
+    let plain: Value = front.get(list).await.json().await.unwrap();
+    assert_eq!(plain["data"], json!([{"id": 9}]), "who does not ask has the platform's own");
+    let failed = merged("/api/v2/organizations/broken/ssh-keys").await.unwrap();
+    assert_eq!(failed.status(), 500);
+    let always = self::front(Options { merge_pages: true, ..Options::default() }).await;
+    always.platform.answers(pages);
+    let body: Value = always.get(list).await.json().await.unwrap();
+    assert_eq!(body["data"].as_array().unwrap().len(), 2);
+}
