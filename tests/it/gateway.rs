@@ -23,7 +23,7 @@ async fn detail(answer: reqwest::Response) -> String {
 
 #[tokio::test]
 async fn a_call_with_the_local_token_reaches_the_platform_with_the_platforms_own() {
-    let front = Front::start().await;
+    let front = Front::start();
     let call = front.request("PATCH", "/api/v2/workspaces/ws-1?include=a%2Cb&page%5Bnumber%5D=2");
     let call = call.header("content-type", "application/vnd.api+json").header("user-agent", "go-tfe");
     let answer = call.header("accept-encoding", "gzip").body(r#"{"data":{}}"#).send().await.unwrap();
@@ -42,7 +42,7 @@ async fn a_call_with_the_local_token_reaches_the_platform_with_the_platforms_own
 
 #[tokio::test]
 async fn who_brings_no_local_token_or_another_reaches_nothing() {
-    let front = Front::start().await;
+    let front = Front::start();
     let url = format!("{}/api/v2/ping", front.url);
     let bare = front.client.get(&url).send().await.unwrap();
     assert_eq!((bare.status().as_u16(), &bare.headers()["www-authenticate"]), (401, &"Bearer".parse().unwrap()));
@@ -63,7 +63,7 @@ async fn who_brings_no_local_token_or_another_reaches_nothing() {
 
 #[tokio::test]
 async fn look_alike_paths_foreign_hosts_and_browsers_are_refused_before_anything_is_sent() {
-    let front = Front::start().await;
+    let front = Front::start();
     let local = front.local();
     let check = async |request: &str, status: u16, wanted: &str| {
         let mut caller = Raw::tcp(front.address).await;
@@ -93,7 +93,7 @@ async fn look_alike_paths_foreign_hosts_and_browsers_are_refused_before_anything
 
 #[tokio::test]
 async fn service_discovery_needs_no_token_and_leads_here() {
-    let front = Front::start().await;
+    let front = Front::start();
     let answer = front.client.get(format!("{}/.well-known/terraform.json", front.url)).send().await.unwrap();
     assert_eq!(
         (answer.status().as_u16(), &answer.headers()["content-type"]),
@@ -108,7 +108,7 @@ async fn service_discovery_needs_no_token_and_leads_here() {
 
 #[tokio::test]
 async fn links_lead_here_whether_the_document_is_small_or_large_or_of_unknown_length() {
-    let front = Front::start().await;
+    let front = Front::start();
     let origin = front.upstream.clone();
     front.platform.answers(move |seen| {
         let pad = "y".repeat(if seen.target.contains("large") { 300_000 } else { 10 });
@@ -138,7 +138,7 @@ async fn links_lead_here_whether_the_document_is_small_or_large_or_of_unknown_le
 
 #[tokio::test]
 async fn redirects_are_handed_on_and_relative_addresses_made_absolute() {
-    let front = Front::start().await;
+    let front = Front::start();
     front.platform.answers(|seen| match seen.target.as_str() {
         "/api/v2/download" => reply(302, &[("location", "https://archivist.example.com/v1/object/secret?x=%2f")], ""),
         "/api/v2/relative" => reply(302, &[("location", "/v1/object/secret"), ("set-cookie", "a=b")], ""),
@@ -157,7 +157,7 @@ async fn redirects_are_handed_on_and_relative_addresses_made_absolute() {
 
 #[tokio::test]
 async fn too_many_requests_tell_when_to_come_back_and_hold_the_others() {
-    let front = Front::start().await;
+    let front = Front::start();
     front.platform.answers(|seen| {
         let limited = seen.target.contains("limited");
         let headers = [("x-ratelimit-limit", "30"), ("x-ratelimit-reset", "0.6")];
@@ -173,7 +173,7 @@ async fn too_many_requests_tell_when_to_come_back_and_hold_the_others() {
 
 #[tokio::test]
 async fn callers_together_stay_below_the_limit() {
-    let front = Front::with(|options, _| options.limit = Limit::PerSecond(20)).await;
+    let front = Front::with(|options, _| options.limit = Limit::PerSecond(20));
     let arrived = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
     let times = arrived.clone();
     front.platform.answers(move |_| {
@@ -192,7 +192,7 @@ async fn callers_together_stay_below_the_limit() {
 #[tokio::test]
 async fn an_upstream_that_is_gone_is_told_in_the_platforms_form_and_comes_back() {
     let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let front = Front::with(|options, _| options.upstream = format!("http://{gone}").parse().unwrap()).await;
+    let front = Front::with(|options, _| options.upstream = format!("http://{gone}").parse().unwrap());
     let answer = front.get("/api/v2/ping").await;
     assert_eq!((answer.status().as_u16(), &answer.headers()["retry-after"]), (502, &"2".parse().unwrap()));
     assert!(detail(answer).await.contains(&format!("the platform at http://{gone} does not answer: cannot connect")));
@@ -202,8 +202,7 @@ async fn an_upstream_that_is_gone_is_told_in_the_platforms_form_and_comes_back()
     let front = Front::with(|options, _| {
         options.upstream = upstream.parse().unwrap();
         options.answer_timeout = Duration::from_millis(200);
-    })
-    .await;
+    });
     let answer = front.get("/api/v2/ping").await;
     assert_eq!(answer.status(), 504);
     assert!(detail(answer).await.contains("no answer within 200ms"));
@@ -211,7 +210,7 @@ async fn an_upstream_that_is_gone_is_told_in_the_platforms_form_and_comes_back()
 
 #[tokio::test]
 async fn bodies_of_every_framing_go_through_and_an_expectation_is_met_here() {
-    let front = Front::start().await;
+    let front = Front::start();
     let pieces = futures_util::stream::iter((0..40).map(|_| Ok::<_, std::io::Error>(vec![b'z'; 100_000])));
     let call = front.request("POST", "/api/v2/upload").body(reqwest::Body::wrap_stream(pieces));
     assert_eq!(call.send().await.unwrap().text().await.unwrap(), "4000000", "chunked");
@@ -232,7 +231,7 @@ async fn bodies_of_every_framing_go_through_and_an_expectation_is_met_here() {
 #[tokio::test]
 async fn no_token_body_query_or_blob_is_in_the_log() {
     log::keep();
-    let front = Front::start().await;
+    let front = Front::start();
     front.platform.answers(|seen| match seen.target.split('?').next() {
         Some("/api/v2/blob") => reply(302, &[("location", "https://archivist.example.com/v1/object/canary-blob")], ""),
         _ => reply(200, &[("content-type", "application/json")], r#"{"attributes":{"token":"canary-answer"}}"#),

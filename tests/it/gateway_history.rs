@@ -8,12 +8,12 @@ use crate::harness::front::{Front, Seen, reply};
 
 const JSON: [(&str, &str); 1] = [("content-type", "application/vnd.api+json")];
 
-async fn front(actions: Options) -> Front {
-    Front::with(|options, _| options.actions = actions).await
+fn front(actions: Options) -> Front {
+    Front::with(|options, _| options.actions = actions)
 }
 
-async fn in_mode(deprecated: Mode) -> Front {
-    front(Options { deprecated, ..Options::default() }).await
+fn in_mode(deprecated: Mode) -> Front {
+    front(Options { deprecated, ..Options::default() })
 }
 
 /// A platform that no longer has the calls of 2021-06-08, and knows the OAuth token `ot-1`.
@@ -67,7 +67,7 @@ async fn call(front: &Front, method: &str, rest: &str, body: &str) -> reqwest::R
 #[tokio::test]
 async fn the_six_calls_of_registry_modules_succeed_where_the_platform_no_longer_has_them() {
     for mode in [Mode::Always, Mode::Fallback] {
-        let front = in_mode(mode).await;
+        let front = in_mode(mode);
         front.platform.answers(without_old_calls);
         for (method, rest, body, wanted) in CALLS {
             let answer = call(&front, method, rest, body).await;
@@ -96,7 +96,7 @@ async fn the_six_calls_of_registry_modules_succeed_where_the_platform_no_longer_
 #[tokio::test]
 async fn in_the_other_modes_they_are_sent_as_they_are_and_told_of_in_one() {
     for (mode, told) in [(Mode::Off, false), (Mode::Warn, true)] {
-        let front = in_mode(mode).await;
+        let front = in_mode(mode);
         front.platform.answers(without_old_calls);
         for (method, rest, body, _) in CALLS {
             let answer = call(&front, method, rest, body).await;
@@ -114,7 +114,7 @@ async fn in_the_other_modes_they_are_sent_as_they_are_and_told_of_in_one() {
 
 #[tokio::test]
 async fn a_call_whose_organization_nobody_knows_is_sent_as_it_is_with_a_warning() {
-    let front = in_mode(Mode::Always).await;
+    let front = in_mode(Mode::Always);
     let body = r#"{"data":{"attributes":{"vcs-repo":{"oauth-token-id":"ot-9"}}}}"#;
     front.platform.answers(|seen| match seen.target.as_str() {
         "/api/v2/registry-modules" => reply(201, &JSON, "{}"),
@@ -125,14 +125,14 @@ async fn a_call_whose_organization_nobody_knows_is_sent_as_it_is_with_a_warning(
     let warning = answer.headers()["keyward-warning"].to_str().unwrap();
     assert!(warning.starts_with("2021-06-08/d4: its organization is not known"), "{warning}");
     let configured = Options { deprecated: Mode::Always, organization: Some("ours".to_owned()), ..Options::default() };
-    let front = self::front(configured).await;
+    let front = self::front(configured);
     call(&front, "POST", "", "{}").await;
     assert_eq!(front.platform.seen()[0].target, "/api/v2/organizations/ours/registry-modules/vcs");
 }
 
 #[tokio::test]
 async fn a_refused_token_and_a_call_that_is_gone_are_both_got_over_in_one_call() {
-    let front = in_mode(Mode::Fallback).await;
+    let front = in_mode(Mode::Fallback);
     front.platform.answers(without_old_calls);
     front.platform.accept("tok2");
     front.platform.revoke("tok1");
@@ -148,7 +148,7 @@ async fn bodies_and_calls_are_warned_of_and_strict_mode_refuses_what_cannot_be()
     let long = format!(r#"{{"data":{{"attributes":{{"name":"{}"}}}}}}"#, "n".repeat(41));
     let server = |_: &Seen| reply(200, &[JSON[0], ("x-tfe-version", "v202012-1"), ("tfp-api-version", "2.3")], "{}");
     for strict in [false, true] {
-        let front = front(Options { strict, ..Options::default() }).await;
+        let front = front(Options { strict, ..Options::default() });
         front.platform.answers(server);
         let project =
             front.request("POST", "/api/v2/organizations/o/projects").body(long.clone()).send().await.unwrap();
@@ -175,7 +175,7 @@ async fn bodies_and_calls_are_warned_of_and_strict_mode_refuses_what_cannot_be()
 
 #[tokio::test]
 async fn the_history_is_asked_on_the_gateways_own_listener_under_the_local_token() {
-    let front = Front::start().await;
+    let front = Front::start();
     let list = "/v1/platform/changes?resource=registry-modules&kind=deprecated&page%5Bsize%5D=2";
     let body: Value = front.get(list).await.json().await.unwrap();
     assert_eq!(body["data"].as_array().unwrap().len(), 2, "{body}");
@@ -207,7 +207,7 @@ async fn pages_are_merged_for_who_asks_and_a_page_that_fails_is_the_answer() {
             _ => reply(200, &JSON, page(9, None)),
         }
     };
-    let front = Front::start().await;
+    let front = Front::start();
     front.platform.answers(pages);
     let merged = |path: &str| front.request("GET", path).header("keyward-merge-pages", "true").send();
     let list = "/api/v2/organizations/o/ssh-keys";
@@ -219,7 +219,7 @@ async fn pages_are_merged_for_who_asks_and_a_page_that_fails_is_the_answer() {
     assert_eq!(plain["data"], json!([{"id": 9}]), "who does not ask has the platform's own");
     let failed = merged("/api/v2/organizations/broken/ssh-keys").await.unwrap();
     assert_eq!(failed.status(), 500);
-    let always = self::front(Options { merge_pages: true, ..Options::default() }).await;
+    let always = self::front(Options { merge_pages: true, ..Options::default() });
     always.platform.answers(pages);
     let body: Value = always.get(list).await.json().await.unwrap();
     assert_eq!(body["data"].as_array().unwrap().len(), 2);

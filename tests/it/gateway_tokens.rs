@@ -35,7 +35,7 @@ async fn a_refused_token_is_asked_for_anew_once_for_all_callers_and_each_call_is
             rung.answered();
         }
     });
-    let front = Front::with(|_, parts| parts.source = Source { feed: read, nudge, origin: "a test".to_owned() }).await;
+    let front = Front::with(|_, parts| parts.source = Source { feed: read, nudge, origin: "a test".to_owned() });
     front.platform.revoke("tok1");
     front.platform.accept("tok2");
     let calls = (0..100)
@@ -59,7 +59,7 @@ async fn a_refused_token_is_asked_for_anew_once_for_all_callers_and_each_call_is
 
 #[tokio::test]
 async fn a_token_that_stays_refused_is_the_callers_to_know_and_the_maker_is_not_asked_all_the_time() {
-    let front = Front::start().await;
+    let front = Front::start();
     front.platform.revoke("tok1");
     for _ in 0..5 {
         let answer = front.get("/api/v2/ping").await;
@@ -71,7 +71,7 @@ async fn a_token_that_stays_refused_is_the_callers_to_know_and_the_maker_is_not_
 
 #[tokio::test]
 async fn a_body_that_is_not_held_is_sent_once_and_the_next_call_has_the_new_token() {
-    let front = Front::start().await;
+    let front = Front::start();
     front.platform.revoke("tok1");
     front.platform.accept("tok2");
     front.put_token("tok2");
@@ -85,7 +85,7 @@ async fn a_body_that_is_not_held_is_sent_once_and_the_next_call_has_the_new_toke
 
 #[tokio::test]
 async fn a_token_is_replaced_under_load_again_and_again_and_no_call_fails() {
-    let front = Arc::new(Front::start().await);
+    let front = Arc::new(Front::start());
     let failed = Arc::new(AtomicU64::new(0));
     let made = Arc::new(AtomicU64::new(0));
     let mut callers = JoinSet::new();
@@ -120,7 +120,7 @@ async fn a_token_is_replaced_under_load_again_and_again_and_no_call_fails() {
 
 #[tokio::test]
 async fn a_token_file_that_is_replaced_or_empty_for_a_while_is_followed() {
-    let front = Front::start().await;
+    let front = Front::start();
     let current = async |wanted: &str| {
         for _ in 0..500 {
             front.get("/api/v2/ping").await;
@@ -156,7 +156,7 @@ async fn a_token_file_that_is_replaced_or_empty_for_a_while_is_followed() {
 
 #[tokio::test]
 async fn the_inventory_tells_sources_ages_and_callers_and_no_token() {
-    let front = Front::start().await;
+    let front = Front::start();
     for agent in ["go-tfe", "Terraform/1.11.4 (+https://www.terraform.io)", "go-tfe"] {
         front.request("GET", "/api/v2/ping").header("user-agent", agent).send().await.unwrap();
     }

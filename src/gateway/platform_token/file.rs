@@ -1,6 +1,6 @@
 //! A platform token that someone else keeps fresh in a file.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::watch::Watch;
 use super::{PlatformToken, Source};
-use crate::clock::Clock;
+use crate::clock::{Clock, Moment};
 use crate::feed::{Nudge, Publisher, State, feed};
 use crate::health::Reporter;
 use crate::secret;
@@ -26,13 +26,17 @@ pub struct TokenFile {
 }
 
 impl TokenFile {
-    /// Nothing is read yet. `health` is told whether there is a token.
+    /// Reads the file for the first time, so that a token that is there is served from the start; blocks for that.
+    /// `health` is told whether there is a token.
     pub fn new(path: PathBuf, clock: Clock, health: Reporter) -> (Self, Source) {
         let origin = format!("file {}", path.display());
         let (publisher, feed) = feed("the platform token's file has not been read yet");
         let nudge = Nudge::new(clock.clone());
         let source = Source { feed, nudge: nudge.clone(), origin };
-        (Self { path, clock, health, publisher, nudge, held: None }, source)
+        let now = clock.now();
+        let mut file = Self { path, clock, health, publisher, nudge, held: None };
+        file.take(look(&file.path, now), now);
+        (file, source)
     }
 
     /// Keeps the feed until `stop`. A file that is gone or empty for a while does not take the token away: whoever
@@ -57,11 +61,11 @@ impl TokenFile {
 
     async fn read(&mut self) {
         let (path, now) = (self.path.clone(), self.clock.now());
-        let read = move || {
-            let secret = secret::read_file(&path).map_err(|error| chain(&error))?;
-            PlatformToken::parse(secret, now).map_err(|error| format!("{}: {error}", path.display()))
-        };
-        let read = tokio::task::spawn_blocking(read).await.unwrap_or_else(|error| Err(error.to_string()));
+        let read = tokio::task::spawn_blocking(move || look(&path, now)).await;
+        self.take(read.unwrap_or_else(|error| Err(error.to_string())), now);
+    }
+
+    fn take(&mut self, read: Result<PlatformToken, String>, now: Moment) {
         match read {
             Ok(token) if self.held.as_ref().is_some_and(|held| held.same(&token)) => self.publisher.checked(now),
             Ok(token) => {
@@ -91,6 +95,12 @@ impl TokenFile {
             }
         }
     }
+}
+
+/// The token in a file; or why there is none, in words that hold nothing of it.
+fn look(path: &Path, now: Moment) -> Result<PlatformToken, String> {
+    let secret = secret::read_file(path).map_err(|error| chain(&error))?;
+    PlatformToken::parse(secret, now).map_err(|error| format!("{}: {error}", path.display()))
 }
 
 /// How long after a change the file is read: several in a row are one.

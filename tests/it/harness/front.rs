@@ -155,12 +155,12 @@ pub(crate) struct Front {
 }
 
 impl Front {
-    pub(crate) async fn start() -> Self {
-        Self::with(|_, _| {}).await
+    pub(crate) fn start() -> Self {
+        Self::with(|_, _| {})
     }
 
     /// The same with other options, or another source of the platform token.
-    pub(crate) async fn with(change: impl FnOnce(&mut Options, &mut Parts)) -> Self {
+    pub(crate) fn with(change: impl FnOnce(&mut Options, &mut Parts)) -> Self {
         let (platform, mut servers) = (Platform::default(), JoinSet::new());
         platform.accept("tok1");
         let upstream = format!("http://{}", platform.serve(&mut servers));
@@ -174,9 +174,6 @@ impl Front {
         let (maker, source) = TokenFile::new(token_file.clone(), Clock::System, health);
         let stop = CancellationToken::new();
         servers.spawn(maker.run(stop.clone()));
-        let mut feed = source.feed.clone();
-        feed.current();
-        feed.changed().await.unwrap();
         let metrics = Metrics::default();
         let mut options = Options {
             upstream: upstream.parse().unwrap(),
