@@ -89,15 +89,8 @@ pub(super) fn read(mut reader: Reader<'_>, sessions: &Sessions, state_dir: Optio
         actions,
         allowed_hosts,
     };
-    let gateway = Gateway {
-        endpoints,
-        proxy,
-        token: token?,
-        local_token: local_token?,
-        host: host?,
-        drop_in,
-        required,
-    };
+    let gateway =
+        Gateway { endpoints, proxy, token: token?, local_token: local_token?, host: host?, drop_in, required };
     (!gateway.endpoints.is_empty()).then_some(gateway)
 }
 

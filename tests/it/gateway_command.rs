@@ -110,6 +110,20 @@ async fn a_trial_prints_what_to_set_and_its_local_token_outlives_a_restart() {
     let told: Value = serde_json::from_str(&out).unwrap();
     assert_eq!(told["platform_token"]["serving"], true);
 
+    world.platform.answers(|seen| {
+        let last = seen.target.contains("page%5Bnumber%5D=2");
+        let (id, next) = if last { ("at-2", Value::Null) } else { ("at-1", json!(2)) };
+        let ends = if last { Value::Null } else { json!("2027-01-01T00:00:00.000Z") };
+        let attributes = json!({"created-at": "2026-01-01T00:00:00.000Z", "last-used-at": null, "expired-at": ends});
+        let token = json!({"id": id, "attributes": attributes, "relationships": {"team": {"data": {"id": "team-7"}}}});
+        let page = json!({"data": [token], "meta": {"pagination": {"next-page": next}}});
+        reply(200, &[("content-type", "application/vnd.api+json")], page.to_string())
+    });
+    let (code, out, error) = ask("tokens", vec!["--organization".to_owned(), "my org".to_owned()]).await;
+    assert!(code == 0 && error.contains("1 of them never end"), "{error}");
+    assert!(out.contains("team-7  at-1") && out.contains("team-7  at-2"), "{out}");
+    assert!(world.platform.seen().pop().unwrap().target.starts_with("/api/v2/organizations/my%20org/team-tokens?"));
+
     // In the midst of a run: the same port, the same token.
     let port = address.strip_prefix("http://").unwrap().to_owned();
     gateway.signal(Signal::KILL);
@@ -289,6 +303,7 @@ async fn a_reload_keeps_the_listener_and_the_local_token_and_the_users_own_files
             let answer = client.get(format!("http://{free}/api/v2/ping")).bearer_auth(&local).send().await;
             assert_eq!(answer.unwrap().status(), 200);
         }
+        assert_eq!(call(&client).await.unwrap().status(), 200);
     }
     let (code, out, error) = beside(move || run(&["gateway", "tokens", "--config", &path], &[])).await;
     assert_eq!(code, 0, "{error}");

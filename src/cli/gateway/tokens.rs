@@ -6,14 +6,18 @@ use clap::Args;
 use humantime::format_duration;
 use serde_json::Value;
 
-use super::reach::Where;
-use crate::cli::{Exit, Format, say};
+use super::reach::{Found, Where};
+use crate::cli::show::{json, table};
+use crate::cli::{Exit, Format, note, say};
 
 /// Say which tokens the running gateway has.
 #[derive(Debug, Args)]
 pub(super) struct Tokens {
     #[command(flatten)]
     at: Where,
+    /// Also list the team tokens of an organization, as the platform keeps them: made, last used, end
+    #[arg(long, value_name = "NAME")]
+    organization: Option<String>,
     /// How the output looks
     #[arg(long, value_enum, default_value_t)]
     format: Format,
@@ -29,16 +33,71 @@ impl Tokens {
             Ok(told) => told,
             Err(exit) => return Ok(exit),
         };
+        let teams = match self.organization.as_deref().map(|name| teams(&found, name)).transpose()? {
+            Some(Err(exit)) => return Ok(exit),
+            Some(Ok(teams)) => Some(teams),
+            None => None,
+        };
         match self.format {
-            Format::Json => say(&serde_json::to_string_pretty(&told)?),
+            Format::Json => {
+                let mut told = told;
+                if let Some(teams) = teams {
+                    told["team_tokens"] = teams.into();
+                }
+                json(&told);
+            }
             Format::Text => {
                 for line in lines(&told, &found.file.display().to_string()) {
                     say(&line);
+                }
+                if let Some(teams) = teams {
+                    table(["TEAM", "TOKEN", "MADE", "LAST USED", "ENDS"], teams.iter().map(row));
+                    let endless = teams.iter().filter(|token| token["attributes"]["expired-at"].is_null()).count();
+                    if endless > 0 {
+                        note(&format!("{endless} of them never end: a token that leaks is good for good"));
+                    }
                 }
             }
         }
         Ok(Exit::Ok)
     }
+}
+
+/// The team tokens of an organization (the platform's list of 2024-08-14), all pages of it; without any token's text.
+fn teams(found: &Found, organization: &str) -> anyhow::Result<Result<Vec<Value>, Exit>> {
+    // The client escapes what is in a segment.
+    anyhow::ensure!(!organization.is_empty() && !organization.contains(['/', '\\']), "--organization is no name");
+    let path = format!("/api/v2/organizations/{organization}/team-tokens");
+    let (mut all, mut page) = (Vec::new(), 1_u64);
+    loop {
+        let number = page.to_string();
+        let mut told = match found.ask(&path, &[("page[number]", &number), ("page[size]", "100")])? {
+            Ok(told) => told,
+            Err(exit) => return Ok(Err(exit)),
+        };
+        if let Some(tokens) = told["data"].as_array_mut() {
+            all.append(tokens);
+        }
+        let next = told["meta"]["pagination"]["next-page"].as_u64();
+        match next.filter(|next| *next > page && *next <= MOST_PAGES) {
+            Some(next) => page = next,
+            None => return Ok(Ok(all)),
+        }
+    }
+}
+
+const MOST_PAGES: u64 = 100;
+
+fn row(token: &Value) -> [String; 5] {
+    let attributes = &token["attributes"];
+    let text = |value: &Value, none: &str| value.as_str().unwrap_or(none).to_owned();
+    [
+        text(&token["relationships"]["team"]["data"]["id"], "-"),
+        text(&token["id"], "-"),
+        text(&attributes["created-at"], "-"),
+        text(&attributes["last-used-at"], "never"),
+        text(&attributes["expired-at"], "never"),
+    ]
 }
 
 fn lines(told: &Value, file: &str) -> Vec<String> {
@@ -72,13 +131,11 @@ fn lines(told: &Value, file: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
     fn the_inventory_is_told_in_lines() {
-        let told = json!({
+        let told = serde_json::json!({
             "upstream": "https://app.terraform.io",
             "platform_token": {"source": "file /t", "serving": true, "age_seconds": 90, "last_checked": "2026-01-01T00:00:00Z"},
             "local_token": {"age_seconds": 5, "previous_until": "2026-01-02T00:00:00Z"},
@@ -96,7 +153,8 @@ mod tests {
                 "  go-tfe  3 requests, 1 with the local token before, the last at 2026-01-01T00:00:01Z",
             ]
         );
-        let none = json!({"platform_token": {"serving": false, "source": "file /t", "reason": "it is empty"}});
+        let none =
+            serde_json::json!({"platform_token": {"serving": false, "source": "file /t", "reason": "it is empty"}});
         assert_eq!(lines(&none, "/l")[1], "  none: it is empty");
     }
 }

@@ -55,15 +55,15 @@ fn seconds(wait: Duration) -> HeaderValue {
 /// for a browser here, and one that follows the others would leave.
 const DIRECT: [HeaderName; 3] = [SET_COOKIE, STRICT_TRANSPORT_SECURITY, ALT_SVC];
 
-/// Makes the headers of an answer fit for a client that came through the gateway; `asked` is the URL at the platform.
-pub(super) fn fit(status: StatusCode, headers: &mut HeaderMap, asked: &Url, now: SystemTime) {
+/// Makes the headers of an answer fit for a client that came through the gateway; `asked` gives the URL at the platform.
+pub(super) fn fit(status: StatusCode, headers: &mut HeaderMap, asked: impl Fn() -> Url, now: SystemTime) {
     for name in DIRECT {
         headers.remove(name);
     }
-    absolute(headers, &LOCATION, asked, |_| true);
+    absolute(headers, &LOCATION, &asked, |_| true);
     // What a module's source may be else (a getter's address such as git::https://...) is no relative URL.
     let relative = |value: &str| value.starts_with(['/', '.']);
-    absolute(headers, &TERRAFORM_GET, asked, relative);
+    absolute(headers, &TERRAFORM_GET, &asked, relative);
     if status == StatusCode::TOO_MANY_REQUESTS
         && !headers.contains_key(RETRY_AFTER)
         && let Some(wait) = reset(headers, now)
@@ -74,10 +74,10 @@ pub(super) fn fit(status: StatusCode, headers: &mut HeaderMap, asked: &Url, now:
 
 /// A relative address would lead to the gateway, which serves the platform's API alone: it is made absolute. An absolute
 /// one stays byte for byte.
-fn absolute(headers: &mut HeaderMap, name: &HeaderName, asked: &Url, relative: impl FnOnce(&str) -> bool) {
+fn absolute(headers: &mut HeaderMap, name: &HeaderName, asked: impl Fn() -> Url, relative: impl FnOnce(&str) -> bool) {
     let Some(value) = headers.get(name).and_then(|value| value.to_str().ok()) else { return };
-    let whole = Url::parse(value).is_err() && relative(value);
-    let joined = whole.then(|| asked.join(value).ok()).flatten();
+    let moves = Url::parse(value).is_err() && relative(value);
+    let joined = moves.then(|| asked().join(value).ok()).flatten();
     if let Some(value) = joined.and_then(|url| HeaderValue::from_str(url.as_str()).ok()) {
         headers.insert(name, value);
     }
@@ -148,7 +148,7 @@ mod tests {
             .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)))
             .collect();
         let asked = Url::parse("https://tfe.example.com/api/registry/v1/modules/a/b/c/1.0.0/download?x=1").unwrap();
-        fit(StatusCode::from_u16(status).unwrap(), &mut headers, &asked, SystemTime::now());
+        fit(StatusCode::from_u16(status).unwrap(), &mut headers, || asked.clone(), SystemTime::now());
         let text = |(name, value): (&HeaderName, &HeaderValue)| (name.to_string(), value.to_str().unwrap().to_owned());
         headers.iter().map(text).collect()
     }

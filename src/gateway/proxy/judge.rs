@@ -27,10 +27,11 @@ pub(super) struct Judged {
     pub(super) headers: HeaderMap,
 }
 
-/// A call as it was sent in the end, and its answer.
+/// What became of a call.
 #[derive(Debug)]
 pub(super) struct Outcome {
-    pub(super) call: Call,
+    /// The call that was sent in its place, if one was.
+    pub(super) other: Option<Call>,
     pub(super) answer: Response<Platform>,
 }
 
@@ -132,12 +133,10 @@ impl Inner {
             if deprecated.needs_organization() { self.organization(call, &body, replaces).await } else { None };
         let replacement = deprecated.replacement(organization.as_deref());
         let other = replacement.as_ref().filter(|_| replaces).and_then(|new| Some((call.replaced_by(new)?, new)));
-        let mut replaced = false;
         let outcome = match other {
             Some((other, new)) if mode == Mode::Always => {
-                replaced = true;
                 let body = if new.drops_body { Asked::empty() } else { body };
-                self.sent(&other, body).await
+                self.sent_instead(other, body).await
             }
             Some((other, new)) => {
                 let again = if new.drops_body { Some(Asked::empty()) } else { body.again() };
@@ -145,14 +144,14 @@ impl Inner {
                 match again {
                     Some(body) if self.actions.falls_back(first.answer.status()) => {
                         drop(first);
-                        replaced = true;
-                        self.sent(&other, body).await
+                        self.sent_instead(other, body).await
                     }
                     _ => Ok(first),
                 }
             }
             None => self.sent(call, body).await,
         };
+        let replaced = outcome.as_ref().is_ok_and(|outcome| outcome.other.is_some());
         self.notice(deprecated.change, client, "deprecated", replaced);
         outcome.map(|mut outcome| {
             let mut said: Vec<(HeaderName, HeaderValue)> = deprecated.headers(organization.as_deref());
@@ -170,8 +169,12 @@ impl Inner {
     }
 
     async fn sent(&self, call: &Call, body: Asked) -> Result<Outcome, Refused> {
-        let answer = self.exchange(call, body).await?.map(Platform::Streamed);
-        Ok(Outcome { call: call.clone(), answer })
+        Ok(Outcome { other: None, answer: self.exchange(call, body).await?.map(Platform::Streamed) })
+    }
+
+    async fn sent_instead(&self, other: Call, body: Asked) -> Result<Outcome, Refused> {
+        let answer = self.exchange(&other, body).await?.map(Platform::Streamed);
+        Ok(Outcome { other: Some(other), answer })
     }
 
     /// The organization of a call that names none: from its body; else, where the call is to be replaced, from its OAuth

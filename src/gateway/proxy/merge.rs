@@ -39,7 +39,7 @@ impl Inner {
             let of_page = Call { target, ..call.clone() };
             let answer = self.exchange(&of_page, Asked::empty()).await?;
             if answer.status() != StatusCode::OK {
-                return Ok(Outcome { call: of_page, answer: answer.map(Platform::Streamed) });
+                return Ok(Outcome { other: Some(of_page), answer: answer.map(Platform::Streamed) });
             }
             let (mut parts, body) = answer.into_parts();
             let whole = Limited::new(body, pages::MAX_BYTES).collect().await;
@@ -50,7 +50,7 @@ impl Inner {
                     let document: Bytes = merge.document(&address);
                     set_length(&mut parts.headers, Some(document.len()));
                     let answer = Response::from_parts(parts, Platform::Whole(Full::new(document)));
-                    return Ok(Outcome { call: call.clone(), answer });
+                    return Ok(Outcome { other: None, answer });
                 }
             }
         }

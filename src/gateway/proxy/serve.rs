@@ -139,7 +139,8 @@ impl Inner {
             self.judged(&call, body, judged.deprecated.as_ref(), client).await
         };
         let mut answer = match outcome {
-            Ok(Outcome { call, answer }) => {
+            Ok(Outcome { other, answer }) => {
+                let call = other.as_ref().unwrap_or(&call);
                 tracing::debug!(
                     event = "gateway.forwarded",
                     client,
@@ -147,7 +148,7 @@ impl Inner {
                     status = answer.status().as_u16(),
                     "a call was forwarded"
                 );
-                self.pass_on(&call, here.as_deref(), answer).await
+                self.pass_on(call, here.as_deref(), answer).await
             }
             Err(answer) => *answer,
         };
@@ -158,9 +159,12 @@ impl Inner {
     /// Makes the platform's answer fit for a caller of the gateway.
     async fn pass_on(&self, call: &Call, here: Option<&str>, answer: Response<Platform>) -> Response<Answered> {
         let (mut parts, body) = answer.into_parts();
-        let mut asked = self.options.upstream.clone();
-        asked.set_path(call.target.path());
-        answer::fit(parts.status, &mut parts.headers, &asked, self.parts.clock.now().wall);
+        let asked = || {
+            let mut asked = self.options.upstream.clone();
+            asked.set_path(call.target.path());
+            asked
+        };
+        answer::fit(parts.status, &mut parts.headers, asked, self.parts.clock.now().wall);
         let body = match body {
             Platform::Streamed(body) => body,
             // Made here, its links with it.
