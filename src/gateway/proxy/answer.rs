@@ -89,6 +89,9 @@ const TERRAFORM_GET: HeaderName = HeaderName::from_static("x-terraform-get");
 /// 1970 by that name.
 pub(super) fn reset(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let told: f64 = headers.get("x-ratelimit-reset")?.to_str().ok()?.trim().parse().ok()?;
+    if !told.is_finite() {
+        return None;
+    }
     let now = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64();
     let wait = if told > 1e9 { told - now } else { told };
     Duration::try_from_secs_f64(wait.max(0.0)).ok().map(|wait| wait.min(LONGEST))

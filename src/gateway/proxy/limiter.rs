@@ -196,9 +196,9 @@ mod tests {
         limiter.told(None);
         assert_eq!(waits(&limiter, Kind::Usual, 100), [0; 100]);
         limiter.told(Some(1));
-        assert_eq!(waits(&limiter, Kind::Usual, 1), [1100]);
+        assert_eq!(waits(&limiter, Kind::Usual, 1), [2200], "a second after the last that has its turn");
         limiter.told(None);
-        assert_eq!(waits(&limiter, Kind::Usual, 1), [2200], "an answer that tells none takes none away");
+        assert_eq!(waits(&limiter, Kind::Usual, 1), [3300], "an answer that tells none takes none away");
         let fixed = Limiter::new(Limit::PerSecond(2));
         fixed.told(None);
         assert_eq!(waits(&fixed, Kind::Usual, 3), [0, 0, 1100]);
