@@ -122,7 +122,9 @@ async fn connection(
         stream.write_all(&load.request).await.unwrap();
         let mut filled = 0;
         loop {
-            let count = stream.read(&mut buffer[filled..]).await.unwrap();
+            // What comes after the head is counted, not kept.
+            let free = if whole == 0 { filled } else { 0 };
+            let count = stream.read(&mut buffer[free..]).await.unwrap();
             assert_ne!(count, 0, "the server closed the connection");
             filled += count;
             if whole == 0 {

@@ -138,7 +138,8 @@ pub(super) fn say_default_policy(headers: &mut HeaderMap, policy: DefaultPolicy)
     put_both(headers, &DEFAULT_POLICY, HeaderValue::from_static(policy.word()));
 }
 
-/// What a read says of where its answer stands. There is no leader to lose and no copy that lags behind unseen.
+/// What a read says of where its answer stands. The embedded store has no leader to lose; on etcd a read that needs one and
+/// finds none is refused, and a stale one does not ask whether there is one.
 pub(super) fn say_index(headers: &mut HeaderMap, index: Revision, mode: Mode) {
     // Clients take 0 for "no index" and would ask again at once.
     put_both(headers, &INDEX, HeaderValue::from(index.0.max(1)));
