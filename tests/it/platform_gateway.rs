@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
-use keyward::dev::platform::Presented;
+use keyward::dev::platform::{OLD_REGISTRY_ROUTES, Presented};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, Command};
 
@@ -66,18 +66,52 @@ fn holds(folder: &Path, text: &str) -> bool {
     })
 }
 
+const CLIENTS: [(Client, usize); 3] = [(Client::Pytfe, 7), (Client::Terrasnek, 0), (Client::GoTfe, 11)];
+
+/// Runs a client through the gateway: whether all went well, how many of its calls were reported, and how many of these as
+/// replaced. They make tokens for others and call with them: the gateway takes none but its own.
+async fn through(client: Client, it: &Emulated, deprecated: &str) -> (bool, u64, u64) {
+    it.platform.dials().limit(None);
+    let gateway = Beside::start(it, deprecated);
+    let (good, said) = client.run(&gateway.url, &gateway.local(), "refused").await;
+    assert!(good || said.contains("not found"), "{client:?}: {said}\n{}", gateway.output());
+    let strangers = it.platform.dials().calls().iter().filter(|call| call.token == Presented::Unknown).count();
+    assert_eq!(strangers, 0, "the local token stays here");
+    let (calls, replaced) = gateway.reported();
+    (good, calls, replaced)
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn pytfe_terrasnek_and_go_tfe_do_their_work_through_the_gateway() {
-    for (client, old) in [(Client::Pytfe, 7), (Client::Terrasnek, 0), (Client::GoTfe, 11)] {
+async fn clients_do_their_work_through_the_gateway_and_each_old_call_is_reported_once() {
+    for (client, old) in CLIENTS {
         let it = platform();
-        it.platform.dials().limit(None);
-        let gateway = Beside::start(&it, &[]);
-        // They make tokens for others and call with them: the gateway takes none but its own.
-        let (good, said) = client.run(&gateway.url, &gateway.local(), "refused").await;
-        assert!(good, "{client:?}: {said}\n{}", gateway.output());
-        assert_eq!(old_calls(&it), old, "{client:?}");
-        let strangers = it.platform.dials().calls().iter().filter(|call| call.token == Presented::Unknown).count();
-        assert_eq!(strangers, 0, "the local token stays here");
+        assert_eq!(through(client, &it, "warn").await, (true, old as u64, 0), "{client:?}");
+        assert_eq!(old_calls(&it), old, "{client:?}: they are sent as they are");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_do_their_work_on_a_platform_without_the_old_routes_where_the_gateway_replaces_them() {
+    for mode in ["fallback", "always"] {
+        for (client, old) in CLIENTS {
+            let it = platform();
+            it.platform.dials().routes(OLD_REGISTRY_ROUTES, false);
+            let (good, calls, replaced) = through(client, &it, mode).await;
+            assert_eq!((good, calls, replaced), (true, old as u64, old as u64), "{client:?} {mode}");
+            if mode == "always" {
+                assert_eq!(old_calls(&it), 0, "{client:?}: none is sent as it is");
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_with_old_calls_fail_on_a_platform_without_the_old_routes_where_the_gateway_leaves_them_alone() {
+    for (client, old) in CLIENTS {
+        let it = platform();
+        it.platform.dials().routes(OLD_REGISTRY_ROUTES, false);
+        let (good, _, replaced) = through(client, &it, "off").await;
+        assert_eq!((good, replaced), (old == 0, 0), "{client:?}");
     }
 }
 
@@ -88,7 +122,7 @@ async fn terraform_does_all_of_its_work_through_the_gateway_and_finds_archives_t
     for relative in [false, true] {
         let it = platform();
         it.platform.dials().relative_downloads(relative);
-        let gateway = Beside::start(&it, &[]);
+        let gateway = Beside::start(&it, "warn");
         whole_life(&terraform, &it, &gateway.url, &gateway.local()).await;
     }
 }
@@ -98,7 +132,7 @@ async fn an_apply_outlives_the_token_that_it_began_with_and_the_platform_token_i
     let it = platform();
     let name = "an_apply_outlives_the_token_that_it_began_with_and_the_platform_token_is_not_near_it";
     let Some(terraform) = Terraform::find(name) else { return };
-    let gateway = Beside::start(&it, &[]);
+    let gateway = Beside::start(&it, "warn");
     let run = terraform.folder(&gateway.url, &gateway.local(), LONG);
     let child = begin(&run).await;
     let next = gateway.rotate(&it);
@@ -124,7 +158,7 @@ async fn an_apply_outlives_a_gateway_that_is_killed_and_started_again() {
     let Some(terraform) = Terraform::find("an_apply_outlives_a_gateway_that_is_killed_and_started_again") else {
         return;
     };
-    let mut gateway = Beside::start(&it, &[]);
+    let mut gateway = Beside::start(&it, "warn");
     let run = terraform.folder(&gateway.url, &gateway.local(), LONG);
     let child = begin(&run).await;
     gateway.restart();
@@ -169,7 +203,7 @@ async fn go_on(mut child: Child) -> Output {
 async fn pytfe_outlives_the_token_that_it_began_with_and_a_gateway_that_is_started_again() {
     for restart in [false, true] {
         let it = platform();
-        let mut gateway = Beside::start(&it, &[]);
+        let mut gateway = Beside::start(&it, "warn");
         let child = change(&gateway.url, &gateway.local()).await;
         let next = gateway.rotate(&it);
         if restart {

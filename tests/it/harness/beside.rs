@@ -1,48 +1,46 @@
-//! `keyward gateway serve` in front of an emulated platform, as a process of its own.
+//! A gateway in front of an emulated platform, as a process of its own.
 
 use std::net::TcpListener;
 use std::time::Duration;
 
 use rustix::process::Signal;
 use secrecy::ExposeSecret as _;
+use serde_json::Value;
 
-use crate::harness::binary::{Binary, eventually};
+use crate::harness::binary::{Binary, eventually, run};
 use crate::harness::platform::Emulated;
 
 /// The gateway, its folder, and where it answers. The tests that use it run on more than one thread: it is waited for.
 pub(crate) struct Beside {
     pub(crate) url: String,
     folder: tempfile::TempDir,
-    upstream: String,
-    more: Vec<String>,
     binary: Option<Binary>,
 }
 
 impl Beside {
-    /// Starts it with the platform's first token, and with more arguments.
-    pub(crate) fn start(it: &Emulated, more: &[&str]) -> Self {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let mut beside = Self {
-            url: format!("http://127.0.0.1:{port}"),
-            folder: tempfile::tempdir().unwrap(),
-            upstream: it.platform.url().to_owned(),
-            more: more.iter().map(|&text| text.to_owned()).collect(),
-            binary: None,
-        };
+    /// Starts it with the platform's first token, and with what it is to do with deprecated calls.
+    pub(crate) fn start(it: &Emulated, deprecated: &str) -> Self {
+        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let here = folder.path().display();
+        let text = format!(
+            "[gateway]\nupstream = \"{}\"\nlisten = \"tcp://{address}\"\ntoken_file = \"{here}/platform.token\"\n\
+             local_token_file = \"{here}/local.token\"\ndeprecated = \"{deprecated}\"\n",
+            it.platform.url()
+        );
+        std::fs::write(folder.path().join("keyward.toml"), text).unwrap();
+        let mut beside = Self { url: format!("http://{address}"), folder, binary: None };
         beside.put(it.token());
         beside.binary = Some(beside.serve());
         beside
     }
 
     fn serve(&self) -> Binary {
-        let path = |name: &str| self.folder.path().join(name).display().to_string();
-        let (token, dir, listen) = (path("platform.token"), path("state"), self.url.replace("http://", ""));
-        let args = ["gateway", "serve", "--upstream", &self.upstream, "--token-file", &token, "--listen", &listen];
-        let more = self.more.iter().map(String::as_str);
-        let args: Vec<&str> = args.into_iter().chain(["--dir", &dir]).chain(more).collect();
-        let binary = Binary::start(&args, &[], self.folder.path());
+        let config = self.folder.path().join("keyward.toml").display().to_string();
+        let binary = Binary::start(&["run", "--config", &config], &[], self.folder.path());
+        let address = self.url.replace("http://", "");
         eventually(Duration::from_secs(20), || {
-            std::net::TcpStream::connect(&listen).map(drop).map_err(|_| binary.output())
+            std::net::TcpStream::connect(&address).map(drop).map_err(|_| binary.output())
         });
         binary
     }
@@ -55,10 +53,22 @@ impl Beside {
 
     /// What callers bring.
     pub(crate) fn local(&self) -> String {
-        let files = std::fs::read_dir(self.folder.path().join("state")).unwrap();
-        let mut files =
-            files.map(|file| file.unwrap().path()).filter(|path| path.extension().is_some_and(|end| end == "token"));
-        std::fs::read_to_string(files.next().unwrap()).unwrap().trim().to_owned()
+        let file = std::fs::read_to_string(self.folder.path().join("local.token"));
+        file.unwrap().trim().to_owned()
+    }
+
+    /// What `keyward gateway report` says of the calls that were replaced on 2021-06-8: how many there were, and in the
+    /// place of how many of them their replacement was made.
+    pub(crate) fn reported(&self) -> (u64, u64) {
+        let config = self.folder.path().join("keyward.toml").display().to_string();
+        let (code, told, error) = run(&["gateway", "report", "--config", &config, "--format", "json"], &[]);
+        assert_eq!((code, error.as_str()), (0, ""), "{told}");
+        let told: Value = serde_json::from_str(&told).unwrap();
+        let calls = told["calls"].as_array().unwrap().iter();
+        let old = calls.filter(|call| call["resource"] == "registry-modules" && call["replacement"].is_string());
+        old.fold((0, 0), |(calls, replaced), call| {
+            (calls + call["calls"].as_u64().unwrap(), replaced + call["replaced"].as_u64().unwrap())
+        })
     }
 
     /// A new platform token in the file; then the one before ends. Gives the new one's id.
