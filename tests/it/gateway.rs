@@ -4,8 +4,14 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use keyward::gateway::proxy::Limit;
+#[cfg(feature = "dev")]
+use keyward::http::{listen::Limits, tls::Certificate};
 use serde_json::Value;
+#[cfg(feature = "dev")]
+use tokio::task::JoinSet;
 
+#[cfg(feature = "dev")]
+use crate::harness::front::Platform;
 use crate::harness::front::{Front, reply};
 use crate::harness::log;
 use crate::harness::raw::Raw;
@@ -249,4 +255,47 @@ async fn no_token_body_query_or_blob_is_in_the_log() {
     for line in ours {
         assert!(!line.contains("canary") && !line.contains(&front.local()) && !line.contains("tok1"), "{line}");
     }
+}
+
+#[cfg(feature = "dev")]
+#[tokio::test]
+async fn a_platform_behind_tls_is_called_by_the_name_and_authority_that_it_has() {
+    use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+
+    let mut authority = CertificateParams::default();
+    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let key = KeyPair::generate().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    std::fs::write(path("ca.pem"), authority.self_signed(&key).unwrap().pem()).unwrap();
+    let issuer = Issuer::new(authority, key);
+    let leaf = KeyPair::generate().unwrap();
+    let certificate = CertificateParams::new(["localhost".to_owned()]).unwrap().signed_by(&leaf, &issuer).unwrap();
+    std::fs::write(path("cert.pem"), certificate.pem()).unwrap();
+    std::fs::write(path("key.pem"), leaf.serialize_pem()).unwrap();
+    let tls = Certificate { certificate: path("cert.pem"), key: path("key.pem") }.server().unwrap();
+    let (platform, mut servers) = (Platform::default(), JoinSet::new());
+    platform.accept("tok1");
+    let port = platform.serve_with(Limits { tls: Some(tls), ..Limits::default() }, &mut servers).port();
+    platform.answers(move |_| {
+        let body = format!(r#"{{"links":{{"next":"https://localhost:{port}/api/v2/a?page=2"}}}}"#);
+        reply(200, &[("content-type", "application/vnd.api+json")], body)
+    });
+    let front = |host: &str, ca: Option<&str>| {
+        let (upstream, ca_file) = (format!("https://{host}:{port}"), ca.map(path));
+        Front::with(|options, _| (options.upstream, options.ca_file) = (upstream.parse().unwrap(), ca_file))
+    };
+    let trusted = front("localhost", Some("ca.pem"));
+    for _ in 0..2 {
+        let body: Value = trusted.get("/api/v2/a").await.json().await.unwrap();
+        assert_eq!(body["links"]["next"], format!("{}/api/v2/a?page=2", trusted.url));
+    }
+    assert_eq!(platform.seen()[0].headers["host"], format!("localhost:{port}").as_str());
+    for (host, ca) in [("localhost", None), ("127.0.0.1", Some("ca.pem"))] {
+        let answer = front(host, ca).get("/api/v2/a").await;
+        assert_eq!(answer.status(), 502, "{host} {ca:?}");
+        let told = detail(answer).await;
+        assert!(told.contains("certificate") && !told.contains("tok1"), "{told}");
+    }
+    assert_eq!(platform.seen().len(), 2, "no token went to a server that is not the one that was named");
 }

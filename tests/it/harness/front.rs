@@ -66,6 +66,11 @@ impl Platform {
 
     /// Serves on a free port of loopback.
     pub(crate) fn serve(&self, servers: &mut JoinSet<()>) -> SocketAddr {
+        self.serve_with(Limits::default(), servers)
+    }
+
+    /// The same over TLS, or with other limits.
+    pub(crate) fn serve_with(&self, limits: Limits, servers: &mut JoinSet<()>) -> SocketAddr {
         let listener = Listener::bind(&Endpoint::Tcp(([127, 0, 0, 1], 0).into())).unwrap();
         let address = listener.tcp_address().unwrap();
         let this = self.clone();
@@ -73,7 +78,7 @@ impl Platform {
             let this = this.clone();
             Box::pin(async move { this.answer(request).await })
         };
-        servers.spawn(listener.serve(service, Limits::default(), CancellationToken::new()));
+        servers.spawn(listener.serve(service, limits, CancellationToken::new()));
         address
     }
 
