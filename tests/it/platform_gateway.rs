@@ -5,7 +5,8 @@ use std::path::Path;
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
-use keyward::dev::platform::{OLD_REGISTRY_ROUTES, Presented};
+use keyward::dev::platform::{OLD_REGISTRY_ROUTES, Paging, Presented};
+use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, Command};
 
@@ -14,6 +15,7 @@ use crate::harness::binary::eventually;
 use crate::harness::platform::Emulated;
 use crate::harness::terraform::{Run, Terraform};
 use crate::platform_clients::{Client, old_calls, platform, script, whole_life};
+use crate::platform_lists::ten;
 
 /// An apply that goes on only when a file is there. What it makes is known to its state alone.
 const LONG: &str = "resource \"terraform_data\" \"long\" {\n  input = \"made\"\n  provisioner \"local-exec\" {\n    \
@@ -113,6 +115,40 @@ async fn clients_with_old_calls_fail_on_a_platform_without_the_old_routes_where_
         let (good, _, replaced) = through(client, &it, "off").await;
         assert_eq!((good, replaced), (old == 0, 0), "{client:?}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_of_the_ten_lists_comes_whole_to_who_asks_for_it_however_the_platform_pages() {
+    let it = platform();
+    let lists = ten(&it).await;
+    let gateway = Beside::start(&it, "warn");
+    let (client, local) = (reqwest::Client::new(), gateway.local());
+    let mut longest = 0;
+    for path in lists {
+        let path = format!("/api/v2{path}");
+        it.platform.dials().paging(Paging::OptIn);
+        let whole = it.get(&path).await.with(200)["data"].take();
+        longest = longest.max(whole.as_array().unwrap().len());
+        for paging in [Paging::OptIn, Paging::Always, Paging::Never] {
+            it.platform.dials().paging(paging);
+            let asked = client.get(format!("{}{path}", gateway.url)).bearer_auth(&local);
+            let answer = asked.header("keyward-merge-pages", "true").send().await.unwrap();
+            assert_eq!(answer.status(), 200, "{path} {paging:?}");
+            let mut merged: Value = answer.json().await.unwrap();
+            // When a token was last used differs by now.
+            let ids = |list: &Value| -> Vec<Value> {
+                list.as_array().unwrap().iter().map(|entry| entry["id"].clone()).collect()
+            };
+            assert_eq!(ids(&merged["data"].take()), ids(&whole), "{path} {paging:?}");
+        }
+        // A page that names itself as the next one is the last that is asked for.
+        it.platform.dials().paging(Paging::Looping);
+        let before = it.platform.dials().total();
+        let asked = client.get(format!("{}{path}", gateway.url)).bearer_auth(&local);
+        asked.header("keyward-merge-pages", "true").send().await.unwrap();
+        assert_eq!(it.platform.dials().total() - before, 1, "{path}");
+    }
+    assert!(longest > 200, "one of them is three pages long");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

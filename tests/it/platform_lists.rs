@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::harness::platform::{Emulated, text};
 
 /// The ten lists, each with five entries or more.
-async fn ten(it: &Emulated) -> [String; 10] {
+pub(crate) async fn ten(it: &Emulated) -> [String; 10] {
     let dials = it.platform.dials();
     dials.limit(None);
     let workspace = it.make("/api/v2/organizations/example/workspaces", json!({"name": "web"})).await;
