@@ -106,7 +106,7 @@ fn there(file: &Path) -> Result<Option<Zeroizing<String>>, DropInError> {
 
 const LARGEST: u64 = 64 * 1024;
 
-/// Whether a document is one that [`write`] made: one host, with services and a local token, and nothing else.
+/// Whether a document is one that [`write()`] made: one host, with services and a local token, and nothing else.
 fn is_ours(found: &Value) -> bool {
     let one = |part: &str| found[part].as_object().filter(|members| members.len() == 1).and_then(|it| it.iter().next());
     let (Some((host, way)), Some((named, brought))) = (one("host"), one("credentials")) else { return false };
