@@ -1,4 +1,4 @@
-//! What the doors to both servers' dials have in common: a key, and a listener that no dial closes.
+//! What the doors to emulated servers and their dials have in common: a key, and a listener that no dial closes.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -49,11 +49,45 @@ pub(super) fn carries(headers: &HeaderMap, name: &str, key: &SecretString) -> bo
     headers.get(name).is_some_and(|value| secret::same(key, value.as_bytes()))
 }
 
+/// Where a server's dials listen, over plain HTTP.
+#[derive(Debug, Clone)]
+pub struct DialsDoor {
+    /// The address; port 0 takes a free one.
+    pub address: SocketAddr,
+    /// What a caller sends as `X-Dials-Key`.
+    pub key: SecretString,
+}
+
 /// A listener, and the address that it got.
 pub(super) fn bind(address: SocketAddr) -> std::io::Result<(Listener, SocketAddr)> {
     let listener = Listener::bind(&Endpoint::Tcp(address))?;
     let bound = listener.tcp_address().unwrap_or(address);
     Ok((listener, bound))
+}
+
+/// The same, on an address that no other machine can reach.
+pub(super) fn bind_here(address: SocketAddr) -> Result<(Listener, SocketAddr), BindError> {
+    if !address.ip().is_loopback() {
+        return Err(BindError::Exposed(address));
+    }
+    bind(address).map_err(|cause| BindError::Bind { address, cause })
+}
+
+/// Why an emulated server does not listen.
+#[derive(Debug, thiserror::Error)]
+pub enum BindError {
+    /// An address that other machines could reach.
+    #[error("emulated servers listen on loopback only, not at {0}")]
+    Exposed(SocketAddr),
+    /// An address that cannot be had.
+    #[error("cannot listen at {address}")]
+    Bind {
+        /// Which.
+        address: SocketAddr,
+        /// Why.
+        #[source]
+        cause: std::io::Error,
+    },
 }
 
 /// Serves until `stop`, whatever the dials say.

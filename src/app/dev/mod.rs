@@ -130,7 +130,7 @@ impl Dev {
         if !local_key.exists() {
             write_private(&local_key, &random_key()?)?;
         }
-        let door = platform::DialsDoor { address: ports.get(9), key: cloud.dials_key().clone() };
+        let door = DialsDoor { address: ports.get(9), key: cloud.dials_key().clone() };
         let platform = platform::Options { address: ports.get(8), dials: Some(door), ..platform::Options::default() };
         let platform =
             Platform::start(platform, &mut emulated).context("cannot start the emulated provisioning platform")?;

@@ -34,13 +34,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use secrecy::SecretString;
-
 use crate::clock::Clock;
 use crate::dev::door;
-use crate::http::listen::{Limits, Listener, router};
+use crate::http::listen::{Limits, router};
 use crate::tasks::Tasks;
 
+pub use crate::dev::door::{BindError, DialsDoor};
 pub use dials::{Dials, Minted, NEW_REGISTRY_ROUTES, OLD_REGISTRY_ROUTES};
 pub use edition::Edition;
 pub use page::Paging;
@@ -75,15 +74,6 @@ impl Default for Options {
     }
 }
 
-/// Where the dials listen, over plain HTTP.
-#[derive(Debug, Clone)]
-pub struct DialsDoor {
-    /// The address; port 0 takes a free one.
-    pub address: SocketAddr,
-    /// What a caller sends as `X-Dials-Key`.
-    pub key: SecretString,
-}
-
 /// What every request is answered from.
 #[derive(Debug, Clone)]
 struct Held {
@@ -105,14 +95,14 @@ impl Platform {
     ///
     /// # Errors
     /// An address cannot be had or is open to other machines.
-    pub fn start(options: Options, tasks: &mut Tasks) -> Result<Self, StartError> {
-        let (listener, address) = bind(options.address)?;
+    pub fn start(options: Options, tasks: &mut Tasks) -> Result<Self, BindError> {
+        let (listener, address) = door::bind_here(options.address)?;
         let url = format!("{}://{address}", if options.tls.is_some() { "https" } else { "http" });
         let stop = tasks.stop_token();
         let dials = Dials::new(state::State::new(&options.organizations), options.clock);
         let mut dials_url = None;
         if let Some(door) = options.dials {
-            let (listener, address) = bind(door.address)?;
+            let (listener, address) = door::bind_here(door.address)?;
             dials_url = Some(format!("http://{address}/dials"));
             let routes = dials_api::routes(dials.clone(), door.key);
             tasks.start("dials of the emulated platform", door::serve(listener, routes, stop.clone()));
@@ -140,28 +130,4 @@ impl Platform {
     pub const fn dials(&self) -> &Dials {
         &self.dials
     }
-}
-
-fn bind(address: SocketAddr) -> Result<(Listener, SocketAddr), StartError> {
-    if !address.ip().is_loopback() {
-        return Err(StartError::Exposed(address));
-    }
-    door::bind(address).map_err(|cause| StartError::Bind { address, cause })
-}
-
-/// Why the emulated platform did not start.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// An address that other machines could reach.
-    #[error("the emulated platform listens on loopback only, not at {0}")]
-    Exposed(SocketAddr),
-    /// An address that cannot be had.
-    #[error("cannot listen at {address}")]
-    Bind {
-        /// Which.
-        address: SocketAddr,
-        /// Why.
-        #[source]
-        cause: std::io::Error,
-    },
 }

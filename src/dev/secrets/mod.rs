@@ -22,15 +22,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use secrecy::SecretString;
 use url::Url;
 
 use crate::clock::Clock;
 use crate::dev::door;
 use crate::http::client::BuildError;
-use crate::http::listen::Listener;
 use crate::tasks::Tasks;
 
+pub use crate::dev::door::{BindError, DialsDoor};
 pub use bounds::Bounds;
 pub use dials::{Canned, Counts, Dials, Operation};
 pub use leases::Terms;
@@ -55,15 +54,6 @@ pub struct Options {
     pub terraform: terraform::Options,
     /// The dials over HTTP; `None` leaves them to the process.
     pub dials: Option<DialsDoor>,
-}
-
-/// Where the dials listen, over plain HTTP.
-#[derive(Debug, Clone)]
-pub struct DialsDoor {
-    /// The address; port 0 takes a free one.
-    pub address: SocketAddr,
-    /// What a caller sends as `X-Dials-Key`.
-    pub key: SecretString,
 }
 
 impl Options {
@@ -146,13 +136,13 @@ impl Secrets {
     /// # Errors
     /// An address cannot be had or is open to other machines, or the CA file cannot be used.
     pub fn start(options: Options, tasks: &mut Tasks) -> Result<Self, StartError> {
-        let (listener, address) = bind(options.address)?;
+        let (listener, address) = door::bind_here(options.address)?;
         let url = format!("{}://{address}", if options.tls.is_some() { "https" } else { "http" });
         let stop = tasks.stop_token();
         let dials = Dials::default();
         let mut dials_url = None;
         if let Some(door) = options.dials.clone() {
-            let (listener, address) = bind(door.address)?;
+            let (listener, address) = door::bind_here(door.address)?;
             dials_url = Some(format!("http://{address}/dials"));
             let routes = dials_api::routes(dials.clone(), door.key);
             tasks.start("dials of the emulated secrets server", door::serve(listener, routes, stop.clone()));
@@ -179,28 +169,12 @@ impl Secrets {
     }
 }
 
-fn bind(address: SocketAddr) -> Result<(Listener, SocketAddr), StartError> {
-    if !address.ip().is_loopback() {
-        return Err(StartError::Exposed(address));
-    }
-    door::bind(address).map_err(|cause| StartError::Bind { address, cause })
-}
-
 /// Why the emulated secrets server did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// An address that other machines could reach.
-    #[error("the emulated secrets server listens on loopback only, not at {0}")]
-    Exposed(SocketAddr),
-    /// An address that cannot be had.
-    #[error("cannot listen at {address}")]
-    Bind {
-        /// Which.
-        address: SocketAddr,
-        /// Why.
-        #[source]
-        cause: std::io::Error,
-    },
+    /// An address cannot be had.
+    #[error(transparent)]
+    Bind(#[from] BindError),
     /// No client of the issuer, or of the provisioning platform, could be made.
     #[error("cannot ask the issuer of proofs, or the provisioning platform")]
     Client(#[from] BuildError),
