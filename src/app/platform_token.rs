@@ -1,4 +1,4 @@
-//! The maker of the gateway's platform token: a file, or a secret that a session reads.
+//! The maker of the gateway's platform token: a file, a secret that a session reads, or the gateway itself.
 
 use std::collections::BTreeMap;
 
@@ -13,6 +13,7 @@ use crate::clock::Moment;
 use crate::config;
 use crate::config::TokenSource;
 use crate::feed::{Nudge, feed};
+use crate::gateway::mint::{self, Minter};
 use crate::gateway::platform_token::{PlatformToken, Source, TokenFile};
 
 /// The sessions of a configuration, as outputs are joined to them.
@@ -27,13 +28,14 @@ pub(super) struct Sessions<'a> {
 pub(super) enum TokenMaker {
     File(TokenFile),
     Secret(Box<SecretKeeper<PlatformToken>>),
+    Mint(Box<Minter>),
 }
 
 impl TokenMaker {
     /// Nothing is read yet.
     ///
     /// # Errors
-    /// A client of the session's server cannot be made.
+    /// A client of the session's server, or of the platform, cannot be made; or the folder of the local token cannot be written.
     pub(super) fn build(
         options: &config::Gateway,
         sessions: Sessions<'_>,
@@ -44,6 +46,17 @@ impl TokenMaker {
             TokenSource::File(path) => {
                 let (file, source) = TokenFile::new(path.clone(), shared.clock.clone(), health);
                 return Ok((Self::File(file), source));
+            }
+            TokenSource::Mint(mint) => {
+                let parts = mint::Parts {
+                    upstream: options.proxy.upstream.clone(),
+                    ca_file: options.proxy.ca_file.clone(),
+                    local_token_file: options.local_token.file.clone(),
+                    clock: shared.clock.clone(),
+                    health,
+                };
+                let minter = Minter::new(mint.clone(), parts).context("the gateway cannot make platform tokens")?;
+                return Ok((Self::Mint(Box::new(minter.0)), minter.1));
             }
             TokenSource::Secret(secret) => secret,
         };
@@ -81,6 +94,7 @@ impl TokenMaker {
         match self {
             Self::File(file) => file.run(stop).await,
             Self::Secret(secret) => secret.run(stop).await,
+            Self::Mint(minter) => minter.run(stop).await,
         }
     }
 }

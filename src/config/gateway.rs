@@ -254,6 +254,11 @@ pub(super) fn words(gateway: &Gateway, references: &BTreeMap<String, String>) ->
             let path = tell("secret.path", &secret.path);
             format!("that session {} reads from {path}, field {}", secret.session, secret.field)
         }
+        TokenSource::Mint(mint) => {
+            let (owner, ttl) = (&mint.owner, format_duration(mint.ttl));
+            let parent = tell("mint.parent_token_file", &mint.parent_token_file.display().to_string());
+            format!("that it makes for {owner} with the token of {parent}, another every {ttl} at the latest,")
+        }
     };
     does.push(format!("puts the platform token {from} on each request"));
     let rotation = match local_token.max_age {

@@ -27,6 +27,8 @@ mod etcd;
 #[cfg(feature = "access")]
 mod access;
 #[cfg(feature = "gateway")]
+mod minted_token;
+#[cfg(feature = "gateway")]
 mod platform_token;
 #[cfg(feature = "gateway")]
 mod gateway;

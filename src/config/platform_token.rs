@@ -1,11 +1,13 @@
-//! Where the gateway has its platform token from: `gateway.token_file`, or `[gateway.secret]`.
+//! Where the gateway has its platform token from: `gateway.token_file`, `[gateway.secret]` or `[gateway.mint]`.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use super::leaf::{self, Wrong, wrong};
+use super::minted_token;
 use super::reader::Reader;
 use super::sink::Sessions;
+use crate::gateway::mint;
 
 /// Where the platform token comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,13 +16,15 @@ pub enum TokenSource {
     File(PathBuf),
     /// A secret that is read through a session.
     Secret(SecretToken),
+    /// Tokens that the gateway makes for itself.
+    Mint(mint::Options),
 }
 
 impl TokenSource {
     /// The session that it needs.
     pub fn session(&self) -> Option<&String> {
         match self {
-            Self::File(_) => None,
+            Self::File(_) | Self::Mint(_) => None,
             Self::Secret(secret) => Some(&secret.session),
         }
     }
@@ -41,24 +45,31 @@ pub struct SecretToken {
     pub grace: Duration,
 }
 
-/// Reads one of the two; `None` where there is none, or a wrong one, which is said.
+/// Reads one of the three; `None` where there is none, or a wrong one, which is said.
 pub(super) fn read(reader: &mut Reader<'_>, sessions: &Sessions) -> Option<TokenSource> {
     let file = reader.text("token_file");
-    let table = reader.table("secret");
-    match (file, table) {
-        (Some(text), None) => {
+    let (secret_table, mint_table) = (reader.table("secret"), reader.table("mint"));
+    let advice = "keep one: the token comes from one place";
+    match (file, secret_table, mint_table) {
+        (Some(text), None, None) => {
             let path = reader.parse(&text, leaf::secret_path);
             let path = if text.unknown { path.or_else(|| Some("/".into())) } else { path };
             path.map(TokenSource::File)
         }
-        (None, Some(table)) => secret(table, sessions).map(TokenSource::Secret),
-        (Some(text), Some(_)) => {
-            let found = "given beside [gateway.secret]";
-            reader.scope.remarks.mistake(text.at, &text.key, found, "keep one: the token comes from one place");
+        (None, Some(table), None) => secret(table, sessions).map(TokenSource::Secret),
+        (None, None, Some(table)) => minted_token::read(table).map(TokenSource::Mint),
+        (Some(text), secret, _) => {
+            let other = if secret.is_some() { "[gateway.secret]" } else { "[gateway.mint]" };
+            reader.scope.remarks.mistake(text.at, &text.key, format!("given beside {other}"), advice);
             None
         }
-        (None, None) => {
-            let advice = "name the file of the platform token, or write [gateway.secret] with the path of a secret";
+        (None, Some(_), Some(mint)) => {
+            reader.scope.remarks.mistake(mint.at, &mint.path, "given beside [gateway.secret]", advice);
+            None
+        }
+        (None, None, None) => {
+            let advice = "name the file of the platform token, or write [gateway.secret] with the path of a secret, or \
+                          [gateway.mint] to make tokens";
             reader.missing("token_file", advice);
             None
         }

@@ -13,7 +13,7 @@ use super::tree::quoted;
 use crate::secret;
 
 /// The keys that may hold references, anywhere in their text; `*` stands for a name.
-pub const REFERENCE_KEYS: [&str; 47] = [
+pub const REFERENCE_KEYS: [&str; 48] = [
     "access.data_dir",
     "access.etcd.ca_file",
     "access.etcd.client_cert",
@@ -36,6 +36,7 @@ pub const REFERENCE_KEYS: [&str; 47] = [
     "gateway.ca_file",
     "gateway.listen",
     "gateway.local_token_file",
+    "gateway.mint.parent_token_file",
     "gateway.token_file",
     "gateway.upstream",
     "listener.*.address",

@@ -9,7 +9,8 @@ pub mod changes;
 pub mod local_token;
 pub mod platform_token;
 
-// 1: what the history says of a server and of a call, and to who asks
+// 1: tokens of the platform that are made here; what the history says of a server and of a call, and to who asks
+pub mod mint;
 pub mod availability;
 pub mod actions;
 pub mod changes_api;

@@ -71,6 +71,8 @@ mod gateway_history;
 #[cfg(feature = "gateway")]
 mod gateway_tokens;
 #[cfg(feature = "dev")]
+mod gateway_mint;
+#[cfg(feature = "dev")]
 mod gateway_secret;
 #[cfg(feature = "access")]
 mod fuzz_seeds;

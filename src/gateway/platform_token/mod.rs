@@ -12,6 +12,7 @@ use crate::feed::{Feed, Nudge};
 use crate::secret;
 
 pub use file::TokenFile;
+pub(super) use watch::Watch;
 
 /// A token of the platform.
 #[derive(Debug)]

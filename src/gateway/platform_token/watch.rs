@@ -13,13 +13,13 @@ use crate::sys;
 
 /// A watch on the folder that a name stands in, and on that of the file that it leads to.
 #[derive(Debug)]
-pub(super) struct Watch {
+pub(in crate::gateway) struct Watch {
     /// `None` where the system has none to give: the file is then read when the platform refuses its token.
     events: Option<AsyncFd<OwnedFd>>,
 }
 
 impl Watch {
-    pub(super) fn new() -> Self {
+    pub(in crate::gateway) fn new() -> Self {
         let flags = CreateFlags::NONBLOCK | CreateFlags::CLOEXEC;
         let events = inotify::init(flags).map_err(io::Error::from).and_then(sys::readable);
         if let Err(error) = &events {
@@ -33,7 +33,7 @@ impl Watch {
     }
 
     /// Watches the folders that the name leads through now: a link may lead elsewhere since the last time.
-    pub(super) fn follow(&self, path: &Path) {
+    pub(in crate::gateway) fn follow(&self, path: &Path) {
         let Some(events) = &self.events else { return };
         // A mounted secret of Kubernetes changes by a link beside its name; another's target may be written in place.
         let flags = WatchFlags::CLOSE_WRITE
@@ -50,7 +50,7 @@ impl Watch {
     }
 
     /// Returns after something has changed in one of the folders; never, where nothing can be watched.
-    pub(super) async fn changed(&self) {
+    pub(in crate::gateway) async fn changed(&self) {
         let Some(events) = &self.events else { return std::future::pending().await };
         let drain = |fd: &OwnedFd| Ok(rustix::io::read(fd, &mut [0_u8; 4096])?);
         if events.async_io(Interest::READABLE, drain).await.is_err() {

@@ -66,7 +66,7 @@ fn every_mistake_is_told_with_what_would_do() {
         "[gateway]\nlisten = []\nmoed = \"x\"\n[agent]\nstate_dir = \"/tmp\"\n",
         &[
             "a.toml:1:2: gateway.upstream: missing; the platform's address, such as \"https://app.terraform.io\"",
-            "a.toml:1:2: gateway.token_file: missing; name the file of the platform token, or write [gateway.secret] with the path of a secret",
+            "a.toml:1:2: gateway.token_file: missing; name the file of the platform token, or write [gateway.secret] with the path of a secret, or [gateway.mint] to make tokens",
             "a.toml:2:10: gateway.listen: an empty array; name something, or leave the key out",
             "a.toml:3:1: gateway.moed: an unknown key; did you mean mode?",
         ],
@@ -147,5 +147,64 @@ fn the_platform_token_comes_from_a_secret_of_a_session_that_needs_no_other_outpu
     wrong(
         &format!("{SESSION}{SOUND}[gateway.secret]\npath = \"kv/x\"\n"),
         &["a.toml:10:14: gateway.token_file: given beside [gateway.secret]; keep one: the token comes from one place"],
+    );
+}
+
+const MINT: &str = "[gateway.mint]\nparent_token_file = \"/tmp/p\"\nkind = \"team\"\nowner = \"team-a\"\norganization = \"example\"\n";
+
+#[test]
+fn a_gateway_makes_its_own_tokens_where_it_is_told_so() {
+    use keyward::gateway::mint::{Options, Owner};
+    let without = SOUND.replace("token_file = \"/tmp/t\"\n", "");
+    let read = |mint: &str| match clean(&format!("{without}{mint}")).gateway.unwrap().token {
+        TokenSource::Mint(mint) => mint,
+        other => panic!("{other:?}"),
+    };
+    let owner = Owner::Team { team: "team-a".to_owned(), organization: "example".to_owned() };
+    let (ttl, grace) = (Duration::from_hours(1), Duration::from_mins(1));
+    assert_eq!(read(MINT), Options { parent_token_file: "/tmp/p".into(), owner, ttl, grace });
+    let other = |kind: &str| MINT.replace("organization = \"example\"\n", "").replace("\"team\"", kind);
+    assert_eq!(read(&other("\"agent-pool\"")).owner, Owner::AgentPool("team-a".to_owned()));
+    assert_eq!(read(&other("\"user\"")).owner, Owner::User("team-a".to_owned()));
+    let single = |kind: &str| other(kind) + "single_slot = \"acknowledged\"\n";
+    assert_eq!(read(&single("\"organization\"")).owner, Owner::Organization("team-a".to_owned()));
+    assert_eq!(read(&single("\"team-legacy\"")).owner, Owner::TeamLegacy("team-a".to_owned()));
+
+    let told = |text: &str, wanted: &[&str]| {
+        let (folder, outcome) = check(text);
+        assert_eq!(folder.short(&outcome.mistakes), wanted, "{text}");
+    };
+    let mint = |text: &str, wanted: &str| told(&format!("{without}{text}"), &[wanted]);
+    mint(
+        &other("\"organization\""),
+        "a.toml:7:1: gateway.mint.single_slot: missing: an organization has one token of this kind, and making another ends it at once, wherever it is in use; use kind = \"team\", whose tokens stand side by side; or write single_slot = \"acknowledged\" if nobody else uses or makes it",
+    );
+    mint(
+        &other("\"team-legacy\""),
+        "a.toml:7:1: gateway.mint.single_slot: missing: a team has one token of this kind, and making another ends it at once, wherever it is in use; use kind = \"team\", whose tokens have a description and stand side by side; or write single_slot = \"acknowledged\" if nobody else uses or makes it",
+    );
+    mint(
+        &format!("{MINT}single_slot = \"acknowledged\"\n"),
+        "a.toml:10:1: gateway.mint.single_slot: given for a kind of which there is any number; leave it out",
+    );
+    mint(
+        &other("\"team\""),
+        "a.toml:5:2: gateway.mint.organization: missing; the name of the team's organization, which lists the team's tokens",
+    );
+    mint(
+        &MINT.replace("\"team\"", "\"user\""),
+        "a.toml:9:1: gateway.mint.organization: given for a kind that needs none; leave it out: it is for kind = \"team\"",
+    );
+    mint(
+        &format!("{MINT}ttl = \"10m\"\ngrace = \"5m\"\n"),
+        "a.toml:11:1: gateway.mint.grace: longer than a quarter of ttl: a token that was replaced ends before it; shorten it, or lengthen ttl",
+    );
+    mint(
+        &MINT.replace("team-a", "../x"),
+        "a.toml:8:1: gateway.mint.owner: \"../x\" is no id or name of the platform's; it has letters, digits, - and _",
+    );
+    told(
+        &format!("{SOUND}{MINT}"),
+        &["a.toml:4:1: gateway.token_file: given beside [gateway.mint]; keep one: the token comes from one place"],
     );
 }

@@ -1,0 +1,354 @@
+//! Tokens that the gateway makes for itself, against the emulated platform and its places for tokens.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use http::Method;
+use keyward::clock::Clock;
+use keyward::dev::platform::{Call, Presented};
+use keyward::gateway::mint::{Minter, Options, Owner, Parts};
+use keyward::gateway::platform_token::Source;
+use keyward::health::{Component, Health};
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::harness::front::Front;
+use crate::harness::platform::{Emulated, text};
+
+const ORG: &str = "/api/v2/organizations/example";
+
+/// A platform with a team, and the file of a token that may make its tokens.
+struct Place {
+    it: Emulated,
+    team: String,
+    folder: tempfile::TempDir,
+}
+
+/// A minter that runs.
+struct Running {
+    source: Source,
+    health: Health,
+    stop: CancellationToken,
+    tasks: JoinSet<()>,
+}
+
+impl Place {
+    async fn start() -> Self {
+        let it = Emulated::start();
+        // Polls of these tests count as the parent token's user's.
+        it.platform.dials().limit(None);
+        let team = it.make(&format!("{ORG}/teams"), json!({"name": "ops"})).await;
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("parent"), it.token()).unwrap();
+        Self { it, team, folder }
+    }
+
+    fn parent(&self) -> PathBuf {
+        self.folder.path().join("parent")
+    }
+
+    fn team(&self) -> Owner {
+        Owner::Team { team: self.team.clone(), organization: "example".to_owned() }
+    }
+
+    fn options(&self, owner: Owner, ttl: u64) -> Options {
+        let (ttl, grace) = (Duration::from_secs(ttl), Duration::from_millis(300));
+        Options { parent_token_file: self.parent(), owner, ttl, grace }
+    }
+
+    fn minter(&self, name: &str, options: Options) -> (Minter, Source, Health) {
+        let health = Health::default();
+        let parts = Parts {
+            upstream: self.it.platform.url().parse().unwrap(),
+            ca_file: None,
+            local_token_file: self.folder.path().join(name),
+            clock: Clock::System,
+            health: health.component("gateway/token", true, "no token yet"),
+        };
+        let (minter, source) = Minter::new(options, parts).unwrap();
+        (minter, source, health)
+    }
+
+    fn run(&self, name: &str, options: Options) -> Running {
+        let (minter, source, health) = self.minter(name, options);
+        let (stop, mut tasks) = (CancellationToken::new(), JoinSet::new());
+        tasks.spawn(minter.run(stop.clone()));
+        Running { source, health, stop, tasks }
+    }
+
+    /// The tokens of a list, oldest first, without themselves.
+    async fn listed(&self, path: &str) -> Vec<Value> {
+        self.it.get(path).await.with(200)["data"].as_array().unwrap().clone()
+    }
+
+    async fn of_team(&self) -> Vec<Value> {
+        self.listed(&format!("{ORG}/team-tokens")).await
+    }
+
+    /// Waits until a list of tokens is as it should be.
+    async fn until(&self, path: &str, sound: impl Fn(&[Value]) -> bool) -> Vec<Value> {
+        for _ in 0..400 {
+            let listed = self.listed(path).await;
+            if sound(&listed) {
+                return listed;
+            }
+            tokio::time::sleep(Duration::from_millis(25)).await;
+        }
+        panic!("{:?}", self.listed(path).await);
+    }
+
+    fn calls(&self, method: &Method, path: &str) -> Vec<Call> {
+        let calls = self.it.platform.dials().calls();
+        calls.into_iter().filter(|call| call.method == *method && call.path == path).collect()
+    }
+}
+
+impl Running {
+    async fn ready(&self) {
+        self.health_is(|component| component.ready).await;
+    }
+
+    async fn health_is(&self, sound: impl Fn(&Component) -> bool) -> Component {
+        let mut changes = self.health.changes();
+        let wait = async {
+            loop {
+                let component = self.health.components()["gateway/token"].clone();
+                if sound(&component) {
+                    return component;
+                }
+                changes.changed().await.unwrap();
+            }
+        };
+        let waited = tokio::time::timeout(Duration::from_secs(10), wait).await;
+        waited.unwrap_or_else(|_| panic!("{:?}", self.health.components()))
+    }
+
+    /// The token that is published, as a header.
+    fn bearer(&self) -> String {
+        match self.source.feed.peek().state {
+            keyward::feed::State::Serving(token) => token.bearer().to_str().unwrap().to_owned(),
+            keyward::feed::State::None { reason, .. } => panic!("{reason}"),
+        }
+    }
+
+    async fn stop(mut self) {
+        self.stop.cancel();
+        self.tasks.join_next().await.unwrap().unwrap();
+    }
+
+    /// As a crash does.
+    async fn crash(mut self) {
+        self.tasks.shutdown().await;
+    }
+}
+
+fn description(token: &Value) -> String {
+    text(&token["attributes"]["description"])
+}
+
+#[tokio::test]
+async fn two_gateways_of_one_team_rotate_side_by_side_and_no_call_meets_a_401() {
+    let place = Place::start().await;
+    let mut gateways = Vec::new();
+    for name in ["one", "two"] {
+        let running = place.run(name, place.options(place.team(), 3));
+        running.ready().await;
+        let front = Front::with(|options, parts| {
+            options.upstream = place.it.platform.url().parse().unwrap();
+            parts.source = running.source.clone();
+        });
+        gateways.push((running, front));
+    }
+    place.it.platform.dials().forget_calls();
+    let mut calls = 0;
+    let end = tokio::time::Instant::now() + Duration::from_secs(9);
+    while tokio::time::Instant::now() < end {
+        for (_, front) in &gateways {
+            let answer = front.get("/api/v2/account/details").await;
+            assert_eq!(answer.status().as_u16(), 200, "{}", answer.text().await.unwrap());
+            calls += 1;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let seen = place.calls(&Method::GET, "/api/v2/account/details");
+    assert!(seen.len() == calls && seen.iter().all(|call| call.status == 200), "{calls} calls, {} seen", seen.len());
+    let tokens: std::collections::BTreeSet<_> = seen
+        .iter()
+        .map(|call| match &call.token {
+            Presented::Known(id) => id.clone(),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert!((6..=14).contains(&tokens.len()), "each was replaced several times: {}", tokens.len());
+    // Besides those in use, what is in its time of grace alone; each tells where it is from and when it ends.
+    let listed = place.of_team().await;
+    assert!((2..=4).contains(&listed.len()), "{listed:?}");
+    for token in &listed {
+        assert!(description(token).starts_with("keyward "), "{token}");
+        assert!(token["attributes"]["expired-at"].is_string(), "{token}");
+    }
+    for (running, front) in gateways {
+        drop(front);
+        running.stop().await;
+    }
+    assert_eq!(place.of_team().await, [] as [Value; 0], "a stop ends what was made");
+}
+
+#[tokio::test]
+async fn what_a_crash_has_left_is_ended_by_the_next_start_and_nothing_else_is() {
+    let place = Place::start().await;
+    let path = format!("/api/v2/teams/{}/authentication-tokens", place.team);
+    for number in 0..130 {
+        place.it.post(&path, json!({"description": format!("someone's {number}")})).await.with(201);
+    }
+    let other = place.run("other", place.options(place.team(), 600));
+    let first = place.run("one", place.options(place.team(), 600));
+    other.ready().await;
+    first.ready().await;
+    first.crash().await;
+    assert_eq!(place.listed(&format!("{ORG}/team-tokens?page[size]=100&page[number]=2")).await.len(), 32);
+    let second = place.run("one", place.options(place.team(), 600));
+    second.ready().await;
+    let page = format!("{ORG}/team-tokens?page[size]=100&page[number]=2");
+    let left = place.until(&page, |left| left.len() == 32).await;
+    let ours: Vec<_> = left.iter().map(description).filter(|text| text.starts_with("keyward ")).collect();
+    assert_eq!(ours.len(), 2, "{ours:?}");
+    let tag = |text: &String| text.split(' ').nth(2).unwrap().to_owned();
+    assert_ne!(tag(&ours[0]), tag(&ours[1]), "one of each gateway");
+    other.stop().await;
+    second.stop().await;
+    assert_eq!(place.listed(&page).await.len(), 30);
+}
+
+#[tokio::test]
+async fn an_agent_pools_tokens_are_rotated_by_ending_them() {
+    let place = Place::start().await;
+    let pool = place.it.make(&format!("{ORG}/agent-pools"), json!({"name": "pool"})).await;
+    let path = format!("/api/v2/agent-pools/{pool}/authentication-tokens");
+    let running = place.run("one", place.options(Owner::AgentPool(pool), 1));
+    running.ready().await;
+    let first = text(&place.listed(&path).await[0]["id"]);
+    let listed = place.until(&path, |listed| listed.len() == 1 && listed[0]["id"] != *first).await;
+    assert!(listed[0]["attributes"]["expired-at"].is_null(), "the platform does not end it");
+    assert_eq!(place.calls(&Method::DELETE, &format!("/api/v2/authentication-tokens/{first}")).len(), 1);
+    running.stop().await;
+    assert_eq!(place.listed(&path).await, [] as [Value; 0]);
+}
+
+#[tokio::test]
+async fn a_users_tokens_and_a_single_one_are_made_and_ended() {
+    let place = Place::start().await;
+    let user = text(&place.it.get("/api/v2/account/details").await.with(200)["data"]["id"]);
+    let running = place.run("one", place.options(Owner::User(user.clone()), 600));
+    running.ready().await;
+    let path = format!("/api/v2/users/{user}/authentication-tokens");
+    assert_eq!(place.listed(&path).await.len(), 2, "the parent token is one of them");
+    running.stop().await;
+    assert_eq!(place.listed(&path).await.len(), 1);
+
+    let only = format!("/api/v2/teams/{}/authentication-token", place.team);
+    for (owner, path) in [
+        (Owner::Organization("example".to_owned()), format!("{ORG}/authentication-token")),
+        (Owner::TeamLegacy(place.team.clone()), only),
+    ] {
+        let running = place.run("one", place.options(owner.clone(), 600));
+        running.ready().await;
+        place.it.get(&path).await.with(200);
+        running.stop().await;
+        place.it.get(&path).await.with(404);
+
+        // Somebody has made another: it is not ours to end.
+        let running = place.run("one", place.options(owner, 600));
+        running.ready().await;
+        let theirs = place.it.make(&path, json!({})).await;
+        running.stop().await;
+        assert_eq!(place.it.get(&path).await.with(200)["data"]["id"], *theirs);
+    }
+}
+
+#[tokio::test]
+async fn of_two_gateways_of_one_machine_one_keeps_the_single_token() {
+    let place = Place::start().await;
+    let owner = || Owner::Organization("example".to_owned());
+    let first = place.run("one", place.options(owner(), 600));
+    first.ready().await;
+    let bearer = first.bearer();
+    let second = place.run("two", place.options(owner(), 600));
+    let waiting = |component: &Component| {
+        component.reason.as_ref().is_some_and(|reason| reason.contains("another gateway of this machine keeps"))
+    };
+    second.health_is(waiting).await;
+    assert_eq!(first.bearer(), bearer);
+    assert_eq!(place.calls(&Method::POST, &format!("{ORG}/authentication-token")).len(), 1);
+    first.stop().await;
+    second.ready().await;
+    second.stop().await;
+}
+
+#[tokio::test]
+async fn a_refused_parent_token_is_told_once_and_not_tried_until_it_changes() {
+    let place = Place::start().await;
+    std::fs::write(place.parent(), "no-token").unwrap();
+    let running = place.run("one", place.options(place.team(), 600));
+    let told = running.health_is(|component| component.reason.as_ref().is_some_and(|it| it.contains("401"))).await;
+    let reason = told.reason.unwrap();
+    let parent = place.parent().display().to_string();
+    assert!(reason.contains(&format!("the parent token of {parent} is not good")), "{reason}");
+    assert!(!reason.contains("no-token"), "{reason}");
+    running.source.nudge.ring();
+    running.source.nudge.settled().await;
+    let path = format!("/api/v2/teams/{}/authentication-tokens", place.team);
+    assert_eq!(place.calls(&Method::POST, &path).len(), 1, "a ring does not repeat what was refused");
+    replace(&place.parent(), place.it.token());
+    running.ready().await;
+    assert_eq!(place.calls(&Method::POST, &path).len(), 2);
+
+    // Nobody may know of a team that is not there.
+    let owner = Owner::Team { team: "team-none".to_owned(), organization: "example".to_owned() };
+    let lost = place.run("two", place.options(owner, 600));
+    let told = lost.health_is(|component| component.reason.as_ref().is_some_and(|it| it.contains("404"))).await;
+    assert!(told.reason.unwrap().contains("there is no team team-none, or the parent token of"), "{:?}", told.started);
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_ring_makes_one_new_token_and_the_one_before_ends_after_the_grace() {
+    let place = Place::start().await;
+    let running = place.run("one", place.options(place.team(), 600));
+    running.ready().await;
+    let before = running.bearer();
+    for _ in 0..5 {
+        running.source.nudge.ring();
+    }
+    running.source.nudge.settled().await;
+    let after = running.bearer();
+    assert_ne!(before, after);
+    let path = format!("/api/v2/teams/{}/authentication-tokens", place.team);
+    assert_eq!(place.calls(&Method::POST, &path).len(), 2, "however many rang");
+    place.until(&format!("{ORG}/team-tokens"), |listed| listed.len() == 1).await;
+    let known = after.trim_start_matches("Bearer ");
+    place.it.send(Method::GET, "/api/v2/account/details", Some(known), None).await.with(200);
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_token_is_served_to_its_end_while_the_platform_makes_no_other() {
+    let place = Place::start().await;
+    let running = place.run("one", place.options(place.team(), 3));
+    running.ready().await;
+    let first = running.bearer();
+    let route = "POST /api/v2/teams/{entry}/authentication-tokens";
+    place.it.platform.dials().routes([route], false);
+    let told = running.health_is(|component| !component.ready).await;
+    assert!(told.reason.unwrap().contains("404"), "the reason is why there is no other");
+    let token = first.trim_start_matches("Bearer ");
+    place.it.send(Method::GET, "/api/v2/account/details", Some(token), None).await.with(401);
+    running.stop().await;
+}
+
+fn replace(path: &Path, text: &str) {
+    let beside = path.with_extension("next");
+    std::fs::write(&beside, text).unwrap();
+    std::fs::rename(beside, path).unwrap();
+}
