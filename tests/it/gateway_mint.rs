@@ -9,10 +9,12 @@ use keyward::dev::platform::{Call, Presented};
 use keyward::gateway::mint::{Minter, Options, Owner, Parts};
 use keyward::gateway::platform_token::Source;
 use keyward::health::{Component, Health};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::harness::binary::{Binary, run};
 use crate::harness::front::Front;
 use crate::harness::platform::{Emulated, text};
 
@@ -351,4 +353,63 @@ fn replace(path: &Path, text: &str) {
     let beside = path.with_extension("next");
     std::fs::write(&beside, text).unwrap();
     std::fs::rename(beside, path).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_agent_makes_its_token_keeps_it_over_a_reload_and_ends_it_and_refuses_a_single_one_by_default() {
+    let place = Place::start().await;
+    let folder = place.folder.path();
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let config = folder.join("keyward.toml");
+    let write = |more: &str, mint: &str| {
+        let text = format!(
+            "[gateway]\nupstream = \"{}\"\nlisten = \"tcp://{free}\"\nlocal_token_file = \"{}\"\n{more}\n\
+             [gateway.mint]\nparent_token_file = \"{}\"\n{mint}",
+            place.it.platform.url(),
+            folder.join("local").display(),
+            place.parent().display()
+        );
+        std::fs::write(&config, text).unwrap();
+        config.display().to_string()
+    };
+    let team = format!("kind = \"team\"\nowner = \"{}\"\norganization = \"example\"\n", place.team);
+    let path = write("", &team);
+    let agent = Binary::start(&["run", "--config", &path], &[], folder);
+    let client = reqwest::Client::builder().no_proxy().build().unwrap();
+    let call = async || {
+        let local = std::fs::read_to_string(folder.join("local")).unwrap_or_default();
+        let request = client.get(format!("http://{free}/api/v2/account/details")).bearer_auth(local.trim());
+        request.send().await.ok().map(|answer| answer.status().as_u16())
+    };
+    for _ in 0..400 {
+        if call().await == Some(200) {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(25)).await;
+    }
+    assert_eq!(call().await, Some(200), "{}", agent.output());
+    let first = place.of_team().await;
+    assert_eq!(first.len(), 1);
+
+    // What takes its place makes a token of its own; that of the one before ends with it.
+    write("requests_per_second = 1000", &team);
+    agent.signal(Signal::HUP);
+    let team_tokens = format!("{ORG}/team-tokens");
+    let second = place.until(&team_tokens, |listed| listed.len() == 1 && listed[0]["id"] != first[0]["id"]).await;
+    assert_eq!(call().await, Some(200), "{}", agent.output());
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(text(&place.of_team().await[0]["id"]), text(&second[0]["id"]), "it is not taken for a leftover");
+    let (status, output) = tokio::task::spawn_blocking(move || agent.stop()).await.unwrap();
+    assert_eq!(status.code(), Some(0), "{output}");
+    assert_eq!(place.of_team().await, [] as [Value; 0], "{output}");
+    assert!(!output.contains(".atlasv1."), "{output}");
+    for file in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+        let text = std::fs::read_to_string(&file).unwrap();
+        assert!(file == place.parent() || !text.contains(".atlasv1."), "{}", file.display());
+    }
+
+    let path = write("", "kind = \"organization\"\nowner = \"example\"\n");
+    let (code, _, error) = tokio::task::spawn_blocking(move || run(&["run", "--config", &path], &[])).await.unwrap();
+    assert!(code != 0 && error.contains("gateway.mint.single_slot: missing: an organization has one token"), "{error}");
+    assert_eq!(place.calls(&Method::POST, &format!("{ORG}/authentication-token")), []);
 }

@@ -150,7 +150,8 @@ fn the_platform_token_comes_from_a_secret_of_a_session_that_needs_no_other_outpu
     );
 }
 
-const MINT: &str = "[gateway.mint]\nparent_token_file = \"/tmp/p\"\nkind = \"team\"\nowner = \"team-a\"\norganization = \"example\"\n";
+const MINT: &str =
+    "[gateway.mint]\nparent_token_file = \"/tmp/p\"\nkind = \"team\"\nowner = \"team-a\"\norganization = \"example\"\n";
 
 #[test]
 fn a_gateway_makes_its_own_tokens_where_it_is_told_so() {
@@ -189,7 +190,7 @@ fn a_gateway_makes_its_own_tokens_where_it_is_told_so() {
     );
     mint(
         &other("\"team\""),
-        "a.toml:5:2: gateway.mint.organization: missing; the name of the team's organization, which lists the team's tokens",
+        "a.toml:5:10: gateway.mint.organization: missing; the name of the team's organization, which lists the team's tokens",
     );
     mint(
         &MINT.replace("\"team\"", "\"user\""),
@@ -201,10 +202,10 @@ fn a_gateway_makes_its_own_tokens_where_it_is_told_so() {
     );
     mint(
         &MINT.replace("team-a", "../x"),
-        "a.toml:8:1: gateway.mint.owner: \"../x\" is no id or name of the platform's; it has letters, digits, - and _",
+        "a.toml:8:9: gateway.mint.owner: \"../x\" is no id or name of the platform's; it has letters, digits, - and _",
     );
     told(
         &format!("{SOUND}{MINT}"),
-        &["a.toml:4:1: gateway.token_file: given beside [gateway.mint]; keep one: the token comes from one place"],
+        &["a.toml:4:14: gateway.token_file: given beside [gateway.mint]; keep one: the token comes from one place"],
     );
 }
