@@ -94,6 +94,8 @@ impl Reply {
     pub(super) fn answer(self) -> Response<Body> {
         let mut answer = Response::new(self.body);
         *answer.status_mut() = self.status;
+        // Room for all that an answer may be given: it would grow three times else.
+        *answer.headers_mut() = HeaderMap::with_capacity(24);
         let headers = answer.headers_mut();
         if let Some(kind) = self.kind {
             headers.insert(header::CONTENT_TYPE, kind);

@@ -26,7 +26,7 @@ struct NoPage<F>(F);
 impl<F: Formatter> Formatter for NoPage<F> {
     fn write_string_fragment<W: ?Sized + io::Write>(&mut self, writer: &mut W, fragment: &str) -> io::Result<()> {
         let mut rest = fragment;
-        while let Some(at) = rest.bytes().position(|byte| matches!(byte, b'<' | b'>' | b'&')) {
+        while let Some(at) = memchr::memchr3(b'<', b'>', b'&', rest.as_bytes()) {
             let (before, after) = rest.split_at(at);
             writer.write_all(before.as_bytes())?;
             let escaped: &[u8] = match after.as_bytes().first() {
