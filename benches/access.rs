@@ -13,7 +13,8 @@
     missing_docs
 )]
 
-use std::fs::File;
+mod counted;
+
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -40,11 +41,11 @@ use keyward::access::{Options, Service, api};
 use keyward::clock::Clock;
 use keyward::http::listen::{Endpoint, Limits, Listener};
 use keyward::metrics::Metrics;
-use redb::StorageBackend;
-use redb::backends::FileBackend;
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+
+use counted::Counted;
 
 /// Who writes at the same time.
 const WRITERS: usize = 64;
@@ -271,40 +272,5 @@ impl Store for Watched {
 
     async fn changed(&self, prefix: &str, since: Revision) -> Result<Revision, StoreError> {
         self.store.changed(prefix, since).await
-    }
-}
-
-/// A file that counts its syncs.
-#[derive(Debug)]
-struct Counted(FileBackend, Arc<AtomicU64>);
-
-impl Counted {
-    fn create(path: &Path) -> (Self, Arc<AtomicU64>) {
-        let file = File::options().read(true).write(true).create(true).truncate(true).open(path).unwrap();
-        let syncs = Arc::new(AtomicU64::new(0));
-        (Self(FileBackend::new(file).unwrap(), Arc::clone(&syncs)), syncs)
-    }
-}
-
-impl StorageBackend for Counted {
-    fn len(&self) -> std::io::Result<u64> {
-        self.0.len()
-    }
-
-    fn read(&self, offset: u64, out: &mut [u8]) -> std::io::Result<()> {
-        self.0.read(offset, out)
-    }
-
-    fn set_len(&self, len: u64) -> std::io::Result<()> {
-        self.0.set_len(len)
-    }
-
-    fn sync_data(&self) -> std::io::Result<()> {
-        self.1.fetch_add(1, Ordering::Relaxed);
-        self.0.sync_data()
-    }
-
-    fn write(&self, offset: u64, data: &[u8]) -> std::io::Result<()> {
-        self.0.write(offset, data)
     }
 }

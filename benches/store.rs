@@ -12,7 +12,8 @@
     missing_docs
 )]
 
-use std::fs::File;
+mod counted;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -20,9 +21,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use keyward::access::store::{Batch, Check, Embedded, Freshness, Key, Page, Store as _, Write};
-use redb::backends::FileBackend;
-use redb::{Database, StorageBackend, TableDefinition};
+use redb::{Database, TableDefinition};
 use tokio::task::JoinSet;
+
+use counted::Counted;
 
 /// Tasks that commit at the same time.
 const WRITERS: usize = 64;
@@ -70,41 +72,6 @@ fn mixed(number: u64) -> u64 {
 
 fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap()
-}
-
-/// A file that counts its syncs.
-#[derive(Debug)]
-struct Counted(FileBackend, Arc<AtomicU64>);
-
-impl Counted {
-    fn create(path: &Path) -> (Self, Arc<AtomicU64>) {
-        let file = File::options().read(true).write(true).create(true).truncate(true).open(path).unwrap();
-        let syncs = Arc::new(AtomicU64::new(0));
-        (Self(FileBackend::new(file).unwrap(), Arc::clone(&syncs)), syncs)
-    }
-}
-
-impl StorageBackend for Counted {
-    fn len(&self) -> std::io::Result<u64> {
-        self.0.len()
-    }
-
-    fn read(&self, offset: u64, out: &mut [u8]) -> std::io::Result<()> {
-        self.0.read(offset, out)
-    }
-
-    fn set_len(&self, len: u64) -> std::io::Result<()> {
-        self.0.set_len(len)
-    }
-
-    fn sync_data(&self) -> std::io::Result<()> {
-        self.1.fetch_add(1, Ordering::Relaxed);
-        self.0.sync_data()
-    }
-
-    fn write(&self, offset: u64, data: &[u8]) -> std::io::Result<()> {
-        self.0.write(offset, data)
-    }
 }
 
 fn commits(folder: &Path) {
