@@ -163,8 +163,8 @@ impl Service {
         let stop = CancellationToken::new();
         let limiter = Arc::new(Limiter::new(options.api.login_limit));
         let methods = Arc::new(methods);
-        let options = api_options;
-        Ok(Self { rooms: Rooms { directory, methods, restores, limiter, options, reset, metrics, stop } })
+        let (options, answers) = (api_options, Arc::default());
+        Ok(Self { rooms: Rooms { directory, methods, restores, limiter, answers, options, reset, metrics, stop } })
     }
 
     /// What answers requests, to be served by [`crate::http::listen`].

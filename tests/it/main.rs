@@ -12,6 +12,7 @@
 mod access;
 #[cfg(feature = "access")]
 mod acl_access;
+mod acl_answers;
 #[cfg(feature = "access")]
 mod acl_audit;
 #[cfg(feature = "access")]

@@ -1,11 +1,12 @@
 //! A request, as far as it is the same for every operation: who asks, in which namespace, with which body.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use hyper::body::Incoming;
 use zeroize::Zeroizing;
 
+use super::answers::Question;
 use super::body::{self, MAX_BODY};
 use super::error::ApiError;
 use super::json::Fields;
@@ -14,8 +15,9 @@ use super::query::Query;
 use super::rooms::Rooms;
 use crate::access::model::id::Id;
 use crate::access::model::names::NamespaceName;
-use crate::access::model::secret::PlainSecret;
+use crate::access::model::secret::{PlainSecret, SecretHash};
 use crate::access::service::caller::Caller;
+use crate::access::service::directory::Directory;
 use crate::access::store::Freshness;
 
 /// A request to one operation.
@@ -27,6 +29,8 @@ pub(super) struct Ask {
     pub(super) query: Query,
     /// The secret that it carries.
     pub(super) secret: Option<PlainSecret>,
+    /// What that is known as, once someone wanted to know.
+    known: OnceLock<SecretHash>,
     /// The namespace that the query or a header names.
     named: Option<String>,
     body: Option<Incoming>,
@@ -86,7 +90,18 @@ impl Ask {
         if let Some(name) = partition.filter(|name| !name.eq_ignore_ascii_case(DEFAULT_PARTITION)) {
             return Err(ApiError::NoPartition(name.chars().take(128).collect()));
         }
-        Ok(Self { operation, subject, query, secret, named, body: Some(body) })
+        Ok(Self { operation, subject, query, secret, known: OnceLock::new(), named, body: Some(body) })
+    }
+
+    fn known(&self, directory: &Directory) -> Option<&SecretHash> {
+        let secret = self.secret.as_ref()?;
+        Some(self.known.get_or_init(|| directory.known_as(secret)))
+    }
+
+    /// What it asks, and who asks.
+    pub(super) fn question(&self, directory: &Directory) -> Question {
+        let (subject, query, namespace) = (self.subject.clone(), self.query.asked(), self.named.clone());
+        Question { who: self.known(directory).cloned(), operation: self.operation, subject, query, namespace }
     }
 
     /// Whether JSON is to be laid out for people.
@@ -154,7 +169,8 @@ impl Ask {
     /// # Errors
     /// The secret opens nothing.
     pub(super) async fn caller(&self, rooms: &Rooms, freshness: Freshness) -> Result<Arc<Caller>, ApiError> {
-        Ok(rooms.directory.caller(self.secret.as_ref(), freshness).await?)
+        let (directory, secret) = (&rooms.directory, self.secret.as_ref());
+        Ok(directory.caller_known_as(self.known(directory), secret, freshness).await?)
     }
 
     /// The namespace that is meant: the body's (`stated`), the query's, the header's, that of the caller's token. A token

@@ -123,7 +123,7 @@ pub(super) async fn read(rooms: &Rooms, ask: &Ask, freshness: Freshness) -> Resu
         Some(method) => Reply::json(&view(&method, true), ask.pretty())?,
         None => Reply::text(StatusCode::NOT_FOUND, "Requested auth method does not exist: ACL not found"),
     };
-    Ok(Seen { reply, index, watch })
+    Ok(Seen { reply, index, watch, until: None })
 }
 
 pub(super) async fn list(rooms: &Rooms, ask: &Ask, freshness: Freshness) -> Result<Seen, ApiError> {
@@ -134,5 +134,5 @@ pub(super) async fn list(rooms: &Rooms, ask: &Ask, freshness: Freshness) -> Resu
     let methods: Vec<_> = found.entries.iter().map(|method| view(method, false)).collect();
     let mut reply = Reply::json(&methods, ask.pretty())?;
     reply.filtered = found.filtered;
-    Ok(Seen { reply, index: found.revision, watch })
+    Ok(Seen { reply, index: found.revision, watch, until: None })
 }

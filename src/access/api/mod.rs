@@ -11,6 +11,7 @@ mod operation;
 mod reply;
 mod error;
 pub mod limit;
+mod answers;
 pub mod rooms;
 
 // 1: a request, as far as it is the same for all

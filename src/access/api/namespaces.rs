@@ -148,7 +148,7 @@ pub(super) async fn read(rooms: &Rooms, ask: &Ask, freshness: Freshness) -> Resu
         Some(namespace) => Reply::json(&view(rooms, &namespace, freshness).await?, ask.pretty())?,
         None => Reply::text(StatusCode::NOT_FOUND, format!("Namespace {:?} does not exist", name.as_str())),
     };
-    Ok(Seen { reply, index, watch })
+    Ok(Seen { reply, index, watch, until: None })
 }
 
 pub(super) async fn list(rooms: &Rooms, ask: &Ask, freshness: Freshness) -> Result<Seen, ApiError> {
@@ -160,5 +160,5 @@ pub(super) async fn list(rooms: &Rooms, ask: &Ask, freshness: Freshness) -> Resu
     }
     let mut reply = Reply::json(&namespaces, ask.pretty())?;
     reply.filtered = found.filtered;
-    Ok(Seen { reply, index: found.revision, watch: "namespace/".to_owned() })
+    Ok(Seen { reply, index: found.revision, watch: "namespace/".to_owned(), until: None })
 }

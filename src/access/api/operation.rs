@@ -6,7 +6,7 @@ use http::Method;
 use percent_encoding::percent_decode_str;
 
 /// What may be asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Operation {
     TokenCreate,
     TokenSelf,

@@ -95,6 +95,17 @@ impl Query {
         self.pairs.iter().any(|(key, _)| key == name)
     }
 
+    /// What it asks for beside waiting: an answer is the same however long its caller is ready to wait for it. Without the
+    /// secret.
+    pub(super) fn asked(&self) -> String {
+        const ABOUT_WAITING: [&str; 7] = ["index", "wait", "stale", "max_stale", "consistent", "cached", "token"];
+        let mut pairs = self.pairs.iter().filter(|(key, _)| !ABOUT_WAITING.contains(&key.as_str())).peekable();
+        if pairs.peek().is_none() {
+            return String::new();
+        }
+        url::form_urlencoded::Serializer::new(String::new()).extend_pairs(pairs).finish()
+    }
+
     /// The value of a parameter; `None` if it is not there or empty.
     ///
     /// # Errors

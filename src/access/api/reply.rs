@@ -4,6 +4,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{Either, Full};
+use hyper::body::Body as _;
 use serde::Serialize;
 
 use super::json::rendered;
@@ -11,6 +12,7 @@ use super::query::Mode;
 use crate::access::model::authorize::DefaultPolicy;
 use crate::access::model::id::Id;
 use crate::access::model::names::NamespaceName;
+use crate::access::model::timestamp::Timestamp;
 use crate::access::store::Revision;
 
 /// What answers are made of: whole, or as they are read from the store.
@@ -39,6 +41,24 @@ pub(super) struct Seen {
     pub(super) index: Revision,
     /// The key, or the start of keys, whose changes may change the answer.
     pub(super) watch: String,
+    /// When the answer is another although nothing was written: the end of the token that it shows.
+    pub(super) until: Option<Timestamp>,
+}
+
+impl Seen {
+    /// The same once more; `None` for one that comes as it is read.
+    pub(super) fn again(&self) -> Option<Self> {
+        let Reply { status, kind, body: Either::Left(body), filtered } = &self.reply else { return None };
+        let body = Either::Left(body.clone());
+        let reply = Reply { status: *status, kind: kind.clone(), body, filtered: *filtered };
+        Some(Self { reply, index: self.index, watch: self.watch.clone(), until: self.until })
+    }
+
+    /// The length of its body, in bytes; `None` for one that comes as it is read.
+    pub(super) fn size(&self) -> Option<usize> {
+        let Either::Left(body) = &self.reply.body else { return None };
+        body.size_hint().exact().and_then(|size| size.try_into().ok())
+    }
 }
 
 /// What an operation that may write did.

@@ -113,7 +113,7 @@ pub(super) async fn read(rooms: &Rooms, ask: &Ask, freshness: Freshness) -> Resu
     let watch = rows::role(&here.namespace, id).as_str().to_owned();
     let index = rooms.directory.records().revision(&watch, freshness).await?;
     let role = rooms.directory.role(&here.caller, &here.namespace, id, freshness).await?;
-    shown(rooms, ask, role, freshness).await.map(|reply| Seen { reply, index, watch })
+    shown(rooms, ask, role, freshness).await.map(|reply| Seen { reply, index, watch, until: None })
 }
 
 pub(super) async fn read_by_name(rooms: &Rooms, ask: &Ask, freshness: Freshness) -> Result<Seen, ApiError> {
@@ -125,7 +125,7 @@ pub(super) async fn read_by_name(rooms: &Rooms, ask: &Ask, freshness: Freshness)
     let watch = rows::within("role", Some(&here.namespace));
     let index = rooms.directory.records().revision(&watch, freshness).await?;
     let role = rooms.directory.role_by_name(&here.caller, &here.namespace, &ask.subject, freshness).await?;
-    shown(rooms, ask, role, freshness).await.map(|reply| Seen { reply, index, watch })
+    shown(rooms, ask, role, freshness).await.map(|reply| Seen { reply, index, watch, until: None })
 }
 
 async fn shown(
@@ -152,5 +152,5 @@ pub(super) async fn list(rooms: &Rooms, ask: &Ask, freshness: Freshness) -> Resu
     }
     let mut reply = Reply::json(&roles, ask.pretty())?;
     reply.filtered = found.filtered;
-    Ok(Seen { reply, index: found.revision, watch })
+    Ok(Seen { reply, index: found.revision, watch, until: None })
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
+use super::answers::Answers;
 use super::limit::{Limiter, LoginLimit};
 use crate::access::service::bootstrap::ResetFile;
 use crate::access::service::directory::Directory;
@@ -39,6 +40,8 @@ pub struct Rooms {
     pub restores: Arc<Restores>,
     /// Logins, by where they come from.
     pub limiter: Arc<Limiter>,
+    /// Answers that were given already.
+    pub answers: Arc<Answers>,
     /// How it is spoken.
     pub options: Arc<Options>,
     /// What lets the first token be made once more.

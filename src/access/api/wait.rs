@@ -9,9 +9,9 @@ use super::ask::Ask;
 use super::dispatch;
 use super::error::ApiError;
 use super::query::Waiting;
-use super::reply::{Body, say_index};
+use super::reply::{Body, Seen, say_index};
 use super::rooms::Rooms;
-use crate::access::store::Revision;
+use crate::access::store::{Freshness, Revision};
 use crate::backoff::random_unit;
 
 /// Reads, and while nothing is newer than `waiting.index`, waits and reads again: who asks and what it may do is looked at
@@ -22,8 +22,7 @@ pub(super) async fn read(rooms: &Rooms, ask: &Ask, waiting: Waiting) -> Result<R
     let mut over = false;
     loop {
         let epoch = rooms.directory.epoch(freshness).await?;
-        // In a box of its own, which is gone while this waits: ten thousand may.
-        let seen = Box::pin(dispatch::read(rooms, ask, freshness)).await?;
+        let seen = look(rooms, ask, freshness).await?;
         let Some(end) = end.filter(|_| !over && seen.index.0 <= waiting.index) else {
             let mut answer = seen.reply.answer();
             say_index(answer.headers_mut(), seen.index, waiting.mode);
@@ -39,6 +38,25 @@ pub(super) async fn read(rooms: &Rooms, ask: &Ask, waiting: Waiting) -> Result<R
             () = rooms.stop.cancelled() => over = true,
         }
     }
+}
+
+/// Reads, or finds what was read already.
+async fn look(rooms: &Rooms, ask: &Ask, freshness: Freshness) -> Result<Seen, ApiError> {
+    // In boxes of their own, which are gone while this waits: ten thousand may.
+    let read = || Box::pin(dispatch::read(rooms, ask, freshness));
+    // Taken before anything is read: of what is written meanwhile too much is forgotten, not too little.
+    let Some(at) = rooms.directory.records().store().last("") else { return read().await };
+    // Who is nobody is told so by what it asks for.
+    if Box::pin(ask.caller(rooms, freshness)).await.is_err() {
+        return read().await;
+    }
+    let question = ask.question(&rooms.directory);
+    if let Some(seen) = rooms.answers.get(&question, at, rooms.directory.now()) {
+        return Ok(seen);
+    }
+    let seen = read().await?;
+    rooms.answers.keep(question, at, &seen);
+    Ok(seen)
 }
 
 /// Up to a sixteenth more, so that those who began together do not come back together.

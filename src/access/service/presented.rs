@@ -15,7 +15,7 @@ use crate::access::model::names::NamespaceName;
 use crate::access::model::policy::PolicyRecord;
 use crate::access::model::role::RoleRecord;
 use crate::access::model::rules::Rules;
-use crate::access::model::secret::PlainSecret;
+use crate::access::model::secret::{PlainSecret, SecretHash};
 use crate::access::model::token::{ANONYMOUS, TokenRecord};
 use crate::access::store::{Freshness, StoreError};
 
@@ -29,10 +29,29 @@ impl Directory {
         presented: Option<&PlainSecret>,
         freshness: Freshness,
     ) -> Result<Arc<Caller>, ServiceError> {
-        let secret = presented.map(|secret| self.sealer.keys().current().hash(secret));
+        let known = presented.map(|secret| self.known_as(secret));
+        self.caller_known_as(known.as_ref(), presented, freshness).await
+    }
+
+    /// By what whoever presents that secret is known here while this server runs: nobody else is, though another name may
+    /// be given after the key was changed.
+    pub fn known_as(&self, presented: &PlainSecret) -> SecretHash {
+        self.sealer.keys().current().hash(presented)
+    }
+
+    /// As [`Directory::caller`], for one who asks again and again: `known` is what that secret was once known as.
+    ///
+    /// # Errors
+    /// As [`Directory::caller`].
+    pub async fn caller_known_as(
+        &self,
+        known: Option<&SecretHash>,
+        presented: Option<&PlainSecret>,
+        freshness: Freshness,
+    ) -> Result<Arc<Caller>, ServiceError> {
         // Taken before the records are read: of what is written meanwhile too much is forgotten, not too little.
         let at = self.records.store().last("");
-        if let Some(caller) = at.and_then(|at| self.callers.get(secret.as_ref(), at))
+        if let Some(caller) = at.and_then(|at| self.callers.get(known, at))
             && !caller.live.token.value.is_expired(self.now())
         {
             return Ok(caller);
@@ -45,7 +64,7 @@ impl Directory {
         let grants = self.grants(&live.token.value, freshness).await?;
         let caller = Arc::new(Caller { live, grants });
         if let Some(at) = at {
-            self.callers.keep(secret, at, &caller);
+            self.callers.keep(known.cloned(), at, &caller);
         }
         Ok(caller)
     }

@@ -23,13 +23,15 @@ impl Kinds {
         known.each.get(kind).copied().unwrap_or_default().max(known.all)
     }
 
-    /// Something of that kind was changed.
-    pub(super) fn changed(&self, kind: &str, at: Revision) {
+    /// Something of those kinds was changed. Whoever sees one of them sees all.
+    pub(super) fn changed<'a>(&self, kinds: impl IntoIterator<Item = (&'a str, Revision)>) {
         let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        match known.each.get_mut(kind) {
-            Some(last) => *last = at.max(*last),
-            None => {
-                known.each.insert(kind.to_owned(), at);
+        for (kind, at) in kinds {
+            match known.each.get_mut(kind) {
+                Some(last) => *last = at.max(*last),
+                None => {
+                    known.each.insert(kind.to_owned(), at);
+                }
             }
         }
     }
@@ -51,8 +53,8 @@ mod tests {
         let kinds = Kinds::default();
         kinds.unknown_until(Revision(5));
         assert_eq!(kinds.last("a"), Revision(5));
-        kinds.changed("a", Revision(9));
-        kinds.changed("a", Revision(7));
+        kinds.changed([("a", Revision(9))]);
+        kinds.changed([("a", Revision(7))]);
         assert_eq!((kinds.last("a"), kinds.last("b")), (Revision(9), Revision(5)));
         kinds.unknown_until(Revision(8));
         kinds.unknown_until(Revision(6));

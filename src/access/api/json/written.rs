@@ -6,18 +6,20 @@ use bytes::Bytes;
 use serde::Serialize;
 use serde_json::Serializer;
 use serde_json::ser::{CompactFormatter, Formatter, PrettyFormatter};
+use zeroize::Zeroizing;
 
-/// A value as clients of such services expect it: `<`, `>` and `&` are escaped, so that no browser takes it for a page.
+/// A value as clients of such services expect it: `<`, `>` and `&` are escaped, so that no browser takes it for a page. The
+/// text may hold a secret: it is zeroed once nobody has it any more.
 pub(in crate::access::api) fn rendered(value: &impl Serialize, pretty: bool) -> Result<Bytes, serde_json::Error> {
-    let mut text = Vec::with_capacity(1024);
+    let mut text = Zeroizing::new(Vec::with_capacity(1024));
     if pretty {
         let formatter = NoPage(PrettyFormatter::with_indent(b"    "));
-        value.serialize(&mut Serializer::with_formatter(&mut text, formatter))?;
+        value.serialize(&mut Serializer::with_formatter(&mut *text, formatter))?;
         text.push(b'\n');
     } else {
-        value.serialize(&mut Serializer::with_formatter(&mut text, NoPage(CompactFormatter)))?;
+        value.serialize(&mut Serializer::with_formatter(&mut *text, NoPage(CompactFormatter)))?;
     }
-    Ok(text.into())
+    Ok(Bytes::from_owner(text))
 }
 
 /// Escapes on the way what a page is made of.

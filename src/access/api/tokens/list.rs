@@ -39,7 +39,7 @@ pub(in crate::access::api) async fn list(rooms: &Rooms, ask: &Ask, freshness: Fr
     });
     let mut reply = Reply::stream(StreamBody::new(frames).boxed_unsync());
     reply.filtered = filtered;
-    Ok(Seen { reply, index, watch })
+    Ok(Seen { reply, index, watch, until: None })
 }
 
 /// What the query asks for.

@@ -24,8 +24,9 @@ pub(in crate::access::api) async fn read_self(
     let live = rooms.directory.live_by_secret(secret, freshness).await?.ok_or(ApiError::NoToken)?;
     let birth = live.token.value.birth();
     let watch = rows::token(&birth.namespace, birth.accessor_id).as_str().to_owned();
+    let until = birth.expiration_time;
     let view = view(rooms, &live.token, secret.reveal(), freshness).await?;
-    Ok(Seen { reply: Reply::json(&view, ask.pretty())?, index, watch })
+    Ok(Seen { reply: Reply::json(&view, ask.pretty())?, index, watch, until })
 }
 
 pub(in crate::access::api) async fn read(rooms: &Rooms, ask: &Ask, freshness: Freshness) -> Result<Seen, ApiError> {
@@ -36,7 +37,7 @@ pub(in crate::access::api) async fn read(rooms: &Rooms, ask: &Ask, freshness: Fr
     let index = rooms.directory.records().revision(&watch, freshness).await?;
     let Some(token) = rooms.directory.token(&here.caller, &here.namespace, accessor, freshness).await? else {
         let reply = Reply::text(StatusCode::NOT_FOUND, "Requested token does not exist: ACL not found");
-        return Ok(Seen { reply, index, watch });
+        return Ok(Seen { reply, index, watch, until: None });
     };
     let secret = rooms.directory.secret_for(&here.caller, &token.value).await?;
     let view = view(rooms, &token, secret.reveal(), freshness).await?;
@@ -47,5 +48,5 @@ pub(in crate::access::api) async fn read(rooms: &Rooms, ask: &Ask, freshness: Fr
     } else {
         Reply::json(&view, ask.pretty())?
     };
-    Ok(Seen { reply, index, watch })
+    Ok(Seen { reply, index, watch, until: token.value.birth().expiration_time })
 }

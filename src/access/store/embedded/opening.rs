@@ -50,9 +50,8 @@ impl Shared {
     }
 
     fn learn_kinds(&self) -> Result<(), StoreError> {
-        for (kind, revision) in tables::kinds(&self.database())? {
-            self.kinds.changed(&kind, revision);
-        }
+        let kinds = tables::kinds(&self.database())?;
+        self.kinds.changed(kinds.iter().map(|(kind, revision)| (kind.as_str(), *revision)));
         Ok(())
     }
 }

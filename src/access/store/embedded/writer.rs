@@ -189,9 +189,7 @@ fn write(shared: &Shared, group: &[Job]) -> Result<Outcomes, NotWritten> {
     shared.cache.write(written.flat_map(|(job, _)| job.batch.writes.iter().map(Write::key)));
     let committed = transaction.commit();
     if committed.is_ok() {
-        for (kind, revision) in changed {
-            shared.kinds.changed(kind, revision);
-        }
+        shared.kinds.changed(changed);
     }
     shared.cache.written();
     committed.map_err(|error| NotWritten { error: error.into(), in_doubt: true })?;

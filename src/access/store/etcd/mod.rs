@@ -162,9 +162,7 @@ impl Store for Etcd {
                 return Err(key.map_or(CommitError::Unknown(StoreError::Stopped), CommitError::Conflict));
             }
             let at = at(answer.header());
-            for write in &batch.writes {
-                kinds.changed(write.key().kind(), at);
-            }
+            kinds.changed(batch.writes.iter().map(|write| (write.key().kind(), at)));
             watchers.wake(&batch.writes);
             Ok(at)
         });

@@ -158,9 +158,7 @@ impl Watch {
         let changes = || answer.events().iter().filter_map(Event::kv);
         let keys: Vec<_> = changes().filter_map(|record| self.prefix.without(record.key())).collect();
         let last = changes().map(|record| revision(record.mod_revision())).max().unwrap_or_default();
-        for key in &keys {
-            self.kinds.changed(key.kind(), last);
-        }
+        self.kinds.changed(keys.iter().map(|key| (key.kind(), last)));
         self.watchers.wake_keys(keys.iter().map(Key::as_str));
         last
     }

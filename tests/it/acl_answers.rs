@@ -1,0 +1,70 @@
+//! What was answered once is answered again only while it would be answered the same.
+
+use serde_json::{Value, json};
+
+use crate::harness::Acl;
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn a_read_that_was_answered_is_answered_anew_after_any_change_that_matters() {
+    let acl = Acl::start().await;
+    let policy = acl.make("/v1/acl/policy", json!({"Name": "before", "Rules": "acl = \"read\""})).await;
+    let role = acl.make("/v1/acl/role", json!({"Name": "r", "Policies": [{"ID": policy["ID"]}]})).await;
+    let shown = acl.make("/v1/acl/token", json!({"Roles": [{"ID": role["ID"]}], "ExpirationTTL": "2m"})).await;
+    let reader = acl.make("/v1/acl/token", json!({"Roles": [{"ID": role["ID"]}], "ExpirationTTL": "1m"})).await;
+    let (path, reader) = (format!("/v1/acl/token/{}", text(&shown["AccessorID"])), text(&reader["SecretID"]));
+    let read = async |secret: &str, query: &str| {
+        let answers = [
+            acl.call("GET", &format!("{path}{query}"), Some(secret), None).await,
+            acl.call("GET", &format!("{path}{query}"), Some(secret), None).await,
+        ];
+        let [first, second] = answers.map(|answer| (answer.status, answer.text));
+        assert_eq!(first, second);
+        second
+    };
+    let field = |answer: &(u16, String), name: &str| serde_json::from_str::<Value>(&answer.1).unwrap()[name].clone();
+
+    // Two callers, and two forms of one question.
+    assert_eq!(field(&read(&acl.root, "").await, "SecretID"), shown["SecretID"]);
+    assert_eq!(field(&read(&reader, "").await, "SecretID"), "<hidden>");
+    assert_eq!(read("nobody", "").await.0, 403);
+    assert!(field(&read(&acl.root, "").await, "ExpandedPolicies").is_null());
+    assert_eq!(field(&read(&acl.root, "?expanded=true").await, "ExpandedPolicies")[0]["Name"], "before");
+    assert!(read(&acl.root, "?pretty").await.1.contains("\n    \""));
+    assert_eq!(read(&acl.root, "?ns=nowhere").await.0, 404);
+
+    // A record that the answer only leads to.
+    let renamed = json!({"Name": "after", "Rules": "acl = \"read\""});
+    acl.call("PUT", &format!("/v1/acl/policy/{}", text(&policy["ID"])), Some(&acl.root), Some(renamed)).await;
+    assert_eq!(field(&read(&acl.root, "?expanded=true").await, "ExpandedPolicies")[0]["Name"], "after");
+    // The end of the caller's token, and of the token that is shown: nothing is written for them.
+    acl.clock.set_wall_by(61);
+    assert_eq!(read(&reader, "").await.0, 403);
+    assert_eq!(read(&acl.root, "").await.0, 200);
+    acl.clock.set_wall_by(60);
+    assert_eq!(read(&acl.root, "").await.0, 404);
+}
+
+#[tokio::test]
+async fn what_a_caller_may_no_longer_do_it_is_not_answered_from_before() {
+    let acl = Acl::start().await;
+    let policy = acl.make("/v1/acl/policy", json!({"Name": "p", "Rules": "acl = \"read\""})).await;
+    let token = acl.make("/v1/acl/token", json!({"Policies": [{"ID": policy["ID"]}]})).await;
+    let secret = text(&token["SecretID"]);
+    let status = async |path: &str| acl.call("GET", path, Some(&secret), None).await.status;
+    let reads = ["/v1/acl/roles", "/v1/acl/policy/name/p", "/v1/acl/token/self", "/v1/namespace/default"];
+    let paths =
+        reads.map(|path| async { [acl.call("GET", path, Some(&acl.root), None).await.status, status(path).await] });
+    for both in paths {
+        assert_eq!(both.await, [200, 200]);
+    }
+    let path = format!("/v1/acl/policy/{}", text(&policy["ID"]));
+    acl.call("PUT", &path, Some(&acl.root), Some(json!({"Name": "p", "Rules": ""}))).await;
+    assert_eq!([status(reads[0]).await, status(reads[1]).await, status(reads[2]).await], [403, 403, 200]);
+    let path = format!("/v1/acl/token/{}", text(&token["AccessorID"]));
+    acl.call("DELETE", &path, Some(&acl.root), None).await;
+    assert_eq!([status(reads[0]).await, status(reads[1]).await, status(reads[2]).await], [403, 403, 404]);
+}
