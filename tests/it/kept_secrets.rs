@@ -18,7 +18,7 @@ use crate::harness::session::{Session, World};
 const MINUTE: Duration = Duration::from_mins(1);
 
 fn world() -> World {
-    let terms = Terms { ttl: MINUTE * 10, max_ttl: MINUTE * 30 };
+    let terms = Terms { ttl: MINUTE * 10, max_ttl: MINUTE * 30, renewable: true };
     let roles =
         BTreeMap::from([("deploy".to_owned(), Credential::Team(terms)), ("old".to_owned(), Credential::TeamLegacy)]);
     let role = Role { ttl: MINUTE * 60, max_ttl: None, ..Role::default() };

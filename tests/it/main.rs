@@ -133,6 +133,8 @@ mod reload;
 mod resume;
 mod atomic_file;
 #[cfg(feature = "dev")]
+mod secrets_clients;
+#[cfg(feature = "dev")]
 mod service_manager;
 mod sinks;
 mod tidy;

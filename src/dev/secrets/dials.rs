@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use tokio::sync::watch;
 
-use super::leases::Leases;
+use super::leases::{Leases, Lent};
 use super::tokens::Tokens;
 use crate::clock::Moment;
 
@@ -48,17 +48,27 @@ pub enum Operation {
     Revoke,
     /// `sys/wrapping/unwrap`.
     Unwrap,
-    /// `secret/data/...`, read or written; `terraform/...`.
+    /// What is below the mount of an engine: `secret/...`, `kv/...`, `terraform/...`, `database/...`, `pki/...`.
     Secret,
-    /// `sys/leases/renew`.
+    /// `sys/leases/renew`, `sys/renew`.
     RenewLease,
-    /// `sys/leases/revoke`.
+    /// `sys/leases/revoke`, `sys/leases/revoke-prefix`, `sys/revoke`.
     RevokeLease,
+    /// `sys/leases/lookup`.
+    LookupLease,
+    /// `auth/token/create`, `auth/token/create-orphan`.
+    CreateToken,
+    /// Any other call of `auth/token` that is not about the caller's own token.
+    OtherToken,
+    /// `sys/wrapping/wrap`, `sys/wrapping/lookup`.
+    Wrap,
+    /// `sys/mounts`, `sys/internal/ui/mounts`, `sys/capabilities-self`.
+    System,
 }
 
 impl Operation {
     /// Every operation.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 13] = [
         Self::Login,
         Self::Lookup,
         Self::Renew,
@@ -67,6 +77,11 @@ impl Operation {
         Self::Secret,
         Self::RenewLease,
         Self::RevokeLease,
+        Self::LookupLease,
+        Self::CreateToken,
+        Self::OtherToken,
+        Self::Wrap,
+        Self::System,
     ];
 
     /// Its name on the dials over HTTP.
@@ -80,6 +95,11 @@ impl Operation {
             Self::Secret => "secret",
             Self::RenewLease => "renew-lease",
             Self::RevokeLease => "revoke-lease",
+            Self::LookupLease => "lookup-lease",
+            Self::CreateToken => "create-token",
+            Self::OtherToken => "other-token",
+            Self::Wrap => "wrap",
+            Self::System => "system",
         }
     }
 }
@@ -216,6 +236,11 @@ impl Dials {
         self.state().leases.len()
     }
 
+    /// How many credentials were lent so far, those included that ended.
+    pub fn lent(&self) -> u64 {
+        self.state().leases.ever()
+    }
+
     /// Counts a call, and gives what is to be answered in place of the real answer.
     pub(super) fn asked(&self, operation: Operation) -> Option<Canned> {
         let mut state = self.state();
@@ -244,7 +269,7 @@ impl Dials {
     }
 
     /// Leases whose time, or whose token's, is over: their credentials.
-    pub(super) fn swept(&self, now: Moment) -> Vec<String> {
+    pub(super) fn swept(&self, now: Moment) -> Vec<Lent> {
         let State { tokens, leases, .. } = &mut *self.state();
         leases.sweep(now, |owner| tokens.lives(owner, now))
     }

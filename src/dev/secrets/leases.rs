@@ -1,25 +1,41 @@
 //! Leases of credentials and how they live. Time is passed in.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::tokens::random_text;
+use serde_json::{Value, json};
+
+use super::tokens::{random_text, rfc3339};
 use crate::clock::Moment;
 
 /// All leases, by id.
 #[derive(Debug, Default)]
-pub(super) struct Leases(BTreeMap<String, Lease>);
+pub(super) struct Leases {
+    leases: BTreeMap<String, Lease>,
+    ever: u64,
+}
+
+/// What is to be taken back when a lease ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Lent {
+    /// A token of the provisioning platform, by its id there.
+    PlatformToken(String),
+    /// What nobody but this server knows.
+    Nothing,
+}
 
 /// One credential that is lent.
 #[derive(Debug, Clone)]
 pub(super) struct Lease {
     /// The server's token that it was read with, whose end is its own.
     owner: String,
+    issued: Moment,
+    renewed: Option<Moment>,
     ttl: Duration,
     ends: Moment,
     most: Moment,
-    /// What is to be taken back where it was made.
-    pub(super) credential: String,
+    renewable: bool,
+    lent: Lent,
 }
 
 /// How long a role lends.
@@ -29,46 +45,95 @@ pub struct Terms {
     pub ttl: Duration,
     /// From the read on, whatever is renewed.
     pub max_ttl: Duration,
+    /// Whether it may be renewed.
+    pub renewable: bool,
 }
 
 impl Leases {
     /// Lends a credential; gives the lease's id.
-    pub(super) fn lend(&mut self, path: &str, owner: &str, terms: Terms, credential: &str, now: Moment) -> String {
+    pub(super) fn lend(&mut self, path: &str, owner: &str, terms: Terms, lent: Lent, now: Moment) -> String {
         let id = format!("{path}/{}", random_text());
         let ttl = terms.ttl.min(terms.max_ttl);
         let lease = Lease {
             owner: owner.to_owned(),
+            issued: now,
+            renewed: None,
             ttl,
             ends: now + ttl,
             most: now + terms.max_ttl,
-            credential: credential.to_owned(),
+            renewable: terms.renewable,
+            lent,
         };
-        self.0.insert(id.clone(), lease);
+        self.leases.insert(id.clone(), lease);
+        self.ever += 1;
         id
     }
 
-    /// Renews a lease; gives how long it lasts from now on. `None` if there is none of that id.
-    pub(super) fn renew(&mut self, id: &str, increment: Option<Duration>, now: Moment) -> Option<Duration> {
-        let lease = self.0.get_mut(id).filter(|lease| !now.until(lease.ends).is_zero())?;
+    /// Renews a lease; gives how long it lasts from now on.
+    pub(super) fn renew(
+        &mut self,
+        id: &str,
+        increment: Option<Duration>,
+        now: Moment,
+    ) -> Result<Duration, &'static str> {
+        let lease =
+            self.leases.get_mut(id).filter(|lease| !now.until(lease.ends).is_zero()).ok_or("lease not found")?;
+        if !lease.renewable {
+            return Err("lease is not renewable");
+        }
         let wanted = increment.filter(|increment| !increment.is_zero()).unwrap_or(lease.ttl);
         let ttl = wanted.min(now.until(lease.most));
         lease.ends = now + ttl;
-        Some(ttl)
+        lease.renewed = Some(now);
+        Ok(ttl)
     }
 
-    /// Ends a lease; gives its credential.
-    pub(super) fn revoke(&mut self, id: &str) -> Option<String> {
-        self.0.remove(id).map(|lease| lease.credential)
+    /// What is known of a lease; the `data` part of the answer.
+    pub(super) fn look_up(&self, id: &str, now: Moment) -> Option<Value> {
+        let lease = self.leases.get(id)?;
+        Some(json!({
+            "id": id, "issue_time": rfc3339(lease.issued.wall),
+            "expire_time": rfc3339(now.wall + now.until(lease.ends)),
+            "last_renewal": lease.renewed.map(|at| rfc3339(at.wall)), "renewable": lease.renewable,
+            "ttl": now.until(lease.ends).as_secs(),
+        }))
     }
 
-    /// Ends those whose time is over, and those whose owner `lives` no more; gives their credentials.
-    pub(super) fn sweep(&mut self, now: Moment, lives: impl Fn(&str) -> bool) -> Vec<String> {
-        let over = |lease: &Lease| now.until(lease.ends).is_zero() || !lives(&lease.owner);
-        let ended: Vec<_> = self.0.iter().filter(|(_, lease)| over(lease)).map(|(id, _)| id.clone()).collect();
-        ended.iter().filter_map(|id| self.revoke(id)).collect()
+    /// The ids below a path, or the folders there.
+    pub(super) fn list(&self, path: &str) -> BTreeSet<String> {
+        let prefix = if path.is_empty() { String::new() } else { format!("{path}/") };
+        let below = self.leases.keys().filter_map(|id| id.strip_prefix(&prefix));
+        below
+            .map(|rest| rest.split_once('/').map_or_else(|| rest.to_owned(), |(first, _)| format!("{first}/")))
+            .collect()
+    }
+
+    /// Ends a lease; gives what it lent.
+    pub(super) fn revoke(&mut self, id: &str) -> Option<Lent> {
+        self.leases.remove(id).map(|lease| lease.lent)
+    }
+
+    /// Ends all leases whose id starts so; gives what they lent.
+    pub(super) fn revoke_below(&mut self, prefix: &str) -> Vec<Lent> {
+        self.end(|id, _| id.starts_with(prefix))
+    }
+
+    /// Ends those whose time is over, and those whose owner `lives` no more; gives what they lent.
+    pub(super) fn sweep(&mut self, now: Moment, lives: impl Fn(&str) -> bool) -> Vec<Lent> {
+        self.end(|_, lease| now.until(lease.ends).is_zero() || !lives(&lease.owner))
     }
 
     pub(super) fn len(&self) -> usize {
-        self.0.len()
+        self.leases.len()
+    }
+
+    pub(super) const fn ever(&self) -> u64 {
+        self.ever
+    }
+
+    fn end(&mut self, over: impl Fn(&str, &Lease) -> bool) -> Vec<Lent> {
+        let ended: Vec<_> =
+            self.leases.iter().filter(|(id, lease)| over(id, lease)).map(|(id, _)| id.clone()).collect();
+        ended.iter().filter_map(|id| self.revoke(id)).collect()
     }
 }

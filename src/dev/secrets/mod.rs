@@ -1,7 +1,9 @@
-//! The emulated secrets server: login, look-up, renewal, revocation, wrapping, a plain key-value store, and an engine
-//! that lends credentials of the provisioning platform.
+//! The emulated secrets server: logins, tokens and their children, wrapping, leases, key-value stores of both versions, and
+//! engines that lend credentials of the provisioning platform, names and passwords, and certificates.
 //!
-//! It speaks Vault's wire and keeps everything in memory. It is for trials and tests, never for real secrets.
+//! It speaks Vault's wire as far as clients of these use it, and keeps everything in memory. What it says is emulated: its
+//! policies are lists of paths, its mounts are fixed, and it checks nothing that a real server's storage would. It is for
+//! trials and tests, never for real secrets.
 
 mod bounds;
 mod dials;
@@ -9,9 +11,15 @@ mod dials_api;
 mod kv;
 mod leases;
 mod lend;
+mod login;
+mod pki;
+mod policies;
 mod reply;
+mod route;
 mod serve;
+mod system;
 pub mod terraform;
+mod token_api;
 mod tokens;
 mod verify;
 mod wire;
@@ -22,6 +30,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use secrecy::SecretString;
 use url::Url;
 
 use crate::clock::Clock;
@@ -33,6 +42,7 @@ pub use crate::dev::door::{BindError, DialsDoor};
 pub use bounds::Bounds;
 pub use dials::{Canned, Counts, Dials, Operation};
 pub use leases::Terms;
+pub use policies::Policies;
 pub use tokens::TokenType;
 
 /// What an emulated secrets server is made from.
@@ -50,8 +60,12 @@ pub struct Options {
     pub verification: Verification,
     /// The roles, by name.
     pub roles: BTreeMap<String, Role>,
+    /// What the policies of tokens allow, for those that are not to allow everything.
+    pub policies: Policies,
     /// Credentials of the provisioning platform.
     pub terraform: terraform::Options,
+    /// The roles of `database/creds/ROLE`, which gives names and passwords.
+    pub database: BTreeMap<String, Terms>,
     /// The dials over HTTP; `None` leaves them to the process.
     pub dials: Option<DialsDoor>,
 }
@@ -66,7 +80,9 @@ impl Options {
             mount: "azure".to_owned(),
             verification: Verification::Anyone,
             roles: BTreeMap::from([(role.to_owned(), settings)]),
+            policies: Policies::new(),
             terraform: terraform::Options::default(),
+            database: BTreeMap::new(),
             dials: None,
         }
     }
@@ -93,7 +109,7 @@ pub enum Verification {
 pub struct Role {
     /// Names of policies.
     pub policies: Vec<String>,
-    /// Life of a token, and of each renewal.
+    /// Life of a token, and of each renewal; zero for a token without an end.
     pub ttl: Duration,
     /// No renewal leads past this life; `None` for no such end.
     pub max_ttl: Option<Duration>,
@@ -128,6 +144,7 @@ pub struct Secrets {
     url: String,
     dials_url: Option<String>,
     dials: Dials,
+    clock: Clock,
 }
 
 impl Secrets {
@@ -147,10 +164,10 @@ impl Secrets {
             let routes = dials_api::routes(dials.clone(), door.key);
             tasks.start("dials of the emulated secrets server", door::serve(listener, routes, stop.clone()));
         }
-        let tls = options.tls.clone();
+        let (tls, clock) = (options.tls.clone(), options.clock.clone());
         let wire = Arc::new(wire::Wire::new(options, dials.clone())?);
         tasks.start("emulated secrets server", serve::serve(listener, address, tls, wire, stop));
-        Ok(Self { url, dials_url, dials })
+        Ok(Self { url, dials_url, dials, clock })
     }
 
     /// Its URL, without a slash at the end.
@@ -161,6 +178,14 @@ impl Secrets {
     /// Where the dials are over HTTP, if they are.
     pub fn dials_url(&self) -> Option<&str> {
         self.dials_url.as_deref()
+    }
+
+    /// A new token that nobody logged in for.
+    pub fn token(&self, role: &Role) -> SecretString {
+        let origin = tokens::Origin { path: "auth/token/create".to_owned(), ..tokens::Origin::default() };
+        let now = self.clock.now();
+        let auth = self.dials.with_tokens(|tokens| tokens.issue(role, origin, None, now));
+        auth["client_token"].as_str().unwrap_or_default().into()
     }
 
     /// What makes it fail, and counts what it is asked.
@@ -178,4 +203,7 @@ pub enum StartError {
     /// No client of the issuer, or of the provisioning platform, could be made.
     #[error("cannot ask the issuer of proofs, or the provisioning platform")]
     Client(#[from] BuildError),
+    /// The system's random generator failed.
+    #[error("cannot make the emulated authority")]
+    Authority,
 }

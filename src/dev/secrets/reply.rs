@@ -1,6 +1,6 @@
 //! Answers in Vault's form.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
@@ -10,25 +10,62 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc2822;
 
 use super::dials::Canned;
+use super::tokens::random_text;
 
 /// An answer as it goes out.
 pub(super) type Reply = Response<Full<Bytes>>;
 
-/// An answer with this status and JSON.
-pub(super) fn json(status: StatusCode, body: &Value) -> Reply {
-    whole(status, "application/json", body.to_string())
+/// An answer that can still be wrapped.
+#[derive(Debug)]
+pub(super) enum Answer {
+    Json(StatusCode, Value),
+    /// A success without content.
+    Nothing,
+}
+
+impl Answer {
+    /// As it goes out.
+    pub(super) fn reply(self) -> Reply {
+        match self {
+            Self::Json(status, body) => whole(status, "application/json", body.to_string()),
+            Self::Nothing => {
+                let mut reply = Reply::default();
+                *reply.status_mut() = StatusCode::NO_CONTENT;
+                reply
+            }
+        }
+    }
+
+    pub(super) fn with_status(self, status: StatusCode) -> Self {
+        match self {
+            Self::Json(_, body) => Self::Json(status, body),
+            Self::Nothing => self,
+        }
+    }
+}
+
+/// A success with one part of the envelope.
+pub(super) fn good(key: &str, value: Value) -> Answer {
+    Answer::Json(StatusCode::OK, envelope(&random_text(), key, value))
+}
+
+/// A success with a lease.
+pub(super) fn leased(id: &str, ttl: Duration, renewable: bool, value: Value) -> Answer {
+    let mut answer = envelope(&random_text(), "data", value);
+    answer["lease_id"] = id.into();
+    answer["lease_duration"] = ttl.as_secs().into();
+    answer["renewable"] = renewable.into();
+    Answer::Json(StatusCode::OK, answer)
 }
 
 /// A refusal: `{"errors": [...]}`.
-pub(super) fn refusal(status: StatusCode, message: &str) -> Reply {
-    json(status, &json!({ "errors": [message] }))
+pub(super) fn refusal(status: StatusCode, message: &str) -> Answer {
+    Answer::Json(status, json!({ "errors": [message] }))
 }
 
-/// A success without content.
-pub(super) fn nothing() -> Reply {
-    let mut reply = Reply::default();
-    *reply.status_mut() = StatusCode::NO_CONTENT;
-    reply
+/// Nothing is there.
+pub(super) fn empty() -> Answer {
+    Answer::Json(StatusCode::NOT_FOUND, json!({ "errors": [] }))
 }
 
 /// What no client expects.

@@ -35,27 +35,35 @@ pub(super) struct Token {
     role: Role,
     created: Moment,
     issued_ttl: Duration,
-    ends: Moment,
+    /// `None` for a token without an end.
+    ends: Option<Moment>,
     uses_left: Option<u64>,
-    namespace: String,
-    metadata: BTreeMap<String, String>,
+    /// The token that made it, whose end is its own.
+    parent: Option<String>,
+    origin: Origin,
+}
+
+/// Where a token comes from.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Origin {
+    pub(super) namespace: String,
+    /// Such as `auth/azure/login`.
+    pub(super) path: String,
+    pub(super) display_name: String,
+    pub(super) metadata: BTreeMap<String, String>,
 }
 
 #[derive(Debug)]
 struct Wrapped {
     answer: Value,
-    ends: Moment,
+    made: Moment,
+    ttl: Duration,
+    path: String,
 }
 
 impl Tokens {
     /// Makes a token of a role; gives the `auth` part of a login's answer.
-    pub(super) fn issue(
-        &mut self,
-        role: &Role,
-        namespace: &str,
-        metadata: BTreeMap<String, String>,
-        now: Moment,
-    ) -> Value {
+    pub(super) fn issue(&mut self, role: &Role, origin: Origin, parent: Option<String>, now: Moment) -> Value {
         let ttl = role.max_ttl.map_or(role.ttl, |most| role.ttl.min(most));
         let batch = role.token_type == TokenType::Batch;
         let secret = format!("{}.emulated-{}", if batch { "hvb" } else { "hvs" }, random_text());
@@ -64,10 +72,10 @@ impl Tokens {
             role: role.clone(),
             created: now,
             issued_ttl: ttl,
-            ends: now + ttl,
+            ends: (!ttl.is_zero()).then(|| now + ttl),
             uses_left: (role.num_uses > 0).then_some(role.num_uses),
-            namespace: namespace.to_owned(),
-            metadata,
+            parent,
+            origin,
         };
         let auth = token.auth(&secret, now);
         self.tokens.insert(secret, token);
@@ -76,23 +84,39 @@ impl Tokens {
 
     /// Uses a token once. `None` if it is not there, ended, used up, or of another namespace.
     pub(super) fn use_once(&mut self, secret: &str, namespace: &str, now: Moment) -> Option<Token> {
-        let token = self.tokens.get_mut(secret)?;
-        if now.until(token.ends).is_zero() || token.uses_left == Some(0) {
-            self.tokens.remove(secret);
+        if !self.lives(secret, now) {
+            self.remove(secret);
             return None;
         }
-        if token.namespace != namespace {
-            return None;
-        }
+        let token = self.tokens.get_mut(secret).filter(|token| token.origin.namespace == namespace)?;
         if let Some(uses) = &mut token.uses_left {
             *uses -= 1;
         }
         Some(token.clone())
     }
 
-    /// Whether a token is there and has not ended.
+    /// Whether a token is there and has not ended, nor any that it hangs on.
     pub(super) fn lives(&self, secret: &str, now: Moment) -> bool {
-        self.tokens.get(secret).is_some_and(|token| !now.until(token.ends).is_zero())
+        self.tokens.get(secret).is_some_and(|token| {
+            token.ends.is_none_or(|ends| !now.until(ends).is_zero())
+                && token.uses_left != Some(0)
+                && token.parent.as_ref().is_none_or(|parent| self.lives(parent, now))
+        })
+    }
+
+    /// A token as it is, without using it.
+    pub(super) fn look_up(&self, secret: &str, now: Moment) -> Option<&Token> {
+        self.tokens.get(secret).filter(|_| self.lives(secret, now))
+    }
+
+    /// The token of an accessor.
+    pub(super) fn by_accessor(&self, accessor: &str) -> Option<String> {
+        let found = self.tokens.iter().find(|(_, token)| !accessor.is_empty() && token.accessor == accessor);
+        found.map(|(secret, _)| secret.clone())
+    }
+
+    pub(super) fn accessors(&self) -> Vec<&str> {
+        self.tokens.values().map(|token| token.accessor.as_str()).filter(|accessor| !accessor.is_empty()).collect()
     }
 
     /// Renews a token for `increment`, or as its role says, but never past its role's maximum; gives the `auth` part.
@@ -105,16 +129,27 @@ impl Tokens {
         }
         let wanted = increment.filter(|increment| !increment.is_zero()).unwrap_or(token.role.ttl);
         let most = token.role.max_ttl.map_or(wanted, |most| now.until(token.created + most));
-        token.ends = now + wanted.min(most);
+        if token.ends.is_some() {
+            token.ends = Some(now + wanted.min(most));
+        }
         Ok(token.auth(secret, now))
     }
 
+    /// Ends a token and all that hang on it.
     pub(super) fn revoke(&mut self, secret: &str) -> Result<(), Refusal> {
         if self.tokens.get(secret).is_some_and(|token| token.role.token_type == TokenType::Batch) {
             return Err(Refusal::Batch);
         }
-        self.tokens.remove(secret);
+        self.remove(secret);
         Ok(())
+    }
+
+    /// Ends a token alone; those that hung on it hang on nothing.
+    pub(super) fn revoke_orphan(&mut self, secret: &str) {
+        self.tokens.remove(secret);
+        for token in self.tokens.values_mut().filter(|token| token.parent.as_deref() == Some(secret)) {
+            token.parent = None;
+        }
     }
 
     pub(super) fn revoke_all(&mut self) {
@@ -129,7 +164,7 @@ impl Tokens {
     pub(super) fn wrap(&mut self, answer: Value, ttl: Duration, path: &str, now: Moment) -> Value {
         let secret = format!("hvs.emulated-wrap-{}", random_text());
         let accessor = answer.pointer("/auth/accessor").cloned().unwrap_or_default();
-        self.wrapped.insert(secret.clone(), Wrapped { answer, ends: now + ttl });
+        self.wrapped.insert(secret.clone(), Wrapped { answer, made: now, ttl, path: path.to_owned() });
         json!({
             "token": secret, "accessor": random_text(), "ttl": ttl.as_secs(),
             "creation_time": rfc3339(now.wall), "creation_path": path, "wrapped_accessor": accessor,
@@ -139,11 +174,33 @@ impl Tokens {
     /// Gives what was put away, once.
     pub(super) fn unwrap(&mut self, secret: &str, now: Moment) -> Option<Value> {
         let wrapped = self.wrapped.remove(secret)?;
-        (!now.until(wrapped.ends).is_zero()).then_some(wrapped.answer)
+        (!now.until(wrapped.made + wrapped.ttl).is_zero()).then_some(wrapped.answer)
+    }
+
+    /// What is known of what was put away.
+    pub(super) fn look_up_wrapped(&self, secret: &str, now: Moment) -> Option<Value> {
+        let wrapped = self.wrapped.get(secret).filter(|it| !now.until(it.made + it.ttl).is_zero())?;
+        Some(json!({
+            "creation_path": wrapped.path, "creation_time": rfc3339(wrapped.made.wall),
+            "creation_ttl": wrapped.ttl.as_secs(),
+        }))
+    }
+
+    fn remove(&mut self, secret: &str) {
+        let mut gone = vec![secret.to_owned()];
+        while let Some(next) = gone.pop() {
+            self.tokens.remove(&next);
+            let children = self.tokens.iter().filter(|(_, token)| token.parent.as_ref() == Some(&next));
+            gone.extend(children.map(|(child, _)| child.clone()));
+        }
     }
 }
 
 impl Token {
+    pub(super) const fn role(&self) -> &Role {
+        &self.role
+    }
+
     fn renewable(&self) -> bool {
         self.role.renewable && self.role.token_type == TokenType::Service
     }
@@ -155,26 +212,30 @@ impl Token {
         }
     }
 
+    fn seconds_left(&self, now: Moment) -> u64 {
+        self.ends.map_or(0, |ends| whole_seconds(now.until(ends)))
+    }
+
     fn auth(&self, secret: &str, now: Moment) -> Value {
         json!({
             "client_token": secret, "accessor": self.accessor, "policies": self.role.policies,
-            "token_policies": self.role.policies, "metadata": self.metadata,
-            "lease_duration": whole_seconds(now.until(self.ends)), "renewable": self.renewable(), "entity_id": "",
-            "token_type": self.type_name(), "orphan": true, "mfa_requirement": null,
+            "token_policies": self.role.policies, "metadata": self.origin.metadata,
+            "lease_duration": self.seconds_left(now), "renewable": self.renewable(), "entity_id": "",
+            "token_type": self.type_name(), "orphan": self.parent.is_none(), "mfa_requirement": null,
             "num_uses": self.uses_left.unwrap_or(0),
         })
     }
 
     /// The `data` part of a look-up's answer.
-    pub(super) fn data(&self, secret: &str, mount: &str, now: Moment) -> Value {
+    pub(super) fn data(&self, secret: &str, now: Moment) -> Value {
         json!({
             "accessor": self.accessor, "creation_time": unix_seconds(self.created.wall),
-            "creation_ttl": self.issued_ttl.as_secs(), "display_name": mount, "entity_id": "",
-            "expire_time": rfc3339(now.wall + now.until(self.ends)), "explicit_max_ttl": 0, "id": secret,
-            "issue_time": rfc3339(self.created.wall), "meta": self.metadata, "namespace_path": self.namespace,
-            "num_uses": self.uses_left.unwrap_or(0), "orphan": true, "path": format!("auth/{mount}/login"),
-            "policies": self.role.policies, "renewable": self.renewable(), "ttl": whole_seconds(now.until(self.ends)),
-            "type": self.type_name(),
+            "creation_ttl": self.issued_ttl.as_secs(), "display_name": self.origin.display_name, "entity_id": "",
+            "expire_time": self.ends.map(|ends| rfc3339(now.wall + now.until(ends))), "explicit_max_ttl": 0,
+            "id": secret, "issue_time": rfc3339(self.created.wall), "meta": self.origin.metadata,
+            "namespace_path": self.origin.namespace, "num_uses": self.uses_left.unwrap_or(0),
+            "orphan": self.parent.is_none(), "path": self.origin.path, "policies": self.role.policies,
+            "renewable": self.renewable(), "ttl": self.seconds_left(now), "type": self.type_name(),
         })
     }
 }

@@ -4,47 +4,58 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{Method, Request, StatusCode};
+use http::{Request, StatusCode};
 use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::bounds::Fields;
-use super::dials::{Dials, Operation};
-use super::kv::Store;
-use super::reply::{Reply, canned, date, envelope, garbage, json, nothing, refusal};
-use super::terraform::Engine;
-use super::tokens::{Refusal, Token, random_text, rfc3339};
+use super::dials::{Dials, PERMISSION_DENIED};
+use super::kv::{self, Stores};
+use super::pki::Authority;
+use super::reply::{Answer, Reply, canned, date, envelope, garbage, good, refusal};
+use super::route::{Asked, Engine, Route, Verb, query};
+use super::terraform;
+use super::token_api::{self, Caller};
 use super::verify::Verifier;
-use super::{Options, Verification, lend};
+use super::{Options, StartError, Verification, policies, system};
 use crate::clock::Moment;
-use crate::http::client::BuildError;
 
 /// What answers.
 #[derive(Debug)]
 pub(super) struct Wire {
     options: Options,
     dials: Dials,
-    store: Store,
+    stores: Stores,
     /// `None` lets anyone in.
     verifier: Option<Verifier>,
-    pub(super) engine: Engine,
+    authority: Authority,
+    pub(super) engine: terraform::Engine,
 }
 
 impl Wire {
-    pub(super) fn new(options: Options, dials: Dials) -> Result<Self, BuildError> {
+    pub(super) fn new(options: Options, dials: Dials) -> Result<Self, StartError> {
         let verifier = match &options.verification {
             Verification::Anyone => None,
             Verification::Cloud { discovery, ca_file, audience } => {
                 Some(Verifier::new(discovery, ca_file.clone(), audience)?)
             }
         };
-        let engine = Engine::new(&options.terraform)?;
-        Ok(Self { options, dials, store: Store::with_an_example(), verifier, engine })
+        let engine = terraform::Engine::new(&options.terraform)?;
+        let stores = Stores::with_examples(options.clock.now());
+        let authority = Authority::new().ok_or(StartError::Authority)?;
+        Ok(Self { options, dials, stores, verifier, authority, engine })
+    }
+
+    pub(super) const fn options(&self) -> &Options {
+        &self.options
     }
 
     pub(super) const fn dials(&self) -> &Dials {
         &self.dials
+    }
+
+    pub(super) const fn verifier(&self) -> Option<&Verifier> {
+        self.verifier.as_ref()
     }
 
     pub(super) async fn answer(&self, request: Request<Incoming>) -> Reply {
@@ -56,9 +67,10 @@ impl Wire {
     async fn answer_undated(&self, request: Request<Incoming>) -> Reply {
         let (head, body) = request.into_parts();
         let Ok(body) = Limited::new(body, MOST_BODY).collect().await else {
-            return refusal(StatusCode::PAYLOAD_TOO_LARGE, "http: request body too large");
+            return refusal(StatusCode::PAYLOAD_TOO_LARGE, "http: request body too large").reply();
         };
-        let operation = operation(&head);
+        let route = Route::of(&head);
+        let operation = route.as_ref().and_then(|route| route.asked.operation());
         let instead = operation.and_then(|operation| self.dials.asked(operation));
         self.dials.released().await;
         if self.dials.is_garbage() {
@@ -67,20 +79,17 @@ impl Wire {
         if let Some(instead) = instead {
             return canned(instead);
         }
-        self.real(operation, &head, &body.to_bytes()).await
+        let now = self.options.clock.now();
+        for lent in self.dials.swept(now) {
+            self.take_back(&lent).await;
+        }
+        match route {
+            Some(route) => self.real(&route, &head, &body.to_bytes(), now).await.reply(),
+            None => no_route(head.uri.path()).reply(),
+        }
     }
 
-    async fn real(&self, operation: Option<Operation>, head: &Parts, body: &Bytes) -> Reply {
-        let now = self.options.clock.now();
-        for credential in self.dials.swept(now) {
-            self.engine.end(&credential).await;
-        }
-        let Some(operation) = operation else {
-            return match head.uri.path() {
-                "/v1/sys/health" => json(StatusCode::OK, &health(now)),
-                path => refusal(StatusCode::NOT_FOUND, &format!("no handler for route {path:?}")),
-            };
-        };
+    async fn real(&self, route: &Route<'_>, head: &Parts, body: &Bytes, now: Moment) -> Answer {
         let body = match body.as_ref() {
             b"" => Value::Null,
             body => match serde_json::from_slice(body) {
@@ -88,136 +97,92 @@ impl Wire {
                 Err(_) => return refusal(StatusCode::BAD_REQUEST, "error parsing JSON"),
             },
         };
-        match operation {
-            Operation::Login => self.login(head, &body, now).await,
-            Operation::Unwrap => self.unwrap(head, &body, now),
-            _ => {
-                let namespace = namespace(head);
-                let secret = sent_token(head).unwrap_or_default();
-                match self.dials.with_tokens(|tokens| tokens.use_once(secret, namespace, now)) {
-                    Some(_) if lend::lends(operation, head) => self.lend(operation, head, &body, secret, now).await,
-                    Some(token) => self.with_token(operation, head, &body, secret, &token, now),
-                    None => refusal(StatusCode::FORBIDDEN, INVALID_TOKEN),
+        let answer = match route.asked {
+            Asked::Health => system::health(&route.path, now),
+            Asked::Login => self.login(&route.path, namespace(head), &body, now).await,
+            Asked::Unwrap => return self.unwrap(head, &body, now),
+            Asked::LookupWrapped => {
+                let secret = wrapping_token(head, &body);
+                match self.dials.with_tokens(|tokens| tokens.look_up_wrapped(secret, now)) {
+                    Some(known) => good("data", known),
+                    None => refusal(StatusCode::BAD_REQUEST, NO_WRAPPING_TOKEN),
                 }
             }
-        }
-    }
-
-    async fn login(&self, head: &Parts, body: &Value, now: Moment) -> Reply {
-        let path = head.uri.path().trim_start_matches("/v1/");
-        if path != format!("auth/{}/login", self.options.mount) {
-            return refusal(StatusCode::FORBIDDEN, "permission denied");
-        }
-        let text = |name: &str| body.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
-        let Some(jwt) = text("jwt") else { return refusal(StatusCode::BAD_REQUEST, "jwt is required") };
-        let Some(name) = text("role") else { return refusal(StatusCode::BAD_REQUEST, "role is required") };
-        let Some(role) = self.options.roles.get(&name.to_lowercase()) else {
-            return refusal(StatusCode::BAD_REQUEST, &format!("invalid role name {name:?}"));
+            _ => self.with_token(route, head, body, now).await,
         };
-        let fields = Fields::of(body);
-        if let Some(text) = fields.malformed() {
-            return refusal(StatusCode::BAD_REQUEST, &text);
-        }
-        let mut metadata = fields.metadata();
-        metadata.insert("role".to_owned(), name.to_owned());
-        if let Some(verifier) = &self.verifier {
-            let verified = verifier.verify(jwt, self.dials.skewed(now.wall)).await;
-            match verified.and_then(|claims| role.bounds.admit(&claims, &fields).map(|()| claims)) {
-                Ok(claims) => {
-                    let app = claims.get("appid").and_then(Value::as_str).unwrap_or_default();
-                    metadata.insert("app_id".to_owned(), app.to_owned());
-                }
-                Err(text) => {
-                    tracing::info!(event = "dev.secrets.refused", role = name, reason = text, "a login was refused");
-                    return refusal(StatusCode::INTERNAL_SERVER_ERROR, &text);
-                }
-            }
-        }
-        let auth = self.dials.with_tokens(|tokens| tokens.issue(role, namespace(head), metadata, now));
-        tracing::info!(event = "dev.secrets.login", role = name, "the emulated secrets server gave a token");
-        let answer = envelope(&random_text(), "auth", auth);
-        match wrap_ttl(head) {
-            Ok(None) => json(StatusCode::OK, &answer),
-            Ok(Some(ttl)) => {
+        self.wrapped(answer, head, &route.path, now)
+    }
+
+    /// Puts a success away, where the request asks for that.
+    fn wrapped(&self, answer: Answer, head: &Parts, path: &str, now: Moment) -> Answer {
+        match (wrap_ttl(head), answer) {
+            (Err(()), _) => refusal(StatusCode::BAD_REQUEST, "error parsing X-Vault-Wrap-TTL header"),
+            (Ok(Some(ttl)), Answer::Json(StatusCode::OK, answer)) => {
                 let info = self.dials.with_tokens(|tokens| tokens.wrap(answer, ttl, path, now));
-                json(StatusCode::OK, &envelope("", "wrap_info", info))
+                Answer::Json(StatusCode::OK, envelope("", "wrap_info", info))
             }
-            Err(()) => refusal(StatusCode::BAD_REQUEST, "error parsing X-Vault-Wrap-TTL header"),
+            (_, answer) => answer,
         }
     }
 
-    fn unwrap(&self, head: &Parts, body: &Value, now: Moment) -> Reply {
-        let secret = body.get("token").and_then(Value::as_str).or_else(|| sent_token(head)).unwrap_or_default();
+    fn unwrap(&self, head: &Parts, body: &Value, now: Moment) -> Answer {
+        let secret = wrapping_token(head, body);
         match self.dials.with_tokens(|tokens| tokens.unwrap(secret, now)) {
-            Some(answer) => json(StatusCode::OK, &answer),
-            None => refusal(StatusCode::BAD_REQUEST, "wrapping token is not valid or does not exist"),
+            Some(answer) => Answer::Json(StatusCode::OK, answer),
+            None => refusal(StatusCode::BAD_REQUEST, NO_WRAPPING_TOKEN),
         }
     }
 
-    fn with_token(
-        &self,
-        operation: Operation,
-        head: &Parts,
-        body: &Value,
-        secret: &str,
-        token: &Token,
-        now: Moment,
-    ) -> Reply {
-        let good = |key, value| json(StatusCode::OK, &envelope(&random_text(), key, value));
-        match operation {
-            Operation::Lookup => good("data", token.data(secret, &self.options.mount, now)),
-            Operation::Renew => {
-                let increment = body.get("increment").and_then(seconds);
-                match self.dials.with_tokens(|tokens| tokens.renew(secret, increment, now)) {
-                    Ok(auth) => good("auth", auth),
-                    Err(Refusal::Batch) => refusal(StatusCode::BAD_REQUEST, "batch tokens cannot be renewed"),
-                    Err(Refusal::NotRenewable) => refusal(StatusCode::BAD_REQUEST, "lease is not renewable"),
-                }
+    /// Answers what needs a token.
+    async fn with_token(&self, route: &Route<'_>, head: &Parts, body: Value, now: Moment) -> Answer {
+        let secret = sent_token(head).unwrap_or_default();
+        let namespace = namespace(head);
+        let Some(token) = self.dials.with_tokens(|tokens| tokens.use_once(secret, namespace, now)) else {
+            return refusal(StatusCode::FORBIDDEN, INVALID_TOKEN);
+        };
+        let names = &token.role().policies;
+        if !policies::allow(&self.options.policies, names, &route.path) {
+            return refusal(StatusCode::FORBIDDEN, PERMISSION_DENIED);
+        }
+        match route.asked {
+            Asked::Token(call) => {
+                let caller = Caller { secret, token: &token, namespace };
+                let path = route.below("auth/token");
+                self.dials.with_tokens(|tokens| token_api::answer(tokens, call, path, &caller, &body, now))
             }
-            Operation::Revoke => match self.dials.with_tokens(|tokens| tokens.revoke(secret)) {
-                Ok(()) => nothing(),
-                Err(_) => refusal(StatusCode::BAD_REQUEST, "batch tokens cannot be revoked"),
+            Asked::Lease(call) => self.lease(call, route, &body, now).await,
+            Asked::System if route.path == "sys/capabilities-self" => {
+                system::capabilities(&body, &self.options.policies, names)
+            }
+            Asked::System if route.verb == Verb::Read => system::mounts(&route.path),
+            Asked::Wrap if wrap_ttl(head) == Ok(None) => {
+                refusal(StatusCode::BAD_REQUEST, "endpoint requires response wrapping to be used")
+            }
+            Asked::Wrap => good("data", body),
+            Asked::Engine(engine) => match engine {
+                Engine::Terraform => self.platform_token(route, secret, now).await,
+                Engine::Database => self.login_of_a_database(route, secret, now),
+                Engine::Pki => self.authority.answer(route.verb, route.below("pki"), &body, now.wall),
+                Engine::Versioned | Engine::Plain => {
+                    let version = query(head, "version").and_then(|version| version.parse().ok()).unwrap_or(0);
+                    let path = route.below(engine.mount());
+                    let call = kv::Call { verb: route.verb, path, version, body, namespace, now };
+                    if engine == Engine::Plain { self.stores.plain(call) } else { self.stores.versioned(call) }
+                }
             },
-            Operation::Secret => {
-                let path = head.uri.path().trim_start_matches(SECRET_PATH);
-                if head.method == Method::GET {
-                    match self.store.read(namespace(head), path) {
-                        Some(data) => good("data", data),
-                        None => json(StatusCode::NOT_FOUND, &json!({ "errors": [] })),
-                    }
-                } else {
-                    let value = body.get("data").cloned().unwrap_or_default();
-                    good("data", self.store.write(namespace(head), path, value))
-                }
-            }
-            Operation::Login | Operation::Unwrap | Operation::RenewLease | Operation::RevokeLease => {
-                refusal(StatusCode::NOT_FOUND, "no handler for route")
-            }
+            _ => no_route(&route.path),
         }
     }
 }
 
 const MOST_BODY: usize = 1024 * 1024;
-const SECRET_PATH: &str = "/v1/secret/data/";
 
 /// How Vault says that a token is not there.
 const INVALID_TOKEN: &str = "2 errors occurred:\n\t* permission denied\n\t* invalid token\n\n";
+const NO_WRAPPING_TOKEN: &str = "wrapping token is not valid or does not exist";
 
-fn operation(head: &Parts) -> Option<Operation> {
-    let write = head.method == Method::POST || head.method == Method::PUT;
-    let path = head.uri.path();
-    match path {
-        "/v1/auth/token/lookup-self" if head.method == Method::GET => Some(Operation::Lookup),
-        "/v1/auth/token/renew-self" if write => Some(Operation::Renew),
-        "/v1/auth/token/revoke-self" if write => Some(Operation::Revoke),
-        "/v1/sys/wrapping/unwrap" if write => Some(Operation::Unwrap),
-        "/v1/sys/leases/renew" if write => Some(Operation::RenewLease),
-        "/v1/sys/leases/revoke" if write => Some(Operation::RevokeLease),
-        _ if lend::path(path).is_some() => Some(Operation::Secret),
-        _ if path.starts_with(SECRET_PATH) && (write || head.method == Method::GET) => Some(Operation::Secret),
-        _ if path.starts_with("/v1/auth/") && path.ends_with("/login") && write => Some(Operation::Login),
-        _ => None,
-    }
+fn no_route(path: &str) -> Answer {
+    refusal(StatusCode::NOT_FOUND, &format!("no handler for route {path:?}"))
 }
 
 fn header<'a>(head: &'a Parts, name: &str) -> Option<&'a str> {
@@ -226,6 +191,11 @@ fn header<'a>(head: &'a Parts, name: &str) -> Option<&'a str> {
 
 fn sent_token(head: &Parts) -> Option<&str> {
     header(head, "x-vault-token").or_else(|| header(head, "authorization")?.strip_prefix("Bearer "))
+}
+
+/// A wrapping token, which may be sent as the caller's own.
+fn wrapping_token<'a>(head: &'a Parts, body: &'a Value) -> &'a str {
+    body.get("token").and_then(Value::as_str).or_else(|| sent_token(head)).unwrap_or_default()
 }
 
 fn namespace(head: &Parts) -> &str {
@@ -246,11 +216,4 @@ pub(super) fn seconds(value: &Value) -> Option<Duration> {
         }
         _ => None,
     }
-}
-
-fn health(now: Moment) -> Value {
-    json!({
-        "initialized": true, "sealed": false, "standby": false, "version": "emulated by keyward",
-        "server_time": rfc3339(now.wall),
-    })
 }

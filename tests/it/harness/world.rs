@@ -61,7 +61,7 @@ async fn lending(platform: &Platform) -> terraform::Options {
     let answer =
         request.header("content-type", "application/vnd.api+json").body(team.to_string()).send().await.unwrap();
     let team: Value = serde_json::from_slice(&answer.bytes().await.unwrap()).unwrap();
-    let terms = Terms { ttl: Duration::from_secs(3), max_ttl: Duration::from_secs(6) };
+    let terms = Terms { ttl: Duration::from_secs(3), max_ttl: Duration::from_secs(6), renewable: true };
     terraform::Options {
         roles: BTreeMap::from([("deploy".to_owned(), Credential::Team(terms))]),
         platform: Some(terraform::Platform {

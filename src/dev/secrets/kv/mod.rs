@@ -1,0 +1,70 @@
+//! Key-value stores: one with versions at `secret/`, one without at `kv/`.
+
+mod api;
+mod plain;
+mod versioned;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use serde_json::json;
+
+use crate::clock::Moment;
+
+pub(super) use api::Call;
+
+/// The values of all namespaces.
+#[derive(Debug, Default)]
+pub(super) struct Stores(Mutex<BTreeMap<String, Namespace>>);
+
+#[derive(Debug, Default)]
+struct Namespace {
+    versioned: versioned::Store,
+    plain: plain::Store,
+}
+
+impl Stores {
+    /// Stores that hold a value each to try a token on.
+    pub(super) fn with_examples(now: Moment) -> Self {
+        let stores = Self::default();
+        let value = json!({ "greeting": "hello from the emulated secrets server" });
+        let mut all = stores.all();
+        let namespace = all.entry(String::new()).or_default();
+        // A store that was never written to takes a write whatever it is.
+        let _ = namespace.versioned.write("example", value.clone(), None, now);
+        namespace.plain.write("example", value);
+        drop(all);
+        stores
+    }
+
+    fn all(&self) -> MutexGuard<'_, BTreeMap<String, Namespace>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The names right below a folder, folders among them with a slash at their end.
+fn names_below<'a>(paths: impl Iterator<Item = &'a String>, folder: &str) -> Vec<String> {
+    let folder = folder.trim_end_matches('/');
+    let names: BTreeSet<String> = paths
+        .filter_map(
+            |path| if folder.is_empty() { Some(path.as_str()) } else { path.strip_prefix(folder)?.strip_prefix('/') },
+        )
+        .map(|rest| rest.split_once('/').map_or_else(|| rest.to_owned(), |(first, _)| format!("{first}/")))
+        .collect();
+    names.into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::names_below;
+
+    #[test]
+    fn a_folder_lists_what_is_right_below_it() {
+        let paths = ["a", "a/b", "a/c/d", "a/c/e", "ab"].map(str::to_owned);
+        let list = |folder: &str| names_below(paths.iter(), folder).join(" ");
+        assert_eq!(list(""), "a a/ ab");
+        assert_eq!(list("a"), "b c/");
+        assert_eq!(list("a/c/"), "d e");
+        assert_eq!(list("x"), "");
+    }
+}

@@ -1,0 +1,139 @@
+//! Calls of `auth/token`.
+
+use std::time::Duration;
+
+use http::StatusCode;
+use serde_json::{Value, json};
+
+use super::Role;
+use super::reply::{Answer, good, refusal};
+use super::route::TokenCall;
+use super::tokens::{Origin, Refusal, Token, TokenType, Tokens};
+use super::wire::seconds;
+use crate::clock::Moment;
+
+/// Who asks, with what.
+#[derive(Debug)]
+pub(super) struct Caller<'a> {
+    pub(super) secret: &'a str,
+    pub(super) token: &'a Token,
+    pub(super) namespace: &'a str,
+}
+
+/// Answers a call. `path` is below `auth/token/`.
+pub(super) fn answer(
+    tokens: &mut Tokens,
+    call: TokenCall,
+    path: &str,
+    caller: &Caller<'_>,
+    body: &Value,
+    now: Moment,
+) -> Answer {
+    let increment = body.get("increment").and_then(seconds);
+    match call {
+        TokenCall::LookupSelf => good("data", caller.token.data(caller.secret, now)),
+        TokenCall::RenewSelf => renewed(tokens.renew(caller.secret, increment, now)),
+        TokenCall::RevokeSelf => revoked(tokens.revoke(caller.secret)),
+        TokenCall::Create => created(tokens, path == "create-orphan", caller, body, now),
+        TokenCall::Accessors => good("data", json!({ "keys": tokens.accessors() })),
+        TokenCall::Lookup | TokenCall::Renew | TokenCall::Revoke | TokenCall::RevokeOrphan => {
+            let by_accessor = path.ends_with("-accessor");
+            let named = |name: &str| body.get(name).and_then(Value::as_str).unwrap_or_default();
+            let secret = if by_accessor {
+                tokens.by_accessor(named("accessor")).unwrap_or_default()
+            } else if named("token").is_empty() && call == TokenCall::Lookup {
+                caller.secret.to_owned()
+            } else {
+                named("token").to_owned()
+            };
+            let Some(other) = tokens.look_up(&secret, now) else {
+                return unknown(call, by_accessor);
+            };
+            match call {
+                // An accessor is not worth a token.
+                TokenCall::Lookup => good("data", other.data(if by_accessor { "" } else { &secret }, now)),
+                TokenCall::Renew => renewed(tokens.renew(&secret, increment, now)),
+                TokenCall::RevokeOrphan => {
+                    tokens.revoke_orphan(&secret);
+                    Answer::Nothing
+                }
+                _ => revoked(tokens.revoke(&secret)),
+            }
+        }
+    }
+}
+
+fn unknown(call: TokenCall, by_accessor: bool) -> Answer {
+    match (call, by_accessor) {
+        (TokenCall::Lookup, true) => refusal(StatusCode::FORBIDDEN, "invalid accessor"),
+        (TokenCall::Lookup, false) => refusal(StatusCode::FORBIDDEN, "bad token"),
+        (_, true) => refusal(StatusCode::BAD_REQUEST, "invalid accessor"),
+        (_, false) => refusal(StatusCode::BAD_REQUEST, "token not found"),
+    }
+}
+
+fn renewed(renewed: Result<Value, Refusal>) -> Answer {
+    match renewed {
+        Ok(auth) => good("auth", auth),
+        Err(Refusal::Batch) => refusal(StatusCode::BAD_REQUEST, "batch tokens cannot be renewed"),
+        Err(Refusal::NotRenewable) => refusal(StatusCode::BAD_REQUEST, "lease is not renewable"),
+    }
+}
+
+fn revoked(revoked: Result<(), Refusal>) -> Answer {
+    match revoked {
+        Ok(()) => Answer::Nothing,
+        Err(_) => refusal(StatusCode::BAD_REQUEST, "batch tokens cannot be revoked"),
+    }
+}
+
+fn created(tokens: &mut Tokens, orphan: bool, caller: &Caller<'_>, body: &Value, now: Moment) -> Answer {
+    let mine = caller.token.role();
+    if mine.token_type == TokenType::Batch {
+        return refusal(StatusCode::BAD_REQUEST, "batch tokens cannot create more tokens");
+    }
+    let flag = |name: &str, otherwise: bool| body.get(name).and_then(Value::as_bool).unwrap_or(otherwise);
+    let span = |name: &str| body.get(name).and_then(seconds).filter(|span| !span.is_zero());
+    let texts = |name: &str| -> Option<Vec<String>> {
+        Some(body.get(name)?.as_array()?.iter().filter_map(Value::as_str).map(str::to_owned).collect())
+    };
+    let root = mine.policies.iter().any(|policy| policy == "root");
+    let policies = texts("policies").filter(|policies| !policies.is_empty()).map_or_else(
+        || mine.policies.clone(),
+        |mut policies| {
+            if !flag("no_default_policy", false) && !policies.iter().any(|policy| policy == "root") {
+                policies.push("default".to_owned());
+            }
+            policies.sort();
+            policies.dedup();
+            policies
+        },
+    );
+    let beyond = policies.iter().find(|policy| *policy != "default" && !mine.policies.contains(policy));
+    if let (Some(_), false) = (beyond, root) {
+        return refusal(StatusCode::BAD_REQUEST, "child policies must be subset of parent");
+    }
+    let batch = body.get("type").and_then(Value::as_str) == Some("batch");
+    let role = Role {
+        policies,
+        ttl: span("ttl").or_else(|| span("period")).unwrap_or(DEFAULT_TTL),
+        max_ttl: span("explicit_max_ttl").or(if span("period").is_some() { None } else { Some(MOST_TTL) }),
+        token_type: if batch { TokenType::Batch } else { TokenType::Service },
+        renewable: flag("renewable", true),
+        num_uses: body.get("num_uses").and_then(Value::as_u64).unwrap_or(0),
+        bounds: super::Bounds::default(),
+    };
+    let metadata = body.get("meta").and_then(Value::as_object).into_iter().flatten();
+    let origin = Origin {
+        namespace: caller.namespace.to_owned(),
+        path: "auth/token/create".to_owned(),
+        display_name: format!("token-{}", body.get("display_name").and_then(Value::as_str).unwrap_or_default()),
+        metadata: metadata.filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned()))).collect(),
+    };
+    let parent = (!orphan && !flag("no_parent", false)).then(|| caller.secret.to_owned());
+    good("auth", tokens.issue(&role, origin, parent, now))
+}
+
+/// What the real server gives, if not told otherwise.
+const DEFAULT_TTL: Duration = Duration::from_hours(768);
+const MOST_TTL: Duration = DEFAULT_TTL;
