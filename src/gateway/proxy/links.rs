@@ -57,7 +57,8 @@ impl Links {
         out.reserve(bytes.len() + self.held.len());
         // Bytes before this one are in `out`, or held.
         let mut kept = 0;
-        for (at, &byte) in bytes.iter().enumerate() {
+        let mut at = 0;
+        while let Some(&byte) = bytes.get(at) {
             match self.string {
                 Within::Nothing => {
                     if byte == b'"' && self.is_link_here() {
@@ -69,23 +70,21 @@ impl Links {
                     }
                 }
                 Within::Text { escaped: true, .. } => self.string = Within::Text { escaped: false, name: None },
-                Within::Text { name, .. } => match byte {
-                    b'\\' => self.string = Within::Text { escaped: true, name: None },
-                    b'"' => {
-                        self.named = name == Some(NAME.len());
-                        self.string = Within::Nothing;
-                        self.before = b'"';
-                    }
-                    _ => {
-                        let name = name.filter(|name| NAME.get(*name) == Some(&byte)).map(|name| name + 1);
-                        self.string = Within::Text { escaped: false, name };
+                // Most of a document is texts: all that does not end them is passed over at once.
+                Within::Text { name: None, .. } => match memchr::memchr2(b'"', b'\\', &bytes[at..]) {
+                    None => break,
+                    Some(plain) => {
+                        at += plain;
+                        self.text(bytes[at], None);
                     }
                 },
+                Within::Text { name, .. } => self.text(byte, name),
                 Within::Link { matched, escaped } => {
                     kept = at + 1;
                     self.link(byte, matched, escaped, out);
                 }
             }
+            at += 1;
         }
         out.extend_from_slice(&bytes[kept..]);
     }
@@ -98,6 +97,21 @@ impl Links {
     /// Whether the string that begins here is the value of a member of an object of links.
     fn is_link_here(&self) -> bool {
         self.before == b':' && self.inside.is_some()
+    }
+
+    fn text(&mut self, byte: u8, name: Option<usize>) {
+        match byte {
+            b'\\' => self.string = Within::Text { escaped: true, name: None },
+            b'"' => {
+                self.named = name == Some(NAME.len());
+                self.string = Within::Nothing;
+                self.before = b'"';
+            }
+            _ => {
+                let name = name.filter(|name| NAME.get(*name) == Some(&byte)).map(|name| name + 1);
+                self.string = Within::Text { escaped: false, name };
+            }
+        }
     }
 
     fn outside(&mut self, byte: u8) {

@@ -84,7 +84,10 @@ impl Body for Downstream {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         let this = self.get_mut();
-        let frame = ready!(Pin::new(&mut this.body).poll_frame(cx));
+        let frame = match &mut this.lent {
+            Some(lent) => ready!(lent.wire.poll_body(&mut this.body, cx)),
+            None => ready!(Pin::new(&mut this.body).poll_frame(cx)),
+        };
         match &frame {
             None => {
                 if let Some(lent) = this.lent.take() {

@@ -3,6 +3,7 @@
 
 mod body;
 mod headers;
+mod wire;
 mod pool;
 
 use std::net::SocketAddr;
@@ -12,7 +13,6 @@ use std::time::Duration;
 
 use http::{Method, Request, Response, StatusCode};
 use hyper::body::Body as _;
-use hyper::client::conn::http1::SendRequest;
 
 pub use body::{Downstream, Upstream};
 
@@ -101,29 +101,16 @@ impl Forwarder {
         let repeatable = matches!(parts.method, Method::GET | Method::HEAD) && body.is_empty();
         let again = repeatable.then(|| parts.clone());
         let mut lent = self.0.lend().await?;
-        let kept = lent.kept;
-        match self.exchange(&mut lent, Request::from_parts(parts, body)).await {
+        let (kept, limit) = (lent.kept, self.0.options.answer_timeout);
+        match lent.exchange(Request::from_parts(parts, body), limit).await {
             Err(ForwardError::Broken(_)) if kept && let Some(parts) = again => {
                 drop(lent);
                 let mut lent = self.0.lend_new().await?;
                 let request = Request::from_parts(parts, Upstream::empty());
-                let answer = self.exchange(&mut lent, request).await?;
+                let answer = lent.exchange(request, limit).await?;
                 Ok(finish(answer, lent))
             }
             outcome => Ok(finish(outcome?, lent)),
-        }
-    }
-
-    async fn exchange(
-        &self,
-        lent: &mut Lent,
-        request: Request<Upstream>,
-    ) -> Result<Response<hyper::body::Incoming>, ForwardError> {
-        let limit = self.0.options.answer_timeout;
-        let sender: &mut SendRequest<Upstream> = lent.sender();
-        match tokio::time::timeout(limit, sender.send_request(request)).await {
-            Ok(outcome) => outcome.map_err(ForwardError::Broken),
-            Err(_) => Err(ForwardError::AnswerTimeout(limit)),
         }
     }
 }

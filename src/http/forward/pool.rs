@@ -4,14 +4,15 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use hyper::client::conn::http1::{SendRequest, handshake};
-use hyper_util::rt::TokioIo;
+use http::{Request, Response};
+use hyper::body::Incoming;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use super::wire::Wire;
 use super::{ForwardError, Options, Target, Upstream};
 
 #[derive(Debug)]
@@ -20,67 +21,97 @@ pub(super) struct Pool {
     /// One permit for each connection that answers a request.
     places: Arc<Semaphore>,
     idle: Arc<Idle>,
-    /// What drives the connections; dropped with the pool.
-    drivers: Mutex<JoinSet<()>>,
+    /// What closes connections that get old; dropped with the pool.
+    closing: Mutex<JoinSet<()>>,
 }
 
+/// Connections without a request, the one that was used last at the end.
 #[derive(Debug, Default)]
-struct Idle(Mutex<Vec<(SendRequest<Upstream>, Instant)>>);
+struct Idle(Mutex<Kept>);
+
+#[derive(Debug, Default)]
+struct Kept {
+    wires: Vec<(Wire, Instant)>,
+    /// Whether someone sees to it that they are closed in time.
+    watched: bool,
+}
 
 impl Idle {
-    fn lock(&self) -> MutexGuard<'_, Vec<(SendRequest<Upstream>, Instant)>> {
+    fn lock(&self) -> MutexGuard<'_, Kept> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Closes those that get old, until there are none.
+    async fn close_old(&self, most: Duration) {
+        loop {
+            let oldest = {
+                let mut kept = self.lock();
+                let now = Instant::now();
+                kept.wires.retain(|(_, since)| now - *since < most);
+                kept.watched = !kept.wires.is_empty();
+                kept.wires.first().map(|(_, since)| *since)
+            };
+            match oldest {
+                Some(since) => tokio::time::sleep_until(since + most).await,
+                None => return,
+            }
+        }
     }
 }
 
 /// A connection that is lent for one request. Dropped, it is closed.
 #[derive(Debug)]
 pub(super) struct Lent {
-    sender: SendRequest<Upstream>,
-    idle: Arc<Idle>,
+    pub(super) wire: Wire,
+    pool: Arc<Pool>,
     _place: OwnedSemaphorePermit,
     /// Whether it has answered a request before.
     pub(super) kept: bool,
 }
 
 impl Lent {
-    pub(super) const fn sender(&mut self) -> &mut SendRequest<Upstream> {
-        &mut self.sender
+    /// Sends a request and waits so long for the head of its answer.
+    pub(super) async fn exchange(
+        &mut self,
+        request: Request<Upstream>,
+        limit: Duration,
+    ) -> Result<Response<Incoming>, ForwardError> {
+        self.wire.exchange(request, limit).await
     }
 
     /// Its answer is read: it may serve the next request.
     pub(super) fn give_back(self) {
-        if !self.sender.is_closed() {
-            self.idle.lock().push((self.sender, Instant::now()));
-        }
+        self.pool.keep(self.wire);
     }
 }
 
 impl Pool {
     pub(super) fn new(options: Options) -> Self {
         let places = Arc::new(Semaphore::new(options.connections));
-        Self { options, places, idle: Arc::default(), drivers: Mutex::default() }
+        Self { options, places, idle: Arc::default(), closing: Mutex::default() }
     }
 
     /// A connection that was kept, or a new one.
-    pub(super) async fn lend(&self) -> Result<Lent, ForwardError> {
+    pub(super) async fn lend(self: &Arc<Self>) -> Result<Lent, ForwardError> {
         let place = self.place().await?;
-        while let Some(mut sender) = self.last_kept() {
-            // It is ready once its driver has seen the last answer's end, which may be a moment after its reader.
-            if let Ok(Ok(())) = tokio::time::timeout(READY_WITHIN, sender.ready()).await {
-                return Ok(Lent { sender, idle: Arc::clone(&self.idle), _place: place, kept: true });
+        while let Some(mut wire) = self.last_kept() {
+            if wire.is_ready().await {
+                return Ok(Lent { wire, pool: Arc::clone(self), _place: place, kept: true });
             }
         }
         self.connect(place).await
     }
 
     /// A new connection.
-    pub(super) async fn lend_new(&self) -> Result<Lent, ForwardError> {
+    pub(super) async fn lend_new(self: &Arc<Self>) -> Result<Lent, ForwardError> {
         let place = self.place().await?;
         self.connect(place).await
     }
 
     async fn place(&self) -> Result<OwnedSemaphorePermit, ForwardError> {
+        if let Ok(place) = Arc::clone(&self.places).try_acquire_owned() {
+            return Ok(place);
+        }
         let place = Arc::clone(&self.places).acquire_owned();
         match tokio::time::timeout(self.options.connect_timeout, place).await {
             Ok(Ok(place)) => Ok(place),
@@ -89,24 +120,43 @@ impl Pool {
         }
     }
 
-    /// The one that was used last: the others get old and are closed.
-    fn last_kept(&self) -> Option<SendRequest<Upstream>> {
-        let mut idle = self.idle.lock();
-        let now = Instant::now();
-        idle.retain(|(sender, since)| !sender.is_closed() && now - *since < self.options.idle);
-        idle.pop().map(|(sender, _)| sender)
+    /// The one that was used last, if it is not old: then all are.
+    fn last_kept(&self) -> Option<Wire> {
+        let mut kept = self.idle.lock();
+        let (wire, since) = kept.wires.pop()?;
+        if since.elapsed() < self.options.idle {
+            return Some(wire);
+        }
+        kept.wires.clear();
+        None
     }
 
-    async fn connect(&self, place: OwnedSemaphorePermit) -> Result<Lent, ForwardError> {
+    async fn connect(self: &Arc<Self>, place: OwnedSemaphorePermit) -> Result<Lent, ForwardError> {
         let limit = self.options.connect_timeout;
-        let sender = tokio::time::timeout(limit, self.dial())
+        let wire = tokio::time::timeout(limit, self.dial())
             .await
             .map_err(|_| ForwardError::ConnectTimeout(limit))?
             .map_err(ForwardError::Connect)?;
-        Ok(Lent { sender, idle: Arc::clone(&self.idle), _place: place, kept: false })
+        Ok(Lent { wire, pool: Arc::clone(self), _place: place, kept: false })
     }
 
-    async fn dial(&self) -> io::Result<SendRequest<Upstream>> {
+    /// Keeps a connection for the next request, for a time: an upstream that closes it first is noticed when it is lent, or
+    /// after that time.
+    fn keep(&self, wire: Wire) {
+        let watched = {
+            let mut kept = self.idle.lock();
+            kept.wires.push((wire, Instant::now()));
+            std::mem::replace(&mut kept.watched, true)
+        };
+        if !watched {
+            let (idle, most) = (Arc::clone(&self.idle), self.options.idle);
+            let mut closing = self.closing.lock().unwrap_or_else(PoisonError::into_inner);
+            while closing.try_join_next().is_some() {}
+            closing.spawn(async move { idle.close_old(most).await });
+        }
+    }
+
+    async fn dial(&self) -> io::Result<Wire> {
         match &self.options.target {
             Target::Tcp(address) => self.speak(nodelay(TcpStream::connect(address).await?)?).await,
             Target::Host(host, port) => self.speak(nodelay(TcpStream::connect((host.as_str(), *port)).await?)?).await,
@@ -114,36 +164,17 @@ impl Pool {
         }
     }
 
-    async fn speak<I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
-        &self,
-        stream: I,
-    ) -> io::Result<SendRequest<Upstream>> {
-        match &self.options.tls {
-            None => self.start(stream).await,
+    async fn speak<I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(&self, stream: I) -> io::Result<Wire> {
+        let wire = match &self.options.tls {
+            None => Wire::new(stream).await,
             Some((config, name)) => {
                 let connector = tokio_rustls::TlsConnector::from(Arc::clone(config));
-                self.start(connector.connect(name.clone(), stream).await?).await
+                Wire::new(connector.connect(name.clone(), stream).await?).await
             }
-        }
-    }
-
-    async fn start<I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
-        &self,
-        stream: I,
-    ) -> io::Result<SendRequest<Upstream>> {
-        let (sender, connection) = handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
-        let mut drivers = self.drivers.lock().unwrap_or_else(PoisonError::into_inner);
-        while drivers.try_join_next().is_some() {}
-        drivers.spawn(async move {
-            // Its failure is the failure of the request on it, told there.
-            let _ = connection.await;
-        });
-        Ok(sender)
+        };
+        wire.map_err(io::Error::other)
     }
 }
-
-/// A driver that takes longer than this has not read its answer's end: the connection is closed, and another taken.
-const READY_WITHIN: Duration = Duration::from_millis(100);
 
 fn nodelay(stream: TcpStream) -> io::Result<TcpStream> {
     stream.set_nodelay(true)?;

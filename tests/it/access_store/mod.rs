@@ -131,5 +131,5 @@ fn conflict(outcome: Result<Revision, CommitError>) -> Key {
 
 /// Fails loudly where nothing happens.
 pub(crate) async fn soon<T>(what: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(60), what).await.expect("it did not happen in a minute")
+    tokio::time::timeout(Duration::from_mins(1), what).await.expect("it did not happen in a minute")
 }

@@ -1,0 +1,122 @@
+//! A connection to an upstream, driven by whoever has a request on it: no task of its own stands between a request and its
+//! answer, so that neither has to be handed from one to the other.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::{Request, Response};
+use hyper::body::{Body as _, Frame, Incoming};
+use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use super::{ForwardError, Upstream};
+
+/// The connection. While nobody polls it, it does not move.
+pub(super) struct Wire {
+    sender: SendRequest<Upstream>,
+    /// What reads and writes; `None` once it has ended.
+    driver: Option<Pin<Box<dyn Future<Output = hyper::Result<()>> + Send>>>,
+    alarm: Alarm,
+}
+
+impl fmt::Debug for Wire {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Wire").field("ended", &self.driver.is_none()).finish_non_exhaustive()
+    }
+}
+
+impl Wire {
+    /// Speaks HTTP/1 on a stream.
+    pub(super) async fn new<I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(stream: I) -> hyper::Result<Self> {
+        let (sender, driver) = handshake(TokioIo::new(stream)).await?;
+        Ok(Self { sender, driver: Some(Box::pin(driver)), alarm: Alarm(None) })
+    }
+
+    /// Reads and writes what can be. Its failure is the failure of the request on it, told there.
+    fn drive(&mut self, cx: &mut Context<'_>) {
+        if let Some(driver) = &mut self.driver
+            && driver.as_mut().poll(cx).is_ready()
+        {
+            self.driver = None;
+        }
+    }
+
+    /// Whether it takes a request: not if the upstream has closed it, or the last answer's end does not come in time.
+    pub(super) async fn is_ready(&mut self) -> bool {
+        let end = Instant::now() + READY_WITHIN;
+        poll_fn(|cx| {
+            self.drive(cx);
+            match self.sender.poll_ready(cx) {
+                Poll::Ready(ready) => Poll::Ready(ready.is_ok() && self.driver.is_some()),
+                Poll::Pending => self.alarm.poll_at(end, cx).map(|()| false),
+            }
+        })
+        .await
+    }
+
+    /// Sends a request and waits so long for the head of its answer.
+    pub(super) async fn exchange(
+        &mut self,
+        request: Request<Upstream>,
+        limit: Duration,
+    ) -> Result<Response<Incoming>, ForwardError> {
+        let end = Instant::now() + limit;
+        let mut answer = pin!(self.sender.send_request(request));
+        let (driver, alarm) = (&mut self.driver, &mut self.alarm);
+        poll_fn(|cx| {
+            if let Some(running) = driver
+                && running.as_mut().poll(cx).is_ready()
+            {
+                *driver = None;
+            }
+            match answer.as_mut().poll(cx) {
+                Poll::Ready(answer) => Poll::Ready(answer.map_err(ForwardError::Broken)),
+                Poll::Pending => alarm.poll_at(end, cx).map(|()| Err(ForwardError::AnswerTimeout(limit))),
+            }
+        })
+        .await
+    }
+
+    /// The next part of an answer's body.
+    pub(super) fn poll_body(
+        &mut self,
+        body: &mut Incoming,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<hyper::Result<Frame<bytes::Bytes>>>> {
+        // Only what is asked for is read: so the body is polled before the connection, and once more for what it brought.
+        if let Poll::Ready(frame) = Pin::new(&mut *body).poll_frame(cx) {
+            return Poll::Ready(frame);
+        }
+        self.drive(cx);
+        Pin::new(body).poll_frame(cx)
+    }
+}
+
+/// A connection that takes longer than this to end its last answer is closed, and another taken.
+const READY_WITHIN: Duration = Duration::from_millis(100);
+
+/// A timer that is set anew only when it goes off: requests end long before their time, and to set one for each costs more
+/// than all else that is done for them here.
+struct Alarm(Option<Pin<Box<Sleep>>>);
+
+impl Alarm {
+    /// Ready once that moment has come.
+    fn poll_at(&mut self, end: Instant, cx: &mut Context<'_>) -> Poll<()> {
+        let timer = self.0.get_or_insert_with(|| Box::pin(sleep_until(end)));
+        if end < timer.deadline() {
+            timer.as_mut().reset(end);
+        }
+        while timer.as_mut().poll(cx).is_ready() {
+            if timer.deadline() >= end || Instant::now() >= end {
+                return Poll::Ready(());
+            }
+            timer.as_mut().reset(end);
+        }
+        Poll::Pending
+    }
+}
