@@ -7,6 +7,7 @@ use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Metric, Registry};
 
@@ -46,6 +47,10 @@ pub struct Inner {
     pub access_requests: Family<AccessRequest, Counter>,
     /// Tokens that were destroyed because their end had come.
     pub access_tokens_swept: Counter<u64, AtomicU64>,
+    /// Time from passing a request on to the head of the server's answer, by listener.
+    pub proxy_seconds: Family<Listener, Seconds, fn() -> Seconds>,
+    /// Requests that an API proxy sent once more with a newer token, by listener.
+    pub proxy_replays: Family<Listener, Counter>,
     /// Calls that the gateway made once more because the platform had refused its token.
     pub gateway_replays: Counter<u64, AtomicU64>,
     /// Calls that a change of the platform's history is about, by change and client.
@@ -68,6 +73,12 @@ impl Default for Metrics {
     fn default() -> Self {
         let mut registry = Registry::with_prefix("keyward");
         registry.register("build", "Version of the program", Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]));
+        let proxy_seconds = Family::new_with_constructor(seconds as fn() -> Seconds);
+        registry.register(
+            "proxy_upstream_seconds",
+            "Time to the head of the server's answer",
+            Family::clone(&proxy_seconds),
+        );
         let all = &mut registry;
         Self(Arc::new(Inner {
             logins: add(all, "logins", "Logins tried"),
@@ -88,6 +99,8 @@ impl Default for Metrics {
             local_connections: add(all, "local_connections", "Connections open at a listener"),
             access_requests: add(all, "access_requests", "Requests answered by the access-control service"),
             access_tokens_swept: add(all, "access_tokens_swept", "Tokens destroyed after their end"),
+            proxy_seconds,
+            proxy_replays: add(all, "proxy_replays", "Requests sent once more with a newer token"),
             gateway_replays: add(all, "gateway_replays", "Calls made once more with a newer platform token"),
             gateway_noticed: add(all, "gateway_noticed", "Calls that a change of the platform's API is about"),
             clock_jumps: add(all, "clock_jumps", "Jumps of the wall clock"),
@@ -95,6 +108,14 @@ impl Default for Metrics {
             registry,
         }))
     }
+}
+
+/// Times, in seconds.
+pub type Seconds = Histogram;
+
+/// From what an idle server on the same machine takes to what callers wait for at most.
+fn seconds() -> Seconds {
+    Histogram::new([0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10.0])
 }
 
 /// A new metric that the registry tells.

@@ -19,5 +19,6 @@ pub mod lifecycle;
 pub mod secrets;
 
 // 5: outputs, strangers to each other
+pub mod api_proxy;
 pub mod local_api;
 pub mod sinks;

@@ -7,11 +7,13 @@ use anyhow::Context as _;
 use tokio_util::sync::CancellationToken;
 
 use super::session::Shared;
+use crate::agent::api_proxy::{ApiProxy, Parts};
 use crate::agent::local_api;
 use crate::agent::local_api::Source;
 use crate::agent::sinks::FileSink;
 use crate::agent::token::TokenFeed;
 use crate::config;
+use crate::config::Serves;
 use crate::health::Reporter;
 use crate::http::listen::{Inherited, Limits, Listener, Observed};
 
@@ -68,19 +70,27 @@ impl BuiltSink {
 pub(super) struct BoundListener {
     pub(super) options: config::Listener,
     pub(super) socket: Listener,
-    sources: BTreeMap<String, Source>,
+    serving: Serving,
     health: Reporter,
     shared: Shared,
+}
+
+/// What a listener serves, joined to its sessions.
+#[derive(Debug)]
+enum Serving {
+    Own(local_api::Serves, BTreeMap<String, Source>),
+    Proxied(ApiProxy),
 }
 
 impl BoundListener {
     /// Binds, or takes a running listener's socket over.
     ///
     /// # Errors
-    /// The address cannot be bound, or the socket file's owner cannot be set.
+    /// The address cannot be bound, the socket file's owner cannot be set, or the server that is served cannot be called.
     pub(super) fn bind(
         options: config::Listener,
         sources: BTreeMap<String, Source>,
+        sessions: &[config::Session],
         running: Option<&Listener>,
         inherited: &Inherited,
         shared: &Shared,
@@ -91,8 +101,25 @@ impl BoundListener {
         };
         let socket =
             socket.with_context(|| format!("listener {} cannot listen on {}", options.name, options.endpoint))?;
+        let serving = match &options.serves {
+            Serves::LocalApi => Serving::Own(local_api::Serves::LocalApi, sources),
+            Serves::Health => Serving::Own(local_api::Serves::Health, sources),
+            Serves::ApiProxy(proxied) => {
+                let its = |(name, source): (&String, _)| Some((sessions.iter().find(|its| its.name == *name)?, source));
+                let (session, source) = sources.iter().find_map(its).context("the listener has no session")?;
+                let parts = Parts {
+                    clock: shared.clock.clone(),
+                    feed: source.feed.clone(),
+                    nudge: source.nudge.clone(),
+                    upstream: session.upstream.clone(),
+                    namespace: session.login.namespace.clone(),
+                };
+                let proxy = ApiProxy::build(proxied.clone(), parts);
+                Serving::Proxied(proxy.with_context(|| format!("listener {}", options.name))?)
+            }
+        };
         let health = shared.health.component(format!("listener/{}", options.name), options.required, "not serving yet");
-        Ok(Self { options, socket, sources, health, shared: shared.clone() })
+        Ok(Self { options, socket, serving, health, shared: shared.clone() })
     }
 
     pub(super) fn name(&self) -> &str {
@@ -101,21 +128,32 @@ impl BoundListener {
 
     /// Serves until `stop`, then lets requests in flight end within `drain`.
     pub(super) async fn serve(self, drain: Duration, stop: CancellationToken) -> anyhow::Result<()> {
-        let Self { options, socket, sources, health, shared } = self;
+        let Self { options, socket, serving, health, shared } = self;
         let observed = Observed { metrics: shared.metrics.clone(), listener: options.name.clone() };
-        let limits = Limits { drain, observed: Some(observed), ..Limits::default() };
-        let served = local_api::Options { name: options.name, serves: options.serves, sessions: sources };
-        let parts = local_api::Parts {
-            clock: shared.clock,
-            metrics: shared.metrics,
-            health: shared.health,
-            board: shared.board,
-            guard: options.guard,
-            address: socket.tcp_address(),
-            stop: stop.clone(),
-        };
+        let limits = Limits { drain, observed: Some(observed.clone()), ..Limits::default() };
         health.ready();
-        socket.serve(local_api::service(served, parts), limits, stop).await;
+        match serving {
+            Serving::Own(serves, sessions) => {
+                let served = local_api::Options { name: options.name, serves, sessions };
+                let parts = local_api::Parts {
+                    clock: shared.clock,
+                    metrics: shared.metrics,
+                    health: shared.health,
+                    board: shared.board,
+                    guard: options.guard,
+                    address: socket.tcp_address(),
+                    stop: stop.clone(),
+                };
+                socket.serve(local_api::service(served, parts), limits, stop).await;
+            }
+            Serving::Proxied(proxy) => {
+                let service = proxy.service(options.guard, socket.tcp_address(), observed);
+                socket.serve(service, Limits { idle_timeout: KEPT, ..limits }, stop).await;
+            }
+        }
         Ok(())
     }
 }
+
+/// Longer than clients of the server keep a connection (90 s in Go's): then it is never closed under a request.
+const KEPT: Duration = Duration::from_secs(150);

@@ -13,9 +13,9 @@ use super::outputs::{BoundListener, BuiltSink, SinkOrders};
 use super::platform_token::Sessions;
 use super::session::{Origin, Session, SessionOrders, Shared};
 use crate::agent::lifecycle;
-use crate::agent::local_api::{Serves, Source};
+use crate::agent::local_api::Source;
 use crate::config;
-use crate::config::Config;
+use crate::config::{Config, Serves};
 #[cfg(feature = "gateway")]
 use crate::http::listen::Endpoint;
 use crate::http::listen::{Inherited, Listener};
@@ -137,6 +137,7 @@ impl Agent {
             listeners.push(BoundListener::bind(
                 options.clone(),
                 served.collect(),
+                &new.sessions,
                 socket.map(|running| &running.socket),
                 inherited,
                 shared,

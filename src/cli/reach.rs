@@ -11,8 +11,7 @@ use serde_json::Value;
 use url::Url;
 
 use super::{ConfigFiles, Exit, say_error};
-use crate::agent::local_api::Serves;
-use crate::config::{self, Config, Environment, Listener, Outcome, Purpose};
+use crate::config::{self, Config, Environment, Listener, Outcome, Purpose, Serves};
 use crate::http::client::{self, Address, Client, Proxy, Tls, TransportError};
 use crate::http::guard::Admit;
 use crate::http::listen::Endpoint;
@@ -158,7 +157,11 @@ const NOT_READ: &str = "\0";
 fn reachable(listeners: &[Listener], asks: Asks) -> Option<(&Listener, Address)> {
     let mut fit: Vec<_> = listeners
         .iter()
-        .filter(|listener| asks == Asks::Health || listener.serves == Serves::LocalApi)
+        .filter(|listener| match listener.serves {
+            Serves::LocalApi => true,
+            Serves::Health => asks == Asks::Health,
+            Serves::ApiProxy(_) => false,
+        })
         .filter_map(|listener| Some((listener, address(&listener.endpoint)?)))
         .collect();
     fit.sort_by_key(|(listener, address)| (listener.serves != Serves::LocalApi, !matches!(address, Address::Unix(_))));

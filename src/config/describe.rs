@@ -9,10 +9,10 @@ use humantime::format_duration;
 use super::access;
 #[cfg(feature = "gateway")]
 use super::gateway;
+use super::proxied;
 use super::server;
-use super::{Agent, Config, Listener, Log, LogFormat, Outcome, Ready, Remark, Session, Sink};
+use super::{Agent, Config, Listener, Log, LogFormat, Outcome, Ready, Remark, Serves, Session, Sink};
 use crate::agent::identity::{From, ManagedIdentity, Options as Identity};
-use crate::agent::local_api::Serves;
 use crate::agent::sinks::{Format, OnExpiry};
 use crate::http::client::{Address, Proxy};
 use crate::http::guard::Admit;
@@ -246,8 +246,13 @@ impl Words<'_> {
         if its.serves == Serves::Health {
             does.push(format!("serves health and metrics on {address}{mode}, to whoever can reach it"));
         } else {
-            does.push(format!("serves the local API on {address}{mode}"));
-            does.push(format!("gives out the token of {}", its.sessions.join(", ")));
+            if let Serves::ApiProxy(options) = &its.serves {
+                does.push(format!("serves the secrets server's API on {address}{mode}"));
+                does.extend(proxied::words(options, &its.sessions.join(", ")));
+            } else {
+                does.push(format!("serves the local API on {address}{mode}"));
+                does.push(format!("gives out the token of {}", its.sessions.join(", ")));
+            }
             does.push(match &its.guard.admit {
                 Admit::SocketPeers => "lets in root, the agent's user, and members of the socket's group".to_owned(),
                 Admit::Key(_) => "lets in callers of this machine that bring the key".to_owned(),

@@ -5,12 +5,12 @@ use std::net::SocketAddr;
 
 use url::Host;
 
-use super::Listener;
 use super::leaf::{self, Wrong, wrong};
+use super::proxied;
 use super::reader::Reader;
 use super::remark::At;
 use super::sink::Sessions;
-use crate::agent::local_api::Serves;
+use super::{Listener, Serves};
 use crate::http::guard::{Admit, Options as Guard};
 use crate::http::listen::{Endpoint, UnixSocket};
 
@@ -20,7 +20,15 @@ const MODE: u32 = 0o660;
 /// The least length of a key that callers bring, in bytes.
 const KEY: usize = 16;
 
-const KINDS: [(&str, Serves); 2] = [("local_api", Serves::LocalApi), ("health", Serves::Health)];
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    LocalApi,
+    Health,
+    ApiProxy,
+}
+
+const KINDS: [(&str, Kind); 3] =
+    [("local_api", Kind::LocalApi), ("health", Kind::Health), ("api_proxy", Kind::ApiProxy)];
 
 /// Reads all listeners. Two may not share an address.
 pub(super) fn read_all(tables: Vec<(String, Reader<'_>)>, sessions: &Sessions) -> Vec<Listener> {
@@ -41,7 +49,7 @@ pub(super) fn read_all(tables: Vec<(String, Reader<'_>)>, sessions: &Sessions) -
 }
 
 fn read(name: String, mut reader: Reader<'_>, sessions: &Sessions) -> Option<Listener> {
-    let serves = reader.choice("kind", &KINDS).unwrap_or(Serves::LocalApi);
+    let kind = reader.choice("kind", &KINDS).unwrap_or(Kind::LocalApi);
     let text = reader.required("address", "where to listen, such as \"unix:///run/keyward/api.sock\"");
     let at = text.as_ref().map_or(reader.at, |text| text.at);
     let unknown = text.as_ref().is_some_and(|text| text.unknown);
@@ -51,9 +59,9 @@ fn read(name: String, mut reader: Reader<'_>, sessions: &Sessions) -> Option<Lis
     if let (Some(Endpoint::Unix(socket)), Some(text)) = (&endpoint, &text) {
         reader.folder_of(text, &socket.path);
     }
-    let admit = match (&endpoint, serves) {
-        (Some(endpoint), Serves::LocalApi) => admit(&mut reader, endpoint, at),
-        (_, Serves::Health) => {
+    let admit = match (&endpoint, kind) {
+        (Some(endpoint), Kind::LocalApi | Kind::ApiProxy) => admit(&mut reader, endpoint, at),
+        (_, Kind::Health) => {
             for key in ["key_file", "any_local_user", "sessions"] {
                 refuse(
                     &mut reader,
@@ -63,7 +71,7 @@ fn read(name: String, mut reader: Reader<'_>, sessions: &Sessions) -> Option<Lis
             }
             Admit::AnyLocalUser
         }
-        (None, Serves::LocalApi) => {
+        (None, Kind::LocalApi | Kind::ApiProxy) => {
             reader.secret("key_file", KEY);
             reader.flag("any_local_user", false);
             Admit::SocketPeers
@@ -71,7 +79,20 @@ fn read(name: String, mut reader: Reader<'_>, sessions: &Sessions) -> Option<Lis
     };
     let hosts = reader.list("allowed_hosts").unwrap_or_default();
     let allowed_hosts: BTreeSet<_> = hosts.iter().filter_map(|text| reader.parse(text, host)).collect();
-    let sessions = if serves == Serves::Health { sessions.all() } else { served(&mut reader, sessions) };
+    let (serves, sessions) = match kind {
+        Kind::Health => (Serves::Health, sessions.all()),
+        Kind::LocalApi => (Serves::LocalApi, served(&mut reader, sessions)),
+        Kind::ApiProxy => {
+            refuse(&mut reader, "sessions", "given for an api_proxy listener, which has one: session");
+            let (options, session) = proxied::read(&mut reader, sessions);
+            (Serves::ApiProxy(options), session.into_iter().collect())
+        }
+    };
+    if kind != Kind::ApiProxy {
+        for key in proxied::KEYS {
+            refuse(&mut reader, key, "given for a listener that is none of kind = \"api_proxy\"");
+        }
+    }
     let required = reader.flag("required", true);
     reader.finish();
     Some(Listener { name, serves, endpoint: endpoint?, guard: Guard { allowed_hosts, admit }, sessions, required })
@@ -139,7 +160,7 @@ fn admit(reader: &mut Reader<'_>, endpoint: &Endpoint, address: At) -> Admit {
     if let Endpoint::Tcp(socket) = endpoint {
         if !socket.ip().is_loopback() {
             let advice = "use 127.0.0.1 or [::1]; only a health listener may be reached from elsewhere";
-            let found = format!("the local API on {}, which is not loopback", socket.ip());
+            let found = format!("tokens served on {}, which is not loopback", socket.ip());
             remarks.mistake(address, &reader.key("address"), found, advice);
         }
         if !key_given && !any {

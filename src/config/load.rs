@@ -3,6 +3,8 @@
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
+use url::Host;
+
 #[cfg(feature = "access")]
 use super::access;
 use super::agent::STATE_DIR;
@@ -16,9 +18,10 @@ use super::text::Scope;
 #[cfg(any(feature = "access", feature = "gateway"))]
 use super::tree::{Entry, Value};
 use super::tree::{Table, join};
-use super::{Agent, Config, Environment, Listener, Log, Outcome, Purpose};
+use super::{Agent, Config, Environment, Listener, Log, Outcome, Purpose, Serves};
 use super::{agent, listener, server, session, sink};
-use crate::agent::local_api::Serves;
+use crate::http::client::Address;
+use crate::http::listen::Endpoint;
 
 /// Reads configuration files, and folders of `*.toml` files in name order, as one.
 pub fn load(paths: &[PathBuf], environment: &Environment, purpose: Purpose) -> Outcome {
@@ -83,7 +86,9 @@ fn read(mut top: Reader<'_>) -> Option<Config> {
     let whole: Vec<_> = sessions.iter().flatten().cloned().collect();
     let known = Sessions::new(&names, &whole);
     let sinks = sink::read_all(top.tables("sink"), &known);
-    let listeners = listener::read_all(top.tables("listener"), &known);
+    let tables = top.tables("listener");
+    let listener_places = places(&tables);
+    let listeners = listener::read_all(tables, &known);
     #[cfg(feature = "access")]
     let access = top.table("access").map(access::read);
     #[cfg(not(feature = "access"))]
@@ -122,6 +127,7 @@ fn read(mut top: Reader<'_>) -> Option<Config> {
         agent,
     };
     unused(remarks, &config, &server_places, &session_places);
+    loops(remarks, &config, &listener_places);
     Some(config)
 }
 
@@ -141,6 +147,37 @@ fn refuse(top: &mut Reader<'_>, part: &'static str) {
     }
 }
 
+/// Says which listener would pass requests on to itself.
+fn loops(remarks: &Remarks, config: &Config, listeners: &Places) {
+    for listener in config.listeners.iter().filter(|listener| matches!(listener.serves, Serves::ApiProxy(_))) {
+        let theirs = config.sessions.iter().find(|session| listener.sessions.contains(&session.name));
+        let at = listeners.iter().find(|(name, _)| *name == listener.name).map(|(_, at)| *at);
+        if let (Some(session), Some(at)) = (theirs, at)
+            && is_at(&session.upstream.client.address, &listener.endpoint)
+        {
+            let found = format!("where session {} has its server: it would call itself", session.name);
+            let key = format!("listener.{}.address", listener.name);
+            remarks.mistake(at, &key, found, "listen elsewhere, or name the address of the real server");
+        }
+    }
+}
+
+fn is_at(server: &Address, endpoint: &Endpoint) -> bool {
+    match (server, endpoint) {
+        (Address::Unix(path), Endpoint::Unix(socket)) => *path == socket.path,
+        (Address::Url(url), Endpoint::Tcp(listens)) => {
+            let here = match url.host() {
+                Some(Host::Domain(name)) => name.eq_ignore_ascii_case("localhost"),
+                Some(Host::Ipv4(address)) => address == listens.ip(),
+                Some(Host::Ipv6(address)) => address == listens.ip(),
+                None => false,
+            };
+            here && listens.port() != 0 && url.port_or_known_default() == Some(listens.port())
+        }
+        _ => false,
+    }
+}
+
 /// Says what is there and used by nothing.
 fn unused(remarks: &Remarks, config: &Config, servers: &Places, sessions: &Places) {
     for (name, at) in servers {
@@ -154,7 +191,7 @@ fn unused(remarks: &Remarks, config: &Config, servers: &Places, sessions: &Place
         }
     }
     for (name, at) in sessions {
-        let serves = |listener: &Listener| listener.serves == Serves::LocalApi && listener.sessions.contains(name);
+        let serves = |listener: &Listener| listener.serves != Serves::Health && listener.sessions.contains(name);
         let taken = config.sinks.iter().any(|sink| sink.session == *name) || config.listeners.iter().any(serves);
         #[cfg(feature = "gateway")]
         let taken = taken || config.gateway.as_ref().is_some_and(|gateway| gateway.token.session() == Some(name));

@@ -21,6 +21,7 @@ pub mod server;
 mod cloud;
 mod session;
 mod sink;
+mod proxied;
 mod listener;
 #[cfg(feature = "etcd")]
 mod etcd;
@@ -43,9 +44,9 @@ use std::time::Duration;
 
 use tracing::level_filters::LevelFilter;
 
+use crate::agent::api_proxy;
 use crate::agent::identity;
 use crate::agent::lifecycle;
-use crate::agent::local_api::Serves;
 use crate::agent::login;
 use crate::agent::sinks;
 use crate::agent::upstream;
@@ -123,6 +124,17 @@ pub struct Listener {
     pub sessions: Vec<String>,
     /// Whether the agent is not ready without it.
     pub required: bool,
+}
+
+/// What a listener serves.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Serves {
+    /// Tokens, status, check, health and metrics.
+    LocalApi,
+    /// Health and metrics alone.
+    Health,
+    /// The secrets server's API, with the token of its one session.
+    ApiProxy(api_proxy::Options),
 }
 
 /// What is logged, and how.

@@ -137,7 +137,6 @@ impl<'a> Reader<'a> {
     }
 
     /// A whole number.
-    #[cfg(any(feature = "access", feature = "gateway"))]
     pub(super) fn number(&mut self, name: &'static str, range: RangeInclusive<usize>) -> Option<usize> {
         let entry = self.entry(name)?;
         let (least, most) = (range.start(), range.end());

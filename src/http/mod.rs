@@ -5,4 +5,5 @@ pub mod client;
 pub mod tls;
 pub mod listen;
 pub mod guard;
+pub mod answer;
 pub mod forward;

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem};
 
+use crate::http::client::{Identity, Tls, certificate_files};
+
 /// A server's certificate and its key, both PEM files; read at each build, so that a renewed one is taken on reload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Certificate {
@@ -21,10 +23,7 @@ impl Certificate {
     /// # Errors
     /// A file cannot be read, or the two do not hold a certificate and its key.
     pub fn server(&self) -> Result<Arc<rustls::ServerConfig>, CertificateError> {
-        let chain = CertificateDer::pem_file_iter(&self.certificate)
-            .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-            .map_err(|error| refused(&self.certificate, error))?;
-        let key = PrivateKeyDer::from_pem_file(&self.key).map_err(|error| refused(&self.key, error))?;
+        let (chain, key) = pair(&self.certificate, &self.key)?;
         let mut config =
             rustls::ServerConfig::builder_with_provider(Arc::new(rustls::crypto::aws_lc_rs::default_provider()))
                 .with_safe_default_protocol_versions()
@@ -45,29 +44,70 @@ impl Certificate {
 /// # Errors
 /// The file cannot be read or holds no certificate, or the system has none.
 pub fn client(ca_file: Option<&Path>) -> Result<Arc<rustls::ClientConfig>, CertificateError> {
+    client_of(&Tls { ca_file: ca_file.map(Path::to_owned), ..Tls::default() })
+}
+
+/// The same as a client's options say it: more authorities, and a client certificate. The server's name is for whoever
+/// connects.
+///
+/// # Errors
+/// A file or folder cannot be read, or holds something else; the system has no authority.
+pub fn client_of(tls: &Tls) -> Result<Arc<rustls::ClientConfig>, CertificateError> {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let builder = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(CertificateError::Versions)?
+        .with_root_certificates(authorities(tls)?);
+    let mut config = match &tls.identity {
+        None => builder.with_no_client_auth(),
+        Some(Identity { certificate, key }) => {
+            let (chain, private) = pair(certificate, key)?;
+            let unfit = |source| CertificateError::Pair { certificate: certificate.clone(), key: key.clone(), source };
+            builder.with_client_auth_cert(chain, private).map_err(unfit)?
+        }
+    };
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
+}
+
+fn authorities(tls: &Tls) -> Result<rustls::RootCertStore, CertificateError> {
     let mut roots = rustls::RootCertStore::empty();
-    if let Some(path) = ca_file {
+    let mut files: Vec<PathBuf> = tls.ca_file.iter().cloned().collect();
+    if let Some(folder) = &tls.ca_dir {
+        files.extend(
+            certificate_files(folder).map_err(|source| CertificateError::Read { path: folder.clone(), source })?,
+        );
+    }
+    let given = !files.is_empty() || tls.ca_dir.is_some() || tls.ca_pem.is_some();
+    for path in &files {
         let found = CertificateDer::pem_file_iter(path)
             .and_then(Iterator::collect::<Result<Vec<_>, _>>)
             .map_err(|error| refused(path, error))?;
-        roots.add_parsable_certificates(found);
-    } else {
+        if roots.add_parsable_certificates(found).0 == 0 {
+            return Err(CertificateError::Form { path: path.clone() });
+        }
+    }
+    if let Some(pem) = &tls.ca_pem {
+        roots.add_parsable_certificates(CertificateDer::pem_slice_iter(pem.as_bytes()).flatten());
+    }
+    if !given {
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     }
-    if roots.is_empty() {
-        return Err(match ca_file {
-            Some(path) => CertificateError::Form { path: path.to_owned() },
-            None => CertificateError::NoAuthority,
-        });
+    match (roots.is_empty(), &tls.ca_dir) {
+        (false, _) => Ok(roots),
+        (true, Some(folder)) => Err(CertificateError::Form { path: folder.clone() }),
+        (true, None) => Err(CertificateError::NoAuthority),
     }
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let mut config = rustls::ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(CertificateError::Versions)?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(Arc::new(config))
+}
+
+fn pair(
+    certificate: &Path,
+    key: &Path,
+) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), CertificateError> {
+    let chain = CertificateDer::pem_file_iter(certificate)
+        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+        .map_err(|error| refused(certificate, error))?;
+    Ok((chain, PrivateKeyDer::from_pem_file(key).map_err(|error| refused(key, error))?))
 }
 
 fn refused(path: &Path, error: pem::Error) -> CertificateError {

@@ -6,6 +6,7 @@ mod access;
 mod etcd;
 #[cfg(feature = "gateway")]
 mod gateway;
+mod api_proxy;
 mod examples;
 mod files;
 mod method;

@@ -131,6 +131,14 @@ mod reach;
 mod reload;
 #[cfg(feature = "dev")]
 mod resume;
+#[cfg(feature = "dev")]
+mod api_proxy;
+#[cfg(feature = "dev")]
+mod api_proxy_bodies;
+#[cfg(feature = "dev")]
+mod api_proxy_heal;
+#[cfg(feature = "dev")]
+mod api_proxy_served;
 mod atomic_file;
 #[cfg(feature = "dev")]
 mod secrets_clients;

@@ -9,11 +9,11 @@ use serde::Serialize;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
-use super::answer::{json, later};
 use super::token::{Found, TokenReader};
 use crate::agent::token::{Token, TokenFeed};
 use crate::clock::{Clock, Moment};
 use crate::feed::{Nudge, Reading, Ring};
+use crate::http::answer::{json, later};
 use crate::words::rfc3339;
 
 /// How long a caller waits for the keeper's look. A login that follows may take longer; the token's waiters wait for it.

@@ -11,7 +11,7 @@
 //! Answers are JSON; an error is `{"errors": ["why"]}`. It stands on hyper alone: a router and its layers cost a token
 //! read as much again as reading, parsing and answering it does.
 
-mod answer;
+mod answering;
 mod check;
 mod places;
 mod probes;
@@ -24,7 +24,7 @@ use std::net::SocketAddr;
 
 use tokio_util::sync::CancellationToken;
 
-pub use answer::Answering;
+pub use answering::Answering;
 pub use route::service;
 
 use crate::agent::token::TokenFeed;

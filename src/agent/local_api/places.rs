@@ -8,7 +8,8 @@ use http::{Response, StatusCode};
 use http_body_util::Full;
 use tokio::sync::Semaphore;
 
-use super::answer::{Answering, Errors, later};
+use super::answering::Answering;
+use crate::http::answer::{Errors, later};
 
 /// Places of one kind, one for each caller that waits.
 #[derive(Debug)]

@@ -8,8 +8,9 @@ use http_body_util::Full;
 use serde::Serialize;
 
 use super::Parts;
-use super::answer::{error, json, with_body};
+
 use crate::health::Component;
+use crate::http::answer::{error, json, with_body};
 use crate::metrics::CONTENT_TYPE;
 use crate::status::Session;
 

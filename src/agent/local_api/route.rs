@@ -9,11 +9,11 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 use prometheus_client::metrics::counter::Counter;
 
-use super::answer::{error, method_not_allowed, refused};
 use super::places::Places;
 use super::query::{self, Query};
 use super::token::TokenReader;
 use super::{Answering, Options, Parts, Serves, Source, check, probes};
+use crate::http::answer::{error, method_not_allowed, refused};
 use crate::http::guard::{Guard, LocalCaller};
 use crate::http::listen::{Limits, Observed, Peer};
 use crate::metrics;

@@ -11,10 +11,10 @@ use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 use zeroize::Zeroizing;
 
-use super::answer::{Errors, in_json, later};
 use crate::agent::token::{Kind, Token, TokenFeed};
 use crate::clock::{Clock, Moment};
 use crate::feed::{Reading, State};
+use crate::http::answer::{Errors, in_json, later};
 use crate::words::rfc3339;
 
 /// Serves one session's token.

@@ -160,7 +160,8 @@ fn trust(builder: reqwest::ClientBuilder, tls: &Tls) -> Result<reqwest::ClientBu
     let mut files: Vec<PathBuf> = tls.ca_file.iter().cloned().collect();
     if let Some(folder) = &tls.ca_dir {
         let before = files.len();
-        files.extend(certificate_files(folder)?);
+        let found = certificate_files(folder);
+        files.extend(found.map_err(|source| BuildError::Read { path: folder.clone(), source })?);
         if files.len() == before {
             return Err(BuildError::NoCertificate { path: folder.clone() });
         }
@@ -185,11 +186,14 @@ fn trust(builder: reqwest::ClientBuilder, tls: &Tls) -> Result<reqwest::ClientBu
     Ok(builder.tls_certs_only(certificates))
 }
 
-fn certificate_files(folder: &Path) -> Result<Vec<PathBuf>, BuildError> {
-    let fail = |source| BuildError::Read { path: folder.to_owned(), source };
+/// The files of certificates in a folder, `*.pem` and `*.crt`, by name.
+///
+/// # Errors
+/// It cannot be read.
+pub fn certificate_files(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
-    for entry in std::fs::read_dir(folder).map_err(fail)? {
-        let path = entry.map_err(fail)?.path();
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
         if path.extension().is_some_and(|extension| extension == "pem" || extension == "crt") {
             files.push(path);
         }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use url::Url;
 
-pub use build::{BuildError, is_loopback};
+pub use build::{BuildError, certificate_files, is_loopback};
 pub use call::{Answer, Client, Coming, MAX_ANSWER, TransportError, read_body};
 
 /// What a client for one server is built from.

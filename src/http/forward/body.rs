@@ -1,12 +1,15 @@
 //! Bodies on their way: streamed, never collected.
 
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 
+use super::keep::Copying;
 use super::pool::Lent;
 
 /// What is sent to an upstream.
@@ -14,6 +17,8 @@ use super::pool::Lent;
 pub enum Upstream {
     /// The caller's body, as it comes.
     Streamed(Incoming),
+    /// The same, copied as it passes.
+    Copied(Copying),
     /// A body of our own.
     Whole(Full<Bytes>),
 }
@@ -36,6 +41,7 @@ impl Body for Upstream {
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         match self.get_mut() {
             Self::Streamed(body) => Pin::new(body).poll_frame(cx),
+            Self::Copied(body) => Pin::new(body).poll_frame(cx),
             Self::Whole(body) => Pin::new(body).poll_frame(cx).map_err(|never| match never {}),
         }
     }
@@ -43,6 +49,7 @@ impl Body for Upstream {
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Streamed(body) => body.is_end_stream(),
+            Self::Copied(body) => body.is_end_stream(),
             Self::Whole(body) => body.is_end_stream(),
         }
     }
@@ -50,8 +57,59 @@ impl Body for Upstream {
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Streamed(body) => body.size_hint(),
+            Self::Copied(body) => body.size_hint(),
             Self::Whole(body) => body.size_hint(),
         }
+    }
+}
+
+/// Counts the pieces of a body that have been sent, so that who waits for its answer knows that it moves.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Moved(Option<Arc<AtomicU64>>);
+
+impl Moved {
+    /// Of a body that is there at once nothing is counted.
+    pub(super) fn of(body: &Upstream) -> Self {
+        Self((!matches!(body, Upstream::Whole(_)) && !body.is_end_stream()).then(Arc::default))
+    }
+
+    pub(super) fn count(&self) -> u64 {
+        self.0.as_ref().map_or(0, |count| count.load(Ordering::Relaxed))
+    }
+}
+
+/// A body as a connection sends it.
+#[derive(Debug)]
+pub(super) struct Sent {
+    body: Upstream,
+    moved: Moved,
+}
+
+impl Sent {
+    pub(super) const fn new(body: Upstream, moved: Moved) -> Self {
+        Self { body, moved }
+    }
+}
+
+impl Body for Sent {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let this = self.get_mut();
+        let frame = ready!(Pin::new(&mut this.body).poll_frame(cx));
+        if let Some(count) = &this.moved.0 {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 

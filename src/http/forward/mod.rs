@@ -3,20 +3,28 @@
 
 mod body;
 mod headers;
+mod keep;
 mod wire;
 mod pool;
+mod reach;
+mod tunnel;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{Method, Request, Response, StatusCode};
+use http::{HeaderMap, Method, Request, Response, StatusCode, request};
 use hyper::body::Body as _;
 
 pub use body::{Downstream, Upstream};
+pub use keep::{Copied, Copying, Room};
+pub use reach::{Reach, ReachError};
+pub use tunnel::Tunnel;
 
+use body::{Moved, Sent};
 use pool::{Lent, Pool};
+use wire::Failed;
 
 /// How an upstream is reached.
 #[derive(Debug, Clone)]
@@ -31,12 +39,13 @@ pub struct Options {
     pub idle: Duration,
     /// Time to get a connection, TLS included.
     pub connect_timeout: Duration,
-    /// Time from sending a request to the head of its answer.
+    /// Time to the head of an answer, from sending the request, or from the last piece of its body: within twice this
+    /// time a body that does not move, or an upstream that does not answer, is given up.
     pub answer_timeout: Duration,
 }
 
 /// Where an upstream is.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub enum Target {
     /// A TCP address.
     Tcp(SocketAddr),
@@ -44,6 +53,8 @@ pub enum Target {
     Host(String, u16),
     /// A unix socket.
     Unix(PathBuf),
+    /// A host and a port behind a proxy.
+    Through(Box<Tunnel>),
 }
 
 /// Sends requests to one upstream. Clones share its connections.
@@ -91,28 +102,92 @@ impl Forwarder {
     /// `Host` the upstream's; both are the caller's to set. Dropped before it is done, or with the answer's body
     /// unread, it closes the connection, and the upstream sees its caller hang up.
     ///
-    /// A `GET` or `HEAD` without body that meets a kept connection as the upstream closes it is sent once more.
+    /// A request that met a kept connection as the upstream closed it is sent once more: one of which nothing was sent,
+    /// and a `GET`, `HEAD` or `LIST` without body.
     ///
     /// # Errors
     /// No connection, or no answer: see [`ForwardError::status`].
     pub async fn send(&self, request: Request<Upstream>) -> Result<Response<Downstream>, ForwardError> {
-        let (mut parts, body) = request.into_parts();
-        headers::for_upstream(&mut parts.headers, body.size_hint().exact());
-        let repeatable = matches!(parts.method, Method::GET | Method::HEAD) && body.is_empty();
-        let again = repeatable.then(|| parts.clone());
+        self.send_within(request, self.0.options.answer_timeout).await
+    }
+
+    /// As [`Forwarder::send`], with another time to the head of the answer.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn send_within(
+        &self,
+        request: Request<Upstream>,
+        limit: Duration,
+    ) -> Result<Response<Downstream>, ForwardError> {
+        let (parts, body) = request.into_parts();
+        self.send_head(&Head::new(parts, &body), body, limit).await
+    }
+
+    /// As [`Forwarder::send_within`], of a head that the caller keeps and may send again.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn send_head(
+        &self,
+        head: &Head,
+        body: Upstream,
+        limit: Duration,
+    ) -> Result<Response<Downstream>, ForwardError> {
         let mut lent = self.0.lend().await?;
-        let (kept, limit) = (lent.kept, self.0.options.answer_timeout);
-        match lent.exchange(Request::from_parts(parts, body), limit).await {
-            Err(ForwardError::Broken(_)) if kept && let Some(parts) = again => {
+        let again = lent.kept && body.is_empty() && is_read(&head.0.method);
+        let moved = Moved::of(&body);
+        let request = Request::from_parts(head.0.clone(), Sent::new(body, moved.clone()));
+        match lent.exchange(request, &moved, limit).await {
+            Ok(answer) => Ok(finish(answer, lent)),
+            Err(Failed::Unsent(request, _)) if lent.kept => {
                 drop(lent);
-                let mut lent = self.0.lend_new().await?;
-                let request = Request::from_parts(parts, Upstream::empty());
-                let answer = lent.exchange(request, limit).await?;
-                Ok(finish(answer, lent))
+                self.anew(*request, &moved, limit).await
             }
-            outcome => Ok(finish(outcome?, lent)),
+            Err(Failed::Sent(ForwardError::Broken(_))) if again => {
+                drop(lent);
+                let nothing = Sent::new(Upstream::empty(), Moved::default());
+                self.anew(Request::from_parts(head.0.clone(), nothing), &moved, limit).await
+            }
+            Err(Failed::Unsent(_, error) | Failed::Sent(error)) => Err(error),
         }
     }
+
+    async fn anew(
+        &self,
+        request: Request<Sent>,
+        moved: &Moved,
+        limit: Duration,
+    ) -> Result<Response<Downstream>, ForwardError> {
+        let mut lent = self.0.lend_new().await?;
+        match lent.exchange(request, moved, limit).await {
+            Ok(answer) => Ok(finish(answer, lent)),
+            Err(Failed::Unsent(_, error) | Failed::Sent(error)) => Err(error),
+        }
+    }
+}
+
+/// The head of a request as it goes to the upstream: the caller's hop is taken off.
+#[derive(Debug)]
+pub struct Head(request::Parts);
+
+impl Head {
+    /// Takes a caller's head, and how long the body is that is sent with it.
+    pub fn new(mut parts: request::Parts, body: &Upstream) -> Self {
+        headers::for_upstream(&mut parts.headers, body.size_hint().exact());
+        parts.extensions.clear();
+        Self(parts)
+    }
+
+    /// Its headers, as they are sent.
+    pub const fn headers_mut(&mut self) -> &mut HeaderMap {
+        &mut self.0.headers
+    }
+}
+
+/// Whether a method only reads. `LIST` is a method of secrets servers.
+fn is_read(method: &Method) -> bool {
+    matches!(*method, Method::GET | Method::HEAD) || method.as_str() == "LIST"
 }
 
 fn finish(answer: Response<hyper::body::Incoming>, lent: Lent) -> Response<Downstream> {

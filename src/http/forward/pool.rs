@@ -12,8 +12,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use super::body::{Moved, Sent};
+use super::wire::Failed;
 use super::wire::Wire;
-use super::{ForwardError, Options, Target, Upstream};
+use super::{ForwardError, Options, Target, tunnel};
 
 #[derive(Debug)]
 pub(super) struct Pool {
@@ -70,13 +72,14 @@ pub(super) struct Lent {
 }
 
 impl Lent {
-    /// Sends a request and waits so long for the head of its answer.
+    /// Sends a request and waits so long for the head of its answer, or for its body to move.
     pub(super) async fn exchange(
         &mut self,
-        request: Request<Upstream>,
+        request: Request<Sent>,
+        moved: &Moved,
         limit: Duration,
-    ) -> Result<Response<Incoming>, ForwardError> {
-        self.wire.exchange(request, limit).await
+    ) -> Result<Response<Incoming>, Failed> {
+        self.wire.exchange(request, moved, limit).await
     }
 
     /// Its answer is read: it may serve the next request.
@@ -161,6 +164,7 @@ impl Pool {
             Target::Tcp(address) => self.speak(nodelay(TcpStream::connect(address).await?)?).await,
             Target::Host(host, port) => self.speak(nodelay(TcpStream::connect((host.as_str(), *port)).await?)?).await,
             Target::Unix(path) => self.speak(UnixStream::connect(path).await?).await,
+            Target::Through(proxy) => self.speak(tunnel::dig(proxy).await?).await,
         }
     }
 
@@ -176,7 +180,7 @@ impl Pool {
     }
 }
 
-fn nodelay(stream: TcpStream) -> io::Result<TcpStream> {
+pub(super) fn nodelay(stream: TcpStream) -> io::Result<TcpStream> {
     stream.set_nodelay(true)?;
     Ok(stream)
 }

@@ -9,16 +9,18 @@ use std::time::Duration;
 
 use http::{Request, Response};
 use hyper::body::{Body as _, Frame, Incoming};
+use hyper::client::conn::TrySendError;
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::{ForwardError, Upstream};
+use super::ForwardError;
+use super::body::{Moved, Sent};
 
 /// The connection. While nobody polls it, it does not move.
 pub(super) struct Wire {
-    sender: SendRequest<Upstream>,
+    sender: SendRequest<Sent>,
     /// What reads and writes; `None` once it has ended.
     driver: Option<Pin<Box<dyn Future<Output = hyper::Result<()>> + Send>>>,
     alarm: Alarm,
@@ -59,14 +61,15 @@ impl Wire {
         .await
     }
 
-    /// Sends a request and waits so long for the head of its answer.
+    /// Sends a request and waits for the head of its answer, so long after the last piece of its body was seen to move.
     pub(super) async fn exchange(
         &mut self,
-        request: Request<Upstream>,
+        request: Request<Sent>,
+        moved: &Moved,
         limit: Duration,
-    ) -> Result<Response<Incoming>, ForwardError> {
-        let end = Instant::now() + limit;
-        let mut answer = pin!(self.sender.send_request(request));
+    ) -> Result<Response<Incoming>, Failed> {
+        let (mut end, mut seen) = (Instant::now() + limit, moved.count());
+        let mut answer = pin!(self.sender.try_send_request(request));
         let (driver, alarm) = (&mut self.driver, &mut self.alarm);
         poll_fn(|cx| {
             if let Some(running) = driver
@@ -75,9 +78,16 @@ impl Wire {
                 *driver = None;
             }
             match answer.as_mut().poll(cx) {
-                Poll::Ready(answer) => Poll::Ready(answer.map_err(ForwardError::Broken)),
-                Poll::Pending => alarm.poll_at(end, cx).map(|()| Err(ForwardError::AnswerTimeout(limit))),
+                Poll::Ready(answer) => return Poll::Ready(answer.map_err(Failed::of)),
+                Poll::Pending => {}
             }
+            while alarm.poll_at(end, cx).is_ready() {
+                if moved.count() == seen {
+                    return Poll::Ready(Err(Failed::Sent(ForwardError::AnswerTimeout(limit))));
+                }
+                (end, seen) = (Instant::now() + limit, moved.count());
+            }
+            Poll::Pending
         })
         .await
     }
@@ -94,6 +104,25 @@ impl Wire {
         }
         self.drive(cx);
         Pin::new(body).poll_frame(cx)
+    }
+}
+
+/// What became of a request that has no answer.
+pub(super) enum Failed {
+    /// Nothing of it was sent.
+    Unsent(Box<Request<Sent>>, ForwardError),
+    /// Some of it may have been.
+    Sent(ForwardError),
+}
+
+impl Failed {
+    fn of(mut error: TrySendError<Request<Sent>>) -> Self {
+        let unsent = error.take_message();
+        let error = ForwardError::Broken(error.into_error());
+        match unsent {
+            Some(request) => Self::Unsent(Box::new(request), error),
+            None => Self::Sent(error),
+        }
     }
 }
 

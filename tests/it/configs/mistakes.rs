@@ -295,7 +295,7 @@ fn a_listener_says_whom_it_lets_in() {
         ),
         &[
             concat!(
-                "a.toml:2:11: listener.a.address: the local API on 0.0.0.0, which is not loopback; ",
+                "a.toml:2:11: listener.a.address: tokens served on 0.0.0.0, which is not loopback; ",
                 "use 127.0.0.1 or [::1]; only a health listener may be reached from elsewhere"
             ),
             "a.toml:4:1: listener.a.mode: given for a TCP address, which has none; leave it out",
@@ -317,7 +317,7 @@ fn a_listener_says_whom_it_lets_in() {
                 "a.toml:16:11: listener.e.address: \"tcp://localhost:1\" is no TCP address; ",
                 "write numbers: \"tcp://127.0.0.1:8300\" or \"tcp://[::1]:8300\""
             ),
-            "a.toml:17:8: listener.e.kind: \"metrics\" is not known here; write \"local_api\" or \"health\"",
+            "a.toml:17:8: listener.e.kind: \"metrics\" is not known here; write \"local_api\", \"health\" or \"api_proxy\"",
             "a.toml:20:1: listener.f.address: the address of listener a too, at a.toml:2:1; give each listener its own address",
             concat!(
                 "a.toml:21:1: listener.f.sessions: given for a health listener, ",

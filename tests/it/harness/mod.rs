@@ -18,6 +18,8 @@ pub(crate) mod secrets;
 #[cfg(feature = "dev")]
 pub(crate) mod session;
 #[cfg(feature = "dev")]
+pub(crate) mod vault;
+#[cfg(feature = "dev")]
 pub(crate) mod terraform;
 #[cfg(feature = "dev")]
 pub(crate) mod binary;

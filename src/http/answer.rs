@@ -1,8 +1,6 @@
-//! What every answer has in common.
+//! What is answered to local callers by the agent itself: JSON, an error as `{"errors": ["why"]}`.
 
-use std::pin::Pin;
 use std::sync::LazyLock;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -13,43 +11,15 @@ use serde::Serialize;
 
 use crate::http::guard::Refusal;
 
-/// An answer on its way: most are there at once, and only those that wait for something cost an allocation.
-pub enum Answering {
-    /// Here it is; taken when polled.
-    Ready(Option<Response<Full<Bytes>>>),
-    /// It waits.
-    Waiting(Pin<Box<dyn Future<Output = Response<Full<Bytes>>> + Send>>),
-}
-
-impl std::fmt::Debug for Answering {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Ready(_) => "Answering::Ready",
-            Self::Waiting(_) => "Answering::Waiting",
-        })
-    }
-}
-
-impl Future for Answering {
-    type Output = Response<Full<Bytes>>;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        match self.get_mut() {
-            Self::Ready(answer) => answer.take().map_or(Poll::Pending, Poll::Ready),
-            Self::Waiting(answer) => answer.as_mut().poll(cx),
-        }
-    }
-}
-
 /// An answer with this body, which no cache keeps and no browser takes for something else.
-pub(super) fn with_body(status: StatusCode, content_type: &'static str, body: Bytes) -> Response<Full<Bytes>> {
+pub fn with_body(status: StatusCode, content_type: &'static str, body: Bytes) -> Response<Full<Bytes>> {
     let mut answer = in_json(status, body);
     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     answer
 }
 
 /// [`with_body`] for JSON, which nearly all answers are: a copy of headers costs half of making them.
-pub(super) fn in_json(status: StatusCode, body: Bytes) -> Response<Full<Bytes>> {
+pub fn in_json(status: StatusCode, body: Bytes) -> Response<Full<Bytes>> {
     static HEADERS: LazyLock<HeaderMap> = LazyLock::new(|| {
         let headers = [(CONTENT_TYPE, JSON), (CACHE_CONTROL, "no-store"), (X_CONTENT_TYPE_OPTIONS, "nosniff")];
         headers.into_iter().map(|(name, value)| (name, HeaderValue::from_static(value))).collect()
@@ -60,31 +30,35 @@ pub(super) fn in_json(status: StatusCode, body: Bytes) -> Response<Full<Bytes>> 
     answer
 }
 
-pub(super) fn json(status: StatusCode, value: &impl Serialize) -> Response<Full<Bytes>> {
+/// An answer of this value in JSON.
+pub fn json(status: StatusCode, value: &impl Serialize) -> Response<Full<Bytes>> {
     // Fails for maps with keys that are no strings, which none of ours has.
     let body = serde_json::to_vec(value).unwrap_or_default();
     in_json(status, body.into())
 }
 
-pub(super) fn error(status: StatusCode, message: &str) -> Response<Full<Bytes>> {
+/// An error, in words.
+pub fn error(status: StatusCode, message: &str) -> Response<Full<Bytes>> {
     json(status, &Errors { errors: [message] })
 }
 
 /// An error that may pass: `retry_after` tells when to ask again.
-pub(super) fn later(status: StatusCode, value: &impl Serialize, retry_after: Duration) -> Response<Full<Bytes>> {
+pub fn later(status: StatusCode, value: &impl Serialize, retry_after: Duration) -> Response<Full<Bytes>> {
     let mut answer = json(status, value);
     let seconds = retry_after.as_secs().saturating_add(u64::from(retry_after.subsec_nanos() > 0));
     answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds.max(1)));
     answer
 }
 
-pub(super) fn method_not_allowed(allowed: &'static str) -> Response<Full<Bytes>> {
+/// A path that takes other methods; `allowed` lists them.
+pub fn method_not_allowed(allowed: &'static str) -> Response<Full<Bytes>> {
     let mut answer = error(StatusCode::METHOD_NOT_ALLOWED, &format!("this path takes {allowed}"));
     answer.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
     answer
 }
 
-pub(super) fn refused(refusal: &Refusal) -> Response<Full<Bytes>> {
+/// What the guard has refused.
+pub fn refused(refusal: &Refusal) -> Response<Full<Bytes>> {
     let mut answer = error(refusal.status, &refusal.message);
     if refusal.status == StatusCode::UNAUTHORIZED {
         answer.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
@@ -94,8 +68,9 @@ pub(super) fn refused(refusal: &Refusal) -> Response<Full<Bytes>> {
 
 /// The body of every error.
 #[derive(Debug, Serialize)]
-pub(super) struct Errors<'a> {
-    pub(super) errors: [&'a str; 1],
+pub struct Errors<'a> {
+    /// Why, in words fit for a caller.
+    pub errors: [&'a str; 1],
 }
 
 const JSON: &str = "application/json";

@@ -1,0 +1,164 @@
+//! What is done once the server has refused the session's token: its keeper looks, once for all who ran into it.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use http::Response;
+use http_body_util::{BodyExt as _, Either, Full};
+use hyper::body::Body as _;
+use tokio::time::Instant;
+
+use super::Inner;
+use super::answer::Answered;
+use super::credential::{Absent, Worn};
+use crate::clock::{Clock, Moment};
+use crate::feed::Ring;
+use crate::http::forward::Downstream;
+
+/// A 403, and what it says of the token.
+pub(super) struct Refusal {
+    pub(super) answer: Response<Answered>,
+    /// Whether it says that there is no such token. Without such words it may be the policy that refuses, or an older
+    /// server that does not tell the two apart.
+    pub(super) says_dead: bool,
+}
+
+impl Refusal {
+    /// Reads the answer's body, where it is told to be short.
+    pub(super) async fn read(answer: Response<Downstream>) -> Self {
+        let short = answer.body().size_hint().upper().is_some_and(|bytes| bytes <= LOOKED_AT);
+        if !short {
+            return Self { answer: answer.map(Either::Left), says_dead: false };
+        }
+        let (parts, body) = answer.into_parts();
+        let body = match tokio::time::timeout(READ_WITHIN, body.collect()).await {
+            Ok(Ok(body)) => body.to_bytes(),
+            // Nothing of it is left to be passed on but its head.
+            Ok(Err(_)) | Err(_) => return Self { answer: super::answer::broken_off(), says_dead: false },
+        };
+        let says_dead = says_dead(&body);
+        Self { answer: Response::from_parts(parts, Either::Right(Full::new(body))), says_dead }
+    }
+}
+
+/// How much of a refusal is looked at.
+const LOOKED_AT: u64 = 64 * 1024;
+const READ_WITHIN: Duration = Duration::from_secs(5);
+
+/// Secrets servers say `invalid token` or `bad token`; an access-control service says `ACL not found`.
+fn says_dead(body: &[u8]) -> bool {
+    ["invalid token", "bad token", "ACL not found"]
+        .iter()
+        .any(|words| body.windows(words.len()).any(|found| found == words.as_bytes()))
+}
+
+/// What there is in place of a token that was refused.
+pub(super) enum Fresh {
+    /// Another token.
+    Token(Worn),
+    /// The same: it is not the token that is refused, or nobody was asked.
+    Same,
+    /// None.
+    Absent(Absent),
+}
+
+impl Inner {
+    /// Another token than the one that the server has refused: the one that is there by now, or the one that its keeper
+    /// gets once it has looked for itself.
+    pub(super) async fn fresher(&self, refused: &Worn, says_dead: bool) -> Fresh {
+        if let Fresh::Same = self.instead_of(refused) {
+            let rings = says_dead || self.doubt.is_due();
+            if rings && matches!(self.nudge.ring(), Ring::Spent { .. }) {
+                return Fresh::Same;
+            }
+            // Without a ring too: somebody else's may be under way.
+            if tokio::time::timeout(LOOKED_WITHIN, self.nudge.settled()).await.is_err() {
+                return Fresh::Same;
+            }
+        }
+        let end = Instant::now() + LOGIN_WITHIN;
+        let mut feed = self.credential.feed.clone();
+        loop {
+            feed.current();
+            match self.instead_of(refused) {
+                Fresh::Absent(absent) if Instant::now() + absent.retry_after < end => {
+                    if !matches!(tokio::time::timeout_at(end, feed.changed()).await, Ok(Ok(()))) {
+                        return Fresh::Absent(absent);
+                    }
+                }
+                found => return found,
+            }
+        }
+    }
+
+    fn instead_of(&self, refused: &Worn) -> Fresh {
+        match self.credential.current() {
+            Ok(worn) if worn.generation() == refused.generation() => Fresh::Same,
+            Ok(worn) => Fresh::Token(worn),
+            Err(absent) => Fresh::Absent(absent),
+        }
+    }
+}
+
+/// How long a caller waits for the keeper's look, which is one call of the server.
+const LOOKED_WITHIN: Duration = Duration::from_secs(10);
+
+/// How long after it for the login that follows where the token is dead.
+const LOGIN_WITHIN: Duration = Duration::from_secs(10);
+
+/// How often a refusal that does not name the token is a reason to look: a policy that refuses all the time must not use up
+/// the rings that a dead token needs.
+#[derive(Debug)]
+pub(super) struct Doubt {
+    clock: Clock,
+    last: Mutex<Option<Moment>>,
+}
+
+impl Doubt {
+    pub(super) const fn new(clock: Clock) -> Self {
+        Self { clock, last: Mutex::new(None) }
+    }
+
+    fn is_due(&self) -> bool {
+        let now = self.clock.now();
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let due = last.is_none_or(|last| now.since(last) >= DOUBTS_APART);
+        if due {
+            *last = Some(now);
+        }
+        due
+    }
+}
+
+const DOUBTS_APART: Duration = Duration::from_mins(2);
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use super::*;
+    use crate::clock::Driven;
+
+    #[test]
+    fn a_refusal_says_that_the_token_is_dead_in_the_words_of_each_server() {
+        for dead in [
+            r#"{"errors":["2 errors occurred:\n\t* permission denied\n\t* invalid token\n\n"]}"#,
+            r#"{"errors":["bad token"]}"#,
+            "ACL not found",
+        ] {
+            assert!(says_dead(dead.as_bytes()), "{dead}");
+        }
+        assert!(!says_dead(br#"{"errors":["1 error occurred:\n\t* permission denied\n\n"]}"#));
+        assert!(!says_dead(b""));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_policy_that_refuses_all_the_time_is_doubted_now_and_then() {
+        let doubt = Doubt::new(Clock::Driven(Driven::starting_at(SystemTime::UNIX_EPOCH)));
+        assert!(doubt.is_due() && !doubt.is_due());
+        tokio::time::advance(Duration::from_secs(119)).await;
+        assert!(!doubt.is_due());
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert!(doubt.is_due() && !doubt.is_due());
+    }
+}

@@ -1,0 +1,129 @@
+//! The secrets server's API on a socket of this machine: clients of the server work here unchanged, with the session's token
+//! put on their requests.
+//!
+//! `path` and `rules` decide and are pure; `credential` holds the token; `call` makes one call of the server, and `heal` asks
+//! after a token that the server has refused.
+
+mod answer;
+mod call;
+mod credential;
+mod heal;
+mod own_token;
+mod path;
+mod rules;
+mod serve;
+mod wire;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+pub use answer::Answered;
+pub use rules::{Lift, Rule, Rules};
+pub use serve::Answering;
+
+use crate::agent::token::TokenFeed;
+use crate::agent::upstream;
+use crate::clock::Clock;
+use crate::feed::Nudge;
+use crate::http::forward::{self, Forwarder, Reach, ReachError, Room};
+use crate::http::guard;
+use crate::http::listen::Observed;
+use credential::Credential;
+use heal::Doubt;
+use wire::Wire;
+
+/// What one listener lets through, and with whose token.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    /// Which requests the session's token is put on.
+    pub put: Put,
+    /// What is let through.
+    pub rules: Rules,
+    /// Whether callers may log in through it, with a login of their own.
+    pub logins: bool,
+    /// Whether a caller must send `X-Vault-Request: true`.
+    pub request_header: bool,
+    /// Connections to the server at once.
+    pub connections: usize,
+    /// Time to the head of an answer of the server's, from the last piece of the request.
+    pub answer_timeout: Duration,
+}
+
+/// Which requests the session's token is put on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Put {
+    /// All; a token that a caller brings is taken off.
+    Always,
+    /// Those whose caller brings none.
+    WhenMissing,
+}
+
+/// What it is joined to.
+#[derive(Debug, Clone)]
+pub struct Parts {
+    /// Tells when the token has ended.
+    pub clock: Clock,
+    /// The session's token.
+    pub feed: TokenFeed,
+    /// Rung where the server refuses the token.
+    pub nudge: Nudge,
+    /// The server that the session logs in to.
+    pub upstream: upstream::Options,
+    /// The namespace that the session logs in to.
+    pub namespace: Option<String>,
+}
+
+/// The API of one session's server. Clones share its connections.
+#[derive(Debug, Clone)]
+pub struct ApiProxy(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    options: Options,
+    nudge: Nudge,
+    credential: Credential,
+    forwarder: Forwarder,
+    wire: Wire,
+    /// For bodies that may have to be sent once more.
+    room: Room,
+    /// Whether the server did not answer when it was last called.
+    failing: AtomicBool,
+    doubt: Doubt,
+}
+
+impl ApiProxy {
+    /// Reads the certificates that the server's options name. No connection is made yet.
+    ///
+    /// # Errors
+    /// A file cannot be used, or the server has no host that could be called.
+    pub fn build(options: Options, parts: Parts) -> Result<Self, ReachError> {
+        let Parts { clock, feed, nudge, upstream, namespace } = parts;
+        let Reach { target, tls, host, prefix } = Reach::of(&upstream.client)?;
+        let forwarder = Forwarder::new(forward::Options {
+            target,
+            tls,
+            connections: options.connections,
+            idle: KEPT,
+            connect_timeout: upstream.client.connect_timeout,
+            answer_timeout: options.answer_timeout,
+        });
+        let wire = Wire::new(upstream.kind, upstream.name, host, prefix, namespace.as_deref());
+        let credential = Credential::new(feed, clock.clone());
+        let (room, failing, doubt) = (Room::new(ALL_COPIES), AtomicBool::new(false), Doubt::new(clock));
+        Ok(Self(Arc::new(Inner { options, nudge, credential, forwarder, wire, room, failing, doubt })))
+    }
+
+    /// What a listener bound to `address` (`None` for a unix socket) is guarded by.
+    fn guard(&self, admit: guard::Options, address: Option<SocketAddr>, observed: Observed) -> guard::Guard {
+        let guard = guard::Guard::new(admit, address, Some(observed)).with_bodies(u64::MAX);
+        if self.0.options.request_header { guard } else { guard.without_request_header() }
+    }
+}
+
+/// Less than the usual load balancer in front of a server keeps a connection.
+const KEPT: Duration = Duration::from_secs(30);
+
+/// How much of callers' bodies is held at once by all of them, in bytes.
+const ALL_COPIES: usize = 16 * 1024 * 1024;

@@ -1,0 +1,189 @@
+//! A path of the server's API, read as the server reads it.
+//!
+//! The rules of a listener and the server must read a path alike: what could be read in two ways is refused, so that
+//! nothing that a rule refuses is reached under another spelling.
+
+use std::borrow::Cow;
+
+use percent_encoding::percent_decode_str;
+
+/// A path below `/v1/`, its encoding taken off once. It may end with a slash.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ApiPath<'a>(Cow<'a, str>);
+
+/// Why a path is not served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Unserved {
+    /// It is not of the server's API.
+    Elsewhere,
+    /// It could be read as another: why.
+    Ambiguous(&'static str),
+}
+
+impl<'a> ApiPath<'a> {
+    /// Reads a request's path, its query taken off.
+    pub(super) fn read(path: &'a str) -> Result<Self, Unserved> {
+        let Some(below) = path.strip_prefix("/v1/").filter(|below| !below.is_empty()) else {
+            return Err(Unserved::Elsewhere);
+        };
+        if !below.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\') {
+            return Err(Unserved::Ambiguous("the path holds characters that must be percent-encoded"));
+        }
+        let decoded = if below.contains('%') { Cow::Owned(decode(below)?) } else { Cow::Borrowed(below) };
+        check(&decoded).map_err(Unserved::Ambiguous)?;
+        Ok(Self(decoded))
+    }
+
+    /// As it reads, without `/v1/`.
+    #[cfg(test)]
+    pub(super) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    pub(super) fn ends_in_slash(&self) -> bool {
+        self.0.ends_with('/')
+    }
+
+    /// The same without a slash at its end.
+    pub(super) fn trimmed(&self) -> &str {
+        self.0.strip_suffix('/').unwrap_or(&self.0)
+    }
+
+    /// What the path could name behind a namespace that is written into it: itself, and each of its ends, without a slash
+    /// at the end.
+    pub(super) fn behind_namespaces(&self) -> impl Iterator<Item = &str> {
+        let path = self.trimmed();
+        let starts = path.bytes().enumerate().filter(|(_, byte)| *byte == b'/').map(|(at, _)| at + 1);
+        std::iter::once(0).chain(starts).map(move |at| &path[at..])
+    }
+
+    /// Whether the path names this, behind a namespace or not.
+    pub(super) fn names(&self, path: &str) -> bool {
+        let rest = self.trimmed().strip_suffix(path);
+        rest.is_some_and(|rest| rest.is_empty() || rest.ends_with('/'))
+    }
+
+    /// Whether someone logs in there: `auth/MOUNT/login`, perhaps with a name behind it.
+    pub(super) fn is_login(&self) -> bool {
+        let mut segments = self.trimmed().split('/').skip_while(|segment| *segment != "auth").skip(2);
+        let is_login = |segment: &str| segment == "login";
+        let own = segments.clone().take_while(|segment| !is_login(segment)).any(|segment| SETTINGS.contains(&segment));
+        let found = segments.any(is_login) && segments.nth(1).is_none();
+        (found && !own) || self.names("acl/login")
+    }
+}
+
+/// What stands below an auth method beside logins: a role there may be called `login`.
+const SETTINGS: [&str; 7] = ["config", "groups", "map", "role", "roles", "user", "users"];
+
+fn decode(path: &str) -> Result<String, Unserved> {
+    let bytes = path.as_bytes();
+    let hex = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_hexdigit);
+    if !bytes.iter().enumerate().all(|(at, byte)| *byte != b'%' || (hex(at + 1) && hex(at + 2))) {
+        return Err(Unserved::Ambiguous("the path holds a percent sign that encodes nothing"));
+    }
+    if ["%2f", "%2F", "%5c", "%5C"].iter().any(|encoded| path.contains(encoded)) {
+        return Err(Unserved::Ambiguous("the path holds an encoded slash"));
+    }
+    let Ok(decoded) = percent_decode_str(path).decode_utf8() else {
+        return Err(Unserved::Ambiguous("the path is no UTF-8 once its encoding is taken off"));
+    };
+    if decoded.chars().any(char::is_control) {
+        return Err(Unserved::Ambiguous("the path holds an encoded control character"));
+    }
+    // Somebody on the way may take the encoding off twice.
+    let bytes = decoded.as_bytes();
+    let hex = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_hexdigit);
+    if bytes.iter().enumerate().any(|(at, byte)| *byte == b'%' && hex(at + 1) && hex(at + 2)) {
+        return Err(Unserved::Ambiguous("the path is encoded twice"));
+    }
+    Ok(decoded.into_owned())
+}
+
+fn check(path: &str) -> Result<(), &'static str> {
+    let trimmed = path.strip_suffix('/').unwrap_or(path);
+    for segment in trimmed.split('/') {
+        // A parameter behind a segment is no part of its name for some servers.
+        match segment.split(';').next().unwrap_or_default() {
+            "" if segment.is_empty() => return Err("the path has an empty segment"),
+            "." | ".." => return Err("the path climbs out of itself with . or .."),
+            _ if segment.trim() != segment => return Err("a segment of the path begins or ends with a space"),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_read_as_the_server_reads_it() {
+        let check = |path: &str, wanted: &str| assert_eq!(ApiPath::read(path).unwrap().as_str(), wanted, "{path}");
+        check("/v1/secret/data/web", "secret/data/web");
+        check("/v1/secret/metadata/", "secret/metadata/");
+        check("/v1/sys", "sys");
+        check("/v1/%73ys/seal", "sys/seal");
+        check("/v1/secret/data/a%20b", "secret/data/a b");
+        check("/v1/secret/data/%C3%A9", "secret/data/é");
+        check("/v1/secret/data/100%25", "secret/data/100%");
+        check("/v1/secret/data/a..b/...c/.d", "secret/data/a..b/...c/.d");
+    }
+
+    #[test]
+    fn a_path_that_could_be_read_as_another_is_refused() {
+        for path in [
+            "/v1//sys/seal",
+            "/v1/sys//seal",
+            "/v1/sys/seal//",
+            "/v1/secret/../sys/seal",
+            "/v1/./sys/seal",
+            "/v1/secret/..",
+            "/v1/secret/%2e%2e/sys",
+            "/v1/secret/.%2E/sys",
+            "/v1/secret/%252e%252e/sys",
+            "/v1/secret/..;/sys",
+            "/v1/secret/..%3bx/sys",
+            "/v1/sys%2fseal",
+            "/v1/sys%5Cseal",
+            "/v1/sys\\seal",
+            "/v1/sys%252fseal",
+            "/v1/sys/seal%00",
+            "/v1/sys/seal%0d%0aHost:x",
+            "/v1/sys/seal%20",
+            "/v1/sys/%",
+            "/v1/sys/%4",
+            "/v1/sys/%zz",
+            "/v1/sys/%ff",
+            "/v1/sys/\u{e9}",
+        ] {
+            assert!(matches!(ApiPath::read(path), Err(Unserved::Ambiguous(_))), "{path}: {:?}", ApiPath::read(path));
+        }
+        for path in ["/", "*", "", "/v1", "/v1/", "/v2/sys", "/V1/sys", "//v1/sys", "/ui/", "/v1x/sys", "/%761/sys"] {
+            assert_eq!(ApiPath::read(path), Err(Unserved::Elsewhere), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_namespace_may_be_written_into_a_path() {
+        let path = ApiPath::read("/v1/team/web/auth/token/lookup-self/").unwrap();
+        assert!(path.names("auth/token/lookup-self") && !path.names("th/token/lookup-self"));
+        let ends: Vec<_> = path.behind_namespaces().collect();
+        assert_eq!((ends.len(), ends[0], ends[2]), (5, "team/web/auth/token/lookup-self", "auth/token/lookup-self"));
+    }
+
+    #[test]
+    fn a_login_is_told_from_the_settings_of_its_method() {
+        let check = |path: &str, wanted| assert_eq!(ApiPath::read(path).unwrap().is_login(), wanted, "{path}");
+        check("/v1/auth/azure/login", true);
+        check("/v1/auth/team/azure/login", true);
+        check("/v1/ns/auth/userpass/login/me", true);
+        check("/v1/acl/login", true);
+        check("/v1/auth/login", false);
+        check("/v1/auth/azure/role/login", false);
+        check("/v1/auth/userpass/users/login", false);
+        check("/v1/auth/azure/login/a/b", false);
+        check("/v1/secret/data/login", false);
+    }
+}

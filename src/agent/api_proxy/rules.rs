@@ -1,0 +1,225 @@
+//! What a listener lets through, and what it refuses where the session's token would be put on.
+
+use http::Method;
+
+use super::path::ApiPath;
+
+/// What a request does. `HEAD` counts as a read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Operation(u8);
+
+/// The methods of the API, each a bit in [`Operation`] and in a rule.
+const METHODS: [&str; 7] = ["GET", "LIST", "SCAN", "POST", "PUT", "PATCH", "DELETE"];
+
+const ALL: u8 = 0x7f;
+
+impl Operation {
+    const GET: Self = Self(1);
+    const LIST: Self = Self(2);
+    const SCAN: Self = Self(4);
+
+    /// Whether it lists what is below a path.
+    const fn lists(self) -> bool {
+        self.0 & (Self::LIST.0 | Self::SCAN.0) != 0
+    }
+
+    /// What a request's method and query ask for; `None` for a method that the API does not have. A `GET` with
+    /// `list=true` in its query is a `LIST`, as the server takes it.
+    pub(super) fn of(method: &Method, query: Option<&str>) -> Option<Self> {
+        let name = if *method == Method::HEAD { "GET" } else { method.as_str() };
+        let bit = METHODS.iter().position(|its| *its == name)?;
+        if bit == 0
+            && let Some(query) = query
+        {
+            return Some(Self::of_read(query));
+        }
+        Some(Self(1 << bit))
+    }
+
+    fn of_read(query: &str) -> Self {
+        let asks = |name: &str| {
+            let found = url::form_urlencoded::parse(query.as_bytes()).find(|(key, _)| key == name);
+            found.is_some_and(|(_, value)| matches!(&*value, "1" | "t" | "T" | "TRUE" | "true" | "True"))
+        };
+        match (asks("list"), asks("scan")) {
+            (true, _) => Self::LIST,
+            (false, true) => Self::SCAN,
+            (false, false) => Self::GET,
+        }
+    }
+}
+
+/// One line of a list: the methods that it is about, and a pattern of paths.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rule {
+    methods: u8,
+    segments: Vec<Segment>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Segment {
+    /// This one.
+    Named(String),
+    /// Any one: `+`.
+    Any,
+    /// One that begins so, and all that follows: `...*` at the end.
+    Rest(String),
+}
+
+impl Rule {
+    /// Reads `[METHOD,...] PATTERN`. A pattern is a path without `/v1/` in which `+` stands for one segment and `*` at the
+    /// end for whatever follows. Without methods it is about all of them.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse(text: &str) -> Result<Self, &'static str> {
+        let text = text.trim();
+        let (methods, pattern) = match text.split_once(char::is_whitespace) {
+            Some((methods, pattern)) => (parse_methods(methods)?, pattern.trim_start()),
+            None => (ALL, text),
+        };
+        if pattern.starts_with("v1/") || pattern.starts_with('/') {
+            return Err("begins before the path: leave / and v1/ out");
+        }
+        if pattern.is_empty() || pattern.chars().any(|found| found.is_whitespace() || found.is_control()) {
+            return Err("is no pattern of a path");
+        }
+        let trimmed = pattern.strip_suffix('/').unwrap_or(pattern);
+        let last = trimmed.split('/').count() - 1;
+        let read = |(at, segment): (usize, &str)| match segment {
+            "" | "." | ".." if !(at == last && segment.is_empty()) => Err("has an empty segment, or . or .."),
+            "+" => Ok(Segment::Any),
+            segment => match segment.strip_suffix('*') {
+                Some(start) if at == last && !start.contains('*') => Ok(Segment::Rest(start.to_owned())),
+                None if !segment.contains('*') && !segment.is_empty() => Ok(Segment::Named(segment.to_owned())),
+                _ => Err("has a * that is not at its end"),
+            },
+        };
+        let segments = trimmed.split('/').enumerate().map(read).collect::<Result<_, _>>()?;
+        Ok(Self { methods, segments })
+    }
+
+    fn is_about(&self, operation: Operation) -> bool {
+        self.methods & operation.0 != 0
+    }
+
+    /// `path` has no slash at its end; `folder` says that it may have one.
+    fn matches(&self, path: &str, folder: bool) -> bool {
+        let mut named = path.split('/').chain(folder.then_some(""));
+        for segment in &self.segments {
+            let Some(name) = named.next() else { return false };
+            match segment {
+                Segment::Named(wanted) if wanted == name => {}
+                Segment::Any if !name.is_empty() => {}
+                Segment::Rest(start) => return name.starts_with(start.as_str()),
+                Segment::Named(_) | Segment::Any => return false,
+            }
+        }
+        named.next().is_none_or(|rest| folder && rest.is_empty() && named.next().is_none())
+    }
+}
+
+fn parse_methods(text: &str) -> Result<u8, &'static str> {
+    text.split(',').try_fold(0, |all, method| {
+        let bit = METHODS.iter().position(|its| *its == method);
+        bit.map(|bit| all | 1 << bit).ok_or("names a method that is none of GET, LIST, SCAN, POST, PUT, PATCH, DELETE")
+    })
+}
+
+/// What is not done with the session's token unless a listener lifts it: it makes or ends tokens that outlive what they
+/// were made for, shows the token, or is for those who run the server. Each with the paths that it covers.
+const GUARDED: [(&str, &[&str]); 10] = [
+    ("acl/logout", &["acl/logout"]),
+    ("acl/token", &["acl/token", "acl/token/*", "acl/tokens"]),
+    ("auth/token/create", &["auth/token/create", "auth/token/create/*", "auth/token/create-orphan"]),
+    ("auth/token/renew-self", &["auth/token/renew-self"]),
+    ("auth/token/revoke-self", &["auth/token/revoke-self"]),
+    ("snapshot", &["snapshot"]),
+    ("sys/raw", &["sys/raw", "sys/raw/*"]),
+    ("sys/rotate", &["sys/rotate", "sys/rotate/*"]),
+    ("sys/seal", &["sys/seal"]),
+    ("sys/wrapping", &["sys/wrapping/*"]),
+];
+
+/// What is refused where the session's token would be put on, unless it is lifted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lift(usize);
+
+impl Lift {
+    /// Takes the name of what is to be lifted.
+    pub fn parse(name: &str) -> Option<Self> {
+        GUARDED.iter().position(|(its, _)| *its == name.trim_end_matches(['*', '/'])).map(Self)
+    }
+
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        GUARDED[self.0].0
+    }
+
+    /// The names of all.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        GUARDED.iter().map(|(name, _)| *name)
+    }
+}
+
+/// What a listener lets through.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Rules {
+    /// What is let through; empty for all.
+    pub allow: Vec<Rule>,
+    /// What of that is not. Counts behind a namespace in the path too.
+    pub deny: Vec<Rule>,
+    /// What is done with the session's token although it is refused otherwise.
+    pub lift: Vec<Lift>,
+}
+
+/// Why a request is not let through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Refused {
+    NotAllowed,
+    Denied,
+    /// By name, for who knows what it means.
+    Guarded(&'static str),
+}
+
+impl Rules {
+    /// Whether a request is let through, whosever token it carries.
+    pub(super) fn judge(&self, operation: Operation, path: &ApiPath<'_>) -> Result<(), Refused> {
+        let folder = operation.lists() || path.ends_in_slash();
+        let allows = |rule: &Rule| rule.is_about(operation) && rule.matches(path.trimmed(), folder);
+        if !self.allow.is_empty() && !self.allow.iter().any(allows) {
+            return Err(Refused::NotAllowed);
+        }
+        let denies =
+            |rule: &Rule| rule.is_about(operation) && path.behind_namespaces().any(|end| rule.matches(end, true));
+        if self.deny.iter().any(denies) { Err(Refused::Denied) } else { Ok(()) }
+    }
+
+    /// Whether it may be done with the session's token.
+    pub(super) fn judge_with_session(&self, path: &ApiPath<'_>) -> Result<(), Refused> {
+        let covers = |paths: &[&str], end: &str| {
+            paths.iter().any(|covered| match covered.strip_suffix('*') {
+                Some(start) => end.starts_with(start),
+                None => end == *covered,
+            })
+        };
+        for end in path.behind_namespaces() {
+            // Most paths have none of these words in them.
+            if !GUARDED_STARTS.iter().any(|start| end.starts_with(start)) {
+                continue;
+            }
+            let found = GUARDED.iter().enumerate().find(|(_, (_, paths))| covers(paths, end));
+            if let Some((at, (name, _))) = found
+                && !self.lift.contains(&Lift(at))
+            {
+                return Err(Refused::Guarded(name));
+            }
+        }
+        Ok(())
+    }
+}
+
+const GUARDED_STARTS: [&str; 4] = ["acl/", "auth/token/", "snapshot", "sys/"];
+
+#[cfg(test)]
+mod tests;

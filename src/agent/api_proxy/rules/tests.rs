@@ -1,0 +1,96 @@
+use super::*;
+
+fn rules(allow: &[&str], deny: &[&str], lift: &[&str]) -> Rules {
+    let rules = |texts: &[&str]| texts.iter().map(|text| Rule::parse(text).unwrap()).collect();
+    let lift = lift.iter().map(|name| Lift::parse(name).unwrap()).collect();
+    Rules { allow: rules(allow), deny: rules(deny), lift }
+}
+
+fn judged(rules: &Rules, request: &str) -> Result<(), Refused> {
+    let (method, target) = request.split_once(' ').unwrap();
+    let (path, query) = target.split_once('?').map_or((target, None), |(path, query)| (path, Some(query)));
+    let operation = Operation::of(&method.parse().unwrap(), query).unwrap();
+    rules.judge(operation, &ApiPath::read(&format!("/v1/{path}")).unwrap())
+}
+
+#[test]
+fn what_is_let_through_is_what_some_rule_allows_and_none_denies() {
+    let check = |allow: &[&str], deny: &[&str], request: &str, wanted| {
+        assert_eq!(judged(&rules(allow, deny, &[]), request), wanted, "{allow:?} {deny:?} {request}");
+    };
+    let (allowed, denied, not_allowed) = (Ok(()), Err(Refused::Denied), Err(Refused::NotAllowed));
+    check(&[], &[], "DELETE secret/data/web", allowed);
+    check(&["secret/data/web/*"], &[], "GET secret/data/web/a/b", allowed);
+    check(&["secret/data/web/*"], &[], "GET secret/data/web", not_allowed);
+    check(&["secret/data/web*"], &[], "GET secret/data/web-1/a", allowed);
+    check(&["secret/*"], &[], "LIST secret/", allowed);
+    check(&["secret/+/web"], &[], "GET secret/data/web", allowed);
+    check(&["secret/+/web"], &[], "GET secret/data/more/web", not_allowed);
+    check(&["GET,LIST secret/*"], &[], "HEAD secret/a", allowed);
+    check(&["GET,LIST secret/*"], &[], "POST secret/a", not_allowed);
+    check(&["GET secret/*"], &[], "GET secret/a?list=true", not_allowed);
+    check(&["GET secret/*"], &[], "GET secret/a?%6cist=1", not_allowed);
+    check(&["LIST secret/*"], &[], "GET secret/a?list=true", allowed);
+    check(&["GET secret/*"], &[], "GET secret/a?list=false", allowed);
+    check(&["*"], &["sys/*"], "GET sys/health", denied);
+    check(&["*"], &["sys/*"], "GET team/web/sys/mounts", denied);
+    check(&["*"], &["secret/*"], "LIST secret/", denied);
+    check(&["*"], &["secret/*"], "LIST team/secret/", denied);
+    check(&["*"], &["POST,PUT secret/*"], "GET secret/a", allowed);
+    check(&["*"], &["POST,PUT secret/*"], "PUT secret/a", denied);
+    check(&["*"], &["sys/seal"], "PUT sys/seal/", denied);
+    check(&["*"], &["sys/seal"], "GET sys/seal-status", allowed);
+    check(&["*"], &["sys/seal"], "PUT %73ys/seal", denied);
+}
+
+#[test]
+fn what_a_rule_is_written_like_is_checked() {
+    for text in
+        ["", "/secret/*", "v1/secret", "a//b", "a/*/b", "a/b*c", "GETS secret/*", "get secret/*", "a b c", "../a"]
+    {
+        assert!(Rule::parse(text).is_err(), "{text:?}: {:?}", Rule::parse(text));
+    }
+    for text in ["*", "secret/", "secret/*", "GET secret/+/a", "GET,LIST  secret/a*", "+"] {
+        assert!(Rule::parse(text).is_ok(), "{text:?}: {:?}", Rule::parse(text));
+    }
+    assert!(Operation::of(&Method::CONNECT, None).is_none() && Operation::of(&Method::OPTIONS, None).is_none());
+}
+
+#[test]
+fn what_is_guarded_is_refused_with_the_sessions_token_unless_it_is_lifted_by_name() {
+    let check = |lift: &[&str], path: &str, wanted: Option<&'static str>| {
+        let found = rules(&[], &[], lift).judge_with_session(&ApiPath::read(&format!("/v1/{path}")).unwrap());
+        assert_eq!(found, wanted.map_or(Ok(()), |name| Err(Refused::Guarded(name))), "{lift:?} {path}");
+    };
+    check(&[], "auth/token/create", Some("auth/token/create"));
+    check(&[], "auth/token/create/", Some("auth/token/create"));
+    check(&[], "auth/token/create/role", Some("auth/token/create"));
+    check(&[], "auth/token/create-orphan", Some("auth/token/create"));
+    check(&[], "auth/%74oken/create", Some("auth/token/create"));
+    check(&[], "team/auth/token/create", Some("auth/token/create"));
+    check(&[], "auth/token/renew-self", Some("auth/token/renew-self"));
+    check(&[], "auth/token/revoke-self", Some("auth/token/revoke-self"));
+    check(&[], "sys/seal", Some("sys/seal"));
+    check(&[], "sys/raw/core/audit", Some("sys/raw"));
+    check(&[], "sys/rotate/config", Some("sys/rotate"));
+    check(&[], "sys/wrapping/unwrap", Some("sys/wrapping"));
+    check(&[], "a/b/sys/wrapping/unwrap", Some("sys/wrapping"));
+    check(&[], "acl/token/self", Some("acl/token"));
+    check(&[], "acl/logout", Some("acl/logout"));
+    check(&["auth/token/create"], "auth/token/create-orphan", None);
+    check(&["auth/token/create*"], "auth/token/create", None);
+    check(&["auth/token/create"], "auth/token/revoke-self", Some("auth/token/revoke-self"));
+    check(&["sys/wrapping"], "sys/wrapping/unwrap", None);
+    check(&[], "auth/token/lookup-self", None);
+    check(&[], "auth/token/lookup", None);
+    check(&[], "sys/seal-status", None);
+    check(&[], "sys/health", None);
+    check(&[], "secret/data/web", None);
+    check(&[], "secret/data/sys/seal-it", None);
+    assert_eq!(Lift::parse("sys/mounts"), None);
+    assert!(
+        GUARDED
+            .iter()
+            .all(|(_, paths)| { paths.iter().all(|path| GUARDED_STARTS.iter().any(|start| path.starts_with(start))) })
+    );
+}

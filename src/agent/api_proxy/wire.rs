@@ -1,0 +1,221 @@
+//! How a request looks on its way to the server: whose token it carries, and in which header the server looks for it.
+
+use http::header::{AUTHORIZATION, EXPECT, HOST};
+use http::uri::{Authority, PathAndQuery};
+use http::{HeaderMap, HeaderName, HeaderValue, Uri};
+
+use super::credential::Worn;
+use crate::agent::upstream::Kind;
+
+/// What differs between servers, and what is the same on every request to one.
+#[derive(Debug)]
+pub(super) struct Wire {
+    pub(super) kind: Kind,
+    /// The name that the configuration gives the server.
+    pub(super) name: String,
+    host: HeaderValue,
+    prefix: String,
+    namespace: Option<HeaderValue>,
+}
+
+/// The headers that a server of the kind takes a token from. The first is the one that it is put in.
+fn token_headers(kind: Kind) -> &'static [HeaderName] {
+    static VAULT: [HeaderName; 1] = [VAULT_TOKEN];
+    static ACCESS: [HeaderName; 3] =
+        [HeaderName::from_static("x-service-token"), HeaderName::from_static("x-consul-token"), VAULT_TOKEN];
+    match kind {
+        Kind::Vault | Kind::OpenBao => &VAULT,
+        Kind::Keyward => &ACCESS,
+    }
+}
+
+fn namespace_headers(kind: Kind) -> &'static [HeaderName] {
+    static VAULT: [HeaderName; 1] = [HeaderName::from_static("x-vault-namespace")];
+    static ACCESS: [HeaderName; 2] =
+        [HeaderName::from_static("x-service-namespace"), HeaderName::from_static("x-consul-namespace")];
+    match kind {
+        Kind::Vault | Kind::OpenBao => &VAULT,
+        Kind::Keyward => &ACCESS,
+    }
+}
+
+const VAULT_TOKEN: HeaderName = HeaderName::from_static("x-vault-token");
+const VAULT_REQUEST: HeaderName = HeaderName::from_static("x-vault-request");
+
+/// Asks for an answer that is put away, to be had once with another token.
+pub(super) const WRAP_TTL: HeaderName = HeaderName::from_static("x-vault-wrap-ttl");
+
+impl Wire {
+    pub(super) fn new(kind: Kind, name: String, host: HeaderValue, prefix: String, namespace: Option<&str>) -> Self {
+        // A namespace is visible ASCII, which every header takes.
+        let namespace = namespace.and_then(|namespace| HeaderValue::from_str(namespace).ok());
+        Self { kind, name, host, prefix, namespace }
+    }
+
+    /// Whether a caller brings a token of its own. Where the listener has a key, `keyed`, that was it.
+    pub(super) fn brings_token(&self, headers: &HeaderMap, query: Option<&str>, keyed: bool) -> bool {
+        let is_token = |name: &HeaderName| headers.get(name).is_some_and(|value| !value.is_empty());
+        let mut names = token_headers(self.kind).iter();
+        if keyed {
+            return names.filter(|name| **name != VAULT_TOKEN).any(is_token) || self.token_in_query(query);
+        }
+        names.any(is_token) || headers.contains_key(AUTHORIZATION) || self.token_in_query(query)
+    }
+
+    /// Whether the query holds a token, which an access-control service takes there.
+    pub(super) fn token_in_query(&self, query: Option<&str>) -> bool {
+        self.kind == Kind::Keyward && query.is_some_and(|query| has(query, "token"))
+    }
+
+    /// Whether the server may hold its answer back until something changes.
+    pub(super) fn waits(&self, query: Option<&str>) -> bool {
+        self.kind == Kind::Keyward && query.is_some_and(|query| has(query, "index"))
+    }
+
+    /// Makes a request's headers fit for the server. With `session`, that token is put on, and no other goes along;
+    /// without, a caller's own stays. The listener's key goes nowhere.
+    pub(super) fn dress(&self, headers: &mut HeaderMap, query: Option<&str>, session: Option<&Worn>, keyed: bool) {
+        if keyed {
+            headers.remove(VAULT_TOKEN);
+            headers.remove(AUTHORIZATION);
+        }
+        headers.remove(EXPECT);
+        headers.insert(HOST, self.host.clone());
+        headers.insert(VAULT_REQUEST, HeaderValue::from_static("true"));
+        if let Some(worn) = session {
+            headers.remove(AUTHORIZATION);
+            let [first, others @ ..] = token_headers(self.kind) else { return };
+            for name in others {
+                headers.remove(name);
+            }
+            headers.insert(first, worn.value.clone());
+            if let Some(namespace) = &self.namespace {
+                let names = namespace_headers(self.kind);
+                let told = names.iter().any(|name| headers.contains_key(name))
+                    || (self.kind == Kind::Keyward && query.is_some_and(|query| has(query, "ns")));
+                if !told {
+                    headers.insert(&names[0], namespace.clone());
+                }
+            }
+        }
+    }
+
+    /// Puts another token in the place of the session's that a request carries.
+    pub(super) fn wear(&self, headers: &mut HeaderMap, worn: &Worn) {
+        if let Some(first) = token_headers(self.kind).first() {
+            headers.insert(first, worn.value.clone());
+        }
+    }
+
+    /// The target of a request at the server; `None` where the two make none.
+    pub(super) fn target(&self, uri: &Uri) -> Option<Uri> {
+        let target = uri.path_and_query()?;
+        if self.prefix.is_empty() {
+            return Some(if uri.authority().is_none() { uri.clone() } else { Uri::from(target.clone()) });
+        }
+        format!("{}{target}", self.prefix).parse::<PathAndQuery>().ok().map(Uri::from)
+    }
+
+    /// The server in words.
+    pub(super) fn server(&self) -> String {
+        match self.host.to_str().ok().and_then(|host| host.parse::<Authority>().ok()) {
+            Some(host) => format!("the secrets server {} at {host}", self.name),
+            None => format!("the secrets server {}", self.name),
+        }
+    }
+}
+
+fn has(query: &str, name: &str) -> bool {
+    url::form_urlencoded::parse(query.as_bytes()).any(|(key, _)| key == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use secrecy::SecretString;
+
+    use super::*;
+    use crate::agent::token::{ClientToken, Generation, Kind as TokenKind, Lease, Token};
+    use crate::agent::upstream::Kind::{Keyward, Vault};
+    use crate::clock::Clock;
+
+    fn worn() -> Worn {
+        let token = Token {
+            secret: ClientToken::parse(SecretString::from("ours")).unwrap(),
+            accessor: None,
+            lease: Lease { ttl: Duration::from_mins(1), renewable: true },
+            kind: TokenKind::Service,
+            policies: Vec::new(),
+            obtained: Clock::System.now(),
+            expires: None,
+            generation: Generation::new(),
+        };
+        Worn { token: Arc::new(token), value: HeaderValue::from_static("ours") }
+    }
+
+    fn dressed(kind: Kind, given: &str, with_session: bool, keyed: bool) -> String {
+        let mut headers = HeaderMap::new();
+        for line in given.split('|').filter(|line| !line.is_empty()) {
+            let (name, value) = line.split_once(": ").unwrap();
+            headers.append(name.parse::<HeaderName>().unwrap(), value.parse().unwrap());
+        }
+        let wire =
+            Wire::new(kind, "main".to_owned(), HeaderValue::from_static("vault:8200"), String::new(), Some("team"));
+        let worn = worn();
+        wire.dress(&mut headers, None, with_session.then_some(&worn), keyed);
+        let mut lines: Vec<_> =
+            headers.iter().map(|(name, value)| format!("{name}={}", value.to_str().unwrap())).collect();
+        lines.retain(|line| !["host=vault:8200", "x-vault-request=true"].contains(&line.as_str()));
+        lines.sort();
+        lines.join(" ")
+    }
+
+    #[test]
+    fn one_token_alone_goes_to_the_server_and_the_listeners_key_never() {
+        let check = |kind, given, session, keyed, wanted| {
+            assert_eq!(dressed(kind, given, session, keyed), wanted, "{given}");
+        };
+        check(
+            Vault,
+            "X-Vault-Token: mine|Authorization: Bearer b|Expect: 100-continue",
+            false,
+            false,
+            "authorization=Bearer b x-vault-token=mine",
+        );
+        check(
+            Vault,
+            "X-Vault-Token: mine|Authorization: Bearer b",
+            true,
+            false,
+            "x-vault-namespace=team x-vault-token=ours",
+        );
+        check(Vault, "X-Vault-Token: key", true, true, "x-vault-namespace=team x-vault-token=ours");
+        check(Vault, "X-Vault-Token: key", false, true, "");
+        check(Vault, "X-Vault-Namespace: other", true, false, "x-vault-namespace=other x-vault-token=ours");
+        check(Vault, "X-Vault-Namespace: other", false, false, "x-vault-namespace=other");
+        check(
+            Keyward,
+            "X-Consul-Token: mine|X-Vault-Token: key",
+            true,
+            true,
+            "x-service-namespace=team x-service-token=ours",
+        );
+        check(Keyward, "X-Consul-Token: mine|X-Vault-Token: key", false, true, "x-consul-token=mine");
+        check(Keyward, "X-Consul-Namespace: other", true, false, "x-consul-namespace=other x-service-token=ours");
+    }
+
+    #[test]
+    fn a_target_stands_behind_the_servers_own_path() {
+        let check = |prefix: &str, uri: &str, wanted: &str| {
+            let host = HeaderValue::from_static("h");
+            let wire = Wire::new(Vault, "main".to_owned(), host, prefix.to_owned(), None);
+            assert_eq!(wire.target(&uri.parse().unwrap()).unwrap().to_string(), wanted);
+        };
+        check("", "/v1/a?b=c", "/v1/a?b=c");
+        check("", "http://localhost/v1/a%20b?b", "/v1/a%20b?b");
+        check("/vault", "/v1/a?b=c", "/vault/v1/a?b=c");
+        check("/vault", "http://localhost/v1/a", "/vault/v1/a");
+    }
+}

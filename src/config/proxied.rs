@@ -1,0 +1,104 @@
+//! `[listener.NAME] kind = "api_proxy"`: what is let through to the secrets server, and with whose token.
+
+use std::time::Duration;
+
+use humantime::format_duration;
+
+use super::leaf::either;
+use super::reader::Reader;
+use super::sink::Sessions;
+use super::tree::quoted;
+use crate::agent::api_proxy::{Lift, Options, Put, Rule, Rules};
+
+const TENTH: Duration = Duration::from_millis(100);
+
+/// Connections to the server at once.
+const CONNECTIONS: usize = 256;
+
+const PUTS: [(&str, Put); 2] = [("always", Put::Always), ("when_missing", Put::WhenMissing)];
+
+/// The keys that only such a listener has.
+pub(super) const KEYS: [&str; 9] =
+    ["allow", "answer_timeout", "connections", "deny", "lift", "logins", "require_request_header", "session", "token"];
+
+/// Reads them, and the name of the session.
+pub(super) fn read(reader: &mut Reader<'_>, sessions: &Sessions) -> (Options, Option<String>) {
+    let session = sessions.one_of(reader);
+    if let Some(name) = session.as_ref().filter(|name| sessions.is_wrapped(name)) {
+        let at = reader.place_of("session").unwrap_or(reader.at);
+        let found = format!("session {name} has a wrap_ttl, and its token is for one reader");
+        reader.scope.remarks.missing(at, &reader.key("session"), found, "name a session without one");
+    }
+    let rules = Rules { allow: rules(reader, "allow"), deny: rules(reader, "deny"), lift: lift(reader) };
+    let options = Options {
+        put: reader.choice("token", &PUTS).unwrap_or(Put::WhenMissing),
+        rules,
+        logins: reader.flag("logins", true),
+        request_header: reader.flag("require_request_header", true),
+        connections: reader.number("connections", 1..=10_000).unwrap_or(CONNECTIONS),
+        answer_timeout: reader.duration("answer_timeout", Duration::from_secs(30), TENTH..=Duration::from_hours(1)),
+    };
+    (options, session)
+}
+
+fn rules(reader: &mut Reader<'_>, name: &'static str) -> Vec<Rule> {
+    let advice = "write \"[METHOD,...] PATH\" without /v1/, such as \"GET,LIST secret/data/web/*\"; + is one segment";
+    let texts = reader.list(name).unwrap_or_default();
+    let read = |text: super::text::Text| match Rule::parse(&text.value) {
+        Ok(rule) => Some(rule),
+        Err(_) if text.unknown => None,
+        Err(why) => {
+            reader.scope.remarks.mistake(text.at, &text.key, format!("{} {why}", text.shown()), advice);
+            None
+        }
+    };
+    texts.into_iter().filter_map(read).collect()
+}
+
+fn lift(reader: &mut Reader<'_>) -> Vec<Lift> {
+    let texts = reader.list("lift").unwrap_or_default();
+    let read = |text: super::text::Text| {
+        let lift = Lift::parse(&text.value);
+        if lift.is_none() && !text.unknown {
+            let names: Vec<_> = Lift::names().map(quoted).collect();
+            let found = format!("{} is nothing that is refused by itself", text.shown());
+            reader.scope.remarks.mistake(text.at, &text.key, found, format!("write {}", either(&names)));
+        }
+        lift
+    };
+    texts.into_iter().filter_map(read).collect()
+}
+
+/// What such a listener does, in words.
+pub(super) fn words(options: &Options, session: &str) -> Vec<String> {
+    let mut does = vec![match options.put {
+        Put::Always => format!("puts the token of session {session} on every request"),
+        Put::WhenMissing => format!("puts the token of session {session} on requests that bring none"),
+    }];
+    let count = |rules: &[Rule], one: &str, many: &str| match rules.len() {
+        1 => format!("1 {one}"),
+        count => format!("{count} {many}"),
+    };
+    if !options.rules.allow.is_empty() {
+        does.push(format!("lets through what {}", count(&options.rules.allow, "rule allows", "rules allow")));
+    }
+    if !options.rules.deny.is_empty() {
+        does.push(format!("lets nothing through that {}", count(&options.rules.deny, "rule denies", "rules deny")));
+    }
+    let lifted: Vec<_> = options.rules.lift.iter().map(|lift| lift.name()).collect();
+    let kept: Vec<_> = Lift::names().filter(|name| !lifted.contains(name)).collect();
+    if !kept.is_empty() {
+        does.push(format!("does not do with that token: {}", kept.join(", ")));
+    }
+    if !lifted.is_empty() {
+        does.push(format!("does with that token, as it is lifted: {}", lifted.join(", ")));
+    }
+    if !options.logins {
+        does.push("lets nobody log in through it".to_owned());
+    }
+    if !options.request_header {
+        does.push("takes requests without X-Vault-Request".to_owned());
+    }
+    does.push(format!("gives the server {} for an answer", format_duration(options.answer_timeout)));
+    does
+}

@@ -1,0 +1,71 @@
+//! The way to an upstream through an HTTP proxy: `CONNECT`, and from there on bytes as they are.
+
+use std::io;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::{HOST, PROXY_AUTHORIZATION};
+use http::{HeaderValue, Method, Request};
+use http_body_util::Empty;
+use hyper::client::conn::http1::handshake;
+use hyper::upgrade::Upgraded;
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+
+use super::pool::nodelay;
+
+/// A proxy, and where it is to lead.
+#[derive(Debug, Clone)]
+pub struct Tunnel {
+    /// Host and port of the proxy.
+    pub proxy: (String, u16),
+    /// TLS, where the proxy itself is spoken to by it.
+    pub tls: Option<(Arc<rustls::ClientConfig>, ServerName<'static>)>,
+    /// What the proxy asks for.
+    pub authorization: Option<HeaderValue>,
+    /// Host and port of the upstream, as they stand in an address.
+    pub authority: String,
+}
+
+/// A way through, from the proxy's consent on.
+pub(super) async fn dig(tunnel: &Tunnel) -> io::Result<TokioIo<Upgraded>> {
+    let (host, port) = &tunnel.proxy;
+    let stream = nodelay(TcpStream::connect((host.as_str(), *port)).await?)?;
+    match &tunnel.tls {
+        None => consent(tunnel, stream).await,
+        Some((config, name)) => {
+            let connector = tokio_rustls::TlsConnector::from(Arc::clone(config));
+            consent(tunnel, connector.connect(name.clone(), stream).await?).await
+        }
+    }
+}
+
+async fn consent<I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    tunnel: &Tunnel,
+    stream: I,
+) -> io::Result<TokioIo<Upgraded>> {
+    let (mut sender, connection) =
+        handshake::<_, Empty<Bytes>>(TokioIo::new(stream)).await.map_err(io::Error::other)?;
+    let mut request = Request::builder().method(Method::CONNECT).uri(&tunnel.authority).header(HOST, &tunnel.authority);
+    if let Some(authorization) = &tunnel.authorization {
+        request = request.header(PROXY_AUTHORIZATION, authorization);
+    }
+    let request = request.body(Empty::new()).map_err(io::Error::other)?;
+    let asked = async {
+        let answer = sender.send_request(request).await.map_err(io::Error::other)?;
+        if !answer.status().is_success() {
+            let status = answer.status().as_u16();
+            return Err(io::Error::other(format!("the proxy refuses to lead there, with HTTP {status}")));
+        }
+        hyper::upgrade::on(answer).await.map(TokioIo::new).map_err(io::Error::other)
+    };
+    let mut asked = std::pin::pin!(asked);
+    let mut connection = std::pin::pin!(connection.with_upgrades());
+    tokio::select! {
+        through = &mut asked => through,
+        // It ends once it has handed the bytes over.
+        _ = &mut connection => asked.await,
+    }
+}

@@ -1,0 +1,281 @@
+//! The secrets server's API on a socket of this machine: whose token goes along, what is let through, and how bodies pass.
+
+use std::time::Duration;
+
+use keyward::agent::api_proxy::Put;
+use keyward::agent::upstream::Kind;
+use keyward::http::client::Address;
+use keyward::http::guard::Admit;
+use secrecy::SecretString;
+use serde_json::json;
+
+use crate::harness::raw::Raw;
+use crate::harness::vault::{Proxied, reply, rules, told};
+
+const KEY: &str = "0123456789abcdef";
+
+#[tokio::test]
+async fn a_client_that_brings_no_token_is_given_the_sessions_and_one_that_does_keeps_its_own() {
+    let proxied = Proxied::start();
+    let answer = proxied.get("secret/data/web?version=2").await;
+    assert_eq!((answer.status, answer.text.as_str()), (200, r#"{"data":{}}"#));
+    let seen = proxied.vault.last();
+    assert_eq!((seen.method.as_str(), seen.target.as_str()), ("GET", "/v1/secret/data/web?version=2"));
+    assert_eq!((seen.token(), seen.header("x-vault-request")), ("tok1", "true"));
+    assert!(seen.header("host").starts_with("127.0.0.1:"), "{seen:?}");
+    for (name, value) in [("x-vault-token", "mine"), ("authorization", "Bearer mine")] {
+        told(proxied.request("POST", "secret/data/web").header(name, value).body("{}")).await;
+        let seen = proxied.vault.last();
+        assert_eq!(seen.header(name), value);
+        assert!(!format!("{:?}", seen.headers).contains("tok1"), "{seen:?}");
+    }
+    told(proxied.request("LIST", "secret/metadata/").header("x-vault-token", "")).await;
+    assert_eq!((proxied.vault.last().method.as_str(), proxied.vault.last().token()), ("LIST", "tok1"));
+    proxied.publish("tok2");
+    proxied.get("secret/data/web").await;
+    assert_eq!(proxied.vault.last().token(), "tok2");
+}
+
+#[tokio::test]
+async fn a_listener_may_put_the_sessions_token_on_every_request() {
+    let proxied = Proxied::with(|options, _| options.put = Put::Always);
+    for (name, value) in [("x-vault-token", "mine"), ("authorization", "Bearer mine")] {
+        told(proxied.request("GET", "a").header(name, value)).await;
+        let seen = proxied.vault.last();
+        assert_eq!((seen.token(), seen.header("authorization")), ("tok1", ""));
+    }
+}
+
+#[tokio::test]
+async fn the_listeners_key_comes_as_a_token_and_goes_no_further() {
+    let proxied = Proxied::admitting(Admit::Key(SecretString::from(KEY)), |_, _| {});
+    for (name, value) in [("x-vault-token", KEY.to_owned()), ("authorization", format!("Bearer {KEY}"))] {
+        let answer = told(proxied.request("GET", "a").header(name, &value)).await;
+        assert_eq!(answer.status, 200, "{answer:?}");
+        let seen = proxied.vault.last();
+        assert_eq!(seen.token(), "tok1");
+        assert!(!format!("{:?}", seen.headers).contains(KEY), "{seen:?}");
+    }
+    told(proxied.request("GET", "sys/health").header("x-vault-token", KEY)).await;
+    assert_eq!(proxied.vault.last().token(), "", "what needs no token is sent without any");
+    let asked = proxied.vault.seen().len();
+    for (value, status) in [(Some("another-key-of-16"), 403), (None, 401)] {
+        let mut request = proxied.request("GET", "a");
+        if let Some(value) = value {
+            request = request.header("x-vault-token", value);
+        }
+        assert_eq!(told(request).await.status, status);
+    }
+    assert_eq!(proxied.vault.seen().len(), asked);
+}
+
+#[tokio::test]
+async fn the_request_header_can_be_lifted_and_nothing_else_of_the_guard() {
+    let plain = |proxied: &Proxied| proxied.client.get(format!("{}/v1/a", proxied.url));
+    let strict = Proxied::start();
+    let answer = told(plain(&strict)).await;
+    assert_eq!((answer.status, answer.error().as_str()), (412, "the header X-Vault-Request: true is missing"));
+    let lifted = Proxied::with(|options, _| options.request_header = false);
+    assert_eq!(told(plain(&lifted)).await.status, 200);
+    assert_eq!(
+        lifted.vault.last().header("x-vault-request"),
+        "true",
+        "a server behind an agent of its own asks for it"
+    );
+    for (name, value) in [("origin", "http://evil.example"), ("host", "evil.example"), ("x-forwarded-for", "10.0.0.1")]
+    {
+        let answer = told(plain(&lifted).header(name, value)).await;
+        assert!((400..=421).contains(&answer.status), "{name}: {answer:?}");
+    }
+    assert_eq!(lifted.vault.seen().len(), 1);
+}
+
+#[tokio::test]
+async fn the_kind_of_the_server_decides_the_header() {
+    let proxied = Proxied::with(|_, upstream| upstream.kind = Kind::Keyward);
+    proxied.get("acl/policies").await;
+    let seen = proxied.vault.last();
+    assert_eq!((seen.header("x-service-token"), seen.token()), ("tok1", ""));
+    for (name, path) in [("x-consul-token", "a"), ("x-service-token", "a"), ("x-other", "a?token=mine")] {
+        told(proxied.request("GET", path).header(name, "mine")).await;
+        let seen = proxied.vault.last();
+        assert!(!format!("{:?}", seen.headers).contains("tok1"), "{seen:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_behind_a_path_is_called_below_it() {
+    let proxied = Proxied::with(|_, upstream| {
+        if let Address::Url(url) = &mut upstream.client.address {
+            url.set_path("/vault/");
+        }
+    });
+    proxied.get("a?b=c").await;
+    assert_eq!(proxied.vault.last().target, "/vault/v1/a?b=c");
+}
+
+#[tokio::test]
+async fn paths_and_methods_are_let_through_as_the_listener_says() {
+    let proxied = Proxied::with(|options, _| {
+        options.rules = rules(&["secret/*", "GET sys/*"], &["POST,PUT secret/data/admin*"], &[]);
+        options.logins = false;
+    });
+    for (method, path, status) in [
+        ("GET", "secret/data/web", 200),
+        ("POST", "secret/data/web", 200),
+        ("GET", "secret/data/admin", 200),
+        ("POST", "secret/data/admin-1", 403),
+        ("PUT", "sys/mounts", 403),
+        ("GET", "sys/mounts", 200),
+        ("GET", "auth/token/lookup-self", 403),
+        ("POST", "auth/azure/login", 403),
+        ("OPTIONS", "secret/data/web", 405),
+    ] {
+        assert_eq!(proxied.ask(method, path).await.status, status, "{method} {path}");
+    }
+    assert_eq!(proxied.vault.seen().len(), 4);
+}
+
+#[tokio::test]
+async fn what_could_be_read_as_another_path_does_not_reach_the_server() {
+    let proxied = Proxied::start();
+    for path in [
+        "/v1/secret/../sys/seal",
+        "/v1/secret/%2e%2e/sys/seal",
+        "/v1//sys/seal",
+        "/v1/sys%2fseal",
+        "/v1/sys%252fseal",
+        "/v1/a%00",
+        "/v1",
+        "/",
+        "/ui/",
+    ] {
+        let mut caller = Raw::tcp(proxied.address).await;
+        let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nX-Vault-Request: true\r\n\r\n");
+        let answer = caller.ask(request).await;
+        assert!(matches!(answer.status, 400 | 404), "{path}: {answer:?}");
+    }
+    assert_eq!(proxied.vault.seen().len(), 0);
+}
+
+#[tokio::test]
+async fn some_paths_are_not_done_with_the_sessions_token_and_a_callers_own_may_do_them() {
+    const PATHS: [&str; 8] = [
+        "auth/token/create",
+        "auth/token/create-orphan",
+        "team/auth/token/revoke-self",
+        "auth/token/renew-self",
+        "sys/seal",
+        "sys/raw/core",
+        "sys/rotate",
+        "sys/wrapping/unwrap",
+    ];
+    let proxied = Proxied::start();
+    for path in PATHS {
+        let answer = proxied.ask("POST", path).await;
+        assert_eq!(answer.status, 403, "{path}: {answer:?}");
+        assert!(answer.error().contains("is not done with the session's token"), "{answer:?}");
+        assert_eq!(told(proxied.request("POST", path).header("x-vault-token", "mine")).await.status, 200);
+        assert_eq!(proxied.vault.last().token(), "mine");
+    }
+    let lifted = Proxied::with(|options, _| options.rules = rules(&[], &[], &["sys/wrapping", "auth/token/create"]));
+    for path in PATHS {
+        let wanted = if path.contains("wrapping") || path.contains("create") { 200 } else { 403 };
+        assert_eq!(lifted.ask("POST", path).await.status, wanted, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn a_look_up_of_the_sessions_token_tells_neither_it_nor_its_accessor() {
+    let proxied = Proxied::start();
+    proxied.vault.answers(|seen| {
+        let id = seen.token();
+        let data = json!({"id": id, "accessor": format!("accessor-of-{id}"), "policies": ["web"], "ttl": 60});
+        reply(200, &[("content-type", "application/json")], json!({ "data": data }).to_string())
+    });
+    for (method, path) in [("GET", "auth/token/lookup-self"), ("POST", "auth/token/lookup")] {
+        let answer = proxied.ask(method, path).await;
+        assert_eq!(answer.json()["data"], json!({"policies": ["web"], "ttl": 60}));
+    }
+    let own = told(proxied.request("GET", "auth/token/lookup-self").header("x-vault-token", "mine")).await;
+    assert_eq!(own.json()["data"]["id"], "mine");
+    let wrapped = told(proxied.request("GET", "auth/token/lookup-self").header("x-vault-wrap-ttl", "60")).await;
+    assert_eq!(wrapped.status, 403, "unwrapped by its caller it would tell the token");
+    proxied.vault.answers(|seen| reply(200, &[], format!(r#"{{"other":["{}"]}}"#, seen.token())));
+    let odd = proxied.get("auth/token/lookup-self").await;
+    assert_eq!((odd.status, odd.text.contains("tok1")), (502, false), "{odd:?}");
+}
+
+#[tokio::test]
+async fn while_the_session_has_no_token_callers_are_told_when_to_come_back_and_those_with_their_own_are_served() {
+    let proxied = Proxied::start();
+    proxied.withdraw("the role is unknown to the server", Duration::from_secs(17));
+    let answer = proxied.get("secret/data/web").await;
+    assert_eq!((answer.status, answer.error().as_str()), (503, "the role is unknown to the server"));
+    assert_eq!(answer.headers["retry-after"], "17");
+    assert_eq!(told(proxied.request("GET", "a").header("x-vault-token", "mine")).await.status, 200);
+    for path in ["sys/health", "sys/seal-status", "sys/leader", "sys/init"] {
+        assert_eq!(proxied.get(path).await.status, 200, "{path}");
+    }
+    assert_eq!(told(proxied.request("POST", "auth/azure/login").body("{}")).await.status, 200);
+    assert!(proxied.vault.seen().iter().all(|seen| seen.token() != "tok1"));
+}
+
+#[tokio::test]
+async fn a_call_while_the_server_is_away_fails_within_seconds_and_says_why() {
+    let check = async |proxied: Proxied, path: &str, status: u16, cause: &str| {
+        let answer = tokio::time::timeout(Duration::from_secs(30), proxied.get(path)).await.expect("an answer in time");
+        assert_eq!(answer.status, status, "{answer:?}");
+        assert!(answer.error().contains("the secrets server test at 127.0.0.1:"), "{answer:?}");
+        assert!(answer.error().contains(cause), "{answer:?}");
+        assert!(answer.headers.contains_key("retry-after"));
+    };
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let away = Proxied::with(|_, upstream| {
+        upstream.client.address = Address::Url(format!("http://{nobody}").parse().unwrap());
+    });
+    check(away, "a", 502, "cannot connect").await;
+    let silent = Proxied::with(|options, _| options.answer_timeout = Duration::from_millis(300));
+    check(silent, "never", 504, "gave no answer within 300ms").await;
+    let busy = Proxied::with(|options, upstream| {
+        options.connections = 1;
+        upstream.client.connect_timeout = Duration::from_millis(300);
+    });
+    let mut first = Raw::tcp(busy.address).await;
+    first.send("GET /v1/never HTTP/1.1\r\nHost: localhost\r\nX-Vault-Request: true\r\n\r\n").await;
+    while busy.vault.open() == 0 {
+        tokio::task::yield_now().await;
+    }
+    check(busy, "a", 503, "all 1 connections to the upstream are busy").await;
+}
+
+#[tokio::test]
+async fn an_answer_that_leads_elsewhere_is_not_handed_on() {
+    let proxied = Proxied::start();
+    proxied.vault.answers(|_| reply(307, &[("location", "https://active.example.com/v1/a")], ""));
+    let answer = proxied.get("a").await;
+    assert_eq!((answer.status, answer.headers.contains_key("location")), (502, false), "{answer:?}");
+    proxied.vault.answers(|_| {
+        reply(200, &[("set-cookie", "a=b"), ("strict-transport-security", "max-age=1"), ("x-vault-index", "7")], "{}")
+    });
+    let answer = proxied.get("a").await;
+    assert!(!answer.headers.contains_key("set-cookie") && !answer.headers.contains_key("strict-transport-security"));
+    assert_eq!(answer.headers["x-vault-index"], "7");
+}
+
+#[tokio::test]
+async fn requests_are_counted_by_listener_and_status_and_the_servers_time_is_told() {
+    let proxied = Proxied::start();
+    proxied.get("a").await;
+    proxied.get("a").await;
+    proxied.vault.answers(|_| reply(404, &[], "{}"));
+    proxied.get("a").await;
+    let text = proxied.metrics.text();
+    for line in [
+        "keyward_local_requests_total{listener=\"vault\",code=\"200\"} 2",
+        "keyward_local_requests_total{listener=\"vault\",code=\"404\"} 1",
+        "keyward_proxy_upstream_seconds_count{listener=\"vault\"} 3",
+    ] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+}

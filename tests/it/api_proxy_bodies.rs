@@ -1,0 +1,146 @@
+//! Bodies through the API proxy, in both directions: large ones, slow and early ends, and what HTTP/1 has besides.
+
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use crate::harness::raw::Raw;
+use crate::harness::vault::{Proxied, told};
+
+const HEAD: &str = "Host: localhost\r\nX-Vault-Request: true\r\n";
+
+async fn settle(mut done: impl FnMut() -> bool) {
+    tokio::time::timeout(Duration::from_secs(30), async {
+        while !done() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await
+    .expect("in time");
+}
+
+#[tokio::test]
+async fn bodies_of_ten_mebibytes_pass_both_ways() {
+    let proxied = Proxied::start();
+    let answer = told(proxied.request("PUT", "up").body(vec![b'u'; 10 << 20])).await;
+    assert_eq!((answer.status, answer.text), (200, (10 << 20).to_string()));
+    let pieces = (0..160).map(|_| Ok::<_, std::io::Error>(vec![b'u'; 64 << 10]));
+    let chunked = reqwest::Body::wrap_stream(futures_util::stream::iter(pieces));
+    assert_eq!(told(proxied.request("PUT", "up").body(chunked)).await.text, (10 << 20).to_string());
+    let answer = proxied.request("GET", "down/10").send().await.unwrap();
+    assert_eq!(answer.content_length(), Some(10 << 20));
+    let mut bytes = 0;
+    let mut body = answer.bytes_stream();
+    while let Some(piece) = body.next().await {
+        bytes += piece.unwrap().len();
+    }
+    assert_eq!(bytes, 10 << 20);
+}
+
+#[tokio::test]
+async fn a_reader_that_is_slow_holds_the_server_back_and_not_the_other_callers() {
+    let proxied = Proxied::start();
+    let mut slow = TcpStream::connect(proxied.address).await.unwrap();
+    slow.write_all(format!("GET /v1/down/256 HTTP/1.1\r\n{HEAD}\r\n").as_bytes()).await.unwrap();
+    let mut first = [0; 1024];
+    assert_ne!(slow.read(&mut first).await.unwrap(), 0);
+    for _ in 0..20 {
+        assert_eq!(proxied.get("a").await.status, 200);
+    }
+    let sent = proxied.vault.sent();
+    assert!(sent < 64 << 20, "{sent} bytes of 256 MiB were taken for a reader that reads nothing");
+    drop(slow);
+    settle(|| proxied.vault.open() == 0).await;
+}
+
+#[tokio::test]
+async fn a_caller_that_hangs_up_ends_its_call_at_the_server() {
+    let proxied = Proxied::start();
+    for path in ["never", "half"] {
+        let mut caller = TcpStream::connect(proxied.address).await.unwrap();
+        caller.write_all(format!("GET /v1/{path} HTTP/1.1\r\n{HEAD}\r\n").as_bytes()).await.unwrap();
+        settle(|| proxied.vault.open() > 0).await;
+        drop(caller);
+        settle(|| proxied.vault.open() == 0).await;
+    }
+    assert_eq!(proxied.get("a").await.status, 200);
+}
+
+#[tokio::test]
+async fn a_body_that_breaks_off_is_no_whole_request_for_the_server() {
+    let proxied = Proxied::start();
+    let mut caller = TcpStream::connect(proxied.address).await.unwrap();
+    let head = format!("POST /v1/a HTTP/1.1\r\n{HEAD}Content-Length: 1000\r\n\r\nonly this");
+    caller.write_all(head.as_bytes()).await.unwrap();
+    settle(|| proxied.vault.open() > 0).await;
+    drop(caller);
+    settle(|| proxied.vault.open() == 0).await;
+    let seen = proxied.vault.seen();
+    assert!(seen.iter().all(|seen| seen.body.len() < 1000 && seen.header("content-length") == "1000"), "{seen:?}");
+}
+
+#[tokio::test]
+async fn a_caller_that_waits_to_be_told_to_go_on_is_told() {
+    let proxied = Proxied::start();
+    let mut caller = Raw::tcp(proxied.address).await;
+    caller.send(format!("PUT /v1/a HTTP/1.1\r\n{HEAD}Content-Length: 4\r\nExpect: 100-continue\r\n\r\n")).await;
+    assert_eq!(caller.until("\r\n\r\n").await, "HTTP/1.1 100 Continue\r\n\r\n");
+    assert_eq!(caller.ask("body").await.status, 200);
+    let seen = proxied.vault.last();
+    assert_eq!((seen.body.as_ref(), seen.header("expect")), (&b"body"[..], ""));
+    // One that is refused sends its body for nothing.
+    caller.send(format!("PUT /v1/sys/seal HTTP/1.1\r\n{HEAD}Content-Length: 4\r\nExpect: 100-continue\r\n\r\n")).await;
+    assert_eq!(caller.answer().await.unwrap().status, 403);
+}
+
+#[tokio::test]
+async fn heads_trailers_and_headers_of_one_hop_pass_as_they_should() {
+    let proxied = Proxied::start();
+    let mut caller = Raw::tcp(proxied.address).await;
+    caller.send(format!("HEAD /v1/down/1 HTTP/1.1\r\n{HEAD}\r\n")).await;
+    let head = caller.until("\r\n\r\n").await;
+    assert!(head.starts_with("HTTP/1.1 200") && head.contains("content-length: 1048576"), "{head}");
+    caller.send(format!("GET /v1/trailer HTTP/1.1\r\n{HEAD}TE: trailers\r\n\r\n")).await;
+    let answer = caller.until("x-sum: 42\r\n\r\n").await;
+    assert!(answer.contains("trailer: x-sum"), "{answer}");
+    let hop = "Connection: x-mine, x-vault-token\r\nX-Mine: 1\r\nKeep-Alive: 5\r\nX-Kept: 2\r\n";
+    assert_eq!(caller.ask(format!("GET /v1/a HTTP/1.1\r\n{HEAD}{hop}\r\n")).await.status, 200);
+    let seen = proxied.vault.last();
+    assert_eq!((seen.header("x-mine"), seen.header("keep-alive"), seen.header("x-kept")), ("", "", "2"));
+    assert_eq!(seen.token(), "tok1", "a caller cannot have it taken off on the way");
+}
+
+#[tokio::test]
+async fn older_http_is_refused_in_words() {
+    let proxied = Proxied::start();
+    let answer = Raw::tcp(proxied.address).await.ask(format!("GET /v1/a HTTP/1.0\r\n{HEAD}\r\n")).await;
+    assert_eq!((answer.status, answer.error().as_str()), (505, "HTTP/1.1 is needed"));
+}
+
+#[tokio::test]
+async fn the_unix_socket_serves_the_same() {
+    let proxied = Proxied::start();
+    let mut caller = Raw::unix(&proxied.socket).await;
+    let answer = caller.ask(format!("GET /v1/secret/data/web HTTP/1.1\r\n{HEAD}\r\n")).await;
+    assert_eq!((answer.status, proxied.vault.last().token()), (200, "tok1"));
+}
+
+#[tokio::test]
+async fn requests_in_flight_end_well_when_the_listener_stops() {
+    let mut proxied = Proxied::start();
+    let mut caller = TcpStream::connect(proxied.address).await.unwrap();
+    caller.write_all(format!("GET /v1/down/16 HTTP/1.1\r\n{HEAD}\r\n").as_bytes()).await.unwrap();
+    let mut first = [0; 1024];
+    let mut bytes = caller.read(&mut first).await.unwrap();
+    proxied.stop.cancel();
+    loop {
+        match caller.read(&mut [0; 8192]).await.unwrap() {
+            0 => break,
+            more => bytes += more,
+        }
+    }
+    assert!(bytes > 16 << 20, "{bytes} bytes of 16 MiB and a head");
+    assert!(TcpStream::connect(proxied.address).await.is_err() || proxied.servers.try_join_next().is_some());
+}

@@ -1,0 +1,170 @@
+//! What happens when the server no longer knows the session's token: one look and one login for all who ran into it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use keyward::dev::secrets::{Canned, Operation, Role, TokenType};
+
+use crate::harness::session::World;
+use crate::harness::vault::{Proxied, reply, told};
+
+const DENIED: &str = "1 error occurred:\n\t* permission denied\n\n";
+const INVALID: &str = "2 errors occurred:\n\t* permission denied\n\t* invalid token\n\n";
+
+#[tokio::test(start_paused = true)]
+async fn a_hundred_callers_with_a_revoked_token_cost_one_login_and_all_are_answered() {
+    let world = World::new(Role::default());
+    let mut session = world.start();
+    let first = session.serving().await;
+    let proxied = Proxied::of(&world, &session);
+    assert_eq!(proxied.get("secret/data/example").await.status, 200);
+    world.dials().revoke_all();
+    let (logins, looks) = (world.count(Operation::Login), world.count(Operation::Lookup));
+    let calls = (0..100).map(|number| {
+        if number % 2 == 0 {
+            return told(proxied.request("GET", "secret/data/example"));
+        }
+        let body = format!(r#"{{"data":{{"number":{number}}}}}"#);
+        told(proxied.request("POST", &format!("secret/data/{number}")).body(body))
+    });
+    for answer in join_all(calls).await {
+        assert_eq!(answer.status, 200, "{answer:?}");
+    }
+    assert_eq!(world.count(Operation::Login) - logins, 1);
+    assert!(world.count(Operation::Lookup) - looks <= 2, "a look of its own may fall into it");
+    assert_ne!(session.serving().await.generation, first.generation);
+    let read = proxied.get("secret/data/99").await;
+    assert_eq!(read.json()["data"]["data"]["number"], 99, "what was sent again was whole");
+    let text = proxied.metrics.text();
+    let replays = text.lines().find(|line| line.starts_with("keyward_proxy_replays_total")).unwrap();
+    assert!(!replays.ends_with(" 0"), "{replays}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_policy_that_refuses_costs_no_login_and_its_answer_is_handed_on() {
+    let world = World::new(Role::default());
+    let mut session = world.start();
+    session.serving().await;
+    let proxied = Proxied::of(&world, &session);
+    let (logins, looks) = (world.count(Operation::Login), world.count(Operation::Lookup));
+    world.dials().answer_always(Operation::Secret, Some(Canned::error(403, DENIED)));
+    let answers = join_all((0..50).map(|_| proxied.get("secret/data/example"))).await;
+    assert!(answers.iter().all(|answer| answer.status == 403 && answer.error() == DENIED), "{answers:?}");
+    assert_eq!(world.count(Operation::Login), logins);
+    assert!(world.count(Operation::Lookup) - looks <= 2);
+    // It does not use up what a token that is really dead needs.
+    world.dials().answer_always(Operation::Secret, None);
+    world.dials().revoke_all();
+    assert_eq!(proxied.get("secret/data/example").await.status, 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_refuses_again_and_again_is_asked_about_the_token_within_the_budget() {
+    let world = World::new(Role::default());
+    let mut session = world.start();
+    session.serving().await;
+    let proxied = Proxied::of(&world, &session);
+    let before = world.upstream_calls();
+    world.dials().answer_always(Operation::Secret, Some(Canned::error(403, INVALID)));
+    for _ in 0..600 {
+        assert_eq!(proxied.get("secret/data/example").await.status, 403);
+        tokio::time::sleep(Duration::from_secs(6)).await;
+    }
+    let calls = world.upstream_calls() - before;
+    assert!(calls < 200, "{calls} calls in an hour");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_that_rotates_all_the_time_fails_no_call() {
+    let role = Role { ttl: Duration::from_mins(2), max_ttl: None, token_type: TokenType::Batch, ..Role::default() };
+    let world = World::new(role);
+    let mut session = world.start();
+    session.serving().await;
+    let proxied = Proxied::of(&world, &session);
+    for second in 0..3600 {
+        let answer = proxied.get("secret/data/example").await;
+        assert_eq!(answer.status, 200, "{second}: {answer:?}");
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    assert!(world.count(Operation::Login) > 30);
+    let text = proxied.metrics.text();
+    assert!(
+        !text.contains("keyward_proxy_replays_total{listener=\"vault\"} 1"),
+        "made before the old one broke: {text}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn callers_are_told_to_come_back_where_no_login_succeeds() {
+    let world = World::new(Role::default());
+    let mut session = world.start();
+    session.serving().await;
+    let proxied = Proxied::of(&world, &session);
+    world.dials().revoke_all();
+    world.dials().answer_always(Operation::Login, Some(Canned::error(500, "internal error")));
+    let answer = proxied.get("secret/data/example").await;
+    assert_eq!(answer.status, 503, "{answer:?}");
+    assert!(answer.error().contains("the token was revoked or lost by the server"), "{answer:?}");
+    assert!(answer.headers.contains_key("retry-after"));
+    world.dials().answer_always(Operation::Login, None);
+    session.serving().await;
+    assert_eq!(proxied.get("secret/data/example").await.status, 200);
+}
+
+/// A keeper that has another token when it is rung, and counts.
+fn keeper(proxied: &mut Proxied) -> Arc<AtomicU64> {
+    let rings = Arc::new(AtomicU64::new(0));
+    let (counted, nudge, publisher) = (Arc::clone(&rings), proxied.nudge.clone(), proxied.publisher.take().unwrap());
+    proxied.servers.spawn(async move {
+        loop {
+            nudge.rung().await;
+            counted.fetch_add(1, Ordering::Relaxed);
+            let token = Arc::new(crate::harness::vault::token("tok2"));
+            publisher.publish(keyward::feed::State::Serving(token), Some(keyward::clock::Clock::System.now()));
+            nudge.answered();
+        }
+    });
+    proxied.vault.answers(|seen| match seen.token() {
+        "tok2" => reply(200, &[], seen.body.clone()),
+        _ => reply(403, &[("content-type", "application/json")], r#"{"errors":["invalid token"]}"#),
+    });
+    rings
+}
+
+#[tokio::test]
+async fn a_body_is_sent_again_where_it_was_small_and_the_next_call_works_where_it_was_not() {
+    for (body, wanted) in [(vec![b'a'; 1_000_000], 200), (vec![b'a'; 1_100_000], 403)] {
+        let mut proxied = Proxied::start();
+        let rings = keeper(&mut proxied);
+        let answer = told(proxied.request("PUT", "secret/data/large").body(body.clone())).await;
+        assert_eq!(answer.status, wanted, "{} bytes", body.len());
+        if wanted == 200 {
+            assert_eq!(answer.text.as_bytes(), body);
+            assert_eq!(proxied.vault.seen().len(), 2);
+        }
+        assert_eq!(told(proxied.request("PUT", "secret/data/large").body(body)).await.status, 200);
+        assert_eq!(rings.load(Ordering::Relaxed), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_body_of_unknown_length_is_sent_again_as_it_was() {
+    let mut proxied = Proxied::start();
+    keeper(&mut proxied);
+    let pieces: Vec<String> = (0..100).map(|number| format!("piece {number};")).collect();
+    let whole = pieces.concat();
+    let body = reqwest::Body::wrap_stream(futures_util::stream::iter(pieces.into_iter().map(Ok::<_, std::io::Error>)));
+    let answer = told(proxied.request("POST", "secret/data/chunked").body(body)).await;
+    assert_eq!((answer.status, answer.text), (200, whole));
+}
+
+#[tokio::test]
+async fn a_callers_own_token_that_is_refused_is_its_own_to_know() {
+    let mut proxied = Proxied::start();
+    let rings = keeper(&mut proxied);
+    let answer = told(proxied.request("GET", "a").header("x-vault-token", "mine")).await;
+    assert_eq!((answer.status, answer.error().as_str()), (403, "invalid token"));
+    assert_eq!((rings.load(Ordering::Relaxed), proxied.vault.seen().len()), (0, 1));
+}

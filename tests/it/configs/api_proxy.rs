@@ -1,0 +1,87 @@
+//! `[listener.NAME] kind = "api_proxy"`.
+
+use keyward::agent::api_proxy::Put;
+use keyward::config::{Purpose, Serves, load};
+
+use super::{BASE, Folder, environment};
+
+#[test]
+fn mistakes_are_told_with_what_would_do() {
+    let check = |text: &str, wanted: &[&str]| {
+        let folder = Folder::with(&[("a.toml", text), ("base.toml", BASE)]);
+        let outcome = load(&[folder.path("a.toml"), folder.path("base.toml")], &environment(&[]), Purpose::Check);
+        assert_eq!(folder.short(&outcome.mistakes), wanted, "{text}");
+    };
+    let rule = "write \"[METHOD,...] PATH\" without /v1/, such as \"GET,LIST secret/data/web/*\"; + is one segment";
+    check(
+        "[listener.a]\nkind = \"api_proxy\"\naddress = \"unix:///tmp/a\"\nallow = [\"/secret\", \"GETS secret/*\", \"a/*/b\"]\n",
+        &[
+            &format!("a.toml:4:10: listener.a.allow: \"/secret\" begins before the path: leave / and v1/ out; {rule}"),
+            &format!(
+                "a.toml:4:21: listener.a.allow: \"GETS secret/*\" names a method that is none of GET, LIST, SCAN, POST, \
+                 PUT, PATCH, DELETE; {rule}"
+            ),
+            &format!("a.toml:4:38: listener.a.allow: \"a/*/b\" has a * that is not at its end; {rule}"),
+        ],
+    );
+    check(
+        "[listener.a]\nkind = \"api_proxy\"\naddress = \"tcp://0.0.0.0:8200\"\nlift = [\"sys/mounts\"]\nsessions = [\"main\"]\n",
+        &[
+            "a.toml:1:11: listener.a.key_file: missing, and any user can connect to a TCP address; name the file of a key \
+             that callers bring, or write any_local_user = true",
+            "a.toml:3:11: listener.a.address: tokens served on 0.0.0.0, which is not loopback; use 127.0.0.1 or [::1]; only a \
+             health listener may be reached from elsewhere",
+            "a.toml:4:9: listener.a.lift: \"sys/mounts\" is nothing that is refused by itself; write \"acl/logout\", \
+             \"acl/token\", \"auth/token/create\", \"auth/token/renew-self\", \"auth/token/revoke-self\", \"snapshot\", \
+             \"sys/raw\", \"sys/rotate\", \"sys/seal\" or \"sys/wrapping\"",
+            "a.toml:5:1: listener.a.sessions: given for an api_proxy listener, which has one: session; leave it out",
+        ],
+    );
+    check(
+        "[listener.a]\naddress = \"unix:///tmp/a\"\ntoken = \"always\"\n",
+        &["a.toml:3:1: listener.a.token: given for a listener that is none of kind = \"api_proxy\"; leave it out"],
+    );
+    check(
+        "[session.wrapped]\nwrap_ttl = \"5m\"\n[session.wrapped.cloud]\nrole = \"a\"\nresource = \"b\"\n\
+         [listener.a]\nkind = \"api_proxy\"\naddress = \"unix:///tmp/a\"\nsession = \"wrapped\"\n",
+        &[
+            "a.toml:9:1: listener.a.session: session wrapped has a wrap_ttl, and its token is for one reader; name a session \
+           without one",
+        ],
+    );
+    check(
+        "[server.here]\nkind = \"vault\"\naddress = \"http://127.0.0.1:8200\"\n[session.b]\nserver = \"here\"\n\
+         [session.b.cloud]\nrole = \"a\"\nresource = \"b\"\n[listener.a]\nkind = \"api_proxy\"\n\
+         address = \"tcp://127.0.0.1:8200\"\nany_local_user = true\nsession = \"b\"\n",
+        &[
+            "a.toml:9:11: listener.a.address: where session b has its server: it would call itself; listen elsewhere, or name \
+           the address of the real server",
+        ],
+    );
+}
+
+#[test]
+fn it_says_in_plain_words_what_it_lets_through() {
+    let text = "[listener.a]\nkind = \"api_proxy\"\naddress = \"unix:///tmp/a\"\ntoken = \"always\"\nallow = [\"secret/*\"]\n\
+                deny = [\"a\", \"b\"]\nlift = [\"sys/wrapping\"]\nlogins = false\nrequire_request_header = false\n";
+    let folder = Folder::with(&[("a.toml", text), ("base.toml", BASE)]);
+    let outcome = load(&[folder.path("a.toml"), folder.path("base.toml")], &environment(&[]), Purpose::Check);
+    let told = outcome.description().unwrap().to_string();
+    let told = told.split("listener a\n").nth(1).unwrap().split("agent\n").next().unwrap().to_owned();
+    let wanted = "  serves the secrets server's API on unix:///tmp/a, mode 0660
+  puts the token of session main on every request
+  lets through what 1 rule allows
+  lets nothing through that 2 rules deny
+  does not do with that token: acl/logout, acl/token, auth/token/create, auth/token/renew-self, auth/token/revoke-self, \
+snapshot, sys/raw, sys/rotate, sys/seal
+  does with that token, as it is lifted: sys/wrapping
+  lets nobody log in through it
+  takes requests without X-Vault-Request
+  gives the server 30s for an answer
+  lets in root, the agent's user, and members of the socket's group
+";
+    assert_eq!(told, wanted);
+    let config = outcome.config.unwrap();
+    assert!(matches!(&config.listeners[0].serves, Serves::ApiProxy(options) if options.put == Put::Always));
+    assert_eq!(config.listeners[0].sessions, ["main"]);
+}

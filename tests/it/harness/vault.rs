@@ -1,0 +1,361 @@
+//! A small secrets server that a test scripts, and an API proxy in front of it, on sockets of this process. The server
+//! remembers what it was asked.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use super::session::{Session, World};
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full, StreamBody};
+use hyper::body::{Frame, Incoming};
+use keyward::agent::api_proxy::{ApiProxy, Lift, Options, Parts, Put, Rule, Rules};
+use keyward::agent::token::{ClientToken, Generation, Kind, Lease, Token, TokenFeed, TokenPublisher};
+use keyward::agent::upstream;
+use keyward::clock::Clock;
+use keyward::feed::{Nudge, State, feed};
+use keyward::http::guard::{self, Admit};
+use keyward::http::listen::{Endpoint, Limits, Listener, Observed, Peer, UnixSocket};
+use keyward::metrics::Metrics;
+use secrecy::SecretString;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+/// What the server was asked.
+#[derive(Debug, Clone)]
+pub(crate) struct Seen {
+    pub(crate) method: String,
+    pub(crate) target: String,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+}
+
+impl Seen {
+    /// A header's value; empty where it is not there.
+    pub(crate) fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", |value| value.to_str().unwrap())
+    }
+
+    pub(crate) fn token(&self) -> &str {
+        self.header("x-vault-token")
+    }
+}
+
+type Answer = Response<UnsyncBoxBody<Bytes, hyper::Error>>;
+type Script = Arc<dyn Fn(&Seen) -> Response<Bytes> + Send + Sync>;
+
+/// The server: what a script answers, or of itself
+///
+/// | path | answer |
+/// |---|---|
+/// | `/v1/down/N` | N MiB |
+/// | `/v1/up` | how many bytes came |
+/// | `/v1/never` | none |
+/// | `/v1/half` | a piece of a body, and then nothing |
+/// | `/v1/trailer` | a body with the trailer `x-sum` |
+/// | any other | `{"data": {}}` |
+#[derive(Clone, Default)]
+pub(crate) struct Vault {
+    seen: Arc<Mutex<Vec<Seen>>>,
+    script: Arc<Mutex<Option<Script>>>,
+    /// Calls that are under way.
+    open: Arc<AtomicUsize>,
+    /// Bytes of `/v1/down/N` that were taken.
+    sent: Arc<AtomicUsize>,
+}
+
+impl Vault {
+    pub(crate) fn seen(&self) -> Vec<Seen> {
+        self.seen.lock().unwrap().clone()
+    }
+
+    pub(crate) fn last(&self) -> Seen {
+        self.seen.lock().unwrap().last().unwrap().clone()
+    }
+
+    /// Answers in place of the usual.
+    pub(crate) fn answers(&self, script: impl Fn(&Seen) -> Response<Bytes> + Send + Sync + 'static) {
+        *self.script.lock().unwrap() = Some(Arc::new(script));
+    }
+
+    /// How many calls are under way.
+    pub(crate) fn open(&self) -> usize {
+        self.open.load(Ordering::SeqCst)
+    }
+
+    /// How many bytes of `/v1/down/N` were taken from it.
+    pub(crate) fn sent(&self) -> usize {
+        self.sent.load(Ordering::SeqCst)
+    }
+
+    /// Serves on a free port of loopback.
+    pub(crate) fn serve(&self, limits: Limits, servers: &mut JoinSet<()>) -> SocketAddr {
+        let listener = Listener::bind(&Endpoint::Tcp(([127, 0, 0, 1], 0).into())).unwrap();
+        let address = listener.tcp_address().unwrap();
+        let this = self.clone();
+        let service = move |_: Peer, request: Request<Incoming>| {
+            let this = this.clone();
+            Box::pin(async move { this.answer(request).await })
+        };
+        servers.spawn(listener.serve(service, limits, CancellationToken::new()));
+        address
+    }
+
+    async fn answer(&self, request: Request<Incoming>) -> Answer {
+        let _under_way = UnderWay::new(&self.open);
+        let (parts, body) = request.into_parts();
+        let target = parts.uri.path_and_query().unwrap().to_string();
+        if target == "/v1/up" {
+            return whole(count(body).await.to_string());
+        }
+        let body = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
+        let seen = Seen { method: parts.method.to_string(), target, headers: parts.headers, body };
+        self.seen.lock().unwrap().push(seen.clone());
+        let script = self.script.lock().unwrap().clone();
+        if let Some(script) = script {
+            return script(&seen).map(|bytes| Full::from(bytes).map_err(|never| match never {}).boxed_unsync());
+        }
+        match seen.target.as_str() {
+            "/v1/never" => std::future::pending().await,
+            "/v1/half" => {
+                let held = UnderWay::new(&self.open);
+                let piece = futures_util::stream::iter([Ok(Frame::data(Bytes::from_static(b"half")))]);
+                let rest = futures_util::stream::once(async move {
+                    let _held = held;
+                    std::future::pending::<Result<Frame<Bytes>, hyper::Error>>().await
+                });
+                Response::new(StreamBody::new(futures_util::StreamExt::chain(piece, rest)).boxed_unsync())
+            }
+            "/v1/trailer" => {
+                let trailers = HeaderMap::from_iter([("x-sum".parse().unwrap(), "42".parse().unwrap())]);
+                let body =
+                    Full::from("body").map_err(|never| match never {}).with_trailers(async { Some(Ok(trailers)) });
+                let mut answer = Response::new(body.boxed_unsync());
+                answer.headers_mut().insert("trailer", "x-sum".parse().unwrap());
+                answer.headers_mut().insert("transfer-encoding", "chunked".parse().unwrap());
+                answer
+            }
+            target => match target.strip_prefix("/v1/down/") {
+                Some(mib) => down(mib.parse().unwrap(), UnderWay::new(&self.open), Arc::clone(&self.sent)),
+                None => whole(r#"{"data":{}}"#),
+            },
+        }
+    }
+}
+
+struct UnderWay(Arc<AtomicUsize>);
+
+impl UnderWay {
+    fn new(open: &Arc<AtomicUsize>) -> Self {
+        open.fetch_add(1, Ordering::SeqCst);
+        Self(Arc::clone(open))
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// An answer of a script.
+pub(crate) fn reply(status: u16, headers: &[(&str, &str)], body: impl Into<Bytes>) -> Response<Bytes> {
+    let mut answer = Response::builder().status(status);
+    for (name, value) in headers {
+        answer = answer.header(*name, *value);
+    }
+    answer.body(body.into()).unwrap()
+}
+
+fn whole(body: impl Into<Bytes>) -> Answer {
+    let mut answer = Response::new(Full::from(body.into()).map_err(|never| match never {}).boxed_unsync());
+    answer.headers_mut().insert("content-type", "application/json".parse().unwrap());
+    answer
+}
+
+/// So many MiB, made as they are taken.
+fn down(mib: usize, held: UnderWay, sent: Arc<AtomicUsize>) -> Answer {
+    let piece = Bytes::from(vec![b'x'; 64 * 1024]);
+    let pieces = futures_util::stream::iter((0..mib * 16).map(move |_| {
+        let _held = &held;
+        sent.fetch_add(piece.len(), Ordering::SeqCst);
+        Ok(Frame::data(piece.clone()))
+    }));
+    let mut answer = Response::new(StreamBody::new(pieces).boxed_unsync());
+    answer.headers_mut().insert("content-length", (mib * 1024 * 1024).into());
+    answer
+}
+
+/// How many bytes came, none of which is kept.
+async fn count(mut body: Incoming) -> usize {
+    let mut bytes = 0;
+    while let Some(Ok(frame)) = body.frame().await {
+        bytes += frame.data_ref().map_or(0, Bytes::len);
+    }
+    bytes
+}
+
+/// A token that lives for an hour.
+pub(crate) fn token(text: &str) -> Token {
+    let now = Clock::System.now();
+    Token {
+        secret: ClientToken::parse(SecretString::from(text)).unwrap(),
+        accessor: Some(format!("accessor-of-{text}")),
+        lease: Lease { ttl: Duration::from_hours(1), renewable: true },
+        kind: Kind::Service,
+        policies: vec!["default".to_owned()],
+        obtained: now,
+        expires: Some(now + Duration::from_hours(1)),
+        generation: Generation::new(),
+    }
+}
+
+/// Options of a proxy that lets everything through.
+pub(crate) fn options() -> Options {
+    Options {
+        put: Put::WhenMissing,
+        rules: Rules::default(),
+        logins: true,
+        request_header: true,
+        connections: 64,
+        answer_timeout: Duration::from_secs(20),
+    }
+}
+
+pub(crate) fn rules(allow: &[&str], deny: &[&str], lift: &[&str]) -> Rules {
+    let rules = |texts: &[&str]| texts.iter().map(|text| Rule::parse(text).unwrap()).collect();
+    let lift = lift.iter().map(|name| Lift::parse(name).unwrap()).collect();
+    Rules { allow: rules(allow), deny: rules(deny), lift }
+}
+
+/// A proxy's listener on loopback and on a unix socket, and what stands behind it.
+pub(crate) struct Proxied {
+    pub(crate) vault: Vault,
+    pub(crate) address: SocketAddr,
+    pub(crate) url: String,
+    pub(crate) socket: PathBuf,
+    pub(crate) metrics: Metrics,
+    pub(crate) client: reqwest::Client,
+    /// Publishes the session's token, which is `tok1` at first.
+    pub(crate) publisher: Option<TokenPublisher>,
+    pub(crate) nudge: Nudge,
+    pub(crate) stop: CancellationToken,
+    _folder: tempfile::TempDir,
+    pub(crate) servers: JoinSet<()>,
+}
+
+impl Proxied {
+    pub(crate) fn start() -> Self {
+        Self::with(|_, _| {})
+    }
+
+    /// The same with other options, and a server at another place.
+    pub(crate) fn with(change: impl FnOnce(&mut Options, &mut upstream::Options)) -> Self {
+        Self::admitting(Admit::AnyLocalUser, change)
+    }
+
+    pub(crate) fn admitting(admit: Admit, change: impl FnOnce(&mut Options, &mut upstream::Options)) -> Self {
+        let (vault, mut servers) = (Vault::default(), JoinSet::new());
+        let server = vault.serve(Limits::default(), &mut servers);
+        let (publisher, tokens) = feed("no login has succeeded yet");
+        publisher.publish(State::Serving(Arc::new(token("tok1"))), None);
+        let nudge = Nudge::new(Clock::System);
+        let mut options = options();
+        let mut upstream = super::secrets::options(&format!("http://{server}"));
+        change(&mut options, &mut upstream);
+        let mut this = Self::serve(admit, options, upstream, tokens, nudge, Clock::System, servers);
+        this.publisher = Some(publisher);
+        this.vault = vault;
+        this
+    }
+
+    /// In front of a server that is there, with a session that somebody else keeps.
+    pub(crate) fn of(world: &World, session: &Session) -> Self {
+        let upstream = super::secrets::options(world.secrets.url());
+        let (tokens, nudge) = (session.feed.clone(), session.nudge.clone());
+        Self::serve(Admit::AnyLocalUser, options(), upstream, tokens, nudge, world.clock.clone(), JoinSet::new())
+    }
+
+    fn serve(
+        admit: Admit,
+        options: Options,
+        upstream: upstream::Options,
+        feed: TokenFeed,
+        nudge: Nudge,
+        clock: Clock,
+        mut servers: JoinSet<()>,
+    ) -> Self {
+        let (folder, metrics, stop) = (tempfile::tempdir().unwrap(), Metrics::default(), CancellationToken::new());
+        let namespace = None;
+        let parts = Parts { clock, feed, nudge: nudge.clone(), upstream, namespace };
+        let proxy = ApiProxy::build(options, parts).unwrap();
+        let listener = Listener::bind(&Endpoint::Tcp(([127, 0, 0, 1], 0).into())).unwrap();
+        let address = listener.tcp_address().unwrap();
+        let socket = folder.path().join("vault.sock");
+        let place = UnixSocket { path: socket.clone(), mode: 0o600, owner: None, group: None };
+        let unix = Listener::bind(&Endpoint::Unix(place)).unwrap();
+        let observed = Observed { metrics: metrics.clone(), listener: "vault".to_owned() };
+        let limits = Limits { observed: Some(observed.clone()), ..Limits::default() };
+        let admit = guard::Options { admit, ..guard::Options::default() };
+        let service = proxy.service(admit, Some(address), observed.clone());
+        servers.spawn(listener.serve(service, limits.clone(), stop.clone()));
+        let service = proxy.service(guard::Options::default(), None, observed);
+        servers.spawn(unix.serve(service, limits, stop.clone()));
+        let client = reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none()).build().unwrap();
+        let (vault, url) = (Vault::default(), format!("http://{address}"));
+        Self { vault, address, url, socket, metrics, client, publisher: None, nudge, stop, _folder: folder, servers }
+    }
+
+    pub(crate) fn publish(&self, text: &str) {
+        self.publisher.as_ref().unwrap().publish(State::Serving(Arc::new(token(text))), Some(Clock::System.now()));
+    }
+
+    /// There is no token, for a reason.
+    pub(crate) fn withdraw(&self, reason: &str, retry_after: Duration) {
+        let state = State::None { reason: reason.into(), retry_after };
+        self.publisher.as_ref().unwrap().publish(state, Some(Clock::System.now()));
+    }
+
+    pub(crate) fn request(&self, method: &str, path: &str) -> reqwest::RequestBuilder {
+        let method = reqwest::Method::from_bytes(method.as_bytes()).unwrap();
+        self.client.request(method, format!("{}/v1/{path}", self.url)).header("x-vault-request", "true")
+    }
+
+    pub(crate) async fn ask(&self, method: &str, path: &str) -> Told {
+        told(self.request(method, path)).await
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Told {
+        self.ask("GET", path).await
+    }
+}
+
+/// An answer that was read.
+#[derive(Debug)]
+pub(crate) struct Told {
+    pub(crate) status: u16,
+    pub(crate) headers: HeaderMap,
+    pub(crate) text: String,
+}
+
+impl Told {
+    /// The first of its errors.
+    pub(crate) fn error(&self) -> String {
+        let body: serde_json::Value = serde_json::from_str(&self.text).unwrap_or_else(|_| panic!("{self:?}"));
+        body["errors"][0].as_str().unwrap_or_else(|| panic!("{self:?}")).to_owned()
+    }
+
+    pub(crate) fn json(&self) -> serde_json::Value {
+        serde_json::from_str(&self.text).unwrap_or_else(|_| panic!("{self:?}"))
+    }
+}
+
+pub(crate) async fn told(request: reqwest::RequestBuilder) -> Told {
+    let answer = request.send().await.unwrap();
+    let (status, headers) = (answer.status().as_u16(), answer.headers().clone());
+    Told { status, headers, text: answer.text().await.unwrap() }
+}
