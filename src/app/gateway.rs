@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::platform_token::{Sessions, TokenMaker};
 use super::session::Shared;
 use crate::config;
-use crate::gateway::delivery::DropIn;
+use crate::gateway::delivery::{Brings, Content, DropIn};
 use crate::gateway::local_token::LocalToken;
 use crate::gateway::proxy::{Gateway, Parts, Record};
 use crate::health::Reporter;
@@ -79,6 +79,7 @@ impl BuiltGateway {
             .context("the gateway cannot keep its local token")?;
         let (token, source) = TokenMaker::build(options, sessions, shared)?;
         let record = running.map(|running| Arc::clone(&running.record)).unwrap_or_default();
+        let platform = source.feed.clone();
         let parts = Parts {
             clock: shared.clock.clone(),
             metrics: shared.metrics.clone(),
@@ -102,10 +103,16 @@ impl BuiltGateway {
         let drop_in = match &options.drop_in {
             None => None,
             Some(drop_in) => {
-                let address = sockets.iter().find_map(Listener::tcp_address);
-                let address = address.context("Terraform cannot call the gateway: none of its sockets is on TCP")?;
+                let content = match drop_in.brings {
+                    Brings::PlatformToken => Content::Platform(platform),
+                    Brings::LocalToken => {
+                        let address = sockets.iter().find_map(Listener::tcp_address);
+                        let none = "Terraform cannot call the gateway: none of its sockets is on TCP";
+                        Content::Local(accepted, format!("http://{}", address.context(none)?))
+                    }
+                };
                 let health = shared.health.component("gateway/drop_in", options.required, "not written yet");
-                Some(DropIn::new(drop_in.clone(), format!("http://{address}"), accepted, health))
+                Some(DropIn::new(drop_in.clone(), content, health))
             }
         };
         let health = shared.health.component("listener/gateway", options.required, "not serving yet");

@@ -15,7 +15,7 @@ use super::sink::Sessions;
 use super::text::Text;
 use crate::atomic_file::Attributes;
 use crate::gateway::actions::{self, Mode};
-use crate::gateway::delivery::{DropInOptions, ServiceHost};
+use crate::gateway::delivery::{Brings, DropInOptions, ServiceHost};
 use crate::gateway::local_token;
 use crate::gateway::proxy::{Limit, Options};
 use crate::http::client::is_loopback;
@@ -112,7 +112,11 @@ const MODES: [(&str, Mode); 4] =
 
 fn drop_in(reader: &mut Reader<'_>, host: Option<&ServiceHost>, endpoints: &[Endpoint]) -> Option<DropInOptions> {
     let mut table = reader.table("drop_in")?;
-    if !endpoints.is_empty() && endpoints.iter().all(|endpoint| matches!(endpoint, Endpoint::Unix(_))) {
+    let brings = table.choice("brings", &BRINGS).unwrap_or_default();
+    if brings == Brings::LocalToken
+        && !endpoints.is_empty()
+        && endpoints.iter().all(|endpoint| matches!(endpoint, Endpoint::Unix(_)))
+    {
         let advice = "add a place on 127.0.0.1 to gateway.listen";
         table.scope.remarks.mistake(table.at, &table.path, "given where Terraform cannot call: a unix socket", advice);
     }
@@ -125,8 +129,10 @@ fn drop_in(reader: &mut Reader<'_>, host: Option<&ServiceHost>, endpoints: &[End
     let attributes =
         Attributes { mode: table.mode("mode", 0o600), owner: table.user("owner"), group: table.group("group") };
     table.finish();
-    Some(DropInOptions { file: path?, attributes, host: host?.clone() })
+    Some(DropInOptions { file: path?, attributes, host: host?.clone(), brings })
 }
+
+const BRINGS: [(&str, Brings); 2] = [("local_token", Brings::LocalToken), ("platform_token", Brings::PlatformToken)];
 
 /// A file in Terraform's folder that is read beside the user's own: those are not written.
 fn terraform_file(text: &str) -> Result<PathBuf, Wrong> {
@@ -292,7 +298,13 @@ pub(super) fn words(gateway: &Gateway, references: &BTreeMap<String, String>) ->
         does.push("merges the pages of the lists that once came whole".to_owned());
     }
     if let Some(drop_in) = drop_in {
-        does.push(format!("leads Terraform's host {host} here, by the file {}", drop_in.file.display()));
+        let file = drop_in.file.display();
+        does.push(match drop_in.brings {
+            Brings::LocalToken => format!("leads Terraform's host {host} here, by the file {file}"),
+            Brings::PlatformToken => {
+                format!("hands the platform's own token to Terraform, for {host}, by the file {file}")
+            }
+        });
     }
     if !required {
         does.push("does not keep the agent from being ready".to_owned());

@@ -252,6 +252,10 @@ async fn terraform_is_given_the_local_token_by_the_executables_other_name() {
 
 /// A configuration with a gateway and a drop-in file, and the file of another that is the user's own.
 fn config(world: &World, listen: &str, more: &str) -> String {
+    config_that_brings(world, listen, more, "")
+}
+
+fn config_that_brings(world: &World, listen: &str, more: &str, brings: &str) -> String {
     let folder = world.folder.path();
     let home = folder.join("terraform.d");
     std::fs::create_dir_all(&home).unwrap();
@@ -259,7 +263,7 @@ fn config(world: &World, listen: &str, more: &str) -> String {
     std::fs::create_dir_all(&state).unwrap();
     let text = format!(
         "[agent]\nstate_dir = \"{}\"\n[gateway]\nupstream = \"{}\"\nlisten = \"{listen}\"\ntoken_file = \"{}\"\nhost = \"app.terraform.io\"\n{more}\n\
-         [gateway.drop_in]\npath = \"{}/zz-keyward.tfrc.json\"\n",
+         [gateway.drop_in]\npath = \"{}/zz-keyward.tfrc.json\"\n{brings}\n",
         state.display(),
         world.upstream,
         world.path("platform.token"),
@@ -315,4 +319,39 @@ async fn a_reload_keeps_the_listener_and_the_local_token_and_the_users_own_files
     assert_eq!((std::fs::read(&own).unwrap(), std::fs::metadata(&own).unwrap().modified().unwrap()), before);
     let (status, output) = beside(move || agent.stop()).await;
     assert_eq!(status.code(), Some(0), "{output}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn where_it_is_asked_for_clients_are_given_the_platforms_own_token_until_it_ends() {
+    let world = World::start();
+    let path = config_that_brings(&world, "tcp://127.0.0.1:0", "", "brings = \"platform_token\"");
+    let folder = world.folder.path();
+    let agent = Binary::start(&["run", "--config", &path], &[], folder);
+    let token = |written: &Value| written["credentials"]["app.terraform.io"]["token"].as_str().unwrap().to_owned();
+    let written = drop_in(folder);
+    let platform = std::fs::read_to_string(world.path("platform.token")).unwrap();
+    assert_eq!((token(&written).as_str(), &written["host"]), (platform.trim(), &Value::Null));
+
+    let (code, out, error) = beside({
+        let path = path.clone();
+        move || run(&["gateway", "env", "--config", &path, "--host", "app.terraform.io"], &[])
+    })
+    .await;
+    assert_eq!((code, error.as_str()), (0, ""));
+    for line in [
+        format!("export TFE_ADDRESS='{}'", world.upstream),
+        format!("export TF_TOKEN_app_terraform_io='{}'", platform.trim()),
+    ] {
+        assert!(out.lines().any(|found| found == line), "{out}");
+    }
+
+    std::fs::write(world.path("platform.token"), "the-next-token-of-the-platform\n").unwrap();
+    eventually(Duration::from_secs(20), || {
+        let now = token(&drop_in(folder));
+        if now == "the-next-token-of-the-platform" { Ok(()) } else { Err(now) }
+    });
+    let (status, output) = beside(move || agent.stop()).await;
+    assert_eq!(status.code(), Some(0), "{output}");
+    assert!(!output.contains(platform.trim()) && !output.contains("the-next-token"), "{output}");
+    assert!(!folder.join("terraform.d/zz-keyward.tfrc.json").exists());
 }

@@ -58,7 +58,7 @@ impl Asked {
             say_error("say --host, the platform's host");
             return Exit::Failed;
         };
-        match credentials::answer(verb, &host, &ours, &found.file) {
+        match credentials::answer(verb, &host, &ours, &found.kept) {
             Ok(answer) => {
                 // The token is what was asked for.
                 let told = writeln!(std::io::stdout(), "{}", answer.as_str());

@@ -1,4 +1,4 @@
-//! `keyward gateway env`: the variables that lead a program to the gateway.
+//! `keyward gateway env`: the variables that lead a program to the gateway, or to the platform with its own token.
 
 use clap::Args;
 use secrecy::ExposeSecret as _;
@@ -21,7 +21,7 @@ impl Env {
             Ok(found) => found,
             Err(exit) => return Ok(exit),
         };
-        let Address::Url(url) = &found.address else {
+        let Address::Url(url) = &found.clients_call else {
             say_error("the gateway listens on a unix socket alone, where these programs cannot call");
             return Ok(Exit::Failed);
         };
@@ -31,7 +31,8 @@ impl Env {
             say_error("say --host, the platform's host");
             return Ok(Exit::Failed);
         };
-        for (name, value) in variables(&host, url.as_str().trim_end_matches('/'), &found.token()?) {
+        let token = found.kept.read(&host)?;
+        for (name, value) in variables(&host, url.as_str().trim_end_matches('/'), &token) {
             // The token is what was asked for.
             say(&format!("export {name}='{}'", value.expose_secret().replace('\'', "'\\''")));
         }

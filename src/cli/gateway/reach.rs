@@ -12,7 +12,8 @@ use url::Url;
 
 use crate::cli::{ConfigFiles, Exit, say_error};
 use crate::config::{self, Environment, Purpose};
-use crate::gateway::delivery::ServiceHost;
+use crate::gateway::delivery::credentials::Kept;
+use crate::gateway::delivery::{Brings, ServiceHost};
 use crate::gateway::local_token;
 use crate::http::client::{self, Address, Proxy, Tls, is_loopback};
 use crate::http::listen::Endpoint;
@@ -38,6 +39,9 @@ pub(super) struct Found {
     pub(super) address: Address,
     pub(super) file: PathBuf,
     pub(super) host: Option<ServiceHost>,
+    /// What clients are given, and where they go with it.
+    pub(super) kept: Kept,
+    pub(super) clients_call: Address,
 }
 
 impl Where {
@@ -45,7 +49,8 @@ impl Where {
     pub(super) fn find(&self) -> Result<Found, Exit> {
         if let (Some(address), Some(file)) = (&self.address, &self.local_token_file) {
             let (address, file) = (Address::Url(address.clone()), file.clone());
-            return Ok(Found { address, file, host: self.host.clone() });
+            let (kept, clients_call) = (Kept::Local(file.clone()), address.clone());
+            return Ok(Found { address, file, host: self.host.clone(), kept, clients_call });
         }
         let outcome = config::load(&self.files.config, &Environment::of_this_process(), Purpose::Check);
         let Some(config) = outcome.config else {
@@ -76,7 +81,12 @@ impl Where {
             return Err(Exit::Failed);
         };
         let file = self.local_token_file.clone().unwrap_or(gateway.local_token.file);
-        Ok(Found { address, file, host: Some(self.host.clone().unwrap_or(gateway.host)) })
+        let platform = gateway.drop_in.filter(|drop_in| drop_in.brings == Brings::PlatformToken);
+        let (kept, clients_call) = match platform {
+            Some(drop_in) => (Kept::Platform(drop_in.file), Address::Url(gateway.proxy.upstream)),
+            None => (Kept::Local(file.clone()), address.clone()),
+        };
+        Ok(Found { address, file, host: Some(self.host.clone().unwrap_or(gateway.host)), kept, clients_call })
     }
 }
 

@@ -1,11 +1,14 @@
 //! The program that Terraform asks for credentials: `credentials_helper "keyward" {}`. Terraform runs
 //! `terraform-credentials-keyward ARGS... VERB HOST` and reads one JSON object from what it prints.
 
-use secrecy::ExposeSecret as _;
+use std::path::PathBuf;
+
+use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::json;
 use zeroize::Zeroizing;
 
-use super::ServiceHost;
+use super::drop_in::{DropInError, brought};
+use super::service_host::ServiceHost;
 use crate::gateway::local_token::{self, LocalTokenError};
 
 /// The name that the executable has when Terraform runs it.
@@ -34,9 +37,12 @@ pub enum CredentialsError {
     /// A token for another host was to be kept.
     #[error("no token is stored here: keyward keeps that of its gateway alone; write a credentials block for {0}")]
     Stranger(ServiceHost),
-    /// The token cannot be read.
+    /// The local token cannot be read.
     #[error("keyward's gateway has no local token to give; is it running?")]
     NoToken(#[source] LocalTokenError),
+    /// The platform's token cannot be read.
+    #[error("keyward's gateway has no platform token to give; is it running?")]
+    NoPlatformToken(#[source] DropInError),
 }
 
 /// Reads the last two arguments.
@@ -53,7 +59,29 @@ pub fn asked(verb: &str, host: &str) -> Result<(Verb, ServiceHost), CredentialsE
     Ok((verb, ServiceHost::parse(host).map_err(|_| CredentialsError::Usage)?))
 }
 
-/// Answers: what is printed. `ours` is the host that is led to the gateway, and `file` where the local token is kept.
+/// The file with the token that clients are given.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Kept {
+    /// The local token's own.
+    Local(PathBuf),
+    /// The one that brings the platform's token.
+    Platform(PathBuf),
+}
+
+impl Kept {
+    /// Reads the token for the host that the gateway is for.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn read(&self, host: &ServiceHost) -> Result<SecretString, CredentialsError> {
+        match self {
+            Self::Local(file) => local_token::read(file).map_err(CredentialsError::NoToken),
+            Self::Platform(file) => brought(file, host).map_err(CredentialsError::NoPlatformToken),
+        }
+    }
+}
+
+/// Answers: what is printed. `ours` is the host that the gateway is for.
 ///
 /// # Errors
 /// The token cannot be read, or one was to be stored.
@@ -61,12 +89,11 @@ pub fn answer(
     verb: Verb,
     host: &ServiceHost,
     ours: &ServiceHost,
-    file: &std::path::Path,
+    kept: &Kept,
 ) -> Result<Zeroizing<String>, CredentialsError> {
     match verb {
         Verb::Get if host == ours => {
-            let token = local_token::read(file).map_err(CredentialsError::NoToken)?;
-            Ok(Zeroizing::new(json!({ "token": token.expose_secret() }).to_string()))
+            Ok(Zeroizing::new(json!({ "token": kept.read(host)?.expose_secret() }).to_string()))
         }
         // Terraform then goes on as if there were no helper.
         Verb::Get => Ok(Zeroizing::new("{}".to_owned())),
@@ -89,7 +116,7 @@ mod tests {
         let ours = ServiceHost::parse("app.terraform.io").unwrap();
         let check = |verb: &str, host: &str, wanted: Result<&str, &str>| {
             let (verb, host) = asked(verb, host).unwrap();
-            let found = answer(verb, &host, &ours, &file).map_err(|error| error.to_string());
+            let found = answer(verb, &host, &ours, &Kept::Local(file.clone())).map_err(|error| error.to_string());
             match (&found, wanted) {
                 (Ok(found), Ok(wanted)) => assert_eq!(found.as_str(), wanted),
                 (Err(found), Err(wanted)) => assert!(found.contains(wanted), "{found}"),

@@ -1,10 +1,9 @@
-//! A configuration file of Terraform's that belongs to the gateway: it leads a host's services here, and brings the local
-//! token. It stands in `~/.terraform.d/`, where Terraform reads every `*.tfrc.json` beside the user's own files.
+//! A configuration file of Terraform's that belongs to the gateway: it leads a host's services here and brings the local
+//! token, or brings the platform's own, where that is asked for. It stands in `~/.terraform.d/`, where Terraform reads every `*.tfrc.json` beside the user's own files.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use secrecy::ExposeSecret as _;
+use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use zeroize::Zeroizing;
@@ -13,6 +12,7 @@ use super::ServiceHost;
 use crate::atomic_file::{self, Attributes, ReplaceError};
 use crate::feed::{Feed, State};
 use crate::gateway::local_token::Accepted;
+use crate::gateway::platform_token::PlatformToken;
 use crate::health::Reporter;
 use crate::words::chain;
 
@@ -23,71 +23,156 @@ pub struct Options {
     pub file: PathBuf,
     /// Its owner and group, where the gateway runs as another user.
     pub attributes: Attributes,
-    /// The host that is led to the gateway.
+    /// The host that it is about.
     pub host: ServiceHost,
+    /// Which token it brings.
+    pub brings: Brings,
 }
+
+/// What a client is given.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Brings {
+    /// The local token, and the way to the gateway.
+    #[default]
+    LocalToken,
+    /// The platform's own token, with which a client goes to the platform itself. It learns of no rotation.
+    PlatformToken,
+}
+
+/// Where the token comes from.
+#[derive(Debug)]
+pub enum Content {
+    /// The local token, and where the gateway is: `http://HOST:PORT`.
+    Local(Feed<Accepted>, String),
+    /// The platform's.
+    Platform(Feed<PlatformToken>),
+}
+
+impl Content {
+    /// What the file says now; `None` while there is no token.
+    fn now(&mut self, host: &ServiceHost) -> Option<Zeroizing<String>> {
+        let host = host.to_string();
+        let document = match self {
+            Self::Local(feed, address) => {
+                let State::Serving(accepted) = feed.current().state else { return None };
+                json!({
+                    "host": { &host: { "services": ServiceHost::services(address) } },
+                    "credentials": { &host: { "token": accepted.current.expose_secret() } },
+                })
+            }
+            Self::Platform(feed) => {
+                let State::Serving(token) = feed.current().state else { return None };
+                json!({ MARK: OURS, "credentials": { &host: { "token": token.secret().expose_secret() } } })
+            }
+        };
+        Some(Zeroizing::new(format!("{document:#}\n")))
+    }
+
+    async fn changed(&mut self) -> bool {
+        match self {
+            Self::Local(feed, _) => feed.changed().await.is_ok(),
+            Self::Platform(feed) => feed.changed().await.is_ok(),
+        }
+    }
+}
+
+/// By what a file that brings the platform's token is known as ours: Terraform passes over what it does not know.
+const MARK: &str = "//";
+const OURS: &str = "written by keyward, which replaces and removes this file";
 
 /// Keeps the file.
 #[derive(Debug)]
 pub struct DropIn {
     options: Options,
-    /// Where the gateway is: `http://HOST:PORT`.
-    address: String,
-    local: Feed<Accepted>,
+    content: Content,
     health: Reporter,
 }
 
 impl DropIn {
     /// Nothing is written yet.
-    pub const fn new(options: Options, address: String, local: Feed<Accepted>, health: Reporter) -> Self {
-        Self { options, address, local, health }
+    pub const fn new(options: Options, content: Content, health: Reporter) -> Self {
+        Self { options, content, health }
     }
 
-    /// Writes the file with each new local token, until `stop`. It stays there after that: whoever runs while the gateway
-    /// restarts finds its way.
+    /// Writes the file with each new token, until `stop`. One that leads to the gateway stays there after that: whoever
+    /// runs while the gateway restarts finds its way. The platform's token is removed with its end, and at the end.
     pub async fn run(mut self, stop: CancellationToken) {
         loop {
-            if let State::Serving(accepted) = self.local.current().state {
-                let (options, address) = (self.options.clone(), self.address.clone());
-                let write = move || write(&options, &address, &accepted);
-                match tokio::task::spawn_blocking(write).await {
-                    Ok(Ok(())) => self.health.ready(),
-                    Ok(Err(error)) => self.failed(&chain(&error)),
-                    Err(error) => self.failed(&error.to_string()),
-                }
+            match self.content.now(&self.options.host) {
+                Some(text) => self.does("not written", move |options| write(options, &text)).await,
+                None => self.remove("no platform token").await,
             }
             tokio::select! {
-                () = stop.cancelled() => return,
-                changed = self.local.changed() => if changed.is_err() {
-                    return stop.cancelled().await;
+                () = stop.cancelled() => break,
+                changed = self.content.changed() => if !changed {
+                    stop.cancelled().await;
+                    break;
                 },
             }
         }
+        self.remove("stopped").await;
     }
 
-    fn failed(&self, cause: &str) {
-        tracing::error!(event = "gateway.drop_in.failed", cause, "Terraform's file for the gateway was not written");
-        self.health.not_ready(cause);
+    async fn remove(&self, why: &str) {
+        if self.options.brings == Brings::PlatformToken {
+            self.does("not removed", remove).await;
+            self.health.not_ready(why);
+        }
+    }
+
+    async fn does(&self, failure: &str, what: impl FnOnce(&Options) -> Result<(), DropInError> + Send + 'static) {
+        let options = self.options.clone();
+        let cause = match tokio::task::spawn_blocking(move || what(&options)).await {
+            Ok(Ok(())) => return self.health.ready(),
+            Ok(Err(error)) => chain(&error),
+            Err(error) => error.to_string(),
+        };
+        tracing::error!(
+            event = "gateway.drop_in.failed",
+            cause,
+            failure,
+            "Terraform's file for the gateway is not as it should be"
+        );
+        self.health.not_ready(&cause);
     }
 }
 
-fn write(options: &Options, address: &str, accepted: &Arc<Accepted>) -> Result<(), DropInError> {
-    let Options { file, attributes, host } = options;
-    if let Some(text) = there(file)? {
-        // What someone else wrote is theirs.
-        let ours = serde_json::from_str(&text).is_ok_and(|found: Value| is_ours(&found));
-        if !ours {
-            return Err(DropInError::Theirs { file: file.clone() });
-        }
-    }
-    let host = host.to_string();
-    let document = json!({
-        "host": { &host: { "services": ServiceHost::services(address) } },
-        "credentials": { &host: { "token": accepted.current.expose_secret() } },
-    });
-    let text = Zeroizing::new(format!("{document:#}\n"));
-    atomic_file::replace(file, text.as_bytes(), attributes)?;
+fn write(options: &Options, text: &str) -> Result<(), DropInError> {
+    ours(options)?;
+    atomic_file::replace(&options.file, text.as_bytes(), &options.attributes)?;
     Ok(())
+}
+
+fn remove(options: &Options) -> Result<(), DropInError> {
+    if !ours(options)? {
+        return Ok(());
+    }
+    std::fs::remove_file(&options.file).map_err(|source| DropInError::Read { file: options.file.clone(), source })
+}
+
+/// Whether there is a file.
+///
+/// # Errors
+/// It is someone else's: that stays theirs.
+fn ours(options: &Options) -> Result<bool, DropInError> {
+    let Some(text) = there(&options.file)? else { return Ok(false) };
+    let ours = serde_json::from_str(&text).is_ok_and(|found: Value| is_ours(&found));
+    if ours { Ok(true) } else { Err(DropInError::Theirs { file: options.file.clone() }) }
+}
+
+/// The token that a file brings for a host.
+///
+/// # Errors
+/// It cannot be read, or is none that keyward wrote.
+pub fn brought(file: &Path, host: &ServiceHost) -> Result<SecretString, DropInError> {
+    let theirs = || DropInError::Theirs { file: file.to_owned() };
+    let missing = || DropInError::Missing { file: file.to_owned() };
+    let text = there(file)?.ok_or_else(missing)?;
+    let found: Value = serde_json::from_str(&text).map_err(|_| theirs())?;
+    if !is_ours(&found) {
+        return Err(theirs());
+    }
+    found["credentials"][host.to_string()]["token"].as_str().map(SecretString::from).ok_or_else(missing)
 }
 
 /// What stands in the file's place, if it is a text of a moderate size.
@@ -106,16 +191,15 @@ fn there(file: &Path) -> Result<Option<Zeroizing<String>>, DropInError> {
 
 const LARGEST: u64 = 64 * 1024;
 
-/// Whether a document is one that [`write()`] made: one host, with services and a local token, and nothing else.
+/// Whether a document is one that [`write()`] made: of one host, with the way here or the mark, a token, and nothing else.
 fn is_ours(found: &Value) -> bool {
     let one = |part: &str| found[part].as_object().filter(|members| members.len() == 1).and_then(|it| it.iter().next());
-    let (Some((host, way)), Some((named, brought))) = (one("host"), one("credentials")) else { return false };
     let only =
         |value: &Value, member: &str| value.as_object().is_some_and(|it| it.len() == 1 && it.contains_key(member));
-    found.as_object().is_some_and(|members| members.len() == 2)
-        && host == named
-        && only(way, "services")
-        && only(brought, "token")
+    let Some((named, brought)) = one("credentials") else { return false };
+    let way = one("host").is_some_and(|(host, way)| host == named && only(way, "services"));
+    let marked = found[MARK] == OURS;
+    found.as_object().is_some_and(|members| members.len() == 2) && only(brought, "token") && (way || marked)
 }
 
 /// Why the file was not written.
@@ -127,7 +211,13 @@ pub enum DropInError {
         /// Which.
         file: PathBuf,
     },
-    /// What stands there cannot be read.
+    /// There is none, or none for that host.
+    #[error("{} brings no token; is the gateway running?", file.display())]
+    Missing {
+        /// Which.
+        file: PathBuf,
+    },
+    /// What stands there cannot be read, or not be removed.
     #[error("cannot look at {}", file.display())]
     Read {
         /// Which.
@@ -145,40 +235,75 @@ pub enum DropInError {
 mod tests {
     use std::time::SystemTime;
 
-    use secrecy::SecretString;
-
     use super::*;
+    use crate::clock::{Clock, Driven};
+    use crate::feed::feed;
+
+    fn options(folder: &Path, brings: Brings) -> Options {
+        Options {
+            file: folder.join("zz-keyward.tfrc.json"),
+            attributes: Attributes { mode: 0o600, owner: None, group: None },
+            host: ServiceHost::parse("app.terraform.io").unwrap(),
+            brings,
+        }
+    }
+
+    fn local(token: &str, host: &ServiceHost) -> Zeroizing<String> {
+        let (publisher, feed) = feed("none");
+        let accepted = Accepted { current: SecretString::from(token), made: SystemTime::now(), previous: None };
+        publisher.publish(State::Serving(accepted.into()), None);
+        Content::Local(feed, "http://127.0.0.1:8800".to_owned()).now(host).unwrap()
+    }
+
+    fn platform(token: &str, host: &ServiceHost) -> Zeroizing<String> {
+        let (publisher, feed) = feed("none");
+        let taken = Clock::Driven(Driven::starting_at(SystemTime::UNIX_EPOCH)).now();
+        let token = PlatformToken::parse(SecretString::from(token), taken).unwrap();
+        publisher.publish(State::Serving(token.into()), None);
+        Content::Platform(feed).now(host).unwrap()
+    }
 
     #[test]
     fn the_file_is_written_over_its_own_kind_and_over_nothing_else() {
         let folder = tempfile::tempdir().unwrap();
-        let options = Options {
-            file: folder.path().join("zz-keyward.tfrc.json"),
-            attributes: Attributes { mode: 0o600, owner: None, group: None },
-            host: ServiceHost::parse("app.terraform.io").unwrap(),
-        };
-        let accepted = |token: &str| {
-            Arc::new(Accepted { current: SecretString::from(token), made: SystemTime::now(), previous: None })
-        };
+        let options = options(folder.path(), Brings::LocalToken);
         let read = || -> Value { serde_json::from_str(&std::fs::read_to_string(&options.file).unwrap()).unwrap() };
         for token in ["one", "two"] {
-            write(&options, "http://127.0.0.1:8800", &accepted(token)).unwrap();
+            write(&options, &local(token, &options.host)).unwrap();
             assert_eq!(read()["credentials"]["app.terraform.io"]["token"], token);
         }
         assert_eq!(read()["host"]["app.terraform.io"]["services"]["tfe.v2"], "http://127.0.0.1:8800/api/v2/");
         let other = Options { host: ServiceHost::parse("tfe.example.com").unwrap(), ..options.clone() };
-        write(&other, "http://127.0.0.1:8800", &accepted("three")).unwrap();
+        write(&other, &local("three", &other.host)).unwrap();
+        write(&options, &platform("four", &options.host)).unwrap();
+        assert_eq!(brought(&options.file, &options.host).unwrap().expose_secret(), "four");
+        assert!(matches!(brought(&options.file, &other.host), Err(DropInError::Missing { .. })));
         for theirs in [
             r#"{"credentials":{"app.terraform.io":{"token":"mine"}}}"#,
             r#"{"host":{"a":{"services":{}}},"credentials":{"b":{"token":"mine"}}}"#,
             r#"{"host":{"a":{"services":{}}},"credentials":{"a":{"token":"mine"},"b":{"token":"mine"}}}"#,
+            r#"{"//":"my own","credentials":{"app.terraform.io":{"token":"mine"}}}"#,
             "plugin_cache_dir = \"x\"",
             "",
         ] {
             std::fs::write(&options.file, theirs).unwrap();
-            let error = write(&options, "http://127.0.0.1:8800", &accepted("four")).unwrap_err();
-            assert!(matches!(error, DropInError::Theirs { .. }), "{error}");
+            for result in [write(&options, "{}"), remove(&options), brought(&options.file, &options.host).map(drop)] {
+                let error = result.unwrap_err();
+                assert!(matches!(error, DropInError::Theirs { .. }), "{error}");
+            }
             assert_eq!(std::fs::read_to_string(&options.file).unwrap(), theirs);
         }
+    }
+
+    #[test]
+    fn the_platforms_token_leads_nowhere_and_is_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let options = options(folder.path(), Brings::PlatformToken);
+        write(&options, &platform("a-token", &options.host)).unwrap();
+        let text = std::fs::read_to_string(&options.file).unwrap();
+        assert!(text.contains("a-token") && !text.contains("services"), "{text}");
+        remove(&options).unwrap();
+        assert!(!options.file.exists());
+        remove(&options).unwrap();
     }
 }

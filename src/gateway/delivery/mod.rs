@@ -1,4 +1,4 @@
-//! How clients get the local token, and the way to the gateway: environment variables, a file that Terraform reads, and a
+//! How clients get the local token and the way to the gateway, or the platform's token itself: environment variables, a file that Terraform reads, and a
 //! program that Terraform asks.
 
 mod drop_in;
@@ -6,6 +6,6 @@ pub mod credentials;
 mod service_host;
 mod variables;
 
-pub use drop_in::{DropIn, DropInError, Options as DropInOptions};
+pub use drop_in::{Brings, Content, DropIn, DropInError, Options as DropInOptions, brought};
 pub use service_host::{NoServiceHost, ServiceHost};
 pub use variables::variables;

@@ -44,6 +44,11 @@ impl PlatformToken {
         if sound { Ok(Self { secret, taken }) } else { Err(MalformedToken) }
     }
 
+    /// The token itself, for those that it is handed to.
+    pub const fn secret(&self) -> &SecretString {
+        &self.secret
+    }
+
     /// What is put into `Authorization`; it is marked as sensitive.
     pub fn bearer(&self) -> HeaderValue {
         let secret = self.secret.expose_secret();
