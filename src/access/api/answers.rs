@@ -6,8 +6,11 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
+use http::{HeaderMap, Response};
+
 use super::operation::Operation;
-use super::reply::Seen;
+use super::query::Mode;
+use super::reply::{Body, Seen};
 use crate::access::model::secret::SecretHash;
 use crate::access::model::timestamp::Timestamp;
 use crate::access::store::Revision;
@@ -19,9 +22,24 @@ pub struct Answers(Mutex<Known>);
 #[derive(Debug, Default)]
 struct Known {
     at: Revision,
-    answers: HashMap<Question, Seen>,
+    answers: HashMap<Question, Kept>,
     /// What the bodies take, in bytes.
     weight: usize,
+}
+
+/// An answer and its headers, which are the same each time.
+#[derive(Debug)]
+struct Kept {
+    seen: Seen,
+    headers: HeaderMap,
+}
+
+/// An answer, as HTTP has it and as one looks at it who waits for another.
+#[derive(Debug)]
+pub(super) struct Given {
+    pub(super) answer: Response<Body>,
+    pub(super) index: Revision,
+    pub(super) watch: String,
 }
 
 /// Bytes of bodies that are kept. When there are more, all are forgotten: what is asked often is back soon.
@@ -41,20 +59,28 @@ pub(super) struct Question {
     pub(super) query: String,
     /// The namespace that the query or a header names.
     pub(super) namespace: Option<String>,
+    /// The consistency mode, which the answer tells.
+    pub(super) mode: Mode,
 }
 
 impl Answers {
     /// The answer, if the store is still as it was when it was given, and no end of a token has come since.
-    pub(super) fn get(&self, question: &Question, at: Revision, now: Timestamp) -> Option<Seen> {
+    pub(super) fn get(&self, question: &Question, at: Revision, now: Timestamp) -> Option<Given> {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let seen = known.answers.get(question).filter(|_| known.at == at)?;
-        if seen.until.is_some_and(|until| until <= now) { None } else { seen.again() }
+        let kept = known.answers.get(question).filter(|_| known.at == at)?;
+        if kept.seen.until.is_some_and(|until| until <= now) {
+            return None;
+        }
+        let Seen { reply, index, watch, .. } = kept.seen.again()?;
+        let mut answer = Response::new(reply.body);
+        *answer.status_mut() = reply.status;
+        answer.headers_mut().clone_from(&kept.headers);
+        Some(Given { answer, index, watch })
     }
 
     /// Keeps an answer that was made after the store was at that revision.
-    pub(super) fn keep(&self, question: Question, at: Revision, seen: &Seen) {
-        let size = seen.size().filter(|size| *size <= LARGEST);
-        let (Some(size), Some(seen)) = (size, seen.again()) else { return };
+    pub(super) fn keep(&self, question: Question, at: Revision, seen: Seen, headers: HeaderMap) {
+        let Some(size) = seen.size().filter(|size| *size <= LARGEST) else { return };
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if known.at > at {
             return;
@@ -62,13 +88,12 @@ impl Answers {
         if known.at < at || known.weight + size > BYTES {
             *known = Known { at, ..Known::default() };
         }
-        let weight = size + ENTRY;
-        if let Some(before) = known.answers.insert(question, seen) {
-            known.weight -= before.size().unwrap_or_default() + ENTRY;
+        if let Some(before) = known.answers.insert(question, Kept { seen, headers }) {
+            known.weight -= before.seen.size().unwrap_or_default() + ENTRY;
         }
-        known.weight += weight;
+        known.weight += size + ENTRY;
     }
 }
 
 /// Bytes that an answer takes beside its body, roughly.
-const ENTRY: usize = 512;
+const ENTRY: usize = 2048;

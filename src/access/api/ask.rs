@@ -11,7 +11,7 @@ use super::body::{self, MAX_BODY};
 use super::error::ApiError;
 use super::json::Fields;
 use super::operation::Operation;
-use super::query::Query;
+use super::query::{Mode, Query};
 use super::rooms::Rooms;
 use crate::access::model::id::Id;
 use crate::access::model::names::NamespaceName;
@@ -99,9 +99,9 @@ impl Ask {
     }
 
     /// What it asks, and who asks.
-    pub(super) fn question(&self, directory: &Directory) -> Question {
+    pub(super) fn question(&self, directory: &Directory, mode: Mode) -> Question {
         let (subject, query, namespace) = (self.subject.clone(), self.query.asked(), self.named.clone());
-        Question { who: self.known(directory).cloned(), operation: self.operation, subject, query, namespace }
+        Question { who: self.known(directory).cloned(), operation: self.operation, subject, query, namespace, mode }
     }
 
     /// Whether JSON is to be laid out for people.

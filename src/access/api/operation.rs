@@ -219,6 +219,9 @@ pub(super) fn route(method: &Method, path: &str) -> Route {
     let fitting = TABLE.iter().find_map(|(pattern, methods)| Some((variable(pattern, path)?, methods)));
     let Some((subject, methods)) = fitting else { return Route::Nothing };
     if let Some((_, operation)) = methods.iter().find(|(offered, _)| offered == method) {
+        if !subject.contains('%') {
+            return Route::To(*operation, subject.to_owned());
+        }
         return match percent_decode_str(subject).decode_utf8() {
             Ok(subject) => Route::To(*operation, subject.into_owned()),
             Err(_) => Route::Nothing,
@@ -231,12 +234,11 @@ pub(super) fn route(method: &Method, path: &str) -> Route {
 
 /// The part of a path that fits the pattern's variable; empty if it has none.
 fn variable<'a>(pattern: &str, path: &'a str) -> Option<&'a str> {
-    let Some(at) = pattern.find([':', '*']) else { return (pattern == path).then_some("") };
-    let rest = path.strip_prefix(&pattern[..at])?;
-    if pattern.ends_with('*') {
-        return Some(rest);
+    if let Some(start) = pattern.strip_suffix('*') {
+        return path.strip_prefix(start);
     }
-    let subject = rest.strip_suffix(&pattern[at + 1..])?;
+    let Some((start, end)) = pattern.split_once(':') else { return (pattern == path).then_some("") };
+    let subject = path.strip_prefix(start)?.strip_suffix(end)?;
     (!subject.contains('/')).then_some(subject)
 }
 

@@ -44,7 +44,7 @@ pub(super) struct Waiting {
 }
 
 /// A consistency mode.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub(super) enum Mode {
     #[default]
     Default,

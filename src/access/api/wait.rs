@@ -5,13 +5,14 @@ use std::time::Duration;
 use http::Response;
 use tokio::time::Instant;
 
+use super::answers::Given;
 use super::ask::Ask;
 use super::dispatch;
 use super::error::ApiError;
-use super::query::Waiting;
-use super::reply::{Body, Seen, say_index};
+use super::query::{Mode, Waiting};
+use super::reply::{Body, say_index};
 use super::rooms::Rooms;
-use crate::access::store::{Freshness, Revision};
+use crate::access::store::Revision;
 use crate::backoff::random_unit;
 
 /// Reads, and while nothing is newer than `waiting.index`, waits and reads again: who asks and what it may do is looked at
@@ -22,13 +23,11 @@ pub(super) async fn read(rooms: &Rooms, ask: &Ask, waiting: Waiting) -> Result<R
     let mut over = false;
     loop {
         let epoch = rooms.directory.epoch(freshness).await?;
-        let seen = look(rooms, ask, freshness).await?;
-        let Some(end) = end.filter(|_| !over && seen.index.0 <= waiting.index) else {
-            let mut answer = seen.reply.answer();
-            say_index(answer.headers_mut(), seen.index, waiting.mode);
-            return Ok(answer);
-        };
-        let changed = rooms.directory.records().store().changed(&seen.watch, Revision(waiting.index));
+        let given = look(rooms, ask, waiting.mode).await?;
+        let Some(end) = end.filter(|_| !over && given.index.0 <= waiting.index) else { return Ok(given.answer) };
+        let watch = given.watch;
+        drop(given.answer);
+        let changed = rooms.directory.records().store().changed(&watch, Revision(waiting.index));
         tokio::select! {
             changed = changed => {
                 changed.map_err(|error| ApiError::Service(error.into()))?;
@@ -41,22 +40,31 @@ pub(super) async fn read(rooms: &Rooms, ask: &Ask, waiting: Waiting) -> Result<R
 }
 
 /// Reads, or finds what was read already.
-async fn look(rooms: &Rooms, ask: &Ask, freshness: Freshness) -> Result<Seen, ApiError> {
-    // In boxes of their own, which are gone while this waits: ten thousand may.
-    let read = || Box::pin(dispatch::read(rooms, ask, freshness));
+async fn look(rooms: &Rooms, ask: &Ask, mode: Mode) -> Result<Given, ApiError> {
+    let freshness = mode.freshness();
     // Taken before anything is read: of what is written meanwhile too much is forgotten, not too little.
-    let Some(at) = rooms.directory.records().store().last("") else { return read().await };
-    // Who is nobody is told so by what it asks for.
-    if Box::pin(ask.caller(rooms, freshness)).await.is_err() {
-        return read().await;
+    let at = rooms.directory.records().store().last("");
+    let question = match at {
+        // In boxes of their own, which are gone while this waits: ten thousand may. Who is nobody is told so by what it
+        // asks for.
+        Some(at) if Box::pin(ask.caller(rooms, freshness)).await.is_ok() => {
+            let question = ask.question(&rooms.directory, mode);
+            if let Some(given) = rooms.answers.get(&question, at, rooms.directory.now()) {
+                return Ok(given);
+            }
+            Some((at, question))
+        }
+        _ => None,
+    };
+    let seen = Box::pin(dispatch::read(rooms, ask, freshness)).await?;
+    let again = question.zip(seen.again());
+    let (index, watch) = (seen.index, seen.watch);
+    let mut answer = seen.reply.answer();
+    say_index(answer.headers_mut(), index, mode);
+    if let Some(((at, question), seen)) = again {
+        rooms.answers.keep(question, at, seen, answer.headers().clone());
     }
-    let question = ask.question(&rooms.directory);
-    if let Some(seen) = rooms.answers.get(&question, at, rooms.directory.now()) {
-        return Ok(seen);
-    }
-    let seen = read().await?;
-    rooms.answers.keep(question, at, &seen);
-    Ok(seen)
+    Ok(Given { answer, index, watch })
 }
 
 /// Up to a sixteenth more, so that those who began together do not come back together.
