@@ -6,6 +6,7 @@ use http::Method;
 use hyper_util::client::proxy::matcher::Matcher;
 use url::Url;
 
+use crate::agent::identity;
 use crate::agent::login::{Login, LoginError};
 use crate::agent::token::Token;
 use crate::agent::upstream::Upstream;
@@ -22,29 +23,52 @@ pub struct LoggedIn {
     pub token: Token,
     upstream: Upstream,
     namespace: Option<String>,
+    /// Whether the login made the token.
+    ours: bool,
 }
 
-/// Logs the session in once.
+/// Logs the session in once. Nothing that can be used once is used up: no file is removed, and no wrapping opened.
 ///
 /// # Errors
 /// The source gave no proof, or the server no token.
 pub async fn login(session: &Session) -> Result<LoggedIn, OnceError> {
     let upstream = Upstream::build(&session.upstream).map_err(|error| OnceError::Local(error.into()))?;
-    let source = session.identity.build(Clock::System).map_err(LoginError::NoProof)?;
+    let namespace = session.login.namespace.as_deref();
+    let method = sparing(&session.identity).map_err(OnceError::Local)?;
+    let source = method.build(Clock::System, &upstream, namespace).map_err(LoginError::NoProof)?;
     let proof = source.prove().await.map_err(LoginError::NoProof)?;
     let login = Login::new(upstream.clone(), session.login.clone());
     let token = login.login(&proof, &Clock::System).await?;
-    Ok(LoggedIn { identity: source.describe(), token, upstream, namespace: session.login.namespace.clone() })
+    let ours = !matches!(method, identity::Method::TokenFile(_));
+    let namespace = session.login.namespace.clone();
+    Ok(LoggedIn { identity: source.describe(), token, upstream, namespace, ours })
+}
+
+/// The same method, without what happens only once.
+fn sparing(method: &identity::Method) -> anyhow::Result<identity::Method> {
+    let mut method = method.clone();
+    match &mut method {
+        identity::Method::Jwt(options) => options.remove = false,
+        identity::Method::AppRole(options) if options.wrapping_path.is_some() => {
+            anyhow::bail!("no login is tried: it would open the wrapping of the secret id, which opens once")
+        }
+        identity::Method::AppRole(options) => options.remove_secret_id = false,
+        identity::Method::Cloud(_) | identity::Method::Certificate | identity::Method::TokenFile(_) => {}
+    }
+    Ok(method)
 }
 
 impl LoggedIn {
-    /// Revokes the token.
+    /// Revokes the token, if the login made it; says in words what became of it.
     ///
     /// # Errors
     /// In words: what the server said.
-    pub async fn revoke(&self) -> Result<(), String> {
+    pub async fn revoke(&self) -> Result<&'static str, String> {
+        if !self.ours {
+            return Ok("the token is another's, and lives on");
+        }
         let revoked = self.upstream.revoke_self(&self.token.secret, self.namespace.as_deref()).await;
-        revoked.map_err(|error| error.to_string())
+        revoked.map(|()| "the token is revoked").map_err(|error| error.to_string())
     }
 }
 
@@ -89,7 +113,7 @@ pub async fn check_online(session: &Session) -> Vec<Step> {
                 let policies = logged_in.token.policies.join(", ");
                 note("identity and login", Ok(format!("{}; policies {policies}", logged_in.identity)));
                 let revoked = logged_in.revoke().await;
-                note("revocation", revoked.map(|()| "the token is revoked".to_owned()));
+                note("revocation", revoked.map(str::to_owned));
             }
             Err(error) => {
                 note("identity and login", Err(format!("{:#}", anyhow::Error::from(error))));

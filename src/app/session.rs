@@ -86,7 +86,8 @@ impl Session {
         let options = &origin.options;
         let named = || format!("session {}", options.name);
         let upstream = Upstream::build(&options.upstream).with_context(named)?;
-        let identity = options.identity.build(shared.clock.clone()).with_context(named)?;
+        let namespace = options.login.namespace.as_deref();
+        let identity = options.identity.build(shared.clock.clone(), &upstream, namespace).with_context(named)?;
         let login = Login::new(upstream, options.login.clone());
         let (publisher, feed) = feed("no login has succeeded yet");
         let nudge = Nudge::new(shared.clock.clone());

@@ -51,8 +51,8 @@ impl LoginOnce {
                 if !self.reveal {
                     // Nobody could use it.
                     match runtime.block_on(logged_in.revoke()) {
-                        Ok(()) if self.format == Format::Text => say("           it is revoked"),
-                        Ok(()) => {}
+                        Ok(told) if self.format == Format::Text => say(&format!("           {told}")),
+                        Ok(_) => {}
                         Err(error) => say_error(&format!("the token is not revoked and lives to its end: {error}")),
                     }
                 }

@@ -4,9 +4,9 @@ use super::reader::Reader;
 use crate::agent::identity::{Endpoints, From, LoginFields, ManagedIdentity, Options, Variables};
 use crate::clock::Clock;
 
-/// Reads the method's parameters; gives the role to log in as, and the identity to prove.
-pub(super) fn read(mut reader: Reader<'_>) -> (String, Options) {
-    let role = reader.required("role", "the role to authenticate against on the secrets server");
+/// Reads the method's parameters; gives the role to log in as, if there is to be one, and the identity to prove.
+pub(super) fn read(mut reader: Reader<'_>, wants_role: bool) -> (String, Options) {
+    let role = role(&mut reader, wants_role);
     let meaning = "the resource that identity information is asked for, such as \"https://management.azure.com/\"";
     let resource = reader.required("resource", meaning).map(|text| text.value).unwrap_or_default();
     let scope = reader.text("scope");
@@ -42,7 +42,20 @@ pub(super) fn read(mut reader: Reader<'_>) -> (String, Options) {
         reader.scope.remarks.lacking(reader.at, &reader.path, error.to_string(), advice);
     }
     reader.finish();
-    (role.map(|text| text.value).unwrap_or_default(), options)
+    (role, options)
+}
+
+/// The role; a server that binds by rules has none.
+pub(super) fn role(reader: &mut Reader<'_>, wanted: bool) -> String {
+    if wanted {
+        let role = reader.required("role", "the role to authenticate against on the secrets server");
+        return role.map(|text| text.value).unwrap_or_default();
+    }
+    if let Some(at) = reader.place_of("role") {
+        let found = "given for a server of the kind consul, whose binding rules say what a login gets";
+        reader.scope.remarks.mistake(at, &reader.key("role"), found, "leave it out");
+    }
+    String::new()
 }
 
 fn identity(reader: &mut Reader<'_>, from_environment: bool) -> From {

@@ -9,11 +9,13 @@ use humantime::format_duration;
 use super::access;
 #[cfg(feature = "gateway")]
 use super::gateway;
+use super::method;
 use super::proxied;
 use super::server;
 use super::{Agent, Config, Listener, Log, LogFormat, Outcome, Ready, Remark, Serves, Session, Sink};
-use crate::agent::identity::{From, ManagedIdentity, Options as Identity};
+use crate::agent::identity::Method;
 use crate::agent::sinks::{Format, OnExpiry};
+use crate::agent::upstream::Kind;
 use crate::http::client::{Address, Proxy};
 use crate::http::guard::Admit;
 use crate::http::listen::Endpoint;
@@ -118,34 +120,10 @@ impl Words<'_> {
     }
 
     fn session(&self, session: &Session) -> Part {
-        let key = |key: &str| format!("session.{}.{key}", session.name);
         let (login, upstream, life) = (&session.login, &session.upstream, &session.lifecycle);
-        let mut does = vec![format!(
-            "logs in to the {} server {} at {}, as role {} by auth/{}{}",
-            server::kind(upstream.kind),
-            upstream.name,
-            self.server_address(&upstream.name, &upstream.client.address),
-            self.tell(&key("cloud.role"), &login.role),
-            self.tell(&key("mount"), &login.mount),
-            login
-                .namespace
-                .as_ref()
-                .map_or(String::new(), |its| { format!(", in namespace {}", self.tell(&key("namespace"), its)) }),
-        )];
+        let mut does = vec![self.login(session)];
         does.extend(self.way(&upstream.name, &upstream.client.proxy));
-        does.push(self.identity(session));
-        let fields = &session.identity.overrides;
-        let fields = [
-            ("vm_name", &fields.vm_name),
-            ("vmss_name", &fields.vmss_name),
-            ("resource_group_name", &fields.resource_group_name),
-            ("subscription_id", &fields.subscription_id),
-            ("resource_id", &fields.resource_id),
-        ];
-        for (name, value) in fields {
-            let tell = |value: &String| self.tell(&key(&format!("cloud.{name}")), value);
-            does.extend(value.as_ref().map(|value| format!("says {name} = {} at the login", tell(value))));
-        }
+        does.extend(method::words(session, self.references));
         if !life.first_login_splay.is_zero() {
             does.push(format!("waits up to {} before the first login", format_duration(life.first_login_splay)));
         }
@@ -163,9 +141,39 @@ impl Words<'_> {
                 .filter(|state| state.seal.is_some())
                 .map(|state| format!("keeps the token over a restart, sealed in {}", state.file.display())),
         );
-        let end = if life.revoke_on_exit { "revokes the token" } else { "leaves the token to its own end" };
+        let end = match (life.revoke_on_exit, upstream.kind) {
+            (true, Kind::Consul) => "logs out",
+            (true, _) => "revokes the token",
+            (false, _) => "leaves the token to its own end",
+        };
         does.push(format!("{end} when the agent stops"));
         Part { part: "session", name: session.name.clone(), does }
+    }
+
+    fn login(&self, session: &Session) -> String {
+        let key = |key: &str| format!("session.{}.{key}", session.name);
+        let (login, upstream) = (&session.login, &session.upstream);
+        let at = format!(
+            "the {} server {} at {}",
+            server::kind(upstream.kind),
+            upstream.name,
+            self.server_address(&upstream.name, &upstream.client.address),
+        );
+        let namespace = login.namespace.as_ref();
+        let namespace =
+            namespace.map_or(String::new(), |its| format!(", in namespace {}", self.tell(&key("namespace"), its)));
+        if upstream.kind == Kind::Consul {
+            let method = self.tell(&key("auth_method"), &login.mount);
+            return format!("logs in to {at}, by its auth method {method}{namespace}");
+        }
+        if matches!(session.identity, Method::TokenFile(_)) {
+            return format!("uses a token that it is given, at {at}{namespace}");
+        }
+        let role = match login.role.as_str() {
+            "" => String::new(),
+            role => format!(", as role {}", method::told(session, "role", role, self.references)),
+        };
+        format!("logs in to {at}{role} by auth/{}{namespace}", self.tell(&key("mount"), &login.mount))
     }
 
     fn server_address(&self, name: &str, address: &Address) -> String {
@@ -186,27 +194,6 @@ impl Words<'_> {
                 Some(format!("goes there through the proxy {}", self.tell(&format!("server.{server}.proxy"), &host)))
             }
         }
-    }
-
-    fn identity(&self, session: &Session) -> String {
-        let key = |key: &str| format!("session.{}.cloud.{key}", session.name);
-        let identity = &session.identity;
-        let resource = self.tell(&key("resource"), &identity.resource);
-        let whose = match &identity.from {
-            From::Environment => {
-                let scope = identity.scope.as_ref().map(|scope| self.tell(&key("scope"), scope));
-                let scope = Identity { resource, scope, ..identity.clone() }.environment_scope();
-                return format!("proves the identity that the environment's variables name, for the scope {scope}");
-            }
-            From::Instance(ManagedIdentity::System) => "this machine's identity".to_owned(),
-            From::Instance(ManagedIdentity::ObjectId(id)) => {
-                format!("this machine's identity with the object id {}", self.tell(&key("object_id"), id))
-            }
-            From::Instance(ManagedIdentity::ClientId(id)) => {
-                format!("this machine's identity with the client id {}", self.tell(&key("client_id"), id))
-            }
-        };
-        format!("proves {whose}, for the resource {resource}")
     }
 
     fn sink(&self, sink: &Sink) -> Part {

@@ -19,6 +19,7 @@ mod gather;
 pub mod agent;
 pub mod server;
 mod cloud;
+mod method;
 mod session;
 mod sink;
 mod proxied;
@@ -95,7 +96,7 @@ pub struct Session {
     /// How it logs in.
     pub login: login::Options,
     /// Who it says that we are.
-    pub identity: identity::Options,
+    pub identity: identity::Method,
     /// How its token is kept.
     pub lifecycle: lifecycle::Options,
 }

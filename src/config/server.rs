@@ -10,7 +10,8 @@ use crate::agent::upstream::{Kind, Options};
 use crate::http::client;
 use crate::http::client::{Address, Identity, Proxy, Tls, is_loopback};
 
-const KINDS: [(&str, Kind); 3] = [("vault", Kind::Vault), ("openbao", Kind::OpenBao), ("keyward", Kind::Keyward)];
+const KINDS: [(&str, Kind); 4] =
+    [("vault", Kind::Vault), ("openbao", Kind::OpenBao), ("keyward", Kind::Keyward), ("consul", Kind::Consul)];
 const TENTH: Duration = Duration::from_millis(100);
 
 /// The word for a kind of server.
@@ -21,7 +22,7 @@ pub(super) fn kind(kind: Kind) -> &'static str {
 /// Reads one server.
 pub(super) fn read(name: String, mut reader: Reader<'_>) -> Options {
     if reader.place_of("kind").is_none() {
-        reader.missing("kind", "write kind = \"vault\", \"openbao\" or \"keyward\"");
+        reader.missing("kind", "write kind = \"vault\", \"openbao\", \"keyward\" or \"consul\"");
     }
     let kind = reader.choice("kind", &KINDS).unwrap_or(Kind::Vault);
     let address = reader.required("address", "where the server is, such as \"https://secrets.example.com:8200\"");

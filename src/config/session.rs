@@ -5,17 +5,14 @@ use std::time::Duration;
 
 use super::Session;
 use super::agent::STATE_DIR;
-use super::cloud;
 use super::leaf::{self, Wrong, did_you_mean, wrong};
+use super::method;
 use super::reader::Reader;
 use super::tree::quoted;
-use crate::agent::identity::{Endpoints, From, LoginFields, ManagedIdentity, Options as Identity, Variables};
+use crate::agent::identity::Method;
 use crate::agent::lifecycle;
 use crate::agent::login;
-use crate::agent::upstream::Options as Server;
-
-/// The mount that a secrets server's cloud-identity method has unless its operator chose another.
-pub(super) const MOUNT: &str = "azure";
+use crate::agent::upstream::{Kind, Options as Server};
 
 /// The least length of a key that seals a token into a file, in bytes: a 128-bit key in hex.
 const SEAL_KEY: usize = 32;
@@ -27,15 +24,21 @@ pub(super) fn read(
     servers: &[Server],
     state_dir: Option<&Path>,
 ) -> Option<Session> {
-    let upstream = server(&mut reader, servers);
-    let mount = reader.parsed("mount", mount).unwrap_or_else(|| MOUNT.to_owned());
+    let mut upstream = server(&mut reader, servers);
+    let own_wire = upstream.as_ref().is_some_and(|server| server.kind == Kind::Consul);
+    let method = method::read(&mut reader, upstream.as_ref());
+    if let (Some(upstream), Some(certificate)) = (&mut upstream, method.certificate) {
+        upstream.client.tls.identity = Some(certificate);
+    }
+    let mount = if own_wire { auth_method(&mut reader) } else { mount_of(&mut reader, method.mount) };
     let namespace = reader.parsed("namespace", namespace);
     let day = Duration::from_hours(24);
     let wrap_ttl = reader.duration_if_given("wrap_ttl", Duration::from_secs(1)..=32 * day);
-    let revoke_on_exit = reader.flag("revoke_on_exit", false);
+    let seal_given = reader.place_of("seal_key_file").is_some();
+    // Each login at such a server leaves a token that may never end.
+    let revoke_on_exit = reader.flag("revoke_on_exit", own_wire && !seal_given && wrap_ttl.is_none());
     let check_interval = check_interval(&mut reader);
     let splay = reader.duration("first_login_splay", Duration::ZERO, Duration::ZERO..=Duration::from_hours(1));
-    let seal_given = reader.place_of("seal_key_file").is_some();
     let seal = reader.secret("seal_key_file", SEAL_KEY);
     if seal_given && state_dir.is_none() {
         let (at, key) = (reader.place_of("seal_key_file").unwrap_or(reader.at), reader.key("seal_key_file"));
@@ -51,21 +54,22 @@ pub(super) fn read(
     if revoke_on_exit && wrap_ttl.is_some() {
         reader.conflict("revoke_on_exit", "wrap_ttl", "a wrapped token is not ours to revoke");
     }
-    let (role, identity) = if let Some(method) = reader.table("cloud") {
-        cloud::read(method)
-    } else {
-        if reader.place_of("cloud").is_none() {
-            let advice = format!("a session has one method: write [{}] with role and resource", reader.key("cloud"));
-            reader.missing("cloud", &advice);
+    if own_wire && wrap_ttl.is_some() {
+        reader.conflict("wrap_ttl", "a server of the kind consul", "its login wraps nothing");
+    }
+    if matches!(method.method, Method::TokenFile(_)) {
+        for key in ["revoke_on_exit", "wrap_ttl", "seal_key_file"] {
+            if reader.place_of(key).is_some() {
+                reader.conflict(key, "token_file", "the token is not the session's own");
+            }
         }
-        (String::new(), nobody())
-    };
+    }
     let state = state_dir.map(|folder| lifecycle::State { file: folder.join(format!("{name}.state")), seal });
     reader.finish();
     Some(Session {
         upstream: upstream?,
-        login: login::Options { role, mount, namespace, wrap_ttl },
-        identity,
+        login: login::Options { role: method.role, mount, namespace, wrap_ttl },
+        identity: method.method,
         lifecycle: lifecycle::Options {
             name: name.clone(),
             check_interval,
@@ -99,6 +103,36 @@ fn server(reader: &mut Reader<'_>, servers: &[Server]) -> Option<Server> {
         reader.scope.remarks.missing(text.at, &text.key, format!("there is no server {}", quoted(&text.value)), advice);
     }
     found.cloned()
+}
+
+/// The mount of the method; `usual` is what it is unless the server's operator chose another.
+fn mount_of(reader: &mut Reader<'_>, usual: Option<&'static str>) -> String {
+    if let Some(at) = reader.place_of("auth_method") {
+        let found = "given for a server that is not of the kind consul";
+        reader.scope.remarks.mistake(at, &reader.key("auth_method"), found, "write mount, or leave it out");
+    }
+    if let Some(usual) = usual {
+        return reader.parsed("mount", mount).unwrap_or_else(|| usual.to_owned());
+    }
+    if reader.place_of("mount").is_some() {
+        reader.conflict("mount", "token_file", "there is no login");
+    }
+    String::new()
+}
+
+/// The name of the auth method, at a server that has them by name.
+fn auth_method(reader: &mut Reader<'_>) -> String {
+    if reader.place_of("mount").is_some() {
+        reader.conflict("mount", "a server of the kind consul", "its auth methods have names: write auth_method");
+    }
+    let meaning = "the name of the auth method to log in by, on the server";
+    let name = reader.required("auth_method", meaning).map(|text| text.value).unwrap_or_default();
+    if name.contains(|letter: char| !(letter.is_ascii_alphanumeric() || "-_".contains(letter))) {
+        let at = reader.place_of("auth_method").unwrap_or(reader.at);
+        let advice = "a name has letters, digits, - and _";
+        reader.scope.remarks.mistake(at, &reader.key("auth_method"), "no name of a method", advice);
+    }
+    name
 }
 
 /// A mount without slashes around it; `auth/` before it is taken off, as other agents write it.
@@ -136,18 +170,6 @@ fn check_interval(reader: &mut Reader<'_>) -> Option<Duration> {
         reader.duration_if_given("check_interval", range).or(default)
     } else {
         reader.parsed("check_interval", parse).unwrap_or(default)
-    }
-}
-
-/// The stand-in where the method is missing.
-fn nobody() -> Identity {
-    Identity {
-        resource: String::new(),
-        scope: None,
-        from: From::Instance(ManagedIdentity::System),
-        overrides: LoginFields::default(),
-        variables: Variables::default(),
-        endpoints: Endpoints::provider(),
     }
 }
 

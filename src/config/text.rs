@@ -13,7 +13,7 @@ use super::tree::quoted;
 use crate::secret;
 
 /// The keys that may hold references, anywhere in their text; `*` stands for a name.
-pub const REFERENCE_KEYS: [&str; 48] = [
+pub const REFERENCE_KEYS: [&str; 60] = [
     "access.data_dir",
     "access.etcd.ca_file",
     "access.etcd.client_cert",
@@ -48,6 +48,13 @@ pub const REFERENCE_KEYS: [&str; 48] = [
     "server.*.client_key",
     "server.*.proxy",
     "server.*.server_name",
+    "session.*.approle.role_id_file",
+    "session.*.approle.secret_id_file",
+    "session.*.approle.secret_id_wrapping_path",
+    "session.*.auth_method",
+    "session.*.cert.client_cert",
+    "session.*.cert.client_key",
+    "session.*.cert.role",
     "session.*.cloud.client_id",
     "session.*.cloud.object_id",
     "session.*.cloud.resource",
@@ -58,9 +65,14 @@ pub const REFERENCE_KEYS: [&str; 48] = [
     "session.*.cloud.subscription_id",
     "session.*.cloud.vm_name",
     "session.*.cloud.vmss_name",
+    "session.*.jwt.file",
+    "session.*.jwt.role",
+    "session.*.kubernetes.file",
+    "session.*.kubernetes.role",
     "session.*.mount",
     "session.*.namespace",
     "session.*.seal_key_file",
+    "session.*.token_file.file",
     "sink.*.path",
 ];
 

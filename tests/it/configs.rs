@@ -11,6 +11,7 @@ mod examples;
 mod files;
 mod method;
 mod mistakes;
+mod other_methods;
 mod references;
 
 use std::path::{Path, PathBuf};

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use keyward::agent::identity::{
-    Class, Endpoints, From, IdentityError, IdentityProof, LoginFields, ManagedIdentity, Options, Variables,
+    Class, Endpoints, From, IdentityError, IdentityProof, LoginFields, ManagedIdentity, Options, SignedToken, Variables,
 };
 use keyward::clock::{Clock, Driven};
 use keyward::dev::cloud::{self, Cloud, Door, Failure, Machine, Names};
@@ -64,8 +64,8 @@ impl Scene {
         self
     }
 
-    pub(crate) async fn prove(&self) -> Result<IdentityProof, IdentityError> {
-        self.options.build(self.clock.clone())?.prove().await
+    pub(crate) async fn prove(&self) -> Result<SignedToken, IdentityError> {
+        self.options.build(self.clock.clone())?.prove().await.map(signed)
     }
 
     /// The failure of a proof, and the seconds of driven time that it took.
@@ -92,7 +92,15 @@ fn copy_keys(to: &Path) {
     }
 }
 
-fn oid(proof: &IdentityProof) -> &str {
+/// What the cloud's sources give.
+pub(crate) fn signed(proof: IdentityProof) -> SignedToken {
+    match proof {
+        IdentityProof::Signed(signed) => *signed,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn oid(proof: &SignedToken) -> &str {
     proof.claims.as_ref().unwrap().oid.as_deref().unwrap()
 }
 
@@ -131,7 +139,7 @@ async fn a_named_identity_of_the_machine_is_asked_for_by_its_id() {
     {
         let mut options = scene.options.clone();
         options.from = From::Instance(which);
-        let proof = options.build(scene.clock.clone()).unwrap().prove().await.unwrap();
+        let proof = signed(options.build(scene.clock.clone()).unwrap().prove().await.unwrap());
         assert_eq!(oid(&proof), user.object_id);
         assert_eq!(proof.fields.vm_name.as_deref(), Some(Names::VM));
     }
@@ -157,8 +165,8 @@ async fn the_instance_document_fills_in_what_a_custom_audience_leaves_out() {
     let mut scene = Scene::new();
     scene.options.resource = "https://secrets.example".to_owned();
     let source = scene.options.build(scene.clock.clone()).unwrap();
-    let proof = source.prove().await.unwrap();
-    assert_eq!(proof.audience, "https://secrets.example");
+    let proof = signed(source.prove().await.unwrap());
+    assert_eq!(proof.audience.as_deref(), Some("https://secrets.example"));
     assert_eq!(proof.fields.vm_name.as_deref(), Some(Names::VM));
     source.prove().await.unwrap();
     assert_eq!(scene.cloud.dials().requests(Door::Instance), 1, "it is kept");
@@ -174,7 +182,7 @@ async fn a_client_secret_logs_in() {
     let proof = scene.prove().await.unwrap();
     assert_eq!(oid(&proof), scene.cloud.names().application.object_id);
     assert_eq!(proof.claims.as_ref().unwrap().aud, [ARM], "the scope's two slashes stay");
-    assert_eq!(proof.audience, ARM);
+    assert_eq!(proof.audience.as_deref(), Some(ARM));
     assert_eq!(scene.cloud.dials().requests(Door::Instance), 0);
 }
 
@@ -472,7 +480,7 @@ async fn the_choice_and_what_was_passed_over_are_logged_once_and_no_secret_is() 
     let source = scene.options.build(scene.clock.clone()).unwrap();
     let mut jwts = Vec::new();
     for _ in 0..3 {
-        jwts.push(source.prove().await.unwrap().jwt);
+        jwts.push(signed(source.prove().await.unwrap()).jwt);
     }
     let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
     let count = |wanted: &str| text.matches(wanted).count();

@@ -8,13 +8,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use keyward::agent::identity::{
-    Class, Endpoints, From, IdentityError, IdentityProof, LoginFields, ManagedIdentity, Options, Variables,
+    Class, Endpoints, From, IdentityError, LoginFields, ManagedIdentity, Options, SignedToken, Variables,
 };
 use keyward::clock::Clock;
 use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
 use wiremock::matchers::{any, path};
 use wiremock::{Mock, MockServer, Request, ResponseTemplate};
+
+use crate::identity::signed;
 
 const RESOURCE: &str = "api://secrets/";
 
@@ -40,8 +42,8 @@ fn variables(pairs: &[(&str, &str)]) -> Variables {
     Variables::of(pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())))
 }
 
-async fn prove(options: &Options) -> Result<IdentityProof, IdentityError> {
-    options.build(Clock::System)?.prove().await
+async fn prove(options: &Options) -> Result<SignedToken, IdentityError> {
+    options.build(Clock::System)?.prove().await.map(signed)
 }
 
 async fn serve(template: ResponseTemplate) -> MockServer {
@@ -76,7 +78,7 @@ async fn the_metadata_service_is_asked_for_the_resource_as_written() {
         options.scope = Some("other/.default".to_owned());
         options.variables = variables(&[("AZURE_CLIENT_ID", "other"), ("AZURE_AUTHORITY_HOST", "https://other")]);
         let proof = prove(&options).await.unwrap();
-        assert_eq!((proof.jwt.expose_secret(), proof.audience.as_str()), ("a.b.c", RESOURCE));
+        assert_eq!((proof.jwt.expose_secret(), proof.audience.as_deref()), ("a.b.c", Some(RESOURCE)));
         let requests = server.received_requests().await.unwrap();
         let request = &requests[0];
         assert_eq!((request.method.as_str(), request.url.path()), ("GET", "/metadata/identity/oauth2/token"));
@@ -190,7 +192,7 @@ async fn odd_answers_of_a_service_give_a_token_or_say_what_is_odd() {
         let mut options = options(&server);
         options.overrides.vm_name = Some("vm".to_owned());
         let source = options.build(Clock::Driven(keyward::clock::Driven::starting_at(std::time::SystemTime::now())));
-        let proof = source.unwrap().prove().await;
+        let proof = source.unwrap().prove().await.map(signed);
         match (proof, wanted) {
             (Ok(proof), Ok(())) => assert_eq!(proof.fields.vm_name.as_deref(), Some("vm")),
             (Err(error), Err((class, text))) => {

@@ -2,12 +2,13 @@
 
 use std::time::{Duration, SystemTime};
 
-use keyward::agent::identity::IdentityProof;
+use keyward::agent::identity::{IdentityProof, SignedToken};
 use keyward::agent::login::{Cure, LoginError};
 use keyward::dev::secrets::{Canned, Operation, Role};
 use keyward::jwt::UnverifiedClaims;
 
 use crate::harness::secrets::{Bench, proof};
+use crate::identity::signed;
 
 /// Status, text and wanted class of every answer of the auth methods of Vault and OpenBao, of the servers themselves, and
 /// of the access-control service where its words are its own.
@@ -177,7 +178,8 @@ async fn the_wait_that_a_server_asks_for_is_told() {
 
 fn dated(nbf: SystemTime, exp: SystemTime) -> IdentityProof {
     let claims = UnverifiedClaims { nbf: Some(nbf), exp: Some(exp), ..UnverifiedClaims::default() };
-    IdentityProof { claims: Some(claims), ..proof("a.b.c") }
+    let signed = signed(proof("a.b.c"));
+    IdentityProof::Signed(Box::new(SignedToken { claims: Some(claims), ..signed }))
 }
 
 #[tokio::test(start_paused = true)]

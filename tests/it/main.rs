@@ -38,6 +38,8 @@ mod acl_login;
 #[cfg(feature = "access")]
 mod acl_roles;
 #[cfg(feature = "dev")]
+mod acl_session;
+#[cfg(feature = "dev")]
 mod acl_served;
 #[cfg(feature = "access")]
 mod acl_snapshot;
@@ -148,5 +150,7 @@ mod sinks;
 mod tidy;
 #[cfg(feature = "dev")]
 mod login;
+#[cfg(feature = "dev")]
+mod login_methods;
 #[cfg(feature = "dev")]
 mod upstream;

@@ -206,14 +206,14 @@ async fn a_given_proxy_sees_a_tunnel_and_nothing_inside_it() {
 }
 
 /// A certificate authority and what it signed, as files.
-struct Authority {
+pub(crate) struct Authority {
     folder: tempfile::TempDir,
     params: CertificateParams,
     key: KeyPair,
 }
 
 impl Authority {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let key = KeyPair::generate().unwrap();
@@ -229,18 +229,18 @@ impl Authority {
         path
     }
 
-    fn ca_file(&self) -> PathBuf {
+    pub(crate) fn ca_file(&self) -> PathBuf {
         self.folder.path().join("ca.pem")
     }
 
-    fn leaf(&self, names: &[&str]) -> (rcgen::Certificate, KeyPair) {
+    pub(crate) fn leaf(&self, names: &[&str]) -> (rcgen::Certificate, KeyPair) {
         let params = CertificateParams::new(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>()).unwrap();
         let key = KeyPair::generate().unwrap();
         (params.signed_by(&key, &Issuer::from_params(&self.params, &self.key)).unwrap(), key)
     }
 
     /// TLS for a server of these names; `clients` signs the client certificates that it asks for.
-    fn server(&self, names: &[&str], clients: Option<&Self>) -> Arc<rustls::ServerConfig> {
+    pub(crate) fn server(&self, names: &[&str], clients: Option<&Self>) -> Arc<rustls::ServerConfig> {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let (leaf, key) = self.leaf(names);
         let builder = rustls::ServerConfig::builder_with_provider(Arc::clone(&provider))

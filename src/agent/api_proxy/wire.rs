@@ -23,9 +23,12 @@ fn token_headers(kind: Kind) -> &'static [HeaderName] {
     static VAULT: [HeaderName; 1] = [VAULT_TOKEN];
     static ACCESS: [HeaderName; 3] =
         [HeaderName::from_static("x-service-token"), HeaderName::from_static("x-consul-token"), VAULT_TOKEN];
+    static CONSUL: [HeaderName; 3] =
+        [HeaderName::from_static("x-consul-token"), HeaderName::from_static("x-service-token"), VAULT_TOKEN];
     match kind {
         Kind::Vault | Kind::OpenBao => &VAULT,
         Kind::Keyward => &ACCESS,
+        Kind::Consul => &CONSUL,
     }
 }
 
@@ -33,9 +36,12 @@ fn namespace_headers(kind: Kind) -> &'static [HeaderName] {
     static VAULT: [HeaderName; 1] = [HeaderName::from_static("x-vault-namespace")];
     static ACCESS: [HeaderName; 2] =
         [HeaderName::from_static("x-service-namespace"), HeaderName::from_static("x-consul-namespace")];
+    static CONSUL: [HeaderName; 2] =
+        [HeaderName::from_static("x-consul-namespace"), HeaderName::from_static("x-service-namespace")];
     match kind {
         Kind::Vault | Kind::OpenBao => &VAULT,
         Kind::Keyward => &ACCESS,
+        Kind::Consul => &CONSUL,
     }
 }
 
@@ -62,14 +68,19 @@ impl Wire {
         names.any(is_token) || headers.contains_key(AUTHORIZATION) || self.token_in_query(query)
     }
 
+    /// Whether the server speaks the access-control service's API.
+    fn controls_access(&self) -> bool {
+        matches!(self.kind, Kind::Keyward | Kind::Consul)
+    }
+
     /// Whether the query holds a token, which an access-control service takes there.
     pub(super) fn token_in_query(&self, query: Option<&str>) -> bool {
-        self.kind == Kind::Keyward && query.is_some_and(|query| has(query, "token"))
+        self.controls_access() && query.is_some_and(|query| has(query, "token"))
     }
 
     /// Whether the server may hold its answer back until something changes.
     pub(super) fn waits(&self, query: Option<&str>) -> bool {
-        self.kind == Kind::Keyward && query.is_some_and(|query| has(query, "index"))
+        self.controls_access() && query.is_some_and(|query| has(query, "index"))
     }
 
     /// Makes a request's headers fit for the server. With `session`, that token is put on, and no other goes along;
@@ -92,7 +103,7 @@ impl Wire {
             if let Some(namespace) = &self.namespace {
                 let names = namespace_headers(self.kind);
                 let told = names.iter().any(|name| headers.contains_key(name))
-                    || (self.kind == Kind::Keyward && query.is_some_and(|query| has(query, "ns")));
+                    || (self.controls_access() && query.is_some_and(|query| has(query, "ns")));
                 if !told {
                     headers.insert(&names[0], namespace.clone());
                 }
@@ -138,7 +149,7 @@ mod tests {
 
     use super::*;
     use crate::agent::token::{ClientToken, Generation, Kind as TokenKind, Lease, Token};
-    use crate::agent::upstream::Kind::{Keyward, Vault};
+    use crate::agent::upstream::Kind::{Consul, Keyward, Vault};
     use crate::clock::Clock;
 
     fn worn() -> Worn {
@@ -202,6 +213,7 @@ mod tests {
             true,
             "x-service-namespace=team x-service-token=ours",
         );
+        check(Consul, "X-Vault-Token: key", true, true, "x-consul-namespace=team x-consul-token=ours");
         check(Keyward, "X-Consul-Token: mine|X-Vault-Token: key", false, true, "x-consul-token=mine");
         check(Keyward, "X-Consul-Namespace: other", true, false, "x-consul-namespace=other x-service-token=ours");
     }

@@ -1,4 +1,5 @@
-//! Who this machine is, as its cloud says: sources of a signed identity token.
+//! Who this machine is: sources of what a login proves it with. The cloud's signed token first; files and a client
+//! certificate for machines that have no cloud.
 
 // Floor 0: words
 mod endpoints;
@@ -23,17 +24,25 @@ mod client_secret;
 mod metadata;
 mod workload;
 mod client_certificate;
+mod kept_file;
+mod approle;
+mod jwt_file;
 
 // Floor 3: the whole
 mod source;
+mod method;
 
 use async_trait::async_trait;
 use secrecy::SecretString;
 
+use crate::agent::token::ClientToken;
 use crate::jwt::UnverifiedClaims;
 
+pub use approle::AppRole;
 pub use endpoints::Endpoints;
 pub use error::{Class, IdentityError};
+pub use jwt_file::JwtFile;
+pub use method::Method;
 pub use preflight::{Look, Verdict, preflight};
 pub use variables::Variables;
 
@@ -89,7 +98,7 @@ pub struct LoginFields {
     pub resource_id: Option<String>,
 }
 
-/// A source of identity tokens.
+/// A source of proofs.
 #[async_trait]
 pub trait IdentitySource: std::fmt::Debug + Send + Sync {
     /// Gets a fresh proof of who this machine is. Retries what is worth retrying at once; gives up within about 90 s.
@@ -103,15 +112,33 @@ pub trait IdentitySource: std::fmt::Debug + Send + Sync {
     fn describe(&self) -> String;
 }
 
+/// What a login proves an identity with.
+#[derive(Debug)]
+pub enum IdentityProof {
+    /// A token that someone signed whom the server believes.
+    Signed(Box<SignedToken>),
+    /// An id of a role and, where the role wants one, the secret that goes with it.
+    AppRole {
+        /// The role's id.
+        role_id: SecretString,
+        /// Its secret id.
+        secret_id: Option<SecretString>,
+    },
+    /// The client certificate of the connection, which the server has seen already.
+    Certificate,
+    /// A token of the server itself, which needs no login.
+    Token(ClientToken),
+}
+
 /// A signed statement of who this machine is, and what else a login may want to say.
 #[derive(Debug)]
-pub struct IdentityProof {
+pub struct SignedToken {
     /// The signed token; it is a credential.
     pub jwt: SecretString,
     /// What the login sends beside it.
     pub fields: LoginFields,
     /// What the token says of itself, where it can be read.
     pub claims: Option<UnverifiedClaims>,
-    /// What the token was asked for: the audience that it should carry.
-    pub audience: String,
+    /// What the token was asked for from the cloud: the audience that it should carry. `None` if nobody here asked.
+    pub audience: Option<String>,
 }

@@ -34,10 +34,11 @@ pub enum Verdict {
     },
 }
 
-/// Looks at claims, unverified as they are, for the audience that was asked for, at the time `now`.
-pub fn preflight(claims: &UnverifiedClaims, audience: &str, now: SystemTime) -> Look {
-    let warnings = [wrong_audience(claims, audience), wrong_issuer(claims)].into_iter().flatten().collect();
-    Look { warnings, verdict: verdict(claims, now) }
+/// Looks at claims, unverified as they are, at the time `now`. What the cloud gave is also looked at for the audience that
+/// it was asked for, and for the cloud's own issuer.
+pub fn preflight(claims: &UnverifiedClaims, audience: Option<&str>, now: SystemTime) -> Look {
+    let warnings = audience.map(|audience| [wrong_audience(claims, audience), wrong_issuer(claims)]);
+    Look { warnings: warnings.into_iter().flatten().flatten().collect(), verdict: verdict(claims, now) }
 }
 
 fn verdict(claims: &UnverifiedClaims, now: SystemTime) -> Verdict {
@@ -129,7 +130,7 @@ mod tests {
         let check = |change: &dyn Fn(&mut UnverifiedClaims), wanted: &[&str]| {
             let mut claims = good();
             change(&mut claims);
-            let look = preflight(&claims, "https://management.azure.com/", at(NOW));
+            let look = preflight(&claims, Some("https://management.azure.com/"), at(NOW));
             assert_eq!(look.verdict, Verdict::Send);
             assert_eq!(look.warnings.len(), wanted.len(), "{:?}", look.warnings);
             for (warning, wanted) in look.warnings.iter().zip(wanted) {
@@ -152,7 +153,7 @@ mod tests {
     fn only_a_token_outside_its_time_is_held_back() {
         let check = |nbf: u64, exp: u64, wanted: &str| {
             let claims = UnverifiedClaims { nbf: Some(at(nbf)), exp: Some(at(exp)), ..good() };
-            let found = match preflight(&claims, "https://management.azure.com/", at(NOW)).verdict {
+            let found = match preflight(&claims, Some("https://management.azure.com/"), at(NOW)).verdict {
                 Verdict::Send => "send".to_owned(),
                 Verdict::Hold { until, reason } => {
                     assert!(reason.contains("clock is behind"), "{reason}");

@@ -13,7 +13,7 @@ use super::fields::{self, Instance};
 use super::host::Host;
 use super::retry::{Asked, Patience, told};
 use super::transport::Transport;
-use super::{Endpoints, IdentityError, IdentityProof, IdentitySource, Options, app_service, arc};
+use super::{Endpoints, IdentityError, IdentityProof, IdentitySource, Options, SignedToken, app_service, arc};
 use super::{client_certificate, client_secret, metadata, workload};
 use crate::backoff::random_unit;
 use crate::clock::Clock;
@@ -109,7 +109,7 @@ impl Cloud {
             }
             _ => self.options.managed_resource(),
         };
-        Ok(IdentityProof { jwt, fields, claims, audience })
+        Ok(IdentityProof::Signed(Box::new(SignedToken { jwt, fields, claims, audience: Some(audience) })))
     }
 
     /// Tells the choice once, and again when it has changed.

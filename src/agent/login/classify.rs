@@ -146,4 +146,17 @@ const TEXTS: &[(&str, Class, &str)] = &[
     ("one of vm_name, vmss_name, resource_id", Class::Refused, FIELDS),
     ("token object id does not match", Class::Refused, FOREIGN),
     ("neither token object id nor token app id", Class::Refused, FOREIGN),
+    // Of the methods for machines without a cloud.
+    ("invalid role or secret ID", Class::Refused, SECRET_ID),
+    ("invalid secret id", Class::Refused, SECRET_ID),
+    ("invalid role ID", Class::Refused, "the server has no role of this id"),
+    ("missing secret_id", Class::Refused, "the role wants a secret id: give its file as secret_id_file"),
+    ("could not be found", Class::Refused, "the server has no role of this name"),
+    ("no client certificate", Class::Refused, "the certificate did not reach the server: something before it ends TLS"),
+    ("failed to match all constraints", Class::Refused, "the role allows other names or another authority"),
+    ("bad token", Class::Refused, DEAD),
+    ("invalid token", Class::Refused, DEAD),
 ];
+
+const SECRET_ID: &str = "it may have ended, been used up, or belong to another role";
+const DEAD: &str = "the token in the file has ended or was revoked: put a new one there";

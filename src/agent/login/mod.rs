@@ -4,19 +4,21 @@ mod classify;
 
 use std::time::{Duration, SystemTime};
 
-use crate::agent::identity::{IdentityError, IdentityProof, Verdict, preflight};
-use crate::agent::token::{Generation, Token};
-use crate::agent::upstream::{CallError, LoginBody, Upstream};
+use crate::agent::identity::{IdentityError, IdentityProof, SignedToken, Verdict, preflight};
+use crate::agent::token::{self, Generation, Token};
+use crate::agent::upstream::{CallError, Kind, LoginAnswer, LoginBody, Upstream};
 use crate::clock::{Clock, Moment};
+use crate::jwt::UnverifiedClaims;
 
 pub use classify::{Class, classify};
 
 /// How a session logs in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// The role to authenticate against.
+    /// The role to authenticate against; empty where the method has none.
     pub role: String,
-    /// Path of the auth method on the server, such as `azure`; no `auth/` before it, no slash around it.
+    /// Path of the auth method on the server, such as `azure`; no `auth/` before it, no slash around it. On an
+    /// access-control service the method's name.
     pub mount: String,
     /// The server's namespace, where it has them.
     pub namespace: Option<String>,
@@ -49,27 +51,23 @@ impl Login {
 
     /// Looks at the proof and sends one login, never a second. A token's life counts from the answer.
     ///
+    /// A proof that is a token of the server itself is only looked up.
+    ///
     /// # Errors
     /// Says what to expect of trying again, in words and hints for an operator. Never holds the proof.
     pub async fn login(&self, proof: &IdentityProof, clock: &Clock) -> Result<Token, LoginError> {
-        let warnings = inspect(proof, clock.now())?;
+        let signed = match proof {
+            IdentityProof::Signed(signed) => Some(&**signed),
+            _ => None,
+        };
+        let claims = signed.and_then(|signed| signed.claims.as_ref());
+        let warnings = signed.map_or_else(|| Ok(Vec::new()), |signed| inspect(signed, clock.now()))?;
         for warning in &warnings {
             tracing::warn!(event = "login.proof.suspect", server = self.upstream.name(), "{warning}");
         }
-        let fields = &proof.fields;
-        let body = LoginBody {
-            role: &self.options.role,
-            jwt: &proof.jwt,
-            subscription_id: fields.subscription_id.as_deref(),
-            resource_group_name: fields.resource_group_name.as_deref(),
-            vm_name: fields.vm_name.as_deref(),
-            vmss_name: fields.vmss_name.as_deref(),
-            resource_id: fields.resource_id.as_deref(),
-        };
-        let namespace = self.options.namespace.as_deref();
-        let answer = self.upstream.login(&self.options.mount, namespace, self.options.wrap_ttl, &body).await;
+        let answer = self.send(proof).await;
         let obtained = clock.now();
-        let answer = answer.map_err(|error| self.explain(&error, proof, &warnings, obtained))?;
+        let answer = answer.map_err(|error| self.explain(&error, claims, &warnings, obtained))?;
         let ttl = answer.lease.ttl;
         Ok(Token {
             secret: answer.secret,
@@ -83,7 +81,53 @@ impl Login {
         })
     }
 
-    fn explain(&self, error: &CallError, proof: &IdentityProof, warnings: &[String], now: Moment) -> LoginError {
+    async fn send(&self, proof: &IdentityProof) -> Result<LoginAnswer, CallError> {
+        let Options { role, mount, namespace, wrap_ttl } = &self.options;
+        let (namespace, wrap_ttl) = (namespace.as_deref(), *wrap_ttl);
+        match proof {
+            IdentityProof::Signed(signed) if self.upstream.kind() == Kind::Consul => {
+                self.upstream.acl_login(mount, namespace, &signed.jwt).await
+            }
+            IdentityProof::Signed(signed) => {
+                let fields = &signed.fields;
+                let body = LoginBody {
+                    role,
+                    jwt: &signed.jwt,
+                    subscription_id: fields.subscription_id.as_deref(),
+                    resource_group_name: fields.resource_group_name.as_deref(),
+                    vm_name: fields.vm_name.as_deref(),
+                    vmss_name: fields.vmss_name.as_deref(),
+                    resource_id: fields.resource_id.as_deref(),
+                };
+                self.upstream.login(mount, namespace, wrap_ttl, &body).await
+            }
+            IdentityProof::AppRole { role_id, secret_id } => {
+                self.upstream.login_by_approle(mount, namespace, wrap_ttl, role_id, secret_id.as_ref()).await
+            }
+            IdentityProof::Certificate => {
+                let role = Some(role.as_str()).filter(|role| !role.is_empty());
+                self.upstream.login_by_certificate(mount, namespace, wrap_ttl, role).await
+            }
+            IdentityProof::Token(token) => {
+                let found = self.upstream.lookup_self(token, namespace).await?;
+                Ok(LoginAnswer {
+                    secret: token.clone(),
+                    accessor: found.accessor,
+                    lease: found.lease,
+                    kind: if found.batch { token::Kind::Batch } else { token::Kind::Service },
+                    policies: found.policies,
+                })
+            }
+        }
+    }
+
+    fn explain(
+        &self,
+        error: &CallError,
+        claims: Option<&UnverifiedClaims>,
+        warnings: &[String],
+        now: Moment,
+    ) -> LoginError {
         let (class, hint) = classify(error);
         let mut message = match error {
             CallError::Unreachable { .. } | CallError::TimedOut { .. } => error.to_string(),
@@ -103,7 +147,7 @@ impl Login {
             }
             Class::NotYet => {
                 message.extend(skew(error, now));
-                let start = proof.claims.as_ref().and_then(|claims| claims.nbf);
+                let start = claims.and_then(|claims| claims.nbf);
                 LoginError::Clock {
                     message,
                     hint,
@@ -115,9 +159,9 @@ impl Login {
 }
 
 /// Warnings about a proof that is worth sending; an error for one that no server would take now.
-fn inspect(proof: &IdentityProof, now: Moment) -> Result<Vec<String>, LoginError> {
-    let Some(claims) = &proof.claims else { return Ok(Vec::new()) };
-    let look = preflight(claims, &proof.audience, now.wall);
+fn inspect(signed: &SignedToken, now: Moment) -> Result<Vec<String>, LoginError> {
+    let Some(claims) = &signed.claims else { return Ok(Vec::new()) };
+    let look = preflight(claims, signed.audience.as_deref(), now.wall);
     match look.verdict {
         Verdict::Send => Ok(look.warnings),
         Verdict::Hold { until, reason } => {

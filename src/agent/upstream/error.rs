@@ -76,6 +76,10 @@ impl CallError {
             Self::Unreachable { .. } | Self::TimedOut { .. } | Self::Garbage { .. } => Verdict::Unavailable,
             Self::Status { status, .. } if is_outage(*status) => Verdict::Unavailable,
             Self::Status { status: 403, errors, .. } if errors.iter().any(|error| says_dead(error)) => Verdict::Dead,
+            // How an access-control service answers one who asks about himself.
+            Self::Status { status: 404, errors, .. } if errors.iter().any(|error| error.contains(NO_SUCH_SELF)) => {
+                Verdict::Dead
+            }
             Self::Status { status: 403, .. } => Verdict::Denied,
             Self::LimitedUse { .. } | Self::Status { .. } => Verdict::Refused,
         }
@@ -110,6 +114,8 @@ fn says_dead(error: &str) -> bool {
     ["invalid token", "bad token", "ACL not found"].iter().any(|words| error.contains(words))
 }
 
+const NO_SUCH_SELF: &str = "Supplied token does not exist";
+
 fn reasons(errors: &[String]) -> String {
     if errors.is_empty() { " without a reason".to_owned() } else { format!(": {}", errors.join("; ")) }
 }
@@ -129,6 +135,7 @@ mod tests {
         check(403, "bad token", Verdict::Dead);
         check(403, "rpc error: ACL not found", Verdict::Dead);
         check(403, "permission denied", Verdict::Denied);
+        check(404, "Supplied token does not exist", Verdict::Dead);
         check(401, "invalid token", Verdict::Refused);
         check(400, "lease is not renewable", Verdict::Refused);
         check(404, "no handler for route", Verdict::Refused);

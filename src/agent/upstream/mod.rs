@@ -1,7 +1,9 @@
 //! The secrets server as the agent calls it: login, look-up, renewal, revocation; reads of secrets and their leases.
 
+mod acl;
 mod answer;
 mod error;
+mod login;
 mod secret;
 
 use std::time::Duration;
@@ -38,8 +40,10 @@ pub enum Kind {
     Vault,
     /// OpenBao.
     OpenBao,
-    /// keyward's own access-control service.
+    /// keyward's own access-control service, by its doors in Vault's wire.
     Keyward,
+    /// An access-control service, keyward's or another, by its own wire: `/v1/acl/login`.
+    Consul,
 }
 
 /// A client of one secrets server. Clones share its connections.
@@ -144,28 +148,17 @@ impl Upstream {
         wrap_ttl: Option<Duration>,
         body: &LoginBody<'_>,
     ) -> Result<LoginAnswer, CallError> {
-        let mut request = self.request(Method::POST, &format!("v1/auth/{mount}/login"), namespace);
-        if let Some(ttl) = wrap_ttl {
-            request = request.header("x-vault-wrap-ttl", ttl.as_secs().max(1));
-        }
-        let request = request.json(&WireLogin::of(body));
-        let answer = self.client.send_within(request, self.login_timeout).await?;
-        let answer = answer::ok(&answer, body.jwt)?;
-        match answer::login(answer, wrap_ttl.is_some())? {
-            (answer, None) => Ok(answer),
-            (answer, Some(uses)) => {
-                // Nobody else will: each try would leave one more on the server.
-                let _ = self.revoke_self(&answer.secret, namespace).await;
-                Err(CallError::LimitedUse { uses })
-            }
-        }
+        self.log_in(mount, namespace, wrap_ttl, &WireLogin::of(body), body.jwt).await
     }
 
-    /// `GET auth/token/lookup-self`.
+    /// `GET auth/token/lookup-self`; on an access-control service `GET acl/token/self`.
     ///
     /// # Errors
     /// There was no answer, the server refused ([`CallError::verdict`] says what that means), or it made no sense.
     pub async fn lookup_self(&self, token: &ClientToken, namespace: Option<&str>) -> Result<LookedUp, CallError> {
+        if self.kind == Kind::Consul {
+            return self.acl_lookup(token, namespace).await;
+        }
         let request = self.with_token(Method::GET, "v1/auth/token/lookup-self", token, namespace);
         let answer = self.client.send(request).await?;
         answer::lookup(&answer::ok(&answer, token.secret())?)
@@ -181,11 +174,14 @@ impl Upstream {
         answer::renewal(&answer::ok(&answer, token.secret())?)
     }
 
-    /// `POST auth/token/revoke-self`.
+    /// `POST auth/token/revoke-self`; on an access-control service `POST acl/logout`.
     ///
     /// # Errors
     /// There was no answer, or the server refused.
     pub async fn revoke_self(&self, token: &ClientToken, namespace: Option<&str>) -> Result<(), CallError> {
+        if self.kind == Kind::Consul {
+            return self.acl_logout(token, namespace).await;
+        }
         let request = self.with_token(Method::POST, "v1/auth/token/revoke-self", token, namespace);
         let answer = self.client.send(request.json(&serde_json::Map::new())).await?;
         answer::accepted(&answer, token.secret())

@@ -17,7 +17,7 @@ use secrecy::SecretString;
 use tokio_util::sync::CancellationToken;
 
 use super::App;
-use crate::agent::identity::Variables;
+use crate::agent::identity::{Method, Variables};
 use crate::atomic_file;
 use crate::atomic_file::Attributes;
 use crate::config::{self, Config, Environment, Purpose};
@@ -181,12 +181,13 @@ fn load(places: &Places, cloud: &Cloud) -> anyhow::Result<Config> {
     let mistakes: Vec<String> = outcome.mistakes.iter().map(ToString::to_string).collect();
     let mut config = outcome.config.with_context(|| mistakes.join("\n"))?;
     for session in &mut config.sessions {
-        let endpoints = &mut session.identity.endpoints;
+        let Method::Cloud(identity) = &mut session.identity else { continue };
+        let endpoints = &mut identity.endpoints;
         endpoints.metadata = cloud.metadata_url().clone();
         endpoints.arc_agent = places.dir.join("no-arc-agent-here");
         endpoints.authority_ca = Some(cloud.ca_file());
         endpoints.authority_is_here = true;
-        session.identity.variables = Variables::of(variables.clone());
+        identity.variables = Variables::of(variables.clone());
     }
     Ok(config)
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use http::StatusCode;
+use secrecy::SecretString;
 use serde_json::Value;
 
 use super::Role;
@@ -11,6 +12,7 @@ use super::reply::{Answer, envelope, refusal};
 use super::tokens::{Origin, random_text};
 use super::wire::Wire;
 use crate::clock::Moment;
+use crate::secret;
 
 impl Wire {
     /// Answers a login at `path`, such as `auth/azure/login`.
@@ -19,7 +21,10 @@ impl Wire {
         let proved = if mount == self.options().mount {
             self.cloud_login(body, now).await
         } else {
-            Err(refusal(StatusCode::FORBIDDEN, "permission denied"))
+            self.options().methods.get(mount).map_or_else(
+                || Err(refusal(StatusCode::FORBIDDEN, "permission denied")),
+                |method| method.prove(body).map_err(|text| refusal(StatusCode::BAD_REQUEST, text)),
+            )
         };
         let (name, role, metadata) = match proved {
             Ok(proved) => proved,
@@ -60,6 +65,64 @@ impl Wire {
             }
         }
         Ok((name, role, metadata))
+    }
+}
+
+/// A login method for machines without a cloud. It knows proofs by their text: no signature is verified.
+#[derive(Debug, Clone)]
+pub enum LoginMethod {
+    /// `jwt`, `kubernetes`: signed tokens.
+    Jwt {
+        /// The texts of those that are believed.
+        believed: Vec<SecretString>,
+        /// The roles, by name.
+        roles: BTreeMap<String, Role>,
+    },
+    /// `approle`.
+    AppRole {
+        /// The role's id.
+        role_id: SecretString,
+        /// Its secret ids; where there are none, none is wanted.
+        secret_ids: Vec<SecretString>,
+        /// What the role gives.
+        role: Role,
+    },
+    /// `cert`: whoever the server's TLS let through is believed.
+    Certificate {
+        /// The roles, by name. A login without a name gets the first.
+        roles: BTreeMap<String, Role>,
+    },
+}
+
+impl LoginMethod {
+    fn prove<'a>(&'a self, body: &'a Value) -> Result<Proved<'a>, &'static str> {
+        let text = |name: &str| body.get(name).and_then(Value::as_str).unwrap_or_default();
+        let one_of =
+            |known: &[SecretString], name: &str| known.iter().any(|it| secret::same(it, text(name).as_bytes()));
+        let (name, role) = match self {
+            Self::Jwt { .. } if text("role").is_empty() => return Err("missing role"),
+            Self::Jwt { believed, .. } if !one_of(believed, "jwt") => {
+                return Err("error validating token: invalid signature");
+            }
+            Self::Jwt { roles, .. } => roles.get_key_value(text("role")).ok_or("role could not be found")?,
+            Self::AppRole { role_id, .. } if !secret::same(role_id, text("role_id").as_bytes()) => {
+                return Err("invalid role or secret ID");
+            }
+            Self::AppRole { secret_ids, .. } if !secret_ids.is_empty() && text("secret_id").is_empty() => {
+                return Err("missing secret_id");
+            }
+            Self::AppRole { secret_ids, .. } if !secret_ids.is_empty() && !one_of(secret_ids, "secret_id") => {
+                return Err("invalid role or secret ID");
+            }
+            Self::AppRole { role, .. } => return Ok(("approle", role, BTreeMap::new())),
+            Self::Certificate { roles } if text("name").is_empty() => {
+                roles.iter().next().ok_or("invalid certificate or no client certificate supplied")?
+            }
+            Self::Certificate { roles } => {
+                roles.get_key_value(text("name")).ok_or("failed to match all constraints for this login certificate")?
+            }
+        };
+        Ok((name, role, BTreeMap::from([("role".to_owned(), name.clone())])))
     }
 }
 

@@ -42,6 +42,7 @@ pub use crate::dev::door::{BindError, DialsDoor};
 pub use bounds::Bounds;
 pub use dials::{Canned, Counts, Dials, Operation};
 pub use leases::Terms;
+pub use login::LoginMethod;
 pub use policies::Policies;
 pub use tokens::TokenType;
 
@@ -54,8 +55,10 @@ pub struct Options {
     pub tls: Option<Arc<rustls::ServerConfig>>,
     /// The time that tokens live by.
     pub clock: Clock,
-    /// Path of its one auth method, such as `azure`.
+    /// Path of its auth method for clouds, such as `azure`.
     pub mount: String,
+    /// Other auth methods, by their path.
+    pub methods: BTreeMap<String, LoginMethod>,
     /// How a login's proof is checked.
     pub verification: Verification,
     /// The roles, by name.
@@ -78,6 +81,7 @@ impl Options {
             tls: None,
             clock,
             mount: "azure".to_owned(),
+            methods: BTreeMap::new(),
             verification: Verification::Anyone,
             roles: BTreeMap::from([(role.to_owned(), settings)]),
             policies: Policies::new(),

@@ -1,6 +1,6 @@
 //! The `cloud` method's parameters: each row of the table of its specification, by name.
 
-use keyward::agent::identity::{From, LoginFields, ManagedIdentity};
+use keyward::agent::identity::{From, LoginFields, ManagedIdentity, Method};
 
 use super::{Folder, check, clean, environment};
 use keyward::config::{Config, Purpose, load};
@@ -12,7 +12,10 @@ fn with(parameters: &str) -> String {
 }
 
 fn identity(config: &Config) -> &keyward::agent::identity::Options {
-    &config.sessions[0].identity
+    match &config.sessions[0].identity {
+        Method::Cloud(options) => options,
+        other => panic!("{other:?}"),
+    }
 }
 
 /// Spec, method cloud, row role: a string, required; the role to authenticate against on the secrets server.

@@ -137,19 +137,19 @@ fn a_server_must_be_safe_to_reach() {
     check(
         "[server.b]\n",
         &[
-            "a.toml:1:9: server.b.kind: missing; write kind = \"vault\", \"openbao\" or \"keyward\"",
+            "a.toml:1:9: server.b.kind: missing; write kind = \"vault\", \"openbao\", \"keyward\" or \"consul\"",
             "a.toml:1:9: server.b.address: missing; where the server is, such as \"https://secrets.example.com:8200\"",
         ],
     );
     check(
         concat!(
-            "[server.b]\nkind = \"consul\"\naddress = \"http://secrets.example.com\"\nca_file = \"ca.pem\"\n",
+            "[server.b]\nkind = \"nomad\"\naddress = \"http://secrets.example.com\"\nca_file = \"ca.pem\"\n",
             "[server.c]\nkind = \"vault\"\naddress = \"https://me:hush@secrets.example.com\"\nproxy = \"hush\"\n",
             "[server.d]\nkind = \"vault\"\naddress = \"unix:///run/vault.sock\"\nserver_name = \"a\"\n",
             "[server.e]\nkind = \"vault\"\naddress = \"https://e\"\nclient_cert = \"/etc/passwd\"\nserver_name = \"a/b\"\n",
         ),
         &[
-            "a.toml:2:8: server.b.kind: \"consul\" is not known here; write \"vault\", \"openbao\" or \"keyward\"",
+            "a.toml:2:8: server.b.kind: \"nomad\" is not known here; write \"vault\", \"openbao\", \"keyward\" or \"consul\"",
             concat!(
                 "a.toml:3:11: server.b.address: \"http://secrets.example.com\" would send tokens in the clear; ",
                 "use https://; http:// is for loopback only"
@@ -210,8 +210,9 @@ fn a_session_names_its_server_and_one_method() {
             "a.toml:10:10: session.c.server: missing; name one of b, main",
             "a.toml:10:10: session.c.cloud: missing; a session has one method: write [session.c.cloud] with role and resource",
             concat!(
-                "a.toml:10:12: session.c.azure: an unknown key; known here: server, mount, namespace, wrap_ttl, ",
-                "revoke_on_exit, check_interval, first_login_splay, seal_key_file, cloud"
+                "a.toml:10:12: session.c.azure: an unknown key; known here: server, cloud, jwt, kubernetes, approle, ",
+                "cert, token_file, auth_method, mount, namespace, wrap_ttl, seal_key_file, revoke_on_exit, ",
+                "check_interval, first_login_splay"
             ),
         ],
     );

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use keyward::agent::identity::{IdentityProof, LoginFields};
+use keyward::agent::identity::{IdentityProof, LoginFields, SignedToken};
 use keyward::agent::login;
 use keyward::agent::login::Login;
 use keyward::agent::upstream;
@@ -67,5 +67,6 @@ pub(crate) fn login_options() -> login::Options {
 /// A proof that says nothing, for servers that let anyone in.
 pub(crate) fn proof(jwt: &str) -> IdentityProof {
     let jwt = SecretString::from(jwt);
-    IdentityProof { jwt, fields: LoginFields::default(), claims: None, audience: "test".to_owned() }
+    let audience = Some("test".to_owned());
+    IdentityProof::Signed(Box::new(SignedToken { jwt, fields: LoginFields::default(), claims: None, audience }))
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
-use keyward::agent::identity::{Class, IdentityError, IdentityProof, IdentitySource, LoginFields};
+use keyward::agent::identity::{Class, IdentityError, IdentityProof, IdentitySource, LoginFields, SignedToken};
 use keyward::agent::lifecycle;
 use keyward::agent::lifecycle::{Farewell, Options, Parts, TokenKeeper};
 use keyward::agent::login;
@@ -86,12 +86,12 @@ impl IdentitySource for FakeIdentity {
                 retry_after: None,
             });
         }
-        Ok(IdentityProof {
+        Ok(IdentityProof::Signed(Box::new(SignedToken {
             jwt: SecretString::from("a.b.c"),
             fields: LoginFields::default(),
             claims: self.claims(),
-            audience: String::new(),
-        })
+            audience: Some(String::new()),
+        })))
     }
 
     fn describe(&self) -> String {

@@ -37,7 +37,9 @@ impl TokenKeeper {
 
     pub(super) fn new_archive(&self) -> Option<Archive> {
         let (upstream, how) = (self.login.upstream(), self.login.options());
-        let bound_to = [upstream.address(), how.namespace.as_deref().unwrap_or_default(), &how.mount, &how.role];
+        // A method without roles is told by where its proof comes from.
+        let who = if how.role.is_empty() { &self.report.identity } else { &how.role };
+        let bound_to = [upstream.address(), how.namespace.as_deref().unwrap_or_default(), &how.mount, who];
         let state = self.options.state.as_ref()?;
         Some(Archive::new(state, &self.options.name, &bound_to).after(self.archive.as_ref()))
     }

@@ -1,0 +1,219 @@
+//! `[session.NAME.METHOD]`: how a session proves who it is. A session has one of them.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use super::Session;
+use super::cloud;
+use super::leaf::{self, Wrong, wrong};
+use super::reader::Reader;
+use crate::agent::identity::{
+    AppRole, Endpoints, From, JwtFile, LoginFields, ManagedIdentity, Method, Options as Cloud, Variables,
+};
+use crate::agent::upstream::{Kind, Options as Server};
+use crate::http::client::{Address, Identity};
+
+/// What was read.
+pub(super) struct Read {
+    /// The role to log in as; empty where the method has none.
+    pub(super) role: String,
+    pub(super) method: Method,
+    /// The mount that the method has unless the server's operator chose another; `None` where there is no login.
+    pub(super) mount: Option<&'static str>,
+    /// The client certificate to show in place of the server's.
+    pub(super) certificate: Option<Identity>,
+}
+
+const METHODS: [&str; 6] = ["cloud", "jwt", "kubernetes", "approle", "cert", "token_file"];
+
+/// Where Kubernetes puts the token of a pod's service account.
+const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
+
+/// Reads the method of a session that logs in to `server`, if that is known.
+pub(super) fn read(reader: &mut Reader<'_>, server: Option<&Server>) -> Read {
+    let given: Vec<_> = METHODS.into_iter().filter_map(|name| Some((reader.place_of(name)?, name))).collect();
+    let Some((_, name)) = given.first().copied() else {
+        let advice = format!("a session has one method: write [{}] with role and resource", reader.key("cloud"));
+        reader.missing("cloud", &advice);
+        return nobody();
+    };
+    for (at, other) in given.iter().skip(1) {
+        let found = format!("given beside {}: a session has one method", reader.key(name));
+        reader.scope.remarks.mistake(*at, &reader.key(other), found, "keep one, or write another session");
+        let _ = reader.table(other);
+    }
+    let own_wire = server.is_some_and(|server| server.kind == Kind::Consul);
+    let Some(table) = reader.table(name) else { return nobody() };
+    if own_wire && !matches!(name, "cloud" | "jwt" | "kubernetes") {
+        let found = "a method that a server of the kind consul does not have";
+        let advice = "its own login takes a signed token: write cloud, jwt or kubernetes";
+        reader.scope.remarks.mistake(table.at, &table.path, found, advice);
+    }
+    match name {
+        "cloud" => {
+            let (role, options) = cloud::read(table, !own_wire);
+            Read { role, method: Method::Cloud(Box::new(options)), mount: Some("azure"), certificate: None }
+        }
+        "jwt" => signed(table, "jwt", None, own_wire),
+        "kubernetes" => signed(table, "kubernetes", Some(SERVICE_ACCOUNT), own_wire),
+        "approle" => approle(table),
+        "cert" => cert(table, server),
+        _ => {
+            let mut table = table;
+            let file = later_file(&mut table, "file", "the file that holds a token of the server");
+            table.finish();
+            Read { role: String::new(), method: Method::TokenFile(file), mount: None, certificate: None }
+        }
+    }
+}
+
+fn signed(mut table: Reader<'_>, mount: &'static str, usual: Option<&str>, own_wire: bool) -> Read {
+    let role = cloud::role(&mut table, !own_wire);
+    let file = match usual {
+        Some(usual) if table.place_of("file").is_none() => PathBuf::from(usual),
+        _ => later_file(&mut table, "file", "the file that holds the signed token"),
+    };
+    let remove = table.flag("remove_after_reading", false);
+    table.finish();
+    Read { role, method: Method::Jwt(JwtFile { file, remove }), mount: Some(mount), certificate: None }
+}
+
+fn approle(mut table: Reader<'_>) -> Read {
+    let role_id_file = later_file(&mut table, "role_id_file", "the file that holds the role's id");
+    let secret_id_file = table.parsed("secret_id_file", leaf::secret_path);
+    let remove_secret_id = table.flag("remove_secret_id_after_reading", false);
+    let wrapping_path = table.parsed("secret_id_wrapping_path", wrapping_path);
+    if secret_id_file.is_none() && table.place_of("secret_id_file").is_none() {
+        for key in ["remove_secret_id_after_reading", "secret_id_wrapping_path"] {
+            if let Some(at) = table.place_of(key) {
+                let advice = "give secret_id_file, or leave this out";
+                table.scope.remarks.mistake(at, &table.key(key), "given without secret_id_file", advice);
+            }
+        }
+    }
+    table.finish();
+    let options = AppRole { role_id_file, secret_id_file, remove_secret_id, wrapping_path };
+    Read { role: String::new(), method: Method::AppRole(options), mount: Some("approle"), certificate: None }
+}
+
+fn cert(mut table: Reader<'_>, server: Option<&Server>) -> Read {
+    let role = table.value("role").unwrap_or_default();
+    let pair = (table.place_of("client_cert"), table.place_of("client_key"));
+    let certificate = table.file("client_cert").zip(table.key_file("client_key"));
+    match pair {
+        (Some(_), None) => table.missing("client_key", "the private key that belongs to client_cert"),
+        (None, Some(_)) => table.missing("client_cert", "the certificate that belongs to client_key"),
+        (None, None) if server.is_some_and(|server| server.client.tls.identity.is_none()) => {
+            table.missing(
+                "client_cert",
+                "the certificate to log in with, and client_key; the server's section has none",
+            );
+        }
+        _ => {}
+    }
+    if let Some(server) = server
+        && !matches!(&server.client.address, Address::Url(url) if url.scheme() == "https")
+    {
+        let found = "no certificate is shown where no TLS is spoken";
+        let advice = "log in to an https:// address, or by another method";
+        table.scope.remarks.mistake(table.at, &table.path, found, advice);
+    }
+    table.finish();
+    let certificate = certificate.map(|(certificate, key)| Identity { certificate, key });
+    Read { role, method: Method::Certificate, mount: Some("cert"), certificate }
+}
+
+/// A file that may come after the agent has started: the session waits for it.
+fn later_file(table: &mut Reader<'_>, name: &'static str, meaning: &str) -> PathBuf {
+    let text = table.required(name, meaning);
+    text.and_then(|text| table.parse(&text, leaf::secret_path)).unwrap_or_default()
+}
+
+fn wrapping_path(text: &str) -> Result<String, Wrong> {
+    let path = text.trim_matches('/');
+    if path.is_empty() || path.contains([' ', '?', '#']) {
+        return wrong("is no path", "write what the wrapping was made by, such as \"auth/approle/role/web/secret-id\"");
+    }
+    Ok(path.to_owned())
+}
+
+/// The stand-in where the method is missing.
+fn nobody() -> Read {
+    let method = Method::Cloud(Box::new(Cloud {
+        resource: String::new(),
+        scope: None,
+        from: From::Instance(ManagedIdentity::System),
+        overrides: LoginFields::default(),
+        variables: Variables::default(),
+        endpoints: Endpoints::provider(),
+    }));
+    Read { role: String::new(), method, mount: Some("azure"), certificate: None }
+}
+
+/// A value of the session's method as it is told: what was written in its place, if it came from elsewhere.
+pub(super) fn told(session: &Session, key: &str, value: &str, references: &BTreeMap<String, String>) -> String {
+    let written = METHODS.iter().find_map(|name| references.get(&format!("session.{}.{name}.{key}", session.name)));
+    written.map_or(value, String::as_str).to_owned()
+}
+
+/// What a session proves itself with, a clause each.
+pub(super) fn words(session: &Session, references: &BTreeMap<String, String>) -> Vec<String> {
+    let tell = |key: &str, value: &str| told(session, key, value, references);
+    let file = |key: &str, path: &Path| tell(key, &path.display().to_string());
+    match &session.identity {
+        Method::Cloud(options) => cloud_words(options, &tell),
+        Method::Jwt(JwtFile { file: path, remove }) => {
+            let gone = if *remove { ", which it removes once it has read it" } else { "" };
+            vec![format!("proves itself with the signed token in {}{gone}", file("file", path))]
+        }
+        Method::AppRole(options) => {
+            let role_id = file("role_id_file", &options.role_id_file);
+            let mut does = vec![format!("proves itself with the role id in {role_id}")];
+            if let Some(path) = &options.secret_id_file {
+                let wrapped = if options.wrapping_path.is_some() { "wrapped " } else { "" };
+                let gone = if options.remove_secret_id { ", which it removes once it has read it" } else { "" };
+                does.push(format!("and the {wrapped}secret id in {}{gone}", file("secret_id_file", path)));
+            }
+            does
+        }
+        Method::Certificate => {
+            let identity = session.upstream.client.tls.identity.as_ref();
+            let certificate = identity.map(|identity| identity.certificate.display().to_string()).unwrap_or_default();
+            vec![format!("proves itself with the client certificate {}", tell("client_cert", &certificate))]
+        }
+        Method::TokenFile(path) => vec![format!("takes the token in {}, and never revokes it", file("file", path))],
+    }
+}
+
+fn cloud_words(options: &Cloud, tell: &impl Fn(&str, &str) -> String) -> Vec<String> {
+    let resource = tell("resource", &options.resource);
+    let whose = match &options.from {
+        From::Environment => None,
+        From::Instance(ManagedIdentity::System) => Some("this machine's identity".to_owned()),
+        From::Instance(ManagedIdentity::ObjectId(id)) => {
+            Some(format!("this machine's identity with the object id {}", tell("object_id", id)))
+        }
+        From::Instance(ManagedIdentity::ClientId(id)) => {
+            Some(format!("this machine's identity with the client id {}", tell("client_id", id)))
+        }
+    };
+    let mut does = vec![if let Some(whose) = whose {
+        format!("proves {whose}, for the resource {resource}")
+    } else {
+        let scope = options.scope.as_ref().map(|scope| tell("scope", scope));
+        let scope = Cloud { resource, scope, ..options.clone() }.environment_scope();
+        format!("proves the identity that the environment's variables name, for the scope {scope}")
+    }];
+    let fields = &options.overrides;
+    let fields = [
+        ("vm_name", &fields.vm_name),
+        ("vmss_name", &fields.vmss_name),
+        ("resource_group_name", &fields.resource_group_name),
+        ("subscription_id", &fields.subscription_id),
+        ("resource_id", &fields.resource_id),
+    ];
+    for (name, value) in fields {
+        does.extend(value.as_ref().map(|value| format!("says {name} = {} at the login", tell(name, value))));
+    }
+    does
+}

@@ -1,0 +1,94 @@
+//! A session at the access-control service's own login: the real agent, and the real service on its own store.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::harness::Acl;
+use crate::harness::binary::{Binary, eventually};
+use crate::harness::issuer::Key;
+
+/// A method of type `jwt` and a rule that lets its machines in; the key that signs for it.
+async fn method(acl: &Acl) -> Key {
+    let key = Key::shared("one");
+    let config = json!({
+        "JWTValidationPubKeys": [key.pem()], "BoundIssuer": "https://issuer.example",
+        "BoundAudiences": ["machines"], "ClaimMappings": {"name": "name"},
+    });
+    acl.make("/v1/acl/auth-method", json!({"Name": "fleet", "Type": "jwt", "MaxTokenTTL": "10m", "Config": config}))
+        .await;
+    acl.make("/v1/acl/policy", json!({"Name": "web-read", "Rules": "service_prefix \"web\" { policy = \"read\" }"}))
+        .await;
+    acl.make("/v1/acl/role", json!({"Name": "web", "Policies": [{"Name": "web-read"}]})).await;
+    acl.make("/v1/acl/binding-rule", json!({"AuthMethod": "fleet", "BindType": "role", "BindName": "${value.name}"}))
+        .await;
+    key
+}
+
+fn jwt(acl: &Acl, key: &Key, name: &str) -> String {
+    let now = acl.now().duration_since(std::time::SystemTime::UNIX_EPOCH).unwrap().as_secs();
+    let claims = json!({
+        "iss": "https://issuer.example", "aud": ["machines"], "sub": name, "name": name, "iat": now, "nbf": now - 5,
+        "exp": now + 3600,
+    });
+    key.sign(&claims)
+}
+
+async fn tokens_of_logins(acl: &Acl) -> usize {
+    acl.get("/v1/acl/tokens?authmethod=fleet").await.json().as_array().unwrap().len()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_logs_in_at_the_services_own_login_and_logs_out_at_the_end() {
+    let acl = Acl::start().await;
+    let key = method(&acl).await;
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    std::fs::write(path("jwt"), jwt(&acl, &key, "nobody")).unwrap();
+    let text = format!(
+        "[agent]\nstate_dir = \"{folder}\"\n[server.acl]\nkind = \"consul\"\naddress = \"{url}\"\n\
+         [session.web]\nauth_method = \"fleet\"\ncheck_interval = \"10s\"\n\
+         [session.web.jwt]\nfile = \"{folder}/jwt\"\n[sink.web]\npath = \"{folder}/token\"\n",
+        folder = folder.path().display(),
+        url = acl.url
+    );
+    std::fs::write(path("keyward.toml"), text).unwrap();
+    let config = path("keyward.toml").display().to_string();
+
+    let agent = Binary::start(&["run", "--config", &config], &[], folder.path());
+    let wait = |wanted: &dyn Fn() -> Result<String, String>| {
+        tokio::task::block_in_place(|| eventually(Duration::from_secs(30), wanted))
+    };
+    let said = |text: &str| if agent.output().contains(text) { Ok(String::new()) } else { Err(agent.output()) };
+    // A role of that name is not there, so nothing binds.
+    wait(&|| said("token.login.failed"));
+    assert_eq!(tokens_of_logins(&acl).await, 0);
+    assert!(!path("token").exists());
+    let (ended, output) = tokio::task::block_in_place(|| agent.stop());
+    assert!(ended.success(), "{output}");
+
+    std::fs::write(path("jwt"), jwt(&acl, &key, "web")).unwrap();
+    std::fs::remove_file(path("web.state")).unwrap();
+    let agent = Binary::start(&["run", "--config", &config], &[], folder.path());
+    let token =
+        wait(&|| std::fs::read_to_string(path("token")).map_err(|error| format!("{error}: {}", agent.output())));
+    let me = acl.call("GET", "/v1/acl/token/self", Some(&token), None).await;
+    assert_eq!((me.status, &me.json()["AuthMethod"]), (200, &json!("fleet")), "{me:?}");
+    assert_eq!(tokens_of_logins(&acl).await, 1);
+
+    // A token that somebody destroys is noticed by a look, and replaced.
+    let accessor = me.json()["AccessorID"].as_str().unwrap().to_owned();
+    acl.call("DELETE", &format!("/v1/acl/token/{accessor}"), Some(&acl.root), None).await;
+    let next = wait(&|| match std::fs::read_to_string(path("token")) {
+        Ok(next) if !next.is_empty() && next != token => Ok(next),
+        other => Err(format!("{other:?}: {}", agent.output())),
+    });
+    assert_eq!(acl.call("GET", "/v1/acl/token/self", Some(&next), None).await.status, 200);
+
+    let (ended, output) = tokio::task::block_in_place(|| agent.stop());
+    assert!(ended.success(), "{output}");
+    assert!(!output.contains(&next) && !output.contains("eyJ"), "a credential stands in the log: {output}");
+    let gone = acl.call("GET", "/v1/acl/token/self", Some(&next), None).await;
+    assert!(gone.status == 404 && gone.text.contains("token does not exist"), "{gone:?}");
+    assert_eq!(tokens_of_logins(&acl).await, 0, "it logged out");
+}

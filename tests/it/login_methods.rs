@@ -1,0 +1,283 @@
+//! Sessions of machines without a cloud: signed tokens in files, role and secret ids, client certificates, tokens of others.
+//! From the configuration's text to the token.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use keyward::agent::identity::{IdentityProof, IdentitySource};
+use keyward::agent::login::{Login, LoginError};
+use keyward::agent::token::Token;
+use keyward::agent::upstream::Upstream;
+use keyward::app::once;
+use keyward::clock::Clock;
+use keyward::config::{Config, Environment, Purpose, load};
+use keyward::dev::secrets::{LoginMethod, Operation, Options, Role, Secrets};
+use keyward::tasks::Tasks;
+use secrecy::{ExposeSecret as _, SecretString};
+
+use crate::upstream::Authority;
+
+/// A server that knows every method, and a folder for files.
+struct Scene {
+    secrets: Secrets,
+    folder: tempfile::TempDir,
+    _tasks: Tasks,
+}
+
+/// A session as its configuration made it.
+#[derive(Debug)]
+struct Session {
+    source: Box<dyn IdentitySource>,
+    login: Login,
+    config: Config,
+}
+
+impl Session {
+    async fn log_in(&self) -> Result<Token, LoginError> {
+        let proof = self.source.prove().await?;
+        self.login.login(&proof, &Clock::System).await
+    }
+
+    #[track_caller]
+    fn refused(tried: &Result<Token, LoginError>, wanted: &str) {
+        let error = tried.as_ref().unwrap_err();
+        let text = format!("{:#}", anyhow::anyhow!("{}", keyward::words::chain(error)));
+        assert!(text.contains(wanted), "{text}");
+    }
+}
+
+fn signed(name: &str) -> SecretString {
+    let claims = URL_SAFE_NO_PAD.encode(format!("{{\"sub\": \"{name}\", \"exp\": 4102444800}}"));
+    SecretString::from(format!("eyJhbGciOiJub25lIn0.{claims}.c2ln"))
+}
+
+fn role(policy: &str) -> Role {
+    Role { policies: vec![policy.to_owned()], ..Role::default() }
+}
+
+impl Scene {
+    fn start(tls: Option<Arc<rustls::ServerConfig>>) -> Self {
+        let roles = |name: &str| BTreeMap::from([(name.to_owned(), role(name))]);
+        let known = |text: &str| SecretString::from(text);
+        let methods = [
+            ("jwt", LoginMethod::Jwt { believed: vec![signed("one"), signed("two")], roles: roles("ci") }),
+            ("kubernetes", LoginMethod::Jwt { believed: vec![signed("pod")], roles: roles("pods") }),
+            ("approle", {
+                let secret_ids = vec![known("secret-1"), known("secret-2")];
+                LoginMethod::AppRole { role_id: known("role-1"), secret_ids, role: role("batch") }
+            }),
+            ("certs", LoginMethod::Certificate { roles: roles("fleet") }),
+        ];
+        let methods = methods.map(|(mount, method)| (mount.to_owned(), method)).into_iter().collect();
+        let options = Options { methods, tls, ..Options::for_anyone(Clock::System, "dev", Role::default()) };
+        let mut tasks = Tasks::default();
+        let secrets = Secrets::start(options, &mut tasks).unwrap();
+        Self { secrets, folder: tempfile::tempdir().unwrap(), _tasks: tasks }
+    }
+
+    fn put(&self, name: &str, text: &str) {
+        std::fs::write(self.path(name), text).unwrap();
+    }
+
+    fn path(&self, name: &str) -> std::path::PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// A session from what is below its name in a configuration; `FOLDER` is the scene's.
+    fn session(&self, text: &str) -> Session {
+        self.session_at("", text)
+    }
+
+    fn session_at(&self, server: &str, text: &str) -> Session {
+        let url = self.secrets.url();
+        let text = format!("[server.main]\nkind = \"vault\"\naddress = \"{url}\"\n{server}\n[session.web]\n{text}\n");
+        let config = self.read(&text);
+        let session = &config.sessions[0];
+        let upstream = Upstream::build(&session.upstream).unwrap();
+        let source = session.identity.build(Clock::System, &upstream, session.login.namespace.as_deref()).unwrap();
+        Session { source, login: Login::new(upstream, session.login.clone()), config }
+    }
+
+    fn read(&self, text: &str) -> Config {
+        let file = self.path("keyward.toml");
+        std::fs::write(&file, text.replace("FOLDER", &self.folder.path().display().to_string())).unwrap();
+        let outcome = load(&[file], &Environment::default(), Purpose::Check);
+        outcome.config.unwrap_or_else(|| panic!("{:?}", outcome.mistakes))
+    }
+
+    /// What wraps a secret id.
+    async fn wrapped(&self, secret_id: &str) -> String {
+        let token = self.secrets.token(&Role::default());
+        let request = reqwest::Client::builder().no_proxy().build().unwrap();
+        let request = request.post(format!("{}/v1/sys/wrapping/wrap", self.secrets.url()));
+        let request = request.header("x-vault-token", token.expose_secret()).header("x-vault-wrap-ttl", "5m");
+        let answer = request.json(&serde_json::json!({ "secret_id": secret_id })).send().await.unwrap();
+        let answer: serde_json::Value = answer.json().await.unwrap();
+        answer["wrap_info"]["token"].as_str().unwrap().to_owned()
+    }
+}
+
+#[tokio::test]
+async fn a_signed_token_in_a_file_logs_in_and_is_read_anew_each_time() {
+    let scene = Scene::start(None);
+    let session = scene.session("[session.web.jwt]\nrole = \"ci\"\nfile = \"FOLDER/jwt\"\n");
+    Session::refused(&session.log_in().await, "cannot take a secret from");
+    assert_eq!(scene.secrets.dials().counts().of(Operation::Login), 0, "the server is not troubled with it");
+    scene.put("jwt", signed("one").expose_secret());
+    assert_eq!(session.log_in().await.unwrap().policies, ["ci"]);
+    scene.put("jwt", signed("stranger").expose_secret());
+    Session::refused(&session.log_in().await, "error validating token");
+    scene.put("jwt", &format!("{}\n", signed("two").expose_secret()));
+    session.log_in().await.unwrap();
+    assert!(scene.path("jwt").exists());
+}
+
+#[tokio::test]
+async fn a_signed_token_that_has_ended_is_not_sent() {
+    let scene = Scene::start(None);
+    let session = scene.session("[session.web.jwt]\nrole = \"ci\"\nfile = \"FOLDER/jwt\"\n");
+    let claims = URL_SAFE_NO_PAD.encode("{\"exp\": 1000000000}");
+    scene.put("jwt", &format!("eyJhbGciOiJub25lIn0.{claims}.c2ln"));
+    let tried = session.log_in().await;
+    assert!(matches!(tried, Err(LoginError::Clock { .. })), "{tried:?}");
+    assert_eq!(scene.secrets.dials().counts().of(Operation::Login), 0);
+}
+
+#[tokio::test]
+async fn a_signed_token_that_is_removed_once_read_serves_later_logins_until_another_comes() {
+    let scene = Scene::start(None);
+    let text = "[session.web.jwt]\nrole = \"ci\"\nfile = \"FOLDER/jwt\"\nremove_after_reading = true\n";
+    let session = scene.session(text);
+    scene.put("jwt", signed("one").expose_secret());
+    for _ in 0..2 {
+        session.log_in().await.unwrap();
+        assert!(!scene.path("jwt").exists());
+    }
+    scene.put("jwt", signed("stranger").expose_secret());
+    Session::refused(&session.log_in().await, "error validating token");
+    assert!(scene.session(text).source.prove().await.is_err(), "another process knows nothing of it");
+}
+
+#[tokio::test]
+async fn a_pod_logs_in_with_its_service_account() {
+    let scene = Scene::start(None);
+    let session = scene.session("[session.web.kubernetes]\nrole = \"pods\"\nfile = \"FOLDER/token\"\n");
+    scene.put("token", signed("pod").expose_secret());
+    assert_eq!(session.log_in().await.unwrap().policies, ["pods"]);
+    let usual = scene.session("[session.web.kubernetes]\nrole = \"pods\"\n");
+    assert_eq!(usual.source.describe(), "the signed token in /var/run/secrets/kubernetes.io/serviceaccount/token");
+}
+
+#[tokio::test]
+async fn a_role_id_and_a_secret_id_log_in() {
+    let scene = Scene::start(None);
+    let text = "[session.web.approle]\nrole_id_file = \"FOLDER/role\"\nsecret_id_file = \"FOLDER/secret\"\n";
+    let session = scene.session(text);
+    scene.put("role", "role-1\n");
+    Session::refused(&session.log_in().await, "cannot take a secret from");
+    scene.put("secret", "other");
+    Session::refused(&session.log_in().await, "it may have ended, been used up, or belong to another role");
+    scene.put("secret", "secret-1");
+    assert_eq!(session.log_in().await.unwrap().policies, ["batch"]);
+    assert!(scene.path("secret").exists());
+
+    let removing = scene.session(&format!("{text}remove_secret_id_after_reading = true\n"));
+    // A trial uses nothing up.
+    let tried = once::login(&removing.config.sessions[0]).await.unwrap();
+    assert_eq!(tried.revoke().await.unwrap(), "the token is revoked");
+    assert!(scene.path("secret").exists());
+    for _ in 0..2 {
+        removing.log_in().await.unwrap();
+        assert!(!scene.path("secret").exists());
+    }
+    let without = scene.session("[session.web.approle]\nrole_id_file = \"FOLDER/role\"\n");
+    Session::refused(&without.log_in().await, "give its file as secret_id_file");
+}
+
+#[tokio::test]
+async fn a_wrapped_secret_id_is_opened_once_and_only_if_it_was_made_where_it_should() {
+    let scene = Scene::start(None);
+    let text = |path: &str| {
+        format!(
+            "[session.web.approle]\nrole_id_file = \"FOLDER/role\"\nsecret_id_file = \"FOLDER/secret\"\n\
+             secret_id_wrapping_path = \"{path}\"\n"
+        )
+    };
+    scene.put("role", "role-1");
+    let session = scene.session(&text("sys/wrapping/wrap"));
+    scene.put("secret", &scene.wrapped("secret-1").await);
+    for _ in 0..3 {
+        session.log_in().await.unwrap();
+    }
+    let dials = scene.secrets.dials();
+    assert_eq!((dials.counts().of(Operation::Unwrap), dials.counts().of(Operation::Login)), (1, 3));
+    // What another process opens was opened by somebody else.
+    let late = scene.session(&text("sys/wrapping/wrap"));
+    Session::refused(&late.log_in().await, "somebody else opened it");
+    // A new one is opened in its turn.
+    scene.put("secret", &scene.wrapped("secret-2").await);
+    session.log_in().await.unwrap();
+
+    let elsewhere = scene.session(&text("auth/approle/role/web/secret-id"));
+    scene.put("secret", &scene.wrapped("secret-1").await);
+    let wanted = "was made by \"sys/wrapping/wrap\", not by \"auth/approle/role/web/secret-id\"";
+    Session::refused(&elsewhere.log_in().await, wanted);
+    assert_eq!(dials.counts().of(Operation::Unwrap), 2, "it is left closed");
+    let error = once::login(&session.config.sessions[0]).await.unwrap_err().to_string();
+    assert!(error.contains("opens once"), "{error}");
+    dials.go_away().await;
+    Session::refused(&elsewhere.log_in().await, "cannot be unwrapped");
+}
+
+#[tokio::test]
+async fn a_client_certificate_logs_in() {
+    let (ours, clients) = (Authority::new(), Authority::new());
+    let scene = Scene::start(Some(ours.server(&["127.0.0.1"], Some(&clients))));
+    let (certificate, key) = clients.leaf(&["agent"]);
+    scene.put("agent.pem", &certificate.pem());
+    scene.put("agent.key", &key.serialize_pem());
+    let server = format!("ca_file = \"{}\"", ours.ca_file().display());
+    let pair = "client_cert = \"FOLDER/agent.pem\"\nclient_key = \"FOLDER/agent.key\"\n";
+    let mut sessions = vec![
+        scene.session_at(&server, &format!("mount = \"certs\"\n[session.web.cert]\n{pair}role = \"fleet\"\n")),
+        scene.session_at(&format!("{server}\n{pair}"), "mount = \"certs\"\n[session.web.cert]\n"),
+    ];
+    for session in &sessions {
+        assert_eq!(session.log_in().await.unwrap().policies, ["fleet"]);
+    }
+    let text = format!("mount = \"certs\"\n[session.web.cert]\n{pair}role = \"other\"\n");
+    sessions.push(scene.session_at(&server, &text));
+    Session::refused(&sessions[2].log_in().await, "failed to match all constraints");
+}
+
+#[tokio::test]
+async fn a_token_of_someone_else_is_looked_up_and_never_revoked() {
+    let scene = Scene::start(None);
+    let session = scene.session("[session.web.token_file]\nfile = \"FOLDER/token\"\n");
+    let given = scene.secrets.token(&role("given"));
+    scene.put("token", given.expose_secret());
+    let token = session.log_in().await.unwrap();
+    assert_eq!(token.policies, ["given"]);
+    assert!(token.lease.renewable && !token.lease.ttl.is_zero() && token.accessor.is_some());
+    let tried = once::login(&session.config.sessions[0]).await.unwrap();
+    assert_eq!(tried.revoke().await.unwrap(), "the token is another's, and lives on");
+    let counts = scene.secrets.dials().counts();
+    assert_eq!((counts.of(Operation::Login), counts.of(Operation::Revoke), counts.of(Operation::Lookup)), (0, 0, 2));
+    let proof = session.source.prove().await.unwrap();
+    assert!(matches!(proof, IdentityProof::Token(_)));
+    assert!(!format!("{proof:?} {session:?}").contains(given.expose_secret()));
+
+    scene.secrets.dials().revoke_all();
+    Session::refused(&session.log_in().await, "put a new one there");
+    scene.put("token", "a b");
+    Session::refused(&session.log_in().await, "holds no token");
+    std::fs::remove_file(scene.path("token")).unwrap();
+    Session::refused(&session.log_in().await, "cannot take a secret from");
+    let forever = scene.secrets.token(&Role { ttl: std::time::Duration::ZERO, ..role("root") });
+    scene.put("token", forever.expose_secret());
+    assert_eq!(session.log_in().await.unwrap().expires, None);
+    assert!(Path::new(&scene.path("token")).exists());
+}
