@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::pin::Pin;
+use std::sync::Arc;
 
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
@@ -22,8 +23,9 @@ pub type Answering = Pin<Box<dyn Future<Output = Response<Body>> + Send>>;
 
 /// All doors, to be served by [`crate::http::listen`].
 pub fn service(rooms: Rooms) -> impl Fn(Peer, Request<Incoming>) -> Answering + Clone + Send + 'static {
+    let rooms = Arc::new(rooms);
     move |peer, request| {
-        let rooms = rooms.clone();
+        let rooms = Arc::clone(&rooms);
         Box::pin(async move { answer(&rooms, peer, request).await })
     }
 }
@@ -122,6 +124,13 @@ fn options(allow: &str) -> Response<Body> {
 /// Whether a path, still encoded, has neither empty nor dotted segments in it, nor characters that cannot be printed. Its
 /// last segment may be empty.
 fn printable(path: &str) -> bool {
+    // Most are of nothing but this.
+    if path.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'/'))
+        && !path.starts_with('/')
+        && !path.contains("//")
+    {
+        return true;
+    }
     let mut segments = path.split('/').rev();
     let plain = |segment: &str| {
         if segment.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'%') {

@@ -10,7 +10,7 @@ use super::ask::Ask;
 use super::dispatch;
 use super::error::ApiError;
 use super::query::{Mode, Waiting};
-use super::reply::{Body, say_index};
+use super::reply::{Body, say_default_policy, say_index};
 use super::rooms::Rooms;
 use crate::access::store::Revision;
 use crate::backoff::random_unit;
@@ -61,6 +61,7 @@ async fn look(rooms: &Rooms, ask: &Ask, mode: Mode) -> Result<Given, ApiError> {
     let (index, watch) = (seen.index, seen.watch);
     let mut answer = seen.reply.answer();
     say_index(answer.headers_mut(), index, mode);
+    say_default_policy(answer.headers_mut(), rooms.directory.default_policy);
     if let Some(((at, question), seen)) = again {
         rooms.answers.keep(question, at, seen, answer.headers().clone());
     }
