@@ -1,6 +1,6 @@
 //! What the platform is, and whether it can have a change.
 
-use http::HeaderMap;
+use http::{HeaderMap, HeaderName};
 
 use super::changes::{Action, Change, Edition, Release};
 
@@ -41,8 +41,8 @@ impl Server {
     /// names the product replaces what was known of product and release. Headers that contradict each other, or say
     /// what is not known here, leave the part unknown.
     pub fn after(&self, headers: &HeaderMap) -> Option<Self> {
-        let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
-        let (app, current, version) = (text("tfp-appname"), text("x-tfe-current-version"), text("x-tfe-version"));
+        let text = |name: &HeaderName| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
+        let (app, current, version) = (text(&APP_NAME), text(&CURRENT_VERSION), text(&VERSION));
         let (mut now, mut release) = (self.product, self.release);
         if app.is_some() || current.is_some() || version.is_some() {
             let released = current.is_some() || version.is_some();
@@ -53,12 +53,17 @@ impl Server {
             };
             release = [current, version].into_iter().flatten().find_map(|release| release.parse().ok());
         }
-        let api = text("tfp-api-version").filter(|version| (1..=32).contains(&version.len()));
+        let api = text(&API_VERSION).filter(|version| (1..=32).contains(&version.len()));
         let api = api.or(self.api_version.as_deref());
         let same = now == self.product && release == self.release && api == self.api_version.as_deref();
         (!same).then(|| Self { product: now, release, api_version: api.map(str::to_owned) })
     }
 }
+
+static APP_NAME: HeaderName = HeaderName::from_static("tfp-appname");
+static API_VERSION: HeaderName = HeaderName::from_static("tfp-api-version");
+static VERSION: HeaderName = HeaderName::from_static("x-tfe-version");
+static CURRENT_VERSION: HeaderName = HeaderName::from_static("x-tfe-current-version");
 
 fn product(name: &str) -> Option<Product> {
     match name {

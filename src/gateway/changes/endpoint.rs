@@ -26,7 +26,11 @@ pub struct Route {
 
 /// A path with names in it, below the API's base path.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Template(Vec<Segment>);
+pub struct Template {
+    segments: Vec<Segment>,
+    /// What stands before the first name.
+    start: String,
+}
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Segment {
@@ -73,15 +77,20 @@ impl Route {
 impl Template {
     /// Whether a raw path has these segments. Empty ones and those that walk (`.`, `..`) fit no name.
     pub fn fits(&self, path: &str) -> bool {
+        // Most templates end here.
+        if !path.starts_with(&self.start) {
+            return false;
+        }
         let Some(path) = path.strip_prefix('/') else { return false };
         let mut given = path.split('/');
-        self.0.iter().all(|wanted| given.next().is_some_and(|given| wanted.fits(given))) && given.next().is_none()
+        self.segments.iter().all(|wanted| given.next().is_some_and(|given| wanted.fits(given)))
+            && given.next().is_none()
     }
 
     /// The raw segments at the names, in order, if the path fits.
     pub fn names<'a>(&'a self, path: &'a str) -> Option<Vec<(&'a str, &'a str)>> {
         let given = self.fits(path).then(|| path.split('/').skip(1))?;
-        let named = self.0.iter().zip(given).filter_map(|(wanted, given)| match wanted {
+        let named = self.segments.iter().zip(given).filter_map(|(wanted, given)| match wanted {
             Segment::Name(name) => Some((name.as_str(), given)),
             Segment::Literal(_) => None,
         });
@@ -91,7 +100,7 @@ impl Template {
     /// The path with raw segments in place of the names; nothing, if one of them is not given.
     pub fn fill<'a>(&self, segment: impl Fn(&str) -> Option<&'a str>) -> Option<String> {
         let mut path = String::new();
-        for part in &self.0 {
+        for part in &self.segments {
             path.push('/');
             path.push_str(match part {
                 Segment::Literal(text) => text,
@@ -103,7 +112,7 @@ impl Template {
 
     /// Where a name stands, by segment. Of two templates that fit a path, the one that has them later is meant.
     pub fn names_stand(&self) -> Vec<bool> {
-        self.0.iter().map(|segment| matches!(segment, Segment::Name(_))).collect()
+        self.segments.iter().map(|segment| matches!(segment, Segment::Name(_))).collect()
     }
 }
 
@@ -128,7 +137,8 @@ impl FromStr for Template {
             Some(name) => Segment::Name(name.to_owned()),
             None => Segment::Literal(segment.to_owned()),
         });
-        Ok(Self(segments.collect()))
+        let start = path.split(':').next().unwrap_or_default().to_owned();
+        Ok(Self { segments: segments.collect(), start })
     }
 }
 

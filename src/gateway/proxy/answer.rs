@@ -53,11 +53,11 @@ fn seconds(wait: Duration) -> HeaderValue {
 
 /// Headers that are the platform's word to those who speak with it directly: a client that keeps a cookie would be taken
 /// for a browser here, and one that follows the others would leave.
-const DIRECT: [HeaderName; 3] = [SET_COOKIE, STRICT_TRANSPORT_SECURITY, ALT_SVC];
+static DIRECT: [HeaderName; 3] = [SET_COOKIE, STRICT_TRANSPORT_SECURITY, ALT_SVC];
 
 /// Makes the headers of an answer fit for a client that came through the gateway; `asked` gives the URL at the platform.
 pub(super) fn fit(status: StatusCode, headers: &mut HeaderMap, asked: impl Fn() -> Url, now: SystemTime) {
-    for name in DIRECT {
+    for name in &DIRECT {
         headers.remove(name);
     }
     absolute(headers, &LOCATION, &asked, |_| true);
@@ -83,12 +83,12 @@ fn absolute(headers: &mut HeaderMap, name: &HeaderName, asked: impl Fn() -> Url,
     }
 }
 
-const TERRAFORM_GET: HeaderName = HeaderName::from_static("x-terraform-get");
+static TERRAFORM_GET: HeaderName = HeaderName::from_static("x-terraform-get");
 
 /// How long until requests are taken again: `X-RateLimit-Reset`, seconds with a fraction. Some servers tell a time since
 /// 1970 by that name.
 pub(super) fn reset(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
-    let told: f64 = headers.get("x-ratelimit-reset")?.to_str().ok()?.trim().parse().ok()?;
+    let told: f64 = headers.get(&LIMIT_RESET)?.to_str().ok()?.trim().parse().ok()?;
     if !told.is_finite() {
         return None;
     }
@@ -99,9 +99,12 @@ pub(super) fn reset(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
 
 const LONGEST: Duration = Duration::from_mins(15);
 
+static LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
+static LIMIT_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
+
 /// `X-RateLimit-Limit`, a number, or a list that begins with one.
 pub(super) fn limit(headers: &HeaderMap) -> Option<u32> {
-    let told = headers.get("x-ratelimit-limit")?.to_str().ok()?;
+    let told = headers.get(&LIMIT)?.to_str().ok()?;
     told.split(',').next()?.trim().parse().ok()
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{ACCEPT_ENCODING, AUTHORIZATION, EXPECT, HOST};
 use http::uri::PathAndQuery;
-use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
+use http::{HeaderMap, HeaderName, Method, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Collected, Limited};
 
 use super::answer::{self, later};
@@ -27,6 +27,17 @@ pub(super) struct Call {
     pub(super) headers: HeaderMap,
 }
 
+/// Headers that are for the gateway.
+static OF_THE_WAY_HERE: [HeaderName; 7] = [
+    AUTHORIZATION,
+    HOST,
+    ACCEPT_ENCODING,
+    EXPECT,
+    HeaderName::from_static("x-vault-token"),
+    HeaderName::from_static("x-vault-request"),
+    super::merge::ASKS,
+];
+
 /// What a caller is told in place of the platform's answer.
 pub(super) type Refused = Box<Response<Answered>>;
 
@@ -40,10 +51,7 @@ impl Call {
     /// Takes off what belongs to the way here. An encoded answer could not be read for links, and an expectation is met
     /// here: the body is asked for when it is sent on.
     pub(super) fn new(method: Method, target: PathAndQuery, mut headers: HeaderMap) -> Self {
-        for name in [AUTHORIZATION, HOST, ACCEPT_ENCODING, EXPECT] {
-            headers.remove(name);
-        }
-        for name in ["x-vault-token", "x-vault-request", super::merge::ASKS] {
+        for name in &OF_THE_WAY_HERE {
             headers.remove(name);
         }
         Self { method, target, headers }
@@ -87,10 +95,10 @@ impl Inner {
             return Ok(first);
         }
         // A 401 means that nothing was done, whatever the method: the same call may be made once more.
-        let (Some(fresh), Some(kept)) = (self.fresher(&token).await, kept) else { return Ok(first) };
+        let (Some(fresh), Some(kept)) = (Box::pin(self.fresher(&token)).await, kept) else { return Ok(first) };
         drop(first);
         self.parts.metrics.gateway_replays.inc();
-        self.send(call, &fresh, kept.send()).await
+        Box::pin(self.send(call, &fresh, kept.send())).await
     }
 
     async fn send(&self, call: &Call, token: &PlatformToken, body: Upstream) -> Result<Response<Downstream>, Refused> {

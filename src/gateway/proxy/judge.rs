@@ -129,14 +129,18 @@ impl Inner {
         let Some(deprecated) = deprecated else { return self.sent(call, body).await };
         let mode = self.actions.options().deprecated;
         let replaces = matches!(mode, Mode::Fallback | Mode::Always);
-        let organization =
-            if deprecated.needs_organization() { self.organization(call, &body, replaces).await } else { None };
+        let organization = if deprecated.needs_organization() {
+            Box::pin(self.organization(call, &body, replaces)).await
+        } else {
+            None
+        };
         let replacement = deprecated.replacement(organization.as_deref());
         let other = replacement.as_ref().filter(|_| replaces).and_then(|new| Some((call.replaced_by(new)?, new)));
         let outcome = match other {
             Some((other, new)) if mode == Mode::Always => {
                 let body = if new.drops_body { Asked::empty() } else { body };
-                self.sent_instead(other, body).await
+                // In a box, as below: it is rare, and each call would carry the room for it.
+                Box::pin(self.sent_instead(other, body)).await
             }
             Some((other, new)) => {
                 let again = if new.drops_body { Some(Asked::empty()) } else { body.again() };
@@ -144,7 +148,7 @@ impl Inner {
                 match again {
                     Some(body) if self.actions.falls_back(first.answer.status()) => {
                         drop(first);
-                        self.sent_instead(other, body).await
+                        Box::pin(self.sent_instead(other, body)).await
                     }
                     _ => Ok(first),
                 }

@@ -5,10 +5,12 @@
 //! back. Only strings inside an object under a key `links` are touched, and of those only what begins with the platform's
 //! origin and leads into its API; a blob's URL stays as it is.
 
+use std::sync::Arc;
+
 /// The scanner: one for each document.
 #[derive(Debug)]
 pub(super) struct Links {
-    from: Vec<u8>,
+    from: Arc<[u8]>,
     to: Vec<u8>,
     /// How many objects and arrays are open.
     depth: usize,
@@ -36,12 +38,16 @@ enum Within {
 
 const NAME: &[u8] = b"links";
 
+/// How links into the API of an origin (`https://HOST`, no slash at the end) begin.
+pub(super) fn into_api(origin: &str) -> Vec<u8> {
+    [origin, "/api/"].concat().into_bytes()
+}
+
 impl Links {
-    /// From one origin (`https://HOST`, no slash at the end) to another.
-    pub(super) fn new(from: &str, to: &str) -> Self {
-        let into_api = |origin: &str| format!("{origin}/api/").into_bytes();
+    /// From what [`into_api`] says of one origin to another.
+    pub(super) fn new(from: &Arc<[u8]>, to: &str) -> Self {
         Self {
-            from: into_api(from),
+            from: Arc::clone(from),
             to: into_api(to),
             depth: 0,
             inside: None,
@@ -62,9 +68,24 @@ impl Links {
             match self.string {
                 Within::Nothing => {
                     if byte == b'"' && self.is_link_here() {
-                        out.extend_from_slice(&bytes[kept..=at]);
-                        kept = at + 1;
-                        self.string = Within::Link { matched: 0, escaped: false };
+                        let (start, length) = (at + 1, self.from.len());
+                        match bytes.get(start..start + length) {
+                            Some(begins) if *begins == *self.from => {
+                                out.extend_from_slice(&bytes[kept..start]);
+                                out.extend_from_slice(&self.to);
+                                (at, kept) = (at + length, start + length);
+                                self.string = Within::Text { escaped: false, name: None };
+                            }
+                            Some(begins) if !begins.contains(&b'\\') => {
+                                self.string = Within::Text { escaped: false, name: None };
+                            }
+                            // It may go on in the next bytes, or be written with escapes.
+                            _ => {
+                                out.extend_from_slice(&bytes[kept..start]);
+                                kept = start;
+                                self.string = Within::Link { matched: 0, escaped: false };
+                            }
+                        }
                     } else {
                         self.outside(byte);
                     }
@@ -176,7 +197,7 @@ mod tests {
     const TO: &str = "http://127.0.0.1:8800";
 
     fn moved_in(pieces: &[&[u8]]) -> String {
-        let (mut links, mut out) = (Links::new(FROM, TO), Vec::new());
+        let (mut links, mut out) = (Links::new(&into_api(FROM).into(), TO), Vec::new());
         for piece in pieces {
             links.pass(piece, &mut out);
         }

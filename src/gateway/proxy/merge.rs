@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use http::uri::PathAndQuery;
-use http::{HeaderMap, Method, Response, StatusCode};
+use http::{HeaderMap, HeaderName, Method, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full, Limited};
 
 use super::Inner;
@@ -13,13 +13,13 @@ use super::judge::{Outcome, Platform};
 use crate::gateway::actions::{self, pages};
 
 /// With `true` in it, a call asks for all pages of such a list in one.
-pub(super) const ASKS: &str = "keyward-merge-pages";
+pub(super) const ASKS: HeaderName = HeaderName::from_static("keyward-merge-pages");
 
 impl Inner {
     /// Whether a call is answered with all pages in one: it is for such a list, asks for no page of its own, and either it or
     /// the configuration asks for that.
     pub(super) fn merges(&self, method: &Method, target: &PathAndQuery, headers: &HeaderMap) -> bool {
-        let asked = || headers.get(ASKS).is_some_and(|value| value.as_bytes() == b"true");
+        let asked = || headers.get(&ASKS).is_some_and(|value| value.as_bytes() == b"true");
         let call = actions::Call { method, path: target.path(), query: target.query().unwrap_or_default() };
         (self.actions.options().merge_pages || asked()) && pages::merges(call)
     }

@@ -97,8 +97,10 @@ struct Inner {
     forwarder: Forwarder,
     limiter: limiter::Limiter,
     room: body::Room,
-    /// The platform's origin, as it stands in links.
+    /// The platform's origin.
     origin: String,
+    /// How links into its API begin.
+    links: Arc<[u8]>,
     /// The same as the `Host` of requests.
     host: HeaderValue,
     state: exchange::State,
@@ -141,11 +143,24 @@ impl Gateway {
         });
         let origin = upstream.origin().ascii_serialization();
         let authority = origin.split_once("://").map_or("", |(_, authority)| authority);
+        let links = links::into_api(&origin).into();
         let host = HeaderValue::from_str(authority).map_err(|_| BuildError::NoHost)?;
         let limiter = limiter::Limiter::new(options.limit);
         let actions = Actions::new(options.actions.clone());
         let (room, state, server) = (body::Room::new(), exchange::State::default(), Mutex::default());
-        Ok(Self(Arc::new(Inner { options, parts, forwarder, limiter, room, origin, host, state, actions, server })))
+        Ok(Self(Arc::new(Inner {
+            options,
+            parts,
+            forwarder,
+            limiter,
+            room,
+            origin,
+            links,
+            host,
+            state,
+            actions,
+            server,
+        })))
     }
 
     /// What a listener bound to `address` (`None` for a unix socket) is guarded by. Who may call is for the local token

@@ -134,7 +134,7 @@ impl Inner {
             Err(refusals) => return answer::refused(&refusals),
         };
         let outcome = if merges {
-            self.merged(&call, here.as_deref()).await
+            Box::pin(self.merged(&call, here.as_deref())).await
         } else {
             self.judged(&call, body, judged.deprecated.as_ref(), client).await
         };
@@ -174,7 +174,7 @@ impl Inner {
         let body = match here.filter(|_| shape != Shape::Other && call.method != Method::HEAD) {
             None => Answered::Streamed(body),
             Some(here) => {
-                let mut links = Links::new(&self.origin, here);
+                let mut links = Links::new(&self.links, here);
                 if shape == Shape::Document {
                     answer::set_length(&mut parts.headers, None);
                     Answered::Moved(Box::new(Moving::new(body, links)))
@@ -196,7 +196,7 @@ impl Inner {
 
 /// The gateway's origin as this caller sees it; its `Host` was checked by the guard and is a name of this listener.
 fn here(headers: &HeaderMap) -> Option<String> {
-    headers.get(HOST).and_then(|host| host.to_str().ok()).map(|host| format!("http://{host}"))
+    headers.get(HOST).and_then(|host| host.to_str().ok()).map(|host| ["http://", host].concat())
 }
 
 /// Where the platform's services are. Relative addresses: clients that put theirs before them are right too.

@@ -1,12 +1,15 @@
 //! Which headers belong to one hop alone (RFC 9110, 7.6.1): they are the connection's, not the message's.
 
-use http::header::{CONNECTION, CONTENT_LENGTH, TE, TRANSFER_ENCODING, UPGRADE};
+use http::header::{
+    CONNECTION, CONTENT_LENGTH, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE,
+};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 /// Takes the caller's hop off. Framing is made anew from the body that is really sent: its length, if it is known and
 /// the caller told one, or chunks.
 pub(super) fn for_upstream(headers: &mut HeaderMap, length: Option<u64>) {
-    let trailers = headers.get_all(TE).iter().any(|value| tokens(value).any(|it| it.eq_ignore_ascii_case("trailers")));
+    let trailers = headers.contains_key(TE)
+        && headers.get_all(TE).iter().any(|value| tokens(value).any(|it| it.eq_ignore_ascii_case("trailers")));
     remove_hop(headers);
     // With it even an empty body is announced, which some servers ask of a `POST`.
     if let Some(length) = headers.remove(CONTENT_LENGTH).and(length) {
@@ -23,19 +26,37 @@ pub(super) fn for_caller(headers: &mut HeaderMap) {
     remove_hop(headers);
 }
 
+/// The headers of one hop.
+static HOP: [HeaderName; 8] = [
+    CONNECTION,
+    TE,
+    TRANSFER_ENCODING,
+    UPGRADE,
+    PROXY_AUTHENTICATE,
+    PROXY_AUTHORIZATION,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+];
+
 fn remove_hop(headers: &mut HeaderMap) {
-    let named: Vec<HeaderName> =
-        headers.get_all(CONNECTION).iter().flat_map(tokens).filter_map(|name| name.parse().ok()).collect();
+    // To look for each of them costs more than to look at what is there.
+    if !headers.keys().any(|name| HOP.contains(name)) {
+        return;
+    }
+    let named: Vec<HeaderName> = headers
+        .get_all(CONNECTION)
+        .iter()
+        .flat_map(tokens)
+        .filter(|name| !name.eq_ignore_ascii_case("keep-alive") && !name.eq_ignore_ascii_case("close"))
+        .filter_map(|name| name.parse().ok())
+        .collect();
     for name in named {
         // A caller may not have the upstream lose what the message means, or what it is for.
         if !matches!(name.as_str(), "host" | "content-length" | "content-type" | "authorization" | "x-vault-token") {
             headers.remove(name);
         }
     }
-    for name in [CONNECTION, TE, TRANSFER_ENCODING, UPGRADE] {
-        headers.remove(name);
-    }
-    for name in ["keep-alive", "proxy-connection", "proxy-authenticate", "proxy-authorization"] {
+    for name in &HOP {
         headers.remove(name);
     }
 }
