@@ -13,6 +13,7 @@ mod run;
 mod agent;
 mod check;
 mod login;
+mod migrate;
 #[cfg(feature = "access")]
 mod acl;
 #[cfg(feature = "access")]
@@ -62,6 +63,9 @@ enum Command {
     /// Say what is wrong with a configuration, or in plain words what the agent would do with it
     #[command(after_help = "Example:\n  keyward check --config /etc/keyward/keyward.toml --online")]
     Check(check::Check),
+    /// Turn the configuration of Vault Agent, Vault Proxy or OpenBao Agent into one of ours
+    #[command(after_help = "Example:\n  keyward migrate vault-agent.hcl --out /etc/keyward/keyward.toml")]
+    Migrate(migrate::Migrate),
     /// Log in once and print what was got, without the secret
     #[command(after_help = "Example:\n  keyward login --config /etc/keyward/keyward.toml --session web")]
     Login(login::LoginOnce),
@@ -158,6 +162,7 @@ pub fn main() -> ExitCode {
         #[cfg(feature = "dev")]
         Command::Dev(dev) => dev.run(&log),
         Command::Check(check) => check.run(),
+        Command::Migrate(migrate) => migrate.run(),
         Command::Login(login) => login.run(&log),
         Command::Status(status) => status.run(),
         Command::Token(token) => token.run(),

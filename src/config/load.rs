@@ -15,9 +15,9 @@ use super::reader::Reader;
 use super::remark::{At, Remarks, Weight};
 use super::sink::Sessions;
 use super::text::Scope;
+use super::tree::{self, Table, join};
 #[cfg(any(feature = "access", feature = "gateway"))]
 use super::tree::{Entry, Value};
-use super::tree::{Table, join};
 use super::{Agent, Config, Environment, Listener, Log, Outcome, Purpose, Serves};
 use super::{agent, listener, server, session, sink};
 use crate::http::client::Address;
@@ -31,6 +31,14 @@ pub fn load(paths: &[PathBuf], environment: &Environment, purpose: Purpose) -> O
         remarks.unreadable(none, "", "no configuration is named", "name a file or a folder");
     }
     let tree = gather(paths, environment, &mut remarks);
+    judge(&remarks, environment, &tree)
+}
+
+/// Reads a text as if it were a file of that name.
+pub fn of_text(name: &Path, text: &str, environment: &Environment, purpose: Purpose) -> Outcome {
+    let mut remarks = Remarks::new(purpose);
+    let at = remarks.file(name);
+    let tree = tree::parse(text, at, &mut remarks);
     judge(&remarks, environment, &tree)
 }
 

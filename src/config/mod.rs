@@ -7,6 +7,7 @@
 pub mod remark;
 mod tree;
 mod leaf;
+pub mod migrate;
 pub mod text;
 
 // 1: tables, and what the machine must have for them; the files
@@ -60,7 +61,7 @@ pub use self::access::Access;
 pub use self::gateway::Gateway;
 #[cfg(any(feature = "access", feature = "gateway"))]
 pub use self::load::alone;
-pub use self::load::load;
+pub use self::load::{load, of_text};
 #[cfg(feature = "gateway")]
 pub use self::platform_token::{SecretToken, TokenSource};
 pub use self::remark::{Place, Remark};

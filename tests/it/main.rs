@@ -103,6 +103,7 @@ mod listen_process;
 #[cfg(feature = "dev")]
 mod kept_secrets;
 mod local_api;
+mod migrate;
 #[cfg(feature = "dev")]
 mod budget;
 #[cfg(feature = "dev")]

@@ -1,0 +1,239 @@
+//! `listener "tcp" {}`, `listener "unix" {}`, `api_proxy {}`, `cache {}` -> `[listener.NAME]`.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use super::ours::{Document, Outcome, Section};
+use super::sink;
+use super::theirs::{Block, Taken};
+
+/// Whose token goes along.
+enum Put {
+    /// The caller's own alone.
+    Never,
+    WhenMissing,
+    Always,
+}
+
+pub(super) fn read(top: &mut Block<'_>, document: &mut Document) {
+    let put = api_proxy(top);
+    let mut kinds = [0; 2];
+    for (kind, mut listener) in top.labelled("listener") {
+        let (count, tcp) = match kind.as_str() {
+            "tcp" | "" => (&mut kinds[0], true),
+            "unix" => (&mut kinds[1], false),
+            other => {
+                listener
+                    .tell(Outcome::NotSupported, format!("{other:?} is no kind of listener; there are tcp and unix"));
+                continue;
+            }
+        };
+        *count += 1;
+        let name = format!("listener.{}-{count}", if tcp { "tcp" } else { "unix" });
+        let metrics = listener.take("role").is_some_and(|role| {
+            let metrics = role.text() == Some("metrics_only");
+            role.kept(if metrics { "kind = \"health\", with /metrics" } else { "" });
+            metrics
+        });
+        listener.tell(Outcome::Kept, format!("[{name}]"));
+        let section = document.section(&name);
+        section.text("kind", if metrics { "health" } else { "api_proxy" });
+        if tcp {
+            address(&mut listener, section, metrics);
+        } else {
+            socket(&mut listener, section);
+        }
+        if !metrics {
+            token(&listener, section, &put);
+            header(&mut listener, section);
+        }
+        rest(&mut listener, metrics);
+        listener.finish();
+    }
+}
+
+fn api_proxy(top: &mut Block<'_>) -> Put {
+    let mut put = Put::Never;
+    for name in ["cache", "api_proxy"] {
+        let Some(mut block) = top.block(name) else { continue };
+        if let Some(taken) = block.take("use_auto_auth_token") {
+            put = match (taken.flag(), taken.text()) {
+                (_, Some("force")) => Put::Always,
+                (Some(true), _) => Put::WhenMissing,
+                _ => Put::Never,
+            };
+            taken.kept(match put {
+                Put::Always => "token = \"always\" on each listener",
+                Put::WhenMissing => "token = \"when_missing\" on each listener",
+                Put::Never => "see the listeners",
+            });
+        }
+        let why = "answers are as consistent as the server makes them: send X-Vault-Index yourself";
+        block.drop_keys(&["enforce_consistency", "when_inconsistent"], why);
+        if let Some(taken) = block.take("prepend_configured_namespace") {
+            taken.changed("the session's namespace goes with the session's token, unless the caller names one");
+        }
+        if name == "cache" {
+            cache(&mut block);
+        }
+        block.finish();
+    }
+    put
+}
+
+fn cache(block: &mut Block<'_>) {
+    block.tell(Outcome::NotSupported, "the proxy keeps no answers; templates and tokens have their own leases");
+    if let Some(mut persist) = block.blocks("persist").pop() {
+        persist.tell(Outcome::Changed, "session.NAME.seal_key_file keeps the token over a restart, on any platform");
+        persist
+            .drop_keys(&["type", "path", "keep_after_import", "exit_on_err", "service_account_token_file"], "with it");
+        for (_, kind) in persist.labelled("kubernetes") {
+            kind.tell(Outcome::NotSupported, "with it");
+        }
+    }
+    block.drop_keys(
+        &[
+            "cache_static_secrets",
+            "static_secret_token_capability_refresh_interval",
+            "static_secret_token_capability_refresh_behavior",
+            "disable_caching_dynamic_secrets",
+        ],
+        "with the cache",
+    );
+}
+
+fn address(listener: &mut Block<'_>, section: &mut Section, metrics: bool) {
+    let Some(taken) = listener.take("address") else {
+        section.text("address", "tcp://127.0.0.1:8200");
+        listener.tell(Outcome::Changed, "no address: theirs is 127.0.0.1:8200, as the server's own; it is written out");
+        return;
+    };
+    let Some(text) = taken.required_text() else { return };
+    let text = text.replace("localhost:", "127.0.0.1:");
+    // An address without a host is on all interfaces.
+    let whole = if text.starts_with(':') { format!("0.0.0.0{text}") } else { text };
+    let Ok(parsed) = whole.parse::<SocketAddr>() else {
+        return taken.not_supported("no numbers: write address = \"tcp://127.0.0.1:PORT\"");
+    };
+    if parsed.ip().is_loopback() || metrics {
+        section.text("address", &format!("tcp://{parsed}"));
+        taken.kept(format!("address = \"tcp://{parsed}\""));
+    } else {
+        let here = match parsed.ip() {
+            IpAddr::V4(_) => SocketAddr::from((Ipv4Addr::LOCALHOST, parsed.port())),
+            IpAddr::V6(_) => SocketAddr::from((std::net::Ipv6Addr::LOCALHOST, parsed.port())),
+        };
+        section.text("address", &format!("tcp://{here}"));
+        taken.changed(format!(
+            "{} is open to other machines, which is refused here: written as tcp://{here}",
+            parsed.ip()
+        ));
+    }
+    if !metrics {
+        section.comment("Every user of this machine may call, as before. key_file = \"/PATH\" lets in those alone that bring a key.");
+        section.flag("any_local_user", true);
+        listener.tell(
+            Outcome::Changed,
+            "any_local_user = true: every user of this machine may call, as there; better a unix socket, or key_file",
+        );
+    }
+}
+
+fn socket(listener: &mut Block<'_>, section: &mut Section) {
+    if let Some(taken) = listener.take("address")
+        && let Some(text) = taken.required_text()
+    {
+        section.text("address", &format!("unix://{text}"));
+        taken.kept(format!("address = \"unix://{text}\""));
+    }
+    let all = ["socket_mode", "socket_user", "socket_group"].map(|key| listener.take(key));
+    let partly = all.iter().any(Option::is_none);
+    for (taken, ours) in all.iter().zip(["mode", "owner", "group"]) {
+        let Some(taken) = taken else { continue };
+        match (ours, taken.value) {
+            ("mode", crate::hcl::Value::Text(text)) => {
+                let mode = format!("{:0>4}", text.trim_start_matches("0o"));
+                section.text("mode", &mode);
+            }
+            ("mode", _) => sink::mode(taken, section),
+            (_, crate::hcl::Value::Text(text) | crate::hcl::Value::Number(text)) => drop(section.text(ours, text)),
+            _ => taken.not_supported("no name and no number"),
+        }
+        if partly {
+            taken.changed(format!(
+                "{ours}; there it has no effect unless mode, user and group are all set, here it has"
+            ));
+        } else {
+            taken.kept(ours);
+        }
+    }
+}
+
+fn token(listener: &Block<'_>, section: &mut Section, put: &Put) {
+    match put {
+        Put::Always => drop(section.text("token", "always")),
+        Put::WhenMissing => drop(section.text("token", "when_missing")),
+        Put::Never => {
+            section.text("token", "when_missing");
+            let words = "without use_auto_auth_token callers bring their own token there; here a caller that brings none \
+                         has the session's: remove the listener if that is too much";
+            listener.tell(Outcome::Changed, words);
+        }
+    }
+    let words = "what could show, end or outlive the session's token is refused with it unless `lift` names it: \
+                 auth/token/create, revoke-self, renew-self, sys/seal, sys/raw, sys/rotate, sys/wrapping";
+    listener.tell(Outcome::Changed, words);
+}
+
+fn header(listener: &mut Block<'_>, section: &mut Section) {
+    let taken = listener.take("require_request_header");
+    let wanted = taken.as_ref().and_then(Taken::flag).unwrap_or(false);
+    section.flag("require_request_header", wanted);
+    match &taken {
+        Some(taken) => taken.kept("require_request_header"),
+        None => {
+            listener.tell(Outcome::Kept, "require_request_header = false is written out: it is true here by default");
+        }
+    }
+}
+
+fn rest(listener: &mut Block<'_>, metrics: bool) {
+    if let Some(disable) = listener.take("tls_disable") {
+        disable.kept("plain HTTP, on this machine alone");
+    } else if !metrics {
+        listener
+            .tell(Outcome::Changed, "plain HTTP, on this machine alone: no TLS is spoken, so clients write http://");
+    }
+    let tls = [
+        "tls_cert_file",
+        "tls_key_file",
+        "tls_min_version",
+        "tls_max_version",
+        "tls_cipher_suites",
+        "tls_require_and_verify_client_cert",
+        "tls_client_ca_file",
+        "tls_disable_client_certs",
+        "tls_auto_reload",
+        "tls_auto_reload_interval",
+    ];
+    listener.drop_keys(&tls, "no TLS is spoken on this machine: a unix socket's mode and owner say who may call");
+    for api in ["agent_api", "proxy_api"] {
+        if let Some(mut block) = listener.block(api) {
+            block.drop_keys(&["enable_quit"], "stop it by SIGTERM, as its service manager does");
+            block.finish();
+        }
+    }
+    let nothing = [
+        "http_read_header_timeout",
+        "http_read_timeout",
+        "http_write_timeout",
+        "http_idle_timeout",
+        "max_request_size",
+        "max_request_duration",
+        "proxy_protocol_behavior",
+        "proxy_protocol_authorized_addrs",
+        "x_forwarded_for_authorized_addrs",
+        "custom_response_headers",
+        "purpose",
+    ];
+    listener.drop_keys(&nothing, "it has no effect there either");
+}

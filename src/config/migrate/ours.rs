@@ -1,0 +1,140 @@
+//! What is written: sections of TOML, and the report.
+
+use std::cell::RefCell;
+use std::fmt::{self, Write as _};
+
+use super::Line;
+use crate::hcl::Place;
+
+/// What became of a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// It means the same.
+    Kept,
+    /// What it asks for is had in another way, or not quite.
+    Changed,
+    /// It is left out.
+    NotSupported,
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Kept => "kept",
+            Self::Changed => "changed",
+            Self::NotSupported => "not supported",
+        })
+    }
+}
+
+/// What was told so far.
+#[derive(Debug, Default)]
+pub(super) struct Report(RefCell<Vec<Line>>);
+
+impl Report {
+    pub(super) fn tell(&self, at: Place, key: &str, outcome: Outcome, words: impl Into<String>) {
+        self.0.borrow_mut().push(Line { at, key: key.to_owned(), outcome, words: words.into() });
+    }
+
+    /// In the order of the text.
+    pub(super) fn lines(self) -> Vec<Line> {
+        let mut lines = self.0.into_inner();
+        lines.sort_by_key(|left| left.at);
+        lines
+    }
+}
+
+/// What is written, section by section.
+#[derive(Debug, Default)]
+pub(super) struct Document(Vec<Section>);
+
+/// A section: a name such as `sink.web`, and lines below it.
+#[derive(Debug)]
+pub(super) struct Section {
+    name: String,
+    comments: Vec<&'static str>,
+    entries: Vec<(&'static str, String)>,
+}
+
+impl Document {
+    /// The section of that name, a new one at the end if there is none.
+    pub(super) fn section(&mut self, name: &str) -> &mut Section {
+        let place = self.0.iter().position(|section| section.name == name).unwrap_or_else(|| {
+            self.0.push(Section { name: name.to_owned(), comments: Vec::new(), entries: Vec::new() });
+            self.0.len() - 1
+        });
+        &mut self.0[place]
+    }
+}
+
+impl fmt::Display for Document {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (number, Section { name, comments, entries }) in self.0.iter().enumerate() {
+            if number > 0 {
+                f.write_char('\n')?;
+            }
+            for comment in comments {
+                writeln!(f, "# {comment}")?;
+            }
+            writeln!(f, "[{name}]")?;
+            for (key, value) in entries {
+                writeln!(f, "{key} = {value}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Section {
+    pub(super) fn comment(&mut self, comment: &'static str) -> &mut Self {
+        self.comments.push(comment);
+        self
+    }
+
+    pub(super) fn text(&mut self, key: &'static str, value: &str) -> &mut Self {
+        self.put(key, quoted(value))
+    }
+
+    /// A text of several lines, as it is written where that can be.
+    pub(super) fn long_text(&mut self, key: &'static str, value: &str) -> &mut Self {
+        let plain = |letter: char| !letter.is_control() || matches!(letter, '\n' | '\t');
+        let literal = value.contains('\n') && !value.contains("'''") && value.chars().all(plain);
+        self.put(key, if literal { format!("'''\n{value}'''") } else { quoted(value) })
+    }
+
+    pub(super) fn texts(&mut self, key: &'static str, values: &[String]) -> &mut Self {
+        let values: Vec<_> = values.iter().map(|value| quoted(value)).collect();
+        self.put(key, format!("[{}]", values.join(", ")))
+    }
+
+    pub(super) fn flag(&mut self, key: &'static str, value: bool) -> &mut Self {
+        self.put(key, value.to_string())
+    }
+
+    fn put(&mut self, key: &'static str, value: String) -> &mut Self {
+        self.entries.retain(|(other, _)| *other != key);
+        self.entries.push((key, value));
+        self
+    }
+}
+
+/// A basic string of TOML.
+fn quoted(text: &str) -> String {
+    let mut quoted = String::from("\"");
+    for letter in text.chars() {
+        match letter {
+            '"' => quoted.push_str("\\\""),
+            '\\' => quoted.push_str("\\\\"),
+            '\n' => quoted.push_str("\\n"),
+            '\r' => quoted.push_str("\\r"),
+            '\t' => quoted.push_str("\\t"),
+            control if control.is_control() => {
+                // Writing to a string does not fail.
+                let _ = write!(quoted, "\\u{:04X}", u32::from(control));
+            }
+            other => quoted.push(other),
+        }
+    }
+    quoted.push('"');
+    quoted
+}

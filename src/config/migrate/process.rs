@@ -1,0 +1,65 @@
+//! What is said of the process: logs, telemetry, and what its service manager does.
+
+use super::ours::{Document, Outcome};
+use super::theirs::Block;
+
+pub(super) fn read(top: &mut Block<'_>, document: &mut Document) {
+    if let Some(level) = top.take("log_level") {
+        let word = level.text().unwrap_or_default().to_ascii_lowercase();
+        let ours = match word.as_str() {
+            "trace" | "debug" | "info" | "warn" | "error" => Some(word.as_str()),
+            "err" => Some("error"),
+            "notice" => Some("info"),
+            "warning" => Some("warn"),
+            _ => None,
+        };
+        match ours {
+            Some(ours) => {
+                document.section("log").text("level", ours);
+                level.kept("log.level");
+            }
+            None => level.not_supported("no level"),
+        }
+    }
+    if let Some(format) = top.take("log_format") {
+        let ours = if format.text() == Some("json") { "json" } else { "text" };
+        document.section("log").text("format", ours);
+        format.kept("log.format");
+    }
+    let files =
+        ["log_file", "log_rotate_bytes", "log_rotate_duration", "log_rotate_max_files", "log_path", "log_rotate"];
+    top.drop_keys(&files, "it logs to standard error: the journal or the container's runtime keeps and rotates it");
+    top.drop_keys(&["pid_file"], "the service manager knows the process");
+    if let Some(exit) = top.take("exit_after_auth") {
+        match exit.flag() {
+            Some(false) => exit.kept("it goes on"),
+            _ => {
+                exit.not_supported(
+                    "it goes on: `keyward wait` ends when all is there; `keyward exec` runs one command",
+                );
+            }
+        }
+    }
+    let idle = ["disable_idle_connections", "disable_keep_alives"];
+    top.drop_keys(&idle, "connections to the server are few, kept and closed when idle");
+    if let Some(mut telemetry) = top.block("telemetry") {
+        telemetry.tell(Outcome::Changed, "a listener of kind = \"health\" has /metrics for Prometheus");
+        let kept = ["prometheus_retention_time", "disable_hostname", "metrics_prefix", "usage_gauge_period"];
+        telemetry.drop_keys(&kept, "the series have their own names, see docs/operations.md");
+        let sinks = [
+            "statsd_address",
+            "statsite_address",
+            "dogstatsd_addr",
+            "dogstatsd_tags",
+            "stackdriver_project_id",
+            "stackdriver_location",
+            "stackdriver_namespace",
+            "stackdriver_debug_logs",
+            "circonus_api_token",
+            "circonus_api_app",
+            "circonus_api_url",
+        ];
+        telemetry.drop_keys(&sinks, "metrics are scraped, not sent");
+        telemetry.finish();
+    }
+}

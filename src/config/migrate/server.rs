@@ -1,0 +1,63 @@
+//! `vault {}` -> `[server.main]`.
+
+use super::MAIN;
+use super::ours::{Document, Outcome};
+use super::theirs::Block;
+
+/// What they take where nothing is said.
+const ADDRESS: &str = "https://127.0.0.1:8200";
+
+pub(super) fn read(top: &mut Block<'_>, document: &mut Document, openbao: bool) {
+    let section = document.section(&format!("server.{MAIN}"));
+    section.text("kind", if openbao { "openbao" } else { "vault" });
+    let Some(mut vault) = top.block("vault") else {
+        section.text("address", ADDRESS);
+        return;
+    };
+    vault.tell(Outcome::Kept, "[server.main]; variables such as VAULT_ADDR have no say here");
+    match vault.take("address") {
+        Some(address) => {
+            if let Some(text) = address.required_text() {
+                // Clients take `unix:///path` with a host that means nothing.
+                section.text("address", text);
+                address.kept("address");
+            }
+        }
+        None => drop(section.text("address", ADDRESS)),
+    }
+    for (theirs, ours) in [
+        ("ca_cert", "ca_file"),
+        ("ca_path", "ca_dir"),
+        ("client_cert", "client_cert"),
+        ("client_key", "client_key"),
+        ("tls_server_name", "server_name"),
+    ] {
+        if let Some(taken) = vault.take(theirs)
+            && let Some(text) = taken.required_text()
+        {
+            section.text(ours, text);
+            taken.kept(ours);
+        }
+    }
+    if let Some(skip) = vault.take("tls_skip_verify") {
+        match skip.flag() {
+            Some(false) => skip.kept("never skipped here"),
+            _ => skip.not_supported("a server is always verified: name its authority as ca_file"),
+        }
+    }
+    if let Some(namespace) = vault.take("namespace")
+        && let Some(text) = namespace.required_text()
+    {
+        document.section(&format!("session.{MAIN}")).text("namespace", text);
+        namespace.kept("session.main.namespace");
+    }
+    if let Some(mut retry) = vault.block("retry") {
+        if let Some(retries) = retry.take("num_retries") {
+            retries.changed(
+                "not a number here: the session and templates try on with backoff; the proxy sends again what is safe",
+            );
+        }
+        retry.finish();
+    }
+    vault.finish();
+}

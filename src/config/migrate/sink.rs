@@ -1,0 +1,112 @@
+//! `auto_auth { sink "file" {} }` -> `[sink.NAME]`.
+
+use super::method;
+use super::ours::{Document, Outcome, Section};
+use super::theirs::{Block, Taken};
+use crate::hcl::Value;
+
+pub(super) fn read(document: &mut Document, auto_auth: Option<method::Read<'_>>) {
+    let Some(method::Read { wrapped, sinks: mut auto_auth }) = auto_auth else { return };
+    for (number, (kind, mut sink)) in auto_auth.labelled("sink").into_iter().enumerate() {
+        if kind != "file" {
+            sink.tell(Outcome::NotSupported, format!("{kind:?} is no kind of sink; there is \"file\""));
+            continue;
+        }
+        let name = format!("sink.file-{}", number + 1);
+        sink.tell(Outcome::Kept, format!("[{name}]"));
+        let section = document.section(&name);
+        if wrapped {
+            section.text("format", "json");
+        }
+        if let Some(wrap) = sink.take("wrap_ttl") {
+            wrap.not_supported(
+                "a sink's token is not wrapped by itself; session.NAME.wrap_ttl wraps the login's answer",
+            );
+        }
+        sink.drop_keys(
+            &["dh_type", "dh_path", "derive_key", "aad", "aad_env_var"],
+            "sinks are not encrypted: give the file an owner and a mode, on tmpfs",
+        );
+        if let Some(mut config) = sink.block("config") {
+            file(&mut config, section);
+            config.finish();
+        } else {
+            // They take the path beside the type too.
+            file(&mut sink, section);
+        }
+        sink.finish();
+    }
+    auto_auth.finish();
+}
+
+fn file(config: &mut Block<'_>, section: &mut Section) {
+    if let Some(path) = config.take("path")
+        && let Some(text) = path.required_text()
+    {
+        section.text("path", text);
+        path.kept("path");
+    }
+    if let Some(taken) = config.take("mode") {
+        mode(&taken, section);
+    }
+    for (theirs, ours) in [("owner", "owner"), ("group", "group"), ("uid", "owner"), ("gid", "group")] {
+        let Some(taken) = config.take(theirs) else { continue };
+        match taken.value {
+            Value::Number(text) | Value::Text(text) if text == "-1" => taken.kept("the agent's own, as without it"),
+            Value::Number(text) | Value::Text(text) if !text.is_empty() => {
+                section.text(ours, text);
+                taken.kept(ours);
+            }
+            _ => taken.not_supported("no id"),
+        }
+    }
+}
+
+/// A mode, which they take as a number: `0640` in HCL is octal, and 416 is the same in JSON.
+pub(super) fn mode(taken: &Taken<'_>, section: &mut Section) {
+    let (Value::Number(text) | Value::Text(text)) = taken.value else {
+        return taken.not_supported(format!("{} where a mode should be", taken.value.kind()));
+    };
+    let Some((mode, meant)) = octal(text) else {
+        return taken.not_supported("no mode of a file");
+    };
+    section.text("mode", &format!("{mode:04o}"));
+    if meant {
+        taken.changed(format!("{text} is decimal there, which is no mode: taken for \"{mode:04o}\""));
+    } else {
+        taken.kept(format!("mode = \"{mode:04o}\""));
+    }
+}
+
+/// The mode that a number is, and whether it had to be guessed.
+fn octal(text: &str) -> Option<(u32, bool)> {
+    let digits = text.strip_prefix("0o").or_else(|| text.strip_prefix('0').filter(|rest| !rest.is_empty()));
+    let in_octal = |text: &str| u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777);
+    match digits {
+        Some(digits) => in_octal(digits).map(|mode| (mode, false)),
+        // A decimal number above 511 is none, and its digits are what was meant.
+        None => match text.parse::<u32>().ok()? {
+            mode @ 0..=0o777 => Some((mode, false)),
+            _ => in_octal(text).map(|mode| (mode, true)),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::octal;
+
+    #[test]
+    fn a_mode_is_what_their_number_means_or_must_have_meant() {
+        let check = |text: &str, wanted: Option<(u32, bool)>| assert_eq!(octal(text), wanted, "{text}");
+        check("0640", Some((0o640, false)));
+        check("0o600", Some((0o600, false)));
+        check("416", Some((0o640, false)));
+        check("640", Some((0o640, true)));
+        check("0", Some((0, false)));
+        check("01777", None);
+        check("888", None);
+        check("-1", None);
+        check("rw", None);
+    }
+}

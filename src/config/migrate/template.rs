@@ -1,0 +1,231 @@
+//! `template {}`, `template_config {}`, `env_template "NAME" {}`, `exec {}` -> `[template.NAME]` and so on.
+
+use super::ours::{Document, Outcome, Section};
+use super::sink;
+use super::theirs::{Block, Taken, written};
+
+pub(super) fn read(top: &mut Block<'_>, document: &mut Document) {
+    if !RENDERED {
+        for key in ["template_config", "template", "env_template", "exec"] {
+            for block in top.blocks(key) {
+                block.tell(Outcome::NotSupported, "this version renders no templates");
+            }
+        }
+        return;
+    }
+    if let Some(mut config) = top.block("template_config") {
+        config.tell(Outcome::Kept, "[templates]");
+        if let Some(interval) = config.take("static_secret_render_interval") {
+            match interval.span() {
+                Some(span) => {
+                    document.section("templates").text("interval", &written(span));
+                    interval.kept("templates.interval; secrets with a lease have their own time");
+                }
+                None => interval.not_supported("no duration"),
+            }
+        }
+        config.drop_keys(
+            &["exit_on_retry_failure"],
+            "a template that fails is tried on by itself, and readiness tells of it",
+        );
+        config.drop_keys(&["lease_renewal_threshold"], "a lease is replaced near two thirds of its life");
+        config.drop_keys(&["max_connections_per_host"], "connections to the server are kept and reused");
+        config.finish();
+    }
+    for (number, mut template) in top.blocks("template").into_iter().enumerate() {
+        let name = format!("template.file-{}", number + 1);
+        template.tell(
+            Outcome::Kept,
+            format!("[{name}]; `keyward check` reads it and names by line what its language lacks"),
+        );
+        file(&mut template, document.section(&name));
+        template.finish();
+    }
+    for block in top.blocks("env_template") {
+        variables(block, document);
+    }
+    if let Some(mut exec) = top.block("exec") {
+        child(&mut exec, document.section("child"));
+        exec.finish();
+    }
+}
+
+/// Whether the agent has templates.
+const RENDERED: bool = false;
+
+/// The text and how it is read, which both kinds have.
+fn text(template: &mut Block<'_>, section: &mut Section) {
+    for (theirs, ours) in
+        [("source", "source"), ("left_delimiter", "left_delimiter"), ("right_delimiter", "right_delimiter")]
+    {
+        if let Some(taken) = template.take(theirs)
+            && let Some(text) = taken.required_text()
+        {
+            section.text(ours, text);
+            taken.kept(ours);
+        }
+    }
+    if let Some(contents) = template.take("contents")
+        && let Some(text) = contents.required_text()
+    {
+        section.long_text("contents", text);
+        contents.kept("contents");
+    }
+    if let Some(missing) = template.take("error_on_missing_key") {
+        match missing.flag() {
+            Some(true) => missing.kept("a missing key is always an error"),
+            _ => missing
+                .changed("a missing key is always an error: ask for it by `index` or `if` where it may be missing"),
+        }
+    }
+    if let Some(denied) = template.take("function_denylist") {
+        denied.changed("there is no function that runs programs or writes files");
+    }
+    if let Some(sandbox) = template.take("sandbox_path")
+        && let Some(path) = sandbox.required_text()
+    {
+        section.texts("read_folders", &[path.to_owned()]);
+        sandbox.kept("read_folders");
+    }
+}
+
+fn file(template: &mut Block<'_>, section: &mut Section) {
+    text(template, section);
+    if let Some(destination) = template.take("destination")
+        && let Some(path) = destination.required_text()
+    {
+        section.text("destination", path);
+        destination.kept("destination");
+    }
+    let create = template.take("create_dest_dirs");
+    if create.as_ref().and_then(Taken::flag).unwrap_or(true) {
+        section.flag("create_folders", true);
+    }
+    if let Some(create) = &create {
+        create.kept("create_folders");
+    }
+    let perms = template.take("perms");
+    match &perms {
+        Some(perms) => match perms.text() {
+            Some(text) => {
+                section.text("mode", &format!("{text:0>4}"));
+                perms.kept("mode");
+            }
+            None => sink::mode(perms, section),
+        },
+        None => template.tell(Outcome::Changed, "mode: 0640 where theirs is that of the file before, or 0644"),
+    }
+    for (theirs, ours) in [("user", "owner"), ("group", "group")] {
+        if let Some(taken) = template.take(theirs)
+            && let Some(text) = taken.required_text()
+        {
+            section.text(ours, text);
+            taken.kept(ours);
+        }
+    }
+    template.drop_keys(&["backup"], "no copy of the file before is kept: it would be one more secret on the disk");
+    if let Some(mut wait) = template.block("wait") {
+        if let Some(least) = wait.take("min") {
+            match least.span() {
+                Some(span) => {
+                    section.text("debounce", &written(span));
+                    least.kept("debounce");
+                }
+                None => least.not_supported("no duration"),
+            }
+        }
+        wait.drop_keys(&["max"], "changes that come together wait for debounce alone");
+        wait.finish();
+    }
+    let timeout = template.take("command_timeout");
+    command(template.take("command").as_ref(), timeout.as_ref(), section);
+    if let Some(mut exec) = template.block("exec") {
+        let (words, timeout) = (exec.take("command"), exec.take("timeout"));
+        command(words.as_ref(), timeout.as_ref(), section);
+        exec.finish();
+    }
+}
+
+fn command(words: Option<&Taken<'_>>, timeout: Option<&Taken<'_>>, section: &mut Section) {
+    let Some(taken) = words else {
+        if let Some(timeout) = timeout {
+            timeout.not_supported("there is no command");
+        }
+        return;
+    };
+    match taken.texts().as_deref() {
+        Some([line]) if line.contains(' ') => {
+            section.texts("command", std::slice::from_ref(line)).flag("shell", true);
+            taken.kept("command, with shell = true as a line for a shell");
+        }
+        Some(words) if !words.is_empty() && !words[0].is_empty() => {
+            section.texts("command", words);
+            taken.kept("command");
+        }
+        _ => taken.not_supported("no command"),
+    }
+    if let Some(timeout) = timeout {
+        match timeout.span() {
+            Some(span) => {
+                section.text("command_timeout", &written(span));
+                timeout.kept("command_timeout");
+            }
+            None => timeout.not_supported("no duration"),
+        }
+    }
+}
+
+fn variables(mut block: Block<'_>, document: &mut Document) {
+    // A label is the variable's name; a block of settings alone has none.
+    for name in block.names() {
+        for mut template in block.blocks(&name) {
+            template.tell(Outcome::Kept, format!("[env_template.{name}]"));
+            text(&mut template, document.section(&format!("env_template.{name}")));
+            template.finish();
+        }
+    }
+    block.finish();
+}
+
+fn child(exec: &mut Block<'_>, section: &mut Section) {
+    exec.tell(Outcome::Kept, "[child]");
+    if let Some(command) = exec.take("command") {
+        match command.texts().as_deref() {
+            Some([line]) if line.contains(' ') => {
+                section.texts("command", &["/bin/sh".to_owned(), "-c".to_owned(), line.clone()]);
+                command.changed("a line for a shell: written as /bin/sh -c");
+            }
+            Some(words) if !words.is_empty() => {
+                section.texts("command", words);
+                command.kept("child.command");
+            }
+            _ => command.not_supported("no command"),
+        }
+    }
+    if let Some(restart) = exec.take("restart_on_secret_changes") {
+        match restart.text() {
+            Some("always") => {
+                section.text("on_change", "restart");
+                restart.kept("child.on_change = \"restart\"");
+            }
+            Some("never") => {
+                section.text("on_change", "ignore");
+                restart.kept("child.on_change = \"ignore\"");
+            }
+            _ => restart.not_supported("neither \"always\" nor \"never\""),
+        }
+    }
+    if let Some(signal) = exec.take("restart_stop_signal")
+        && let Some(text) = signal.required_text()
+    {
+        section.text("stop_signal", text);
+        signal.kept("child.stop_signal");
+    }
+    exec.drop_keys(
+        &["child_process_stdout", "child_process_stderr"],
+        "the program has the agent's own; it is not touched",
+    );
+    let words = "the program has few variables of the agent's own environment: name others with pass = [\"NAME\"]";
+    section.comment("Variables of the agent's environment that the program needs: pass = [\"NAME\"]");
+    exec.tell(Outcome::Changed, words);
+}

@@ -1,0 +1,131 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn told(text: &str) -> String {
+    let migrated = migrate(text, false).unwrap();
+    migrated.report.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn a_key_is_told_with_its_place_whatever_becomes_of_it() {
+    let told =
+        told("pid_file = \"/p\"\nvault {\n  address = \"https://v\"\n  adress = \"x\"\n}\nlog_level = \"err\"\n");
+    let wanted = [
+        "1:1: pid_file: not supported: the service manager knows the process",
+        "2:1: vault: kept: [server.main]; variables such as VAULT_ADDR have no say here",
+        "3:3: vault.address: kept: address",
+        "4:3: vault.adress: not supported: no key that is known here; a misspelt one is passed over there in silence",
+        "6:1: log_level: kept: log.level",
+    ];
+    assert_eq!(told, wanted.join("\n"));
+}
+
+#[test]
+fn durations_are_read_as_go_writes_them() {
+    let check = |text: &str, wanted: Option<u64>| {
+        assert_eq!(theirs::span(text).map(|span| span.as_millis()), wanted.map(u128::from), "{text}");
+    };
+    check("90", Some(90_000));
+    check("1h30m", Some(5_400_000));
+    check("1.5s", Some(1_500));
+    check("250ms", Some(250));
+    check("5 m", None);
+    check("m", None);
+    check("", None);
+    check("-5s", None);
+    check("9e99h", None);
+    check("99999999999999999999h", None);
+    check("5µs", Some(0));
+    check("5é", None);
+}
+
+/// Names of keys that stand in such files, and a few that do not.
+const KEYS: &[&str] = &[
+    "vault",
+    "address",
+    "retry",
+    "num_retries",
+    "auto_auth",
+    "method",
+    "azure",
+    "jwt",
+    "approle",
+    "config",
+    "type",
+    "sink",
+    "file",
+    "path",
+    "mode",
+    "wrap_ttl",
+    "listener",
+    "tcp",
+    "unix",
+    "socket_mode",
+    "require_request_header",
+    "api_proxy",
+    "use_auto_auth_token",
+    "cache",
+    "persist",
+    "template",
+    "contents",
+    "source",
+    "destination",
+    "perms",
+    "wait",
+    "min",
+    "exec",
+    "command",
+    "env_template",
+    "NAME",
+    "template_config",
+    "telemetry",
+    "log_level",
+    "exit_after_auth",
+    "other",
+];
+
+fn value() -> impl Strategy<Value = String> {
+    let leaf = prop_oneof![
+        Just("true".to_owned()),
+        Just("0640".to_owned()),
+        Just("-1".to_owned()),
+        Just("\"\"".to_owned()),
+        Just("\"5m\"".to_owned()),
+        Just("\"/a b\\n'''\\\"\"".to_owned()),
+        Just("\"0.0.0.0:8100\"".to_owned()),
+        "[1-9][0-9]{0,18}",
+    ];
+    leaf.prop_recursive(4, 48, 6, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(|values| format!("[{}]", values.join(", "))),
+            prop::collection::vec((prop::sample::select(KEYS), inner), 0..6).prop_map(|items| {
+                let items: Vec<_> = items.iter().map(|(key, value)| format!("{key} = {value}")).collect();
+                format!("{{ {} }}", items.join(" "))
+            }),
+        ]
+    })
+}
+
+proptest! {
+    #[test]
+    fn no_text_breaks_it(text in "(?s).{0,300}") {
+        let _ = migrate(&text, true);
+    }
+
+    #[test]
+    fn whatever_is_read_becomes_toml_and_every_key_is_told(
+        items in prop::collection::vec((prop::sample::select(KEYS), value()), 0..8),
+    ) {
+        let lines: Vec<_> = items.iter().map(|(key, value)| format!("{key} = {value}")).collect();
+        let text = lines.join("\n");
+        let migrated = migrate(&text, false).unwrap();
+        prop_assert!(migrated.toml.parse::<toml::Table>().is_ok(), "{}", migrated.toml);
+        for (key, _) in &items {
+            let known = migrated.report.iter().any(|line| line.key == *key || line.key.starts_with(&format!("{key}.")));
+            // A block without anything in it says nothing.
+            let empty = items.iter().all(|(other, value)| other != key || matches!(value.replace([' '], "").as_str(), "{}" | "[]"));
+            prop_assert!(known || empty, "{key} is not told:\n{text}\n{:?}", migrated.report);
+        }
+    }
+}

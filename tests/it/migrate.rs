@@ -1,0 +1,175 @@
+//! Configurations of other agents: each becomes one of ours that has no mistake, and each of its keys is told.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use keyward::config::migrate::{Migrated, Outcome, migrate};
+use keyward::config::{Config, Environment, Purpose, of_text};
+
+fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/fixtures/agents").join(name)
+}
+
+fn migrated(name: &str) -> (Migrated, Config) {
+    let migrated = migrate(&std::fs::read_to_string(fixture(name)).unwrap(), false).unwrap();
+    let outcome = of_text(Path::new("ours.toml"), &migrated.toml, &Environment::default(), Purpose::Check);
+    assert!(outcome.mistakes.is_empty(), "{name}: {:?}\n{}", outcome.mistakes, migrated.toml);
+    (migrated, outcome.config.unwrap())
+}
+
+/// What is told of a key.
+fn told<'a>(migrated: &'a Migrated, key: &str) -> Vec<(Outcome, &'a str)> {
+    let lines = migrated.report.iter().filter(|line| line.key == key);
+    lines.map(|line| (line.outcome, line.words.as_str())).collect()
+}
+
+#[track_caller]
+fn says(migrated: &Migrated, key: &str, outcome: Outcome, words: &str) {
+    let told = told(migrated, key);
+    assert!(told.iter().any(|(its, text)| *its == outcome && text.contains(words)), "{key}: {told:?}");
+}
+
+#[test]
+fn a_machine_with_a_managed_identity_moves() {
+    let (migrated, config) = migrated("azure-vm.hcl");
+    let wanted = r#"[server.main]
+kind = "vault"
+address = "https://secrets.example.com:8200"
+ca_file = "/etc/ssl/certs/company.pem"
+
+[session.main]
+mount = "azure-prod"
+namespace = "team-a"
+
+[session.main.cloud]
+role = "web"
+resource = "https://management.azure.com/"
+client_id = "11111111-2222-3333-4444-555555555555"
+
+[sink.file-1]
+path = "/run/agent/token"
+mode = "0600"
+
+[sink.file-2]
+path = "/run/agent/other-token"
+mode = "0640"
+owner = "1000"
+group = "1000"
+
+# Every user of this machine may call, as before. key_file = "/PATH" lets in those alone that bring a key.
+[listener.tcp-1]
+kind = "api_proxy"
+address = "tcp://127.0.0.1:8100"
+any_local_user = true
+token = "when_missing"
+require_request_header = false
+
+[listener.unix-1]
+kind = "api_proxy"
+address = "unix:///run/agent/api.sock"
+mode = "0660"
+owner = "1000"
+group = "1000"
+token = "when_missing"
+require_request_header = true
+
+[listener.tcp-2]
+kind = "health"
+address = "tcp://0.0.0.0:9102"
+
+[log]
+level = "debug"
+format = "json"
+"#;
+    assert_eq!(migrated.toml, wanted);
+    assert_eq!((config.sessions.len(), config.sinks.len(), config.listeners.len()), (1, 2, 3));
+    says(&migrated, "listener.tcp", Outcome::Changed, "any_local_user = true: every user of this machine may call");
+    says(&migrated, "auto_auth.sink.file.config.mode", Outcome::Changed, "640 is decimal there");
+    says(&migrated, "listener.unix.agent_api.enable_quit", Outcome::NotSupported, "SIGTERM");
+    says(&migrated, "auto_auth.method.azure.max_backoff", Outcome::Changed, "full jitter");
+    says(&migrated, "telemetry.statsd_address", Outcome::NotSupported, "scraped");
+}
+
+#[test]
+fn a_pod_moves_from_json() {
+    let (migrated, config) = migrated("kubernetes.json");
+    says(&migrated, "auto_auth.sink.config.mode", Outcome::Kept, "mode = \"0640\"");
+    says(&migrated, "auto_auth.sink.config.gid", Outcome::Kept, "the agent's own");
+    says(&migrated, "listener.tcp.address", Outcome::Changed, "written as tcp://127.0.0.1:8200");
+    assert!(migrated.toml.contains("token = \"always\"\n"), "{}", migrated.toml);
+    assert_eq!((config.sessions[0].login.mount.as_str(), config.sessions[0].login.role.as_str()), ("cluster-1", "web"));
+    assert_eq!(config.sinks[0].options.owner, Some(100));
+}
+
+#[test]
+fn files_that_are_removed_by_default_there_are_removed_here() {
+    let (migrated, _) = migrated("approle-wrapped.hcl");
+    assert!(migrated.toml.contains("remove_secret_id_after_reading = true\n"), "{}", migrated.toml);
+    assert!(migrated.toml.contains("secret_id_wrapping_path = \"auth/approle/role/batch/secret-id\"\n"));
+    assert!(migrated.toml.contains("wrap_ttl = \"10m\"\n") && migrated.toml.contains("format = \"json\"\n"));
+    says(&migrated, "exit_after_auth", Outcome::NotSupported, "keyward wait");
+    says(&migrated, "auto_auth.sinks", Outcome::NotSupported, "no key that is known here");
+    let (migrated, _) = self::migrated("jwt-and-token.hcl");
+    assert!(migrated.toml.contains("remove_after_reading = true\n"), "{}", migrated.toml);
+    says(&migrated, "auto_auth.method.jwt.config.jwt_read_period", Outcome::NotSupported, "anew");
+    says(&migrated, "listener.unix.socket_mode", Outcome::Changed, "there it has no effect");
+}
+
+#[test]
+fn a_token_of_someone_else_moves() {
+    let (migrated, _) = migrated("token-file.hcl");
+    assert!(migrated.toml.contains("[session.main.token_file]\nfile = \"/etc/agent/token\"\n"), "{}", migrated.toml);
+    says(&migrated, "listener.tcp.tls_cert_file", Outcome::NotSupported, "no TLS is spoken");
+    says(&migrated, "listener.tcp", Outcome::Changed, "clients write http://");
+    says(&migrated, "disable_keep_alives", Outcome::NotSupported, "kept");
+}
+
+#[test]
+fn what_has_no_like_here_is_told_and_found_by_the_check() {
+    let text =
+        "vault { address = \"http://10.0.0.1:8200\" }\nauto_auth { method \"aws\" { config = { role = \"x\" } } }\n";
+    let migrated = migrate(text, true).unwrap();
+    says(&migrated, "auto_auth.method.aws", Outcome::NotSupported, "\"aws\" is no method here");
+    says(&migrated, "auto_auth.method.aws.config", Outcome::NotSupported, "with its method");
+    let outcome = of_text(Path::new("ours.toml"), &migrated.toml, &Environment::default(), Purpose::Check);
+    let told: Vec<_> = outcome.mistakes.iter().map(ToString::to_string).collect();
+    assert!(told.iter().any(|line| line.contains("would send tokens in the clear")), "{told:?}");
+    assert!(told.iter().any(|line| line.contains("a session has one method")), "{told:?}");
+}
+
+fn keyward(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_keyward")).arg("migrate").args(arguments).env_clear().output().unwrap()
+}
+
+#[test]
+fn the_command_writes_ours_apart_from_its_report() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("keyward.toml").display().to_string();
+    let theirs = fixture("kubernetes.json").display().to_string();
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+
+    let shown = keyward(&[&theirs]);
+    assert_eq!(shown.status.code(), Some(0), "{}", text(&shown.stderr));
+    assert!(text(&shown.stdout).starts_with("[server.main]\nkind = \"vault\"\n"));
+    let report = text(&shown.stderr);
+    assert!(report.contains("kubernetes.json:3:13: vault: kept: [server.main]"), "{report}");
+    assert!(report.contains(" not supported\n"), "{report}");
+
+    let written = keyward(&[&theirs, "--out", &out, "--openbao"]);
+    assert_eq!((written.status.code(), written.stdout.len()), (Some(0), 0));
+    let ours = std::fs::read_to_string(&out).unwrap();
+    assert_eq!(ours, text(&shown.stdout).replace("kind = \"vault\"", "kind = \"openbao\""));
+    let checked = Command::new(env!("CARGO_BIN_EXE_keyward")).args(["check", "--config", &out]).output().unwrap();
+    assert_eq!(checked.status.code(), Some(0), "{}", text(&checked.stdout));
+    let again = keyward(&[&theirs, "--out", &out]);
+    assert_eq!(again.status.code(), Some(9), "{}", text(&again.stderr));
+
+    let bad = folder.path().join("bad.hcl");
+    std::fs::write(&bad, "vault {\n  address = https://x\n}\n").unwrap();
+    let refused = keyward(&[bad.to_str().unwrap()]);
+    assert_eq!(refused.status.code(), Some(3));
+    assert!(text(&refused.stderr).contains("bad.hcl: line 2, column"), "{}", text(&refused.stderr));
+    std::fs::write(&bad, "auto_auth { method \"gcp\" {} }\n").unwrap();
+    assert_eq!(keyward(&[bad.to_str().unwrap()]).status.code(), Some(3), "what it wrote has a mistake");
+    assert_eq!(keyward(&["/nowhere/at/all"]).status.code(), Some(1));
+}
