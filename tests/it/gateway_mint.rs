@@ -90,7 +90,7 @@ impl Place {
 
     /// Waits until a list of tokens is as it should be.
     async fn until(&self, path: &str, sound: impl Fn(&[Value]) -> bool) -> Vec<Value> {
-        for _ in 0..400 {
+        for _ in 0..2400 {
             let listed = self.listed(path).await;
             if sound(&listed) {
                 return listed;
@@ -221,6 +221,23 @@ async fn what_a_crash_has_left_is_ended_by_the_next_start_and_nothing_else_is() 
     other.stop().await;
     second.stop().await;
     assert_eq!(place.listed(&page).await.len(), 30);
+}
+
+#[tokio::test]
+async fn a_token_whose_making_was_answered_by_nobody_is_ended_once_another_is_made() {
+    let place = Place::start().await;
+    place.it.platform.dials().lose_next_answers(1);
+    let running = place.run("one", place.options(place.team(), 600));
+    running.ready().await;
+    let made = place.it.platform.dials().calls();
+    let made = made.iter().filter(|call| call.method == Method::POST && call.route.contains("/teams/{"));
+    let statuses: Vec<u16> = made.map(|call| call.status).collect();
+    assert_eq!(statuses, [504, 201], "the first was made too");
+    let path = format!("{ORG}/team-tokens");
+    let left = place.until(&path, |left| left.len() == 1).await;
+    assert!(description(&left[0]).starts_with("keyward "), "{left:?}");
+    running.stop().await;
+    assert_eq!(place.listed(&path).await.len(), 0);
 }
 
 #[tokio::test]

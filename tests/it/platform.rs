@@ -246,6 +246,7 @@ async fn the_dials_turn_over_http_with_their_key() {
         "/blobs?mib=1",
         "/relative-downloads?on=true",
         "/fill?list=ssh-keys&parent=example&count=3",
+        "/lose-next-answers?count=0",
         "/fail-next?count=1&status=502",
     ] {
         let (status, told) = turn(Method::POST, rest, "key").await;

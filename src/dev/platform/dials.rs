@@ -93,6 +93,11 @@ impl Dials {
         state.turned.failing.extend(failures);
     }
 
+    /// The next `count` writes are done, and answered with 504 as by a load balancer that has waited too long.
+    pub fn lose_next_answers(&self, count: usize) {
+        self.state().turned.losing = count;
+    }
+
     /// How long every answer takes in addition.
     pub fn delay(&self, delay: Duration) {
         self.state().turned.delay = delay;

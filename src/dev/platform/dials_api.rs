@@ -28,6 +28,7 @@ pub(super) fn routes(dials: Dials, key: SecretString) -> Router {
         .route("/dials/old-registry-routes", post(old_registry_routes))
         .route("/dials/new-registry-routes", post(new_registry_routes))
         .route("/dials/fail-next", post(fail_next))
+        .route("/dials/lose-next-answers", post(lose_next_answers))
         .route("/dials/delay", post(delay))
         .route("/dials/blobs", post(blobs))
         .route("/dials/relative-downloads", post(relative_downloads))
@@ -54,7 +55,7 @@ fn shown(dials: &Dials) -> Json<Value> {
     Json(json!({
         "emulated": true, "requests": state.records.total(), "self_managed_release": release,
         "paging": format!("{:?}", state.turned.paging), "requests_per_second": state.turned.limit,
-        "removed_routes": state.turned.removed, "failing": state.turned.failing.len(),
+        "removed_routes": state.turned.removed, "failing": state.turned.failing.len(), "losing": state.turned.losing,
         "delay_milliseconds": state.turned.delay.as_millis(), "blob_mib": state.turned.blob_mib,
     }))
 }
@@ -138,6 +139,16 @@ struct Failing {
 
 async fn fail_next(Held(dials): Held<Dials>, Query(failing): Query<Failing>) -> Json<Value> {
     dials.fail_next(failing.count, failing.status.unwrap_or(500), failing.retry_after);
+    shown(&dials)
+}
+
+#[derive(Deserialize)]
+struct Losing {
+    count: usize,
+}
+
+async fn lose_next_answers(Held(dials): Held<Dials>, Query(Losing { count }): Query<Losing>) -> Json<Value> {
+    dials.lose_next_answers(count);
     shown(&dials)
 }
 

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use axum::Router;
+use axum::body::Body;
 use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use http::header::{AUTHORIZATION, HeaderName, HeaderValue, RETRY_AFTER, SERVER, USER_AGENT};
-use http::{HeaderMap, Method, Uri};
+use http::{HeaderMap, Method, StatusCode, Uri};
 use tower::ServiceExt as _;
 
 use super::Held;
@@ -68,7 +69,7 @@ async fn enter(State(Entrance { held, inner }): State<Entrance>, mut request: Re
         (oneshot(inner, request).await, None)
     } else {
         match admit(&held, &mut request, &mut call) {
-            Ok(standing) => (oneshot(inner, request).await, standing),
+            Ok(standing) => (lost(&held, &call.method, oneshot(inner, request)).await, standing),
             Err(refused) => *refused,
         }
     };
@@ -88,6 +89,23 @@ async fn enter(State(Entrance { held, inner }): State<Entrance>, mut request: Re
 
 async fn oneshot(router: Router, request: Request) -> Response {
     let Ok(answer) = router.oneshot(request).await;
+    answer
+}
+
+/// The answer to a request, unless a dial says that it gets lost after it was done.
+async fn lost(held: &Held, method: &Method, answer: impl Future<Output = Response>) -> Response {
+    let lost = *method != Method::GET && {
+        let mut state = held.dials.state();
+        let losing = state.turned.losing;
+        state.turned.losing = losing.saturating_sub(1);
+        losing > 0
+    };
+    let mut answer = answer.await;
+    if lost {
+        *answer.status_mut() = StatusCode::GATEWAY_TIMEOUT;
+        answer.headers_mut().clear();
+        *answer.body_mut() = Body::empty();
+    }
     answer
 }
 

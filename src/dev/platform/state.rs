@@ -34,6 +34,8 @@ pub(super) struct Turned {
     /// Routes that are not there, as method and route.
     pub(super) removed: BTreeSet<String>,
     pub(super) failing: VecDeque<Failure>,
+    /// So many writes more are done, and their answers lost.
+    pub(super) losing: usize,
     pub(super) delay: Duration,
     /// Size of every blob, in MiB, in the place of what was uploaded.
     pub(super) blob_mib: Option<u32>,
@@ -85,6 +87,7 @@ impl State {
                 limit: Some(USUAL_LIMIT),
                 removed: BTreeSet::new(),
                 failing: VecDeque::new(),
+                losing: 0,
                 delay: Duration::ZERO,
                 blob_mib: None,
                 relative_downloads: false,
