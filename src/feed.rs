@@ -3,6 +3,7 @@
 //! Generic in what it carries: a session's token, a secret's value, a platform token.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
@@ -103,6 +104,21 @@ impl<T> Feed<T> {
     pub async fn changed(&mut self) -> Result<(), Ended> {
         self.0.changed().await.map_err(|_| Ended)
     }
+}
+
+/// Returns after something was published in one of the feeds that [`Feed::current`] has not shown yet. A feed whose maker has
+/// ended counts as silent; where all are, this never returns.
+pub async fn any_changed<'a, T: Send + Sync + 'a>(feeds: impl IntoIterator<Item = &'a mut Feed<T>>) {
+    let silent = async |feed: &mut Feed<T>| {
+        if feed.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    };
+    let mut waits: Vec<_> = feeds.into_iter().map(|feed| Box::pin(silent(feed))).collect();
+    std::future::poll_fn(|cx| {
+        if waits.iter_mut().any(|wait| wait.as_mut().poll(cx).is_ready()) { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
 }
 
 /// The maker of a feed has ended.

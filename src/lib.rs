@@ -15,6 +15,7 @@ pub mod jwt;
 pub mod metrics;
 pub mod seal;
 pub mod secret;
+pub mod program;
 pub mod status;
 pub mod tasks;
 pub mod words;

@@ -37,6 +37,18 @@ pub struct Inner {
     pub sink_written: Family<Sink, Gauge<i64, AtomicI64>>,
     /// Writes of a sink that failed.
     pub sink_failures: Family<Sink, Counter>,
+    /// State of a template: 0 rendered, 1 is waiting for its secrets, 2 is failing.
+    pub template_state: Family<Template, Gauge<i64, AtomicI64>>,
+    /// When a template's file was last changed, in seconds since 1970.
+    pub template_written: Family<Template, Gauge<i64, AtomicI64>>,
+    /// Renderings of a template, by outcome (`ok` or `failed`).
+    pub template_renders: Family<TemplateRun, Counter>,
+    /// Runs of a template's command, by outcome.
+    pub template_commands: Family<TemplateRun, Counter>,
+    /// Starts of the child, by reason: `first`, `changed` (a variable) or `ended` (it had).
+    pub child_starts: Family<Start, Counter>,
+    /// Whether the child runs.
+    pub child_running: Gauge<i64, AtomicI64>,
     /// Requests answered by a local listener, by status.
     pub local_requests: Family<Answer, Counter>,
     /// Requests that a listener's guard refused, by reason.
@@ -94,6 +106,12 @@ impl Default for Metrics {
             sink_state: add(all, "sink_state", "0 newest token, 1 waiting, 2 failing"),
             sink_written: add(all, "sink_written_timestamp_seconds", "When a sink was last written"),
             sink_failures: add(all, "sink_failures", "Writes of a sink that failed"),
+            template_state: add(all, "template_state", "0 rendered, 1 waiting, 2 failing"),
+            template_written: add(all, "template_written_timestamp_seconds", "When a template's file was last changed"),
+            template_renders: add(all, "template_renders", "Renderings of a template"),
+            template_commands: add(all, "template_commands", "Runs of a template's command"),
+            child_starts: add(all, "child_starts", "Starts of the child"),
+            child_running: add(all, "child_running", "1 while the child runs"),
             local_requests: add(all, "local_requests", "Requests answered, by status"),
             local_refused: add(all, "local_refused", "Requests that the guard refused"),
             local_connections: add(all, "local_connections", "Connections open at a listener"),
@@ -173,6 +191,29 @@ pub struct Session {
 pub struct Sink {
     /// Its name.
     pub sink: String,
+}
+
+/// The label of a template.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct Template {
+    /// Its name.
+    pub template: String,
+}
+
+/// Labels of what a template did.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct TemplateRun {
+    /// Its name.
+    pub template: String,
+    /// `ok` or `failed`.
+    pub outcome: &'static str,
+}
+
+/// Why the child was started.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct Start {
+    /// `first`, `changed` or `ended`.
+    pub reason: &'static str,
 }
 
 /// The label of a listener.

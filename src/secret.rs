@@ -45,6 +45,15 @@ pub fn read_lines(path: &Path) -> Result<Vec<SecretString>, SecretFileError> {
     if lines.is_empty() { Err(SecretFileError::at(path, Reason::Empty)) } else { Ok(lines) }
 }
 
+/// As [`read_file`], of a text as it stands, of any number of lines.
+///
+/// # Errors
+/// The file cannot be read, is no regular file, is too large or holds no UTF-8.
+pub fn read_text(path: &Path) -> Result<SecretString, SecretFileError> {
+    let read = opened(path).and_then(|mut file| text(&mut file));
+    read.map(|text| SecretString::from(text.as_str())).map_err(|reason| SecretFileError::at(path, reason))
+}
+
 fn opened(path: &Path) -> Result<std::fs::File, Reason> {
     let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())
         .map_err(|errno| Reason::Open(errno.into()))?;

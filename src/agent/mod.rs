@@ -22,3 +22,5 @@ pub mod secrets;
 pub mod api_proxy;
 pub mod local_api;
 pub mod sinks;
+pub mod templates;
+pub mod child;

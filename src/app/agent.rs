@@ -1,5 +1,6 @@
 //! What runs the parts: starts what is new, stops what is gone, keeps what is the same, and stops well.
 
+use rustix::process::Signal;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -36,6 +37,15 @@ pub struct Signals {
     pub stop: CancellationToken,
     /// A configuration to take over, or why there is none.
     pub reloads: mpsc::Receiver<Result<Config, Vec<String>>>,
+    /// Signals for the child.
+    pub passed: mpsc::Receiver<Signal>,
+}
+
+impl Signals {
+    /// Those that a configuration without a child needs.
+    pub fn new(stop: CancellationToken, reloads: mpsc::Receiver<Result<Config, Vec<String>>>) -> Self {
+        Self { stop, reloads, passed: mpsc::channel(1).1 }
+    }
 }
 
 impl App {
@@ -78,11 +88,12 @@ impl App {
         self.plan.gateway_endpoints()
     }
 
-    /// Runs until `signals.stop`, a failure, or the end of all: listeners stop first, then sinks, then sessions.
+    /// Runs until `signals.stop`, a failure, or the end of the child: the child stops first, then listeners, then sinks, then
+    /// sessions. Gives the child's code, or 0.
     ///
     /// # Errors
     /// A task failed that never should.
-    pub async fn run(self, mut signals: Signals) -> anyhow::Result<()> {
+    pub async fn run(self, mut signals: Signals) -> anyhow::Result<u8> {
         let mut services = Tasks::new(CancellationToken::new());
         let grace = self.config.agent.stop_grace;
         #[cfg(feature = "access")]
@@ -110,6 +121,7 @@ impl App {
             inherited: self.inherited,
             told: told.clone(),
         };
+        let mut code = None;
         let failure = loop {
             tokio::select! {
                 () = signals.stop.cancelled() => break None,
@@ -117,17 +129,24 @@ impl App {
                 failure = agent.sessions.tasks.failed() => break Some(failure),
                 failure = agent.sinks.tasks.failed() => break Some(failure),
                 failure = agent.listeners.tasks.failed() => break Some(failure),
+                failure = agent.rendering.tasks.failed() => break Some(failure),
                 failure = services.failed() => break Some(failure),
+                ended = agent.rendering.ended.next() => {
+                    code = Some(ended);
+                    break None;
+                }
+                Some(signal) = signals.passed.recv() => agent.rendering.pass(signal),
             }
         };
         tracing::info!(event = "agent.stopping", "stopping");
         told.stopping();
+        let code = code.or(agent.rendering.stop_child().await);
         let mut result = failure.map_or(Ok(()), |failure| Err(failure.into()));
         result = result.and(agent.stop(reloading.config.agent.stop_grace).await.map_err(Into::into));
         services.stop_token().cancel();
         result = result.and(services.run(grace).await.map_err(Into::into));
         tracing::info!(event = "agent.stopped", "stopped");
-        result
+        result.map(|()| code.unwrap_or_default())
     }
 }
 

@@ -8,8 +8,8 @@ use anyhow::Context as _;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::platform_token::{Sessions, TokenMaker};
-use super::session::Shared;
+use super::platform_token::TokenMaker;
+use super::session::{Sessions, Shared};
 use crate::config;
 use crate::gateway::delivery::{Brings, Content, DropIn};
 use crate::gateway::local_token::LocalToken;

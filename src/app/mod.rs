@@ -16,6 +16,7 @@ mod platform_token;
 #[cfg(feature = "gateway")]
 mod gateway;
 mod outputs;
+mod rendered;
 
 // 2: what runs them
 mod plan;

@@ -9,9 +9,8 @@ use tokio_util::sync::CancellationToken;
 #[cfg(feature = "gateway")]
 use super::gateway::{GatewayPlan, RunningGateway};
 use super::outputs::{BoundListener, BuiltSink, SinkOrders};
-#[cfg(feature = "gateway")]
-use super::platform_token::Sessions;
-use super::session::{Origin, Session, SessionOrders, Shared};
+use super::rendered::{Rendering, RenderingPlan};
+use super::session::{Origin, Session, SessionOrders, Sessions, Shared};
 use crate::agent::lifecycle;
 use crate::agent::local_api::Source;
 use crate::config;
@@ -30,6 +29,7 @@ pub(super) struct Agent {
     pub(super) listeners: Group<RunningListener>,
     #[cfg(feature = "gateway")]
     gateway: RunningGateway,
+    pub(super) rendering: Rendering,
 }
 
 /// Tasks that stop together, and what each of them was built from.
@@ -76,6 +76,7 @@ pub(super) struct Plan {
     listeners: Vec<BoundListener>,
     #[cfg(feature = "gateway")]
     gateway: GatewayPlan,
+    rendering: RenderingPlan,
 }
 
 impl Plan {
@@ -143,10 +144,10 @@ impl Agent {
                 shared,
             )?);
         }
-        #[cfg(feature = "gateway")]
         let joined = Sessions { options: &new.sessions, sources: &sources };
         #[cfg(feature = "gateway")]
         let gateway = self.gateway.plan(new.gateway.as_ref(), inherited, joined, rebuilt, shared)?;
+        let rendering = self.rendering.plan(new, joined, rebuilt, shared)?;
         Ok(Plan {
             sessions,
             following,
@@ -154,6 +155,7 @@ impl Agent {
             listeners,
             #[cfg(feature = "gateway")]
             gateway,
+            rendering,
         })
     }
 
@@ -215,6 +217,7 @@ impl Agent {
             self.sinks.tasks.start(format!("sink {name}"), sink.run(orders, letting_go.clone()));
             self.sinks.running.insert(name, running);
         }
+        self.rendering.commit(plan.rendering, config);
         for listener in plan.listeners {
             let stop = self.listeners.tasks.stop_token().child_token();
             let name = listener.name().to_owned();
@@ -227,12 +230,12 @@ impl Agent {
         }
     }
 
-    /// Stops all: listeners drain, then sinks let go of their files, then sessions end, and revoke where asked.
+    /// Stops all: listeners drain, then sinks and templates let go of their files, then sessions end, and revoke where asked.
     ///
     /// # Errors
     /// The first task that failed.
     pub(super) async fn stop(self, drain: Duration) -> Result<(), TaskError> {
-        let Self { sessions, sinks, listeners, .. } = self;
+        let Self { sessions, sinks, listeners, rendering, .. } = self;
         let Group { running, tasks } = listeners;
         tasks.stop_token().cancel();
         let drained = tasks.run(drain + Duration::from_secs(1)).await;
@@ -244,7 +247,7 @@ impl Agent {
         for sink in sinks.running.values() {
             let _ = sink.stop(revoked(sink));
         }
-        let emptied = sinks.tasks.run(FILES_LET_GO_WITHIN).await;
+        let emptied = sinks.tasks.run(FILES_LET_GO_WITHIN).await.and(rendering.stop().await);
         sessions.tasks.stop_token().cancel();
         let ended = sessions.tasks.run(SESSIONS_END_WITHIN).await;
         drained.and(emptied).and(ended)

@@ -1,13 +1,10 @@
 //! The maker of the gateway's platform token: a file, a secret that a session reads, or the gateway itself.
 
-use std::collections::BTreeMap;
-
 use anyhow::Context as _;
 use tokio_util::sync::CancellationToken;
 
-use super::session::Shared;
-use crate::agent::local_api;
-use crate::agent::secrets::{self, SecretFields, SecretKeeper};
+use super::session::{Sessions, Shared};
+use crate::agent::secrets::{self, SecretAnswer, SecretKeeper, SecretRequest};
 use crate::agent::upstream::Upstream;
 use crate::clock::Moment;
 use crate::config;
@@ -15,13 +12,6 @@ use crate::config::TokenSource;
 use crate::feed::{Nudge, feed};
 use crate::gateway::mint::{self, Minter};
 use crate::gateway::platform_token::{PlatformToken, Source, TokenFile};
-
-/// The sessions of a configuration, as outputs are joined to them.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Sessions<'a> {
-    pub(super) options: &'a [config::Session],
-    pub(super) sources: &'a BTreeMap<String, local_api::Source>,
-}
 
 /// Makes the platform token, once it runs.
 #[derive(Debug)]
@@ -69,7 +59,8 @@ impl TokenMaker {
         let source = Source { feed, nudge: nudge.clone(), origin };
         let kept = secrets::Options {
             name: "gateway".to_owned(),
-            path: secret.path.clone(),
+            label: "gateway".to_owned(),
+            request: SecretRequest::read(secret.path.clone()),
             field: secret.field.clone(),
             namespace: session.login.namespace.clone(),
             interval: secret.interval,
@@ -83,7 +74,8 @@ impl TokenMaker {
             session: tokens.nudge.clone(),
             nudge,
             clock: shared.clock.clone(),
-            health,
+            health: Some(health),
+            gate: None,
             metrics: shared.metrics.clone(),
         };
         Ok((Self::Secret(Box::new(SecretKeeper::new(kept, parts))), source))
@@ -99,9 +91,9 @@ impl TokenMaker {
     }
 }
 
-fn platform_token(options: &secrets::Options, data: &SecretFields, read: Moment) -> Result<PlatformToken, String> {
-    let Some(secret) = data.text(&options.field) else {
-        return Err(format!("{} has no text in the field {:?}", options.path, options.field));
+fn platform_token(options: &secrets::Options, answer: &SecretAnswer, read: Moment) -> Result<PlatformToken, String> {
+    let Some(secret) = answer.data.text(&options.field) else {
+        return Err(format!("{} has no text in the field {:?}", options.request.path, options.field));
     };
     PlatformToken::parse(secret, read).map_err(|error| format!("the field {:?}: {error}", options.field))
 }

@@ -1,5 +1,6 @@
 //! One chain identity -> login -> keeper -> feed, built from its options.
 
+use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 
@@ -25,6 +26,13 @@ pub(super) struct Shared {
     pub(super) metrics: Metrics,
     pub(super) health: Health,
     pub(super) board: Board,
+}
+
+/// The sessions of a configuration, as outputs are joined to them.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sessions<'a> {
+    pub(super) options: &'a [config::Session],
+    pub(super) sources: &'a BTreeMap<String, Source>,
 }
 
 /// What a session is built from: its options, and the files that they name as they stand now, so that a renewed

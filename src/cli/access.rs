@@ -128,7 +128,7 @@ impl Serve {
             }
             let (_kept, reloads) = mpsc::channel::<Result<Config, Vec<String>>>(1);
             tokio::select! {
-                ended = app.run(Signals { stop, reloads }) => ended,
+                ended = app.run(Signals::new(stop, reloads)) => ended.map(drop),
                 twice = signals => twice,
             }
         })?;

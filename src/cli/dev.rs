@@ -44,7 +44,7 @@ impl Dev {
             let mut emulated = dev.emulated;
             let emulated_stop = emulated.stop_token();
             let running = async {
-                let ran = dev.app.run(Signals { stop: stop.clone(), reloads }).await;
+                let ran = dev.app.run(Signals::new(stop.clone(), reloads)).await;
                 stop.cancel();
                 ran
             };

@@ -2,36 +2,57 @@
 
 /// How a command ended. The numbers are part of the command line's contract.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
 pub enum Exit {
     /// It did what was asked.
-    Ok = 0,
+    Ok,
     /// A wrong command line, or a failure on this machine.
-    Failed = 1,
+    Failed,
     /// The identity source or the server refused or failed.
-    Remote = 2,
+    Remote,
     /// `check` found mistakes in the configuration.
-    ConfigInvalid = 3,
+    ConfigInvalid,
     /// The agent answers and is not ready, or has no token.
-    NotReady = 4,
+    NotReady,
     /// The time that was allowed is over.
-    TimedOut = 5,
+    TimedOut,
     /// The agent or the server refuses this caller.
-    Denied = 6,
+    Denied,
     /// No agent or server answers.
-    NotRunning = 7,
+    NotRunning,
     /// What was named is not there.
-    Missing = 8,
+    Missing,
     /// The name or the id is taken.
-    Taken = 9,
+    Taken,
     /// It may work later, as it is.
-    TryLater = 75,
+    TryLater,
     /// `run` was given a configuration with mistakes; a restart changes nothing.
-    Config = 78,
+    Config,
+    /// What a program that it ran ended with.
+    OfProgram(u8),
+}
+
+impl Exit {
+    const fn code(self) -> u8 {
+        match self {
+            Self::Ok => 0,
+            Self::Failed => 1,
+            Self::Remote => 2,
+            Self::ConfigInvalid => 3,
+            Self::NotReady => 4,
+            Self::TimedOut => 5,
+            Self::Denied => 6,
+            Self::NotRunning => 7,
+            Self::Missing => 8,
+            Self::Taken => 9,
+            Self::TryLater => 75,
+            Self::Config => 78,
+            Self::OfProgram(code) => code,
+        }
+    }
 }
 
 impl From<Exit> for std::process::ExitCode {
     fn from(exit: Exit) -> Self {
-        Self::from(exit as u8)
+        Self::from(exit.code())
     }
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Context as _;
+use rustix::process::Signal;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -34,12 +35,12 @@ pub(super) fn run(files: &ConfigFiles, choice: &LogChoice) -> anyhow::Result<Exi
         let app = App::build(config, log, inherited).await?;
         tokio::select! {
             ended = app.run(signals) => ended,
-            never = relay => never,
+            never = relay => never.map(|()| 0),
         }
     });
     // A name look-up or a write that hangs in the system must not hold the end up.
     runtime.shutdown_timeout(Duration::from_secs(1));
-    ended.map(|()| Exit::Ok)
+    ended.map(|code| if code == 0 { Exit::Ok } else { Exit::OfProgram(code) })
 }
 
 /// The sockets that the service manager passed.
@@ -83,7 +84,7 @@ fn tell(warnings: &[Remark]) {
     }
 }
 
-/// Turns SIGTERM and SIGINT into a stop, SIGHUP into a reload.
+/// Turns SIGTERM and SIGINT into a stop, SIGHUP into a reload; SIGUSR1, SIGUSR2 and SIGWINCH are for the child.
 fn listen_for_signals(
     files: ConfigFiles,
     environment: Environment,
@@ -91,14 +92,26 @@ fn listen_for_signals(
     let mut hangup = signal(SignalKind::hangup())?;
     let (reload, reloads) = mpsc::channel(1);
     let stop = CancellationToken::new();
-    let signals = Signals { stop: stop.clone(), reloads };
+    let (pass, passed) = mpsc::channel(16);
+    let signals = Signals { stop: stop.clone(), reloads, passed };
+    let mut first = signal(SignalKind::user_defined1())?;
+    let mut second = signal(SignalKind::user_defined2())?;
+    let mut window = signal(SignalKind::window_change())?;
     let relay = async move {
         let stopped = stop_signals(stop);
         tokio::pin!(stopped);
         loop {
-            tokio::select! {
-                Some(()) = hangup.recv() => {}
+            // A child that takes none for a while misses those that find no room, as it would those that are pending.
+            let to_child = tokio::select! {
+                Some(()) = hangup.recv() => None,
+                Some(()) = first.recv() => Some(Signal::USR1),
+                Some(()) = second.recv() => Some(Signal::USR2),
+                Some(()) = window.recv() => Some(Signal::WINCH),
                 ended = &mut stopped => return ended,
+            };
+            if let Some(signal) = to_child {
+                let _ = pass.try_send(signal);
+                continue;
             }
             // The channel holds one: a storm of signals becomes one reload after the other.
             // Off this thread: user databases and files may be slow.

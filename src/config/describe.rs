@@ -11,8 +11,8 @@ use super::access;
 use super::gateway;
 use super::method;
 use super::proxied;
-use super::server;
-use super::{Agent, Config, Listener, Log, LogFormat, Outcome, Ready, Remark, Serves, Session, Sink};
+use super::{Agent, Config, Listener, Log, LogFormat, Outcome, Ready, Remark, Serves, Session, Sink, Template};
+use super::{child, server, template};
 use crate::agent::identity::Method;
 use crate::agent::sinks::{Format, OnExpiry};
 use crate::agent::upstream::Kind;
@@ -63,7 +63,7 @@ pub struct Description {
 /// What one part would do.
 #[derive(Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Part {
-    /// `session`, `sink`, `listener`, `access`, `gateway` or `agent`.
+    /// `session`, `sink`, `template`, `env_template`, `child`, `listener`, `access`, `gateway` or `agent`.
     pub part: &'static str,
     /// Its name.
     #[serde(skip_serializing_if = "str::is_empty")]
@@ -90,6 +90,10 @@ impl Description {
         let words = Words { references };
         let sessions = config.sessions.iter().map(|session| words.session(session));
         let sinks = config.sinks.iter().map(|sink| words.sink(sink));
+        let templates = config.templates.iter().map(|its| words.template("template", its));
+        let variables = config.env_templates.iter().map(|its| words.template("env_template", its));
+        let child = config.child.iter().map(|its| Part { part: "child", name: String::new(), does: child::words(its) });
+        let rendered = templates.chain(variables).chain(child);
         let listeners = config.listeners.iter().map(|listener| words.listener(listener));
         let agent = words.agent(&config.agent, &config.log);
         #[cfg(feature = "access")]
@@ -106,7 +110,7 @@ impl Description {
         #[cfg(not(feature = "gateway"))]
         let gateway = std::iter::empty();
         let services = access.chain(gateway);
-        Self { parts: sessions.chain(sinks).chain(listeners).chain(services).chain([agent]).collect() }
+        Self { parts: sessions.chain(sinks).chain(rendered).chain(listeners).chain(services).chain([agent]).collect() }
     }
 }
 
@@ -221,6 +225,12 @@ impl Words<'_> {
             does.push("does not keep the agent from being ready".to_owned());
         }
         Part { part: "sink", name: options.name.clone(), does }
+    }
+
+    fn template(&self, part: &'static str, its: &Template) -> Part {
+        let name = its.options.text.name.clone();
+        let does = template::words(its, |key, value| self.tell(&format!("{part}.{name}.{key}"), value));
+        Part { part, name, does }
     }
 
     fn listener(&self, its: &Listener) -> Part {

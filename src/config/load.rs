@@ -19,7 +19,7 @@ use super::tree::{self, Table, join};
 #[cfg(any(feature = "access", feature = "gateway"))]
 use super::tree::{Entry, Value};
 use super::{Agent, Config, Environment, Listener, Log, Outcome, Purpose, Serves};
-use super::{agent, listener, server, session, sink};
+use super::{agent, child, listener, server, session, sink, template};
 use crate::http::client::Address;
 use crate::http::listen::Endpoint;
 
@@ -94,6 +94,11 @@ fn read(mut top: Reader<'_>) -> Option<Config> {
     let whole: Vec<_> = sessions.iter().flatten().cloned().collect();
     let known = Sessions::new(&names, &whole);
     let sinks = sink::read_all(top.tables("sink"), &known);
+    let interval = top.table("templates").map_or(template::INTERVAL, template::read_shared);
+    let beside = template::Beside { sessions: &known, sinks: &sinks, interval };
+    let templates = template::read_files(top.tables("template"), beside);
+    let env_templates = template::read_variables(top.tables("env_template"), beside, &templates);
+    let child = top.table("child").map(child::read);
     let tables = top.tables("listener");
     let listener_places = places(&tables);
     let listeners = listener::read_all(tables, &known);
@@ -123,9 +128,16 @@ fn read(mut top: Reader<'_>) -> Option<Config> {
         Some(gateway) => Some(gateway?),
         None => None,
     };
+    let child = match child {
+        Some(child) => Some(child?),
+        None => None,
+    };
     let config = Config {
         sessions,
         sinks,
+        templates,
+        env_templates,
+        child,
         listeners,
         #[cfg(feature = "access")]
         access,
@@ -203,7 +215,8 @@ fn unused(remarks: &Remarks, config: &Config, servers: &Places, sessions: &Place
         let taken = config.sinks.iter().any(|sink| sink.session == *name) || config.listeners.iter().any(serves);
         #[cfg(feature = "gateway")]
         let taken = taken || config.gateway.as_ref().is_some_and(|gateway| gateway.token.session() == Some(name));
-        if !taken {
+        let mut templates = config.templates.iter().chain(&config.env_templates);
+        if !taken && !templates.any(|template| template.session == *name) {
             let advice = "write a [sink.NAME] or a [listener.NAME] for it";
             remarks.warning(*at, &join("session", name), "nobody is given its token", advice);
         }

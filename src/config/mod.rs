@@ -24,6 +24,8 @@ mod method;
 mod session;
 mod sink;
 mod proxied;
+mod template;
+mod child;
 mod listener;
 #[cfg(feature = "etcd")]
 mod etcd;
@@ -47,10 +49,12 @@ use std::time::Duration;
 use tracing::level_filters::LevelFilter;
 
 use crate::agent::api_proxy;
+use crate::agent::child as child_process;
 use crate::agent::identity;
 use crate::agent::lifecycle;
 use crate::agent::login;
 use crate::agent::sinks;
+use crate::agent::templates;
 use crate::agent::upstream;
 use crate::http::guard;
 use crate::http::listen::Endpoint;
@@ -73,6 +77,12 @@ pub struct Config {
     pub sessions: Vec<Session>,
     /// The files that hold tokens, by name.
     pub sinks: Vec<Sink>,
+    /// The files that are rendered, by name.
+    pub templates: Vec<Template>,
+    /// The variables that are rendered for the child, by name.
+    pub env_templates: Vec<Template>,
+    /// The program that runs with them.
+    pub child: Option<child_process::Options>,
     /// The sockets that are served, by name.
     pub listeners: Vec<Listener>,
     /// The access-control service.
@@ -109,6 +119,15 @@ pub struct Sink {
     pub session: String,
     /// The file; its name is in there.
     pub options: sinks::Options,
+}
+
+/// What is rendered of secrets: a file, or a variable.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Template {
+    /// Name of the session that reads its secrets.
+    pub session: String,
+    /// The template; its name is in there.
+    pub options: templates::Options,
 }
 
 /// A socket that is served.

@@ -51,6 +51,21 @@ impl<'a> Reader<'a> {
         self.text_of(&self.key(name), &tree::join(&self.pattern, name), entry.at, &entry.value)
     }
 
+    /// A string as it stands, of several lines perhaps, with no references in it; and where it stands.
+    pub(super) fn verbatim(&mut self, name: &'static str) -> Option<(At, String)> {
+        let entry = self.entry(name)?;
+        if let Value::Text(text) = &entry.value {
+            return Some((entry.at, text.clone()));
+        }
+        self.scope.remarks.mistake(
+            entry.at,
+            &self.key(name),
+            format!("{} instead of a string", entry.value.kind()),
+            "put it in quotes",
+        );
+        None
+    }
+
     fn text_of(&self, key: &str, pattern: &str, at: At, value: &Value) -> Option<Text> {
         let Value::Text(written) = value else {
             self.scope.remarks.mistake(at, key, format!("{} instead of a string", value.kind()), "put it in quotes");

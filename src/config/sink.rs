@@ -43,7 +43,7 @@ fn read(name: String, mut reader: Reader<'_>, sessions: &Sessions) -> Sink {
     let session = sessions.one_of(&mut reader).unwrap_or_default();
     let path = reader.required("path", "the file to write, such as \"/run/keyward/token\"");
     let path = path.and_then(|text| {
-        let path = reader.parse(&text, file)?;
+        let path = reader.parse(&text, file_path)?;
         reader.folder_of(&text, &path);
         Some(path)
     });
@@ -75,7 +75,8 @@ fn read(name: String, mut reader: Reader<'_>, sessions: &Sessions) -> Sink {
     Sink { session, options }
 }
 
-fn file(text: &str) -> Result<PathBuf, Wrong> {
+/// The path of a file.
+pub(super) fn file_path(text: &str) -> Result<PathBuf, Wrong> {
     let path = leaf::path(text)?;
     if text.ends_with('/') || path.file_name().is_none() {
         return wrong("is a folder's path", "end it with the file's name");

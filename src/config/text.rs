@@ -13,7 +13,7 @@ use super::tree::quoted;
 use crate::secret;
 
 /// The keys that may hold references, anywhere in their text; `*` stands for a name.
-pub const REFERENCE_KEYS: [&str; 60] = [
+pub const REFERENCE_KEYS: [&str; 62] = [
     "access.data_dir",
     "access.etcd.ca_file",
     "access.etcd.client_cert",
@@ -74,6 +74,8 @@ pub const REFERENCE_KEYS: [&str; 60] = [
     "session.*.seal_key_file",
     "session.*.token_file.file",
     "sink.*.path",
+    "template.*.destination",
+    "template.*.source",
 ];
 
 /// What a reference looks like.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use keyward::agent::secrets::{Options, Parts, SecretFields, SecretKeeper};
+use keyward::agent::secrets::{Options, Parts, SecretAnswer, SecretKeeper, SecretRequest};
 use keyward::clock::Moment;
 use keyward::dev::secrets::terraform::Credential;
 use keyward::dev::secrets::{Canned, Operation, Role, Terms, terraform};
@@ -37,7 +37,8 @@ impl Kept {
         let nudge = Nudge::new(world.clock.clone());
         let options = Options {
             name: "platform".to_owned(),
-            path: path.to_owned(),
+            label: "platform".to_owned(),
+            request: SecretRequest::read(path),
             field: "token".to_owned(),
             namespace: None,
             interval: MINUTE * 5,
@@ -51,7 +52,8 @@ impl Kept {
             session: session.nudge.clone(),
             nudge: nudge.clone(),
             clock: world.clock.clone(),
-            health: world.health.component("secret/platform", true, "starting"),
+            health: Some(world.health.component("secret/platform", true, "starting")),
+            gate: None,
             metrics: world.metrics.clone(),
         };
         let mut running = JoinSet::new();
@@ -72,8 +74,8 @@ impl Kept {
     }
 }
 
-fn text(options: &Options, data: &SecretFields, _: Moment) -> Result<String, String> {
-    let text = data.text(&options.field).ok_or("it has no such field")?;
+fn text(options: &Options, answer: &SecretAnswer, _: Moment) -> Result<String, String> {
+    let text = answer.data.text(&options.field).ok_or("it has no such field")?;
     Ok(text.expose_secret().to_owned())
 }
 

@@ -56,6 +56,8 @@ mod acl_etcd;
 #[cfg(feature = "gateway")]
 mod changes;
 #[cfg(feature = "dev")]
+mod child;
+#[cfg(feature = "dev")]
 mod clients;
 #[cfg(feature = "dev")]
 mod dev_cloud;
@@ -153,5 +155,7 @@ mod tidy;
 mod login;
 #[cfg(feature = "dev")]
 mod login_methods;
+#[cfg(feature = "dev")]
+mod templates;
 #[cfg(feature = "dev")]
 mod upstream;

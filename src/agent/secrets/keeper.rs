@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use super::plan::{Step, Term, next_step};
-use super::{Options, SecretFields};
+use super::gate::Gate;
+use super::plan::{Step, Term, next_step, rhythm};
+use super::{Options, SecretAnswer, SecretFields};
 use crate::agent::lifecycle::pace::{Failure, Pace};
 use crate::agent::token::{Generation, Token, TokenFeed};
 use crate::agent::upstream::{CallError, SecretLease, Upstream, Verdict};
@@ -17,7 +18,7 @@ use crate::health;
 use crate::metrics::{Metrics, SecretCall};
 
 /// Makes of a secret what its readers want; or says what the secret lacks for it, without its content.
-pub type View<T> = fn(&Options, &SecretFields, Moment) -> Result<T, String>;
+pub type View<T> = fn(&Options, &SecretAnswer, Moment) -> Result<T, String>;
 
 /// What a keeper works with.
 #[derive(Debug)]
@@ -36,8 +37,10 @@ pub struct Parts<T> {
     pub nudge: Nudge,
     /// Where the time comes from.
     pub clock: Clock,
-    /// Where to say whether there is a secret.
-    pub health: health::Reporter,
+    /// Where to say whether there is a secret, if somebody is told.
+    pub health: Option<health::Reporter>,
+    /// What calls go through that are made beside many others.
+    pub gate: Option<Gate>,
     /// Where calls are counted.
     pub metrics: Metrics,
 }
@@ -60,6 +63,8 @@ pub struct SecretKeeper<T> {
 struct Held {
     data: SecretFields,
     lease: Option<(SecretLease, Term)>,
+    /// How soon it is looked at again where it has no lease.
+    look_after: Duration,
     /// The token that it was read with, whose end is its lease's end.
     generation: Generation,
 }
@@ -155,9 +160,26 @@ impl<T> SecretKeeper<T> {
 
     /// Reads the secret or renews its lease. Meanwhile the lease that is held may end.
     async fn call(&mut self, read: bool) {
-        let Some(token) = self.token.clone() else { return };
         let (upstream, clock) = (self.parts.upstream.clone(), self.parts.clock.clone());
-        let (path, namespace) = (self.options.path.clone(), self.options.namespace.clone());
+        let gate = self.parts.gate.clone();
+        let pass = match &gate {
+            None => None,
+            Some(gate) => {
+                let ends = self.ends();
+                tokio::select! {
+                    pass = gate.enter() => Some(pass),
+                    // The loop sees to that first.
+                    () = clock.sleep_until_some(ends) => return,
+                }
+            }
+        };
+        if pass.is_some() {
+            // There may have been another one meanwhile.
+            self.take_token();
+        }
+        let read = read || matches!(self.next, Step::ReadAt(_));
+        let Some(token) = self.token.clone() else { return };
+        let (request, namespace) = (self.options.request.clone(), self.options.namespace.clone());
         let renewed = self.held.as_ref().and_then(|held| held.lease.clone()).filter(|_| !read);
         let call = async {
             match &renewed {
@@ -165,7 +187,7 @@ impl<T> SecretKeeper<T> {
                     let lease = upstream.renew_lease(&token.secret, lease, namespace.as_deref()).await?;
                     Ok(Done::Renewed(lease))
                 }
-                None => upstream.read_secret(&token.secret, &path, namespace.as_deref()).await.map(Done::Read),
+                None => upstream.ask(&token.secret, &request, namespace.as_deref()).await.map(Done::Read),
             }
         };
         let mut call = std::pin::pin!(call);
@@ -177,9 +199,12 @@ impl<T> SecretKeeper<T> {
             }
         };
         let now = clock.now();
+        if let Some(pass) = pass {
+            pass.leave(!done.as_ref().is_err_and(|error| error.verdict() == Verdict::Unavailable));
+        }
         self.count(renewed.is_some(), &done);
         match done {
-            Ok(Done::Read(answer)) => self.was_read(answer.data, answer.lease, token.generation, now),
+            Ok(Done::Read(answer)) => self.was_read(answer, token.generation, now),
             Ok(Done::Renewed(lease)) => {
                 self.pace.succeeded(now);
                 if let Some(Held { lease: Some((_, term)), .. }) = &mut self.held {
@@ -192,9 +217,11 @@ impl<T> SecretKeeper<T> {
         }
     }
 
-    fn was_read(&mut self, data: SecretFields, lease: Option<SecretLease>, generation: Generation, now: Moment) {
-        let changed = self.held.as_ref().is_none_or(|before| before.data != data);
-        let view = if changed { (self.parts.view)(&self.options, &data, now).map(Some) } else { Ok(None) };
+    fn was_read(&mut self, answer: SecretAnswer, generation: Generation, now: Moment) {
+        let changed = self.held.as_ref().is_none_or(|before| before.data != answer.data);
+        let view = if changed { (self.parts.view)(&self.options, &answer, now).map(Some) } else { Ok(None) };
+        let look_after = rhythm(&self.options.request, &answer.data, self.options.interval, now);
+        let SecretAnswer { data, lease } = answer;
         let view = match view {
             Ok(view) => view,
             Err(lacks) => {
@@ -221,8 +248,10 @@ impl<T> SecretKeeper<T> {
             }
             None => self.parts.publisher.checked(now),
         }
-        self.parts.health.ready();
-        self.held = Some(Held { data, lease, generation });
+        if let Some(health) = &self.parts.health {
+            health.ready();
+        }
+        self.held = Some(Held { data, lease, look_after, generation });
         self.plan(now);
     }
 
@@ -243,7 +272,8 @@ impl<T> SecretKeeper<T> {
 
     fn plan(&mut self, now: Moment) {
         let term = self.held.as_ref().and_then(|held| held.lease.as_ref()).map(|(_, term)| *term);
-        self.next = next_step(now, term, self.options.interval, random_unit());
+        let look_after = self.held.as_ref().map_or(self.options.interval, |held| held.look_after);
+        self.next = next_step(now, term, look_after, random_unit());
     }
 
     fn failed(&mut self, error: &CallError, renewal: bool, now: Moment) {
@@ -280,7 +310,9 @@ impl<T> SecretKeeper<T> {
 
     fn publish_absence(&self, why: &str, retry_after: Duration) {
         let reason = format!("the secret {} is not there: {why}", self.options.name);
-        self.parts.health.not_ready(&reason);
+        if let Some(health) = &self.parts.health {
+            health.not_ready(&reason);
+        }
         let retry_after = retry_after.max(Duration::from_secs(1));
         self.parts.publisher.publish(State::None { reason: reason.into(), retry_after }, None);
     }
@@ -304,12 +336,12 @@ impl<T> SecretKeeper<T> {
     fn count(&self, renewal: bool, done: &Result<Done, CallError>) {
         let call = if renewal { "renew" } else { "read" };
         let outcome = if done.is_ok() { "ok" } else { "failed" };
-        let labels = SecretCall { secret: self.options.name.clone(), call, outcome };
+        let labels = SecretCall { secret: self.options.label.clone(), call, outcome };
         self.parts.metrics.secret_calls.get_or_create(&labels).inc();
     }
 }
 
 enum Done {
-    Read(crate::agent::upstream::SecretAnswer),
+    Read(SecretAnswer),
     Renewed(crate::agent::token::Lease),
 }

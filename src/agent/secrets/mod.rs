@@ -1,22 +1,33 @@
 //! Secrets of the server, read through a session: kept good while they are needed, published as a feed.
 //!
-//! `plan` decides and is pure; `keeper` acts on what it says.
+//! `plan` decides and is pure; `keeper` acts on what it says, for one secret; `store` has a keeper for each that somebody uses.
 
+// 0: when, and how many at once
+mod gate;
 mod plan;
+
+// 1: one secret
 mod keeper;
+
+// 2: many
+mod store;
 
 use std::time::Duration;
 
-pub use crate::agent::upstream::SecretFields;
-pub use keeper::{Parts, SecretKeeper, View};
+pub use self::gate::{Gate, Pass};
+pub use self::keeper::{Parts, SecretKeeper, View};
+pub use self::store::{Keepers, Origin, Store, Subscription};
+pub use crate::agent::upstream::{How, SecretAnswer, SecretFields, SecretRequest};
 
 /// A secret to keep.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// What it is called in logs, metrics and health.
+    /// What it is called in logs and reasons.
     pub name: String,
-    /// Its path, without `/v1/`: `terraform/creds/ROLE`, `secret/data/PATH`.
-    pub path: String,
+    /// What it is called in metrics; never a path.
+    pub label: String,
+    /// How it is asked for.
+    pub request: SecretRequest,
     /// The field that is wanted of it.
     pub field: String,
     /// The namespace of the server that it is in; `None` for the root.

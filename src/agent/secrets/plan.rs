@@ -1,8 +1,11 @@
 //! When a secret is read again, and when its lease is renewed: a function of what is held.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
+
+use serde_json::Value;
 
 use crate::agent::token::Lease;
+use crate::agent::upstream::{How, SecretFields, SecretRequest};
 use crate::clock::Moment;
 
 /// What comes next.
@@ -61,9 +64,34 @@ pub(super) fn next_step(read: Moment, term: Option<Term>, interval: Duration, un
     }
 }
 
+/// How soon a secret without a lease is looked at again: every `interval`; a certificate at two thirds of what is left of it; a
+/// password that the server changes by itself right after it has. What was made for a write is made once, and not again.
+pub(super) fn rhythm(request: &SecretRequest, data: &SecretFields, interval: Duration, now: Moment) -> Duration {
+    let number = |name: &str| data.whole().get(name).and_then(Value::as_u64);
+    if data.whole().contains_key("certificate")
+        && let Some(end) = number("expiration")
+    {
+        let left = (SystemTime::UNIX_EPOCH + Duration::from_secs(end.min(FAR_OFF))).duration_since(now.wall);
+        // One that has ended is asked for at the pace of any other.
+        return left.map_or(interval, |left| left.mul_f64(2.0 / 3.0).max(Duration::from_secs(1)));
+    }
+    if let (Some(left), Some(_)) = (number("ttl"), number("rotation_period")) {
+        return Duration::from_secs(left.saturating_add(1)).min(interval);
+    }
+    if matches!(request.how, How::Write(_)) { ONCE } else { interval }
+}
+
+/// As good as never: a year.
+const ONCE: Duration = Duration::from_hours(365 * 24);
+
+/// The year 9999.
+const FAR_OFF: u64 = 253_402_300_799;
+
 #[cfg(test)]
 mod tests {
-    use std::time::SystemTime;
+    use std::collections::BTreeMap;
+
+    use serde_json::json;
 
     use super::*;
     use crate::clock::{Clock, Driven};
@@ -87,5 +115,26 @@ mod tests {
         check(100, true, true, 0.0, Step::ReadAt, 63.0);
         let none = next_step(start, None, Duration::from_secs(100), 0.5);
         assert_eq!((none, start.until(none.at())), (Step::ReadAt(none.at()), Duration::from_secs(100)));
+    }
+
+    #[test]
+    fn what_has_no_lease_is_looked_at_at_its_own_pace() {
+        let now = Clock::Driven(Driven::starting_at(SystemTime::UNIX_EPOCH + Duration::from_secs(1000))).now();
+        let written = SecretRequest { path: "pki/issue/web".to_owned(), how: How::Write(BTreeMap::new()) };
+        let check = |request: &SecretRequest, data: Value, wanted: u64| {
+            let data = SecretFields::from(data.as_object().unwrap().clone());
+            let found = rhythm(request, &data, Duration::from_mins(5), now).as_secs();
+            // The clock runs while the test does.
+            assert!(found.abs_diff(wanted) <= 1, "{found} instead of {wanted}");
+        };
+        let read = SecretRequest::read("secret/data/web");
+        check(&read, json!({ "password": "p" }), 300);
+        check(&read, json!({ "ttl": 60, "password": "p" }), 300);
+        check(&read, json!({ "ttl": 60, "rotation_period": 3600 }), 61);
+        check(&read, json!({ "ttl": 3000, "rotation_period": 3600 }), 300);
+        check(&written, json!({ "certificate": "c", "expiration": 4000 }), 2000);
+        check(&written, json!({ "certificate": "c", "expiration": 900 }), 300);
+        check(&written, json!({ "plaintext": "p" }), 365 * 24 * 3600);
+        check(&read, json!({ "certificate": "c", "expiration": u64::MAX }), (FAR_OFF - 1000) / 3 * 2 + 1);
     }
 }

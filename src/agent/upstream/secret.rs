@@ -1,5 +1,6 @@
 //! Secrets of the server: read at a path, their leases renewed and given back.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
@@ -28,6 +29,12 @@ impl Drop for SecretFields {
     }
 }
 
+impl From<Map<String, Value>> for SecretFields {
+    fn from(fields: Map<String, Value>) -> Self {
+        Self(fields)
+    }
+}
+
 fn wipe(value: &mut Value) {
     match value {
         Value::String(text) => text.zeroize(),
@@ -38,26 +45,77 @@ fn wipe(value: &mut Value) {
 }
 
 impl SecretFields {
-    /// Takes what an answer holds as `data`. A key-value store of version 2 wraps it once more, beside its `metadata`.
-    fn of(mut data: Map<String, Value>) -> Self {
-        let versioned = data.get("metadata").and_then(|metadata| metadata.get("version")).is_some_and(Value::is_u64);
-        if data.len() == 2
-            && versioned
-            && let Some(Value::Object(inner)) = data.get_mut("data").map(Value::take)
-        {
-            return Self(inner);
+    /// All that the answer held as `data`.
+    pub const fn whole(&self) -> &Map<String, Value> {
+        &self.0
+    }
+
+    /// The fields themselves. A key-value store of version 2 wraps them once more, beside their `metadata`.
+    fn inner(&self) -> &Map<String, Value> {
+        let versioned = self.0.get("metadata").and_then(|metadata| metadata.get("version")).is_some_and(Value::is_u64);
+        match self.0.get("data") {
+            Some(Value::Object(inner)) if self.0.len() == 2 && versioned => inner,
+            _ => &self.0,
         }
-        Self(data)
     }
 
     /// A field that is a text and not empty.
     pub fn text(&self, field: &str) -> Option<SecretString> {
-        self.0.get(field)?.as_str().filter(|text| !text.is_empty()).map(SecretString::from)
+        self.inner().get(field)?.as_str().filter(|text| !text.is_empty()).map(SecretString::from)
     }
 }
 
-/// What a read of a secret gave.
-#[derive(Debug)]
+/// What is asked of the server: at which path, and how.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SecretRequest {
+    /// The path, without `/v1/`: `terraform/creds/ROLE`, `secret/data/PATH`.
+    pub path: String,
+    /// How it is asked for.
+    pub how: How,
+}
+
+/// How something is asked for.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum How {
+    /// What is kept there, or made there for whoever reads.
+    Read,
+    /// The names below the path, as `keys`.
+    List,
+    /// What the server answers to these fields, which may be secrets.
+    Write(BTreeMap<String, String>),
+}
+
+impl SecretRequest {
+    /// A read.
+    pub fn read(path: impl Into<String>) -> Self {
+        Self { path: path.into(), how: How::Read }
+    }
+}
+
+impl fmt::Debug for SecretRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let how = match self.how {
+            How::Read => "read",
+            How::List => "list",
+            How::Write(_) => "write",
+        };
+        write!(f, "{how} {}", self.path)
+    }
+}
+
+impl fmt::Debug for How {
+    /// The fields of a write may be secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Read => "Read",
+            Self::List => "List",
+            Self::Write(_) => "Write",
+        })
+    }
+}
+
+/// What a request for a secret gave.
+#[derive(Debug, Clone)]
 pub struct SecretAnswer {
     /// Its content.
     pub data: SecretFields,
@@ -75,19 +133,32 @@ pub struct SecretLease {
 }
 
 impl Upstream {
-    /// `GET PATH`, where the path names a secret, without `/v1/`.
+    /// Reads what a path holds (`GET PATH`), lists what is below it (`GET PATH?list=true`), or has an answer made of fields
+    /// (`POST PATH`). Nothing below a path is an empty list.
     ///
     /// # Errors
     /// There was no answer, the server refused, or it made no sense.
-    pub async fn read_secret(
+    pub async fn ask(
         &self,
         token: &ClientToken,
-        path: &str,
+        asked: &SecretRequest,
         namespace: Option<&str>,
     ) -> Result<SecretAnswer, CallError> {
-        let request = self.with_token(Method::GET, &format!("v1/{path}"), token, namespace);
+        let path = format!("v1/{}", asked.path);
+        let request = match &asked.how {
+            How::Read => self.with_token(Method::GET, &path, token, namespace),
+            How::List => self.with_token(Method::GET, &path, token, namespace).query(&[("list", "true")]),
+            How::Write(fields) => self.with_token(Method::POST, &path, token, namespace).json(fields),
+        };
         let answer = self.client.send(request).await?;
-        secret(answer::ok(&answer, token.secret())?)
+        match answer::ok(&answer, token.secret()) {
+            Err(CallError::Status { status: 404, errors, .. }) if asked.how == How::List && errors.is_empty() => {
+                let none = json!({ "keys": [] });
+                let data = none.as_object().cloned().unwrap_or_default();
+                Ok(SecretAnswer { data: SecretFields(data), lease: None })
+            }
+            answer => secret(answer?),
+        }
     }
 
     /// `PUT sys/leases/renew`, for as long as the secret was first given. Gives what is left of the lease from now on.
@@ -130,7 +201,7 @@ fn secret(mut answer: Value) -> Result<SecretAnswer, CallError> {
     };
     let lease = if id.is_empty() { None } else { Some(SecretLease { id, lease: leased(&answer)? }) };
     match answer.get_mut("data").map(Value::take) {
-        Some(Value::Object(data)) => Ok(SecretAnswer { data: SecretFields::of(data), lease }),
+        Some(Value::Object(data)) => Ok(SecretAnswer { data: SecretFields(data), lease }),
         _ => Err(garbage("data is missing: the path holds no secret")),
     }
 }
@@ -186,7 +257,7 @@ mod tests {
             let error = secret(answer).unwrap_err().to_string();
             assert!(error.starts_with("the server's answer makes no sense: ") && !error.contains("ary"), "{error}");
         }
-        let data = SecretFields::of(json!({ "token": "canary" }).as_object().unwrap().clone());
+        let data = SecretFields(json!({ "token": "canary" }).as_object().unwrap().clone());
         assert_eq!(format!("{data:?}"), "SecretFields");
     }
 }

@@ -1,0 +1,216 @@
+//! A template's text, taken apart and checked: its syntax, and that what it calls is there.
+
+use std::collections::BTreeMap;
+
+use gotmpl::parse::{ActionNode, CommandNode, DefineNode, Expr, ListNode, Node, Number, Parser, PipeNode, Pos};
+
+use super::Text;
+use super::functions::{self, AT, Refused, SHOWN};
+use super::wrong::{Wrong, place_of};
+use crate::words::did_you_mean;
+
+/// A template that is ready to be rendered.
+#[derive(Debug, Clone)]
+pub struct Template {
+    /// What it was made of.
+    pub(super) source: Text,
+    /// Its body, and the templates that it defines by name. The body has no name.
+    pub(super) trees: BTreeMap<String, ListNode>,
+}
+
+impl Template {
+    /// Takes a text apart.
+    ///
+    /// # Errors
+    /// All that is wrong with it and can be seen without rendering; a mistake of the syntax hides those after it.
+    pub fn compile(source: Text) -> Result<Self, Vec<Wrong>> {
+        let parse = |text: &str| {
+            let parsed = Parser::new(text, &source.left, &source.right).and_then(Parser::parse);
+            parsed.map_err(|error| vec![Wrong::syntax(error)])
+        };
+        parse(&source.text)?;
+        let (mut body, mut defines) = parse(&format!("{}{LAST}", source.text))?;
+        if !take_last(&mut body) {
+            return Err(vec![unbalanced(&source.text, &mut body, &mut defines)]);
+        }
+        let mut trees = BTreeMap::from([(String::new(), body)]);
+        let mut look = Look { text: &source.text, names: Vec::new(), wrong: Vec::new() };
+        for define in defines {
+            let name = define.name.to_string();
+            if trees.get(&name).is_some_and(|there| !there.is_empty_tree()) {
+                look.refuse(define.pos, format!("the template {name:?} is defined twice"));
+            }
+            trees.insert(name, define.body);
+        }
+        look.names = trees.keys().cloned().collect();
+        for tree in trees.values_mut() {
+            look.list(tree);
+        }
+        let wrong = look.wrong;
+        if wrong.is_empty() { Ok(Self { source, trees }) } else { Err(wrong) }
+    }
+
+    /// What it was made of.
+    pub const fn source(&self) -> &Text {
+        &self.source
+    }
+}
+
+/// Put after a template: the parser takes what is not ended as ended, and leaves out what follows an end too many. Where this
+/// text comes to stand tells.
+const LAST: &str = "\u{1}last";
+
+/// Takes [`LAST`] off the end of a list, if it stands there.
+fn take_last(list: &mut ListNode) -> bool {
+    let Some(Node::Text(text)) = list.nodes.last_mut() else { return false };
+    let Some(before) = text.text.strip_suffix(LAST) else { return false };
+    text.text = before.into();
+    true
+}
+
+/// Says which action has no end, or that there is an end too many.
+fn unbalanced(text: &str, body: &mut ListNode, defines: &mut [DefineNode]) -> Wrong {
+    let open = unended(body).or_else(|| {
+        let mut defines = defines.iter_mut();
+        defines
+            .find_map(|define| if take_last(&mut define.body) { Some(define.pos) } else { unended(&mut define.body) })
+    });
+    match open {
+        Some(pos) => {
+            let (line, column) = place_of(text, pos.offset);
+            Wrong { line, column, message: "this has no {{ end }}".to_owned() }
+        }
+        None => Wrong { line: 0, column: 0, message: "there is an {{ end }} or {{ else }} too many".to_owned() },
+    }
+}
+
+/// The innermost action whose body holds what should come after all.
+fn unended(list: &mut ListNode) -> Option<Pos> {
+    let Some(Node::If(branch) | Node::With(branch) | Node::Range(branch)) = list.nodes.last_mut() else { return None };
+    for body in std::iter::once(&mut branch.body).chain(&mut branch.else_body) {
+        let inner = unended(body);
+        if inner.is_some() {
+            return inner;
+        }
+        if take_last(body) {
+            return Some(branch.pos);
+        }
+    }
+    None
+}
+
+/// Walks a tree: checks what is called, and puts the two calls above into it. The parser bounds its depth.
+struct Look<'a> {
+    text: &'a str,
+    names: Vec<String>,
+    wrong: Vec<Wrong>,
+}
+
+impl Look<'_> {
+    fn refuse(&mut self, pos: Pos, message: String) {
+        let (line, column) = place_of(self.text, pos.offset);
+        self.wrong.push(Wrong { line, column, message });
+    }
+
+    fn list(&mut self, list: &mut ListNode) {
+        let nodes = std::mem::take(&mut list.nodes);
+        for mut node in nodes {
+            if let Some(pos) = self.node(&mut node) {
+                list.nodes.push(mark(pos));
+            }
+            list.nodes.push(node);
+        }
+    }
+
+    /// Gives the place of what is evaluated.
+    fn node(&mut self, node: &mut Node) -> Option<Pos> {
+        match node {
+            Node::Action(action) => {
+                self.pipe(&mut action.pipe);
+                if action.pipe.decl.is_empty() {
+                    action.pipe.commands.push(call(action.pos, SHOWN, None));
+                }
+                Some(action.pos)
+            }
+            Node::If(branch) | Node::With(branch) | Node::Range(branch) => {
+                self.pipe(&mut branch.pipe);
+                self.list(&mut branch.body);
+                if let Some(other) = &mut branch.else_body {
+                    self.list(other);
+                }
+                Some(branch.pos)
+            }
+            Node::Template(used) => {
+                if !self.names.iter().any(|name| *name == used.name.as_str()) {
+                    self.refuse(used.pos, format!("there is no template {:?}", used.name.as_str()));
+                }
+                if let Some(pipe) = &mut used.pipe {
+                    self.pipe(pipe);
+                }
+                Some(used.pos)
+            }
+            Node::List(list) => {
+                self.list(list);
+                None
+            }
+            Node::Define(_) | Node::Text(_) | Node::Break(_) | Node::Continue(_) => None,
+        }
+    }
+
+    fn pipe(&mut self, pipe: &mut PipeNode) {
+        for expr in pipe.commands.iter_mut().flat_map(|command| &mut command.args) {
+            self.expr(expr);
+        }
+        // What is printed in a text is held to the same as what is printed.
+        let mut commands = Vec::with_capacity(pipe.commands.len());
+        for mut command in std::mem::take(&mut pipe.commands) {
+            if matches!(command.args.first(), Some(Expr::Identifier(_, name)) if PRINTS.contains(&name.as_str())) {
+                if !commands.is_empty() {
+                    commands.push(call(command.pos, SHOWN, None));
+                }
+                command.args[1..].iter_mut().for_each(shown);
+            }
+            commands.push(command);
+        }
+        pipe.commands = commands;
+    }
+
+    fn expr(&mut self, expr: &mut Expr) {
+        match expr {
+            Expr::Identifier(pos, name) => match functions::refused(name) {
+                None => {}
+                Some(Refused::Left(why)) => self.refuse(*pos, format!("{name} is not here: {why}")),
+                Some(Refused::Unknown) => {
+                    let near =
+                        did_you_mean(name, &functions::names()).map_or(String::new(), |near| format!("; {near}"));
+                    self.refuse(*pos, format!("there is no function {name}{near}"));
+                }
+            },
+            Expr::Pipe(_, pipe) => self.pipe(pipe),
+            Expr::Chain(_, inner, _) => self.expr(inner),
+            _ => {}
+        }
+    }
+}
+
+/// What makes a text of values as they come.
+const PRINTS: [&str; 6] = ["html", "js", "print", "printf", "println", "urlquery"];
+
+/// Puts an argument through [`SHOWN`].
+fn shown(argument: &mut Expr) {
+    let pos = argument.pos();
+    let inner = std::mem::replace(argument, Expr::Dot(pos));
+    let commands = vec![CommandNode { pos, args: vec![inner] }, call(pos, SHOWN, None)];
+    *argument = Expr::Pipe(pos, PipeNode { pos, decl: Vec::new(), commands, is_assign: false });
+}
+
+fn call(pos: Pos, name: &str, argument: Option<Expr>) -> CommandNode {
+    let args = std::iter::once(Expr::Identifier(pos, name.into())).chain(argument).collect();
+    CommandNode { pos, args }
+}
+
+fn mark(pos: Pos) -> Node {
+    let offset = Expr::Number(pos, Number::Int(i64::try_from(pos.offset).unwrap_or(i64::MAX)));
+    let pipe = PipeNode { pos, decl: Vec::new(), commands: vec![call(pos, AT, Some(offset))], is_assign: false };
+    Node::Action(ActionNode { pos, pipe })
+}

@@ -1,0 +1,80 @@
+//! Texts in the forms that other programs read: base64, JSON, hashes.
+
+use aws_lc_rs::{digest, hmac};
+use base64::Engine as _;
+use base64::engine::general_purpose::{GeneralPurpose, STANDARD, STANDARD_NO_PAD, URL_SAFE, URL_SAFE_NO_PAD};
+use gotmpl::Value;
+use serde_json::Value as Json;
+
+use super::arguments::Arguments;
+use super::{Answer, Named};
+use crate::agent::templates::value::{map, of_json, text, to_json};
+use crate::words::hex;
+
+pub(super) const FUNCTIONS: &[Named] = &[
+    ("base64Decode", |args| decoded("base64Decode", args, [&STANDARD, &STANDARD_NO_PAD])),
+    ("base64Encode", |args| Ok(text(STANDARD.encode(Arguments::exactly("base64Encode", args, 1)?.text(0)?)))),
+    ("base64URLDecode", |args| decoded("base64URLDecode", args, [&URL_SAFE, &URL_SAFE_NO_PAD])),
+    ("base64URLEncode", |args| Ok(text(URL_SAFE.encode(Arguments::exactly("base64URLEncode", args, 1)?.text(0)?)))),
+    ("hmacSHA256Hex", |args| {
+        let args = Arguments::exactly("hmacSHA256Hex", args, 2)?;
+        let key = hmac::Key::new(hmac::HMAC_SHA256, args.text(1)?.as_bytes());
+        Ok(text(hex(hmac::sign(&key, args.text(0)?.as_bytes()).as_ref())))
+    }),
+    ("parseJSON", |args| {
+        let args = Arguments::exactly("parseJSON", args, 1)?;
+        match args.text(0)? {
+            "" => Ok(map::<&str>([])),
+            // The parser's own words name characters of what it read.
+            json => serde_json::from_str::<Json>(json).map(|json| of_json(&json)).map_err(|error| {
+                args.fail(&format!("no JSON, from line {} column {} on", error.line(), error.column()))
+            }),
+        }
+    }),
+    ("sha256Hex", |args| hashed("sha256Hex", args)),
+    ("sprig_b64dec", |args| decoded("sprig_b64dec", args, [&STANDARD, &STANDARD_NO_PAD])),
+    ("sprig_b64enc", |args| Ok(text(STANDARD.encode(Arguments::exactly("sprig_b64enc", args, 1)?.text(0)?)))),
+    ("sprig_sha256sum", |args| hashed("sprig_sha256sum", args)),
+    ("toJSON", |args| json("toJSON", args, false).map(|json| text(escaped(&json)))),
+    ("toJSONPretty", |args| json("toJSONPretty", args, true).map(|json| text(escaped(&json)))),
+    ("toUnescapedJSON", |args| json("toUnescapedJSON", args, false).map(text)),
+    ("toUnescapedJSONPretty", |args| json("toUnescapedJSONPretty", args, true).map(text)),
+];
+
+fn decoded(name: &str, args: &[Value], engines: [&GeneralPurpose; 2]) -> Answer {
+    let args = Arguments::exactly(name, args, 1)?;
+    let coded = args.text(0)?;
+    let bytes = engines
+        .iter()
+        .find_map(|engine| engine.decode(coded).ok())
+        .ok_or_else(|| args.fail("the text is no base64"))?;
+    String::from_utf8(bytes).map(text).map_err(|_| args.fail("what was coded is no UTF-8 text"))
+}
+
+fn hashed(name: &str, args: &[Value]) -> Answer {
+    let args = Arguments::exactly(name, args, 1)?;
+    Ok(text(hex(digest::digest(&digest::SHA256, args.text(0)?.as_bytes()).as_ref())))
+}
+
+fn json(name: &str, args: &[Value], pretty: bool) -> Result<String, gotmpl::TemplateError> {
+    let args = Arguments::exactly(name, args, 1)?;
+    let json = to_json(args.value(0)?)?;
+    let written = if pretty { serde_json::to_string_pretty(&json) } else { serde_json::to_string(&json) };
+    written.map_err(|_| args.fail("the value has no JSON form"))
+}
+
+/// What Go writes in place of characters that mean something to HTML: inside texts, where alone they stand.
+fn escaped(json: &str) -> String {
+    let mut text = String::with_capacity(json.len());
+    for one in json.chars() {
+        match one {
+            '<' => text.push_str("\\u003c"),
+            '>' => text.push_str("\\u003e"),
+            '&' => text.push_str("\\u0026"),
+            '\u{2028}' => text.push_str("\\u2028"),
+            '\u{2029}' => text.push_str("\\u2029"),
+            other => text.push(other),
+        }
+    }
+    text
+}

@@ -1,0 +1,170 @@
+//! What a template may call: Go's own functions, those of consul-template that need no Consul, and a few of sprig's.
+
+// 0: what they are given
+mod arguments;
+
+// 1: functions of their arguments alone
+mod coded;
+mod lists;
+mod numbers;
+mod texts;
+
+// 2: functions of what is known
+mod asked;
+
+use std::sync::{Arc, LazyLock};
+
+use gotmpl::{FuncMap, TemplateError, Value};
+
+use super::Text;
+use super::round::Shared;
+
+type Answer = Result<Value, TemplateError>;
+
+/// Functions of their arguments alone, by name.
+static PURE: LazyLock<FuncMap> = LazyLock::new(|| {
+    let parts = [coded::FUNCTIONS, lists::FUNCTIONS, numbers::FUNCTIONS, texts::FUNCTIONS];
+    let all = parts.into_iter().flatten();
+    all.map(|(name, function)| ((*name).to_owned(), Arc::new(*function) as gotmpl::ValueFunc)).collect()
+});
+
+/// A function and its name.
+type Named = (&'static str, fn(&[Value]) -> Answer);
+
+/// What the engine brings itself.
+const BUILT_IN: [&str; 19] = [
+    "and", "call", "eq", "ge", "gt", "html", "index", "js", "le", "len", "lt", "ne", "not", "or", "print", "printf",
+    "println", "slice", "urlquery",
+];
+
+/// What consul-template has and a template here does not, and why or what to write in its place.
+const LEFT: [(&str, &str); 44] = [
+    ("byKey", NO_CONSUL),
+    ("byMeta", NO_CONSUL),
+    ("byTag", NO_CONSUL),
+    ("caLeaf", NO_CONSUL),
+    ("caRoots", NO_CONSUL),
+    ("connect", NO_CONSUL),
+    ("datacenters", NO_CONSUL),
+    ("exportedServices", NO_CONSUL),
+    ("key", NO_CONSUL),
+    ("keyExists", NO_CONSUL),
+    ("keyExistsGet", NO_CONSUL),
+    ("keyOrDefault", NO_CONSUL),
+    ("ls", NO_CONSUL),
+    ("node", NO_CONSUL),
+    ("nodes", NO_CONSUL),
+    ("partitions", NO_CONSUL),
+    ("peerings", NO_CONSUL),
+    ("safeLs", NO_CONSUL),
+    ("safeTree", NO_CONSUL),
+    ("service", NO_CONSUL),
+    ("services", NO_CONSUL),
+    ("tree", NO_CONSUL),
+    ("explode", NO_CONSUL),
+    ("nomadService", NO_NOMAD),
+    ("nomadServices", NO_NOMAD),
+    ("nomadVar", NO_NOMAD),
+    ("nomadVarExists", NO_NOMAD),
+    ("nomadVarList", NO_NOMAD),
+    ("nomadVarListSafe", NO_NOMAD),
+    ("plugin", "a template starts no program; write the template's command"),
+    ("writeToFile", "a template writes its own destination alone; write one more template for the other file"),
+    ("executeTemplate", "write {{ template \"NAME\" . }}"),
+    ("scratch", "write {{ $name := VALUE }} and {{ $name = VALUE }}"),
+    ("explodeMap", "take the map apart with range"),
+    ("mergeMap", "range over the one and the other"),
+    ("mergeMapWithOverride", "range over the one and the other"),
+    ("md5sum", "that hash is broken; write sha256Hex"),
+    ("parseYAML", "only JSON is read; write parseJSON"),
+    ("toYAML", "write the lines with range, or toJSON, which YAML readers take"),
+    ("toTOML", "write the lines with range, and texts with toJSON"),
+    ("sockaddr", "it says nothing of secrets; pass the address as a variable"),
+    ("spew_dump", DUMPS),
+    ("spew_printf", DUMPS),
+    ("spew_sdump", DUMPS),
+];
+
+const NO_CONSUL: &str = "it reads Consul, and templates here read the secrets server";
+const NO_NOMAD: &str = "it reads Nomad, and templates here read the secrets server";
+const DUMPS: &str = "it is for looking at values, which are secrets here; write keyward template try";
+
+/// What is called before each action, with its place: the engine does not say where it failed.
+pub(super) const AT: &str = "\u{1}at";
+
+/// What each value goes through that is printed.
+pub(super) const SHOWN: &str = "\u{1}shown";
+
+/// Why a name cannot be called.
+pub(super) enum Refused {
+    /// Others have it: why it is not here, or what to write.
+    Left(&'static str),
+    /// Nobody has it.
+    Unknown,
+}
+
+/// Whether a name cannot be called.
+pub(super) fn refused(name: &str) -> Option<Refused> {
+    if PURE.contains_key(name) || asked::NAMES.contains(&name) || BUILT_IN.contains(&name) {
+        return None;
+    }
+    Some(LEFT.iter().find(|(left, _)| *left == name).map_or(Refused::Unknown, |(_, why)| Refused::Left(why)))
+}
+
+/// Every name that can be called.
+pub(super) fn names() -> Vec<String> {
+    let named = asked::NAMES.iter().chain(&BUILT_IN).map(|name| (*name).to_owned());
+    PURE.keys().cloned().chain(named).collect()
+}
+
+/// All functions, for one rendering.
+pub(super) fn all(source: &Text, round: &Shared) -> FuncMap {
+    let mut all = PURE.clone();
+    asked::add(&mut all, source, round);
+    let shared = round.clone();
+    all.insert(
+        AT.to_owned(),
+        Arc::new(move |args| {
+            let offset = args.first().and_then(Value::as_int).and_then(|offset| usize::try_from(offset).ok());
+            shared.lock().at = offset.unwrap_or_default();
+            Ok(super::value::text(""))
+        }),
+    );
+    let shared = round.clone();
+    all.insert(
+        SHOWN.to_owned(),
+        Arc::new(move |args| match args.last() {
+            None | Some(Value::Nil) if shared.is_whole() => {
+                Err(TemplateError::Exec("there is no value here to be shown".to_owned()))
+            }
+            None | Some(Value::Nil) => Ok(super::value::text("")),
+            Some(value) => Ok(value.clone()),
+        }),
+    );
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_is_either_here_or_left_out() {
+        let names = names();
+        let mut sorted = names.clone();
+        sorted.sort();
+        sorted.dedup();
+        assert_eq!(sorted.len(), names.len(), "a name is there twice");
+        for (name, _) in LEFT {
+            assert!(!names.iter().any(|its| its == name), "{name} is here and left out");
+        }
+    }
+
+    #[test]
+    fn every_function_stands_in_the_documents() {
+        let page = include_str!("../../../../docs/templates.md");
+        for name in names().iter().map(String::as_str).chain(LEFT.iter().map(|(name, _)| *name)) {
+            assert!(page.contains(&format!("`{name}")), "docs/templates.md does not name {name}");
+        }
+    }
+}

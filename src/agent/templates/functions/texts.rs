@@ -1,0 +1,118 @@
+//! Texts: cut, put together, changed.
+
+use std::sync::Arc;
+
+use gotmpl::Value;
+use regex_lite::Regex;
+
+use super::arguments::Arguments;
+use super::{Answer, Named};
+use crate::agent::templates::value::{list, map, text};
+
+pub(super) const FUNCTIONS: &[Named] = &[
+    ("indent", |args| {
+        let args = Arguments::exactly("indent", args, 2)?;
+        indented(&args, "")
+    }),
+    ("join", |args| {
+        let args = Arguments::exactly("join", args, 2)?;
+        let items: Vec<String> = args.list(1)?.iter().map(ToString::to_string).collect();
+        Ok(text(items.join(args.text(0)?)))
+    }),
+    ("regexMatch", |args| {
+        let args = Arguments::exactly("regexMatch", args, 2)?;
+        Ok(Value::Bool(expression(&args)?.is_match(args.text(1)?)))
+    }),
+    ("regexReplaceAll", |args| {
+        let args = Arguments::exactly("regexReplaceAll", args, 3)?;
+        Ok(text(expression(&args)?.replace_all(args.text(2)?, args.text(1)?)))
+    }),
+    ("replaceAll", |args| {
+        let args = Arguments::exactly("replaceAll", args, 3)?;
+        Ok(text(args.text(2)?.replace(args.text(0)?, args.text(1)?)))
+    }),
+    ("split", |args| {
+        let args = Arguments::exactly("split", args, 2)?;
+        let (by, whole) = (args.text(0)?, args.text(1)?.trim());
+        if whole.is_empty() {
+            return Ok(list([]));
+        }
+        // As Go does: by nothing means into characters.
+        if by.is_empty() {
+            return Ok(list(whole.chars().map(|one| text(one.to_string()))));
+        }
+        Ok(list(whole.split(by).map(text)))
+    }),
+    ("splitToMap", |args| {
+        let args = Arguments::exactly("splitToMap", args, 3)?;
+        let (by, between) = (args.text(0)?, args.text(1)?);
+        let pairs = args.text(2)?.trim().split(by).filter(|pair| !pair.is_empty());
+        Ok(map(pairs.map(|pair| match pair.split_once(between) {
+            Some((key, value)) => (key, text(value)),
+            None => (pair, text("")),
+        })))
+    }),
+    ("sprig_lower", |args| Ok(text(Arguments::exactly("sprig_lower", args, 1)?.text(0)?.to_lowercase()))),
+    ("sprig_nindent", |args| {
+        let args = Arguments::exactly("sprig_nindent", args, 2)?;
+        indented(&args, "\n")
+    }),
+    ("sprig_quote", |args| {
+        let args = Arguments::exactly("sprig_quote", args, 1)?;
+        Ok(text(format!("{:?}", args.shown(0)?)))
+    }),
+    ("sprig_squote", |args| {
+        let args = Arguments::exactly("sprig_squote", args, 1)?;
+        Ok(text(format!("'{}'", args.shown(0)?)))
+    }),
+    ("sprig_trim", |args| Ok(text(Arguments::exactly("sprig_trim", args, 1)?.text(0)?.trim()))),
+    ("sprig_upper", |args| Ok(text(Arguments::exactly("sprig_upper", args, 1)?.text(0)?.to_uppercase()))),
+    ("toLower", |args| Ok(text(Arguments::exactly("toLower", args, 1)?.text(0)?.to_lowercase()))),
+    ("toTitle", |args| {
+        let args = Arguments::exactly("toTitle", args, 1)?;
+        let mut begins = true;
+        let mut title = String::with_capacity(args.text(0)?.len());
+        for one in args.text(0)?.chars() {
+            if begins {
+                title.extend(one.to_uppercase());
+            } else {
+                title.push(one);
+            }
+            begins = !(one.is_alphanumeric() || one == '_' || one == '\'');
+        }
+        Ok(text(title))
+    }),
+    ("toUpper", |args| Ok(text(Arguments::exactly("toUpper", args, 1)?.text(0)?.to_uppercase()))),
+    ("trim", |args| {
+        let args = Arguments::between("trim", args, 1, 2)?;
+        if args.len() == 1 {
+            return Ok(text(args.text(0)?.trim()));
+        }
+        let cut: Vec<char> = args.text(0)?.chars().collect();
+        Ok(text(args.text(1)?.trim_matches(cut.as_slice())))
+    }),
+    ("trimPrefix", |args| {
+        let args = Arguments::exactly("trimPrefix", args, 2)?;
+        let whole = args.text(1)?;
+        Ok(text(whole.strip_prefix(args.text(0)?).unwrap_or(whole)))
+    }),
+    ("trimSpace", |args| Ok(text(Arguments::exactly("trimSpace", args, 1)?.text(0)?.trim()))),
+    ("trimSuffix", |args| {
+        let args = Arguments::exactly("trimSuffix", args, 2)?;
+        let whole = args.text(1)?;
+        Ok(text(whole.strip_suffix(args.text(0)?).unwrap_or(whole)))
+    }),
+];
+
+fn expression(args: &Arguments<'_>) -> Result<Regex, gotmpl::TemplateError> {
+    Regex::new(args.text(0)?).map_err(|_| args.fail("argument 1 is no regular expression"))
+}
+
+/// The text of argument 2 with so many spaces before each line that is not empty.
+fn indented(args: &Arguments<'_>, before: &str) -> Answer {
+    let spaces = usize::try_from(args.whole(0)?).ok().filter(|spaces| *spaces <= 1000);
+    let spaces = " ".repeat(spaces.ok_or_else(|| args.wrong(0, "a number from 0 to 1000"))?);
+    let line = |line: &str| if line.is_empty() { String::new() } else { format!("{spaces}{line}") };
+    let lines: Vec<String> = args.text(1)?.split('\n').map(line).collect();
+    Ok(Value::String(Arc::from(format!("{before}{}", lines.join("\n")))))
+}

@@ -1,0 +1,93 @@
+//! Files and variables rendered from templates, in the language that consul-template's users know: Go's.
+//!
+//! `compile` and `render` are functions of texts and of the secrets that are known; `task` acts.
+
+// 0: values of the language, what a rendering knows, and what may be wrong with it
+mod value;
+mod round;
+mod wrong;
+
+// 1: what a template may call
+mod functions;
+
+// 2: text -> template -> bytes
+mod compile;
+mod render;
+
+// 3: what is known, and what becomes of the bytes
+mod source;
+mod task;
+
+#[cfg(test)]
+mod tests;
+
+pub use self::compile::Template;
+pub use self::render::Rendered;
+pub use self::round::{Known, Need};
+pub use self::task::{Parts, TemplateTask};
+pub use self::wrong::Wrong;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::program::Variables;
+
+/// A template and what it may ask for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Text {
+    /// What it is called in messages.
+    pub name: String,
+    /// The file that it came from; `None` where it stands in the configuration.
+    pub file: Option<PathBuf>,
+    /// The template.
+    pub text: String,
+    /// What opens an action.
+    pub left: String,
+    /// What closes one.
+    pub right: String,
+    /// The variables that `env` knows.
+    pub variables: Variables,
+    /// The folders that `file` reads below.
+    pub folders: Vec<PathBuf>,
+}
+
+/// Where a rendered file goes, and what is done after it has changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct File {
+    /// The file.
+    pub destination: PathBuf,
+    /// Its mode.
+    pub mode: u32,
+    /// Its owner, if not the agent's user.
+    pub owner: Option<u32>,
+    /// Its group, if not the agent's group.
+    pub group: Option<u32>,
+    /// Whether its folder is made where it is not there.
+    pub create_folders: bool,
+    /// What is run after it has changed.
+    pub command: Option<Command>,
+}
+
+/// What is run after a file has changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Command {
+    /// The program and its arguments.
+    pub command: Vec<String>,
+    /// How long it may take.
+    pub timeout: Duration,
+}
+
+/// A template that is kept rendered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    /// The template.
+    pub text: Text,
+    /// Where it goes; `None` for a variable, whose name is the template's.
+    pub file: Option<File>,
+    /// How long secrets must have been still before it is rendered again: several that change together are one change.
+    pub debounce: Duration,
+    /// How often files that it reads are looked at.
+    pub interval: Duration,
+    /// Whether the agent is not ready before it is rendered.
+    pub required: bool,
+}

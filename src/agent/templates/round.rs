@@ -1,0 +1,83 @@
+//! What one rendering knows, what it asks for, and where it is.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+use gotmpl::TemplateError;
+use secrecy::SecretString;
+
+use crate::agent::secrets::{SecretAnswer, SecretRequest};
+
+/// What a template asks for while it is rendered.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Need {
+    /// A secret.
+    Secret(SecretRequest),
+    /// A file's text.
+    File(PathBuf),
+}
+
+/// What is known of a need.
+#[derive(Debug, Clone)]
+pub enum Known {
+    /// The secret.
+    Secret(Arc<SecretAnswer>),
+    /// The file's text.
+    Text(Arc<SecretString>),
+    /// It is not there; why, without any secret.
+    Absent(Arc<str>),
+}
+
+/// What one rendering knows, and what it has learnt.
+#[derive(Debug)]
+pub(super) struct Round {
+    known: Arc<BTreeMap<Need, Known>>,
+    /// When it is.
+    pub(super) now: SystemTime,
+    /// Where the template is at: the offset of the action under way.
+    pub(super) at: usize,
+    /// What was asked for.
+    pub(super) used: BTreeSet<Need>,
+    /// What of it is not known.
+    pub(super) unknown: BTreeSet<Need>,
+}
+
+impl Round {
+    /// One that begins.
+    pub(super) fn begin(known: Arc<BTreeMap<Need, Known>>, now: SystemTime) -> Shared {
+        let round = Self { known, now, at: 0, used: BTreeSet::new(), unknown: BTreeSet::new() };
+        Shared(Arc::new(Mutex::new(round)))
+    }
+}
+
+/// A round that the functions of a template share.
+#[derive(Debug, Clone)]
+pub(super) struct Shared(Arc<Mutex<Round>>);
+
+impl Shared {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Round> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is known of a need; `None` where it has to be asked for first.
+    pub(super) fn known(&self, need: Need) -> Result<Option<Known>, TemplateError> {
+        let mut round = self.lock();
+        let found = round.known.get(&need).cloned();
+        round.used.insert(need.clone());
+        match found {
+            Some(Known::Absent(why)) => Err(TemplateError::Exec(why.to_string())),
+            Some(known) => Ok(Some(known)),
+            None => {
+                round.unknown.insert(need);
+                Ok(None)
+            }
+        }
+    }
+
+    /// Whether all that was asked for so far is known.
+    pub(super) fn is_whole(&self) -> bool {
+        self.lock().unknown.is_empty()
+    }
+}

@@ -1,0 +1,274 @@
+//! One template, kept rendered: a task of its own, so that one that fails holds back nobody.
+
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use secrecy::SecretString;
+use tokio_util::sync::CancellationToken;
+use zeroize::Zeroizing;
+
+use super::compile::Template;
+use super::render::Rendered;
+use super::source::Source;
+use super::{File, Options};
+use crate::agent::secrets::Store;
+use crate::atomic_file::{self, Attributes, Outcome, ReplaceError};
+use crate::backoff::{Backoff, random_unit};
+use crate::clock::{Clock, Moment};
+use crate::feed::{Publisher, State};
+use crate::health::Reporter;
+use crate::metrics::{self, Metrics};
+use crate::program::{Program, ProgramError, Provision};
+use crate::secret::same;
+use crate::words::chain;
+
+/// What a template's task works with.
+#[derive(Debug)]
+pub struct Parts {
+    /// Who waits for what is rendered.
+    pub publisher: Publisher<Provision>,
+    /// The secrets.
+    pub store: Store,
+    /// Where the time comes from.
+    pub clock: Clock,
+    /// Where to say whether it is rendered.
+    pub health: Reporter,
+    /// Where renderings are counted.
+    pub metrics: Metrics,
+}
+
+/// Keeps one template rendered.
+#[derive(Debug)]
+pub struct TemplateTask {
+    options: Options,
+    template: Template,
+    source: Source,
+    parts: Parts,
+    backoff: Backoff,
+    /// When what failed is tried again.
+    retry: Option<Moment>,
+    /// It was rendered once, and what it gave was taken.
+    delivered: bool,
+    /// The value of a variable that was published last.
+    value: Option<SecretString>,
+    /// The file has changed, and its command has not run well since.
+    owes_command: bool,
+}
+
+impl TemplateTask {
+    /// One that has done nothing yet.
+    pub fn new(options: Options, template: Template, parts: Parts) -> Self {
+        let source = Source::new(parts.store.clone());
+        let backoff = Backoff::new(FIRST_RETRY, MOST_RETRY);
+        let (retry, delivered, value, owes_command) = (None, false, None, false);
+        Self { options, template, source, parts, backoff, retry, delivered, value, owes_command }
+    }
+
+    /// Renders it, and again when a secret in it has changed, until `stop` is cancelled. What cannot be written, and a command
+    /// that fails, are tried again after 1 s to 60 s (full jitter). The file stays when this ends.
+    pub async fn run(mut self, stop: CancellationToken) {
+        self.tell(WAITING);
+        let working = async {
+            loop {
+                self.render().await;
+                while !self.wait().await {}
+            }
+        };
+        let _: Option<()> = stop.run_until_cancelled(working).await;
+    }
+
+    /// Returns when something has changed; says whether that is a reason to render.
+    async fn wait(&mut self) -> bool {
+        let clock = self.parts.clock.clone();
+        let look = self.source.has_files().then(|| clock.now() + self.options.interval);
+        tokio::select! {
+            absent = self.source.changed() => {
+                if absent {
+                    self.stand_still();
+                    return false;
+                }
+                self.settle().await;
+                true
+            }
+            () = clock.sleep_until_some(self.retry) => true,
+            () = clock.sleep_until_some(look) => self.source.look_again(),
+        }
+    }
+
+    /// Waits until nothing has changed for a while, but not for ever. What was never rendered does not wait.
+    async fn settle(&mut self) {
+        if self.options.debounce.is_zero() || !self.delivered {
+            return;
+        }
+        let clock = self.parts.clock.clone();
+        let latest = clock.now() + self.options.debounce * 4;
+        while !clock.has_reached(latest) {
+            let quiet = clock.now() + self.options.debounce;
+            let until = if quiet.boot < latest.boot { quiet } else { latest };
+            tokio::select! {
+                _ = self.source.changed() => {}
+                () = clock.sleep_until(until) => return,
+            }
+        }
+    }
+
+    /// A secret is not there: what was rendered stays as it is.
+    fn stand_still(&self) {
+        if let Some(reason) = self.source.absent() {
+            self.tell(WAITING);
+            self.parts.health.not_ready(reason);
+        }
+    }
+
+    async fn render(&mut self) {
+        self.retry = None;
+        let text = loop {
+            let Ok(known) = self.source.known() else { return self.stand_still() };
+            match self.template.render(Arc::new(known), self.parts.clock.now().wall) {
+                Rendered::Needs(needs) => self.source.ask(needs),
+                Rendered::Whole { text, used } => {
+                    self.source.keep(&used);
+                    break text;
+                }
+                Rendered::Wrong(wrong) => {
+                    let file = self.options.text.file.as_deref().map(|file| format!("{}: ", file.display()));
+                    return self.failed(&format!("{}{wrong}", file.unwrap_or_default()), None);
+                }
+            }
+        };
+        self.count("ok");
+        match self.deliver(text).await {
+            Ok(()) => {
+                self.backoff.reset();
+                self.tell(RENDERED);
+                self.parts.health.ready();
+            }
+            Err(error) => {
+                let wait = self.backoff.next(random_unit());
+                self.retry = Some(self.parts.clock.now() + wait);
+                self.failed(&chain(&error), Some(wait));
+            }
+        }
+    }
+
+    async fn deliver(&mut self, text: Zeroizing<String>) -> Result<(), DeliveryError> {
+        let Some(file) = self.options.file.clone() else {
+            if text.contains('\0') {
+                return Err(DeliveryError::Nul);
+            }
+            if !self.value.as_ref().is_some_and(|before| same(before, text.as_bytes())) {
+                let value = SecretString::from(text.as_str());
+                self.value = Some(value.clone());
+                self.publish(Provision::Variable(self.options.text.name.clone(), value));
+            }
+            return Ok(());
+        };
+        let command = file.command.clone();
+        let write = move || write(&file, text.as_bytes());
+        if tokio::task::spawn_blocking(write).await.map_err(|_| DeliveryError::Broken)?? == Outcome::Written {
+            self.owes_command = true;
+            self.written();
+        }
+        if let Some(command) = command.filter(|_| self.owes_command) {
+            let program = Program { command: command.command, variables: self.options.text.variables.clone() };
+            let ran = program.run_to_end(command.timeout, &self.parts.clock).await;
+            let outcome = if ran.is_ok() { "ok" } else { "failed" };
+            let labels = metrics::TemplateRun { template: self.options.text.name.clone(), outcome };
+            self.parts.metrics.template_commands.get_or_create(&labels).inc();
+            ran.map_err(DeliveryError::Command)?;
+            tracing::info!(event = "template.command.ok", template = self.options.text.name, "its command has run");
+        }
+        self.owes_command = false;
+        if !self.delivered {
+            self.publish(Provision::File);
+        }
+        Ok(())
+    }
+
+    fn publish(&mut self, output: Provision) {
+        self.delivered = true;
+        self.parts.publisher.publish(State::Serving(Arc::new(output)), Some(self.parts.clock.now()));
+    }
+
+    fn written(&self) {
+        let Some(file) = &self.options.file else { return };
+        tracing::info!(
+            event = "template.written", template = self.options.text.name, path = %file.destination.display(),
+            "the file was changed"
+        );
+        let since = self.parts.clock.now().wall.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let seconds = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
+        self.parts.metrics.template_written.get_or_create(&self.label()).set(seconds);
+    }
+
+    fn failed(&self, error: &str, retry_in: Option<Duration>) {
+        let retry_in_seconds = retry_in.map(|wait| wait.as_secs_f64());
+        tracing::warn!(
+            event = "template.failed",
+            template = self.options.text.name,
+            error,
+            retry_in_seconds,
+            "the template was not rendered"
+        );
+        self.count("failed");
+        self.tell(FAILING);
+        self.parts.health.not_ready(error);
+    }
+
+    fn count(&self, outcome: &'static str) {
+        let labels = metrics::TemplateRun { template: self.options.text.name.clone(), outcome };
+        self.parts.metrics.template_renders.get_or_create(&labels).inc();
+    }
+
+    fn tell(&self, state: i64) {
+        self.parts.metrics.template_state.get_or_create(&self.label()).set(state);
+    }
+
+    fn label(&self) -> metrics::Template {
+        metrics::Template { template: self.options.text.name.clone() }
+    }
+}
+
+impl Drop for TemplateTask {
+    fn drop(&mut self) {
+        // A template that a reload took away is not one that waits.
+        self.parts.metrics.template_state.remove(&self.label());
+    }
+}
+
+/// Writes the file, its folder before it where that is wanted.
+fn write(file: &File, bytes: &[u8]) -> Result<Outcome, DeliveryError> {
+    if file.create_folders
+        && let Some(folder) = file.destination.parent()
+    {
+        let made = DirBuilder::new().recursive(true).mode(0o755).create(folder);
+        made.map_err(|source| DeliveryError::Folder { folder: folder.to_owned(), source })?;
+    }
+    let attributes = Attributes { mode: file.mode, owner: file.owner, group: file.group };
+    Ok(atomic_file::replace(&file.destination, bytes, &attributes)?)
+}
+
+const FIRST_RETRY: Duration = Duration::from_secs(1);
+const MOST_RETRY: Duration = Duration::from_mins(1);
+
+const RENDERED: i64 = 0;
+const WAITING: i64 = 1;
+const FAILING: i64 = 2;
+
+/// Why what was rendered did not get where it should.
+#[derive(Debug, thiserror::Error)]
+enum DeliveryError {
+    #[error("cannot make the folder {}", folder.display())]
+    Folder { folder: PathBuf, source: std::io::Error },
+    #[error(transparent)]
+    Replace(#[from] ReplaceError),
+    #[error("its command failed")]
+    Command(#[source] ProgramError),
+    #[error("a variable cannot hold a NUL")]
+    Nul,
+    #[error("the writing task panicked; this is a mistake in the program")]
+    Broken,
+}

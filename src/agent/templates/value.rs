@@ -1,0 +1,70 @@
+//! JSON as the language's values, and back.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use gotmpl::{TemplateError, Value};
+use serde_json::Value as Json;
+
+/// A text as a value.
+pub(super) fn text(text: impl AsRef<str>) -> Value {
+    Value::String(Arc::from(text.as_ref()))
+}
+
+/// A list of values.
+pub(super) fn list(values: impl IntoIterator<Item = Value>) -> Value {
+    Value::List(values.into_iter().collect())
+}
+
+/// A map of values.
+pub(super) fn map<K: AsRef<str>>(entries: impl IntoIterator<Item = (K, Value)>) -> Value {
+    let entries = entries.into_iter().map(|(key, value)| (Arc::from(key.as_ref()), value));
+    Value::Map(Arc::new(entries.collect::<BTreeMap<Arc<str>, Value>>()))
+}
+
+/// A JSON value as the language has it.
+pub(super) fn of_json(json: &Json) -> Value {
+    match json {
+        Json::Null => Value::Nil,
+        Json::Bool(flag) => Value::Bool(*flag),
+        Json::Number(number) => match (number.as_i64(), number.as_u64()) {
+            (Some(number), _) => Value::Int(number),
+            (None, Some(number)) => Value::Uint(number),
+            (None, None) => Value::Float(number.as_f64().unwrap_or_default()),
+        },
+        Json::String(its) => text(its),
+        Json::Array(items) => list(items.iter().map(of_json)),
+        Json::Object(fields) => map(fields.iter().map(|(key, value)| (key, of_json(value)))),
+    }
+}
+
+/// A value as JSON. A function has no JSON form.
+pub(super) fn to_json(value: &Value) -> Result<Json, TemplateError> {
+    Ok(match value {
+        Value::Nil => Json::Null,
+        Value::Bool(flag) => (*flag).into(),
+        Value::Int(number) => (*number).into(),
+        Value::Uint(number) => (*number).into(),
+        Value::Float(number) => (*number).into(),
+        Value::String(text) => Json::String(text.to_string()),
+        Value::List(items) => Json::Array(items.iter().map(to_json).collect::<Result<_, _>>()?),
+        Value::Map(fields) => {
+            let field = |(key, value): (&Arc<str>, &Value)| Ok((key.to_string(), to_json(value)?));
+            Json::Object(fields.iter().map(field).collect::<Result<_, TemplateError>>()?)
+        }
+        Value::Function(_) => return Err(TemplateError::Exec("a function has no JSON form".to_owned())),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_goes_there_and_back() {
+        let json = serde_json::json!({
+            "a": null, "b": true, "c": -3, "d": u64::MAX, "e": 1.5, "f": "x", "g": [1, "y"], "h": { "i": {} }
+        });
+        assert_eq!(to_json(&of_json(&json)).unwrap(), json);
+    }
+}

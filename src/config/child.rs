@@ -1,0 +1,80 @@
+//! `[child]`: the program that runs with the rendered variables.
+
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use super::leaf::{Wrong, wrong};
+use super::reader::Reader;
+use super::template::variables;
+use crate::agent::child::{OnChange, Options, Restart};
+use crate::program::{signal_name, signal_named};
+
+/// Reads it; `None` where it names no program.
+pub(super) fn read(mut reader: Reader<'_>) -> Option<Options> {
+    let command = reader.list("command");
+    if command.is_none() && reader.place_of("command").is_none() {
+        reader
+            .missing("command", "write the program and each of its arguments, such as [\"/usr/bin/app\", \"--serve\"]");
+    }
+    let command: Vec<String> = command.unwrap_or_default().into_iter().map(|text| text.value).collect();
+    let words =
+        [("restart", OnChange::Restart), ("signal", OnChange::Signal(Signal::HUP)), ("ignore", OnChange::Ignore)];
+    let on_change = reader.choice("on_change", &words).unwrap_or(OnChange::Restart);
+    let given = reader.place_of("change_signal");
+    let change_signal = reader.parsed("change_signal", signal);
+    let on_change = match (on_change, given) {
+        (OnChange::Signal(default), _) => OnChange::Signal(change_signal.unwrap_or(default)),
+        (other, None) => other,
+        (other, Some(at)) => {
+            let found = "given where on_change is not \"signal\"";
+            reader.scope.remarks.mistake(at, &reader.key("change_signal"), found, "write on_change = \"signal\" too");
+            other
+        }
+    };
+    let restart = [("never", Restart::Never), ("on_failure", Restart::OnFailure), ("always", Restart::Always)];
+    let options = Options {
+        command,
+        variables: variables(&mut reader),
+        on_change,
+        restart: reader.choice("restart", &restart).unwrap_or(Restart::Never),
+        stop_signal: reader.parsed("stop_signal", signal).unwrap_or(Signal::TERM),
+        stop_timeout: reader.duration(
+            "stop_timeout",
+            Duration::from_secs(30),
+            Duration::from_millis(100)..=Duration::from_mins(10),
+        ),
+        debounce: reader.duration("debounce", Duration::from_secs(2), Duration::ZERO..=Duration::from_mins(5)),
+    };
+    reader.finish();
+    (!options.command.is_empty()).then_some(options)
+}
+
+fn signal(text: &str) -> Result<Signal, Wrong> {
+    match signal_named(text) {
+        Some(signal) => Ok(signal),
+        None => wrong(
+            "is no signal that is known here",
+            "write SIGTERM, SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2 or SIGKILL",
+        ),
+    }
+}
+
+/// What the child does, in words.
+pub(super) fn words(child: &Options) -> Vec<String> {
+    let time = humantime::format_duration;
+    vec![
+        format!("runs {} once all templates are rendered", child.command.join(" ")),
+        match child.on_change {
+            OnChange::Restart => "restarts it when a variable has changed".to_owned(),
+            OnChange::Signal(signal) => format!("sends it SIG{} when a variable has changed", signal_name(signal)),
+            OnChange::Ignore => "leaves it alone when a variable has changed".to_owned(),
+        },
+        match child.restart {
+            Restart::Never => "ends, with its exit code, when it ends".to_owned(),
+            Restart::OnFailure => "starts it again when it fails, and ends when it ends well".to_owned(),
+            Restart::Always => "starts it again whenever it ends".to_owned(),
+        },
+        format!("stops it by SIG{}, and by force after {}", signal_name(child.stop_signal), time(child.stop_timeout)),
+    ]
+}

@@ -1,0 +1,285 @@
+//! `[template.NAME]` and `[env_template.NAME]`: files and variables rendered of secrets. `[templates]`: what they share.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use secrecy::ExposeSecret as _;
+
+use super::leaf;
+use super::reader::Reader;
+use super::remark::At;
+use super::sink::{Sessions, file_path};
+use super::tree::quoted;
+use super::{Sink, Template};
+use crate::agent::templates;
+use crate::agent::templates::{Command, File, Options, Text};
+use crate::program::{Program, Variables, is_kept_back};
+use crate::secret;
+
+/// How often secrets without a lease, and files, are looked at where nothing is said.
+pub(super) const INTERVAL: Duration = Duration::from_mins(5);
+
+/// Reads `[templates]`: the interval.
+pub(super) fn read_shared(mut reader: Reader<'_>) -> Duration {
+    let interval = reader.duration("interval", INTERVAL, Duration::from_secs(10)..=Duration::from_hours(24));
+    reader.finish();
+    interval
+}
+
+/// What templates are read beside.
+#[derive(Clone, Copy)]
+pub(super) struct Beside<'a> {
+    pub(super) sessions: &'a Sessions,
+    pub(super) sinks: &'a [Sink],
+    pub(super) interval: Duration,
+}
+
+/// Reads all templates of files. Each has a file of its own.
+pub(super) fn read_files(tables: Vec<(String, Reader<'_>)>, beside: Beside<'_>) -> Vec<Template> {
+    let mut files: BTreeMap<PathBuf, String> =
+        beside.sinks.iter().map(|its| (its.options.path.clone(), format!("sink {}", its.options.name))).collect();
+    let mut read = Vec::new();
+    for (name, mut reader) in tables {
+        let at = reader.place_of("destination").unwrap_or(reader.at);
+        let (remarks, key) = (reader.scope.remarks, reader.key("destination"));
+        let template = file(&name, reader, beside);
+        let destination = template.options.file.as_ref().map(|file| file.destination.clone()).unwrap_or_default();
+        if !destination.as_os_str().is_empty()
+            && let Some(other) = files.insert(destination, format!("template {name}"))
+        {
+            remarks.mistake(at, &key, format!("the file of {other} too"), "give each its own file");
+        }
+        read.push(template);
+    }
+    read
+}
+
+/// Reads all templates of variables.
+pub(super) fn read_variables(
+    tables: Vec<(String, Reader<'_>)>,
+    beside: Beside<'_>,
+    files: &[Template],
+) -> Vec<Template> {
+    let variable = |(name, mut reader): (String, Reader<'_>)| {
+        let (at, path) = (reader.at, reader.path.clone());
+        let refuse = |found: String, advice: &str| reader.scope.remarks.mistake(at, &path, found, advice);
+        if !is_variable(&name) {
+            refuse(format!("{} names no variable", quoted(&name)), "write letters, digits and _, no digit first");
+        } else if is_kept_back(&name) {
+            refuse(format!("{name} is never given to a program"), "take another name");
+        }
+        if files.iter().any(|its| its.options.text.name == name) {
+            refuse("the name of a [template] too".to_owned(), "give one of them another name");
+        }
+        let session = session(&mut reader, beside.sessions);
+        let text = text(&name, &mut reader);
+        let debounce = reader.duration("debounce", DEBOUNCE, Duration::ZERO..=Duration::from_mins(5));
+        reader.finish();
+        let options = Options { text, file: None, debounce, interval: beside.interval, required: true };
+        Template { session, options }
+    };
+    tables.into_iter().map(variable).collect()
+}
+
+fn file(name: &str, mut reader: Reader<'_>, beside: Beside<'_>) -> Template {
+    let session = session(&mut reader, beside.sessions);
+    let create_folders = reader.flag("create_folders", false);
+    let destination = reader.required("destination", "the file to write, such as \"/etc/app/app.conf\"");
+    let destination = destination.and_then(|text| {
+        let path = reader.parse(&text, file_path)?;
+        if !create_folders {
+            reader.folder_of(&text, &path);
+        }
+        Some(path)
+    });
+    let text = text(name, &mut reader);
+    let timeout = reader.duration(
+        "command_timeout",
+        Duration::from_secs(30),
+        Duration::from_millis(100)..=Duration::from_hours(1),
+    );
+    let command = command(&mut reader).map(|command| Command { command, timeout });
+    let mode = reader.mode("mode", MODE);
+    if mode & 0o007 != 0 {
+        let at = reader.place_of("mode").unwrap_or(reader.at);
+        let found = format!("{mode:04o} lets every user of this machine at what is rendered");
+        reader.scope.remarks.warning(at, &reader.key("mode"), found, "end it with 0, and name a group");
+    }
+    let file = File {
+        destination: destination.unwrap_or_default(),
+        mode,
+        owner: reader.user("owner"),
+        group: reader.group("group"),
+        create_folders,
+        command,
+    };
+    let options = Options {
+        text,
+        file: Some(file),
+        debounce: reader.duration("debounce", DEBOUNCE, Duration::ZERO..=Duration::from_mins(5)),
+        interval: beside.interval,
+        required: reader.flag("required", true),
+    };
+    reader.finish();
+    Template { session, options }
+}
+
+/// The mode of a rendered file where none is given: the owner writes, the group reads.
+const MODE: u32 = 0o640;
+
+const DEBOUNCE: Duration = Duration::from_secs(1);
+
+fn session(reader: &mut Reader<'_>, sessions: &Sessions) -> String {
+    let session = sessions.one_of(reader).unwrap_or_default();
+    if sessions.is_wrapped(&session) {
+        let at = reader.place_of("session").unwrap_or(reader.at);
+        let found = format!("session {session} has a wrap_ttl: its token is for one sink");
+        reader.scope.remarks.mistake(at, &reader.key("session"), found, "name a session without one");
+    }
+    session
+}
+
+/// The program to run: a list of its name and its arguments, or with `shell = true` a list of one line for a shell.
+fn command(reader: &mut Reader<'_>) -> Option<Vec<String>> {
+    let shell = reader.flag("shell", false);
+    let at = reader.place_of("command").unwrap_or(reader.at);
+    let words: Vec<String> = reader.list("command")?.into_iter().map(|text| text.value).collect();
+    match (shell, words.as_slice()) {
+        (true, [line]) => Some(Program::by_shell(line)),
+        (true, _) => {
+            let advice = "write the line as one string, or leave shell out";
+            reader.scope.remarks.mistake(at, &reader.key("command"), "several strings for a shell", advice);
+            None
+        }
+        (false, [line]) if line.contains(' ') => {
+            let found = format!("{} as the name of a program", quoted(line));
+            let advice = "write the program and each argument as a string of its own, or shell = true";
+            reader.scope.remarks.mistake(at, &reader.key("command"), found, advice);
+            None
+        }
+        (false, []) => None,
+        (false, _) => Some(words),
+    }
+}
+
+/// The variables that a program may have, by the names that `pass` adds to those that all may.
+pub(super) fn variables(reader: &mut Reader<'_>) -> Variables {
+    let at = reader.place_of("pass").unwrap_or(reader.at);
+    let pass: Vec<String> = reader.list("pass").unwrap_or_default().into_iter().map(|text| text.value).collect();
+    for name in &pass {
+        let found = if is_kept_back(name.trim_end_matches('*')) {
+            format!("{name} is never given to a program")
+        } else if is_variable(name.strip_suffix('*').unwrap_or(name)) || name == "*" {
+            continue;
+        } else {
+            format!("{} names no variable", quoted(name))
+        };
+        let advice = "write the name of a variable; it may end in *";
+        reader.scope.remarks.mistake(at, &reader.key("pass"), found, advice);
+    }
+    Variables::allowed(&reader.scope.environment.variables, &pass)
+}
+
+/// The template itself: compiled, to say what is wrong with it.
+fn text(name: &str, reader: &mut Reader<'_>) -> Text {
+    let variables = variables(reader);
+    let folders = reader.list("read_folders").unwrap_or_default();
+    let folders = folders.iter().filter_map(|text| reader.parse(text, leaf::path)).collect();
+    let left = reader.value("left_delimiter").unwrap_or_else(|| "{{".to_owned());
+    let right = reader.value("right_delimiter").unwrap_or_else(|| "}}".to_owned());
+    let (at, file, text) = contents(reader);
+    let key = reader.key(if file.is_some() { "source" } else { "contents" });
+    let its = Text { name: name.to_owned(), file, text: text.unwrap_or_default(), left, right, variables, folders };
+    if let Err(mistakes) = templates::Template::compile(its.clone()) {
+        for wrong in mistakes {
+            let found = match &its.file {
+                Some(file) if wrong.line > 0 => {
+                    format!("{}:{}:{}: {}", file.display(), wrong.line, wrong.column, wrong.message)
+                }
+                Some(file) => format!("{}: {}", file.display(), wrong.message),
+                None => wrong.to_string(),
+            };
+            reader.scope.remarks.mistake(at, &key, found, "docs/templates.md has the language");
+        }
+    }
+    its
+}
+
+/// What `source` names, or what `contents` holds.
+fn contents(reader: &mut Reader<'_>) -> (At, Option<PathBuf>, Option<String>) {
+    let source = reader.text("source");
+    let contents = reader.verbatim("contents");
+    match (source, contents) {
+        (Some(source), None) => {
+            let path = reader.parse(&source, leaf::secret_path);
+            let text = path.as_deref().filter(|_| !source.unknown).and_then(|path| match secret::read_text(path) {
+                Ok(text) => {
+                    writable(reader, source.at, path);
+                    Some(text.expose_secret().to_owned())
+                }
+                Err(error) => {
+                    let found = crate::words::chain(&error).replace("a secret", "a template");
+                    reader.scope.remarks.lacking(source.at, &source.key, found, "put the template there");
+                    None
+                }
+            });
+            (source.at, path, text)
+        }
+        (None, Some((at, text))) => (at, None, Some(text)),
+        (Some(source), Some(_)) => {
+            reader.conflict("contents", "source", "a template has one text");
+            (source.at, None, None)
+        }
+        (None, None) => {
+            if reader.place_of("contents").is_none() {
+                reader.missing("source", "name the template's file, or write it as contents");
+            }
+            (reader.at, None, None)
+        }
+    }
+}
+
+/// Who can write a template can read every secret of its session.
+fn writable(reader: &Reader<'_>, at: At, path: &Path) {
+    let Ok(metadata) = std::fs::metadata(path) else { return };
+    let mode = metadata.mode() & 0o7777;
+    if mode & 0o022 != 0 {
+        let found =
+            format!("others than its owner may write that file (mode {mode:04o}), and so have the session's secrets");
+        reader.scope.remarks.warning(at, &reader.key("source"), found, "take g and o the right to write");
+    }
+}
+
+pub(super) fn is_variable(name: &str) -> bool {
+    let mut bytes = name.bytes();
+    bytes.next().is_some_and(|first| first.is_ascii_alphabetic() || first == b'_')
+        && bytes.all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+}
+
+/// What a template does, in words; `tell` says what was written for a value that came from elsewhere.
+pub(super) fn words(template: &Template, tell: impl Fn(&str, &str) -> String) -> Vec<String> {
+    let Options { text, file, required, .. } = &template.options;
+    let from = text.file.as_ref().map_or("its contents".to_owned(), |file| tell("source", &file.display().to_string()));
+    let secrets = format!("with secrets read by session {}", template.session);
+    let Some(file) = file else {
+        return vec![format!("renders {from}, {secrets}, for the variable {} of [child] and keyward exec", text.name)];
+    };
+    let id = |what: &str, id: Option<u32>| id.map_or(String::new(), |id| format!(", {what} {id}"));
+    let mut does = vec![format!(
+        "renders {from} to {}, mode {:04o}{}{}, {secrets}",
+        tell("destination", &file.destination.display().to_string()),
+        file.mode,
+        id("owner", file.owner),
+        id("group", file.group),
+    )];
+    if let Some(Command { command, timeout }) = &file.command {
+        let shown = command.join(" ");
+        does.push(format!("after a change runs {shown}, for {} at most", humantime::format_duration(*timeout)));
+    }
+    if !required {
+        does.push("does not keep the agent from being ready".to_owned());
+    }
+    does
+}

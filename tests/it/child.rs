@@ -1,0 +1,277 @@
+//! The real agent with templates and a child: what the child finds, what becomes of it, what is passed on.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::time::Duration;
+
+use keyward::dev::secrets::{Operation, Role};
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use secrecy::ExposeSecret as _;
+use serde_json::json;
+
+use crate::harness::agent::Agent;
+use crate::harness::binary::{Binary, eventually, run};
+use crate::harness::world::{World, in_a_network_of_its_own};
+
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// Writes a value of the key-value store as somebody else would.
+fn put(world: &World, path: &str, fields: &serde_json::Value) {
+    let token = world.secrets.token(&Role::default());
+    let url = format!("{}/v1/secret/data/{path}", world.secrets.url());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let status = runtime.block_on(async {
+        let request = reqwest::Client::new().post(url).header("x-vault-token", token.expose_secret());
+        let body = json!({ "data": fields }).to_string();
+        request.header("content-type", "application/json").body(body).send().await.unwrap().status()
+    });
+    assert!(status.is_success(), "{status}");
+}
+
+/// A program of lines for a shell, in the agent's folder, and the sections that have it run as the child.
+fn child(folder: &Path, lines: &str, more: &str) -> String {
+    let script = folder.join("child.sh");
+    std::fs::write(&script, format!("#!/bin/sh\n{lines}\n")).unwrap();
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o700)).unwrap();
+    format!(
+        "[templates]\ninterval = \"10s\"\n\
+         [env_template.DB_PASSWORD]\n\
+         contents = '{{{{ with secret \"secret/data/app\" }}}}{{{{ .Data.data.password }}}}{{{{ end }}}}'\ndebounce = \"0s\"\n\
+         [child]\ncommand = [\"{}\"]\ndebounce = \"100ms\"\npass = [\"APP_MODE\"]\n{more}\n",
+        script.display()
+    )
+}
+
+/// Starts an agent whose child is these lines.
+fn start(world: &World, variables: &[(&str, &str)], lines: &str, more: &str) -> Agent {
+    Agent::start(world, variables, |text| {
+        let state = text.lines().find_map(|line| line.strip_prefix("state_dir = \"")).unwrap();
+        let folder = Path::new(state.trim_end_matches('"')).parent().unwrap().to_owned();
+        let lines = lines.replace("FOLDER", &folder.display().to_string());
+        text + &child(&folder, &lines, more)
+    })
+}
+
+fn read(agent: &Agent, name: &str) -> String {
+    eventually(LIMIT, || match std::fs::read_to_string(agent.path(name)) {
+        Ok(text) if !text.is_empty() => Ok(text),
+        other => Err(format!("{name}: {other:?}; {}", agent.binary.output())),
+    })
+}
+
+/// What each line of a child does first: tells its process id, whole.
+const PID: &str = "echo $$ > FOLDER/pid.new; mv FOLDER/pid.new FOLDER/pid";
+
+fn pid(agent: &Agent) -> Pid {
+    Pid::from_raw(read(agent, "pid").trim().parse().unwrap()).unwrap()
+}
+
+#[test]
+fn a_child_finds_its_variables_and_nothing_else_of_the_agents() {
+    in_a_network_of_its_own("child::a_child_finds_its_variables_and_nothing_else_of_the_agents", || {
+        let world = World::start();
+        put(&world, "app", &json!({ "password": "canary-5ecret" }));
+        let variables = [
+            ("PATH", "/usr/bin:/bin"),
+            ("LANG", "C"),
+            ("APP_MODE", "blue"),
+            ("OTHER", "x"),
+            ("AZURE_CONFIG_DIR", "x"),
+            ("IDENTITY_SOMETHING", "x"),
+            ("MSI_SOMETHING", "x"),
+            ("WATCHDOG_USEC", "9000000000"),
+            ("CREDENTIALS_DIRECTORY", "/x"),
+            ("NOTIFY_SOCKET", "/nowhere"),
+        ];
+        let lines = format!("exec 3</dev/null 3<&-\n{PID}\nexec sleep 600");
+        let agent = start(&world, &variables, &lines, "");
+        let pid = pid(&agent);
+        let process = format!("/proc/{}", pid.as_raw_nonzero());
+        let found = eventually(LIMIT, || {
+            let command = std::fs::read_to_string(format!("{process}/cmdline")).unwrap();
+            if command.starts_with("sleep") { Ok(command) } else { Err(command) }
+        });
+        assert_eq!(found.split('\0').collect::<Vec<_>>(), ["sleep", "600", ""]);
+        let environment = std::fs::read_to_string(format!("{process}/environ")).unwrap();
+        let mut environment: Vec<_> = environment
+            .split('\0')
+            .filter(|line| !line.is_empty() && !line.starts_with("PWD=") && !line.starts_with('_'))
+            .collect();
+        environment.sort_unstable();
+        assert_eq!(environment, ["APP_MODE=blue", "DB_PASSWORD=canary-5ecret", "LANG=C", "PATH=/usr/bin:/bin"]);
+        let mut descriptors: Vec<_> = std::fs::read_dir(format!("{process}/fd"))
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        descriptors.sort();
+        assert_eq!(descriptors, ["0", "1", "2"]);
+        let group = rustix::process::getpgid(Some(pid)).unwrap();
+        assert_eq!(group, pid, "it has a process group of its own");
+        assert!(!agent.binary.output().contains("canary-5ecret"), "a secret stands in the log");
+    });
+}
+
+#[test]
+fn a_child_is_restarted_when_a_value_changes_and_not_by_a_rotation_or_a_reload() {
+    in_a_network_of_its_own(
+        "child::a_child_is_restarted_when_a_value_changes_and_not_by_a_rotation_or_a_reload",
+        || {
+            let world = World::start();
+            put(&world, "app", &json!({ "password": "one" }));
+            let lines = format!("echo $DB_PASSWORD >> FOLDER/starts\n{PID}\nexec sleep 600");
+            let agent = start(&world, &[("PATH", "/usr/bin:/bin")], &lines, "");
+            assert_eq!(read(&agent, "starts"), "one\n");
+            let first = pid(&agent);
+
+            // A new token, looks at the secret, and reloads change nothing for it.
+            let logins = || world.secrets.dials().counts().of(Operation::Login);
+            let before = logins();
+            world.secrets.dials().revoke_all();
+            let (status, _) = crate::harness::binary::ask(&agent.socket(), "POST", "/agent/v1/check").unwrap();
+            assert!((200..300).contains(&status), "{status}");
+            eventually(LIMIT, || if logins() > before { Ok(()) } else { Err(agent.binary.output()) });
+            for _ in 0..5 {
+                agent.reload("ok");
+            }
+            let looks =
+                || agent.metric("keyward_secret_calls_total{secret=\"templates\",call=\"read\",outcome=\"ok\"}");
+            let looked = looks();
+            eventually(LIMIT, || if looks() > looked { Ok(()) } else { Err(format!("{looked} looks")) });
+            assert_eq!((pid(&agent), read(&agent, "starts").as_str()), (first, "one\n"));
+
+            put(&world, "app", &json!({ "password": "two" }));
+            eventually(LIMIT, || match read(&agent, "starts") {
+                starts if starts == "one\ntwo\n" => Ok(()),
+                starts => Err(format!("{starts}: {}", agent.binary.output())),
+            });
+            assert!(test_kill_process(first).is_err(), "the first one has ended");
+            assert_eq!(agent.metric("keyward_child_starts_total{reason=\"changed\"}"), 1);
+        },
+    );
+}
+
+#[test]
+fn the_agent_ends_with_the_childs_code_and_a_child_that_does_not_end_is_killed_with_its_own() {
+    in_a_network_of_its_own(
+        "child::the_agent_ends_with_the_childs_code_and_a_child_that_does_not_end_is_killed_with_its_own",
+        || {
+            let world = World::start();
+            put(&world, "app", &json!({ "password": "one" }));
+            let mut agent = start(&world, &[("PATH", "/usr/bin:/bin")], "exit 42", "");
+            assert_eq!(agent.binary.ended(LIMIT).code(), Some(42), "{}", agent.binary.output());
+            drop(agent);
+
+            let lines = format!("trap '' TERM\nsleep 600 &\necho $! > FOLDER/own\n{PID}\nwait; sleep 600");
+            let mut agent = start(&world, &[("PATH", "/usr/bin:/bin")], &lines, "stop_timeout = \"500ms\"");
+            let first = pid(&agent);
+            let own = Pid::from_raw(read(&agent, "own").trim().parse().unwrap()).unwrap();
+            agent.binary.signal(Signal::TERM);
+            let status = agent.binary.ended(LIMIT);
+            assert_eq!(status.code(), Some(137), "{}", agent.binary.output());
+            for process in [first, own] {
+                eventually(LIMIT, || gone(process));
+            }
+        },
+    );
+}
+
+/// Whether a process has ended; one that nobody waits for stays a while as a zombie.
+fn gone(process: Pid) -> Result<(), String> {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", process.as_raw_nonzero()));
+    match status {
+        Err(_) => Ok(()),
+        Ok(status) if status.contains("State:\tZ") => Ok(()),
+        Ok(_) => Err(format!("{process:?} lives")),
+    }
+}
+
+#[test]
+fn signals_are_passed_on_and_a_crash_is_followed_by_a_start() {
+    in_a_network_of_its_own("child::signals_are_passed_on_and_a_crash_is_followed_by_a_start", || {
+        let world = World::start();
+        put(&world, "app", &json!({ "password": "one" }));
+        let lines = format!(
+            "trap 'echo usr1 >> FOLDER/heard' USR1\ntrap 'echo hup >> FOLDER/heard' HUP\ntrap 'exit 0' TERM\n{PID}\n\
+             while :; do sleep 0.05; done"
+        );
+        let more = "on_change = \"signal\"\nrestart = \"on_failure\"";
+        let agent = start(&world, &[("PATH", "/usr/bin:/bin")], &lines, more);
+        let first = pid(&agent);
+        agent.binary.signal(Signal::USR1);
+        assert_eq!(read(&agent, "heard"), "usr1\n");
+        put(&world, "app", &json!({ "password": "two" }));
+        eventually(LIMIT, || match read(&agent, "heard") {
+            heard if heard == "usr1\nhup\n" => Ok(()),
+            heard => Err(format!("{heard}: {}", agent.binary.output())),
+        });
+        assert_eq!(pid(&agent), first, "it was told, and not restarted");
+
+        kill_process(first, Signal::KILL).unwrap();
+        eventually(LIMIT, || if pid(&agent) == first { Err(agent.binary.output()) } else { Ok(()) });
+        assert_eq!(agent.metric("keyward_child_starts_total{reason=\"ended\"}"), 1);
+        let (status, output) = agent.binary.stop();
+        assert_eq!(status.code(), Some(0), "{output}");
+    });
+}
+
+#[test]
+fn a_child_ends_when_its_agent_is_killed() {
+    in_a_network_of_its_own("child::a_child_ends_when_its_agent_is_killed", || {
+        let world = World::start();
+        put(&world, "app", &json!({ "password": "one" }));
+        let agent = start(&world, &[("PATH", "/usr/bin:/bin")], &format!("{PID}\nexec sleep 600"), "");
+        let first = pid(&agent);
+        agent.binary.signal(Signal::KILL);
+        eventually(LIMIT, || gone(first));
+    });
+}
+
+#[test]
+fn files_are_rendered_by_the_real_agent_and_taken_over_by_a_reload() {
+    in_a_network_of_its_own("child::files_are_rendered_by_the_real_agent_and_taken_over_by_a_reload", || {
+        let world = World::start();
+        put(&world, "app", &json!({ "password": "one" }));
+        let section = "[template.conf]\nsource = \"FOLDER/conf.tmpl\"\ndestination = \"FOLDER/made/conf\"\n\
+                       create_folders = true\ncommand = [\"echo ran >> FOLDER/runs\"]\nshell = true\n";
+        let agent = Agent::start(&world, &[("PATH", "/usr/bin:/bin")], |text| {
+            let state = text.lines().find_map(|line| line.strip_prefix("state_dir = \"")).unwrap();
+            let folder = Path::new(state.trim_end_matches('"')).parent().unwrap();
+            let template = "{{ with secret \"secret/data/app\" }}password={{ .Data.data.password }}{{ end }}";
+            std::fs::write(folder.join("conf.tmpl"), template).unwrap();
+            text + section
+        });
+        assert_eq!(read(&agent, "made/conf"), "password=one");
+        assert_eq!(read(&agent, "runs"), "ran\n");
+        assert_eq!(std::fs::metadata(agent.path("made/conf")).unwrap().permissions().mode() & 0o777, 0o640);
+        eventually(LIMIT, || {
+            let ready = agent.get("/readyz");
+            if ready["components"]["template/conf"]["ready"] == true { Ok(()) } else { Err(ready.to_string()) }
+        });
+        for _ in 0..5 {
+            agent.reload("ok");
+        }
+        assert_eq!(agent.metric("keyward_template_renders_total{template=\"conf\",outcome=\"ok\"}"), 1);
+
+        // The template's file changes: a reload takes it over. One that is wrong is refused with its place.
+        let text = std::fs::read_to_string(agent.path("conf.tmpl")).unwrap();
+        std::fs::write(agent.path("conf.tmpl"), format!("# new\n{text}")).unwrap();
+        agent.reload("ok");
+        eventually(LIMIT, || match read(&agent, "made/conf") {
+            made if made == "# new\npassword=one" => Ok(()),
+            made => Err(made),
+        });
+        std::fs::write(agent.path("conf.tmpl"), "ok\n{{ secrt \"x\" }}").unwrap();
+        agent.reload("failed");
+        agent.logs("conf.tmpl:2:4: there is no function secrt; did you mean secret?");
+        assert_eq!(read(&agent, "made/conf"), "# new\npassword=one");
+
+        // So does a check, and a start.
+        let (code, output, _) = run(&["check", "--config", agent.config.to_str().unwrap()], &[]);
+        assert!(output.contains("conf.tmpl:2:4: there is no function secrt"), "{output}");
+        assert_eq!(code, 3);
+        let config = agent.config.display().to_string();
+        let folder = tempfile::tempdir().unwrap();
+        let mut other = Binary::start(&["run", "--config", &config], &[], folder.path());
+        assert_eq!(other.ended(LIMIT).code(), Some(78), "{}", other.output());
+    });
+}

@@ -1,0 +1,362 @@
+//! Templates that are kept rendered, in driven time against the emulated secrets server.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use keyward::agent::secrets::{Origin, Store};
+use keyward::agent::templates::{Command, File, Options, Parts, Template, TemplateTask, Text};
+use keyward::dev::secrets::terraform::Credential;
+use keyward::dev::secrets::{Canned, Operation, Role, Terms, terraform};
+use keyward::feed::feed;
+use keyward::program::{Program, Variables};
+use secrecy::ExposeSecret as _;
+use serde_json::json;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+use crate::harness::session::{Session, World};
+
+const MINUTE: Duration = Duration::from_mins(1);
+
+fn world() -> World {
+    let terms = Terms { ttl: MINUTE * 10, max_ttl: MINUTE * 30, renewable: true };
+    let roles = BTreeMap::from([("deploy".to_owned(), Credential::Team(terms))]);
+    let role = Role { ttl: MINUTE * 60, max_ttl: Some(MINUTE * 240), ..Role::default() };
+    World::with_terraform(role, terraform::Options { roles, platform: None })
+}
+
+/// Templates of one session, and the folder that they write to.
+struct Bench<'a> {
+    world: &'a World,
+    folder: tempfile::TempDir,
+    store: Store,
+    running: JoinSet<()>,
+    /// Ends the templates, and not the store.
+    stop: CancellationToken,
+}
+
+impl<'a> Bench<'a> {
+    fn new(world: &'a World, session: &Session) -> Self {
+        let (store, keepers) = Store::new(Origin {
+            upstream: world.upstream().clone(),
+            tokens: session.feed.clone(),
+            session: session.nudge.clone(),
+            namespace: None,
+            interval: MINUTE * 5,
+            clock: world.clock.clone(),
+            metrics: world.metrics.clone(),
+        });
+        let mut running = JoinSet::new();
+        running.spawn(keepers.run(CancellationToken::new()));
+        Self { world, folder: tempfile::tempdir().unwrap(), store, running, stop: CancellationToken::new() }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn read(&self, name: &str) -> Option<String> {
+        std::fs::read_to_string(self.path(name)).ok()
+    }
+
+    fn start(&mut self, name: &str, text: &str) {
+        self.start_with(name, text, None);
+    }
+
+    fn start_with(&mut self, name: &str, text: &str, command: Option<&str>) {
+        let text = Text {
+            name: name.to_owned(),
+            file: None,
+            text: text.to_owned(),
+            left: "{{".to_owned(),
+            right: "}}".to_owned(),
+            variables: Variables::default(),
+            folders: vec![self.folder.path().to_owned()],
+        };
+        let template = Template::compile(text.clone()).unwrap();
+        let file = File {
+            destination: self.path(name),
+            mode: 0o600,
+            owner: None,
+            group: None,
+            create_folders: true,
+            command: command.map(|line| Command { command: Program::by_shell(line), timeout: MINUTE }),
+        };
+        let options =
+            Options { text, file: Some(file), debounce: Duration::from_secs(1), interval: MINUTE * 5, required: true };
+        let (publisher, _) = feed("starting");
+        let parts = Parts {
+            publisher,
+            store: self.store.clone(),
+            clock: self.world.clock.clone(),
+            health: self.world.health.component(format!("template/{name}"), true, "starting"),
+            metrics: self.world.metrics.clone(),
+        };
+        self.running.spawn(TemplateTask::new(options, template, parts).run(self.stop.clone()));
+    }
+
+    /// Ends the templates, as a stop of the agent would.
+    async fn end(&mut self) {
+        self.stop.cancel();
+        sleep(Duration::from_secs(1)).await;
+        self.stop = CancellationToken::new();
+    }
+
+    /// The value of a metric of a template.
+    fn metric(&self, name: &str, labels: &str) -> u64 {
+        let text = self.world.metrics.text();
+        let line =
+            text.lines().find_map(|line| line.strip_prefix(&format!("keyward_{name}{{{labels}}} ")).map(str::to_owned));
+        line.map_or(0, |value| value.parse().unwrap())
+    }
+
+    fn renders(&self, name: &str) -> u64 {
+        self.metric("template_renders_total", &format!("template=\"{name}\",outcome=\"ok\""))
+    }
+
+    fn reason(&self, name: &str) -> String {
+        self.world.health.components()[&format!("template/{name}")].reason.clone().unwrap_or_default()
+    }
+}
+
+/// Writes a value of the key-value store as somebody else would.
+async fn put(world: &World, path: &str, fields: serde_json::Value) {
+    let token = world.secrets.token(&Role::default());
+    let url = format!("{}/v1/secret/data/{path}", world.secrets.url());
+    let request = reqwest::Client::new().post(url).header("x-vault-token", token.expose_secret());
+    let body = json!({ "data": fields }).to_string();
+    assert!(request.header("content-type", "application/json").body(body).send().await.unwrap().status().is_success());
+}
+
+fn password(path: &str) -> String {
+    format!("{{{{ with secret \"secret/data/{path}\" }}}}{{{{ .Data.data.password }}}}{{{{ end }}}}")
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_failing_template_leaves_the_others_alone() {
+    let world = world();
+    let session = world.start();
+    put(&world, "good", json!({ "password": "p1" })).await;
+    let mut bench = Bench::new(&world, &session);
+    bench.start("good", &password("good"));
+    bench.start("gone", &password("nowhere"));
+    bench.start("wrong", "{{ with secret \"secret/data/good\" }}\n{{ .Data.data.missing }}{{ end }}");
+    std::fs::create_dir(bench.path("folder")).unwrap();
+    bench.start("folder", "x");
+    sleep(MINUTE).await;
+    assert_eq!(bench.read("good").as_deref(), Some("p1"));
+    assert!(
+        bench.reason("gone").contains("the secret secret/data/nowhere is not there: HTTP 404"),
+        "{}",
+        bench.reason("gone")
+    );
+    assert!(
+        bench.reason("wrong").starts_with("line 2, column 4: there is no \"missing\""),
+        "{}",
+        bench.reason("wrong")
+    );
+    assert!(bench.reason("folder").contains("is a folder, not a regular file"), "{}", bench.reason("folder"));
+    assert_eq!(bench.reason("good"), "");
+
+    put(&world, "good", json!({ "password": "p2" })).await;
+    sleep(MINUTE * 7).await;
+    assert_eq!(bench.read("good").as_deref(), Some("p2"), "it goes on beside those that fail");
+    assert_eq!(bench.metric("template_state", "template=\"wrong\""), 2);
+    assert_eq!(bench.metric("template_state", "template=\"good\""), 0);
+    assert!(
+        bench.metric("template_renders_total", "template=\"wrong\",outcome=\"failed\"") <= 3,
+        "it is not tried in a loop"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_secret_is_read_once_however_many_templates_name_it_and_forgotten_after_the_last() {
+    let world = world();
+    let session = world.start();
+    put(&world, "shared", json!({ "password": "p" })).await;
+    let reads = world.count(Operation::Secret);
+    let mut bench = Bench::new(&world, &session);
+    for at in 0..20 {
+        bench.start(&format!("t{at}"), &password("shared"));
+    }
+    sleep(MINUTE).await;
+    assert!((0..20).all(|at| bench.read(&format!("t{at}")).as_deref() == Some("p")));
+    assert_eq!((world.count(Operation::Secret) - reads, bench.store.len()), (1, 1));
+    bench.end().await;
+    sleep(MINUTE * 2).await;
+    assert!(bench.store.is_empty(), "what nobody uses is not kept");
+    let reads = world.count(Operation::Secret);
+    sleep(MINUTE * 30).await;
+    assert_eq!(world.count(Operation::Secret), reads);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_token_re_renders_nothing_and_what_was_leased_is_leased_once_more() {
+    let world = world();
+    let mut session = world.start();
+    put(&world, "app", json!({ "password": "p" })).await;
+    let mut bench = Bench::new(&world, &session);
+    bench.start("static", &password("app"));
+    bench.start("leased", "{{ with secret \"terraform/creds/deploy\" }}{{ .Data.token }}{{ end }}");
+    sleep(Duration::from_secs(10)).await;
+    let (inode, first) = (std::fs::metadata(bench.path("static")).unwrap().ino(), bench.read("leased").unwrap());
+    assert_eq!((bench.renders("static"), bench.renders("leased"), world.dials().leases()), (1, 1, 1));
+
+    let before = session.serving().await.generation;
+    world.dials().revoke_all();
+    // The session finds out when it looks, within five minutes and a half.
+    sleep(MINUTE * 8).await;
+    assert_ne!(session.serving().await.generation, before);
+    assert_eq!(bench.renders("static"), 1);
+    assert_eq!(std::fs::metadata(bench.path("static")).unwrap().ino(), inode);
+    assert_eq!((bench.renders("leased"), world.dials().leases()), (2, 1));
+    assert_ne!(bench.read("leased").unwrap(), first);
+
+    // Renewals and looks that find nothing new render nothing either.
+    let leased = bench.read("leased");
+    sleep(MINUTE * 15).await;
+    assert_eq!((bench.renders("static"), bench.renders("leased")), (1, 2));
+    assert_eq!(bench.read("leased"), leased);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unchanged_file_is_not_touched_even_after_a_restart() {
+    let world = world();
+    let session = world.start();
+    put(&world, "app", json!({ "password": "p1", "other": 1 })).await;
+    let mut bench = Bench::new(&world, &session);
+    bench.start("conf", &password("app"));
+    sleep(MINUTE).await;
+    let before = std::fs::metadata(bench.path("conf")).unwrap();
+
+    // Another field of the secret changes: it is rendered, and the bytes are the same.
+    put(&world, "app", json!({ "password": "p1", "other": 2 })).await;
+    sleep(MINUTE * 7).await;
+    assert_eq!(bench.renders("conf"), 2);
+    bench.end().await;
+    bench.start("conf", &password("app"));
+    sleep(MINUTE).await;
+    let after = std::fs::metadata(bench.path("conf")).unwrap();
+    assert_eq!((before.ino(), before.mtime_nsec()), (after.ino(), after.mtime_nsec()));
+
+    put(&world, "app", json!({ "password": "p2" })).await;
+    sleep(MINUTE * 7).await;
+    assert_eq!(bench.read("conf").as_deref(), Some("p2"));
+}
+
+/// Waits for something that a real process does, in real time.
+async fn until(done: impl Fn() -> bool) {
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
+    while !done() {
+        assert!(tokio::time::Instant::now() < deadline, "it did not happen within 30 s");
+        sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_command_is_run_after_a_change_until_it_ends_well_and_not_without_one() {
+    let world = world();
+    let session = world.start();
+    let mut bench = Bench::new(&world, &session);
+    let line = format!("echo ran >> {0}; test -e {1}", bench.path("runs").display(), bench.path("mended").display());
+    bench.start_with("conf", "x", Some(&line));
+    until(|| bench.reason("conf").contains("its command failed: it ended with code 1")).await;
+    std::fs::write(bench.path("mended"), "").unwrap();
+    until(|| bench.reason("conf").is_empty()).await;
+    let runs = bench.read("runs").unwrap().lines().count();
+    assert!(runs >= 2, "{runs}");
+    let counted = ["ok", "failed"]
+        .map(|outcome| bench.metric("template_commands_total", &format!("template=\"conf\",outcome=\"{outcome}\"")));
+    assert_eq!(counted, [1, runs as u64 - 1]);
+
+    // Started anew, it finds its file as it should be.
+    bench.end().await;
+    let renders = bench.renders("conf");
+    bench.start_with("conf", "x", Some(&line));
+    until(|| bench.renders("conf") > renders && bench.reason("conf").is_empty()).await;
+    assert_eq!(bench.read("runs").unwrap().lines().count(), runs);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_changes_together_is_rendered_once() {
+    let world = world();
+    let session = world.start();
+    for at in 0..5 {
+        put(&world, &format!("s{at}"), json!({ "password": "1" })).await;
+    }
+    let mut bench = Bench::new(&world, &session);
+    let all: Vec<String> = (0..5).map(|at| password(&format!("s{at}"))).collect();
+    bench.start("all", &all.join(""));
+    sleep(MINUTE).await;
+    assert_eq!((bench.read("all").as_deref(), bench.renders("all")), (Some("11111"), 1));
+    for at in 0..5 {
+        put(&world, &format!("s{at}"), json!({ "password": "2" })).await;
+    }
+    sleep(MINUTE * 7).await;
+    assert_eq!(bench.read("all").as_deref(), Some("22222"));
+    // Each is looked at on its own schedule, half a minute apart at most: no render a secret and look.
+    assert!((2..=6).contains(&bench.renders("all")), "{} renders", bench.renders("all"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_leaves_files_as_they_are_and_is_one_caller_however_many_secrets() {
+    let world = world();
+    let session = world.start();
+    for at in 0..50 {
+        put(&world, &format!("s{at}"), json!({ "password": "p" })).await;
+    }
+    let mut bench = Bench::new(&world, &session);
+    for at in 0..50 {
+        bench.start(&format!("t{at}"), &password(&format!("s{at}")));
+    }
+    sleep(MINUTE).await;
+    let before = world.count(Operation::Secret);
+    world.dials().answer_always(Operation::Secret, Some(Canned::error(503, "Vault is sealed")));
+    sleep(MINUTE * 60).await;
+    let asked = world.count(Operation::Secret) - before;
+    assert!(asked < 150, "{asked} calls in an hour for fifty secrets");
+    assert!((0..50).all(|at| bench.read(&format!("t{at}")).as_deref() == Some("p")));
+    assert!(world.health.ready(), "what is there is still what it should be as far as anyone knows");
+    world.dials().answer_always(Operation::Secret, None);
+    put(&world, "s7", json!({ "password": "q" })).await;
+    sleep(MINUTE * 12).await;
+    assert_eq!(bench.read("t7").as_deref(), Some("q"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_certificate_is_asked_for_once_and_anew_before_its_end() {
+    let world = world();
+    let session = world.start();
+    let mut bench = Bench::new(&world, &session);
+    let text = "{{ with pkiCert \"pki/issue/web\" \"common_name=web.example\" \"ttl=30m\" }}{{ .Cert }}{{ .Key }}{{ .CA }}{{ end }}";
+    bench.start("cert", text);
+    bench.start("same", text);
+    sleep(MINUTE).await;
+    let first = bench.read("cert").unwrap();
+    assert!(first.contains("BEGIN CERTIFICATE") && first.contains("PRIVATE KEY"));
+    assert_eq!(bench.read("same").unwrap(), first);
+    assert_eq!(world.count(Operation::Secret), 1);
+    sleep(MINUTE * 15).await;
+    assert_eq!(world.count(Operation::Secret), 1, "the interval of what has no end is not that of a certificate");
+    sleep(MINUTE * 8).await;
+    assert_eq!(world.count(Operation::Secret), 2);
+    assert_ne!(bench.read("cert").unwrap(), first);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_that_a_template_reads_is_looked_at() {
+    let world = world();
+    let session = world.start();
+    let mut bench = Bench::new(&world, &session);
+    std::fs::write(bench.path("part"), "one").unwrap();
+    let text = format!("{{{{ file \"{}\" }}}}", bench.path("part").display());
+    bench.start("whole", &text);
+    sleep(MINUTE).await;
+    assert_eq!(bench.read("whole").as_deref(), Some("one"));
+    std::fs::write(bench.path("part"), "two").unwrap();
+    sleep(MINUTE * 6).await;
+    assert_eq!(bench.read("whole").as_deref(), Some("two"));
+}
