@@ -15,7 +15,7 @@ use crate::harness::world::in_a_network_of_its_own;
 pub(crate) fn serve(folder: &Path, listen: &str, variables: &[(&str, &str)]) -> (Binary, String) {
     let dir = folder.join("access").display().to_string();
     let service = Binary::start(&["access", "serve", "--dir", &dir, "--listen", listen], variables, folder);
-    let address = eventually(Duration::from_secs(20), || {
+    let address = eventually(Duration::from_secs(30), || {
         let output = service.output();
         let told = output.split_once("keyward acl bootstrap --address ");
         told.and_then(|(_, rest)| Some(rest.split_once(' ')?.0.to_owned())).ok_or(output)

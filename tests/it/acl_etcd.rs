@@ -82,7 +82,7 @@ async fn while_etcd_is_away_callers_are_told_to_come_again() {
         assert!(answer.headers.contains_key("Retry-After"), "{answer:?}");
         assert!(!answer.text.contains("127."), "{answer:?}");
     }
-    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
     server.run();
     server.ready().await;
     assert_eq!(one.get("/v1/acl/role/name/kept").await.json()["ID"], role["ID"]);

@@ -40,7 +40,7 @@ async fn a_service_speaks_tls_on_its_port_and_none_on_its_socket() {
     let server = Binary::start(&["run", "--config", &at("keyward.toml")], &[], folder.path());
 
     let socket = reqwest::Client::builder().no_proxy().unix_socket(at("acl.sock")).build().unwrap();
-    eventually(Duration::from_secs(20), || {
+    eventually(Duration::from_secs(30), || {
         std::os::unix::net::UnixStream::connect(at("acl.sock")).map_err(|_| server.output())
     });
     let first = socket.put("http://localhost/acl-server/v1/acl/bootstrap").send().await.unwrap();

@@ -158,7 +158,7 @@ async fn a_server_that_stops_answers_those_who_wait_at_once() {
     let start = Instant::now();
     let _again = acl.restarted().await;
     let answer = waiting.await.unwrap();
-    assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(30), "{:?}", start.elapsed());
     assert_eq!((answer.status().as_u16(), answer.headers()["x-service-index"].to_str().unwrap()), (200, "1"));
     assert_eq!(answer.text().await.unwrap(), before.text);
 }

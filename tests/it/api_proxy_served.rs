@@ -59,7 +59,7 @@ fn a_thousand_idle_connections_take_bounded_memory() {
         let each = after.saturating_sub(before) / 1000;
         assert!(each < 64, "{each} KiB for each of {} connections; {before} KiB before", open.len());
         drop(open);
-        eventually(Duration::from_secs(20), || match agent.metric("keyward_local_connections{listener=\"vault\"}") {
+        eventually(Duration::from_secs(30), || match agent.metric("keyward_local_connections{listener=\"vault\"}") {
             0 => Ok(()),
             open => Err(format!("{open} are open")),
         });

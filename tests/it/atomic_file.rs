@@ -96,7 +96,7 @@ fn what_is_no_regular_file_is_refused_at_once_and_left_alone() {
             let text = told(error);
             assert!(text.contains(wanted) && text.contains("token is "), "{text}");
         }
-        assert!(start.elapsed() < Duration::from_secs(1));
+        assert!(start.elapsed() < Duration::from_secs(10));
         assert_eq!(std::fs::read(&victim).unwrap(), b"theirs");
         assert_eq!(names(folder.path()), ["token", "victim"]);
     };

@@ -56,7 +56,7 @@ fn no_secret_appears_in_a_log_an_error_a_metric_a_core_or_a_file_but_the_sink() 
             let good = std::fs::read_to_string(&config).unwrap();
             std::fs::write(&config, format!("{good}\n[sink.token]\n")).unwrap();
             agent.signal(Signal::HUP);
-            eventually(Duration::from_secs(10), || {
+            eventually(Duration::from_secs(30), || {
                 let output = agent.output();
                 if output.contains("config.reload.failed") { Ok(()) } else { Err(output) }
             });
@@ -93,7 +93,7 @@ fn no_secret_appears_in_a_log_an_error_a_metric_a_core_or_a_file_but_the_sink() 
 }
 
 fn token(socket: &Path) -> String {
-    eventually(Duration::from_secs(20), || token_now(socket).ok_or_else(|| "no token".to_owned()))
+    eventually(Duration::from_secs(30), || token_now(socket).ok_or_else(|| "no token".to_owned()))
 }
 
 fn token_now(socket: &Path) -> Option<String> {

@@ -34,7 +34,7 @@ impl Server {
         let text = format!("[access]\nlisten = \"tcp://127.0.0.1:{port}\"\n{}", store(folder.path()));
         std::fs::write(&config, text).unwrap();
         let binary = Binary::start(&["run", "--config", config.to_str().unwrap()], &[], folder.path());
-        eventually(Duration::from_secs(20), || {
+        eventually(Duration::from_secs(30), || {
             std::net::TcpStream::connect(("127.0.0.1", port)).map_err(|_| binary.output())
         });
         Self {

@@ -189,7 +189,7 @@ fn a_running_agent_is_asked_by_commands() {
         let token = std::thread::spawn({
             let file = file.clone();
             move || {
-                eventually(Duration::from_secs(10), || match run(&["token", "--wait", "20s", "--config", &file], &[]) {
+                eventually(Duration::from_secs(30), || match run(&["token", "--wait", "20s", "--config", &file], &[]) {
                     (7, _, error) => Err(error),
                     answered => Ok(answered),
                 })
@@ -232,7 +232,7 @@ fn a_caller_with_the_wrong_key_is_refused_in_words() {
     let unix = format!("address = \"unix://{}/api.sock\"", folder.path().display());
     let file = config(folder.path(), &text.replace(&unix, &local));
     let agent = Binary::start(&["run", "--config", &file], &[], folder.path());
-    eventually(Duration::from_secs(10), || match run(&["healthcheck", "--live", "--config", &file], &[]) {
+    eventually(Duration::from_secs(30), || match run(&["healthcheck", "--live", "--config", &file], &[]) {
         (0, ..) => Ok(()),
         other => Err(format!("{other:?} {}", agent.output())),
     });
@@ -378,7 +378,7 @@ fn a_second_agent_refuses_what_the_first_one_has() {
         let output = agent.path("second");
         std::fs::create_dir(&output).unwrap();
         let other = Binary::start(&["run", "--config", file.to_str().unwrap()], &[], &output);
-        eventually(Duration::from_secs(10), || {
+        eventually(Duration::from_secs(30), || {
             let output = other.output();
             if output.contains("another agent writes") { Ok(()) } else { Err(output) }
         });

@@ -28,7 +28,7 @@ const FOREIGN: [(&str, &str); 10] = [
 /// Starts `keyward dev` and waits for its guide; gives the lines to paste.
 fn start(dir: &Path, folder: &Path) -> (Binary, Vec<String>) {
     let dev = Binary::start(&["dev", "--dir", dir.to_str().unwrap()], &FOREIGN, folder);
-    let lines = eventually(Duration::from_secs(20), || {
+    let lines = eventually(Duration::from_secs(30), || {
         let output = dev.output();
         let end = output.find("Ctrl-C stops it.").ok_or_else(|| output.clone())?;
         let lines = output[..end].lines().filter_map(|line| line.strip_prefix("  "));
@@ -141,7 +141,7 @@ fn the_lines_that_it_prints_can_be_pasted_and_its_dials_make_the_world_fail() {
     let (dials, asking): (Vec<_>, Vec<_>) = lines.iter().partition(|line| line.contains("X-Dials-Key"));
     assert_eq!(dials.len(), 4, "{lines:?}");
     let token = |lines: &[&String]| paste(lines[0]);
-    eventually(Duration::from_secs(20), || paste(asking.iter().find(|line| line.contains("readyz")).unwrap()));
+    eventually(Duration::from_secs(30), || paste(asking.iter().find(|line| line.contains("readyz")).unwrap()));
     for line in &asking {
         let answer = paste(line).unwrap();
         assert!(!answer.trim().is_empty(), "{line}");
@@ -168,7 +168,7 @@ fn the_lines_that_it_prints_can_be_pasted_and_its_dials_make_the_world_fail() {
     for line in &dials[2..] {
         paste(line).unwrap();
     }
-    eventually(Duration::from_secs(5), || paste(secret));
+    eventually(Duration::from_secs(30), || paste(secret));
     let keyless = dials[0].split(" -H ").next().unwrap().to_owned() + " " + dials[0].rsplit(' ').next().unwrap();
     assert!(paste(&keyless).is_err(), "dials need their key");
 

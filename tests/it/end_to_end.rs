@@ -21,7 +21,7 @@ fn the_real_binary_logs_in_with_the_identity_of_the_machine_it_stands_on() {
             let agent = Binary::start(&["run", "--config", &config], &proxy, folder.path());
 
             let sink = folder.path().join("token");
-            let written = eventually(Duration::from_secs(20), || match std::fs::read_to_string(&sink) {
+            let written = eventually(Duration::from_secs(30), || match std::fs::read_to_string(&sink) {
                 Ok(token) => Ok(token),
                 Err(error) => Err(format!("{error}: {}", agent.output())),
             });

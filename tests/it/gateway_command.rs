@@ -276,7 +276,7 @@ fn config_that_brings(world: &World, listen: &str, more: &str, brings: &str) -> 
 
 fn drop_in(folder: &Path) -> Value {
     let file = folder.join("terraform.d/zz-keyward.tfrc.json");
-    eventually(Duration::from_secs(20), || {
+    eventually(Duration::from_secs(30), || {
         let text = std::fs::read_to_string(&file).map_err(|error| error.to_string())?;
         serde_json::from_str(&text).map_err(|error| error.to_string())
     })
@@ -346,7 +346,7 @@ async fn where_it_is_asked_for_clients_are_given_the_platforms_own_token_until_i
     }
 
     std::fs::write(world.path("platform.token"), "the-next-token-of-the-platform\n").unwrap();
-    eventually(Duration::from_secs(20), || {
+    eventually(Duration::from_secs(30), || {
         let now = token(&drop_in(folder));
         if now == "the-next-token-of-the-platform" { Ok(()) } else { Err(now) }
     });

@@ -63,7 +63,7 @@ fn a_lent_platform_token_is_replaced_before_it_ends_and_no_call_fails() {
             let found =
                 std::process::Command::new("grep").args(["-rl", "atlasv1"]).arg(agent.path("")).output().unwrap();
             assert_eq!(String::from_utf8_lossy(&found.stdout), "");
-            eventually(Duration::from_secs(5), || {
+            eventually(Duration::from_secs(30), || {
                 let metric =
                     agent.metric("keyward_secret_calls_total{secret=\"gateway\",call=\"read\",outcome=\"ok\"}");
                 if metric >= 3 { Ok(()) } else { Err(format!("{metric} reads")) }

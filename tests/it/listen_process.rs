@@ -50,7 +50,7 @@ impl Agent {
     }
 
     fn answers(&self, socket: &Path) {
-        eventually(Duration::from_secs(20), || match ask(socket, "GET", "/livez") {
+        eventually(Duration::from_secs(30), || match ask(socket, "GET", "/livez") {
             Ok((200, _)) => Ok(()),
             other => Err(format!("{other:?}\n{}", self.log())),
         });
@@ -121,7 +121,7 @@ fn an_agent_without_descriptors_neither_spins_nor_floods_its_log_and_comes_back(
             caller
         })
         .collect();
-    eventually(Duration::from_secs(10), || {
+    eventually(Duration::from_secs(30), || {
         let log = agent.log();
         if log.contains("listener.accept.failed") { Ok(()) } else { Err(log) }
     });

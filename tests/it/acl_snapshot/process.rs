@@ -94,7 +94,7 @@ fn a_service_that_is_killed_in_the_middle_of_a_restore_is_shut_until_the_next_on
         let by = ["--address", address.as_str(), "--token-file", text(&root)];
         std::thread::scope(|threads| {
             let restore = threads.spawn(|| run(&[&["access", "restore", text(&file)][..], &by].concat(), &[]));
-            eventually(Duration::from_secs(20), || {
+            eventually(Duration::from_secs(30), || {
                 let output = service.output();
                 if output.contains("access.restore.begun") { Ok(()) } else { Err(output) }
             });

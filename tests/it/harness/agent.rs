@@ -35,7 +35,7 @@ impl Agent {
     /// The same, and waits until it is ready.
     pub(crate) fn ready(world: &World, variables: &[(&str, &str)], edit: impl FnOnce(String) -> String) -> Self {
         let agent = Self::start(world, variables, edit);
-        eventually(Duration::from_secs(20), || match ask(&agent.socket(), "GET", "/readyz") {
+        eventually(Duration::from_secs(30), || match ask(&agent.socket(), "GET", "/readyz") {
             Ok((200, _)) => Ok(()),
             other => Err(format!("{other:?}: {}", agent.binary.output())),
         });
@@ -59,7 +59,7 @@ impl Agent {
     /// What the sink holds, once it holds something.
     pub(crate) fn sink(&self, name: &str) -> String {
         let path = self.path(name);
-        eventually(Duration::from_secs(10), || match std::fs::read_to_string(&path) {
+        eventually(Duration::from_secs(30), || match std::fs::read_to_string(&path) {
             Ok(text) if !text.is_empty() => Ok(text),
             other => Err(format!("{}: {other:?}; {}", path.display(), self.binary.output())),
         })
@@ -90,7 +90,7 @@ impl Agent {
         let name = format!("keyward_config_reloads_total{{outcome=\"{outcome}\"}}");
         let before = self.metric(&name);
         self.binary.signal(Signal::HUP);
-        eventually(Duration::from_secs(10), || match self.metric(&name) {
+        eventually(Duration::from_secs(30), || match self.metric(&name) {
             after if after > before => Ok(()),
             after => Err(format!("{name} {after}: {}", self.binary.output())),
         });
@@ -99,7 +99,7 @@ impl Agent {
     /// Waits for something in its log.
     #[track_caller]
     pub(crate) fn logs(&self, text: &str) {
-        eventually(Duration::from_secs(10), || {
+        eventually(Duration::from_secs(30), || {
             let output = self.binary.output();
             if output.contains(text) { Ok(()) } else { Err(format!("no {text:?} in {output}")) }
         });

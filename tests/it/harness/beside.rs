@@ -39,7 +39,7 @@ impl Beside {
         let config = self.folder.path().join("keyward.toml").display().to_string();
         let binary = Binary::start(&["run", "--config", &config], &[], self.folder.path());
         let address = self.url.replace("http://", "");
-        eventually(Duration::from_secs(20), || {
+        eventually(Duration::from_secs(30), || {
             std::net::TcpStream::connect(&address).map(drop).map_err(|_| binary.output())
         });
         binary
