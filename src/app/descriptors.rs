@@ -1,18 +1,36 @@
-//! How many connections the process may have, as far as open files go.
+//! How many connections the process may have, and how many secrets it may keep, as far as open files go.
 
+#[cfg(feature = "access")]
 use anyhow::Context as _;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+#[cfg(feature = "access")]
 use crate::http::listen::Limits;
 
 /// Files that are no connections of the service: its store, the log, the agent's own sockets.
 const OTHERS: usize = 256;
+
+/// Makes room for so many templates, beside all else, as far as the process's hard limit goes: each waits for up to
+/// [`A_TEMPLATE`] timers of the kernel.
+pub(super) fn room_for_templates(count: usize) {
+    let limit = getrlimit(Resource::Nofile);
+    let needed = u64::try_from(OTHERS + 1024 + count * A_TEMPLATE).unwrap_or(u64::MAX);
+    let needed = limit.maximum.map_or(needed, |hard| hard.min(needed));
+    if limit.current.is_some_and(|soft| soft < needed) {
+        // What finds no timer falls back to one that a suspend stops.
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(needed), ..limit });
+    }
+}
+
+/// Timers of a template and of a secret in it.
+const A_TEMPLATE: usize = 5;
 
 /// How many connections each of the sockets may have. What is asked for must be possible; where nothing is, it is what a
 /// listener has of itself, or what is possible. Raises the process's soft limit of open files to its hard one if needed.
 ///
 /// # Errors
 /// The hard limit is too low for what is asked for.
+#[cfg(feature = "access")]
 pub(super) fn room_for(asked: Option<usize>, sockets: usize) -> anyhow::Result<usize> {
     let limit = getrlimit(Resource::Nofile);
     let room = room(asked, sockets, limit)?;
@@ -23,12 +41,14 @@ pub(super) fn room_for(asked: Option<usize>, sockets: usize) -> anyhow::Result<u
     Ok(room.connections)
 }
 
+#[cfg(feature = "access")]
 #[derive(Debug, PartialEq, Eq)]
 struct Room {
     connections: usize,
     raise_to: Option<u64>,
 }
 
+#[cfg(feature = "access")]
 fn room(asked: Option<usize>, sockets: usize, limit: Rlimit) -> anyhow::Result<Room> {
     let hard = limit.maximum.map_or(usize::MAX, |hard| usize::try_from(hard).unwrap_or(usize::MAX));
     let sockets = sockets.max(1);
@@ -45,7 +65,7 @@ fn room(asked: Option<usize>, sockets: usize, limit: Rlimit) -> anyhow::Result<R
     Ok(Room { connections, raise_to: raise.then(|| limit.maximum.unwrap_or(needed)) })
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "access"))]
 mod tests {
     use super::*;
 

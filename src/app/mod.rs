@@ -6,7 +6,6 @@ pub mod logging;
 pub mod notify;
 
 // 1: the parts, joined
-#[cfg(feature = "access")]
 mod descriptors;
 mod session;
 #[cfg(feature = "access")]
@@ -24,6 +23,7 @@ mod plan;
 // 3: the whole
 mod agent;
 pub mod once;
+pub mod rendered_once;
 
 // 4: all of it, with a cloud of its own
 #[cfg(feature = "dev")]

@@ -59,6 +59,11 @@ fn sparing(method: &identity::Method) -> anyhow::Result<identity::Method> {
 }
 
 impl LoggedIn {
+    /// The server, as it was logged in to.
+    pub(super) const fn upstream(&self) -> &Upstream {
+        &self.upstream
+    }
+
     /// Revokes the token, if the login made it; says in words what became of it.
     ///
     /// # Errors

@@ -8,6 +8,7 @@ use rustix::process::Signal;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
+use super::descriptors;
 use super::session::{Sessions, Shared};
 use crate::agent::child::{self, Inputs, Supervisor};
 use crate::agent::secrets::{Keepers, Origin, Store};
@@ -167,6 +168,7 @@ impl Rendering {
 
     /// Stops what is gone or replaced, and starts what the plan built.
     pub(super) fn commit(&mut self, plan: RenderingPlan, config: &Config) {
+        descriptors::room_for_templates(plan.kept.len());
         let stays = |name: &String| plan.kept.contains(name) && !plan.templates.iter().any(|built| built.name == *name);
         let gone: Vec<_> = self.templates.extract_if(.., |name, _| !stays(name)).collect();
         // One that takes a file over begins once the one before is done.

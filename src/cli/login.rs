@@ -100,7 +100,7 @@ impl LoginOnce {
 }
 
 /// The session of that name, or the only one.
-fn choose<'a>(config: &'a Config, name: Option<&str>) -> Result<&'a Session, String> {
+pub(super) fn choose<'a>(config: &'a Config, name: Option<&str>) -> Result<&'a Session, String> {
     let names: Vec<&str> = config.sessions.iter().map(|session| session.name.as_str()).collect();
     let found = match (name, config.sessions.as_slice()) {
         (Some(name), sessions) => sessions.iter().find(|session| session.name == name),

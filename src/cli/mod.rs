@@ -14,6 +14,8 @@ mod agent;
 mod check;
 mod login;
 mod migrate;
+mod template;
+mod exec;
 #[cfg(feature = "access")]
 mod acl;
 #[cfg(feature = "access")]
@@ -69,6 +71,12 @@ enum Command {
     /// Log in once and print what was got, without the secret
     #[command(after_help = "Example:\n  keyward login --config /etc/keyward/keyward.toml --session web")]
     Login(login::LoginOnce),
+    /// Try templates
+    #[command(subcommand)]
+    Template(template::Template),
+    /// Run a program with the variables of the configuration's `[env_template.NAME]`, read through the running agent's API proxy
+    #[command(after_help = "Example:\n  keyward exec --config /etc/keyward/keyward.toml -- terraform plan")]
+    Exec(exec::Exec),
     /// Show what the running agent is doing
     #[command(after_help = "Example:\n  keyward status --config /etc/keyward/keyward.toml --format json")]
     Status(agent::Status),
@@ -164,6 +172,8 @@ pub fn main() -> ExitCode {
         Command::Check(check) => check.run(),
         Command::Migrate(migrate) => migrate.run(),
         Command::Login(login) => login.run(&log),
+        Command::Template(template) => template.run(),
+        Command::Exec(exec) => exec.run(),
         Command::Status(status) => status.run(),
         Command::Token(token) => token.run(),
         Command::Wait(wait) => Ok(wait.run()),

@@ -124,6 +124,33 @@ impl Agent {
     }
 }
 
+/// The API proxy of the running agent that serves a session.
+pub(super) struct Through {
+    pub(super) address: Address,
+    pub(super) key: Option<SecretString>,
+}
+
+impl Through {
+    /// The one that fits best: a unix socket first.
+    pub(super) fn of(outcome: &Outcome, session: &str) -> Result<Self, Exit> {
+        let listeners = outcome.config.iter().flat_map(|config| &config.listeners);
+        let serves = |listener: &&Listener| {
+            matches!(listener.serves, Serves::ApiProxy(_)) && listener.sessions.iter().any(|its| its == session)
+        };
+        let mut fit: Vec<_> =
+            listeners.filter(serves).filter_map(|listener| Some((listener, address(&listener.endpoint)?))).collect();
+        fit.sort_by_key(|(_, address)| !matches!(address, Address::Unix(_)));
+        let Some((listener, address)) = fit.into_iter().next() else {
+            say_error(&format!(
+                "the configuration has no API proxy for session {session}, through which the running agent could be asked; \
+                 add [listener.NAME] with kind = \"api_proxy\""
+            ));
+            return Err(Exit::Failed);
+        };
+        Ok(Self { address, key: key(listener, outcome)? })
+    }
+}
+
 /// The time for an answer that waits for nothing.
 pub(super) const ASK_TIME: Duration = Duration::from_secs(10);
 

@@ -131,6 +131,8 @@ mod platform_modules;
 #[cfg(feature = "dev")]
 mod platform_tokens;
 #[cfg(feature = "dev")]
+mod programs;
+#[cfg(feature = "dev")]
 mod reach;
 #[cfg(feature = "dev")]
 mod reload;

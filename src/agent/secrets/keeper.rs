@@ -187,7 +187,7 @@ impl<T> SecretKeeper<T> {
                     let lease = upstream.renew_lease(&token.secret, lease, namespace.as_deref()).await?;
                     Ok(Done::Renewed(lease))
                 }
-                None => upstream.ask(&token.secret, &request, namespace.as_deref()).await.map(Done::Read),
+                None => upstream.ask(Some(&token.secret), &request, namespace.as_deref()).await.map(Done::Read),
             }
         };
         let mut call = std::pin::pin!(call);

@@ -89,6 +89,20 @@ path = "{dir}/workload.json"
 format = "json"
 mode = "0600"
 
+# A file that is rendered of a secret: change the secret, and see the file change within the interval.
+[templates]
+interval = "10s"
+
+[template.greeting]
+session = "workload"
+contents = """
+{{{{ with secret "secret/data/example" -}}}}
+greeting = {{{{ .Data.data.greeting | toJSON }}}}
+{{{{ end -}}}}
+"""
+destination = "{dir}/greeting.conf"
+mode = "0600"
+
 [listener.local]
 address = "unix://{socket}"
 mode = "0600"
@@ -162,6 +176,9 @@ Try, in another shell:
   # Use it: ask the access-control service who it is; read a secret with the other session's token
   curl -s -H "X-Service-Token: $(cat {dir}/instance.token)" {access}/v1/acl/token/self
   curl -s -H "X-Vault-Token: $({program} token --config {config} --session workload)" {secrets}/v1/secret/data/example
+
+  # A file that a template made of that secret; it follows the secret within ten seconds
+  cat {dir}/greeting.conf
 
   # The same on loopback TCP, where the caller brings a key
   curl -s -H 'X-Vault-Request: true' -H "X-Vault-Token: $(cat {local_key})" 'http://{local_api}/agent/v1/token?session=workload'

@@ -1,5 +1,6 @@
 //! `keyward dev --once`: the whole chain, step by step, in words.
 
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -44,6 +45,8 @@ pub async fn take(places: &Places) -> anyhow::Result<Vec<String>> {
     let written = std::fs::read_to_string(&sink).with_context(|| format!("cannot read {}", sink.display()))?;
     anyhow::ensure!(written == *instance, "the sink {} does not hold the token", sink.display());
     lines.push(format!("the sink {} holds the first", sink.display()));
+    let greeting = rendered(&places.dir.join("greeting.conf")).await?;
+    lines.push(format!("a template of that secret is rendered: {}", greeting.trim()));
     let local = std::fs::read_to_string(&places.gateway_token)
         .with_context(|| format!("cannot read {}", places.gateway_token.display()))?;
     let gateway = client(Address::Url(Url::parse(&format!("http://{}", places.gateway))?))?;
@@ -52,6 +55,17 @@ pub async fn take(places: &Places) -> anyhow::Result<Vec<String>> {
     let name = whose.pointer("/data/attributes/username").and_then(Value::as_str).unwrap_or("?");
     lines.push(format!("the emulated platform takes the gateway's calls for those of its user {name}"));
     Ok(lines)
+}
+
+/// What a template has been rendered to, within ten seconds.
+async fn rendered(file: &Path) -> anyhow::Result<String> {
+    for _ in 0..100 {
+        match std::fs::read_to_string(file) {
+            Ok(text) => return Ok(text),
+            Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+        }
+    }
+    anyhow::bail!("{} is not rendered", file.display())
 }
 
 fn client(address: Address) -> anyhow::Result<Client> {

@@ -1,0 +1,216 @@
+//! A thousand templates of which one changes: one rendering, and how long it takes from the change on the server to the bytes in
+//! the file. `templates [TEMPLATES] [CHANGES]` (1,000 and 50); against the emulated secrets server in the same process.
+//!
+//! The one that changes is looked at every 10 ms, which is in the time that is told; beside it stands the time of a bare write
+//! of a file of that size, durable as the agent's is.
+#![allow(clippy::print_stdout, clippy::unwrap_used, clippy::disallowed_methods, missing_docs)]
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use keyward::agent::secrets::{Origin, Store};
+use keyward::agent::templates::{File, Options, Parts, Template, TemplateTask, Text};
+use keyward::agent::token::{ClientToken, Generation, Kind, Lease, Token};
+use keyward::agent::upstream::{self, Upstream};
+use keyward::atomic_file::{self, Attributes};
+use keyward::clock::Clock;
+use keyward::dev::secrets::{self, Role, Secrets};
+use keyward::feed::{Nudge, State, feed};
+use keyward::health::Health;
+use keyward::http::client;
+use keyward::metrics::Metrics;
+use keyward::program::Variables;
+use keyward::tasks::Tasks;
+use secrecy::{ExposeSecret as _, SecretString};
+use serde_json::json;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+const TEXT: &str = "{{ with secret \"secret/data/NAME\" -}}\n# of the secrets server\nuser = {{ .Data.data.user }}\n\
+                    password = {{ .Data.data.password }}\n{{ range $i, $host := .Data.data.hosts }}host{{ $i }} = {{ $host }}\n\
+                    {{ end }}{{ end }}";
+
+struct World {
+    secrets: Secrets,
+    upstream: Upstream,
+    token: SecretString,
+    metrics: Metrics,
+    health: Health,
+    folder: tempfile::TempDir,
+    running: JoinSet<()>,
+}
+
+fn main() {
+    let numbers: Vec<usize> = std::env::args().skip(1).filter_map(|it| it.parse().ok()).collect();
+    let (templates, changes) =
+        (numbers.first().copied().unwrap_or(1000).max(2), numbers.get(1).copied().unwrap_or(50).max(1));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(run(templates, changes));
+}
+
+async fn run(templates: usize, changes: usize) {
+    let mut tasks = Tasks::default();
+    let options = secrets::Options::for_anyone(Clock::System, "bench", Role::default());
+    let secrets = Secrets::start(options, &mut tasks).unwrap();
+    let upstream = Upstream::build(&upstream::Options {
+        name: "bench".to_owned(),
+        kind: upstream::Kind::Vault,
+        client: client::Options {
+            address: client::Address::Url(secrets.url().parse().unwrap()),
+            tls: client::Tls::default(),
+            proxy: client::Proxy::Direct,
+            connect_timeout: Duration::from_secs(5),
+            answer_timeout: Duration::from_secs(10),
+        },
+        login_timeout: Duration::from_secs(10),
+    })
+    .unwrap();
+    let token = secrets.token(&Role::default());
+    let mut world = World {
+        secrets,
+        upstream,
+        token,
+        metrics: Metrics::default(),
+        health: Health::default(),
+        folder: tempfile::tempdir_in("target").unwrap(),
+        running: JoinSet::new(),
+    };
+    for at in 0..templates {
+        world.put(&format!("s{at}"), "first").await;
+    }
+    let start = Instant::now();
+    let (still, changing) = (world.store(Duration::from_hours(1)), world.store(Duration::from_millis(10)));
+    world.template("s0", &changing);
+    for at in 1..templates {
+        world.template(&format!("s{at}"), &still);
+    }
+    while !world.health.ready() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    println!("{templates} templates of a secret each: all read, rendered and written within {:.2?}", start.elapsed());
+
+    let renders = world.renders();
+    let mut times = Vec::new();
+    for change in 0..changes {
+        let value = format!("changed-{change}");
+        world.put("s0", &value).await;
+        let start = Instant::now();
+        while !std::fs::read_to_string(world.path("s0")).is_ok_and(|text| text.contains(&value)) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        times.push(start.elapsed());
+    }
+    // What is still under way would be counted too.
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let rendered = world.renders() - renders;
+    times.sort();
+    let bare = bare(&world.path("bare"), changes);
+    println!(
+        "one of them changed {changes} times: {rendered} renderings in all; from the change to the file median {:.2?}, most \
+         {:.2?} (a bare durable write {bare:.2?})",
+        times[times.len() / 2],
+        times[times.len() - 1],
+    );
+    assert_eq!(rendered, changes as u64, "a change is one rendering");
+    world.running.shutdown().await;
+}
+
+/// The median time of a durable write of a file of that size.
+fn bare(path: &Path, changes: usize) -> Duration {
+    let attributes = Attributes { mode: 0o600, owner: None, group: None };
+    let mut times: Vec<Duration> = (0..changes)
+        .map(|change| {
+            let start = Instant::now();
+            atomic_file::replace(path, format!("{change:0150}").as_bytes(), &attributes).unwrap();
+            start.elapsed()
+        })
+        .collect();
+    times.sort();
+    times[times.len() / 2]
+}
+
+impl World {
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    async fn put(&self, name: &str, password: &str) {
+        let url = format!("{}/v1/secret/data/{name}", self.secrets.url());
+        let body = json!({ "data": { "user": "app", "password": password, "hosts": ["a", "b", "c"] } });
+        let request = reqwest::Client::new().post(url).header("x-vault-token", self.token.expose_secret());
+        assert!(request.json(&body).send().await.unwrap().status().is_success());
+    }
+
+    fn store(&mut self, interval: Duration) -> Store {
+        let (publisher, tokens) = feed("starting");
+        let now = Clock::System.now();
+        let token = Token {
+            secret: ClientToken::parse(self.token.clone()).unwrap(),
+            accessor: None,
+            lease: Lease { ttl: Duration::from_hours(1), renewable: true },
+            kind: Kind::Service,
+            policies: Vec::new(),
+            obtained: now,
+            expires: Some(now + Duration::from_hours(1)),
+            generation: Generation::new(),
+        };
+        publisher.publish(State::Serving(Arc::new(token)), Some(now));
+        let (store, keepers) = Store::new(Origin {
+            upstream: self.upstream.clone(),
+            tokens,
+            session: Nudge::new(Clock::System),
+            namespace: None,
+            interval,
+            clock: Clock::System,
+            metrics: self.metrics.clone(),
+        });
+        self.running.spawn(async move {
+            keepers.run(CancellationToken::new()).await;
+            drop(publisher);
+        });
+        store
+    }
+
+    fn template(&mut self, name: &str, store: &Store) {
+        let text = Text {
+            name: name.to_owned(),
+            file: None,
+            text: TEXT.replace("NAME", name),
+            left: "{{".to_owned(),
+            right: "}}".to_owned(),
+            variables: Variables::default(),
+            folders: Vec::new(),
+        };
+        let template = Template::compile(text.clone()).unwrap();
+        let file = File {
+            destination: self.path(name),
+            mode: 0o600,
+            owner: None,
+            group: None,
+            create_folders: false,
+            command: None,
+        };
+        let options = Options {
+            text,
+            file: Some(file),
+            debounce: Duration::ZERO,
+            interval: Duration::from_hours(1),
+            required: true,
+        };
+        let parts = Parts {
+            publisher: feed("starting").0,
+            store: store.clone(),
+            clock: Clock::System,
+            health: self.health.component(format!("template/{name}"), true, "starting"),
+            metrics: self.metrics.clone(),
+        };
+        self.running.spawn(TemplateTask::new(options, template, parts).run(CancellationToken::new()));
+    }
+
+    fn renders(&self) -> u64 {
+        let text = self.metrics.text();
+        let lines = text.lines().filter(|line| line.starts_with("keyward_template_renders_total{"));
+        lines.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum()
+    }
+}

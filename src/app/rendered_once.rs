@@ -1,0 +1,105 @@
+//! Templates rendered once, without their tasks: for a trial, and for a program that is started by hand.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use secrecy::SecretString;
+use zeroize::Zeroizing;
+
+use super::once::LoggedIn;
+use crate::agent::secrets::SecretRequest;
+use crate::agent::templates::{Known, Need, Rendered, Template, Text, Wrong};
+use crate::agent::token::ClientToken;
+use crate::agent::upstream::{self, CallError, Upstream, Verdict};
+use crate::clock::Clock;
+use crate::config::Session;
+use crate::http::client::{self, Address, Proxy, Tls};
+use crate::secret;
+use crate::words::chain;
+
+/// Where the secrets of a rendering come from.
+#[derive(Debug)]
+pub struct Reader {
+    upstream: Upstream,
+    token: Option<ClientToken>,
+    namespace: Option<String>,
+}
+
+impl Reader {
+    /// Through the API proxy of the running agent, which puts the session's token and namespace on each request; `key` is what
+    /// the proxy's listener asks for.
+    ///
+    /// # Errors
+    /// No client can be made, or the key could not stand in a header.
+    pub fn through(session: &Session, proxy: Address, key: Option<SecretString>) -> anyhow::Result<Self> {
+        let client = client::Options {
+            address: proxy,
+            tls: Tls::default(),
+            proxy: Proxy::Direct,
+            connect_timeout: Duration::from_secs(5),
+            // The agent's own time for it comes first.
+            answer_timeout: session.upstream.client.answer_timeout + Duration::from_secs(30),
+        };
+        let options = upstream::Options { client, ..session.upstream.clone() };
+        let token = key.map(|key| ClientToken::parse(key).context("the listener's key could stand in no header"));
+        Ok(Self { upstream: Upstream::build(&options)?, token: token.transpose()?, namespace: None })
+    }
+
+    /// With the token of a login of its own.
+    pub fn with(session: &Session, logged_in: &LoggedIn) -> Self {
+        let token = Some(logged_in.token.secret.clone());
+        Self { upstream: logged_in.upstream().clone(), token, namespace: session.login.namespace.clone() }
+    }
+
+    /// Renders a template: asks for what it needs until nothing is missing.
+    ///
+    /// # Errors
+    /// The template is wrong, a secret is not to be had, or nobody answers.
+    pub async fn render(&self, text: Text) -> Result<Zeroizing<String>, RenderError> {
+        let template = Template::compile(text).map_err(RenderError::Wrong)?;
+        let mut known = BTreeMap::new();
+        loop {
+            match template.render(Arc::new(known.clone()), Clock::System.now().wall) {
+                Rendered::Whole { text, .. } => return Ok(text),
+                Rendered::Wrong(wrong) => return Err(RenderError::Wrong(vec![wrong])),
+                Rendered::Needs(needs) => {
+                    for need in needs {
+                        let found = match &need {
+                            Need::Secret(request) => self.ask(request).await?,
+                            Need::File(path) => match secret::read_text(path) {
+                                Ok(text) => Known::Text(Arc::new(text)),
+                                Err(error) => Known::Absent(chain(&error).into()),
+                            },
+                        };
+                        known.insert(need, found);
+                    }
+                }
+            }
+        }
+    }
+
+    async fn ask(&self, request: &SecretRequest) -> Result<Known, RenderError> {
+        match self.upstream.ask(self.token.as_ref(), request, self.namespace.as_deref()).await {
+            Ok(answer) => Ok(Known::Secret(Arc::new(answer))),
+            Err(error @ CallError::Unreachable { .. }) => Err(RenderError::Nobody(error)),
+            Err(error) if error.verdict() == Verdict::Unavailable => Err(RenderError::Unavailable(error)),
+            Err(error) => Ok(Known::Absent(format!("the secret {} is not there: {error}", request.path).into())),
+        }
+    }
+}
+
+/// Why a template was not rendered.
+#[derive(Debug, thiserror::Error)]
+pub enum RenderError {
+    /// It is wrong, or what it asks for is not there.
+    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
+    Wrong(Vec<Wrong>),
+    /// Nobody is there to be asked.
+    #[error(transparent)]
+    Nobody(CallError),
+    /// The server or the way to it is in trouble.
+    #[error("the server does not answer as it should")]
+    Unavailable(#[source] CallError),
+}

@@ -1,0 +1,80 @@
+//! `keyward exec`: one program with the configuration's variables.
+
+use clap::Args;
+use secrecy::SecretString;
+
+use super::reach::Through;
+use super::template::refused;
+use super::{ConfigFiles, Exit, say_error};
+use crate::app::rendered_once::Reader;
+use crate::config::{self, Config, Environment, Outcome, Purpose};
+use crate::program::{Program, Variables};
+
+/// Run a program with the rendered `[env_template.NAME]`.
+#[derive(Debug, Args)]
+pub(super) struct Exec {
+    #[command(flatten)]
+    files: ConfigFiles,
+    /// A variable that the program gets beside PATH, HOME and the like, and those that [child] passes; may end in *, and be given
+    /// more than once
+    #[arg(long, value_name = "NAME")]
+    pass: Vec<String>,
+    /// The program and its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+impl Exec {
+    pub(super) fn run(self) -> anyhow::Result<Exit> {
+        crate::sys::forbid_core_dumps()?;
+        let environment = Environment::of_this_process();
+        let outcome = config::load(&self.files.config, &environment, Purpose::Check);
+        let Some(config) = &outcome.config else {
+            for mistake in &outcome.mistakes {
+                say_error(&mistake.to_string());
+            }
+            return Ok(Exit::ConfigInvalid);
+        };
+        let rendered = match render(config, &outcome)? {
+            Ok(rendered) => rendered,
+            Err(exit) => return Ok(exit),
+        };
+        let passed = config.child.as_ref().map(|child| child.variables.clone()).unwrap_or_default();
+        let variables = Variables::allowed(&environment.variables, &self.pass).with(&passed).with(&rendered);
+        let program = Program { command: self.command, variables };
+        let error = program.take_over();
+        say_error(&format!("{}: {error}", program.command[0]));
+        // As a shell tells it.
+        Ok(Exit::OfProgram(if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 }))
+    }
+}
+
+fn render(config: &Config, outcome: &Outcome) -> anyhow::Result<Result<Variables, Exit>> {
+    let mut variables = Variables::default();
+    if config.env_templates.is_empty() {
+        say_error("the configuration has no [env_template.NAME]: there is no variable to run a program with");
+        return Ok(Err(Exit::Failed));
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    for template in &config.env_templates {
+        let name = template.options.text.name.clone();
+        let Some(session) = config.sessions.iter().find(|session| session.name == template.session) else { continue };
+        let through = match Through::of(outcome, &session.name) {
+            Ok(through) => through,
+            Err(exit) => return Ok(Err(exit)),
+        };
+        let text = template.options.text.clone();
+        let rendered = runtime.block_on(async {
+            anyhow::Ok(Reader::through(session, through.address, through.key)?.render(text).await)
+        })?;
+        match rendered {
+            Ok(text) if text.contains('\0') => {
+                say_error(&format!("{name}: a variable cannot hold a NUL"));
+                return Ok(Err(Exit::Failed));
+            }
+            Ok(text) => variables.set(name, SecretString::from(text.as_str())),
+            Err(error) => return Ok(Err(refused(&name, &error))),
+        }
+    }
+    Ok(Ok(variables))
+}

@@ -1,0 +1,149 @@
+//! `keyward template`: trying a template before it is configured.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use secrecy::ExposeSecret as _;
+
+use super::reach::Through;
+use super::{ConfigFiles, Exit, say_error};
+use crate::agent::templates::Text;
+use crate::app::once;
+use crate::app::rendered_once::{Reader, RenderError};
+use crate::config::{self, Environment, Purpose, Session};
+use crate::program::Variables;
+use crate::secret;
+
+/// Try templates.
+#[derive(Debug, Subcommand)]
+pub(super) enum Template {
+    /// Render a template's file to standard output, its secrets in it. They are read through the API proxy of the running agent
+    /// (a `[listener.NAME]` with `kind = "api_proxy"`), or with --login by a login of its own, whose token is revoked at once
+    #[command(
+        name = "try",
+        after_help = "Example:\n  keyward template try app.conf.tmpl --config /etc/keyward/keyward.toml --session web"
+    )]
+    Try(Try),
+}
+
+/// What to render, and how.
+#[derive(Debug, Args)]
+pub(super) struct Try {
+    /// The template's file
+    file: PathBuf,
+    #[command(flatten)]
+    files: ConfigFiles,
+    /// The session that reads the secrets, where there is more than one
+    #[arg(long)]
+    session: Option<String>,
+    /// Log in for it, and revoke the token at the end; what was leased with it ends too
+    #[arg(long)]
+    login: bool,
+    /// A variable that `env` may read beside PATH, HOME and the like; may end in *, and be given more than once
+    #[arg(long, value_name = "NAME")]
+    pass: Vec<String>,
+    /// A folder that `file` may read below; may be given more than once
+    #[arg(long, value_name = "FOLDER")]
+    read_folder: Vec<PathBuf>,
+    /// What opens an action
+    #[arg(long, value_name = "TEXT", default_value = "{{")]
+    left_delimiter: String,
+    /// What closes one
+    #[arg(long, value_name = "TEXT", default_value = "}}")]
+    right_delimiter: String,
+}
+
+impl Template {
+    pub(super) fn run(self) -> anyhow::Result<Exit> {
+        match self {
+            Self::Try(one) => one.run(),
+        }
+    }
+}
+
+impl Try {
+    fn run(self) -> anyhow::Result<Exit> {
+        crate::sys::forbid_core_dumps()?;
+        let environment = Environment::of_this_process();
+        let purpose = if self.login { Purpose::Run } else { Purpose::Check };
+        let outcome = config::load(&self.files.config, &environment, purpose);
+        let Some(config) = &outcome.config else {
+            for mistake in &outcome.mistakes {
+                say_error(&mistake.to_string());
+            }
+            return Ok(Exit::ConfigInvalid);
+        };
+        let session = match super::login::choose(config, self.session.as_deref()) {
+            Ok(session) => session,
+            Err(advice) => {
+                say_error(&advice);
+                return Ok(Exit::Failed);
+            }
+        };
+        let text = Text {
+            name: self.file.display().to_string(),
+            text: secret::read_text(&self.file)
+                .map_err(|error| anyhow::anyhow!(crate::words::chain(&error).replace("a secret", "a template")))?
+                .expose_secret()
+                .to_owned(),
+            file: Some(self.file.clone()),
+            left: self.left_delimiter.clone(),
+            right: self.right_delimiter.clone(),
+            variables: Variables::allowed(&environment.variables, &self.pass),
+            folders: self.read_folder.clone(),
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let rendered = if self.login {
+            runtime.block_on(logged_in(session, text))
+        } else {
+            let through = match Through::of(&outcome, &session.name) {
+                Ok(through) => through,
+                Err(exit) => return Ok(exit),
+            };
+            runtime.block_on(async { Ok(Reader::through(session, through.address, through.key)?.render(text).await) })
+        };
+        match rendered? {
+            Ok(text) => {
+                std::io::stdout().write_all(text.as_bytes())?;
+                Ok(Exit::Ok)
+            }
+            Err(error) => Ok(refused(&self.file.display().to_string(), &error)),
+        }
+    }
+}
+
+type Answer = Result<zeroize::Zeroizing<String>, RenderError>;
+
+async fn logged_in(session: &Session, text: Text) -> anyhow::Result<Answer> {
+    let logged_in = once::login(session).await?;
+    let rendered = Reader::with(session, &logged_in).render(text).await;
+    if let Err(error) = logged_in.revoke().await {
+        say_error(&format!("the token is not revoked and lives to its end: {error}"));
+    }
+    Ok(rendered)
+}
+
+/// Says why something was not rendered.
+pub(super) fn refused(what: &str, error: &RenderError) -> Exit {
+    match error {
+        RenderError::Wrong(wrong) => {
+            for wrong in wrong {
+                if wrong.line == 0 {
+                    say_error(&format!("{what}: {}", wrong.message));
+                } else {
+                    say_error(&format!("{what}:{}:{}: {}", wrong.line, wrong.column, wrong.message));
+                }
+            }
+            Exit::Failed
+        }
+        RenderError::Nobody(error) => {
+            say_error(&format!("{what}: no agent or server answers: {error}"));
+            Exit::NotRunning
+        }
+        RenderError::Unavailable(_) => {
+            say_error(&format!("{what}: {}", crate::words::chain(error)));
+            Exit::TryLater
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! `keyward template try` and `keyward exec`, with the real agent behind them.
+
+use std::time::Duration;
+
+use keyward::dev::secrets::{Operation, Role};
+use secrecy::ExposeSecret as _;
+use serde_json::json;
+
+use crate::harness::agent::Agent;
+use crate::harness::binary::{eventually, run};
+use crate::harness::world::{World, in_a_network_of_its_own};
+
+/// An agent with an API proxy, and a secret to read.
+fn start(world: &World) -> Agent {
+    let token = world.secrets.token(&Role::default());
+    let url = format!("{}/v1/secret/data/app", world.secrets.url());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let request = reqwest::Client::new().post(url).header("x-vault-token", token.expose_secret());
+        let body = json!({ "data": { "password": "canary-5ecret" } });
+        assert!(request.json(&body).send().await.unwrap().status().is_success());
+    });
+    let agent = Agent::ready(world, &[], |text| {
+        text + "[listener.proxy]\nkind = \"api_proxy\"\naddress = \"unix://FOLDER/proxy.sock\"\n\
+                [env_template.PASSWORD]\n\
+                contents = '{{ with secret \"secret/data/app\" }}{{ .Data.data.password }}{{ end }}'\n"
+    });
+    eventually(Duration::from_secs(20), || {
+        if agent.path("proxy.sock").exists() { Ok(()) } else { Err(agent.binary.output()) }
+    });
+    agent
+}
+
+#[test]
+fn a_template_is_tried_through_the_running_agent_or_by_a_login_of_its_own() {
+    in_a_network_of_its_own("programs::a_template_is_tried_through_the_running_agent_or_by_a_login_of_its_own", || {
+        let world = World::start();
+        let agent = start(&world);
+        let logins = || world.secrets.dials().counts().of(Operation::Login);
+        assert_eq!(logins(), 1);
+        let (file, config) = (agent.path("app.tmpl"), agent.config.display().to_string());
+        let file_name = file.display().to_string();
+        let try_it = |template: &str, more: &[&str]| {
+            std::fs::write(&file, template).unwrap();
+            run(&[&["template", "try", &file_name, "--config", &config], more].concat(), &[("LANG", "C")])
+        };
+        let good = "{{ with secret \"secret/data/app\" }}{{ .Data.data.password }} {{ env \"LANG\" }}{{ end }}\n";
+        assert_eq!(try_it(good, &[]), (0, "canary-5ecret C\n".to_owned(), String::new()));
+        assert_eq!(logins(), 1, "it is read through the agent");
+
+        let (code, output, errors) =
+            try_it("ok\n{{ with secret \"secret/data/app\" }}{{ .Data.data.pasword }}{{ end }}", &[]);
+        assert_eq!((code, output.as_str()), (1, ""));
+        assert!(errors.contains("app.tmpl:2:39: there is no \"pasword\" here"), "{errors}");
+        let (code, _, errors) = try_it("{{ secret \"secret/data/nowhere\" }}", &[]);
+        assert!(code == 1 && errors.contains("the secret secret/data/nowhere is not there: HTTP 404"), "{errors}");
+        let (code, _, errors) = try_it("{{ key \"a\" }}", &[]);
+        assert!(code == 1 && errors.contains("app.tmpl:1:4: key is not here: it reads Consul"), "{errors}");
+        assert!(!errors.contains("canary"), "{errors}");
+
+        let (status, _) = agent.binary.stop();
+        assert!(status.success());
+        std::fs::write(&file, good).unwrap();
+        let (code, output, errors) = run(&["template", "try", &file_name, "--config", &config], &[]);
+        assert_eq!((code, output.as_str()), (7, ""), "{errors}");
+        let (code, output, errors) =
+            run(&["template", "try", &file_name, "--config", &config, "--login"], &[("LANG", "C")]);
+        assert_eq!((code, output.as_str()), (0, "canary-5ecret C\n"), "{errors}");
+        assert_eq!(logins(), 2);
+        assert!(world.secrets.dials().counts().of(Operation::Revoke) >= 1, "its token is revoked");
+    });
+}
+
+#[test]
+fn a_program_is_run_with_the_rendered_variables_and_its_code_is_kept() {
+    in_a_network_of_its_own("programs::a_program_is_run_with_the_rendered_variables_and_its_code_is_kept", || {
+        let world = World::start();
+        let agent = start(&world);
+        let config = agent.config.display().to_string();
+        let variables = [("PATH", "/usr/bin:/bin"), ("APP_MODE", "blue"), ("OTHER", "x"), ("AZURE_CLIENT_SECRET", "x")];
+        let exec = |more: &[&str], command: &[&str]| {
+            run(&[&["exec", "--config", &config], more, &["--"], command].concat(), &variables)
+        };
+        let (code, output, errors) = exec(&["--pass", "APP_*"], &["/usr/bin/env"]);
+        assert_eq!(code, 0, "{errors}");
+        let mut lines: Vec<_> = output.lines().collect();
+        lines.sort_unstable();
+        assert_eq!(lines, ["APP_MODE=blue", "PASSWORD=canary-5ecret", "PATH=/usr/bin:/bin"]);
+        let (code, _, errors) = exec(&[], &["sh", "-c", "test \"$PASSWORD\" = canary-5ecret && exit 42"]);
+        assert_eq!(code, 42, "{errors}");
+        let (code, output, _) = exec(&[], &["sh", "-c", "ls /proc/self/fd | wc -l"]);
+        // The three, and that of the listing itself.
+        assert_eq!((code, output.trim()), (0, "4"));
+        let (code, _, errors) = exec(&[], &["/nowhere/at/all"]);
+        assert!(code == 127 && errors.contains("/nowhere/at/all"), "{errors}");
+        assert_eq!(world.secrets.dials().counts().of(Operation::Login), 1);
+    });
+}
