@@ -115,32 +115,27 @@ impl Inner {
         self.parts.metrics.gateway_noticed.get_or_create(&label).inc();
     }
 
-    /// Sends a call that was judged: as it is, or as what replaces it.
+    /// Sends a deprecated call: as it is, or as what replaces it.
     ///
     /// # Errors
     /// The platform was not called, or did not answer: what the caller is told.
-    pub(super) async fn judged(
+    pub(super) async fn replaced(
         &self,
         call: &Call,
         body: Asked,
-        deprecated: Option<&Deprecated>,
+        deprecated: &Deprecated,
         client: &str,
     ) -> Result<Outcome, Refused> {
-        let Some(deprecated) = deprecated else { return self.sent(call, body).await };
         let mode = self.actions.options().deprecated;
         let replaces = matches!(mode, Mode::Fallback | Mode::Always);
-        let organization = if deprecated.needs_organization() {
-            Box::pin(self.organization(call, &body, replaces)).await
-        } else {
-            None
-        };
+        let organization =
+            if deprecated.needs_organization() { self.organization(call, &body, replaces).await } else { None };
         let replacement = deprecated.replacement(organization.as_deref());
         let other = replacement.as_ref().filter(|_| replaces).and_then(|new| Some((call.replaced_by(new)?, new)));
         let outcome = match other {
             Some((other, new)) if mode == Mode::Always => {
                 let body = if new.drops_body { Asked::empty() } else { body };
-                // In a box, as below: it is rare, and each call would carry the room for it.
-                Box::pin(self.sent_instead(other, body)).await
+                self.sent_instead(other, body).await
             }
             Some((other, new)) => {
                 let again = if new.drops_body { Some(Asked::empty()) } else { body.again() };
@@ -148,7 +143,7 @@ impl Inner {
                 match again {
                     Some(body) if self.actions.falls_back(first.answer.status()) => {
                         drop(first);
-                        Box::pin(self.sent_instead(other, body)).await
+                        self.sent_instead(other, body).await
                     }
                     _ => Ok(first),
                 }
@@ -172,7 +167,11 @@ impl Inner {
         })
     }
 
-    async fn sent(&self, call: &Call, body: Asked) -> Result<Outcome, Refused> {
+    /// Sends a call as it is.
+    ///
+    /// # Errors
+    /// As [`Inner::replaced`].
+    pub(super) async fn sent(&self, call: &Call, body: Asked) -> Result<Outcome, Refused> {
         Ok(Outcome { other: None, answer: self.exchange(call, body).await?.map(Platform::Streamed) })
     }
 

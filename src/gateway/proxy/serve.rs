@@ -133,10 +133,14 @@ impl Inner {
             Ok(judged) => judged,
             Err(refusals) => return answer::refused(&refusals),
         };
+        // What is rare is in boxes: each call would carry the room for it.
         let outcome = if merges {
             Box::pin(self.merged(&call, here.as_deref())).await
         } else {
-            self.judged(&call, body, judged.deprecated.as_ref(), client).await
+            match &judged.deprecated {
+                None => self.sent(&call, body).await,
+                Some(deprecated) => Box::pin(self.replaced(&call, body, deprecated, client)).await,
+            }
         };
         let mut answer = match outcome {
             Ok(Outcome { other, answer }) => {

@@ -142,12 +142,12 @@ impl Forwarder {
             Ok(answer) => Ok(finish(answer, lent)),
             Err(Failed::Unsent(request, _)) if lent.kept => {
                 drop(lent);
-                self.anew(*request, &moved, limit).await
+                Box::pin(self.anew(*request, &moved, limit)).await
             }
             Err(Failed::Sent(ForwardError::Broken(_))) if again => {
                 drop(lent);
                 let nothing = Sent::new(Upstream::empty(), Moved::default());
-                self.anew(Request::from_parts(head.0.clone(), nothing), &moved, limit).await
+                Box::pin(self.anew(Request::from_parts(head.0.clone(), nothing), &moved, limit)).await
             }
             Err(Failed::Unsent(_, error) | Failed::Sent(error)) => Err(error),
         }

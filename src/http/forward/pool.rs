@@ -102,7 +102,8 @@ impl Pool {
                 return Ok(Lent { wire, pool: Arc::clone(self), _place: place, kept: true });
             }
         }
-        self.connect(place).await
+        // In a box: every request would carry the room for a handshake, which few make.
+        Box::pin(self.connect(place)).await
     }
 
     /// A new connection.
