@@ -1,0 +1,89 @@
+//! The API proxy as the agent serves it: the real listener, guard, rules and forwarder around a feed that holds a token.
+//! `proxy tcp 127.0.0.1:0 URL [CA_FILE]` or `proxy unix PATH URL [CA_FILE]`; prints where it listens, and ends on SIGTERM.
+#![allow(clippy::print_stdout, clippy::unwrap_used, missing_docs)]
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use keyward::agent::api_proxy::{ApiProxy, Options, Parts, Put, Rule, Rules};
+use keyward::agent::token::{ClientToken, Generation, Kind, Lease, Token};
+use keyward::agent::upstream;
+use keyward::clock::Clock;
+use keyward::feed::{Nudge, State, feed};
+use keyward::http::client::{self, Address, Proxy, Tls};
+use keyward::http::guard::{self, Admit};
+use keyward::http::listen::{Endpoint, Limits, Listener, Observed, UnixSocket};
+use keyward::metrics::Metrics;
+use secrecy::SecretString;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|it| it != "--bench").collect();
+    let [kind, place, server, authorities @ ..] = arguments.as_slice() else {
+        return println!("proxy tcp|unix ADDRESS|PATH URL [CA_FILE]");
+    };
+    let (endpoint, admit) = if kind == "unix" {
+        let socket = UnixSocket { path: PathBuf::from(place), mode: 0o600, owner: None, group: None };
+        (Endpoint::Unix(socket), Admit::SocketPeers)
+    } else {
+        (Endpoint::Tcp(place.parse().unwrap()), Admit::AnyLocalUser)
+    };
+    let listener = Listener::bind(&endpoint).unwrap();
+    let address = listener.tcp_address();
+    let (maker, feed) = feed("no token yet");
+    let now = Clock::System.now();
+    let token = Token {
+        secret: ClientToken::parse(SecretString::from(format!("hvs.{}", "x".repeat(91)))).unwrap(),
+        accessor: Some("x".repeat(24)),
+        lease: Lease { ttl: Duration::from_hours(1), renewable: true },
+        kind: Kind::Service,
+        policies: vec!["default".to_owned()],
+        obtained: now,
+        expires: Some(now + Duration::from_hours(24)),
+        generation: Generation::new(),
+    };
+    maker.publish(State::Serving(Arc::new(token)), Some(now));
+    let rules = |texts: &[&str]| texts.iter().map(|text| Rule::parse(text).unwrap()).collect();
+    let options = Options {
+        put: Put::WhenMissing,
+        rules: Rules {
+            allow: rules(&["GET,LIST secret/*", "pki/issue/+", "sys/health"]),
+            deny: rules(&["secret/+/admin/*", "sys/raw/*"]),
+            lift: Vec::new(),
+        },
+        logins: true,
+        request_header: true,
+        connections: 256,
+        answer_timeout: Duration::from_secs(30),
+    };
+    let upstream = upstream::Options {
+        name: "bench".to_owned(),
+        kind: upstream::Kind::Vault,
+        client: client::Options {
+            address: Address::Url(server.parse().unwrap()),
+            tls: Tls { ca_file: authorities.first().map(PathBuf::from), ..Tls::default() },
+            proxy: Proxy::Direct,
+            connect_timeout: Duration::from_secs(5),
+            answer_timeout: Duration::from_secs(10),
+        },
+        login_timeout: Duration::from_secs(90),
+    };
+    let nudge = Nudge::new(Clock::System);
+    let parts = Parts { clock: Clock::System, feed, nudge, upstream, namespace: None };
+    let proxy = ApiProxy::build(options, parts).unwrap();
+    let observed = Observed { metrics: Metrics::default(), listener: "bench".to_owned() };
+    let limits = Limits { observed: Some(observed.clone()), ..Limits::default() };
+    match address {
+        Some(address) => println!("{address}"),
+        None => println!("{place}"),
+    }
+    let service = proxy.service(guard::Options { admit, ..guard::Options::default() }, address, observed);
+    let mut terminate = signal(SignalKind::terminate()).unwrap();
+    tokio::select! {
+        () = listener.serve(service, limits, CancellationToken::new()) => {}
+        _ = terminate.recv() => {}
+    }
+}
