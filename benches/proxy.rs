@@ -58,6 +58,7 @@ async fn main() {
         request_header: true,
         connections: 256,
         answer_timeout: Duration::from_secs(30),
+        cache: None,
     };
     let upstream = upstream::Options {
         name: "bench".to_owned(),
@@ -72,9 +73,9 @@ async fn main() {
         login_timeout: Duration::from_secs(90),
     };
     let nudge = Nudge::new(Clock::System);
-    let parts = Parts { clock: Clock::System, feed, nudge, upstream, namespace: None };
-    let proxy = ApiProxy::build(options, parts).unwrap();
     let observed = Observed { metrics: Metrics::default(), listener: "bench".to_owned() };
+    let parts = Parts { clock: Clock::System, feed, nudge, upstream, namespace: None, observed: observed.clone() };
+    let proxy = ApiProxy::build(options, parts).unwrap();
     let limits = Limits { observed: Some(observed.clone()), ..Limits::default() };
     match address {
         Some(address) => println!("{address}"),

@@ -63,6 +63,10 @@ pub struct Inner {
     pub proxy_seconds: Family<Listener, Seconds, fn() -> Seconds>,
     /// Requests that an API proxy sent once more with a newer token, by listener.
     pub proxy_replays: Family<Listener, Counter>,
+    /// Requests for what a cache keeps, by listener and outcome (`hit`, `miss` or `stale`).
+    pub cache_requests: Family<CacheUse, Counter>,
+    /// Bytes that a cache keeps, by listener.
+    pub cache_bytes: Family<Listener, Gauge>,
     /// Calls that the gateway made once more because the platform had refused its token.
     pub gateway_replays: Counter<u64, AtomicU64>,
     /// Calls that a change of the platform's history is about, by change and client.
@@ -119,6 +123,8 @@ impl Default for Metrics {
             access_tokens_swept: add(all, "access_tokens_swept", "Tokens destroyed after their end"),
             proxy_seconds,
             proxy_replays: add(all, "proxy_replays", "Requests sent once more with a newer token"),
+            cache_requests: add(all, "cache_requests", "Requests for what a cache keeps"),
+            cache_bytes: add(all, "cache_bytes", "Bytes that a cache keeps"),
             gateway_replays: add(all, "gateway_replays", "Calls made once more with a newer platform token"),
             gateway_noticed: add(all, "gateway_noticed", "Calls that a change of the platform's API is about"),
             clock_jumps: add(all, "clock_jumps", "Jumps of the wall clock"),
@@ -221,6 +227,15 @@ pub struct Start {
 pub struct Listener {
     /// Its name.
     pub listener: String,
+}
+
+/// Labels of a request for what a cache keeps.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct CacheUse {
+    /// The listener's name.
+    pub listener: String,
+    /// `hit`, `miss` or `stale`.
+    pub outcome: &'static str,
 }
 
 /// Labels of an answer.

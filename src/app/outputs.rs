@@ -113,6 +113,7 @@ impl BoundListener {
                     nudge: source.nudge.clone(),
                     upstream: session.upstream.clone(),
                     namespace: session.login.namespace.clone(),
+                    observed: Observed { metrics: shared.metrics.clone(), listener: options.name.clone() },
                 };
                 let proxy = ApiProxy::build(proxied.clone(), parts);
                 Serving::Proxied(proxy.with_context(|| format!("listener {}", options.name))?)
@@ -148,7 +149,8 @@ impl BoundListener {
             }
             Serving::Proxied(proxy) => {
                 let service = proxy.service(options.guard, socket.tcp_address(), observed);
-                socket.serve(service, Limits { idle_timeout: KEPT, ..limits }, stop).await;
+                let serving = socket.serve(service, Limits { idle_timeout: KEPT, ..limits }, stop.clone());
+                tokio::join!(serving, proxy.tend(stop));
             }
         }
         Ok(())

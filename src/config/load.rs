@@ -20,6 +20,7 @@ use super::tree::{self, Table, join};
 use super::tree::{Entry, Value};
 use super::{Agent, Config, Environment, Listener, Log, Outcome, Purpose, Serves};
 use super::{agent, child, listener, server, session, sink, template};
+use crate::agent::upstream::Kind;
 use crate::http::client::Address;
 use crate::http::listen::Endpoint;
 
@@ -167,11 +168,19 @@ fn refuse(top: &mut Reader<'_>, part: &'static str) {
     }
 }
 
-/// Says which listener would pass requests on to itself.
+/// Says which listener would pass requests on to itself, or keep what is not to be kept.
 fn loops(remarks: &Remarks, config: &Config, listeners: &Places) {
     for listener in config.listeners.iter().filter(|listener| matches!(listener.serves, Serves::ApiProxy(_))) {
         let theirs = config.sessions.iter().find(|session| listener.sessions.contains(&session.name));
         let at = listeners.iter().find(|(name, _)| *name == listener.name).map(|(_, at)| *at);
+        if let (Serves::ApiProxy(options), Some(session), Some(at)) = (&listener.serves, theirs, at)
+            && options.cache.is_some()
+            && session.upstream.kind == Kind::Keyward
+        {
+            let found = format!("given where session {} has a server of kind \"keyward\"", session.name);
+            let key = format!("listener.{}.cache", listener.name);
+            remarks.mistake(at, &key, found, "leave it out: its answers are never kept");
+        }
         if let (Some(session), Some(at)) = (theirs, at)
             && is_at(&session.upstream.client.address, &listener.endpoint)
         {

@@ -8,7 +8,8 @@ use super::leaf::either;
 use super::reader::Reader;
 use super::sink::Sessions;
 use super::tree::quoted;
-use crate::agent::api_proxy::{Lift, Options, Put, Rule, Rules};
+use crate::agent::api_proxy::{CacheOptions, Lift, Options, Put, Rule, Rules};
+use crate::agent::secrets::cache;
 
 const TENTH: Duration = Duration::from_millis(100);
 
@@ -37,9 +38,38 @@ pub(super) fn read(reader: &mut Reader<'_>, sessions: &Sessions) -> (Options, Op
         request_header: reader.flag("require_request_header", true),
         connections: reader.number("connections", 1..=10_000).unwrap_or(CONNECTIONS),
         answer_timeout: reader.duration("answer_timeout", Duration::from_secs(30), TENTH..=Duration::from_hours(1)),
+        cache: cache(reader),
     };
     (options, session)
 }
+
+/// `[listener.NAME.cache]`.
+fn cache(reader: &mut Reader<'_>) -> Option<CacheOptions> {
+    let mut table = reader.table("cache")?;
+    let day = Duration::from_hours(24);
+    let kept = cache::Options {
+        bytes: table.number("size_mib", 1..=4096).unwrap_or(SIZE) * 1024 * 1024,
+        max_age: table.duration("max_age", Duration::from_secs(10), Duration::ZERO..=day),
+        stale_if_error: table.duration("stale_if_error", Duration::ZERO, Duration::ZERO..=7 * day),
+    };
+    let default = |texts: &[&str]| texts.iter().filter_map(|text| Rule::parse(text).ok()).collect();
+    let mut paths = |name, usual: &[&str]| match table.place_of(name) {
+        Some(_) => rules(&mut table, name),
+        None => default(usual),
+    };
+    let (values, leases) = (paths("values", &VALUES), paths("leases", &LEASES));
+    table.finish();
+    Some(CacheOptions { kept, values, leases })
+}
+
+/// Mebibytes that a cache keeps.
+const SIZE: usize = 16;
+
+/// Where key-value stores usually are.
+const VALUES: [&str; 2] = ["secret/*", "kv/*"];
+
+/// Where engines usually lend credentials.
+const LEASES: [&str; 2] = ["+/creds/*", "+/sts/*"];
 
 fn rules(reader: &mut Reader<'_>, name: &'static str) -> Vec<Rule> {
     let advice = "write \"[METHOD,...] PATH\" without /v1/, such as \"GET,LIST secret/data/web/*\"; + is one segment";
@@ -98,6 +128,15 @@ pub(super) fn words(options: &Options, session: &str) -> Vec<String> {
     }
     if !options.request_header {
         does.push("takes requests without X-Vault-Request".to_owned());
+    }
+    if let Some(cached) = &options.cache {
+        let kept = cached.kept;
+        does.push(format!(
+            "keeps answers, at most {} MiB: values for {}, while the server does not answer for {}; leases while they live",
+            kept.bytes / 1024 / 1024,
+            format_duration(kept.max_age),
+            format_duration(kept.stale_if_error.max(kept.max_age)),
+        ));
     }
     does.push(format!("gives the server {} for an answer", format_duration(options.answer_timeout)));
     does

@@ -1,13 +1,17 @@
 //! The secrets server's API on a socket of this machine: whose token goes along, what is let through, and how bodies pass.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use keyward::agent::api_proxy::Put;
 use keyward::agent::upstream::Kind;
-use keyward::http::client::Address;
+use keyward::http::client::{self, Address};
 use keyward::http::guard::Admit;
 use secrecy::SecretString;
 use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
 
 use crate::harness::raw::Raw;
 use crate::harness::vault::{Proxied, reply, rules, told};
@@ -278,4 +282,50 @@ async fn requests_are_counted_by_listener_and_status_and_the_servers_time_is_tol
     ] {
         assert!(text.contains(line), "{line}: {text}");
     }
+}
+
+#[tokio::test]
+async fn a_server_behind_a_proxy_is_called_through_it() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let proxy = listener.local_addr().unwrap();
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let heard = Arc::clone(&asked);
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move {
+        while let Ok((mut near, _)) = listener.accept().await {
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                head.push(near.read_u8().await.unwrap());
+            }
+            let head = String::from_utf8(head).unwrap();
+            heard.lock().unwrap().push(head.clone());
+            if !head.contains("proxy-authorization: Basic bWU6aHVzaA==") {
+                near.write_all(b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n").await.unwrap();
+                continue;
+            }
+            let target = head.split(' ').nth(1).unwrap().to_owned();
+            let mut far = TcpStream::connect(target).await.unwrap();
+            near.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.unwrap();
+            let _ = tokio::io::copy_bidirectional(&mut near, &mut far).await;
+        }
+    });
+    let through = |user: &str| {
+        let user = user.to_owned();
+        Proxied::with(move |_, upstream| {
+            upstream.client.proxy = client::Proxy::Through(format!("http://{user}{proxy}").parse().unwrap());
+        })
+    };
+    let proxied = through("me:hush@");
+    for _ in 0..3 {
+        assert_eq!(proxied.get("secret/data/web").await.status, 200);
+    }
+    assert_eq!(proxied.vault.seen().len(), 3);
+    let heads = asked.lock().unwrap().clone();
+    assert_eq!(heads.len(), 1, "one connection is kept: {heads:?}");
+    assert!(heads[0].starts_with("CONNECT 127.0.0.1:") && !heads[0].contains("tok1"), "{heads:?}");
+    // One after the other is served there.
+    drop(proxied);
+    let answer = through("").get("a").await;
+    assert_eq!(answer.status, 502);
+    assert!(answer.error().contains("the proxy refuses to lead there, with HTTP 407"), "{answer:?}");
 }

@@ -143,6 +143,10 @@ mod api_proxy;
 #[cfg(feature = "dev")]
 mod api_proxy_bodies;
 #[cfg(feature = "dev")]
+mod api_proxy_cache;
+#[cfg(feature = "dev")]
+mod api_proxy_clients;
+#[cfg(feature = "dev")]
 mod api_proxy_heal;
 #[cfg(feature = "dev")]
 mod api_proxy_served;

@@ -3,18 +3,21 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::header::ACCEPT_ENCODING;
-use http::{Request, Response, StatusCode};
+use http::{Response, StatusCode, request};
 use http_body_util::{Either, Full};
 use hyper::body::{Body as _, Incoming};
 use tokio::time::Instant;
 
+use super::Inner;
 use super::answer::{self, Answered, refuse, wait};
+use super::credential::Worn;
 use super::heal::{Fresh, Refusal};
 use super::own_token;
 use super::serve::Door;
 use super::wire::WRAP_TTL;
-use super::{Inner, credential::Worn};
+use crate::agent::token::Generation;
 use crate::http::forward::{Copied, Downstream, ForwardError, Head, Upstream};
 use crate::words::chain;
 
@@ -25,62 +28,76 @@ pub(super) struct Call {
     pub(super) with_session: bool,
     /// Whether the server's answer tells the token that it came with.
     pub(super) shows_token: bool,
+    /// Whether the caller has brought the listener's key in the place of a token.
+    pub(super) keyed: bool,
 }
 
 impl Inner {
-    pub(super) async fn pass(&self, door: &Door, call: Call, request: Request<Incoming>) -> Response<Answered> {
-        let (mut parts, body) = request.into_parts();
-        let Some(target) = self.wire.target(&parts.uri) else {
-            return refuse(StatusCode::BAD_REQUEST, "the request names no path");
-        };
+    /// Passes a request on with its body, and gives the answer, and the login whose token it was got with.
+    pub(super) async fn pass(
+        &self,
+        door: &Door,
+        call: Call,
+        mut parts: request::Parts,
+        body: Asked,
+    ) -> (Response<Answered>, Option<Generation>) {
         let worn = match call.with_session.then(|| self.credential.current()) {
             None => None,
             Some(Ok(worn)) => Some(worn),
-            Some(Err(absent)) => return answer::absent(&absent),
+            Some(Err(absent)) => return (answer::absent(&absent), None),
+        };
+        let Some(target) = self.wire.target(&parts.uri) else {
+            return (refuse(StatusCode::BAD_REQUEST, "the request names no path"), None);
         };
         if call.shows_token {
             if parts.headers.contains_key(WRAP_TTL) {
-                return refuse(StatusCode::FORBIDDEN, "the session's token is not looked up into a wrapped answer");
+                return (refuse(StatusCode::FORBIDDEN, WRAPPED_LOOKUP), None);
             }
             parts.headers.remove(ACCEPT_ENCODING);
         }
         let query = parts.uri.query();
         let limit = if self.wire.waits(query) { LONGEST_WAIT } else { self.options.answer_timeout };
-        self.wire.dress(&mut parts.headers, query, worn.as_ref(), door.keyed);
+        self.wire.dress(&mut parts.headers, query, worn.as_ref(), call.keyed);
         parts.uri = target;
         let Some(worn) = worn else {
-            let body = Upstream::Streamed(body);
+            let body = body.once();
             let head = Head::new(parts, &body);
-            return self.send(door, &head, body, limit).await.map_or_else(|answer| *answer, finished);
+            let answer = self.send(door, &head, body, limit).await;
+            return (answer.map_or_else(|answer| *answer, |answer| answer.map(Either::Left)), None);
         };
         let (body, copy) = self.copied(body);
         let mut head = Head::new(parts, &body);
         let first = match self.send(door, &head, body, limit).await {
             Ok(answer) => answer,
-            Err(answer) => return *answer,
+            Err(answer) => return (*answer, None),
         };
+        let generation = Some(worn.generation());
         if first.status() != StatusCode::FORBIDDEN {
-            return shown(call, &worn, first.map(Either::Left)).await;
+            return (shown(call, &worn, first.map(Either::Left)).await, generation);
         }
         let refusal = Refusal::read(first).await;
         let fresh = match self.fresher(&worn, refusal.says_dead).await {
-            Fresh::Same => return refusal.answer,
-            Fresh::Absent(absent) => return answer::absent(&absent),
+            Fresh::Same => return (refusal.answer, generation),
+            Fresh::Absent(absent) => return (answer::absent(&absent), None),
             Fresh::Token(fresh) => fresh,
         };
-        let Some(body) = copy.again() else { return refusal.answer };
+        let Some(body) = copy.again() else { return (refusal.answer, generation) };
         drop(refusal);
         door.replays.inc();
         self.wire.wear(head.headers_mut(), &fresh);
         match self.send(door, &head, body, limit).await {
-            Ok(answer) => shown(call, &fresh, answer.map(Either::Left)).await,
-            Err(answer) => *answer,
+            Ok(answer) => (shown(call, &fresh, answer.map(Either::Left)).await, Some(fresh.generation())),
+            Err(answer) => (*answer, None),
         }
     }
 
-    fn copied(&self, body: Incoming) -> (Upstream, Copy) {
+    fn copied(&self, body: Asked) -> (Upstream, Copy) {
+        let body = match body {
+            Asked::Held(bytes) => return (Upstream::Whole(Full::new(bytes.clone())), Copy::Held(bytes)),
+            Asked::Coming(body) => body,
+        };
         if body.is_end_stream() {
-            return (Upstream::empty(), Copy::Nothing);
+            return (Upstream::empty(), Copy::Held(Bytes::new()));
         }
         if body.size_hint().lower() > COPIED as u64 {
             return (Upstream::Streamed(body), Copy::None);
@@ -133,10 +150,28 @@ impl Inner {
     }
 }
 
+/// A request's body.
+#[derive(Debug)]
+pub(super) enum Asked {
+    /// As it comes from the caller.
+    Coming(Incoming),
+    /// It is here as a whole.
+    Held(Bytes),
+}
+
+impl Asked {
+    fn once(self) -> Upstream {
+        match self {
+            Self::Coming(body) => Upstream::Streamed(body),
+            Self::Held(bytes) => Upstream::Whole(Full::new(bytes)),
+        }
+    }
+}
+
 /// What there is of a body to be sent once more.
 enum Copy {
-    /// It has none, which can be sent again.
-    Nothing,
+    /// All of it, perhaps nothing.
+    Held(Bytes),
     /// It is not kept.
     None,
     Of(Copied),
@@ -145,7 +180,7 @@ enum Copy {
 impl Copy {
     fn again(self) -> Option<Upstream> {
         match self {
-            Self::Nothing => Some(Upstream::empty()),
+            Self::Held(bytes) => Some(Upstream::Whole(Full::new(bytes))),
             Self::None => None,
             Self::Of(copied) => copied.whole().map(|bytes| Upstream::Whole(Full::new(bytes))),
         }
@@ -165,6 +200,4 @@ async fn shown(call: Call, worn: &Worn, answer: Response<Answered>) -> Response<
     if call.shows_token { own_token::taken_out(answer, &worn.token).await } else { answer }
 }
 
-fn finished(answer: Response<Downstream>) -> Response<Answered> {
-    answer.map(Either::Left)
-}
+const WRAPPED_LOOKUP: &str = "the session's token is not looked up into a wrapped answer";

@@ -5,7 +5,9 @@
 //! after a token that the server has refused.
 
 mod answer;
+mod cached;
 mod call;
+mod clear;
 mod credential;
 mod heal;
 mod own_token;
@@ -15,21 +17,28 @@ mod serve;
 mod wire;
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use tokio_util::sync::CancellationToken;
+
 pub use answer::Answered;
+pub use cached::CacheOptions;
 pub use rules::{Lift, Rule, Rules};
 pub use serve::Answering;
 
+use crate::agent::secrets::cache::{self, Cache, Tender};
 use crate::agent::token::TokenFeed;
-use crate::agent::upstream;
+use crate::agent::upstream::{self, Upstream};
 use crate::clock::Clock;
 use crate::feed::Nudge;
+use crate::http::client;
 use crate::http::forward::{self, Forwarder, Reach, ReachError, Room};
 use crate::http::guard;
 use crate::http::listen::Observed;
+use crate::metrics;
+use cached::Keeping;
 use credential::Credential;
 use heal::Doubt;
 use wire::Wire;
@@ -49,6 +58,8 @@ pub struct Options {
     pub connections: usize,
     /// Time to the head of an answer of the server's, from the last piece of the request.
     pub answer_timeout: Duration,
+    /// Which answers are kept, if any are.
+    pub cache: Option<CacheOptions>,
 }
 
 /// Which requests the session's token is put on.
@@ -73,6 +84,8 @@ pub struct Parts {
     pub upstream: upstream::Options,
     /// The namespace that the session logs in to.
     pub namespace: Option<String>,
+    /// Where a cache counts, and under which name.
+    pub observed: Observed,
 }
 
 /// The API of one session's server. Clones share its connections.
@@ -91,6 +104,9 @@ struct Inner {
     /// Whether the server did not answer when it was last called.
     failing: AtomicBool,
     doubt: Doubt,
+    keeping: Option<Keeping>,
+    /// What keeps the cache's leases alive; taken when it runs.
+    tender: Mutex<Option<Tender>>,
 }
 
 impl ApiProxy {
@@ -98,9 +114,22 @@ impl ApiProxy {
     ///
     /// # Errors
     /// A file cannot be used, or the server has no host that could be called.
-    pub fn build(options: Options, parts: Parts) -> Result<Self, ReachError> {
-        let Parts { clock, feed, nudge, upstream, namespace } = parts;
+    pub fn build(options: Options, parts: Parts) -> Result<Self, BuildError> {
+        let Parts { clock, feed, nudge, upstream, namespace, observed } = parts;
         let Reach { target, tls, host, prefix } = Reach::of(&upstream.client)?;
+        let label = metrics::Listener { listener: observed.listener };
+        let keeping = options.cache.clone().map(|cached| {
+            let bytes = observed.metrics.cache_bytes.get_or_create(&label).clone();
+            Keeping { cache: Cache::new(cached.kept, clock.clone(), Some(bytes)), options: cached }
+        });
+        let tender = match &keeping {
+            None => None,
+            Some(keeping) => {
+                let (tokens, session, namespace) = (feed.clone(), nudge.clone(), namespace.clone());
+                let upstream = Upstream::build(&upstream)?;
+                Some(Tender::new(&keeping.cache, cache::Parts { tokens, session, upstream, namespace }))
+            }
+        };
         let forwarder = Forwarder::new(forward::Options {
             target,
             tls,
@@ -112,7 +141,17 @@ impl ApiProxy {
         let wire = Wire::new(upstream.kind, upstream.name, host, prefix, namespace.as_deref());
         let credential = Credential::new(feed, clock.clone());
         let (room, failing, doubt) = (Room::new(ALL_COPIES), AtomicBool::new(false), Doubt::new(clock));
-        Ok(Self(Arc::new(Inner { options, nudge, credential, forwarder, wire, room, failing, doubt })))
+        let tender = Mutex::new(tender);
+        let inner = Inner { options, nudge, credential, forwarder, wire, room, failing, doubt, keeping, tender };
+        Ok(Self(Arc::new(inner)))
+    }
+
+    /// Keeps what the cache holds alive, until `stop`. Does nothing the second time, or without a cache.
+    pub async fn tend(&self, stop: CancellationToken) {
+        let tender = self.0.tender.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(tender) = tender {
+            tender.run(stop).await;
+        }
     }
 
     /// What a listener bound to `address` (`None` for a unix socket) is guarded by.
@@ -120,6 +159,17 @@ impl ApiProxy {
         let guard = guard::Guard::new(admit, address, Some(observed)).with_bodies(u64::MAX);
         if self.0.options.request_header { guard } else { guard.without_request_header() }
     }
+}
+
+/// Why a server's API cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum BuildError {
+    /// Nothing can be forwarded to the server.
+    #[error(transparent)]
+    Reach(#[from] ReachError),
+    /// No client of it can be made, which the cache needs.
+    #[error(transparent)]
+    Client(#[from] client::BuildError),
 }
 
 /// Less than the usual load balancer in front of a server keeps a connection.

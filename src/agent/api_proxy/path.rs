@@ -40,6 +40,11 @@ impl<'a> ApiPath<'a> {
         &self.0
     }
 
+    /// The same, of its own.
+    pub(super) fn into_owned(self) -> ApiPath<'static> {
+        ApiPath(Cow::Owned(self.0.into_owned()))
+    }
+
     pub(super) fn ends_in_slash(&self) -> bool {
         self.0.ends_with('/')
     }

@@ -18,8 +18,13 @@ impl Operation {
     const LIST: Self = Self(2);
     const SCAN: Self = Self(4);
 
+    /// Whether it reads one thing.
+    pub(super) const fn reads(self) -> bool {
+        self.0 == Self::GET.0
+    }
+
     /// Whether it lists what is below a path.
-    const fn lists(self) -> bool {
+    pub(super) const fn lists(self) -> bool {
         self.0 & (Self::LIST.0 | Self::SCAN.0) != 0
     }
 
@@ -101,6 +106,11 @@ impl Rule {
 
     fn is_about(&self, operation: Operation) -> bool {
         self.methods & operation.0 != 0
+    }
+
+    /// Whether it is about a request of this path.
+    pub(super) fn is_about_path(&self, operation: Operation, path: &ApiPath<'_>) -> bool {
+        self.is_about(operation) && self.matches(path.trimmed(), false)
     }
 
     /// `path` has no slash at its end; `folder` says that it may have one.

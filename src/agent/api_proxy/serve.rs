@@ -9,10 +9,11 @@ use hyper::body::Incoming;
 use prometheus_client::metrics::counter::Counter;
 
 use super::answer::{Answered, own, refuse};
-use super::call::Call;
+use super::cached::Keeping;
+use super::call::{Asked, Call};
 use super::path::{ApiPath, Unserved};
 use super::rules::{Operation, Refused};
-use super::{ApiProxy, Inner, Put};
+use super::{ApiProxy, Inner, Put, cached, clear};
 use crate::http::answer::refused;
 use crate::http::guard::{self, Admit, Guard};
 use crate::http::listen::{Observed, Peer};
@@ -37,7 +38,12 @@ impl ApiProxy {
         let replays = observed.metrics.proxy_replays.get_or_create(&label).clone();
         let keyed = matches!(admit.admit, Admit::Key(_));
         let guard = self.guard(admit, address, observed.clone());
-        let door = Arc::new(Door { guard, keyed, observed, good, spent, replays });
+        let cached = |outcome| {
+            let label = metrics::CacheUse { listener: observed.listener.clone(), outcome };
+            observed.metrics.cache_requests.get_or_create(&label).clone()
+        };
+        let (hits, misses, stale) = (cached("hit"), cached("miss"), cached("stale"));
+        let door = Arc::new(Door { guard, keyed, observed, good, spent, replays, hits, misses, stale });
         let inner = Arc::clone(&self.0);
         move |peer, request| {
             let (inner, door) = (Arc::clone(&inner), Arc::clone(&door));
@@ -61,6 +67,9 @@ pub(super) struct Door {
     /// Time to the head of the server's answer.
     pub(super) spent: metrics::Seconds,
     pub(super) replays: Counter,
+    pub(super) hits: Counter,
+    pub(super) misses: Counter,
+    pub(super) stale: Counter,
 }
 
 impl Door {
@@ -80,6 +89,12 @@ impl Inner {
             return own(refused(&refusal));
         }
         let query = request.uri().query();
+        if let Some(keeping) = &self.keeping
+            && clear::PATHS.contains(&request.uri().path())
+        {
+            let (parts, body) = request.into_parts();
+            return clear::clear(keeping, &parts, body).await;
+        }
         let path = match ApiPath::read(request.uri().path()) {
             Ok(path) => path,
             Err(Unserved::Elsewhere) => return refuse(StatusCode::NOT_FOUND, ELSEWHERE),
@@ -120,7 +135,29 @@ impl Inner {
             pid = peer.pid(),
             "a request is passed on"
         );
-        self.pass(door, Call { with_session, shows_token }, request).await
+        let call = Call { with_session, shows_token, keyed: door.keyed };
+        let Some(keeping) = &self.keeping else {
+            let (parts, body) = request.into_parts();
+            return self.pass(door, call, parts, Asked::Coming(body)).await.0;
+        };
+        let kind = keeping.kind(operation, &path, request.headers());
+        let path = path.into_owned();
+        let (parts, body) = request.into_parts();
+        if let Some(kind) = kind {
+            return self.cached(door, call, (keeping, kind), path.trimmed(), parts, body).await;
+        }
+        if !cached::writes(&parts.method) {
+            return self.pass(door, call, parts, Asked::Coming(body)).await.0;
+        }
+        let namespace = self.wire.namespace_of(&parts.headers, with_session).to_owned();
+        let answer = if Keeping::is_revocation(&path) {
+            self.revocation(door, call, keeping, parts, body).await
+        } else {
+            self.pass(door, call, parts, Asked::Coming(body)).await.0
+        };
+        // Whatever it was answered with, it may have been done.
+        keeping.written(&path, &namespace);
+        answer
     }
 }
 

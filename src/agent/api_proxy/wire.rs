@@ -111,6 +111,13 @@ impl Wire {
         }
     }
 
+    /// The namespace that a request is about; empty for the root.
+    pub(super) fn namespace_of<'a>(&'a self, headers: &'a HeaderMap, with_session: bool) -> &'a str {
+        let told = namespace_headers(self.kind).iter().find_map(|name| headers.get(name));
+        let own = self.namespace.as_ref().filter(|_| with_session);
+        told.or(own).and_then(|namespace| namespace.to_str().ok()).unwrap_or_default()
+    }
+
     /// Puts another token in the place of the session's that a request carries.
     pub(super) fn wear(&self, headers: &mut HeaderMap, worn: &Worn) {
         if let Some(first) = token_headers(self.kind).first() {

@@ -12,6 +12,9 @@ mod keeper;
 // 2: many
 mod store;
 
+// 3: answers for callers of the server's own API
+pub mod cache;
+
 use std::time::Duration;
 
 pub use self::gate::{Gate, Pass};

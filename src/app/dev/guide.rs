@@ -115,6 +115,13 @@ key_file = "{local_key}"
 kind = "health"
 address = "tcp://{health}"
 
+# The secrets server's own API, with the workload's token on it.
+[listener.vault]
+kind = "api_proxy"
+address = "unix://{vault}"
+mode = "0600"
+session = "workload"
+
 # The gateway in front of the emulated provisioning platform, and the file by which Terraform finds it.
 [gateway]
 upstream = "{platform}"
@@ -138,6 +145,7 @@ state_dir = "{dir}/state"
         group = Names::RESOURCE_GROUP,
         secrets = places.secrets,
         socket = socket.display(),
+        vault = places.vault.display(),
         local_key = local_key.display(),
         local_api = places.local_api,
         health = places.health,
@@ -156,7 +164,7 @@ pub(super) fn text(places: &Places) -> String {
     let (cloud_dials, secrets_dials) = (&places.cloud_dials, &places.secrets_dials);
     let Places { platform, platform_dials, gateway, .. } = places;
     let (platform_token, gateway_token) = (places.platform_token.display(), places.gateway_token.display());
-    let terraform = places.terraform.display();
+    let (terraform, vault) = (places.terraform.display(), places.vault.display());
     format!(
         r#"keyward dev: all on loopback; keys, secrets and state are in {dir}
 
@@ -177,10 +185,13 @@ Try, in another shell:
   curl -s -H "X-Service-Token: $(cat {dir}/instance.token)" {access}/v1/acl/token/self
   curl -s -H "X-Vault-Token: $({program} token --config {config} --session workload)" {secrets}/v1/secret/data/example
 
+  # The same without a token: clients of the secrets server work on this socket, and the agent puts the token on
+  curl -s --unix-socket {vault} -H 'X-Vault-Request: true' http://localhost/v1/secret/data/example
+
   # A file that a template made of that secret; it follows the secret within ten seconds
   cat {dir}/greeting.conf
 
-  # The same on loopback TCP, where the caller brings a key
+  # The local API on loopback TCP, where the caller brings a key
   curl -s -H 'X-Vault-Request: true' -H "X-Vault-Token: $(cat {local_key})" 'http://{local_api}/agent/v1/token?session=workload'
 
   # What the agent is doing, and whether all is well

@@ -72,6 +72,8 @@ pub struct Places {
     pub secrets: String,
     /// The local API on a unix socket.
     pub socket: PathBuf,
+    /// The secrets server's API on a unix socket.
+    pub vault: PathBuf,
     /// The local API on loopback.
     pub local_api: SocketAddr,
     /// File with the key that the loopback listener asks for.
@@ -143,6 +145,7 @@ impl Dev {
             access: format!("http://{}", ports.get(5)),
             secrets: secrets.url().to_owned(),
             socket: dir.join("agent.sock"),
+            vault: dir.join("vault.sock"),
             local_api: ports.get(6),
             local_key,
             health: ports.get(7),

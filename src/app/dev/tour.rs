@@ -41,6 +41,9 @@ pub async fn take(places: &Places) -> anyhow::Result<Vec<String>> {
     let secrets = client(Address::Url(Url::parse(&places.secrets)?))?;
     let secret = ask(&secrets, "v1/secret/data/example", &[], Some(workload)).await.context("the secrets server")?;
     lines.push(format!("the emulated secrets server reads with the second: {}", secret["data"]["data"]));
+    let proxied = client(Address::Unix(places.vault.clone()))?;
+    ask(&proxied, "v1/secret/data/example", &[], None).await.context("the secrets server's API on this machine")?;
+    lines.push("the same is read without a token, on the socket that the agent puts it on at".to_owned());
     let sink = places.dir.join("instance.token");
     let written = std::fs::read_to_string(&sink).with_context(|| format!("cannot read {}", sink.display()))?;
     anyhow::ensure!(written == *instance, "the sink {} does not hold the token", sink.display());

@@ -50,6 +50,27 @@ fn mistakes_are_told_with_what_would_do() {
         ],
     );
     check(
+        "[server.own]\nkind = \"keyward\"\naddress = \"https://a.example\"\n[session.c]\nserver = \"own\"\n\
+         [session.c.cloud]\nrole = \"a\"\nresource = \"b\"\n[listener.a]\nkind = \"api_proxy\"\n\
+         address = \"unix:///tmp/a\"\nsession = \"c\"\n[listener.a.cache]\n",
+        &[
+            "a.toml:9:11: listener.a.cache: given where session c has a server of kind \"keyward\"; leave it out: its answers \
+           are never kept",
+        ],
+    );
+    check(
+        "[listener.a]\nkind = \"api_proxy\"\naddress = \"unix:///tmp/a\"\n[listener.a.cache]\nsize_mib = 0\n\
+         max_age = 5\nvalues = [\"/a\"]\nmax = 1\n",
+        &[
+            "a.toml:5:12: listener.a.cache.size_mib: 0, which is out of range; write 1 to 4096, without quotes",
+            "a.toml:6:11: listener.a.cache.max_age: the integer 5, which has no unit; write max_age = \"5s\" for seconds",
+            &format!(
+                "a.toml:7:11: listener.a.cache.values: \"/a\" begins before the path: leave / and v1/ out; {rule}"
+            ),
+            "a.toml:8:1: listener.a.cache.max: an unknown key; known here: size_mib, max_age, stale_if_error, values, leases",
+        ],
+    );
+    check(
         "[server.here]\nkind = \"vault\"\naddress = \"http://127.0.0.1:8200\"\n[session.b]\nserver = \"here\"\n\
          [session.b.cloud]\nrole = \"a\"\nresource = \"b\"\n[listener.a]\nkind = \"api_proxy\"\n\
          address = \"tcp://127.0.0.1:8200\"\nany_local_user = true\nsession = \"b\"\n",
@@ -63,7 +84,8 @@ fn mistakes_are_told_with_what_would_do() {
 #[test]
 fn it_says_in_plain_words_what_it_lets_through() {
     let text = "[listener.a]\nkind = \"api_proxy\"\naddress = \"unix:///tmp/a\"\ntoken = \"always\"\nallow = [\"secret/*\"]\n\
-                deny = [\"a\", \"b\"]\nlift = [\"sys/wrapping\"]\nlogins = false\nrequire_request_header = false\n";
+                deny = [\"a\", \"b\"]\nlift = [\"sys/wrapping\"]\nlogins = false\nrequire_request_header = false\n\
+                [listener.a.cache]\nstale_if_error = \"1h\"\n";
     let folder = Folder::with(&[("a.toml", text), ("base.toml", BASE)]);
     let outcome = load(&[folder.path("a.toml"), folder.path("base.toml")], &environment(&[]), Purpose::Check);
     let told = outcome.description().unwrap().to_string();
@@ -77,6 +99,7 @@ snapshot, sys/raw, sys/rotate, sys/seal
   does with that token, as it is lifted: sys/wrapping
   lets nobody log in through it
   takes requests without X-Vault-Request
+  keeps answers, at most 16 MiB: values for 10s, while the server does not answer for 1h; leases while they live
   gives the server 30s for an answer
   lets in root, the agent's user, and members of the socket's group
 ";

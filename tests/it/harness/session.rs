@@ -16,7 +16,7 @@ use keyward::agent::upstream;
 use keyward::agent::upstream::Upstream;
 use keyward::clock::{Clock, Driven, Moment};
 use keyward::dev::secrets;
-use keyward::dev::secrets::{Dials, Operation, Role, Secrets};
+use keyward::dev::secrets::{Dials, Operation, Role, Secrets, Terms};
 use keyward::feed::{Nudge, Ring, State, feed};
 use keyward::health::Health;
 use keyward::http::client;
@@ -129,6 +129,8 @@ impl World {
         let mut options = secrets::Options::for_anyone(clock.clone(), "dev", role.clone());
         options.roles.insert("ops".to_owned(), role);
         options.terraform = terraform;
+        let terms = Terms { ttl: Duration::from_mins(10), max_ttl: Duration::from_hours(2), renewable: true };
+        options.database.insert("dev".to_owned(), terms);
         let secrets = Secrets::start(options, &mut tasks).unwrap();
         let upstream = Upstream::build(&upstream::Options {
             name: "test".to_owned(),

@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use super::session::{Session, World};
@@ -13,7 +13,7 @@ use http::{HeaderMap, Request, Response};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
-use keyward::agent::api_proxy::{ApiProxy, Lift, Options, Parts, Put, Rule, Rules};
+use keyward::agent::api_proxy::{ApiProxy, CacheOptions, Lift, Options, Parts, Put, Rule, Rules};
 use keyward::agent::token::{ClientToken, Generation, Kind, Lease, Token, TokenFeed, TokenPublisher};
 use keyward::agent::upstream;
 use keyward::clock::Clock;
@@ -22,6 +22,7 @@ use keyward::http::guard::{self, Admit};
 use keyward::http::listen::{Endpoint, Limits, Listener, Observed, Peer, UnixSocket};
 use keyward::metrics::Metrics;
 use secrecy::SecretString;
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -46,7 +47,7 @@ impl Seen {
 }
 
 type Answer = Response<UnsyncBoxBody<Bytes, hyper::Error>>;
-type Script = Arc<dyn Fn(&Seen) -> Response<Bytes> + Send + Sync>;
+pub(crate) type Script = Arc<dyn Fn(&Seen) -> Response<Bytes> + Send + Sync>;
 
 /// The server: what a script answers, or of itself
 ///
@@ -66,6 +67,7 @@ pub(crate) struct Vault {
     open: Arc<AtomicUsize>,
     /// Bytes of `/v1/down/N` that were taken.
     sent: Arc<AtomicUsize>,
+    gate: Arc<Mutex<Option<Arc<Semaphore>>>>,
 }
 
 impl Vault {
@@ -80,6 +82,16 @@ impl Vault {
     /// Answers in place of the usual.
     pub(crate) fn answers(&self, script: impl Fn(&Seen) -> Response<Bytes> + Send + Sync + 'static) {
         *self.script.lock().unwrap() = Some(Arc::new(script));
+    }
+
+    /// What answers in place of the usual.
+    pub(crate) fn script(&self) -> MutexGuard<'_, Option<Script>> {
+        self.script.lock().unwrap()
+    }
+
+    /// Each answer waits for a permit from here.
+    pub(crate) fn holds(&self, gate: Arc<Semaphore>) {
+        *self.gate.lock().unwrap() = Some(gate);
     }
 
     /// How many calls are under way.
@@ -115,6 +127,10 @@ impl Vault {
         let body = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
         let seen = Seen { method: parts.method.to_string(), target, headers: parts.headers, body };
         self.seen.lock().unwrap().push(seen.clone());
+        let gate = self.gate.lock().unwrap().clone();
+        if let Some(gate) = gate {
+            gate.acquire().await.unwrap().forget();
+        }
         let script = self.script.lock().unwrap().clone();
         if let Some(script) = script {
             return script(&seen).map(|bytes| Full::from(bytes).map_err(|never| match never {}).boxed_unsync());
@@ -223,7 +239,15 @@ pub(crate) fn options() -> Options {
         request_header: true,
         connections: 64,
         answer_timeout: Duration::from_secs(20),
+        cache: None,
     }
+}
+
+/// The same that keeps answers: values for so long, and for so long while the server is away.
+pub(crate) fn cache(max_age: Duration, stale_if_error: Duration) -> CacheOptions {
+    let kept = keyward::agent::secrets::cache::Options { bytes: 1 << 20, max_age, stale_if_error };
+    let rules = |texts: &[&str]| texts.iter().map(|text| Rule::parse(text).unwrap()).collect();
+    CacheOptions { kept, values: rules(&["secret/*", "kv/*"]), leases: rules(&["+/creds/*", "auth/+/login"]) }
 }
 
 pub(crate) fn rules(allow: &[&str], deny: &[&str], lift: &[&str]) -> Rules {
@@ -275,9 +299,13 @@ impl Proxied {
 
     /// In front of a server that is there, with a session that somebody else keeps.
     pub(crate) fn of(world: &World, session: &Session) -> Self {
+        Self::of_with(world, session, options())
+    }
+
+    pub(crate) fn of_with(world: &World, session: &Session, options: Options) -> Self {
         let upstream = super::secrets::options(world.secrets.url());
         let (tokens, nudge) = (session.feed.clone(), session.nudge.clone());
-        Self::serve(Admit::AnyLocalUser, options(), upstream, tokens, nudge, world.clock.clone(), JoinSet::new())
+        Self::serve(Admit::AnyLocalUser, options, upstream, tokens, nudge, world.clock.clone(), JoinSet::new())
     }
 
     fn serve(
@@ -291,14 +319,16 @@ impl Proxied {
     ) -> Self {
         let (folder, metrics, stop) = (tempfile::tempdir().unwrap(), Metrics::default(), CancellationToken::new());
         let namespace = None;
-        let parts = Parts { clock, feed, nudge: nudge.clone(), upstream, namespace };
+        let observed = Observed { metrics: metrics.clone(), listener: "vault".to_owned() };
+        let parts = Parts { clock, feed, nudge: nudge.clone(), upstream, namespace, observed: observed.clone() };
         let proxy = ApiProxy::build(options, parts).unwrap();
+        let (tended, until) = (proxy.clone(), stop.clone());
+        servers.spawn(async move { tended.tend(until).await });
         let listener = Listener::bind(&Endpoint::Tcp(([127, 0, 0, 1], 0).into())).unwrap();
         let address = listener.tcp_address().unwrap();
         let socket = folder.path().join("vault.sock");
         let place = UnixSocket { path: socket.clone(), mode: 0o600, owner: None, group: None };
         let unix = Listener::bind(&Endpoint::Unix(place)).unwrap();
-        let observed = Observed { metrics: metrics.clone(), listener: "vault".to_owned() };
         let limits = Limits { observed: Some(observed.clone()), ..Limits::default() };
         let admit = guard::Options { admit, ..guard::Options::default() };
         let service = proxy.service(admit, Some(address), observed.clone());
@@ -343,6 +373,11 @@ pub(crate) struct Told {
 }
 
 impl Told {
+    /// What the cache says of it; empty where it was not asked.
+    pub(crate) fn cache(&self) -> &str {
+        self.headers.get("x-cache").map_or("", |value| value.to_str().unwrap())
+    }
+
     /// The first of its errors.
     pub(crate) fn error(&self) -> String {
         let body: serde_json::Value = serde_json::from_str(&self.text).unwrap_or_else(|_| panic!("{self:?}"));

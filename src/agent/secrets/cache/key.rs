@@ -1,0 +1,114 @@
+//! What makes two requests the same: whose they are, method, namespace, path, query and body. No other header.
+
+use std::fmt;
+
+use aws_lc_rs::digest::{SHA256, digest};
+use http::Method;
+
+/// Whose answer it is: nobody is given what another's token has got.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Whose {
+    /// Got with the session's token: for all that the token would be put on for.
+    Session,
+    /// Got with a caller's own token, by its hash.
+    Caller([u8; 32]),
+    /// Got without a token, as logins are.
+    Nobody,
+}
+
+impl Whose {
+    /// Of who brings this token.
+    pub fn of(token: &[u8]) -> Self {
+        Self::Caller(hash(token))
+    }
+}
+
+impl fmt::Debug for Whose {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Session => "Session",
+            Self::Caller(_) => "Caller",
+            Self::Nobody => "Nobody",
+        })
+    }
+}
+
+/// A request, as far as its answer depends on it.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Key {
+    pub(super) whose: Whose,
+    text: String,
+    body: [u8; 32],
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Key").field("whose", &self.whose).finish_non_exhaustive()
+    }
+}
+
+impl Key {
+    /// `path` has its encoding taken off; `namespace` is empty for the root.
+    pub fn new(whose: Whose, method: &Method, namespace: &str, path: &str, query: Option<&str>, body: &[u8]) -> Self {
+        let query = query.unwrap_or_default();
+        let mut text = String::with_capacity(method.as_str().len() + namespace.len() + path.len() + query.len() + 3);
+        // None of them holds a line end.
+        for part in [method.as_str(), namespace.trim_matches('/'), path] {
+            text.push_str(part);
+            text.push('\n');
+        }
+        if !query.is_empty() {
+            let mut pairs: Vec<_> = url::form_urlencoded::parse(query.as_bytes()).collect();
+            pairs.sort();
+            text.push_str(&url::form_urlencoded::Serializer::new(String::new()).extend_pairs(pairs).finish());
+        }
+        let body = if body.is_empty() { [0; 32] } else { hash(body) };
+        Self { whose, text, body }
+    }
+
+    /// Its namespace and its path.
+    pub(super) fn place(&self) -> (&str, &str) {
+        let mut lines = self.text.split('\n').skip(1);
+        (lines.next().unwrap_or_default(), lines.next().unwrap_or_default())
+    }
+
+    /// Its size in memory, in bytes.
+    pub(super) fn size(&self) -> usize {
+        self.text.len() + size_of::<Self>()
+    }
+}
+
+fn hash(bytes: &[u8]) -> [u8; 32] {
+    let mut hash = [0; 32];
+    hash.copy_from_slice(digest(&SHA256, bytes).as_ref());
+    hash
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_the_same_by_what_their_answer_depends_on() {
+        let key = |whose, namespace: &str, path: &str, query: Option<&str>, body: &[u8]| {
+            Key::new(whose, &Method::GET, namespace, path, query, body)
+        };
+        let base = || key(Whose::Session, "team", "a/b", Some("x=1&y=2"), b"body");
+        assert_eq!(base(), key(Whose::Session, "/team/", "a/b", Some("y=2&x=%31"), b"body"));
+        assert_eq!(base().place(), ("team", "a/b"));
+        for other in [
+            key(Whose::Nobody, "team", "a/b", Some("x=1&y=2"), b"body"),
+            key(Whose::of(b"token"), "team", "a/b", Some("x=1&y=2"), b"body"),
+            key(Whose::Session, "", "a/b", Some("x=1&y=2"), b"body"),
+            key(Whose::Session, "team", "a/c", Some("x=1&y=2"), b"body"),
+            key(Whose::Session, "team", "a/b", Some("x=1"), b"body"),
+            key(Whose::Session, "team", "a/b", None, b"body"),
+            key(Whose::Session, "team", "a/b", Some("x=1&y=2"), b"other"),
+            Key::new(Whose::Session, &Method::PUT, "team", "a/b", Some("x=1&y=2"), b"body"),
+        ] {
+            assert_ne!(base(), other);
+        }
+        assert_eq!(Whose::of(b"a"), Whose::of(b"a"));
+        assert_ne!(Whose::of(b"a"), Whose::of(b"b"));
+    }
+}

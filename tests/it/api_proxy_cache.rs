@@ -1,0 +1,309 @@
+//! Answers that the API proxy gives again: leases that are shared and kept alive, and values that are there while the server
+//! is away.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use keyward::agent::api_proxy::Options;
+use keyward::dev::secrets::{Operation, Role, TokenType};
+use serde_json::{Value, json};
+
+use crate::harness::raw::Raw;
+use crate::harness::session::World;
+use crate::harness::vault::{Proxied, Told, cache, options, reply, told};
+
+const HOUR: Duration = Duration::from_hours(1);
+
+fn keeping(max_age: Duration, stale_if_error: Duration) -> Options {
+    Options { cache: Some(cache(max_age, stale_if_error)), ..options() }
+}
+
+/// A proxy that keeps answers, in front of a server that answers values, and counts the reads of each path.
+fn in_front_of_values(max_age: Duration, stale_if_error: Duration) -> (Proxied, Arc<AtomicU64>) {
+    let proxied = Proxied::with(|options, _| options.cache = Some(cache(max_age, stale_if_error)));
+    let reads = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&reads);
+    proxied.vault.answers(move |seen| {
+        if seen.method != "GET" {
+            return reply(204, &[], "");
+        }
+        let count = counted.fetch_add(1, Ordering::SeqCst) + 1;
+        let body = json!({"lease_id": "", "data": {"data": {"of": seen.token(), "read": count}}});
+        reply(200, &[("content-type", "application/json")], body.to_string())
+    });
+    (proxied, reads)
+}
+
+fn lease(answer: &Told) -> (String, u64) {
+    assert_eq!(answer.status, 200, "{answer:?}");
+    let body = answer.json();
+    (body["lease_id"].as_str().unwrap().to_owned(), body["lease_duration"].as_u64().unwrap())
+}
+
+#[tokio::test(start_paused = true)]
+async fn clients_with_other_headers_share_one_lease_that_is_renewed_and_whose_life_is_told_as_it_is() {
+    let world = World::new(Role { max_ttl: None, ..Role::default() });
+    let mut session = world.start();
+    session.serving().await;
+    let proxied = Proxied::of_with(&world, &session, keeping(HOUR, HOUR));
+    let first = told(proxied.request("GET", "database/creds/dev?a=1&b=2").header("user-agent", "one")).await;
+    let (id, seconds) = lease(&first);
+    assert_eq!((first.cache(), seconds), ("MISS", 600));
+    tokio::time::sleep(Duration::from_mins(5)).await;
+    let second = told(proxied.request("GET", "database/creds/dev?b=2&a=1").header("user-agent", "two")).await;
+    assert_eq!((second.cache(), second.headers["age"].to_str().unwrap()), ("HIT", "300"));
+    assert_eq!(lease(&second), (id.clone(), 300));
+    assert_eq!(second.json()["data"], first.json()["data"]);
+    // The agent renews it: an hour later it is the same, and it lives.
+    for _ in 0..60 {
+        tokio::time::sleep(Duration::from_mins(1)).await;
+        let (again, left) = lease(&proxied.get("database/creds/dev?a=1&b=2").await);
+        assert_eq!(again, id);
+        assert!(left > 120, "{left} s are left");
+    }
+    assert_eq!(world.dials().lent(), 1);
+    // Near the end that no renewal passes another is got, and callers never see one that has ended.
+    for _ in 0..120 {
+        tokio::time::sleep(Duration::from_mins(1)).await;
+        assert!(lease(&proxied.get("database/creds/dev?a=1&b=2").await).1 > 0);
+    }
+    assert_eq!(world.dials().lent(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hundred_callers_at_once_get_one_lease() {
+    let world = World::new(Role::default());
+    let mut session = world.start();
+    session.serving().await;
+    let proxied = Proxied::of_with(&world, &session, keeping(HOUR, HOUR));
+    let answers = join_all((0..100).map(|_| proxied.get("database/creds/dev"))).await;
+    let ids: std::collections::BTreeSet<String> = answers.iter().map(|answer| lease(answer).0).collect();
+    assert_eq!((ids.len(), world.dials().lent()), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_answer_of_a_renewal_is_not_kept_and_each_renewal_reaches_the_server() {
+    let world = World::new(Role::default());
+    let mut session = world.start();
+    session.serving().await;
+    let proxied = Proxied::of_with(&world, &session, keeping(HOUR, HOUR));
+    let (id, _) = lease(&proxied.get("database/creds/dev").await);
+    for renewals in 1..=3 {
+        let body = json!({"lease_id": id, "increment": 60}).to_string();
+        let answer = told(proxied.request("PUT", "sys/leases/renew").body(body)).await;
+        assert_eq!((answer.status, answer.cache()), (200, ""));
+        assert_eq!(world.count(Operation::RenewLease), renewals);
+    }
+    // One that is given back is not handed out again.
+    let body = json!({ "lease_id": id }).to_string();
+    assert_eq!(told(proxied.request("PUT", "sys/leases/revoke").body(body)).await.status, 204);
+    assert_ne!(lease(&proxied.get("database/creds/dev").await).0, id);
+}
+
+#[tokio::test(start_paused = true)]
+async fn leases_of_a_token_that_was_replaced_are_dropped_and_never_renewed_again() {
+    let world = World::new(Role::default());
+    let mut session = world.start();
+    session.serving().await;
+    let proxied = Proxied::of_with(&world, &session, keeping(HOUR, HOUR));
+    let (id, _) = lease(&proxied.get("database/creds/dev").await);
+    world.dials().revoke_all();
+    assert_eq!(proxied.get("sys/mounts").await.status, 200, "the token is found dead and replaced");
+    session.serving().await;
+    let (next, _) = lease(&proxied.get("database/creds/dev").await);
+    assert_ne!(next, id);
+    let before = world.count(Operation::RenewLease);
+    tokio::time::sleep(Duration::from_mins(30)).await;
+    let renewals = world.count(Operation::RenewLease) - before;
+    assert!((3..=6).contains(&renewals), "{renewals} renewals of one lease of ten minutes in half an hour");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_away_is_not_flooded_with_renewals() {
+    let world = World::new(Role { token_type: TokenType::Batch, ttl: 8 * HOUR, max_ttl: None, ..Role::default() });
+    let mut session = world.start();
+    session.serving().await;
+    let proxied = Proxied::of_with(&world, &session, keeping(HOUR, HOUR));
+    for number in 0..40 {
+        lease(&proxied.get(&format!("database/creds/dev?n={number}")).await);
+    }
+    let failing = keyward::dev::secrets::Canned::error(503, "Vault is sealed");
+    world.dials().answer_always(Operation::RenewLease, Some(failing));
+    let before = world.count(Operation::RenewLease);
+    tokio::time::sleep(HOUR).await;
+    let renewals = world.count(Operation::RenewLease) - before;
+    assert!(renewals < 200, "{renewals} renewals in an hour");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_login_through_the_proxy_is_shared_by_those_who_log_in_alike() {
+    let world = World::new(Role { max_ttl: None, ..Role::default() });
+    let mut session = world.start();
+    session.serving().await;
+    let proxied = Proxied::of_with(&world, &session, keeping(HOUR, HOUR));
+    let login = async |role: &str| {
+        let body = json!({"role": role, "jwt": "a.b.c"}).to_string();
+        let answer = told(proxied.request("POST", "auth/azure/login").body(body)).await;
+        answer.json()["auth"].clone()
+    };
+    let logins = world.count(Operation::Login);
+    let (one, same, other) = (login("dev").await, login("dev").await, login("ops").await);
+    assert_eq!(one["client_token"], same["client_token"]);
+    assert_ne!(one["client_token"], other["client_token"]);
+    assert_eq!(world.count(Operation::Login) - logins, 2);
+    tokio::time::sleep(Duration::from_mins(90)).await;
+    let later = login("dev").await;
+    assert_eq!(later["client_token"], one["client_token"], "the agent has renewed it");
+    assert!(later["lease_duration"].as_u64().unwrap() > 600);
+}
+
+#[tokio::test]
+async fn values_are_read_once_for_a_time_and_a_write_through_the_proxy_is_seen_at_once() {
+    let (proxied, reads) = in_front_of_values(HOUR, HOUR);
+    let first = proxied.get("secret/data/web").await;
+    let second = proxied.get("secret/data/web").await;
+    assert_eq!((first.cache(), second.cache(), first.text == second.text), ("MISS", "HIT", true));
+    assert!(second.headers.contains_key("age") && reads.load(Ordering::SeqCst) == 1);
+    for (method, path) in [
+        ("POST", "secret/data/web"),
+        ("DELETE", "secret/metadata/web"),
+        ("POST", "secret/undelete/web"),
+        ("PUT", "secret/destroy/web"),
+    ] {
+        let before = reads.load(Ordering::SeqCst);
+        told(proxied.request(method, path).body("{}")).await;
+        assert_eq!(proxied.get("secret/data/web").await.cache(), "MISS", "{method} {path}");
+        assert_eq!(proxied.get("secret/data/web").await.cache(), "HIT");
+        assert_eq!(reads.load(Ordering::SeqCst), before + 1);
+    }
+    let anew = told(proxied.request("GET", "secret/data/web").header("cache-control", "no-cache")).await;
+    assert_eq!(anew.cache(), "MISS");
+    let text = proxied.metrics.text();
+    assert!(text.contains("keyward_cache_requests_total{listener=\"vault\",outcome=\"hit\"} 5"), "{text}");
+    assert!(text.contains("keyward_cache_bytes{listener=\"vault\"}"), "{text}");
+}
+
+#[tokio::test]
+async fn nobody_is_given_what_another_has_got() {
+    let (proxied, _) = in_front_of_values(HOUR, HOUR);
+    let of = |answer: Told| answer.json()["data"]["data"]["of"].as_str().unwrap().to_owned();
+    let mine = async |token: &str| told(proxied.request("GET", "secret/data/web").header("x-vault-token", token)).await;
+    assert_eq!(of(proxied.get("secret/data/web").await), "tok1");
+    assert_eq!(of(mine("one").await), "one");
+    assert_eq!(of(mine("two").await), "two");
+    let again = mine("one").await;
+    assert_eq!(again.cache(), "HIT");
+    assert_eq!(of(again), "one");
+    let named = told(proxied.request("GET", "secret/data/web").header("x-vault-namespace", "team")).await;
+    assert_eq!(named.cache(), "MISS");
+    let wrapped = told(proxied.request("GET", "secret/data/web").header("x-vault-wrap-ttl", "60")).await;
+    assert_eq!(wrapped.cache(), "");
+}
+
+#[tokio::test]
+async fn while_the_server_is_away_values_are_served_up_to_their_bound_and_say_that_they_are_stale() {
+    let (proxied, _) = in_front_of_values(Duration::ZERO, HOUR);
+    let good = proxied.get("secret/data/web").await;
+    assert_eq!(proxied.get("secret/data/web").await.cache(), "MISS", "each is asked for while the server is there");
+    proxied.vault.answers(|_| reply(503, &[], r#"{"errors":["Vault is sealed"]}"#));
+    let stale = proxied.get("secret/data/web").await;
+    assert_eq!((stale.status, stale.cache()), (200, "STALE"));
+    assert!(
+        stale.headers.contains_key("age") && stale.json()["data"]["data"]["of"] == good.json()["data"]["data"]["of"]
+    );
+    assert_eq!(proxied.get("secret/data/other").await.status, 503);
+    proxied.withdraw("the token has expired", Duration::from_secs(5));
+    assert_eq!(
+        proxied.get("secret/data/web").await.status,
+        503,
+        "a token that was taken away takes what it read along"
+    );
+
+    let (bounded, _) = in_front_of_values(Duration::ZERO, Duration::ZERO);
+    assert_eq!(bounded.get("secret/data/web").await.status, 200);
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    bounded.vault.answers(|_| reply(503, &[], "{}"));
+    assert_eq!(bounded.get("secret/data/web").await.status, 503);
+}
+
+#[tokio::test]
+async fn a_refusal_ends_what_was_kept() {
+    let (proxied, _) = in_front_of_values(Duration::ZERO, HOUR);
+    assert_eq!(proxied.get("secret/data/web").await.status, 200);
+    proxied.vault.answers(|_| reply(404, &[], r#"{"errors":[]}"#));
+    assert_eq!(proxied.get("secret/data/web").await.status, 404);
+    proxied.vault.answers(|_| reply(503, &[], "{}"));
+    assert_eq!(proxied.get("secret/data/web").await.status, 503);
+}
+
+#[tokio::test]
+async fn what_is_not_kept_is_not_held_up_by_who_asks_the_same() {
+    let (proxied, _) = in_front_of_values(HOUR, HOUR);
+    *proxied.vault.script() = None;
+    let request = "POST /v1/never HTTP/1.1\r\nHost: localhost\r\nX-Vault-Request: true\r\nContent-Length: 0\r\n\r\n";
+    let (mut first, mut second) = (Raw::tcp(proxied.address).await, Raw::tcp(proxied.address).await);
+    first.send(request).await;
+    second.send(request).await;
+    tokio::time::timeout(Duration::from_secs(30), async {
+        while proxied.vault.open() < 2 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await
+    .expect("both are at the server at once");
+}
+
+#[tokio::test]
+async fn a_caller_that_goes_away_does_not_take_those_along_who_wait_for_the_same() {
+    let proxied = Proxied::with(|options, _| options.cache = Some(cache(HOUR, HOUR)));
+    let gate = Arc::new(tokio::sync::Semaphore::new(0));
+    proxied.vault.holds(Arc::clone(&gate));
+    let request = "GET /v1/secret/data/web HTTP/1.1\r\nHost: localhost\r\nX-Vault-Request: true\r\n\r\n";
+    let mut first = Raw::tcp(proxied.address).await;
+    first.send(request).await;
+    while proxied.vault.open() < 1 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let mut second = Raw::tcp(proxied.address).await;
+    second.send(request).await;
+    drop(first);
+    gate.add_permits(10);
+    assert_eq!(second.answer().await.unwrap().status, 200);
+}
+
+#[tokio::test]
+async fn what_is_kept_can_be_cleared_by_path_by_lease_by_token_or_all() {
+    let (proxied, _) = in_front_of_values(HOUR, HOUR);
+    let clear = async |header: bool, body: Value| {
+        let mut request = proxied.client.post(format!("{}/agent/v1/cache-clear", proxied.url)).body(body.to_string());
+        if header {
+            request = request.header("x-vault-request", "true");
+        }
+        told(request).await
+    };
+    let fill = async || {
+        for path in ["secret/data/a", "secret/data/b", "kv/c"] {
+            proxied.get(path).await;
+        }
+        told(proxied.request("GET", "kv/c").header("x-vault-token", "mine")).await;
+    };
+    fill().await;
+    let cleared = async |body: Value| clear(true, body).await.json()["cleared"].as_u64().unwrap();
+    assert_eq!(cleared(json!({"type": "request_path", "value": "/v1/secret/data/a"})).await, 1);
+    assert_eq!(proxied.get("secret/data/b").await.cache(), "HIT");
+    assert_eq!(proxied.get("secret/data/a").await.cache(), "MISS");
+    assert_eq!(cleared(json!({"type": "request_path", "value": "secret/", "namespace": "team"})).await, 0);
+    assert_eq!(cleared(json!({"type": "token", "value": "mine"})).await, 1);
+    assert_eq!(cleared(json!({"type": "lease", "value": "database/creds"})).await, 0);
+    assert_eq!(cleared(json!({"type": "all"})).await, 3);
+    assert_eq!(clear(false, json!({"type": "all"})).await.status, 412);
+    for body in [json!({}), json!({"type": "lease"}), json!({"type": "some", "value": "a"}), json!([])] {
+        assert_eq!(clear(true, body.clone()).await.status, 400, "{body}");
+    }
+    let without = Proxied::start();
+    let request =
+        without.client.post(format!("{}/agent/v1/cache-clear", without.url)).header("x-vault-request", "true");
+    assert_eq!(told(request.body("{}")).await.status, 404);
+}

@@ -1,0 +1,57 @@
+//! The API proxy as a client of secrets servers knows it that nobody here wrote: hvac. What it does and expects is in
+//! `tests/clients`.
+
+use keyward::agent::api_proxy::Options;
+use keyward::dev::secrets::{Role, Secrets};
+use keyward::http::client::Address;
+use keyward::http::guard::Admit;
+use keyward::tasks::Tasks;
+use secrecy::{ExposeSecret as _, SecretString};
+
+use crate::harness::vault::{Proxied, rules};
+use crate::secrets_clients::{hvac, options};
+
+const KEY: &str = "0123456789abcdef";
+
+/// A proxy with a token of this server's, which may do everything.
+fn in_front_of(secrets: &Secrets, admit: Admit, change: impl FnOnce(&mut Options)) -> Proxied {
+    let proxied = Proxied::admitting(admit, |options, upstream| {
+        upstream.client.address = Address::Url(secrets.url().parse().unwrap());
+        change(options);
+    });
+    let token = secrets.token(&Role { policies: vec!["root".to_owned()], ..Role::default() });
+    proxied.publish(token.expose_secret());
+    proxied
+}
+
+#[tokio::test]
+async fn hvac_reads_writes_and_lends_through_the_proxy_without_a_token_of_its_own() {
+    let mut tasks = Tasks::default();
+    let secrets = Secrets::start(options(), &mut tasks).unwrap();
+    let open = in_front_of(&secrets, Admit::AnyLocalUser, |_| {});
+    let keyed = in_front_of(&secrets, Admit::Key(SecretString::from(KEY)), |_| {});
+    let unix = format!("unix://{}", open.socket.display());
+    // Without any token hvac asks nothing about itself.
+    let parts = ["anything", "plain", "versioned", "leases", "certificates"];
+    let tokenless = (open.url.as_str(), "", &parts[..]);
+    for (address, token, parts) in [tokenless, (unix.as_str(), "", &parts), (keyed.url.as_str(), KEY, &[])] {
+        let (good, told) = hvac(address, token, true, parts).await;
+        assert!(good, "{address}: {told}");
+    }
+}
+
+#[tokio::test]
+async fn hvac_wraps_and_makes_tokens_through_the_proxy_where_that_is_lifted() {
+    let mut tasks = Tasks::default();
+    let secrets = Secrets::start(options(), &mut tasks).unwrap();
+    let strict = in_front_of(&secrets, Admit::AnyLocalUser, |_| {});
+    for part in ["wrapping", "tokens"] {
+        let (good, told) = hvac(&strict.url, "", true, &[part]).await;
+        assert!(!good && told.contains("is not done with the session's token"), "{part}: {told}");
+    }
+    let lifted = in_front_of(&secrets, Admit::AnyLocalUser, |options| {
+        options.rules = rules(&[], &[], &["auth/token/create", "sys/wrapping"]);
+    });
+    let (good, told) = hvac(&lifted.url, "", true, &["wrapping", "tokens"]).await;
+    assert!(good, "{told}");
+}
