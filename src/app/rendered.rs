@@ -86,6 +86,15 @@ pub(super) struct RenderingPlan {
     child: Option<BuiltChild>,
 }
 
+impl RenderingPlan {
+    /// The child waits for what is required.
+    fn awaits(&mut self, name: String, options: &config::Template, feed: &Feed<Provision>) {
+        if options.options.required {
+            self.inputs.push((name, feed.clone()));
+        }
+    }
+}
+
 #[derive(Debug)]
 struct Built {
     name: String,
@@ -134,7 +143,7 @@ impl Rendering {
             if kept.is_some()
                 && let Some(running) = self.templates.get(&name).filter(|running| running.options == *options)
             {
-                plan.inputs.push((name, running.feed.clone()));
+                plan.awaits(name, options, &running.feed);
                 continue;
             }
             let store = match (kept, plan.stores.iter().find(|(session, ..)| *session == options.session)) {
@@ -147,7 +156,7 @@ impl Rendering {
                 }
             };
             let built = Built::build(name, options, store, shared)?;
-            plan.inputs.push((built.name.clone(), built.feed.clone()));
+            plan.awaits(built.name.clone(), options, &built.feed);
             plan.templates.push(built);
         }
         let same = self.child.as_ref().map(|child| &child.options) == new.child.as_ref();

@@ -15,7 +15,7 @@ use crate::program::{Program, Variables};
 pub(super) struct Exec {
     #[command(flatten)]
     files: ConfigFiles,
-    /// A variable that the program gets beside PATH, HOME and the like, and those that [child] passes; may end in *, and be given
+    /// A variable that the program gets beside PATH, HOME and the like, and those that `[child]` passes; may end in `*`, and be given
     /// more than once
     #[arg(long, value_name = "NAME")]
     pass: Vec<String>,

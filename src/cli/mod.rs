@@ -217,7 +217,7 @@ fn say_error(line: &str) {
 
 const EXIT_CODES: &str = "Exit codes: 0 done; 1 wrong command line or local failure; 2 identity source or server refused or failed; \
 3 configuration has mistakes; 4 agent not ready; 5 timed out; 6 refused by the agent, or the token may not; 7 no agent or \
-server answers; 8 what was named is not there; 9 the name or id is taken; 75 try later; 78 configuration has mistakes (run)";
+server answers; 8 what was named is not there; 9 the name or id is taken; 75 try later; 78 configuration has mistakes (run); run with [child], and exec, end with the program's code";
 
 #[cfg(test)]
 mod tests {

@@ -40,7 +40,7 @@ pub(super) struct Try {
     /// Log in for it, and revoke the token at the end; what was leased with it ends too
     #[arg(long)]
     login: bool,
-    /// A variable that `env` may read beside PATH, HOME and the like; may end in *, and be given more than once
+    /// A variable that `env` may read beside PATH, HOME and the like; may end in `*`, and be given more than once
     #[arg(long, value_name = "NAME")]
     pass: Vec<String>,
     /// A folder that `file` may read below; may be given more than once

@@ -153,7 +153,7 @@ fn command(reader: &mut Reader<'_>) -> Option<Vec<String>> {
             reader.scope.remarks.mistake(at, &reader.key("command"), "several strings for a shell", advice);
             None
         }
-        (false, [line]) if line.contains(' ') => {
+        (false, [line]) if line.contains(' ') && !Path::new(line).exists() => {
             let found = format!("{} as the name of a program", quoted(line));
             let advice = "write the program and each argument as a string of its own, or shell = true";
             reader.scope.remarks.mistake(at, &reader.key("command"), found, advice);

@@ -83,7 +83,7 @@ fn a_child_finds_its_variables_and_nothing_else_of_the_agents() {
             ("CREDENTIALS_DIRECTORY", "/x"),
             ("NOTIFY_SOCKET", "/nowhere"),
         ];
-        let lines = format!("exec 3</dev/null 3<&-\n{PID}\nexec sleep 600");
+        let lines = format!("{PID}\nexec sleep 600");
         let agent = start(&world, &variables, &lines, "");
         let pid = pid(&agent);
         let process = format!("/proc/{}", pid.as_raw_nonzero());

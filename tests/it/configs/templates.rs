@@ -1,0 +1,108 @@
+//! `[template.NAME]`, `[env_template.NAME]` and `[child]`.
+
+use std::time::Duration;
+
+use keyward::agent::child::{OnChange, Restart};
+use keyward::config::{Purpose, load};
+use rustix::process::Signal;
+
+use super::{BASE, Folder, environment};
+
+/// Reads a text beside a sound file: what is said about it, mistakes before warnings.
+fn said(text: &str) -> Vec<String> {
+    let folder = Folder::with(&[("a.toml", text), ("base.toml", BASE)]);
+    let outcome = load(&[folder.path("a.toml"), folder.path("base.toml")], &environment(&[]), Purpose::Check);
+    assert_eq!(outcome.config.is_none(), !outcome.mistakes.is_empty());
+    let mut said = folder.short(&outcome.mistakes);
+    said.extend(folder.short(&outcome.warnings));
+    said
+}
+
+#[test]
+fn templates_and_a_child_are_read_with_their_defaults_and_told_in_words() {
+    let text = "[template.conf]\ncontents = '''\n{{ \"x\" }}\n'''\ndestination = \"/tmp/conf\"\ncommand = [\"reload it\"]\nshell = true\n\
+                [env_template.URL]\ncontents = 'y'\npass = [\"APP_*\"]\n\
+                [child]\ncommand = [\"/usr/bin/app\", \"--serve\"]\non_change = \"signal\"\nchange_signal = \"SIGUSR1\"\n";
+    let folder = Folder::with(&[("a.toml", text), ("base.toml", BASE)]);
+    let variables = environment(&[("APP_MODE", "blue"), ("OTHER", "x"), ("AZURE_X", "x"), ("PATH", "/bin")]);
+    let outcome = load(&[folder.path("a.toml"), folder.path("base.toml")], &variables, Purpose::Check);
+    assert_eq!(folder.short(&outcome.mistakes), [""; 0]);
+    assert_eq!(folder.short(&outcome.warnings), [""; 0], "the session is of use");
+    let config = outcome.config.as_ref().unwrap();
+    let conf = &config.templates[0].options;
+    let file = conf.file.as_ref().unwrap();
+    assert_eq!((file.mode, file.create_folders, conf.required), (0o640, false, true));
+    assert_eq!((conf.debounce, conf.interval), (Duration::from_secs(1), Duration::from_mins(5)));
+    let command = file.command.as_ref().unwrap();
+    assert_eq!((command.command.join(" ").as_str(), command.timeout.as_secs()), ("/bin/sh -c reload it", 30));
+    let url = &config.env_templates[0].options;
+    assert_eq!(url.text.variables.names().collect::<Vec<_>>(), ["APP_MODE", "PATH"]);
+    let child = config.child.as_ref().unwrap();
+    assert_eq!((child.on_change, child.restart), (OnChange::Signal(Signal::USR1), Restart::Never));
+    assert_eq!((child.stop_signal, child.stop_timeout.as_secs()), (Signal::TERM, 30));
+    assert_eq!(child.variables.names().collect::<Vec<_>>(), ["PATH"]);
+    let words = outcome.description().unwrap().to_string();
+    for clause in [
+        "template conf\n  renders its contents to /tmp/conf, mode 0640, with secrets read by session main\n  after a change runs \
+         /bin/sh -c reload it, for 30s at most\n",
+        "env_template URL\n  renders its contents, with secrets read by session main, for the variable URL",
+        "child\n  runs /usr/bin/app --serve once all templates are rendered\n  sends it SIGUSR1 when a variable has changed\n",
+    ] {
+        assert!(words.contains(clause), "{words}");
+    }
+}
+
+#[test]
+fn mistakes_of_templates_and_of_a_child_are_told_with_their_places() {
+    let check = |text: &str, wanted: &[&str]| assert_eq!(said(text), wanted, "{text}");
+    check(
+        "[template.a]\n",
+        &[
+            "a.toml:1:11: template.a.destination: missing; the file to write, such as \"/etc/app/app.conf\"",
+            "a.toml:1:11: template.a.source: missing; name the template's file, or write it as contents",
+        ],
+    );
+    check(
+        "[template.a]\ncontents = '''\nok\n{{ secrt }}{{ key \"x\" }}'''\ndestination = \"/tmp/a\"\n",
+        &[
+            "a.toml:2:12: template.a.contents: line 2, column 4: there is no function secrt; did you mean secret?; \
+             docs/templates.md has the language",
+            "a.toml:2:12: template.a.contents: line 2, column 15: key is not here: it reads Consul, and templates here read \
+             the secrets server; docs/templates.md has the language",
+        ],
+    );
+    check(
+        "[template.a]\ncontents = \"x\"\ndestination = \"/tmp/a\"\n[sink.s]\npath = \"/tmp/a\"\n\
+         [template.b]\ncontents = \"x\"\ndestination = \"/tmp/b\"\nmode = \"0644\"\ncommand = [\"systemctl reload\"]\n",
+        &[
+            "a.toml:3:1: template.a.destination: the file of sink s too; give each its own file",
+            "a.toml:10:1: template.b.command: \"systemctl reload\" as the name of a program; write the program and each \
+             argument as a string of its own, or shell = true",
+            "a.toml:9:1: template.b.mode: 0644 lets every user of this machine at what is rendered; end it with 0, and name a \
+             group",
+        ],
+    );
+    check(
+        "[env_template.AZURE_X]\ncontents = \"x\"\n[env_template.a-b]\ncontents = \"x\"\npass = [\"LISTEN_FDS\", \"a b\"]\n",
+        &[
+            "a.toml:1:15: env_template.AZURE_X: AZURE_X is never given to a program; take another name",
+            "a.toml:3:15: env_template.a-b: \"a-b\" names no variable; write letters, digits and _, no digit first",
+            "a.toml:5:1: env_template.a-b.pass: LISTEN_FDS is never given to a program; write the name of a variable; it may \
+             end in *",
+            "a.toml:5:1: env_template.a-b.pass: \"a b\" names no variable; write the name of a variable; it may end in *",
+        ],
+    );
+    check(
+        "[child]\nchange_signal = \"SIGHUPS\"\nrestart = \"allways\"\nsink = 1\n",
+        &[
+            "a.toml:1:2: child.command: missing; write the program and each of its arguments, such as [\"/usr/bin/app\", \
+             \"--serve\"]",
+            "a.toml:2:1: child.change_signal: given where on_change is not \"signal\"; write on_change = \"signal\" too",
+            "a.toml:2:17: child.change_signal: \"SIGHUPS\" is no signal that is known here; write SIGTERM, SIGHUP, SIGINT, \
+             SIGQUIT, SIGUSR1, SIGUSR2 or SIGKILL",
+            "a.toml:3:11: child.restart: \"allways\" is not known here; write \"never\", \"on_failure\" or \"always\"",
+            "a.toml:4:1: child.sink: an unknown key; known here: command, on_change, change_signal, pass, restart, \
+             stop_signal, stop_timeout, debounce",
+        ],
+    );
+}
