@@ -204,7 +204,7 @@ fn a_mistake_is_told_with_its_place_before_anything_is_rendered() {
     );
     check("{{ template \"row\" }}", 1, 4, "there is no template \"row\"");
     check("{{ (printf \"%s\" (foo 1)) }}", 1, 18, "there is no function foo");
-    check("{{ define \"a\" }}1{{ end }}{{ define \"a\" }}2{{ end }}", 1, 27, "defined twice");
+    check("{{ define \"a\" }}1{{ end }}{{ define \"a\" }}2{{ end }}", 1, 30, "defined twice");
     let both = Template::compile(text("{{ foo }}{{ bar }}")).unwrap_err();
     assert_eq!(both.len(), 2, "all at once");
 }
