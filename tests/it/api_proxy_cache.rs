@@ -307,3 +307,24 @@ async fn what_is_kept_can_be_cleared_by_path_by_lease_by_token_or_all() {
         without.client.post(format!("{}/agent/v1/cache-clear", without.url)).header("x-vault-request", "true");
     assert_eq!(told(request.body("{}")).await.status, 404);
 }
+
+#[tokio::test(start_paused = true)]
+async fn values_outlast_the_token_they_were_read_with_while_the_server_is_away() {
+    let world = World::new(Role { ttl: Duration::from_mins(5), ..Role::default() });
+    let mut session = world.start();
+    session.serving().await;
+    let proxied = Proxied::of_with(&world, &session, keeping(Duration::ZERO, HOUR));
+    let good = proxied.get("secret/data/example").await;
+    world.dials().go_away().await;
+    for minute in 1..60 {
+        tokio::time::sleep(Duration::from_mins(1)).await;
+        let stale = proxied.get("secret/data/example").await;
+        assert_eq!((stale.status, stale.cache(), stale.text == good.text), (200, "STALE", true), "minute {minute}");
+    }
+    assert!(session.token().is_none(), "it has ended long since");
+    tokio::time::sleep(Duration::from_mins(2)).await;
+    assert_eq!(proxied.get("secret/data/example").await.status, 503, "an hour is over");
+    world.dials().come_back().await;
+    session.serving().await;
+    assert_eq!(proxied.get("secret/data/example").await.cache(), "MISS");
+}
