@@ -10,8 +10,10 @@ use super::session::Shared;
 use crate::agent::api_proxy::{ApiProxy, Parts};
 use crate::agent::local_api;
 use crate::agent::local_api::Source;
+use crate::agent::secrets::{DerivedKeeper, DerivedParts};
 use crate::agent::sinks::FileSink;
 use crate::agent::token::TokenFeed;
+use crate::agent::upstream::Upstream;
 use crate::config;
 use crate::config::Serves;
 use crate::health::Reporter;
@@ -22,6 +24,8 @@ use crate::http::listen::{Inherited, Limits, Listener, Observed};
 pub(super) struct BuiltSink {
     pub(super) options: config::Sink,
     feed: TokenFeed,
+    /// Makes the token that is written, where that is not the session's own.
+    derived: Option<DerivedKeeper>,
     health: Reporter,
     shared: Shared,
 }
@@ -38,10 +42,34 @@ pub(super) struct SinkOrders {
 }
 
 impl BuiltSink {
-    pub(super) fn build(options: config::Sink, feed: TokenFeed, shared: &Shared) -> Self {
+    /// Joins a sink to its session.
+    ///
+    /// # Errors
+    /// The session's server cannot be called.
+    pub(super) fn build(
+        options: config::Sink,
+        source: &Source,
+        session: Option<&config::Session>,
+        shared: &Shared,
+    ) -> anyhow::Result<Self> {
         let sink = &options.options;
+        let (mut feed, mut derived) = (source.feed.clone(), None);
+        if let (Some(derive), Some(session)) = (&options.derive, session) {
+            let named = || format!("sink {}", sink.name);
+            let (publisher, made) = crate::feed::feed("no token was made for it yet");
+            let parts = DerivedParts {
+                publisher,
+                upstream: Upstream::build(&session.upstream).with_context(named)?,
+                namespace: session.login.namespace.clone(),
+                tokens: feed,
+                session: source.nudge.clone(),
+                clock: shared.clock.clone(),
+            };
+            derived = Some(DerivedKeeper::new(named(), derive.clone(), parts));
+            feed = made;
+        }
         let health = shared.health.component(format!("sink/{}", sink.name), sink.required, "not written yet");
-        Self { options, feed, health, shared: shared.clone() }
+        Ok(Self { options, feed, derived, health, shared: shared.clone() })
     }
 
     pub(super) fn name(&self) -> &str {
@@ -57,7 +85,12 @@ impl BuiltSink {
         }
         let Shared { clock, metrics, .. } = self.shared;
         let mut sink = FileSink::new(self.options.options, self.feed, clock, self.health, metrics);
-        sink.run(orders.stop).await;
+        let derived = async {
+            if let Some(derived) = self.derived {
+                derived.run(orders.stop.clone()).await;
+            }
+        };
+        tokio::join!(sink.run(orders.stop.clone()), derived);
         if orders.clear.is_cancelled() {
             sink.clear().await;
         }

@@ -120,7 +120,8 @@ impl Agent {
             if let Some(source) = sources.get(&options.session)
                 && (!same || rebuilt(&options.session))
             {
-                sinks.push(BuiltSink::build(options.clone(), source.feed.clone(), shared));
+                let session = new.sessions.iter().find(|its| its.name == options.session);
+                sinks.push(BuiltSink::build(options.clone(), source, session, shared)?);
             }
         }
         let mut listeners = Vec::new();

@@ -14,6 +14,7 @@ use super::proxied;
 use super::{Agent, Config, Listener, Log, LogFormat, Outcome, Ready, Remark, Serves, Session, Sink, Template};
 use super::{child, server, template};
 use crate::agent::identity::Method;
+use crate::agent::secrets::Derive;
 use crate::agent::sinks::{Format, OnExpiry};
 use crate::agent::upstream::Kind;
 use crate::http::client::{Address, Proxy};
@@ -205,17 +206,30 @@ impl Words<'_> {
         let format = match options.format {
             Format::Raw => "as plain text",
             Format::Json => "as JSON",
+            Format::Env(_) => "as a variable of an environment",
         };
         let path = options.path.display().to_string();
         let id = |what: &str, id: Option<u32>| id.map_or(String::new(), |id| format!(", {what} {id}"));
         let mut does = vec![format!(
-            "writes the token of session {} {format} to {}, mode {:04o}{}{}",
+            "writes {} of session {} {format} to {}, mode {:04o}{}{}",
+            if sink.derive.is_some() { "a token made of that" } else { "the token" },
             sink.session,
             self.tell(&format!("sink.{}.path", options.name), &path),
             options.mode,
             id("owner", options.owner),
             id("group", options.group),
         )];
+        does.extend(sink.derive.as_ref().map(|derive| match derive {
+            Derive::Wrapped(ttl) => format!("it is the token, wrapped for {}", format_duration(*ttl)),
+            Derive::Child(child) => {
+                let policies = match child.policies.as_slice() {
+                    [] => "the same policies".to_owned(),
+                    policies => format!("the policies {}", policies.join(", ")),
+                };
+                let uses = if child.num_uses > 0 { format!(", for {} uses", child.num_uses) } else { String::new() };
+                format!("it is a child of the token with {policies}, for {}{uses}", format_duration(child.ttl))
+            }
+        }));
         does.push(match options.on_expiry {
             OnExpiry::Keep => "leaves the file as it is when the token has ended and there is no other".to_owned(),
             OnExpiry::Truncate => "empties the file when the token has ended and there is no other".to_owned(),

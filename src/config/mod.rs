@@ -53,6 +53,7 @@ use crate::agent::child as child_process;
 use crate::agent::identity;
 use crate::agent::lifecycle;
 use crate::agent::login;
+use crate::agent::secrets::Derive;
 use crate::agent::sinks;
 use crate::agent::templates;
 use crate::agent::upstream;
@@ -119,6 +120,8 @@ pub struct Sink {
     pub session: String,
     /// The file; its name is in there.
     pub options: sinks::Options,
+    /// What is made of the session's token for it; `None` for the token itself.
+    pub derive: Option<Derive>,
 }
 
 /// What is rendered of secrets: a file, or a variable.

@@ -1,14 +1,17 @@
 //! `[sink.NAME]`: a file that holds the token of a session.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use super::leaf::{self, Wrong, did_you_mean, wrong};
 use super::reader::Reader;
 use super::remark::At;
 use super::tree::quoted;
 use super::{Session, Sink};
+use crate::agent::secrets::{ChildOptions, Derive};
 use crate::agent::sinks::{Format, OnExpiry, Options};
+use crate::agent::upstream::Kind;
 
 /// The mode of a sink where none is given: the owner writes, the group reads.
 const MODE: u32 = 0o640;
@@ -47,11 +50,14 @@ fn read(name: String, mut reader: Reader<'_>, sessions: &Sessions) -> Sink {
         reader.folder_of(&text, &path);
         Some(path)
     });
-    let format = reader.choice("format", &[("raw", Format::Raw), ("json", Format::Json)]).unwrap_or(Format::Raw);
-    if sessions.is_wrapped(&session) && format == Format::Raw {
+    let variable = if sessions.is_of_own_wire(&session) { "CONSUL_HTTP_TOKEN" } else { "VAULT_TOKEN" };
+    let formats = [("raw", Format::Raw), ("json", Format::Json), ("env", Format::Env(variable))];
+    let format = reader.choice("format", &formats).unwrap_or(Format::Raw);
+    let derive = derive(&mut reader, sessions, &session);
+    if (sessions.is_wrapped(&session) || matches!(derive, Some(Derive::Wrapped(_)))) && format != Format::Json {
         let at = reader.place_of("format").unwrap_or(reader.at);
-        let found =
-            format!("session {session} has a wrap_ttl, and a raw file does not tell a wrapped token from another");
+        let whose = if sessions.is_wrapped(&session) { format!("session {session}") } else { "it".to_owned() };
+        let found = format!("{whose} has a wrap_ttl, and a raw file does not tell a wrapped token from another");
         reader.scope.remarks.missing(at, &reader.key("format"), found, "write format = \"json\"");
     }
     let mode = reader.mode("mode", MODE);
@@ -72,7 +78,35 @@ fn read(name: String, mut reader: Reader<'_>, sessions: &Sessions) -> Sink {
         required: reader.flag("required", true),
     };
     reader.finish();
-    Sink { session, options }
+    Sink { session, options, derive }
+}
+
+/// What is to be made of the session's token: a child with fewer rights, or a wrapping.
+fn derive(reader: &mut Reader<'_>, sessions: &Sessions, session: &str) -> Option<Derive> {
+    let (second, day) = (Duration::from_secs(1), Duration::from_hours(24));
+    let wrap = reader.duration_if_given("wrap_ttl", 10 * second..=32 * day);
+    let given = ["wrap_ttl", "child"].map(|key| reader.place_of(key).is_some());
+    let child = reader.table("child").map(|mut table| {
+        let policies = table.list("policies").unwrap_or_default().into_iter().map(|text| text.value).collect();
+        let ttl = table.duration_if_given("ttl", 10 * second..=32 * day);
+        if table.place_of("ttl").is_none() {
+            table.missing("ttl", "how long the token lives, such as \"1h\"; another is made before it ends");
+        }
+        let num_uses = table.number("num_uses", 1..=1_000_000).unwrap_or(0) as u64;
+        table.finish();
+        ChildOptions { policies, ttl: ttl.unwrap_or(day), num_uses }
+    });
+    if given == [true, true] {
+        reader.conflict("child", "wrap_ttl", "a file holds one token");
+    }
+    for key in ["wrap_ttl", "child"].into_iter().zip(given).filter_map(|(key, given)| given.then_some(key)) {
+        if sessions.is_wrapped(session) {
+            reader.conflict(key, "the wrap_ttl of its session", "nothing can be made of a wrapped token");
+        } else if sessions.is_of_own_wire(session) {
+            reader.conflict(key, "a server of the kind consul", "it makes no such token");
+        }
+    }
+    wrap.map(Derive::Wrapped).or(child.map(Derive::Child))
 }
 
 /// The path of a file.
@@ -89,12 +123,20 @@ pub(super) fn file_path(text: &str) -> Result<PathBuf, Wrong> {
 pub(super) struct Sessions {
     /// Every session's name, those with mistakes too, and whether its token is wrapped.
     wrapped: BTreeMap<String, bool>,
+    /// Those that log in to a server of the kind consul.
+    own_wire: BTreeSet<String>,
 }
 
 impl Sessions {
     pub(super) fn new(names: &[String], sessions: &[Session]) -> Self {
         let is_wrapped = |name: &String| sessions.iter().any(|its| its.name == *name && its.login.wrap_ttl.is_some());
-        Self { wrapped: names.iter().map(|name| (name.clone(), is_wrapped(name))).collect() }
+        let own_wire = sessions.iter().filter(|its| its.upstream.kind == Kind::Consul);
+        let own_wire = own_wire.map(|its| its.name.clone()).collect();
+        Self { wrapped: names.iter().map(|name| (name.clone(), is_wrapped(name))).collect(), own_wire }
+    }
+
+    fn is_of_own_wire(&self, name: &str) -> bool {
+        self.own_wire.contains(name)
     }
 
     pub(super) fn is_wrapped(&self, name: &str) -> bool {

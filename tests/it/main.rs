@@ -64,6 +64,8 @@ mod dev_cloud;
 #[cfg(feature = "dev")]
 mod dev_command;
 #[cfg(feature = "dev")]
+mod derived;
+#[cfg(feature = "dev")]
 mod dev_secrets;
 mod configs;
 mod forward;

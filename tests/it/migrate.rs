@@ -51,6 +51,8 @@ path = "/run/agent/token"
 mode = "0600"
 
 [sink.file-2]
+wrap_ttl = "5m"
+format = "json"
 path = "/run/agent/other-token"
 mode = "0640"
 owner = "1000"

@@ -6,7 +6,8 @@
 mod gate;
 mod plan;
 
-// 1: one secret
+// 1: one secret, or one token made of the session's
+mod derived;
 mod keeper;
 
 // 2: many
@@ -17,10 +18,11 @@ pub mod cache;
 
 use std::time::Duration;
 
+pub use self::derived::{Derive, DerivedKeeper, DerivedParts};
 pub use self::gate::{Gate, Pass};
 pub use self::keeper::{Parts, SecretKeeper, View};
 pub use self::store::{Keepers, Origin, Store, Subscription};
-pub use crate::agent::upstream::{How, SecretAnswer, SecretFields, SecretRequest};
+pub use crate::agent::upstream::{ChildOptions, How, SecretAnswer, SecretFields, SecretRequest};
 
 /// A secret to keep.
 #[derive(Debug, Clone, PartialEq, Eq)]

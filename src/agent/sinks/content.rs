@@ -8,11 +8,32 @@ use super::Format;
 use crate::agent::token::{Kind, Token};
 use crate::words::rfc3339;
 
-/// The bytes of a sink that holds `token`. No newline ends them.
+/// The bytes of a sink that holds `token`. No newline ends them, but that of a line for an environment.
 pub(super) fn render(token: &Token, format: Format) -> Zeroizing<Vec<u8>> {
     let secret = token.secret.secret().expose_secret();
     match format {
         Format::Raw => Zeroizing::new(secret.as_bytes().to_vec()),
+        Format::Env(name) => {
+            // Tokens are visible ASCII. In single quotes all of it stands for itself, but the quote.
+            let plain = secret.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-+/=".contains(&byte));
+            let mut line = Zeroizing::new(String::with_capacity(name.len() + secret.len() * 4 + 4));
+            line.push_str(name);
+            line.push('=');
+            if plain {
+                line.push_str(secret);
+            } else {
+                line.push('\'');
+                for (number, part) in secret.split('\'').enumerate() {
+                    if number > 0 {
+                        line.push_str("'\\''");
+                    }
+                    line.push_str(part);
+                }
+                line.push('\'');
+            }
+            line.push('\n');
+            Zeroizing::new(line.as_bytes().to_vec())
+        }
         Format::Json => match &token.kind {
             Kind::Wrapping { creation_time, creation_path, .. } => json(&Wrapped {
                 token: secret,
@@ -94,6 +115,9 @@ mod tests {
             assert_eq!(String::from_utf8_lossy(&render(token, format)), wanted);
         };
         check(&token(Kind::Service, Some(60)), Format::Raw, "hvs.abc");
+        check(&token(Kind::Service, Some(60)), Format::Env("VAULT_TOKEN"), "VAULT_TOKEN=hvs.abc\n");
+        let odd = ClientToken::parse(SecretString::from("a'$b")).unwrap();
+        check(&Token { secret: odd, ..token(Kind::Service, None) }, Format::Env("T"), "T='a'\\''$b'\n");
         check(
             &token(Kind::Service, Some(60)),
             Format::Json,

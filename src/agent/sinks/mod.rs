@@ -41,6 +41,8 @@ pub enum Format {
     /// `renewable` and `policies`. For a wrapped login, what Vault's own agent writes: `token`, `accessor`, `ttl`
     /// (seconds), `creation_time`, `creation_path`.
     Json,
+    /// A line `NAME=TOKEN`, as a service manager's `EnvironmentFile=` and a shell read it.
+    Env(&'static str),
 }
 
 /// What becomes of a sink when its token has ended.

@@ -47,6 +47,43 @@ impl Upstream {
         self.log_in(mount, namespace, wrap_ttl, &body, &SecretString::default()).await
     }
 
+    /// `POST auth/token/create`: a token below the one that asks, which ends with it.
+    ///
+    /// # Errors
+    /// There was no answer, the server refused, or it answered with something else than a token.
+    pub async fn create_child(
+        &self,
+        parent: &ClientToken,
+        namespace: Option<&str>,
+        options: &ChildOptions,
+    ) -> Result<LoginAnswer, CallError> {
+        let mut body = json!({ "ttl": format!("{}s", options.ttl.as_secs()), "num_uses": options.num_uses });
+        if !options.policies.is_empty() {
+            body["policies"] = json!(options.policies);
+        }
+        let request = self.with_token(Method::POST, "v1/auth/token/create", parent, namespace).json(&body);
+        let answer = self.client.send(request).await?;
+        // Whoever it is for uses it; the agent does not.
+        answer::login(answer::ok(&answer, parent.secret())?, false).map(|(answer, _)| answer)
+    }
+
+    /// `POST sys/wrapping/wrap`: a token in a wrapping, as the field `token`.
+    ///
+    /// # Errors
+    /// There was no answer, the server refused, or it answered with something else than a wrapping.
+    pub async fn wrap(
+        &self,
+        token: &ClientToken,
+        namespace: Option<&str>,
+        ttl: Duration,
+    ) -> Result<LoginAnswer, CallError> {
+        let request = self.with_token(Method::POST, "v1/sys/wrapping/wrap", token, namespace);
+        let request = request.header("x-vault-wrap-ttl", ttl.as_secs().max(1));
+        let request = request.json(&WireWrapping { token: token.secret().expose_secret() });
+        let answer = self.client.send(request).await?;
+        answer::login(answer::ok(&answer, token.secret())?, true).map(|(answer, _)| answer)
+    }
+
     /// Which path's answer is in a wrapping, without opening it.
     ///
     /// # Errors
@@ -105,6 +142,17 @@ impl Upstream {
             }
         }
     }
+}
+
+/// What a child token may do, and for how long.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChildOptions {
+    /// Its policies, which its parent must have; none for those of its parent.
+    pub policies: Vec<String>,
+    /// How long it lives.
+    pub ttl: Duration,
+    /// Number of uses after which it ends; 0 for no such end.
+    pub num_uses: u64,
 }
 
 #[derive(Serialize)]

@@ -18,6 +18,7 @@ use crate::agent::token::{ClientToken, Lease};
 use crate::http::client;
 
 pub use error::{CallError, Verdict, is_outage};
+pub use login::ChildOptions;
 pub use secret::{How, SecretAnswer, SecretFields, SecretLease, SecretRequest};
 
 /// What a client of one secrets server is built from.

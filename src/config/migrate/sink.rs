@@ -2,7 +2,7 @@
 
 use super::method;
 use super::ours::{Document, Outcome, Section};
-use super::theirs::{Block, Taken};
+use super::theirs::{Block, Taken, written};
 use crate::hcl::Value;
 
 pub(super) fn read(document: &mut Document, auto_auth: Option<method::Read<'_>>) {
@@ -19,9 +19,13 @@ pub(super) fn read(document: &mut Document, auto_auth: Option<method::Read<'_>>)
             section.text("format", "json");
         }
         if let Some(wrap) = sink.take("wrap_ttl") {
-            wrap.not_supported(
-                "a sink's token is not wrapped by itself; session.NAME.wrap_ttl wraps the login's answer",
-            );
+            match wrap.span() {
+                Some(span) => {
+                    section.text("wrap_ttl", &written(span)).text("format", "json");
+                    wrap.changed("wrap_ttl; a new one is made near two thirds of it, as well as with each new token");
+                }
+                None => wrap.not_supported("no duration"),
+            }
         }
         sink.drop_keys(
             &["dh_type", "dh_path", "derive_key", "aad", "aad_env_var"],

@@ -5,14 +5,6 @@ use super::sink;
 use super::theirs::{Block, Taken, written};
 
 pub(super) fn read(top: &mut Block<'_>, document: &mut Document) {
-    if !RENDERED {
-        for key in ["template_config", "template", "env_template", "exec"] {
-            for block in top.blocks(key) {
-                block.tell(Outcome::NotSupported, "this version renders no templates");
-            }
-        }
-        return;
-    }
     if let Some(mut config) = top.block("template_config") {
         config.tell(Outcome::Kept, "[templates]");
         if let Some(interval) = config.take("static_secret_render_interval") {
@@ -49,9 +41,6 @@ pub(super) fn read(top: &mut Block<'_>, document: &mut Document) {
         exec.finish();
     }
 }
-
-/// Whether the agent has templates.
-const RENDERED: bool = false;
 
 /// The text and how it is read, which both kinds have.
 fn text(template: &mut Block<'_>, section: &mut Section) {

@@ -246,7 +246,7 @@ fn a_sink_has_a_file_of_its_own() {
         &[
             "a.toml:2:8: sink.a.path: \"/tmp/x/\" is a folder's path; end it with the file's name",
             "a.toml:3:11: sink.a.session: there is no session \"mian\"; did you mean main?",
-            "a.toml:4:10: sink.a.format: \"yaml\" is not known here; write \"raw\" or \"json\"",
+            "a.toml:4:10: sink.a.format: \"yaml\" is not known here; write \"raw\", \"json\" or \"env\"",
             "a.toml:5:8: sink.a.mode: \"0o640\" is no mode; write three or four octal digits, such as \"0640\"",
             "a.toml:8:8: sink.b.mode: the integer 0o640, and a mode is octal; write a string, such as mode = \"0640\"",
             "a.toml:9:13: sink.b.on_expiry: \"delete\" is not known here; write \"keep\", \"truncate\" or \"remove\"",

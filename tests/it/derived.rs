@@ -1,0 +1,132 @@
+//! Sinks that hold something else than the session's token as it is: a line for an environment, a child with fewer rights,
+//! the token in a wrapping. The real agent, against the emulated server.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use keyward::clock::Clock;
+use keyward::dev::secrets::{LoginMethod, Operation, Options, Role, Secrets};
+use keyward::tasks::Tasks;
+use secrecy::SecretString;
+use serde_json::{Value, json};
+
+use crate::harness::binary::{Binary, eventually};
+
+const JWT: &str = "eyJhbGciOiJub25lIn0.e30.c2ln";
+
+fn server(tasks: &mut Tasks) -> Secrets {
+    let role = Role { policies: vec!["ops".to_owned(), "web".to_owned()], ..Role::default() };
+    let roles = BTreeMap::from([("ci".to_owned(), role)]);
+    let method = LoginMethod::Jwt { believed: vec![SecretString::from(JWT)], roles };
+    let options = Options {
+        methods: BTreeMap::from([("jwt".to_owned(), method)]),
+        policies: BTreeMap::from([("web".to_owned(), vec!["secret/data/example".to_owned()])]),
+        ..Options::for_anyone(Clock::System, "dev", Role::default())
+    };
+    Secrets::start(options, tasks).unwrap()
+}
+
+/// A call with a token: status and answer.
+async fn call(secrets: &Secrets, token: &str, path: &str, body: Option<Value>) -> (u16, Value) {
+    let http = reqwest::Client::builder().no_proxy().build().unwrap();
+    let url = format!("{}/v1/{path}", secrets.url());
+    let request = match body {
+        Some(body) => http.post(url).json(&body),
+        None => http.get(url),
+    };
+    let answer = request.header("x-vault-token", token).send().await.unwrap();
+    (answer.status().as_u16(), answer.json().await.unwrap_or_default())
+}
+
+fn start(secrets: &Secrets, folder: &Path, sinks: &str) -> Binary {
+    let put = |name: &str, text: &str| std::fs::write(folder.join(name), text).unwrap();
+    put("jwt", JWT);
+    let text = format!(
+        "[agent]\nstate_dir = \"FOLDER\"\n[server.main]\nkind = \"vault\"\naddress = \"{}\"\n\
+         [session.web]\ncheck_interval = \"10s\"\nrevoke_on_exit = true\n\
+         [session.web.jwt]\nrole = \"ci\"\nfile = \"FOLDER/jwt\"\n[sink.raw]\npath = \"FOLDER/raw\"\n{sinks}",
+        secrets.url()
+    );
+    put("keyward.toml", &text.replace("FOLDER", &folder.display().to_string()));
+    let config = folder.join("keyward.toml").display().to_string();
+    Binary::start(&["run", "--config", &config], &[], folder)
+}
+
+/// What a file holds, once that is something else than `before`.
+fn sink(agent: &Binary, path: &Path, before: &str) -> String {
+    tokio::task::block_in_place(|| {
+        eventually(Duration::from_secs(40), || match std::fs::read_to_string(path) {
+            Ok(text) if !text.is_empty() && text != before => Ok(text),
+            other => Err(format!("{}: {other:?}; {}", path.display(), agent.output())),
+        })
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sink_may_hold_a_child_a_wrapping_or_a_line_for_an_environment() {
+    let (mut tasks, folder) = (Tasks::default(), tempfile::tempdir().unwrap());
+    let secrets = server(&mut tasks);
+    let sinks = "[sink.env]\npath = \"FOLDER/env\"\nformat = \"env\"\n\
+        [sink.child]\npath = \"FOLDER/child\"\n[sink.child.child]\npolicies = [\"web\"]\nttl = \"1h\"\n\
+        [sink.wrapped]\npath = \"FOLDER/wrapped\"\nformat = \"json\"\nwrap_ttl = \"5m\"\n";
+    let agent = start(&secrets, folder.path(), sinks);
+    let file = |name: &str| folder.path().join(name);
+    let (raw, child) = (sink(&agent, &file("raw"), ""), sink(&agent, &file("child"), ""));
+    assert_eq!(sink(&agent, &file("env"), ""), format!("VAULT_TOKEN={raw}\n"));
+
+    let (_, told) = call(&secrets, &child, "auth/token/lookup-self", None).await;
+    assert_eq!((&told["data"]["policies"], &told["data"]["orphan"]), (&json!(["default", "web"]), &json!(false)));
+    assert_eq!(call(&secrets, &raw, "kv/example", None).await.0, 200);
+    assert_eq!(call(&secrets, &child, "kv/example", None).await.0, 403);
+    assert_eq!(call(&secrets, &child, "secret/data/example", None).await.0, 200);
+
+    let wrapped: Value = serde_json::from_str(&sink(&agent, &file("wrapped"), "")).unwrap();
+    assert_eq!((&wrapped["creation_path"], &wrapped["ttl"]), (&json!("sys/wrapping/wrap"), &json!(300)));
+    let wrapping = wrapped["token"].as_str().unwrap().to_owned();
+    let (_, inside) = call(&secrets, &wrapping, "sys/wrapping/unwrap", Some(json!({}))).await;
+    assert_eq!(inside["data"]["token"], json!(raw));
+
+    // With the session's token goes what was made of it, and with the next one comes another.
+    secrets.dials().revoke_all();
+    let (next, other) = (sink(&agent, &file("raw"), &raw), sink(&agent, &file("child"), &child));
+    assert_eq!(call(&secrets, &other, "auth/token/lookup-self", None).await.0, 200);
+    let (ended, output) = tokio::task::block_in_place(|| agent.stop());
+    assert!(ended.success(), "{output}");
+    assert_eq!(call(&secrets, &other, "auth/token/lookup-self", None).await.0, 403, "it ends with its parent");
+    for secret in [raw, child, next, other, wrapping] {
+        assert!(!output.contains(&secret), "a token stands in the log: {output}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_child_is_replaced_before_its_end_while_its_parent_lives_on() {
+    let (mut tasks, folder) = (Tasks::default(), tempfile::tempdir().unwrap());
+    let secrets = server(&mut tasks);
+    let agent = start(
+        &secrets,
+        folder.path(),
+        "[sink.child]\npath = \"FOLDER/child\"\n[sink.child.child]\nttl = \"10s\"\nnum_uses = 5\n",
+    );
+    let file = |name: &str| folder.path().join(name);
+    let raw = sink(&agent, &file("raw"), "");
+    let first = sink(&agent, &file("child"), "");
+    let (_, told) = call(&secrets, &first, "auth/token/lookup-self", None).await;
+    assert_eq!((&told["data"]["policies"], &told["data"]["num_uses"]), (&json!(["ops", "web"]), &json!(4)));
+    let second = sink(&agent, &file("child"), &first);
+    assert_eq!(call(&secrets, &second, "auth/token/lookup-self", None).await.0, 200);
+    assert_eq!(sink(&agent, &file("raw"), ""), raw);
+    assert_eq!(secrets.dials().counts().of(Operation::Login), 1);
+
+    // What the policies forbid is told, and tried again slowly.
+    let refused = keyward::dev::secrets::Canned::error(403, "1 error occurred:\n\t* permission denied\n\n");
+    secrets.dials().answer_always(Operation::CreateToken, Some(refused));
+    tokio::task::block_in_place(|| {
+        eventually(Duration::from_secs(40), || {
+            let output = agent.output();
+            if output.contains("token.derived.failed") { Ok(()) } else { Err(output) }
+        });
+    });
+    let (ended, output) = tokio::task::block_in_place(|| agent.stop());
+    assert!(ended.success(), "{output}");
+}
