@@ -175,3 +175,19 @@ fn the_command_writes_ours_apart_from_its_report() {
     assert_eq!(keyward(&[bad.to_str().unwrap()]).status.code(), Some(3), "what it wrote has a mistake");
     assert_eq!(keyward(&["/nowhere/at/all"]).status.code(), Some(1));
 }
+
+#[test]
+fn templates_and_the_program_that_runs_with_them_move() {
+    let (migrated, config) = migrated("templates.hcl");
+    let text = &migrated.toml;
+    assert!(text.contains("[templates]\ninterval = \"10m\"\n"), "{text}");
+    assert!(text.contains("contents = '''\n{{ with secret \"secret/data/web\" -}}\npassword = "), "{text}");
+    assert!(text.contains("command = [\"systemctl reload app\"]\nshell = true\n"), "{text}");
+    assert!(text.contains("command = [\"/usr/bin/app\", \"reload\"]\ncommand_timeout = \"5s\"\n"), "{text}");
+    assert!(text.contains("[env_template.DATABASE_PASSWORD]\n") && text.contains("on_change = \"restart\"\n"), "{text}");
+    says(&migrated, "template.backup", Outcome::NotSupported, "one more secret on the disk");
+    says(&migrated, "template.error_on_missing_key", Outcome::Kept, "always an error");
+    says(&migrated, "template_config.exit_on_retry_failure", Outcome::NotSupported, "readiness");
+    says(&migrated, "exec", Outcome::Changed, "pass = [");
+    assert_eq!(config.sessions[0].name, "main");
+}
