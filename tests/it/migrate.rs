@@ -66,6 +66,9 @@ any_local_user = true
 token = "when_missing"
 require_request_header = false
 
+[listener.tcp-1.cache]
+max_age = "0s"
+
 [listener.unix-1]
 kind = "api_proxy"
 address = "unix:///run/agent/api.sock"
@@ -74,6 +77,9 @@ owner = "1000"
 group = "1000"
 token = "when_missing"
 require_request_header = true
+
+[listener.unix-1.cache]
+max_age = "0s"
 
 [listener.tcp-2]
 kind = "health"
@@ -89,6 +95,7 @@ format = "json"
     says(&migrated, "auto_auth.sink.file.config.mode", Outcome::Changed, "640 is decimal there");
     says(&migrated, "listener.unix.agent_api.enable_quit", Outcome::NotSupported, "SIGTERM");
     says(&migrated, "auto_auth.method.azure.max_backoff", Outcome::Changed, "full jitter");
+    says(&migrated, "cache", Outcome::Kept, "[listener.NAME.cache] of each listener");
     says(&migrated, "telemetry.statsd_address", Outcome::NotSupported, "scraped");
 }
 
@@ -184,7 +191,10 @@ fn templates_and_the_program_that_runs_with_them_move() {
     assert!(text.contains("contents = '''\n{{ with secret \"secret/data/web\" -}}\npassword = "), "{text}");
     assert!(text.contains("command = [\"systemctl reload app\"]\nshell = true\n"), "{text}");
     assert!(text.contains("command = [\"/usr/bin/app\", \"reload\"]\ncommand_timeout = \"5s\"\n"), "{text}");
-    assert!(text.contains("[env_template.DATABASE_PASSWORD]\n") && text.contains("on_change = \"restart\"\n"), "{text}");
+    assert!(
+        text.contains("[env_template.DATABASE_PASSWORD]\n") && text.contains("on_change = \"restart\"\n"),
+        "{text}"
+    );
     says(&migrated, "template.backup", Outcome::NotSupported, "one more secret on the disk");
     says(&migrated, "template.error_on_missing_key", Outcome::Kept, "always an error");
     says(&migrated, "template_config.exit_on_retry_failure", Outcome::NotSupported, "readiness");

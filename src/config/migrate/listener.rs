@@ -15,7 +15,7 @@ enum Put {
 }
 
 pub(super) fn read(top: &mut Block<'_>, document: &mut Document) {
-    let put = api_proxy(top);
+    let (put, age) = api_proxy(top);
     let mut kinds = [0; 2];
     for (kind, mut listener) in top.labelled("listener") {
         let (count, tcp) = match kind.as_str() {
@@ -45,14 +45,18 @@ pub(super) fn read(top: &mut Block<'_>, document: &mut Document) {
         if !metrics {
             token(&listener, section, &put);
             header(&mut listener, section);
+            if let Some(age) = age {
+                document.section(&format!("{name}.cache")).text("max_age", age);
+            }
         }
         rest(&mut listener, metrics);
         listener.finish();
     }
 }
 
-fn api_proxy(top: &mut Block<'_>) -> Put {
-    let mut put = Put::Never;
+/// Whose token goes along, and where there is a cache how old a value may be.
+fn api_proxy(top: &mut Block<'_>) -> (Put, Option<&'static str>) {
+    let (mut put, mut age) = (Put::Never, None);
     for name in ["cache", "api_proxy"] {
         let Some(mut block) = top.block(name) else { continue };
         if let Some(taken) = block.take("use_auto_auth_token") {
@@ -73,32 +77,43 @@ fn api_proxy(top: &mut Block<'_>) -> Put {
             taken.changed("the session's namespace goes with the session's token, unless the caller names one");
         }
         if name == "cache" {
-            cache(&mut block);
+            age = Some(cache(&mut block));
         }
         block.finish();
     }
-    put
+    (put, age)
 }
 
-fn cache(block: &mut Block<'_>) {
-    block.tell(Outcome::NotSupported, "the proxy keeps no answers; templates and tokens have their own leases");
+/// Reads `cache {}`; gives how old a value of a key-value store may be there, in words of ours.
+fn cache(block: &mut Block<'_>) -> &'static str {
+    block
+        .tell(Outcome::Kept, "[listener.NAME.cache] of each listener: what is issued for a time is shared and renewed");
     if let Some(mut persist) = block.blocks("persist").pop() {
-        persist.tell(Outcome::Changed, "session.NAME.seal_key_file keeps the token over a restart, on any platform");
+        let words =
+            "session.NAME.seal_key_file keeps the token over a restart, on any platform; the cache begins empty";
+        persist.tell(Outcome::Changed, words);
         persist
             .drop_keys(&["type", "path", "keep_after_import", "exit_on_err", "service_account_token_file"], "with it");
         for (_, kind) in persist.labelled("kubernetes") {
             kind.tell(Outcome::NotSupported, "with it");
         }
+        persist.finish();
     }
-    block.drop_keys(
-        &[
-            "cache_static_secrets",
-            "static_secret_token_capability_refresh_interval",
-            "static_secret_token_capability_refresh_behavior",
-            "disable_caching_dynamic_secrets",
-        ],
-        "with the cache",
-    );
+    let mut age = "0s";
+    if let Some(values) = block.take("cache_static_secrets") {
+        if values.flag() == Some(true) {
+            age = "1m";
+            values.changed("max_age = \"1m\": values are asked for anew after that, as no event tells of a change");
+        } else {
+            values.kept("max_age = \"0s\": values are asked for each time");
+        }
+    }
+    if let Some(off) = block.take("disable_caching_dynamic_secrets") {
+        off.not_supported("name the paths that are kept as `leases` of the listener's cache");
+    }
+    let tokens = ["static_secret_token_capability_refresh_interval", "static_secret_token_capability_refresh_behavior"];
+    block.drop_keys(&tokens, "what a caller's own token has got is given to that token alone, and for max_age");
+    age
 }
 
 fn address(listener: &mut Block<'_>, section: &mut Section, metrics: bool) {
