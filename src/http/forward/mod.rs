@@ -138,7 +138,7 @@ impl Forwarder {
         let again = lent.kept && body.is_empty() && is_read(&head.0.method);
         let moved = Moved::of(&body);
         let request = Request::from_parts(head.0.clone(), Sent::new(body, moved.clone()));
-        match lent.exchange(request, &moved, limit).await {
+        match lent.wire.exchange(request, &moved, limit).await {
             Ok(answer) => Ok(finish(answer, lent)),
             Err(Failed::Unsent(request, _)) if lent.kept => {
                 drop(lent);
@@ -160,7 +160,7 @@ impl Forwarder {
         limit: Duration,
     ) -> Result<Response<Downstream>, ForwardError> {
         let mut lent = self.0.lend_new().await?;
-        match lent.exchange(request, moved, limit).await {
+        match lent.wire.exchange(request, moved, limit).await {
             Ok(answer) => Ok(finish(answer, lent)),
             Err(Failed::Unsent(_, error) | Failed::Sent(error)) => Err(error),
         }

@@ -4,16 +4,12 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use http::{Request, Response};
-use hyper::body::Incoming;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::body::{Moved, Sent};
-use super::wire::Failed;
 use super::wire::Wire;
 use super::{ForwardError, Options, Target, tunnel};
 
@@ -72,16 +68,6 @@ pub(super) struct Lent {
 }
 
 impl Lent {
-    /// Sends a request and waits so long for the head of its answer, or for its body to move.
-    pub(super) async fn exchange(
-        &mut self,
-        request: Request<Sent>,
-        moved: &Moved,
-        limit: Duration,
-    ) -> Result<Response<Incoming>, Failed> {
-        self.wire.exchange(request, moved, limit).await
-    }
-
     /// Its answer is read: it may serve the next request.
     pub(super) fn give_back(self) {
         self.pool.keep(self.wire);
