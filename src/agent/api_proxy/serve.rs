@@ -16,7 +16,7 @@ use super::rules::{Operation, Refused};
 use super::{ApiProxy, Inner, Put, cached, clear};
 use crate::http::answer::refused;
 use crate::http::guard::{self, Admit, Guard};
-use crate::http::listen::{Observed, Peer};
+use crate::http::listen::{Answers, Observed, Peer};
 use crate::metrics;
 
 /// An answer under way.
@@ -31,8 +31,6 @@ impl ApiProxy {
         address: Option<SocketAddr>,
         observed: Observed,
     ) -> impl Fn(Peer, Request<Incoming>) -> Answering + Clone + Send + 'static {
-        let label = metrics::Answer { listener: observed.listener.clone(), code: StatusCode::OK.as_u16() };
-        let good = observed.metrics.local_requests.get_or_create(&label).clone();
         let label = metrics::Listener { listener: observed.listener.clone() };
         let spent = observed.metrics.proxy_seconds.get_or_create(&label).clone();
         let replays = observed.metrics.proxy_replays.get_or_create(&label).clone();
@@ -43,13 +41,13 @@ impl ApiProxy {
             observed.metrics.cache_requests.get_or_create(&label).clone()
         };
         let (hits, misses, stale) = (cached("hit"), cached("miss"), cached("stale"));
-        let door = Arc::new(Door { guard, keyed, observed, good, spent, replays, hits, misses, stale });
+        let door = Arc::new(Door { guard, keyed, answers: Answers::of(observed), spent, replays, hits, misses, stale });
         let inner = Arc::clone(&self.0);
         move |peer, request| {
             let (inner, door) = (Arc::clone(&inner), Arc::clone(&door));
             Box::pin(async move {
                 let answer = inner.answer(&door, peer, request).await;
-                door.count(answer.status());
+                door.answers.count(answer.status());
                 answer
             })
         }
@@ -61,26 +59,13 @@ pub(super) struct Door {
     guard: Guard,
     /// Whether callers bring the listener's key in the place of a token.
     pub(super) keyed: bool,
-    pub(super) observed: Observed,
-    /// Resolved once: most answers are good.
-    good: Counter,
+    pub(super) answers: Answers,
     /// Time to the head of the server's answer.
     pub(super) spent: metrics::Seconds,
     pub(super) replays: Counter,
     pub(super) hits: Counter,
     pub(super) misses: Counter,
     pub(super) stale: Counter,
-}
-
-impl Door {
-    fn count(&self, status: StatusCode) {
-        if status == StatusCode::OK {
-            self.good.inc();
-        } else {
-            let label = metrics::Answer { listener: self.observed.listener.clone(), code: status.as_u16() };
-            self.observed.metrics.local_requests.get_or_create(&label).inc();
-        }
-    }
 }
 
 impl Inner {
@@ -128,7 +113,7 @@ impl Inner {
         let shows_token = with_session && SHOWS_TOKEN.iter().any(|its| path.names(its));
         tracing::debug!(
             event = "proxy.request",
-            listener = door.observed.listener,
+            listener = door.answers.listener(),
             method = request.method().as_str(),
             with_session,
             uid = peer.uid(),

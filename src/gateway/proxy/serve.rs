@@ -9,7 +9,6 @@ use http::header::{AUTHORIZATION, HOST};
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Body as _, Incoming};
-use prometheus_client::metrics::counter::Counter;
 
 use super::answer::{self, Shape, own, refuse};
 use super::body::{Answered, Moving, Unheld};
@@ -21,8 +20,7 @@ use super::{Gateway, Inner};
 use crate::feed::State;
 use crate::gateway::local_token::Which;
 use crate::http::guard::{Guard, Refusal};
-use crate::http::listen::{Observed, Peer};
-use crate::metrics;
+use crate::http::listen::{Answers, Observed, Peer};
 
 /// An answer under way.
 pub type Answering = Pin<Box<dyn Future<Output = Response<Answered>> + Send>>;
@@ -35,36 +33,16 @@ impl Gateway {
         address: Option<SocketAddr>,
         observed: Observed,
     ) -> impl Fn(Peer, Request<Incoming>) -> Answering + Clone + Send + 'static {
-        let label = metrics::Answer { listener: observed.listener.clone(), code: StatusCode::OK.as_u16() };
-        let good = observed.metrics.local_requests.get_or_create(&label).clone();
-        let door = Arc::new(Door { guard: self.guard(address, observed.clone()), observed, good });
+        let door = Arc::new((self.guard(address, observed.clone()), Answers::of(observed)));
         let inner = Arc::clone(&self.0);
         move |peer, request| {
             let (inner, door) = (Arc::clone(&inner), Arc::clone(&door));
             Box::pin(async move {
-                let answer = inner.answer(&door.guard, peer, request).await;
-                door.count(answer.status());
+                let (guard, answers) = &*door;
+                let answer = inner.answer(guard, peer, request).await;
+                answers.count(answer.status());
                 answer
             })
-        }
-    }
-}
-
-/// One listener's guard and counts.
-struct Door {
-    guard: Guard,
-    observed: Observed,
-    /// Resolved once: most answers are good.
-    good: Counter,
-}
-
-impl Door {
-    fn count(&self, status: StatusCode) {
-        if status == StatusCode::OK {
-            self.good.inc();
-        } else {
-            let label = metrics::Answer { listener: self.observed.listener.clone(), code: status.as_u16() };
-            self.observed.metrics.local_requests.get_or_create(&label).inc();
         }
     }
 }

@@ -40,7 +40,13 @@ static HOP: [HeaderName; 8] = [
 
 fn remove_hop(headers: &mut HeaderMap) {
     // To look for each of them costs more than to look at what is there.
-    if !headers.keys().any(|name| HOP.contains(name)) {
+    let mut there = [false; HOP.len()];
+    for name in headers.keys() {
+        if let Some(at) = HOP.iter().position(|hop| hop == name) {
+            there[at] = true;
+        }
+    }
+    if !there.contains(&true) {
         return;
     }
     let named: Vec<HeaderName> = headers
@@ -56,7 +62,7 @@ fn remove_hop(headers: &mut HeaderMap) {
             headers.remove(name);
         }
     }
-    for name in &HOP {
+    for (name, _) in HOP.iter().zip(there).filter(|(_, there)| *there) {
         headers.remove(name);
     }
 }

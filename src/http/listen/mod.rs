@@ -1,6 +1,7 @@
 //! The only accept loop: TCP and unix sockets, time-outs, room for new callers, drain.
 
 mod accept;
+mod answers;
 mod bound;
 mod connection;
 mod inherited;
@@ -19,6 +20,7 @@ use std::time::Duration;
 use http::{Request, Response};
 use hyper::body::Incoming;
 
+pub use answers::Answers;
 pub use bound::Listener;
 pub use inherited::Inherited;
 
