@@ -175,9 +175,10 @@ fn loops(remarks: &Remarks, config: &Config, listeners: &Places) {
         let at = listeners.iter().find(|(name, _)| *name == listener.name).map(|(_, at)| *at);
         if let (Serves::ApiProxy(options), Some(session), Some(at)) = (&listener.serves, theirs, at)
             && options.cache.is_some()
-            && session.upstream.kind == Kind::Keyward
+            && let kind @ (Kind::Keyward | Kind::Consul) = session.upstream.kind
         {
-            let found = format!("given where session {} has a server of kind \"keyward\"", session.name);
+            let kind = server::kind(kind);
+            let found = format!("given where session {} has a server of kind \"{kind}\"", session.name);
             let key = format!("listener.{}.cache", listener.name);
             remarks.mistake(at, &key, found, "leave it out: its answers are never kept");
         }

@@ -133,3 +133,14 @@ fn a_session_logs_out_of_such_a_server_unless_its_token_is_kept() {
     assert!(clean(&text("")).sessions[0].lifecycle.revoke_on_exit);
     assert!(!clean(&text("revoke_on_exit = false\n")).sessions[0].lifecycle.revoke_on_exit);
 }
+
+#[test]
+fn no_answer_of_such_a_server_is_kept() {
+    let text = format!(
+        "{SERVERS}server = \"acl\"\nauth_method = \"fleet\"\n[session.a.jwt]\nfile = \"/f\"\n\
+         [listener.p]\nkind = \"api_proxy\"\naddress = \"unix:///tmp/p.sock\"\n[listener.p.cache]\n"
+    );
+    let (folder, outcome) = check(&text);
+    let told = folder.short(&outcome.mistakes);
+    assert!(told.len() == 1 && told[0].contains("has a server of kind \"consul\"; leave it out"), "{told:?}");
+}
