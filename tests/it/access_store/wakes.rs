@@ -19,12 +19,20 @@ pub(super) async fn who_is_behind_is_answered_at_once(store: Arc<dyn Store>) {
     let second = store.commit(put("a", "2")).await.unwrap();
     let changed = async |prefix, since| soon(store.changed(prefix, since)).await.unwrap();
     for prefix in ["token/", "token/a", "token/never", "token/never/"] {
-        assert_eq!(changed(prefix, Revision(0)).await, second);
-        assert_eq!(changed(prefix, first).await, second);
+        assert!(changed(prefix, Revision(0)).await >= second);
+        assert!(changed(prefix, first).await >= second);
     }
-    assert_eq!(changed("role/", first).await, other);
-    let waits = timeout(Duration::from_millis(50), store.changed("role/", other)).await;
-    assert!(waits.is_err(), "{waits:?}");
+    assert!(changed("role/", first).await >= other);
+    // A store that has just begun to watch, again perhaps, does not know what was before, and says once that it may have
+    // missed something.
+    let mut since = other;
+    for _ in 0..2 {
+        match timeout(Duration::from_millis(50), store.changed("role/", since)).await {
+            Err(_) => return,
+            Ok(told) => since = told.unwrap(),
+        }
+    }
+    panic!("who is up to date is woken again and again");
 }
 
 pub(super) async fn a_waiter_wakes_by_what_it_waits_for_alone(store: Arc<dyn Store>) {
