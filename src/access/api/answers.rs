@@ -23,7 +23,7 @@ pub struct Answers(Mutex<Known>);
 struct Known {
     at: Revision,
     answers: HashMap<Question, Kept>,
-    /// What the bodies take, in bytes.
+    /// What they take, in bytes.
     weight: usize,
 }
 
@@ -42,8 +42,11 @@ pub(super) struct Given {
     pub(super) watch: String,
 }
 
-/// Bytes of bodies that are kept. When there are more, all are forgotten: what is asked often is back soon.
+/// Bytes that are kept. When there are more, all are forgotten: what is asked often is back soon.
 const BYTES: usize = 4 * 1024 * 1024;
+
+/// Bytes that an answer takes beside its body, roughly.
+const ENTRY: usize = 2048;
 
 /// Larger answers are not kept.
 const LARGEST: usize = BYTES / 64;
@@ -85,7 +88,7 @@ impl Answers {
         if known.at > at {
             return;
         }
-        if known.at < at || known.weight + size > BYTES {
+        if known.at < at || known.weight + size + ENTRY > BYTES {
             *known = Known { at, ..Known::default() };
         }
         if let Some(before) = known.answers.insert(question, Kept { seen, headers }) {
@@ -94,6 +97,3 @@ impl Answers {
         known.weight += size + ENTRY;
     }
 }
-
-/// Bytes that an answer takes beside its body, roughly.
-const ENTRY: usize = 2048;

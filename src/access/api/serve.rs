@@ -133,9 +133,6 @@ fn printable(path: &str) -> bool {
     }
     let mut segments = path.split('/').rev();
     let plain = |segment: &str| {
-        if segment.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'%') {
-            return !matches!(segment, "." | "..");
-        }
         let decoded: Cow<'_, [u8]> = percent_encoding::percent_decode_str(segment).into();
         let dotted = matches!(&*decoded, b"." | b"..");
         !dotted && std::str::from_utf8(&decoded).is_ok_and(|text| !text.chars().any(char::is_control))

@@ -9,6 +9,7 @@ mod cached;
 mod call;
 mod clear;
 mod credential;
+mod door;
 mod heal;
 mod own_token;
 mod path;

@@ -6,18 +6,17 @@ use std::sync::Arc;
 
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
-use prometheus_client::metrics::counter::Counter;
 
 use super::answer::{Answered, own, refuse};
 use super::cached::Keeping;
 use super::call::{Asked, Call};
+use super::door::Door;
 use super::path::{ApiPath, Unserved};
 use super::rules::{Operation, Refused};
 use super::{ApiProxy, Inner, Put, cached, clear};
 use crate::http::answer::refused;
-use crate::http::guard::{self, Admit, Guard};
-use crate::http::listen::{Answers, Observed, Peer};
-use crate::metrics;
+use crate::http::guard::{self, Admit};
+use crate::http::listen::{Observed, Peer};
 
 /// An answer under way.
 pub type Answering = Pin<Box<dyn Future<Output = Response<Answered>> + Send>>;
@@ -31,17 +30,9 @@ impl ApiProxy {
         address: Option<SocketAddr>,
         observed: Observed,
     ) -> impl Fn(Peer, Request<Incoming>) -> Answering + Clone + Send + 'static {
-        let label = metrics::Listener { listener: observed.listener.clone() };
-        let spent = observed.metrics.proxy_seconds.get_or_create(&label).clone();
-        let replays = observed.metrics.proxy_replays.get_or_create(&label).clone();
         let keyed = matches!(admit.admit, Admit::Key(_));
         let guard = self.guard(admit, address, observed.clone());
-        let cached = |outcome| {
-            let label = metrics::CacheUse { listener: observed.listener.clone(), outcome };
-            observed.metrics.cache_requests.get_or_create(&label).clone()
-        };
-        let (hits, misses, stale) = (cached("hit"), cached("miss"), cached("stale"));
-        let door = Arc::new(Door { guard, keyed, answers: Answers::of(observed), spent, replays, hits, misses, stale });
+        let door = Arc::new(Door::new(guard, keyed, observed));
         let inner = Arc::clone(&self.0);
         move |peer, request| {
             let (inner, door) = (Arc::clone(&inner), Arc::clone(&door));
@@ -52,20 +43,6 @@ impl ApiProxy {
             })
         }
     }
-}
-
-/// One listener's guard and counts.
-pub(super) struct Door {
-    guard: Guard,
-    /// Whether callers bring the listener's key in the place of a token.
-    pub(super) keyed: bool,
-    pub(super) answers: Answers,
-    /// Time to the head of the server's answer.
-    pub(super) spent: metrics::Seconds,
-    pub(super) replays: Counter,
-    pub(super) hits: Counter,
-    pub(super) misses: Counter,
-    pub(super) stale: Counter,
 }
 
 impl Inner {

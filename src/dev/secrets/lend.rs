@@ -6,10 +6,10 @@ use serde_json::{Value, json};
 use super::dials::Dials;
 use super::leases::{Lent, Terms};
 use super::reply::{Answer, empty, good, leased, refusal};
-use super::route::{LeaseCall, Route, Verb};
+use super::route::{LeaseCall, Route, Verb, seconds};
 use super::terraform::Credential;
 use super::tokens::random_text;
-use super::wire::{Wire, seconds};
+use super::wire::Wire;
 use crate::clock::Moment;
 
 impl Wire {

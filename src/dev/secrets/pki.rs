@@ -9,8 +9,7 @@ use serde_json::{Value, json};
 use time::OffsetDateTime;
 
 use super::reply::{Answer, good, refusal};
-use super::route::Verb;
-use super::wire::seconds;
+use super::route::{Verb, seconds};
 
 /// The authority.
 pub(super) struct Authority {

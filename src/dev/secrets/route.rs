@@ -1,9 +1,11 @@
-//! What a request asks for, by its method and path alone.
+//! What a request asks for, by its method and path alone; and how spans of time are written in one.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use http::Method;
 use http::request::Parts;
+use serde_json::Value;
 
 use super::dials::Operation;
 
@@ -202,4 +204,15 @@ fn token(verb: Verb, call: &str) -> Option<TokenCall> {
         ("revoke-orphan", _) => TokenCall::RevokeOrphan,
         _ => return None,
     })
+}
+
+/// A number of seconds, or a text such as `90`, `90s` or `2m`.
+pub(super) fn seconds(value: &Value) -> Option<Duration> {
+    match value {
+        Value::Number(number) => number.as_u64().map(Duration::from_secs),
+        Value::String(text) => {
+            text.parse().map(Duration::from_secs).ok().or_else(|| humantime::parse_duration(text).ok())
+        }
+        _ => None,
+    }
 }

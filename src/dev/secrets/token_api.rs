@@ -7,9 +7,8 @@ use serde_json::{Value, json};
 
 use super::Role;
 use super::reply::{Answer, good, refusal};
-use super::route::TokenCall;
+use super::route::{TokenCall, seconds};
 use super::tokens::{Origin, Refusal, Token, TokenType, Tokens};
-use super::wire::seconds;
 use crate::clock::Moment;
 
 /// Who asks, with what.

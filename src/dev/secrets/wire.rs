@@ -13,7 +13,7 @@ use super::dials::{Dials, PERMISSION_DENIED};
 use super::kv::{self, Stores};
 use super::pki::Authority;
 use super::reply::{Answer, Reply, canned, date, envelope, garbage, good, refusal};
-use super::route::{Asked, Engine, Route, Verb, query};
+use super::route::{Asked, Engine, Route, Verb, query, seconds};
 use super::terraform;
 use super::token_api::{self, Caller};
 use super::verify::Verifier;
@@ -205,15 +205,4 @@ fn namespace(head: &Parts) -> &str {
 fn wrap_ttl(head: &Parts) -> Result<Option<Duration>, ()> {
     let Some(value) = header(head, "x-vault-wrap-ttl") else { return Ok(None) };
     seconds(&Value::from(value)).filter(|ttl| !ttl.is_zero()).map(Some).ok_or(())
-}
-
-/// A number of seconds, or a text such as `90`, `90s` or `2m`.
-pub(super) fn seconds(value: &Value) -> Option<Duration> {
-    match value {
-        Value::Number(number) => number.as_u64().map(Duration::from_secs),
-        Value::String(text) => {
-            text.parse().map(Duration::from_secs).ok().or_else(|| humantime::parse_duration(text).ok())
-        }
-        _ => None,
-    }
 }

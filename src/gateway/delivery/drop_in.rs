@@ -99,7 +99,11 @@ impl DropIn {
     pub async fn run(mut self, stop: CancellationToken) {
         loop {
             match self.content.now(&self.options.host) {
-                Some(text) => self.does("not written", move |options| write(options, &text)).await,
+                Some(text) => {
+                    if self.does("not written", move |options| write(options, &text)).await {
+                        self.health.ready();
+                    }
+                }
                 None => self.remove("no platform token").await,
             }
             tokio::select! {
@@ -114,16 +118,20 @@ impl DropIn {
     }
 
     async fn remove(&self, why: &str) {
-        if self.options.brings == Brings::PlatformToken {
-            self.does("not removed", remove).await;
+        if self.options.brings == Brings::PlatformToken && self.does("not removed", remove).await {
             self.health.not_ready(why);
         }
     }
 
-    async fn does(&self, failure: &str, what: impl FnOnce(&Options) -> Result<(), DropInError> + Send + 'static) {
+    /// Says whether it was done, and where it was not, why.
+    async fn does(
+        &self,
+        failure: &str,
+        what: impl FnOnce(&Options) -> Result<(), DropInError> + Send + 'static,
+    ) -> bool {
         let options = self.options.clone();
         let cause = match tokio::task::spawn_blocking(move || what(&options)).await {
-            Ok(Ok(())) => return self.health.ready(),
+            Ok(Ok(())) => return true,
             Ok(Err(error)) => chain(&error),
             Err(error) => error.to_string(),
         };
@@ -134,6 +142,7 @@ impl DropIn {
             "Terraform's file for the gateway is not as it should be"
         );
         self.health.not_ready(&cause);
+        false
     }
 }
 
@@ -144,20 +153,19 @@ fn write(options: &Options, text: &str) -> Result<(), DropInError> {
 }
 
 fn remove(options: &Options) -> Result<(), DropInError> {
-    if !ours(options)? {
-        return Ok(());
-    }
-    std::fs::remove_file(&options.file).map_err(|source| DropInError::Read { file: options.file.clone(), source })
+    ours(options)?;
+    atomic_file::remove(&options.file)?;
+    Ok(())
 }
 
-/// Whether there is a file.
+/// Passes where there is no file, or one of ours.
 ///
 /// # Errors
 /// It is someone else's: that stays theirs.
-fn ours(options: &Options) -> Result<bool, DropInError> {
-    let Some(text) = there(&options.file)? else { return Ok(false) };
+fn ours(options: &Options) -> Result<(), DropInError> {
+    let Some(text) = there(&options.file)? else { return Ok(()) };
     let ours = serde_json::from_str(&text).is_ok_and(|found: Value| is_ours(&found));
-    if ours { Ok(true) } else { Err(DropInError::Theirs { file: options.file.clone() }) }
+    if ours { Ok(()) } else { Err(DropInError::Theirs { file: options.file.clone() }) }
 }
 
 /// The token that a file brings for a host.
@@ -217,7 +225,7 @@ pub enum DropInError {
         /// Which.
         file: PathBuf,
     },
-    /// What stands there cannot be read, or not be removed.
+    /// What stands there cannot be read.
     #[error("cannot look at {}", file.display())]
     Read {
         /// Which.
@@ -226,7 +234,7 @@ pub enum DropInError {
         #[source]
         source: std::io::Error,
     },
-    /// It cannot be written.
+    /// It cannot be written or removed.
     #[error(transparent)]
     Write(#[from] ReplaceError),
 }

@@ -27,6 +27,9 @@ pub(super) struct Call {
     pub(super) headers: HeaderMap,
 }
 
+/// With `true` in it, a call asks for all pages of such a list in one.
+pub(super) const ASKS: HeaderName = HeaderName::from_static("keyward-merge-pages");
+
 /// Headers that are for the gateway.
 static OF_THE_WAY_HERE: [HeaderName; 7] = [
     AUTHORIZATION,
@@ -35,7 +38,7 @@ static OF_THE_WAY_HERE: [HeaderName; 7] = [
     EXPECT,
     HeaderName::from_static("x-vault-token"),
     HeaderName::from_static("x-vault-request"),
-    super::merge::ASKS,
+    ASKS,
 ];
 
 /// What a caller is told in place of the platform's answer.

@@ -2,18 +2,15 @@
 
 use bytes::Bytes;
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderName, Method, Response, StatusCode};
+use http::{HeaderMap, Method, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full, Limited};
 
 use super::Inner;
 use super::answer::{refuse, set_length};
 use super::body::Asked;
-use super::exchange::{Call, Refused};
+use super::exchange::{ASKS, Call, Refused};
 use super::judge::{Outcome, Platform};
 use crate::gateway::actions::{self, pages};
-
-/// With `true` in it, a call asks for all pages of such a list in one.
-pub(super) const ASKS: HeaderName = HeaderName::from_static("keyward-merge-pages");
 
 impl Inner {
     /// Whether a call is answered with all pages in one: it is for such a list, asks for no page of its own, and either it or

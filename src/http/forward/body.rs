@@ -1,4 +1,4 @@
-//! Bodies on their way: streamed, never collected.
+//! Bodies on their way to an upstream: streamed, never collected.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -10,7 +10,6 @@ use http_body_util::Full;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 
 use super::keep::Copying;
-use super::pool::Lent;
 
 /// What is sent to an upstream.
 #[derive(Debug)]
@@ -100,60 +99,6 @@ impl Body for Sent {
         let frame = ready!(Pin::new(&mut this.body).poll_frame(cx));
         if let Some(count) = &this.moved.0 {
             count.fetch_add(1, Ordering::Relaxed);
-        }
-        Poll::Ready(frame)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
-
-/// What an upstream answers: read to its end, its connection is kept; dropped before, it is closed.
-#[derive(Debug)]
-pub struct Downstream {
-    body: Incoming,
-    lent: Option<Lent>,
-}
-
-impl Downstream {
-    pub(super) fn new(body: Incoming, lent: Lent) -> Self {
-        let mut this = Self { body, lent: Some(lent) };
-        this.give_back_at_end();
-        this
-    }
-
-    fn give_back_at_end(&mut self) {
-        if self.body.is_end_stream()
-            && let Some(lent) = self.lent.take()
-        {
-            lent.give_back();
-        }
-    }
-}
-
-impl Body for Downstream {
-    type Data = Bytes;
-    type Error = hyper::Error;
-
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        let this = self.get_mut();
-        let frame = match &mut this.lent {
-            Some(lent) => ready!(lent.wire.poll_body(&mut this.body, cx)),
-            None => ready!(Pin::new(&mut this.body).poll_frame(cx)),
-        };
-        match &frame {
-            None => {
-                if let Some(lent) = this.lent.take() {
-                    lent.give_back();
-                }
-            }
-            Some(Ok(_)) => this.give_back_at_end(),
-            Some(Err(_)) => this.lent = None,
         }
         Poll::Ready(frame)
     }

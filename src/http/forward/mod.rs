@@ -6,6 +6,7 @@ mod headers;
 mod keep;
 mod wire;
 mod pool;
+mod downstream;
 mod reach;
 mod tunnel;
 
@@ -17,7 +18,8 @@ use std::time::Duration;
 use http::{HeaderMap, Method, Request, Response, StatusCode, request};
 use hyper::body::Body as _;
 
-pub use body::{Downstream, Upstream};
+pub use body::Upstream;
+pub use downstream::Downstream;
 pub use keep::{Copied, Copying, Room};
 pub use reach::{Reach, ReachError};
 pub use tunnel::Tunnel;

@@ -148,8 +148,10 @@ impl Pool {
 
     async fn dial(&self) -> io::Result<Wire> {
         match &self.options.target {
-            Target::Tcp(address) => self.speak(nodelay(TcpStream::connect(address).await?)?).await,
-            Target::Host(host, port) => self.speak(nodelay(TcpStream::connect((host.as_str(), *port)).await?)?).await,
+            Target::Tcp(address) => self.speak(tunnel::nodelay(TcpStream::connect(address).await?)?).await,
+            Target::Host(host, port) => {
+                self.speak(tunnel::nodelay(TcpStream::connect((host.as_str(), *port)).await?)?).await
+            }
             Target::Unix(path) => self.speak(UnixStream::connect(path).await?).await,
             Target::Through(proxy) => self.speak(tunnel::dig(proxy).await?).await,
         }
@@ -165,9 +167,4 @@ impl Pool {
         };
         wire.map_err(io::Error::other)
     }
-}
-
-pub(super) fn nodelay(stream: TcpStream) -> io::Result<TcpStream> {
-    stream.set_nodelay(true)?;
-    Ok(stream)
 }

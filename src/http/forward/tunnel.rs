@@ -14,8 +14,6 @@ use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
-use super::pool::nodelay;
-
 /// A proxy, and where it is to lead.
 #[derive(Debug, Clone)]
 pub struct Tunnel {
@@ -68,4 +66,9 @@ async fn consent<I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         // It ends once it has handed the bytes over.
         _ = &mut connection => asked.await,
     }
+}
+
+pub(super) fn nodelay(stream: TcpStream) -> io::Result<TcpStream> {
+    stream.set_nodelay(true)?;
+    Ok(stream)
 }

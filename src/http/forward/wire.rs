@@ -21,14 +21,28 @@ use super::body::{Moved, Sent};
 /// The connection. While nobody polls it, it does not move.
 pub(super) struct Wire {
     sender: SendRequest<Sent>,
-    /// What reads and writes; `None` once it has ended.
-    driver: Option<Pin<Box<dyn Future<Output = hyper::Result<()>> + Send>>>,
+    /// What reads and writes.
+    driver: Driver,
     alarm: Alarm,
+}
+
+/// `None` once the connection has ended. Its failure is the failure of the request on it, told there.
+struct Driver(Option<Pin<Box<dyn Future<Output = hyper::Result<()>> + Send>>>);
+
+impl Driver {
+    /// Reads and writes what can be.
+    fn drive(&mut self, cx: &mut Context<'_>) {
+        if let Some(running) = &mut self.0
+            && running.as_mut().poll(cx).is_ready()
+        {
+            self.0 = None;
+        }
+    }
 }
 
 impl fmt::Debug for Wire {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Wire").field("ended", &self.driver.is_none()).finish_non_exhaustive()
+        f.debug_struct("Wire").field("ended", &self.driver.0.is_none()).finish_non_exhaustive()
     }
 }
 
@@ -36,25 +50,16 @@ impl Wire {
     /// Speaks HTTP/1 on a stream.
     pub(super) async fn new<I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(stream: I) -> hyper::Result<Self> {
         let (sender, driver) = handshake(TokioIo::new(stream)).await?;
-        Ok(Self { sender, driver: Some(Box::pin(driver)), alarm: Alarm(None) })
-    }
-
-    /// Reads and writes what can be. Its failure is the failure of the request on it, told there.
-    fn drive(&mut self, cx: &mut Context<'_>) {
-        if let Some(driver) = &mut self.driver
-            && driver.as_mut().poll(cx).is_ready()
-        {
-            self.driver = None;
-        }
+        Ok(Self { sender, driver: Driver(Some(Box::pin(driver))), alarm: Alarm(None) })
     }
 
     /// Whether it takes a request: not if the upstream has closed it, or the last answer's end does not come in time.
     pub(super) async fn is_ready(&mut self) -> bool {
         let end = Instant::now() + READY_WITHIN;
         poll_fn(|cx| {
-            self.drive(cx);
+            self.driver.drive(cx);
             match self.sender.poll_ready(cx) {
-                Poll::Ready(ready) => Poll::Ready(ready.is_ok() && self.driver.is_some()),
+                Poll::Ready(ready) => Poll::Ready(ready.is_ok() && self.driver.0.is_some()),
                 Poll::Pending => self.alarm.poll_at(end, cx).map(|()| false),
             }
         })
@@ -72,11 +77,7 @@ impl Wire {
         let mut answer = pin!(self.sender.try_send_request(request));
         let (driver, alarm) = (&mut self.driver, &mut self.alarm);
         poll_fn(|cx| {
-            if let Some(running) = driver
-                && running.as_mut().poll(cx).is_ready()
-            {
-                *driver = None;
-            }
+            driver.drive(cx);
             match answer.as_mut().poll(cx) {
                 Poll::Ready(answer) => return Poll::Ready(answer.map_err(Failed::of)),
                 Poll::Pending => {}
@@ -102,7 +103,7 @@ impl Wire {
         if let Poll::Ready(frame) = Pin::new(&mut *body).poll_frame(cx) {
             return Poll::Ready(frame);
         }
-        self.drive(cx);
+        self.driver.drive(cx);
         Pin::new(body).poll_frame(cx)
     }
 }
