@@ -274,16 +274,22 @@ fn unwanted(path: &str, text: &str) -> Vec<String> {
 }
 
 fn undeclared(tree: &Tree) -> Vec<String> {
-    let main = &tree["tests/it/main.rs"];
-    let declared = |name: &str| main.lines().any(|line| line == format!("mod {name};"));
-    let files = tree.keys().filter_map(|path| path.strip_prefix("tests/it/")?.strip_suffix(".rs"));
-    let top = files.filter_map(|file| match file.split_once('/') {
-        None => Some(file),
-        Some((folder, "mod")) => Some(folder),
-        Some(_) => None,
+    let declares = |path: &str, name: &str| {
+        let line = |line: &str| line.trim_start_matches("pub(crate) ") == format!("mod {name};");
+        tree.get(path).is_some_and(|text| text.lines().any(line))
+    };
+    let missing = tree.keys().filter(|path| {
+        let Some((folder, file)) = path.rsplit_once('/') else { return false };
+        // A folder's own file is declared where the folder stands.
+        let (folder, name) = match file {
+            "main.rs" => return false,
+            "mod.rs" => folder.rsplit_once('/').unwrap_or_default(),
+            _ => (folder, file.trim_end_matches(".rs")),
+        };
+        let parents = [format!("{folder}/main.rs"), format!("{folder}/mod.rs"), format!("{folder}.rs")];
+        !parents.iter().any(|parent| declares(parent, name))
     });
-    let missing = top.filter(|name| *name != "main" && !declared(name));
-    missing.map(|name| format!("tests/it/main.rs does not declare {name}")).collect()
+    missing.map(|path| format!("{path} is declared nowhere")).collect()
 }
 
 fn unmentioned(examples: &Tree, texts: &Tree) -> Vec<String> {
@@ -352,10 +358,17 @@ fn the_rules_about_tests_and_examples_refuse_what_they_should() {
     let tree = |files: &[(&str, &str)]| -> Tree {
         files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect()
     };
-    let tests = [("tests/it/main.rs", "mod a;\nmod harness;"), ("tests/it/a.rs", ""), ("tests/it/harness/x.rs", "")];
+    let tests = [
+        ("tests/it/main.rs", "mod a;\nmod folder;"),
+        ("tests/it/a.rs", "mod c;"),
+        ("tests/it/a/c.rs", ""),
+        ("tests/it/folder/mod.rs", "pub(crate) mod d;"),
+        ("tests/it/folder/d.rs", ""),
+    ];
     assert!(undeclared(&tree(&tests)).is_empty());
-    let more = [&tests[..], &[("tests/it/b.rs", ""), ("tests/it/folder/mod.rs", "")]].concat();
-    assert_eq!(undeclared(&tree(&more)).len(), 2);
+    let more =
+        [("tests/it/b.rs", ""), ("tests/it/other/mod.rs", ""), ("tests/it/a/d.rs", ""), ("tests/it/folder/e.rs", "")];
+    assert_eq!(undeclared(&tree(&[&tests[..], &more].concat())).len(), 4);
     let examples = tree(&[("config/a.toml", ""), ("config/b.toml", "")]);
     assert_eq!(unmentioned(&examples, &tree(&[("README.md", "see config/a.toml")])).len(), 1);
     assert!(unmentioned(&examples, &tree(&[("tests/it/configs.rs", "read_dir(root.join(\"config\"))")])).is_empty());

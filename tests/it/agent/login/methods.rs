@@ -18,7 +18,7 @@ use keyward::dev::secrets::{LoginMethod, Operation, Options, Role, Secrets};
 use keyward::tasks::Tasks;
 use secrecy::{ExposeSecret as _, SecretString};
 
-use crate::upstream::Authority;
+use crate::agent::upstream::Authority;
 
 /// A server that knows every method, and a folder for files.
 struct Scene {

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use keyward::dev::platform::OLD_REGISTRY_ROUTES;
 
-use crate::clients::{clients, scripts};
+use crate::access::clients::{clients, scripts};
 use crate::harness::platform::Emulated;
 use crate::harness::terraform::{HOST, Terraform};
 

@@ -9,7 +9,7 @@ use keyward::access::model::timestamp::Timestamp;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Value, json as object};
 
-use crate::acl_commands::{Ended, acl};
+use crate::access::acl_commands::{Ended, acl};
 use crate::harness::acl::Acl;
 use crate::harness::issuer::Key;
 

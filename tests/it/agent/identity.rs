@@ -1,5 +1,7 @@
 //! Each source of identity against the emulated cloud.
 
+mod requests;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, SystemTime};

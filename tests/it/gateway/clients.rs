@@ -10,12 +10,12 @@ use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, Command};
 
+use crate::dev::platform::clients::{Client, old_calls, platform, script, whole_life};
+use crate::dev::platform::lists::ten;
 use crate::harness::beside::Beside;
 use crate::harness::binary::eventually;
 use crate::harness::platform::Emulated;
 use crate::harness::terraform::{Run, Terraform};
-use crate::platform_clients::{Client, old_calls, platform, script, whole_life};
-use crate::platform_lists::ten;
 
 /// An apply that goes on only when a file is there. What it makes is known to its state alone.
 const LONG: &str = "resource \"terraform_data\" \"long\" {\n  input = \"made\"\n  provisioner \"local-exec\" {\n    \

@@ -22,7 +22,7 @@ struct Server {
     folder: tempfile::TempDir,
     /// What it keeps its records on, as long as it runs.
     #[cfg(feature = "etcd")]
-    _etcd: Option<std::sync::Arc<crate::access_store::etcd_process::Server>>,
+    _etcd: Option<std::sync::Arc<crate::access::store::etcd_process::Server>>,
 }
 
 impl Server {
@@ -52,7 +52,7 @@ impl Server {
 
     #[cfg(feature = "etcd")]
     fn etcd() -> Self {
-        let etcd = crate::access_store::etcd_process::shared();
+        let etcd = crate::access::store::etcd_process::shared();
         let options = etcd.options();
         let server = Self::start(|folder| {
             let key = folder.join("seal.key");

@@ -8,7 +8,7 @@ use keyward::access::store::etcd::Options;
 use serde_json::json;
 
 use super::{Acl, make_some_of_each, opens, read, told, with_key_in};
-use crate::access_store::etcd_process::shared;
+use crate::access::store::etcd_process::shared;
 
 async fn on_etcd(options: Options, key_file: PathBuf) -> Acl {
     let change = |service: &mut keyward::access::Options| {

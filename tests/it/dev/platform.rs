@@ -1,5 +1,10 @@
 //! The emulated provisioning platform by plain HTTP: who it is, workspaces, states, limits, and its dials.
 
+pub(crate) mod clients;
+pub(crate) mod lists;
+mod modules;
+mod tokens;
+
 use std::time::Duration;
 
 use base64::Engine as _;

@@ -1,5 +1,7 @@
 //! A login's failures, as the agent understands them: each answer that the cloud auth method can give has its class.
 
+mod methods;
+
 use std::time::{Duration, SystemTime};
 
 use keyward::agent::identity::{IdentityProof, SignedToken};
@@ -7,8 +9,8 @@ use keyward::agent::login::{Cure, LoginError};
 use keyward::dev::secrets::{Canned, Operation, Role};
 use keyward::jwt::UnverifiedClaims;
 
+use crate::agent::identity::signed;
 use crate::harness::secrets::{Bench, proof};
-use crate::identity::signed;
 
 /// Status, text and wanted class of every answer of the auth methods of Vault and OpenBao, of the servers themselves, and
 /// of the access-control service where its words are its own.

@@ -11,10 +11,10 @@ use keyward::access::store::StoreOptions;
 use keyward::access::store::etcd::Options;
 use serde_json::json;
 
-use crate::access_store::etcd_process::{Server, options, shared};
-use crate::access_store::soon;
-use crate::acl_removal::gone;
-use crate::acl_reset::index;
+use crate::access::removal::gone;
+use crate::access::reset::index;
+use crate::access::store::etcd_process::{Server, options, shared};
+use crate::access::store::soon;
 use crate::harness::Acl;
 
 /// Two servers with one key, of one datacenter.

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use wiremock::matchers::{any, path};
 use wiremock::{Mock, MockServer, Request, ResponseTemplate};
 
-use crate::identity::signed;
+use crate::agent::identity::signed;
 
 const RESOURCE: &str = "api://secrets/";
 

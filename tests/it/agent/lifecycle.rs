@@ -1,5 +1,11 @@
 //! A token's life: renewal, replacement, death, outage, and what callers see of it. Time is driven.
 
+mod budget;
+mod doubt;
+mod faults;
+mod options;
+mod stuck;
+
 use std::time::Duration;
 
 use keyward::agent::token::Kind;

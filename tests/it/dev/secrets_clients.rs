@@ -10,7 +10,7 @@ use keyward::dev::secrets::{Options, Role, Secrets, Terms};
 use keyward::tasks::Tasks;
 use secrecy::ExposeSecret as _;
 
-use crate::clients::{clients, scripts};
+use crate::access::clients::{clients, scripts};
 
 /// A server as the script expects it, by the machine's clock.
 pub(crate) fn options() -> Options {

@@ -1,5 +1,11 @@
 //! The secrets server's API on a socket of this machine: whose token goes along, what is let through, and how bodies pass.
 
+mod bodies;
+mod cache;
+mod clients;
+mod heal;
+mod served;
+
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 

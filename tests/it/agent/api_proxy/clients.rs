@@ -8,8 +8,8 @@ use keyward::http::guard::Admit;
 use keyward::tasks::Tasks;
 use secrecy::{ExposeSecret as _, SecretString};
 
+use crate::dev::secrets_clients::{hvac, options};
 use crate::harness::vault::{Proxied, rules};
-use crate::secrets_clients::{hvac, options};
 
 const KEY: &str = "0123456789abcdef";
 

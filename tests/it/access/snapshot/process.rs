@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use super::{read, written};
-use crate::access_command::serve;
+use crate::access::command::serve;
 use crate::harness::binary::{eventually, run};
 
 fn ok(arguments: &[&str]) -> String {

@@ -1,0 +1,36 @@
+//! The access-control service: as a server, by its clients, and with each of its stores.
+
+#[cfg(feature = "dev")]
+mod acl_commands;
+#[cfg(feature = "dev")]
+mod acl_people;
+mod answers;
+mod audit;
+mod client;
+#[cfg(feature = "dev")]
+pub(crate) mod clients;
+#[cfg(feature = "dev")]
+mod command;
+mod disk;
+#[cfg(feature = "etcd")]
+mod etcd;
+mod hammer;
+mod http;
+mod login;
+mod methods;
+mod model;
+mod namespaces;
+mod permissions;
+mod rekey;
+mod removal;
+mod reset;
+mod roles;
+#[cfg(feature = "dev")]
+mod served;
+#[cfg(feature = "dev")]
+mod session;
+mod snapshot;
+mod store;
+mod tokens;
+mod vault_doors;
+mod waits;

@@ -1,0 +1,24 @@
+//! The agent: its identities, its session, and what it serves, writes and runs.
+
+#[cfg(feature = "dev")]
+mod api_proxy;
+#[cfg(feature = "dev")]
+mod child;
+#[cfg(feature = "dev")]
+mod derived;
+#[cfg(feature = "dev")]
+mod identity;
+#[cfg(feature = "dev")]
+mod kept_secrets;
+#[cfg(feature = "dev")]
+mod lifecycle;
+mod local_api;
+#[cfg(feature = "dev")]
+mod login;
+#[cfg(feature = "dev")]
+mod resume;
+mod sinks;
+#[cfg(feature = "dev")]
+mod templates;
+#[cfg(feature = "dev")]
+mod upstream;

@@ -1,0 +1,6 @@
+//! The whole program, put together as a service manager runs it.
+
+mod canary;
+mod end_to_end;
+mod reload;
+mod service_manager;

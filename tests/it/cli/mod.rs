@@ -1,0 +1,9 @@
+//! The commands, as people and scripts run them.
+
+#[cfg(feature = "dev")]
+mod commands;
+mod migrate;
+#[cfg(feature = "dev")]
+mod programs;
+#[cfg(feature = "dev")]
+mod reach;

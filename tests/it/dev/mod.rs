@@ -1,0 +1,7 @@
+//! What stands in for the outside world: the emulated cloud, secrets server and platform.
+
+mod cloud;
+mod command;
+pub(crate) mod platform;
+mod secrets;
+pub(crate) mod secrets_clients;
