@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use keyward::access::store::etcd::Options;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use tempfile::TempDir;
 
 /// One etcd server. It is killed when this is dropped, or when the tests end.
@@ -129,6 +129,10 @@ impl Server {
     /// Lets it do nothing until [`Server::go_on`], its connections open.
     pub(crate) fn stop(&self) {
         self.signal(Signal::STOP);
+        // Its threads stop one after the other; that all did is told here.
+        let process = self.child.as_ref().map(Pid::from_child).expect("it runs");
+        let (_, status) = waitpid(Some(process), WaitOptions::UNTRACED).unwrap().expect("it is waited for");
+        assert!(status.stopped(), "{status:?}");
     }
 
     pub(crate) fn go_on(&self) {
