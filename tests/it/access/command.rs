@@ -150,7 +150,7 @@ async fn the_key_is_changed_by_as_many_calls_as_it_takes() {
 
 #[test]
 fn the_five_lines_of_the_readme_do_what_they_say() {
-    in_a_network_of_its_own("access_command::the_five_lines_of_the_readme_do_what_they_say", || {
+    in_a_network_of_its_own(|| {
         let readme = include_str!("../../../README.md");
         let (_, section) = readme.split_once("## The access-control service in five lines\n\n").unwrap();
         let (lines, _) = section.split_once("\n\n").unwrap();

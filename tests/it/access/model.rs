@@ -1,13 +1,13 @@
 //! Whatever is done in whatever order by whomever, the service answers as a simple model of it does.
 
-mod model;
+mod simple;
 
 use std::collections::BTreeMap;
 
-use model::{Caller, Does, Kind, LEVELS, Model, NAMES, life, namespace, takes_accessor};
 use proptest::prelude::*;
 use proptest::test_runner::Config;
 use serde_json::{Value, json};
+use simple::{Caller, Does, Kind, LEVELS, Model, NAMES, life, namespace, takes_accessor};
 
 use crate::harness::Acl;
 

@@ -68,7 +68,7 @@ fn pid(agent: &Agent) -> Pid {
 
 #[test]
 fn a_child_finds_its_variables_and_nothing_else_of_the_agents() {
-    in_a_network_of_its_own("child::a_child_finds_its_variables_and_nothing_else_of_the_agents", || {
+    in_a_network_of_its_own(|| {
         let world = World::start();
         put(&world, "app", &json!({ "password": "canary-5ecret" }));
         let variables = [
@@ -113,66 +113,59 @@ fn a_child_finds_its_variables_and_nothing_else_of_the_agents() {
 
 #[test]
 fn a_child_is_restarted_when_a_value_changes_and_not_by_a_rotation_or_a_reload() {
-    in_a_network_of_its_own(
-        "child::a_child_is_restarted_when_a_value_changes_and_not_by_a_rotation_or_a_reload",
-        || {
-            let world = World::start();
-            put(&world, "app", &json!({ "password": "one" }));
-            let lines = format!("echo $DB_PASSWORD >> FOLDER/starts\n{PID}\nexec sleep 600");
-            let agent = start(&world, &[("PATH", "/usr/bin:/bin")], &lines, "");
-            assert_eq!(read(&agent, "starts"), "one\n");
-            let first = pid(&agent);
+    in_a_network_of_its_own(|| {
+        let world = World::start();
+        put(&world, "app", &json!({ "password": "one" }));
+        let lines = format!("echo $DB_PASSWORD >> FOLDER/starts\n{PID}\nexec sleep 600");
+        let agent = start(&world, &[("PATH", "/usr/bin:/bin")], &lines, "");
+        assert_eq!(read(&agent, "starts"), "one\n");
+        let first = pid(&agent);
 
-            // A new token, looks at the secret, and reloads change nothing for it.
-            let logins = || world.secrets.dials().counts().of(Operation::Login);
-            let before = logins();
-            world.secrets.dials().revoke_all();
-            let (status, _) = crate::harness::binary::ask(&agent.socket(), "POST", "/agent/v1/check").unwrap();
-            assert!((200..300).contains(&status), "{status}");
-            eventually(LIMIT, || if logins() > before { Ok(()) } else { Err(agent.binary.output()) });
-            for _ in 0..5 {
-                agent.reload("ok");
-            }
-            let looks =
-                || agent.metric("keyward_secret_calls_total{secret=\"templates\",call=\"read\",outcome=\"ok\"}");
-            let looked = looks();
-            eventually(LIMIT, || if looks() > looked { Ok(()) } else { Err(format!("{looked} looks")) });
-            assert_eq!((pid(&agent), read(&agent, "starts").as_str()), (first, "one\n"));
+        // A new token, looks at the secret, and reloads change nothing for it.
+        let logins = || world.secrets.dials().counts().of(Operation::Login);
+        let before = logins();
+        world.secrets.dials().revoke_all();
+        let (status, _) = crate::harness::binary::ask(&agent.socket(), "POST", "/agent/v1/check").unwrap();
+        assert!((200..300).contains(&status), "{status}");
+        eventually(LIMIT, || if logins() > before { Ok(()) } else { Err(agent.binary.output()) });
+        for _ in 0..5 {
+            agent.reload("ok");
+        }
+        let looks = || agent.metric("keyward_secret_calls_total{secret=\"templates\",call=\"read\",outcome=\"ok\"}");
+        let looked = looks();
+        eventually(LIMIT, || if looks() > looked { Ok(()) } else { Err(format!("{looked} looks")) });
+        assert_eq!((pid(&agent), read(&agent, "starts").as_str()), (first, "one\n"));
 
-            put(&world, "app", &json!({ "password": "two" }));
-            eventually(LIMIT, || match read(&agent, "starts") {
-                starts if starts == "one\ntwo\n" => Ok(()),
-                starts => Err(format!("{starts}: {}", agent.binary.output())),
-            });
-            assert!(test_kill_process(first).is_err(), "the first one has ended");
-            assert_eq!(agent.metric("keyward_child_starts_total{reason=\"changed\"}"), 1);
-        },
-    );
+        put(&world, "app", &json!({ "password": "two" }));
+        eventually(LIMIT, || match read(&agent, "starts") {
+            starts if starts == "one\ntwo\n" => Ok(()),
+            starts => Err(format!("{starts}: {}", agent.binary.output())),
+        });
+        assert!(test_kill_process(first).is_err(), "the first one has ended");
+        assert_eq!(agent.metric("keyward_child_starts_total{reason=\"changed\"}"), 1);
+    });
 }
 
 #[test]
 fn the_agent_ends_with_the_childs_code_and_a_child_that_does_not_end_is_killed_with_its_own() {
-    in_a_network_of_its_own(
-        "child::the_agent_ends_with_the_childs_code_and_a_child_that_does_not_end_is_killed_with_its_own",
-        || {
-            let world = World::start();
-            put(&world, "app", &json!({ "password": "one" }));
-            let mut agent = start(&world, &[("PATH", "/usr/bin:/bin")], "exit 42", "");
-            assert_eq!(agent.binary.ended(LIMIT).code(), Some(42), "{}", agent.binary.output());
-            drop(agent);
+    in_a_network_of_its_own(|| {
+        let world = World::start();
+        put(&world, "app", &json!({ "password": "one" }));
+        let mut agent = start(&world, &[("PATH", "/usr/bin:/bin")], "exit 42", "");
+        assert_eq!(agent.binary.ended(LIMIT).code(), Some(42), "{}", agent.binary.output());
+        drop(agent);
 
-            let lines = format!("trap '' TERM\nsleep 600 &\necho $! > FOLDER/own\n{PID}\nwait; sleep 600");
-            let mut agent = start(&world, &[("PATH", "/usr/bin:/bin")], &lines, "stop_timeout = \"500ms\"");
-            let first = pid(&agent);
-            let own = Pid::from_raw(read(&agent, "own").trim().parse().unwrap()).unwrap();
-            agent.binary.signal(Signal::TERM);
-            let status = agent.binary.ended(LIMIT);
-            assert_eq!(status.code(), Some(137), "{}", agent.binary.output());
-            for process in [first, own] {
-                eventually(LIMIT, || gone(process));
-            }
-        },
-    );
+        let lines = format!("trap '' TERM\nsleep 600 &\necho $! > FOLDER/own\n{PID}\nwait; sleep 600");
+        let mut agent = start(&world, &[("PATH", "/usr/bin:/bin")], &lines, "stop_timeout = \"500ms\"");
+        let first = pid(&agent);
+        let own = Pid::from_raw(read(&agent, "own").trim().parse().unwrap()).unwrap();
+        agent.binary.signal(Signal::TERM);
+        let status = agent.binary.ended(LIMIT);
+        assert_eq!(status.code(), Some(137), "{}", agent.binary.output());
+        for process in [first, own] {
+            eventually(LIMIT, || gone(process));
+        }
+    });
 }
 
 /// Whether a process has ended; one that nobody waits for stays a while as a zombie.
@@ -187,7 +180,7 @@ fn gone(process: Pid) -> Result<(), String> {
 
 #[test]
 fn signals_are_passed_on_and_a_crash_is_followed_by_a_start() {
-    in_a_network_of_its_own("child::signals_are_passed_on_and_a_crash_is_followed_by_a_start", || {
+    in_a_network_of_its_own(|| {
         let world = World::start();
         put(&world, "app", &json!({ "password": "one" }));
         let lines = format!(
@@ -216,7 +209,7 @@ fn signals_are_passed_on_and_a_crash_is_followed_by_a_start() {
 
 #[test]
 fn a_child_ends_when_its_agent_is_killed() {
-    in_a_network_of_its_own("child::a_child_ends_when_its_agent_is_killed", || {
+    in_a_network_of_its_own(|| {
         let world = World::start();
         put(&world, "app", &json!({ "password": "one" }));
         let agent = start(&world, &[("PATH", "/usr/bin:/bin")], &format!("{PID}\nexec sleep 600"), "");
@@ -228,7 +221,7 @@ fn a_child_ends_when_its_agent_is_killed() {
 
 #[test]
 fn files_are_rendered_by_the_real_agent_and_taken_over_by_a_reload() {
-    in_a_network_of_its_own("child::files_are_rendered_by_the_real_agent_and_taken_over_by_a_reload", || {
+    in_a_network_of_its_own(|| {
         let world = World::start();
         put(&world, "app", &json!({ "password": "one" }));
         let section = "[template.conf]\nsource = \"FOLDER/conf.tmpl\"\ndestination = \"FOLDER/made/conf\"\n\

@@ -10,86 +10,82 @@ use crate::harness::world::{World, in_a_network_of_its_own};
 
 #[test]
 fn no_secret_appears_in_a_log_an_error_a_metric_a_core_or_a_file_but_the_sink() {
-    in_a_network_of_its_own(
-        "canary::no_secret_appears_in_a_log_an_error_a_metric_a_core_or_a_file_but_the_sink",
-        || {
-            let world = World::start();
-            let folder = tempfile::tempdir().unwrap();
-            let seal_key = "canary-seal-key-0123456789-0123456789";
-            std::fs::write(folder.path().join("seal.key"), seal_key).unwrap();
-            std::fs::write(folder.path().join("local.key"), "canary-local-key-0123456789").unwrap();
-            let more = format!(
-                "[listener.loopback]\naddress = \"tcp://127.0.0.1:8300\"\nkey_file = \"{0}/local.key\"\n",
-                folder.path().display()
-            );
-            let config = world.config(folder.path(), &more);
-            let text = std::fs::read_to_string(&config).unwrap();
-            let seal = format!(
-                "mount = \"azure\"\nseal_key_file = \"{}/seal.key\"\ncheck_interval = \"10s\"",
-                folder.path().display()
-            );
-            std::fs::write(&config, text.replace("mount = \"azure\"", &seal)).unwrap();
+    in_a_network_of_its_own(|| {
+        let world = World::start();
+        let folder = tempfile::tempdir().unwrap();
+        let seal_key = "canary-seal-key-0123456789-0123456789";
+        std::fs::write(folder.path().join("seal.key"), seal_key).unwrap();
+        std::fs::write(folder.path().join("local.key"), "canary-local-key-0123456789").unwrap();
+        let more = format!(
+            "[listener.loopback]\naddress = \"tcp://127.0.0.1:8300\"\nkey_file = \"{0}/local.key\"\n",
+            folder.path().display()
+        );
+        let config = world.config(folder.path(), &more);
+        let text = std::fs::read_to_string(&config).unwrap();
+        let seal = format!(
+            "mount = \"azure\"\nseal_key_file = \"{}/seal.key\"\ncheck_interval = \"10s\"",
+            folder.path().display()
+        );
+        std::fs::write(&config, text.replace("mount = \"azure\"", &seal)).unwrap();
 
-            let agent = Binary::start(&["--log-level", "trace", "run", "--config", &config], &[], folder.path());
-            let socket = folder.path().join("api.sock");
-            let mut secrets = vec![seal_key.to_owned(), "canary-local-key-0123456789".to_owned(), "eyJ".to_owned()];
-            secrets.push(token(&socket));
+        let agent = Binary::start(&["--log-level", "trace", "run", "--config", &config], &[], folder.path());
+        let socket = folder.path().join("api.sock");
+        let mut secrets = vec![seal_key.to_owned(), "canary-local-key-0123456789".to_owned(), "eyJ".to_owned()];
+        secrets.push(token(&socket));
 
-            // Much goes wrong: the server echoes garbage, renewals and logins fail, the token is revoked, a reload is bad.
-            world.secrets.dials().garbage(true);
-            ask(&socket, "POST", "/agent/v1/check").unwrap();
-            world.secrets.dials().garbage(false);
-            world.cloud.dials().fail_next_tokens(1, 500);
-            world.secrets.dials().fail_next_login(1);
-            world.secrets.dials().revoke_all();
-            ask(&socket, "POST", "/agent/v1/check").unwrap();
-            let first = secrets.last().unwrap().clone();
-            eventually(Duration::from_secs(30), || match token_now(&socket) {
-                Some(token) if token != first => {
-                    secrets.push(token);
-                    Ok(())
-                }
-                _ => Err(agent.output()),
-            });
-            let (code, told, error) = run(&["--log-level", "trace", "login", "--config", &config], &[]);
-            assert_eq!(code, 0, "{error}");
-            let good = std::fs::read_to_string(&config).unwrap();
-            std::fs::write(&config, format!("{good}\n[sink.token]\n")).unwrap();
-            agent.signal(Signal::HUP);
-            eventually(Duration::from_secs(30), || {
-                let output = agent.output();
-                if output.contains("config.reload.failed") { Ok(()) } else { Err(output) }
-            });
-
-            let limits = std::fs::read_to_string(format!("/proc/{}/limits", agent.id())).unwrap();
-            let core = limits.lines().find(|line| line.starts_with("Max core file size")).unwrap();
-            assert_eq!(core.split_whitespace().nth(4), Some("0"), "{core}");
-            let process = |file: &str| std::fs::read(format!("/proc/{}/{file}", agent.id())).unwrap();
-            let shown = [
-                ("a login's output", told.into_bytes()),
-                ("a login's log", error.into_bytes()),
-                ("the command line", process("cmdline")),
-                ("the environment", process("environ")),
-                ("the status", ask(&socket, "GET", "/agent/v1/status").unwrap().1.into_bytes()),
-                ("readiness", ask(&socket, "GET", "/readyz").unwrap().1.into_bytes()),
-                ("the metrics", ask(&socket, "GET", "/metrics").unwrap().1.into_bytes()),
-            ];
-            let (status, output) = agent.stop();
-            assert_eq!(status.code(), Some(0), "{output}");
-            assert!(output.contains("TRACE"), "everything was logged");
-            let shown = shown.into_iter().chain([("the log", output.into_bytes())]);
-            let state = files(&folder.path().join("state"));
-            let shown: Vec<(String, Vec<u8>)> =
-                shown.map(|(name, bytes)| (name.to_owned(), bytes)).chain(state).collect();
-            assert!(shown.len() > 8, "the state file was looked at");
-            for secret in &secrets {
-                for (name, bytes) in &shown {
-                    let found = bytes.windows(secret.len()).any(|window| window == secret.as_bytes());
-                    assert!(!found, "{name} holds a secret that begins with {}", &secret[..4.min(secret.len())]);
-                }
+        // Much goes wrong: the server echoes garbage, renewals and logins fail, the token is revoked, a reload is bad.
+        world.secrets.dials().garbage(true);
+        ask(&socket, "POST", "/agent/v1/check").unwrap();
+        world.secrets.dials().garbage(false);
+        world.cloud.dials().fail_next_tokens(1, 500);
+        world.secrets.dials().fail_next_login(1);
+        world.secrets.dials().revoke_all();
+        ask(&socket, "POST", "/agent/v1/check").unwrap();
+        let first = secrets.last().unwrap().clone();
+        eventually(Duration::from_secs(30), || match token_now(&socket) {
+            Some(token) if token != first => {
+                secrets.push(token);
+                Ok(())
             }
-        },
-    );
+            _ => Err(agent.output()),
+        });
+        let (code, told, error) = run(&["--log-level", "trace", "login", "--config", &config], &[]);
+        assert_eq!(code, 0, "{error}");
+        let good = std::fs::read_to_string(&config).unwrap();
+        std::fs::write(&config, format!("{good}\n[sink.token]\n")).unwrap();
+        agent.signal(Signal::HUP);
+        eventually(Duration::from_secs(30), || {
+            let output = agent.output();
+            if output.contains("config.reload.failed") { Ok(()) } else { Err(output) }
+        });
+
+        let limits = std::fs::read_to_string(format!("/proc/{}/limits", agent.id())).unwrap();
+        let core = limits.lines().find(|line| line.starts_with("Max core file size")).unwrap();
+        assert_eq!(core.split_whitespace().nth(4), Some("0"), "{core}");
+        let process = |file: &str| std::fs::read(format!("/proc/{}/{file}", agent.id())).unwrap();
+        let shown = [
+            ("a login's output", told.into_bytes()),
+            ("a login's log", error.into_bytes()),
+            ("the command line", process("cmdline")),
+            ("the environment", process("environ")),
+            ("the status", ask(&socket, "GET", "/agent/v1/status").unwrap().1.into_bytes()),
+            ("readiness", ask(&socket, "GET", "/readyz").unwrap().1.into_bytes()),
+            ("the metrics", ask(&socket, "GET", "/metrics").unwrap().1.into_bytes()),
+        ];
+        let (status, output) = agent.stop();
+        assert_eq!(status.code(), Some(0), "{output}");
+        assert!(output.contains("TRACE"), "everything was logged");
+        let shown = shown.into_iter().chain([("the log", output.into_bytes())]);
+        let state = files(&folder.path().join("state"));
+        let shown: Vec<(String, Vec<u8>)> = shown.map(|(name, bytes)| (name.to_owned(), bytes)).chain(state).collect();
+        assert!(shown.len() > 8, "the state file was looked at");
+        for secret in &secrets {
+            for (name, bytes) in &shown {
+                let found = bytes.windows(secret.len()).any(|window| window == secret.as_bytes());
+                assert!(!found, "{name} holds a secret that begins with {}", &secret[..4.min(secret.len())]);
+            }
+        }
+    });
 }
 
 fn token(socket: &Path) -> String {

@@ -10,36 +10,33 @@ use crate::harness::world::{World, in_a_network_of_its_own};
 /// is written in the configuration.
 #[test]
 fn the_real_binary_logs_in_with_the_identity_of_the_machine_it_stands_on() {
-    in_a_network_of_its_own(
-        "end_to_end::the_real_binary_logs_in_with_the_identity_of_the_machine_it_stands_on",
-        || {
-            let world = World::start();
-            let folder = tempfile::tempdir().unwrap();
-            let config = world.config(folder.path(), "");
-            let proxy =
-                [("HTTP_PROXY", "http://127.0.0.1:9"), ("http_proxy", "http://127.0.0.1:9"), ("NO_PROXY", "127.0.0.1")];
-            let agent = Binary::start(&["run", "--config", &config], &proxy, folder.path());
+    in_a_network_of_its_own(|| {
+        let world = World::start();
+        let folder = tempfile::tempdir().unwrap();
+        let config = world.config(folder.path(), "");
+        let proxy =
+            [("HTTP_PROXY", "http://127.0.0.1:9"), ("http_proxy", "http://127.0.0.1:9"), ("NO_PROXY", "127.0.0.1")];
+        let agent = Binary::start(&["run", "--config", &config], &proxy, folder.path());
 
-            let sink = folder.path().join("token");
-            let written = eventually(Duration::from_secs(30), || match std::fs::read_to_string(&sink) {
-                Ok(token) => Ok(token),
-                Err(error) => Err(format!("{error}: {}", agent.output())),
-            });
-            assert!(written.len() > 10, "{written}");
-            assert_eq!(std::fs::metadata(&sink).unwrap().permissions().mode() & 0o777, 0o640);
+        let sink = folder.path().join("token");
+        let written = eventually(Duration::from_secs(30), || match std::fs::read_to_string(&sink) {
+            Ok(token) => Ok(token),
+            Err(error) => Err(format!("{error}: {}", agent.output())),
+        });
+        assert!(written.len() > 10, "{written}");
+        assert_eq!(std::fs::metadata(&sink).unwrap().permissions().mode() & 0o777, 0o640);
 
-            let socket = folder.path().join("api.sock");
-            let (status, body) = ask(&socket, "GET", "/agent/v1/token").unwrap();
-            assert_eq!(status, 200, "{body}");
-            let body: serde_json::Value = serde_json::from_str(&body).unwrap();
-            assert_eq!(body["token"], written);
-            assert_eq!(ask(&socket, "GET", "/readyz").unwrap().0, 200);
+        let socket = folder.path().join("api.sock");
+        let (status, body) = ask(&socket, "GET", "/agent/v1/token").unwrap();
+        assert_eq!(status, 200, "{body}");
+        let body: serde_json::Value = serde_json::from_str(&body).unwrap();
+        assert_eq!(body["token"], written);
+        assert_eq!(ask(&socket, "GET", "/readyz").unwrap().0, 200);
 
-            let (status, output) = agent.stop();
-            assert_eq!(status.code(), Some(0), "{output}");
-            assert!(!output.contains(&written), "the token stands in the log");
-            assert!(!output.contains("eyJ"), "a signed token stands in the log: {output}");
-            assert!(!socket.exists(), "the socket is removed at the end");
-        },
-    );
+        let (status, output) = agent.stop();
+        assert_eq!(status.code(), Some(0), "{output}");
+        assert!(!output.contains(&written), "the token stands in the log");
+        assert!(!output.contains("eyJ"), "a signed token stands in the log: {output}");
+        assert!(!socket.exists(), "the socket is removed at the end");
+    });
 }

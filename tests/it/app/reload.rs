@@ -15,7 +15,7 @@ const FAILED: &str = "failed";
 
 #[test]
 fn a_hundred_reloads_under_load_cost_no_login_and_no_call() {
-    in_a_network_of_its_own("reload::a_hundred_reloads_under_load_cost_no_login_and_no_call", || {
+    in_a_network_of_its_own(|| {
         let world = World::start();
         let agent = Agent::ready(&world, &[], |text| text);
         let token = agent.sink("token");
@@ -34,7 +34,7 @@ fn a_hundred_reloads_under_load_cost_no_login_and_no_call() {
 
 #[test]
 fn a_bad_file_keeps_the_old_one_and_is_told_with_its_place() {
-    in_a_network_of_its_own("reload::a_bad_file_keeps_the_old_one_and_is_told_with_its_place", || {
+    in_a_network_of_its_own(|| {
         let world = World::start();
         let agent = Agent::ready(&world, &[], |text| text);
         let good = std::fs::read_to_string(&agent.config).unwrap();
@@ -61,7 +61,7 @@ fn a_bad_file_keeps_the_old_one_and_is_told_with_its_place() {
 
 #[test]
 fn outputs_come_and_go_with_the_file() {
-    in_a_network_of_its_own("reload::outputs_come_and_go_with_the_file", || {
+    in_a_network_of_its_own(|| {
         let world = World::start();
         let agent = Agent::ready(&world, &[], |text| text);
         let token = agent.sink("token");
@@ -125,7 +125,7 @@ fn outputs_come_and_go_with_the_file() {
 
 #[test]
 fn a_changed_mode_or_level_takes_effect_and_the_socket_stays_where_it_is() {
-    in_a_network_of_its_own("reload::a_changed_mode_or_level_takes_effect_and_the_socket_stays_where_it_is", || {
+    in_a_network_of_its_own(|| {
         let world = World::start();
         let agent = Agent::ready(&world, &[], |text| text);
         let mode = |name: &str| std::fs::metadata(agent.path(name)).unwrap().permissions().mode() & 0o777;
@@ -163,7 +163,7 @@ fn a_changed_mode_or_level_takes_effect_and_the_socket_stays_where_it_is() {
 
 #[test]
 fn a_port_that_is_taken_fails_the_reload_as_a_whole() {
-    in_a_network_of_its_own("reload::a_port_that_is_taken_fails_the_reload_as_a_whole", || {
+    in_a_network_of_its_own(|| {
         let world = World::start();
         let agent = Agent::ready(&world, &[], |text| text);
         let taken = TcpListener::bind("127.0.0.1:8302").unwrap();
@@ -193,7 +193,7 @@ fn a_port_that_is_taken_fails_the_reload_as_a_whole() {
 
 #[test]
 fn a_reload_does_not_wait_for_a_login_that_hangs() {
-    in_a_network_of_its_own("reload::a_reload_does_not_wait_for_a_login_that_hangs", || {
+    in_a_network_of_its_own(|| {
         let world = World::start();
         world.secrets.dials().hang(true);
         let agent = Agent::start(&world, &[], |text| text);
@@ -209,7 +209,7 @@ fn a_reload_does_not_wait_for_a_login_that_hangs() {
 
 #[test]
 fn how_a_token_is_kept_can_change_while_the_server_is_away() {
-    in_a_network_of_its_own("reload::how_a_token_is_kept_can_change_while_the_server_is_away", || {
+    in_a_network_of_its_own(|| {
         let world = World::start();
         let agent = Agent::ready(&world, &[], |text| text);
         let token = agent.sink("token");
@@ -227,7 +227,7 @@ fn how_a_token_is_kept_can_change_while_the_server_is_away() {
 
 #[test]
 fn a_session_that_goes_with_its_token_empties_its_sink_before_it_revokes() {
-    in_a_network_of_its_own("reload::a_session_that_goes_with_its_token_empties_its_sink_before_it_revokes", || {
+    in_a_network_of_its_own(|| {
         let world = World::start();
         let agent = Agent::ready(&world, &[], |text| {
             text.replace("mount = \"azure\"", "mount = \"azure\"\nrevoke_on_exit = true")
@@ -243,8 +243,7 @@ fn a_session_that_goes_with_its_token_empties_its_sink_before_it_revokes() {
 
 #[test]
 fn a_session_that_is_kept_otherwise_keeps_its_token_and_another_server_takes_a_login() {
-    let name = "reload::a_session_that_is_kept_otherwise_keeps_its_token_and_another_server_takes_a_login";
-    in_a_network_of_its_own(name, || {
+    in_a_network_of_its_own(|| {
         let world = World::start();
         let logins = || world.secrets.dials().counts().of(Operation::Login);
         let agent = Agent::ready(&world, &[], |text| text);

@@ -71,51 +71,46 @@ fn now() -> Instant {
 
 #[test]
 fn ready_is_said_once_every_output_has_its_token_and_that_we_live_until_then() {
-    in_a_network_of_its_own(
-        "service_manager::ready_is_said_once_every_output_has_its_token_and_that_we_live_until_then",
-        || {
-            let world = World::start();
-            world.secrets.dials().hang(true);
-            let mut manager = ServiceManager::start();
-            let agent = Agent::start(&world, &[manager.variable(), ("WATCHDOG_USEC", "400000")], |text| text);
-            manager.hears("EXTEND_TIMEOUT_USEC=");
-            manager.hears("STATUS=waiting for session/web: ");
-            agent.binary.signal(Signal::HUP);
-            agent.logs("config.reload.ok");
-            manager.listen(Duration::from_secs(1));
-            assert_eq!(manager.count("READY=1"), 0, "a reload does not make it ready: {:?}", manager.heard);
-            assert!(manager.count("WATCHDOG=1") >= 3, "{:?}", manager.heard);
+    in_a_network_of_its_own(|| {
+        let world = World::start();
+        world.secrets.dials().hang(true);
+        let mut manager = ServiceManager::start();
+        let agent = Agent::start(&world, &[manager.variable(), ("WATCHDOG_USEC", "400000")], |text| text);
+        manager.hears("EXTEND_TIMEOUT_USEC=");
+        manager.hears("STATUS=waiting for session/web: ");
+        agent.binary.signal(Signal::HUP);
+        agent.logs("config.reload.ok");
+        manager.listen(Duration::from_secs(1));
+        assert_eq!(manager.count("READY=1"), 0, "a reload does not make it ready: {:?}", manager.heard);
+        assert!(manager.count("WATCHDOG=1") >= 3, "{:?}", manager.heard);
 
-            world.secrets.dials().hang(false);
-            manager.hears("STATUS=ready");
-            assert_eq!(manager.count("READY=1"), 1, "{:?}", manager.heard);
-            agent.sink("token");
-            let heard = manager.listen(Duration::from_millis(1500));
-            let pings = heard.iter().filter(|message| message.contains("WATCHDOG=1")).count();
-            assert!((4..40).contains(&pings), "{heard:?}");
+        world.secrets.dials().hang(false);
+        manager.hears("STATUS=ready");
+        assert_eq!(manager.count("READY=1"), 1, "{:?}", manager.heard);
+        agent.sink("token");
+        let heard = manager.listen(Duration::from_millis(1500));
+        let pings = heard.iter().filter(|message| message.contains("WATCHDOG=1")).count();
+        assert!((4..40).contains(&pings), "{heard:?}");
 
-            let before = manager.heard.len();
-            agent.binary.signal(Signal::HUP);
-            manager.hears("READY=1");
-            let reload: Vec<&String> = manager.heard[before..]
-                .iter()
-                .filter(|it| it.contains("RELOADING=1") || it.contains("READY=1"))
-                .collect();
-            assert_eq!(reload.len(), 2, "{reload:?}");
-            assert!(reload[0].contains("RELOADING=1\nMONOTONIC_USEC="), "{reload:?}");
-            assert_eq!(reload[1].trim(), "READY=1");
+        let before = manager.heard.len();
+        agent.binary.signal(Signal::HUP);
+        manager.hears("READY=1");
+        let reload: Vec<&String> =
+            manager.heard[before..].iter().filter(|it| it.contains("RELOADING=1") || it.contains("READY=1")).collect();
+        assert_eq!(reload.len(), 2, "{reload:?}");
+        assert!(reload[0].contains("RELOADING=1\nMONOTONIC_USEC="), "{reload:?}");
+        assert_eq!(reload[1].trim(), "READY=1");
 
-            agent.binary.signal(Signal::TERM);
-            manager.hears("STOPPING=1");
-            manager.listen(Duration::from_millis(500));
-            assert_eq!(manager.count("READY=1"), 2);
-        },
-    );
+        agent.binary.signal(Signal::TERM);
+        manager.hears("STOPPING=1");
+        manager.listen(Duration::from_millis(500));
+        assert_eq!(manager.count("READY=1"), 2);
+    });
 }
 
 #[test]
 fn what_is_stopped_before_it_was_ready_never_says_that_it_is() {
-    in_a_network_of_its_own("service_manager::what_is_stopped_before_it_was_ready_never_says_that_it_is", || {
+    in_a_network_of_its_own(|| {
         let world = World::start();
         world.secrets.dials().hang(true);
         let mut manager = ServiceManager::start();
@@ -131,7 +126,7 @@ fn what_is_stopped_before_it_was_ready_never_says_that_it_is() {
 
 #[test]
 fn ready_may_mean_the_listeners_or_the_tokens_alone() {
-    in_a_network_of_its_own("service_manager::ready_may_mean_the_listeners_or_the_tokens_alone", || {
+    in_a_network_of_its_own(|| {
         let world = World::start();
         world.secrets.dials().hang(true);
         let mut manager = ServiceManager::start();
@@ -161,7 +156,7 @@ fn ready_may_mean_the_listeners_or_the_tokens_alone() {
 
 #[test]
 fn a_stop_answers_a_call_that_waits_and_ends_well() {
-    in_a_network_of_its_own("service_manager::a_stop_answers_a_call_that_waits_and_ends_well", || {
+    in_a_network_of_its_own(|| {
         let world = World::start();
         let agent = Agent::ready(&world, &[], |text| text);
         let token = agent.get("/agent/v1/token");
@@ -191,7 +186,7 @@ fn a_stop_answers_a_call_that_waits_and_ends_well() {
 
 #[test]
 fn a_stop_is_quick_whatever_hangs_and_whoever_stays_connected() {
-    in_a_network_of_its_own("service_manager::a_stop_is_quick_whatever_hangs_and_whoever_stays_connected", || {
+    in_a_network_of_its_own(|| {
         let world = World::start();
         let agent = Agent::ready(&world, &[], |text| text);
         let _silent = UnixStream::connect(agent.socket()).unwrap();
@@ -234,7 +229,7 @@ fn revoking(text: String) -> String {
 
 #[test]
 fn a_token_is_revoked_at_the_end_once_the_sink_has_let_it_go() {
-    in_a_network_of_its_own("service_manager::a_token_is_revoked_at_the_end_once_the_sink_has_let_it_go", || {
+    in_a_network_of_its_own(|| {
         let world = World::start();
         let agent = Agent::ready(&world, &[], revoking);
         agent.sink("token");
@@ -267,7 +262,7 @@ fn a_token_is_revoked_at_the_end_once_the_sink_has_let_it_go() {
 
 #[test]
 fn a_second_stop_ends_it_at_once() {
-    in_a_network_of_its_own("service_manager::a_second_stop_ends_it_at_once", || {
+    in_a_network_of_its_own(|| {
         let world = World::start();
         let agent = Agent::ready(&world, &[], revoking);
         world.secrets.dials().hang(true);
@@ -290,7 +285,7 @@ fn a_second_stop_ends_it_at_once() {
 
 #[test]
 fn a_killed_agent_takes_its_sealed_token_up_again() {
-    in_a_network_of_its_own("service_manager::a_killed_agent_takes_its_sealed_token_up_again", || {
+    in_a_network_of_its_own(|| {
         let world = World::start();
         let mut agent = Agent::ready(&world, &[], |text| {
             let key = "mount = \"azure\"\nseal_key_file = \"FOLDER/seal.key\"";

@@ -153,7 +153,7 @@ fn where_no_agent_runs_the_commands_say_so() {
 
 #[test]
 fn an_agent_that_has_no_token_yet_is_alive_and_not_ready() {
-    in_a_network_of_its_own("commands::an_agent_that_has_no_token_yet_is_alive_and_not_ready", || {
+    in_a_network_of_its_own(|| {
         let world = World::start();
         let refused = "Azure token verified, but the principal is not bound to this role";
         world.secrets.dials().answer_always(Operation::Login, Some(Canned::error(403, refused)));
@@ -177,7 +177,7 @@ fn an_agent_that_has_no_token_yet_is_alive_and_not_ready() {
 
 #[test]
 fn a_running_agent_is_asked_by_commands() {
-    in_a_network_of_its_own("commands::a_running_agent_is_asked_by_commands", || {
+    in_a_network_of_its_own(|| {
         let world = World::start();
         world.secrets.dials().hang(true);
         let agent = Agent::start(&world, &[], |text| text);
@@ -247,7 +247,7 @@ fn a_caller_with_the_wrong_key_is_refused_in_words() {
 
 #[test]
 fn check_says_what_the_agent_would_do_and_tries_it_when_asked() {
-    in_a_network_of_its_own("commands::check_says_what_the_agent_would_do_and_tries_it_when_asked", || {
+    in_a_network_of_its_own(|| {
         let world = World::start();
         let folder = tempfile::tempdir().unwrap();
         let file = world.config(folder.path(), "");
@@ -292,7 +292,7 @@ fn check_says_what_the_agent_would_do_and_tries_it_when_asked() {
 
 #[test]
 fn login_prints_what_was_got_and_the_token_only_when_told_to() {
-    in_a_network_of_its_own("commands::login_prints_what_was_got_and_the_token_only_when_told_to", || {
+    in_a_network_of_its_own(|| {
         let world = World::start();
         let folder = tempfile::tempdir().unwrap();
         let file = world.config(folder.path(), "");
@@ -346,7 +346,7 @@ fn login_prints_what_was_got_and_the_token_only_when_told_to() {
 
 #[test]
 fn a_second_agent_refuses_what_the_first_one_has() {
-    in_a_network_of_its_own("commands::a_second_agent_refuses_what_the_first_one_has", || {
+    in_a_network_of_its_own(|| {
         let world = World::start();
         let agent = Agent::ready(&world, &[], |text| {
             text + "[listener.probes]\nkind = \"health\"\naddress = \"tcp://127.0.0.1:8303\"\n"

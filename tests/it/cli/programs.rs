@@ -33,7 +33,7 @@ fn start(world: &World) -> Agent {
 
 #[test]
 fn a_template_is_tried_through_the_running_agent_or_by_a_login_of_its_own() {
-    in_a_network_of_its_own("programs::a_template_is_tried_through_the_running_agent_or_by_a_login_of_its_own", || {
+    in_a_network_of_its_own(|| {
         let world = World::start();
         let agent = start(&world);
         let logins = || world.secrets.dials().counts().of(Operation::Login);
@@ -73,7 +73,7 @@ fn a_template_is_tried_through_the_running_agent_or_by_a_login_of_its_own() {
 
 #[test]
 fn a_program_is_run_with_the_rendered_variables_and_its_code_is_kept() {
-    in_a_network_of_its_own("programs::a_program_is_run_with_the_rendered_variables_and_its_code_is_kept", || {
+    in_a_network_of_its_own(|| {
         let world = World::start();
         let agent = start(&world);
         let config = agent.config.display().to_string();

@@ -24,52 +24,47 @@ grace = "1s"
 
 #[test]
 fn a_lent_platform_token_is_replaced_before_it_ends_and_no_call_fails() {
-    in_a_network_of_its_own(
-        "gateway_secret::a_lent_platform_token_is_replaced_before_it_ends_and_no_call_fails",
-        || {
-            let world = World::start();
-            let gateway = GATEWAY.replace("PLATFORM", world.platform.url());
-            let agent = Agent::ready(&world, &[], |config| config + &gateway);
-            let local = std::fs::read_to_string(agent.path("local.token")).unwrap();
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            let client = reqwest::Client::builder().no_proxy().build().unwrap();
-            let call = || {
-                let request = client.get("http://127.0.0.1:8800/api/v2/account/details").bearer_auth(local.trim());
-                runtime.block_on(async { request.send().await.unwrap().status().as_u16() })
-            };
-            world.platform.dials().forget_calls();
-            let start = Instant::now();
-            let mut calls = 0;
-            while start.elapsed() < Duration::from_secs(10) {
-                assert_eq!(call(), 200, "{}", agent.binary.output());
-                calls += 1;
-                std::thread::sleep(Duration::from_millis(50));
-            }
-            let seen = tokens(&world, "/api/v2/account/details");
-            assert!(calls > 50 && (2..=6).contains(&seen.len()), "{calls} calls with {} tokens", seen.len());
-            assert!(world.secrets.dials().leases() <= 2, "what was replaced was given back");
-
-            // Ended at the platform before its time: one call finds out, and none fails.
-            let current = seen.last().unwrap();
-            for token in &seen {
-                world.platform.dials().revoke(token);
-            }
+    in_a_network_of_its_own(|| {
+        let world = World::start();
+        let gateway = GATEWAY.replace("PLATFORM", world.platform.url());
+        let agent = Agent::ready(&world, &[], |config| config + &gateway);
+        let local = std::fs::read_to_string(agent.path("local.token")).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let client = reqwest::Client::builder().no_proxy().build().unwrap();
+        let call = || {
+            let request = client.get("http://127.0.0.1:8800/api/v2/account/details").bearer_auth(local.trim());
+            runtime.block_on(async { request.send().await.unwrap().status().as_u16() })
+        };
+        world.platform.dials().forget_calls();
+        let start = Instant::now();
+        let mut calls = 0;
+        while start.elapsed() < Duration::from_secs(10) {
             assert_eq!(call(), 200, "{}", agent.binary.output());
-            assert!(tokens(&world, "/api/v2/account/details").last() != Some(current));
+            calls += 1;
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let seen = tokens(&world, "/api/v2/account/details");
+        assert!(calls > 50 && (2..=6).contains(&seen.len()), "{calls} calls with {} tokens", seen.len());
+        assert!(world.secrets.dials().leases() <= 2, "what was replaced was given back");
 
-            // No file of the agent's, and no line of its log, has a token of the platform.
-            let output = agent.binary.output();
-            assert!(!output.contains(".atlasv1."), "{output}");
-            let found =
-                std::process::Command::new("grep").args(["-rl", "atlasv1"]).arg(agent.path("")).output().unwrap();
-            assert_eq!(String::from_utf8_lossy(&found.stdout), "");
-            eventually(Duration::from_secs(30), || {
-                let metric =
-                    agent.metric("keyward_secret_calls_total{secret=\"gateway\",call=\"read\",outcome=\"ok\"}");
-                if metric >= 3 { Ok(()) } else { Err(format!("{metric} reads")) }
-            });
-        },
-    );
+        // Ended at the platform before its time: one call finds out, and none fails.
+        let current = seen.last().unwrap();
+        for token in &seen {
+            world.platform.dials().revoke(token);
+        }
+        assert_eq!(call(), 200, "{}", agent.binary.output());
+        assert!(tokens(&world, "/api/v2/account/details").last() != Some(current));
+
+        // No file of the agent's, and no line of its log, has a token of the platform.
+        let output = agent.binary.output();
+        assert!(!output.contains(".atlasv1."), "{output}");
+        let found = std::process::Command::new("grep").args(["-rl", "atlasv1"]).arg(agent.path("")).output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&found.stdout), "");
+        eventually(Duration::from_secs(30), || {
+            let metric = agent.metric("keyward_secret_calls_total{secret=\"gateway\",call=\"read\",outcome=\"ok\"}");
+            if metric >= 3 { Ok(()) } else { Err(format!("{metric} reads")) }
+        });
+    });
 }
 
 /// The tokens that a path was called with, the last one last.

@@ -8,6 +8,7 @@ pub(crate) mod acl;
 pub(crate) mod front;
 #[cfg(feature = "dev")]
 pub(crate) mod beside;
+#[cfg(feature = "access")]
 pub(crate) mod issuer;
 pub(crate) mod log;
 #[cfg(feature = "dev")]

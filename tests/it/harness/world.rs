@@ -18,8 +18,8 @@ use tokio_util::sync::CancellationToken;
 pub(crate) const RESOURCE: &str = "https://management.azure.com/";
 
 /// Runs `test` in a network namespace with the metadata service's address on its loopback: this test process starts
-/// itself again in there, for the one test that is named.
-pub(crate) fn in_a_network_of_its_own(name: &str, test: impl FnOnce()) {
+/// itself again in there, for the one test that calls this with a closure of its own.
+pub(crate) fn in_a_network_of_its_own<T: FnOnce()>(test: T) {
     const INSIDE: &str = "KEYWARD_TEST_INSIDE";
     if std::env::vars_os().any(|(key, _)| key == INSIDE) {
         for command in ["link set lo up", "addr add 169.254.169.254/32 dev lo"] {
@@ -28,6 +28,9 @@ pub(crate) fn in_a_network_of_its_own(name: &str, test: impl FnOnce()) {
         }
         return test();
     }
+    // A closure is named by the function that it stands in: `it::app::reload::the_test::{{closure}}`.
+    let closure = std::any::type_name::<T>();
+    let name = closure.split("::{{closure}}").next().and_then(|path| path.split_once("::")).expect("a test's name").1;
     let root = rustix::process::geteuid().is_root();
     let namespaces: &[&str] = if root { &["--net"] } else { &["--user", "--map-root-user", "--net"] };
     let output = Command::new("unshare")

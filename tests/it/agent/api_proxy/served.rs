@@ -15,39 +15,36 @@ const LISTENER: &str = "[listener.vault]\nkind = \"api_proxy\"\naddress = \"unix
 
 #[test]
 fn a_client_of_the_server_is_served_over_a_reload_and_a_revocation() {
-    in_a_network_of_its_own(
-        "api_proxy_served::a_client_of_the_server_is_served_over_a_reload_and_a_revocation",
-        || {
-            let world = World::start();
-            let agent = Agent::ready(&world, &[], |text| text + LISTENER);
-            let socket = agent.path("vault.sock");
-            let read = |path: &str| ask(&socket, "GET", path).unwrap();
-            let (status, body) = read("/v1/secret/data/example");
-            assert!(status == 200 && body.contains("hello from the emulated secrets server"), "{status} {body}");
-            assert_eq!(read("/v1/auth/token/lookup-self").0, 200);
-            assert!(!read("/v1/auth/token/lookup-self").1.contains(&agent.sink("token")));
+    in_a_network_of_its_own(|| {
+        let world = World::start();
+        let agent = Agent::ready(&world, &[], |text| text + LISTENER);
+        let socket = agent.path("vault.sock");
+        let read = |path: &str| ask(&socket, "GET", path).unwrap();
+        let (status, body) = read("/v1/secret/data/example");
+        assert!(status == 200 && body.contains("hello from the emulated secrets server"), "{status} {body}");
+        assert_eq!(read("/v1/auth/token/lookup-self").0, 200);
+        assert!(!read("/v1/auth/token/lookup-self").1.contains(&agent.sink("token")));
 
-            // Rules change with the file; the socket stays.
-            agent.edit(|text| text + "deny = [\"secret/data/example\"]\n");
-            agent.reload("ok");
-            assert_eq!(read("/v1/secret/data/example").0, 403);
-            agent.edit(|text| text.replace("deny = [\"secret/data/example\"]\n", ""));
-            agent.reload("ok");
-            assert_eq!(world.secrets.dials().counts().of(Operation::Login), 1);
+        // Rules change with the file; the socket stays.
+        agent.edit(|text| text + "deny = [\"secret/data/example\"]\n");
+        agent.reload("ok");
+        assert_eq!(read("/v1/secret/data/example").0, 403);
+        agent.edit(|text| text.replace("deny = [\"secret/data/example\"]\n", ""));
+        agent.reload("ok");
+        assert_eq!(world.secrets.dials().counts().of(Operation::Login), 1);
 
-            world.secrets.dials().revoke_all();
-            let (status, body) = read("/v1/secret/data/example");
-            assert_eq!(status, 200, "{body}: {}", agent.binary.output());
-            assert_eq!(world.secrets.dials().counts().of(Operation::Login), 2);
-            assert!(!agent.binary.output().contains("proxy.request"), "no line for a request unless it is asked for");
-            assert_eq!(agent.metric("keyward_proxy_replays_total{listener=\"vault\"}"), 1);
-        },
-    );
+        world.secrets.dials().revoke_all();
+        let (status, body) = read("/v1/secret/data/example");
+        assert_eq!(status, 200, "{body}: {}", agent.binary.output());
+        assert_eq!(world.secrets.dials().counts().of(Operation::Login), 2);
+        assert!(!agent.binary.output().contains("proxy.request"), "no line for a request unless it is asked for");
+        assert_eq!(agent.metric("keyward_proxy_replays_total{listener=\"vault\"}"), 1);
+    });
 }
 
 #[test]
 fn a_thousand_idle_connections_take_bounded_memory() {
-    in_a_network_of_its_own("api_proxy_served::a_thousand_idle_connections_take_bounded_memory", || {
+    in_a_network_of_its_own(|| {
         let world = World::start();
         let agent = Agent::ready(&world, &[], |text| text + LISTENER);
         let socket = agent.path("vault.sock");
