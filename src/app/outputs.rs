@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use tokio_util::sync::CancellationToken;
 
-use super::session::Shared;
+use super::session::{Shared, Stamp, stamp};
 use crate::agent::api_proxy::{ApiProxy, Parts};
 use crate::agent::local_api;
 use crate::agent::local_api::Source;
@@ -23,6 +23,8 @@ use crate::http::listen::{Inherited, Limits, Listener, Observed};
 #[derive(Debug)]
 pub(super) struct BuiltSink {
     pub(super) options: config::Sink,
+    /// Of the file with the key of its reader, as it stood.
+    pub(super) reader: Option<Stamp>,
     feed: TokenFeed,
     /// Makes the token that is written, where that is not the session's own.
     derived: Option<DerivedKeeper>,
@@ -52,7 +54,7 @@ impl BuiltSink {
         session: Option<&config::Session>,
         shared: &Shared,
     ) -> anyhow::Result<Self> {
-        let sink = &options.options;
+        let (sink, reader) = (&options.options, reader_of(&options));
         let (mut feed, mut derived) = (source.feed.clone(), None);
         if let (Some(derive), Some(session)) = (&options.derive, session) {
             let named = || format!("sink {}", sink.name);
@@ -69,7 +71,7 @@ impl BuiltSink {
             feed = made;
         }
         let health = shared.health.component(format!("sink/{}", sink.name), sink.required, "not written yet");
-        Ok(Self { options, feed, derived, health, shared: shared.clone() })
+        Ok(Self { options, reader, feed, derived, health, shared: shared.clone() })
     }
 
     pub(super) fn name(&self) -> &str {
@@ -96,6 +98,11 @@ impl BuiltSink {
         }
         Ok(())
     }
+}
+
+/// The stamp of the file with the key of a sink's reader.
+pub(super) fn reader_of(sink: &config::Sink) -> Option<Stamp> {
+    stamp(&sink.options.encrypt.as_ref()?.public_key_file)
 }
 
 /// A listener that is bound and answers nobody yet.

@@ -8,9 +8,9 @@ use tokio_util::sync::CancellationToken;
 
 #[cfg(feature = "gateway")]
 use super::gateway::{GatewayPlan, RunningGateway};
-use super::outputs::{BoundListener, BuiltSink, SinkOrders};
+use super::outputs::{BoundListener, BuiltSink, SinkOrders, reader_of};
 use super::rendered::{Rendering, RenderingPlan};
-use super::session::{Origin, Session, SessionOrders, Sessions, Shared};
+use super::session::{Origin, Session, SessionOrders, Sessions, Shared, Stamp};
 use crate::agent::lifecycle;
 use crate::agent::local_api::Source;
 use crate::config;
@@ -48,6 +48,7 @@ impl<R> Default for Group<R> {
 #[derive(Debug)]
 pub(super) struct RunningSink {
     options: config::Sink,
+    reader: Option<Stamp>,
     orders: SinkOrders,
 }
 
@@ -116,7 +117,9 @@ impl Agent {
         let mut sinks = Vec::new();
         for options in &new.sinks {
             let name = &options.options.name;
-            let same = self.sinks.running.get(name).is_some_and(|running| running.options == *options);
+            let reader = reader_of(options);
+            let same = |running: &RunningSink| running.options == *options && running.reader == reader;
+            let same = self.sinks.running.get(name).is_some_and(same);
             if let Some(source) = sources.get(&options.session)
                 && (!same || rebuilt(&options.session))
             {
@@ -214,7 +217,7 @@ impl Agent {
             let stop = self.sinks.tasks.stop_token().child_token();
             let orders = SinkOrders { stop, ..SinkOrders::default() };
             let name = sink.name().to_owned();
-            let running = RunningSink { options: sink.options.clone(), orders: orders.clone() };
+            let running = RunningSink { options: sink.options.clone(), reader: sink.reader, orders: orders.clone() };
             self.sinks.tasks.start(format!("sink {name}"), sink.run(orders, letting_go.clone()));
             self.sinks.running.insert(name, running);
         }

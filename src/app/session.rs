@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use tokio::sync::watch;
@@ -40,7 +40,16 @@ pub(super) struct Sessions<'a> {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Origin {
     pub(super) options: config::Session,
-    files: Vec<Option<(u64, i64, i64, u64)>>,
+    files: Vec<Option<Stamp>>,
+}
+
+/// What tells a file from one that stood at its path before: inode, time of the last change in seconds and nanoseconds, bytes.
+pub(super) type Stamp = (u64, i64, i64, u64);
+
+/// The stamp of a file as it stands now; `None` if it is not there.
+pub(super) fn stamp(path: &Path) -> Option<Stamp> {
+    let file = std::fs::metadata(path).ok()?;
+    Some((file.ino(), file.mtime(), file.mtime_nsec(), file.len()))
 }
 
 impl Origin {
@@ -49,13 +58,9 @@ impl Origin {
         let identity = tls.identity.iter().flat_map(|identity| [&identity.certificate, &identity.key]);
         let named = tls.ca_file.iter().chain(identity).cloned();
         let folder = tls.ca_dir.iter().flat_map(|dir| std::fs::read_dir(dir).into_iter().flatten().flatten());
-        let stamp = |path: PathBuf| {
-            let file = std::fs::metadata(path).ok()?;
-            Some((file.ino(), file.mtime(), file.mtime_nsec(), file.len()))
-        };
         let mut files: Vec<_> = folder.map(|entry| entry.path()).collect();
         files.sort();
-        Self { options: options.clone(), files: named.chain(files).map(stamp).collect() }
+        Self { options: options.clone(), files: named.chain(files).map(|path: PathBuf| stamp(&path)).collect() }
     }
 
     /// Whether all is the same but how the token is kept, which a running session can be told.

@@ -230,6 +230,12 @@ impl Words<'_> {
                 format!("it is a child of the token with {policies}, for {}{uses}", format_duration(child.ttl))
             }
         }));
+        does.extend(options.encrypt.as_ref().map(|encrypt| {
+            let path = encrypt.public_key_file.display().to_string();
+            let path = self.tell(&format!("sink.{}.encrypt.public_key_file", options.name), &path);
+            let derived = if encrypt.derive_key { "" } else { ", with the key that is agreed on as it is" };
+            format!("seals it for the reader whose public key stands in {path}{derived}")
+        }));
         does.push(match options.on_expiry {
             OnExpiry::Keep => "leaves the file as it is when the token has ended and there is no other".to_owned(),
             OnExpiry::Truncate => "empties the file when the token has ended and there is no other".to_owned(),

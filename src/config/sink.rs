@@ -10,7 +10,7 @@ use super::remark::At;
 use super::tree::quoted;
 use super::{Session, Sink};
 use crate::agent::secrets::{ChildOptions, Derive};
-use crate::agent::sinks::{Format, OnExpiry, Options};
+use crate::agent::sinks::{Encrypt, Format, OnExpiry, Options};
 use crate::agent::upstream::Kind;
 
 /// The mode of a sink where none is given: the owner writes, the group reads.
@@ -60,8 +60,12 @@ fn read(name: String, mut reader: Reader<'_>, sessions: &Sessions) -> Sink {
         let found = format!("{whose} has a wrap_ttl, and a raw file does not tell a wrapped token from another");
         reader.scope.remarks.missing(at, &reader.key("format"), found, "write format = \"json\"");
     }
+    let encrypt = encrypt(&mut reader);
+    if encrypt.is_some() && matches!(format, Format::Env(_)) {
+        reader.conflict("format", "encrypt", "what reads a line for an environment cannot open an envelope");
+    }
     let mode = reader.mode("mode", MODE);
-    if mode & 0o007 != 0 {
+    if mode & 0o007 != 0 && encrypt.is_none() {
         let at = reader.place_of("mode").unwrap_or(reader.at);
         let found = format!("{mode:04o} lets every user of this machine at the token");
         reader.scope.remarks.warning(at, &reader.key("mode"), found, "end it with 0, and name a group");
@@ -71,6 +75,7 @@ fn read(name: String, mut reader: Reader<'_>, sessions: &Sessions) -> Sink {
         name,
         path: path.unwrap_or_default(),
         format,
+        encrypt,
         mode,
         owner: reader.user("owner"),
         group: reader.group("group"),
@@ -79,6 +84,18 @@ fn read(name: String, mut reader: Reader<'_>, sessions: &Sessions) -> Sink {
     };
     reader.finish();
     Sink { session, options, derive }
+}
+
+/// Whom what is written is sealed for.
+fn encrypt(reader: &mut Reader<'_>) -> Option<Encrypt> {
+    let mut table = reader.table("encrypt")?;
+    let meaning = "the file in which the reader leaves its public key, such as \"/run/web/key.json\"";
+    let public_key_file = table.required("public_key_file", meaning);
+    let public_key_file = public_key_file.and_then(|text| table.parse(&text, file_path)).unwrap_or_default();
+    let derive_key = table.flag("derive_key", true);
+    let aad = table.value("aad").unwrap_or_default();
+    table.finish();
+    Some(Encrypt { public_key_file, derive_key, aad })
 }
 
 /// What is to be made of the session's token: a child with fewer rights, or a wrapping.

@@ -13,7 +13,7 @@ use super::tree::quoted;
 use crate::secret;
 
 /// The keys that may hold references, anywhere in their text; `*` stands for a name.
-pub const REFERENCE_KEYS: [&str; 62] = [
+pub const REFERENCE_KEYS: [&str; 64] = [
     "access.data_dir",
     "access.etcd.ca_file",
     "access.etcd.client_cert",
@@ -73,6 +73,8 @@ pub const REFERENCE_KEYS: [&str; 62] = [
     "session.*.namespace",
     "session.*.seal_key_file",
     "session.*.token_file.file",
+    "sink.*.encrypt.aad",
+    "sink.*.encrypt.public_key_file",
     "sink.*.path",
     "template.*.destination",
     "template.*.source",

@@ -13,6 +13,7 @@ mod method;
 mod mistakes;
 mod other_methods;
 mod references;
+mod sinks;
 mod templates;
 
 use std::path::{Path, PathBuf};

@@ -8,6 +8,7 @@ use zeroize::Zeroizing;
 
 use super::claim::{Claim, ClaimError};
 use super::content::render;
+use super::envelope::{Envelope, EnvelopeError};
 use super::{OnExpiry, Options};
 use crate::agent::token::{Token, TokenFeed};
 use crate::atomic_file::{self, Attributes, Outcome, ReplaceError};
@@ -28,6 +29,7 @@ pub struct FileSink {
     health: Reporter,
     metrics: Metrics,
     claim: Option<Claim>,
+    envelope: Option<Envelope>,
     /// Whether the feed has had a token since this sink started. Before that the file may hold the last run's, which
     /// may well be good still.
     served: bool,
@@ -36,7 +38,8 @@ pub struct FileSink {
 impl FileSink {
     /// A sink that has touched nothing yet.
     pub fn new(options: Options, feed: TokenFeed, clock: Clock, health: Reporter, metrics: Metrics) -> Self {
-        let sink = Self { options, feed, clock, health, metrics, claim: None, served: false };
+        let envelope = options.encrypt.clone().map(Envelope::new);
+        let sink = Self { options, feed, clock, health, metrics, claim: None, envelope, served: false };
         sink.tell(WAITING);
         sink
     }
@@ -81,7 +84,11 @@ impl FileSink {
         match state {
             State::Serving(token) => {
                 self.served = true;
-                self.perform(Job::Write(render(token, self.options.format))).await?;
+                let mut bytes = render(token, self.options.format);
+                if let Some(envelope) = &mut self.envelope {
+                    bytes = envelope.close(bytes).await?;
+                }
+                self.perform(Job::Write(bytes)).await?;
                 self.tell(HOLDS_NEWEST);
                 self.health.ready();
             }
@@ -203,12 +210,13 @@ const FAILING: i64 = 2;
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const MOST_RETRY: Duration = Duration::from_mins(1);
 
-/// Sleeps, or for ever.
 /// Why a sink was not changed.
 #[derive(Debug, thiserror::Error)]
 enum SinkError {
     #[error(transparent)]
     Claim(#[from] ClaimError),
+    #[error(transparent)]
+    Envelope(#[from] EnvelopeError),
     #[error(transparent)]
     Replace(#[from] ReplaceError),
     #[error("the writing task panicked; this is a mistake in the program")]

@@ -3,6 +3,7 @@
 // 0: what stands in the file, and who may write it
 mod claim;
 mod content;
+mod envelope;
 
 // 1: the file that follows a feed
 mod file;
@@ -20,6 +21,8 @@ pub struct Options {
     pub path: PathBuf,
     /// What stands in it.
     pub format: Format,
+    /// Whom it is sealed for, if anyone.
+    pub encrypt: Option<Encrypt>,
     /// Its mode.
     pub mode: u32,
     /// Its owner, if not the agent's user.
@@ -43,6 +46,18 @@ pub enum Format {
     Json,
     /// A line `NAME=TOKEN`, as a service manager's `EnvironmentFile=` and a shell read it.
     Env(&'static str),
+}
+
+/// Who alone can read a sink: whoever has the private key to a public one. The envelope is that of Vault's own agent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Encrypt {
+    /// The file with the reader's public key: JSON with `curve25519_public_key`, 32 bytes in base64. The key that is read
+    /// first holds as long as the sink runs.
+    pub public_key_file: PathBuf,
+    /// Whether the sealing key is derived from what both keys agree on, and both public keys (HKDF), rather than just that.
+    pub derive_key: bool,
+    /// What the reader must know to open it, beside its key.
+    pub aad: String,
 }
 
 /// What becomes of a sink when its token has ended.

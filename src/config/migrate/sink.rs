@@ -27,10 +27,7 @@ pub(super) fn read(document: &mut Document, auto_auth: Option<method::Read<'_>>)
                 None => wrap.not_supported("no duration"),
             }
         }
-        sink.drop_keys(
-            &["dh_type", "dh_path", "derive_key", "aad", "aad_env_var"],
-            "sinks are not encrypted: give the file an owner and a mode, on tmpfs",
-        );
+        let encrypted = encrypted(&mut sink);
         if let Some(mut config) = sink.block("config") {
             file(&mut config, section);
             config.finish();
@@ -39,8 +36,66 @@ pub(super) fn read(document: &mut Document, auto_auth: Option<method::Read<'_>>)
             file(&mut sink, section);
         }
         sink.finish();
+        if let Some(Encrypted { public_key_file, derive_key, aad }) = encrypted {
+            let section = document.section(&format!("{name}.encrypt"));
+            section.text("public_key_file", &public_key_file).flag("derive_key", derive_key);
+            if let Some(aad) = aad {
+                section.text("aad", &aad);
+            }
+        }
     }
     auto_auth.finish();
+}
+
+/// What `[sink.NAME.encrypt]` is to say.
+struct Encrypted {
+    public_key_file: String,
+    derive_key: bool,
+    aad: Option<String>,
+}
+
+fn encrypted(sink: &mut Block<'_>) -> Option<Encrypted> {
+    let [kind, path, derive, aad, variable] =
+        ["dh_type", "dh_path", "derive_key", "aad", "aad_env_var"].map(|key| sink.take(key));
+    let kind = kind.filter(|kind| {
+        let known = kind.text() == Some("curve25519");
+        if known {
+            kind.kept("[sink.NAME.encrypt]");
+        } else {
+            kind.not_supported("there is \"curve25519\" alone: this sink is not encrypted");
+        }
+        known
+    });
+    let path = path.filter(|path| path.required_text().is_some());
+    if let (Some(_), Some(path)) = (&kind, &path) {
+        path.kept("encrypt.public_key_file; another key in it is taken at the next reload");
+        let derive_key = derive.as_ref().and_then(Taken::flag).unwrap_or(false);
+        if let Some(derive) = derive {
+            derive.kept("encrypt.derive_key");
+        }
+        // They take the variable where both are given.
+        let aad = match (aad, variable.as_ref().and_then(Taken::text)) {
+            (aad, Some(name)) => {
+                if let Some(aad) = aad {
+                    aad.not_supported("aad_env_var counts beside it");
+                }
+                Some(format!("${{env:{name}}}"))
+            }
+            (Some(aad), None) => {
+                aad.kept("encrypt.aad");
+                aad.text().map(str::to_owned)
+            }
+            (None, None) => None,
+        };
+        if let Some(variable) = variable {
+            variable.changed("encrypt.aad, as ${env:NAME}");
+        }
+        return path.text().map(|path| Encrypted { public_key_file: path.to_owned(), derive_key, aad });
+    }
+    for lone in [path, derive, aad, variable].into_iter().flatten() {
+        lone.not_supported("it says nothing without dh_type and dh_path both: this sink is not encrypted");
+    }
+    None
 }
 
 fn file(config: &mut Block<'_>, section: &mut Section) {

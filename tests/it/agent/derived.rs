@@ -15,7 +15,7 @@ use crate::harness::binary::{Binary, eventually};
 
 const JWT: &str = "eyJhbGciOiJub25lIn0.e30.c2ln";
 
-fn server(tasks: &mut Tasks) -> Secrets {
+pub(super) fn server(tasks: &mut Tasks) -> Secrets {
     let role = Role { policies: vec!["ops".to_owned(), "web".to_owned()], ..Role::default() };
     let roles = BTreeMap::from([("ci".to_owned(), role)]);
     let method = LoginMethod::Jwt { believed: vec![SecretString::from(JWT)], roles };
@@ -39,7 +39,7 @@ async fn call(secrets: &Secrets, token: &str, path: &str, body: Option<Value>) -
     (answer.status().as_u16(), answer.json().await.unwrap_or_default())
 }
 
-fn start(secrets: &Secrets, folder: &Path, sinks: &str) -> Binary {
+pub(super) fn start(secrets: &Secrets, folder: &Path, sinks: &str) -> Binary {
     let put = |name: &str, text: &str| std::fs::write(folder.join(name), text).unwrap();
     put("jwt", JWT);
     let text = format!(
@@ -54,7 +54,7 @@ fn start(secrets: &Secrets, folder: &Path, sinks: &str) -> Binary {
 }
 
 /// What a file holds, once that is something else than `before`.
-fn sink(agent: &Binary, path: &Path, before: &str) -> String {
+pub(super) fn sink(agent: &Binary, path: &Path, before: &str) -> String {
     tokio::task::block_in_place(|| {
         eventually(Duration::from_secs(40), || match std::fs::read_to_string(path) {
             Ok(text) if !text.is_empty() && text != before => Ok(text),

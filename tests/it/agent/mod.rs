@@ -17,6 +17,8 @@ mod local_api;
 mod login;
 #[cfg(feature = "dev")]
 mod resume;
+#[cfg(feature = "dev")]
+mod sealed_sinks;
 mod sinks;
 #[cfg(feature = "dev")]
 mod templates;

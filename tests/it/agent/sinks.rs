@@ -45,6 +45,7 @@ impl Scene {
             name: name.to_owned(),
             path: self.folder.path().join(name),
             format: Format::Raw,
+            encrypt: None,
             mode: 0o640,
             owner: None,
             group: None,

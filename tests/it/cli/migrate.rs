@@ -117,6 +117,10 @@ fn files_that_are_removed_by_default_there_are_removed_here() {
     assert!(migrated.toml.contains("secret_id_wrapping_path = \"auth/approle/role/batch/secret-id\"\n"));
     assert!(migrated.toml.contains("wrap_ttl = \"10m\"\n") && migrated.toml.contains("format = \"json\"\n"));
     says(&migrated, "exit_after_auth", Outcome::NotSupported, "keyward wait");
+    let encrypt =
+        "[sink.file-1.encrypt]\npublic_key_file = \"/etc/agent/public.json\"\nderive_key = false\naad = \"batch\"\n";
+    assert!(migrated.toml.contains(encrypt), "{}", migrated.toml);
+    says(&migrated, "auto_auth.sink.dh_path", Outcome::Kept, "encrypt.public_key_file");
     says(&migrated, "auto_auth.sinks", Outcome::NotSupported, "no key that is known here");
     let (migrated, _) = self::migrated("jwt-and-token.hcl");
     assert!(migrated.toml.contains("remove_after_reading = true\n"), "{}", migrated.toml);
@@ -131,6 +135,26 @@ fn a_token_of_someone_else_moves() {
     says(&migrated, "listener.tcp.tls_cert_file", Outcome::NotSupported, "no TLS is spoken");
     says(&migrated, "listener.tcp", Outcome::Changed, "clients write http://");
     says(&migrated, "disable_keep_alives", Outcome::NotSupported, "kept");
+}
+
+#[test]
+fn what_binds_an_encrypted_sink_may_come_from_a_variable_and_says_nothing_by_itself() {
+    let text = |keys: &str| {
+        format!(
+            "vault {{ address = \"https://s.example\" }}\nauto_auth {{ sink \"file\" {{ {keys}\nconfig = {{ path = \"/t\" }} }} }}\n"
+        )
+    };
+    let keys = "dh_type = \"curve25519\"\ndh_path = \"/k\"\nderive_key = true\naad = \"x\"\naad_env_var = \"AAD\"";
+    let migrated = migrate(&text(keys), false).unwrap();
+    let encrypt = "[sink.file-1.encrypt]\npublic_key_file = \"/k\"\nderive_key = true\naad = \"${env:AAD}\"\n";
+    assert!(migrated.toml.contains(encrypt), "{}", migrated.toml);
+    says(&migrated, "auto_auth.sink.file.aad", Outcome::NotSupported, "aad_env_var counts beside it");
+    says(&migrated, "auto_auth.sink.file.aad_env_var", Outcome::Changed, "${env:NAME}");
+    for (keys, key) in [("aad = \"x\"", "aad"), ("dh_path = \"/k\"", "dh_path"), ("dh_type = \"p256\"", "dh_type")] {
+        let migrated = migrate(&text(keys), false).unwrap();
+        says(&migrated, &format!("auto_auth.sink.file.{key}"), Outcome::NotSupported, "this sink is not encrypted");
+        assert!(!migrated.toml.contains("encrypt"), "{}", migrated.toml);
+    }
 }
 
 #[test]

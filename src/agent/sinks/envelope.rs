@@ -1,0 +1,221 @@
+//! A sink for one reader alone, in the form that Vault's own agent writes: the bytes are sealed with a key that the reader's
+//! X25519 key and one of ours agree on, and stand in JSON beside ours and the nonce.
+
+use std::error::Error as _;
+use std::path::{Path, PathBuf};
+
+use aws_lc_rs::aead::{AES_256_GCM, Aad, RandomizedNonceKey};
+use aws_lc_rs::agreement::{EphemeralPrivateKey, UnparsedPublicKey, X25519, agree_ephemeral};
+use aws_lc_rs::digest::{Digest, SHA256, digest};
+use aws_lc_rs::error::Unspecified;
+use aws_lc_rs::hkdf::{HKDF_SHA256, Salt};
+use aws_lc_rs::rand::SystemRandom;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use secrecy::ExposeSecret as _;
+use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
+
+use super::Encrypt;
+use crate::secret;
+
+/// Seals what one sink is to hold.
+#[derive(Debug)]
+pub(super) struct Envelope {
+    options: Encrypt,
+    /// The key that was read first. Another one in the file is not taken: it could be anyone's.
+    reader: Option<PublicKey>,
+    /// The last envelope, and of what it was made: the same content is not sealed anew.
+    last: Option<(Digest, Vec<u8>)>,
+}
+
+/// An X25519 public key.
+type PublicKey = [u8; 32];
+
+impl Envelope {
+    pub(super) const fn new(options: Encrypt) -> Self {
+        Self { options, reader: None, last: None }
+    }
+
+    /// The file's bytes for `plain`. Reads the reader's key, the first time.
+    pub(super) async fn close(&mut self, plain: Zeroizing<Vec<u8>>) -> Result<Zeroizing<Vec<u8>>, EnvelopeError> {
+        let reader = if let Some(reader) = self.reader {
+            reader
+        } else {
+            let path = self.options.public_key_file.clone();
+            let read = tokio::task::spawn_blocking(move || read_key(&path)).await;
+            let reader = read.map_err(|_| EnvelopeError::Crypto)??;
+            tracing::info!(
+                event = "sink.reader", path = %self.options.public_key_file.display(),
+                public_key = STANDARD.encode(reader), "the sink is sealed for the reader with this key"
+            );
+            *self.reader.insert(reader)
+        };
+        let of = digest(&SHA256, &plain);
+        if let Some((last, bytes)) = &self.last
+            && last.as_ref() == of.as_ref()
+        {
+            return Ok(Zeroizing::new(bytes.clone()));
+        }
+        let bytes = seal(plain, &reader, &self.options).map_err(|Unspecified| EnvelopeError::Crypto)?;
+        self.last = Some((of, bytes.clone()));
+        Ok(Zeroizing::new(bytes))
+    }
+}
+
+fn read_key(path: &Path) -> Result<PublicKey, EnvelopeError> {
+    let text = secret::read_text(path).map_err(|error| {
+        let why = error.source().map(ToString::to_string).unwrap_or_default();
+        EnvelopeError::Unread { path: path.to_owned(), why }
+    })?;
+    public_key(text.expose_secret()).ok_or_else(|| EnvelopeError::NoKey { path: path.to_owned() })
+}
+
+/// The key in a reader's file. What else stands there has no meaning.
+fn public_key(text: &str) -> Option<PublicKey> {
+    #[derive(Deserialize)]
+    struct Reader {
+        curve25519_public_key: String,
+    }
+    let reader: Reader = serde_json::from_str(text).ok()?;
+    STANDARD.decode(reader.curve25519_public_key.trim()).ok()?.try_into().ok()
+}
+
+/// As the peers' `dhutil` opens it: the field names, AES-256-GCM with 12 bytes of nonce and the tag at the end, and for a
+/// derived key HKDF-SHA-256 whose salt and info are the two public keys, the smaller one first.
+#[derive(Serialize)]
+struct Sealed {
+    curve25519_public_key: String,
+    nonce: String,
+    encrypted_payload: String,
+}
+
+/// Seals `plain` with a key pair of its own, which is forgotten: who later takes this process apart opens nothing old.
+fn seal(mut plain: Zeroizing<Vec<u8>>, reader: &PublicKey, options: &Encrypt) -> Result<Vec<u8>, Unspecified> {
+    let private = EphemeralPrivateKey::generate(&X25519, &SystemRandom::new())?;
+    let ours = private.compute_public_key()?;
+    // With room for the tag, so that the plain bytes are not copied.
+    let mut sealed = Zeroizing::new(Vec::with_capacity(plain.len() + AES_256_GCM.tag_len()));
+    sealed.append(&mut plain);
+    // A key of small order, with which every agreement comes to zero, is refused here.
+    let nonce = agree_ephemeral(private, UnparsedPublicKey::new(&X25519, reader), Unspecified, |agreed| {
+        let mut key = Zeroizing::new([0; 32]);
+        if options.derive_key {
+            let (first, second) = if ours.as_ref() < reader.as_slice() {
+                (ours.as_ref(), reader.as_slice())
+            } else {
+                (reader.as_slice(), ours.as_ref())
+            };
+            Salt::new(HKDF_SHA256, first).extract(agreed).expand(&[second], HKDF_SHA256)?.fill(&mut *key)?;
+        } else {
+            key.copy_from_slice(agreed.get(..32).ok_or(Unspecified)?);
+        }
+        let key = RandomizedNonceKey::new(&AES_256_GCM, &*key)?;
+        key.seal_in_place_append_tag(Aad::from(options.aad.as_bytes()), &mut *sealed)
+    })?;
+    let sealed = Sealed {
+        curve25519_public_key: STANDARD.encode(ours),
+        nonce: STANDARD.encode(nonce.as_ref()),
+        encrypted_payload: STANDARD.encode(&*sealed),
+    };
+    serde_json::to_vec(&sealed).map_err(|_| Unspecified)
+}
+
+/// Why a sink could not be sealed.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum EnvelopeError {
+    /// The reader has not written its key, or not where it can be read.
+    #[error("cannot read the reader's public key in {}: {why}; the reader writes it before it can be sent anything", path.display())]
+    Unread {
+        /// The file.
+        path: PathBuf,
+        /// The system's words.
+        why: String,
+    },
+    /// The file holds something else.
+    #[error("{} holds no public key; write {{\"curve25519_public_key\": \"...\"}} with the 32 bytes of an X25519 key in base64", path.display())]
+    NoKey {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The crypto library refused.
+    #[error(
+        "the crypto library refused to seal it: the reader's public key is one that agrees on nothing, or this is a mistake in the program"
+    )]
+    Crypto,
+}
+
+#[cfg(test)]
+mod tests {
+    use aws_lc_rs::aead::Nonce;
+    use aws_lc_rs::agreement::{PrivateKey, agree};
+    use serde_json::Value;
+
+    use super::*;
+
+    /// The reader's half.
+    fn open(envelope: &[u8], private: &[u8; 32], derive_key: bool, aad: &str) -> Option<Vec<u8>> {
+        let envelope: Value = serde_json::from_slice(envelope).unwrap();
+        let field = |name: &str| STANDARD.decode(envelope[name].as_str().unwrap()).unwrap();
+        let (theirs, mut payload) = (field("curve25519_public_key"), field("encrypted_payload"));
+        let private = PrivateKey::from_private_key(&X25519, private).unwrap();
+        let ours = private.compute_public_key().unwrap();
+        let agreed =
+            agree(&private, UnparsedPublicKey::new(&X25519, &theirs), (), |agreed| Ok(agreed.to_vec())).unwrap();
+        let mut key = [0; 32];
+        if derive_key {
+            let mut keys = [ours.as_ref(), &theirs];
+            keys.sort_unstable();
+            let derived = Salt::new(HKDF_SHA256, keys[0]).extract(&agreed);
+            derived.expand(&[keys[1]], HKDF_SHA256).unwrap().fill(&mut key).unwrap();
+        } else {
+            key.copy_from_slice(&agreed);
+        }
+        let nonce = Nonce::try_assume_unique_for_key(&field("nonce")).unwrap();
+        let key = RandomizedNonceKey::new(&AES_256_GCM, &key).unwrap();
+        Some(key.open_in_place(nonce, Aad::from(aad), &mut payload).ok()?.to_vec())
+    }
+
+    const PRIVATE: [u8; 32] = [7; 32];
+
+    fn reader() -> PublicKey {
+        let private = PrivateKey::from_private_key(&X25519, &PRIVATE).unwrap();
+        private.compute_public_key().unwrap().as_ref().try_into().unwrap()
+    }
+
+    fn options(derive_key: bool, aad: &str) -> Encrypt {
+        Encrypt { public_key_file: PathBuf::from("/key.json"), derive_key, aad: aad.to_owned() }
+    }
+
+    #[test]
+    fn only_the_reader_opens_it_with_the_same_derivation_and_the_same_additional_bytes() {
+        for (derive_key, aad) in [(true, "web"), (true, ""), (false, "web"), (false, "")] {
+            let plain = Zeroizing::new(b"hvs.canary".to_vec());
+            let sealed = seal(plain, &reader(), &options(derive_key, aad)).unwrap();
+            assert!(!sealed.windows(6).any(|part| part == b"canary"));
+            assert_eq!(open(&sealed, &PRIVATE, derive_key, aad).unwrap(), b"hvs.canary");
+            assert_eq!(open(&sealed, &PRIVATE, !derive_key, aad), None);
+            assert_eq!(open(&sealed, &PRIVATE, derive_key, "other"), None);
+            assert_eq!(open(&sealed, &[8; 32], derive_key, aad), None);
+        }
+    }
+
+    #[test]
+    fn a_key_that_agrees_on_nothing_is_refused() {
+        assert!(seal(Zeroizing::new(b"hvs.canary".to_vec()), &[0; 32], &options(true, "")).is_err());
+    }
+
+    #[test]
+    fn a_readers_file_holds_the_32_bytes_of_a_key() {
+        let check = |text: &str, wanted: bool| assert_eq!(public_key(text).is_some(), wanted, "{text}");
+        let key = STANDARD.encode(reader());
+        check(&format!(r#"{{"curve25519_public_key":"{key}"}}"#), true);
+        check(&format!("{{\n  \"curve25519_public_key\": \"{key}\",\n  \"made_by\": \"web\"\n}}\n"), true);
+        check(&format!(r#"{{"curve25519_public_key":"{}"}}"#, STANDARD.encode([7; 31])), false);
+        check(r#"{"curve25519_public_key":""}"#, false);
+        check(r#"{"curve25519_public_key":null}"#, false);
+        check(&format!(r#"{{"public_key":"{key}"}}"#), false);
+        check(&key, false);
+        check("", false);
+    }
+}

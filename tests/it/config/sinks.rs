@@ -1,0 +1,70 @@
+//! `[sink.NAME]` where it holds something else than the session's token as it is.
+
+use std::path::Path;
+
+use keyward::agent::sinks::Encrypt;
+use keyward::config::{Environment, Purpose, of_text};
+
+use super::{BASE, check, clean};
+
+fn encrypt(public_key_file: &str, derive_key: bool, aad: &str) -> Encrypt {
+    Encrypt { public_key_file: public_key_file.into(), derive_key, aad: aad.to_owned() }
+}
+
+#[test]
+fn a_sink_for_one_reader_is_read_with_its_defaults_and_told_in_words() {
+    let text = format!(
+        "{BASE}[sink.a]\npath = \"/tmp/a\"\nmode = \"0644\"\n[sink.a.encrypt]\npublic_key_file = \"/run/a/key.json\"\n\
+         [sink.b]\npath = \"/tmp/b\"\nformat = \"json\"\nwrap_ttl = \"5m\"\n\
+         [sink.b.encrypt]\npublic_key_file = \"/run/b/key.json\"\nderive_key = false\naad = \"${{env:AAD}}\"\n"
+    );
+    let variables = [("AAD".to_owned(), "canary".to_owned())].into();
+    let environment = Environment { variables, ..Environment::of_this_process() };
+    let outcome = of_text(Path::new("a.toml"), &text, &environment, Purpose::Check);
+    assert!(
+        outcome.mistakes.is_empty() && outcome.warnings.is_empty(),
+        "{:?} {:?}",
+        outcome.mistakes,
+        outcome.warnings
+    );
+    let words = outcome.description().unwrap().to_string();
+    let sinks = outcome.config.unwrap().sinks;
+    assert_eq!(sinks[0].options.encrypt, Some(encrypt("/run/a/key.json", true, "")));
+    assert_eq!(sinks[1].options.encrypt, Some(encrypt("/run/b/key.json", false, "canary")));
+    assert!(words.contains("  seals it for the reader whose public key stands in /run/a/key.json\n"), "{words}");
+    assert!(words.contains("/run/b/key.json, with the key that is agreed on as it is\n"), "{words}");
+    assert!(!words.contains("canary"), "{words}");
+}
+
+#[test]
+fn mistakes_of_sinks_that_hold_something_else_are_told_with_their_places() {
+    let check = |text: &str, wanted: &[&str]| {
+        let (folder, outcome) = check(&format!("{text}{BASE}"));
+        assert_eq!(folder.short(&outcome.mistakes), wanted, "{text}");
+    };
+    check(
+        "[sink.a]\npath = \"/tmp/a\"\nformat = \"env\"\n[sink.a.encrypt]\nderive = true\n",
+        &[
+            "a.toml:3:1: sink.a.format: given beside encrypt: what reads a line for an environment cannot open an envelope; \
+             keep one of the two",
+            "a.toml:4:9: sink.a.encrypt.public_key_file: missing; the file in which the reader leaves its public key, such as \
+             \"/run/web/key.json\"",
+            "a.toml:5:1: sink.a.encrypt.derive: an unknown key; known here: public_key_file, derive_key, aad",
+        ],
+    );
+    check(
+        "[sink.a]\npath = \"/tmp/a\"\nformat = \"json\"\nwrap_ttl = \"5m\"\n[sink.a.child]\nttl = \"1h\"\n",
+        &["a.toml:5:9: sink.a.child: given beside wrap_ttl: a file holds one token; keep one of the two"],
+    );
+    check(
+        "[sink.a]\npath = \"/tmp/a\"\n[sink.a.encrypt]\npublic_key_file = \"key.json\"\naad = \"\"\n",
+        &[
+            "a.toml:4:19: sink.a.encrypt.public_key_file: \"key.json\" is no absolute path; begin it with /",
+            "a.toml:5:7: sink.a.encrypt.aad: an empty string; give a value, or leave the key out",
+        ],
+    );
+    // Whoever else can read the file reads nothing in it.
+    let text = format!("{BASE}[sink.a]\npath = \"/tmp/a\"\nmode = \"0644\"\n");
+    assert_eq!(super::check(&text).1.warnings.len(), 1);
+    clean(&format!("{text}[sink.a.encrypt]\npublic_key_file = \"/run/a/key.json\"\n"));
+}
