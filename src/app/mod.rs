@@ -14,6 +14,7 @@ mod access;
 mod platform_token;
 #[cfg(feature = "gateway")]
 mod gateway;
+mod derived;
 mod outputs;
 mod rendered;
 

@@ -6,14 +6,14 @@ use std::time::Duration;
 use anyhow::Context as _;
 use tokio_util::sync::CancellationToken;
 
+use super::derived::{self, Children};
 use super::session::{Shared, Stamp, stamp};
 use crate::agent::api_proxy::{ApiProxy, Parts};
 use crate::agent::local_api;
 use crate::agent::local_api::Source;
-use crate::agent::secrets::{DerivedKeeper, DerivedParts};
+use crate::agent::secrets::DerivedKeeper;
 use crate::agent::sinks::FileSink;
 use crate::agent::token::TokenFeed;
-use crate::agent::upstream::Upstream;
 use crate::config;
 use crate::config::Serves;
 use crate::health::Reporter;
@@ -57,18 +57,9 @@ impl BuiltSink {
         let (sink, reader) = (&options.options, reader_of(&options));
         let (mut feed, mut derived) = (source.feed.clone(), None);
         if let (Some(derive), Some(session)) = (&options.derive, session) {
-            let named = || format!("sink {}", sink.name);
-            let (publisher, made) = crate::feed::feed("no token was made for it yet");
-            let parts = DerivedParts {
-                publisher,
-                upstream: Upstream::build(&session.upstream).with_context(named)?,
-                namespace: session.login.namespace.clone(),
-                tokens: feed,
-                session: source.nudge.clone(),
-                clock: shared.clock.clone(),
-            };
-            derived = Some(DerivedKeeper::new(named(), derive.clone(), parts));
-            feed = made;
+            let output = format!("sink {}", sink.name);
+            let (keeper, made) = derived::keeper(output, derive.clone(), (session, source), None, shared)?;
+            (feed, derived) = (made.feed, Some(keeper));
         }
         let health = shared.health.component(format!("sink/{}", sink.name), sink.required, "not written yet");
         Ok(Self { options, reader, feed, derived, health, shared: shared.clone() })
@@ -111,6 +102,7 @@ pub(super) struct BoundListener {
     pub(super) options: config::Listener,
     pub(super) socket: Listener,
     serving: Serving,
+    children: Children,
     health: Reporter,
     shared: Shared,
 }
@@ -141,6 +133,7 @@ impl BoundListener {
         };
         let socket =
             socket.with_context(|| format!("listener {} cannot listen on {}", options.name, options.endpoint))?;
+        let (children, sources) = Children::of(&options, sources, sessions, shared)?;
         let serving = match &options.serves {
             Serves::LocalApi => Serving::Own(local_api::Serves::LocalApi, sources),
             Serves::Health => Serving::Own(local_api::Serves::Health, sources),
@@ -160,7 +153,7 @@ impl BoundListener {
             }
         };
         let health = shared.health.component(format!("listener/{}", options.name), options.required, "not serving yet");
-        Ok(Self { options, socket, serving, health, shared: shared.clone() })
+        Ok(Self { options, socket, serving, children, health, shared: shared.clone() })
     }
 
     pub(super) fn name(&self) -> &str {
@@ -169,30 +162,34 @@ impl BoundListener {
 
     /// Serves until `stop`, then lets requests in flight end within `drain`.
     pub(super) async fn serve(self, drain: Duration, stop: CancellationToken) -> anyhow::Result<()> {
-        let Self { options, socket, serving, health, shared } = self;
+        let Self { options, socket, serving, children, health, shared } = self;
         let observed = Observed { metrics: shared.metrics.clone(), listener: options.name.clone() };
         let limits = Limits { drain, observed: Some(observed.clone()), ..Limits::default() };
         health.ready();
-        match serving {
-            Serving::Own(serves, sessions) => {
-                let served = local_api::Options { name: options.name, serves, sessions };
-                let parts = local_api::Parts {
-                    clock: shared.clock,
-                    metrics: shared.metrics,
-                    health: shared.health,
-                    board: shared.board,
-                    guard: options.guard,
-                    address: socket.tcp_address(),
-                    stop: stop.clone(),
-                };
-                socket.serve(local_api::service(served, parts), limits, stop).await;
+        let (ends, stop) = (stop.clone(), stop);
+        let serving = async {
+            match serving {
+                Serving::Own(serves, sessions) => {
+                    let served = local_api::Options { name: options.name, serves, sessions };
+                    let parts = local_api::Parts {
+                        clock: shared.clock,
+                        metrics: shared.metrics,
+                        health: shared.health,
+                        board: shared.board,
+                        guard: options.guard,
+                        address: socket.tcp_address(),
+                        stop: stop.clone(),
+                    };
+                    socket.serve(local_api::service(served, parts), limits, stop).await;
+                }
+                Serving::Proxied(proxy) => {
+                    let service = proxy.service(options.guard, socket.tcp_address(), observed);
+                    let serving = socket.serve(service, Limits { idle_timeout: KEPT, ..limits }, stop.clone());
+                    tokio::join!(serving, proxy.tend(stop));
+                }
             }
-            Serving::Proxied(proxy) => {
-                let service = proxy.service(options.guard, socket.tcp_address(), observed);
-                let serving = socket.serve(service, Limits { idle_timeout: KEPT, ..limits }, stop.clone());
-                tokio::join!(serving, proxy.tend(stop));
-            }
-        }
+        };
+        children.beside(serving, &ends).await;
         Ok(())
     }
 }

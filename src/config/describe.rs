@@ -12,7 +12,7 @@ use super::gateway;
 use super::method;
 use super::proxied;
 use super::{Agent, Config, Listener, Log, LogFormat, Outcome, Ready, Remark, Serves, Session, Sink, Template};
-use super::{child, server, template};
+use super::{child, child_token, server, template};
 use crate::agent::identity::Method;
 use crate::agent::secrets::Derive;
 use crate::agent::sinks::{Format, OnExpiry};
@@ -221,14 +221,7 @@ impl Words<'_> {
         )];
         does.extend(sink.derive.as_ref().map(|derive| match derive {
             Derive::Wrapped(ttl) => format!("it is the token, wrapped for {}", format_duration(*ttl)),
-            Derive::Child(child) => {
-                let policies = match child.policies.as_slice() {
-                    [] => "the same policies".to_owned(),
-                    policies => format!("the policies {}", policies.join(", ")),
-                };
-                let uses = if child.num_uses > 0 { format!(", for {} uses", child.num_uses) } else { String::new() };
-                format!("it is a child of the token with {policies}, for {}{uses}", format_duration(child.ttl))
-            }
+            Derive::Child(child) => format!("it is a child of the token {}", child_token::words(child)),
         }));
         does.extend(options.encrypt.as_ref().map(|encrypt| {
             let path = encrypt.public_key_file.display().to_string();
@@ -270,6 +263,9 @@ impl Words<'_> {
                 does.push(format!("serves the local API on {address}{mode}"));
                 does.push(format!("gives out the token of {}", its.sessions.join(", ")));
             }
+            does.extend(its.child.as_ref().map(|child| {
+                format!("uses no token of a session itself, but a child of it {}", child_token::words(child))
+            }));
             does.push(match &its.guard.admit {
                 Admit::SocketPeers => "lets in root, the agent's user, and members of the socket's group".to_owned(),
                 Admit::Key(_) => "lets in callers of this machine that bring the key".to_owned(),

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 
 use url::Host;
 
+use super::child_token;
 use super::leaf::{self, Wrong, wrong};
 use super::proxied;
 use super::reader::Reader;
@@ -48,7 +49,7 @@ pub(super) fn read_all(tables: Vec<(String, Reader<'_>)>, sessions: &Sessions) -
     listeners
 }
 
-fn read(name: String, mut reader: Reader<'_>, sessions: &Sessions) -> Option<Listener> {
+fn read(name: String, mut reader: Reader<'_>, known: &Sessions) -> Option<Listener> {
     let kind = reader.choice("kind", &KINDS).unwrap_or(Kind::LocalApi);
     let text = reader.required("address", "where to listen, such as \"unix:///run/keyward/api.sock\"");
     let at = text.as_ref().map_or(reader.at, |text| text.at);
@@ -62,7 +63,7 @@ fn read(name: String, mut reader: Reader<'_>, sessions: &Sessions) -> Option<Lis
     let admit = match (&endpoint, kind) {
         (Some(endpoint), Kind::LocalApi | Kind::ApiProxy) => admit(&mut reader, endpoint, at),
         (_, Kind::Health) => {
-            for key in ["key_file", "any_local_user", "sessions"] {
+            for key in ["key_file", "any_local_user", "sessions", "child"] {
                 refuse(
                     &mut reader,
                     key,
@@ -80,11 +81,11 @@ fn read(name: String, mut reader: Reader<'_>, sessions: &Sessions) -> Option<Lis
     let hosts = reader.list("allowed_hosts").unwrap_or_default();
     let allowed_hosts: BTreeSet<_> = hosts.iter().filter_map(|text| reader.parse(text, host)).collect();
     let (serves, sessions) = match kind {
-        Kind::Health => (Serves::Health, sessions.all()),
-        Kind::LocalApi => (Serves::LocalApi, served(&mut reader, sessions)),
+        Kind::Health => (Serves::Health, known.all()),
+        Kind::LocalApi => (Serves::LocalApi, served(&mut reader, known)),
         Kind::ApiProxy => {
             refuse(&mut reader, "sessions", "given for an api_proxy listener, which has one: session");
-            let (options, session) = proxied::read(&mut reader, sessions);
+            let (options, session) = proxied::read(&mut reader, known);
             (Serves::ApiProxy(options), session.into_iter().collect())
         }
     };
@@ -93,9 +94,14 @@ fn read(name: String, mut reader: Reader<'_>, sessions: &Sessions) -> Option<Lis
             refuse(&mut reader, key, "given for a listener that is none of kind = \"api_proxy\"");
         }
     }
+    let child = if kind == Kind::Health { None } else { child_token::read(&mut reader, false) };
+    for session in sessions.iter().filter(|_| child.is_some()) {
+        known.refuse_made_of(&mut reader, "child", session);
+    }
     let required = reader.flag("required", true);
     reader.finish();
-    Some(Listener { name, serves, endpoint: endpoint?, guard: Guard { allowed_hosts, admit }, sessions, required })
+    let guard = Guard { allowed_hosts, admit };
+    Some(Listener { name, serves, endpoint: endpoint?, guard, sessions, child, required })
 }
 
 fn served(reader: &mut Reader<'_>, sessions: &Sessions) -> Vec<String> {

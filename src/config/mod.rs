@@ -22,6 +22,7 @@ pub mod server;
 mod cloud;
 mod method;
 mod session;
+mod child_token;
 mod sink;
 mod proxied;
 mod template;
@@ -53,7 +54,7 @@ use crate::agent::child as child_process;
 use crate::agent::identity;
 use crate::agent::lifecycle;
 use crate::agent::login;
-use crate::agent::secrets::Derive;
+use crate::agent::secrets::{ChildOptions, Derive};
 use crate::agent::sinks;
 use crate::agent::templates;
 use crate::agent::upstream;
@@ -146,6 +147,8 @@ pub struct Listener {
     pub guard: guard::Options,
     /// Names of the sessions that it may serve.
     pub sessions: Vec<String>,
+    /// What is made of each session's token and served in its place, if anything is.
+    pub child: Option<ChildOptions>,
     /// Whether the agent is not ready without it.
     pub required: bool,
 }

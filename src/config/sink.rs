@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::child_token;
 use super::leaf::{self, Wrong, did_you_mean, wrong};
 use super::reader::Reader;
 use super::remark::At;
 use super::tree::quoted;
 use super::{Session, Sink};
-use crate::agent::secrets::{ChildOptions, Derive};
+use crate::agent::secrets::Derive;
 use crate::agent::sinks::{Encrypt, Format, OnExpiry, Options};
 use crate::agent::upstream::Kind;
 
@@ -103,25 +104,12 @@ fn derive(reader: &mut Reader<'_>, sessions: &Sessions, session: &str) -> Option
     let (second, day) = (Duration::from_secs(1), Duration::from_hours(24));
     let wrap = reader.duration_if_given("wrap_ttl", 10 * second..=32 * day);
     let given = ["wrap_ttl", "child"].map(|key| reader.place_of(key).is_some());
-    let child = reader.table("child").map(|mut table| {
-        let policies = table.list("policies").unwrap_or_default().into_iter().map(|text| text.value).collect();
-        let ttl = table.duration_if_given("ttl", 10 * second..=32 * day);
-        if table.place_of("ttl").is_none() {
-            table.missing("ttl", "how long the token lives, such as \"1h\"; another is made before it ends");
-        }
-        let num_uses = table.number("num_uses", 1..=1_000_000).unwrap_or(0) as u64;
-        table.finish();
-        ChildOptions { policies, ttl: ttl.unwrap_or(day), num_uses }
-    });
+    let child = child_token::read(reader, true);
     if given == [true, true] {
         reader.conflict("child", "wrap_ttl", "a file holds one token");
     }
     for key in ["wrap_ttl", "child"].into_iter().zip(given).filter_map(|(key, given)| given.then_some(key)) {
-        if sessions.is_wrapped(session) {
-            reader.conflict(key, "the wrap_ttl of its session", "nothing can be made of a wrapped token");
-        } else if sessions.is_of_own_wire(session) {
-            reader.conflict(key, "a server of the kind consul", "it makes no such token");
-        }
+        sessions.refuse_made_of(reader, key, session);
     }
     wrap.map(Derive::Wrapped).or(child.map(Derive::Child))
 }
@@ -150,6 +138,15 @@ impl Sessions {
         let own_wire = sessions.iter().filter(|its| its.upstream.kind == Kind::Consul);
         let own_wire = own_wire.map(|its| its.name.clone()).collect();
         Self { wrapped: names.iter().map(|name| (name.clone(), is_wrapped(name))).collect(), own_wire }
+    }
+
+    /// Says so where nothing can be made of the token of `session`, as `key` asks for.
+    pub(super) fn refuse_made_of(&self, reader: &mut Reader<'_>, key: &'static str, session: &str) {
+        if self.is_wrapped(session) {
+            reader.conflict(key, "the wrap_ttl of its session", "nothing can be made of a wrapped token");
+        } else if self.is_of_own_wire(session) {
+            reader.conflict(key, "a server of the kind consul", "it makes no such token");
+        }
     }
 
     fn is_of_own_wire(&self, name: &str) -> bool {

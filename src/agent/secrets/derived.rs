@@ -12,6 +12,7 @@ use crate::agent::upstream::{CallError, ChildOptions, LoginAnswer, Upstream, Ver
 use crate::backoff::random_unit;
 use crate::clock::{Clock, Moment};
 use crate::feed::{Nudge, State};
+use crate::health::Reporter;
 use crate::words::chain;
 
 /// What is made of a session's token.
@@ -36,6 +37,10 @@ pub struct DerivedParts {
     pub tokens: TokenFeed,
     /// Rings the session: the server says that its token is dead.
     pub session: Nudge,
+    /// Rung where the server refuses what was made.
+    pub nudge: Nudge,
+    /// Says whether there is one, where the output does not say so itself.
+    pub health: Option<Reporter>,
     /// Where the time comes from.
     pub clock: Clock,
 }
@@ -48,8 +53,8 @@ pub struct DerivedKeeper {
     parts: DerivedParts,
     pace: Pace,
     parent: Option<Arc<Token>>,
-    /// The login that what is published was made from, and the end of that.
-    held: Option<(Generation, Option<Moment>)>,
+    /// What is published, and the login that it was made from.
+    held: Option<(Generation, Arc<Token>)>,
     next: Option<Moment>,
 }
 
@@ -57,6 +62,7 @@ enum Event {
     Parent,
     Ended,
     Step,
+    Rung,
 }
 
 impl DerivedKeeper {
@@ -78,13 +84,19 @@ impl DerivedKeeper {
                         return;
                     }
                 }
+                Event::Rung => {
+                    if stop.run_until_cancelled(self.look()).await.is_none() {
+                        return;
+                    }
+                    self.parts.nudge.answered();
+                }
             }
         }
     }
 
     /// `None` once the session has ended.
     async fn wait(&mut self) -> Option<Event> {
-        let ends = self.held.and_then(|(_, ends)| ends);
+        let ends = self.held.as_ref().and_then(|(_, token)| token.expires);
         let step = self.next.filter(|_| self.parent.is_some());
         let clock = self.parts.clock.clone();
         Some(tokio::select! {
@@ -95,13 +107,14 @@ impl DerivedKeeper {
                 Event::Parent
             }
             () = clock.sleep_until_some(step) => Event::Step,
+            () = self.parts.nudge.rung() => Event::Rung,
         })
     }
 
     fn take_parent(&mut self) {
         match self.parts.tokens.current().state {
             State::Serving(token) => {
-                let same = self.held.is_some_and(|(generation, _)| generation == token.generation);
+                let same = self.held.as_ref().is_some_and(|(parent, _)| *parent == token.generation);
                 self.parent = Some(token);
                 if !same {
                     // What was made of the token before is good until that ends: it is replaced, not taken away.
@@ -112,6 +125,26 @@ impl DerivedKeeper {
                 self.parent = None;
                 self.absent("the session has no token to make it of");
             }
+        }
+    }
+
+    /// Looks whether what is published still lives, and makes another if not.
+    async fn look(&mut self) {
+        let Some((_, token)) = &self.held else { return };
+        let looked = self.parts.upstream.lookup_self(&token.secret, self.parts.namespace.as_deref()).await;
+        match looked {
+            Ok(_) => self.parts.publisher.checked(self.parts.clock.now()),
+            Err(error) if error.verdict() == Verdict::Dead => {
+                tracing::warn!(
+                    event = "token.derived.dead",
+                    output = self.output,
+                    "the token that was made for it is dead"
+                );
+                self.held = None;
+                self.make().await;
+            }
+            // Whether it lives is not known; the server says it to whoever uses it.
+            Err(_) => {}
         }
     }
 
@@ -140,7 +173,6 @@ impl DerivedKeeper {
             accessor = answer.accessor,
             "a token was made for it"
         );
-        self.held = Some((parent, expires));
         self.next = expires.map(|_| now + ttl.mul_f64(0.07f64.mul_add(random_unit(), 0.63)).max(SHORTEST));
         let token = Token {
             secret: answer.secret,
@@ -152,7 +184,12 @@ impl DerivedKeeper {
             expires,
             generation: Generation::new(),
         };
-        self.parts.publisher.publish(State::Serving(Arc::new(token)), Some(now));
+        let token = Arc::new(token);
+        self.held = Some((parent, Arc::clone(&token)));
+        self.parts.publisher.publish(State::Serving(token), Some(now));
+        if let Some(health) = &self.parts.health {
+            health.ready();
+        }
     }
 
     fn failed(&mut self, error: &CallError, now: Moment) {
@@ -174,6 +211,9 @@ impl DerivedKeeper {
 
     fn absent(&mut self, reason: &str) {
         self.held = None;
+        if let Some(health) = &self.parts.health {
+            health.not_ready(reason);
+        }
         let now = self.parts.clock.now();
         let retry_after = self.next.map_or(SHORTEST, |next| now.until(next)).max(Duration::from_secs(1));
         self.parts.publisher.publish(State::None { reason: reason.into(), retry_after }, Some(now));

@@ -63,7 +63,7 @@ impl Upstream {
         }
         let request = self.with_token(Method::POST, "v1/auth/token/create", parent, namespace).json(&body);
         let answer = self.client.send(request).await?;
-        // Whoever it is for uses it; the agent does not.
+        // Its uses are for whoever it is made for.
         answer::login(answer::ok(&answer, parent.secret())?, false).map(|(answer, _)| answer)
     }
 

@@ -28,7 +28,7 @@ pub(super) fn server(tasks: &mut Tasks) -> Secrets {
 }
 
 /// A call with a token: status and answer.
-async fn call(secrets: &Secrets, token: &str, path: &str, body: Option<Value>) -> (u16, Value) {
+pub(super) async fn call(secrets: &Secrets, token: &str, path: &str, body: Option<Value>) -> (u16, Value) {
     let http = reqwest::Client::builder().no_proxy().build().unwrap();
     let url = format!("{}/v1/{path}", secrets.url());
     let request = match body {

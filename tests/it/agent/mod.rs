@@ -14,6 +14,8 @@ mod kept_secrets;
 mod lifecycle;
 mod local_api;
 #[cfg(feature = "dev")]
+mod listener_child;
+#[cfg(feature = "dev")]
 mod login;
 #[cfg(feature = "dev")]
 mod resume;

@@ -1,4 +1,4 @@
-//! `[sink.NAME]` where it holds something else than the session's token as it is.
+//! Sinks and listeners that have something else than the session's token as it is.
 
 use std::path::Path;
 
@@ -67,4 +67,41 @@ fn mistakes_of_sinks_that_hold_something_else_are_told_with_their_places() {
     let text = format!("{BASE}[sink.a]\npath = \"/tmp/a\"\nmode = \"0644\"\n");
     assert_eq!(super::check(&text).1.warnings.len(), 1);
     clean(&format!("{text}[sink.a.encrypt]\npublic_key_file = \"/run/a/key.json\"\n"));
+}
+
+#[test]
+fn a_listener_with_a_child_is_told_in_words_and_its_mistakes_with_their_places() {
+    let text = format!(
+        "{BASE}[listener.a]\naddress = \"unix:///tmp/a.sock\"\n[listener.a.child]\npolicies = [\"web\"]\nttl = \"1h\"\n"
+    );
+    let words = check(&text).1.description().unwrap().to_string();
+    let clause = "uses no token of a session itself, but a child of it with the policies web, for 1h\n";
+    assert!(words.contains(clause), "{words}");
+    let check = |text: &str, wanted: &[&str]| {
+        let (folder, outcome) = check(&format!("{text}{BASE}"));
+        assert_eq!(folder.short(&outcome.mistakes), wanted, "{text}");
+    };
+    check(
+        "[listener.a]\naddress = \"unix:///tmp/a.sock\"\n[listener.a.child]\nnum_uses = 5\n",
+        &[
+            "a.toml:3:13: listener.a.child.ttl: missing; how long the token lives, such as \"1h\"; another is made before it ends",
+            "a.toml:4:1: listener.a.child.num_uses: an unknown key; known here: policies, ttl",
+        ],
+    );
+    check(
+        "[listener.a]\nkind = \"health\"\naddress = \"unix:///tmp/a.sock\"\n[listener.a.child]\nttl = \"1h\"\n",
+        &[
+            "a.toml:4:13: listener.a.child: given for a health listener, which tells of all sessions and serves no token; \
+           leave it out",
+        ],
+    );
+    check(
+        "[server.acl]\nkind = \"consul\"\naddress = \"https://acl.example.com\"\n[session.mesh]\nserver = \"acl\"\n\
+         auth_method = \"pods\"\n[session.mesh.kubernetes]\n\
+         [listener.a]\naddress = \"unix:///tmp/a.sock\"\nsessions = [\"mesh\"]\n[listener.a.child]\nttl = \"1h\"\n",
+        &[
+            "a.toml:11:13: listener.a.child: given beside a server of the kind consul: it makes no such token; keep one of \
+           the two",
+        ],
+    );
 }
