@@ -84,7 +84,7 @@ async fn document(
     if let Err(failure) = state.knock(Door::Instance).await {
         return *failure;
     }
-    if state.dials.settings().block_instance {
+    if state.dials.settings().block_instance || state.machine == Machine::App {
         return refuse(StatusCode::NOT_FOUND, "not_found", "No instance document on this host");
     }
     match checked(headers, query) {
@@ -97,6 +97,7 @@ fn compute_document(state: &State) -> Value {
     let (name, set) = match state.machine {
         Machine::VirtualMachine => (Names::VM.to_owned(), ""),
         Machine::ScaleSet => (format!("{}_0", Names::SCALE_SET), Names::SCALE_SET),
+        Machine::App => (Names::APP.to_owned(), ""),
     };
     let set_id = if set.is_empty() { String::new() } else { state.names.machine_id(state.machine) };
     json!({

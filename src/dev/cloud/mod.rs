@@ -87,6 +87,8 @@ pub enum Machine {
     VirtualMachine,
     /// A member of a scale set with uniform orchestration.
     ScaleSet,
+    /// An app of App Service.
+    App,
 }
 
 /// A running emulated cloud. It stops with the tasks that it was started in.

@@ -48,6 +48,8 @@ impl Names {
     pub const VM: &str = "keyward-vm";
     /// The scale set's name.
     pub const SCALE_SET: &str = "keyward-set";
+    /// The app's name.
+    pub const APP: &str = "keyward-app";
     /// The subject of the projected token.
     pub const SERVICE_ACCOUNT: &str = "system:serviceaccount:default:keyward";
 
@@ -64,10 +66,11 @@ impl Names {
     /// Resource id of the machine.
     pub(super) fn machine_id(&self, machine: Machine) -> String {
         let (subscription, group) = (&self.subscription, Self::RESOURCE_GROUP);
-        let compute = format!("/subscriptions/{subscription}/resourcegroups/{group}/providers/Microsoft.Compute");
+        let providers = format!("/subscriptions/{subscription}/resourcegroups/{group}/providers");
         match machine {
-            Machine::VirtualMachine => format!("{compute}/virtualMachines/{}", Self::VM),
-            Machine::ScaleSet => format!("{compute}/virtualMachineScaleSets/{}", Self::SCALE_SET),
+            Machine::VirtualMachine => format!("{providers}/Microsoft.Compute/virtualMachines/{}", Self::VM),
+            Machine::ScaleSet => format!("{providers}/Microsoft.Compute/virtualMachineScaleSets/{}", Self::SCALE_SET),
+            Machine::App => format!("{providers}/Microsoft.Web/sites/{}", Self::APP),
         }
     }
 

@@ -111,6 +111,7 @@ fn a_child_finds_its_variables_and_nothing_else_of_the_agents() {
     });
 }
 
+/// vault#11030: each new login restarts the program.
 #[test]
 fn a_child_is_restarted_when_a_value_changes_and_not_by_a_rotation_or_a_reload() {
     in_a_network_of_its_own(|| {

@@ -262,6 +262,7 @@ async fn partial_variables_are_told_before_anything_is_asked() {
     assert!(scene.cloud.dials().counts().is_empty());
 }
 
+/// azure-sdk-for-net#19190: each trouble of the metadata service wants a wait of its own.
 #[tokio::test(start_paused = true)]
 async fn the_clouds_troubles_are_waited_out() {
     let check = async |failures: usize, failure: Failure, wanted: u64| {

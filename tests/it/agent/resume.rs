@@ -19,6 +19,7 @@ fn sealed() -> (World, tempfile::TempDir) {
     (world, folder)
 }
 
+/// vault#16148: after a restart a token that still lives is forgotten.
 #[tokio::test(start_paused = true)]
 async fn twenty_kills_and_restarts_need_one_login() {
     let (world, _folder) = sealed();

@@ -179,6 +179,7 @@ fn a_json_sink_tells_the_new_end_of_a_renewed_token() {
     });
 }
 
+/// vault#24900: a file that cannot be written.
 #[test]
 fn a_sink_that_fails_holds_back_no_other_and_comes_back_by_itself() {
     driven(async {

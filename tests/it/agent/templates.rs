@@ -135,6 +135,7 @@ fn password(path: &str) -> String {
     format!("{{{{ with secret \"secret/data/{path}\" }}}}{{{{ .Data.data.password }}}}{{{{ end }}}}")
 }
 
+/// vault#32035, vault#26283: one template that fails stops all, and is tried in a loop.
 #[tokio::test(start_paused = true)]
 async fn one_failing_template_leaves_the_others_alone() {
     let world = world();
@@ -193,6 +194,7 @@ async fn a_secret_is_read_once_however_many_templates_name_it_and_forgotten_afte
     assert_eq!(world.count(Operation::Secret), reads);
 }
 
+/// vault#11030: each new login renders everything anew.
 #[tokio::test(start_paused = true)]
 async fn a_new_token_re_renders_nothing_and_what_was_leased_is_leased_once_more() {
     let world = world();
@@ -220,6 +222,46 @@ async fn a_new_token_re_renders_nothing_and_what_was_leased_is_leased_once_more(
     sleep(MINUTE * 15).await;
     assert_eq!((bench.renders("static"), bench.renders("leased")), (1, 2));
     assert_eq!(bench.read("leased"), leased);
+}
+
+/// consul-template#2165: where renewals fail, each try makes another credential.
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_cannot_be_renewed_is_replaced_once_a_life_and_not_once_a_try() {
+    for status in [400, 403, 500, 503] {
+        let world = world();
+        let session = world.start();
+        let mut bench = Bench::new(&world, &session);
+        world.dials().answer_always(Operation::RenewLease, Some(Canned::error(status, "not now")));
+        bench.start("login", "{{ with secret \"database/creds/dev\" }}{{ .Data.username }}{{ end }}");
+        let calls = world.count(Operation::RenewLease) + world.count(Operation::Secret);
+        sleep(MINUTE * 60).await;
+        // Leases of ten minutes, each replaced between two thirds of it and its end.
+        let lent = world.dials().lent();
+        assert!((4..=15).contains(&lent), "HTTP {status}: {lent} credentials in an hour");
+        let calls = world.count(Operation::RenewLease) + world.count(Operation::Secret) - calls;
+        assert!(calls <= 200, "HTTP {status}: {calls} calls in an hour");
+        // The last one may not be written yet.
+        let renders = bench.renders("login");
+        assert!(renders == lent || renders + 1 == lent, "HTTP {status}: {renders} renderings of {lent} credentials");
+    }
+}
+
+/// vault#29507: the interval at which values are looked at makes new credentials, too.
+#[tokio::test(start_paused = true)]
+async fn values_are_looked_at_by_the_interval_and_credentials_live_by_their_own_time() {
+    let world = world();
+    let session = world.start();
+    put(&world, "app", json!({ "password": "p" })).await;
+    let mut bench = Bench::new(&world, &session);
+    let both = "{{ with secret \"terraform/creds/deploy\" }}{{ .Data.token }}{{ end }}".to_owned() + &password("app");
+    bench.start("both", &both);
+    let reads = world.count(Operation::Secret);
+    sleep(MINUTE * 22).await;
+    // Values each five minutes; the credential lives for half an hour, renewed.
+    let reads = world.count(Operation::Secret) - reads;
+    assert!((4..=6).contains(&reads), "{reads} reads, one of them of the credential");
+    assert_eq!((world.dials().lent(), bench.renders("both")), (1, 1));
+    assert!(world.count(Operation::RenewLease) >= 2);
 }
 
 #[tokio::test(start_paused = true)]

@@ -227,6 +227,7 @@ fn revoking(text: String) -> String {
     text.replace("mount = \"azure\"", "mount = \"azure\"\nrevoke_on_exit = true")
 }
 
+/// vault#6492, vault-k8s#593: each stop leaves a live token behind.
 #[test]
 fn a_token_is_revoked_at_the_end_once_the_sink_has_let_it_go() {
     in_a_network_of_its_own(|| {
@@ -283,6 +284,7 @@ fn a_second_stop_ends_it_at_once() {
     });
 }
 
+/// vault#26265, vault#16148: a token outlives a restart on one platform alone.
 #[test]
 fn a_killed_agent_takes_its_sealed_token_up_again() {
     in_a_network_of_its_own(|| {

@@ -11,6 +11,7 @@ fn check(text: &str, wanted: &[&str]) {
     assert!(outcome.config.is_none());
 }
 
+/// vault#9404: a mode that is read as decimal.
 #[test]
 fn syntax_errors_have_their_place_and_hide_no_other_mistake() {
     check(
@@ -34,6 +35,7 @@ fn syntax_errors_have_their_place_and_hide_no_other_mistake() {
     );
 }
 
+/// vault#12399: a key that is misspelt is ignored.
 #[test]
 fn unknown_keys_come_with_the_near_one_or_all_that_are_known() {
     check("[servr.a]\n", &["a.toml:1:2: servr: an unknown key; did you mean server?"]);

@@ -50,7 +50,7 @@ pub(crate) struct World {
     pub(crate) cloud: Cloud,
     pub(crate) platform: Platform,
     pub(crate) secrets: Secrets,
-    _runtime: tokio::runtime::Runtime,
+    runtime: tokio::runtime::Runtime,
     _tasks: Tasks,
     _folder: tempfile::TempDir,
 }
@@ -77,6 +77,14 @@ async fn lending(platform: &Platform) -> terraform::Options {
 
 impl World {
     pub(crate) fn start() -> Self {
+        Self::with(|_| (), |_, _| ())
+    }
+
+    /// The same, with another cloud, and a server with other roles.
+    pub(crate) fn with(
+        change_cloud: impl FnOnce(&mut cloud::Options),
+        change_secrets: impl FnOnce(&Cloud, &mut secrets::Options),
+    ) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let folder = tempfile::tempdir().unwrap();
         let mut tasks = Tasks::new(CancellationToken::new());
@@ -84,6 +92,7 @@ impl World {
             let platform = Platform::start(platform::Options::default(), &mut tasks).unwrap();
             let mut options = cloud::Options::in_folder(folder.path().join("cloud"));
             options.metadata = "169.254.169.254:80".parse().unwrap();
+            change_cloud(&mut options);
             let cloud = Cloud::start(options, &mut tasks).unwrap();
             // Bound to the machine too, so that the login's fields must be right.
             let bounds = Bounds {
@@ -103,9 +112,26 @@ impl World {
                 audience: RESOURCE.to_owned(),
             };
             options.terraform = lending(&platform).await;
+            change_secrets(&cloud, &mut options);
             (cloud, Secrets::start(options, &mut tasks).unwrap(), platform)
         });
-        Self { cloud, secrets, platform, _runtime: runtime, _tasks: tasks, _folder: folder }
+        Self { cloud, secrets, platform, runtime, _tasks: tasks, _folder: folder }
+    }
+
+    /// Does something in the world's own runtime.
+    pub(crate) fn block_on<T>(&self, what: impl Future<Output = T>) -> T {
+        self.runtime.block_on(what)
+    }
+
+    /// Writes a value of the key-value store as somebody else would.
+    pub(crate) fn put(&self, path: &str, fields: &Value) {
+        let token = self.secrets.token(&Role::default());
+        let url = format!("{}/v1/secret/data/{path}", self.secrets.url());
+        let status = self.block_on(async {
+            let request = reqwest::Client::new().post(url).header("x-vault-token", token.expose_secret());
+            request.json(&json!({ "data": fields })).send().await.unwrap().status()
+        });
+        assert!(status.is_success(), "{status}");
     }
 
     /// A configuration as an operator would write it; gives its path.

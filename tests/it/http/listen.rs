@@ -290,6 +290,7 @@ async fn a_socket_is_handed_over_without_a_caller_that_finds_nobody() {
     assert!(!scene.path().exists());
 }
 
+/// vault#9806: a socket's mode, user and group do nothing, and nothing says so.
 #[tokio::test]
 async fn a_socket_has_its_mode_and_group_from_the_first_moment_whatever_was_there() {
     let scene = Scene::new();

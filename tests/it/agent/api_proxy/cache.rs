@@ -83,6 +83,7 @@ async fn a_hundred_callers_at_once_get_one_lease() {
     assert_eq!((ids.len(), world.dials().lent()), (1, 1));
 }
 
+/// vault#19684: the answer of a renewal is kept, and the lease ends unseen.
 #[tokio::test(start_paused = true)]
 async fn the_answer_of_a_renewal_is_not_kept_and_each_renewal_reaches_the_server() {
     let world = World::new(Role::default());
@@ -102,6 +103,7 @@ async fn the_answer_of_a_renewal_is_not_kept_and_each_renewal_reaches_the_server
     assert_ne!(lease(&proxied.get("database/creds/dev").await).0, id);
 }
 
+/// vault#25712: leases of a token that is gone are renewed for ever, each refused.
 #[tokio::test(start_paused = true)]
 async fn leases_of_a_token_that_was_replaced_are_dropped_and_never_renewed_again() {
     let world = World::new(Role::default());
@@ -202,6 +204,7 @@ async fn nobody_is_given_what_another_has_got() {
     assert_eq!(wrapped.cache(), "");
 }
 
+/// vault#19879, vault#10920: values are kept by one edition of the server alone.
 #[tokio::test]
 async fn while_the_server_is_away_values_are_served_up_to_their_bound_and_say_that_they_are_stale() {
     let (proxied, _) = in_front_of_values(Duration::ZERO, HOUR);

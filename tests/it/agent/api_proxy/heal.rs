@@ -13,6 +13,7 @@ use crate::harness::vault::{Proxied, reply, told};
 const DENIED: &str = "1 error occurred:\n\t* permission denied\n\n";
 const INVALID: &str = "2 errors occurred:\n\t* permission denied\n\t* invalid token\n\n";
 
+/// vault#31995: a request with a token that was revoked hangs, and nobody logs in again.
 #[tokio::test(start_paused = true)]
 async fn a_hundred_callers_with_a_revoked_token_cost_one_login_and_all_are_answered() {
     let world = World::new(Role::default());

@@ -272,6 +272,7 @@ fn trap() -> (String, Arc<AtomicUsize>) {
     (address, caught)
 }
 
+/// vault#12613, vault#15021: a proxy answers in the place of the metadata service.
 #[test]
 fn no_proxy_stands_between_the_agent_and_its_own_machine() {
     let (address, caught) = trap();

@@ -44,6 +44,7 @@ fn honest(token: Option<&Token>, now: Moment, last: Option<Moment>) -> Option<Mo
     }
 }
 
+/// openbao#3747, vault#20645, vault#22575: where renewals are refused, the server gets hundreds of them a second.
 #[tokio::test(start_paused = true)]
 async fn when_renewal_is_refused_from_the_start() {
     for minutes in [2, 10, 60, 600] {
@@ -176,6 +177,7 @@ async fn when_a_service_manager_restarts_us_every_two_minutes() {
     }
 }
 
+/// vault-k8s#593: a process that is started thousands of times leaves as many tokens.
 #[tokio::test(start_paused = true)]
 async fn when_a_service_manager_restarts_us_every_second() {
     for sealed in [false, true] {
