@@ -92,6 +92,8 @@ pub fn is_kept_back(name: &str) -> bool {
 pub enum Provision {
     /// A variable of this name and its value.
     Variable(String, SecretString),
+    /// Several variables.
+    Variables(Variables),
     /// A file, as it should be.
     File,
 }

@@ -11,11 +11,13 @@ use tokio_util::sync::CancellationToken;
 use super::platform_token::TokenMaker;
 use super::session::{Sessions, Shared};
 use crate::config;
-use crate::gateway::delivery::{Brings, Content, DropIn};
+use crate::feed::Feed;
+use crate::gateway::delivery::{Brings, Content, DropIn, ForChild};
 use crate::gateway::local_token::LocalToken;
 use crate::gateway::proxy::{Gateway, Parts, Record};
 use crate::health::Reporter;
 use crate::http::listen::{Endpoint, Inherited, Limits, Listener, Observed};
+use crate::program::Provision;
 use crate::tasks::Tasks;
 
 /// A gateway with its sockets bound, answering nobody yet.
@@ -30,6 +32,7 @@ pub(super) struct BuiltGateway {
     local: LocalToken,
     token: TokenMaker,
     drop_in: Option<DropIn>,
+    child: Option<(ForChild, Feed<Provision>)>,
     health: Reporter,
     observed: Observed,
 }
@@ -52,6 +55,7 @@ struct Running {
     authorities: Option<Stamp>,
     sockets: Vec<Listener>,
     record: Arc<Record>,
+    child: Option<Feed<Provision>>,
     stop: CancellationToken,
 }
 
@@ -100,17 +104,25 @@ impl BuiltGateway {
             };
             sockets.push(socket.with_context(|| format!("the gateway cannot listen on {endpoint}"))?);
         }
+        let content = |brings| match brings {
+            Brings::PlatformToken => anyhow::Ok(Content::Platform(platform.clone())),
+            Brings::LocalToken => {
+                let address = sockets.iter().find_map(Listener::tcp_address);
+                let none = "programs cannot call the gateway: none of its sockets is on TCP";
+                Ok(Content::Local(accepted.clone(), format!("http://{}", address.context(none)?)))
+            }
+        };
+        let child = match options.child {
+            None => None,
+            Some(brings) => {
+                let platform = options.proxy.upstream.as_str().trim_end_matches('/').to_owned();
+                Some(ForChild::new(content(brings)?, options.host.clone(), platform))
+            }
+        };
         let drop_in = match &options.drop_in {
             None => None,
             Some(drop_in) => {
-                let content = match drop_in.brings {
-                    Brings::PlatformToken => Content::Platform(platform),
-                    Brings::LocalToken => {
-                        let address = sockets.iter().find_map(Listener::tcp_address);
-                        let none = "Terraform cannot call the gateway: none of its sockets is on TCP";
-                        Content::Local(accepted, format!("http://{}", address.context(none)?))
-                    }
-                };
+                let content = content(drop_in.brings)?;
                 let health = shared.health.component("gateway/drop_in", options.required, "not written yet");
                 Some(DropIn::new(drop_in.clone(), content, health))
             }
@@ -126,6 +138,7 @@ impl BuiltGateway {
             local,
             token,
             drop_in,
+            child,
             health,
             observed,
         })
@@ -147,6 +160,9 @@ impl BuiltGateway {
         makers.spawn(self.token.run(drained.clone()));
         if let Some(drop_in) = self.drop_in {
             makers.spawn(drop_in.run(drained.clone()));
+        }
+        if let Some((child, _)) = self.child {
+            makers.spawn(child.run(drained.clone()));
         }
         let mut serving = JoinSet::new();
         for socket in self.sockets {
@@ -198,6 +214,16 @@ impl RunningGateway {
         }
     }
 
+    /// What the child finds of the gateway once the plan is in force, if that is asked for, and what it is called.
+    pub(super) fn for_child(&self, plan: &GatewayPlan) -> Option<(String, Feed<Provision>)> {
+        let feed = match plan {
+            GatewayPlan::Same => self.0.as_ref()?.child.clone()?,
+            GatewayPlan::Stop => return None,
+            GatewayPlan::Start(built) => built.child.as_ref()?.1.clone(),
+        };
+        Some(("gateway".to_owned(), feed))
+    }
+
     /// Stops what is gone or replaced, and starts what the plan built.
     pub(super) fn commit(&mut self, plan: GatewayPlan, tasks: &mut Tasks, drain: Duration) {
         if matches!(plan, GatewayPlan::Same) {
@@ -215,6 +241,7 @@ impl RunningGateway {
                 options: built.options.clone(),
                 sockets,
                 record: Arc::clone(&built.record),
+                child: built.child.as_ref().map(|(_, feed)| feed.clone()),
                 stop: stop.clone(),
             });
             tasks.start("gateway", built.run(drain, stop));

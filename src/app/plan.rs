@@ -151,7 +151,11 @@ impl Agent {
         let joined = Sessions { options: &new.sessions, sources: &sources };
         #[cfg(feature = "gateway")]
         let gateway = self.gateway.plan(new.gateway.as_ref(), inherited, joined, rebuilt, shared)?;
-        let rendering = self.rendering.plan(new, joined, rebuilt, shared)?;
+        #[cfg(feature = "gateway")]
+        let beside = self.gateway.for_child(&gateway).into_iter().collect();
+        #[cfg(not(feature = "gateway"))]
+        let beside = Vec::new();
+        let rendering = self.rendering.plan(new, joined, rebuilt, beside, shared)?;
         Ok(Plan {
             sessions,
             following,

@@ -113,7 +113,7 @@ struct BuiltChild {
 
 impl Rendering {
     /// Builds what `new` asks for and does not run already. `rebuilt` tells whether a session starts anew: what drank from it
-    /// is built anew too.
+    /// is built anew too. The child waits for `beside` besides what is rendered.
     ///
     /// # Errors
     /// A client of a session's server cannot be made.
@@ -122,15 +122,11 @@ impl Rendering {
         new: &Config,
         sessions: Sessions<'_>,
         rebuilt: impl Fn(&String) -> bool,
+        beside: Inputs,
         shared: &Shared,
     ) -> anyhow::Result<RenderingPlan> {
-        let mut plan = RenderingPlan {
-            stores: Vec::new(),
-            templates: Vec::new(),
-            kept: Vec::new(),
-            inputs: Inputs::new(),
-            child: None,
-        };
+        let mut plan =
+            RenderingPlan { stores: Vec::new(), templates: Vec::new(), kept: Vec::new(), inputs: beside, child: None };
         // Variables are for the child alone.
         let variables: &[config::Template] = if new.child.is_some() { &new.env_templates } else { &[] };
         let all = new.templates.iter().map(|its| ("template", its));

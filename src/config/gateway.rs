@@ -36,6 +36,8 @@ pub struct Gateway {
     pub host: ServiceHost,
     /// The file of Terraform's that leads that host here, if one is kept.
     pub drop_in: Option<DropInOptions>,
+    /// What the child finds of it in its environment, if anything.
+    pub child: Option<Brings>,
     /// Whether the agent is not ready without it.
     pub required: bool,
 }
@@ -50,7 +52,12 @@ const GRACE: Duration = DAY;
 const CONNECTIONS: usize = 256;
 
 /// Reads the section; `None` where it says too little, which is then said.
-pub(super) fn read(mut reader: Reader<'_>, sessions: &Sessions, state_dir: Option<&Path>) -> Option<Gateway> {
+pub(super) fn read(
+    mut reader: Reader<'_>,
+    sessions: &Sessions,
+    state_dir: Option<&Path>,
+    runs_child: bool,
+) -> Option<Gateway> {
     let text = reader.required("upstream", "the platform's address, such as \"https://app.terraform.io\"");
     let upstream = text.and_then(|text| stand_in(&text, reader.parse(&text, upstream), unknown_upstream));
     let endpoints = endpoints(&mut reader);
@@ -76,6 +83,7 @@ pub(super) fn read(mut reader: Reader<'_>, sessions: &Sessions, state_dir: Optio
     let named = reader.parsed("host", service_host);
     let host = named.or_else(|| upstream.as_ref().and_then(|url| ServiceHost::parse(url.authority()).ok()));
     let drop_in = drop_in(&mut reader, host.as_ref(), &endpoints);
+    let child = child(&mut reader, &endpoints, runs_child);
     let actions = actions(&mut reader);
     let required = reader.flag("required", true);
     reader.finish();
@@ -90,7 +98,7 @@ pub(super) fn read(mut reader: Reader<'_>, sessions: &Sessions, state_dir: Optio
         allowed_hosts,
     };
     let gateway =
-        Gateway { endpoints, proxy, token: token?, local_token: local_token?, host: host?, drop_in, required };
+        Gateway { endpoints, proxy, token: token?, local_token: local_token?, host: host?, drop_in, child, required };
     (!gateway.endpoints.is_empty()).then_some(gateway)
 }
 
@@ -110,13 +118,29 @@ fn actions(reader: &mut Reader<'_>) -> actions::Options {
 const MODES: [(&str, Mode); 4] =
     [("off", Mode::Off), ("warn", Mode::Warn), ("fallback", Mode::Fallback), ("always", Mode::Always)];
 
+/// What the child finds of the gateway.
+fn child(reader: &mut Reader<'_>, endpoints: &[Endpoint], runs_child: bool) -> Option<Brings> {
+    let at = reader.place_of("child")?;
+    let brings = reader.choice("child", &BRINGS);
+    let (remarks, key) = (reader.scope.remarks, reader.key("child"));
+    if !runs_child {
+        remarks.missing(at, &key, "given where no program runs", "write [child] with its command, or leave it out");
+    }
+    if brings == Some(Brings::LocalToken) && only_on_unix_sockets(endpoints) {
+        let advice = "add a place on 127.0.0.1 to gateway.listen";
+        remarks.mistake(at, &key, "given where the child's clients cannot call: a unix socket", advice);
+    }
+    brings
+}
+
+fn only_on_unix_sockets(endpoints: &[Endpoint]) -> bool {
+    !endpoints.is_empty() && endpoints.iter().all(|endpoint| matches!(endpoint, Endpoint::Unix(_)))
+}
+
 fn drop_in(reader: &mut Reader<'_>, host: Option<&ServiceHost>, endpoints: &[Endpoint]) -> Option<DropInOptions> {
     let mut table = reader.table("drop_in")?;
     let brings = table.choice("brings", &BRINGS).unwrap_or_default();
-    if brings == Brings::LocalToken
-        && !endpoints.is_empty()
-        && endpoints.iter().all(|endpoint| matches!(endpoint, Endpoint::Unix(_)))
-    {
+    if brings == Brings::LocalToken && only_on_unix_sockets(endpoints) {
         let advice = "add a place on 127.0.0.1 to gateway.listen";
         table.scope.remarks.mistake(table.at, &table.path, "given where Terraform cannot call: a unix socket", advice);
     }
@@ -245,7 +269,7 @@ fn upstream(text: &str) -> Result<Url, Wrong> {
 
 /// What the gateway would do, a clause each; `references` says what was written for values that came from elsewhere.
 pub(super) fn words(gateway: &Gateway, references: &BTreeMap<String, String>) -> Vec<String> {
-    let Gateway { endpoints, proxy, token, local_token, host, drop_in, required } = gateway;
+    let Gateway { endpoints, proxy, token, local_token, host, drop_in, child, required } = gateway;
     let tell =
         |key: &str, value: &str| references.get(&format!("gateway.{key}")).map_or(value, String::as_str).to_owned();
     let upstream = tell("upstream", proxy.upstream.as_str().trim_end_matches('/'));
@@ -306,6 +330,10 @@ pub(super) fn words(gateway: &Gateway, references: &BTreeMap<String, String>) ->
             }
         });
     }
+    does.extend(child.map(|brings| match brings {
+        Brings::LocalToken => "gives the child variables that lead its clients here, with the local token".to_owned(),
+        Brings::PlatformToken => "gives the child variables with the platform's address and own token".to_owned(),
+    }));
     if !required {
         does.push("does not keep the agent from being ready".to_owned());
     }

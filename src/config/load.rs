@@ -108,7 +108,7 @@ fn read(mut top: Reader<'_>) -> Option<Config> {
     #[cfg(not(feature = "access"))]
     refuse(&mut top, "access");
     #[cfg(feature = "gateway")]
-    let gateway = top.table("gateway").map(|table| gateway::read(table, &known, state_dir));
+    let gateway = top.table("gateway").map(|table| gateway::read(table, &known, state_dir, child.is_some()));
     #[cfg(not(feature = "gateway"))]
     refuse(&mut top, "gateway");
     let others = ["session", "access", "gateway"];

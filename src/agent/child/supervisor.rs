@@ -1,7 +1,5 @@
 //! Starts the child, passes signals on, and does to it what the policy says, until it is told to stop.
 
-use std::sync::Arc;
-
 use rustix::process::Signal;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
@@ -197,11 +195,11 @@ impl Awaited {
         for (name, feed) in &mut self.inputs {
             match feed.current().state {
                 State::None { .. } => return Err(name.clone()),
-                State::Serving(provision) => {
-                    if let Provision::Variable(variable, value) = &*Arc::clone(&provision) {
-                        variables.set(variable.clone(), value.clone());
-                    }
-                }
+                State::Serving(provision) => match &*provision {
+                    Provision::Variable(variable, value) => variables.set(variable.clone(), value.clone()),
+                    Provision::Variables(several) => variables = variables.with(several),
+                    Provision::File => {}
+                },
             }
         }
         Ok(variables)

@@ -68,7 +68,22 @@ impl Content {
         Some(Zeroizing::new(format!("{document:#}\n")))
     }
 
-    async fn changed(&mut self) -> bool {
+    /// Where a client calls, and with which token; `None` while there is none. `platform` is the platform's own address.
+    pub(super) fn token(&mut self, platform: &str) -> Option<(String, SecretString)> {
+        match self {
+            Self::Local(feed, address) => match feed.current().state {
+                State::Serving(accepted) => Some((address.clone(), accepted.current.clone())),
+                State::None { .. } => None,
+            },
+            Self::Platform(feed) => match feed.current().state {
+                State::Serving(token) => Some((platform.to_owned(), token.secret().clone())),
+                State::None { .. } => None,
+            },
+        }
+    }
+
+    /// Returns after the token has changed; false once it never will again.
+    pub(super) async fn changed(&mut self) -> bool {
         match self {
             Self::Local(feed, _) => feed.changed().await.is_ok(),
             Self::Platform(feed) => feed.changed().await.is_ok(),

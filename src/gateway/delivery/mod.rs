@@ -5,7 +5,9 @@ mod drop_in;
 pub mod credentials;
 mod service_host;
 mod variables;
+mod for_child;
 
 pub use drop_in::{Brings, Content, DropIn, DropInError, Options as DropInOptions, brought};
+pub use for_child::ForChild;
 pub use service_host::{NoServiceHost, ServiceHost};
 pub use variables::variables;

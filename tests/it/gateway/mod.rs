@@ -2,6 +2,8 @@
 
 mod changes;
 #[cfg(feature = "dev")]
+mod child;
+#[cfg(feature = "dev")]
 mod clients;
 #[cfg(feature = "dev")]
 mod command;
