@@ -41,6 +41,28 @@ fn main() {
     assert!(status.unwrap().success());
 }
 
+/// Templates beside the proxy and its cache.
+const TEMPLATES: usize = 10;
+
+/// Most resident memory of an idle agent with all of these.
+const MOST_KIB: u64 = 20 * 1024;
+
+/// Resident KiB of an idle agent, once it is `ready`, and how often a second it wakes up.
+fn idle_for(program: &str, config: &str, seconds: u64, ready: impl Fn() -> bool) -> (u64, f64) {
+    let child = Agent::start(program, config);
+    let start = Instant::now();
+    while !ready() {
+        assert!(start.elapsed() < Duration::from_mins(1), "it is not ready");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    std::thread::sleep(Duration::from_secs(2));
+    let before = child.switches();
+    std::thread::sleep(Duration::from_secs(seconds));
+    let after = child.switches();
+    let wakes: u64 = after.iter().map(|(thread, count)| count - before.get(thread).unwrap_or(&0)).sum();
+    (child.resident(), wakes as f64 / seconds as f64)
+}
+
 fn measure(program: &str, rounds: u64, idle: u64) {
     for command in ["link set lo up", "addr add 169.254.169.254/32 dev lo"] {
         assert!(Command::new("ip").args(command.split(' ')).status().unwrap().success());
@@ -74,18 +96,17 @@ fn measure(program: &str, rounds: u64, idle: u64) {
         millis(fakes),
         millis(agent.saturating_sub(fakes))
     );
-    let child = Agent::start(program, &config);
-    while !served(&socket) {
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    std::thread::sleep(Duration::from_secs(2));
-    let before = child.switches();
-    std::thread::sleep(Duration::from_secs(idle));
-    let after = child.switches();
-    let wakes: u64 = after.iter().map(|(thread, count)| count - before.get(thread).unwrap_or(&0)).sum();
-    let wakes = wakes as f64 / idle as f64;
+    let (alone, wakes) = idle_for(program, &config, idle, || served(&socket));
     let size = std::fs::metadata(program).unwrap().len();
-    println!("idle_rss_kib={} idle_wakeups_per_second={wakes:.2} binary_bytes={size}", child.resident());
+    println!("idle_rss_kib={alone} idle_wakeups_per_second={wakes:.2} binary_bytes={size}");
+    let config = configure_whole(folder.path());
+    let rendered = || (1..=TEMPLATES).all(|at| folder.path().join(format!("rendered-{at}")).exists());
+    let kept = || kept(&folder.path().join("vault.sock"));
+    let (whole, wakes) = idle_for(program, &config, idle, || served(&socket) && rendered() && kept());
+    println!(
+        "idle_rss_with_proxy_cache_and_templates_kib={whole} idle_wakeups_per_second={wakes:.2} templates={TEMPLATES}"
+    );
+    assert!(whole < MOST_KIB, "{whole} KiB idle, and {MOST_KIB} are the most");
 }
 
 fn servers(folder: &Path, tasks: &mut Tasks) -> String {
@@ -132,6 +153,23 @@ fn configure(folder: &Path, url: &str) -> String {
     path.display().to_string()
 }
 
+/// The same with an API proxy, its cache, and templates that read a secret each.
+fn configure_whole(folder: &Path) -> String {
+    let path = folder.join("whole.toml");
+    let here = folder.display();
+    let mut text = std::fs::read_to_string(folder.join("keyward.toml")).unwrap();
+    let proxy = "[listener.vault]\nkind = \"api_proxy\"\naddress = \"unix://FOLDER/vault.sock\"\n[listener.vault.cache]\n\
+                 max_age = \"1h\"\n";
+    text.push_str(&proxy.replace("FOLDER", &here.to_string()));
+    for at in 1..=TEMPLATES {
+        let contents = "{{ with secret \"secret/data/example\" }}{{ range $k, $v := .Data.data }}{{ $k }}={{ $v }};{{ end }}{{ end }}";
+        let section = format!("[template.t{at}]\ndestination = \"{here}/rendered-{at}\"\ncontents = '{contents}'\n");
+        text.push_str(&section);
+    }
+    std::fs::write(&path, text).unwrap();
+    path.display().to_string()
+}
+
 /// What the servers take for a new client's identity request and login.
 async fn by_hand(folder: &Path, url: &str) -> Duration {
     let ca = reqwest::Certificate::from_pem(&std::fs::read(folder.join("ca.pem")).unwrap()).unwrap();
@@ -150,16 +188,25 @@ async fn by_hand(folder: &Path, url: &str) -> Duration {
 }
 
 fn served(socket: &Path) -> bool {
+    ask(socket, "/agent/v1/token?wait=10s").starts_with("HTTP/1.1 200")
+}
+
+/// Whether the proxy's cache gives a value.
+fn kept(socket: &Path) -> bool {
+    let answer = ask(socket, "/v1/secret/data/example");
+    answer.starts_with("HTTP/1.1 200") && answer.to_ascii_lowercase().contains("x-cache: hit")
+}
+
+/// The answer to a `GET`; empty where nobody answers.
+fn ask(socket: &Path, path: &str) -> String {
     let ask = |mut stream: UnixStream| {
         stream.set_read_timeout(Some(Duration::from_secs(5)))?;
-        stream.write_all(
-            b"GET /agent/v1/token?wait=10s HTTP/1.1\r\nHost: localhost\r\nX-Vault-Request: true\r\nConnection: close\r\n\r\n",
-        )?;
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nX-Vault-Request: true\r\nConnection: close\r\n\r\n")?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer)?;
-        Ok::<_, std::io::Error>(answer.starts_with("HTTP/1.1 200"))
+        Ok::<_, std::io::Error>(answer)
     };
-    UnixStream::connect(socket).and_then(ask).unwrap_or(false)
+    UnixStream::connect(socket).and_then(ask).unwrap_or_default()
 }
 
 /// A running agent; it is told to stop, and waited for, when dropped.

@@ -3,4 +3,5 @@
 mod canary;
 mod end_to_end;
 mod reload;
+mod rotation;
 mod service_manager;

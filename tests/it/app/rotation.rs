@@ -1,0 +1,189 @@
+//! The token of a session is renewed, replaced as its life ends, and replaced after it was revoked, while everything that the
+//! agent does is in use: no call fails, and nothing is made, rendered or started for it.
+
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use keyward::dev::secrets::{Operation, Terms};
+use serde_json::json;
+
+use crate::harness::agent::Agent;
+use crate::harness::binary::{ask, eventually};
+use crate::harness::world::{World, in_a_network_of_its_own};
+
+const LIMIT: Duration = Duration::from_mins(2);
+
+/// What callers ask for, in turn: the token, a value and a login that the proxy keeps, and what it does not keep.
+const ASKED: [(&str, &str); 4] = [
+    ("api.sock", "/agent/v1/token"),
+    ("vault.sock", "/v1/secret/data/app"),
+    ("vault.sock", "/v1/database/creds/dev"),
+    ("vault.sock", "/v1/sys/mounts"),
+];
+
+/// Callers that ask two hundred times a second between them, each call at its time, however long others take.
+struct Callers {
+    stop: Arc<AtomicBool>,
+    /// Whether those who ask for the token wait for one.
+    patient: Arc<AtomicBool>,
+    calls: Arc<AtomicU64>,
+    running: Vec<JoinHandle<Vec<String>>>,
+}
+
+impl Callers {
+    fn start(folder: &Path) -> Self {
+        let (stop, patient) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        let calls = Arc::new(AtomicU64::new(0));
+        let caller = |first: usize| {
+            let (folder, stop, patient) = (folder.to_owned(), Arc::clone(&stop), Arc::clone(&patient));
+            let calls = Arc::clone(&calls);
+            std::thread::spawn(move || call_until(&stop, &patient, &calls, &folder, first))
+        };
+        let running = (0..4).map(caller).collect();
+        Self { stop, patient, calls, running }
+    }
+
+    fn end(self) -> (u64, Vec<String>) {
+        self.stop.store(true, Ordering::SeqCst);
+        let failed = self.running.into_iter().flat_map(|caller| caller.join().unwrap()).collect();
+        (self.calls.load(Ordering::SeqCst), failed)
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "calls are made at a rate, in real time")]
+fn call_until(stop: &AtomicBool, patient: &AtomicBool, calls: &AtomicU64, folder: &Path, first: usize) -> Vec<String> {
+    let (start, mut failed) = (Instant::now(), Vec::new());
+    for number in 0_u32.. {
+        // Fifty a second for each of four.
+        let due = start + Duration::from_millis(20) * number;
+        std::thread::sleep(due.saturating_duration_since(Instant::now()));
+        if stop.load(Ordering::SeqCst) {
+            break;
+        }
+        let (socket, path) = ASKED[(first + number as usize) % ASKED.len()];
+        let waits = path.starts_with("/agent") && patient.load(Ordering::SeqCst);
+        let path = if waits { format!("{path}?wait=30s") } else { path.to_owned() };
+        match ask(&folder.join(socket), "GET", &path) {
+            Ok((200, _)) => {}
+            other => failed.push(format!("{path}: {other:?}")),
+        }
+        calls.fetch_add(1, Ordering::SeqCst);
+    }
+    failed
+}
+
+/// What must stay as it is: the rendered file, the renderings, the child.
+#[derive(Debug, PartialEq)]
+struct Untouched {
+    file: (u64, i64, i64),
+    renders: [u64; 2],
+    child: String,
+    starts: [u64; 3],
+}
+
+impl Untouched {
+    fn of(agent: &Agent) -> Self {
+        let file = std::fs::metadata(agent.path("conf")).unwrap();
+        let renders = ["conf", "PASSWORD"]
+            .map(|name| format!("keyward_template_renders_total{{template=\"{name}\",outcome=\"ok\"}}"));
+        let starts =
+            ["first", "changed", "ended"].map(|reason| format!("keyward_child_starts_total{{reason=\"{reason}\"}}"));
+        Self {
+            file: (file.ino(), file.mtime(), file.mtime_nsec()),
+            renders: renders.map(|name| agent.metric(&name)),
+            child: std::fs::read_to_string(agent.path("pids")).unwrap(),
+            starts: starts.map(|name| agent.metric(&name)),
+        }
+    }
+}
+
+/// An agent with everything: sink, local API, proxy with a cache, a template and a child.
+fn start(world: &World) -> Agent {
+    let value = "'{{ with secret \"secret/data/app\" }}{{ .Data.data.password }}{{ end }}'";
+    let agent = Agent::start(world, &[("PATH", "/usr/bin:/bin")], |text| {
+        let state = text.lines().find_map(|line| line.strip_prefix("state_dir = \"")).unwrap();
+        let folder = PathBuf::from(state.trim_end_matches('"')).parent().unwrap().to_owned();
+        let script = folder.join("child.sh");
+        let lines = format!("#!/bin/sh\necho $$ $PASSWORD >> {}/pids\nexec sleep 600\n", folder.display());
+        std::fs::write(&script, lines).unwrap();
+        std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o700)).unwrap();
+        format!(
+            "{text}[listener.vault]\nkind = \"api_proxy\"\naddress = \"unix://FOLDER/vault.sock\"\n\
+             [listener.vault.cache]\nmax_age = \"1s\"\n\
+             [templates]\ninterval = \"10s\"\n\
+             [template.conf]\ncontents = {value}\ndestination = \"FOLDER/conf\"\n\
+             [env_template.PASSWORD]\ncontents = {value}\n\
+             [child]\ncommand = [\"{}\"]\n",
+            script.display()
+        )
+    });
+    eventually(LIMIT, || match ask(&agent.socket(), "GET", "/readyz") {
+        Ok((200, _)) if agent.path("pids").exists() => Ok(()),
+        other => Err(format!("{other:?}: {}", agent.binary.output())),
+    });
+    agent
+}
+
+#[test]
+fn a_rotation_under_load_fails_no_call_and_makes_renders_and_restarts_nothing() {
+    in_a_network_of_its_own(|| {
+        let world = World::with(
+            |_| (),
+            |_, secrets| {
+                for role in secrets.roles.values_mut() {
+                    (role.ttl, role.max_ttl) = (Duration::from_secs(12), Some(Duration::from_secs(30)));
+                }
+                let hour = Duration::from_hours(1);
+                secrets.database.insert("dev".to_owned(), Terms { ttl: hour, max_ttl: hour, renewable: true });
+            },
+        );
+        world.put("app", &json!({ "password": "one" }));
+        let agent = start(&world);
+        let asked = |operation| world.secrets.dials().counts().of(operation);
+        let lent = || world.secrets.dials().lent();
+        let (before, first) = (Untouched::of(&agent), agent.sink("token"));
+        assert_eq!((before.renders, before.starts), ([1, 1], [1, 0, 0]));
+        let callers = Callers::start(agent.socket().parent().unwrap());
+
+        // Renewed: the same token, and what it has got.
+        eventually(LIMIT, || {
+            let made = lent();
+            let (logins, renewals) = (asked(Operation::Login), asked(Operation::Renew));
+            assert!(made <= logins, "{made} credentials were made for {logins} tokens");
+            if logins == 1 && renewals < 2 { Err(format!("{renewals} renewals")) } else { Ok(()) }
+        });
+        // Replaced before no renewal helps any more: what it has got goes with it, and is got once more.
+        eventually(LIMIT, || match (asked(Operation::Login), agent.sink("token")) {
+            (2.., token) if token != first => Ok(()),
+            (logins, _) => Err(format!("{logins} logins: {}", agent.binary.output())),
+        });
+        let (logins, second) = (asked(Operation::Login), agent.sink("token"));
+        eventually(LIMIT, || if lent() >= 2 { Ok(()) } else { Err(format!("{} credentials", lent())) });
+
+        // Revoked: who calls through the proxy finds out, and is answered by the next.
+        callers.patient.store(true, Ordering::SeqCst);
+        let made = callers.calls.load(Ordering::SeqCst);
+        eventually(LIMIT, || if callers.calls.load(Ordering::SeqCst) > made + 8 { Ok(()) } else { Err(String::new()) });
+        world.secrets.dials().revoke_all();
+        eventually(LIMIT, || match (asked(Operation::Login), agent.sink("token")) {
+            (after, token) if after > logins && token != second => Ok(()),
+            (after, _) => Err(format!("{after} logins: {}", agent.binary.output())),
+        });
+        let made = callers.calls.load(Ordering::SeqCst);
+        eventually(
+            LIMIT,
+            || if callers.calls.load(Ordering::SeqCst) > made + 200 { Ok(()) } else { Err(String::new()) },
+        );
+
+        let (calls, failed) = callers.end();
+        assert!(failed.is_empty(), "of {calls} calls failed {failed:?}: {}", agent.binary.output());
+        assert!(calls > 1000, "{calls} calls are no load");
+        assert_eq!(Untouched::of(&agent), before, "{}", agent.binary.output());
+        let (made, logins) = (lent(), asked(Operation::Login));
+        assert!(made <= logins, "{made} credentials were made for {logins} tokens");
+    });
+}
