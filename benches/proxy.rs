@@ -74,7 +74,15 @@ async fn main() {
     };
     let nudge = Nudge::new(Clock::System);
     let observed = Observed { metrics: Metrics::default(), listener: "bench".to_owned() };
-    let parts = Parts { clock: Clock::System, feed, nudge, upstream, namespace: None, observed: observed.clone() };
+    let parts = Parts {
+        clock: Clock::System,
+        feed,
+        nudge,
+        upstream,
+        namespace: None,
+        observed: observed.clone(),
+        bound_to: vec![],
+    };
     let proxy = ApiProxy::build(options, parts).unwrap();
     let limits = Limits { observed: Some(observed.clone()), ..Limits::default() };
     match address {

@@ -164,7 +164,9 @@ impl World {
             interval,
             clock: Clock::System,
             metrics: self.metrics.clone(),
-        });
+            offline: None,
+        })
+        .unwrap();
         self.running.spawn(async move {
             keepers.run(CancellationToken::new()).await;
             drop(publisher);

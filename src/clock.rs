@@ -49,6 +49,12 @@ impl std::ops::Add<Duration> for Moment {
     }
 }
 
+/// Milliseconds since 1970; zero before.
+pub fn millis(wall: SystemTime) -> u64 {
+    let since = wall.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
 impl Clock {
     /// Now, by both clocks.
     pub fn now(&self) -> Moment {

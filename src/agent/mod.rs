@@ -2,9 +2,10 @@
 //!
 //! A module names only modules above it in this list; outputs know nothing of each other.
 
-// 0: the token, and the server it comes from
+// 0: the token, the server it comes from, and the files of the state folder
 pub mod token;
 pub mod upstream;
+mod state_file;
 
 // 1: who we are
 pub mod identity;

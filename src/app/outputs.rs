@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use tokio_util::sync::CancellationToken;
 
 use super::derived::{self, Children};
-use super::session::{Shared, Stamp, stamp};
+use super::session::{Shared, Stamp, bound_to, stamp};
 use crate::agent::api_proxy::{ApiProxy, Parts};
 use crate::agent::local_api;
 use crate::agent::local_api::Source;
@@ -147,8 +147,10 @@ impl BoundListener {
                     upstream: session.upstream.clone(),
                     namespace: session.login.namespace.clone(),
                     observed: Observed { metrics: shared.metrics.clone(), listener: options.name.clone() },
+                    child: options.child.clone(),
+                    bound_to: bound_to(session),
                 };
-                let proxy = ApiProxy::build(proxied.clone(), parts);
+                let proxy = ApiProxy::build(proxied.as_ref().clone(), parts);
                 Serving::Proxied(proxy.with_context(|| format!("listener {}", options.name))?)
             }
         };
@@ -160,8 +162,20 @@ impl BoundListener {
         &self.options.name
     }
 
-    /// Serves until `stop`, then lets requests in flight end within `drain`.
-    pub(super) async fn serve(self, drain: Duration, stop: CancellationToken) -> anyhow::Result<()> {
+    /// Serves until `stop`, then lets requests in flight end within `drain`. Begins once the one that it `follows` has written
+    /// what it keeps over a restart; cancels `written` once it has done so itself.
+    pub(super) async fn serve(
+        self,
+        drain: Duration,
+        stop: CancellationToken,
+        follows: Option<CancellationToken>,
+        written: CancellationToken,
+    ) -> anyhow::Result<()> {
+        let written = written.drop_guard();
+        if let Some(other) = follows {
+            // A disk that hangs holds nobody up.
+            let _ = tokio::time::timeout(WRITTEN_WITHIN, other.cancelled()).await;
+        }
         let Self { options, socket, serving, children, health, shared } = self;
         let observed = Observed { metrics: shared.metrics.clone(), listener: options.name.clone() };
         let limits = Limits { drain, observed: Some(observed.clone()), ..Limits::default() };
@@ -183,9 +197,14 @@ impl BoundListener {
                     socket.serve(local_api::service(served, parts), limits, stop).await;
                 }
                 Serving::Proxied(proxy) => {
+                    proxy.resume().await;
                     let service = proxy.service(options.guard, socket.tcp_address(), observed);
                     let serving = socket.serve(service, Limits { idle_timeout: KEPT, ..limits }, stop.clone());
-                    tokio::join!(serving, proxy.tend(stop));
+                    let tending = async {
+                        proxy.tend(stop).await;
+                        drop(written);
+                    };
+                    tokio::join!(serving, tending);
                 }
             }
         };
@@ -193,6 +212,9 @@ impl BoundListener {
         Ok(())
     }
 }
+
+/// Time for a listener to write what it keeps over a restart, once it is replaced.
+const WRITTEN_WITHIN: Duration = Duration::from_secs(5);
 
 /// Longer than clients of the server keep a connection (90 s in Go's): then it is never closed under a request.
 const KEPT: Duration = Duration::from_secs(150);

@@ -65,6 +65,8 @@ pub(super) struct RunningListener {
     options: config::Listener,
     socket: Listener,
     stop: CancellationToken,
+    /// Cancelled by the listener once what it keeps over a restart is written.
+    written: CancellationToken,
 }
 
 /// What a configuration changes: built and bound, with nothing started yet. Dropping it changes nothing.
@@ -173,7 +175,11 @@ impl Agent {
         self.gateway.commit(plan.gateway, &mut self.listeners.tasks, config.agent.stop_grace);
         let replaced = |name: &String| plan.listeners.iter().any(|it| it.name() == name);
         let kept = |name: &String| config.listeners.iter().any(|it| it.name == *name) && !replaced(name);
-        self.listeners.take_all_but(kept).for_each(|(_, listener)| listener.stop.cancel());
+        let mut writing = BTreeMap::new();
+        for (name, listener) in self.listeners.take_all_but(kept) {
+            listener.stop.cancel();
+            writing.insert(name, listener.written);
+        }
 
         let replaced = |name: &String| plan.sessions.iter().any(|it| it.name() == name);
         let kept = |name: &String| config.sessions.iter().any(|it| it.name == *name) && !replaced(name);
@@ -229,12 +235,19 @@ impl Agent {
         for listener in plan.listeners {
             let stop = self.listeners.tasks.stop_token().child_token();
             let name = listener.name().to_owned();
+            let (follows, written) = (writing.remove(&name), CancellationToken::new());
             // A copy of the socket stays here, so that a reload can hand it over.
             if let Ok(socket) = listener.socket.try_clone() {
-                let options = listener.options.clone();
-                self.listeners.running.insert(name.clone(), RunningListener { options, socket, stop: stop.clone() });
+                let running = RunningListener {
+                    options: listener.options.clone(),
+                    socket,
+                    stop: stop.clone(),
+                    written: written.clone(),
+                };
+                self.listeners.running.insert(name.clone(), running);
             }
-            self.listeners.tasks.start(format!("listener {name}"), listener.serve(config.agent.stop_grace, stop));
+            let serving = listener.serve(config.agent.stop_grace, stop, follows, written);
+            self.listeners.tasks.start(format!("listener {name}"), serving);
         }
     }
 

@@ -9,9 +9,9 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::descriptors;
-use super::session::{Sessions, Shared};
+use super::session::{Sessions, Shared, bound_to};
 use crate::agent::child::{self, Inputs, Supervisor};
-use crate::agent::secrets::{Keepers, Origin, Store};
+use crate::agent::secrets::{Keepers, Offline, Origin, Store};
 use crate::agent::templates::{Parts, Template, TemplateTask};
 use crate::agent::upstream::Upstream;
 use crate::config;
@@ -24,8 +24,8 @@ use crate::tasks::{TaskError, Tasks};
 #[derive(Debug, Default)]
 pub(super) struct Rendering {
     pub(super) tasks: Tasks,
-    /// By session, and how often secrets are looked at.
-    stores: BTreeMap<String, (Store, Duration, CancellationToken)>,
+    /// By session.
+    stores: BTreeMap<String, RunningStore>,
     /// By what they are called in health.
     templates: BTreeMap<String, Running>,
     child: Option<RunningChild>,
@@ -75,10 +75,22 @@ struct RunningChild {
     done: CancellationToken,
 }
 
+/// How a session's secrets are kept: how often they are looked at, and over a restart.
+type Keeping = (Duration, Option<Offline>);
+
+#[derive(Debug)]
+struct RunningStore {
+    store: Store,
+    keeping: Keeping,
+    stop: CancellationToken,
+    /// Cancelled once it keeps and writes nothing any more.
+    done: CancellationToken,
+}
+
 /// What a configuration changes of it. Dropping it changes nothing.
 #[derive(Debug)]
 pub(super) struct RenderingPlan {
-    stores: Vec<(String, Store, Duration, Keepers)>,
+    stores: Vec<(String, Store, Keeping, Keepers)>,
     templates: Vec<Built>,
     /// All that is rendered then, and what the child waits for.
     kept: Vec<String>,
@@ -134,8 +146,8 @@ impl Rendering {
             let name = format!("{kind}/{}", options.options.text.name);
             plan.kept.push(name.clone());
             let running = self.stores.get(&options.session);
-            let kept =
-                running.filter(|(_, interval, _)| *interval == options.options.interval && !rebuilt(&options.session));
+            let keeping = (options.options.interval, options.offline.clone());
+            let kept = running.filter(|running| running.keeping == keeping && !rebuilt(&options.session));
             if kept.is_some()
                 && let Some(running) = self.templates.get(&name).filter(|running| running.options == *options)
             {
@@ -143,11 +155,10 @@ impl Rendering {
                 continue;
             }
             let store = match (kept, plan.stores.iter().find(|(session, ..)| *session == options.session)) {
-                (Some((store, ..)), _) | (None, Some((_, store, ..))) => store.clone(),
+                (Some(RunningStore { store, .. }), _) | (None, Some((_, store, ..))) => store.clone(),
                 (None, None) => {
-                    let interval = options.options.interval;
-                    let (store, keepers) = store(&options.session, interval, sessions, shared)?;
-                    plan.stores.push((options.session.clone(), store.clone(), interval, keepers));
+                    let (store, keepers) = store(&options.session, &keeping, sessions, shared)?;
+                    plan.stores.push((options.session.clone(), store.clone(), keeping, keepers));
                     store
                 }
             };
@@ -181,16 +192,23 @@ impl Rendering {
         for (_, running) in &gone {
             running.stop.cancel();
         }
-        for (session, store, interval, keepers) in plan.stores {
-            let stop = self.tasks.stop_token().child_token();
-            let running = stop.clone();
+        for (session, store, keeping, keepers) in plan.stores {
+            let (stop, done) = (self.tasks.stop_token().child_token(), CancellationToken::new());
+            // What is written to one file is written by one.
+            let follows = self.stores.remove(&session).map(|before| {
+                before.stop.cancel();
+                before.done
+            });
+            let (running, over) = (stop.clone(), done.clone().drop_guard());
             self.tasks.start(format!("secrets of session {session}"), async move {
+                let _over = over;
+                if let Some(other) = follows {
+                    other.cancelled().await;
+                }
                 keepers.run(running).await;
                 Ok(())
             });
-            if let Some((.., before)) = self.stores.insert(session, (store, interval, stop)) {
-                before.cancel();
-            }
+            self.stores.insert(session, RunningStore { store, keeping, stop, done });
         }
         for built in plan.templates {
             let stop = self.tasks.stop_token().child_token();
@@ -208,7 +226,7 @@ impl Rendering {
             self.templates.insert(built.name, running);
         }
         let used = |session: &String| self.templates.values().any(|running| running.options.session == *session);
-        self.stores.extract_if(.., |session, _| !used(session)).for_each(|(_, (.., stop))| stop.cancel());
+        self.stores.extract_if(.., |session, _| !used(session)).for_each(|(_, store)| store.stop.cancel());
         self.commit_child(plan.child, plan.inputs, config.child.is_some());
     }
 
@@ -289,10 +307,11 @@ impl Built {
     }
 }
 
-fn store(name: &str, interval: Duration, sessions: Sessions<'_>, shared: &Shared) -> anyhow::Result<(Store, Keepers)> {
+fn store(name: &str, keeping: &Keeping, sessions: Sessions<'_>, shared: &Shared) -> anyhow::Result<(Store, Keepers)> {
     let session = sessions.options.iter().find(|session| session.name == name).zip(sessions.sources.get(name));
     let (session, source) = session.with_context(|| format!("there is no session {name}"))?;
-    Ok(Store::new(Origin {
+    let (interval, offline) = keeping.clone();
+    let made = Store::new(Origin {
         upstream: Upstream::build(&session.upstream).with_context(|| format!("session {name}"))?,
         tokens: source.feed.clone(),
         session: source.nudge.clone(),
@@ -300,5 +319,7 @@ fn store(name: &str, interval: Duration, sessions: Sessions<'_>, shared: &Shared
         interval,
         clock: shared.clock.clone(),
         metrics: shared.metrics.clone(),
-    }))
+        offline: offline.map(|offline| (offline, bound_to(session))),
+    });
+    made.with_context(|| format!("session {name}"))
 }

@@ -8,6 +8,7 @@ use anyhow::Context as _;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use crate::agent::identity::Method;
 use crate::agent::lifecycle::{self, Parts, TokenKeeper};
 use crate::agent::local_api::Source;
 use crate::agent::login::Login;
@@ -33,6 +34,22 @@ pub(super) struct Shared {
 pub(super) struct Sessions<'a> {
     pub(super) options: &'a [config::Session],
     pub(super) sources: &'a BTreeMap<String, Source>,
+}
+
+/// What secrets that were got through a session are bound to, where they are kept over a restart: whatever says who asked.
+/// Which server is told where they are kept.
+pub(super) fn bound_to(session: &config::Session) -> Vec<String> {
+    let how = &session.login;
+    // A method without roles is told by where its proof comes from.
+    let proof = match &session.identity {
+        Method::AppRole(options) => Some(&options.role_id_file),
+        Method::TokenFile(file) => Some(file),
+        Method::Certificate => session.upstream.client.tls.identity.as_ref().map(|identity| &identity.certificate),
+        Method::Cloud(_) | Method::Jwt(_) => None,
+    };
+    let proof = proof.map(|path| path.display().to_string()).unwrap_or_default();
+    let namespace = how.namespace.clone().unwrap_or_default();
+    vec![session.name.clone(), how.mount.clone(), how.role.clone(), namespace, proof]
 }
 
 /// What a session is built from: its options, and the files that they name as they stand now, so that a renewed

@@ -86,7 +86,7 @@ fn read(name: String, mut reader: Reader<'_>, known: &Sessions) -> Option<Listen
         Kind::ApiProxy => {
             refuse(&mut reader, "sessions", "given for an api_proxy listener, which has one: session");
             let (options, session) = proxied::read(&mut reader, known);
-            (Serves::ApiProxy(options), session.into_iter().collect())
+            (Serves::ApiProxy(Box::new(options)), session.into_iter().collect())
         }
     };
     if kind != Kind::ApiProxy {

@@ -95,8 +95,8 @@ fn read(mut top: Reader<'_>) -> Option<Config> {
     let whole: Vec<_> = sessions.iter().flatten().cloned().collect();
     let known = Sessions::new(&names, &whole);
     let sinks = sink::read_all(top.tables("sink"), &known);
-    let interval = top.table("templates").map_or(template::INTERVAL, template::read_shared);
-    let beside = template::Beside { sessions: &known, sinks: &sinks, interval };
+    let shared = top.table("templates").map(template::read_shared).unwrap_or_default();
+    let beside = template::Beside { sessions: &known, sinks: &sinks, shared };
     let templates = template::read_files(top.tables("template"), beside);
     let env_templates = template::read_variables(top.tables("env_template"), beside, &templates);
     let child = top.table("child").map(child::read);

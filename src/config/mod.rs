@@ -54,7 +54,7 @@ use crate::agent::child as child_process;
 use crate::agent::identity;
 use crate::agent::lifecycle;
 use crate::agent::login;
-use crate::agent::secrets::{ChildOptions, Derive};
+use crate::agent::secrets::{ChildOptions, Derive, Offline};
 use crate::agent::sinks;
 use crate::agent::templates;
 use crate::agent::upstream;
@@ -132,6 +132,8 @@ pub struct Template {
     pub session: String,
     /// The template; its name is in there.
     pub options: templates::Options,
+    /// How the secrets of its session are kept over a restart, if they are.
+    pub offline: Option<Offline>,
 }
 
 /// A socket that is served.
@@ -161,7 +163,7 @@ pub enum Serves {
     /// Health and metrics alone.
     Health,
     /// The secrets server's API, with the token of its one session.
-    ApiProxy(api_proxy::Options),
+    ApiProxy(Box<api_proxy::Options>),
 }
 
 /// What is logged, and how.

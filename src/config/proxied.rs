@@ -38,13 +38,14 @@ pub(super) fn read(reader: &mut Reader<'_>, sessions: &Sessions) -> (Options, Op
         request_header: reader.flag("require_request_header", true),
         connections: reader.number("connections", 1..=10_000).unwrap_or(CONNECTIONS),
         answer_timeout: reader.duration("answer_timeout", Duration::from_secs(30), TENTH..=Duration::from_hours(1)),
-        cache: cache(reader),
+        cache: cache(reader, sessions, session.as_deref()),
     };
     (options, session)
 }
 
 /// `[listener.NAME.cache]`.
-fn cache(reader: &mut Reader<'_>) -> Option<CacheOptions> {
+fn cache(reader: &mut Reader<'_>, sessions: &Sessions, session: Option<&str>) -> Option<CacheOptions> {
+    let listener = reader.path.rsplit('.').next().unwrap_or_default().to_owned();
     let mut table = reader.table("cache")?;
     let day = Duration::from_hours(24);
     let kept = cache::Options {
@@ -58,8 +59,13 @@ fn cache(reader: &mut Reader<'_>) -> Option<CacheOptions> {
         None => default(usual),
     };
     let (values, leases) = (paths("values", &VALUES), paths("leases", &LEASES));
+    let wanted = table.flag("persist", false);
+    let persist = session.filter(|_| wanted).and_then(|session| {
+        let at = table.place_of("persist").unwrap_or(table.at);
+        sessions.persist(&table, (at, &table.key("persist")), session, &format!("{listener}.answers"))
+    });
     table.finish();
-    Some(CacheOptions { kept, values, leases })
+    Some(CacheOptions { kept, values, leases, persist })
 }
 
 /// Mebibytes that a cache keeps.
@@ -137,6 +143,9 @@ pub(super) fn words(options: &Options, session: &str) -> Vec<String> {
             format_duration(kept.max_age),
             format_duration(kept.stale_if_error.max(kept.max_age)),
         ));
+        if let Some(persist) = &cached.persist {
+            does.push(format!("keeps them over a restart, sealed, in {}", persist.file.display()));
+        }
     }
     does.push(format!("gives the server {} for an answer", format_duration(options.answer_timeout)));
     does

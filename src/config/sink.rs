@@ -1,16 +1,19 @@
 //! `[sink.NAME]`: a file that holds the token of a session.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::agent::STATE_DIR;
 use super::child_token;
 use super::leaf::{self, Wrong, did_you_mean, wrong};
 use super::reader::Reader;
 use super::remark::At;
 use super::tree::quoted;
 use super::{Session, Sink};
-use crate::agent::secrets::Derive;
+use crate::agent::lifecycle;
+use crate::agent::secrets::{Derive, Persist};
 use crate::agent::sinks::{Encrypt, Format, OnExpiry, Options};
 use crate::agent::upstream::Kind;
 
@@ -130,6 +133,10 @@ pub(super) struct Sessions {
     wrapped: BTreeMap<String, bool>,
     /// Those that log in to a server of the kind consul.
     own_wire: BTreeSet<String>,
+    /// The state of those without mistakes.
+    states: BTreeMap<String, Option<lifecycle::State>>,
+    /// What was said of those that lack something, once for each key that asks for it.
+    said: RefCell<BTreeSet<String>>,
 }
 
 impl Sessions {
@@ -137,7 +144,34 @@ impl Sessions {
         let is_wrapped = |name: &String| sessions.iter().any(|its| its.name == *name && its.login.wrap_ttl.is_some());
         let own_wire = sessions.iter().filter(|its| its.upstream.kind == Kind::Consul);
         let own_wire = own_wire.map(|its| its.name.clone()).collect();
-        Self { wrapped: names.iter().map(|name| (name.clone(), is_wrapped(name))).collect(), own_wire }
+        let states = sessions.iter().map(|its| (its.name.clone(), its.lifecycle.state.clone())).collect();
+        Self {
+            wrapped: names.iter().map(|name| (name.clone(), is_wrapped(name))).collect(),
+            own_wire,
+            states,
+            said: RefCell::default(),
+        }
+    }
+
+    /// Where what was got through a session is kept over a restart: in a file of that name in the state folder, sealed with
+    /// the session's key. Says what is lacking for it, at the key that asks for it.
+    pub(super) fn persist(&self, reader: &Reader<'_>, asked: (At, &str), session: &str, file: &str) -> Option<Persist> {
+        let (remarks, (at, key)) = (reader.scope.remarks, asked);
+        let lacks = self.states.get(session)?.as_ref().is_none_or(|state| state.seal.is_none());
+        if lacks && !self.said.borrow_mut().insert(format!("{key} {session}")) {
+            return None;
+        }
+        let Some(state) = self.states.get(session)? else {
+            let found = "given, and there is no folder to keep it in";
+            remarks.lacking(at, key, found, format!("make {STATE_DIR}, or name another as agent.state_dir"));
+            return None;
+        };
+        let Some(seal) = state.seal.clone() else {
+            let found = format!("given where session {session} has no seal_key_file, which seals what is kept");
+            remarks.missing(at, key, found, "give the session one (openssl rand -hex 32), or leave persist out");
+            return None;
+        };
+        Some(Persist { file: state.file.with_file_name(file), seal })
     }
 
     /// Says so where nothing can be made of the token of `session`, as `key` asks for.

@@ -13,6 +13,7 @@ use super::remark::At;
 use super::sink::{Sessions, file_path};
 use super::tree::quoted;
 use super::{Sink, Template};
+use crate::agent::secrets::Offline;
 use crate::agent::templates;
 use crate::agent::templates::{Command, File, Options, Text};
 use crate::program::{Program, Variables, is_kept_back};
@@ -21,11 +22,33 @@ use crate::secret;
 /// How often secrets without a lease, and files, are looked at where nothing is said.
 pub(super) const INTERVAL: Duration = Duration::from_mins(5);
 
-/// Reads `[templates]`: the interval.
-pub(super) fn read_shared(mut reader: Reader<'_>) -> Duration {
-    let interval = reader.duration("interval", INTERVAL, Duration::from_secs(10)..=Duration::from_hours(24));
+/// What `[templates]` says.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Shared {
+    interval: Duration,
+    /// Where `persist` stands, if secrets are kept over a restart, and how old they may be then.
+    persist: Option<(At, Duration)>,
+}
+
+impl Default for Shared {
+    fn default() -> Self {
+        Self { interval: INTERVAL, persist: None }
+    }
+}
+
+/// Reads `[templates]`.
+pub(super) fn read_shared(mut reader: Reader<'_>) -> Shared {
+    let day = Duration::from_hours(24);
+    let interval = reader.duration("interval", INTERVAL, Duration::from_secs(10)..=day);
+    let persist = reader.flag("persist", false);
+    let stale = reader.duration("stale_if_error", day, Duration::ZERO..=30 * day);
+    let at = reader.place_of("persist").unwrap_or(reader.at);
+    if !persist && let Some(at) = reader.place_of("stale_if_error") {
+        let found = "given where nothing is kept over a restart";
+        reader.scope.remarks.mistake(at, &reader.key("stale_if_error"), found, "write persist = true, or leave it out");
+    }
     reader.finish();
-    interval
+    Shared { interval, persist: persist.then_some((at, stale)) }
 }
 
 /// What templates are read beside.
@@ -33,7 +56,17 @@ pub(super) fn read_shared(mut reader: Reader<'_>) -> Duration {
 pub(super) struct Beside<'a> {
     pub(super) sessions: &'a Sessions,
     pub(super) sinks: &'a [Sink],
-    pub(super) interval: Duration,
+    pub(super) shared: Shared,
+}
+
+impl Beside<'_> {
+    /// How the secrets of a template's session are kept over a restart.
+    fn offline(&self, reader: &Reader<'_>, session: &str) -> Option<Offline> {
+        let (at, stale) = self.shared.persist?;
+        let persist =
+            self.sessions.persist(reader, (at, "templates.persist"), session, &format!("{session}.secrets"))?;
+        Some(Offline { persist, stale })
+    }
 }
 
 /// Reads all templates of files. Each has a file of its own.
@@ -76,9 +109,10 @@ pub(super) fn read_variables(
         let session = session(&mut reader, beside.sessions);
         let text = text(&name, &mut reader);
         let debounce = reader.duration("debounce", DEBOUNCE, Duration::ZERO..=Duration::from_mins(5));
+        let offline = beside.offline(&reader, &session);
         reader.finish();
-        let options = Options { text, file: None, debounce, interval: beside.interval, required: true };
-        Template { session, options }
+        let options = Options { text, file: None, debounce, interval: beside.shared.interval, required: true };
+        Template { session, options, offline }
     };
     tables.into_iter().map(variable).collect()
 }
@@ -119,11 +153,12 @@ fn file(name: &str, mut reader: Reader<'_>, beside: Beside<'_>) -> Template {
         text,
         file: Some(file),
         debounce: reader.duration("debounce", DEBOUNCE, Duration::ZERO..=Duration::from_mins(5)),
-        interval: beside.interval,
+        interval: beside.shared.interval,
         required: reader.flag("required", true),
     };
+    let offline = beside.offline(&reader, &session);
     reader.finish();
-    Template { session, options }
+    Template { session, options, offline }
 }
 
 /// The mode of a rendered file where none is given: the owner writes, the group reads.
@@ -277,6 +312,13 @@ pub(super) fn words(template: &Template, tell: impl Fn(&str, &str) -> String) ->
     if let Some(Command { command, timeout }) = &file.command {
         let shown = command.join(" ");
         does.push(format!("after a change runs {shown}, for {} at most", humantime::format_duration(*timeout)));
+    }
+    if let Some(Offline { persist, stale }) = &template.offline {
+        does.push(format!(
+            "keeps those secrets over a restart, sealed, in {}, and uses them for {} while the server does not answer",
+            persist.file.display(),
+            humantime::format_duration(*stale)
+        ));
     }
     if !required {
         does.push("does not keep the agent from being ready".to_owned());

@@ -16,6 +16,7 @@ use super::door::Door;
 use super::path::ApiPath;
 use super::rules::{Operation, Rule};
 use super::wire::WRAP_TTL;
+use crate::agent::secrets::Persist;
 use crate::agent::secrets::cache::{Cache, Forget, Found, Joined, Kept, Key, Kind, Landed, Whole, Whose, told};
 use crate::agent::upstream::is_outage;
 
@@ -28,6 +29,8 @@ pub struct CacheOptions {
     pub values: Vec<Rule>,
     /// Paths where credentials and tokens are issued for a time.
     pub leases: Vec<Rule>,
+    /// Where they are kept over a restart, if they are.
+    pub persist: Option<Persist>,
 }
 
 /// A listener's cache.

@@ -19,7 +19,7 @@ mod wire;
 
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
@@ -29,6 +29,7 @@ pub use cached::CacheOptions;
 pub use rules::{Lift, Rule, Rules};
 pub use serve::Answering;
 
+use crate::agent::secrets::{ArchiveError, ChildOptions};
 use crate::agent::secrets::cache::{self, Cache, Tender};
 use crate::agent::token::TokenFeed;
 use crate::agent::upstream::{self, Upstream};
@@ -87,6 +88,10 @@ pub struct Parts {
     pub namespace: Option<String>,
     /// Where a cache counts, and under which name.
     pub observed: Observed,
+    /// What the token is in place of the session's own: another at each start.
+    pub child: Option<ChildOptions>,
+    /// The session, and how it logs in: what was kept over a restart is given again for the same alone.
+    pub bound_to: Vec<String>,
 }
 
 /// The API of one session's server. Clones share its connections.
@@ -116,9 +121,9 @@ impl ApiProxy {
     /// # Errors
     /// A file cannot be used, or the server has no host that could be called.
     pub fn build(options: Options, parts: Parts) -> Result<Self, BuildError> {
-        let Parts { clock, feed, nudge, upstream, namespace, observed } = parts;
+        let Parts { clock, feed, nudge, upstream, namespace, observed, child, bound_to } = parts;
         let Reach { target, tls, host, prefix } = Reach::of(&upstream.client)?;
-        let label = metrics::Listener { listener: observed.listener };
+        let label = metrics::Listener { listener: observed.listener.clone() };
         let keeping = options.cache.clone().map(|cached| {
             let bytes = observed.metrics.cache_bytes.get_or_create(&label).clone();
             Keeping { cache: Cache::new(cached.kept, clock.clone(), Some(bytes)), options: cached }
@@ -128,7 +133,21 @@ impl ApiProxy {
             Some(keeping) => {
                 let (tokens, session, namespace) = (feed.clone(), nudge.clone(), namespace.clone());
                 let upstream = Upstream::build(&upstream)?;
-                Some(Tender::new(&keeping.cache, cache::Parts { tokens, session, upstream, namespace }))
+                let rules = format!("{:?} {:?} {child:?}", keeping.options.values, keeping.options.leases);
+                let mut bound: Vec<&str> = bound_to.iter().map(String::as_str).collect();
+                bound.extend([upstream.address(), &observed.listener, &rules]);
+                let parts = cache::Parts {
+                    tokens,
+                    outlives_restarts: child.is_none(),
+                    session,
+                    upstream: upstream.clone(),
+                    namespace,
+                };
+                let tender = Tender::new(&keeping.cache, parts);
+                Some(match &keeping.options.persist {
+                    Some(persist) => tender.persisting(persist, &bound)?,
+                    None => tender,
+                })
             }
         };
         let forwarder = Forwarder::new(forward::Options {
@@ -147,9 +166,20 @@ impl ApiProxy {
         Ok(Self(Arc::new(inner)))
     }
 
+    /// Takes up what the cache of the last process has left; to be called before anything is served.
+    pub async fn resume(&self) {
+        let Some(mut tender) = self.tender().take() else { return };
+        tender.resume().await;
+        *self.tender() = Some(tender);
+    }
+
+    fn tender(&self) -> MutexGuard<'_, Option<Tender>> {
+        self.0.tender.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Keeps what the cache holds alive, until `stop`. Does nothing the second time, or without a cache.
     pub async fn tend(&self, stop: CancellationToken) {
-        let tender = self.0.tender.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let tender = self.tender().take();
         if let Some(tender) = tender {
             tender.run(stop).await;
         }
@@ -171,6 +201,9 @@ pub enum BuildError {
     /// No client of it can be made, which the cache needs.
     #[error(transparent)]
     Client(#[from] client::BuildError),
+    /// Nothing can be kept over a restart.
+    #[error(transparent)]
+    Archive(#[from] ArchiveError),
 }
 
 /// Less than the usual load balancer in front of a server keeps a connection.

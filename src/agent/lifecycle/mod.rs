@@ -10,7 +10,6 @@ pub mod pace;
 mod report;
 pub mod resume;
 pub mod schedule;
-mod seal;
 mod sealed;
 
 use std::path::PathBuf;

@@ -1,31 +1,26 @@
 //! What outlives a restart: the pace always, the token if there is a key to seal it with.
 
-use std::io::Read as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
-use tokio::sync::Mutex;
-use zeroize::Zeroizing;
 
 use super::State;
 use super::held::{Held, Looks};
 use super::pace::Record;
-use super::seal::Seal;
-use super::sealed::{Why, held, millis, plain};
+use super::sealed::{Why, held, plain};
+use crate::agent::state_file::{Seal, StateFile, Use};
 use crate::agent::token::Generation;
-use crate::atomic_file::{Attributes, replace};
-use crate::clock::Moment;
+use crate::clock::{Moment, millis};
 
 /// A session's state file.
 #[derive(Debug)]
 pub(super) struct Archive {
     session: String,
     seal: Option<Seal>,
-    writer: Arc<Writer>,
+    file: Arc<StateFile>,
     /// What was saved last.
     last: Option<Mark>,
     order: u64,
@@ -55,15 +50,14 @@ impl Archive {
     /// The state file of a session. A sealed token opens only for the same session and the same `bound_to`.
     pub(super) fn new(state: &State, session: &str, bound_to: &[&str]) -> Self {
         let names: Vec<&str> = [session].into_iter().chain(bound_to.iter().copied()).collect();
-        let seal = state.seal.as_ref().and_then(|key| Seal::new(key, &names).ok());
-        let writer = Arc::new(Writer { file: state.file.clone(), written: Mutex::new(0) });
-        Self { session: session.to_owned(), seal, writer, last: None, order: 0 }
+        let seal = state.seal.as_ref().and_then(|key| Seal::new(key, Use::Token, &names).ok());
+        Self { session: session.to_owned(), seal, file: StateFile::new(state.file.clone()), last: None, order: 0 }
     }
 
     /// Takes the place of `old`: writes of both to one file keep their order.
     pub(super) fn after(mut self, old: Option<&Self>) -> Self {
-        if let Some(old) = old.filter(|old| old.writer.file == self.writer.file) {
-            (self.writer, self.order) = (Arc::clone(&old.writer), old.order);
+        if let Some(old) = old.filter(|old| old.file.path() == self.file.path()) {
+            (self.file, self.order) = (Arc::clone(&old.file), old.order);
         }
         self
     }
@@ -71,8 +65,8 @@ impl Archive {
     /// Reads the file. Blocks.
     pub(super) fn load(&self, now: Moment) -> Kept {
         let refuse =
-            |why| Kept { refused: Some(RefusedState { file: self.writer.file.clone(), why }), ..Kept::default() };
-        let text = match read(&self.writer.file) {
+            |why| Kept { refused: Some(RefusedState { file: self.file.path().to_owned(), why }), ..Kept::default() };
+        let text = match self.file.read(LARGEST) {
             Ok(None) => return Kept::default(),
             Ok(Some(text)) => text,
             Err(error) => return refuse(Why::Unreadable(error)),
@@ -112,10 +106,10 @@ impl Archive {
         let shape = Shape { version: VERSION, session: self.session.clone(), pace: pace.clone(), token };
         let bytes = serde_json::to_vec(&shape).ok()?;
         self.order += 1;
-        let (writer, order) = (Arc::clone(&self.writer), self.order);
+        let (file, order) = (Arc::clone(&self.file), self.order);
         let session = self.session.clone();
         Some(async move {
-            if let Err(error) = writer.write(order, bytes).await {
+            if let Err(error) = file.write(order, bytes).await {
                 let error = error.as_ref();
                 tracing::warn!(
                     event = "state.write.failed",
@@ -126,45 +120,6 @@ impl Archive {
             }
         })
     }
-}
-
-#[derive(Debug)]
-struct Writer {
-    file: PathBuf,
-    written: Mutex<u64>,
-}
-
-impl Writer {
-    async fn write(
-        self: Arc<Self>,
-        order: u64,
-        bytes: Vec<u8>,
-    ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-        let mut written = self.written.lock().await;
-        if *written >= order {
-            return Ok(());
-        }
-        let writer = Arc::clone(&self);
-        let attributes = Attributes { mode: 0o600, owner: None, group: None };
-        tokio::task::spawn_blocking(move || replace(&writer.file, &bytes, &attributes)).await??;
-        *written = order;
-        Ok(())
-    }
-}
-
-/// Reads a small regular file, following no link. Nothing if there is none.
-fn read(path: &Path) -> std::io::Result<Option<Zeroizing<Vec<u8>>>> {
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = match rustix::fs::open(path, flags, Mode::empty()) {
-        Err(rustix::io::Errno::NOENT) => return Ok(None),
-        opened => std::fs::File::from(opened?),
-    };
-    if !file.metadata()?.is_file() {
-        return Err(std::io::Error::other("it is not a regular file"));
-    }
-    let mut bytes = Zeroizing::new(Vec::new());
-    file.take(LARGEST).read_to_end(&mut bytes)?;
-    Ok(Some(bytes))
 }
 
 /// Tells whether something has changed: sealed bytes differ each time.

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::{Deserialize, Serialize};
@@ -11,7 +11,7 @@ use zeroize::Zeroizing;
 use super::held::{Held, Looks};
 use super::schedule::Life;
 use crate::agent::token::{ClientToken, Generation, Kind, Lease, Token};
-use crate::clock::Moment;
+use crate::clock::{Moment, millis};
 
 /// The shape of what is sealed. Spans are in seconds, times in milliseconds since 1970 by the wall clock.
 #[derive(Serialize, Deserialize)]
@@ -100,12 +100,6 @@ pub(super) fn held(plain: &[u8], now: Moment) -> Result<Option<Held>, Why> {
     Ok(Some(Held { token: Arc::new(token), life, granted, renewed: sealed.renewed, looks }))
 }
 
-/// Milliseconds since 1970.
-pub(super) fn millis(wall: SystemTime) -> u64 {
-    let since = wall.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-}
-
 /// How far the wall clock may be behind the login, in milliseconds.
 const CLOCK_SLACK: u64 = 60_000;
 
@@ -131,6 +125,8 @@ pub(super) enum Why {
 
 #[cfg(test)]
 mod tests {
+    use std::time::SystemTime;
+
     use super::*;
 
     fn at(boot: u64, wall: u64) -> Moment {

@@ -1,12 +1,16 @@
 //! Keeps one secret: reads it with the session's token, keeps its lease, and publishes it when it changes.
 
+mod resuming;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
+use super::book::{Book, Record};
 use super::gate::Gate;
 use super::plan::{Step, Term, next_step, rhythm};
+use super::resume::TokenMark;
 use super::{Options, SecretAnswer, SecretFields};
 use crate::agent::lifecycle::pace::{Failure, Pace};
 use crate::agent::token::{Generation, Token, TokenFeed};
@@ -53,6 +57,12 @@ pub struct SecretKeeper<T> {
     pace: Pace,
     token: Option<Arc<Token>>,
     held: Option<Held>,
+    /// Where it is written down to outlive a restart.
+    book: Option<Book>,
+    /// A lease of the last process, until it is known whether the token lives that it was got with.
+    awaited: Option<(Record, Option<TokenMark>)>,
+    /// When what is held is shown although nobody has said yet that it is still good.
+    show_at: Option<Moment>,
     next: Step,
     /// Leases that were replaced, and when each is given back.
     replaced: Vec<(SecretLease, Moment)>,
@@ -61,7 +71,12 @@ pub struct SecretKeeper<T> {
 /// The secret that is published.
 #[derive(Debug)]
 struct Held {
-    data: SecretFields,
+    data: Arc<SecretFields>,
+    /// When it was read, and how old it was by then.
+    read: Moment,
+    before: Duration,
+    /// Whether readers are given it.
+    shown: bool,
     lease: Option<(SecretLease, Term)>,
     /// How soon it is looked at again where it has no lease.
     look_after: Duration,
@@ -75,6 +90,7 @@ enum Event {
     Ring,
     Step,
     Ended,
+    Show,
     GiveBack,
 }
 
@@ -88,6 +104,9 @@ impl<T> SecretKeeper<T> {
             pace: Pace::new(now),
             token: None,
             held: None,
+            book: None,
+            awaited: None,
+            show_at: None,
             next: Step::ReadAt(now),
             replaced: vec![],
         }
@@ -105,6 +124,11 @@ impl<T> SecretKeeper<T> {
                 }
                 Event::Ended => {
                     self.absent("its lease has ended");
+                    Some(())
+                }
+                Event::Show => {
+                    self.show_at = None;
+                    self.show();
                     Some(())
                 }
                 Event::GiveBack => stop.run_until_cancelled(self.give_back()).await,
@@ -130,6 +154,7 @@ impl<T> SecretKeeper<T> {
         Some(tokio::select! {
             biased;
             () = clock.sleep_until_some(ends) => Event::Ended,
+            () = clock.sleep_until_some(self.show_at) => Event::Show,
             changed = self.parts.tokens.changed() => {
                 changed.ok()?;
                 Event::Token
@@ -150,7 +175,10 @@ impl<T> SecretKeeper<T> {
             State::Serving(token) => Some(token),
             State::None { .. } => None,
         };
-        let Some(token) = &self.token else { return };
+        let Some(token) = self.token.clone() else { return };
+        if self.take_up_awaited(&token) {
+            return;
+        }
         let outlives =
             self.held.as_ref().is_some_and(|held| held.lease.is_none() || held.generation == token.generation);
         if !outlives {
@@ -168,8 +196,9 @@ impl<T> SecretKeeper<T> {
                 let ends = self.ends();
                 tokio::select! {
                     pass = gate.enter() => Some(pass),
-                    // The loop sees to that first.
+                    // The loop sees to these first.
                     () = clock.sleep_until_some(ends) => return,
+                    () = clock.sleep_until_some(self.show_at) => return,
                 }
             }
         };
@@ -196,6 +225,10 @@ impl<T> SecretKeeper<T> {
             tokio::select! {
                 done = &mut call => break done,
                 () = clock.sleep_until_some(ends) => self.absent("its lease has ended"),
+                () = clock.sleep_until_some(self.show_at) => {
+                    self.show_at = None;
+                    self.show();
+                }
             }
         };
         let now = clock.now();
@@ -212,13 +245,14 @@ impl<T> SecretKeeper<T> {
                 }
                 self.parts.publisher.checked(now);
                 self.plan(now);
+                self.show();
             }
             Err(error) => self.failed(&error, renewed.is_some(), now),
         }
     }
 
     fn was_read(&mut self, answer: SecretAnswer, generation: Generation, now: Moment) {
-        let changed = self.held.as_ref().is_none_or(|before| before.data != answer.data);
+        let changed = self.held.as_ref().is_none_or(|before| !before.shown || before.data != answer.data);
         let view = if changed { (self.parts.view)(&self.options, &answer, now).map(Some) } else { Ok(None) };
         let look_after = rhythm(&self.options.request, &answer.data, self.options.interval, now);
         let SecretAnswer { data, lease } = answer;
@@ -251,7 +285,8 @@ impl<T> SecretKeeper<T> {
         if let Some(health) = &self.parts.health {
             health.ready();
         }
-        self.held = Some(Held { data, lease, look_after, generation });
+        self.show_at = None;
+        self.held = Some(Held { data, read: now, before: Duration::ZERO, shown: true, lease, look_after, generation });
         self.plan(now);
     }
 
@@ -274,6 +309,7 @@ impl<T> SecretKeeper<T> {
         let term = self.held.as_ref().and_then(|held| held.lease.as_ref()).map(|(_, term)| *term);
         let look_after = self.held.as_ref().map_or(self.options.interval, |held| held.look_after);
         self.next = next_step(now, term, look_after, random_unit());
+        self.write_down();
     }
 
     fn failed(&mut self, error: &CallError, renewal: bool, now: Moment) {
@@ -291,8 +327,14 @@ impl<T> SecretKeeper<T> {
             if let Some(Held { lease: Some((_, term)), .. }) = &mut self.held {
                 term.refused = true;
             }
+            self.drop_unshown();
             self.next = Step::ReadAt(now);
             return;
+        }
+        if passing {
+            self.show();
+        } else if verdict != Verdict::Dead {
+            self.drop_unshown();
         }
         self.pace.failed(now, failure, error.retry_after(), random_unit());
         let at = self.pace.not_before();
@@ -304,6 +346,7 @@ impl<T> SecretKeeper<T> {
 
     fn absent(&mut self, why: &str) {
         self.held = None;
+        self.forget();
         self.next = Step::ReadAt(self.pace.not_before());
         self.publish_absence(why, Duration::from_secs(1));
     }

@@ -1,12 +1,16 @@
 //! Secrets of the server, read through a session: kept good while they are needed, published as a feed.
 //!
-//! `plan` decides and is pure; `keeper` acts on what it says, for one secret; `store` has a keeper for each that somebody uses.
+//! `plan` decides and is pure; `keeper` acts on what it says, for one secret; `store` has a keeper for each that somebody uses,
+//! and a `book` of them where they outlive a restart.
 
-// 0: when, and how many at once
+// 0: when, how many at once, and what outlives a restart
 mod gate;
 mod plan;
+mod archive;
+mod resume;
 
 // 1: one secret, or one token made of the session's
+mod book;
 mod derived;
 mod keeper;
 
@@ -18,6 +22,8 @@ pub mod cache;
 
 use std::time::Duration;
 
+pub use self::archive::{ArchiveError, Persist};
+pub use self::book::Offline;
 pub use self::derived::{Derive, DerivedKeeper, DerivedParts};
 pub use self::gate::{Gate, Pass};
 pub use self::keeper::{Parts, SecretKeeper, View};

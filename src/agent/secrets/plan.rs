@@ -68,17 +68,39 @@ pub(super) fn next_step(read: Moment, term: Option<Term>, interval: Duration, un
 /// password that the server changes by itself right after it has. What was made for a write is made once, and not again.
 pub(super) fn rhythm(request: &SecretRequest, data: &SecretFields, interval: Duration, now: Moment) -> Duration {
     let number = |name: &str| data.whole().get(name).and_then(Value::as_u64);
-    if data.whole().contains_key("certificate")
-        && let Some(end) = number("expiration")
-    {
-        let left = (SystemTime::UNIX_EPOCH + Duration::from_secs(end.min(FAR_OFF))).duration_since(now.wall);
+    if let Some(end) = ends(data) {
         // One that has ended is asked for at the pace of any other.
+        let left = end.duration_since(now.wall);
         return left.map_or(interval, |left| left.mul_f64(2.0 / 3.0).max(Duration::from_secs(1)));
     }
     if let (Some(left), Some(_)) = (number("ttl"), number("rotation_period")) {
         return Duration::from_secs(left.saturating_add(1)).min(interval);
     }
     if matches!(request.how, How::Write(_)) { ONCE } else { interval }
+}
+
+/// When a certificate ends.
+fn ends(data: &SecretFields) -> Option<SystemTime> {
+    data.whole().get("certificate")?;
+    let end = data.whole().get("expiration")?.as_u64()?;
+    Some(SystemTime::UNIX_EPOCH + Duration::from_secs(end.min(FAR_OFF)))
+}
+
+/// Whether it is a certificate that tells its own end: how old it is does not matter.
+pub(super) fn is_certificate(data: &SecretFields) -> bool {
+    ends(data).is_some()
+}
+
+/// How soon what was made for a write before a restart is asked for again, `None` where at once: it was made once, and may be
+/// good still.
+pub(super) fn remade_after(
+    request: &SecretRequest,
+    data: &SecretFields,
+    interval: Duration,
+    now: Moment,
+) -> Option<Duration> {
+    let ended = ends(data).is_some_and(|end| end <= now.wall);
+    (matches!(request.how, How::Write(_)) && !ended).then(|| rhythm(request, data, interval, now))
 }
 
 /// As good as never: a year.
@@ -136,5 +158,13 @@ mod tests {
         check(&written, json!({ "certificate": "c", "expiration": 900 }), 300);
         check(&written, json!({ "plaintext": "p" }), 365 * 24 * 3600);
         check(&read, json!({ "certificate": "c", "expiration": u64::MAX }), (FAR_OFF - 1000) / 3 * 2 + 1);
+        let remade = |request: &SecretRequest, data: Value| {
+            let data = SecretFields::from(data.as_object().unwrap().clone());
+            remade_after(request, &data, Duration::from_mins(5), now).map(|after| after.as_secs().div_ceil(100))
+        };
+        assert_eq!(remade(&written, json!({ "certificate": "c", "expiration": 4000 })), Some(20));
+        assert_eq!(remade(&written, json!({ "certificate": "c", "expiration": 1000 })), None, "it has ended");
+        assert_eq!(remade(&written, json!({ "plaintext": "p" })), Some(365 * 24 * 36));
+        assert_eq!(remade(&read, json!({ "password": "p" })), None, "it may be another by now");
     }
 }

@@ -8,6 +8,8 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use super::archive::ArchiveError;
+use super::book::{Book, Offline};
 use super::gate::Gate;
 use super::keeper::{Parts, SecretKeeper};
 use super::{Options, SecretAnswer, SecretRequest};
@@ -34,6 +36,8 @@ pub struct Origin {
     pub clock: Clock,
     /// Where calls are counted.
     pub metrics: Metrics,
+    /// How they are kept over a restart, if they are; and what that is bound to, the server apart.
+    pub offline: Option<(Offline, Vec<String>)>,
 }
 
 /// Hands out secrets. Clones share them.
@@ -67,6 +71,8 @@ enum Order {
 pub struct Keepers {
     clock: Clock,
     orders: mpsc::UnboundedReceiver<Order>,
+    tokens: TokenFeed,
+    book: Option<Book>,
     inner: std::sync::Weak<Inner>,
 }
 
@@ -81,13 +87,23 @@ pub struct Subscription {
 
 impl Store {
     /// A store that keeps nothing yet, and what keeps for it.
-    pub fn new(origin: Origin) -> (Self, Keepers) {
+    ///
+    /// # Errors
+    /// No key could be made of the one that is given to keep secrets over a restart.
+    pub fn new(origin: Origin) -> Result<(Self, Keepers), ArchiveError> {
         let (sender, orders) = mpsc::unbounded_channel();
         let clock = origin.clock.clone();
-        let gate = Gate::new(clock.clone());
+        let (gate, tokens) = (Gate::new(clock.clone()), origin.tokens.clone());
+        let book = match &origin.offline {
+            None => None,
+            Some((offline, bound)) => {
+                let names: Vec<_> = bound.iter().map(String::as_str).chain([origin.upstream.address()]).collect();
+                Some(Book::new(offline, &names)?)
+            }
+        };
         let inner = Arc::new(Inner { origin, gate, kept: Mutex::default(), orders: sender });
-        let keepers = Keepers { clock, orders, inner: Arc::downgrade(&inner) };
-        (Self(inner), keepers)
+        let keepers = Keepers { clock, orders, tokens, book, inner: Arc::downgrade(&inner) };
+        Ok((Self(inner), keepers))
     }
 
     /// Uses a secret: it is read, if nobody uses it yet, and kept until a minute after the last use has ended.
@@ -157,41 +173,73 @@ impl Drop for Subscription {
 }
 
 impl Keepers {
-    /// Keeps the secrets that are used, until `stop` is cancelled. Leases are left to their own end: what was made of them may
+    /// Keeps the secrets that are used, until `stop` is cancelled, and writes them down where they outlive a restart. Leases are left to their own end: what was made of them may
     /// outlive this process.
     pub async fn run(mut self, stop: CancellationToken) {
+        let (clock, tokens) = (self.clock.clone(), self.tokens.clone());
+        let Some(book) = self.book.clone() else { return self.keep(stop).await };
+        let mut writer = book.writer();
+        book.load(clock.now()).await;
+        tokio::select! {
+            () = self.keep(stop) => {}
+            () = book.keep(&clock, &tokens, &mut writer) => {}
+        }
+        book.finish(&clock, &tokens, writer).await;
+    }
+
+    async fn keep(&mut self, stop: CancellationToken) {
         let mut running = JoinSet::new();
         let mut lingering = JoinSet::new();
+        let clock = self.clock.clone();
+        if self.book.is_some() {
+            lingering.spawn(after_a_while(clock.clone(), None));
+        }
         loop {
             tokio::select! {
                 () = stop.cancelled() => break,
                 order = self.orders.recv() => match order {
                     Some(Order::Keep(keeper, ended)) => {
+                        let keeper = match &self.book {
+                            Some(book) => (*keeper).resuming(book),
+                            None => *keeper,
+                        };
                         running.spawn(keeper.run(ended));
                     }
                     Some(Order::Unused(request)) => {
-                        let clock = self.clock.clone();
-                        lingering.spawn(async move {
-                            clock.sleep(LINGER).await;
-                            request
-                        });
+                        lingering.spawn(after_a_while(clock.clone(), Some(request)));
                     }
                     None => break,
                 },
                 Some(_) = running.join_next() => {}
-                Some(over) = lingering.join_next() => {
-                    if let (Ok(request), Some(inner)) = (over, self.inner.upgrade()) {
-                        let mut kept = inner.kept();
-                        if kept.get(&request).is_some_and(|there| there.uses == 0)
-                            && let Some(there) = kept.remove(&request)
-                        {
-                            there.stop.cancel();
-                        }
-                    }
-                }
+                Some(Ok(over)) = lingering.join_next() => self.let_go(over.as_ref()),
             }
         }
     }
+
+    /// Lets go of a secret that nobody uses; of what the last process kept and nobody has asked for.
+    fn let_go(&self, over: Option<&SecretRequest>) {
+        let Some(inner) = self.inner.upgrade() else { return };
+        let mut kept = inner.kept();
+        match (over, &self.book) {
+            (Some(request), book) => {
+                if kept.get(request).is_some_and(|there| there.uses == 0)
+                    && let Some(there) = kept.remove(request)
+                {
+                    there.stop.cancel();
+                    if let Some(book) = book {
+                        book.strike(request);
+                    }
+                }
+            }
+            (None, Some(book)) => book.strike_unclaimed(|request| kept.contains_key(request)),
+            (None, None) => {}
+        }
+    }
+}
+
+async fn after_a_while(clock: Clock, request: Option<SecretRequest>) -> Option<SecretRequest> {
+    clock.sleep(LINGER).await;
+    request
 }
 
 /// How long a secret is kept that nobody uses: a reload ends a use and begins it again.

@@ -29,7 +29,7 @@ fn text(contents: &str) -> Text {
 
 fn answer(data: &Value) -> Known {
     let data = SecretFields::from(data.as_object().unwrap().clone());
-    Known::Secret(Arc::new(SecretAnswer { data, lease: None }))
+    Known::Secret(Arc::new(SecretAnswer { data: Arc::new(data), lease: None }))
 }
 
 fn known() -> Arc<BTreeMap<Need, Known>> {

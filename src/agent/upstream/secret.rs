@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::Method;
 use secrecy::SecretString;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use zeroize::Zeroize as _;
 
@@ -14,7 +16,8 @@ use super::{CallError, Upstream};
 use crate::agent::token::{ClientToken, Lease};
 
 /// The content of a secret: texts, numbers and whatever else the server keeps there. Zeroed on drop; shown by nothing.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct SecretFields(Map<String, Value>);
 
 impl fmt::Debug for SecretFields {
@@ -66,7 +69,7 @@ impl SecretFields {
 }
 
 /// What is asked of the server: at which path, and how.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct SecretRequest {
     /// The path, without `/v1/`: `terraform/creds/ROLE`, `secret/data/PATH`.
     pub path: String,
@@ -75,7 +78,7 @@ pub struct SecretRequest {
 }
 
 /// How something is asked for.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum How {
     /// What is kept there, or made there for whoever reads.
     Read,
@@ -118,7 +121,7 @@ impl fmt::Debug for How {
 #[derive(Debug, Clone)]
 pub struct SecretAnswer {
     /// Its content.
-    pub data: SecretFields,
+    pub data: Arc<SecretFields>,
     /// Its lease; `None` for a secret that stays until someone changes it.
     pub lease: Option<SecretLease>,
 }
@@ -160,7 +163,7 @@ impl Upstream {
             Err(CallError::Status { status: 404, errors, .. }) if asked.how == How::List && errors.is_empty() => {
                 let none = json!({ "keys": [] });
                 let data = none.as_object().cloned().unwrap_or_default();
-                Ok(SecretAnswer { data: SecretFields(data), lease: None })
+                Ok(SecretAnswer { data: Arc::new(SecretFields(data)), lease: None })
             }
             answer => secret(answer?),
         }
@@ -206,7 +209,7 @@ fn secret(mut answer: Value) -> Result<SecretAnswer, CallError> {
     };
     let lease = if id.is_empty() { None } else { Some(SecretLease { id, lease: leased(&answer)? }) };
     match answer.get_mut("data").map(Value::take) {
-        Some(Value::Object(data)) => Ok(SecretAnswer { data: SecretFields(data), lease }),
+        Some(Value::Object(data)) => Ok(SecretAnswer { data: Arc::new(SecretFields(data)), lease }),
         _ => Err(garbage("data is missing: the path holds no secret")),
     }
 }

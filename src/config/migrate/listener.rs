@@ -90,7 +90,7 @@ fn cache(block: &mut Block<'_>) -> &'static str {
         .tell(Outcome::Kept, "[listener.NAME.cache] of each listener: what is issued for a time is shared and renewed");
     if let Some(mut persist) = block.blocks("persist").pop() {
         let words =
-            "session.NAME.seal_key_file keeps the token over a restart, on any platform; the cache begins empty";
+            "give the session a seal_key_file and write persist = true into the listener's cache: on any platform";
         persist.tell(Outcome::Changed, words);
         persist
             .drop_keys(&["type", "path", "keep_after_import", "exit_on_err", "service_account_token_file"], "with it");

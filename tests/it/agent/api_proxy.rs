@@ -4,6 +4,7 @@ mod bodies;
 mod cache;
 mod clients;
 mod heal;
+mod offline;
 mod served;
 
 use std::sync::{Arc, Mutex};

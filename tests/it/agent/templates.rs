@@ -1,11 +1,13 @@
 //! Templates that are kept rendered, in driven time against the emulated secrets server.
 
+mod offline;
+
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use keyward::agent::secrets::{Origin, Store};
+use keyward::agent::secrets::{Offline, Origin, Store};
 use keyward::agent::templates::{Command, File, Options, Parts, Template, TemplateTask, Text};
 use keyward::dev::secrets::terraform::Credential;
 use keyward::dev::secrets::{Canned, Operation, Role, Terms, terraform};
@@ -40,6 +42,10 @@ struct Bench<'a> {
 
 impl<'a> Bench<'a> {
     fn new(world: &'a World, session: &Session) -> Self {
+        Self::with(world, session, None)
+    }
+
+    fn with(world: &'a World, session: &Session, offline: Option<Offline>) -> Self {
         let (store, keepers) = Store::new(Origin {
             upstream: world.upstream().clone(),
             tokens: session.feed.clone(),
@@ -48,7 +54,9 @@ impl<'a> Bench<'a> {
             interval: MINUTE * 5,
             clock: world.clock.clone(),
             metrics: world.metrics.clone(),
-        });
+            offline: offline.map(|offline| (offline, vec!["web".to_owned()])),
+        })
+        .unwrap();
         let mut running = JoinSet::new();
         running.spawn(keepers.run(CancellationToken::new()));
         Self { world, folder: tempfile::tempdir().unwrap(), store, running, stop: CancellationToken::new() }

@@ -31,7 +31,11 @@ fn the_real_binary_logs_in_with_the_identity_of_the_machine_it_stands_on() {
         assert_eq!(status, 200, "{body}");
         let body: serde_json::Value = serde_json::from_str(&body).unwrap();
         assert_eq!(body["token"], written);
-        assert_eq!(ask(&socket, "GET", "/readyz").unwrap().0, 200);
+        // The file is there a moment before the sink says that it has synced it.
+        eventually(Duration::from_secs(30), || match ask(&socket, "GET", "/readyz")? {
+            (200, _) => Ok(()),
+            (status, body) => Err(format!("{status}: {body}")),
+        });
 
         let (status, output) = agent.stop();
         assert_eq!(status.code(), Some(0), "{output}");

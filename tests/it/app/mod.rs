@@ -2,6 +2,7 @@
 
 mod canary;
 mod end_to_end;
+mod offline;
 mod reload;
 mod rotation;
 mod service_manager;

@@ -67,7 +67,15 @@ fn mistakes_are_told_with_what_would_do() {
             &format!(
                 "a.toml:7:11: listener.a.cache.values: \"/a\" begins before the path: leave / and v1/ out; {rule}"
             ),
-            "a.toml:8:1: listener.a.cache.max: an unknown key; known here: size_mib, max_age, stale_if_error, values, leases",
+            "a.toml:8:1: listener.a.cache.max: an unknown key; known here: size_mib, max_age, stale_if_error, values, leases, persist",
+        ],
+    );
+    let cache = "[listener.a]\nkind = \"api_proxy\"\naddress = \"unix:///tmp/a\"\n[listener.a.cache]\npersist = true\n";
+    check(
+        &format!("[agent]\nstate_dir = \"/tmp\"\n{cache}"),
+        &[
+            "a.toml:7:1: listener.a.cache.persist: given where session main has no seal_key_file, which seals what is kept; \
+             give the session one (openssl rand -hex 32), or leave persist out",
         ],
     );
     check(

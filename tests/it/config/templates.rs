@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use keyward::agent::child::{OnChange, Restart};
-use keyward::config::{Purpose, load};
+use keyward::config::{Purpose, Serves, load};
 use rustix::process::Signal;
 
 use super::{BASE, Folder, environment};
@@ -92,6 +92,22 @@ fn mistakes_of_templates_and_of_a_child_are_told_with_their_places() {
             "a.toml:5:1: env_template.a-b.pass: \"a b\" names no variable; write the name of a variable; it may end in *",
         ],
     );
+    let both = "[template.a]\ncontents = \"x\"\ndestination = \"/tmp/a\"\n\
+                [template.b]\ncontents = \"x\"\ndestination = \"/tmp/b\"\n";
+    check(
+        &format!("[agent]\nstate_dir = \"/tmp\"\n[templates]\npersist = true\n{both}"),
+        &[
+            "a.toml:4:1: templates.persist: given where session main has no seal_key_file, which seals what is kept; give the \
+             session one (openssl rand -hex 32), or leave persist out",
+        ],
+    );
+    check(
+        &format!("[templates]\nstale_if_error = \"1h\"\n{both}"),
+        &[
+            "a.toml:2:1: templates.stale_if_error: given where nothing is kept over a restart; write persist = true, or leave \
+             it out",
+        ],
+    );
     check(
         "[child]\nchange_signal = \"SIGHUPS\"\nrestart = \"allways\"\nsink = 1\n",
         &[
@@ -105,4 +121,34 @@ fn mistakes_of_templates_and_of_a_child_are_told_with_their_places() {
              stop_signal, stop_timeout, debounce",
         ],
     );
+}
+
+#[test]
+fn what_outlives_a_restart_is_in_the_state_folder_under_the_key_of_its_session() {
+    let text = "[agent]\nstate_dir = \"STATE\"\n[session.main]\nseal_key_file = \"STATE/seal.key\"\n[templates]\npersist = true\n\
+                stale_if_error = \"2h\"\n[template.a]\ncontents = \"x\"\ndestination = \"/tmp/a\"\n\
+                [listener.vault]\nkind = \"api_proxy\"\naddress = \"unix:///tmp/a\"\n[listener.vault.cache]\npersist = true\n";
+    let state = tempfile::tempdir().unwrap();
+    let place = state.path().display().to_string();
+    std::fs::write(state.path().join("seal.key"), "0123456789".repeat(4)).unwrap();
+    let base = BASE.replace("[session.main]\n", "").replace("server = \"main\"\n", "");
+    let folder = Folder::with(&[("a.toml", &text.replace("STATE", &place)), ("base.toml", &base)]);
+    let outcome = load(&[folder.path("a.toml"), folder.path("base.toml")], &environment(&[]), Purpose::Run);
+    assert_eq!(folder.short(&outcome.mistakes), [""; 0]);
+    let config = outcome.config.as_ref().unwrap();
+    let offline = config.templates[0].offline.as_ref().unwrap();
+    assert_eq!((&offline.persist.file, offline.stale), (&state.path().join("main.secrets"), Duration::from_hours(2)));
+    let Serves::ApiProxy(options) = &config.listeners[0].serves else { panic!("{:?}", config.listeners) };
+    let persist = options.cache.as_ref().unwrap().persist.as_ref().unwrap();
+    assert_eq!(persist.file, state.path().join("vault.answers"));
+    let words = outcome.description().unwrap().to_string();
+    for clause in [
+        format!("  keeps them over a restart, sealed, in {place}/vault.answers\n"),
+        format!(
+            "  keeps those secrets over a restart, sealed, in {place}/main.secrets, and uses them for 2h while the server does \
+             not answer\n"
+        ),
+    ] {
+        assert!(words.contains(&clause), "{words}");
+    }
 }

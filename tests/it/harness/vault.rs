@@ -247,7 +247,12 @@ pub(crate) fn options() -> Options {
 pub(crate) fn cache(max_age: Duration, stale_if_error: Duration) -> CacheOptions {
     let kept = keyward::agent::secrets::cache::Options { bytes: 1 << 20, max_age, stale_if_error };
     let rules = |texts: &[&str]| texts.iter().map(|text| Rule::parse(text).unwrap()).collect();
-    CacheOptions { kept, values: rules(&["secret/*", "kv/*"]), leases: rules(&["+/creds/*", "auth/+/login"]) }
+    CacheOptions {
+        kept,
+        values: rules(&["secret/*", "kv/*"]),
+        leases: rules(&["+/creds/*", "auth/+/login"]),
+        persist: None,
+    }
 }
 
 pub(crate) fn rules(allow: &[&str], deny: &[&str], lift: &[&str]) -> Rules {
@@ -320,10 +325,10 @@ impl Proxied {
         let (folder, metrics, stop) = (tempfile::tempdir().unwrap(), Metrics::default(), CancellationToken::new());
         let namespace = None;
         let observed = Observed { metrics: metrics.clone(), listener: "vault".to_owned() };
-        let parts = Parts { clock, feed, nudge: nudge.clone(), upstream, namespace, observed: observed.clone() };
+        let bound_to = vec!["web".to_owned()];
+        let parts =
+            Parts { clock, feed, nudge: nudge.clone(), upstream, namespace, observed: observed.clone(), child: None, bound_to };
         let proxy = ApiProxy::build(options, parts).unwrap();
-        let (tended, until) = (proxy.clone(), stop.clone());
-        servers.spawn(async move { tended.tend(until).await });
         let listener = Listener::bind(&Endpoint::Tcp(([127, 0, 0, 1], 0).into())).unwrap();
         let address = listener.tcp_address().unwrap();
         let socket = folder.path().join("vault.sock");
@@ -332,9 +337,14 @@ impl Proxied {
         let limits = Limits { observed: Some(observed.clone()), ..Limits::default() };
         let admit = guard::Options { admit, ..guard::Options::default() };
         let service = proxy.service(admit, Some(address), observed.clone());
-        servers.spawn(listener.serve(service, limits.clone(), stop.clone()));
+        let serving = listener.serve(service, limits.clone(), stop.clone());
         let service = proxy.service(guard::Options::default(), None, observed);
-        servers.spawn(unix.serve(service, limits, stop.clone()));
+        let beside = unix.serve(service, limits, stop.clone());
+        let until = stop.clone();
+        servers.spawn(async move {
+            proxy.resume().await;
+            tokio::join!(serving, beside, proxy.tend(until));
+        });
         let client = reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none()).build().unwrap();
         let (vault, url) = (Vault::default(), format!("http://{address}"));
         Self { vault, address, url, socket, metrics, client, publisher: None, nudge, stop, _folder: folder, servers }

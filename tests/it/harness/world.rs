@@ -134,6 +134,12 @@ impl World {
         assert!(status.is_success(), "{status}");
     }
 
+    /// Takes the secrets server away, or brings it back.
+    pub(crate) fn away(&self, away: bool) {
+        let dials = self.secrets.dials();
+        self.block_on(async { if away { dials.go_away().await } else { dials.come_back().await } });
+    }
+
     /// A configuration as an operator would write it; gives its path.
     pub(crate) fn config(&self, folder: &Path, more: &str) -> String {
         let path = folder.join("keyward.toml");

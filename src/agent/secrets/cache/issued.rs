@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use secrecy::SecretString;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use zeroize::Zeroizing;
 
@@ -14,7 +14,7 @@ use crate::agent::token::{ClientToken, Lease};
 use crate::agent::upstream::SecretLease;
 
 /// What a path of the server answers with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Kind {
     /// Values that stay until someone changes them.
     Plain,
@@ -119,6 +119,17 @@ impl Kept {
         aged.extend_from_slice(left.as_bytes());
         aged.extend_from_slice(&self.body[place.end..]);
         Bytes::from_owner(aged)
+    }
+
+    /// What the body holds, to be taken again.
+    pub(super) fn saved(&self) -> Option<(Kind, &RawValue)> {
+        let kind = if self.issued.is_some() { Kind::Leased } else { Kind::Plain };
+        serde_json::from_slice(&self.body).ok().map(|body| (kind, body))
+    }
+
+    /// Whether it says the same.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        self.body == other.body
     }
 
     pub(super) fn issued(&self) -> Option<&Issued> {

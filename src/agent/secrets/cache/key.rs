@@ -4,9 +4,10 @@ use std::fmt;
 
 use aws_lc_rs::digest::{SHA256, digest};
 use http::Method;
+use serde::{Deserialize, Serialize};
 
 /// Whose answer it is: nobody is given what another's token has got.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Whose {
     /// Got with the session's token: for all that the token would be put on for.
     Session,
@@ -34,7 +35,7 @@ impl fmt::Debug for Whose {
 }
 
 /// A request, as far as its answer depends on it.
-#[derive(Clone, PartialEq, Eq, Hash)]
+#[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Key {
     pub(super) whose: Whose,
     text: String,

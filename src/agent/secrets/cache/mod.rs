@@ -1,14 +1,16 @@
 //! Answers of the secrets server that are given again: plain values for a bounded time, what was issued as long as it lives.
 //!
-//! `issued` reads an answer, `shelf` keeps it and decides, both pure; `flight` lets one request go for all who ask the same;
-//! `tend` renews leases, and drops what ends with the session's token.
+//! `issued` reads an answer, `shelf` keeps it and decides, `saved` is how it outlives a restart, all pure; `flight` lets one
+//! request go for all who ask the same; `tend` renews leases, drops what ends with the session's token, and has all written.
 
 mod key;
 mod issued;
+mod saved;
 mod shelf;
 mod flight;
 mod tend;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -51,8 +53,10 @@ struct Inner {
     clock: Clock,
     shelf: Mutex<Shelf>,
     flights: Flights<Arc<Whole>>,
-    /// Something was put that must be tended.
+    /// Something was put that must be tended, or something has changed that must be written.
     put: Notify,
+    /// Whether answers are kept over a restart.
+    persists: AtomicBool,
     bytes: Option<Gauge>,
 }
 
@@ -95,12 +99,18 @@ impl Cache {
     /// Keeps nothing yet. `bytes` tells how much is kept.
     pub fn new(options: Options, clock: Clock, bytes: Option<Gauge>) -> Self {
         let (shelf, flights, put) = (Mutex::new(Shelf::new(options.bytes)), Flights::new(), Notify::new());
-        Self(Arc::new(Inner { options, clock, shelf, flights, put, bytes }))
+        let persists = AtomicBool::new(false);
+        Self(Arc::new(Inner { options, clock, shelf, flights, put, persists, bytes }))
     }
 
     /// How old plain values may be.
     pub fn options(&self) -> Options {
         self.0.options
+    }
+
+    /// How old plain values are of no use.
+    fn most_age(&self) -> Duration {
+        self.0.options.stale_if_error.max(self.0.options.max_age)
     }
 
     /// What is there for a request.
@@ -115,8 +125,7 @@ impl Cache {
 
     /// Whether what is there may be given while the server does not answer.
     pub fn is_usable(&self, found: &Found) -> bool {
-        let Options { max_age, stale_if_error, .. } = self.0.options;
-        found.left.is_some() || found.age <= stale_if_error.max(max_age)
+        found.left.is_some() || found.age <= self.most_age()
     }
 
     /// Keeps an answer. `generation` names the login whose token it was got with.
@@ -126,7 +135,7 @@ impl Cache {
         {
             let mut shelf = self.0.shelf();
             shelf.put(key, kept, generation, now, random_unit());
-            self.0.tell(&shelf);
+            self.0.tell(&mut shelf);
         }
         if issued {
             self.0.put.notify_one();
@@ -137,7 +146,7 @@ impl Cache {
     pub fn forget_one(&self, key: &Key) {
         let mut shelf = self.0.shelf();
         shelf.drop_one(key);
-        self.0.tell(&shelf);
+        self.0.tell(&mut shelf);
     }
 
     /// Goes, or waits for who has gone.
@@ -176,7 +185,10 @@ impl Inner {
         self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn tell(&self, shelf: &Shelf) {
+    fn tell(&self, shelf: &mut Shelf) {
+        if self.persists.load(Ordering::Relaxed) && shelf.has_news() {
+            self.put.notify_one();
+        }
         if let Some(bytes) = &self.bytes {
             bytes.set(i64::try_from(shelf.bytes()).unwrap_or(i64::MAX));
         }
@@ -185,7 +197,7 @@ impl Inner {
     fn drop_where(&self, meant: impl Fn(&Key, Option<&issued::Issued>, Option<Generation>) -> bool) -> usize {
         let mut shelf = self.shelf();
         let dropped = shelf.drop_where(meant);
-        self.tell(&shelf);
+        self.tell(&mut shelf);
         dropped
     }
 }

@@ -7,7 +7,10 @@ use std::time::Duration;
 
 use super::issued::{Issued, Kept};
 use super::key::{Key, Whose};
+use super::saved::{Line, Taken};
+use crate::agent::secrets::archive::Dirt;
 use crate::agent::secrets::plan::{Step, Term, next_step};
+use crate::agent::secrets::resume::SavedTerm;
 use crate::agent::token::{Generation, Lease};
 use crate::clock::Moment;
 
@@ -20,12 +23,20 @@ pub(super) struct Shelf {
     most: usize,
     /// Goes on with each use.
     turn: u64,
+    /// Stands for the login of the last process, until it is known whether its token lives: what it has got is not given
+    /// meanwhile.
+    awaited: Option<Generation>,
+    /// What has changed since [`Shelf::lines`], and what of that was told.
+    dirt: Dirt,
+    told: Dirt,
 }
 
 #[derive(Debug)]
 struct Entry {
     kept: Arc<Kept>,
     since: Moment,
+    /// How old it was by then.
+    before: Duration,
     held: Option<Held>,
     used: u64,
     size: usize,
@@ -40,6 +51,12 @@ struct Held {
     generation: Option<Generation>,
     /// Whether its lease is being renewed just now.
     busy: bool,
+}
+
+impl Held {
+    fn is_awaited(&self, awaited: Option<Generation>) -> bool {
+        awaited.is_some() && self.generation == awaited
+    }
 }
 
 /// An answer that is there.
@@ -68,7 +85,8 @@ pub(super) struct Due {
 
 impl Shelf {
     pub(super) fn new(most: usize) -> Self {
-        Self { entries: HashMap::new(), bytes: 0, most, turn: 0 }
+        let (entries, dirt, told) = (HashMap::new(), Dirt::None, Dirt::None);
+        Self { entries, bytes: 0, most, turn: 0, awaited: None, dirt, told }
     }
 
     pub(super) const fn bytes(&self) -> usize {
@@ -85,17 +103,96 @@ impl Shelf {
         self.turn += 1;
         let entry = self.entries.get_mut(key)?;
         entry.used = self.turn;
+        if entry.held.as_ref().is_some_and(|held| held.is_awaited(self.awaited)) {
+            return None;
+        }
         let left = entry.held.as_ref().map(|held| now.until(held.term.ends()));
         if left.is_some_and(|left| left.is_zero()) {
             self.drop_one(key);
             return None;
         }
-        Some(Found { kept: Arc::clone(&entry.kept), age: now.since(entry.since), left })
+        Some(Found { kept: Arc::clone(&entry.kept), age: entry.before + now.since(entry.since), left })
     }
 
     /// Keeps an answer in place of what was there; those that were not used for longest go where there is no room. `unit` is
     /// a random number in `0.0..1.0`.
     pub(super) fn put(&mut self, key: Key, kept: Kept, generation: Option<Generation>, now: Moment, unit: f64) {
+        let same = kept.issued().is_none() && self.entries.get(&key).is_some_and(|there| there.kept.is_same(&kept));
+        let held = kept.issued().map(|issued| {
+            let lease = issued.lease();
+            // What a caller's own token has got is not the agent's to renew.
+            let refused = matches!(key.whose, Whose::Caller(_));
+            let term = Term { since: now, lease, first: lease.ttl, refused };
+            Held { term, next: next_step(now, Some(term), lease.ttl, unit), generation, busy: false }
+        });
+        self.insert(key, kept, now, Duration::ZERO, held);
+        self.dirt = self.dirt.max(if same { Dirt::Younger } else { Dirt::Other });
+    }
+
+    /// Takes up what the last process kept. What had been got with the session's token waits for [`Shelf::adopt`] under the
+    /// generation that this gives.
+    pub(super) fn take_up(&mut self, all: Vec<Taken>, now: Moment) {
+        let awaited = *self.awaited.get_or_insert_with(Generation::new);
+        for Taken { key, kept, age, held, with_session } in all {
+            let generation = with_session.then_some(awaited);
+            let held = held.map(|(term, next)| Held { term, next, generation, busy: false });
+            self.insert(key, kept, now, age, held);
+        }
+        self.dirt = Dirt::None;
+    }
+
+    /// Whether it is not known yet what became of the last process's token.
+    pub(super) const fn is_awaiting(&self) -> bool {
+        self.awaited.is_some()
+    }
+
+    /// What became of it: it lives on as the token of that login, or it is dead. Gives how much was dropped.
+    pub(super) fn adopt(&mut self, login: Option<Generation>) -> usize {
+        let Some(awaited) = self.awaited.take() else { return 0 };
+        let Some(login) = login else { return self.drop_where(|_, _, its| its == Some(awaited)) };
+        for held in self.entries.values_mut().filter_map(|entry| entry.held.as_mut()) {
+            if held.generation == Some(awaited) {
+                held.generation = Some(login);
+            }
+        }
+        0
+    }
+
+    /// What is to be written: at most so many bytes, of what was used last. From here on what changes is news.
+    pub(super) fn lines(&mut self, most: usize, now: Moment) -> Vec<Line> {
+        (self.dirt, self.told) = (Dirt::None, Dirt::None);
+        let mut entries: Vec<_> = self.entries.iter().collect();
+        entries.sort_by_key(|(_, entry)| std::cmp::Reverse(entry.used));
+        let mut room = most;
+        entries.retain(|(_, entry)| {
+            let fits = entry.size <= room;
+            room -= if fits { entry.size } else { 0 };
+            fits
+        });
+        let line = |(key, entry): (&Key, &Entry)| Line {
+            key: key.clone(),
+            kept: Arc::clone(&entry.kept),
+            age: entry.before + now.since(entry.since),
+            term: entry.held.as_ref().map(|held| SavedTerm::of(&held.term, held.next, now)),
+            with_session: entry.held.as_ref().is_some_and(|held| held.generation.is_some()),
+        };
+        // The one that was used last is put last, and so is the last to go.
+        entries.into_iter().rev().map(line).collect()
+    }
+
+    /// What has changed since it was written.
+    pub(super) const fn dirt(&self) -> Dirt {
+        self.dirt
+    }
+
+    /// Whether there is more of that than was told.
+    pub(super) fn has_news(&mut self) -> bool {
+        let news = self.dirt > self.told;
+        self.told = self.dirt;
+        news
+    }
+
+    fn insert(&mut self, key: Key, kept: Kept, since: Moment, before: Duration, held: Option<Held>) {
         self.drop_one(&key);
         let size = key.size() + kept.size() + size_of::<Entry>();
         if size > self.most {
@@ -110,47 +207,48 @@ impl Shelf {
         }
         self.turn += 1;
         self.bytes += size;
-        let held = kept.issued().map(|issued| {
-            let lease = issued.lease();
-            // What a caller's own token has got is not the agent's to renew.
-            let refused = matches!(key.whose, Whose::Caller(_));
-            let term = Term { since: now, lease, first: lease.ttl, refused };
-            Held { term, next: next_step(now, Some(term), lease.ttl, unit), generation, busy: false }
-        });
-        self.entries.insert(key, Entry { kept: Arc::new(kept), since: now, held, used: self.turn, size });
+        self.entries.insert(key, Entry { kept: Arc::new(kept), since, before, held, used: self.turn, size });
     }
 
     /// Drops what is there for a request.
     pub(super) fn drop_one(&mut self, key: &Key) {
         if let Some(entry) = self.entries.remove(key) {
             self.bytes -= entry.size;
+            self.dirt = Dirt::Other;
         }
     }
 
     /// Drops what is meant.
     pub(super) fn drop_where(&mut self, meant: impl Fn(&Key, Option<&Issued>, Option<Generation>) -> bool) -> usize {
         let before = self.entries.len();
-        let bytes = &mut self.bytes;
+        let (bytes, awaited) = (&mut self.bytes, self.awaited);
         self.entries.retain(|key, entry| {
-            let generation = entry.held.as_ref().and_then(|held| held.generation);
+            // What is awaited is no login that has ended.
+            let generation = entry.held.as_ref().and_then(|held| held.generation).filter(|its| Some(*its) != awaited);
             let stays = !meant(key, entry.kept.issued(), generation);
             if !stays {
                 *bytes -= entry.size;
             }
             stays
         });
-        before - self.entries.len()
+        let dropped = before - self.entries.len();
+        if dropped > 0 {
+            self.dirt = Dirt::Other;
+        }
+        dropped
     }
 
     /// When something is to be done for a lease; `None` while there is nothing.
     pub(super) fn next_due(&self) -> Option<Moment> {
-        let waiting = self.entries.values().filter_map(|entry| entry.held.as_ref()).filter(|held| !held.busy);
+        let held = self.entries.values().filter_map(|entry| entry.held.as_ref());
+        let waiting = held.filter(|held| !held.busy && !held.is_awaited(self.awaited));
         waiting.map(|held| held.next.at()).min_by_key(|at| at.boot)
     }
 
     /// Drops what is at the end of its time, and gives a lease that is to be renewed.
     pub(super) fn take_due(&mut self, now: Moment) -> Option<Due> {
-        let is_due = |held: &Held| !held.busy && now.until(held.next.at()).is_zero();
+        let awaited = self.awaited;
+        let is_due = |held: &Held| !held.busy && !held.is_awaited(awaited) && now.until(held.next.at()).is_zero();
         let ended: Vec<Key> = self
             .entries
             .iter()
@@ -177,6 +275,7 @@ impl Shelf {
             None => held.term.refused = true,
         }
         held.next = next_step(now, Some(held.term), held.term.lease.ttl, unit);
+        self.dirt = Dirt::Other;
     }
 
     /// Notes that a renewal is to be tried again at that time.

@@ -1,0 +1,162 @@
+//! Files of the state folder: read without trust, replaced as a whole, what is secret in them sealed.
+
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use aws_lc_rs::error::Unspecified;
+use aws_lc_rs::hkdf::{HKDF_SHA256, KeyType, Salt};
+use rustix::fs::{Mode, OFlags};
+use secrecy::{ExposeSecret as _, SecretString};
+use tokio::sync::Mutex;
+use zeroize::Zeroizing;
+
+use crate::atomic_file::{Attributes, replace};
+use crate::seal;
+
+/// One file. Its writes keep their order.
+#[derive(Debug)]
+pub(super) struct StateFile {
+    path: PathBuf,
+    written: Mutex<u64>,
+}
+
+impl StateFile {
+    pub(super) fn new(path: PathBuf) -> Arc<Self> {
+        Arc::new(Self { path, written: Mutex::new(0) })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Reads at most so many bytes of a regular file, following no link; nothing if there is none. Blocks.
+    pub(super) fn read(&self, largest: u64) -> std::io::Result<Option<Zeroizing<Vec<u8>>>> {
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = match rustix::fs::open(&self.path, flags, Mode::empty()) {
+            Err(rustix::io::Errno::NOENT) => return Ok(None),
+            opened => std::fs::File::from(opened?),
+        };
+        let metadata = file.metadata()?;
+        if !metadata.is_file() {
+            return Err(std::io::Error::other("it is not a regular file"));
+        }
+        let size = usize::try_from(metadata.len().min(largest)).unwrap_or_default();
+        let mut bytes = Zeroizing::new(Vec::with_capacity(size));
+        file.take(largest).read_to_end(&mut bytes)?;
+        Ok(Some(bytes))
+    }
+
+    /// Replaces the file, its mode 0600, unless a later order has done so already.
+    pub(super) async fn write(
+        self: Arc<Self>,
+        order: u64,
+        bytes: Vec<u8>,
+    ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        let mut written = self.written.lock().await;
+        if *written >= order {
+            return Ok(());
+        }
+        let file = Arc::clone(&self);
+        let attributes = Attributes { mode: 0o600, owner: None, group: None };
+        tokio::task::spawn_blocking(move || replace(&file.path, &bytes, &attributes)).await??;
+        *written = order;
+        Ok(())
+    }
+
+    /// Moves what stands there out of the way, over what was moved before. Gives where it is now. Blocks.
+    pub(super) fn set_aside(&self) -> std::io::Result<PathBuf> {
+        let mut aside = self.path.clone().into_os_string();
+        aside.push(".refused");
+        let aside = PathBuf::from(aside);
+        std::fs::rename(&self.path, &aside)?;
+        Ok(aside)
+    }
+}
+
+/// A key, and what it is bound to.
+#[derive(Debug)]
+pub(super) struct Seal {
+    seal: seal::Seal,
+    bound_to: Vec<u8>,
+}
+
+impl Seal {
+    /// Derives the key for one use from `text`, which should be random: this is no password hash. What was sealed for other
+    /// names in `bound_to` does not open.
+    pub(super) fn new(text: &SecretString, used_for: Use, bound_to: &[&str]) -> Result<Self, Unspecified> {
+        let mut key = Zeroizing::new([0_u8; 32]);
+        let derived = Salt::new(HKDF_SHA256, used_for.salt()).extract(text.expose_secret().as_bytes());
+        derived.expand(&[b"seal 1"], KeyLength)?.fill(&mut *key)?;
+        let mut bound = vec![1];
+        for name in bound_to {
+            bound.extend_from_slice(&(name.len() as u64).to_be_bytes());
+            bound.extend_from_slice(name.as_bytes());
+        }
+        Ok(Self { seal: seal::Seal::new(&key)?, bound_to: bound })
+    }
+
+    /// The sealed form of `plain`.
+    pub(super) fn close(&self, plain: &[u8]) -> Result<Vec<u8>, Unspecified> {
+        self.seal.close(plain, &self.bound_to)
+    }
+
+    /// The plain form of what [`Seal::close`] gave.
+    pub(super) fn open(&self, sealed: &[u8]) -> Result<Zeroizing<Vec<u8>>, Unspecified> {
+        self.seal.open(sealed, &self.bound_to)
+    }
+
+    /// What it is bound to, in bytes that differ where that does.
+    pub(super) fn bound_to(&self) -> &[u8] {
+        &self.bound_to
+    }
+}
+
+/// What is sealed: for each there is a key of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Use {
+    /// A session's token.
+    Token,
+    /// Answers that the API proxy gives again.
+    Answers,
+    /// Secrets that templates use.
+    Secrets,
+}
+
+impl Use {
+    const fn salt(self) -> &'static [u8] {
+        match self {
+            Self::Token => b"keyward session state",
+            Self::Answers => b"keyward kept answers",
+            Self::Secrets => b"keyward kept secrets",
+        }
+    }
+}
+
+struct KeyLength;
+
+impl KeyType for KeyLength {
+    fn len(&self) -> usize {
+        32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seal(key: &str, used_for: Use, bound_to: &[&str]) -> Seal {
+        Seal::new(&SecretString::from(key), used_for, bound_to).unwrap()
+    }
+
+    #[test]
+    fn only_the_same_key_the_same_use_and_the_same_names_open_what_was_sealed() {
+        let names = ["web", "https://vault:8200", "role"];
+        let sealed = seal("key", Use::Token, &names).close(b"hvs.canary").unwrap();
+        assert_eq!(&**seal("key", Use::Token, &names).open(&sealed).unwrap(), b"hvs.canary");
+        assert!(seal("other", Use::Token, &names).open(&sealed).is_err());
+        assert!(seal("key", Use::Secrets, &names).open(&sealed).is_err());
+        assert!(seal("key", Use::Token, &["web", "https://vault:8200", "other"]).open(&sealed).is_err());
+        assert!(seal("key", Use::Token, &["webh", "ttps://vault:8200", "role"]).open(&sealed).is_err());
+    }
+}

@@ -1,0 +1,300 @@
+//! Answers that outlive a restart. Dropping a session and its proxy is `kill -9`.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use keyward::agent::api_proxy::Options;
+use keyward::agent::secrets::Persist;
+use keyward::dev::secrets::{Operation, Role};
+use secrecy::SecretString;
+
+use crate::harness::session::{Session, World, minutes};
+use crate::harness::vault::{Proxied, Told, cache, options, told};
+
+const HOUR: Duration = Duration::from_hours(1);
+
+/// A session and a proxy whose state is kept.
+struct Kept {
+    world: World,
+    folder: tempfile::TempDir,
+    key: &'static str,
+    values: Option<&'static str>,
+}
+
+/// What runs of it.
+struct Running {
+    session: Session,
+    proxied: Proxied,
+}
+
+impl Kept {
+    fn new(role: Role) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let mut world = World::new(role);
+        world.keep_state(folder.path(), true);
+        Self { world, folder, key: "a key", values: None }
+    }
+
+    fn file(&self) -> PathBuf {
+        self.folder.path().join("vault.answers")
+    }
+
+    fn start(&self) -> Running {
+        let mut kept = cache(Duration::ZERO, HOUR);
+        kept.persist = Some(Persist { file: self.file(), seal: SecretString::from(self.key) });
+        if let Some(values) = self.values {
+            kept.values = vec![keyward::agent::api_proxy::Rule::parse(values).unwrap()];
+        }
+        let session = self.world.start();
+        let proxied = Proxied::of_with(&self.world, &session, Options { cache: Some(kept), ..options() });
+        Running { session, proxied }
+    }
+
+    /// One lease and one value are got and written, and the process is killed.
+    async fn filled(&self) -> (Told, Told) {
+        let mut running = self.start();
+        running.session.serving().await;
+        let lease = running.proxied.get("database/creds/dev").await;
+        let value = running.proxied.get("secret/data/example").await;
+        assert_eq!((lease.cache(), value.cache()), ("MISS", "MISS"));
+        minutes(1).await;
+        (lease, value)
+    }
+
+    /// What is set aside.
+    fn aside(&self) -> PathBuf {
+        self.folder.path().join("vault.answers.refused")
+    }
+}
+
+fn hour() -> Role {
+    Role { ttl: HOUR, max_ttl: None, ..Role::default() }
+}
+
+fn id(answer: &Told) -> String {
+    answer.json()["lease_id"].as_str().unwrap_or_else(|| panic!("{answer:?}")).to_owned()
+}
+
+fn left(answer: &Told) -> u64 {
+    answer.json()["lease_duration"].as_u64().unwrap()
+}
+
+fn age(answer: &Told) -> u64 {
+    answer.headers["age"].to_str().unwrap().parse().unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn leases_and_values_are_served_after_a_kill_while_the_server_is_away_and_all_heals_once_it_is_back() {
+    let kept = Kept::new(hour());
+    let (lease, value) = kept.filled().await;
+    kept.world.dials().go_away().await;
+    minutes(3).await;
+    let mut running = kept.start();
+    running.session.serving().await;
+    let again = running.proxied.get("database/creds/dev").await;
+    assert_eq!((again.cache(), id(&again)), ("HIT", id(&lease)));
+    assert!((300..=360).contains(&left(&again)), "{} s are left of ten minutes after four", left(&again));
+    let stale = running.proxied.get("secret/data/example").await;
+    assert_eq!((stale.status, stale.cache(), stale.text.trim()), (200, "STALE", value.text.trim()));
+    assert!((240..=300).contains(&age(&stale)), "it is {} s old", age(&stale));
+    assert_eq!(running.proxied.get("secret/data/other").await.status, 502);
+
+    kept.world.dials().come_back().await;
+    minutes(30).await;
+    assert_eq!(running.proxied.get("secret/data/example").await.cache(), "MISS");
+    let later = running.proxied.get("database/creds/dev").await;
+    assert_eq!((later.cache(), id(&later)), ("HIT", id(&lease)), "the agent went on renewing it");
+    assert_eq!((kept.world.dials().lent(), kept.world.count(Operation::Login)), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn values_grow_older_while_the_agent_is_off_and_end_at_their_bound() {
+    let kept = Kept::new(hour());
+    kept.filled().await;
+    kept.world.dials().go_away().await;
+    minutes(45).await;
+    let running = kept.start();
+    let stale = running.proxied.get("secret/data/example").await;
+    assert_eq!(stale.cache(), "STALE");
+    assert!((46 * 60..48 * 60).contains(&age(&stale)), "it is {} s old", age(&stale));
+    assert_ne!(running.proxied.get("database/creds/dev").await.status, 200, "it ended while nobody ran");
+    minutes(20).await;
+    assert_ne!(running.proxied.get("secret/data/example").await.status, 200, "an hour is over");
+    drop(running);
+    let running = kept.start();
+    assert_ne!(running.proxied.get("secret/data/example").await.status, 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn values_outlast_the_token_that_ended_while_the_agent_was_off() {
+    let kept = Kept::new(Role { ttl: Duration::from_mins(10), max_ttl: Some(Duration::from_mins(10)), ..hour() });
+    let (lease, _) = kept.filled().await;
+    kept.world.dials().go_away().await;
+    minutes(15).await;
+    let mut running = kept.start();
+    minutes(1).await;
+    assert!(running.session.token().is_none());
+    assert_eq!(running.proxied.get("secret/data/example").await.cache(), "STALE");
+    kept.world.dials().come_back().await;
+    running.session.serving().await;
+    assert_eq!(running.proxied.get("secret/data/example").await.cache(), "MISS");
+    assert_ne!(id(&running.proxied.get("database/creds/dev").await), id(&lease));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_token_has_got_that_was_revoked_while_the_agent_was_off_is_dropped() {
+    let kept = Kept::new(hour());
+    let (lease, _) = kept.filled().await;
+    kept.world.dials().revoke_all();
+    let mut running = kept.start();
+    running.session.serving().await;
+    assert_eq!(kept.world.count(Operation::Login), 2);
+    let next = running.proxied.get("database/creds/dev").await;
+    assert_eq!(next.cache(), "MISS");
+    assert_ne!(id(&next), id(&lease));
+    kept.world.dials().go_away().await;
+    assert_ne!(
+        running.proxied.get("secret/data/example").await.status,
+        200,
+        "the token was taken away, and what it read"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_was_ended_while_the_agent_was_off_is_noticed_at_once() {
+    let kept = Kept::new(hour());
+    let (lease, _) = kept.filled().await;
+    let mut running = kept.start();
+    // By somebody else, as the agent is not there to see it.
+    drop(running);
+    let root = kept.world.secrets.token(&Role::default());
+    let url = format!("{}/v1/sys/leases/revoke", kept.world.secrets.url());
+    let body = serde_json::json!({ "lease_id": id(&lease) }).to_string();
+    let request = reqwest::Client::new().put(url).header("content-type", "application/json").body(body);
+    let token = secrecy::ExposeSecret::expose_secret(&root).to_owned();
+    assert!(request.header("x-vault-token", token).send().await.unwrap().status().is_success());
+    running = kept.start();
+    running.session.serving().await;
+    minutes(1).await;
+    let next = running.proxied.get("database/creds/dev").await;
+    assert_eq!(next.cache(), "MISS");
+    assert_ne!(id(&next), id(&lease));
+}
+
+#[tokio::test(start_paused = true)]
+async fn twenty_kills_leave_one_lease_and_what_was_cleared_stays_so() {
+    let kept = Kept::new(hour());
+    let (lease, _) = kept.filled().await;
+    for _ in 0..20 {
+        let mut running = kept.start();
+        running.session.serving().await;
+        assert_eq!(id(&running.proxied.get("database/creds/dev").await), id(&lease));
+        minutes(1).await;
+    }
+    assert_eq!(kept.world.dials().lent(), 1);
+    let mut running = kept.start();
+    running.session.serving().await;
+    let clear = running.proxied.client.post(format!("{}/agent/v1/cache-clear", running.proxied.url));
+    let clear = told(clear.header("x-vault-request", "true").body(r#"{"type":"all"}"#)).await;
+    assert_eq!(clear.json()["cleared"], 2, "{clear:?}");
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    drop(running);
+    kept.world.dials().go_away().await;
+    assert_ne!(kept.start().proxied.get("secret/data/example").await.status, 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_file_is_the_owners_alone_and_shows_nothing_of_what_it_keeps() {
+    let kept = Kept::new(hour());
+    let (lease, value) = kept.filled().await;
+    let bytes = std::fs::read(kept.file()).unwrap();
+    assert_eq!(std::fs::metadata(kept.file()).unwrap().permissions().mode() & 0o7777, 0o600);
+    let (lease, value) = (lease.json(), value.json());
+    let shown = [
+        &lease["data"]["username"],
+        &lease["data"]["password"],
+        &lease["lease_id"],
+        &value["data"]["data"]["greeting"],
+    ];
+    for text in shown.into_iter().map(|text| text.as_str().unwrap()).chain(["secret/data", "database"]) {
+        assert!(!bytes.windows(text.len()).any(|part| part == text.as_bytes()), "{text}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_writes_what_was_got_a_moment_ago() {
+    let kept = Kept::new(hour());
+    let mut running = kept.start();
+    running.session.serving().await;
+    let lease = running.proxied.get("database/creds/dev").await;
+    running.proxied.stop.cancel();
+    while running.proxied.servers.join_next().await.is_some() {}
+    drop(running);
+    let mut running = kept.start();
+    running.session.serving().await;
+    assert_eq!(id(&running.proxied.get("database/creds/dev").await), id(&lease));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_that_was_changed_or_is_anothers_is_set_aside_and_nothing_of_it_is_used() {
+    let spoil: [fn(&mut Kept, &Path); 10] = [
+        |_, file| {
+            let mut bytes = std::fs::read(file).unwrap();
+            let middle = bytes.len() / 2;
+            bytes[middle] ^= 1;
+            std::fs::write(file, bytes).unwrap();
+        },
+        |_, file| {
+            let bytes = std::fs::read(file).unwrap();
+            std::fs::write(file, &bytes[..bytes.len() - 1]).unwrap();
+        },
+        |_, file| std::fs::write(file, "not what we write").unwrap(),
+        |_, file| std::fs::write(file, "").unwrap(),
+        |_, file| {
+            std::fs::remove_file(file).unwrap();
+            std::fs::create_dir(file).unwrap();
+        },
+        |_, file| {
+            std::fs::rename(file, file.with_extension("moved")).unwrap();
+            std::os::unix::fs::symlink(file.with_extension("moved"), file).unwrap();
+        },
+        |kept, _| kept.key = "another key",
+        |kept, _| kept.values = Some("secret/data/*"),
+        |kept, _| kept.world.driven.set_wall_by(-7200),
+        // A file of the same key, of something else.
+        |_, file| {
+            std::fs::copy(file.with_file_name("web.json"), file).unwrap();
+        },
+    ];
+    for (case, spoil) in spoil.into_iter().enumerate() {
+        let mut kept = Kept::new(hour());
+        kept.filled().await;
+        let file = kept.file();
+        spoil(&mut kept, &file);
+        kept.world.dials().go_away().await;
+        let running = kept.start();
+        minutes(1).await;
+        assert_ne!(running.proxied.get("secret/data/example").await.status, 200, "case {case}");
+        assert!(kept.aside().symlink_metadata().is_ok(), "case {case}");
+        kept.world.dials().come_back().await;
+        minutes(30).await;
+        assert_eq!(running.proxied.get("secret/data/example").await.status, 200, "case {case}");
+        minutes(1).await;
+        assert!(kept.file().is_file(), "case {case}: it goes on with a file of its own");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_folder_that_cannot_be_written_costs_only_the_memory() {
+    let kept = Kept::new(hour());
+    let session = kept.world.start();
+    let mut its = cache(HOUR, HOUR);
+    its.persist = Some(Persist { file: "/proc/none/vault.answers".into(), seal: SecretString::from("a key") });
+    let proxied = Proxied::of_with(&kept.world, &session, Options { cache: Some(its), ..options() });
+    let mut running = Running { session, proxied };
+    running.session.serving().await;
+    assert_eq!(running.proxied.get("secret/data/example").await.cache(), "MISS");
+    minutes(10).await;
+    assert_eq!(running.proxied.get("secret/data/example").await.cache(), "HIT");
+}

@@ -1,0 +1,160 @@
+//! Secrets of templates that outlive a restart. Dropping a session and its store is `kill -9`.
+
+use std::time::Duration;
+
+use keyward::agent::secrets::{Offline, Persist};
+use keyward::dev::secrets::Operation;
+use secrecy::SecretString;
+use serde_json::json;
+use tokio::time::sleep;
+
+use super::{Bench, MINUTE, password, put, world};
+use crate::harness::session::{Session, World};
+
+const LEASED: &str = "{{ with secret \"terraform/creds/deploy\" }}{{ .Data.token }}{{ end }}";
+const CERTIFICATE: &str =
+    "{{ with pkiCert \"pki/issue/web\" \"common_name=a.example\" \"ttl=60m\" }}{{ .Cert }}{{ end }}";
+
+/// A world whose sessions and secrets outlive a restart.
+fn kept() -> (World, tempfile::TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let mut world = world();
+    world.keep_state(folder.path(), true);
+    (world, folder)
+}
+
+fn offline(folder: &tempfile::TempDir) -> Offline {
+    let persist = Persist { file: folder.path().join("web.secrets"), seal: SecretString::from("a key") };
+    Offline { persist, stale: MINUTE * 60 }
+}
+
+/// A process that renders a value, a lease and a certificate.
+async fn start<'a>(world: &'a World, folder: &tempfile::TempDir) -> (Session, Bench<'a>) {
+    let session = world.start();
+    let mut bench = Bench::with(world, &session, Some(offline(folder)));
+    bench.start("value", &password("app"));
+    bench.start("leased", LEASED);
+    bench.start("certificate", CERTIFICATE);
+    sleep(MINUTE).await;
+    (session, bench)
+}
+
+fn rendered(bench: &Bench<'_>) -> [Option<String>; 3] {
+    ["value", "leased", "certificate"].map(|name| bench.read(name))
+}
+
+#[tokio::test(start_paused = true)]
+async fn templates_are_rendered_while_the_server_is_away_at_the_start_and_follow_it_once_it_is_back() {
+    let (world, folder) = kept();
+    put(&world, "app", json!({ "password": "p1" })).await;
+    let before = {
+        let (_session, bench) = start(&world, &folder).await;
+        rendered(&bench)
+    };
+    assert!(before.iter().all(Option::is_some), "{before:?}");
+    world.dials().go_away().await;
+    let (_session, bench) = start(&world, &folder).await;
+    assert_eq!(rendered(&bench), before);
+    world.dials().come_back().await;
+    put(&world, "app", json!({ "password": "p2" })).await;
+    sleep(MINUTE * 12).await;
+    let [value, leased, certificate] = rendered(&bench);
+    assert_eq!(value.as_deref(), Some("p2"));
+    assert_eq!([leased, certificate], before[1..], "the lease is renewed, the certificate is good");
+    assert_eq!((world.dials().lent(), world.count(Operation::Login)), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restart_makes_no_lease_and_no_certificate_and_renders_nothing_twice() {
+    let (world, folder) = kept();
+    put(&world, "app", json!({ "password": "p1" })).await;
+    let before = {
+        let (_session, bench) = start(&world, &folder).await;
+        rendered(&bench)
+    };
+    for _ in 0..10 {
+        let (_session, bench) = start(&world, &folder).await;
+        assert_eq!(rendered(&bench), before);
+        let renders = ["value", "leased", "certificate"].map(|name| bench.renders(name));
+        assert_eq!(renders, renders.map(|_| renders[0]), "each once a start");
+    }
+    assert_eq!((world.dials().leases(), world.dials().lent()), (1, 1));
+    assert_eq!(world.count(Operation::Login), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_has_changed_while_the_agent_was_off_is_never_rendered_as_it_was() {
+    let (world, folder) = kept();
+    put(&world, "app", json!({ "password": "p1" })).await;
+    let before = {
+        let (_session, bench) = start(&world, &folder).await;
+        rendered(&bench)
+    };
+    put(&world, "app", json!({ "password": "p2" })).await;
+    world.dials().revoke_all();
+    let (_session, bench) = start(&world, &folder).await;
+    let [value, leased, _] = rendered(&bench);
+    assert_eq!(value.as_deref(), Some("p2"));
+    assert!(leased.is_some() && leased != before[1], "it ended with the token that it was got with");
+    assert_eq!((bench.renders("value"), world.dials().leases()), (2, 1), "once before, once now");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_was_ended_while_the_agent_was_off_is_not_rendered() {
+    let (world, folder) = kept();
+    put(&world, "app", json!({ "password": "p1" })).await;
+    let before = {
+        let (_session, bench) = start(&world, &folder).await;
+        rendered(&bench)
+    };
+    world.dials().answer_next(Operation::RenewLease, keyward::dev::secrets::Canned::error(400, "lease not found"));
+    let (_session, bench) = start(&world, &folder).await;
+    let [_, leased, _] = rendered(&bench);
+    assert!(leased.is_some() && leased != before[1]);
+    assert_eq!(bench.renders("leased"), 2, "once before, once now");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_too_old_is_not_used_and_a_file_that_was_changed_is_set_aside() {
+    let (world, folder) = kept();
+    put(&world, "app", json!({ "password": "p1" })).await;
+    drop(start(&world, &folder).await);
+    world.dials().go_away().await;
+    let file = folder.path().join("web.secrets");
+    let bytes = std::fs::read(&file).unwrap();
+    assert!(!bytes.windows(8).any(|part| part == b"password"));
+    sleep(MINUTE * 62).await;
+    {
+        let (_session, bench) = start(&world, &folder).await;
+        assert_eq!(rendered(&bench)[..2], [None, None], "a value of over an hour, a lease that has ended");
+    }
+    let mut changed = bytes.clone();
+    changed[bytes.len() - 1] ^= 1;
+    std::fs::write(&file, changed).unwrap();
+    let (_session, bench) = start(&world, &folder).await;
+    assert_eq!(rendered(&bench), [None, None, None]);
+    assert!(folder.path().join("web.secrets.refused").is_file());
+    world.dials().come_back().await;
+    sleep(MINUTE * 15).await;
+    assert!(rendered(&bench).iter().all(Option::is_some));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_hangs_at_the_start_holds_no_template_up() {
+    let (world, folder) = kept();
+    put(&world, "app", json!({ "password": "p1" })).await;
+    drop(start(&world, &folder).await);
+    world.dials().hang(true);
+    let session = world.start();
+    let mut bench = Bench::with(&world, &session, Some(offline(&folder)));
+    bench.start("value", &password("app"));
+    sleep(Duration::from_secs(4)).await;
+    assert_eq!(bench.read("value").as_deref(), Some("p1"));
+    // What nobody asks for any more is not kept on.
+    sleep(MINUTE * 3).await;
+    drop((session, bench));
+    world.dials().hang(false);
+    world.dials().go_away().await;
+    let (_session, bench) = start(&world, &folder).await;
+    assert_eq!(rendered(&bench), [Some("p1".to_owned()), None, None]);
+}
