@@ -81,6 +81,7 @@ async fn main() {
         upstream,
         namespace: None,
         observed: observed.clone(),
+        child: None,
         bound_to: vec![],
     };
     let proxy = ApiProxy::build(options, parts).unwrap();

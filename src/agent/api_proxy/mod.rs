@@ -29,8 +29,8 @@ pub use cached::CacheOptions;
 pub use rules::{Lift, Rule, Rules};
 pub use serve::Answering;
 
-use crate::agent::secrets::{ArchiveError, ChildOptions};
 use crate::agent::secrets::cache::{self, Cache, Tender};
+use crate::agent::secrets::{ArchiveError, ChildOptions};
 use crate::agent::token::TokenFeed;
 use crate::agent::upstream::{self, Upstream};
 use crate::clock::Clock;

@@ -14,6 +14,7 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
 use keyward::agent::api_proxy::{ApiProxy, CacheOptions, Lift, Options, Parts, Put, Rule, Rules};
+use keyward::agent::secrets::ChildOptions;
 use keyward::agent::token::{ClientToken, Generation, Kind, Lease, Token, TokenFeed, TokenPublisher};
 use keyward::agent::upstream;
 use keyward::clock::Clock;
@@ -296,7 +297,7 @@ impl Proxied {
         let mut options = options();
         let mut upstream = super::secrets::options(&format!("http://{server}"));
         change(&mut options, &mut upstream);
-        let mut this = Self::serve(admit, options, upstream, tokens, nudge, Clock::System, servers);
+        let mut this = Self::serve(admit, options, parts(upstream, tokens, nudge, Clock::System), servers);
         this.publisher = Some(publisher);
         this.vault = vault;
         this
@@ -308,26 +309,20 @@ impl Proxied {
     }
 
     pub(crate) fn of_with(world: &World, session: &Session, options: Options) -> Self {
-        let upstream = super::secrets::options(world.secrets.url());
-        let (tokens, nudge) = (session.feed.clone(), session.nudge.clone());
-        Self::serve(Admit::AnyLocalUser, options, upstream, tokens, nudge, world.clock.clone(), JoinSet::new())
+        Self::of_child(world, session, options, None)
     }
 
-    fn serve(
-        admit: Admit,
-        options: Options,
-        upstream: upstream::Options,
-        feed: TokenFeed,
-        nudge: Nudge,
-        clock: Clock,
-        mut servers: JoinSet<()>,
-    ) -> Self {
-        let (folder, metrics, stop) = (tempfile::tempdir().unwrap(), Metrics::default(), CancellationToken::new());
-        let namespace = None;
-        let observed = Observed { metrics: metrics.clone(), listener: "vault".to_owned() };
-        let bound_to = vec!["web".to_owned()];
-        let parts =
-            Parts { clock, feed, nudge: nudge.clone(), upstream, namespace, observed: observed.clone(), child: None, bound_to };
+    /// The same where the token is a child of the session's, for its listener alone.
+    pub(crate) fn of_child(world: &World, session: &Session, options: Options, child: Option<ChildOptions>) -> Self {
+        let upstream = super::secrets::options(world.secrets.url());
+        let parts = parts(upstream, session.feed.clone(), session.nudge.clone(), world.clock.clone());
+        Self::serve(Admit::AnyLocalUser, options, Parts { child, ..parts }, JoinSet::new())
+    }
+
+    fn serve(admit: Admit, options: Options, parts: Parts, mut servers: JoinSet<()>) -> Self {
+        let (folder, stop) = (tempfile::tempdir().unwrap(), CancellationToken::new());
+        let (observed, nudge) = (parts.observed.clone(), parts.nudge.clone());
+        let metrics = observed.metrics.clone();
         let proxy = ApiProxy::build(options, parts).unwrap();
         let listener = Listener::bind(&Endpoint::Tcp(([127, 0, 0, 1], 0).into())).unwrap();
         let address = listener.tcp_address().unwrap();
@@ -372,6 +367,12 @@ impl Proxied {
     pub(crate) async fn get(&self, path: &str) -> Told {
         self.ask("GET", path).await
     }
+}
+
+fn parts(upstream: upstream::Options, feed: TokenFeed, nudge: Nudge, clock: Clock) -> Parts {
+    let observed = Observed { metrics: Metrics::default(), listener: "vault".to_owned() };
+    let bound_to = vec!["web".to_owned()];
+    Parts { clock, feed, nudge, upstream, namespace: None, observed, child: None, bound_to }
 }
 
 /// An answer that was read.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use keyward::agent::api_proxy::Options;
-use keyward::agent::secrets::Persist;
+use keyward::agent::secrets::{ChildOptions, Persist};
 use keyward::dev::secrets::{Operation, Role};
 use secrecy::SecretString;
 
@@ -20,6 +20,7 @@ struct Kept {
     folder: tempfile::TempDir,
     key: &'static str,
     values: Option<&'static str>,
+    child: Option<ChildOptions>,
 }
 
 /// What runs of it.
@@ -33,7 +34,7 @@ impl Kept {
         let folder = tempfile::tempdir().unwrap();
         let mut world = World::new(role);
         world.keep_state(folder.path(), true);
-        Self { world, folder, key: "a key", values: None }
+        Self { world, folder, key: "a key", values: None, child: None }
     }
 
     fn file(&self) -> PathBuf {
@@ -47,7 +48,8 @@ impl Kept {
             kept.values = vec![keyward::agent::api_proxy::Rule::parse(values).unwrap()];
         }
         let session = self.world.start();
-        let proxied = Proxied::of_with(&self.world, &session, Options { cache: Some(kept), ..options() });
+        let proxied =
+            Proxied::of_child(&self.world, &session, Options { cache: Some(kept), ..options() }, self.child.clone());
         Running { session, proxied }
     }
 
@@ -159,6 +161,26 @@ async fn what_a_token_has_got_that_was_revoked_while_the_agent_was_off_is_droppe
         200,
         "the token was taken away, and what it read"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_listener_with_a_child_token_keeps_values_and_not_those_of_another_child() {
+    let child = |policy: &str| {
+        Some(ChildOptions { policies: vec![policy.to_owned()], ttl: Duration::from_mins(10), num_uses: 0 })
+    };
+    let kept = Kept { child: child("read"), ..Kept::new(hour()) };
+    let (lease, _) = kept.filled().await;
+    // As another child at each start, the token is another.
+    kept.world.dials().revoke_all();
+    let mut running = kept.start();
+    running.session.serving().await;
+    assert_ne!(id(&running.proxied.get("database/creds/dev").await), id(&lease));
+    kept.world.dials().go_away().await;
+    assert_eq!(running.proxied.get("secret/data/example").await.cache(), "STALE");
+    minutes(1).await;
+    drop(running);
+    let kept = Kept { child: child("less"), ..kept };
+    assert_ne!(kept.start().proxied.get("secret/data/example").await.status, 200, "it may read less");
 }
 
 #[tokio::test(start_paused = true)]
