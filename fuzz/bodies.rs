@@ -5,6 +5,7 @@ use std::sync::Arc;
 use keyward::access::api::json::{DecodeError, Fields};
 use keyward::access::model::authorize::{Access, Carried, DefaultPolicy, Grants, Resource};
 use keyward::access::model::rules::Rules;
+use keyward::access::model::snapshot::{Piece, Reader, SnapshotError, Writer};
 
 /// Reads bytes as a policy's rules and asks them for decisions.
 pub(crate) fn rules(bytes: &[u8]) {
@@ -73,4 +74,58 @@ fn taken(mut fields: Fields) -> Result<(), DecodeError> {
     let _ = (fields.pairs("Meta")?, fields.take("ExpirationTTL"));
     fields.pass_over(&["CreateIndex", "ModifyIndex", "Hash"]);
     fields.finish()
+}
+
+/// Reads bytes as a snapshot, whole and in parts, and writes what was read.
+pub(crate) fn snapshot(bytes: &[u8]) {
+    let whole = pieces(bytes, bytes.len().max(1));
+    // In parts of a length out of the bytes; then a piece ends in one part and the next begins in another.
+    let part = bytes.last().map_or(1, |last| 1 + usize::from(*last % 31));
+    assert_eq!(whole, pieces(bytes, part), "in parts of {part} bytes it is another");
+    match whole {
+        Ok(read) => {
+            let written = written(&read);
+            assert_eq!(pieces(&written, 7).as_ref(), Ok(&read), "what was written is not what was read");
+        }
+        Err(error) => {
+            let words = error.to_string();
+            assert!(!words.contains(char::is_control) && words.len() < 256, "not one short line: {words:?}");
+        }
+    }
+}
+
+fn pieces(bytes: &[u8], part: usize) -> Result<Vec<Piece>, SnapshotError> {
+    let (mut reader, mut pieces) = (Reader::default(), Vec::new());
+    for part in bytes.chunks(part) {
+        reader.feed(part);
+        while let Some(piece) = reader.piece()? {
+            pieces.push(piece);
+        }
+    }
+    let records = reader.finish()?;
+    assert_eq!(records + 2, pieces.len() as u64, "a header, the records, and the end");
+    let keys = pieces.iter().filter_map(|piece| match piece {
+        Piece::Record(key, _) => Some(key.as_str()),
+        Piece::Header(_) | Piece::End(_) => None,
+    });
+    assert!(keys.is_sorted_by(|one, next| one < next), "a key is there twice, or out of its place");
+    Ok(pieces)
+}
+
+fn written(pieces: &[Piece]) -> Vec<u8> {
+    let (mut bytes, mut writer) = (Vec::new(), None);
+    for piece in pieces {
+        match piece {
+            Piece::Header(header) => writer = Writer::begin(header, &mut bytes).ok(),
+            Piece::Record(key, value) => {
+                let taken = writer.as_mut().map(|writer| writer.record(key, value, &mut bytes));
+                assert_eq!(taken, Some(Ok(())), "a record that was read is not written");
+            }
+            Piece::End(records) => {
+                let ended = writer.take().map(|writer| writer.end(&mut bytes));
+                assert_eq!(ended, Some(*records));
+            }
+        }
+    }
+    bytes
 }

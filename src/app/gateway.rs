@@ -57,6 +57,8 @@ struct Running {
     record: Arc<Record>,
     child: Option<Feed<Provision>>,
     stop: CancellationToken,
+    /// Cancelled where nothing takes its place.
+    gone: CancellationToken,
 }
 
 /// What a configuration changes of the gateway. Dropping it changes nothing.
@@ -152,8 +154,9 @@ impl BuiltGateway {
         self.options.endpoints.iter().zip(&self.sockets).map(taken).collect()
     }
 
-    /// Serves until `stop`, then lets requests in flight end within `drain`; the makers of its tokens end after them.
-    async fn run(self, drain: Duration, stop: CancellationToken) -> anyhow::Result<()> {
+    /// Serves until `stop`, then lets requests in flight end within `drain`; the makers of its tokens end after them. Where it
+    /// was replaced, connections that are idle have one more request, until then or until it is `gone`.
+    async fn run(self, drain: Duration, stop: CancellationToken, gone: CancellationToken) -> anyhow::Result<()> {
         let drained = CancellationToken::new();
         let mut makers = JoinSet::new();
         makers.spawn(self.local.run(drained.clone()));
@@ -166,8 +169,13 @@ impl BuiltGateway {
         }
         let mut serving = JoinSet::new();
         for socket in self.sockets {
-            let limits =
-                Limits { idle_timeout: KEPT, drain, observed: Some(self.observed.clone()), ..Limits::default() };
+            let limits = Limits {
+                idle_timeout: KEPT,
+                drain,
+                replaced_until: Some(gone.clone()),
+                observed: Some(self.observed.clone()),
+                ..Limits::default()
+            };
             let service = self.gateway.service(socket.tcp_address(), self.observed.clone());
             serving.spawn(socket.serve(service, limits, stop.clone()));
         }
@@ -230,10 +238,13 @@ impl RunningGateway {
             return;
         }
         if let Some(running) = self.0.take() {
+            if matches!(plan, GatewayPlan::Stop) {
+                running.gone.cancel();
+            }
             running.stop.cancel();
         }
         if let GatewayPlan::Start(built) = plan {
-            let stop = tasks.stop_token().child_token();
+            let (stop, gone) = (tasks.stop_token().child_token(), tasks.stop_token().child_token());
             // Copies of the sockets stay here, so that a reload can hand them over.
             let sockets = built.sockets.iter().map(Listener::try_clone).collect::<Result<_, _>>();
             self.0 = sockets.ok().map(|sockets| Running {
@@ -243,8 +254,9 @@ impl RunningGateway {
                 record: Arc::clone(&built.record),
                 child: built.child.as_ref().map(|(_, feed)| feed.clone()),
                 stop: stop.clone(),
+                gone: gone.clone(),
             });
-            tasks.start("gateway", built.run(drain, stop));
+            tasks.start("gateway", built.run(drain, stop, gone));
         }
     }
 }

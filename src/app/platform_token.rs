@@ -41,6 +41,7 @@ impl TokenMaker {
                 let parts = mint::Parts {
                     upstream: options.proxy.upstream.clone(),
                     ca_file: options.proxy.ca_file.clone(),
+                    proxy: options.proxy.proxy.clone(),
                     local_token_file: options.local_token.file.clone(),
                     clock: shared.clock.clone(),
                     health,

@@ -11,6 +11,7 @@ use super::leaf::{self, Wrong, wrong, wrong_and_secret};
 use super::listener::{endpoint, host, socket_owner};
 use super::platform_token::{self, TokenSource};
 use super::reader::Reader;
+use super::server;
 use super::sink::Sessions;
 use super::text::Text;
 use crate::atomic_file::Attributes;
@@ -18,7 +19,7 @@ use crate::gateway::actions::{self, Mode};
 use crate::gateway::delivery::{Brings, DropInOptions, ServiceHost};
 use crate::gateway::local_token;
 use crate::gateway::proxy::{Limit, Options};
-use crate::http::client::is_loopback;
+use crate::http::client::{Proxy, is_loopback};
 use crate::http::listen::Endpoint;
 
 /// The gateway and the sockets that it is served on.
@@ -68,6 +69,10 @@ pub(super) fn read(
         let key = reader.key("ca_file");
         reader.scope.remarks.mistake(at, &key, "given where no TLS is spoken", "leave it out, or use https://");
     }
+    let way = reader.parsed("proxy", server::proxy).unwrap_or(Proxy::Environment);
+    if matches!((&way, &upstream), (Proxy::Through(_), Some(url)) if url.scheme() == "http") {
+        reader.conflict("proxy", "an http:// upstream", "tokens would leave this machine in the clear");
+    }
     let hosts = reader.list("allowed_hosts").unwrap_or_default();
     let allowed_hosts: BTreeSet<_> = hosts.iter().filter_map(|text| reader.parse(text, host)).collect();
     let limit = match reader.number("requests_per_second", 0..=10_000) {
@@ -90,6 +95,7 @@ pub(super) fn read(
     let proxy = Options {
         upstream: upstream?,
         ca_file,
+        proxy: way,
         connections,
         connect_timeout,
         answer_timeout,
@@ -277,6 +283,14 @@ pub(super) fn words(gateway: &Gateway, references: &BTreeMap<String, String>) ->
     for endpoint in endpoints {
         let endpoint = tell("listen", &endpoint.to_string());
         does.push(format!("serves the platform's API of {upstream} on {endpoint}"));
+    }
+    match &proxy.proxy {
+        Proxy::Environment => {}
+        Proxy::Direct => does.push("goes there directly, whatever the proxy variables say".to_owned()),
+        Proxy::Through(url) => {
+            let host = format!("{}:{}", url.host_str().unwrap_or_default(), url.port_or_known_default().unwrap_or(80));
+            does.push(format!("goes there through the proxy {}", tell("proxy", &host)));
+        }
     }
     let from = match token {
         TokenSource::File(file) => format!("of the file {}", tell("token_file", &file.display().to_string())),

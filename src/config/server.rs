@@ -123,7 +123,8 @@ fn server_address(text: &str) -> Result<Address, Wrong> {
     }
 }
 
-fn proxy(text: &str) -> Result<Proxy, Wrong> {
+/// `environment`, `direct`, or the URL of a proxy.
+pub(super) fn proxy(text: &str) -> Result<Proxy, Wrong> {
     match text {
         "environment" => return Ok(Proxy::Environment),
         "direct" => return Ok(Proxy::Direct),

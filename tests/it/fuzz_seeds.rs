@@ -62,6 +62,11 @@ fn rules_hold_what_they_promise() {
 }
 
 #[test]
+fn snapshots_are_read_as_they_were_written_or_refused_in_one_line() {
+    run("snapshot", bodies::snapshot);
+}
+
+#[test]
 fn bodies_are_taken_or_refused_in_one_line() {
     run("json", bodies::json);
 }

@@ -62,6 +62,11 @@ pub enum MergeError {
     /// A page is no document with a list.
     #[error("a page is no JSON:API list")]
     NoList,
+    /// A page leads back to itself or to one before it, and more is told of than came so far.
+    #[error(
+        "the list's pages lead back to pages that came already, before all of it came; ask for its pages one by one"
+    )]
+    Loops,
     /// They are more than are merged.
     #[error("the list has more than {MAX_PAGES} pages or {MAX_BYTES} bytes; ask for its pages one by one")]
     TooMany,
@@ -88,14 +93,28 @@ impl Merge {
         let pagination = page.get("meta").and_then(|meta| meta.get("pagination"));
         let number = |name: &str| pagination?.get(name)?.as_u64();
         let (current, next) = (number("current-page"), number("next-page"));
-        let next = next.filter(|next| !empty && *next > current.unwrap_or_else(|| u64::from(self.pages)));
-        if self.pages == 1 {
-            self.document = page;
+        let next = next.filter(|_| !empty);
+        if next.is_some_and(|next| next <= current.unwrap_or_else(|| u64::from(self.pages))) {
+            // Where the list says how long it is, that is believed.
+            let whole = number("total-count") == u64::try_from(self.items.len()).ok();
+            if !whole {
+                return Err(MergeError::Loops);
+            }
+            self.keep_first(page);
+            return Ok(Turn::Done);
         }
+        self.keep_first(page);
         match next.map(u32::try_from) {
             None => Ok(Turn::Done),
             Some(Ok(next)) if self.pages < MAX_PAGES => Ok(Turn::Ask(next)),
             Some(_) => Err(MergeError::TooMany),
+        }
+    }
+
+    /// What is beside the lists of the first page stands for all.
+    fn keep_first(&mut self, page: Map<String, Value>) {
+        if self.pages == 1 {
+            self.document = page;
         }
     }
 
@@ -194,8 +213,12 @@ mod tests {
     #[test]
     fn a_pager_that_loops_or_says_nothing_ends() {
         let ends = |body: &[u8]| assert_eq!(Merge::default().take(body), Ok(Turn::Done));
-        ends(&page(&[1], 2, 2));
-        ends(&page(&[1], 2, 1));
+        let loops = |body: &[u8]| assert_eq!(Merge::default().take(body), Err(MergeError::Loops));
+        // 99 are told of.
+        loops(&page(&[1], 2, 2));
+        loops(&page(&[1], 2, 1));
+        let all: Vec<u32> = (0..99).collect();
+        ends(&page(&all, 1, 1));
         ends(&page(&[], 1, 2));
         ends(br#"{"data":[]}"#);
         let mut whole = Merge::default();

@@ -18,7 +18,7 @@ use crate::clock::{Clock, Moment};
 use crate::feed::{Nudge, Publisher, State, feed};
 use crate::gateway::platform_token::{PlatformToken, Source, Watch};
 use crate::health::Reporter;
-use crate::http::client::{self, Address, Proxy, Tls};
+use crate::http::client::{self, Address, Tls};
 
 /// Makes tokens, and ends what it has made.
 #[derive(Debug)]
@@ -74,11 +74,11 @@ impl Minter {
     /// # Errors
     /// The lock cannot be opened, or a certificate cannot be read.
     pub fn new(options: Options, parts: Parts) -> Result<(Self, Source), MinterError> {
-        let Parts { upstream, ca_file, local_token_file, clock, health } = parts;
+        let Parts { upstream, ca_file, proxy, local_token_file, clock, health } = parts;
         let client = client::Options {
             address: Address::Url(upstream),
             tls: Tls { ca_file, ..Tls::default() },
-            proxy: Proxy::Direct,
+            proxy,
             connect_timeout: CONNECT_WITHIN,
             answer_timeout: ANSWER_WITHIN,
         };

@@ -28,7 +28,7 @@ use url::Url;
 
 use crate::clock::Clock;
 use crate::health::Reporter;
-use crate::http::client::BuildError;
+use crate::http::client::{BuildError, Proxy};
 
 pub use minter::Minter;
 pub use owner::Owner;
@@ -53,6 +53,8 @@ pub struct Parts {
     pub upstream: Url,
     /// PEM file of certificates to trust in place of the system's.
     pub ca_file: Option<PathBuf>,
+    /// The proxy on the way there.
+    pub proxy: Proxy,
     /// The file of the gateway's local token: locks are kept beside it, and it tells one gateway of a machine from another.
     pub local_token_file: PathBuf,
     /// Where the time comes from.

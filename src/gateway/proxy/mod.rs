@@ -30,8 +30,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http::HeaderValue;
-use rustls::pki_types::{InvalidDnsNameError, ServerName};
-use url::{Host, Url};
+use url::Url;
 
 pub use body::Answered;
 pub use limiter::Limit;
@@ -44,10 +43,10 @@ use crate::gateway::actions::{self, Actions};
 use crate::gateway::availability::Server;
 use crate::gateway::local_token::Accepted;
 use crate::gateway::platform_token::Source;
-use crate::http::forward::{self, Forwarder, Target};
+use crate::http::client::{self, Address, Proxy, Tls};
+use crate::http::forward::{self, Forwarder, Reach, ReachError};
 use crate::http::guard;
 use crate::http::listen::Observed;
-use crate::http::tls::{self, CertificateError};
 use crate::metrics::Metrics;
 
 /// How the platform is reached and called.
@@ -57,6 +56,8 @@ pub struct Options {
     pub upstream: Url,
     /// PEM file of the authorities to trust in place of the system's.
     pub ca_file: Option<PathBuf>,
+    /// The proxy on the way there.
+    pub proxy: Proxy,
     /// Connections to it at once.
     pub connections: usize,
     /// Time to get a connection, TLS included.
@@ -116,35 +117,24 @@ impl Gateway {
     /// The file cannot be used, or the address has no host that TLS could be spoken with.
     pub fn build(options: Options, parts: Parts) -> Result<Self, BuildError> {
         let upstream = &options.upstream;
-        let host = upstream.host().ok_or(BuildError::NoHost)?;
-        let name = match &host {
-            Host::Domain(name) => (*name).to_owned(),
-            Host::Ipv4(address) => address.to_string(),
-            Host::Ipv6(address) => address.to_string(),
+        let way = client::Options {
+            address: Address::Url(upstream.clone()),
+            tls: Tls { ca_file: options.ca_file.clone(), ..Tls::default() },
+            proxy: options.proxy.clone(),
+            connect_timeout: options.connect_timeout,
+            answer_timeout: options.answer_timeout,
         };
-        let secured = if upstream.scheme() == "https" {
-            let name = ServerName::try_from(name.clone()).map_err(BuildError::Name)?;
-            Some((tls::client(options.ca_file.as_deref())?, name))
-        } else {
-            None
-        };
-        let target = match host {
-            Host::Ipv4(address) => Target::Tcp(SocketAddr::from((address, port(upstream)))),
-            Host::Ipv6(address) => Target::Tcp(SocketAddr::from((address, port(upstream)))),
-            Host::Domain(_) => Target::Host(name, port(upstream)),
-        };
+        let Reach { target, tls, host, .. } = Reach::of(&way)?;
         let forwarder = Forwarder::new(forward::Options {
             target,
-            tls: secured,
+            tls,
             connections: options.connections,
             idle: KEPT,
             connect_timeout: options.connect_timeout,
             answer_timeout: options.answer_timeout,
         });
         let origin = upstream.origin().ascii_serialization();
-        let authority = origin.split_once("://").map_or("", |(_, authority)| authority);
         let links = links::into_api(&origin).into();
-        let host = HeaderValue::from_str(authority).map_err(|_| BuildError::NoHost)?;
         let limiter = limiter::Limiter::new(options.limit);
         let actions = Actions::new(options.actions.clone());
         let (room, state, server) = (body::Room::new(), exchange::State::default(), Mutex::default());
@@ -175,20 +165,10 @@ impl Gateway {
 /// Less than the usual load balancer in front of a platform keeps a connection.
 const KEPT: Duration = Duration::from_secs(30);
 
-fn port(url: &Url) -> u16 {
-    url.port_or_known_default().unwrap_or(443)
-}
-
 /// Why there is no gateway.
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
-    /// Its address has no host.
-    #[error("the platform's address has no host")]
-    NoHost,
-    /// Its host is no name that a certificate could have.
-    #[error("the platform's host is no name that a certificate could have")]
-    Name(#[source] InvalidDnsNameError),
-    /// The authorities cannot be had.
+    /// Its address has no host, its proxy is none, or the authorities cannot be had.
     #[error(transparent)]
-    Tls(#[from] CertificateError),
+    Reach(#[from] ReachError),
 }

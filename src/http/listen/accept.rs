@@ -147,9 +147,19 @@ impl<S> Open<S> {
         });
     }
 
-    /// Lets requests in flight end, at most for the time that the limits give.
+    /// Lets requests in flight end, at most for the time that the limits give. Where another listener is in its place, those
+    /// who are idle have that time to find out by an answer.
     async fn end(self) {
         let Self { table, mut tasks, limits, .. } = self;
+        if let Some(until) = &limits.replaced_until {
+            table.linger();
+            let ended = async { while tasks.join_next().await.is_some() {} };
+            tokio::select! {
+                () = ended => return,
+                () = until.cancelled() => {}
+                () = tokio::time::sleep(limits.drain) => {}
+            }
+        }
         table.close();
         let ended = async { while tasks.join_next().await.is_some() {} };
         let silent = async {

@@ -16,7 +16,7 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::Peer;
-use super::state::{Connection, Phase};
+use super::state::Connection;
 use super::table::Entered;
 
 /// Serves one connection to its end. The error is one of the caller's: a malformed head, one that is too large.
@@ -61,7 +61,7 @@ where
         }
         let mut ended = protocol.as_mut().poll(cx);
         // Told after it has looked for bytes: a request that is here already is answered.
-        if ended.is_pending() && !told && connection.closing() && connection.phase().0 != Phase::Fresh {
+        if ended.is_pending() && !told && connection.closes_now() {
             told = true;
             protocol.as_mut().graceful_shutdown();
             ended = protocol.as_mut().poll(cx);

@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use http::{Request, Response};
 use hyper::body::Incoming;
+use tokio_util::sync::CancellationToken;
 
 pub use answers::Answers;
 pub use bound::Listener;
@@ -79,6 +80,9 @@ pub struct Limits {
     pub per_user: usize,
     /// Time for requests in flight to end once it stops; connections that are open then are closed.
     pub drain: Duration,
+    /// Where another listener takes this one's place when it stops: idle connections stay open for one more request, which is
+    /// answered with `Connection: close`, until `drain` has passed or this is cancelled. `None` closes them at once.
+    pub replaced_until: Option<CancellationToken>,
     /// TLS, where it is spoken.
     pub tls: Option<Arc<rustls::ServerConfig>>,
     /// Where connections and refusals are counted.
@@ -96,6 +100,7 @@ impl Default for Limits {
             connections: 1024,
             per_user: 256,
             drain: Duration::from_secs(10),
+            replaced_until: None,
             tls: None,
             observed: None,
         }

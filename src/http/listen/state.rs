@@ -35,6 +35,8 @@ pub(super) struct Connection {
     /// When a write first found no room, in milliseconds since `epoch` plus one; 0 if none waits.
     stalled: AtomicU64,
     closing: AtomicBool,
+    /// Whether one more request is awaited before it closes.
+    lingers: AtomicBool,
     waker: Mutex<Option<Waker>>,
 }
 
@@ -46,6 +48,7 @@ impl Connection {
             word: AtomicU64::new(0),
             stalled: AtomicU64::new(0),
             closing: AtomicBool::new(false),
+            lingers: AtomicBool::new(false),
             waker: Mutex::new(None),
         };
         connection.word.store(connection.now() << 2, Ordering::Relaxed);
@@ -113,7 +116,24 @@ impl Connection {
         *self.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(waker.clone());
     }
 
+    /// Whether it is to end at once where no request is in flight.
+    pub(super) fn closes_now(&self) -> bool {
+        let awaits_one = match self.phase().0 {
+            Phase::Fresh => true,
+            Phase::Idle => self.lingers.load(Ordering::Acquire),
+            Phase::Head | Phase::Busy => false,
+        };
+        self.closing() && !awaits_one
+    }
+
+    /// It is to end after the request in flight, or after the next one.
+    pub(super) fn linger(&self) {
+        self.lingers.store(true, Ordering::Release);
+        self.closing.store(true, Ordering::Release);
+    }
+
     pub(super) fn close(&self) {
+        self.lingers.store(false, Ordering::Release);
         self.closing.store(true, Ordering::Release);
         if let Some(waker) = self.waker.lock().unwrap_or_else(PoisonError::into_inner).take() {
             waker.wake();

@@ -131,6 +131,13 @@ impl Table {
         }
     }
 
+    /// Tells every connection to end after the request in flight, or after the next one.
+    pub(super) fn linger(&self) {
+        for entry in self.open().values() {
+            entry.connection.linger();
+        }
+    }
+
     /// Ends connections that have sent nothing.
     pub(super) fn close_silent(&self) {
         for entry in self.open().values().filter(|entry| entry.connection.phase().0 == Phase::Fresh) {

@@ -7,7 +7,6 @@ mod heal;
 mod offline;
 mod served;
 
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use keyward::agent::api_proxy::Put;
@@ -16,11 +15,9 @@ use keyward::http::client::{self, Address};
 use keyward::http::guard::Admit;
 use secrecy::SecretString;
 use serde_json::json;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
-use tokio::task::JoinSet;
 
 use crate::harness::raw::Raw;
+use crate::harness::tunnel::Tunnel;
 use crate::harness::vault::{Proxied, reply, rules, told};
 
 const KEY: &str = "0123456789abcdef";
@@ -293,29 +290,9 @@ async fn requests_are_counted_by_listener_and_status_and_the_servers_time_is_tol
 
 #[tokio::test]
 async fn a_server_behind_a_proxy_is_called_through_it() {
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let proxy = listener.local_addr().unwrap();
-    let asked = Arc::new(Mutex::new(Vec::new()));
-    let heard = Arc::clone(&asked);
-    let mut tasks = JoinSet::new();
-    tasks.spawn(async move {
-        while let Ok((mut near, _)) = listener.accept().await {
-            let mut head = Vec::new();
-            while !head.ends_with(b"\r\n\r\n") {
-                head.push(near.read_u8().await.unwrap());
-            }
-            let head = String::from_utf8(head).unwrap();
-            heard.lock().unwrap().push(head.clone());
-            if !head.contains("proxy-authorization: Basic bWU6aHVzaA==") {
-                near.write_all(b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n").await.unwrap();
-                continue;
-            }
-            let target = head.split(' ').nth(1).unwrap().to_owned();
-            let mut far = TcpStream::connect(target).await.unwrap();
-            near.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.unwrap();
-            let _ = tokio::io::copy_bidirectional(&mut near, &mut far).await;
-        }
-    });
+    // me:hush
+    let tunnel = Tunnel::start("Basic bWU6aHVzaA==").await;
+    let proxy = tunnel.address;
     let through = |user: &str| {
         let user = user.to_owned();
         Proxied::with(move |_, upstream| {
@@ -327,10 +304,9 @@ async fn a_server_behind_a_proxy_is_called_through_it() {
         assert_eq!(proxied.get("secret/data/web").await.status, 200);
     }
     assert_eq!(proxied.vault.seen().len(), 3);
-    let heads = asked.lock().unwrap().clone();
+    let heads = tunnel.heads();
     assert_eq!(heads.len(), 1, "one connection is kept: {heads:?}");
     assert!(heads[0].starts_with("CONNECT 127.0.0.1:") && !heads[0].contains("tok1"), "{heads:?}");
-    // One after the other is served there.
     drop(proxied);
     let answer = through("").get("a").await;
     assert_eq!(answer.status, 502);

@@ -141,12 +141,21 @@ async fn each_of_the_ten_lists_comes_whole_to_who_asks_for_it_however_the_platfo
             };
             assert_eq!(ids(&merged["data"].take()), ids(&whole), "{path} {paging:?}");
         }
-        // A page that names itself as the next one is the last that is asked for.
+        // A page that names itself as the next one is the last that is asked for; what is missing then is never left out
+        // in silence.
         it.platform.dials().paging(Paging::Looping);
         let before = it.platform.dials().total();
         let asked = client.get(format!("{}{path}", gateway.url)).bearer_auth(&local);
-        asked.header("keyward-merge-pages", "true").send().await.unwrap();
+        let answer = asked.header("keyward-merge-pages", "true").send().await.unwrap();
         assert_eq!(it.platform.dials().total() - before, 1, "{path}");
+        let (status, length) = (answer.status().as_u16(), whole.as_array().unwrap().len());
+        let list: Value = answer.json().await.unwrap();
+        if length > 100 {
+            let told = list["errors"][0]["detail"].as_str().unwrap();
+            assert!(status == 502 && told.contains("lead back to pages that came already"), "{path}: {status} {list}");
+        } else {
+            assert_eq!((status, list["data"].as_array().unwrap().len()), (200, length), "{path}");
+        }
     }
     assert!(longest > 200, "one of them is three pages long");
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use rustix::process::Signal;
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::task::JoinSet;
 
 use crate::harness::binary::{Binary, eventually, run, run_with_input};
@@ -274,6 +275,24 @@ fn config_that_brings(world: &World, listen: &str, more: &str, brings: &str) -> 
     path.display().to_string()
 }
 
+/// The head of an answer, in lower case; its body, which is short, is read too.
+async fn head(stream: &mut tokio::net::TcpStream) -> String {
+    let mut bytes = Vec::new();
+    loop {
+        let text = String::from_utf8_lossy(&bytes).to_ascii_lowercase();
+        if let Some((head, body)) = text.split_once("\r\n\r\n") {
+            let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap_or("0");
+            if body.len() >= length.parse::<usize>().unwrap() {
+                return head.to_owned();
+            }
+        }
+        let mut piece = [0; 4096];
+        let length = stream.read(&mut piece).await.unwrap();
+        assert_ne!(length, 0, "it was cut: {text}");
+        bytes.extend_from_slice(&piece[..length]);
+    }
+}
+
 fn drop_in(folder: &Path) -> Value {
     let file = folder.join("terraform.d/zz-keyward.tfrc.json");
     eventually(Duration::from_secs(30), || {
@@ -297,9 +316,19 @@ async fn a_reload_keeps_the_listener_and_the_local_token_and_the_users_own_files
     let services = &written["host"]["app.terraform.io"]["services"];
     assert_eq!(services["tfe.v2"], format!("http://{free}/api/v2/"));
     let call = |client: &reqwest::Client| client.get(format!("http://{free}/api/v2/ping")).bearer_auth(&local).send();
-    // A kept connection that is idle when it is replaced is closed, perhaps as the next call comes: each call has its own.
+    // Of who calls all the time: each call has its own connection.
     let client = reqwest::Client::builder().no_proxy().pool_max_idle_per_host(0).build().unwrap();
     assert_eq!(call(&client).await.unwrap().status(), 200);
+    let request = format!("GET /api/v2/ping HTTP/1.1\r\nHost: {free}\r\nAuthorization: Bearer {local}\r\n\r\n");
+    let mut idle: Vec<_> = (0..4).map(|_| tokio::net::TcpStream::connect(free)).collect();
+    let mut kept = Vec::new();
+    for connecting in idle.drain(..) {
+        let mut stream = connecting.await.unwrap();
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let head = head(&mut stream).await;
+        assert!(head.starts_with("http/1.1 200") && !head.contains("connection: close"), "{head}");
+        kept.push(stream);
+    }
     for round in 1..=5 {
         config(&world, &format!("tcp://{free}"), &format!("requests_per_second = {}", 1000 + round));
         agent.signal(Signal::HUP);
@@ -309,6 +338,20 @@ async fn a_reload_keeps_the_listener_and_the_local_token_and_the_users_own_files
             assert_eq!(answer.unwrap().status(), 200);
         }
         assert_eq!(call(&client).await.unwrap().status(), 200);
+        if round == 1 {
+            // Who was idle is answered, and told when it was the last time: the first ones may come before it stops.
+            for stream in &mut kept {
+                loop {
+                    stream.write_all(request.as_bytes()).await.unwrap();
+                    let head = head(stream).await;
+                    assert!(head.starts_with("http/1.1 200"), "{head}");
+                    if head.contains("connection: close") {
+                        break;
+                    }
+                }
+                assert_eq!(stream.read(&mut [0; 1024]).await.unwrap(), 0, "it is closed");
+            }
+        }
     }
     let (code, out, error) = beside(move || run(&["gateway", "tokens", "--config", &path], &[])).await;
     assert_eq!(code, 0, "{error}");

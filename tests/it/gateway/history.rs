@@ -194,6 +194,27 @@ async fn the_history_is_asked_on_the_gateways_own_listener_under_the_local_token
 }
 
 #[tokio::test]
+async fn pages_that_lead_back_are_told_of_and_asked_for_once_each() {
+    let front = Front::start();
+    front.platform.answers(|seen| {
+        let second = seen.target.contains("page%5Bnumber%5D=2");
+        let (current, next) = if second { (2, 1) } else { (1, 2) };
+        let pagination = json!({"current-page": current, "next-page": next, "total-count": 250});
+        reply(200, &JSON, json!({"data": [{"id": current}], "meta": {"pagination": pagination}}).to_string())
+    });
+    let list = front.request("GET", "/api/v2/organizations").header("keyward-merge-pages", "true");
+    let answer = list.send().await.unwrap();
+    assert_eq!(answer.status(), 502);
+    let body: Value = answer.json().await.unwrap();
+    let told = body["errors"][0]["detail"].as_str().unwrap();
+    assert!(
+        told.contains("lead back to pages that came already") && told.contains("ask for its pages one by one"),
+        "{told}"
+    );
+    assert_eq!(front.platform.seen().len(), 2);
+}
+
+#[tokio::test]
 async fn pages_are_merged_for_who_asks_and_a_page_that_fails_is_the_answer() {
     let pages = |seen: &Seen| {
         let page = |number: u32, next: Option<u32>| {

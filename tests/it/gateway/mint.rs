@@ -64,6 +64,7 @@ impl Place {
         let parts = Parts {
             upstream: self.it.platform.url().parse().unwrap(),
             ca_file: None,
+            proxy: keyward::http::client::Proxy::Direct,
             local_token_file: self.folder.path().join(name),
             clock: Clock::System,
             health: health.component("gateway/token", true, "no token yet"),

@@ -15,6 +15,7 @@ use crate::harness::front::Platform;
 use crate::harness::front::{Front, reply};
 use crate::harness::log;
 use crate::harness::raw::Raw;
+use crate::harness::tunnel::Tunnel;
 
 /// The detail of the first error of a document in the platform's form.
 async fn detail(answer: reqwest::Response) -> String {
@@ -298,4 +299,26 @@ async fn a_platform_behind_tls_is_called_by_the_name_and_authority_that_it_has()
         assert!(told.contains("certificate") && !told.contains("tok1"), "{told}");
     }
     assert_eq!(platform.seen().len(), 2, "no token went to a server that is not the one that was named");
+}
+
+#[tokio::test]
+async fn a_platform_behind_a_proxy_is_called_through_it() {
+    // me:hush
+    let tunnel = Tunnel::start("Basic bWU6aHVzaA==").await;
+    let through = |user: &str| {
+        let proxy = format!("http://{user}{}", tunnel.address).parse().unwrap();
+        Front::with(|options, _| options.proxy = keyward::http::client::Proxy::Through(proxy))
+    };
+    let front = through("me:hush@");
+    for _ in 0..3 {
+        assert_eq!(front.get("/api/v2/organizations").await.status(), 200);
+    }
+    assert_eq!(front.platform.seen().len(), 3);
+    let heads = tunnel.heads();
+    assert_eq!(heads.len(), 1, "one connection is kept: {heads:?}");
+    assert!(heads[0].starts_with("CONNECT 127.0.0.1:") && !heads[0].contains("tok1"), "{heads:?}");
+    let answer = through("").get("/api/v2/organizations").await;
+    assert_eq!(answer.status(), 502);
+    let told = detail(answer).await;
+    assert!(told.contains("the proxy refuses to lead there, with HTTP 407"), "{told}");
 }

@@ -183,6 +183,7 @@ impl Front {
         let mut options = Options {
             upstream: upstream.parse().unwrap(),
             ca_file: None,
+            proxy: keyward::http::client::Proxy::Direct,
             connections: 256,
             connect_timeout: Duration::from_secs(5),
             answer_timeout: Duration::from_secs(20),

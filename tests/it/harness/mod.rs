@@ -22,6 +22,8 @@ pub(crate) mod session;
 pub(crate) mod vault;
 #[cfg(feature = "dev")]
 pub(crate) mod terraform;
+#[cfg(any(feature = "dev", feature = "gateway"))]
+pub(crate) mod tunnel;
 #[cfg(feature = "dev")]
 pub(crate) mod binary;
 #[cfg(feature = "dev")]

@@ -1,0 +1,7 @@
+//! Any bytes as a snapshot.
+#![no_main]
+
+#[path = "../bodies.rs"]
+mod bodies;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| bodies::snapshot(bytes));
