@@ -137,6 +137,8 @@ pub(super) struct Sessions {
     states: BTreeMap<String, Option<lifecycle::State>>,
     /// What was said of those that lack something, once for each key that asks for it.
     said: RefCell<BTreeSet<String>>,
+    /// Those whose server keeps no secrets, and its kind.
+    without_secrets: BTreeMap<String, Kind>,
 }
 
 impl Sessions {
@@ -144,11 +146,14 @@ impl Sessions {
         let is_wrapped = |name: &String| sessions.iter().any(|its| its.name == *name && its.login.wrap_ttl.is_some());
         let own_wire = sessions.iter().filter(|its| its.upstream.kind == Kind::Consul);
         let own_wire = own_wire.map(|its| its.name.clone()).collect();
+        let without = sessions.iter().map(|its| (its.name.clone(), its.upstream.kind));
+        let without_secrets = without.filter(|(_, kind)| matches!(kind, Kind::Consul | Kind::Keyward)).collect();
         let states = sessions.iter().map(|its| (its.name.clone(), its.lifecycle.state.clone())).collect();
         Self {
             wrapped: names.iter().map(|name| (name.clone(), is_wrapped(name))).collect(),
             own_wire,
             states,
+            without_secrets,
             said: RefCell::default(),
         }
     }
@@ -181,6 +186,11 @@ impl Sessions {
         } else if self.is_of_own_wire(session) {
             reader.conflict(key, "a server of the kind consul", "it makes no such token");
         }
+    }
+
+    /// The kind of a session's server, where that is one that keeps no secrets.
+    pub(super) fn keeps_no_secrets(&self, session: &str) -> Option<Kind> {
+        self.without_secrets.get(session).copied()
     }
 
     fn is_of_own_wire(&self, name: &str) -> bool {

@@ -12,7 +12,7 @@ use super::reader::Reader;
 use super::remark::At;
 use super::sink::{Sessions, file_path};
 use super::tree::quoted;
-use super::{Sink, Template};
+use super::{Sink, Template, server};
 use crate::agent::secrets::Offline;
 use crate::agent::templates;
 use crate::agent::templates::{Command, File, Options, Text};
@@ -107,7 +107,7 @@ pub(super) fn read_variables(
             refuse("the name of a [template] too".to_owned(), "give one of them another name");
         }
         let session = session(&mut reader, beside.sessions);
-        let text = text(&name, &mut reader);
+        let text = text(&name, &mut reader, (&session, beside.sessions));
         let debounce = reader.duration("debounce", DEBOUNCE, Duration::ZERO..=Duration::from_mins(5));
         let offline = beside.offline(&reader, &session);
         reader.finish();
@@ -128,7 +128,7 @@ fn file(name: &str, mut reader: Reader<'_>, beside: Beside<'_>) -> Template {
         }
         Some(path)
     });
-    let text = text(name, &mut reader);
+    let text = text(name, &mut reader, (&session, beside.sessions));
     let timeout = reader.duration(
         "command_timeout",
         Duration::from_secs(30),
@@ -218,7 +218,7 @@ pub(super) fn variables(reader: &mut Reader<'_>) -> Variables {
 }
 
 /// The template itself: compiled, to say what is wrong with it.
-fn text(name: &str, reader: &mut Reader<'_>) -> Text {
+fn text(name: &str, reader: &mut Reader<'_>, (session, sessions): (&str, &Sessions)) -> Text {
     let variables = variables(reader);
     let folders = reader.list("read_folders").unwrap_or_default();
     let folders = folders.iter().filter_map(|text| reader.parse(text, leaf::path)).collect();
@@ -227,7 +227,18 @@ fn text(name: &str, reader: &mut Reader<'_>) -> Text {
     let (at, file, text) = contents(reader);
     let key = reader.key(if file.is_some() { "source" } else { "contents" });
     let its = Text { name: name.to_owned(), file, text: text.unwrap_or_default(), left, right, variables, folders };
-    if let Err(mistakes) = templates::Template::compile(its.clone()) {
+    let compiled = templates::Template::compile(its.clone());
+    if let (Ok(template), Some(kind)) = (&compiled, sessions.keeps_no_secrets(session))
+        && template.reads_secrets()
+    {
+        let found = format!(
+            "reads secrets, and the server of session {session}, of kind \"{}\", keeps none",
+            server::kind(kind)
+        );
+        let advice = "name a session of a secrets server (kind = \"vault\" or \"openbao\")";
+        reader.scope.remarks.missing(at, &key, found, advice);
+    }
+    if let Err(mistakes) = compiled {
         for wrong in mistakes {
             let found = match &its.file {
                 Some(file) if wrong.line > 0 => {

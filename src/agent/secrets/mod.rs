@@ -28,6 +28,7 @@ pub use self::derived::{Derive, DerivedKeeper, DerivedParts};
 pub use self::gate::{Gate, Pass};
 pub use self::keeper::{Parts, SecretKeeper, View};
 pub use self::store::{Keepers, Origin, Store, Subscription};
+pub(in crate::agent) use crate::agent::upstream::wipe;
 pub use crate::agent::upstream::{ChildOptions, How, SecretAnswer, SecretFields, SecretRequest};
 
 /// A secret to keep.

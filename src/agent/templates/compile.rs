@@ -16,6 +16,7 @@ pub struct Template {
     pub(super) source: Text,
     /// Its body, and the templates that it defines by name. The body has no name.
     pub(super) trees: BTreeMap<String, ListNode>,
+    reads_secrets: bool,
 }
 
 impl Template {
@@ -34,7 +35,7 @@ impl Template {
             return Err(vec![unbalanced(&source.text, &mut body, &mut defines)]);
         }
         let mut trees = BTreeMap::from([(String::new(), body)]);
-        let mut look = Look { text: &source.text, names: Vec::new(), wrong: Vec::new() };
+        let mut look = Look { text: &source.text, names: Vec::new(), reads_secrets: false, wrong: Vec::new() };
         for define in defines {
             let name = define.name.to_string();
             if trees.get(&name).is_some_and(|there| !there.is_empty_tree()) {
@@ -46,8 +47,13 @@ impl Template {
         for tree in trees.values_mut() {
             look.list(tree);
         }
-        let wrong = look.wrong;
-        if wrong.is_empty() { Ok(Self { source, trees }) } else { Err(wrong) }
+        let Look { wrong, reads_secrets, .. } = look;
+        if wrong.is_empty() { Ok(Self { source, trees, reads_secrets }) } else { Err(wrong) }
+    }
+
+    /// Whether it calls anything that asks the secrets server.
+    pub const fn reads_secrets(&self) -> bool {
+        self.reads_secrets
     }
 
     /// What it was made of.
@@ -103,6 +109,7 @@ fn unended(list: &mut ListNode) -> Option<Pos> {
 struct Look<'a> {
     text: &'a str,
     names: Vec<String>,
+    reads_secrets: bool,
     wrong: Vec<Wrong>,
 }
 
@@ -178,7 +185,7 @@ impl Look<'_> {
     fn expr(&mut self, expr: &mut Expr) {
         match expr {
             Expr::Identifier(pos, name) => match functions::refused(name) {
-                None => {}
+                None => self.reads_secrets |= functions::asks_the_server(name),
                 Some(Refused::Left(why)) => self.refuse(*pos, format!("{name} is not here: {why}")),
                 Some(Refused::Unknown) => {
                     let near =

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use gotmpl::{TemplateError, Value};
 use serde_json::Value as Json;
 
+use crate::agent::secrets::wipe;
+
 /// A text as a value.
 pub(super) fn text(text: impl AsRef<str>) -> Value {
     Value::String(Arc::from(text.as_ref()))
@@ -35,6 +37,15 @@ pub(super) fn of_json(json: &Json) -> Value {
         Json::String(its) => text(its),
         Json::Array(items) => list(items.iter().map(of_json)),
         Json::Object(fields) => map(fields.iter().map(|(key, value)| (key, of_json(value)))),
+    }
+}
+
+/// JSON that is overwritten when it is dropped.
+pub(super) struct Wiped(pub(super) Json);
+
+impl Drop for Wiped {
+    fn drop(&mut self) {
+        wipe(&mut self.0);
     }
 }
 

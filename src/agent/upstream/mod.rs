@@ -19,6 +19,7 @@ use crate::http::client;
 
 pub use error::{CallError, Verdict, is_outage};
 pub use login::ChildOptions;
+pub(in crate::agent) use secret::wipe;
 pub use secret::{How, SecretAnswer, SecretFields, SecretLease, SecretRequest};
 
 /// What a client of one secrets server is built from.

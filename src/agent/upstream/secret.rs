@@ -38,7 +38,8 @@ impl From<Map<String, Value>> for SecretFields {
     }
 }
 
-fn wipe(value: &mut Value) {
+/// Overwrites every text in a value. Numbers and names of fields stay.
+pub(in crate::agent) fn wipe(value: &mut Value) {
     match value {
         Value::String(text) => text.zeroize(),
         Value::Array(values) => values.iter_mut().for_each(wipe),

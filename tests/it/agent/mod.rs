@@ -28,3 +28,5 @@ mod sinks;
 mod templates;
 #[cfg(feature = "dev")]
 mod upstream;
+#[cfg(feature = "dev")]
+mod written_values;

@@ -152,3 +152,34 @@ fn what_outlives_a_restart_is_in_the_state_folder_under_the_key_of_its_session()
         assert!(words.contains(&clause), "{words}");
     }
 }
+
+#[test]
+fn a_template_that_reads_secrets_needs_a_session_of_a_server_that_keeps_some() {
+    let session = |kind: &str, keys: &str| {
+        format!(
+            "[server.acl]\nkind = \"{kind}\"\naddress = \"https://acl.example.com\"\n\
+             [session.mesh]\nserver = \"acl\"\n{keys}[session.mesh.kubernetes]\n"
+        )
+    };
+    let template = |contents: &str| {
+        format!("[template.a]\nsession = \"mesh\"\ncontents = '{contents}'\ndestination = \"/tmp/a\"\n")
+    };
+    for (kind, keys, role) in [("consul", "auth_method = \"pods\"\n", ""), ("keyward", "", "role = \"a\"\n")] {
+        let session = session(kind, keys) + role;
+        for contents in [
+            "{{ secret \"secret/data/a\" }}",
+            "{{ range secrets \"a/\" }}{{ . }}{{ end }}",
+            "{{ with pkiCert \"pki/issue/a\" }}{{ .Key }}{{ end }}",
+        ] {
+            let wanted = format!(
+                "a.toml:3:12: template.a.contents: reads secrets, and the server of session mesh, of kind \"{kind}\", keeps none; \
+                 name a session of a secrets server (kind = \"vault\" or \"openbao\")"
+            );
+            let said = said(&(template(contents) + &session));
+            assert_eq!(said[0], wanted, "{said:?}");
+        }
+        // One that reads none may stand on any session.
+        let said = said(&(template("{{ env \"HOME\" }}") + &session));
+        assert!(!said.iter().any(|line| line.contains("template")), "{said:?}");
+    }
+}

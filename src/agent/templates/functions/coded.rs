@@ -5,10 +5,11 @@ use base64::Engine as _;
 use base64::engine::general_purpose::{GeneralPurpose, STANDARD, STANDARD_NO_PAD, URL_SAFE, URL_SAFE_NO_PAD};
 use gotmpl::Value;
 use serde_json::Value as Json;
+use zeroize::Zeroizing;
 
 use super::arguments::Arguments;
 use super::{Answer, Named};
-use crate::agent::templates::value::{map, of_json, text, to_json};
+use crate::agent::templates::value::{Wiped, map, of_json, text, to_json};
 use crate::words::hex;
 
 pub(super) const FUNCTIONS: &[Named] = &[
@@ -26,7 +27,7 @@ pub(super) const FUNCTIONS: &[Named] = &[
         match args.text(0)? {
             "" => Ok(map::<&str>([])),
             // The parser's own words name characters of what it read.
-            json => serde_json::from_str::<Json>(json).map(|json| of_json(&json)).map_err(|error| {
+            json => serde_json::from_str::<Json>(json).map(|json| of_json(&Wiped(json).0)).map_err(|error| {
                 args.fail(&format!("no JSON, from line {} column {} on", error.line(), error.column()))
             }),
         }
@@ -35,20 +36,18 @@ pub(super) const FUNCTIONS: &[Named] = &[
     ("sprig_b64dec", |args| decoded("sprig_b64dec", args, [&STANDARD, &STANDARD_NO_PAD])),
     ("sprig_b64enc", |args| Ok(text(STANDARD.encode(Arguments::exactly("sprig_b64enc", args, 1)?.text(0)?)))),
     ("sprig_sha256sum", |args| hashed("sprig_sha256sum", args)),
-    ("toJSON", |args| json("toJSON", args, false).map(|json| text(escaped(&json)))),
-    ("toJSONPretty", |args| json("toJSONPretty", args, true).map(|json| text(escaped(&json)))),
-    ("toUnescapedJSON", |args| json("toUnescapedJSON", args, false).map(text)),
-    ("toUnescapedJSONPretty", |args| json("toUnescapedJSONPretty", args, true).map(text)),
+    ("toJSON", |args| json("toJSON", args, false).map(|json| text(escaped(&json).as_str()))),
+    ("toJSONPretty", |args| json("toJSONPretty", args, true).map(|json| text(escaped(&json).as_str()))),
+    ("toUnescapedJSON", |args| json("toUnescapedJSON", args, false).map(|json| text(json.as_str()))),
+    ("toUnescapedJSONPretty", |args| json("toUnescapedJSONPretty", args, true).map(|json| text(json.as_str()))),
 ];
 
 fn decoded(name: &str, args: &[Value], engines: [&GeneralPurpose; 2]) -> Answer {
     let args = Arguments::exactly(name, args, 1)?;
     let coded = args.text(0)?;
-    let bytes = engines
-        .iter()
-        .find_map(|engine| engine.decode(coded).ok())
-        .ok_or_else(|| args.fail("the text is no base64"))?;
-    String::from_utf8(bytes).map(text).map_err(|_| args.fail("what was coded is no UTF-8 text"))
+    let bytes = engines.iter().find_map(|engine| engine.decode(coded).ok());
+    let bytes = Zeroizing::new(bytes.ok_or_else(|| args.fail("the text is no base64"))?);
+    std::str::from_utf8(&bytes).map(text).map_err(|_| args.fail("what was coded is no UTF-8 text"))
 }
 
 fn hashed(name: &str, args: &[Value]) -> Answer {
@@ -56,16 +55,17 @@ fn hashed(name: &str, args: &[Value]) -> Answer {
     Ok(text(hex(digest::digest(&digest::SHA256, args.text(0)?.as_bytes()).as_ref())))
 }
 
-fn json(name: &str, args: &[Value], pretty: bool) -> Result<String, gotmpl::TemplateError> {
+fn json(name: &str, args: &[Value], pretty: bool) -> Result<Zeroizing<String>, gotmpl::TemplateError> {
     let args = Arguments::exactly(name, args, 1)?;
-    let json = to_json(args.value(0)?)?;
-    let written = if pretty { serde_json::to_string_pretty(&json) } else { serde_json::to_string(&json) };
-    written.map_err(|_| args.fail("the value has no JSON form"))
+    let json = Wiped(to_json(args.value(0)?)?);
+    let written = if pretty { serde_json::to_string_pretty(&json.0) } else { serde_json::to_string(&json.0) };
+    written.map(Zeroizing::new).map_err(|_| args.fail("the value has no JSON form"))
 }
 
 /// What Go writes in place of characters that mean something to HTML: inside texts, where alone they stand.
-fn escaped(json: &str) -> String {
-    let mut text = String::with_capacity(json.len());
+fn escaped(json: &str) -> Zeroizing<String> {
+    // With room for all of it: a text that grows leaves copies behind.
+    let mut text = Zeroizing::new(String::with_capacity(json.len() * 6));
     for one in json.chars() {
         match one {
             '<' => text.push_str("\\u003c"),

@@ -8,6 +8,7 @@ mod coded;
 mod lists;
 mod numbers;
 mod texts;
+mod written;
 
 // 2: functions of what is known
 mod asked;
@@ -23,7 +24,7 @@ type Answer = Result<Value, TemplateError>;
 
 /// Functions of their arguments alone, by name.
 static PURE: LazyLock<FuncMap> = LazyLock::new(|| {
-    let parts = [coded::FUNCTIONS, lists::FUNCTIONS, numbers::FUNCTIONS, texts::FUNCTIONS];
+    let parts = [coded::FUNCTIONS, lists::FUNCTIONS, numbers::FUNCTIONS, texts::FUNCTIONS, written::FUNCTIONS];
     let all = parts.into_iter().flatten();
     all.map(|(name, function)| ((*name).to_owned(), Arc::new(*function) as gotmpl::ValueFunc)).collect()
 });
@@ -38,7 +39,7 @@ const BUILT_IN: [&str; 19] = [
 ];
 
 /// What consul-template has and a template here does not, and why or what to write in its place.
-const LEFT: [(&str, &str); 44] = [
+const LEFT: [(&str, &str); 42] = [
     ("byKey", NO_CONSUL),
     ("byMeta", NO_CONSUL),
     ("byTag", NO_CONSUL),
@@ -77,8 +78,6 @@ const LEFT: [(&str, &str); 44] = [
     ("mergeMapWithOverride", "range over the one and the other"),
     ("md5sum", "that hash is broken; write sha256Hex"),
     ("parseYAML", "only JSON is read; write parseJSON"),
-    ("toYAML", "write the lines with range, or toJSON, which YAML readers take"),
-    ("toTOML", "write the lines with range, and texts with toJSON"),
     ("sockaddr", "it says nothing of secrets; pass the address as a variable"),
     ("spew_dump", DUMPS),
     ("spew_printf", DUMPS),
@@ -109,6 +108,11 @@ pub(super) fn refused(name: &str) -> Option<Refused> {
         return None;
     }
     Some(LEFT.iter().find(|(left, _)| *left == name).map_or(Refused::Unknown, |(_, why)| Refused::Left(why)))
+}
+
+/// Whether a function asks the secrets server.
+pub(super) fn asks_the_server(name: &str) -> bool {
+    ["pkiCert", "secret", "secrets"].contains(&name)
 }
 
 /// Every name that can be called.

@@ -1,0 +1,250 @@
+//! Values as YAML and TOML.
+
+use std::fmt::Write as _;
+
+use gotmpl::Value;
+use serde_json::Value as Json;
+use zeroize::Zeroizing;
+
+use super::Named;
+use super::arguments::Arguments;
+use crate::agent::templates::value::{Wiped, text, to_json};
+
+pub(super) const FUNCTIONS: &[Named] = &[
+    ("toTOML", |args| {
+        let args = Arguments::exactly("toTOML", args, 1)?;
+        let value = without_nothing(args.value(0)?);
+        if !matches!(value, Value::Map(_)) {
+            return Err(args.wrong(0, "a map"));
+        }
+        let json = Wiped(to_json(&value)?);
+        if too_large(&json.0) {
+            return Err(args.fail(NO_TOML));
+        }
+        // The library's words may tell what it could not write.
+        let written = toml::to_string(&json.0).map(Zeroizing::new);
+        let written = written.map_err(|_| args.fail(NO_TOML))?;
+        Ok(text(written.trim()))
+    }),
+    ("toYAML", |args| {
+        let args = Arguments::exactly("toYAML", args, 1)?;
+        let json = Wiped(to_json(args.value(0)?)?);
+        let mut written = Zeroizing::new(String::with_capacity(4 * 1024));
+        yaml(&mut written, &json.0, 0);
+        Ok(text(written.trim_end()))
+    }),
+];
+
+const NO_TOML: &str = "TOML has no nothing in a list, and no number this large";
+
+/// Whether a number in it is one that readers of TOML need not take: they are held to 64 bits with a sign.
+fn too_large(json: &Json) -> bool {
+    match json {
+        Json::Number(number) => number.is_u64() && !number.is_i64(),
+        Json::Array(items) => items.iter().any(too_large),
+        Json::Object(fields) => fields.values().any(too_large),
+        _ => false,
+    }
+}
+
+/// The same without fields that have no value: TOML leaves them out.
+fn without_nothing(value: &Value) -> Value {
+    match value {
+        Value::Map(fields) => {
+            let there = fields.iter().filter(|(_, value)| !matches!(value, Value::Nil));
+            Value::Map(std::sync::Arc::new(there.map(|(key, value)| (key.clone(), without_nothing(value))).collect()))
+        }
+        Value::List(items) => Value::List(items.iter().map(without_nothing).collect()),
+        other => other.clone(),
+    }
+}
+
+/// Writes a value, and a line's end after it, at a place that is `depth` levels deep and begun already. Maps and lists stand in
+/// lines of their own, a list as deep as the key before it, as the peers write them.
+fn yaml(out: &mut String, value: &Json, depth: usize) {
+    match value {
+        Json::Object(fields) if !fields.is_empty() => {
+            for (number, (key, value)) in fields.iter().enumerate() {
+                if number > 0 {
+                    indent(out, depth);
+                }
+                scalar(out, key);
+                out.push(':');
+                match value {
+                    Json::Object(fields) if !fields.is_empty() => {
+                        out.push('\n');
+                        indent(out, depth + 1);
+                        yaml(out, value, depth + 1);
+                    }
+                    Json::Array(items) if !items.is_empty() => {
+                        out.push('\n');
+                        indent(out, depth);
+                        yaml(out, value, depth);
+                    }
+                    _ => {
+                        out.push(' ');
+                        yaml(out, value, depth);
+                    }
+                }
+            }
+        }
+        Json::Array(items) if !items.is_empty() => {
+            for (number, item) in items.iter().enumerate() {
+                if number > 0 {
+                    indent(out, depth);
+                }
+                out.push_str("- ");
+                yaml(out, item, depth + 1);
+            }
+        }
+        other => {
+            match other {
+                Json::String(text) => scalar(out, text),
+                Json::Number(number) => out.push_str(&number_in_yaml(&number.to_string())),
+                // An empty map, an empty list, a flag, nothing.
+                other => out.push_str(&other.to_string()),
+            }
+            out.push('\n');
+        }
+    }
+}
+
+fn indent(out: &mut String, depth: usize) {
+    out.extend(std::iter::repeat_n("  ", depth));
+}
+
+/// YAML 1.1 takes `1e21` for a text: it wants a point, and a sign of the exponent.
+fn number_in_yaml(json: &str) -> String {
+    let Some((mantissa, exponent)) = json.split_once('e') else { return json.to_owned() };
+    let point = if mantissa.contains('.') { "" } else { ".0" };
+    let sign = if exponent.starts_with(['-', '+']) { "" } else { "+" };
+    format!("{mantissa}{point}e{sign}{exponent}")
+}
+
+/// A text as it is where it cannot be taken for anything else, by readers of YAML 1.1 and 1.2, and in double quotes otherwise.
+fn scalar(out: &mut String, text: &str) {
+    let begins = text.starts_with(|letter: char| letter.is_ascii_alphabetic());
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-./".contains(&byte);
+    if begins && text.bytes().all(plain) && !WORDS.iter().any(|word| text.eq_ignore_ascii_case(word)) {
+        out.push_str(text);
+        return;
+    }
+    out.push('"');
+    for letter in text.chars() {
+        match letter {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\t' => out.push_str("\\t"),
+            // What a reader may refuse, or take for a line's end.
+            '\0'..='\u{1f}' | '\u{7f}'..='\u{a0}' | '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}' => {
+                // Writing to a string does not fail.
+                let _ = write!(out, "\\u{:04x}", u32::from(letter));
+            }
+            other => out.push(other),
+        }
+    }
+    out.push('"');
+}
+
+/// What readers of YAML 1.1 take for a flag or for nothing.
+const WORDS: [&str; 9] = ["y", "n", "yes", "no", "on", "off", "true", "false", "null"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agent::templates::value::of_json;
+    use serde_json::json;
+
+    fn call(name: &str, value: &Json) -> Result<String, String> {
+        let (_, function) = FUNCTIONS.iter().find(|(its, _)| *its == name).unwrap();
+        match function(&[of_json(value)]) {
+            Ok(Value::String(text)) => Ok(text.to_string()),
+            Ok(_) => panic!("no text"),
+            Err(error) => Err(error.to_string().replace("execution error: ", "")),
+        }
+    }
+
+    #[test]
+    fn yaml_stands_in_lines_as_the_peers_write_it() {
+        let check = |value: Json, wanted: &str| assert_eq!(call("toYAML", &value).unwrap(), wanted, "{value}");
+        check(
+            json!({ "b": { "d": { "e": 1 }, "c": [1, "x", true] }, "a": "text" }),
+            "a: text\nb:\n  c:\n  - 1\n  - x\n  - true\n  d:\n    e: 1",
+        );
+        check(json!([{ "a": 1, "b": [2] }, [3, [4]], {}]), "- a: 1\n  b:\n  - 2\n- - 3\n  - - 4\n- {}");
+        check(
+            json!({ "a": {}, "b": [], "c": null, "d": 0.5, "e": u64::MAX }),
+            "a: {}\nb: []\nc: null\nd: 0.5\ne: 18446744073709551615",
+        );
+        check(json!({ "a": 1e21, "b": 2.5e-9, "c": -1 }), "a: 1.0e+21\nb: 2.5e-9\nc: -1");
+        check(json!("text"), "text");
+        check(json!(7), "7");
+    }
+
+    #[test]
+    fn texts_that_would_be_taken_for_something_else_are_quoted() {
+        let check = |text: &str, wanted: &str| assert_eq!(call("toYAML", &json!(text)).unwrap(), wanted, "{text}");
+        for plain in ["web-1", "a/b.c", "hvs.abc_DEF", "nothing", "yesterday"] {
+            check(plain, plain);
+        }
+        for quoted in [
+            "",
+            " a",
+            "a b",
+            "No",
+            "TRUE",
+            "null",
+            "~",
+            "1",
+            "1.5",
+            "0x1f",
+            "1:30",
+            "2026-01-01",
+            "-",
+            "a: b",
+            "#a",
+            "é",
+            ".inf",
+            "<<",
+            "=",
+            "*a",
+        ] {
+            check(quoted, &format!("\"{quoted}\""));
+        }
+        check("a\"b\\c\nd\te", r#""a\"b\\c\nd\te""#);
+        check("\u{0}\u{85}\u{2028}\u{feff}", r#""\u0000\u0085\u2028\ufeff""#);
+        assert_eq!(
+            call("toYAML", &json!({ "on": 1, "a b": 2, "8080": 3 })).unwrap(),
+            "\"8080\": 3\n\"a b\": 2\n\"on\": 1"
+        );
+    }
+
+    #[test]
+    fn toml_is_a_table_without_what_has_no_value() {
+        let check = |value: Json, wanted: Result<&str, &str>| {
+            let found = call("toTOML", &value);
+            assert_eq!(found.as_deref().map_err(String::as_str), wanted, "{value}");
+        };
+        check(
+            json!({ "z": 1, "a": { "b": "x", "c": null, "d": { "e": true } }, "list": [1, 2] }),
+            Ok("list = [1, 2]\nz = 1\n\n[a]\nb = \"x\"\n\n[a.d]\ne = true"),
+        );
+        check(
+            json!({ "t": [{ "a": 1 }, { "a": 2.5 }], "a b": "q\"\n" }),
+            Ok("\"a b\" = \"\"\"\nq\"\n\"\"\"\n\n[[t]]\na = 1\n\n[[t]]\na = 2.5"),
+        );
+        check(json!({}), Ok(""));
+        let list = "TOML has no nothing in a list, and no number this large";
+        check(json!({ "a": [null] }), Err(&format!("toTOML: {list}")));
+        check(json!({ "a": u64::MAX }), Err(&format!("toTOML: {list}")));
+        check(json!([1]), Err("toTOML wants a map as argument 1, and got a list"));
+    }
+
+    #[test]
+    fn what_is_written_as_toml_is_read_as_the_same() {
+        let value = json!({ "a": { "b": ["x", "'", "\"\"\"", "é\u{7f}"], "c": [{ "d": "1\n2" }] }, "": -0.5 });
+        let read: Json = toml::from_str(&call("toTOML", &value).unwrap()).unwrap();
+        assert_eq!(read, value);
+    }
+}
