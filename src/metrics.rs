@@ -59,6 +59,8 @@ pub struct Inner {
     pub access_requests: Family<AccessRequest, Counter>,
     /// Tokens that were destroyed because their end had come.
     pub access_tokens_swept: Counter<u64, AtomicU64>,
+    /// Records of the access-control service that were found to be no records.
+    pub access_unreadable: Counter<u64, AtomicU64>,
     /// Time from passing a request on to the head of the server's answer, by listener.
     pub proxy_seconds: Family<Listener, Seconds, fn() -> Seconds>,
     /// Requests that an API proxy sent once more with a newer token, by listener.
@@ -121,6 +123,7 @@ impl Default for Metrics {
             local_connections: add(all, "local_connections", "Connections open at a listener"),
             access_requests: add(all, "access_requests", "Requests answered by the access-control service"),
             access_tokens_swept: add(all, "access_tokens_swept", "Tokens destroyed after their end"),
+            access_unreadable: add(all, "access_unreadable_records", "Records that cannot be read, each counted once"),
             proxy_seconds,
             proxy_replays: add(all, "proxy_replays", "Requests sent once more with a newer token"),
             cache_requests: add(all, "cache_requests", "Requests for what a cache keeps"),

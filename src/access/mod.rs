@@ -149,7 +149,7 @@ impl Service {
         let sealer = Sealer::open(&key_file, &*store).await?;
         let datacenter = options.datacenter.clone();
         let directory = Directory::new(store, sealer, datacenter, options.default_policy, clock.clone());
-        let directory = Arc::new(directory);
+        let directory = Arc::new(directory.counting(&metrics));
         match directory.prepare().await {
             Err(ServiceError::Restoring) => {
                 tracing::warn!(event = "access.restore.unfinished", "a restore has not ended: restore again");

@@ -15,6 +15,7 @@ use crate::access::model::namespace::NamespaceRecord;
 use crate::access::model::timestamp::Timestamp;
 use crate::access::store::{Freshness, Key, Revision, Store};
 use crate::clock::{Clock, Moment};
+use crate::metrics::Metrics;
 
 /// The records and the rules that hold for them.
 #[derive(Debug)]
@@ -58,6 +59,12 @@ impl Directory {
     ) -> Self {
         let (records, rules, callers) = (Records::new(store), RulesCache::default(), CallersCache::default());
         Self { records, sealer, rules, callers, gate: Gate::default(), datacenter, default_policy, clock }
+    }
+
+    /// The same, which counts in these metrics what it finds wrong with its store.
+    #[must_use]
+    pub fn counting(self, metrics: &Metrics) -> Self {
+        Self { records: self.records.counting(metrics), ..self }
     }
 
     /// The wall clock's time.

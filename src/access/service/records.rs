@@ -1,7 +1,10 @@
 //! Records of the store as the types that they are.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, PoisonError};
 
+use prometheus_client::metrics::counter::Counter;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -12,6 +15,7 @@ use crate::access::model::id::Id;
 use crate::access::store::{
     Batch, Check, CommitError, Freshness, Key, Page, Record, Revision, Store, StoreError, Write,
 };
+use crate::metrics::Metrics;
 
 /// A record that was read.
 #[derive(Debug, Clone)]
@@ -29,12 +33,13 @@ pub struct Stored<T> {
 pub struct Records {
     store: Arc<dyn Store>,
     parsed: Arc<Parsed>,
+    unreadable: Arc<Unreadable>,
 }
 
 /// A part of a list.
 #[derive(Debug)]
 pub struct Part<T> {
-    /// The records, in the order of their keys.
+    /// The records, in the order of their keys, without those that cannot be read.
     pub entries: Vec<(Key, Stored<T>)>,
     /// The key to go on after; `None` at the end.
     pub next: Option<Key>,
@@ -48,7 +53,14 @@ pub const PAGE: usize = 256;
 impl Records {
     /// Those of that store.
     pub fn new(store: Arc<dyn Store>) -> Self {
-        Self { store, parsed: Arc::default() }
+        Self { store, parsed: Arc::default(), unreadable: Arc::default() }
+    }
+
+    /// The same, which counts records that cannot be read.
+    #[must_use]
+    pub fn counting(self, metrics: &Metrics) -> Self {
+        let found = metrics.access_unreadable.clone();
+        Self { unreadable: Arc::new(Unreadable { told: Mutex::default(), found }), ..self }
     }
 
     /// The store itself.
@@ -74,10 +86,20 @@ impl Records {
         Ok(Some(stored))
     }
 
-    /// The records whose keys start with `prefix`, which ends with a slash: those after `after`, a page of them.
+    /// Whether an error is that the record of this key cannot be read, which is told then: work on many goes on without it.
+    pub fn passes_over(&self, key: &Key, error: &ServiceError) -> bool {
+        let unreadable = matches!(error, ServiceError::Store(StoreError::Unreadable { .. }));
+        if unreadable {
+            self.unreadable.tell(key);
+        }
+        unreadable
+    }
+
+    /// The records whose keys start with `prefix`, which ends with a slash: those after `after`, a page of them. One that
+    /// cannot be read is told of and left out: all others would be out of reach with it.
     ///
     /// # Errors
-    /// The store failed, or a record is not of that type.
+    /// The store failed.
     pub async fn page<T: DeserializeOwned>(
         &self,
         prefix: &str,
@@ -85,20 +107,22 @@ impl Records {
         freshness: Freshness,
     ) -> Result<Part<T>, ServiceError> {
         let listing = self.store.list(prefix, Page { after, limit: PAGE }, freshness).await?;
-        let typed = listing.entries.into_iter().map(|(key, record)| {
-            let record = typed(&key, &record)?;
-            Ok((key, record))
-        });
-        let entries = typed.collect::<Result<Vec<_>, ServiceError>>()?;
-        let next = entries.last().filter(|_| listing.more).map(|(key, _)| key.clone());
+        let next = listing.entries.last().filter(|_| listing.more).map(|(key, _)| key.clone());
+        let mut entries = Vec::with_capacity(listing.entries.len());
+        for (key, record) in listing.entries {
+            match typed(&key, &record) {
+                Ok(record) => entries.push((key, record)),
+                Err(_) => self.unreadable.tell(&key),
+            }
+        }
         Ok(Part { entries, next, revision: listing.revision })
     }
 
-    /// All records whose keys start with `prefix`, and the last change of any record of that kind. For kinds of which
-    /// there are few.
+    /// All records whose keys start with `prefix`, as [`Records::page`] gives them, and the last change of any record of that
+    /// kind. For kinds of which there are few.
     ///
     /// # Errors
-    /// The store failed, or a record is not of that type.
+    /// The store failed.
     pub async fn all<T: DeserializeOwned>(
         &self,
         prefix: &str,
@@ -139,6 +163,31 @@ impl Records {
         }
     }
 }
+
+/// Records that cannot be read: each is told of once.
+#[derive(Debug, Default)]
+struct Unreadable {
+    told: Mutex<BTreeSet<Key>>,
+    found: Counter<u64, AtomicU64>,
+}
+
+impl Unreadable {
+    fn tell(&self, key: &Key) {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.len() < TOLD && told.insert(key.clone()) {
+            self.found.inc();
+            let key = key.as_str();
+            tracing::error!(
+                event = "access.record.unreadable",
+                key,
+                "a record cannot be read, and is left out of lists: restore a snapshot from before it was damaged"
+            );
+        }
+    }
+}
+
+/// How many records that cannot be read are told of by name. Where there are more, the store is of no use.
+const TOLD: usize = 1000;
 
 /// A record as the type that it is.
 ///

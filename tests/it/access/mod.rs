@@ -32,5 +32,6 @@ mod session;
 mod snapshot;
 mod store;
 mod tokens;
+mod unreadable;
 mod vault_doors;
 mod waits;

@@ -74,7 +74,7 @@ async fn put(store: Arc<dyn Store>, records: impl IntoIterator<Item = (String, V
 }
 
 #[tokio::test]
-async fn a_list_of_many_pages_is_whole_or_breaks_off() {
+async fn a_list_of_many_pages_is_whole_but_for_what_cannot_be_read() {
     let acl = Acl::start().await;
     let body = json!({"Description": "<x>\n", "ServiceIdentities": [{"ServiceName": "web"}]});
     let made = acl.make(TOKEN, body).await;
@@ -98,14 +98,11 @@ async fn a_list_of_many_pages_is_whole_or_breaks_off() {
         assert!(indents.clone().all(|indent| indent % 4 == 0 && indent <= 16), "{query}");
     }
 
-    let acl = acl.restarted_with(async |store| put(store, [("token/default/z".into(), vec![])]).await).await;
-    let whole = reqwest::Client::new().get(format!("{}/v1/acl/tokens", acl.url)).header("x-consul-token", &acl.root);
-    // Before or after its head was sent.
-    let read = async { whole.send().await?.bytes().await };
-    assert!(read.await.is_err(), "a list that is not whole must not look so");
-    let acl = acl.restarted_with(async |store| put(store, [("token/default/0".into(), vec![])]).await).await;
-    let told = acl.get("/v1/acl/tokens").await;
-    assert_eq!((told.status, told.text.as_str()), (500, "internal error"));
+    // Damaged ones, at its end and at its start, are left out; that they are there is told elsewhere.
+    let damaged = ["token/default/z", "token/default/0"].map(|key| (key.to_owned(), vec![]));
+    let acl = acl.restarted_with(async |store| put(store, damaged).await).await;
+    assert_eq!(accessors(&acl, "").await.len(), 603);
+    assert!(acl.metrics.text().contains("keyward_access_unreadable_records_total 2"));
 }
 
 #[tokio::test]

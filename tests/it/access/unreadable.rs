@@ -1,0 +1,85 @@
+//! Records of the store that are damaged: told of once each, and all else goes on.
+
+use std::time::Duration;
+
+use keyward::access::store::{Batch, Freshness, Key, Page, Store, Write};
+use serde_json::json;
+
+use crate::harness::{Acl, issuer, log};
+
+/// Makes one record of each of these kinds unreadable; gives their keys.
+async fn damage(store: &dyn Store, kinds: &[&str]) -> Vec<Key> {
+    let mut damaged = Vec::new();
+    for kind in kinds {
+        let page = Page { after: None, limit: 100 };
+        let listing = store.list(&format!("{kind}/"), page, Freshness::Linearizable).await.unwrap();
+        let holds = |value: &[u8]| String::from_utf8_lossy(value).contains("to-be-damaged");
+        let found = listing.entries.into_iter().find(|(_, record)| holds(&record.value));
+        damaged.push(found.unwrap_or_else(|| panic!("there is no such {kind}")).0);
+    }
+    let writes = damaged.iter().map(|key| Write::Put(key.clone(), b"nonsense".to_vec())).collect();
+    store.commit(Batch { checks: Vec::new(), writes }).await.unwrap();
+    damaged
+}
+
+#[tokio::test]
+async fn a_record_that_cannot_be_read_is_named_and_counted_and_all_else_goes_on() {
+    log::keep();
+    let acl = Acl::start().await;
+    let key = issuer::Key::shared("one");
+    acl.jwt_method("fleet", &key).await;
+    let rule = json!({
+        "AuthMethod": "fleet", "BindType": "service", "BindName": "other", "Description": "to-be-damaged",
+    });
+    acl.make("/v1/acl/binding-rule", rule).await;
+    acl.make("/v1/acl/role", json!({"Name": "good"})).await;
+    let role = acl.make("/v1/acl/role", json!({"Name": "bad", "Description": "to-be-damaged"})).await;
+    let policy = acl.make("/v1/acl/policy", json!({"Name": "bad", "Description": "to-be-damaged"})).await;
+    let short = json!({"Description": "to-be-damaged", "ExpirationTTL": "1m"});
+    let token = acl.make("/v1/acl/token", short).await;
+    let other = acl.make("/v1/acl/token", json!({"Description": "ends", "ExpirationTTL": "2m"})).await;
+
+    let mut keys = Vec::new();
+    let acl = acl
+        .restarted_with(async |store| keys = damage(&*store, &["role", "policy", "token", "binding-rule"]).await)
+        .await;
+    for _ in 0..3 {
+        let names = |list: serde_json::Value| -> Vec<String> {
+            list.as_array().unwrap().iter().map(|entry| entry["Name"].as_str().unwrap().to_owned()).collect()
+        };
+        assert_eq!(names(acl.get("/v1/acl/roles").await.json()), ["good"]);
+        let policies = names(acl.get("/v1/acl/policies").await.json());
+        assert!(!policies.is_empty() && !policies.contains(&"bad".to_owned()), "{policies:?}");
+        let tokens = acl.get("/v1/acl/tokens").await;
+        assert_eq!(tokens.status, 200, "{tokens:?}");
+        assert!(tokens.text.contains(other["AccessorID"].as_str().unwrap()), "{tokens:?}");
+        assert!(!tokens.text.contains(token["AccessorID"].as_str().unwrap()), "{tokens:?}");
+        assert_eq!(acl.get("/v1/acl/binding-rules").await.json().as_array().unwrap().len(), 1);
+        // Less is given than the damaged rule would give, and the door is open.
+        let login = acl.log_in("fleet", &acl.proof(&key)).await;
+        assert_eq!(login.json()["ServiceIdentities"].as_array().unwrap().len(), 1, "{login:?}");
+    }
+    // Who asks for it alone is not told that it is not there.
+    for path in [format!("role/{}", role["ID"].as_str().unwrap()), format!("policy/{}", policy["ID"].as_str().unwrap())]
+    {
+        assert_eq!(acl.get(&format!("/v1/acl/{path}")).await.status, 500, "{path}");
+    }
+    // What is swept beside it is swept.
+    let ended = other["AccessorID"].as_str().unwrap().to_owned();
+    acl.clock.suspend(Duration::from_mins(5));
+    let gone = async {
+        while !acl.metrics.text().contains("keyward_access_tokens_swept_total 1") {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_mins(1), gone).await.expect("it is swept");
+    assert_eq!(acl.delete(&format!("/v1/acl/token/{ended}")).await.text, "false", "it is gone");
+
+    let text = log::text();
+    for key in &keys {
+        let told = text.lines().filter(|line| line.contains("access.record.unreadable") && line.contains(key.as_str()));
+        assert_eq!(told.count(), 1, "{}", key.as_str());
+    }
+    let metrics = acl.metrics.text();
+    assert!(metrics.contains("keyward_access_unreadable_records_total 4"), "{metrics}");
+}
