@@ -1,12 +1,14 @@
 //! The API proxy as the agent serves it: the real listener, guard, rules and forwarder around a feed that holds a token.
-//! `proxy tcp 127.0.0.1:0 URL [CA_FILE]` or `proxy unix PATH URL [CA_FILE]`; prints where it listens, and ends on SIGTERM.
+//! `proxy tcp 127.0.0.1:0 URL [CA_FILE]` or `proxy unix PATH URL [CA_FILE]`; prints where it listens, and ends on SIGTERM. With
+//! `--cached` it keeps answers, so that each is asked for once.
 #![allow(clippy::print_stdout, clippy::unwrap_used, missing_docs)]
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use keyward::agent::api_proxy::{ApiProxy, Options, Parts, Put, Rule, Rules};
+use keyward::agent::api_proxy::{ApiProxy, CacheOptions, Options, Parts, Put, Rule, Rules};
+use keyward::agent::secrets::cache;
 use keyward::agent::token::{ClientToken, Generation, Kind, Lease, Token};
 use keyward::agent::upstream;
 use keyward::clock::Clock;
@@ -21,9 +23,12 @@ use tokio_util::sync::CancellationToken;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
-    let arguments: Vec<String> = std::env::args().skip(1).filter(|it| it != "--bench").collect();
+    let mut arguments: Vec<String> = std::env::args().skip(1).filter(|it| it != "--bench").collect();
+    let given = arguments.len();
+    arguments.retain(|it| it != "--cached");
+    let cached = arguments.len() < given;
     let [kind, place, server, authorities @ ..] = arguments.as_slice() else {
-        return println!("proxy tcp|unix ADDRESS|PATH URL [CA_FILE]");
+        return println!("proxy tcp|unix ADDRESS|PATH URL [CA_FILE] [--cached]");
     };
     let (endpoint, admit) = if kind == "unix" {
         let socket = UnixSocket { path: PathBuf::from(place), mode: 0o600, owner: None, group: None };
@@ -50,7 +55,7 @@ async fn main() {
     let options = Options {
         put: Put::WhenMissing,
         rules: Rules {
-            allow: rules(&["GET,LIST secret/*", "pki/issue/+", "sys/health"]),
+            allow: rules(&["GET,LIST secret/*", "+/creds/*", "pki/issue/+", "sys/health"]),
             deny: rules(&["secret/+/admin/*", "sys/raw/*"]),
             lift: Vec::new(),
         },
@@ -58,7 +63,12 @@ async fn main() {
         request_header: true,
         connections: 256,
         answer_timeout: Duration::from_secs(30),
-        cache: None,
+        cache: cached.then(|| CacheOptions {
+            kept: cache::Options { bytes: 16 << 20, max_age: Duration::from_hours(1), stale_if_error: Duration::ZERO },
+            values: rules(&["secret/*"]),
+            leases: rules(&["+/creds/*"]),
+            persist: None,
+        }),
     };
     let upstream = upstream::Options {
         name: "bench".to_owned(),
@@ -92,8 +102,11 @@ async fn main() {
     }
     let service = proxy.service(guard::Options { admit, ..guard::Options::default() }, address, observed);
     let mut terminate = signal(SignalKind::terminate()).unwrap();
+    let serving = async {
+        tokio::join!(listener.serve(service, limits, CancellationToken::new()), proxy.tend(CancellationToken::new()))
+    };
     tokio::select! {
-        () = listener.serve(service, limits, CancellationToken::new()) => {}
+        _ = serving => {}
         _ = terminate.recv() => {}
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{ACCEPT_ENCODING, AGE, AUTHORIZATION, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, DATE, TRAILER};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, request};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, request};
 use http_body_util::{BodyExt as _, Either, Full};
 use hyper::body::{Body as _, Incoming};
 
@@ -116,6 +116,24 @@ const ANSWERED: u64 = 1024 * 1024;
 const ARRIVES_WITHIN: Duration = Duration::from_secs(30);
 
 impl Inner {
+    /// What is there for a request that has no body and takes what there is. Nothing is copied and nothing is waited for.
+    pub(super) fn at_hand(
+        &self,
+        door: &Door,
+        call: Call,
+        keeping: &Keeping,
+        path: &str,
+        request: &Request<Incoming>,
+    ) -> Option<Response<Answered>> {
+        if !request.body().is_end_stream() || request.headers().contains_key(CACHE_CONTROL) {
+            return None;
+        }
+        let key = self.key(call, request.headers(), (request.method(), path, request.uri().query()), b"");
+        let found = keeping.cache.look(&key).filter(|found| keeping.cache.is_fresh(found))?;
+        door.hits.inc();
+        Some(given(&found, "HIT"))
+    }
+
     /// Answers a request whose answer is kept.
     pub(super) async fn cached(
         &self,
@@ -134,7 +152,7 @@ impl Inner {
             Ok(body) => body,
             Err(answer) => return *answer,
         };
-        let key = self.key(call, &parts, path, &body);
+        let key = self.key(call, &parts.headers, (&parts.method, path, parts.uri.query()), &body);
         let anew = parts.headers.remove(CACHE_CONTROL).is_some_and(|value| value.as_bytes() == b"no-cache");
         parts.headers.remove(ACCEPT_ENCODING);
         let cache = &keeping.cache;
@@ -220,18 +238,21 @@ impl Inner {
         answer
     }
 
-    fn key(&self, call: Call, parts: &request::Parts, path: &str, body: &[u8]) -> Key {
+    fn key(&self, call: Call, headers: &HeaderMap, asked: (&Method, &str, Option<&str>), body: &[u8]) -> Key {
         let own = || {
-            let token = parts.headers.get("x-vault-token").or_else(|| parts.headers.get(AUTHORIZATION));
+            let token = headers.get("x-vault-token").or_else(|| headers.get(AUTHORIZATION));
             token.filter(|_| !call.keyed).map_or(Whose::Nobody, |token| Whose::of(token.as_bytes()))
         };
         let whose = if call.with_session { Whose::Session } else { own() };
-        let namespace = self.wire.namespace_of(&parts.headers, call.with_session);
-        Key::new(whose, &parts.method, namespace, path, parts.uri.query(), body)
+        let (method, path, query) = asked;
+        Key::new(whose, method, self.wire.namespace_of(headers, call.with_session), path, query, body)
     }
 }
 
 async fn arrived(body: Incoming) -> Result<Bytes, Box<Response<Answered>>> {
+    if body.is_end_stream() {
+        return Ok(Bytes::new());
+    }
     match tokio::time::timeout(ARRIVES_WITHIN, body.collect()).await {
         Ok(Ok(body)) => Ok(body.to_bytes()),
         Ok(Err(_)) => Err(Box::new(refuse(StatusCode::BAD_REQUEST, "the body did not arrive whole"))),

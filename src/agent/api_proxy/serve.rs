@@ -102,15 +102,20 @@ impl Inner {
             let (parts, body) = request.into_parts();
             return self.pass(door, call, parts, Asked::Coming(body)).await.0;
         };
-        let kind = keeping.kind(operation, &path, request.headers());
-        let path = path.into_owned();
-        let (parts, body) = request.into_parts();
-        if let Some(kind) = kind {
+        if let Some(kind) = keeping.kind(operation, &path, request.headers()) {
+            if let Some(answer) = self.at_hand(door, call, keeping, path.trimmed(), &request) {
+                return answer;
+            }
+            let path = path.into_owned();
+            let (parts, body) = request.into_parts();
             return self.cached(door, call, (keeping, kind), path.trimmed(), parts, body).await;
         }
-        if !cached::writes(&parts.method) {
+        if !cached::writes(request.method()) {
+            let (parts, body) = request.into_parts();
             return self.pass(door, call, parts, Asked::Coming(body)).await.0;
         }
+        let path = path.into_owned();
+        let (parts, body) = request.into_parts();
         let namespace = self.wire.namespace_of(&parts.headers, with_session).to_owned();
         let answer = if Keeping::is_revocation(&path) {
             self.revocation(door, call, keeping, parts, body).await

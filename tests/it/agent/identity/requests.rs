@@ -253,9 +253,12 @@ async fn a_secret_that_an_answer_repeats_is_in_no_error() {
 
 /// Runs another test of this binary with other variables in its environment; gives whether it passed.
 fn passes(test: &str, variables: &[(&str, &str)]) -> bool {
+    let test = format!("agent::{test}");
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args([test, "--exact", "--test-threads=1"]).envs(variables.iter().copied());
-    command.env_remove("NO_PROXY").env_remove("no_proxy").output().unwrap().status.success()
+    command.args([&test, "--exact", "--test-threads=1"]).envs(variables.iter().copied());
+    let output = command.env_remove("NO_PROXY").env_remove("no_proxy").output().unwrap();
+    assert!(String::from_utf8_lossy(&output.stdout).contains("running 1 test"), "there is no test {test}");
+    output.status.success()
 }
 
 fn trap() -> (String, Arc<AtomicUsize>) {
