@@ -8,10 +8,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::{Body, Frame, Incoming, SizeHint};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::links::Links;
-use crate::http::forward::{Downstream, Upstream};
+use crate::http::forward::{Downstream, Place, Room, Upstream};
 
 /// What a caller is sent.
 #[derive(Debug)]
@@ -107,7 +106,7 @@ impl Body for Moving {
 #[derive(Debug)]
 pub(super) enum Asked {
     /// Held as a whole, perhaps empty, and the room that it takes.
-    Held(Bytes, Option<Arc<OwnedSemaphorePermit>>),
+    Held(Bytes, Option<Arc<Place>>),
     /// Sent on as it comes, once.
     Streamed(Incoming),
 }
@@ -121,40 +120,30 @@ pub(super) enum Unheld {
     Broken,
 }
 
-/// How much of callers' bodies is held at once, by all of them together.
-#[derive(Debug, Clone)]
-pub(super) struct Room(Arc<Semaphore>);
+/// The largest body that is held to be sent again where the platform refuses the token, in bytes.
+const HELD: usize = 1024 * 1024;
 
-impl Room {
-    pub(super) fn new() -> Self {
-        Self(Arc::new(Semaphore::new(ALL_KIB)))
-    }
+/// How much of callers' bodies is held at once, by all of them together, in bytes.
+pub(super) const ALL_HELD: usize = 32 * 1024 * 1024;
 
+const ARRIVES_WITHIN: Duration = Duration::from_secs(30);
+
+impl Asked {
     /// Takes a body: held where its length is told and small and there is room, else to be streamed.
-    pub(super) async fn take(&self, body: Incoming) -> Result<Asked, Unheld> {
+    pub(super) async fn take(body: Incoming, room: &Room) -> Result<Self, Unheld> {
         if body.is_end_stream() {
-            return Ok(Asked::Held(Bytes::new(), None));
+            return Ok(Self::empty());
         }
-        let Some(length) = body.size_hint().exact().filter(|length| *length <= HELD) else {
-            return Ok(Asked::Streamed(body));
-        };
-        let kib = u32::try_from(length / 1024 + 1).unwrap_or(u32::MAX);
-        let Ok(place) = Arc::clone(&self.0).try_acquire_many_owned(kib) else { return Ok(Asked::Streamed(body)) };
-        let limit = usize::try_from(HELD).unwrap_or(usize::MAX);
-        match tokio::time::timeout(ARRIVES_WITHIN, Limited::new(body, limit).collect()).await {
-            Ok(Ok(whole)) => Ok(Asked::Held(whole.to_bytes(), Some(Arc::new(place)))),
+        let length = body.size_hint().exact().and_then(|length| usize::try_from(length).ok());
+        let place = length.filter(|length| *length <= HELD).and_then(|length| room.take(length));
+        let Some(place) = place else { return Ok(Self::Streamed(body)) };
+        match tokio::time::timeout(ARRIVES_WITHIN, Limited::new(body, HELD).collect()).await {
+            Ok(Ok(whole)) => Ok(Self::Held(whole.to_bytes(), Some(Arc::new(place)))),
             Ok(Err(_)) => Err(Unheld::Broken),
             Err(_) => Err(Unheld::Late),
         }
     }
-}
 
-/// The largest body that is held to be sent again where the platform refuses the token, in bytes.
-const HELD: u64 = 1024 * 1024;
-const ALL_KIB: usize = 32 * 1024;
-const ARRIVES_WITHIN: Duration = Duration::from_secs(30);
-
-impl Asked {
     /// No body.
     pub(super) const fn empty() -> Self {
         Self::Held(Bytes::new(), None)

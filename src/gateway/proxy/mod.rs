@@ -44,7 +44,7 @@ use crate::gateway::availability::Server;
 use crate::gateway::local_token::Accepted;
 use crate::gateway::platform_token::Source;
 use crate::http::client::{self, Address, Proxy, Tls};
-use crate::http::forward::{self, Forwarder, Reach, ReachError};
+use crate::http::forward::{self, Forwarder, Reach, ReachError, Room};
 use crate::http::guard;
 use crate::http::listen::Observed;
 use crate::metrics::Metrics;
@@ -97,7 +97,8 @@ struct Inner {
     parts: Parts,
     forwarder: Forwarder,
     limiter: limiter::Limiter,
-    room: body::Room,
+    /// For bodies that may have to be sent once more.
+    room: Room,
     /// The platform's origin.
     origin: String,
     /// How links into its API begin.
@@ -137,7 +138,7 @@ impl Gateway {
         let links = links::into_api(&origin).into();
         let limiter = limiter::Limiter::new(options.limit);
         let actions = Actions::new(options.actions.clone());
-        let (room, state, server) = (body::Room::new(), exchange::State::default(), Mutex::default());
+        let (room, state, server) = (Room::new(body::ALL_HELD), exchange::State::default(), Mutex::default());
         Ok(Self(Arc::new(Inner {
             options,
             parts,

@@ -11,7 +11,7 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Body as _, Incoming};
 
 use super::answer::{self, Shape, own, refuse};
-use super::body::{Answered, Moving, Unheld};
+use super::body::{Answered, Asked, Moving, Unheld};
 use super::exchange::Call;
 use super::judge::{Outcome, Platform};
 use super::links::Links;
@@ -100,7 +100,7 @@ impl Inner {
             return refuse(StatusCode::BAD_REQUEST, "the request names no path");
         };
         let here = here(&parts.headers);
-        let body = match self.room.take(body).await {
+        let body = match Asked::take(body, &self.room).await {
             Ok(body) => body,
             Err(Unheld::Late) => return refuse(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time"),
             Err(Unheld::Broken) => return refuse(StatusCode::BAD_REQUEST, "the body did not arrive whole"),

@@ -18,15 +18,42 @@ impl Room {
         Self(Arc::new(AtomicUsize::new(bytes)))
     }
 
-    fn take(&self, bytes: usize) -> bool {
-        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(bytes)).is_ok()
+    /// Takes so many bytes of it, if they are left.
+    pub fn take(&self, bytes: usize) -> Option<Place> {
+        let mut place = Place { room: self.clone(), bytes: 0 };
+        place.grow(bytes).then_some(place)
     }
 
     /// A body that is copied as it passes, where it has at most `limit` bytes, and its copy.
     pub fn keep(&self, body: Incoming, limit: usize) -> (Copying, Copied) {
-        let copied =
-            Copied(Arc::new(Mutex::new(Pieces { all: Vec::new(), bytes: 0, whole: None, room: self.clone() })));
+        let place = Place { room: self.clone(), bytes: 0 };
+        let copied = Copied(Arc::new(Mutex::new(Pieces { all: Vec::new(), whole: None, place })));
         (Copying { body, limit, copied: copied.clone() }, copied)
+    }
+}
+
+/// A part of a room, given back when it is dropped.
+#[derive(Debug)]
+pub struct Place {
+    room: Room,
+    bytes: usize,
+}
+
+impl Place {
+    fn grow(&mut self, bytes: usize) -> bool {
+        let taken = self.room.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(bytes));
+        self.bytes += if taken.is_ok() { bytes } else { 0 };
+        taken.is_ok()
+    }
+
+    fn give_back(&mut self) {
+        self.room.0.fetch_add(std::mem::take(&mut self.bytes), Ordering::Relaxed);
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.give_back();
     }
 }
 
@@ -44,15 +71,14 @@ pub struct Copied(Arc<Mutex<Pieces>>);
 
 struct Pieces {
     all: Vec<Bytes>,
-    bytes: usize,
     /// `None` while it is on its way.
     whole: Option<bool>,
-    room: Room,
+    place: Place,
 }
 
 impl std::fmt::Debug for Pieces {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Pieces").field("bytes", &self.bytes).field("whole", &self.whole).finish_non_exhaustive()
+        f.debug_struct("Pieces").field("bytes", &self.place.bytes).field("whole", &self.whole).finish_non_exhaustive()
     }
 }
 
@@ -70,7 +96,7 @@ impl Copied {
         if let [one] = pieces.all.as_slice() {
             return Some(one.clone());
         }
-        let mut whole = BytesMut::with_capacity(pieces.bytes);
+        let mut whole = BytesMut::with_capacity(pieces.place.bytes);
         pieces.all.iter().for_each(|piece| whole.extend_from_slice(piece));
         Some(whole.freeze())
     }
@@ -82,23 +108,16 @@ impl Pieces {
             return;
         }
         let bytes = piece.len();
-        if self.bytes + bytes > limit || !self.room.take(bytes) {
+        if self.place.bytes + bytes > limit || !self.place.grow(bytes) {
             return self.lose();
         }
-        self.bytes += bytes;
         self.all.push(piece.clone());
     }
 
     fn lose(&mut self) {
         self.whole = Some(false);
         self.all = Vec::new();
-        self.room.0.fetch_add(std::mem::take(&mut self.bytes), Ordering::Relaxed);
-    }
-}
-
-impl Drop for Pieces {
-    fn drop(&mut self) {
-        self.lose();
+        self.place.give_back();
     }
 }
 
@@ -147,13 +166,13 @@ mod tests {
     #[test]
     fn room_that_a_copy_takes_is_given_back_whatever_becomes_of_it() {
         let room = Room::new(100);
-        let pieces = || Pieces { all: Vec::new(), bytes: 0, whole: None, room: room.clone() };
+        let pieces = || Pieces { all: Vec::new(), whole: None, place: room.take(0).unwrap() };
         let left = || room.0.load(Ordering::Relaxed);
         let bytes = |count: usize| Bytes::from(vec![b'x'; count]);
         let mut first = pieces();
         first.add(&bytes(30), 50);
         first.add(&bytes(20), 50);
-        assert_eq!((first.bytes, first.whole, left()), (50, None, 50));
+        assert_eq!((first.place.bytes, first.whole, left()), (50, None, 50));
         let mut second = pieces();
         second.add(&bytes(40), 50);
         second.add(&bytes(11), 50);
@@ -164,6 +183,10 @@ mod tests {
         fourth.add(&bytes(1), 50);
         assert_eq!((fourth.whole, left()), (Some(false), 0), "no room");
         drop((first, second, third, fourth));
+        assert_eq!(left(), 100);
+        let place = room.take(60).unwrap();
+        assert!(room.take(41).is_none() && left() == 40);
+        drop(place);
         assert_eq!(left(), 100);
     }
 }

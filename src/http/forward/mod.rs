@@ -20,7 +20,7 @@ use hyper::body::Body as _;
 
 pub use body::Upstream;
 pub use downstream::Downstream;
-pub use keep::{Copied, Copying, Room};
+pub use keep::{Copied, Copying, Place, Room};
 pub use reach::{Reach, ReachError};
 pub use tunnel::Tunnel;
 

@@ -17,8 +17,9 @@ use secrecy::SecretString;
 use serde_json::json;
 
 use crate::harness::raw::Raw;
+use crate::harness::scripted::reply;
 use crate::harness::tunnel::Tunnel;
-use crate::harness::vault::{Proxied, reply, rules, told};
+use crate::harness::vault::{Proxied, rules, told};
 
 const KEY: &str = "0123456789abcdef";
 

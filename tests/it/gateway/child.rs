@@ -101,7 +101,7 @@ async fn a_child_is_led_to_the_gateway_and_feels_no_rotation_of_the_platforms_to
         request.send().await.map_or(0, |answer| answer.status().as_u16())
     };
     assert_eq!(call().await, 200);
-    let last = || world.platform.seen().last().unwrap().token.clone();
+    let last = || world.platform.seen().last().unwrap().bearer().to_owned();
     assert_eq!(last(), "canary-one");
 
     world.put("platform.token", "canary-two");

@@ -11,7 +11,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::task::JoinSet;
 
 use crate::harness::binary::{Binary, eventually, run, run_with_input};
-use crate::harness::front::{Platform, reply};
+use crate::harness::front::Platform;
+use crate::harness::scripted::reply;
 
 /// A platform in this process, and a folder for a gateway in another.
 struct World {
@@ -102,7 +103,7 @@ async fn a_trial_prints_what_to_set_and_its_local_token_outlives_a_restart() {
         client().get(format!("{address}/api/v2/ping")).bearer_auth(&local).send().await.unwrap().status().as_u16()
     };
     assert_eq!(get(&address).await, 200);
-    assert_eq!(world.platform.seen()[0].token, "canary-platform-token");
+    assert_eq!(world.platform.seen()[0].bearer(), "canary-platform-token");
     let (code, out, error) = ask("tokens", vec![]).await;
     assert_eq!((code, error.as_str()), (0, ""), "{out}");
     assert!(out.contains(&format!("platform token  for {} from file ", world.upstream)), "{out}");

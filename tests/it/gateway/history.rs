@@ -4,7 +4,8 @@ use http::Response;
 use keyward::gateway::actions::{Mode, Options};
 use serde_json::{Value, json};
 
-use crate::harness::front::{Front, Seen, reply};
+use crate::harness::front::Front;
+use crate::harness::scripted::{Seen, reply};
 
 const JSON: [(&str, &str); 1] = [("content-type", "application/vnd.api+json")];
 
@@ -140,7 +141,7 @@ async fn a_refused_token_and_a_call_that_is_gone_are_both_got_over_in_one_call()
     let answer = call(&front, "POST", "o/n/p/versions", r#"{"data":{}}"#).await;
     assert_eq!(answer.status(), 200);
     let last = front.platform.seen().pop().unwrap();
-    assert_eq!((last.token.as_str(), last.body.as_ref()), ("tok2", &br#"{"data":{}}"#[..]));
+    assert_eq!((last.bearer(), last.body.as_ref()), ("tok2", &br#"{"data":{}}"#[..]));
 }
 
 #[tokio::test]

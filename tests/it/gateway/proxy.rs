@@ -10,11 +10,12 @@ use serde_json::Value;
 #[cfg(feature = "dev")]
 use tokio::task::JoinSet;
 
+use crate::harness::front::Front;
 #[cfg(feature = "dev")]
 use crate::harness::front::Platform;
-use crate::harness::front::{Front, reply};
 use crate::harness::log;
 use crate::harness::raw::Raw;
+use crate::harness::scripted::reply;
 use crate::harness::tunnel::Tunnel;
 
 /// The detail of the first error of a document in the platform's form.
@@ -38,7 +39,7 @@ async fn a_call_with_the_local_token_reaches_the_platform_with_the_platforms_own
     let seen = front.platform.seen();
     assert_eq!(seen.len(), 1);
     let call = &seen[0];
-    assert_eq!((call.method.as_str(), call.token.as_str()), ("PATCH", "tok1"));
+    assert_eq!((call.method.as_str(), call.bearer()), ("PATCH", "tok1"));
     assert_eq!(call.target, "/api/v2/workspaces/ws-1?include=a%2Cb&page%5Bnumber%5D=2");
     assert_eq!(call.body, r#"{"data":{}}"#);
     assert_eq!(call.headers["host"], front.upstream.strip_prefix("http://").unwrap());

@@ -47,11 +47,11 @@ async fn a_refused_token_is_asked_for_anew_once_for_all_callers_and_each_call_is
     let text = front.metrics.text();
     assert!(text.contains("keyward_local_requests_total{listener=\"gateway\",code=\"200\"} 100"), "{text}");
     let seen = front.platform.seen();
-    let again = seen.iter().filter(|seen| seen.token == "tok1").count();
+    let again = seen.iter().filter(|seen| seen.bearer() == "tok1").count();
     assert!(text.contains(&format!("keyward_gateway_replays_total {again}")), "{again}: {text}");
     for number in 0..100 {
         let of: Vec<_> = seen.iter().filter(|seen| seen.target == format!("/api/v2/runs/{number}")).collect();
-        let tokens: Vec<&str> = of.iter().map(|seen| seen.token.as_str()).collect();
+        let tokens: Vec<&str> = of.iter().map(|seen| seen.bearer()).collect();
         assert!(matches!(tokens[..], ["tok1", "tok2"] | ["tok2"]), "{number}: {tokens:?}");
         assert!(of.iter().all(|seen| seen.body == format!("body {number}")), "{number}");
     }
@@ -114,7 +114,8 @@ async fn a_token_is_replaced_under_load_again_and_again_and_no_call_fails() {
     }
     callers.shutdown().await;
     assert_eq!(failed.load(Ordering::Relaxed), 0);
-    let tokens: std::collections::BTreeSet<String> = front.platform.seen().into_iter().map(|seen| seen.token).collect();
+    let tokens: std::collections::BTreeSet<String> =
+        front.platform.seen().iter().map(|seen| seen.bearer().to_owned()).collect();
     assert!(tokens.len() > 10, "{tokens:?}");
 }
 
@@ -124,7 +125,7 @@ async fn a_token_file_that_is_replaced_or_empty_for_a_while_is_followed() {
     let current = async |wanted: &str| {
         for _ in 0..500 {
             front.get("/api/v2/ping").await;
-            if front.platform.seen().last().unwrap().token == wanted {
+            if front.platform.seen().last().unwrap().bearer() == wanted {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(10)).await;

@@ -1,62 +1,35 @@
 //! The access-control service as its users have it: on a socket, over HTTP, with its first token made.
 
 use std::collections::BTreeMap;
+use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use keyward::access::model::authorize::DefaultPolicy;
 use keyward::access::store::{self, Store, StoreOptions};
-use keyward::access::{Options, Service, api};
+use keyward::access::{Options, api};
 use keyward::clock::{Clock, Driven};
-use keyward::http::listen::{Endpoint, Limits, Listener};
-use keyward::metrics::Metrics;
-use reqwest::Method;
 use serde_json::{Value, json};
-use tokio::task::JoinSet;
-use tokio_util::sync::CancellationToken;
 
 use super::issuer::Key;
+use super::served::{Answer, Served, free};
 
 /// A running service. It stops when it is dropped.
 pub(crate) struct Acl {
-    pub(crate) url: String,
+    served: Served,
     /// The secret of the first token, which may do everything.
     pub(crate) root: String,
     pub(crate) clock: Driven,
-    pub(crate) metrics: Metrics,
     pub(crate) options: Options,
-    http: reqwest::Client,
-    stop: CancellationToken,
-    serving: JoinSet<()>,
     folder: tempfile::TempDir,
 }
 
-/// What a request was answered with.
-#[derive(Debug)]
-pub(crate) struct Answer {
-    pub(crate) status: u16,
-    pub(crate) text: String,
-    pub(crate) headers: reqwest::header::HeaderMap,
-}
+impl Deref for Acl {
+    type Target = Served;
 
-impl Answer {
-    pub(crate) fn json(&self) -> Value {
-        serde_json::from_str(&self.text).unwrap_or_else(|_| panic!("{self:?}"))
-    }
-
-    /// The one error of Vault's wire.
-    pub(crate) fn error(&self) -> String {
-        let body = self.json();
-        let errors = body["errors"].as_array().unwrap_or_else(|| panic!("{self:?}"));
-        assert_eq!((body.as_object().unwrap().len(), errors.len()), (1, 1), "{self:?}");
-        errors[0].as_str().unwrap().to_owned()
-    }
-
-    /// The secret that a login gave.
-    pub(crate) fn secret(&self) -> String {
-        assert_eq!(self.status, 200, "{self:?}");
-        self.json()["auth"]["client_token"].as_str().unwrap().to_owned()
+    fn deref(&self) -> &Served {
+        &self.served
     }
 }
 
@@ -70,18 +43,6 @@ pub(crate) fn options(folder: &Path) -> Options {
         api: api::Options::default(),
         methods: BTreeMap::new(),
     }
-}
-
-/// Opens what may be in use for a moment yet: a process that another test is just starting has this one's files until
-/// it runs its own program.
-async fn free<T, E: std::fmt::Debug>(open: impl AsyncFn() -> Result<T, E>, in_use: impl Fn(&E) -> bool) -> T {
-    for _ in 0..100 {
-        match open().await {
-            Err(error) if in_use(&error) => tokio::time::sleep(std::time::Duration::from_millis(20)).await,
-            opened => return opened.unwrap(),
-        }
-    }
-    open().await.unwrap()
 }
 
 impl Acl {
@@ -102,20 +63,8 @@ impl Acl {
     }
 
     async fn serve(options: Options, clock: Driven, folder: tempfile::TempDir) -> Self {
-        let metrics = Metrics::default();
-        let opened = async || Service::open(&options, Clock::Driven(clock.clone()), metrics.clone()).await;
-        let service =
-            free(opened, |error| matches!(error, keyward::access::OpenError::Store(store::OpenError::InUse { .. })));
-        let service = service.await;
-        let listener = Listener::bind(&Endpoint::Tcp("127.0.0.1:0".parse().unwrap())).unwrap();
-        let url = format!("http://{}", listener.tcp_address().unwrap());
-        let stop = CancellationToken::new();
-        let mut serving = JoinSet::new();
-        serving.spawn(listener.serve(service.answering(), Limits::default(), stop.clone()));
-        let until = stop.clone();
-        serving.spawn(async move { service.run(until).await.unwrap() });
-        let http = reqwest::Client::builder().no_proxy().build().unwrap();
-        Self { url, root: String::new(), clock, metrics, options, http, stop, serving, folder }
+        let served = Served::start(&options, Clock::Driven(clock.clone())).await;
+        Self { served, root: String::new(), clock, options, folder }
     }
 
     /// Starts another server on the same store, which the store must allow.
@@ -132,35 +81,10 @@ impl Acl {
 
     /// The same, with something done to its store in between.
     pub(crate) async fn restarted_with(self, change: impl AsyncFnOnce(Arc<dyn Store>)) -> Self {
-        drop(self.http);
-        self.stop.cancel();
-        self.serving.join_all().await;
+        self.served.stop().await;
         let opened = async || store::open(&self.options.store, &self.options.datacenter).await;
         change(free(opened, |error| matches!(error, store::OpenError::InUse { .. })).await).await;
         Self { root: self.root, ..Self::serve(self.options, self.clock, self.folder).await }
-    }
-
-    /// The wall clock's time as the service sees it.
-    pub(crate) fn now(&self) -> SystemTime {
-        Clock::Driven(self.clock.clone()).now().wall
-    }
-
-    /// Sends a request with a token, or with none.
-    pub(crate) async fn call(&self, method: &str, path: &str, token: Option<&str>, body: Option<Value>) -> Answer {
-        let headers: Vec<(&str, &str)> = token.map(|token| ("X-Service-Token", token)).into_iter().collect();
-        let body = body.map(|body| body.to_string()).unwrap_or_default();
-        self.send(method, path, &headers, body.as_bytes()).await
-    }
-
-    pub(crate) async fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
-        let method = Method::from_bytes(method.as_bytes()).unwrap();
-        let mut request = self.http.request(method, format!("{}{path}", self.url)).body(body.to_vec());
-        for (name, value) in headers {
-            request = request.header(*name, *value);
-        }
-        let answer = request.send().await.unwrap();
-        let (status, headers) = (answer.status().as_u16(), answer.headers().clone());
-        Answer { status, text: answer.text().await.unwrap(), headers }
     }
 
     /// A snapshot, as the first token takes it.

@@ -3,47 +3,41 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::ops::Deref;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::{HeaderMap, Request, Response, StatusCode};
-use http_body_util::{BodyExt as _, Full, StreamBody};
-use hyper::body::{Frame, Incoming};
+use http::Request;
+use hyper::body::Incoming;
 use keyward::clock::Clock;
 use keyward::feed::Feed;
 use keyward::gateway::local_token::{self, Accepted, LocalToken};
 use keyward::gateway::platform_token::{Source, TokenFile};
 use keyward::gateway::proxy::{Gateway, Limit, Options, Parts};
 use keyward::health::Health;
-use keyward::http::listen::{Endpoint, Limits, Listener, Observed, Peer};
+use keyward::http::listen::{Endpoint, Limits, Listener, Observed};
 use keyward::metrics::Metrics;
 use secrecy::ExposeSecret as _;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// What the platform was asked.
-#[derive(Debug, Clone)]
-pub(crate) struct Seen {
-    pub(crate) method: String,
-    pub(crate) target: String,
-    pub(crate) token: String,
-    pub(crate) headers: HeaderMap,
-    pub(crate) body: Bytes,
-}
-
-type Answer = Response<http_body_util::combinators::UnsyncBoxBody<Bytes, hyper::Error>>;
-
-/// What a test answers with.
-type Script = Arc<dyn Fn(&Seen) -> Response<Bytes> + Send + Sync>;
+use super::scripted;
+use super::scripted::{Answer, Scripted, count, down, whole};
 
 /// The platform.
 #[derive(Clone, Default)]
 pub(crate) struct Platform {
     good: Arc<Mutex<BTreeSet<String>>>,
-    seen: Arc<Mutex<Vec<Seen>>>,
-    script: Arc<Mutex<Option<Script>>>,
+    scripted: Scripted,
+}
+
+impl Deref for Platform {
+    type Target = Scripted;
+
+    fn deref(&self) -> &Scripted {
+        &self.scripted
+    }
 }
 
 impl Platform {
@@ -55,15 +49,6 @@ impl Platform {
         self.good.lock().unwrap().remove(token);
     }
 
-    pub(crate) fn seen(&self) -> Vec<Seen> {
-        self.seen.lock().unwrap().clone()
-    }
-
-    /// Answers in place of the usual.
-    pub(crate) fn answers(&self, script: impl Fn(&Seen) -> Response<Bytes> + Send + Sync + 'static) {
-        *self.script.lock().unwrap() = Some(Arc::new(script));
-    }
-
     /// Serves on a free port of loopback.
     pub(crate) fn serve(&self, servers: &mut JoinSet<()>) -> SocketAddr {
         self.serve_with(Limits::default(), servers)
@@ -71,76 +56,32 @@ impl Platform {
 
     /// The same over TLS, or with other limits.
     pub(crate) fn serve_with(&self, limits: Limits, servers: &mut JoinSet<()>) -> SocketAddr {
-        let listener = Listener::bind(&Endpoint::Tcp(([127, 0, 0, 1], 0).into())).unwrap();
-        let address = listener.tcp_address().unwrap();
         let this = self.clone();
-        let service = move |_: Peer, request: Request<Incoming>| {
+        let answer = move |request| {
             let this = this.clone();
-            Box::pin(async move { this.answer(request).await })
+            async move { this.answer(request).await }
         };
-        servers.spawn(listener.serve(service, limits, CancellationToken::new()));
-        address
+        scripted::serve(answer, limits, servers)
     }
 
     async fn answer(&self, request: Request<Incoming>) -> Answer {
         let (parts, body) = request.into_parts();
-        let bearer = parts.headers.get("authorization").and_then(|value| value.to_str().ok()).unwrap_or_default();
-        let token = bearer.strip_prefix("Bearer ").unwrap_or_default().to_owned();
-        let good = self.good.lock().unwrap().contains(&token);
-        let target = parts.uri.path_and_query().unwrap().to_string();
-        if target == "/api/v2/upload" && good {
-            return count(body).await;
+        let good = self.good.lock().unwrap().contains(scripted::bearer(&parts.headers));
+        if parts.uri.path() == "/api/v2/upload" && good {
+            return whole(200, "text/plain", count(body).await.to_string());
         }
-        let body = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
-        let seen = Seen { method: parts.method.to_string(), target, token, headers: parts.headers, body };
-        self.seen.lock().unwrap().push(seen.clone());
+        let seen = self.take(parts, body).await;
         if !good {
             return whole(401, "application/vnd.api+json", r#"{"errors":[{"status":"401","title":"unauthorized"}]}"#);
         }
-        let script = self.script.lock().unwrap().clone();
-        if let Some(answer) = script.map(|script| script(&seen)) {
-            return answer.map(|bytes| Full::from(bytes).map_err(|never| match never {}).boxed_unsync());
+        if let Some(answer) = self.scripted(&seen) {
+            return answer;
         }
         match seen.target.split_once("/download/") {
-            Some(("/api/v2", mib)) => download(mib.parse().unwrap()),
+            Some(("/api/v2", mib)) => down(mib.parse().unwrap(), |_| {}),
             _ => whole(200, "application/vnd.api+json", r#"{"data":[]}"#),
         }
     }
-}
-
-/// An answer of a script.
-pub(crate) fn reply(status: u16, headers: &[(&str, &str)], body: impl Into<Bytes>) -> Response<Bytes> {
-    let mut answer = Response::builder().status(status);
-    for (name, value) in headers {
-        answer = answer.header(*name, *value);
-    }
-    answer.body(body.into()).unwrap()
-}
-
-fn whole(status: u16, kind: &'static str, body: impl Into<Bytes>) -> Answer {
-    let mut answer = Response::new(Full::from(body.into()).map_err(|never| match never {}).boxed_unsync());
-    *answer.status_mut() = StatusCode::from_u16(status).unwrap();
-    answer.headers_mut().insert("content-type", kind.parse().unwrap());
-    answer
-}
-
-/// So many MiB, made as they are taken.
-fn download(mib: usize) -> Answer {
-    let piece = Bytes::from(vec![b'x'; 64 * 1024]);
-    let pieces = futures_util::stream::iter((0..mib * 16).map(move |_| Ok(Frame::data(piece.clone()))));
-    let mut answer = Response::new(StreamBody::new(pieces).boxed_unsync());
-    answer.headers_mut().insert("content-length", (mib * 1024 * 1024).into());
-    answer.headers_mut().insert("content-type", "application/octet-stream".parse().unwrap());
-    answer
-}
-
-/// Tells how many bytes came, none of which is kept.
-async fn count(mut body: Incoming) -> Answer {
-    let mut bytes = 0;
-    while let Some(Ok(frame)) = body.frame().await {
-        bytes += frame.data_ref().map_or(0, Bytes::len);
-    }
-    whole(200, "text/plain", bytes.to_string())
 }
 
 /// The platform with the gateway in front, and a token in a file.
@@ -199,7 +140,7 @@ impl Front {
         let observed = Observed { metrics: metrics.clone(), listener: "gateway".to_owned() };
         let limits = Limits { observed: Some(observed.clone()), ..Limits::default() };
         servers.spawn(listener.serve(gateway.service(Some(address), observed), limits, stop));
-        let client = reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none()).build().unwrap();
+        let client = scripted::client();
         let url = format!("http://{address}");
         Self { platform, upstream, url, address, metrics, client, token_file, folder, local, _servers: servers }
     }

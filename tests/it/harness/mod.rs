@@ -4,6 +4,10 @@
 pub(crate) mod agent;
 #[cfg(feature = "access")]
 pub(crate) mod acl;
+#[cfg(feature = "access")]
+pub(crate) mod served;
+#[cfg(feature = "gateway")]
+pub(crate) mod scripted;
 #[cfg(feature = "gateway")]
 pub(crate) mod front;
 #[cfg(feature = "dev")]
@@ -30,4 +34,6 @@ pub(crate) mod binary;
 pub(crate) mod world;
 
 #[cfg(feature = "access")]
-pub(crate) use acl::{Acl, Answer};
+pub(crate) use acl::Acl;
+#[cfg(feature = "access")]
+pub(crate) use served::Answer;

@@ -2,15 +2,17 @@
 //! remembers what it was asked.
 
 use std::net::SocketAddr;
+use std::ops::Deref;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use super::scripted;
+use super::scripted::{Answer, Scripted, count, down, whole};
 use super::session::{Session, World};
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response};
-use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
 use keyward::agent::api_proxy::{ApiProxy, CacheOptions, Lift, Options, Parts, Put, Rule, Rules};
@@ -20,35 +22,12 @@ use keyward::agent::upstream;
 use keyward::clock::Clock;
 use keyward::feed::{Nudge, State, feed};
 use keyward::http::guard::{self, Admit};
-use keyward::http::listen::{Endpoint, Limits, Listener, Observed, Peer, UnixSocket};
+use keyward::http::listen::{Endpoint, Limits, Listener, Observed, UnixSocket};
 use keyward::metrics::Metrics;
 use secrecy::SecretString;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-
-/// What the server was asked.
-#[derive(Debug, Clone)]
-pub(crate) struct Seen {
-    pub(crate) method: String,
-    pub(crate) target: String,
-    pub(crate) headers: HeaderMap,
-    pub(crate) body: Bytes,
-}
-
-impl Seen {
-    /// A header's value; empty where it is not there.
-    pub(crate) fn header(&self, name: &str) -> &str {
-        self.headers.get(name).map_or("", |value| value.to_str().unwrap())
-    }
-
-    pub(crate) fn token(&self) -> &str {
-        self.header("x-vault-token")
-    }
-}
-
-type Answer = Response<UnsyncBoxBody<Bytes, hyper::Error>>;
-pub(crate) type Script = Arc<dyn Fn(&Seen) -> Response<Bytes> + Send + Sync>;
 
 /// The server: what a script answers, or of itself
 ///
@@ -62,8 +41,7 @@ pub(crate) type Script = Arc<dyn Fn(&Seen) -> Response<Bytes> + Send + Sync>;
 /// | any other | `{"data": {}}` |
 #[derive(Clone, Default)]
 pub(crate) struct Vault {
-    seen: Arc<Mutex<Vec<Seen>>>,
-    script: Arc<Mutex<Option<Script>>>,
+    scripted: Scripted,
     /// Calls that are under way.
     open: Arc<AtomicUsize>,
     /// Bytes of `/v1/down/N` that were taken.
@@ -71,25 +49,15 @@ pub(crate) struct Vault {
     gate: Arc<Mutex<Option<Arc<Semaphore>>>>,
 }
 
+impl Deref for Vault {
+    type Target = Scripted;
+
+    fn deref(&self) -> &Scripted {
+        &self.scripted
+    }
+}
+
 impl Vault {
-    pub(crate) fn seen(&self) -> Vec<Seen> {
-        self.seen.lock().unwrap().clone()
-    }
-
-    pub(crate) fn last(&self) -> Seen {
-        self.seen.lock().unwrap().last().unwrap().clone()
-    }
-
-    /// Answers in place of the usual.
-    pub(crate) fn answers(&self, script: impl Fn(&Seen) -> Response<Bytes> + Send + Sync + 'static) {
-        *self.script.lock().unwrap() = Some(Arc::new(script));
-    }
-
-    /// What answers in place of the usual.
-    pub(crate) fn script(&self) -> MutexGuard<'_, Option<Script>> {
-        self.script.lock().unwrap()
-    }
-
     /// Each answer waits for a permit from here.
     pub(crate) fn holds(&self, gate: Arc<Semaphore>) {
         *self.gate.lock().unwrap() = Some(gate);
@@ -107,34 +75,27 @@ impl Vault {
 
     /// Serves on a free port of loopback.
     pub(crate) fn serve(&self, limits: Limits, servers: &mut JoinSet<()>) -> SocketAddr {
-        let listener = Listener::bind(&Endpoint::Tcp(([127, 0, 0, 1], 0).into())).unwrap();
-        let address = listener.tcp_address().unwrap();
         let this = self.clone();
-        let service = move |_: Peer, request: Request<Incoming>| {
+        let answer = move |request| {
             let this = this.clone();
-            Box::pin(async move { this.answer(request).await })
+            async move { this.answer(request).await }
         };
-        servers.spawn(listener.serve(service, limits, CancellationToken::new()));
-        address
+        scripted::serve(answer, limits, servers)
     }
 
     async fn answer(&self, request: Request<Incoming>) -> Answer {
         let _under_way = UnderWay::new(&self.open);
         let (parts, body) = request.into_parts();
-        let target = parts.uri.path_and_query().unwrap().to_string();
-        if target == "/v1/up" {
-            return whole(count(body).await.to_string());
+        if parts.uri.path() == "/v1/up" {
+            return whole(200, JSON, count(body).await.to_string());
         }
-        let body = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
-        let seen = Seen { method: parts.method.to_string(), target, headers: parts.headers, body };
-        self.seen.lock().unwrap().push(seen.clone());
+        let seen = self.take(parts, body).await;
         let gate = self.gate.lock().unwrap().clone();
         if let Some(gate) = gate {
             gate.acquire().await.unwrap().forget();
         }
-        let script = self.script.lock().unwrap().clone();
-        if let Some(script) = script {
-            return script(&seen).map(|bytes| Full::from(bytes).map_err(|never| match never {}).boxed_unsync());
+        if let Some(answer) = self.scripted(&seen) {
+            return answer;
         }
         match seen.target.as_str() {
             "/v1/never" => std::future::pending().await,
@@ -157,8 +118,14 @@ impl Vault {
                 answer
             }
             target => match target.strip_prefix("/v1/down/") {
-                Some(mib) => down(mib.parse().unwrap(), UnderWay::new(&self.open), Arc::clone(&self.sent)),
-                None => whole(r#"{"data":{}}"#),
+                Some(mib) => {
+                    let (held, sent) = (UnderWay::new(&self.open), Arc::clone(&self.sent));
+                    down(mib.parse().unwrap(), move |bytes| {
+                        let _held = &held;
+                        sent.fetch_add(bytes, Ordering::SeqCst);
+                    })
+                }
+                None => whole(200, JSON, r#"{"data":{}}"#),
             },
         }
     }
@@ -179,42 +146,7 @@ impl Drop for UnderWay {
     }
 }
 
-/// An answer of a script.
-pub(crate) fn reply(status: u16, headers: &[(&str, &str)], body: impl Into<Bytes>) -> Response<Bytes> {
-    let mut answer = Response::builder().status(status);
-    for (name, value) in headers {
-        answer = answer.header(*name, *value);
-    }
-    answer.body(body.into()).unwrap()
-}
-
-fn whole(body: impl Into<Bytes>) -> Answer {
-    let mut answer = Response::new(Full::from(body.into()).map_err(|never| match never {}).boxed_unsync());
-    answer.headers_mut().insert("content-type", "application/json".parse().unwrap());
-    answer
-}
-
-/// So many MiB, made as they are taken.
-fn down(mib: usize, held: UnderWay, sent: Arc<AtomicUsize>) -> Answer {
-    let piece = Bytes::from(vec![b'x'; 64 * 1024]);
-    let pieces = futures_util::stream::iter((0..mib * 16).map(move |_| {
-        let _held = &held;
-        sent.fetch_add(piece.len(), Ordering::SeqCst);
-        Ok(Frame::data(piece.clone()))
-    }));
-    let mut answer = Response::new(StreamBody::new(pieces).boxed_unsync());
-    answer.headers_mut().insert("content-length", (mib * 1024 * 1024).into());
-    answer
-}
-
-/// How many bytes came, none of which is kept.
-async fn count(mut body: Incoming) -> usize {
-    let mut bytes = 0;
-    while let Some(Ok(frame)) = body.frame().await {
-        bytes += frame.data_ref().map_or(0, Bytes::len);
-    }
-    bytes
-}
+const JSON: &str = "application/json";
 
 /// A token that lives for an hour.
 pub(crate) fn token(text: &str) -> Token {
@@ -340,7 +272,7 @@ impl Proxied {
             proxy.resume().await;
             tokio::join!(serving, beside, proxy.tend(until));
         });
-        let client = reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none()).build().unwrap();
+        let client = scripted::client();
         let (vault, url) = (Vault::default(), format!("http://{address}"));
         Self { vault, address, url, socket, metrics, client, publisher: None, nudge, stop, _folder: folder, servers }
     }

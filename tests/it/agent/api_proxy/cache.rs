@@ -11,8 +11,9 @@ use keyward::dev::secrets::{Operation, Role, TokenType};
 use serde_json::{Value, json};
 
 use crate::harness::raw::Raw;
+use crate::harness::scripted::reply;
 use crate::harness::session::World;
-use crate::harness::vault::{Proxied, Told, cache, options, reply, told};
+use crate::harness::vault::{Proxied, Told, cache, options, told};
 
 const HOUR: Duration = Duration::from_hours(1);
 

@@ -7,8 +7,9 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use keyward::dev::secrets::{Canned, Operation, Role, TokenType};
 
+use crate::harness::scripted::reply;
 use crate::harness::session::World;
-use crate::harness::vault::{Proxied, reply, told};
+use crate::harness::vault::{Proxied, told};
 
 const DENIED: &str = "1 error occurred:\n\t* permission denied\n\n";
 const INVALID: &str = "2 errors occurred:\n\t* permission denied\n\t* invalid token\n\n";

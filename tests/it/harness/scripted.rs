@@ -1,0 +1,152 @@
+//! A server on a socket of this process whose answers a test scripts, and that remembers what it was asked: what stands behind
+//! a proxy.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use bytes::Bytes;
+use http::request;
+use http::{HeaderMap, Request, Response, StatusCode};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full, StreamBody};
+use hyper::body::{Frame, Incoming};
+use keyward::http::listen::{Endpoint, Limits, Listener, Peer};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+/// What it was asked.
+#[derive(Debug, Clone)]
+pub(crate) struct Seen {
+    pub(crate) method: String,
+    pub(crate) target: String,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+}
+
+impl Seen {
+    /// A header's value; empty where it is not there.
+    pub(crate) fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", |value| value.to_str().unwrap())
+    }
+
+    /// The token in Vault's header.
+    pub(crate) fn token(&self) -> &str {
+        self.header("x-vault-token")
+    }
+
+    /// The token of `Authorization: Bearer`.
+    pub(crate) fn bearer(&self) -> &str {
+        bearer(&self.headers)
+    }
+}
+
+/// The token of `Authorization: Bearer`; empty where there is none.
+pub(crate) fn bearer(headers: &HeaderMap) -> &str {
+    let value = headers.get("authorization").and_then(|value| value.to_str().ok()).unwrap_or_default();
+    value.strip_prefix("Bearer ").unwrap_or_default()
+}
+
+pub(crate) type Answer = Response<UnsyncBoxBody<Bytes, hyper::Error>>;
+pub(crate) type Script = Arc<dyn Fn(&Seen) -> Response<Bytes> + Send + Sync>;
+
+/// What was asked, and what is to be answered in place of the usual. Clones share it.
+#[derive(Clone, Default)]
+pub(crate) struct Scripted {
+    seen: Arc<Mutex<Vec<Seen>>>,
+    script: Arc<Mutex<Option<Script>>>,
+}
+
+impl Scripted {
+    pub(crate) fn seen(&self) -> Vec<Seen> {
+        self.seen.lock().unwrap().clone()
+    }
+
+    pub(crate) fn last(&self) -> Seen {
+        self.seen.lock().unwrap().last().unwrap().clone()
+    }
+
+    /// Answers in place of the usual.
+    pub(crate) fn answers(&self, script: impl Fn(&Seen) -> Response<Bytes> + Send + Sync + 'static) {
+        *self.script.lock().unwrap() = Some(Arc::new(script));
+    }
+
+    /// What answers in place of the usual.
+    pub(crate) fn script(&self) -> MutexGuard<'_, Option<Script>> {
+        self.script.lock().unwrap()
+    }
+
+    /// Takes a request to its end, and remembers it.
+    pub(crate) async fn take(&self, parts: request::Parts, body: Incoming) -> Seen {
+        let body = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
+        let target = parts.uri.path_and_query().unwrap().to_string();
+        let seen = Seen { method: parts.method.to_string(), target, headers: parts.headers, body };
+        self.seen.lock().unwrap().push(seen.clone());
+        seen
+    }
+
+    /// What the script answers, if there is one.
+    pub(crate) fn scripted(&self, seen: &Seen) -> Option<Answer> {
+        let script = self.script.lock().unwrap().clone()?;
+        Some(script(seen).map(|bytes| Full::from(bytes).map_err(|never| match never {}).boxed_unsync()))
+    }
+}
+
+/// Serves what `answer` answers on a free port of loopback.
+pub(crate) fn serve<F>(
+    answer: impl Fn(Request<Incoming>) -> F + Clone + Send + 'static,
+    limits: Limits,
+    servers: &mut JoinSet<()>,
+) -> SocketAddr
+where
+    F: Future<Output = Answer> + Send + 'static,
+{
+    let listener = Listener::bind(&Endpoint::Tcp(([127, 0, 0, 1], 0).into())).unwrap();
+    let address = listener.tcp_address().unwrap();
+    let service = move |_: Peer, request: Request<Incoming>| Box::pin(answer(request));
+    servers.spawn(listener.serve(service, limits, CancellationToken::new()));
+    address
+}
+
+/// An answer of a script.
+pub(crate) fn reply(status: u16, headers: &[(&str, &str)], body: impl Into<Bytes>) -> Response<Bytes> {
+    let mut answer = Response::builder().status(status);
+    for (name, value) in headers {
+        answer = answer.header(*name, *value);
+    }
+    answer.body(body.into()).unwrap()
+}
+
+/// An answer that is there as a whole.
+pub(crate) fn whole(status: u16, kind: &'static str, body: impl Into<Bytes>) -> Answer {
+    let mut answer = Response::new(Full::from(body.into()).map_err(|never| match never {}).boxed_unsync());
+    *answer.status_mut() = StatusCode::from_u16(status).unwrap();
+    answer.headers_mut().insert("content-type", kind.parse().unwrap());
+    answer
+}
+
+/// So many MiB, made as they are taken; `taken` hears of each piece.
+pub(crate) fn down(mib: usize, mut taken: impl FnMut(usize) + Send + 'static) -> Answer {
+    let piece = Bytes::from(vec![b'x'; 64 * 1024]);
+    let pieces = futures_util::stream::iter((0..mib * 16).map(move |_| {
+        taken(piece.len());
+        Ok(Frame::data(piece.clone()))
+    }));
+    let mut answer = Response::new(StreamBody::new(pieces).boxed_unsync());
+    answer.headers_mut().insert("content-length", (mib * 1024 * 1024).into());
+    answer.headers_mut().insert("content-type", "application/octet-stream".parse().unwrap());
+    answer
+}
+
+/// How many bytes came, none of which is kept.
+pub(crate) async fn count(mut body: Incoming) -> usize {
+    let mut bytes = 0;
+    while let Some(Ok(frame)) = body.frame().await {
+        bytes += frame.data_ref().map_or(0, Bytes::len);
+    }
+    bytes
+}
+
+/// A client that goes straight to where it is sent.
+pub(crate) fn client() -> reqwest::Client {
+    reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none()).build().unwrap()
+}

@@ -1,0 +1,112 @@
+//! The access-control service on a socket of this process.
+
+use std::time::{Duration, SystemTime};
+
+use keyward::access::{OpenError, Options, Service, store};
+use keyward::clock::Clock;
+use keyward::http::listen::{Endpoint, Limits, Listener};
+use keyward::metrics::Metrics;
+use reqwest::Method;
+use serde_json::Value;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+/// A running service. It stops when it is dropped.
+pub(crate) struct Served {
+    pub(crate) url: String,
+    pub(crate) metrics: Metrics,
+    clock: Clock,
+    pub(crate) http: reqwest::Client,
+    stop: CancellationToken,
+    serving: JoinSet<()>,
+}
+
+/// What a request was answered with.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) text: String,
+    pub(crate) headers: reqwest::header::HeaderMap,
+}
+
+impl Answer {
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_else(|_| panic!("{self:?}"))
+    }
+
+    /// The one error of Vault's wire.
+    pub(crate) fn error(&self) -> String {
+        let body = self.json();
+        let errors = body["errors"].as_array().unwrap_or_else(|| panic!("{self:?}"));
+        assert_eq!((body.as_object().unwrap().len(), errors.len()), (1, 1), "{self:?}");
+        errors[0].as_str().unwrap().to_owned()
+    }
+
+    /// The secret that a login gave.
+    pub(crate) fn secret(&self) -> String {
+        assert_eq!(self.status, 200, "{self:?}");
+        self.json()["auth"]["client_token"].as_str().unwrap().to_owned()
+    }
+}
+
+/// Opens what may be in use for a moment yet: a process that another test is just starting has this one's files until
+/// it runs its own program.
+pub(crate) async fn free<T, E: std::fmt::Debug>(
+    open: impl AsyncFn() -> Result<T, E>,
+    in_use: impl Fn(&E) -> bool,
+) -> T {
+    for _ in 0..100 {
+        match open().await {
+            Err(error) if in_use(&error) => tokio::time::sleep(Duration::from_millis(20)).await,
+            opened => return opened.unwrap(),
+        }
+    }
+    open().await.unwrap()
+}
+
+impl Served {
+    pub(crate) async fn start(options: &Options, clock: Clock) -> Self {
+        let metrics = Metrics::default();
+        let opened = async || Service::open(options, clock.clone(), metrics.clone()).await;
+        let service = free(opened, |error| matches!(error, OpenError::Store(store::OpenError::InUse { .. }))).await;
+        let listener = Listener::bind(&Endpoint::Tcp("127.0.0.1:0".parse().unwrap())).unwrap();
+        let url = format!("http://{}", listener.tcp_address().unwrap());
+        let stop = CancellationToken::new();
+        let mut serving = JoinSet::new();
+        serving.spawn(listener.serve(service.answering(), Limits::default(), stop.clone()));
+        let until = stop.clone();
+        serving.spawn(async move { service.run(until).await.unwrap() });
+        let http = reqwest::Client::builder().no_proxy().build().unwrap();
+        Self { url, metrics, clock, http, stop, serving }
+    }
+
+    /// Stops it as a service manager would, and waits until its store is free.
+    pub(crate) async fn stop(self) {
+        drop(self.http);
+        self.stop.cancel();
+        self.serving.join_all().await;
+    }
+
+    /// The wall clock's time as the service sees it.
+    pub(crate) fn now(&self) -> SystemTime {
+        self.clock.now().wall
+    }
+
+    /// Sends a request with a token, or with none.
+    pub(crate) async fn call(&self, method: &str, path: &str, token: Option<&str>, body: Option<Value>) -> Answer {
+        let headers: Vec<(&str, &str)> = token.map(|token| ("X-Service-Token", token)).into_iter().collect();
+        let body = body.map(|body| body.to_string()).unwrap_or_default();
+        self.send(method, path, &headers, body.as_bytes()).await
+    }
+
+    pub(crate) async fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
+        let method = Method::from_bytes(method.as_bytes()).unwrap();
+        let mut request = self.http.request(method, format!("{}{path}", self.url)).body(body.to_vec());
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let answer = request.send().await.unwrap();
+        let (status, headers) = (answer.status().as_u16(), answer.headers().clone());
+        Answer { status, text: answer.text().await.unwrap(), headers }
+    }
+}
