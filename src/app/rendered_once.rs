@@ -9,7 +9,7 @@ use secrecy::SecretString;
 use zeroize::Zeroizing;
 
 use super::once::LoggedIn;
-use crate::agent::secrets::SecretRequest;
+use crate::agent::secrets::{SecretAnswer, SecretRequest};
 use crate::agent::templates::{Known, Need, Rendered, Template, Text, Wrong};
 use crate::agent::token::ClientToken;
 use crate::agent::upstream::{self, CallError, Upstream, Verdict};
@@ -51,6 +51,14 @@ impl Reader {
     pub fn with(session: &Session, logged_in: &LoggedIn) -> Self {
         let token = Some(logged_in.token.secret.clone());
         Self { upstream: logged_in.upstream().clone(), token, namespace: session.login.namespace.clone() }
+    }
+
+    /// Reads one secret.
+    ///
+    /// # Errors
+    /// There was no answer, the server or the agent refused, or it made no sense.
+    pub async fn read(&self, path: &str) -> Result<SecretAnswer, CallError> {
+        self.upstream.ask(self.token.as_ref(), &SecretRequest::read(path), self.namespace.as_deref()).await
     }
 
     /// Renders a template: asks for what it needs until nothing is missing.

@@ -16,6 +16,7 @@ mod login;
 mod migrate;
 mod template;
 mod exec;
+mod credential;
 #[cfg(feature = "access")]
 mod acl;
 #[cfg(feature = "access")]
@@ -149,6 +150,9 @@ pub fn main() -> ExitCode {
     #[cfg(feature = "gateway")]
     if let Some(arguments) = gateway::asked_by_terraform(std::env::args_os()) {
         return gateway::answer_terraform(&arguments).into();
+    }
+    if let Some((by, arguments)) = credential::asked(std::env::args_os()) {
+        return credential::answer(by, &arguments).into();
     }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,

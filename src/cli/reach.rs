@@ -131,7 +131,7 @@ pub(super) struct Through {
 }
 
 impl Through {
-    /// The one that fits best: a unix socket first.
+    /// The one that fits best: with the session's own token before a child of it, a unix socket before TCP.
     pub(super) fn of(outcome: &Outcome, session: &str) -> Result<Self, Exit> {
         let listeners = outcome.config.iter().flat_map(|config| &config.listeners);
         let serves = |listener: &&Listener| {
@@ -139,7 +139,7 @@ impl Through {
         };
         let mut fit: Vec<_> =
             listeners.filter(serves).filter_map(|listener| Some((listener, address(&listener.endpoint)?))).collect();
-        fit.sort_by_key(|(_, address)| !matches!(address, Address::Unix(_)));
+        fit.sort_by_key(|(listener, address)| (listener.child.is_some(), !matches!(address, Address::Unix(_))));
         let Some((listener, address)) = fit.into_iter().next() else {
             say_error(&format!(
                 "the configuration has no API proxy for session {session}, through which the running agent could be asked; \

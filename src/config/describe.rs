@@ -12,7 +12,7 @@ use super::gateway;
 use super::method;
 use super::proxied;
 use super::{Agent, Config, Listener, Log, LogFormat, Outcome, Ready, Remark, Serves, Session, Sink, Template};
-use super::{child, child_token, server, template};
+use super::{child, child_token, credential, server, template};
 use crate::agent::identity::Method;
 use crate::agent::secrets::Derive;
 use crate::agent::sinks::{Format, OnExpiry};
@@ -64,7 +64,7 @@ pub struct Description {
 /// What one part would do.
 #[derive(Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Part {
-    /// `session`, `sink`, `template`, `env_template`, `child`, `listener`, `access`, `gateway` or `agent`.
+    /// `session`, `sink`, `template`, `env_template`, `child`, `listener`, `credential`, `access`, `gateway` or `agent`.
     pub part: &'static str,
     /// Its name.
     #[serde(skip_serializing_if = "str::is_empty")]
@@ -96,6 +96,9 @@ impl Description {
         let child = config.child.iter().map(|its| Part { part: "child", name: String::new(), does: child::words(its) });
         let rendered = templates.chain(variables).chain(child);
         let listeners = config.listeners.iter().map(|listener| words.listener(listener));
+        let credentials = config.credentials.iter();
+        let credentials =
+            credentials.map(|its| Part { part: "credential", name: its.name.clone(), does: credential::words(its) });
         let agent = words.agent(&config.agent, &config.log);
         #[cfg(feature = "access")]
         let access =
@@ -111,7 +114,16 @@ impl Description {
         #[cfg(not(feature = "gateway"))]
         let gateway = std::iter::empty();
         let services = access.chain(gateway);
-        Self { parts: sessions.chain(sinks).chain(rendered).chain(listeners).chain(services).chain([agent]).collect() }
+        Self {
+            parts: sessions
+                .chain(sinks)
+                .chain(rendered)
+                .chain(listeners)
+                .chain(credentials)
+                .chain(services)
+                .chain([agent])
+                .collect(),
+        }
     }
 }
 

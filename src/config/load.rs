@@ -19,7 +19,7 @@ use super::tree::{self, Table, join};
 #[cfg(any(feature = "access", feature = "gateway"))]
 use super::tree::{Entry, Value};
 use super::{Agent, Config, Environment, Listener, Log, Outcome, Purpose, Serves};
-use super::{agent, child, listener, server, session, sink, template};
+use super::{agent, child, credential, listener, server, session, sink, template};
 use crate::agent::upstream::Kind;
 use crate::http::client::Address;
 use crate::http::listen::Endpoint;
@@ -103,6 +103,7 @@ fn read(mut top: Reader<'_>) -> Option<Config> {
     let tables = top.tables("listener");
     let listener_places = places(&tables);
     let listeners = listener::read_all(tables, &known);
+    let credentials = credential::read_all(top.tables("credential"), &known);
     #[cfg(feature = "access")]
     let access = top.table("access").map(access::read);
     #[cfg(not(feature = "access"))]
@@ -140,6 +141,7 @@ fn read(mut top: Reader<'_>) -> Option<Config> {
         env_templates,
         child,
         listeners,
+        credentials,
         #[cfg(feature = "access")]
         access,
         #[cfg(feature = "gateway")]

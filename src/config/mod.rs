@@ -28,6 +28,7 @@ mod proxied;
 mod template;
 mod child;
 mod listener;
+mod credential;
 #[cfg(feature = "etcd")]
 mod etcd;
 #[cfg(feature = "access")]
@@ -87,6 +88,8 @@ pub struct Config {
     pub child: Option<child_process::Options>,
     /// The sockets that are served, by name.
     pub listeners: Vec<Listener>,
+    /// What Docker and git are given, by name.
+    pub credentials: Vec<Credential>,
     /// The access-control service.
     #[cfg(feature = "access")]
     pub access: Option<Access>,
@@ -112,6 +115,26 @@ pub struct Session {
     pub identity: identity::Method,
     /// How its token is kept.
     pub lifecycle: lifecycle::Options,
+}
+
+/// A user's name and a password in a secret, for the programs that Docker and git ask. The running agent has no part in it but
+/// to read the secret.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Credential {
+    /// Its name.
+    pub name: String,
+    /// Name of the session that reads the secret.
+    pub session: String,
+    /// The hosts that it is for, each with its port where that is not the usual one; in lower case.
+    pub hosts: Vec<String>,
+    /// The secret's path, without `/v1/`.
+    pub path: String,
+    /// The user's name, where it does not stand in the secret.
+    pub username: Option<String>,
+    /// The field that holds the user's name otherwise.
+    pub username_field: String,
+    /// The field that holds the password.
+    pub password_field: String,
 }
 
 /// A file that holds the token of a session.

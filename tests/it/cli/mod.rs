@@ -2,6 +2,8 @@
 
 #[cfg(feature = "dev")]
 mod commands;
+#[cfg(feature = "dev")]
+mod credentials;
 mod migrate;
 #[cfg(feature = "dev")]
 mod programs;

@@ -105,3 +105,29 @@ fn a_listener_with_a_child_is_told_in_words_and_its_mistakes_with_their_places()
         ],
     );
 }
+
+#[test]
+fn a_credential_is_told_in_words_and_its_mistakes_with_their_places() {
+    let text = format!("{BASE}[credential.a]\nhosts = [\"Registry.example.com\"]\npath = \"secret/data/a\"\n");
+    let words = check(&text).1.description().unwrap().to_string();
+    let clause = "credential a\n  gives Docker and git, for registry.example.com, the field username and the field password of \
+                  secret/data/a, read by session main\n";
+    assert!(words.contains(clause), "{words}");
+    let (folder, outcome) = check(&format!(
+        "[credential.a]\nhosts = [\"a\", \"https://b\"]\npath = \"v1/x\"\nusername = \"u\"\nusername_field = \"f\"\n\
+         [credential.b]\nhosts = [\"A\"]\npath = \"x\"\n[credential.c]\n{BASE}"
+    ));
+    assert_eq!(
+        folder.short(&outcome.mistakes),
+        [
+            "a.toml:2:15: credential.a.hosts: \"https://b\" is no host; write its name, and :PORT behind it where it has one, \
+             with no scheme and no path",
+            "a.toml:3:8: credential.a.path: \"v1/x\" does not begin with a mount; leave /v1/ off",
+            "a.toml:5:1: credential.a.username_field: given beside username: the name is fixed, or in the secret; keep one of \
+             the two",
+            "a.toml:7:10: credential.b.hosts: a host of credential a too, at a.toml:2:10; a host has one credential",
+            "a.toml:9:13: credential.c.hosts: missing; the hosts that it is for, such as [\"registry.example.com\"]",
+            "a.toml:9:13: credential.c.path: missing; the secret, such as \"secret/data/registry\", without /v1/",
+        ]
+    );
+}

@@ -1,0 +1,110 @@
+//! Docker's side: `docker-credential-keyward VERB`, JSON on standard output, and a fixed line for "none here"
+//! (docker-credential-helpers, `credentials`).
+
+use secrecy::ExposeSecret as _;
+use serde::Serialize;
+use zeroize::Zeroizing;
+
+use super::{Asked, input, tell};
+use crate::cli::{Exit, say_error};
+
+/// By which Docker knows that there is none, rather than that something failed.
+const NONE: &str = "credentials not found in native keychain\n";
+
+pub(super) fn answer(asked: &Asked) -> Exit {
+    match asked.verb.as_str() {
+        "get" => done(get(asked)),
+        "list" => done(list(asked)),
+        "store" => {
+            // `docker login` shows this.
+            let _ =
+                tell("keyward stores nothing: write a [credential.NAME] and keep the password in the secrets server\n");
+            Exit::Failed
+        }
+        // `docker logout`: nothing is kept.
+        "erase" => Exit::Ok,
+        "version" => tell(concat!("docker-credential-keyward (keyward) v", env!("CARGO_PKG_VERSION"), "\n")),
+        _ => {
+            say_error("Docker runs this program, with get, store, erase, list or version");
+            Exit::Failed
+        }
+    }
+}
+
+fn done(answer: Result<Exit, Exit>) -> Exit {
+    // Docker tells codes apart by zero alone; ours say more to people.
+    answer.unwrap_or_else(|exit| exit)
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Told<'a> {
+    #[serde(rename = "ServerURL")]
+    server: &'a str,
+    username: &'a str,
+    secret: &'a str,
+}
+
+fn get(asked: &Asked) -> Result<Exit, Exit> {
+    let text = input()?;
+    let server = text.trim();
+    let known = asked.load()?;
+    let Some(credential) = host(server).and_then(|host| known.of_host(host)) else {
+        let _ = tell(NONE);
+        return Ok(Exit::Failed);
+    };
+    let found = known.read(credential)?;
+    let told = Told { server, username: found.username.expose_secret(), secret: found.password.expose_secret() };
+    // With room for all of it, so that no copy stays behind.
+    let mut line = Zeroizing::new(Vec::with_capacity(super::MOST));
+    let written = serde_json::to_writer(&mut *line, &told).is_ok();
+    line.push(b'\n');
+    match std::str::from_utf8(&line) {
+        Ok(line) if written => Ok(tell(line)),
+        _ => Err(Exit::Failed),
+    }
+}
+
+/// Each host with its user's name. A credential that cannot be read is left out, and standard error says why.
+fn list(asked: &Asked) -> Result<Exit, Exit> {
+    let known = asked.load()?;
+    let mut all = serde_json::Map::new();
+    for credential in known.credentials() {
+        let name = match &credential.username {
+            Some(name) => name.clone(),
+            None => match known.read(credential) {
+                Ok(found) => found.username.expose_secret().to_owned(),
+                Err(_) => continue,
+            },
+        };
+        all.extend(credential.hosts.iter().map(|host| (host.clone(), name.clone().into())));
+    }
+    Ok(tell(&format!("{}\n", serde_json::Value::Object(all))))
+}
+
+/// The host of a registry, as Docker writes it: a host, or an address such as `https://index.docker.io/v1/`.
+fn host(server: &str) -> Option<&str> {
+    let rest = match server.split_once("://") {
+        Some(("https", rest)) => rest,
+        // A password is not sent in the clear.
+        Some(_) => return None,
+        None => server,
+    };
+    rest.split('/').next().filter(|host| !host.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::host;
+
+    #[test]
+    fn a_registry_is_known_by_its_host() {
+        let check = |server: &str, wanted: Option<&str>| assert_eq!(host(server), wanted, "{server}");
+        check("registry.example.com", Some("registry.example.com"));
+        check("registry.example.com:5000/team", Some("registry.example.com:5000"));
+        check("https://index.docker.io/v1/", Some("index.docker.io"));
+        check("http://registry.example.com", None);
+        check("", None);
+        check("https://", None);
+    }
+}

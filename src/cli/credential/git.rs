@@ -1,0 +1,103 @@
+//! Git's side: `git-credential-keyward VERB`, lines of `NAME=VALUE` both ways (gitcredentials(7), git-credential(1)).
+
+use secrecy::{ExposeSecret as _, SecretString};
+use url::{Host, Url};
+use zeroize::Zeroizing;
+
+use super::{Asked, Found, input, tell};
+use crate::cli::{Exit, say_error};
+use crate::http::client::is_loopback;
+
+pub(super) fn answer(asked: &Asked) -> Exit {
+    // What it stores, erases, or may yet come to ask is passed over in silence, as git asks of a helper.
+    if asked.verb == "get" { get(asked).unwrap_or_else(|exit| exit) } else { Exit::Ok }
+}
+
+fn get(asked: &Asked) -> Result<Exit, Exit> {
+    let text = input()?;
+    let Some(wanted) = Wanted::read(&text) else { return Ok(Exit::Ok) };
+    let known = asked.load()?;
+    // Git goes on to the next helper where nothing is said.
+    let Some(credential) = known.of_host(wanted.host) else { return Ok(Exit::Ok) };
+    let found = known.read(credential)?;
+    if wanted.username.is_some_and(|name| name != found.username.expose_secret()) {
+        return Ok(Exit::Ok);
+    }
+    let Some(lines) = told(&found) else {
+        say_error(&format!("credential {}: the name or the password has more than one line", credential.name));
+        return Err(Exit::Failed);
+    };
+    Ok(tell(&lines))
+}
+
+/// Whose credential git wants.
+#[derive(Debug, PartialEq, Eq)]
+struct Wanted<'a> {
+    host: &'a str,
+    username: Option<&'a str>,
+}
+
+impl<'a> Wanted<'a> {
+    /// `None` where no host is named, or the password would be sent in the clear.
+    fn read(text: &'a str) -> Option<Self> {
+        let lines = text.lines().take_while(|line| !line.is_empty());
+        let pairs: Vec<_> = lines.filter_map(|line| line.split_once('=')).collect();
+        let value = |name: &str| pairs.iter().rfind(|(its, _)| *its == name).map(|(_, value)| *value);
+        let (protocol, host) = (value("protocol")?, value("host").filter(|host| !host.is_empty())?);
+        let secret = match protocol {
+            "https" => true,
+            "http" => Url::parse(&format!("http://{host}/"))
+                .is_ok_and(|url| is_loopback(&url) && matches!(url.host(), Some(Host::Ipv4(_) | Host::Ipv6(_)))),
+            _ => false,
+        };
+        secret.then(|| Self { host, username: value("username").filter(|name| !name.is_empty()) })
+    }
+}
+
+/// The lines for git; `None` where a value would make a line of its own, which git would take for an attribute.
+fn told(found: &Found) -> Option<Zeroizing<String>> {
+    let line = |value: &SecretString| !value.expose_secret().contains(['\n', '\r', '\0']);
+    if !line(&found.username) || !line(&found.password) {
+        return None;
+    }
+    let (name, password) = (found.username.expose_secret(), found.password.expose_secret());
+    let mut lines = Zeroizing::new(String::with_capacity(name.len() + password.len() + 32));
+    for part in ["username=", name, "\npassword=", password, "\n"] {
+        lines.push_str(part);
+    }
+    Some(lines)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn git_is_answered_where_the_password_goes_in_secret() {
+        let check = |text: &str, wanted: Option<(&str, Option<&str>)>| {
+            let wanted = wanted.map(|(host, username)| Wanted { host, username });
+            assert_eq!(Wanted::read(text), wanted, "{text}");
+        };
+        check("protocol=https\nhost=git.example.com\n\n", Some(("git.example.com", None)));
+        check(
+            "capability[]=authtype\nprotocol=https\nhost=a:8443\npath=x\nusername=ci\n",
+            Some(("a:8443", Some("ci"))),
+        );
+        check("protocol=https\nhost=a\n\nhost=b\n", Some(("a", None)));
+        check("protocol=http\nhost=git.example.com\n", None);
+        check("protocol=http\nhost=127.0.0.1:3000\n", Some(("127.0.0.1:3000", None)));
+        check("protocol=http\nhost=localhost.example.com\n", None);
+        check("protocol=ssh\nhost=a\n", None);
+        check("protocol=https\n", None);
+        check("", None);
+    }
+
+    #[test]
+    fn a_value_cannot_make_a_line_of_its_own() {
+        let found = |username: &str, password: &str| Found { username: username.into(), password: password.into() };
+        assert_eq!(told(&found("ci", "p=q")).unwrap().as_str(), "username=ci\npassword=p=q\n");
+        for evil in ["a\nhost=evil", "a\rb", "a\0b"] {
+            assert!(told(&found("ci", evil)).is_none() && told(&found(evil, "p")).is_none(), "{evil:?}");
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! The executable by two other names: the programs that Docker and git ask for credentials. What `[credential.NAME]` says is
+//! read through the running agent, each time anew; nothing is kept.
+
+mod docker;
+mod git;
+
+use std::ffi::OsString;
+use std::io::{Read as _, Write as _};
+use std::path::{Path, PathBuf};
+
+use clap::Parser;
+use secrecy::SecretString;
+use zeroize::Zeroizing;
+
+use super::reach::Through;
+use super::{Exit, say_error};
+use crate::agent::upstream::{CallError, Verdict};
+use crate::app::rendered_once::Reader;
+use crate::config::{self, Config, Credential, Environment, Outcome, Purpose};
+
+/// Who asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum By {
+    Docker,
+    Git,
+}
+
+const NAMES: [(&str, By); 2] = [("docker-credential-keyward", By::Docker), ("git-credential-keyward", By::Git)];
+
+/// Give Docker or git the credentials that the configuration's `[credential.NAME]` names. They run this program with a verb,
+/// and say on standard input for which host.
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Asked {
+    /// A configuration file, or a folder of *.toml files; may be given more than once. Without it the one that the variable
+    /// `KEYWARD_CONFIG` names, or /etc/keyward/keyward.toml
+    #[arg(long, value_name = "FILE")]
+    config: Vec<PathBuf>,
+    /// get, store, erase; of Docker also list and version
+    verb: String,
+}
+
+/// Who asks, and the arguments, if this process was started by such a name.
+pub(super) fn asked(mut arguments: impl Iterator<Item = OsString>) -> Option<(By, Vec<OsString>)> {
+    let program = arguments.next()?;
+    let called = Path::new(&program).file_name()?.to_owned();
+    let (_, by) = NAMES.iter().find(|(name, _)| called == *name)?;
+    Some((*by, std::iter::once(program).chain(arguments).collect()))
+}
+
+/// Answers. Where it fails, standard error says why; Docker and git show it.
+pub(super) fn answer(by: By, arguments: &[OsString]) -> Exit {
+    let asked = match Asked::try_parse_from(arguments) {
+        Ok(asked) => asked,
+        Err(error) => {
+            let code = if error.use_stderr() { Exit::Failed } else { Exit::Ok };
+            let _ = error.print();
+            return code;
+        }
+    };
+    if let Err(error) = crate::sys::forbid_core_dumps() {
+        say_error(&error.to_string());
+        return Exit::Failed;
+    }
+    match by {
+        By::Docker => docker::answer(&asked),
+        By::Git => git::answer(&asked),
+    }
+}
+
+/// What a host's credential is.
+struct Found {
+    username: SecretString,
+    password: SecretString,
+}
+
+/// The configuration, as it was read.
+struct Known {
+    outcome: Outcome,
+}
+
+impl Asked {
+    fn load(&self) -> Result<Known, Exit> {
+        let environment = Environment::of_this_process();
+        let files = match (self.config.as_slice(), environment.variables.get("KEYWARD_CONFIG")) {
+            ([], Some(file)) => vec![PathBuf::from(file)],
+            ([], None) => vec![PathBuf::from("/etc/keyward/keyward.toml")],
+            (files, _) => files.to_vec(),
+        };
+        let outcome = config::load(&files, &environment, Purpose::Check);
+        if outcome.config.is_none() {
+            for mistake in &outcome.mistakes {
+                say_error(&mistake.to_string());
+            }
+            return Err(Exit::ConfigInvalid);
+        }
+        Ok(Known { outcome })
+    }
+}
+
+impl Known {
+    fn config(&self) -> impl Iterator<Item = &Config> {
+        self.outcome.config.iter()
+    }
+
+    fn credentials(&self) -> impl Iterator<Item = &Credential> {
+        self.config().flat_map(|config| &config.credentials)
+    }
+
+    /// The credential for a host, which is compared without case.
+    fn of_host(&self, host: &str) -> Option<&Credential> {
+        self.credentials().find(|its| its.hosts.iter().any(|name| name.eq_ignore_ascii_case(host)))
+    }
+
+    /// Reads it through the running agent; has said why not, where it cannot be had.
+    fn read(&self, its: &Credential) -> Result<Found, Exit> {
+        let Some(session) = self.config().flat_map(|config| &config.sessions).find(|one| one.name == its.session)
+        else {
+            return Err(Exit::Failed);
+        };
+        let through = Through::of(&self.outcome, &session.name)?;
+        let failed = |why: String| {
+            say_error(&format!("credential {}: {why}", its.name));
+            Exit::Failed
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|error| failed(error.to_string()))?;
+        let read = runtime.block_on(async {
+            let reader = Reader::through(session, through.address, through.key)?;
+            anyhow::Ok(reader.read(&its.path).await)
+        });
+        let answer = match read.map_err(|error| failed(format!("{error:#}")))? {
+            Ok(answer) => answer,
+            Err(error) => {
+                let exit = match (&error, error.verdict()) {
+                    (CallError::Unreachable { .. }, _) => Exit::NotRunning,
+                    (_, Verdict::Unavailable) => Exit::TryLater,
+                    _ => Exit::Failed,
+                };
+                failed(format!("the secret {} cannot be read: {error}", its.path));
+                return Err(exit);
+            }
+        };
+        let field = |name: &str| {
+            let lacks = || failed(format!("the secret {} has no text in its field {name}", its.path));
+            answer.data.text(name).ok_or_else(lacks)
+        };
+        let username = match &its.username {
+            Some(name) => SecretString::from(name.as_str()),
+            None => field(&its.username_field)?,
+        };
+        Ok(Found { username, password: field(&its.password_field)? })
+    }
+}
+
+/// Standard input, which names a host: a few lines.
+fn input() -> Result<Zeroizing<String>, Exit> {
+    let mut text = Zeroizing::new(String::with_capacity(MOST));
+    let read = std::io::stdin().lock().take(MOST as u64).read_to_string(&mut text);
+    read.map(|_| text).map_err(|error| {
+        say_error(&format!("standard input cannot be read: {error}"));
+        Exit::Failed
+    })
+}
+
+/// The most that is read of standard input, in bytes.
+const MOST: usize = 64 * 1024;
+
+/// Prints the answer, which is what was asked for, secrets and all.
+fn tell(text: &str) -> Exit {
+    if std::io::stdout().write_all(text.as_bytes()).is_ok() { Exit::Ok } else { Exit::Failed }
+}

@@ -1,0 +1,136 @@
+//! What Docker and git are given by the executable's other names, through the real agent. Git is the real one.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use keyward::dev::secrets::{Operation, Role};
+use secrecy::ExposeSecret as _;
+use serde_json::{Value, json};
+
+use crate::harness::agent::Agent;
+use crate::harness::binary::eventually;
+use crate::harness::world::{World, in_a_network_of_its_own};
+
+const CREDENTIALS: &str = "[listener.proxy]\nkind = \"api_proxy\"\naddress = \"unix://FOLDER/proxy.sock\"\n\
+    [credential.registry]\nhosts = [\"Registry.example.com:5000\", \"index.docker.io\"]\npath = \"secret/data/registry\"\n\
+    [credential.git]\nhosts = [\"git.example.com\"]\npath = \"secret/data/git\"\nusername = \"ci\"\npassword_field = \"token\"\n\
+    [credential.gone]\nhosts = [\"gone.example.com\"]\npath = \"secret/data/nowhere\"\n";
+
+fn start(world: &World) -> Agent {
+    let token = world.secrets.token(&Role::default());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    for (path, fields) in [
+        ("registry", json!({ "username": "puller", "password": "canary-registry" })),
+        ("git", json!({ "token": "canary-git" })),
+    ] {
+        let url = format!("{}/v1/secret/data/{path}", world.secrets.url());
+        let request = reqwest::Client::new().post(url).header("x-vault-token", token.expose_secret());
+        let answer = runtime.block_on(request.json(&json!({ "data": fields })).send());
+        assert!(answer.unwrap().status().is_success());
+    }
+    let agent = Agent::ready(world, &[], |text| text + CREDENTIALS);
+    eventually(Duration::from_secs(20), || {
+        if agent.path("proxy.sock").exists() { Ok(()) } else { Err(agent.binary.output()) }
+    });
+    agent
+}
+
+/// The executable by another name.
+fn link(agent: &Agent, name: &str) -> PathBuf {
+    let link = agent.path(name);
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_keyward"), &link).unwrap();
+    link
+}
+
+fn told(command: &mut Command, input: &str) -> (i32, String, String) {
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // Who does not read what it is told has ended.
+    let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+    let output = child.wait_with_output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+}
+
+#[test]
+fn docker_is_given_what_stands_in_the_secret_of_a_registry() {
+    in_a_network_of_its_own(|| {
+        let world = World::start();
+        let agent = start(&world);
+        let program = link(&agent, "docker-credential-keyward");
+        let ask = |verb: &str, input: &str| {
+            told(Command::new(&program).arg(verb).env_clear().env("KEYWARD_CONFIG", &agent.config), input)
+        };
+        for server in
+            ["registry.example.com:5000", "https://REGISTRY.example.com:5000/v2/", "https://index.docker.io/v1/\n"]
+        {
+            let (code, out, error) = ask("get", server);
+            assert_eq!((code, error.as_str()), (0, ""), "{server}");
+            let wanted = json!({ "ServerURL": server.trim(), "Username": "puller", "Secret": "canary-registry" });
+            assert_eq!(serde_json::from_str::<Value>(&out).unwrap(), wanted);
+        }
+        let none = (1, "credentials not found in native keychain\n".to_owned(), String::new());
+        for stranger in ["registry.example.com", "http://index.docker.io/v1/", "evil.example.com", ""] {
+            assert_eq!(ask("get", stranger), none, "{stranger}");
+        }
+        let (code, out, error) = ask("get", "gone.example.com");
+        assert!(
+            code == 1 && out.is_empty() && error.contains("secret/data/nowhere cannot be read: HTTP 404"),
+            "{error}"
+        );
+        let (code, out, error) = ask("list", "");
+        let all =
+            json!({ "registry.example.com:5000": "puller", "index.docker.io": "puller", "git.example.com": "ci" });
+        assert_eq!((code, serde_json::from_str::<Value>(&out).unwrap()), (0, all), "{error}");
+        let login = json!({ "ServerURL": "index.docker.io", "Username": "me", "Secret": "canary-mine" }).to_string();
+        let (code, out, _) = ask("store", &login);
+        assert!(code == 1 && out.starts_with("keyward stores nothing"), "{out}");
+        assert_eq!(ask("erase", "index.docker.io"), (0, String::new(), String::new()));
+        assert_eq!(world.secrets.dials().counts().of(Operation::Login), 1, "all is read through the agent");
+
+        let (status, log) = agent.binary.stop();
+        assert!(status.success() && !log.contains("canary"), "{log}");
+        let (code, out, error) = ask("get", "index.docker.io");
+        assert_eq!((code, out.as_str()), (7, ""), "{error}");
+    });
+}
+
+#[test]
+fn git_asks_for_a_host_and_goes_on_to_the_next_helper_for_others() {
+    in_a_network_of_its_own(|| {
+        let world = World::start();
+        let agent = start(&world);
+        let program = link(&agent, "git-credential-keyward");
+        let fill = |wanted: &str| {
+            let helper = format!("credential.helper={} --config {}", program.display(), agent.config.display());
+            let next = "credential.helper=!f() { echo username=other; echo password=other; }; f";
+            told(
+                Command::new("git")
+                    .args(["-c", "credential.helper=", "-c", &helper, "-c", next, "credential", "fill"])
+                    .env_clear()
+                    .env("PATH", "/usr/bin:/bin")
+                    .env("HOME", "/nonexistent")
+                    .env("GIT_CONFIG_NOSYSTEM", "1")
+                    .env("GIT_TERMINAL_PROMPT", "0"),
+                wanted,
+            )
+        };
+        let (code, out, error) = fill("protocol=https\nhost=git.example.com\npath=team/repo.git\n\n");
+        assert_eq!(code, 0, "{error}");
+        assert!(out.contains("\nusername=ci\npassword=canary-git\n"), "{out} {error}");
+        for other in ["protocol=https\nhost=other.example.com\n\n", "protocol=http\nhost=git.example.com\n\n"] {
+            let (code, out, error) = fill(other);
+            assert_eq!(code, 0, "{error}");
+            assert!(out.contains("password=other\n") && !out.contains("canary"), "{out}");
+        }
+        let ask = |verb: &str, input: &str| {
+            told(Command::new(&program).arg("--config").arg(&agent.config).arg(verb).env_clear(), input)
+        };
+        let wanted = "protocol=https\nhost=git.example.com\nusername=someone\n\n";
+        assert_eq!(ask("get", wanted), (0, String::new(), String::new()), "it is somebody else's");
+        for verb in ["store", "erase", "what-comes-next"] {
+            assert_eq!(ask(verb, wanted), (0, String::new(), String::new()), "{verb}");
+        }
+    });
+}
