@@ -5,8 +5,7 @@ use axum::extract::DefaultBodyLimit;
 use axum::routing::{get, post, put};
 
 use super::{
-    Held, account, lists, module_versions as versions, modules, registry, states, tags, token_routes as tokens,
-    workspaces,
+    Held, account, lists, module_versions as versions, modules, registry, states, token_routes as tokens, workspaces,
 };
 
 pub(super) fn routes() -> Router<Held> {
@@ -57,7 +56,10 @@ fn workspace_routes() -> Router<Held> {
         .route("/workspaces/{parent}/actions/lock", post(workspaces::lock))
         .route("/workspaces/{parent}/actions/unlock", post(workspaces::unlock))
         .route("/workspaces/{parent}/actions/force-unlock", post(workspaces::force_unlock))
-        .route("/workspaces/{parent}/relationships/tags", get(tags::list).post(tags::add).delete(tags::remove))
+        .route(
+            "/workspaces/{parent}/relationships/tags",
+            get(workspaces::list_tags).post(workspaces::add_tags).delete(workspaces::remove_tags),
+        )
         .route("/workspaces/{parent}/state-versions", post(states::create))
         .route("/workspaces/{parent}/current-state-version", get(states::show_current))
         .route("/workspaces/{parent}/current-state-version-outputs", get(states::list_current_outputs))

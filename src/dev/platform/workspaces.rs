@@ -205,3 +205,30 @@ pub(super) fn is_locked_by(workspace: &Resource, user: &str) -> bool {
     let holder = workspace.relationships.get("locked-by").and_then(|lock| lock.pointer("/data/id"));
     is_locked(workspace) && holder.and_then(Value::as_str) == Some(user)
 }
+
+pub(super) async fn list_tags(asked: Asked) -> Answer {
+    let state = asked.state();
+    let workspace = find(&asked, &state)?;
+    let names = tags::names(&workspace)
+        .into_iter()
+        .map(|name| json!({"id": format!("tag-{name}"), "type": "tags", "attributes": {"name": name}}));
+    asked.list(&names.collect::<Vec<_>>(), Paging::Always)
+}
+
+pub(super) async fn add_tags(asked: Asked) -> Answer {
+    tag(&asked, true)
+}
+
+pub(super) async fn remove_tags(asked: Asked) -> Answer {
+    tag(&asked, false)
+}
+
+fn tag(asked: &Asked, add: bool) -> Answer {
+    let sent = asked.sent()?;
+    let named = sent.get("data").and_then(Value::as_array).cloned().unwrap_or_default();
+    let mut state = asked.state();
+    let mut workspace = find(asked, &state)?;
+    tags::change(&mut workspace, &named, add);
+    state.store.put(workspace)?;
+    Ok(nothing())
+}

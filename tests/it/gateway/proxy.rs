@@ -1,5 +1,6 @@
 //! The gateway as clients of the platform see it: what goes through, what is changed on the way, what is refused.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -182,7 +183,7 @@ async fn too_many_requests_tell_when_to_come_back_and_hold_the_others() {
 #[tokio::test]
 async fn callers_together_stay_below_the_limit() {
     let front = Front::with(|options, _| options.limit = Limit::PerSecond(20));
-    let arrived = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let arrived = Arc::new(Mutex::new(Vec::new()));
     let times = arrived.clone();
     front.platform.answers(move |_| {
         times.lock().unwrap().push(tokio::time::Instant::now());
@@ -322,4 +323,24 @@ async fn a_platform_behind_a_proxy_is_called_through_it() {
     assert_eq!(answer.status(), 502);
     let told = detail(answer).await;
     assert!(told.contains("the proxy refuses to lead there, with HTTP 407"), "{told}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_hundred_calls_at_once_keep_to_the_rate_that_the_platform_tells() {
+    let front = Front::start();
+    let came = Arc::new(Mutex::new(Vec::new()));
+    let noted = Arc::clone(&came);
+    front.platform.answers(move |_| {
+        noted.lock().unwrap().push(tokio::time::Instant::now());
+        reply(200, &[("content-type", "application/vnd.api+json"), ("x-ratelimit-limit", "30")], r#"{"data":[]}"#)
+    });
+    let answers = join_all((0..200).map(|_| front.get("/api/v2/organizations"))).await;
+    assert!(answers.iter().all(|answer| answer.status() == 200), "{answers:?}");
+    let mut came = came.lock().unwrap().clone();
+    came.sort();
+    assert_eq!(came.len(), 200);
+    for (place, window) in came.windows(31).enumerate() {
+        let span = window[30] - window[0];
+        assert!(span >= Duration::from_secs(1), "31 calls in {span:?}, from call {place} on");
+    }
 }
