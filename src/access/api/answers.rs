@@ -1,10 +1,10 @@
 //! Answers that were given already: while nothing at all is written, they are given again as they were.
 //!
 //! To judge, look up and write an answer costs several times what it costs to send it; whoever waits for a change asks the
-//! same as ten thousand others. Who asks is looked at each time all the same.
+//! same as ten thousand others. Who asks is part of the question: what it may do changes by a write, or with its token's end.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use http::{HeaderMap, Response};
 
@@ -22,7 +22,7 @@ pub struct Answers(Mutex<Known>);
 #[derive(Debug, Default)]
 struct Known {
     at: Revision,
-    answers: HashMap<Question, Kept>,
+    answers: HashMap<Arc<Question>, Kept>,
     /// What they take, in bytes.
     weight: usize,
 }
@@ -67,7 +67,8 @@ pub(super) struct Question {
 }
 
 impl Answers {
-    /// The answer, if the store is still as it was when it was given, and no end of a token has come since.
+    /// The answer, if the store is still as it was when it was given, and neither the end of the token that asks nor of the one
+    /// that is shown has come since.
     pub(super) fn get(&self, question: &Question, at: Revision, now: Timestamp) -> Option<Given> {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let kept = known.answers.get(question).filter(|_| known.at == at)?;
@@ -82,7 +83,7 @@ impl Answers {
     }
 
     /// Keeps an answer that was made after the store was at that revision.
-    pub(super) fn keep(&self, question: Question, at: Revision, seen: Seen, headers: HeaderMap) {
+    pub(super) fn keep(&self, question: Arc<Question>, at: Revision, seen: Seen, headers: HeaderMap) {
         let Some(size) = seen.size().filter(|size| *size <= LARGEST) else { return };
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if known.at > at {

@@ -41,7 +41,7 @@ pub(super) struct Seen {
     pub(super) index: Revision,
     /// The key, or the start of keys, whose changes may change the answer.
     pub(super) watch: String,
-    /// When the answer is another although nothing was written: the end of the token that it shows.
+    /// When the answer is another although nothing was written: the end of the token that it shows, or of the one that asks.
     pub(super) until: Option<Timestamp>,
 }
 

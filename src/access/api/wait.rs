@@ -1,16 +1,17 @@
 //! Blocking queries: a read that waits until there is something newer than the caller knows.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::Response;
 use tokio::time::Instant;
 
-use super::answers::Given;
+use super::answers::{Given, Question};
 use super::ask::Ask;
 use super::dispatch;
 use super::error::ApiError;
 use super::query::{Mode, Waiting};
-use super::reply::{Body, say_default_policy, say_index};
+use super::reply::{Body, Seen, say_default_policy, say_index};
 use super::rooms::Rooms;
 use crate::access::store::Revision;
 use crate::backoff::random_unit;
@@ -21,14 +22,17 @@ pub(super) async fn read(rooms: &Rooms, ask: &Ask, waiting: Waiting) -> Result<R
     let freshness = waiting.mode.freshness();
     let end = (waiting.index > 0).then(|| Instant::now() + waiting.wait + jitter(waiting.wait));
     let mut over = false;
+    // What is asked stays the same however often it is asked.
+    let mut question = None;
     loop {
         let epoch = rooms.directory.epoch(freshness).await?;
-        let given = look(rooms, ask, waiting.mode).await?;
+        let given = look(rooms, ask, waiting.mode, &mut question).await?;
         let Some(end) = end.filter(|_| !over && given.index.0 <= waiting.index) else { return Ok(given.answer) };
         let watch = given.watch;
         drop(given.answer);
         let changed = rooms.directory.records().store().changed(&watch, Revision(waiting.index));
         tokio::select! {
+            biased;
             changed = changed => {
                 changed.map_err(|error| ApiError::Service(error.into()))?;
             }
@@ -40,30 +44,39 @@ pub(super) async fn read(rooms: &Rooms, ask: &Ask, waiting: Waiting) -> Result<R
 }
 
 /// Reads, or finds what was read already.
-async fn look(rooms: &Rooms, ask: &Ask, mode: Mode) -> Result<Given, ApiError> {
-    let freshness = mode.freshness();
+async fn look(rooms: &Rooms, ask: &Ask, mode: Mode, question: &mut Option<Arc<Question>>) -> Result<Given, ApiError> {
     // Taken before anything is read: of what is written meanwhile too much is forgotten, not too little.
     let at = rooms.directory.records().store().last("");
-    let question = match at {
-        // In boxes of their own, which are gone while this waits: ten thousand may. Who is nobody is told so by what it
-        // asks for.
-        Some(at) if Box::pin(ask.caller(rooms, freshness)).await.is_ok() => {
-            let question = ask.question(&rooms.directory, mode);
-            if let Some(given) = rooms.answers.get(&question, at, rooms.directory.now()) {
-                return Ok(given);
-            }
-            Some((at, question))
+    if let Some(at) = at {
+        let question = question.get_or_insert_with(|| Arc::new(ask.question(&rooms.directory, mode)));
+        if let Some(given) = rooms.answers.get(question, at, rooms.directory.now()) {
+            return Ok(given);
         }
-        _ => None,
-    };
-    let seen = Box::pin(dispatch::read(rooms, ask, freshness)).await?;
-    let again = question.zip(seen.again());
+    }
+    // In a box of its own, which is gone while this waits: ten thousand may.
+    Box::pin(look_anew(rooms, ask, mode, at.zip(question.as_ref()))).await
+}
+
+/// Reads, and keeps what was read for those who ask the same.
+async fn look_anew(
+    rooms: &Rooms,
+    ask: &Ask,
+    mode: Mode,
+    asked: Option<(Revision, &Arc<Question>)>,
+) -> Result<Given, ApiError> {
+    let freshness = mode.freshness();
+    let seen = dispatch::read(rooms, ask, freshness).await?;
+    let again = asked.zip(seen.again());
     let (index, watch) = (seen.index, seen.watch);
     let mut answer = seen.reply.answer();
     say_index(answer.headers_mut(), index, mode);
     say_default_policy(answer.headers_mut(), rooms.directory.default_policy);
-    if let Some(((at, question), seen)) = again {
-        rooms.answers.keep(question, at, seen, answer.headers().clone());
+    // Who is nobody was told so by what it asked for, and what it is told is not kept.
+    if let Some(((at, question), seen)) = again
+        && let Ok(caller) = ask.caller(rooms, freshness).await
+    {
+        let until = caller.live.token.value.birth().expiration_time.into_iter().chain(seen.until).min();
+        rooms.answers.keep(Arc::clone(question), at, Seen { until, ..seen }, answer.headers().clone());
     }
     Ok(Given { answer, index, watch })
 }

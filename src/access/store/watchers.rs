@@ -1,36 +1,46 @@
 //! Those who wait for a change, by the key or prefix that they wait on.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
 
 use super::Write;
 
 /// Everyone who waits. A key wakes those who wait on it, or on a prefix of it that ends with a slash.
 #[derive(Debug, Default)]
-pub(super) struct Watchers(Mutex<HashMap<String, Waiters>>);
+pub(super) struct Watchers(Mutex<HashMap<Arc<str>, Arc<Waiters>>>);
 
-#[derive(Debug, Default)]
+/// Those who wait on one key or prefix.
+#[derive(Debug)]
 struct Waiters {
-    count: usize,
-    changed: Arc<Notify>,
+    prefix: Arc<str>,
+    /// How many there are; changed while [`Watchers`] is locked.
+    count: AtomicUsize,
+    changed: Notify,
 }
 
 /// One who waits, from the moment it was made.
 #[derive(Debug)]
 pub(super) struct Watcher<'a> {
     watchers: &'a Watchers,
-    prefix: String,
-    pub(super) changed: Arc<Notify>,
+    waiters: Arc<Waiters>,
 }
 
 impl Watchers {
     pub(super) fn watch(&self, prefix: &str) -> Watcher<'_> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let waiters = all.entry(prefix.to_owned()).or_default();
-        waiters.count += 1;
-        Watcher { watchers: self, prefix: prefix.to_owned(), changed: Arc::clone(&waiters.changed) }
+        let waiters = if let Some(waiters) = all.get(prefix) {
+            Arc::clone(waiters)
+        } else {
+            let prefix: Arc<str> = prefix.into();
+            let waiters = Waiters { prefix: Arc::clone(&prefix), count: AtomicUsize::new(0), changed: Notify::new() };
+            Arc::clone(all.entry(prefix).or_insert(Arc::new(waiters)))
+        };
+        waiters.count.fetch_add(1, Ordering::Relaxed);
+        Watcher { watchers: self, waiters }
     }
 
     pub(super) fn wake(&self, writes: &[Write]) {
@@ -60,14 +70,18 @@ impl Watchers {
     }
 }
 
+impl Watcher<'_> {
+    /// Ready once something has changed that is waited for. Enabled, it misses nothing from then on.
+    pub(super) fn changed(&self) -> Notified<'_> {
+        self.waiters.changed.notified()
+    }
+}
+
 impl Drop for Watcher<'_> {
     fn drop(&mut self) {
         let mut all = self.watchers.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(waiters) = all.get_mut(&self.prefix) {
-            waiters.count -= 1;
-            if waiters.count == 0 {
-                all.remove(&self.prefix);
-            }
+        if self.waiters.count.fetch_sub(1, Ordering::Relaxed) == 1 {
+            all.remove(&self.waiters.prefix);
         }
     }
 }

@@ -152,7 +152,7 @@ impl Store for Embedded {
             return Ok(last);
         }
         let watcher = self.shared.watchers.watch(prefix);
-        let mut changed = std::pin::pin!(watcher.changed.notified());
+        let mut changed = std::pin::pin!(watcher.changed());
         // Registered before the look, so that a change right after it is not missed.
         changed.as_mut().enable();
         let last = self.shared.kinds.last(kind);

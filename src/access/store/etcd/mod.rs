@@ -172,7 +172,7 @@ impl Store for Etcd {
     async fn changed(&self, prefix: &str, since: Revision) -> Result<Revision, StoreError> {
         let watcher = self.watchers.watch(prefix);
         loop {
-            let mut changed = std::pin::pin!(watcher.changed.notified());
+            let mut changed = std::pin::pin!(watcher.changed());
             // Registered before the look, so that a change right after it is not missed.
             changed.as_mut().enable();
             let revision = self.kinds.last(kind_of(prefix));
