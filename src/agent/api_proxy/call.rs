@@ -61,12 +61,12 @@ impl Inner {
         parts.uri = target;
         let Some(worn) = worn else {
             let body = body.once();
-            let head = Head::new(parts, &body);
+            let head = Head::new(parts, body.length());
             let answer = self.send(door, &head, body, limit).await;
             return (answer.map_or_else(|answer| *answer, |answer| answer.map(Either::Left)), None);
         };
         let (body, copy) = self.copied(body);
-        let mut head = Head::new(parts, &body);
+        let mut head = Head::new(parts, body.length());
         let first = match self.send(door, &head, body, limit).await {
             Ok(answer) => answer,
             Err(answer) => return (*answer, None),
@@ -115,7 +115,7 @@ impl Inner {
         limit: Duration,
     ) -> Result<Response<Downstream>, Box<Response<Answered>>> {
         let started = Instant::now();
-        match self.forwarder.send_head(head, body, limit).await {
+        match self.forwarder.send_made(|| head.clone(), body, limit).await {
             Ok(mut answer) => {
                 door.spent.observe(started.elapsed().as_secs_f64());
                 if self.failing.load(Ordering::Relaxed) && self.failing.swap(false, Ordering::Relaxed) {

@@ -65,7 +65,11 @@ impl Rule {
     fn judge(&self, call: Call<'_>, path: &str, server: &Server) -> Option<Finding> {
         match self.check {
             Check::Needs => {
-                self.route.takes(call.method, path, call.query).then(|| needs(self.change, server, None)).flatten()
+                // Of most calls, and while the server is not known, nothing is said: that is found out without the path.
+                if !lacks(self.change, server) || !self.route.takes(call.method, path, call.query) {
+                    return None;
+                }
+                needs(self.change, server, None)
             }
             Check::SafeDelete => (call.method == Method::DELETE && self.route.path.fits(path)).then(|| {
                 Finding::warning(self.change, "safe delete is a POST; this DELETE is sent as it is".to_owned())
@@ -84,10 +88,15 @@ impl Rule {
     }
 }
 
+/// Whether the server is known to be without a change.
+fn lacks(change: &Change, server: &Server) -> bool {
+    Availability::of(change, server) == Availability::Unavailable
+}
+
 /// What is said of a call that needs a change; nothing, where the server may have it. `pointer` says what of the body
 /// needs it.
 pub(super) fn needs(change: &'static Change, server: &Server, pointer: Option<String>) -> Option<Finding> {
-    if Availability::of(change, server) != Availability::Unavailable {
+    if !lacks(change, server) {
         return None;
     }
     let what = format!("{} ({})", change.names.join(", "), change.resource);

@@ -18,6 +18,8 @@ pub(super) use watch::Watch;
 #[derive(Debug)]
 pub struct PlatformToken {
     secret: SecretString,
+    /// What is put into `Authorization`, sensitive, so that nothing shows it. Made once for each token.
+    bearer: HeaderValue,
     /// When it was taken over here.
     pub taken: Moment,
 }
@@ -40,8 +42,15 @@ impl PlatformToken {
     /// It is empty or holds what no header may (RFC 6750, 2.1: visible ASCII).
     pub fn parse(secret: SecretString, taken: Moment) -> Result<Self, MalformedToken> {
         let text = secret.expose_secret();
-        let sound = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic());
-        if sound { Ok(Self { secret, taken }) } else { Err(MalformedToken) }
+        if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(MalformedToken);
+        }
+        let mut bearer = Zeroizing::new(String::with_capacity(text.len() + 7));
+        bearer.push_str("Bearer ");
+        bearer.push_str(text);
+        let mut bearer = HeaderValue::from_str(&bearer).map_err(|_| MalformedToken)?;
+        bearer.set_sensitive(true);
+        Ok(Self { secret, bearer, taken })
     }
 
     /// The token itself, for those that it is handed to.
@@ -51,14 +60,7 @@ impl PlatformToken {
 
     /// What is put into `Authorization`; it is marked as sensitive.
     pub fn bearer(&self) -> HeaderValue {
-        let secret = self.secret.expose_secret();
-        let mut text = Zeroizing::new(String::with_capacity(secret.len() + 7));
-        text.push_str("Bearer ");
-        text.push_str(secret);
-        // It was looked at when it was parsed: every byte may stand in a header.
-        let mut value = HeaderValue::from_str(&text).unwrap_or(HeaderValue::from_static("Bearer"));
-        value.set_sensitive(true);
-        value
+        self.bearer.clone()
     }
 
     /// Whether both are the same token.

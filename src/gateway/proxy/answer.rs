@@ -55,15 +55,23 @@ fn seconds(wait: Duration) -> HeaderValue {
 /// for a browser here, and one that follows the others would leave.
 static DIRECT: [HeaderName; 3] = [SET_COOKIE, STRICT_TRANSPORT_SECURITY, ALT_SVC];
 
+/// Whether [`fit`] has something to do with a header: one of [`DIRECT`], or an address.
+fn is_fitted(name: &HeaderName) -> bool {
+    matches!(name.as_str(), "set-cookie" | "strict-transport-security" | "alt-svc" | "location" | "x-terraform-get")
+}
+
 /// Makes the headers of an answer fit for a client that came through the gateway; `asked` gives the URL at the platform.
 pub(super) fn fit(status: StatusCode, headers: &mut HeaderMap, asked: impl Fn() -> Url, now: SystemTime) {
-    for name in &DIRECT {
-        headers.remove(name);
+    // Most answers have none of these: to look at what is there costs less than to look for each.
+    if headers.keys().any(is_fitted) {
+        for name in &DIRECT {
+            headers.remove(name);
+        }
+        absolute(headers, &LOCATION, &asked, |_| true);
+        // What a module's source may be else (a getter's address such as git::https://...) is no relative URL.
+        let relative = |value: &str| value.starts_with(['/', '.']);
+        absolute(headers, &TERRAFORM_GET, &asked, relative);
     }
-    absolute(headers, &LOCATION, &asked, |_| true);
-    // What a module's source may be else (a getter's address such as git::https://...) is no relative URL.
-    let relative = |value: &str| value.starts_with(['/', '.']);
-    absolute(headers, &TERRAFORM_GET, &asked, relative);
     if status == StatusCode::TOO_MANY_REQUESTS
         && !headers.contains_key(RETRY_AFTER)
         && let Some(wait) = reset(headers, now)

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT_ENCODING, AUTHORIZATION, EXPECT, HOST};
+use http::header::{AUTHORIZATION, HOST};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, Method, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Collected, Limited};
@@ -16,7 +16,7 @@ use super::limiter::Kind;
 use super::{Inner, path};
 use crate::feed::{Ring, State as Reading};
 use crate::gateway::platform_token::PlatformToken;
-use crate::http::forward::{Downstream, ForwardError, Upstream};
+use crate::http::forward::{Downstream, ForwardError, Head, Upstream};
 use crate::words::chain;
 
 /// What is asked of the platform, without its body and its token.
@@ -30,16 +30,10 @@ pub(super) struct Call {
 /// With `true` in it, a call asks for all pages of such a list in one.
 pub(super) const ASKS: HeaderName = HeaderName::from_static("keyward-merge-pages");
 
-/// Headers that are for the gateway.
-static OF_THE_WAY_HERE: [HeaderName; 7] = [
-    AUTHORIZATION,
-    HOST,
-    ACCEPT_ENCODING,
-    EXPECT,
-    HeaderName::from_static("x-vault-token"),
-    HeaderName::from_static("x-vault-request"),
-    ASKS,
-];
+/// Headers that are for the gateway, beside `Host` and `Authorization`, in whose place its own are put.
+fn is_of_the_way_here(name: &HeaderName) -> bool {
+    matches!(name.as_str(), "accept-encoding" | "expect" | "x-vault-token" | "x-vault-request" | "keyward-merge-pages")
+}
 
 /// What a caller is told in place of the platform's answer.
 pub(super) type Refused = Box<Response<Answered>>;
@@ -54,7 +48,9 @@ impl Call {
     /// Takes off what belongs to the way here. An encoded answer could not be read for links, and an expectation is met
     /// here: the body is asked for when it is sent on.
     pub(super) fn new(method: Method, target: PathAndQuery, mut headers: HeaderMap) -> Self {
-        for name in &OF_THE_WAY_HERE {
+        // Few are there at all: to look at what is there costs less than to look for each.
+        let ours: Vec<HeaderName> = headers.keys().filter(|name| is_of_the_way_here(name)).cloned().collect();
+        for name in ours {
             headers.remove(name);
         }
         Self { method, target, headers }
@@ -73,15 +69,15 @@ impl Call {
         }
     }
 
-    fn request(&self, inner: &Inner, token: &PlatformToken, body: Upstream) -> Request<Upstream> {
-        let mut request = Request::new(body);
-        *request.method_mut() = self.method.clone();
-        *request.uri_mut() = Uri::from(self.target.clone());
-        let headers = request.headers_mut();
-        headers.clone_from(&self.headers);
-        headers.insert(HOST, inner.host.clone());
-        headers.insert(AUTHORIZATION, token.bearer());
-        request
+    /// Its head as it is sent with that token, and a body of that length.
+    fn head(&self, inner: &Inner, token: &PlatformToken, length: Option<u64>) -> Head {
+        let (mut head, ()) = Request::new(()).into_parts();
+        head.method.clone_from(&self.method);
+        head.uri = Uri::from(self.target.clone());
+        head.headers.clone_from(&self.headers);
+        head.headers.insert(HOST, inner.host.clone());
+        head.headers.insert(AUTHORIZATION, token.bearer());
+        Head::new(head, length)
     }
 }
 
@@ -112,7 +108,9 @@ impl Inner {
                 wait,
             ))
         })?;
-        match self.forwarder.send(call.request(self, token, body)).await {
+        let length = body.length();
+        let sent = self.forwarder.send_made(|| call.head(self, token, length), body, self.options.answer_timeout);
+        match sent.await {
             Ok(answer) => {
                 self.learn(&answer);
                 Ok(answer)

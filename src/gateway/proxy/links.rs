@@ -38,6 +38,14 @@ enum Within {
 
 const NAME: &[u8] = b"links";
 
+/// Room for links that get longer, in bytes: most documents have few.
+const LONGER: usize = 256;
+
+/// The length of a string that has begun, if it ends in these bytes and holds nothing escaped.
+fn whole(bytes: &[u8]) -> Option<usize> {
+    memchr::memchr2(b'"', b'\\', bytes).filter(|end| bytes[*end] == b'"')
+}
+
 /// How links into the API of an origin (`https://HOST`, no slash at the end) begin.
 pub(super) fn into_api(origin: &str) -> Vec<u8> {
     [origin, "/api/"].concat().into_bytes()
@@ -60,7 +68,7 @@ impl Links {
 
     /// Takes the next bytes and adds to `out` what can go on.
     pub(super) fn pass(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
-        out.reserve(bytes.len() + self.held.len());
+        out.reserve(bytes.len() + self.held.len() + LONGER);
         // Bytes before this one are in `out`, or held.
         let mut kept = 0;
         let mut at = 0;
@@ -86,6 +94,12 @@ impl Links {
                                 self.string = Within::Link { matched: 0, escaped: false };
                             }
                         }
+                    } else if byte == b'"'
+                        && let Some(length) = whole(&bytes[at + 1..])
+                    {
+                        self.named = bytes[at + 1..=at + length] == *NAME;
+                        self.before = b'"';
+                        at += length + 1;
                     } else {
                         self.outside(byte);
                     }

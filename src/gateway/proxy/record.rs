@@ -56,19 +56,18 @@ impl Record {
     pub(super) fn note(&self, headers: &HeaderMap, which: Which, now: SystemTime) -> String {
         let client = client(headers);
         let mut clients = self.lock();
-        let known = clients.contains_key(client) || clients.len() < CLIENTS;
-        let name = if known { client } else { OTHERS };
         let old = u64::from(which == Which::Previous);
-        match clients.get_mut(name) {
-            Some(calls) => {
-                calls.requests += 1;
-                calls.with_previous += old;
-                calls.last = now;
-            }
-            None => {
-                clients.insert(name.to_owned(), Calls { requests: 1, with_previous: old, last: now });
-            }
+        let count = |calls: &mut Calls| {
+            calls.requests += 1;
+            calls.with_previous += old;
+            calls.last = now;
+        };
+        if let Some(calls) = clients.get_mut(client) {
+            count(calls);
+            return client.to_owned();
         }
+        let name = if clients.len() < CLIENTS { client } else { OTHERS };
+        count(clients.entry(name.to_owned()).or_insert(Calls { requests: 0, with_previous: 0, last: now }));
         name.to_owned()
     }
 

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::header::{AUTHORIZATION, HOST};
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full};
-use hyper::body::{Body as _, Incoming};
+use hyper::body::{Body as _, Frame, Incoming};
 
 use super::answer::{self, Shape, own, refuse};
 use super::body::{Answered, Asked, Moving, Unheld};
@@ -134,7 +134,9 @@ impl Inner {
             }
             Err(answer) => *answer,
         };
-        answer.headers_mut().extend(judged.headers);
+        if !judged.headers.is_empty() {
+            answer.headers_mut().extend(judged.headers);
+        }
         answer
     }
 
@@ -147,7 +149,7 @@ impl Inner {
             asked
         };
         answer::fit(parts.status, &mut parts.headers, asked, self.parts.clock.now().wall);
-        let body = match body {
+        let mut body = match body {
             Platform::Streamed(body) => body,
             // Made here, its links with it.
             Platform::Whole(body) => return Response::from_parts(parts, Answered::Whole(body)),
@@ -161,11 +163,15 @@ impl Inner {
                     answer::set_length(&mut parts.headers, None);
                     Answered::Moved(Box::new(Moving::new(body, links)))
                 } else {
-                    let Ok(whole) = body.collect().await else {
-                        return refuse(StatusCode::BAD_GATEWAY, "the platform's answer broke off");
-                    };
                     let mut moved = Vec::new();
-                    links.pass(&whole.to_bytes(), &mut moved);
+                    while let Some(frame) = body.frame().await {
+                        match frame.map(Frame::into_data) {
+                            Ok(Ok(piece)) => links.pass(&piece, &mut moved),
+                            // What has a length has no trailers.
+                            Ok(Err(_)) => {}
+                            Err(_) => return refuse(StatusCode::BAD_GATEWAY, "the platform's answer broke off"),
+                        }
+                    }
                     links.end(&mut moved);
                     answer::set_length(&mut parts.headers, Some(moved.len()));
                     Answered::Whole(Full::new(Bytes::from(moved)))

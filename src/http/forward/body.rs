@@ -28,6 +28,11 @@ impl Upstream {
         Self::Whole(Full::default())
     }
 
+    /// How many bytes it has, where that is known.
+    pub fn length(&self) -> Option<u64> {
+        self.size_hint().exact()
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.is_end_stream()
     }

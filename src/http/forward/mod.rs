@@ -16,7 +16,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderMap, Method, Request, Response, StatusCode, request};
-use hyper::body::Body as _;
 
 pub use body::Upstream;
 pub use downstream::Downstream;
@@ -123,23 +122,25 @@ impl Forwarder {
         limit: Duration,
     ) -> Result<Response<Downstream>, ForwardError> {
         let (parts, body) = request.into_parts();
-        self.send_head(&Head::new(parts, &body), body, limit).await
+        let head = Head::new(parts, body.length());
+        self.send_made(|| head.clone(), body, limit).await
     }
 
-    /// As [`Forwarder::send_within`], of a head that the caller keeps and may send again.
+    /// As [`Forwarder::send_within`], of a head that is made for each sending, by a caller who may send it again.
     ///
     /// # Errors
     /// As there.
-    pub async fn send_head(
+    pub async fn send_made(
         &self,
-        head: &Head,
+        head: impl Fn() -> Head,
         body: Upstream,
         limit: Duration,
     ) -> Result<Response<Downstream>, ForwardError> {
         let mut lent = self.0.lend().await?;
-        let again = lent.kept && body.is_empty() && is_read(&head.0.method);
         let moved = Moved::of(&body);
-        let request = Request::from_parts(head.0.clone(), Sent::new(body, moved.clone()));
+        let first = head().0;
+        let again = lent.kept && body.is_empty() && is_read(&first.method);
+        let request = Request::from_parts(first, Sent::new(body, moved.clone()));
         match lent.wire.exchange(request, &moved, limit).await {
             Ok(answer) => Ok(finish(answer, lent)),
             Err(Failed::Unsent(request, _)) if lent.kept => {
@@ -149,7 +150,7 @@ impl Forwarder {
             Err(Failed::Sent(ForwardError::Broken(_))) if again => {
                 drop(lent);
                 let nothing = Sent::new(Upstream::empty(), Moved::default());
-                Box::pin(self.anew(Request::from_parts(head.0.clone(), nothing), &moved, limit)).await
+                Box::pin(self.anew(Request::from_parts(head().0, nothing), &moved, limit)).await
             }
             Err(Failed::Unsent(_, error) | Failed::Sent(error)) => Err(error),
         }
@@ -170,13 +171,13 @@ impl Forwarder {
 }
 
 /// The head of a request as it goes to the upstream: the caller's hop is taken off.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Head(request::Parts);
 
 impl Head {
-    /// Takes a caller's head, and how long the body is that is sent with it.
-    pub fn new(mut parts: request::Parts, body: &Upstream) -> Self {
-        headers::for_upstream(&mut parts.headers, body.size_hint().exact());
+    /// Takes a caller's head, and the length of the body that is sent with it, where that is known.
+    pub fn new(mut parts: request::Parts, length: Option<u64>) -> Self {
+        headers::for_upstream(&mut parts.headers, length);
         parts.extensions.clear();
         Self(parts)
     }
