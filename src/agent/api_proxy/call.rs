@@ -18,7 +18,7 @@ use super::heal::{Fresh, Refusal};
 use super::own_token;
 use super::wire::WRAP_TTL;
 use crate::agent::token::Generation;
-use crate::http::forward::{Copied, Downstream, ForwardError, Head, Upstream};
+use crate::http::forward::{self, Copied, Downstream, ForwardError, Head, Upstream};
 use crate::words::chain;
 
 /// How a request is passed on.
@@ -62,12 +62,14 @@ impl Inner {
         let Some(worn) = worn else {
             let body = body.once();
             let head = Head::new(parts, body.length());
-            let answer = self.send(door, &head, body, limit).await;
+            let again = head.copy();
+            let answer = self.send(door, head, &again, body, limit).await;
             return (answer.map_or_else(|answer| *answer, |answer| answer.map(Either::Left)), None);
         };
         let (body, copy) = self.copied(body);
-        let mut head = Head::new(parts, body.length());
-        let first = match self.send(door, &head, body, limit).await {
+        let head = Head::new(parts, body.length());
+        let again = head.copy();
+        let first = match self.send(door, head, &again, body, limit).await {
             Ok(answer) => answer,
             Err(answer) => return (*answer, None),
         };
@@ -84,8 +86,10 @@ impl Inner {
         let Some(body) = copy.again() else { return (refusal.answer, generation) };
         drop(refusal);
         door.replays.inc();
+        let mut head = again.head();
         self.wire.wear(head.headers_mut(), &fresh);
-        match self.send(door, &head, body, limit).await {
+        let again = head.copy();
+        match self.send(door, head, &again, body, limit).await {
             Ok(answer) => (shown(call, &fresh, answer.map(Either::Left)).await, Some(fresh.generation())),
             Err(answer) => (*answer, None),
         }
@@ -110,12 +114,13 @@ impl Inner {
     async fn send(
         &self,
         door: &Door,
-        head: &Head,
+        head: Head,
+        again: &forward::HeadCopy,
         body: Upstream,
         limit: Duration,
     ) -> Result<Response<Downstream>, Box<Response<Answered>>> {
         let started = Instant::now();
-        match self.forwarder.send_made(|| head.clone(), body, limit).await {
+        match self.forwarder.send_head(head, || again.head(), body, limit).await {
             Ok(mut answer) => {
                 door.spent.observe(started.elapsed().as_secs_f64());
                 if self.failing.load(Ordering::Relaxed) && self.failing.swap(false, Ordering::Relaxed) {

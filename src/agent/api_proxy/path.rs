@@ -26,6 +26,9 @@ impl<'a> ApiPath<'a> {
         let Some(below) = path.strip_prefix("/v1/").filter(|below| !below.is_empty()) else {
             return Err(Unserved::Elsewhere);
         };
+        if is_plain(below) {
+            return Ok(Self(Cow::Borrowed(below)));
+        }
         if !below.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\') {
             return Err(Unserved::Ambiguous("the path holds characters that must be percent-encoded"));
         }
@@ -70,6 +73,9 @@ impl<'a> ApiPath<'a> {
 
     /// Whether someone logs in there: `auth/MOUNT/login`, perhaps with a name behind it.
     pub(super) fn is_login(&self) -> bool {
+        if !self.0.contains("login") {
+            return false;
+        }
         let mut segments = self.trimmed().split('/').skip_while(|segment| *segment != "auth").skip(2);
         let is_login = |segment: &str| segment == "login";
         let own = segments.clone().take_while(|segment| !is_login(segment)).any(|segment| SETTINGS.contains(&segment));
@@ -80,6 +86,16 @@ impl<'a> ApiPath<'a> {
 
 /// What stands below an auth method beside logins: a role there may be called `login`.
 const SETTINGS: [&str; 7] = ["config", "groups", "map", "role", "roles", "user", "users"];
+
+/// Whether a path is of letters, digits, `-`, `_` and single slashes alone, as most are: it can be read in one way.
+fn is_plain(path: &str) -> bool {
+    let mut before = b'/';
+    path.bytes().all(|byte| {
+        let slash = byte == b'/' && before != b'/';
+        before = byte;
+        slash || byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_')
+    })
+}
 
 fn decode(path: &str) -> Result<String, Unserved> {
     let bytes = path.as_bytes();

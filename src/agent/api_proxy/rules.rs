@@ -115,6 +115,12 @@ impl Rule {
 
     /// `path` has no slash at its end; `folder` says that it may have one.
     fn matches(&self, path: &str, folder: bool) -> bool {
+        // Most rules are not about a path, which is seen where it begins.
+        if let Some(Segment::Named(start) | Segment::Rest(start)) = self.segments.first()
+            && !path.starts_with(start.as_str())
+        {
+            return false;
+        }
         let mut named = path.split('/').chain(folder.then_some(""));
         for segment in &self.segments {
             let Some(name) = named.next() else { return false };

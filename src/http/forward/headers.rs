@@ -64,6 +64,8 @@ fn remove_hop(headers: &mut HeaderMap) {
     let named: Vec<HeaderName> = headers
         .get_all(CONNECTION)
         .iter()
+        // What most say names no header.
+        .filter(|value| *value != "keep-alive" && *value != "close")
         .flat_map(tokens)
         .filter(|name| !name.eq_ignore_ascii_case("keep-alive") && !name.eq_ignore_ascii_case("close"))
         .filter_map(|name| name.parse().ok())

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderMap, Method, Request, Response, StatusCode, request};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, request};
 
 pub use body::Upstream;
 pub use downstream::Downstream;
@@ -123,24 +123,25 @@ impl Forwarder {
     ) -> Result<Response<Downstream>, ForwardError> {
         let (parts, body) = request.into_parts();
         let head = Head::new(parts, body.length());
-        self.send_made(|| head.clone(), body, limit).await
+        let again = head.copy();
+        self.send_head(head, || again.head(), body, limit).await
     }
 
-    /// As [`Forwarder::send_within`], of a head that is made for each sending, by a caller who may send it again.
+    /// As [`Forwarder::send_within`], for a caller who can make the same head once more.
     ///
     /// # Errors
     /// As there.
-    pub async fn send_made(
+    pub async fn send_head(
         &self,
-        head: impl Fn() -> Head,
+        head: Head,
+        same: impl Fn() -> Head,
         body: Upstream,
         limit: Duration,
     ) -> Result<Response<Downstream>, ForwardError> {
         let mut lent = self.0.lend().await?;
         let moved = Moved::of(&body);
-        let first = head().0;
-        let again = lent.kept && body.is_empty() && is_read(&first.method);
-        let request = Request::from_parts(first, Sent::new(body, moved.clone()));
+        let again = lent.kept && body.is_empty() && is_read(&head.0.method);
+        let request = Request::from_parts(head.0, Sent::new(body, moved.clone()));
         match lent.wire.exchange(request, &moved, limit).await {
             Ok(answer) => Ok(finish(answer, lent)),
             Err(Failed::Unsent(request, _)) if lent.kept => {
@@ -150,7 +151,7 @@ impl Forwarder {
             Err(Failed::Sent(ForwardError::Broken(_))) if again => {
                 drop(lent);
                 let nothing = Sent::new(Upstream::empty(), Moved::default());
-                Box::pin(self.anew(Request::from_parts(head().0, nothing), &moved, limit)).await
+                Box::pin(self.anew(Request::from_parts(same().0, nothing), &moved, limit)).await
             }
             Err(Failed::Unsent(_, error) | Failed::Sent(error)) => Err(error),
         }
@@ -171,7 +172,7 @@ impl Forwarder {
 }
 
 /// The head of a request as it goes to the upstream: the caller's hop is taken off.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Head(request::Parts);
 
 impl Head {
@@ -185,6 +186,33 @@ impl Head {
     /// Its headers, as they are sent.
     pub const fn headers_mut(&mut self) -> &mut HeaderMap {
         &mut self.0.headers
+    }
+
+    /// What the same head can be made of once more. Costs a third of a second head, which few requests need.
+    pub fn copy(&self) -> HeadCopy {
+        let Self(request::Parts { method, uri, headers, .. }) = self;
+        let headers = headers.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
+        HeadCopy { method: method.clone(), uri: uri.clone(), headers }
+    }
+}
+
+/// A head that was sent, to be sent once more.
+#[derive(Debug)]
+pub struct HeadCopy {
+    method: Method,
+    uri: Uri,
+    headers: Vec<(HeaderName, HeaderValue)>,
+}
+
+impl HeadCopy {
+    /// The head.
+    pub fn head(&self) -> Head {
+        let (mut parts, ()) = Request::new(()).into_parts();
+        (parts.method, parts.uri) = (self.method.clone(), self.uri.clone());
+        for (name, value) in &self.headers {
+            parts.headers.append(name.clone(), value.clone());
+        }
+        Head(parts)
     }
 }
 
