@@ -1,6 +1,6 @@
 //! The last change of each kind of record, as far as this server has been told.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::{PoisonError, RwLock};
 
 use super::Revision;
@@ -13,7 +13,8 @@ pub(super) struct Kinds(RwLock<Known>);
 struct Known {
     /// Of any kind something may have changed up to here: what was before was not watched.
     all: Revision,
-    each: HashMap<String, Revision>,
+    /// Few enough that to compare costs less than to hash.
+    each: BTreeMap<String, Revision>,
 }
 
 impl Kinds {

@@ -30,6 +30,9 @@ pub(super) struct Call {
 /// With `true` in it, a call asks for all pages of such a list in one.
 pub(super) const ASKS: HeaderName = HeaderName::from_static("keyward-merge-pages");
 
+/// More headers than most answers have.
+const ROOM: usize = 24;
+
 /// Headers that are for the gateway, beside `Host` and `Authorization`, in whose place its own are put.
 fn is_of_the_way_here(name: &HeaderName) -> bool {
     matches!(name.as_str(), "accept-encoding" | "expect" | "x-vault-token" | "x-vault-request" | "keyward-merge-pages")
@@ -74,7 +77,11 @@ impl Call {
         let (mut head, ()) = Request::new(()).into_parts();
         head.method.clone_from(&self.method);
         head.uri = Uri::from(self.target.clone());
-        head.headers.clone_from(&self.headers);
+        // Room for an answer's too: they take the same place once the request is sent, and would have to move.
+        head.headers = HeaderMap::with_capacity(ROOM);
+        for (name, value) in &self.headers {
+            head.headers.append(name.clone(), value.clone());
+        }
         head.headers.insert(HOST, inner.host.clone());
         head.headers.insert(AUTHORIZATION, token.bearer());
         Head::new(head, length)
@@ -109,7 +116,8 @@ impl Inner {
             ))
         })?;
         let length = body.length();
-        let sent = self.forwarder.send_made(|| call.head(self, token, length), body, self.options.answer_timeout);
+        let head = || call.head(self, token, length);
+        let sent = self.forwarder.send_head(head(), head, body, self.options.answer_timeout);
         match sent.await {
             Ok(answer) => {
                 self.learn(&answer);
