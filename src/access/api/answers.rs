@@ -4,7 +4,8 @@
 //! same as ten thousand others. Who asks is part of the question: what it may do changes by a write, or with its token's end.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use http::{HeaderMap, Response};
 
@@ -17,12 +18,17 @@ use crate::access::store::Revision;
 
 /// Answers by what was asked, as the store was at a revision.
 #[derive(Debug, Default)]
-pub struct Answers(Mutex<Known>);
+pub struct Answers {
+    known: Mutex<Known>,
+    /// Makes the hashes of questions, unlike those of any other process.
+    hashes: RandomState,
+}
 
 #[derive(Debug, Default)]
 struct Known {
     at: Revision,
-    answers: HashMap<Arc<Question>, Kept>,
+    /// By the hash of their question.
+    answers: HashMap<u64, Kept>,
     /// What they take, in bytes.
     weight: usize,
 }
@@ -30,6 +36,7 @@ struct Known {
 /// An answer and its headers, which are the same each time.
 #[derive(Debug)]
 struct Kept {
+    question: Question,
     seen: Seen,
     headers: HeaderMap,
 }
@@ -66,12 +73,28 @@ pub(super) struct Question {
     pub(super) mode: Mode,
 }
 
+/// A question and its hash: who waits asks it again and again.
+#[derive(Debug)]
+pub(super) struct Asked {
+    question: Question,
+    hash: u64,
+}
+
 impl Answers {
+    /// A question, ready to be asked.
+    pub(super) fn ask(&self, question: Question) -> Asked {
+        Asked { hash: self.hashes.hash_one(&question), question }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The answer, if the store is still as it was when it was given, and neither the end of the token that asks nor of the one
     /// that is shown has come since.
-    pub(super) fn get(&self, question: &Question, at: Revision, now: Timestamp) -> Option<Given> {
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let kept = known.answers.get(question).filter(|_| known.at == at)?;
+    pub(super) fn get(&self, asked: &Asked, at: Revision, now: Timestamp) -> Option<Given> {
+        let known = self.lock();
+        let kept = known.answers.get(&asked.hash).filter(|kept| known.at == at && kept.question == asked.question)?;
         if kept.seen.until.is_some_and(|until| until <= now) {
             return None;
         }
@@ -83,16 +106,17 @@ impl Answers {
     }
 
     /// Keeps an answer that was made after the store was at that revision.
-    pub(super) fn keep(&self, question: Arc<Question>, at: Revision, seen: Seen, headers: HeaderMap) {
+    pub(super) fn keep(&self, asked: &Asked, at: Revision, seen: Seen, headers: HeaderMap) {
         let Some(size) = seen.size().filter(|size| *size <= LARGEST) else { return };
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.lock();
         if known.at > at {
             return;
         }
         if known.at < at || known.weight + size + ENTRY > BYTES {
             *known = Known { at, ..Known::default() };
         }
-        if let Some(before) = known.answers.insert(question, Kept { seen, headers }) {
+        let kept = Kept { question: asked.question.clone(), seen, headers };
+        if let Some(before) = known.answers.insert(asked.hash, kept) {
             known.weight -= before.seen.size().unwrap_or_default() + ENTRY;
         }
         known.weight += size + ENTRY;

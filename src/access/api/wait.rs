@@ -1,12 +1,11 @@
 //! Blocking queries: a read that waits until there is something newer than the caller knows.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use http::Response;
 use tokio::time::Instant;
 
-use super::answers::{Given, Question};
+use super::answers::{Asked, Given};
 use super::ask::Ask;
 use super::dispatch;
 use super::error::ApiError;
@@ -44,11 +43,11 @@ pub(super) async fn read(rooms: &Rooms, ask: &Ask, waiting: Waiting) -> Result<R
 }
 
 /// Reads, or finds what was read already.
-async fn look(rooms: &Rooms, ask: &Ask, mode: Mode, question: &mut Option<Arc<Question>>) -> Result<Given, ApiError> {
+async fn look(rooms: &Rooms, ask: &Ask, mode: Mode, question: &mut Option<Asked>) -> Result<Given, ApiError> {
     // Taken before anything is read: of what is written meanwhile too much is forgotten, not too little.
     let at = rooms.directory.records().store().last("");
     if let Some(at) = at {
-        let question = question.get_or_insert_with(|| Arc::new(ask.question(&rooms.directory, mode)));
+        let question = question.get_or_insert_with(|| rooms.answers.ask(ask.question(&rooms.directory, mode)));
         if let Some(given) = rooms.answers.get(question, at, rooms.directory.now()) {
             return Ok(given);
         }
@@ -58,12 +57,7 @@ async fn look(rooms: &Rooms, ask: &Ask, mode: Mode, question: &mut Option<Arc<Qu
 }
 
 /// Reads, and keeps what was read for those who ask the same.
-async fn look_anew(
-    rooms: &Rooms,
-    ask: &Ask,
-    mode: Mode,
-    asked: Option<(Revision, &Arc<Question>)>,
-) -> Result<Given, ApiError> {
+async fn look_anew(rooms: &Rooms, ask: &Ask, mode: Mode, asked: Option<(Revision, &Asked)>) -> Result<Given, ApiError> {
     let freshness = mode.freshness();
     let seen = dispatch::read(rooms, ask, freshness).await?;
     let again = asked.zip(seen.again());
@@ -76,7 +70,7 @@ async fn look_anew(
         && let Ok(caller) = ask.caller(rooms, freshness).await
     {
         let until = caller.live.token.value.birth().expiration_time.into_iter().chain(seen.until).min();
-        rooms.answers.keep(Arc::clone(question), at, Seen { until, ..seen }, answer.headers().clone());
+        rooms.answers.keep(question, at, Seen { until, ..seen }, answer.headers().clone());
     }
     Ok(Given { answer, index, watch })
 }
