@@ -1,9 +1,10 @@
 //! The load generator: keep-alive HTTP/1 over TCP and unix sockets, a fixed number of connections, as fast as the
 //! server answers or at a fixed rate with each latency taken from the time that the request was due.
 //!
-//! `load tcp|unix PLACE --connections N (--seconds S | --requests N) [--rate R] [--pid PID] [--header LINE]... [--path P]`
+//! `load tcp|unix PLACE --connections N (--seconds S | --requests N) [--rate R] [--pid PID] [--header LINE]... [--path P] [--lengths vary]`
 //! prints one line: requests, requests per second, latencies in microseconds, and with `--pid` the server's CPU
-//! microseconds per request (from `/proc/PID/stat`, whose unit is 10 ms).
+//! microseconds per request (from `/proc/PID/stat`, whose unit is 10 ms). The length of an answer is learned from the first,
+//! unless they vary.
 #![allow(
     clippy::print_stdout,
     clippy::unwrap_used,
@@ -28,6 +29,8 @@ struct Load {
     rate: Option<f64>,
     pid: Option<u32>,
     request: Vec<u8>,
+    /// Whether answers differ in length, and the head of each is to be looked at.
+    varying: bool,
 }
 
 fn main() {
@@ -54,8 +57,17 @@ fn main() {
 
 fn parse(arguments: &[String]) -> Option<Load> {
     let (unix, place) = (arguments.first()? == "unix", arguments.get(1)?.clone());
-    let mut load =
-        Load { unix, place, connections: 1, seconds: None, requests: None, rate: None, pid: None, request: Vec::new() };
+    let mut load = Load {
+        unix,
+        place,
+        connections: 1,
+        seconds: None,
+        requests: None,
+        rate: None,
+        pid: None,
+        request: Vec::new(),
+        varying: false,
+    };
     let (mut path, mut headers) = ("/agent/v1/token".to_owned(), vec!["X-Vault-Request: true".to_owned()]);
     for pair in arguments[2..].chunks(2) {
         let value = pair.get(1)?;
@@ -65,6 +77,7 @@ fn parse(arguments: &[String]) -> Option<Load> {
             "--requests" => load.requests = Some(value.parse::<usize>().ok()?.div_ceil(load.connections)),
             "--rate" => load.rate = Some(value.parse().ok()?),
             "--pid" => load.pid = Some(value.parse().ok()?),
+            "--lengths" => load.varying = value == "vary",
             "--path" => path.clone_from(value),
             "--header" => headers.push(value.clone()),
             _ => return None,
@@ -108,7 +121,6 @@ async fn connection(
     let end = load.seconds.map(|seconds| started + Duration::from_secs_f64(seconds));
     let mut latencies = Vec::with_capacity(1 << 16);
     let mut buffer = vec![0; 64 * 1024];
-    // The length of an answer does not change in a run; it is learned from the first.
     let (mut whole, mut body) = (0, 0);
     for round in 0.. {
         let mut due = Instant::now();
@@ -120,6 +132,9 @@ async fn connection(
             break;
         }
         stream.write_all(&load.request).await.unwrap();
+        if load.varying {
+            whole = 0;
+        }
         let mut filled = 0;
         loop {
             // What comes after the head is counted, not kept.

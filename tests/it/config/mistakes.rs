@@ -54,7 +54,7 @@ fn unknown_keys_come_with_the_near_one_or_all_that_are_known() {
         "\"\\u001b[31m\" = 1\n",
         &[concat!(
             "a.toml:1:1: \"\\u{1b}[31m\": an unknown key; ",
-            "known here: agent, log, server, session, sink, templates, template, env_template, child, listener, access, gateway"
+            "known here: agent, log, server, session, sink, templates, template, env_template, child, listener, credential, access, gateway"
         )],
     );
 }

@@ -68,8 +68,10 @@ async fn every_acknowledged_batch_outlives_kill_9_under_load() {
 
 /// Names of the batches that were acknowledged, `enough` of them before the process was killed.
 fn written_by_a_killed_process(folder: &Path, round: usize, enough: usize) -> Vec<String> {
+    let (_binary, module) = module_path!().split_once("::").unwrap();
+    let writer = format!("{module}::writes_until_it_is_killed_when_started_as_a_writer");
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "--nocapture", "access_disk::crash::writes_until_it_is_killed_when_started_as_a_writer"])
+        .args(["--exact", "--nocapture", &writer])
         .env(FOLDER, folder)
         .env(ROUND, round.to_string())
         .stdout(Stdio::piped())
