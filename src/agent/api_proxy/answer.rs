@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ALT_SVC, SET_COOKIE, STRICT_TRANSPORT_SECURITY};
-use http::{HeaderMap, HeaderName, Response, StatusCode};
+use http::{Response, StatusCode};
 use http_body_util::{Either, Full};
 
 use super::credential::Absent;
@@ -37,20 +36,6 @@ pub(super) fn absent(absent: &Absent) -> Response<Answered> {
 /// The server's answer has ended before its end.
 pub(super) fn broken_off() -> Response<Answered> {
     wait(StatusCode::BAD_GATEWAY, "the server's answer broke off", Duration::from_secs(1))
-}
-
-/// Headers that are the server's word to those who speak with it directly: a client that keeps a cookie would be taken for
-/// a browser here, and one that follows the others would leave.
-const DIRECT: [HeaderName; 3] = [SET_COOKIE, STRICT_TRANSPORT_SECURITY, ALT_SVC];
-
-/// Makes the headers of the server's answer fit for callers.
-pub(super) fn fit(headers: &mut HeaderMap) {
-    // Most answers have none of them: to look at what is there costs less than to look for each.
-    if headers.keys().any(|name| matches!(name.as_str(), "set-cookie" | "strict-transport-security" | "alt-svc")) {
-        for name in DIRECT {
-            headers.remove(name);
-        }
-    }
 }
 
 /// Whether a status leads elsewhere, where a client would take its token, or the listener's key.

@@ -18,7 +18,7 @@ use super::heal::{Fresh, Refusal};
 use super::own_token;
 use super::wire::WRAP_TTL;
 use crate::agent::token::Generation;
-use crate::http::forward::{self, Copied, Downstream, ForwardError, Head, Upstream};
+use crate::http::forward::{self, Copied, Downstream, ForwardError, Head, Upstream, is_direct, remove_all};
 use crate::words::chain;
 
 /// How a request is passed on.
@@ -120,7 +120,7 @@ impl Inner {
         limit: Duration,
     ) -> Result<Response<Downstream>, Box<Response<Answered>>> {
         let started = Instant::now();
-        match self.forwarder.send_head(head, || again.head(), body, limit).await {
+        match self.forwarder.send(head, || again.head(), body, limit).await {
             Ok(mut answer) => {
                 door.spent.observe(started.elapsed().as_secs_f64());
                 if self.failing.load(Ordering::Relaxed) && self.failing.swap(false, Ordering::Relaxed) {
@@ -134,7 +134,7 @@ impl Inner {
                     );
                     return Err(Box::new(wait(StatusCode::BAD_GATEWAY, &why, SOON)));
                 }
-                answer::fit(answer.headers_mut());
+                remove_all(answer.headers_mut(), is_direct);
                 Ok(answer)
             }
             Err(error) => Err(Box::new(self.failed(&error))),

@@ -156,7 +156,6 @@ impl ApiProxy {
             connections: options.connections,
             idle: KEPT,
             connect_timeout: upstream.client.connect_timeout,
-            answer_timeout: options.answer_timeout,
         });
         let wire = Wire::new(upstream.kind, upstream.name, host, prefix, namespace.as_deref());
         let credential = Credential::new(feed, clock.clone());

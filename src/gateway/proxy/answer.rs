@@ -4,8 +4,8 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use http::header::{
-    ALT_SVC, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, LOCATION, RETRY_AFTER,
-    SET_COOKIE, STRICT_TRANSPORT_SECURITY, WWW_AUTHENTICATE,
+    CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, LOCATION, RETRY_AFTER,
+    WWW_AUTHENTICATE,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use http_body_util::Full;
@@ -13,6 +13,7 @@ use url::Url;
 
 use super::body::Answered;
 use crate::gateway::refusal::{MEDIA_TYPE, Refusal};
+use crate::http::forward::{is_direct, remove_all};
 
 /// An answer of the gateway's own.
 pub(super) fn own(status: StatusCode, content_type: &'static str, body: Bytes) -> Response<Answered> {
@@ -51,27 +52,13 @@ fn seconds(wait: Duration) -> HeaderValue {
     HeaderValue::from(wait.as_secs().saturating_add(u64::from(wait.subsec_nanos() > 0)).max(1))
 }
 
-/// Headers that are the platform's word to those who speak with it directly: a client that keeps a cookie would be taken
-/// for a browser here, and one that follows the others would leave.
-static DIRECT: [HeaderName; 3] = [SET_COOKIE, STRICT_TRANSPORT_SECURITY, ALT_SVC];
-
-/// Whether [`fit`] has something to do with a header: one of [`DIRECT`], or an address.
-fn is_fitted(name: &HeaderName) -> bool {
-    matches!(name.as_str(), "set-cookie" | "strict-transport-security" | "alt-svc" | "location" | "x-terraform-get")
-}
-
 /// Makes the headers of an answer fit for a client that came through the gateway; `asked` gives the URL at the platform.
 pub(super) fn fit(status: StatusCode, headers: &mut HeaderMap, asked: impl Fn() -> Url, now: SystemTime) {
-    // Most answers have none of these: to look at what is there costs less than to look for each.
-    if headers.keys().any(is_fitted) {
-        for name in &DIRECT {
-            headers.remove(name);
-        }
-        absolute(headers, &LOCATION, &asked, |_| true);
-        // What a module's source may be else (a getter's address such as git::https://...) is no relative URL.
-        let relative = |value: &str| value.starts_with(['/', '.']);
-        absolute(headers, &TERRAFORM_GET, &asked, relative);
-    }
+    remove_all(headers, is_direct);
+    absolute(headers, &LOCATION, &asked, |_| true);
+    // What a module's source may be else (a getter's address such as git::https://...) is no relative URL.
+    let relative = |value: &str| value.starts_with(['/', '.']);
+    absolute(headers, &TERRAFORM_GET, &asked, relative);
     if status == StatusCode::TOO_MANY_REQUESTS
         && !headers.contains_key(RETRY_AFTER)
         && let Some(wait) = reset(headers, now)

@@ -16,7 +16,7 @@ use super::limiter::Kind;
 use super::{Inner, path};
 use crate::feed::{Ring, State as Reading};
 use crate::gateway::platform_token::PlatformToken;
-use crate::http::forward::{Downstream, ForwardError, Head, Upstream};
+use crate::http::forward::{Downstream, ForwardError, Head, Upstream, remove_all};
 use crate::words::chain;
 
 /// What is asked of the platform, without its body and its token.
@@ -34,8 +34,8 @@ pub(super) const ASKS: HeaderName = HeaderName::from_static("keyward-merge-pages
 const ROOM: usize = 24;
 
 /// Headers that are for the gateway, beside `Host` and `Authorization`, in whose place its own are put.
-fn is_of_the_way_here(name: &HeaderName) -> bool {
-    matches!(name.as_str(), "accept-encoding" | "expect" | "x-vault-token" | "x-vault-request" | "keyward-merge-pages")
+fn is_of_the_way_here(name: &str) -> bool {
+    matches!(name, "accept-encoding" | "expect" | "x-vault-token" | "x-vault-request" | "keyward-merge-pages")
 }
 
 /// What a caller is told in place of the platform's answer.
@@ -51,11 +51,7 @@ impl Call {
     /// Takes off what belongs to the way here. An encoded answer could not be read for links, and an expectation is met
     /// here: the body is asked for when it is sent on.
     pub(super) fn new(method: Method, target: PathAndQuery, mut headers: HeaderMap) -> Self {
-        // Few are there at all: to look at what is there costs less than to look for each.
-        let ours: Vec<HeaderName> = headers.keys().filter(|name| is_of_the_way_here(name)).cloned().collect();
-        for name in ours {
-            headers.remove(name);
-        }
+        remove_all(&mut headers, is_of_the_way_here);
         Self { method, target, headers }
     }
 
@@ -117,7 +113,7 @@ impl Inner {
         })?;
         let length = body.length();
         let head = || call.head(self, token, length);
-        let sent = self.forwarder.send_head(head(), head, body, self.options.answer_timeout);
+        let sent = self.forwarder.send(head(), head, body, self.options.answer_timeout);
         match sent.await {
             Ok(answer) => {
                 self.learn(&answer);

@@ -132,7 +132,6 @@ impl Gateway {
             connections: options.connections,
             idle: KEPT,
             connect_timeout: options.connect_timeout,
-            answer_timeout: options.answer_timeout,
         });
         let origin = upstream.origin().ascii_serialization();
         let links = links::into_api(&origin).into();

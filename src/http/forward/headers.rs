@@ -1,8 +1,7 @@
-//! Which headers belong to one hop alone (RFC 9110, 7.6.1): they are the connection's, not the message's.
+//! Which headers belong to one hop alone (RFC 9110, 7.6.1): they are the connection's, not the message's. And which are for
+//! those alone who speak with the upstream themselves.
 
-use http::header::{
-    CONNECTION, CONTENT_LENGTH, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE,
-};
+use http::header::{CONNECTION, CONTENT_LENGTH, TE};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 /// Takes the caller's hop off. Framing is made anew from the body that is really sent: its length, if it is known and
@@ -25,42 +24,36 @@ pub(super) fn for_caller(headers: &mut HeaderMap) {
     remove_hop(headers);
 }
 
-/// The headers of one hop.
-static HOP: [HeaderName; 8] = [
-    CONNECTION,
-    TE,
-    TRANSFER_ENCODING,
-    UPGRADE,
-    PROXY_AUTHENTICATE,
-    PROXY_AUTHORIZATION,
-    HeaderName::from_static("keep-alive"),
-    HeaderName::from_static("proxy-connection"),
-];
+fn is_of_one_hop(name: &str) -> bool {
+    matches!(
+        name,
+        "connection"
+            | "te"
+            | "transfer-encoding"
+            | "upgrade"
+            | "proxy-authenticate"
+            | "proxy-authorization"
+            | "keep-alive"
+            | "proxy-connection"
+    )
+}
 
-/// Where in [`HOP`] a name stands. To look at what is there costs less than to look for each of them, and texts of another
-/// length are told apart at once.
-fn hop(name: &HeaderName) -> Option<usize> {
-    match name.as_str() {
-        "connection" => Some(0),
-        "te" => Some(1),
-        "transfer-encoding" => Some(2),
-        "upgrade" => Some(3),
-        "proxy-authenticate" => Some(4),
-        "proxy-authorization" => Some(5),
-        "keep-alive" => Some(6),
-        "proxy-connection" => Some(7),
-        _ => None,
+/// Whether a header of an answer is the upstream's word to those who speak with it directly: a client that keeps a cookie
+/// would be taken for a browser by a local listener, and one that follows the others would leave it. `name` is in lower case.
+pub fn is_direct(name: &str) -> bool {
+    matches!(name, "set-cookie" | "strict-transport-security" | "alt-svc")
+}
+
+/// Removes the headers that are `unwanted`, which is asked with names in lower case. Few messages have any: to look at what
+/// is there costs less than to look for each name.
+pub fn remove_all(headers: &mut HeaderMap, unwanted: impl Fn(&str) -> bool) {
+    let there: Vec<HeaderName> = headers.keys().filter(|name| unwanted(name.as_str())).cloned().collect();
+    for name in there {
+        headers.remove(name);
     }
 }
 
 fn remove_hop(headers: &mut HeaderMap) {
-    let mut there = [false; HOP.len()];
-    for at in headers.keys().filter_map(hop) {
-        there[at] = true;
-    }
-    if !there.contains(&true) {
-        return;
-    }
     let named: Vec<HeaderName> = headers
         .get_all(CONNECTION)
         .iter()
@@ -76,9 +69,7 @@ fn remove_hop(headers: &mut HeaderMap) {
             headers.remove(name);
         }
     }
-    for (name, _) in HOP.iter().zip(there).filter(|(_, there)| *there) {
-        headers.remove(name);
-    }
+    remove_all(headers, is_of_one_hop);
 }
 
 fn tokens(value: &HeaderValue) -> impl Iterator<Item = &str> {
@@ -88,14 +79,6 @@ fn tokens(value: &HeaderValue) -> impl Iterator<Item = &str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn each_header_of_one_hop_is_known_by_its_place() {
-        for (at, name) in HOP.iter().enumerate() {
-            assert_eq!(hop(name), Some(at), "{name}");
-        }
-        assert_eq!(hop(&http::header::ACCEPT), None);
-    }
 
     #[test]
     fn headers_of_one_hop_stay_there() {

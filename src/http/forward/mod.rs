@@ -19,6 +19,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Status
 
 pub use body::Upstream;
 pub use downstream::Downstream;
+pub use headers::{is_direct, remove_all};
 pub use keep::{Copied, Copying, Place, Room};
 pub use reach::{Reach, ReachError};
 pub use tunnel::Tunnel;
@@ -40,9 +41,6 @@ pub struct Options {
     pub idle: Duration,
     /// Time to get a connection, TLS included.
     pub connect_timeout: Duration,
-    /// Time to the head of an answer, from sending the request, or from the last piece of its body: within twice this
-    /// time a body that does not move, or an upstream that does not answer, is given up.
-    pub answer_timeout: Duration,
 }
 
 /// Where an upstream is.
@@ -99,39 +97,19 @@ impl Forwarder {
         Self(Arc::new(Pool::new(options)))
     }
 
-    /// Sends a request and gives the answer, its body still to come. The request's target is in origin form and its
-    /// `Host` the upstream's; both are the caller's to set. Dropped before it is done, or with the answer's body
-    /// unread, it closes the connection, and the upstream sees its caller hang up.
+    /// Sends a request and gives the answer, its body still to come. The head's target is in origin form and its `Host` the
+    /// upstream's; both are the caller's to set. `same` makes the same head once more. Dropped before it is done, or with the answer's body unread, it closes the connection, and the upstream sees
+    /// its caller hang up.
+    ///
+    /// `limit` is the time to the head of the answer, from sending the request, or from the last piece of its body: within
+    /// twice this time a body that does not move, or an upstream that does not answer, is given up.
     ///
     /// A request that met a kept connection as the upstream closed it is sent once more: one of which nothing was sent,
     /// and a `GET`, `HEAD` or `LIST` without body.
     ///
     /// # Errors
     /// No connection, or no answer: see [`ForwardError::status`].
-    pub async fn send(&self, request: Request<Upstream>) -> Result<Response<Downstream>, ForwardError> {
-        self.send_within(request, self.0.options.answer_timeout).await
-    }
-
-    /// As [`Forwarder::send`], with another time to the head of the answer.
-    ///
-    /// # Errors
-    /// As there.
-    pub async fn send_within(
-        &self,
-        request: Request<Upstream>,
-        limit: Duration,
-    ) -> Result<Response<Downstream>, ForwardError> {
-        let (parts, body) = request.into_parts();
-        let head = Head::new(parts, body.length());
-        let again = head.copy();
-        self.send_head(head, || again.head(), body, limit).await
-    }
-
-    /// As [`Forwarder::send_within`], for a caller who can make the same head once more.
-    ///
-    /// # Errors
-    /// As there.
-    pub async fn send_head(
+    pub async fn send(
         &self,
         head: Head,
         same: impl Fn() -> Head,
@@ -188,7 +166,7 @@ impl Head {
         &mut self.0.headers
     }
 
-    /// What the same head can be made of once more. Costs a third of a second head, which few requests need.
+    /// What the same head can be made of once more, which few requests need: it is no map.
     pub fn copy(&self) -> HeadCopy {
         let Self(request::Parts { method, uri, headers, .. }) = self;
         let headers = headers.iter().map(|(name, value)| (name.clone(), value.clone())).collect();

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request, Response};
 use http_body_util::{BodyExt as _, Either, Full};
 use hyper::body::Incoming;
-use keyward::http::forward::{Downstream, ForwardError, Forwarder, Options, Target, Upstream};
+use keyward::http::forward::{Downstream, ForwardError, Forwarder, Head, Options, Target, Upstream};
 use keyward::http::listen::{Endpoint, Limits, Listener, Observed, Peer, UnixSocket};
 use keyward::metrics::{self, Metrics};
 use tempfile::TempDir;
@@ -24,6 +24,9 @@ struct Scene {
     servers: JoinSet<()>,
 }
 
+/// Time to the head of an answer.
+const LIMIT: Duration = Duration::from_secs(10);
+
 impl Scene {
     fn new() -> Self {
         Self { folder: tempfile::tempdir().unwrap(), metrics: Metrics::default(), servers: JoinSet::new() }
@@ -32,7 +35,7 @@ impl Scene {
     fn with(options: impl FnOnce(&mut Options)) -> Self {
         let mut scene = Self::new();
         scene.serve_back(Limits::default());
-        scene.serve_front(options);
+        scene.serve_front(options, LIMIT);
         scene
     }
 
@@ -50,21 +53,24 @@ impl Scene {
         self.servers.spawn(self.bind("back").serve(back, Limits { observed, ..limits }, CancellationToken::new()));
     }
 
-    fn serve_front(&mut self, change: impl FnOnce(&mut Options)) {
+    fn serve_front(&mut self, change: impl FnOnce(&mut Options), limit: Duration) {
         let mut options = Options {
             target: Target::Unix(self.path("back")),
             tls: None,
             connections: 4,
             idle: Duration::from_secs(30),
             connect_timeout: Duration::from_secs(5),
-            answer_timeout: Duration::from_secs(10),
         };
         change(&mut options);
         let forwarder = Forwarder::new(options);
         let service = move |_: Peer, request: Request<Incoming>| {
             let forwarder = forwarder.clone();
             Box::pin(async move {
-                match forwarder.send(request.map(Upstream::Streamed)).await {
+                let (parts, body) = request.into_parts();
+                let body = Upstream::Streamed(body);
+                let head = Head::new(parts, body.length());
+                let again = head.copy();
+                match forwarder.send(head, || again.head(), body, limit).await {
                     Ok(answer) => answer.map(Either::Left),
                     Err(error) => told(&error),
                 }
@@ -182,7 +188,9 @@ async fn a_trailer_reaches_a_caller_that_takes_trailers() {
 
 #[tokio::test(start_paused = true)]
 async fn a_caller_that_hangs_up_is_seen_by_the_upstream() {
-    let scene = Scene::with(|options| options.answer_timeout = Duration::from_mins(10));
+    let mut scene = Scene::new();
+    scene.serve_back(Limits::default());
+    scene.serve_front(|_| {}, Duration::from_mins(10));
     let mut caller = scene.connect().await;
     caller.send(get("/slow")).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -195,7 +203,7 @@ async fn a_caller_that_hangs_up_is_seen_by_the_upstream() {
 #[tokio::test(start_paused = true)]
 async fn each_failure_has_its_status_and_its_words() {
     let mut absent = Scene::new();
-    absent.serve_front(|_| {});
+    absent.serve_front(|_| {}, LIMIT);
     let answer = absent.connect().await.ask(get("/")).await;
     assert_eq!((answer.status, answer.body.as_str()), (502, "cannot connect to the upstream"));
 
@@ -214,7 +222,7 @@ async fn each_failure_has_its_status_and_its_words() {
 async fn a_kept_connection_that_the_upstream_closed_costs_no_request() {
     let mut scene = Scene::new();
     scene.serve_back(Limits { idle_timeout: Duration::from_secs(4), ..Limits::default() });
-    scene.serve_front(|_| {});
+    scene.serve_front(|_| {}, LIMIT);
     let mut caller = scene.connect().await;
     for _ in 0..3 {
         assert_eq!(caller.ask(get("/")).await.body, "quick");
