@@ -16,6 +16,20 @@ struct Posted {
     /// How many postings were made so far.
     made: u64,
     reload_error: Option<String>,
+    platform: Option<Platform>,
+}
+
+/// What is known of the platform that the gateway leads to: each part once the platform has told it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Platform {
+    /// Its origin, such as `https://app.terraform.io`.
+    pub upstream: String,
+    /// `hosted` or `self-managed`.
+    pub product: Option<&'static str>,
+    /// The release of a self-managed one.
+    pub release: Option<String>,
+    /// The version of its API, such as `2.6`.
+    pub api_version: Option<String>,
 }
 
 /// What one session is doing. Times are RFC 3339, in UTC.
@@ -74,6 +88,16 @@ impl Board {
     /// Why the last reload failed, if it did.
     pub fn reload_error(&self) -> Option<String> {
         self.lock().reload_error.clone()
+    }
+
+    /// Posts what is known of the gateway's platform; `None` where there is no gateway.
+    pub fn platform_is(&self, platform: Option<Platform>) {
+        self.lock().platform = platform;
+    }
+
+    /// What is known of the gateway's platform, if there is a gateway.
+    pub fn platform(&self) -> Option<Platform> {
+        self.lock().platform.clone()
     }
 
     fn lock(&self) -> MutexGuard<'_, Posted> {

@@ -18,6 +18,7 @@ use crate::gateway::proxy::{Gateway, Parts, Record};
 use crate::health::Reporter;
 use crate::http::listen::{Endpoint, Inherited, Limits, Listener, Observed};
 use crate::program::Provision;
+use crate::status::Board;
 use crate::tasks::Tasks;
 
 /// A gateway with its sockets bound, answering nobody yet.
@@ -34,6 +35,7 @@ pub(super) struct BuiltGateway {
     drop_in: Option<DropIn>,
     child: Option<(ForChild, Feed<Provision>)>,
     health: Reporter,
+    board: Board,
     observed: Observed,
 }
 
@@ -56,6 +58,7 @@ struct Running {
     sockets: Vec<Listener>,
     record: Arc<Record>,
     child: Option<Feed<Provision>>,
+    board: Board,
     stop: CancellationToken,
     /// Cancelled where nothing takes its place.
     gone: CancellationToken,
@@ -88,6 +91,7 @@ impl BuiltGateway {
         let platform = source.feed.clone();
         let parts = Parts {
             clock: shared.clock.clone(),
+            board: shared.board.clone(),
             metrics: shared.metrics.clone(),
             source,
             local: accepted.clone(),
@@ -144,6 +148,7 @@ impl BuiltGateway {
             health,
             observed,
         })
+            board: shared.board.clone(),
     }
 
     /// Where it listens: with the port that was taken, where any would do.
@@ -163,6 +168,8 @@ impl BuiltGateway {
         makers.spawn(self.token.run(drained.clone()));
         if let Some(drop_in) = self.drop_in {
             makers.spawn(drop_in.run(drained.clone()));
+        let (gateway, stopped) = (self.gateway.clone(), stop.clone());
+        makers.spawn(async move { gateway.know_platform(stopped).await });
         }
         if let Some((child, _)) = self.child {
             makers.spawn(child.run(drained.clone()));
@@ -241,6 +248,7 @@ impl RunningGateway {
             if matches!(plan, GatewayPlan::Stop) {
                 running.gone.cancel();
             }
+                running.board.platform_is(None);
             running.stop.cancel();
         }
         if let GatewayPlan::Start(built) = plan {
@@ -255,6 +263,7 @@ impl RunningGateway {
                 child: built.child.as_ref().map(|(_, feed)| feed.clone()),
                 stop: stop.clone(),
                 gone: gone.clone(),
+                board: built.board.clone(),
             });
             tasks.start("gateway", built.run(drain, stop, gone));
         }

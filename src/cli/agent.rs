@@ -215,6 +215,13 @@ fn describe(status: &Value) -> Vec<String> {
             lines.push(format!("{name}: {}", component["reason"].as_str().unwrap_or("not ready")));
         }
     }
+    if status["platform"].is_object() {
+        let platform = &status["platform"];
+        let product = platform["product"].as_str().unwrap_or("of an unknown edition");
+        let release = platform["release"].as_str().map(|release| format!(", release {release}")).unwrap_or_default();
+        let api = platform["api_version"].as_str().map(|version| format!(", API {version}")).unwrap_or_default();
+        lines.push(format!("platform {}: {product}{release}{api}", text(platform, "upstream")));
+    }
     if let Some(error) = status["reload_error"].as_str() {
         lines.push(format!("the last reload failed, the configuration before it is in force: {error}"));
     }

@@ -3,6 +3,7 @@
 use http::{HeaderMap, HeaderName};
 
 use super::changes::{Action, Change, Edition, Release};
+use crate::status::Platform;
 
 /// The two products.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -11,6 +12,16 @@ pub enum Product {
     Hosted,
     /// Run by its users, each with a release of their choice.
     SelfManaged,
+}
+
+impl Product {
+    /// What it is called: `hosted` or `self-managed`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Hosted => "hosted",
+            Self::SelfManaged => "self-managed",
+        }
+    }
 }
 
 /// What is known of a server. Each part is unknown until it is learned.
@@ -36,6 +47,16 @@ pub enum Availability {
 }
 
 impl Server {
+    /// The same for people; `upstream` is the platform's origin.
+    pub fn shown(&self, upstream: &str) -> Platform {
+        Platform {
+            upstream: upstream.to_owned(),
+            product: self.product.map(Product::as_str),
+            release: self.release.map(|release| release.to_string()),
+            api_version: self.api_version.clone(),
+        }
+    }
+
     /// What is known after an answer of the platform with these headers, if that is something new: of `TFP-AppName`,
     /// `TFP-API-Version`, `X-TFE-Version` and `X-TFE-Current-Version`. An answer without them teaches nothing; one that
     /// names the product replaces what was known of product and release. Headers that contradict each other, or say

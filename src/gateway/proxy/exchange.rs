@@ -1,7 +1,6 @@
 //! One call to the platform: its turn, its token, and once more where the token was no longer good.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -40,12 +39,6 @@ fn is_of_the_way_here(name: &str) -> bool {
 
 /// What a caller is told in place of the platform's answer.
 pub(super) type Refused = Box<Response<Answered>>;
-
-/// How the upstream was when it was last called.
-#[derive(Debug, Default)]
-pub(super) struct State {
-    failing: AtomicBool,
-}
 
 impl Call {
     /// Takes off what belongs to the way here. An encoded answer could not be read for links, and an expectation is met
@@ -92,7 +85,14 @@ impl Inner {
     pub(super) async fn exchange(&self, call: &Call, body: Asked) -> Result<Response<Downstream>, Refused> {
         let token = self.token()?;
         let kept = body.again();
-        let first = self.send(call, &token, body.send()).await?;
+        let mut first = self.send(call, &token, body.send()).await?;
+        if first.status() == StatusCode::TOO_MANY_REQUESTS
+            && let Some(again) = kept.as_ref().filter(|_| self.is_taken_soon(first.headers())).and_then(Asked::again)
+        {
+            // Nothing was done either. Its turn comes after the pause that the answer has told.
+            drop(first);
+            first = Box::pin(self.send(call, &token, again.send())).await?;
+        }
         if first.status() != StatusCode::UNAUTHORIZED {
             return Ok(first);
         }
@@ -103,7 +103,12 @@ impl Inner {
         Box::pin(self.send(call, &fresh, kept.send())).await
     }
 
-    async fn send(&self, call: &Call, token: &PlatformToken, body: Upstream) -> Result<Response<Downstream>, Refused> {
+    pub(super) async fn send(
+        &self,
+        call: &Call,
+        token: &PlatformToken,
+        body: Upstream,
+    ) -> Result<Response<Downstream>, Refused> {
         self.limiter.turn(call.kind()).await.map_err(|wait| {
             Box::new(later(
                 StatusCode::TOO_MANY_REQUESTS,
@@ -123,6 +128,12 @@ impl Inner {
         }
     }
 
+    /// Whether a refusal because of too many requests tells that they are taken again soon, and is waited for.
+    fn is_taken_soon(&self, headers: &HeaderMap) -> bool {
+        let wait = answer::reset(headers, self.parts.clock.now().wall);
+        self.limiter.pauses() && wait.is_some_and(|wait| wait <= SOON_TAKEN)
+    }
+
     /// A document of the platform's of a bounded size, by its path; `None` where there is none.
     pub(super) async fn document(&self, target: &str, headers: &HeaderMap, most: usize) -> Option<Bytes> {
         let call = Call::new(Method::GET, target.parse().ok()?, headers.clone());
@@ -134,7 +145,7 @@ impl Inner {
     }
 
     fn learn(&self, answer: &Response<Downstream>) {
-        if self.state.failing.swap(false, Ordering::Relaxed) {
+        if self.reached.answered() {
             tracing::info!(event = "gateway.upstream.back", upstream = self.origin, "the platform answers again");
         }
         let (status, headers) = (answer.status(), answer.headers());
@@ -152,7 +163,7 @@ impl Inner {
 
     fn failed(&self, error: &ForwardError) -> Response<Answered> {
         let cause = chain(error);
-        if !self.state.failing.swap(true, Ordering::Relaxed) {
+        if self.reached.failed() {
             tracing::warn!(
                 event = "gateway.upstream.failed",
                 upstream = self.origin,
@@ -202,6 +213,10 @@ const FRESH_WITHIN: Duration = Duration::from_secs(15);
 
 /// The same where its maker is not asked.
 const SPENT_WAIT: Duration = Duration::from_secs(1);
+
+/// The longest wait for the platform to take requests again that is spent here and not by the caller. The platform counts by the
+/// second; what it counts by the minute is the caller's to wait for.
+const SOON_TAKEN: Duration = Duration::from_secs(5);
 
 /// When to ask again where the platform does not answer.
 const SOON: Duration = Duration::from_secs(2);

@@ -82,6 +82,7 @@ impl Inner {
                 api_version = learned.api_version,
                 "the platform has told what it is"
             );
+            self.parts.board.platform_is(Some(learned.shown(&self.origin)));
             *known = Arc::new(learned);
         }
     }

@@ -130,9 +130,14 @@ impl Limiter {
         }
     }
 
+    /// Whether requests wait while the platform takes none.
+    pub(super) fn pauses(&self) -> bool {
+        self.configured != Limit::None
+    }
+
     /// The platform has refused a request because of too many: nothing more is sent for so long.
     pub(super) fn pause(&self, time: Duration) {
-        if self.configured != Limit::None {
+        if self.pauses() {
             let end = Instant::now() + time.min(PATIENCE);
             let mut turns = self.turns();
             turns.paused = Some(turns.paused.map_or(end, |paused| paused.max(end)));

@@ -20,6 +20,7 @@ mod links;
 mod merge;
 mod own;
 mod path;
+mod ping;
 mod record;
 mod serve;
 
@@ -48,6 +49,7 @@ use crate::http::forward::{self, Forwarder, Reach, ReachError, Room};
 use crate::http::guard;
 use crate::http::listen::Observed;
 use crate::metrics::Metrics;
+use crate::status::Board;
 
 /// How the platform is reached and called.
 #[derive(Debug, Clone, PartialEq)]
@@ -77,6 +79,8 @@ pub struct Options {
 pub struct Parts {
     /// Tells when a local token has ended.
     pub clock: Clock,
+    /// Where it is shown what the platform is.
+    pub board: Board,
     /// Where requests are counted.
     pub metrics: Metrics,
     /// The platform token.
@@ -105,7 +109,8 @@ struct Inner {
     links: Arc<[u8]>,
     /// The same as the `Host` of requests.
     host: HeaderValue,
-    state: exchange::State,
+    /// Whether the platform answers.
+    reached: ping::Reached,
     actions: Actions,
     /// What the platform has told of itself.
     server: Mutex<Arc<Server>>,
@@ -137,7 +142,7 @@ impl Gateway {
         let links = links::into_api(&origin).into();
         let limiter = limiter::Limiter::new(options.limit);
         let actions = Actions::new(options.actions.clone());
-        let (room, state, server) = (Room::new(body::ALL_HELD), exchange::State::default(), Mutex::default());
+        let (room, reached, server) = (Room::new(body::ALL_HELD), ping::Reached::default(), Mutex::default());
         Ok(Self(Arc::new(Inner {
             options,
             parts,
@@ -147,7 +152,7 @@ impl Gateway {
             origin,
             links,
             host,
-            state,
+            reached,
             actions,
             server,
         })))

@@ -63,14 +63,10 @@ impl Inner {
             })
             .collect();
         let server = self.server();
-        let product = server.product.map(|product| match product {
-            Product::Hosted => "hosted",
-            Product::SelfManaged => "self-managed",
-        });
         json!({
             "upstream": self.origin,
             "server": {
-                "product": product,
+                "product": server.product.map(Product::as_str),
                 "release": server.release.map(|release| release.to_string()),
                 "api_version": server.api_version,
             },

@@ -10,6 +10,7 @@ mod command;
 mod history;
 #[cfg(feature = "dev")]
 mod mint;
+mod known;
 mod proxy;
 #[cfg(feature = "dev")]
 mod secret;

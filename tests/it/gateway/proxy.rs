@@ -181,6 +181,32 @@ async fn too_many_requests_tell_when_to_come_back_and_hold_the_others() {
 }
 
 #[tokio::test]
+async fn a_call_that_was_one_too_many_is_made_once_more_when_the_platform_takes_it() {
+    let front = Front::start();
+    let count = Arc::new(Mutex::new(0));
+    let counted = Arc::clone(&count);
+    front.platform.answers(move |seen| {
+        let mut count = counted.lock().unwrap();
+        *count += 1;
+        let reset = if seen.target.contains("minute") { "40" } else { "0.3" };
+        let status = if *count % 2 == 1 || seen.target.contains("minute") { 429 } else { 200 };
+        reply(status, &[("x-ratelimit-limit", "30"), ("x-ratelimit-reset", reset)], seen.body.clone())
+    });
+    let start = tokio::time::Instant::now();
+    let answer = front.request("POST", "/api/v2/runs").body("body").send().await.unwrap();
+    assert_eq!((answer.status().as_u16(), answer.text().await.unwrap().as_str()), (200, "body"));
+    assert!(start.elapsed() >= Duration::from_millis(300), "{:?}", start.elapsed());
+    assert_eq!(*count.lock().unwrap(), 2);
+    // What was sent as it came cannot be sent again, and what takes long is the caller's to wait for.
+    let stream = futures_util::stream::iter([Ok::<_, std::io::Error>("body")]);
+    let streamed = front.request("POST", "/api/v2/runs").body(reqwest::Body::wrap_stream(stream)).send().await.unwrap();
+    assert_eq!(streamed.status(), 429);
+    let long = front.get("/api/v2/minute").await;
+    assert_eq!((long.status().as_u16(), &long.headers()["retry-after"]), (429, &"40".parse().unwrap()));
+    assert_eq!(*count.lock().unwrap(), 4);
+}
+
+#[tokio::test]
 async fn callers_together_stay_below_the_limit() {
     let front = Front::with(|options, _| options.limit = Limit::PerSecond(20));
     let arrived = Arc::new(Mutex::new(Vec::new()));

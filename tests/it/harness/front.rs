@@ -18,6 +18,7 @@ use keyward::gateway::proxy::{Gateway, Limit, Options, Parts};
 use keyward::health::Health;
 use keyward::http::listen::{Endpoint, Limits, Listener, Observed};
 use keyward::metrics::Metrics;
+use keyward::status::Board;
 use secrecy::ExposeSecret as _;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -52,6 +53,16 @@ impl Platform {
     /// Serves on a free port of loopback.
     pub(crate) fn serve(&self, servers: &mut JoinSet<()>) -> SocketAddr {
         self.serve_with(Limits::default(), servers)
+    }
+
+    /// Serves on this port.
+    pub(crate) fn serve_at(&self, address: SocketAddr, servers: &mut JoinSet<()>) {
+        let this = self.clone();
+        let answer = move |request| {
+            let this = this.clone();
+            async move { this.answer(request).await }
+        };
+        scripted::serve_at(address, answer, Limits::default(), servers);
     }
 
     /// The same over TLS, or with other limits.
@@ -96,8 +107,10 @@ pub(crate) struct Front {
     pub(crate) client: reqwest::Client,
     pub(crate) token_file: PathBuf,
     pub(crate) folder: tempfile::TempDir,
+    pub(crate) board: Board,
     local: Feed<Accepted>,
-    _servers: JoinSet<()>,
+    gateway: Gateway,
+    servers: JoinSet<()>,
 }
 
 impl Front {
@@ -132,7 +145,8 @@ impl Front {
             actions: keyward::gateway::actions::Options::default(),
             allowed_hosts: BTreeSet::new(),
         };
-        let mut parts = parts(source, local.clone(), metrics.clone());
+        let board = Board::default();
+        let mut parts = parts(source, local.clone(), metrics.clone(), board.clone());
         change(&mut options, &mut parts);
         let gateway = Gateway::build(options, parts).unwrap();
         let listener = Listener::bind(&Endpoint::Tcp(([127, 0, 0, 1], 0).into())).unwrap();
@@ -142,7 +156,13 @@ impl Front {
         servers.spawn(listener.serve(gateway.service(Some(address), observed), limits, stop));
         let client = scripted::client();
         let url = format!("http://{address}");
-        Self { platform, upstream, url, address, metrics, client, token_file, folder, local, _servers: servers }
+        Self { platform, upstream, url, address, metrics, client, token_file, folder, board, local, gateway, servers }
+    }
+
+    /// Asks the platform what it is, from now on, as a gateway does that is run as a whole.
+    pub(crate) fn asks_what_the_platform_is(&mut self) {
+        let gateway = self.gateway.clone();
+        self.servers.spawn(async move { gateway.know_platform(CancellationToken::new()).await });
     }
 
     /// The current local token.
@@ -171,6 +191,6 @@ impl Front {
     }
 }
 
-fn parts(source: Source, local: Feed<Accepted>, metrics: Metrics) -> Parts {
-    Parts { clock: Clock::System, metrics, source, local, record: Arc::default() }
+fn parts(source: Source, local: Feed<Accepted>, metrics: Metrics, board: Board) -> Parts {
+    Parts { clock: Clock::System, board, metrics, source, local, record: Arc::default() }
 }

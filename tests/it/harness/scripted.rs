@@ -100,7 +100,20 @@ pub(crate) fn serve<F>(
 where
     F: Future<Output = Answer> + Send + 'static,
 {
-    let listener = Listener::bind(&Endpoint::Tcp(([127, 0, 0, 1], 0).into())).unwrap();
+    serve_at(([127, 0, 0, 1], 0).into(), answer, limits, servers)
+}
+
+/// The same on this port.
+pub(crate) fn serve_at<F>(
+    address: SocketAddr,
+    answer: impl Fn(Request<Incoming>) -> F + Clone + Send + 'static,
+    limits: Limits,
+    servers: &mut JoinSet<()>,
+) -> SocketAddr
+where
+    F: Future<Output = Answer> + Send + 'static,
+{
+    let listener = Listener::bind(&Endpoint::Tcp(address)).unwrap();
     let address = listener.tcp_address().unwrap();
     let service = move |_: Peer, request: Request<Incoming>| Box::pin(answer(request));
     servers.spawn(listener.serve(service, limits, CancellationToken::new()));

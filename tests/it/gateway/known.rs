@@ -1,0 +1,138 @@
+//! What the platform is: asked before anyone calls, and again when it may be another.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use keyward::clock::{Clock, Driven};
+use keyward::gateway::actions::Options;
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+
+use crate::harness::front::{Front, Platform};
+use crate::harness::scripted::{Seen, reply};
+
+const LATER_THAN_THE_RELEASE: &str = "/api/v2/organizations/o/relationships/module-producers";
+
+fn strict() -> Front {
+    Front::with(|options, _| options.actions = Options { strict: true, ..Options::default() })
+}
+
+fn release(version: &'static str) -> impl Fn(&Seen) -> http::Response<bytes::Bytes> {
+    move |_| {
+        let told = [("tfp-appname", "Terraform Enterprise"), ("x-tfe-version", version), ("tfp-api-version", "2.3")];
+        reply(204, &told, "")
+    }
+}
+
+/// What is shown of the platform, once it is known and fits.
+async fn shown(front: &Front, fits: impl Fn(&Value) -> bool) -> Value {
+    for _ in 0..3000 {
+        let shown = serde_json::to_value(front.board.platform()).unwrap();
+        if fits(&shown) {
+            return shown;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("{:?}", front.board.platform());
+}
+
+#[tokio::test]
+async fn the_platform_is_asked_once_what_it_is_before_the_first_call() {
+    let mut front = strict();
+    front.platform.answers(release("v202012-1"));
+    front.asks_what_the_platform_is();
+    let known = shown(&front, |shown| shown["release"].is_string()).await;
+    assert_eq!(
+        known,
+        json!({"upstream": front.upstream, "product": "self-managed", "release": "v202012-1", "api_version": "2.3"})
+    );
+    // The first call of all is judged by it.
+    let answer = front.get(LATER_THAN_THE_RELEASE).await;
+    assert_eq!(answer.status(), 422);
+    let seen = front.platform.seen();
+    let asked: Vec<_> = seen.iter().map(|seen| (seen.method.as_str(), seen.target.as_str())).collect();
+    assert_eq!(asked, [("GET", "/api/v2/ping")]);
+    assert_eq!((seen[0].bearer(), seen[0].header("accept")), ("tok1", "application/vnd.api+json"));
+    assert!(seen[0].header("user-agent").starts_with("keyward/"));
+}
+
+#[tokio::test]
+async fn a_platform_that_cannot_tell_yet_is_asked_again_and_callers_are_served_meanwhile() {
+    let driven = Driven::starting_at(std::time::SystemTime::now());
+    let mut front = Front::with(|options, parts| {
+        options.actions = Options { strict: true, ..Options::default() };
+        parts.clock = Clock::Driven(driven.clone());
+    });
+    let (ready, refused) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let (is_ready, counted) = (Arc::clone(&ready), Arc::clone(&refused));
+    front.platform.answers(move |seen| {
+        if seen.target == "/api/v2/ping" && !is_ready.load(Ordering::SeqCst) {
+            counted.fetch_add(1, Ordering::SeqCst);
+            return reply(503, &[], "");
+        }
+        if seen.target == "/api/v2/ping" { release("v202012-1")(seen) } else { reply(200, &[], "") }
+    });
+    front.asks_what_the_platform_is();
+    while refused.load(Ordering::SeqCst) < 3 {
+        driven.suspend(Duration::from_mins(5));
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(front.get(LATER_THAN_THE_RELEASE).await.status(), 200, "nothing is known, so it passes");
+    ready.store(true, Ordering::SeqCst);
+    while front.board.platform().unwrap().release.is_none() {
+        driven.suspend(Duration::from_mins(5));
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(front.get(LATER_THAN_THE_RELEASE).await.status(), 422);
+}
+
+#[tokio::test]
+async fn a_platform_that_comes_back_as_another_release_is_asked_before_anyone_calls_it() {
+    let driven = Driven::starting_at(std::time::SystemTime::now());
+    let (old, mut servers) = (Platform::default(), JoinSet::new());
+    old.accept("tok1");
+    old.answers(release("v202012-1"));
+    let address = old.serve(&mut servers);
+    let mut front = Front::with(|options, parts| {
+        options.upstream = format!("http://{address}").parse().unwrap();
+        parts.clock = Clock::Driven(driven.clone());
+    });
+    front.asks_what_the_platform_is();
+    shown(&front, |shown| shown["release"] == "v202012-1").await;
+
+    servers.shutdown().await;
+    assert_eq!(front.get("/api/v2/organizations").await.status(), 502);
+    let new = Platform::default();
+    new.accept("tok1");
+    new.answers(release("v202207-1"));
+    new.serve_at(address, &mut servers);
+    let passing = async {
+        loop {
+            driven.suspend(Duration::from_mins(5));
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::select! {
+        () = passing => {}
+        _ = shown(&front, |shown| shown["release"] == "v202207-1") => {}
+    }
+    let asked: Vec<_> = new.seen().into_iter().map(|seen| seen.target).collect();
+    assert_eq!(asked, ["/api/v2/ping"]);
+    assert_eq!(old.seen().len(), 1);
+}
+
+#[tokio::test]
+async fn a_refused_token_is_not_asked_for_anew_by_it_and_the_next_one_is_tried_at_once() {
+    let mut front = Front::start();
+    front.platform.revoke("tok1");
+    front.platform.accept("tok2");
+    front.platform.answers(release("v202012-1"));
+    front.asks_what_the_platform_is();
+    while front.platform.seen().is_empty() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    front.put_token("tok2");
+    shown(&front, |shown| shown["release"] == "v202012-1").await;
+    assert_eq!(front.platform.last().bearer(), "tok2");
+}
