@@ -12,7 +12,7 @@ use super::platform_token::TokenMaker;
 use super::session::{Sessions, Shared};
 use crate::config;
 use crate::feed::Feed;
-use crate::gateway::delivery::{Brings, Content, DropIn, ForChild};
+use crate::gateway::delivery::{Brings, CliConfig, Content, DropIn, ForChild};
 use crate::gateway::local_token::LocalToken;
 use crate::gateway::proxy::{Gateway, Parts, Record};
 use crate::health::Reporter;
@@ -118,11 +118,13 @@ impl BuiltGateway {
                 Ok(Content::Local(accepted.clone(), format!("http://{}", address.context(none)?)))
             }
         };
-        let child = match options.child {
+        let child = match options.child.zip(options.child_reads.as_ref()) {
             None => None,
-            Some(brings) => {
+            Some((brings, reads)) => {
                 let platform = options.proxy.upstream.as_str().trim_end_matches('/').to_owned();
-                Some(ForChild::new(content(brings)?, options.host.clone(), platform))
+                let folder = options.local_token.file.parent().filter(|_| brings == Brings::LocalToken);
+                let terraform = folder.map(|folder| CliConfig::new(folder.to_owned(), reads.clone()));
+                Some(ForChild::new(content(brings)?, options.host.clone(), platform, terraform))
             }
         };
         let drop_in = match &options.drop_in {
@@ -146,9 +148,9 @@ impl BuiltGateway {
             drop_in,
             child,
             health,
+            board: shared.board.clone(),
             observed,
         })
-            board: shared.board.clone(),
     }
 
     /// Where it listens: with the port that was taken, where any would do.
@@ -166,10 +168,10 @@ impl BuiltGateway {
         let mut makers = JoinSet::new();
         makers.spawn(self.local.run(drained.clone()));
         makers.spawn(self.token.run(drained.clone()));
-        if let Some(drop_in) = self.drop_in {
-            makers.spawn(drop_in.run(drained.clone()));
         let (gateway, stopped) = (self.gateway.clone(), stop.clone());
         makers.spawn(async move { gateway.know_platform(stopped).await });
+        if let Some(drop_in) = self.drop_in {
+            makers.spawn(drop_in.run(drained.clone()));
         }
         if let Some((child, _)) = self.child {
             makers.spawn(child.run(drained.clone()));
@@ -246,9 +248,9 @@ impl RunningGateway {
         }
         if let Some(running) = self.0.take() {
             if matches!(plan, GatewayPlan::Stop) {
+                running.board.platform_is(None);
                 running.gone.cancel();
             }
-                running.board.platform_is(None);
             running.stop.cancel();
         }
         if let GatewayPlan::Start(built) = plan {
@@ -261,9 +263,9 @@ impl RunningGateway {
                 sockets,
                 record: Arc::clone(&built.record),
                 child: built.child.as_ref().map(|(_, feed)| feed.clone()),
+                board: built.board.clone(),
                 stop: stop.clone(),
                 gone: gone.clone(),
-                board: built.board.clone(),
             });
             tasks.start("gateway", built.run(drain, stop, gone));
         }

@@ -1,4 +1,4 @@
-//! `keyward exec`: one program with the configuration's variables.
+//! `keyward exec`: one program with the configuration's variables, and those that lead to the gateway.
 
 use clap::Args;
 use secrecy::SecretString;
@@ -10,7 +10,7 @@ use crate::app::rendered_once::Reader;
 use crate::config::{self, Config, Environment, Outcome, Purpose};
 use crate::program::{Program, Variables};
 
-/// Run a program with the rendered `[env_template.NAME]`.
+/// Run a program with the rendered `[env_template.NAME]`, and with what leads its clients to the gateway.
 #[derive(Debug, Args)]
 pub(super) struct Exec {
     #[command(flatten)]
@@ -35,12 +35,23 @@ impl Exec {
             }
             return Ok(Exit::ConfigInvalid);
         };
+        if config.env_templates.is_empty() && !brings(config) {
+            say_error(
+                "the configuration has no [env_template.NAME], and no [gateway] with child: there is no variable to run a \
+                 program with",
+            );
+            return Ok(Exit::Failed);
+        }
         let rendered = match render(config, &outcome)? {
             Ok(rendered) => rendered,
             Err(exit) => return Ok(exit),
         };
         let passed = config.child.as_ref().map(|child| child.variables.clone()).unwrap_or_default();
-        let variables = Variables::allowed(&environment.variables, &self.pass).with(&passed).with(&rendered);
+        let variables = Variables::allowed(&environment.variables, &self.pass).with(&passed);
+        let variables = match led(config, variables) {
+            Ok(variables) => variables.with(&rendered),
+            Err(exit) => return Ok(exit),
+        };
         let program = Program { command: self.command, variables };
         let error = program.take_over();
         say_error(&format!("{}: {error}", program.command[0]));
@@ -49,12 +60,34 @@ impl Exec {
     }
 }
 
+/// Whether the gateway brings a program variables.
+#[cfg(feature = "gateway")]
+fn brings(config: &Config) -> bool {
+    config.gateway.as_ref().is_some_and(|gateway| gateway.child.is_some())
+}
+
+#[cfg(not(feature = "gateway"))]
+const fn brings(_: &Config) -> bool {
+    false
+}
+
+/// The variables, and those that the gateway brings.
+#[cfg(feature = "gateway")]
+fn led(config: &Config, variables: Variables) -> Result<Variables, Exit> {
+    match &config.gateway {
+        None => Ok(variables),
+        Some(gateway) => super::gateway::for_program(gateway, &variables).map(|more| variables.with(&more)),
+    }
+}
+
+#[cfg(not(feature = "gateway"))]
+#[allow(clippy::unnecessary_wraps, reason = "the other one fails")]
+const fn led(_: &Config, variables: Variables) -> Result<Variables, Exit> {
+    Ok(variables)
+}
+
 fn render(config: &Config, outcome: &Outcome) -> anyhow::Result<Result<Variables, Exit>> {
     let mut variables = Variables::default();
-    if config.env_templates.is_empty() {
-        say_error("the configuration has no [env_template.NAME]: there is no variable to run a program with");
-        return Ok(Err(Exit::Failed));
-    }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     for template in &config.env_templates {
         let name = template.options.text.name.clone();

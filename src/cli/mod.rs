@@ -15,7 +15,6 @@ mod check;
 mod login;
 mod migrate;
 mod template;
-mod exec;
 mod credential;
 #[cfg(feature = "access")]
 mod acl;
@@ -27,6 +26,7 @@ mod access;
 mod changes;
 #[cfg(feature = "gateway")]
 mod gateway;
+mod exec;
 #[cfg(feature = "dev")]
 mod dev;
 

@@ -16,11 +16,12 @@ use super::sink::Sessions;
 use super::text::Text;
 use crate::atomic_file::Attributes;
 use crate::gateway::actions::{self, Mode};
-use crate::gateway::delivery::{Brings, DropInOptions, ServiceHost};
+use crate::gateway::delivery::{Brings, DropInOptions, ServiceHost, UserFiles};
 use crate::gateway::local_token;
 use crate::gateway::proxy::{Limit, Options};
 use crate::http::client::{Proxy, is_loopback};
 use crate::http::listen::Endpoint;
+use crate::program::Variables;
 
 /// The gateway and the sockets that it is served on.
 #[derive(Debug, Clone, PartialEq)]
@@ -37,8 +38,10 @@ pub struct Gateway {
     pub host: ServiceHost,
     /// The file of Terraform's that leads that host here, if one is kept.
     pub drop_in: Option<DropInOptions>,
-    /// What the child finds of it in its environment, if anything.
+    /// What a program that keyward runs finds of it in its environment, if anything.
     pub child: Option<Brings>,
+    /// Where the child's Terraform would look for its configuration; `None` where no child runs.
+    pub child_reads: Option<UserFiles>,
     /// Whether the agent is not ready without it.
     pub required: bool,
 }
@@ -57,7 +60,7 @@ pub(super) fn read(
     mut reader: Reader<'_>,
     sessions: &Sessions,
     state_dir: Option<&Path>,
-    runs_child: bool,
+    child_variables: Option<&Variables>,
 ) -> Option<Gateway> {
     let text = reader.required("upstream", "the platform's address, such as \"https://app.terraform.io\"");
     let upstream = text.and_then(|text| stand_in(&text, reader.parse(&text, upstream), unknown_upstream));
@@ -88,7 +91,8 @@ pub(super) fn read(
     let named = reader.parsed("host", service_host);
     let host = named.or_else(|| upstream.as_ref().and_then(|url| ServiceHost::parse(url.authority()).ok()));
     let drop_in = drop_in(&mut reader, host.as_ref(), &endpoints);
-    let child = child(&mut reader, &endpoints, runs_child);
+    let child = child(&mut reader, &endpoints);
+    let child_reads = child_variables.map(UserFiles::of);
     let actions = actions(&mut reader);
     let required = reader.flag("required", true);
     reader.finish();
@@ -103,8 +107,17 @@ pub(super) fn read(
         actions,
         allowed_hosts,
     };
-    let gateway =
-        Gateway { endpoints, proxy, token: token?, local_token: local_token?, host: host?, drop_in, child, required };
+    let gateway = Gateway {
+        endpoints,
+        proxy,
+        token: token?,
+        local_token: local_token?,
+        host: host?,
+        drop_in,
+        child,
+        child_reads,
+        required,
+    };
     (!gateway.endpoints.is_empty()).then_some(gateway)
 }
 
@@ -124,14 +137,11 @@ fn actions(reader: &mut Reader<'_>) -> actions::Options {
 const MODES: [(&str, Mode); 4] =
     [("off", Mode::Off), ("warn", Mode::Warn), ("fallback", Mode::Fallback), ("always", Mode::Always)];
 
-/// What the child finds of the gateway.
-fn child(reader: &mut Reader<'_>, endpoints: &[Endpoint], runs_child: bool) -> Option<Brings> {
+/// What a program finds of the gateway.
+fn child(reader: &mut Reader<'_>, endpoints: &[Endpoint]) -> Option<Brings> {
     let at = reader.place_of("child")?;
     let brings = reader.choice("child", &BRINGS);
     let (remarks, key) = (reader.scope.remarks, reader.key("child"));
-    if !runs_child {
-        remarks.missing(at, &key, "given where no program runs", "write [child] with its command, or leave it out");
-    }
     if brings == Some(Brings::LocalToken) && only_on_unix_sockets(endpoints) {
         let advice = "add a place on 127.0.0.1 to gateway.listen";
         remarks.mistake(at, &key, "given where the child's clients cannot call: a unix socket", advice);
@@ -275,7 +285,7 @@ fn upstream(text: &str) -> Result<Url, Wrong> {
 
 /// What the gateway would do, a clause each; `references` says what was written for values that came from elsewhere.
 pub(super) fn words(gateway: &Gateway, references: &BTreeMap<String, String>) -> Vec<String> {
-    let Gateway { endpoints, proxy, token, local_token, host, drop_in, child, required } = gateway;
+    let Gateway { endpoints, proxy, token, local_token, host, drop_in, child, child_reads, required } = gateway;
     let tell =
         |key: &str, value: &str| references.get(&format!("gateway.{key}")).map_or(value, String::as_str).to_owned();
     let upstream = tell("upstream", proxy.upstream.as_str().trim_end_matches('/'));
@@ -344,9 +354,10 @@ pub(super) fn words(gateway: &Gateway, references: &BTreeMap<String, String>) ->
             }
         });
     }
+    let whom = if child_reads.is_some() { "the child" } else { "programs of keyward exec" };
     does.extend(child.map(|brings| match brings {
-        Brings::LocalToken => "gives the child variables that lead its clients here, with the local token".to_owned(),
-        Brings::PlatformToken => "gives the child variables with the platform's address and own token".to_owned(),
+        Brings::LocalToken => format!("gives {whom} variables that lead clients here, with the local token"),
+        Brings::PlatformToken => format!("gives {whom} variables with the platform's address and own token"),
     }));
     if !required {
         does.push("does not keep the agent from being ready".to_owned());

@@ -109,7 +109,10 @@ fn read(mut top: Reader<'_>) -> Option<Config> {
     #[cfg(not(feature = "access"))]
     refuse(&mut top, "access");
     #[cfg(feature = "gateway")]
-    let gateway = top.table("gateway").map(|table| gateway::read(table, &known, state_dir, child.is_some()));
+    let gateway = top.table("gateway").map(|table| {
+        let variables = child.as_ref().and_then(Option::as_ref).map(|child| &child.variables);
+        gateway::read(table, &known, state_dir, variables)
+    });
     #[cfg(not(feature = "gateway"))]
     refuse(&mut top, "gateway");
     let others = ["session", "access", "gateway"];

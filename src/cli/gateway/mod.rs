@@ -6,10 +6,12 @@ mod serve;
 mod tokens;
 mod report;
 mod env;
+mod program;
 
 use clap::{Args, Subcommand};
 
 pub(super) use credentials::{answer_terraform, asked_by_terraform};
+pub(super) use program::for_program;
 
 use super::{Exit, LogChoice};
 

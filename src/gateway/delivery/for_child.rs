@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use super::{Content, ServiceHost, variables};
+use super::{CliConfig, Content, ServiceHost, led_here};
 use crate::feed::{Feed, Publisher, State, feed};
-use crate::program::{Provision, Variables};
+use crate::program::Provision;
+use crate::words::chain;
 
 /// Tells the variables anew with each new token.
 #[derive(Debug)]
@@ -15,40 +16,53 @@ pub struct ForChild {
     host: ServiceHost,
     /// The platform's own address.
     platform: String,
+    /// Leads the child's Terraform here, where it does not go to the platform itself.
+    terraform: Option<CliConfig>,
     publisher: Publisher<Provision>,
 }
 
 impl ForChild {
-    /// The variables for `host` and where they are read. Those of a token that is there already are there at once.
-    pub fn new(content: Content, host: ServiceHost, platform: String) -> (Self, Feed<Provision>) {
+    /// The variables for `host` and where they are read. Those of a token that is there already are there at once; blocks for
+    /// Terraform's file, if there is to be one.
+    pub fn new(
+        content: Content,
+        host: ServiceHost,
+        platform: String,
+        terraform: Option<CliConfig>,
+    ) -> (Self, Feed<Provision>) {
         let (publisher, feed) = feed(NONE);
-        let mut this = Self { content, host, platform, publisher };
-        this.tell();
+        let mut this = Self { content, host, platform, terraform, publisher };
+        let tell = this.look();
+        this.publisher.publish(tell(), None);
         (this, feed)
     }
 
     /// Tells what there is, until `stop`.
     pub async fn run(mut self, stop: CancellationToken) {
         while let Some(true) = stop.run_until_cancelled(self.content.changed()).await {
-            self.tell();
+            let told = tokio::task::spawn_blocking(self.look()).await;
+            self.publisher.publish(told.unwrap_or_else(|error| none(&error.to_string())), None);
         }
         stop.cancelled().await;
     }
 
-    fn tell(&mut self) {
-        let found = self.content.token(&self.platform).map(|(address, token)| variables(&self.host, &address, &token));
-        let state = match found {
-            Some(found) if !found.is_empty() => {
-                let mut all = Variables::default();
-                for (name, value) in found {
-                    all.set(name, value);
-                }
-                State::Serving(Provision::Variables(all).into())
+    /// What makes the variables of the token that is there now.
+    fn look(&mut self) -> impl FnOnce() -> State<Provision> + Send + 'static {
+        let found = self.content.token(&self.platform);
+        let (host, terraform) = (self.host.clone(), self.terraform.clone());
+        move || {
+            let Some((address, token)) = found else { return none(NONE) };
+            match led_here(&host, &address, &token, terraform.as_ref()) {
+                Ok(all) if all.names().next().is_some() => State::Serving(Provision::Variables(all).into()),
+                Ok(_) => none(NONE),
+                Err(error) => none(&chain(&error)),
             }
-            _ => State::None { reason: NONE.into(), retry_after: LATER },
-        };
-        self.publisher.publish(state, None);
+        }
     }
+}
+
+fn none(reason: &str) -> State<Provision> {
+    State::None { reason: reason.into(), retry_after: LATER }
 }
 
 const NONE: &str = "there is no token of the platform yet";

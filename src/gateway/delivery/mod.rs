@@ -5,9 +5,11 @@ mod drop_in;
 pub mod credentials;
 mod service_host;
 mod variables;
+mod cli_config;
 mod for_child;
 
+pub use cli_config::{CliConfig, CliConfigError, UserFiles};
 pub use drop_in::{Brings, Content, DropIn, DropInError, Options as DropInOptions, brought};
 pub use for_child::ForChild;
 pub use service_host::{NoServiceHost, ServiceHost};
-pub use variables::variables;
+pub use variables::{led_here, variables};

@@ -2,7 +2,9 @@
 
 use secrecy::{ExposeSecret as _, SecretString};
 
-use super::ServiceHost;
+use super::cli_config::VARIABLE;
+use super::{CliConfig, CliConfigError, ServiceHost};
+use crate::program::Variables;
 
 /// The variables that lead a client to an address with a token, by name: `TFE_ADDRESS`, `TFE_HOSTNAME` and `TFE_TOKEN`, which
 /// clients of the platform's API read, and Terraform's own `TF_TOKEN_...`, where the host has one. None for a token that is
@@ -17,6 +19,29 @@ pub fn variables(host: &ServiceHost, address: &str, token: &SecretString) -> Vec
     let plain = plain.map(|(name, value)| (name.to_owned(), SecretString::from(value)));
     let secret = std::iter::once("TFE_TOKEN".to_owned()).chain(host.variable());
     plain.into_iter().chain(secret.map(|name| (name, SecretString::from(token)))).collect()
+}
+
+/// All that a program finds: the variables for `host` at `address` with a token, and, where `terraform` is given, the one that
+/// leads Terraform there by a file that is written. Blocks for that.
+///
+/// # Errors
+/// The file could not be written.
+pub fn led_here(
+    host: &ServiceHost,
+    address: &str,
+    token: &SecretString,
+    terraform: Option<&CliConfig>,
+) -> Result<Variables, CliConfigError> {
+    let mut all = Variables::default();
+    let found = variables(host, address, token);
+    if let Some(terraform) = terraform.filter(|_| !found.is_empty()) {
+        let file = terraform.write(host, address, token)?;
+        all.set(VARIABLE, SecretString::from(file.display().to_string()));
+    }
+    for (name, value) in found {
+        all.set(name, value);
+    }
+    Ok(all)
 }
 
 #[cfg(test)]

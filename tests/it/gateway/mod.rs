@@ -7,10 +7,12 @@ mod child;
 mod clients;
 #[cfg(feature = "dev")]
 mod command;
+#[cfg(feature = "dev")]
+mod exec;
 mod history;
+mod known;
 #[cfg(feature = "dev")]
 mod mint;
-mod known;
 mod proxy;
 #[cfg(feature = "dev")]
 mod secret;

@@ -35,6 +35,11 @@ impl Terraform {
         found.map(Self)
     }
 
+    /// Its path.
+    pub(crate) fn program(&self) -> &str {
+        self.0.to_str().unwrap()
+    }
+
     /// A new folder with `configuration`, and a configuration of Terraform's own that leads to `address`.
     pub(crate) fn folder(&self, address: &str, token: &str, configuration: &str) -> Run {
         let folder = tempfile::tempdir().unwrap();

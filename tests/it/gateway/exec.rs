@@ -1,0 +1,157 @@
+//! Programs that keyward runs find the gateway: by variables, and Terraform by a file of its own. The user's files stay as they
+//! are. Real processes.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::time::Duration;
+
+use keyward::dev::platform::Presented;
+
+use crate::dev::platform::clients::platform;
+use crate::harness::binary::{Binary, eventually, run};
+use crate::harness::platform::Emulated;
+use crate::harness::terraform::{HOST, Terraform};
+
+/// A platform, a gateway to it in a process of its own, and the home of a user who has configured Terraform to go elsewhere.
+struct World {
+    it: Emulated,
+    config: String,
+    gateway: String,
+    folder: tempfile::TempDir,
+    agent: Option<Binary>,
+}
+
+const RC: &str = "disable_checkpoint = true\n# mine\nhost \"HOST\" {\n  services = { \"tfe.v2\" = \"http://127.0.0.1:1/api/v2/\" }\n}";
+const LOGIN: &str = "{\n  \"credentials\": { \"other.example.com\": { \"token\": \"theirs\" } }\n}\n";
+
+impl World {
+    fn start(child: &str, more: &str) -> Self {
+        let it = platform();
+        let folder = tempfile::tempdir().unwrap();
+        let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let here = folder.path().display().to_string();
+        let text = format!(
+            "[agent]\nstate_dir = \"{here}/state\"\n[gateway]\nupstream = \"{}\"\nlisten = \"tcp://{address}\"\n\
+             token_file = \"{here}/platform.token\"\nhost = \"{HOST}\"\n{child}\n{more}\n",
+            it.platform.url()
+        );
+        std::fs::create_dir(folder.path().join("state")).unwrap();
+        std::fs::create_dir_all(folder.path().join("home/.terraform.d")).unwrap();
+        let config = format!("{here}/keyward.toml");
+        std::fs::write(&config, text.replace("FOLDER", &here)).unwrap();
+        std::fs::write(format!("{here}/platform.token"), it.token()).unwrap();
+        std::fs::write(format!("{here}/home/.terraformrc"), RC.replace("HOST", HOST)).unwrap();
+        std::fs::write(format!("{here}/home/.terraform.d/credentials.tfrc.json"), LOGIN).unwrap();
+        let mut world = Self { it, config, gateway: format!("http://{address}"), folder, agent: None };
+        let variables = [("PATH", "/usr/bin:/bin"), ("HOME", &*world.home())];
+        let agent = Binary::start(&["run", "--config", &world.config], &variables, world.folder.path());
+        eventually(Duration::from_secs(30), || {
+            std::net::TcpStream::connect(address).map(drop).map_err(|_| agent.output())
+        });
+        world.agent = Some(agent);
+        world
+    }
+
+    fn home(&self) -> String {
+        self.folder.path().join("home").display().to_string()
+    }
+
+    fn local(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join("state/gateway.token")).unwrap().trim().to_owned()
+    }
+
+    fn exec(&self, more: &[&str], variables: &[(&str, &str)], command: &[&str]) -> (i32, String, String) {
+        let home = self.home();
+        let variables = [&[("PATH", "/usr/bin:/bin"), ("HOME", &home)], variables].concat();
+        run(&[&["exec", "--config", &self.config], more, &["--"], command].concat(), &variables)
+    }
+
+    /// The user's own files, as they were.
+    fn untouched(&self) -> bool {
+        let read = |name: &str| std::fs::read_to_string(Path::new(&self.home()).join(name)).unwrap();
+        let names = |folder: &str| std::fs::read_dir(Path::new(&self.home()).join(folder)).unwrap().count();
+        read(".terraformrc") == RC.replace("HOST", HOST)
+            && read(".terraform.d/credentials.tfrc.json") == LOGIN
+            && names(".terraform.d") == 1
+            && names("") == 2
+    }
+}
+
+fn value<'a>(output: &'a str, name: &str) -> &'a str {
+    output.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('=')).unwrap_or_default()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_program_that_is_run_by_hand_is_led_to_the_gateway_and_the_users_files_stay() {
+    let world = World::start("child = \"local_token\"", "");
+    let local = world.local();
+    let (code, output, error) = world.exec(&[], &[("TFE_TOKEN", "stale")], &["/usr/bin/env"]);
+    assert_eq!((code, error.as_str()), (0, ""));
+    let names = ["TFE_ADDRESS", "TFE_HOSTNAME", "TFE_TOKEN", "TF_TOKEN_platform_example_test"];
+    assert_eq!(names.map(|name| value(&output, name)), [&*world.gateway, HOST, &*local, &*local]);
+    let file = value(&output, "TF_CLI_CONFIG_FILE").to_owned();
+    assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    let text = std::fs::read_to_string(&file).unwrap();
+    assert!(text.contains("# mine\n") && text.contains("\"token\" = \"theirs\""), "{text}");
+    assert!(text.contains(&format!("\"tfe.v2\" = \"{}/api/v2/\"", world.gateway)), "{text}");
+    assert!(!text.contains(&local) && !output.contains(world.it.token()), "{text}");
+    assert!(world.untouched());
+
+    // Who has named a file finds what that says, and another file.
+    let own = world.folder.path().join("own.tfrc").display().to_string();
+    std::fs::write(&own, "plugin_cache_may_break_dependency_lock_file = true\n").unwrap();
+    let named = [("TF_CLI_CONFIG_FILE", own.as_str())];
+    let (_, output, _) = world.exec(&["--pass", "TF_*"], &named, &["/usr/bin/env"]);
+    let other = value(&output, "TF_CLI_CONFIG_FILE");
+    assert!(other != file && other != own && !output.contains("theirs"), "{output}");
+    let text = std::fs::read_to_string(other).unwrap();
+    assert!(text.contains("plugin_cache_may") && !text.contains("# mine"), "{text}");
+    assert_eq!(std::fs::read_to_string(&own).unwrap(), "plugin_cache_may_break_dependency_lock_file = true\n");
+
+    // What cannot be put together is told, and nothing runs.
+    std::fs::write(&own, "{ no document").unwrap();
+    let (code, output, error) = world.exec(&["--pass", "TF_*"], &named, &["/usr/bin/env"]);
+    assert!(code == 1 && output.is_empty() && error.contains("own.tfrc"), "{code} {output} {error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_program_is_given_the_platforms_own_token_where_that_is_asked_for_and_nothing_without() {
+    let world = World::start("child = \"platform_token\"", "");
+    let (code, output, error) = world.exec(&[], &[], &["/usr/bin/env"]);
+    assert_eq!((code, error.as_str()), (0, ""));
+    let found = ["TFE_ADDRESS", "TFE_TOKEN", "TF_CLI_CONFIG_FILE"].map(|name| value(&output, name));
+    assert_eq!(found, [world.it.platform.url(), world.it.token(), ""]);
+    let world = World::start("", "");
+    let (code, _, error) = world.exec(&[], &[], &["/usr/bin/env"]);
+    assert!(code == 1 && error.contains("no [gateway] with child"), "{code} {error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn terraform_goes_to_the_gateway_by_exec_and_as_a_child_whatever_the_users_files_say() {
+    let name = "terraform_goes_to_the_gateway_by_exec_and_as_a_child_whatever_the_users_files_say";
+    let Some(terraform) = Terraform::find(name) else { return };
+    let program = terraform.program();
+    let configuration = "resource \"terraform_data\" \"one\" {\n  input = \"made\"\n}\n";
+    let run = terraform.folder("http://127.0.0.1:1", "none", configuration);
+    let at = format!("-chdir={}", run.folder.path().display());
+    let script = format!(
+        "cd {} && {program} init -no-color -input=false && {program} apply -no-color -input=false -auto-approve && touch done; \
+         exec sleep 600",
+        run.folder.path().display()
+    );
+    let child = format!("[child]\ncommand = [\"/bin/sh\", \"-c\", \"{script}\"]");
+    let world = World::start("child = \"local_token\"", &child);
+    let agent = world.agent.as_ref().unwrap();
+    eventually(Duration::from_mins(2), || {
+        run.folder.path().join("done").exists().then_some(()).ok_or_else(|| agent.output())
+    });
+    for command in [&["plan", "-input=false", "-detailed-exitcode"][..], &["state", "list"]] {
+        let (code, output, error) = world.exec(&[], &[], &[&[program, &at], command].concat());
+        assert_eq!((code, error.as_str()), (0, ""), "{output}");
+    }
+    let known = world.it.first.id.clone();
+    let calls = world.it.platform.dials().calls();
+    assert!(calls.len() > 10 && calls.iter().all(|call| call.token != Presented::Unknown), "{calls:?}");
+    assert!(calls.iter().any(|call| call.token == Presented::Known(known.clone())));
+    assert!(world.untouched());
+}
