@@ -167,11 +167,11 @@ pub fn node_identities(given: Vec<NodeIdentity>, holder: Holder) -> Result<Vec<N
 /// Checks templated policies and leaves out those given twice.
 ///
 /// # Errors
-/// There is no such template, or it lacks a variable.
+/// There is no such template, it lacks a variable, or has one that is none.
 pub fn templated_policies(given: Vec<TemplatedPolicy>) -> Result<Vec<TemplatedPolicy>, TemplateError> {
     let mut merged: Vec<TemplatedPolicy> = Vec::new();
     for policy in given {
-        policy.synthetic()?;
+        policy.judged()?;
         if !merged.contains(&policy) {
             merged.push(policy);
         }
@@ -180,10 +180,39 @@ pub fn templated_policies(given: Vec<TemplatedPolicy>) -> Result<Vec<TemplatedPo
 }
 
 impl TemplatedPolicy {
+    /// Refuses what cannot be linked.
+    fn judged(&self) -> Result<(), TemplateError> {
+        self.synthetic()?;
+        let Some(variables) = &self.template_variables else { return Ok(()) };
+        if let Some((name, _)) = variables.iter().find(|(_, value)| !is_variable(value, DEEPEST)) {
+            let (template, name) = (self.template_name.clone(), name.clone());
+            return Err(TemplateError::BadVariable { template, name });
+        }
+        match (variables.get("name"), variables.get("Name")) {
+            (Some(one), Some(other)) if one != other => {
+                Err(TemplateError::TwoNames { template: self.template_name.clone() })
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn synthetic(&self) -> Result<SyntheticPolicy, TemplateError> {
         let none = Map::new();
         let variables = self.template_variables.as_ref().unwrap_or(&none);
         SyntheticPolicy::of_template(&self.template_name, variables, &self.datacenters)
+    }
+}
+
+/// How deep the maps of a variable may be nested. Readers of JSON stop at some depth, that of the store's records too, and
+/// variables stand deeper in a record, and in a list, than in what was sent.
+const DEEPEST: usize = 16;
+
+/// Whether a value is a text, or a map of such, at most so deep. `null` is nothing.
+fn is_variable(value: &Value, depth: usize) -> bool {
+    match value {
+        Value::Null | Value::String(_) => true,
+        Value::Object(map) => depth > 0 && map.values().all(|value| is_variable(value, depth - 1)),
+        _ => false,
     }
 }
 
@@ -220,6 +249,8 @@ impl Links {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn service(name: &str, datacenters: &[&str]) -> ServiceIdentity {
@@ -237,6 +268,32 @@ mod tests {
         check(&[service("a", &["2"]), service("a", &[])], &[service("a", &[])]);
         check(&[service("a", &[]), service("a", &["2"])], &[service("a", &[])]);
         check(&[service("b", &["2", "2"]), service("a", &[])], &[service("b", &["2"]), service("a", &[])]);
+    }
+
+    #[test]
+    fn variables_of_a_template_are_texts_or_maps() {
+        let check = |variables: Value, refused: Option<&str>| {
+            let policy = TemplatedPolicy {
+                template_name: "builtin/service".to_owned(),
+                template_variables: serde_json::from_value(variables.clone()).unwrap(),
+                datacenters: Vec::new(),
+            };
+            let error = templated_policies(vec![policy]).err().map(|error| error.to_string());
+            match refused {
+                Some(text) => {
+                    assert!(error.as_ref().is_some_and(|error| error.contains(text)), "{variables} {error:?}");
+                }
+                None => assert_eq!(error, None, "{variables}"),
+            }
+        };
+        check(json!({"name": "web", "other": "x", "map": {"a": {"b": "c"}, "none": null}}), None);
+        check(json!({"name": "web", "Name": "web"}), None);
+        check(json!({"name": "web", "Name": "db"}), Some("given twice"));
+        let nested = |depth: usize| (0..depth).fold(json!("x"), |inner, _| json!({"a": inner}));
+        check(json!({"name": "web", "other": nested(DEEPEST)}), None);
+        for wrong in [nested(DEEPEST + 1), json!(5), json!(true), json!(["x"]), json!({"deep": {"er": 5}})] {
+            check(json!({"name": "web", "other": wrong}), Some("variable \"other\" is neither"));
+        }
     }
 
     #[test]

@@ -143,6 +143,25 @@ pub enum TemplateError {
         /// The template.
         template: &'static str,
     },
+    /// A variable is neither a text nor a map of such, or too deep.
+    #[error(
+        "validation error for templated policy: \"{template}\": the variable {} is neither a string nor a map of such, nested at most 16 deep",
+        shown(.name)
+    )]
+    BadVariable {
+        /// The template.
+        template: String,
+        /// The variable.
+        name: String,
+    },
+    /// The name is given twice, and not the same.
+    #[error(
+        "validation error for templated policy: \"{template}\": the name is given twice, as \"name\" and as \"Name\""
+    )]
+    TwoNames {
+        /// The template.
+        template: String,
+    },
     /// The name cannot stand in a rule.
     #[error(
         "validation error for templated policy: \"{template}\": the name {} is longer than {MAX_NAME} bytes or holds a \

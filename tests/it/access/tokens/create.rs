@@ -45,6 +45,25 @@ async fn a_token_is_made_of_links_by_id_and_by_name() {
 }
 
 #[tokio::test]
+async fn what_was_made_can_be_read_and_deleted_however_deep_it_is() {
+    let acl = Acl::start().await;
+    for depth in 1..128 {
+        let nested = (0..depth).fold(json!("x"), |inner, _| json!({ "a": inner }));
+        let templates = json!([{"TemplateName": "builtin/dns", "TemplateVariables": {"v": nested}}]);
+        let answer = acl.put(TOKEN, json!({"TemplatedPolicies": templates})).await;
+        assert_eq!(answer.status, if depth <= 16 { 200 } else { 400 }, "{depth}: {answer:?}");
+        let role = json!({"Name": format!("r{depth}"), "TemplatedPolicies": templates});
+        let role = acl.put("/v1/acl/role", role).await;
+        assert_eq!(role.status, answer.status, "{depth}: {role:?}");
+        if answer.status == 200 {
+            let path = path_of(&answer.json());
+            assert_eq!(acl.get(&path).await.json()["TemplatedPolicies"], templates, "{depth}");
+            assert_eq!(acl.delete(&path).await.text, "true", "{depth}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn ids_may_be_given_and_are_given_once() {
     let acl = Acl::start().await;
     let id = || uuid::Uuid::new_v4().to_string();
@@ -53,6 +72,11 @@ async fn ids_may_be_given_and_are_given_once() {
     assert_eq!(made["AccessorID"], json!(first));
     let made = acl.make(TOKEN, json!({"SecretID": second.to_uppercase()})).await;
     assert_eq!(made["SecretID"], json!(second));
+    // Who chose it has it as it was chosen.
+    for presented in [second.to_uppercase(), second.clone()] {
+        let own = acl.call("GET", "/v1/acl/token/self", Some(&presented), None).await;
+        assert_eq!((own.status, &own.json()["AccessorID"]), (200, &made["AccessorID"]), "{presented}");
+    }
     let made = acl.make(TOKEN, json!({"AccessorID": third, "SecretID": fourth})).await;
     assert_eq!((&made["AccessorID"], &made["SecretID"]), (&json!(third), &json!(fourth)));
     let own = acl.call("GET", "/v1/acl/token/self", Some(&fourth), None).await.json();
