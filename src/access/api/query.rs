@@ -136,7 +136,12 @@ impl Query {
     /// # Errors
     /// A parameter is malformed, or two contradict each other.
     pub(super) fn waiting(&self, cache_control: Option<&str>) -> Result<Waiting, QueryError> {
-        let index = self.get("index")?.map_or(Ok(0), str::parse).map_err(|_| QueryError::Index)?;
+        let index = match self.get("index")? {
+            None => 0,
+            // The parser takes a sign too.
+            Some(text) if text.starts_with('+') => return Err(QueryError::Index),
+            Some(text) => text.parse().map_err(|_| QueryError::Index)?,
+        };
         let wait = match self.get("wait")? {
             None => WAIT,
             Some(text) => {
@@ -202,6 +207,7 @@ mod tests {
         let refused = |query: &str, reason: &str| assert_eq!(waiting(query), Err(reason.to_owned()), "{query}");
         refused("index=abc", "Invalid index");
         refused("index=-1", "Invalid index");
+        refused("index=%2B1", "Invalid index");
         refused("wait=abc", "Invalid wait time");
         refused("stale&consistent", "Cannot specify ?stale with ?consistent, conflicting semantics.");
         refused("max_stale=x", "Invalid max_stale value \"x\"");

@@ -23,8 +23,14 @@ impl PlainSecret {
         Self(SecretString::from(Id::random().to_string()))
     }
 
-    /// What a caller presented, whatever it looks like.
+    /// What a caller presented, whatever it looks like. A UUID is the same in letters of either case, and tokens are made with
+    /// it in lower case.
     pub fn presented(text: &str) -> Self {
+        if text.bytes().any(|byte| byte.is_ascii_uppercase())
+            && let Ok(id) = text.parse::<Id>()
+        {
+            return Self(SecretString::from(id.to_string()));
+        }
         Self(SecretString::from(text))
     }
 
@@ -104,5 +110,14 @@ mod tests {
         assert_eq!(hash.to_hex(), "ab".repeat(32));
         assert_eq!(SecretHash::try_from(String::from(hash.clone())), Ok(hash));
         assert!(SecretHash::try_from("YWJj".to_owned()).is_err());
+    }
+
+    #[test]
+    fn a_uuid_is_the_same_secret_in_letters_of_either_case() {
+        let check = |presented: &str, wanted: &str| assert_eq!(PlainSecret::presented(presented).reveal(), wanted);
+        check("6A1253D2-1785-24fd-91c2-F8E78C745511", "6a1253d2-1785-24fd-91c2-f8e78c745511");
+        check("6a1253d2-1785-24fd-91c2-f8e78c745511", "6a1253d2-1785-24fd-91c2-f8e78c745511");
+        check("No-UUID", "No-UUID");
+        check("", "");
     }
 }

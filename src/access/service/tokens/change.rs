@@ -5,7 +5,7 @@ use crate::access::model::go_duration::GoDuration;
 use crate::access::model::id::Id;
 use crate::access::model::links::Holder;
 use crate::access::model::names::NamespaceName;
-use crate::access::model::secret::{PlainSecret, REDACTED};
+use crate::access::model::secret::REDACTED;
 use crate::access::model::token::{ANONYMOUS, TokenRecord};
 use crate::access::service::caller::{Caller, Privilege};
 use crate::access::service::directory::Directory;
@@ -60,7 +60,7 @@ impl Directory {
         let refuse = |text: String| Err(ServiceError::Invalid(text));
         let stated = draft.secret.as_ref().filter(|secret| !["", REDACTED].contains(&secret.reveal()));
         if let Some(secret) = stated
-            && self.key_of(token).await?.hash(&settled(secret)) != birth.secret_hash
+            && self.key_of(token).await?.hash(secret) != birth.secret_hash
         {
             return refuse("Changing a token's SecretID is not permitted".to_owned());
         }
@@ -109,13 +109,5 @@ impl Directory {
         let changes = self.without_token(&before, home.hold(Changes::default())).await?;
         self.records.commit(changes).await?;
         Ok(true)
-    }
-}
-
-/// A secret as tokens are made with it: an id in lower case.
-fn settled(secret: &PlainSecret) -> PlainSecret {
-    match secret.reveal().parse::<Id>() {
-        Ok(id) => PlainSecret::presented(&id.to_string()),
-        Err(_) => secret.clone(),
     }
 }
