@@ -133,6 +133,6 @@ pub(super) async fn list(rooms: &Rooms, ask: &Ask, freshness: Freshness) -> Resu
     let found = rooms.directory.auth_methods(&caller, scope.named(), freshness).await?;
     let methods: Vec<_> = found.entries.iter().map(|method| view(method, false)).collect();
     let mut reply = Reply::json(&methods, ask.pretty())?;
-    reply.filtered = found.filtered;
+    reply.left_out = found.left_out;
     Ok(Seen { reply, index: found.revision, watch, until: None })
 }

@@ -120,6 +120,6 @@ pub(super) async fn list(rooms: &Rooms, ask: &Ask, freshness: Freshness) -> Resu
     let found = rooms.directory.binding_rules(&caller, scope.named(), method, freshness).await?;
     let rules: Vec<_> = found.entries.iter().map(view).collect();
     let mut reply = Reply::json(&rules, ask.pretty())?;
-    reply.filtered = found.filtered;
+    reply.left_out = found.left_out;
     Ok(Seen { reply, index: found.revision, watch, until: None })
 }

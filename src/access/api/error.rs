@@ -13,6 +13,7 @@ use super::reply::{Body, JSON, Reply, whole};
 use crate::access::model::cloud::Refusal;
 use crate::access::service::error::{Denied, ServiceError};
 use crate::access::service::issuer_keys::KeyError;
+use crate::access::service::lists::LeftOut;
 use crate::access::service::login::LoginError;
 use crate::access::store::{CommitError, StoreError};
 use crate::words::chain;
@@ -110,7 +111,7 @@ impl ApiError {
         let mut answer = match door {
             Door::Vault => {
                 let body = whole(Bytes::from(json!({"errors": [text]}).to_string()));
-                Reply { status, kind: Some(JSON), body, filtered: false }.answer()
+                Reply { status, kind: Some(JSON), body, left_out: LeftOut::default() }.answer()
             }
             Door::Acl => Reply::text(status, text).answer(),
         };

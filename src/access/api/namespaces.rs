@@ -159,6 +159,6 @@ pub(super) async fn list(rooms: &Rooms, ask: &Ask, freshness: Freshness) -> Resu
         namespaces.push(view(rooms, namespace, freshness).await?);
     }
     let mut reply = Reply::json(&namespaces, ask.pretty())?;
-    reply.filtered = found.filtered;
+    reply.left_out = found.left_out;
     Ok(Seen { reply, index: found.revision, watch: "namespace/".to_owned(), until: None })
 }

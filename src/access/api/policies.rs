@@ -167,6 +167,6 @@ pub(super) async fn list(rooms: &Rooms, ask: &Ask, freshness: Freshness) -> Resu
     let found = rooms.directory.policies(&caller, scope.named(), freshness).await?;
     let policies: Vec<PolicyView<'_>> = found.entries.iter().map(|policy| view(policy, true)).collect();
     let mut reply = Reply::json(&policies, ask.pretty())?;
-    reply.filtered = found.filtered;
+    reply.left_out = found.left_out;
     Ok(Seen { reply, index: found.revision, watch, until: None })
 }

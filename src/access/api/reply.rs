@@ -13,6 +13,7 @@ use crate::access::model::authorize::DefaultPolicy;
 use crate::access::model::id::Id;
 use crate::access::model::names::NamespaceName;
 use crate::access::model::timestamp::Timestamp;
+use crate::access::service::lists::LeftOut;
 use crate::access::store::Revision;
 
 /// What answers are made of: whole, or as they are read from the store.
@@ -29,8 +30,8 @@ pub(super) struct Reply {
     pub(super) status: StatusCode,
     pub(super) kind: Option<HeaderValue>,
     pub(super) body: Body,
-    /// Whether something was left out that the caller may not see.
-    pub(super) filtered: bool,
+    /// What was left out of a list.
+    pub(super) left_out: LeftOut,
 }
 
 /// What a read saw.
@@ -48,9 +49,9 @@ pub(super) struct Seen {
 impl Seen {
     /// The same once more; `None` for one that comes as it is read.
     pub(super) fn again(&self) -> Option<Self> {
-        let Reply { status, kind, body: Either::Left(body), filtered } = &self.reply else { return None };
+        let Reply { status, kind, body: Either::Left(body), left_out } = &self.reply else { return None };
         let body = Either::Left(body.clone());
-        let reply = Reply { status: *status, kind: kind.clone(), body, filtered: *filtered };
+        let reply = Reply { status: *status, kind: kind.clone(), body, left_out: *left_out };
         Some(Self { reply, index: self.index, watch: self.watch.clone(), until: self.until })
     }
 
@@ -91,22 +92,22 @@ impl Reply {
     /// The value cannot be written as JSON.
     pub(super) fn json(value: &impl Serialize, pretty: bool) -> Result<Self, serde_json::Error> {
         let body = rendered(value, pretty)?;
-        Ok(Self { status: StatusCode::OK, kind: Some(JSON), body: whole(body), filtered: false })
+        Ok(Self { status: StatusCode::OK, kind: Some(JSON), body: whole(body), left_out: LeftOut::default() })
     }
 
     /// A status and one line of plain text.
     pub(super) fn text(status: StatusCode, text: impl Into<Bytes>) -> Self {
-        Self { status, kind: Some(TEXT), body: whole(text.into()), filtered: false }
+        Self { status, kind: Some(TEXT), body: whole(text.into()), left_out: LeftOut::default() }
     }
 
     /// A status and nothing else.
     pub(super) fn empty(status: StatusCode) -> Self {
-        Self { status, kind: None, body: whole(Bytes::new()), filtered: false }
+        Self { status, kind: None, body: whole(Bytes::new()), left_out: LeftOut::default() }
     }
 
     /// 200 with JSON that comes as it is read.
     pub(super) fn stream(body: UnsyncBoxBody<Bytes, Broken>) -> Self {
-        Self { status: StatusCode::OK, kind: Some(JSON), body: Either::Right(body), filtered: false }
+        Self { status: StatusCode::OK, kind: Some(JSON), body: Either::Right(body), left_out: LeftOut::default() }
     }
 
     /// As HTTP, with the headers that all answers have. Nothing of it is to be kept by anyone on the way: it holds
@@ -121,8 +122,11 @@ impl Reply {
             headers.insert(header::CONTENT_TYPE, kind);
         }
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        if self.filtered {
+        if self.left_out.unseen {
             put_both(headers, &FILTERED, HeaderValue::from_static("true"));
+        }
+        if self.left_out.unreadable {
+            put_both(headers, &UNREADABLE, HeaderValue::from_static("true"));
         }
         answer
     }
@@ -142,6 +146,7 @@ macro_rules! both {
 }
 
 static FILTERED: Both = both!("results-filtered-by-acls");
+static UNREADABLE: Both = both!("results-unreadable");
 static DEFAULT_POLICY: Both = both!("default-acl-policy");
 static INDEX: Both = both!("index");
 static KNOWN_LEADER: Both = both!("knownleader");

@@ -151,6 +151,6 @@ pub(super) async fn list(rooms: &Rooms, ask: &Ask, freshness: Freshness) -> Resu
         roles.push(view(rooms, role, freshness).await?);
     }
     let mut reply = Reply::json(&roles, ask.pretty())?;
-    reply.filtered = found.filtered;
+    reply.left_out = found.left_out;
     Ok(Seen { reply, index: found.revision, watch, until: None })
 }

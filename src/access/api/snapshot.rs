@@ -15,6 +15,7 @@ use super::reply::{Broken, Reply};
 use super::rooms::Rooms;
 use crate::access::model::id::Id;
 use crate::access::service::error::ServiceError;
+use crate::access::service::lists::LeftOut;
 use crate::access::service::snapshot::{Restored, Snapshot, Spool};
 use crate::access::store::Freshness;
 
@@ -37,7 +38,7 @@ pub(super) async fn take(rooms: &Rooms, ask: &Ask) -> Result<Reply, ApiError> {
         }
     });
     let body = Either::Right(StreamBody::new(frames).boxed_unsync());
-    Ok(Reply { status: StatusCode::OK, kind: Some(BYTES), body, filtered: false })
+    Ok(Reply { status: StatusCode::OK, kind: Some(BYTES), body, left_out: LeftOut::default() })
 }
 
 /// A snapshot on its way out.

@@ -75,6 +75,8 @@ pub struct Reading<T> {
     pub last_contact: Duration,
     /// Whether something was left out that the token may not see.
     pub filtered_by_acls: bool,
+    /// Whether something was left out that the server cannot read: its store is damaged.
+    pub unreadable: bool,
     /// When the server wrote the answer, by its own clock.
     pub date: Option<SystemTime>,
 }
@@ -90,6 +92,7 @@ impl Reading<()> {
             known_leader: is_true("x-service-knownleader"),
             last_contact: Duration::from_millis(number("x-service-lastcontact").unwrap_or_default()),
             filtered_by_acls: is_true("x-service-results-filtered-by-acls"),
+            unreadable: is_true("x-service-results-unreadable"),
             date: text::date(headers),
         }
     }
@@ -98,8 +101,8 @@ impl Reading<()> {
 impl<T> Reading<T> {
     /// The same, of another value.
     pub fn map<U>(self, change: impl FnOnce(T) -> U) -> Reading<U> {
-        let Self { value, index, known_leader, last_contact, filtered_by_acls, date } = self;
-        Reading { value: change(value), index, known_leader, last_contact, filtered_by_acls, date }
+        let Self { value, index, known_leader, last_contact, filtered_by_acls, unreadable, date } = self;
+        Reading { value: change(value), index, known_leader, last_contact, filtered_by_acls, unreadable, date }
     }
 }
 

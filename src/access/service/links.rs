@@ -40,7 +40,7 @@ pub struct LinksDraft {
 pub struct Link {
     /// Id.
     pub id: Id,
-    /// Name.
+    /// Name; empty if the linked one cannot be read.
     pub name: String,
 }
 
@@ -134,7 +134,8 @@ impl Directory {
         }
     }
 
-    /// A link to show; `None` once the linked one was deleted.
+    /// A link to show; `None` once the linked one was deleted. The name of one that cannot be read is empty: it is there, and
+    /// what links it would be out of reach with it.
     ///
     /// # Errors
     /// The store failed.
@@ -145,17 +146,21 @@ impl Directory {
         id: Id,
         freshness: Freshness,
     ) -> Result<Option<Link>, ServiceError> {
-        let name = match kind {
+        let found = match kind {
             Linked::Policy => {
-                let found = self.records.get::<PolicyRecord>(&rows::policy(namespace, id), freshness).await?;
-                found.map(|found| found.value.name.clone())
+                let found = self.records.get::<PolicyRecord>(&rows::policy(namespace, id), freshness).await;
+                found.map(|found| found.map(|found| found.value.name.clone()))
             }
             Linked::Role => {
-                let found = self.records.get::<RoleRecord>(&rows::role(namespace, id), freshness).await?;
-                found.map(|found| found.value.name.clone())
+                let found = self.records.get::<RoleRecord>(&rows::role(namespace, id), freshness).await;
+                found.map(|found| found.map(|found| found.value.name.clone()))
             }
         };
-        Ok(name.map(|name| Link { id, name }))
+        match found {
+            Ok(name) => Ok(name.map(|name| Link { id, name })),
+            Err(error) if self.records.passes_over(&error) => Ok(Some(Link { id, name: String::new() })),
+            Err(error) => Err(error),
+        }
     }
 
     /// Links to show; those whose linked one was deleted are left out.

@@ -11,13 +11,22 @@ use crate::access::model::names::NamespaceName;
 use crate::access::model::namespace::NamespaceRecord;
 use crate::access::store::{Freshness, Page, Revision};
 
+/// What a list does not hold.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LeftOut {
+    /// Whether something was left out that the caller may not see.
+    pub unseen: bool,
+    /// Whether something was left out that cannot be read.
+    pub unreadable: bool,
+}
+
 /// What a list holds for one caller.
 #[derive(Debug)]
 pub struct Found<T> {
     /// The records.
     pub entries: Vec<Stored<T>>,
-    /// Whether something was left out that the caller may not see.
-    pub filtered: bool,
+    /// What it does not hold.
+    pub left_out: LeftOut,
     /// The last change of any record of that kind.
     pub revision: Revision,
 }
@@ -28,7 +37,7 @@ pub(super) struct Readable {
     /// In the order of their keys.
     pub(super) namespaces: Vec<NamespaceName>,
     /// Whether there is something in others.
-    pub(super) filtered: bool,
+    pub(super) left_out: LeftOut,
     /// The last change of any record of that kind, taken before anything was read.
     pub(super) revision: Revision,
 }
@@ -47,11 +56,13 @@ impl Directory {
         freshness: Freshness,
     ) -> Result<Found<T>, ServiceError> {
         let open = self.readable(caller, kind, namespace, freshness).await?;
-        let mut entries = Vec::new();
+        let (mut entries, mut left_out) = (Vec::new(), open.left_out);
         for namespace in &open.namespaces {
-            entries.extend(self.records.all(&rows::within(kind, Some(namespace)), freshness).await?.0);
+            let all = self.records.all(&rows::within(kind, Some(namespace)), freshness).await?;
+            entries.extend(all.entries);
+            left_out.unreadable |= all.unreadable;
         }
-        Ok(Found { entries, filtered: open.filtered, revision: open.revision })
+        Ok(Found { entries, left_out, revision: open.revision })
     }
 
     /// Where [`Directory::found`] looks.
@@ -69,20 +80,22 @@ impl Directory {
             caller.require(Privilege::AclRead, namespace)?;
         }
         let revision = self.records.revision(&rows::within(kind, None), freshness).await?;
-        let mut open = Readable { namespaces: Vec::new(), filtered: false, revision };
+        let mut open = Readable { namespaces: Vec::new(), left_out: LeftOut::default(), revision };
         if let Some(namespace) = namespace {
             self.existing(namespace, freshness).await?;
             open.namespaces.push(namespace.clone());
             return Ok(open);
         }
-        for namespace in self.records.all::<NamespaceRecord>("namespace/", freshness).await?.0 {
+        let all = self.records.all::<NamespaceRecord>("namespace/", freshness).await?;
+        open.left_out.unreadable = all.unreadable;
+        for namespace in all.entries {
             let name = &namespace.value.name;
             if caller.has(Privilege::AclRead, name) {
                 open.namespaces.push(name.clone());
-            } else if !open.filtered {
+            } else if !open.left_out.unseen {
                 let first = Page { after: None, limit: 1 };
                 let listing = self.records.store().list(&rows::within(kind, Some(name)), first, freshness).await?;
-                open.filtered = !listing.entries.is_empty();
+                open.left_out.unseen = !listing.entries.is_empty();
             }
         }
         Ok(open)

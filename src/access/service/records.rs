@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use prometheus_client::metrics::counter::Counter;
 use serde::Serialize;
@@ -41,8 +41,21 @@ pub struct Records {
 pub struct Part<T> {
     /// The records, in the order of their keys, without those that cannot be read.
     pub entries: Vec<(Key, Stored<T>)>,
+    /// The first of those that cannot be read.
+    pub unreadable: Option<Key>,
     /// The key to go on after; `None` at the end.
     pub next: Option<Key>,
+    /// The last change of any record of that kind.
+    pub revision: Revision,
+}
+
+/// All records of a kind, or of a kind in a namespace.
+#[derive(Debug)]
+pub struct All<T> {
+    /// The records, in the order of their keys, without those that cannot be read.
+    pub entries: Vec<Stored<T>>,
+    /// Whether there are some that cannot be read.
+    pub unreadable: bool,
     /// The last change of any record of that kind.
     pub revision: Revision,
 }
@@ -86,13 +99,16 @@ impl Records {
         Ok(Some(stored))
     }
 
-    /// Whether an error is that the record of this key cannot be read, which is told then: work on many goes on without it.
-    pub fn passes_over(&self, key: &Key, error: &ServiceError) -> bool {
-        let unreadable = matches!(error, ServiceError::Store(StoreError::Unreadable { .. }));
-        if unreadable {
-            self.unreadable.tell(key);
-        }
-        unreadable
+    /// Whether an error is that a record cannot be read, which is told then: work on many goes on without it.
+    pub fn passes_over(&self, error: &ServiceError) -> bool {
+        let ServiceError::Store(StoreError::Unreadable { key }) = error else { return false };
+        self.unreadable.tell(&Key::from(key.clone()));
+        true
+    }
+
+    /// Whether it is known, without a look, that some record whose key starts with `prefix` cannot be read.
+    pub fn has_unreadable(&self, prefix: &str) -> bool {
+        self.unreadable.has(prefix)
     }
 
     /// The records whose keys start with `prefix`, which ends with a slash: those after `after`, a page of them. One that
@@ -106,36 +122,34 @@ impl Records {
         after: Option<Key>,
         freshness: Freshness,
     ) -> Result<Part<T>, ServiceError> {
-        let listing = self.store.list(prefix, Page { after, limit: PAGE }, freshness).await?;
+        let page = Page { after: after.clone(), limit: PAGE };
+        let listing = self.store.list(prefix, page, freshness).await?;
         let next = listing.entries.last().filter(|_| listing.more).map(|(key, _)| key.clone());
-        let mut entries = Vec::with_capacity(listing.entries.len());
+        let (mut entries, mut unreadable) = (Vec::with_capacity(listing.entries.len()), Vec::new());
         for (key, record) in listing.entries {
             match typed(&key, &record) {
                 Ok(record) => entries.push((key, record)),
-                Err(_) => self.unreadable.tell(&key),
+                Err(_) => unreadable.push(key),
             }
         }
-        Ok(Part { entries, next, revision: listing.revision })
+        self.unreadable.seen(prefix, after.as_ref(), next.as_ref(), &unreadable);
+        Ok(Part { entries, unreadable: unreadable.into_iter().next(), next, revision: listing.revision })
     }
 
-    /// All records whose keys start with `prefix`, as [`Records::page`] gives them, and the last change of any record of that
-    /// kind. For kinds of which there are few.
+    /// All records whose keys start with `prefix`, as [`Records::page`] gives them. For kinds of which there are few.
     ///
     /// # Errors
     /// The store failed.
-    pub async fn all<T: DeserializeOwned>(
-        &self,
-        prefix: &str,
-        freshness: Freshness,
-    ) -> Result<(Vec<Stored<T>>, Revision), ServiceError> {
+    pub async fn all<T: DeserializeOwned>(&self, prefix: &str, freshness: Freshness) -> Result<All<T>, ServiceError> {
         let mut part = self.page(prefix, None, freshness).await?;
-        let revision = part.revision;
-        let mut all: Vec<Stored<T>> = part.entries.into_iter().map(|(_, record)| record).collect();
+        let (revision, mut unreadable) = (part.revision, part.unreadable.is_some());
+        let mut entries: Vec<Stored<T>> = part.entries.into_iter().map(|(_, record)| record).collect();
         while part.next.is_some() {
             part = self.page(prefix, part.next, freshness).await?;
-            all.extend(part.entries.into_iter().map(|(_, record)| record));
+            unreadable |= part.unreadable.is_some();
+            entries.extend(part.entries.into_iter().map(|(_, record)| record));
         }
-        Ok((all, revision))
+        Ok(All { entries, unreadable, revision })
     }
 
     /// The last change of any record of the kind that `prefix` starts with.
@@ -164,7 +178,7 @@ impl Records {
     }
 }
 
-/// Records that cannot be read: each is told of once.
+/// Records that cannot be read: each is told of once, and known until it can be read, or is gone.
 #[derive(Debug, Default)]
 struct Unreadable {
     told: Mutex<BTreeSet<Key>>,
@@ -172,8 +186,29 @@ struct Unreadable {
 }
 
 impl Unreadable {
+    fn lock(&self) -> MutexGuard<'_, BTreeSet<Key>> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes note of a look at all keys that start with `prefix` and are after `after`, to `last` where that is not the end.
+    fn seen(&self, prefix: &str, after: Option<&Key>, last: Option<&Key>, unreadable: &[Key]) {
+        let looked_at = |key: &Key| {
+            let past_end = last.is_some_and(|last| key > last);
+            key.as_str().starts_with(prefix) && after.is_none_or(|after| key > after) && !past_end
+        };
+        self.lock().retain(|key| !looked_at(key) || unreadable.contains(key));
+        for key in unreadable {
+            self.tell(key);
+        }
+    }
+
+    fn has(&self, prefix: &str) -> bool {
+        let told = self.lock();
+        told.len() >= TOLD || told.iter().any(|key| key.as_str().starts_with(prefix))
+    }
+
     fn tell(&self, key: &Key) {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told = self.lock();
         if told.len() < TOLD && told.insert(key.clone()) {
             self.found.inc();
             let key = key.as_str();

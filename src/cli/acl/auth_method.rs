@@ -123,7 +123,7 @@ impl Command {
                     });
                     show::table(["Name", "Type", "Namespace", "Max token TTL", "Description"], rows);
                 });
-                show::filtered(read.filtered_by_acls);
+                show::left_out(&read);
             }
         }
         Ok(())

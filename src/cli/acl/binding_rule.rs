@@ -140,7 +140,7 @@ impl Command {
                     });
                     show::table(["ID", "Auth method", "Namespace", "Gives", "Selector", "Description"], rows);
                 });
-                show::filtered(read.filtered_by_acls);
+                show::left_out(&read);
             }
         }
         Ok(())

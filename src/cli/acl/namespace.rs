@@ -149,7 +149,7 @@ impl Command {
                     });
                     show::table(["Name", "Deleted", "Description"], rows);
                 });
-                show::filtered(read.filtered_by_acls);
+                show::left_out(&read);
             }
         }
         Ok(())

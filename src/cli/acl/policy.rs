@@ -112,7 +112,7 @@ impl Command {
                     });
                     show::table(["ID", "Name", "Namespace", "Datacenters", "Description"], rows);
                 });
-                show::filtered(read.filtered_by_acls);
+                show::left_out(&read);
             }
         }
         Ok(())

@@ -114,7 +114,7 @@ impl Command {
                     });
                     show::table(["ID", "Name", "Namespace", "Links", "Description"], rows);
                 });
-                show::filtered(read.filtered_by_acls);
+                show::left_out(&read);
             }
         }
         Ok(())

@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use crate::access::client::{Link, Links, Policy};
+use crate::access::client::{Link, Links, Policy, Reading};
 use crate::access::model::timestamp::Timestamp;
 pub(super) use crate::cli::show::{harmless, json, table};
 use crate::cli::{note, say};
@@ -106,9 +106,12 @@ pub(super) fn end_in_a_cell(end: Option<Timestamp>, now: Timestamp) -> String {
 }
 
 /// Says, beside the output, that it is not all there is.
-pub(super) fn filtered(filtered_by_acls: bool) {
-    if filtered_by_acls {
+pub(super) fn left_out<T>(read: &Reading<T>) {
+    if read.filtered_by_acls {
         note("this is what the token may see; there is more");
+    }
+    if read.unreadable {
+        note("some records are left out, as the server cannot read them: its log names them");
     }
 }
 

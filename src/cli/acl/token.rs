@@ -269,7 +269,7 @@ impl List {
             });
             show::table(["AccessorID", "Namespace", "Ends in", "Links", "Description"], rows);
         });
-        show::filtered(read.filtered_by_acls);
+        show::left_out(&read);
         Ok(())
     }
 }

@@ -130,16 +130,19 @@ async fn what_is_said_beside_an_answer_is_told() {
         .insert_header("X-Service-KnownLeader", "true")
         .insert_header("X-Service-LastContact", "15")
         .insert_header("X-Service-Results-Filtered-By-ACLs", "true")
+        .insert_header("X-Service-Results-Unreadable", "true")
         .insert_header("Date", "Sun, 06 Nov 1994 08:49:37 GMT");
     Mock::given(any()).respond_with(answer).mount(&server).await;
     let client = Client::new(&options(&server, "")).unwrap();
     let reading = client.list_namespaces(&Query::default()).await.unwrap();
     assert_eq!((reading.index, reading.known_leader, reading.filtered_by_acls), (42, true, true));
+    assert!(reading.unreadable);
     assert_eq!(reading.last_contact, Duration::from_millis(15));
     assert_eq!(reading.date, Some(UNIX_EPOCH + Duration::from_secs(784_111_777)));
     let (_server, client) = answering(200, "[]").await;
     let reading = client.list_namespaces(&Query::default()).await.unwrap();
     assert_eq!((reading.index, reading.known_leader, reading.filtered_by_acls), (1, false, false));
+    assert!(!reading.unreadable);
 }
 
 #[tokio::test]

@@ -23,6 +23,95 @@ async fn damage(store: &dyn Store, kinds: &[&str]) -> Vec<Key> {
 }
 
 #[tokio::test]
+async fn what_links_a_record_that_cannot_be_read_is_there() {
+    let acl = Acl::start().await;
+    let policy = acl.make("/v1/acl/policy", json!({"Name": "bad", "Description": "to-be-damaged"})).await;
+    let links = json!([{"Name": "bad"}]);
+    let bad = acl.make("/v1/acl/role", json!({"Name": "bad", "Description": "to-be-damaged"})).await;
+    let role = acl.make("/v1/acl/role", json!({"Name": "good", "Policies": links})).await;
+    let token = acl.make("/v1/acl/token", json!({"Policies": links, "Roles": links, "Description": "it"})).await;
+    acl.make("/v1/namespace", json!({"Name": "team", "ACLs": {"PolicyDefaults": links}})).await;
+
+    let acl = acl
+        .restarted_with(async |store| {
+            damage(&*store, &["policy", "role"]).await;
+        })
+        .await;
+    let nameless = json!([{"ID": policy["ID"], "Name": ""}]);
+    let listed = |path: &'static str| {
+        let acl = &acl;
+        async move {
+            let answer = acl.get(path).await;
+            assert_eq!(answer.status, 200, "{path}: {answer:?}");
+            let said = answer.headers.contains_key("x-service-results-unreadable");
+            (answer.json().as_array().unwrap().clone(), said)
+        }
+    };
+    let (roles, said) = listed("/v1/acl/roles").await;
+    assert_eq!((roles.len(), &roles[0]["Policies"], said), (1, &nameless, true));
+    let (policies, said) = listed("/v1/acl/policies").await;
+    assert!(said && policies.iter().all(|policy| policy["Name"] != "bad"), "{policies:?}");
+    // These are whole: what cannot be read is none of them.
+    let (tokens, said) = listed("/v1/acl/tokens").await;
+    let found = tokens.iter().find(|found| found["AccessorID"] == token["AccessorID"]).unwrap();
+    assert_eq!(
+        (&found["Policies"], &found["Roles"], said),
+        (&nameless, &json!([{"ID": bad["ID"], "Name": ""}]), false)
+    );
+    let (namespaces, said) = listed("/v1/namespaces").await;
+    assert_eq!((&namespaces[1]["ACLs"]["PolicyDefaults"], said), (&nameless, false));
+
+    // What is read can be written back, and keeps its links.
+    for path in [
+        format!("/v1/acl/token/{}", token["AccessorID"].as_str().unwrap()),
+        format!("/v1/acl/role/{}", role["ID"].as_str().unwrap()),
+    ] {
+        let read = acl.get(&path).await;
+        assert_eq!((read.status, &read.json()["Policies"]), (200, &nameless), "{path}");
+        assert_eq!(acl.make(&path, read.json()).await["Policies"], nameless, "{path}");
+    }
+    // Its denials may be what counts: nothing is done for who has it.
+    let secret = token["SecretID"].as_str().unwrap();
+    assert_eq!(acl.call("GET", "/v1/acl/roles", Some(secret), None).await.status, 500);
+}
+
+#[tokio::test]
+async fn a_secret_that_cannot_be_unsealed_hides_no_token() {
+    let acl = Acl::start().await;
+    let token = acl.make("/v1/acl/token", json!({})).await;
+    let key: Key = format!("token/default/{}", token["AccessorID"].as_str().unwrap()).into();
+    let acl = acl
+        .restarted_with(async |store| {
+            let record = store.get(&key, Freshness::Linearizable).await.unwrap().unwrap();
+            let mut record: serde_json::Value = serde_json::from_slice(&record.value).unwrap();
+            let sealed = find(&mut record, "sealed").unwrap();
+            *sealed = json!("AAAA");
+            let writes = vec![Write::Put(key.clone(), record.to_string().into_bytes())];
+            store.commit(Batch { checks: Vec::new(), writes }).await.unwrap();
+        })
+        .await;
+    let listed = acl.get("/v1/acl/tokens").await;
+    assert_eq!(listed.status, 200, "{listed:?}");
+    let listed = listed.json();
+    let secrets = |shown: &str| listed.as_array().unwrap().iter().filter(|it| it["SecretID"] == shown).count();
+    assert_eq!((secrets("<hidden>"), secrets(&acl.root)), (1, 1), "{listed}");
+    // It opens what it did, and it can be deleted.
+    let secret = token["SecretID"].as_str().unwrap();
+    assert!(acl.call("GET", "/v1/acl/tokens", Some(secret), None).await.text.contains("lacks permission"));
+    let path = format!("/v1/acl/token/{}", token["AccessorID"].as_str().unwrap());
+    assert_eq!(acl.delete(&path).await.text, "true");
+}
+
+/// The value of that name, however deep it is.
+fn find<'a>(value: &'a mut serde_json::Value, name: &str) -> Option<&'a mut serde_json::Value> {
+    let map = value.as_object_mut()?;
+    if map.contains_key(name) && !map[name].is_object() {
+        return map.get_mut(name);
+    }
+    map.values_mut().find_map(|inner| find(inner, name))
+}
+
+#[tokio::test]
 async fn a_record_that_cannot_be_read_is_named_and_counted_and_all_else_goes_on() {
     log::keep();
     let acl = Acl::start().await;

@@ -15,9 +15,11 @@ use crate::access::api::reply::{Broken, Reply, Seen};
 use crate::access::api::rooms::Rooms;
 use crate::access::service::directory::Directory;
 use crate::access::service::error::ServiceError;
+use crate::access::service::lists::LeftOut;
 use crate::access::service::rows;
 use crate::access::service::tokens::{Listed, TokenFilter, TokenPages};
-use crate::access::store::Freshness;
+use crate::access::store::{Freshness, StoreError};
+use crate::words::chain;
 
 pub(in crate::access::api) async fn list(rooms: &Rooms, ask: &Ask, freshness: Freshness) -> Result<Seen, ApiError> {
     let caller = ask.caller(rooms, freshness).await?;
@@ -25,20 +27,20 @@ pub(in crate::access::api) async fn list(rooms: &Rooms, ask: &Ask, freshness: Fr
     let filter = filter(ask, &scope)?;
     let watch = rows::within("token", scope.named());
     let mut pages = rooms.directory.tokens(caller, scope.named(), filter, freshness).await?;
-    let (index, filtered) = (pages.revision, pages.filtered);
-    // While nothing is sent, a store that fails can still be told by a status.
+    let index = pages.revision;
+    // While nothing is sent, a store that fails can still be told by a status, and what cannot be read by a header.
     let read = pages.next(&rooms.directory).await?;
-    let directory = Arc::clone(&rooms.directory);
-    let text = Text { directory, read, pages, pretty: ask.pretty(), written: Written::Nothing };
+    let (directory, told) = (Arc::clone(&rooms.directory), pages.left_out);
+    let text = Text { directory, read, pages, told, pretty: ask.pretty(), written: Written::Nothing };
     let frames = try_unfold(text, async |mut text: Text| match text.next().await {
         Ok(bytes) => Ok(bytes.map(|bytes| (Frame::data(bytes), text))),
         Err(error) => {
-            tracing::error!(event = "access.list.broken", %error, "a list of tokens broke off");
+            tracing::error!(event = "access.list.broken", error = chain(&error), "a list of tokens broke off");
             Err(Broken)
         }
     });
     let mut reply = Reply::stream(StreamBody::new(frames).boxed_unsync());
-    reply.filtered = filtered;
+    reply.left_out = told;
     Ok(Seen { reply, index, watch, until: None })
 }
 
@@ -73,6 +75,8 @@ struct Text {
     /// A page that was read and is not written.
     read: Option<Vec<Listed>>,
     pages: TokenPages,
+    /// What the headers say of it.
+    told: LeftOut,
     pretty: bool,
     written: Written,
 }
@@ -93,6 +97,10 @@ impl Text {
                 Some(page) => Some(page),
                 None => self.pages.next(&self.directory).await?,
             };
+            // Its headers say that it is whole. The next list will say what is known by now.
+            if let Some(key) = self.pages.unreadable.as_ref().filter(|_| !self.told.unreadable) {
+                return Err(StoreError::Unreadable { key: key.as_str().to_owned() }.into());
+            }
             let Some(page) = page else {
                 self.end(&mut text);
                 break;

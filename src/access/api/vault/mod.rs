@@ -15,6 +15,7 @@ use super::reply::{Body, JSON, Reply, whole};
 use super::rooms::Rooms;
 use crate::access::model::secret::PlainSecret;
 use crate::access::service::caller::Live;
+use crate::access::service::lists::LeftOut;
 use crate::access::store::Freshness;
 
 static TOKEN_HEADERS: [HeaderName; 3] = [
@@ -54,7 +55,12 @@ fn health() -> Result<Response<Body>, ApiError> {
 
 fn json(value: &impl Serialize) -> Result<Response<Body>, ApiError> {
     let body = serde_json::to_vec(value)?;
-    let reply = Reply { status: StatusCode::OK, kind: Some(JSON), body: whole(Bytes::from(body)), filtered: false };
+    let reply = Reply {
+        status: StatusCode::OK,
+        kind: Some(JSON),
+        body: whole(Bytes::from(body)),
+        left_out: LeftOut::default(),
+    };
     Ok(reply.answer())
 }
 

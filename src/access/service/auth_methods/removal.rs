@@ -57,7 +57,7 @@ impl Directory {
     async fn remove_left(&self) -> Option<(Revision, bool)> {
         let found = self.records.all::<Removal>(ROWS, Freshness::Linearizable).await;
         let (removals, seen) = match found {
-            Ok(found) => found,
+            Ok(found) => (found.entries, found.revision),
             Err(error) => {
                 tracing::warn!(event = "access.removal.failed", %error, "cannot look for what deleted methods left");
                 return Some((Revision(0), false));

@@ -34,7 +34,7 @@ impl Directory {
         known: &Known,
     ) -> Result<Option<Given>, LoginError> {
         let prefix = rows::within("binding-rule", Some(&method.namespace));
-        let (rules, _) = self.records.all::<BindingRuleRecord>(&prefix, Freshness::Linearizable).await?;
+        let rules = self.records.all::<BindingRuleRecord>(&prefix, Freshness::Linearizable).await?.entries;
         let mut given = Given::default();
         let mut bound_any = false;
         for rule in rules.iter().map(|rule| &rule.value).filter(|rule| rule.method_id == method.id) {

@@ -8,8 +8,8 @@ use super::caller::{Caller, Privilege};
 use super::directory::{Directory, marked, no_namespace};
 use super::error::ServiceError;
 use super::links::{LinkDraft, Linked, shortened};
-use super::lists::Found;
-use super::records::{Changes, Stored, retrying};
+use super::lists::{Found, LeftOut};
+use super::records::{All, Changes, Stored, retrying};
 use super::rows;
 use crate::access::model::names::NamespaceName;
 use crate::access::model::namespace::{Defaults, NamespaceRecord, meta_mistake};
@@ -96,10 +96,11 @@ impl Directory {
         caller: &Caller,
         freshness: Freshness,
     ) -> Result<Found<NamespaceRecord>, ServiceError> {
-        let (mut entries, revision) = self.records.all::<NamespaceRecord>("namespace/", freshness).await?;
+        let All { mut entries, unreadable, revision } = self.records.all("namespace/", freshness).await?;
         let all = entries.len();
-        entries.retain(|namespace| caller.may_see(&namespace.value.name));
-        Ok(Found { filtered: entries.len() < all, entries, revision })
+        entries.retain(|namespace: &Stored<NamespaceRecord>| caller.may_see(&namespace.value.name));
+        let left_out = LeftOut { unseen: entries.len() < all, unreadable };
+        Ok(Found { entries, left_out, revision })
     }
 
     /// Replaces what a namespace is; what the draft leaves out is cleared. Its name stays as it was first written.

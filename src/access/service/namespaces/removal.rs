@@ -65,9 +65,9 @@ impl Directory {
 
     /// Removes what is marked; gives when that was looked up, and whether nothing is left to be tried again.
     async fn remove_marked(&self) -> Result<(Revision, bool), ServiceError> {
-        let (all, seen) = self.records.all::<NamespaceRecord>("namespace/", Freshness::Linearizable).await?;
-        let mut done = true;
-        for marked in all.iter().filter(|namespace| namespace.value.deleted_at.is_some()) {
+        let all = self.records.all::<NamespaceRecord>("namespace/", Freshness::Linearizable).await?;
+        let (seen, mut done) = (all.revision, true);
+        for marked in all.entries.iter().filter(|namespace| namespace.value.deleted_at.is_some()) {
             let namespace = marked.value.name.as_str();
             match self.remove_namespace(marked).await {
                 Ok(Came::Through(records)) => {

@@ -7,13 +7,14 @@ use super::filter::TokenFilter;
 use crate::access::model::auth_method::AuthMethodRecord;
 use crate::access::model::id::Id;
 use crate::access::model::names::NamespaceName;
-use crate::access::model::secret::PlainSecret;
+use crate::access::model::secret::{PlainSecret, REDACTED};
 use crate::access::model::token::TokenRecord;
 use crate::access::service::caller::Caller;
 use crate::access::service::directory::Directory;
 use crate::access::service::error::ServiceError;
 use crate::access::service::gate::Epoch;
 use crate::access::service::links::{Link, Linked};
+use crate::access::service::lists::LeftOut;
 use crate::access::service::records::Stored;
 use crate::access::service::rows;
 use crate::access::store::{Freshness, Key, Revision};
@@ -21,8 +22,10 @@ use crate::access::store::{Freshness, Key, Revision};
 /// A list of tokens that is not read yet.
 #[derive(Debug)]
 pub struct TokenPages {
-    /// Whether tokens were left out that the caller may not see.
-    pub filtered: bool,
+    /// What is left out, as far as it is known: that a token cannot be read may be found on any page.
+    pub left_out: LeftOut,
+    /// A token of this list that cannot be read, as soon as there was one.
+    pub unreadable: Option<Key>,
     /// The last change of any token, taken before the list is read.
     pub revision: Revision,
     caller: Arc<Caller>,
@@ -64,10 +67,23 @@ impl Directory {
     ) -> Result<TokenPages, ServiceError> {
         let epoch = self.epoch(freshness).await?;
         let open = self.readable(&caller, "token", namespace, freshness).await?;
-        let mut namespaces = open.namespaces;
+        let (mut namespaces, mut left_out) = (open.namespaces, open.left_out);
+        let damaged = |namespace: &NamespaceName| self.records.has_unreadable(&rows::within("token", Some(namespace)));
+        left_out.unreadable |= namespaces.iter().any(damaged);
         namespaces.reverse();
-        let (filtered, revision, after, known) = (open.filtered, open.revision, None, Known::default());
-        Ok(TokenPages { filtered, revision, caller, filter, freshness, epoch, namespaces, after, known })
+        let (revision, after, known) = (open.revision, None, Known::default());
+        Ok(TokenPages {
+            left_out,
+            unreadable: None,
+            revision,
+            caller,
+            filter,
+            freshness,
+            epoch,
+            namespaces,
+            after,
+            known,
+        })
     }
 }
 
@@ -81,6 +97,8 @@ impl TokenPages {
         let Some(namespace) = self.namespaces.last().cloned() else { return Ok(None) };
         let prefix = rows::within("token", Some(&namespace));
         let part = directory.records.page::<TokenRecord>(&prefix, self.after.take(), self.freshness).await?;
+        self.left_out.unreadable |= part.unreadable.is_some();
+        self.unreadable = self.unreadable.take().or(part.unreadable);
         let now = directory.now();
         let mut listed = Vec::with_capacity(part.entries.len());
         for (_, token) in part.entries {
@@ -88,7 +106,11 @@ impl TokenPages {
             if !wanted || !self.known.method_stands(directory, &token.value, self.freshness).await? {
                 continue;
             }
-            let secret = directory.secret_for(&self.caller, &token.value).await?;
+            let secret = match directory.secret_for(&self.caller, &token.value).await {
+                // Its hash still finds it, and it can be deleted.
+                Err(ServiceError::Seal(_)) => PlainSecret::presented(REDACTED),
+                secret => secret?,
+            };
             let links = &token.value.links.policies;
             let policies = self.known.links(directory, &namespace, Linked::Policy, links, self.freshness).await?;
             let roles = &token.value.roles;
@@ -152,8 +174,12 @@ impl Known {
         if let Some(there) = self.methods.get(&key) {
             return Ok(*there == Some(id));
         }
-        let method = directory.records.get::<AuthMethodRecord>(&key, freshness).await?;
-        let there = method.map(|method| method.value.id);
+        let there = match directory.records.get::<AuthMethodRecord>(&key, freshness).await {
+            Ok(method) => method.map(|method| method.value.id),
+            // Whether it stands cannot be told. Its token opens nothing, but it is there.
+            Err(error) if directory.records.passes_over(&error) => return Ok(true),
+            Err(error) => return Err(error),
+        };
         keep(&mut self.methods, key, there);
         Ok(there == Some(id))
     }

@@ -57,7 +57,7 @@ impl Directory {
             }
             let token = rows::token(&namespace.value, accessor);
             let found = match self.records.get::<TokenRecord>(&token, Freshness::Linearizable).await {
-                Err(error) if self.records.passes_over(&token, &error) => continue,
+                Err(error) if self.records.passes_over(&error) => continue,
                 found => found?,
             };
             if let Some(token) = found

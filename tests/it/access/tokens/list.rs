@@ -7,7 +7,7 @@ use keyward::access::store::{Batch, Freshness, Store, Write};
 use serde_json::{Value, json};
 
 use super::{TOKEN, path_of, policy};
-use crate::harness::Acl;
+use crate::harness::{Acl, Answer};
 
 async fn accessors(acl: &Acl, query: &str) -> Vec<String> {
     let answer = acl.get(&format!("/v1/acl/tokens{query}")).await;
@@ -98,11 +98,36 @@ async fn a_list_of_many_pages_is_whole_but_for_what_cannot_be_read() {
         assert!(indents.clone().all(|indent| indent % 4 == 0 && indent <= 16), "{query}");
     }
 
-    // Damaged ones, at its end and at its start, are left out; that they are there is told elsewhere.
-    let damaged = ["token/default/z", "token/default/0"].map(|key| (key.to_owned(), vec![]));
-    let acl = acl.restarted_with(async |store| put(store, damaged).await).await;
+    assert!(!says_unreadable(&acl.get("/v1/acl/tokens").await));
+
+    // A damaged one is left out, and the list says so.
+    let damage = async |store: Arc<dyn Store>, key: &str| put(store, [(key.to_owned(), vec![])]).await;
+    let acl = acl.restarted_with(async |store| damage(store, "token/default/0").await).await;
     assert_eq!(accessors(&acl, "").await.len(), 603);
-    assert!(acl.metrics.text().contains("keyward_access_unreadable_records_total 2"));
+    assert!(says_unreadable(&acl.get("/v1/acl/tokens").await));
+    assert!(says_unreadable(&acl.get("/v1/acl/tokens?ns=*&servicename=none").await));
+    assert!(!says_unreadable(&acl.get("/v1/acl/roles").await));
+
+    // One that is found after the head of the list was written breaks it off, once: the next list knows of it.
+    let removed = async |store: Arc<dyn Store>| {
+        let writes = vec![Write::Delete("token/default/0".to_owned().into())];
+        store.commit(Batch { checks: vec![], writes }).await.unwrap();
+        damage(store, "token/default/z").await;
+    };
+    let acl = acl.restarted_with(removed).await;
+    let list = acl.http.get(format!("{}/v1/acl/tokens", acl.url)).header("X-Service-Token", &acl.root);
+    // Its head may have been sent by then, or not.
+    let answer = async { list.send().await?.text().await };
+    answer.await.unwrap_err();
+    assert_eq!(accessors(&acl, "").await.len(), 603);
+    assert!(says_unreadable(&acl.get("/v1/acl/tokens").await));
+    assert!(acl.metrics.text().contains("keyward_access_unreadable_records_total 1"));
+}
+
+fn says_unreadable(answer: &Answer) -> bool {
+    let said = ["x-service-results-unreadable", "x-consul-results-unreadable"].map(|name| answer.headers.get(name));
+    assert_eq!(said[0], said[1]);
+    said[0].is_some_and(|said| said == "true")
 }
 
 #[tokio::test]
