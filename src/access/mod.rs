@@ -37,7 +37,7 @@ use self::service::seal::{KeyError, Sealer};
 use self::service::snapshot::Restores;
 use self::store::{Store, StoreOptions};
 use crate::clock::Clock;
-use crate::http::listen::Peer;
+use crate::http::listen::{Answering, Peer};
 use crate::metrics::Metrics;
 use crate::tasks::{TaskError, Tasks};
 
@@ -168,7 +168,7 @@ impl Service {
     }
 
     /// What answers requests, to be served by [`crate::http::listen`].
-    pub fn answering(&self) -> impl Fn(Peer, Request<Incoming>) -> api::Answering + Clone + Send + 'static {
+    pub fn answering(&self) -> impl Fn(Peer, Request<Incoming>) -> Answering<api::Body> + Clone + Send + 'static {
         api::service(self.rooms.clone())
     }
 

@@ -3,15 +3,18 @@
 //! To judge, look up and write an answer costs several times what it costs to send it; whoever waits for a change asks the
 //! same as ten thousand others. Who asks is part of the question: what it may do changes by a write, or with its token's end.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::hash::{BuildHasher as _, RandomState};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use http::{HeaderMap, Response};
+use bytes::Bytes;
+use http::{HeaderMap, Response, StatusCode};
+use http_body_util::{Either, Full};
+use hyper::body::Body as _;
 
 use super::operation::Operation;
 use super::query::Mode;
-use super::reply::{Body, Seen};
+use super::reply::Body;
 use crate::access::model::secret::SecretHash;
 use crate::access::model::timestamp::Timestamp;
 use crate::access::store::Revision;
@@ -27,8 +30,8 @@ pub struct Answers {
 #[derive(Debug, Default)]
 struct Known {
     at: Revision,
-    /// By the hash of their question.
-    answers: HashMap<u64, Kept>,
+    /// By the hash of their question, which is not hashed again.
+    answers: BTreeMap<u64, Kept>,
     /// What they take, in bytes.
     weight: usize,
 }
@@ -37,8 +40,13 @@ struct Known {
 #[derive(Debug)]
 struct Kept {
     question: Question,
-    seen: Seen,
+    status: StatusCode,
     headers: HeaderMap,
+    body: Full<Bytes>,
+    index: Revision,
+    watch: Arc<str>,
+    until: Option<Timestamp>,
+    size: usize,
 }
 
 /// An answer, as HTTP has it and as one looks at it who waits for another.
@@ -46,7 +54,7 @@ struct Kept {
 pub(super) struct Given {
     pub(super) answer: Response<Body>,
     pub(super) index: Revision,
-    pub(super) watch: String,
+    pub(super) watch: Arc<str>,
 }
 
 /// Bytes that are kept. When there are more, all are forgotten: what is asked often is back soon.
@@ -95,19 +103,21 @@ impl Answers {
     pub(super) fn get(&self, asked: &Asked, at: Revision, now: Timestamp) -> Option<Given> {
         let known = self.lock();
         let kept = known.answers.get(&asked.hash).filter(|kept| known.at == at && kept.question == asked.question)?;
-        if kept.seen.until.is_some_and(|until| until <= now) {
+        if kept.until.is_some_and(|until| until <= now) {
             return None;
         }
-        let Seen { reply, index, watch, .. } = kept.seen.again()?;
-        let mut answer = Response::new(reply.body);
-        *answer.status_mut() = reply.status;
+        let mut answer = Response::new(Either::Left(kept.body.clone()));
+        *answer.status_mut() = kept.status;
         answer.headers_mut().clone_from(&kept.headers);
-        Some(Given { answer, index, watch })
+        Some(Given { answer, index: kept.index, watch: Arc::clone(&kept.watch) })
     }
 
-    /// Keeps an answer that was made after the store was at that revision.
-    pub(super) fn keep(&self, asked: &Asked, at: Revision, seen: Seen, headers: HeaderMap) {
-        let Some(size) = seen.size().filter(|size| *size <= LARGEST) else { return };
+    /// Keeps an answer that was made after the store was at that revision, and is good until then at most. One that comes as
+    /// it is read is not kept.
+    pub(super) fn keep(&self, asked: &Asked, at: Revision, given: &Given, until: Option<Timestamp>) {
+        let Either::Left(body) = given.answer.body() else { return };
+        let size = body.size_hint().exact().and_then(|size| usize::try_from(size).ok());
+        let Some(size) = size.filter(|size| *size <= LARGEST) else { return };
         let mut known = self.lock();
         if known.at > at {
             return;
@@ -115,9 +125,18 @@ impl Answers {
         if known.at < at || known.weight + size + ENTRY > BYTES {
             *known = Known { at, ..Known::default() };
         }
-        let kept = Kept { question: asked.question.clone(), seen, headers };
+        let kept = Kept {
+            question: asked.question.clone(),
+            status: given.answer.status(),
+            headers: given.answer.headers().clone(),
+            body: body.clone(),
+            index: given.index,
+            watch: Arc::clone(&given.watch),
+            until,
+            size,
+        };
         if let Some(before) = known.answers.insert(asked.hash, kept) {
-            known.weight -= before.seen.size().unwrap_or_default() + ENTRY;
+            known.weight -= before.size + ENTRY;
         }
         known.weight += size + ENTRY;
     }

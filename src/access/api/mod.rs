@@ -42,4 +42,4 @@ mod serve;
 pub use limit::LoginLimit;
 pub use reply::Body;
 pub use rooms::{Options, Rooms};
-pub use serve::{Answering, service};
+pub use serve::service;

@@ -59,6 +59,11 @@ pub(super) enum Operation {
     VaultHealth,
 }
 
+impl Operation {
+    /// How many there are.
+    pub(super) const COUNT: usize = Self::VaultHealth as usize + 1;
+}
+
 use Operation as Do;
 
 /// Paths below `/v1/`: `:` is one segment, `*` is the rest. The first that fits counts.

@@ -4,7 +4,6 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{Either, Full};
-use hyper::body::Body as _;
 use serde::Serialize;
 
 use super::json::rendered;
@@ -44,22 +43,6 @@ pub(super) struct Seen {
     pub(super) watch: String,
     /// When the answer is another although nothing was written: the end of the token that it shows, or of the one that asks.
     pub(super) until: Option<Timestamp>,
-}
-
-impl Seen {
-    /// The same once more; `None` for one that comes as it is read.
-    pub(super) fn again(&self) -> Option<Self> {
-        let Reply { status, kind, body: Either::Left(body), left_out } = &self.reply else { return None };
-        let body = Either::Left(body.clone());
-        let reply = Reply { status: *status, kind: kind.clone(), body, left_out: *left_out };
-        Some(Self { reply, index: self.index, watch: self.watch.clone(), until: self.until })
-    }
-
-    /// The length of its body, in bytes; `None` for one that comes as it is read.
-    pub(super) fn size(&self) -> Option<usize> {
-        let Either::Left(body) = &self.reply.body else { return None };
-        body.size_hint().exact().and_then(|size| size.try_into().ok())
-    }
 }
 
 /// What an operation that may write did.

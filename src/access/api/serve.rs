@@ -1,11 +1,11 @@
 //! From a request to its answer.
 
 use std::borrow::Cow;
-use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
+use prometheus_client::metrics::counter::Counter;
 
 use super::ask::Ask;
 use super::error::{ApiError, Door};
@@ -15,24 +15,43 @@ use super::rooms::Rooms;
 use super::{dispatch, vault, wait};
 use crate::access::service::error::ServiceError;
 use crate::access::store::Freshness;
-use crate::http::listen::Peer;
+use crate::http::listen::{Answering, Peer};
 use crate::metrics::AccessRequest;
 
-/// An answer under way.
-pub type Answering = Pin<Box<dyn Future<Output = Response<Body>> + Send>>;
-
 /// All doors, to be served by [`crate::http::listen`].
-pub fn service(rooms: Rooms) -> impl Fn(Peer, Request<Incoming>) -> Answering + Clone + Send + 'static {
-    let rooms = Arc::new(rooms);
-    move |peer, request| {
-        let rooms = Arc::clone(&rooms);
-        Box::pin(async move { answer(&rooms, peer, request).await })
+pub fn service(rooms: Rooms) -> impl Fn(Peer, Request<Incoming>) -> Answering<Body> + Clone + Send + 'static {
+    let doors = Arc::new(Doors { rooms, good: [const { OnceLock::new() }; Operation::COUNT] });
+    move |peer, request| answer(&doors, &peer, request)
+}
+
+/// Decides by the head alone what is to be done, and gives what does it. Each kind of request has a future of its own, and the
+/// head is gone before it begins: ten thousand may wait, and take no room for what others need.
+fn answer(doors: &Arc<Doors>, peer: &Peer, request: Request<Incoming>) -> Answering<Body> {
+    let rooms = &doors.rooms;
+    let (door, found) = found(&rooms.options.base_path, &request);
+    let (operation, subject) = match found {
+        Ok(found) => found,
+        Err(mut answer) => {
+            say_policy(rooms, door, &mut answer);
+            return Answering::now(answer);
+        }
+    };
+    let at = At { doors: Arc::clone(doors), door, operation };
+    if operation.is_login()
+        && let Err(wait) = rooms.limiter.admit(peer, rooms.directory.moment())
+    {
+        return Answering::now(at.told(Err(ApiError::TooMany { wait })));
+    }
+    match door {
+        Door::Vault => Answering::later(async move { at.told(vault(at.rooms(), operation, subject, request).await) }),
+        Door::Acl => acl(at, subject, request),
     }
 }
 
-async fn answer(rooms: &Rooms, peer: Peer, request: Request<Incoming>) -> Response<Body> {
+/// Which door a request is at, and what it asks for there, or what it is told without more ado.
+fn found(base: &str, request: &Request<Incoming>) -> (Door, Result<(Operation, String), Response<Body>>) {
     let raw = request.uri().path();
-    let path = raw.strip_prefix(rooms.options.base_path.as_str()).unwrap_or(raw).strip_prefix("/v1/");
+    let path = raw.strip_prefix(base).unwrap_or(raw).strip_prefix("/v1/");
     let vault = path.is_some_and(|path| path.starts_with("auth/") || path.starts_with("sys/"));
     let door = if vault { Door::Vault } else { Door::Acl };
     let found = match path {
@@ -45,35 +64,88 @@ async fn answer(rooms: &Rooms, peer: Peer, request: Request<Incoming>) -> Respon
             Route::Nothing => Err(ApiError::NoRoute { versioned: true }.at(door)),
         },
     };
-    let mut answer = match found {
-        Ok((operation, subject)) => done(rooms, peer, door, operation, subject, request).await,
-        Err(answer) => answer,
-    };
+    (door, found)
+}
+
+fn say_policy(rooms: &Rooms, door: Door, answer: &mut Response<Body>) {
     if door == Door::Acl {
         say_default_policy(answer.headers_mut(), rooms.directory.default_policy);
     }
-    answer
 }
 
-async fn done(
-    rooms: &Rooms,
-    peer: Peer,
+/// The doors, and what is behind them.
+struct Doors {
+    rooms: Rooms,
+    /// The counters of good answers, each looked up once: most are good, and to look one up costs as much as to answer.
+    good: [OnceLock<Counter>; Operation::COUNT],
+}
+
+/// Where a request has come in, and what it asks for.
+struct At {
+    doors: Arc<Doors>,
     door: Door,
+    operation: Operation,
+}
+
+impl At {
+    fn rooms(&self) -> &Rooms {
+        &self.doors.rooms
+    }
+
+    /// What it is told in the end; it is counted.
+    fn told(&self, answer: Result<Response<Body>, ApiError>) -> Response<Body> {
+        let mut answer = answer.unwrap_or_else(|error| error.at(self.door));
+        let code = answer.status().as_u16();
+        let labels = AccessRequest { operation: self.operation.name(), code };
+        let counter = || self.rooms().metrics.access_requests.get_or_create(&labels).clone();
+        match self.doors.good.get(self.operation as usize).filter(|_| code == StatusCode::OK.as_u16()) {
+            Some(good) => good.get_or_init(counter).inc(),
+            None => counter().inc(),
+        };
+        say_policy(self.rooms(), self.door, &mut answer);
+        answer
+    }
+}
+
+fn acl(at: At, subject: String, request: Request<Incoming>) -> Answering<Body> {
+    let (head, body) = request.into_parts();
+    let in_query = at.rooms().options.token_in_query;
+    let read = Ask::read(at.operation, subject, head.uri.query(), &head.headers, body, in_query);
+    let mut ask = match read {
+        Ok(ask) => ask,
+        Err(error) => return Answering::now(at.told(Err(error))),
+    };
+    if !at.operation.reads() {
+        return Answering::later(async move { at.told(written(at.rooms(), &mut ask).await) });
+    }
+    let cache_control = head.headers.get(header::CACHE_CONTROL).and_then(|value| value.to_str().ok());
+    match ask.query.waiting(cache_control) {
+        Ok(waiting) => Answering::later(async move { at.told(wait::read(at.rooms(), &ask, waiting).await) }),
+        Err(error) => Answering::now(at.told(Err(error.into()))),
+    }
+}
+
+async fn written(rooms: &Rooms, ask: &mut Ask) -> Result<Response<Body>, ApiError> {
+    open(rooms, ask.operation).await?;
+    let operation = ask.operation.name();
+    let changed = match Box::pin(dispatch::write(rooms, ask)).await? {
+        Done::Changed(changed) => changed,
+        Done::Nothing(reply) => return Ok(reply.answer()),
+    };
+    let (namespace, what) = (changed.namespace.as_str(), &changed.what);
+    let by = changed.by.map(|accessor| accessor.to_string());
+    tracing::info!(event = "access.changed", operation, namespace, what, by, "changed what tokens may do");
+    Ok(changed.reply.answer())
+}
+
+async fn vault(
+    rooms: &Rooms,
     operation: Operation,
     subject: String,
     request: Request<Incoming>,
-) -> Response<Body> {
-    let admitted = if operation.is_login() { rooms.limiter.admit(&peer, rooms.directory.moment()) } else { Ok(()) };
-    let answer = match (admitted, door) {
-        (Err(wait), _) => Err(ApiError::TooMany { wait }),
-        (Ok(()), _) if let Err(error) = open(rooms, operation).await => Err(error),
-        (Ok(()), Door::Vault) => vault::answer(rooms, operation, subject, request).await,
-        (Ok(()), Door::Acl) => acl(rooms, operation, subject, request).await,
-    };
-    let answer = answer.unwrap_or_else(|error| error.at(door));
-    let labels = AccessRequest { operation: operation.name(), code: answer.status().as_u16() };
-    rooms.metrics.access_requests.get_or_create(&labels).inc();
-    answer
+) -> Result<Response<Body>, ApiError> {
+    open(rooms, operation).await?;
+    vault::answer(rooms, operation, subject, request).await
 }
 
 /// Refuses what is asked of a store that is being restored.
@@ -85,31 +157,6 @@ async fn open(rooms: &Rooms, operation: Operation) -> Result<(), ApiError> {
         operation if operation.looks_itself() => Ok(()),
         _ => Ok(rooms.directory.epoch(Freshness::Linearizable).await.map(drop)?),
     }
-}
-
-async fn acl(
-    rooms: &Rooms,
-    operation: Operation,
-    subject: String,
-    request: Request<Incoming>,
-) -> Result<Response<Body>, ApiError> {
-    let (head, body) = request.into_parts();
-    let in_query = rooms.options.token_in_query;
-    let mut ask = Ask::read(operation, subject, head.uri.query(), &head.headers, body, in_query)?;
-    if operation.reads() {
-        let cache_control = head.headers.get(header::CACHE_CONTROL).and_then(|value| value.to_str().ok());
-        let waiting = ask.query.waiting(cache_control)?;
-        drop(head);
-        return wait::read(rooms, &ask, waiting).await;
-    }
-    let changed = match Box::pin(dispatch::write(rooms, &mut ask)).await? {
-        Done::Changed(changed) => changed,
-        Done::Nothing(reply) => return Ok(reply.answer()),
-    };
-    let (operation, namespace, what) = (operation.name(), changed.namespace.as_str(), &changed.what);
-    let by = changed.by.map(|accessor| accessor.to_string());
-    tracing::info!(event = "access.changed", operation, namespace, what, by, "changed what tokens may do");
-    Ok(changed.reply.answer())
 }
 
 /// What `OPTIONS` is answered with: no token is needed to ask what a path can do.

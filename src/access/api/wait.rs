@@ -25,10 +25,13 @@ pub(super) async fn read(rooms: &Rooms, ask: &Ask, waiting: Waiting) -> Result<R
     let mut question = None;
     loop {
         let epoch = rooms.directory.epoch(freshness).await?;
-        let given = look(rooms, ask, waiting.mode, &mut question).await?;
-        let Some(end) = end.filter(|_| !over && given.index.0 <= waiting.index) else { return Ok(given.answer) };
-        let watch = given.watch;
-        drop(given.answer);
+        let (end, watch) = {
+            let given = look(rooms, ask, waiting.mode, &mut question).await?;
+            match end.filter(|_| !over && given.index.0 <= waiting.index) {
+                Some(end) => (end, given.watch),
+                None => return Ok(given.answer),
+            }
+        };
         let changed = rooms.directory.records().store().changed(&watch, Revision(waiting.index));
         tokio::select! {
             biased;
@@ -59,20 +62,19 @@ async fn look(rooms: &Rooms, ask: &Ask, mode: Mode, question: &mut Option<Asked>
 /// Reads, and keeps what was read for those who ask the same.
 async fn look_anew(rooms: &Rooms, ask: &Ask, mode: Mode, asked: Option<(Revision, &Asked)>) -> Result<Given, ApiError> {
     let freshness = mode.freshness();
-    let seen = dispatch::read(rooms, ask, freshness).await?;
-    let again = asked.zip(seen.again());
-    let (index, watch) = (seen.index, seen.watch);
-    let mut answer = seen.reply.answer();
+    let Seen { reply, index, watch, until } = dispatch::read(rooms, ask, freshness).await?;
+    let mut answer = reply.answer();
     say_index(answer.headers_mut(), index, mode);
     say_default_policy(answer.headers_mut(), rooms.directory.default_policy);
+    let given = Given { answer, index, watch: watch.into() };
     // Who is nobody was told so by what it asked for, and what it is told is not kept.
-    if let Some(((at, question), seen)) = again
+    if let Some((at, question)) = asked
         && let Ok(caller) = ask.caller(rooms, freshness).await
     {
-        let until = caller.live.token.value.birth().expiration_time.into_iter().chain(seen.until).min();
-        rooms.answers.keep(question, at, Seen { until, ..seen }, answer.headers().clone());
+        let until = caller.live.token.value.birth().expiration_time.into_iter().chain(until).min();
+        rooms.answers.keep(question, at, &given, until);
     }
-    Ok(Given { answer, index, watch })
+    Ok(given)
 }
 
 /// Up to a sixteenth more, so that those who began together do not come back together.

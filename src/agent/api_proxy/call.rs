@@ -41,10 +41,13 @@ impl Inner {
         mut parts: request::Parts,
         body: Asked,
     ) -> (Response<Answered>, Option<Generation>) {
-        let worn = match call.with_session.then(|| self.credential.current()) {
-            None => None,
-            Some(Ok(worn)) => Some(worn),
-            Some(Err(absent)) => return (answer::absent(&absent), None),
+        let worn = if call.with_session {
+            match self.present().await {
+                Ok(worn) => Some(worn),
+                Err(absent) => return (answer::absent(&absent), None),
+            }
+        } else {
+            None
         };
         let Some(target) = self.wire.target(&parts.uri) else {
             return (refuse(StatusCode::BAD_REQUEST, "the request names no path"), None);
@@ -77,22 +80,26 @@ impl Inner {
         if first.status() != StatusCode::FORBIDDEN {
             return (shown(call, &worn, first.map(Either::Left)).await, generation);
         }
-        let refusal = Refusal::read(first).await;
-        let fresh = match self.fresher(&worn, refusal.says_dead).await {
-            Fresh::Same => return (refusal.answer, generation),
-            Fresh::Absent(absent) => return (answer::absent(&absent), None),
-            Fresh::Token(fresh) => fresh,
-        };
-        let Some(body) = copy.again() else { return (refusal.answer, generation) };
-        drop(refusal);
-        door.replays.inc();
-        let mut head = again.head();
-        self.wire.wear(head.headers_mut(), &fresh);
-        let again = head.copy();
-        match self.send(door, head, &again, body, limit).await {
-            Ok(answer) => (shown(call, &fresh, answer.map(Either::Left)).await, Some(fresh.generation())),
-            Err(answer) => (*answer, None),
-        }
+        // Rare: in a box, so that other calls take no room for it.
+        Box::pin(async move {
+            let refusal = Refusal::read(first).await;
+            let fresh = match self.fresher(&worn, refusal.says_dead).await {
+                Fresh::Same => return (refusal.answer, generation),
+                Fresh::Absent(absent) => return (answer::absent(&absent), None),
+                Fresh::Token(fresh) => fresh,
+            };
+            let Some(body) = copy.again() else { return (refusal.answer, generation) };
+            drop(refusal);
+            door.replays.inc();
+            let mut head = again.head();
+            self.wire.wear(head.headers_mut(), &fresh);
+            let again = head.copy();
+            match self.send(door, head, &again, body, limit).await {
+                Ok(answer) => (shown(call, &fresh, answer.map(Either::Left)).await, Some(fresh.generation())),
+                Err(answer) => (*answer, None),
+            }
+        })
+        .await
     }
 
     fn copied(&self, body: Asked) -> (Upstream, Copy) {

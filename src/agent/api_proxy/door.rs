@@ -1,7 +1,9 @@
 //! One listener: who may come in, and what is counted of those who do.
 
+use http::Response;
 use prometheus_client::metrics::counter::Counter;
 
+use super::answer::Answered;
 use crate::http::guard::Guard;
 use crate::http::listen::{Answers, Observed};
 use crate::metrics::{CacheUse, Listener, Seconds};
@@ -31,5 +33,11 @@ impl Door {
         };
         let (hits, misses, stale) = (cached("hit"), cached("miss"), cached("stale"));
         Self { guard, keyed, answers: Answers::of(observed), spent, replays, hits, misses, stale }
+    }
+
+    /// Counts an answer.
+    pub(super) fn counted(&self, answer: Response<Answered>) -> Response<Answered> {
+        self.answers.count(answer.status());
+        answer
     }
 }

@@ -63,10 +63,36 @@ pub(super) enum Fresh {
 }
 
 impl Inner {
+    /// The token of this moment. Where there is none, a login may be under way: who calls meanwhile waits a moment for it, as
+    /// those do who found the last one dead.
+    pub(super) async fn present(&self) -> Result<Worn, Absent> {
+        match self.credential.current() {
+            Err(_) => Box::pin(self.present_by(Instant::now() + A_MOMENT)).await,
+            worn => worn,
+        }
+    }
+
+    /// The token that there is by then.
+    async fn present_by(&self, end: Instant) -> Result<Worn, Absent> {
+        let mut feed = self.credential.feed.clone();
+        loop {
+            feed.current();
+            match self.credential.current() {
+                Err(absent) if Instant::now() + absent.retry_after < end => {
+                    if !matches!(tokio::time::timeout_at(end, feed.changed()).await, Ok(Ok(()))) {
+                        return Err(absent);
+                    }
+                }
+                found => return found,
+            }
+        }
+    }
+
     /// Another token than the one that the server has refused: the one that is there by now, or the one that its keeper
     /// gets once it has looked for itself.
     pub(super) async fn fresher(&self, refused: &Worn, says_dead: bool) -> Fresh {
-        if let Fresh::Same = self.instead_of(refused) {
+        let same = |worn: &Worn| worn.generation() == refused.generation();
+        if self.credential.current().is_ok_and(|worn| same(&worn)) {
             let rings = says_dead || self.doubt.is_due();
             if rings && matches!(self.nudge.ring(), Ring::Spent { .. }) {
                 return Fresh::Same;
@@ -76,24 +102,8 @@ impl Inner {
                 return Fresh::Same;
             }
         }
-        let end = Instant::now() + LOGIN_WITHIN;
-        let mut feed = self.credential.feed.clone();
-        loop {
-            feed.current();
-            match self.instead_of(refused) {
-                Fresh::Absent(absent) if Instant::now() + absent.retry_after < end => {
-                    if !matches!(tokio::time::timeout_at(end, feed.changed()).await, Ok(Ok(()))) {
-                        return Fresh::Absent(absent);
-                    }
-                }
-                found => return found,
-            }
-        }
-    }
-
-    fn instead_of(&self, refused: &Worn) -> Fresh {
-        match self.credential.current() {
-            Ok(worn) if worn.generation() == refused.generation() => Fresh::Same,
+        match self.present_by(Instant::now() + LOGIN_WITHIN).await {
+            Ok(worn) if same(&worn) => Fresh::Same,
             Ok(worn) => Fresh::Token(worn),
             Err(absent) => Fresh::Absent(absent),
         }
@@ -105,6 +115,9 @@ const LOOKED_WITHIN: Duration = Duration::from_secs(10);
 
 /// How long after it for the login that follows where the token is dead.
 const LOGIN_WITHIN: Duration = Duration::from_secs(10);
+
+/// How long a caller waits who comes while there is no token.
+const A_MOMENT: Duration = Duration::from_secs(2);
 
 /// How often a refusal that does not name the token is a reason to look: a policy that refuses all the time must not use up
 /// the rings that a dead token needs.

@@ -27,7 +27,6 @@ use tokio_util::sync::CancellationToken;
 pub use answer::Answered;
 pub use cached::CacheOptions;
 pub use rules::{Lift, Rule, Rules};
-pub use serve::Answering;
 
 use crate::agent::secrets::cache::{self, Cache, Tender};
 use crate::agent::secrets::{ArchiveError, ChildOptions};
@@ -110,7 +109,7 @@ struct Inner {
     /// Whether the server did not answer when it was last called.
     failing: AtomicBool,
     doubt: Doubt,
-    keeping: Option<Keeping>,
+    keeping: Option<Arc<Keeping>>,
     /// What keeps the cache's leases alive; taken when it runs.
     tender: Mutex<Option<Tender>>,
 }
@@ -126,7 +125,7 @@ impl ApiProxy {
         let label = metrics::Listener { listener: observed.listener.clone() };
         let keeping = options.cache.clone().map(|cached| {
             let bytes = observed.metrics.cache_bytes.get_or_create(&label).clone();
-            Keeping { cache: Cache::new(cached.kept, clock.clone(), Some(bytes)), options: cached }
+            Arc::new(Keeping { cache: Cache::new(cached.kept, clock.clone(), Some(bytes)), options: cached })
         });
         let tender = match &keeping {
             None => None,

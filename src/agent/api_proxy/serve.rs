@@ -1,7 +1,6 @@
 //! From a request to its answer: guard, path, rules, whose token, call.
 
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::Arc;
 
 use http::{Request, Response, StatusCode};
@@ -14,12 +13,10 @@ use super::door::Door;
 use super::path::{ApiPath, Unserved};
 use super::rules::{Operation, Refused};
 use super::{ApiProxy, Inner, Put, cached, clear};
-use crate::http::answer::refused;
+use crate::agent::secrets::cache::Kind;
+use crate::http::answer;
 use crate::http::guard::{self, Admit};
-use crate::http::listen::{Observed, Peer};
-
-/// An answer under way.
-pub type Answering = Pin<Box<dyn Future<Output = Response<Answered>> + Send>>;
+use crate::http::listen::{Answering, Observed, Peer};
 
 impl ApiProxy {
     /// The service of one listener, bound to `address` (`None` for a unix socket), for
@@ -29,48 +26,113 @@ impl ApiProxy {
         admit: guard::Options,
         address: Option<SocketAddr>,
         observed: Observed,
-    ) -> impl Fn(Peer, Request<Incoming>) -> Answering + Clone + Send + 'static {
+    ) -> impl Fn(Peer, Request<Incoming>) -> Answering<Answered> + Clone + Send + 'static {
         let keyed = matches!(admit.admit, Admit::Key(_));
         let guard = self.guard(admit, address, observed.clone());
         let door = Arc::new(Door::new(guard, keyed, observed));
         let inner = Arc::clone(&self.0);
-        move |peer, request| {
-            let (inner, door) = (Arc::clone(&inner), Arc::clone(&door));
-            Box::pin(async move {
-                let answer = inner.answer(&door, peer, request).await;
-                door.answers.count(answer.status());
-                answer
-            })
-        }
+        move |peer, request| inner.answer(&door, &peer, request)
     }
 }
 
+/// What is done for a request that is let in.
+enum Way<'a> {
+    /// The cache is told what to forget.
+    Clear(&'a Arc<Keeping>),
+    /// It is passed on, as it comes.
+    Pass(Call),
+    /// Its answer is kept.
+    Keep(Call, &'a Arc<Keeping>, Kind, ApiPath<'a>),
+    /// It is passed on, and what is kept may not be so after it.
+    Write(Call, &'a Arc<Keeping>, ApiPath<'a>),
+}
+
 impl Inner {
-    async fn answer(&self, door: &Door, peer: Peer, request: Request<Incoming>) -> Response<Answered> {
-        if let Err(refusal) = door.guard.admit(&peer, &request) {
-            return own(refused(&refusal));
+    /// Decides by the head alone, and answers from what is kept. Only what goes further costs a future, each way one of its own
+    /// size.
+    fn answer(self: &Arc<Self>, door: &Arc<Door>, peer: &Peer, request: Request<Incoming>) -> Answering<Answered> {
+        let way = match self.way(door, peer, &request) {
+            Ok(way) => way,
+            Err(answer) => return Answering::now(door.counted(*answer)),
+        };
+        if let Way::Keep(call, keeping, _, path) = &way
+            && let Some(answer) = self.at_hand(door, *call, keeping, path.trimmed(), &request)
+        {
+            return Answering::now(door.counted(answer));
+        }
+        let (inner, door) = (Arc::clone(self), Arc::clone(door));
+        match way {
+            Way::Pass(call) => {
+                let (parts, body) = request.into_parts();
+                Answering::later(
+                    async move { door.counted(inner.pass(&door, call, parts, Asked::Coming(body)).await.0) },
+                )
+            }
+            Way::Keep(call, keeping, kind, path) => {
+                let (keeping, path) = (Arc::clone(keeping), path.into_owned());
+                let (parts, body) = request.into_parts();
+                Answering::later(async move {
+                    let keeping = (&*keeping, kind);
+                    door.counted(inner.cached(&door, call, keeping, path.trimmed(), parts, body).await)
+                })
+            }
+            Way::Write(call, keeping, path) => {
+                let (keeping, path) = (Arc::clone(keeping), path.into_owned());
+                let (parts, body) = request.into_parts();
+                Answering::later(async move {
+                    let namespace = inner.wire.namespace_of(&parts.headers, call.with_session).to_owned();
+                    let answer = if Keeping::is_revocation(&path) {
+                        inner.revocation(&door, call, &keeping, parts, body).await
+                    } else {
+                        inner.pass(&door, call, parts, Asked::Coming(body)).await.0
+                    };
+                    // Whatever it was answered with, it may have been done.
+                    keeping.written(&path, &namespace);
+                    door.counted(answer)
+                })
+            }
+            Way::Clear(keeping) => {
+                let keeping = Arc::clone(keeping);
+                let (parts, body) = request.into_parts();
+                Answering::later(async move { door.counted(clear::clear(&keeping, &parts, body).await) })
+            }
+        }
+    }
+
+    /// What is done for a request.
+    ///
+    /// # Errors
+    /// It is not let in: what its caller is told.
+    fn way<'a>(
+        &'a self,
+        door: &Door,
+        peer: &Peer,
+        request: &'a Request<Incoming>,
+    ) -> Result<Way<'a>, Box<Response<Answered>>> {
+        let refused = |status, why: &str| Err(Box::new(refuse(status, why)));
+        if let Err(refusal) = door.guard.admit(peer, request) {
+            return Err(Box::new(own(answer::refused(&refusal))));
         }
         let query = request.uri().query();
         if let Some(keeping) = &self.keeping
             && clear::PATHS.contains(&request.uri().path())
         {
-            let (parts, body) = request.into_parts();
-            return clear::clear(keeping, &parts, body).await;
+            return Ok(Way::Clear(keeping));
         }
         let path = match ApiPath::read(request.uri().path()) {
             Ok(path) => path,
-            Err(Unserved::Elsewhere) => return refuse(StatusCode::NOT_FOUND, ELSEWHERE),
-            Err(Unserved::Ambiguous(why)) => return refuse(StatusCode::BAD_REQUEST, why),
+            Err(Unserved::Elsewhere) => return refused(StatusCode::NOT_FOUND, ELSEWHERE),
+            Err(Unserved::Ambiguous(why)) => return refused(StatusCode::BAD_REQUEST, why),
         };
         let Some(operation) = Operation::of(request.method(), query) else {
-            return refuse(StatusCode::METHOD_NOT_ALLOWED, "the server's API has no such method");
+            return refused(StatusCode::METHOD_NOT_ALLOWED, "the server's API has no such method");
         };
-        if let Err(refused) = self.options.rules.judge(operation, &path) {
-            return refuse(StatusCode::FORBIDDEN, words(refused));
+        if let Err(denied) = self.options.rules.judge(operation, &path) {
+            return refused(StatusCode::FORBIDDEN, words(denied));
         }
         let login = path.is_login();
         if login && !self.options.logins {
-            return refuse(StatusCode::FORBIDDEN, "nobody logs in through this listener (logins = false)");
+            return refused(StatusCode::FORBIDDEN, "nobody logs in through this listener (logins = false)");
         }
         let brings = self.wire.brings_token(request.headers(), query, door.keyed);
         let with_session = match self.options.put {
@@ -81,10 +143,10 @@ impl Inner {
         };
         if with_session {
             if let Err(Refused::Guarded(name)) = self.options.rules.judge_with_session(&path) {
-                return refuse(StatusCode::FORBIDDEN, &guarded(name));
+                return refused(StatusCode::FORBIDDEN, &guarded(name));
             }
             if self.wire.token_in_query(query) {
-                return refuse(StatusCode::BAD_REQUEST, "this listener puts a token on; leave ?token= out");
+                return refused(StatusCode::BAD_REQUEST, "this listener puts a token on; leave ?token= out");
             }
         }
         let shows_token = with_session && SHOWS_TOKEN.iter().any(|its| path.names(its));
@@ -98,33 +160,12 @@ impl Inner {
             "a request is passed on"
         );
         let call = Call { with_session, shows_token, keyed: door.keyed };
-        let Some(keeping) = &self.keeping else {
-            let (parts, body) = request.into_parts();
-            return self.pass(door, call, parts, Asked::Coming(body)).await.0;
-        };
-        if let Some(kind) = keeping.kind(operation, &path, request.headers()) {
-            if let Some(answer) = self.at_hand(door, call, keeping, path.trimmed(), &request) {
-                return answer;
-            }
-            let path = path.into_owned();
-            let (parts, body) = request.into_parts();
-            return self.cached(door, call, (keeping, kind), path.trimmed(), parts, body).await;
-        }
-        if !cached::writes(request.method()) {
-            let (parts, body) = request.into_parts();
-            return self.pass(door, call, parts, Asked::Coming(body)).await.0;
-        }
-        let path = path.into_owned();
-        let (parts, body) = request.into_parts();
-        let namespace = self.wire.namespace_of(&parts.headers, with_session).to_owned();
-        let answer = if Keeping::is_revocation(&path) {
-            self.revocation(door, call, keeping, parts, body).await
-        } else {
-            self.pass(door, call, parts, Asked::Coming(body)).await.0
-        };
-        // Whatever it was answered with, it may have been done.
-        keeping.written(&path, &namespace);
-        answer
+        let Some(keeping) = &self.keeping else { return Ok(Way::Pass(call)) };
+        Ok(match keeping.kind(operation, &path, request.headers()) {
+            Some(kind) => Way::Keep(call, keeping, kind, path),
+            None if cached::writes(request.method()) => Way::Write(call, keeping, path),
+            None => Way::Pass(call),
+        })
     }
 }
 

@@ -11,7 +11,6 @@
 //! Answers are JSON; an error is `{"errors": ["why"]}`. It stands on hyper alone: a router and its layers cost a token
 //! read as much again as reading, parsing and answering it does.
 
-mod answering;
 mod check;
 mod places;
 mod probes;
@@ -24,7 +23,6 @@ use std::net::SocketAddr;
 
 use tokio_util::sync::CancellationToken;
 
-pub use answering::Answering;
 pub use route::service;
 
 use crate::agent::token::TokenFeed;

@@ -8,8 +8,8 @@ use http::{Response, StatusCode};
 use http_body_util::Full;
 use tokio::sync::Semaphore;
 
-use super::answering::Answering;
 use crate::http::answer::{Errors, later};
+use crate::http::listen::Answering;
 
 /// Places of one kind, one for each caller that waits.
 #[derive(Debug)]
@@ -21,15 +21,18 @@ impl Places {
     }
 
     /// The answer, which holds a place until it is there; another one at once where no place is left.
-    pub(super) fn wait(&self, answer: impl Future<Output = Response<Full<Bytes>>> + Send + 'static) -> Answering {
+    pub(super) fn wait(
+        &self,
+        answer: impl Future<Output = Response<Full<Bytes>>> + Send + 'static,
+    ) -> Answering<Full<Bytes>> {
         let Ok(place) = Arc::clone(&self.0).try_acquire_owned() else {
             let errors = Errors { errors: ["too many callers wait here; ask again later, or without \"wait\""] };
-            return Answering::Ready(Some(later(StatusCode::TOO_MANY_REQUESTS, &errors, RETRY_AFTER)));
+            return Answering::now(later(StatusCode::TOO_MANY_REQUESTS, &errors, RETRY_AFTER));
         };
-        Answering::Waiting(Box::pin(async move {
+        Answering::later(async move {
             let _place = place;
             answer.await
-        }))
+        })
     }
 }
 

@@ -12,17 +12,19 @@ use prometheus_client::metrics::counter::Counter;
 use super::places::Places;
 use super::query::{self, Query};
 use super::token::TokenReader;
-use super::{Answering, Options, Parts, Serves, Source, check, probes};
+use super::{Options, Parts, Serves, Source, check, probes};
 use crate::http::answer::{error, method_not_allowed, refused};
 use crate::http::guard::{Guard, LocalCaller};
-use crate::http::listen::{Limits, Observed, Peer};
+use crate::http::listen::{self, Limits, Observed, Peer};
 use crate::metrics;
+
+type Answering = listen::Answering<Full<Bytes>>;
 
 /// The service of one listener, for [`crate::http::listen::Listener::serve`].
 pub fn service(
     options: Options,
     parts: Parts,
-) -> impl Fn(Peer, Request<Incoming>) -> Answering + Clone + Send + 'static {
+) -> impl Fn(Peer, Request<Incoming>) -> listen::Answering<Full<Bytes>> + Clone + Send + 'static {
     let api = Arc::new(Api::new(options, parts));
     move |peer, request| Api::answer(&api, &peer, &request)
 }
@@ -75,9 +77,9 @@ impl Api {
     fn answer<B>(this: &Arc<Self>, peer: &Peer, request: &Request<B>) -> Answering {
         let answering = match this.guard.admit(peer, request) {
             Ok(caller) => {
-                this.route(&caller, request).unwrap_or_else(|fault| ready(error(fault.status, &fault.message)))
+                this.route(&caller, request).unwrap_or_else(|fault| Answering::now(error(fault.status, &fault.message)))
             }
-            Err(refusal) => ready(refused(&refusal)),
+            Err(refusal) => Answering::now(refused(&refusal)),
         };
         // Looked at in place: an answer is large enough for each move of it to show.
         if let Answering::Ready(answer) = &answering {
@@ -85,11 +87,11 @@ impl Api {
             return answering;
         }
         let this = Arc::clone(this);
-        Answering::Waiting(Box::pin(async move {
+        Answering::later(async move {
             let answer = answering.await;
             this.count(answer.status());
             answer
-        }))
+        })
     }
 
     fn count(&self, status: StatusCode) {
@@ -122,30 +124,30 @@ impl Api {
             _ => false,
         };
         if !fits {
-            return Ok(ready(method_not_allowed(allowed)));
+            return Ok(Answering::now(method_not_allowed(allowed)));
         }
         Ok(match route {
             Route::Token => return self.token(caller, request.uri().query()),
             Route::Check => return self.check(caller, request.uri().query()),
-            Route::Status => ready(probes::status(&self.parts, &self.names)),
-            Route::Live => ready(probes::live()),
-            Route::Ready => ready(probes::ready(&self.parts)),
-            Route::Component(name) => ready(probes::component(&self.parts, name)),
-            Route::Started => ready(probes::started(&self.parts)),
-            Route::Metrics => ready(probes::metrics(&self.parts)),
+            Route::Status => Answering::now(probes::status(&self.parts, &self.names)),
+            Route::Live => Answering::now(probes::live()),
+            Route::Ready => Answering::now(probes::ready(&self.parts)),
+            Route::Component(name) => Answering::now(probes::component(&self.parts, name)),
+            Route::Started => Answering::now(probes::started(&self.parts)),
+            Route::Metrics => Answering::now(probes::metrics(&self.parts)),
         })
     }
 
     fn token(&self, caller: &LocalCaller, query: Option<&str>) -> Result<Answering, Fault> {
         if let (None, Some((name, served))) = (query, &self.only) {
             self.log_grant(caller, "token", name);
-            return Ok(ready(served.reader.now()));
+            return Ok(Answering::now(served.reader.now()));
         }
         let query = Query::parse(query, &["session", "wait", "after"])?;
         let (name, served) = self.session(query.session.as_deref())?;
         self.log_grant(caller, "token", name);
         if query.wait.is_zero() || served.reader.has_news(query.after.as_deref()) {
-            return Ok(ready(served.reader.now()));
+            return Ok(Answering::now(served.reader.now()));
         }
         let after = query.after.map(std::borrow::Cow::into_owned);
         let answer = Arc::clone(&served.reader).wait(after, query.wait, self.parts.stop.clone());
@@ -228,10 +230,6 @@ impl From<query::Malformed> for Fault {
 fn counter(parts: &Parts, listener: &str, status: StatusCode) -> Counter {
     let label = metrics::Answer { listener: listener.to_owned(), code: status.as_u16() };
     parts.metrics.local_requests.get_or_create(&label).clone()
-}
-
-const fn ready(answer: Response<Full<Bytes>>) -> Answering {
-    Answering::Ready(Some(answer))
 }
 
 const READ: &str = "GET, HEAD";

@@ -36,7 +36,6 @@ use url::Url;
 pub use body::Answered;
 pub use limiter::Limit;
 pub use record::Record;
-pub use serve::Answering;
 
 use crate::clock::Clock;
 use crate::feed::Feed;

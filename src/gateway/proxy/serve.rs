@@ -1,11 +1,11 @@
 //! From a request to its answer: guard, place, local token, call, and what is made of the answer.
 
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, HOST};
+use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Body as _, Frame, Incoming};
@@ -20,10 +20,7 @@ use super::{Gateway, Inner};
 use crate::feed::State;
 use crate::gateway::local_token::Which;
 use crate::http::guard::{Guard, Refusal};
-use crate::http::listen::{Answers, Observed, Peer};
-
-/// An answer under way.
-pub type Answering = Pin<Box<dyn Future<Output = Response<Answered>> + Send>>;
+use crate::http::listen::{Answering, Answers, Observed, Peer};
 
 impl Gateway {
     /// The service of one listener, bound to `address` (`None` for a unix socket), for
@@ -32,42 +29,73 @@ impl Gateway {
         &self,
         address: Option<SocketAddr>,
         observed: Observed,
-    ) -> impl Fn(Peer, Request<Incoming>) -> Answering + Clone + Send + 'static {
+    ) -> impl Fn(Peer, Request<Incoming>) -> Answering<Answered> + Clone + Send + 'static {
         let door = Arc::new((self.guard(address, observed.clone()), Answers::of(observed)));
         let inner = Arc::clone(&self.0);
-        move |peer, request| {
-            let (inner, door) = (Arc::clone(&inner), Arc::clone(&door));
-            Box::pin(async move {
-                let (guard, answers) = &*door;
-                let answer = inner.answer(guard, peer, request).await;
-                answers.count(answer.status());
-                answer
-            })
-        }
+        move |peer, request| inner.answer(&door, &peer, request)
     }
 }
 
 impl Inner {
-    async fn answer(&self, guard: &Guard, peer: Peer, request: Request<Incoming>) -> Response<Answered> {
-        if let Err(Refusal { status, message, .. }) = guard.admit(&peer, &request) {
-            return refuse(status, message);
+    /// Decides by the head alone. Only what is forwarded costs a future.
+    fn answer(
+        self: &Arc<Self>,
+        door: &Arc<(Guard, Answers)>,
+        peer: &Peer,
+        request: Request<Incoming>,
+    ) -> Answering<Answered> {
+        let (guard, answers) = &**door;
+        let (client, target) = match self.admitted(guard, peer, &request) {
+            Ok(forwarded) => forwarded,
+            Err(answer) => {
+                answers.count(answer.status());
+                return Answering::now(*answer);
+            }
+        };
+        let (parts, body) = request.into_parts();
+        let (here, merges) = (here(&parts.headers), self.merges(&parts.method, &target, &parts.headers));
+        let call = Call::new(parts.method, target, parts.headers);
+        let (inner, door) = (Arc::clone(self), Arc::clone(door));
+        Answering::later(async move {
+            let answer = inner.forward(&client, &call, here.as_deref(), merges, body).await;
+            door.1.count(answer.status());
+            answer
+        })
+    }
+
+    /// The client whose call is to be forwarded, and what it calls, or what it is told at once.
+    fn admitted(
+        &self,
+        guard: &Guard,
+        peer: &Peer,
+        request: &Request<Incoming>,
+    ) -> Result<(String, PathAndQuery), Box<Response<Answered>>> {
+        let refused = |status, why: &str| Err(Box::new(refuse(status, why)));
+        if let Err(Refusal { status, message, .. }) = guard.admit(peer, request) {
+            return refused(status, &message);
         }
         let place = match place(request.uri().path()) {
-            Place::Discovery => return discovery(request.method()),
-            Place::Ambiguous(why) => return refuse(StatusCode::BAD_REQUEST, why),
+            Place::Discovery => return Err(Box::new(discovery(request.method()))),
+            Place::Ambiguous(why) => return refused(StatusCode::BAD_REQUEST, why),
             other => other,
         };
         let Some(which) = self.presented(request.headers()) else {
-            return refuse(StatusCode::UNAUTHORIZED, LOCAL_TOKEN);
+            return refused(StatusCode::UNAUTHORIZED, LOCAL_TOKEN);
         };
         let client = self.parts.record.note(request.headers(), which, self.parts.clock.now().wall);
         match place {
-            Place::Api => self.forward(&client, request).await,
-            Place::Own(name) => {
-                let name = name.to_owned();
-                self.own(&name, &request, here(request.headers()).as_deref())
+            Place::Api if !SERVED.contains(request.method()) => {
+                refused(StatusCode::METHOD_NOT_ALLOWED, "the platform's API has no such method")
             }
-            _ => refuse(
+            Place::Api => match request.uri().path_and_query() {
+                Some(target) => Ok((client, target.clone())),
+                None => refused(StatusCode::BAD_REQUEST, "the request names no path"),
+            },
+            Place::Own(name) => {
+                let here = here(request.headers());
+                Err(Box::new(self.own(name, request, here.as_deref())))
+            }
+            _ => refused(
                 StatusCode::NOT_FOUND,
                 "the gateway serves /api/v2/, /api/registry/ and /api/meta/ip-ranges of the platform, and /v1/platform/",
             ),
@@ -88,41 +116,35 @@ impl Inner {
         })
     }
 
-    async fn forward(&self, client: &str, request: Request<Incoming>) -> Response<Answered> {
-        if !matches!(
-            *request.method(),
-            Method::GET | Method::HEAD | Method::POST | Method::PUT | Method::PATCH | Method::DELETE
-        ) {
-            return refuse(StatusCode::METHOD_NOT_ALLOWED, "the platform's API has no such method");
-        }
-        let (parts, body) = request.into_parts();
-        let Some(target) = parts.uri.path_and_query().cloned() else {
-            return refuse(StatusCode::BAD_REQUEST, "the request names no path");
-        };
-        let here = here(&parts.headers);
+    async fn forward(
+        &self,
+        client: &str,
+        call: &Call,
+        here: Option<&str>,
+        merges: bool,
+        body: Incoming,
+    ) -> Response<Answered> {
         let body = match Asked::take(body, &self.room).await {
             Ok(body) => body,
             Err(Unheld::Late) => return refuse(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time"),
             Err(Unheld::Broken) => return refuse(StatusCode::BAD_REQUEST, "the body did not arrive whole"),
         };
-        let merges = self.merges(&parts.method, &target, &parts.headers);
-        let call = Call::new(parts.method, target, parts.headers);
-        let judged = match self.judge(&call, &body, client) {
+        let judged = match self.judge(call, &body, client) {
             Ok(judged) => judged,
             Err(refusals) => return answer::refused(&refusals),
         };
         // What is rare is in boxes: each call would carry the room for it.
         let outcome = if merges {
-            Box::pin(self.merged(&call, here.as_deref())).await
+            Box::pin(self.merged(call, here)).await
         } else {
             match &judged.deprecated {
-                None => self.sent(&call, body).await,
-                Some(deprecated) => Box::pin(self.replaced(&call, body, deprecated, client)).await,
+                None => self.sent(call, body).await,
+                Some(deprecated) => Box::pin(self.replaced(call, body, deprecated, client)).await,
             }
         };
         let mut answer = match outcome {
             Ok(Outcome { other, answer }) => {
-                let call = other.as_ref().unwrap_or(&call);
+                let call = other.as_ref().unwrap_or(call);
                 tracing::debug!(
                     event = "gateway.forwarded",
                     client,
@@ -130,7 +152,7 @@ impl Inner {
                     status = answer.status().as_u16(),
                     "a call was forwarded"
                 );
-                self.pass_on(call, here.as_deref(), answer).await
+                self.pass_on(call, here, answer).await
             }
             Err(answer) => *answer,
         };
@@ -186,6 +208,9 @@ impl Inner {
 fn here(headers: &HeaderMap) -> Option<String> {
     headers.get(HOST).and_then(|host| host.to_str().ok()).map(|host| ["http://", host].concat())
 }
+
+/// The methods that the platform's API has.
+const SERVED: [Method; 6] = [Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::PATCH, Method::DELETE];
 
 /// Where the platform's services are. Relative addresses: clients that put theirs before them are right too.
 fn discovery(method: &Method) -> Response<Answered> {

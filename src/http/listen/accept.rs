@@ -21,7 +21,7 @@ impl Listener {
     /// Serves until `stop`, then lets requests in flight end, at most for `limits.drain`.
     pub async fn serve<S, F, B>(self, service: S, limits: Limits, stop: CancellationToken)
     where
-        S: Fn(Peer, Request<Incoming>) -> F + Clone + Send + 'static,
+        S: Fn(Peer, Request<Incoming>) -> F + Clone + Send + Unpin + 'static,
         F: Future<Output = Response<B>> + Send + 'static,
         B: Body<Data = Bytes> + Unpin + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -109,7 +109,7 @@ impl<S> Open<S> {
 
     fn take<F, B>(&mut self, stream: Stream, peer: Peer)
     where
-        S: Fn(Peer, Request<Incoming>) -> F + Clone + Send + 'static,
+        S: Fn(Peer, Request<Incoming>) -> F + Clone + Send + Unpin + 'static,
         F: Future<Output = Response<B>> + Send + 'static,
         B: Body<Data = Bytes> + Unpin + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -127,23 +127,22 @@ impl<S> Open<S> {
         let id = self.next_id;
         self.next_id += 1;
         let (table, tasks) = (&self.table, &mut self.tasks);
-        let (http, service, acceptor, counts) =
-            (self.http.clone(), self.service.clone(), self.acceptor.clone(), self.counts.clone());
-        table.enter(id, &peer, |state, entered| {
-            tasks.spawn(async move {
-                let outcome = match acceptor {
-                    None => connection::serve(http, stream, peer, service, state, &entered).await,
-                    Some(acceptor) => match acceptor.accept(stream).await {
-                        Ok(stream) => connection::serve(http, stream, peer, service, state, &entered).await,
-                        Err(_) => return counts.refuse("tls", &peer),
-                    },
-                };
-                match outcome {
-                    Err(error) if error.is_parse_too_large() => counts.refuse("head_size", &peer),
-                    Err(error) if error.is_parse() => counts.refuse("malformed", &peer),
-                    _ => {}
+        let (http, service, counts) = (self.http.clone(), self.service.clone(), self.counts.clone());
+        // A task for each of the two: one for both would take for every plain connection what TLS needs.
+        table.enter(id, &peer, |state, entered| match self.acceptor.clone() {
+            None => {
+                let serving = connection::serve(&http, stream, peer, service, state, entered);
+                tasks.spawn(async move { counts.end(&serving.await, &peer) })
+            }
+            Some(acceptor) => tasks.spawn(async move {
+                match acceptor.accept(stream).await {
+                    Ok(stream) => {
+                        let serving = connection::serve(&http, stream, peer, service, state, entered);
+                        counts.end(&serving.await, &peer);
+                    }
+                    Err(_) => counts.refuse("tls", &peer),
                 }
-            })
+            }),
         });
     }
 
@@ -199,6 +198,15 @@ impl Counts {
         let (metrics, listener) = self.0.as_ref()?;
         let label = metrics::Listener { listener: listener.to_string() };
         Some(metrics.local_connections.get_or_create(&label).clone())
+    }
+
+    /// A connection has ended.
+    fn end(&self, outcome: &hyper::Result<()>, peer: &Peer) {
+        match outcome {
+            Err(error) if error.is_parse_too_large() => self.refuse("head_size", peer),
+            Err(error) if error.is_parse() => self.refuse("malformed", peer),
+            _ => {}
+        }
     }
 
     fn refuse(&self, reason: &'static str, peer: &Peer) {

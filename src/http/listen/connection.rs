@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::io;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 
@@ -20,17 +20,17 @@ use super::state::Connection;
 use super::table::Entered;
 
 /// Serves one connection to its end. The error is one of the caller's: a malformed head, one that is too large.
-pub(super) async fn serve<I, S, F, B>(
-    http: hyper::server::conn::http1::Builder,
+pub(super) fn serve<I, S, F, B>(
+    http: &hyper::server::conn::http1::Builder,
     stream: I,
     peer: Peer,
     service: S,
     connection: Arc<Connection>,
-    entered: &Entered,
-) -> hyper::Result<()>
+    entered: Entered,
+) -> impl Future<Output = hyper::Result<()>> + use<I, S, F, B>
 where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    S: Fn(Peer, Request<Incoming>) -> F,
+    S: Fn(Peer, Request<Incoming>) -> F + Unpin,
     F: Future<Output = Response<B>> + Send + 'static,
     B: Body<Data = Bytes> + Unpin + Send + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -51,27 +51,27 @@ where
             }
         })
     };
-    let mut protocol = pin!(http.serve_connection(stream, service));
+    let mut protocol = http.serve_connection(stream, service);
     let mut told = false;
     let mut waker: Option<Waker> = None;
-    poll_fn(|cx| {
+    // No `async`, which would keep room for what it is given beside what it makes of it: there may be ten thousand.
+    poll_fn(move |cx| {
         if !waker.as_ref().is_some_and(|known| known.will_wake(cx.waker())) {
             connection.wake_with(cx.waker());
             waker = Some(cx.waker().clone());
         }
-        let mut ended = protocol.as_mut().poll(cx);
+        let mut ended = Pin::new(&mut protocol).poll(cx);
         // Told after it has looked for bytes: a request that is here already is answered.
         if ended.is_pending() && !told && connection.closes_now() {
             told = true;
-            protocol.as_mut().graceful_shutdown();
-            ended = protocol.as_mut().poll(cx);
+            Pin::new(&mut protocol).graceful_shutdown();
+            ended = Pin::new(&mut protocol).poll(cx);
         }
         if ended.is_pending() && connection.pause() {
             entered.attention();
         }
         ended
     })
-    .await
 }
 
 /// Tells the connection's state what its bytes do.

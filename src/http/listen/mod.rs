@@ -1,6 +1,7 @@
 //! The only accept loop: TCP and unix sockets, time-outs, room for new callers, drain.
 
 mod accept;
+mod answering;
 mod answers;
 mod bound;
 mod connection;
@@ -21,6 +22,7 @@ use http::{Request, Response};
 use hyper::body::Incoming;
 use tokio_util::sync::CancellationToken;
 
+pub use answering::Answering;
 pub use answers::Answers;
 pub use bound::Listener;
 pub use inherited::Inherited;

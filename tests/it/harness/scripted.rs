@@ -93,7 +93,7 @@ impl Scripted {
 
 /// Serves what `answer` answers on a free port of loopback.
 pub(crate) fn serve<F>(
-    answer: impl Fn(Request<Incoming>) -> F + Clone + Send + 'static,
+    answer: impl Fn(Request<Incoming>) -> F + Clone + Send + Unpin + 'static,
     limits: Limits,
     servers: &mut JoinSet<()>,
 ) -> SocketAddr
@@ -106,7 +106,7 @@ where
 /// The same on this port.
 pub(crate) fn serve_at<F>(
     address: SocketAddr,
-    answer: impl Fn(Request<Incoming>) -> F + Clone + Send + 'static,
+    answer: impl Fn(Request<Incoming>) -> F + Clone + Send + Unpin + 'static,
     limits: Limits,
     servers: &mut JoinSet<()>,
 ) -> SocketAddr

@@ -3,19 +3,29 @@
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
 use http::Response;
-use http_body_util::Full;
 
 /// An answer on its way: most are there at once, and only those that wait for something cost an allocation.
-pub enum Answering {
+pub enum Answering<B> {
     /// Here it is; taken when polled.
-    Ready(Option<Response<Full<Bytes>>>),
+    Ready(Option<Response<B>>),
     /// It waits.
-    Waiting(Pin<Box<dyn Future<Output = Response<Full<Bytes>>> + Send>>),
+    Waiting(Pin<Box<dyn Future<Output = Response<B>> + Send>>),
 }
 
-impl std::fmt::Debug for Answering {
+impl<B> Answering<B> {
+    /// An answer that is there.
+    pub const fn now(answer: Response<B>) -> Self {
+        Self::Ready(Some(answer))
+    }
+
+    /// One that is not.
+    pub fn later(answer: impl Future<Output = Response<B>> + Send + 'static) -> Self {
+        Self::Waiting(Box::pin(answer))
+    }
+}
+
+impl<B> std::fmt::Debug for Answering<B> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Ready(_) => "Answering::Ready",
@@ -24,8 +34,8 @@ impl std::fmt::Debug for Answering {
     }
 }
 
-impl Future for Answering {
-    type Output = Response<Full<Bytes>>;
+impl<B: Unpin> Future for Answering<B> {
+    type Output = Response<B>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match self.get_mut() {
