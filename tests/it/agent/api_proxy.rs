@@ -219,11 +219,13 @@ async fn a_look_up_of_the_sessions_token_tells_neither_it_nor_its_accessor() {
 async fn who_calls_while_a_login_is_under_way_waits_a_moment_for_it() {
     let proxied = Proxied::start();
     proxied.withdraw("the token was revoked", Duration::from_secs(1));
-    let early = tokio::spawn(told(proxied.request("GET", "secret/data/web")));
-    // Another has come in after it, and been answered.
-    assert_eq!(told(proxied.request("GET", "a").header("x-vault-token", "mine")).await.status, 200);
-    proxied.publish("tok2");
-    assert_eq!(early.await.unwrap().status, 200);
+    let later = async {
+        // Another that comes in after it is answered meanwhile.
+        assert_eq!(told(proxied.request("GET", "a").header("x-vault-token", "mine")).await.status, 200);
+        proxied.publish("tok2");
+    };
+    let (early, ()) = tokio::join!(proxied.get("secret/data/web"), later);
+    assert_eq!(early.status, 200);
     assert!(proxied.vault.seen().iter().any(|seen| seen.token() == "tok2"));
     proxied.withdraw("the token was revoked", Duration::from_secs(1));
     let answer = proxied.get("secret/data/web").await;
