@@ -285,7 +285,8 @@ mod tests {
 
     fn written(folder: &Path, reads: UserFiles, host: &str) -> Result<String, CliConfigError> {
         let host = ServiceHost::parse(host).unwrap();
-        let path = CliConfig::new(folder.to_owned(), reads).write(&host, "http://127.0.0.1:8800", &"tok".into())?;
+        let path =
+            CliConfig::new(folder.to_owned(), reads).write(&host, "http://127.0.0.1:8800", &"of-the-gateway".into())?;
         Ok(std::fs::read_to_string(path).unwrap())
     }
 
@@ -307,7 +308,7 @@ mod tests {
             place("credentials \"a.example\" {\n\"token\" = \"t\\\"1\"\n}\n"),
             place("host \"app.terraform.io\" {\n"),
         ];
-        assert!(order.is_sorted() && !text.contains("no\n") && !text.contains("tok"), "{text}");
+        assert!(order.is_sorted() && !text.contains("no\n") && !text.contains("of-the-gateway"), "{text}");
 
         // The one that is named stands alone.
         put("mine.json", r#"{"host": {"app.terraform.io": {"services": {}}, "b.example": {"services": {}}}}"#);
@@ -318,7 +319,7 @@ mod tests {
 
         // Whose host has no variable finds its token here.
         let text = written(home, UserFiles::default(), "tfe.example.com:8443").unwrap();
-        assert!(text.ends_with("credentials \"tfe.example.com:8443\" {\n  token = \"tok\"\n}\n"), "{text}");
+        assert!(text.ends_with("credentials \"tfe.example.com:8443\" {\n  token = \"of-the-gateway\"\n}\n"), "{text}");
         let missing = of(&[("TF_CLI_CONFIG_FILE", &home.join("nowhere"))]);
         assert!(written(home, missing, "app.terraform.io").unwrap().starts_with(MADE));
     }
