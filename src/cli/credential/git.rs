@@ -1,5 +1,7 @@
 //! Git's side: `git-credential-keyward VERB`, lines of `NAME=VALUE` both ways (gitcredentials(7), git-credential(1)).
 
+use std::time::SystemTime;
+
 use secrecy::{ExposeSecret as _, SecretString};
 use url::{Host, Url};
 use zeroize::Zeroizing;
@@ -61,8 +63,11 @@ fn told(found: &Found) -> Option<Zeroizing<String>> {
         return None;
     }
     let (name, password) = (found.username.expose_secret(), found.password.expose_secret());
-    let mut lines = Zeroizing::new(String::with_capacity(name.len() + password.len() + 32));
-    for part in ["username=", name, "\npassword=", password, "\n"] {
+    let since = found.expires.and_then(|expires| expires.duration_since(SystemTime::UNIX_EPOCH).ok());
+    // Git before 2.40 passes over it. A later one asks anew after it, and tells the helpers that keep passwords.
+    let expiry = since.map(|since| format!("password_expiry_utc={}\n", since.as_secs())).unwrap_or_default();
+    let mut lines = Zeroizing::new(String::with_capacity(name.len() + password.len() + expiry.len() + 32));
+    for part in ["username=", name, "\npassword=", password, "\n", &expiry] {
         lines.push_str(part);
     }
     Some(lines)
@@ -70,6 +75,8 @@ fn told(found: &Found) -> Option<Zeroizing<String>> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -94,7 +101,13 @@ mod tests {
 
     #[test]
     fn a_value_cannot_make_a_line_of_its_own() {
-        let found = |username: &str, password: &str| Found { username: username.into(), password: password.into() };
+        let found = |username: &str, password: &str| Found {
+            username: username.into(),
+            password: password.into(),
+            expires: None,
+        };
+        let ends = Found { expires: Some(SystemTime::UNIX_EPOCH + Duration::from_millis(90_500)), ..found("ci", "p") };
+        assert_eq!(told(&ends).unwrap().as_str(), "username=ci\npassword=p\npassword_expiry_utc=90\n");
         assert_eq!(told(&found("ci", "p=q")).unwrap().as_str(), "username=ci\npassword=p=q\n");
         for evil in ["a\nhost=evil", "a\rb", "a\0b"] {
             assert!(told(&found("ci", evil)).is_none() && told(&found(evil, "p")).is_none(), "{evil:?}");

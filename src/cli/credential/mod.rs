@@ -7,6 +7,7 @@ mod git;
 use std::ffi::OsString;
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use clap::Parser;
 use secrecy::SecretString;
@@ -72,6 +73,8 @@ pub(super) fn answer(by: By, arguments: &[OsString]) -> Exit {
 struct Found {
     username: SecretString,
     password: SecretString,
+    /// When they end, where they were issued for a time.
+    expires: Option<SystemTime>,
 }
 
 /// The configuration, as it was read.
@@ -149,7 +152,9 @@ impl Known {
             Some(name) => SecretString::from(name.as_str()),
             None => field(&its.username_field)?,
         };
-        Ok(Found { username, password: field(&its.password_field)? })
+        let expires = answer.lease.as_ref().map(|lease| lease.lease.ttl).filter(|ttl| !ttl.is_zero());
+        let expires = expires.and_then(|ttl| SystemTime::now().checked_add(ttl));
+        Ok(Found { username, password: field(&its.password_field)?, expires })
     }
 }
 

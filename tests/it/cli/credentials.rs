@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use keyward::dev::secrets::{Operation, Role};
 use secrecy::ExposeSecret as _;
@@ -18,7 +18,14 @@ const CREDENTIALS: &str = "[listener.proxy]\nkind = \"api_proxy\"\naddress = \"u
     [credential.git]\nhosts = [\"git.example.com\"]\npath = \"secret/data/git\"\nusername = \"ci\"\npassword_field = \"token\"\n\
     [credential.gone]\nhosts = [\"gone.example.com\"]\npath = \"secret/data/nowhere\"\n";
 
+const LENT: &str = "[credential.lent]\nhosts = [\"lent.example.com\"]\npath = \"terraform/creds/deploy\"\nusername = \"ci\"\n\
+    password_field = \"token\"\n";
+
 fn start(world: &World) -> Agent {
+    start_with(world, "")
+}
+
+fn start_with(world: &World, more: &str) -> Agent {
     let token = world.secrets.token(&Role::default());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     for (path, fields) in [
@@ -30,7 +37,7 @@ fn start(world: &World) -> Agent {
         let answer = runtime.block_on(request.json(&json!({ "data": fields })).send());
         assert!(answer.unwrap().status().is_success());
     }
-    let agent = Agent::ready(world, &[], |text| text + CREDENTIALS);
+    let agent = Agent::ready(world, &[], |text| text + CREDENTIALS + more);
     eventually(Duration::from_secs(20), || {
         if agent.path("proxy.sock").exists() { Ok(()) } else { Err(agent.binary.output()) }
     });
@@ -100,7 +107,7 @@ fn docker_is_given_what_stands_in_the_secret_of_a_registry() {
 fn git_asks_for_a_host_and_goes_on_to_the_next_helper_for_others() {
     in_a_network_of_its_own(|| {
         let world = World::start();
-        let agent = start(&world);
+        let agent = start_with(&world, LENT);
         let program = link(&agent, "git-credential-keyward");
         let fill = |wanted: &str| {
             let helper = format!("credential.helper={} --config {}", program.display(), agent.config.display());
@@ -129,6 +136,17 @@ fn git_asks_for_a_host_and_goes_on_to_the_next_helper_for_others() {
         };
         let wanted = "protocol=https\nhost=git.example.com\nusername=someone\n\n";
         assert_eq!(ask("get", wanted), (0, String::new(), String::new()), "it is somebody else's");
+        // What was lent is told with its end; git before 2.40 passes over that.
+        let before = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
+        let (code, out, error) = ask("get", "protocol=https\nhost=lent.example.com\n\n");
+        assert_eq!((code, error.as_str()), (0, ""));
+        let ends: u64 =
+            out.lines().find_map(|line| line.strip_prefix("password_expiry_utc=")).unwrap().parse().unwrap();
+        assert!((before..before + 24 * 3600).contains(&ends), "{before} {ends}");
+        let (code, out, error) = fill("protocol=https\nhost=lent.example.com\n\n");
+        assert!(code == 0 && out.contains("\nusername=ci\npassword="), "{error}");
+        let (_, out, _) = ask("get", "protocol=https\nhost=git.example.com\n\n");
+        assert_eq!(out, "username=ci\npassword=canary-git\n", "what stays has no end");
         for verb in ["store", "erase", "what-comes-next"] {
             assert_eq!(ask(verb, wanted), (0, String::new(), String::new()), "{verb}");
         }
