@@ -13,11 +13,11 @@ use crate::harness::platform::Emulated;
 use crate::harness::terraform::{HOST, Terraform};
 
 /// A platform, a gateway to it in a process of its own, and the home of a user who has configured Terraform to go elsewhere.
-struct World {
+pub(super) struct World {
     it: Emulated,
-    config: String,
-    gateway: String,
-    folder: tempfile::TempDir,
+    pub(super) config: String,
+    pub(super) gateway: String,
+    pub(super) folder: tempfile::TempDir,
     agent: Option<Binary>,
 }
 
@@ -25,7 +25,7 @@ const RC: &str = "disable_checkpoint = true\n# mine\nhost \"HOST\" {\n  services
 const LOGIN: &str = "{\n  \"credentials\": { \"other.example.com\": { \"token\": \"theirs\" } }\n}\n";
 
 impl World {
-    fn start(child: &str, more: &str) -> Self {
+    pub(super) fn start(child: &str, more: &str) -> Self {
         let it = platform();
         let folder = tempfile::tempdir().unwrap();
         let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
@@ -52,11 +52,11 @@ impl World {
         world
     }
 
-    fn home(&self) -> String {
+    pub(super) fn home(&self) -> String {
         self.folder.path().join("home").display().to_string()
     }
 
-    fn local(&self) -> String {
+    pub(super) fn local(&self) -> String {
         std::fs::read_to_string(self.folder.path().join("state/gateway.token")).unwrap().trim().to_owned()
     }
 
@@ -66,14 +66,16 @@ impl World {
         run(&[&["exec", "--config", &self.config], more, &["--"], command].concat(), &variables)
     }
 
-    /// The user's own files, as they were.
-    fn untouched(&self) -> bool {
+    /// Whether the user's own files are as they were.
+    pub(super) fn untouched_files(&self) -> bool {
         let read = |name: &str| std::fs::read_to_string(Path::new(&self.home()).join(name)).unwrap();
+        read(".terraformrc") == RC.replace("HOST", HOST) && read(".terraform.d/credentials.tfrc.json") == LOGIN
+    }
+
+    /// Whether they are, and there are no others.
+    fn untouched(&self) -> bool {
         let names = |folder: &str| std::fs::read_dir(Path::new(&self.home()).join(folder)).unwrap().count();
-        read(".terraformrc") == RC.replace("HOST", HOST)
-            && read(".terraform.d/credentials.tfrc.json") == LOGIN
-            && names(".terraform.d") == 1
-            && names("") == 2
+        self.untouched_files() && names(".terraform.d") == 1 && names("") == 2
     }
 }
 

@@ -12,6 +12,8 @@ mod exec;
 mod history;
 mod known;
 #[cfg(feature = "dev")]
+mod login;
+#[cfg(feature = "dev")]
 mod mint;
 mod proxy;
 #[cfg(feature = "dev")]

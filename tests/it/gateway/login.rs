@@ -1,0 +1,115 @@
+//! What Terraform asks a credentials helper, asked by a real one: `init`, `login` and `logout`.
+
+use std::io::{Read as _, Write as _};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::time::Duration;
+
+use super::exec::World;
+use crate::harness::binary::eventually;
+use crate::harness::terraform::{HOST, Terraform};
+
+/// Runs it in a folder with what a user types: whether all went well, and what it said.
+fn run(
+    program: &str,
+    folder: &Path,
+    home: &str,
+    config: Option<&str>,
+    arguments: &[&str],
+    typed: &str,
+) -> (bool, String) {
+    let mut command = Command::new(program);
+    command.args(arguments).current_dir(folder).env_clear();
+    command.env("HOME", home).env("PATH", "/usr/bin:/bin").env("CHECKPOINT_DISABLE", "1");
+    command.envs(config.map(|config| ("TF_CLI_CONFIG_FILE", config)));
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let (mut keyboard, mut screen) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+    let shown = Mutex::new(Vec::new());
+    let output = std::thread::scope(|threads| {
+        threads.spawn(|| {
+            let mut piece = [0; 4096];
+            while let Ok(length @ 1..) = screen.read(&mut piece) {
+                shown.lock().unwrap().extend_from_slice(&piece[..length]);
+            }
+        });
+        for (place, line) in typed.lines().enumerate() {
+            // What is typed before it is asked for is lost.
+            eventually(Duration::from_secs(30), || {
+                let told = String::from_utf8_lossy(&shown.lock().unwrap()).into_owned();
+                let asked = told.matches("Enter a value:").count() > place;
+                (asked || child.try_wait().unwrap().is_some()).then_some(()).ok_or(told)
+            });
+            // Who has ended reads nothing.
+            let _ = keyboard.write_all(format!("{line}\n").as_bytes());
+        }
+        drop(keyboard);
+        child.wait_with_output().unwrap()
+    });
+    let told = [shown.into_inner().unwrap(), output.stderr].concat();
+    let told = String::from_utf8_lossy(&told).into_owned();
+    // Its lines are broken and framed for people.
+    (output.status.success(), told.replace(['\u{2502}', '\n'], " ").split_whitespace().collect::<Vec<_>>().join(" "))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn terraform_gets_the_local_token_from_the_helper_which_keeps_no_login_and_forgets_nothing() {
+    let name = "terraform_gets_the_local_token_from_the_helper_which_keeps_no_login_and_forgets_nothing";
+    let Some(terraform) = Terraform::find(name) else { return };
+    let world = World::start("", "");
+    let plugins = Path::new(&world.home()).join(".terraform.d/plugins");
+    std::fs::create_dir(&plugins).unwrap();
+    let link = plugins.join("terraform-credentials-keyward");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_keyward"), link).unwrap();
+    let project = terraform.folder("http://127.0.0.1:1", "none", "");
+    let folder = project.folder.path();
+    let config = folder.join("helper.tfrc").display().to_string();
+    let api = format!("{}/api/v2/", world.gateway);
+    let text = format!(
+        "host \"{HOST}\" {{\n  services = {{ \"tfe.v2\" = \"{api}\", \"tfe.v2.1\" = \"{api}\", \"state.v2\" = \"{api}\" }}\n}}\n\
+         credentials_helper \"keyward\" {{\n  args = [\"--config\", \"{}\"]\n}}\n",
+        world.config
+    );
+    std::fs::write(&config, text).unwrap();
+    let local = world.local();
+    let ask = |arguments: &[&str], typed: &str| {
+        run(terraform.program(), folder, &world.home(), Some(&config), arguments, typed)
+    };
+    let (good, told) = ask(&["init", "-no-color", "-input=false"], "");
+    assert!(good, "{told}");
+    let (good, told) = ask(&["login", HOST], &format!("yes\n{local}\n"));
+    assert!(!good && told.contains(&format!("the token of {HOST} is kept by keyward")), "{told}");
+    let (good, told) = ask(&["logout", HOST], "");
+    assert!(good, "{told}");
+    // It is there as before.
+    let (good, told) = ask(&["init", "-no-color", "-input=false"], "");
+    assert!(good && world.local() == local, "{told}");
+    let own = std::fs::read_dir(Path::new(&world.home()).join(".terraform.d")).unwrap().count();
+    assert_eq!(own, 2, "the folder of the program and the user's own file");
+    assert!(world.untouched_files());
+
+    // An agent that is away is told in one line by the helper; Terraform shows that there is no token.
+    std::fs::remove_file(world.folder.path().join("state/gateway.token")).unwrap();
+    let (good, told) = ask(&["init", "-no-color", "-input=false"], "");
+    assert!(!good && told.contains("terraform login"), "{told}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn terraform_refuses_a_login_to_the_host_that_the_drop_in_file_owns() {
+    let Some(terraform) = Terraform::find("terraform_refuses_a_login_to_the_host_that_the_drop_in_file_owns") else {
+        return;
+    };
+    let drop_in = "[gateway.drop_in]\npath = \"FOLDER/home/.terraform.d/zz-keyward.tfrc.json\"";
+    let world = World::start("", drop_in);
+    let written = Path::new(&world.home()).join(".terraform.d/zz-keyward.tfrc.json");
+    eventually(Duration::from_secs(30), || written.exists().then_some(()).ok_or_else(|| "no file".to_owned()));
+    let project = terraform.folder("http://127.0.0.1:1", "none", "");
+    let ask = |arguments: &[&str], typed: &str| {
+        run(terraform.program(), project.folder.path(), &world.home(), None, arguments, typed)
+    };
+    let (good, told) = ask(&["login", HOST], "yes\nanother\n");
+    assert!(!good && told.contains("manually configured"), "{told}");
+    let (good, told) = ask(&["init", "-no-color", "-input=false"], "");
+    assert!(good, "the last file by name leads to the gateway: {told}");
+    assert!(world.untouched_files());
+}
