@@ -9,6 +9,7 @@ mod lists;
 mod numbers;
 mod texts;
 mod written;
+mod yaml;
 
 // 2: functions of what is known
 mod asked;
@@ -24,7 +25,8 @@ type Answer = Result<Value, TemplateError>;
 
 /// Functions of their arguments alone, by name.
 static PURE: LazyLock<FuncMap> = LazyLock::new(|| {
-    let parts = [coded::FUNCTIONS, lists::FUNCTIONS, numbers::FUNCTIONS, texts::FUNCTIONS, written::FUNCTIONS];
+    let parts =
+        [coded::FUNCTIONS, lists::FUNCTIONS, numbers::FUNCTIONS, texts::FUNCTIONS, written::FUNCTIONS, yaml::FUNCTIONS];
     let all = parts.into_iter().flatten();
     all.map(|(name, function)| ((*name).to_owned(), Arc::new(*function) as gotmpl::ValueFunc)).collect()
 });
@@ -39,7 +41,7 @@ const BUILT_IN: [&str; 19] = [
 ];
 
 /// What consul-template has and a template here does not, and why or what to write in its place.
-const LEFT: [(&str, &str); 42] = [
+const LEFT: [(&str, &str); 41] = [
     ("byKey", NO_CONSUL),
     ("byMeta", NO_CONSUL),
     ("byTag", NO_CONSUL),
@@ -77,7 +79,6 @@ const LEFT: [(&str, &str); 42] = [
     ("mergeMap", "range over the one and the other"),
     ("mergeMapWithOverride", "range over the one and the other"),
     ("md5sum", "that hash is broken; write sha256Hex"),
-    ("parseYAML", "only JSON is read; write parseJSON"),
     ("sockaddr", "it says nothing of secrets; pass the address as a variable"),
     ("spew_dump", DUMPS),
     ("spew_printf", DUMPS),
