@@ -84,7 +84,9 @@ fn limited(name: &str, datacenters: &[String]) -> String {
 
 /// What is linked, in one cell of a table.
 pub(super) fn links_in_a_cell(roles: &[Link], links: &Links) -> String {
-    let name = |link: &Link| link.name.clone().or_else(|| link.id.map(|id| id.to_string())).unwrap_or_default();
+    // What cannot be read has an empty name.
+    let named = |link: &Link| link.name.clone().filter(|name| !name.is_empty());
+    let name = |link: &Link| named(link).or_else(|| link.id.map(|id| id.to_string())).unwrap_or_default();
     let policies = links.policies.iter().map(|it| format!("policy {}", name(it)));
     let roles = roles.iter().map(|it| format!("role {}", name(it)));
     let templates = links.templated_policies.iter().map(templated);

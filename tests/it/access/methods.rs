@@ -234,6 +234,36 @@ async fn a_deleted_method_takes_its_rules_and_tokens_along_and_no_others() {
 }
 
 #[tokio::test]
+async fn a_token_that_cannot_be_read_does_not_keep_the_others_of_a_deleted_method() {
+    let acl = Acl::start().await;
+    let key = Key::shared("k");
+    acl.jwt_method("people", &key).await;
+    let mut tokens = Vec::new();
+    for _ in 0..3 {
+        let token = acl.log_in("people", &acl.proof(&key)).await.json();
+        tokens.push(token["AccessorID"].as_str().unwrap().to_owned());
+    }
+    tokens.sort();
+    let damaged = RowKey::of(&["token", "default", &tokens[0]]);
+    let writes = vec![Write::Put(damaged.clone(), b"nonsense".to_vec())];
+    let acl = acl
+        .restarted_with(async |store| {
+            store.commit(Batch { checks: vec![], writes }).await.unwrap();
+        })
+        .await;
+    assert_eq!(acl.delete("/v1/acl/auth-method/people").await.json(), json!(true));
+    acl.restarted_with(async |store| {
+        // The first token, the anonymous one, and the one that cannot be read, with what finds it and a note to try again.
+        for (prefix, wanted) in [("binding-rule/", 0), ("token-login/", 1), ("removal/", 1), ("token/", 3)] {
+            let page = Page { after: None, limit: 9 };
+            let found = store.list(prefix, page, Freshness::Linearizable).await.unwrap();
+            assert_eq!(found.entries.len(), wanted, "{prefix}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn what_a_deleted_method_leaves_is_removed_after_a_restart_too() {
     let acl = Acl::start().await;
     let key = Key::shared("k");

@@ -11,7 +11,6 @@ use tokio_util::sync::CancellationToken;
 use crate::access::model::binding_rule::BindingRuleRecord;
 use crate::access::model::id::Id;
 use crate::access::model::names::NamespaceName;
-use crate::access::model::token::TokenRecord;
 use crate::access::service::directory::Directory;
 use crate::access::service::error::ServiceError;
 use crate::access::service::records::Changes;
@@ -114,20 +113,37 @@ impl Directory {
 
     async fn remove_tokens(&self, removal: &Removal, left: &mut Pieces) -> Result<(), ServiceError> {
         let prefix = format!("token-login/{}/", removal.method);
+        let (mut after, mut unreadable) = (None, None);
         loop {
-            // From the start each time: what was there is gone.
-            let part = self.records.page::<NamespaceName>(&prefix, None, Freshness::Linearizable).await?;
-            if part.entries.is_empty() {
-                return Ok(());
+            // From the same place each time: what was there is gone, but for what cannot be read.
+            let part = self.records.page::<NamespaceName>(&prefix, after.clone(), Freshness::Linearizable).await?;
+            let mut found = Vec::with_capacity(part.entries.len());
+            for (key, namespace) in part.entries {
+                let token = match key.last().parse() {
+                    Ok(accessor) => {
+                        self.records.get(&rows::token(&namespace.value, accessor), Freshness::Linearizable).await
+                    }
+                    Err(_) => Ok(None),
+                };
+                match token {
+                    Ok(token) => found.push((key, token)),
+                    Err(error) if self.records.passes_over(&error) => unreadable = Some(error),
+                    Err(error) => return Err(error),
+                }
             }
-            for piece in part.entries.chunks(Batch::MAX_OPERATIONS / (TOKEN_ROWS + 1)) {
+            if found.is_empty() {
+                after = part.next;
+                match unreadable {
+                    _ if after.is_some() => continue,
+                    Some(error) => return Err(error),
+                    None => return Ok(()),
+                }
+            }
+            for piece in found.chunks(Batch::MAX_OPERATIONS / (TOKEN_ROWS + 1)) {
                 let mut changes = Changes::default();
-                for (key, namespace) in piece {
-                    if let Ok(accessor) = key.last().parse() {
-                        let token = rows::token(&namespace.value, accessor);
-                        if let Some(token) = self.records.get::<TokenRecord>(&token, Freshness::Linearizable).await? {
-                            changes = self.without_token(&token, changes).await?;
-                        }
+                for (key, token) in piece {
+                    if let Some(token) = token {
+                        changes = self.without_token(token, changes).await?;
                     }
                     changes = changes.delete(key.clone());
                 }
