@@ -46,7 +46,9 @@ impl World {
         let variables = [("PATH", "/usr/bin:/bin"), ("HOME", &*world.home())];
         let agent = Binary::start(&["run", "--config", &world.config], &variables, world.folder.path());
         eventually(Duration::from_secs(30), || {
-            std::net::TcpStream::connect(address).map(drop).map_err(|_| agent.output())
+            let token = world.folder.path().join("state/gateway.token").exists();
+            let answers = token && std::net::TcpStream::connect(address).is_ok();
+            answers.then_some(()).ok_or_else(|| agent.output())
         });
         world.agent = Some(agent);
         world
