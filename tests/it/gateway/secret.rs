@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use keyward::dev::platform::Presented;
 
 use crate::harness::agent::Agent;
-use crate::harness::binary::eventually;
+use crate::harness::binary::{eventually, run};
 use crate::harness::world::{World, in_a_network_of_its_own};
 
 const GATEWAY: &str = r#"
@@ -35,6 +35,14 @@ fn a_lent_platform_token_is_replaced_before_it_ends_and_no_call_fails() {
             let request = client.get("http://127.0.0.1:8800/api/v2/account/details").bearer_auth(local.trim());
             runtime.block_on(async { request.send().await.unwrap().status().as_u16() })
         };
+        // What it leads to is known before anyone has called.
+        let config = agent.config.display().to_string();
+        let known = format!("platform {}: hosted, API 2.6", world.platform.url().trim_end_matches('/'));
+        eventually(Duration::from_secs(30), || {
+            let (code, told, error) = run(&["status", "--config", &config], &[]);
+            let shown = code == 0 && told.lines().any(|line| line == known);
+            shown.then_some(()).ok_or_else(|| format!("{told}{error}"))
+        });
         world.platform.dials().forget_calls();
         let start = Instant::now();
         let mut calls = 0;
