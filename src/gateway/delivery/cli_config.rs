@@ -48,10 +48,10 @@ impl UserFiles {
         parts.extend(self.main.as_deref().map(Part::read).transpose()?.flatten());
         let Some(folder) = &self.folder else { return Ok(parts) };
         let unreadable = |source| CliConfigError::Read { file: folder.clone(), source };
-        let entries = match std::fs::read_dir(folder) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(parts),
-            entries => entries.map_err(unreadable)?,
-        };
+        if !folder.is_dir() {
+            return Ok(parts);
+        }
+        let entries = std::fs::read_dir(folder).map_err(unreadable)?;
         let mut beside = Vec::new();
         for entry in entries {
             let path = entry.map_err(unreadable)?.path();
@@ -79,13 +79,13 @@ struct Part {
 }
 
 impl Part {
-    /// `None` where there is no such file.
+    /// `None` where there is no such file. Terraform passes over one that it cannot look at, as in a home that a unit hides.
     fn read(path: &Path) -> Result<Option<Self>, CliConfigError> {
         let unreadable = |source| CliConfigError::Read { file: path.to_owned(), source };
-        let file = match std::fs::File::open(path) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            file => file.map_err(unreadable)?,
-        };
+        if path.metadata().is_err() {
+            return Ok(None);
+        }
+        let file = std::fs::File::open(path).map_err(unreadable)?;
         let mut text = Zeroizing::new(String::new());
         file.take(LARGEST).read_to_string(&mut text).map_err(unreadable)?;
         if text.len() as u64 == LARGEST {
@@ -321,7 +321,11 @@ mod tests {
         let text = written(home, UserFiles::default(), "tfe.example.com:8443").unwrap();
         assert!(text.ends_with("credentials \"tfe.example.com:8443\" {\n  token = \"of-the-gateway\"\n}\n"), "{text}");
         let missing = of(&[("TF_CLI_CONFIG_FILE", &home.join("nowhere"))]);
-        assert!(written(home, missing, "app.terraform.io").unwrap().starts_with(MADE));
+        // A home that cannot be looked into is passed over too.
+        for nothing in [missing, of(&[("HOME", &home.join("mine.json"))])] {
+            let text = written(home, nothing, "app.terraform.io").unwrap();
+            assert!(text.starts_with(&format!("{MADE}\nhost \"app.terraform.io\"")), "{text}");
+        }
     }
 
     #[test]
