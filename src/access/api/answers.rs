@@ -39,7 +39,7 @@ struct Known {
 /// An answer and its headers, which are the same each time.
 #[derive(Debug)]
 struct Kept {
-    question: Question,
+    question: Arc<Question>,
     status: StatusCode,
     headers: HeaderMap,
     body: Full<Bytes>,
@@ -81,17 +81,26 @@ pub(super) struct Question {
     pub(super) mode: Mode,
 }
 
-/// A question and its hash: who waits asks it again and again.
+/// A question and its hash: who waits asks it again and again. It is one with that of others who ask the same.
 #[derive(Debug)]
 pub(super) struct Asked {
-    question: Question,
+    question: Arc<Question>,
     hash: u64,
+}
+
+impl Asked {
+    fn asks(&self, kept: &Kept) -> bool {
+        Arc::ptr_eq(&kept.question, &self.question) || kept.question == self.question
+    }
 }
 
 impl Answers {
     /// A question, ready to be asked.
     pub(super) fn ask(&self, question: Question) -> Asked {
-        Asked { hash: self.hashes.hash_one(&question), question }
+        let hash = self.hashes.hash_one(&question);
+        let known = self.lock();
+        let same = known.answers.get(&hash).filter(|kept| *kept.question == question);
+        Asked { hash, question: same.map_or_else(|| Arc::new(question), |kept| Arc::clone(&kept.question)) }
     }
 
     fn lock(&self) -> MutexGuard<'_, Known> {
@@ -102,7 +111,7 @@ impl Answers {
     /// that is shown has come since.
     pub(super) fn get(&self, asked: &Asked, at: Revision, now: Timestamp) -> Option<Given> {
         let known = self.lock();
-        let kept = known.answers.get(&asked.hash).filter(|kept| known.at == at && kept.question == asked.question)?;
+        let kept = known.answers.get(&asked.hash).filter(|kept| known.at == at && asked.asks(kept))?;
         if kept.until.is_some_and(|until| until <= now) {
             return None;
         }
@@ -126,7 +135,7 @@ impl Answers {
             *known = Known { at, ..Known::default() };
         }
         let kept = Kept {
-            question: asked.question.clone(),
+            question: Arc::clone(&asked.question),
             status: given.answer.status(),
             headers: given.answer.headers().clone(),
             body: body.clone(),

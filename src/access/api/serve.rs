@@ -94,7 +94,11 @@ impl At {
 
     /// What it is told in the end; it is counted.
     fn told(&self, answer: Result<Response<Body>, ApiError>) -> Response<Body> {
-        let mut answer = answer.unwrap_or_else(|error| error.at(self.door));
+        let answer = answer.unwrap_or_else(|error| {
+            let mut answer = error.at(self.door);
+            say_policy(self.rooms(), self.door, &mut answer);
+            answer
+        });
         let code = answer.status().as_u16();
         let labels = AccessRequest { operation: self.operation.name(), code };
         let counter = || self.rooms().metrics.access_requests.get_or_create(&labels).clone();
@@ -102,7 +106,6 @@ impl At {
             Some(good) => good.get_or_init(counter).inc(),
             None => counter().inc(),
         };
-        say_policy(self.rooms(), self.door, &mut answer);
         answer
     }
 }
@@ -116,7 +119,13 @@ fn acl(at: At, subject: String, request: Request<Incoming>) -> Answering<Body> {
         Err(error) => return Answering::now(at.told(Err(error))),
     };
     if !at.operation.reads() {
-        return Answering::later(async move { at.told(written(at.rooms(), &mut ask).await) });
+        return Answering::later(async move {
+            let mut answer = written(at.rooms(), &mut ask).await;
+            if let Ok(answer) = &mut answer {
+                say_policy(at.rooms(), at.door, answer);
+            }
+            at.told(answer)
+        });
     }
     let cache_control = head.headers.get(header::CACHE_CONTROL).and_then(|value| value.to_str().ok());
     match ask.query.waiting(cache_control) {

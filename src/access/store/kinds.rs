@@ -1,6 +1,5 @@
 //! The last change of each kind of record, as far as this server has been told.
 
-use std::collections::BTreeMap;
 use std::sync::{PoisonError, RwLock};
 
 use super::Revision;
@@ -13,26 +12,25 @@ pub(super) struct Kinds(RwLock<Known>);
 struct Known {
     /// Of any kind something may have changed up to here: what was before was not watched.
     all: Revision,
-    /// Few enough that to compare costs less than to hash.
-    each: BTreeMap<String, Revision>,
+    /// Few enough that to look through them costs less than to hash.
+    each: Vec<(Box<str>, Revision)>,
 }
 
 impl Kinds {
     /// The last change of that kind, or later.
     pub(super) fn last(&self, kind: &str) -> Revision {
         let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        known.each.get(kind).copied().unwrap_or_default().max(known.all)
+        let found = known.each.iter().find(|(its, _)| **its == *kind);
+        found.map(|(_, at)| *at).unwrap_or_default().max(known.all)
     }
 
     /// Something of those kinds was changed. Whoever sees one of them sees all.
     pub(super) fn changed<'a>(&self, kinds: impl IntoIterator<Item = (&'a str, Revision)>) {
         let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
         for (kind, at) in kinds {
-            match known.each.get_mut(kind) {
-                Some(last) => *last = at.max(*last),
-                None => {
-                    known.each.insert(kind.to_owned(), at);
-                }
+            match known.each.iter_mut().find(|(its, _)| **its == *kind) {
+                Some((_, last)) => *last = at.max(*last),
+                None => known.each.push((kind.into(), at)),
             }
         }
     }

@@ -73,7 +73,9 @@ impl<'a> ApiPath<'a> {
 
     /// Whether someone logs in there: `auth/MOUNT/login`, perhaps with a name behind it.
     pub(super) fn is_login(&self) -> bool {
-        if !self.0.contains("login") {
+        // It is at the end, or one before.
+        let (before, last) = self.trimmed().rsplit_once('/').unwrap_or_default();
+        if last != "login" && !before.ends_with("/login") {
             return false;
         }
         let mut segments = self.trimmed().split('/').skip_while(|segment| *segment != "auth").skip(2);

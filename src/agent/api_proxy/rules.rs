@@ -59,6 +59,10 @@ impl Operation {
 pub struct Rule {
     methods: u8,
     segments: Vec<Segment>,
+    /// What a path begins with that the pattern is about: all of it before the first `+` or `*`.
+    start: String,
+    /// Whether all that begins so is meant.
+    open: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -100,8 +104,11 @@ impl Rule {
                 _ => Err("has a * that is not at its end"),
             },
         };
-        let segments = trimmed.split('/').enumerate().map(read).collect::<Result<_, _>>()?;
-        Ok(Self { methods, segments })
+        let segments = trimmed.split('/').enumerate().map(read).collect::<Result<Vec<_>, _>>()?;
+        let any = trimmed.split_inclusive('/').take_while(|segment| segment.trim_end_matches('/') != "+");
+        let start: String = any.collect::<String>().trim_end_matches('*').to_owned();
+        let open = !segments.contains(&Segment::Any) && matches!(segments.last(), Some(Segment::Rest(_)));
+        Ok(Self { methods, segments, start, open })
     }
 
     fn is_about(&self, operation: Operation) -> bool {
@@ -116,18 +123,20 @@ impl Rule {
     /// `path` has no slash at its end; `folder` says that it may have one.
     fn matches(&self, path: &str, folder: bool) -> bool {
         // Most rules are not about a path, which is seen where it begins.
-        if let Some(Segment::Named(start) | Segment::Rest(start)) = self.segments.first()
-            && !path.starts_with(start.as_str())
-        {
-            return false;
+        let begins = path.starts_with(&self.start)
+            || (folder && self.start.strip_suffix('/').is_some_and(|start| start == path));
+        if !begins || self.open {
+            return begins;
         }
-        let mut named = path.split('/').chain(folder.then_some(""));
+        // By bytes: segments are too short for a search of characters.
+        let none: Option<&[u8]> = folder.then_some(b"");
+        let mut named = path.as_bytes().split(|byte| *byte == b'/').chain(none);
         for segment in &self.segments {
             let Some(name) = named.next() else { return false };
             match segment {
-                Segment::Named(wanted) if wanted == name => {}
+                Segment::Named(wanted) if wanted.as_bytes() == name => {}
                 Segment::Any if !name.is_empty() => {}
-                Segment::Rest(start) => return name.starts_with(start.as_str()),
+                Segment::Rest(start) => return name.starts_with(start.as_bytes()),
                 Segment::Named(_) | Segment::Any => return false,
             }
         }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -27,6 +28,8 @@ pub struct Kept {
     body: Bytes,
     /// Where its lifetime stands, and what it is of.
     issued: Option<(Range<usize>, Issued)>,
+    /// As it was given last, with so many seconds left: within a second it is the same.
+    aged: Mutex<Option<(u64, Bytes)>>,
 }
 
 impl fmt::Debug for Kept {
@@ -107,18 +110,25 @@ impl Kept {
             }
             _ => return None,
         };
-        Some(Self { body: Bytes::from_owner(Zeroizing::new(body.to_vec())), issued })
+        Some(Self { body: Bytes::from_owner(Zeroizing::new(body.to_vec())), issued, aged: Mutex::new(None) })
     }
 
     /// The body, its lifetime the one that is left.
     pub(super) fn body(&self, left: Duration) -> Bytes {
         let Some((place, _)) = &self.issued else { return self.body.clone() };
-        let left = left.as_secs().to_string();
+        let seconds = left.as_secs();
+        let mut last = self.aged.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, aged)) = last.as_ref().filter(|(then, _)| *then == seconds) {
+            return aged.clone();
+        }
+        let left = seconds.to_string();
         let mut aged = Zeroizing::new(Vec::with_capacity(self.body.len() + left.len()));
         aged.extend_from_slice(&self.body[..place.start]);
         aged.extend_from_slice(left.as_bytes());
         aged.extend_from_slice(&self.body[place.end..]);
-        Bytes::from_owner(aged)
+        let aged = Bytes::from_owner(aged);
+        *last = Some((seconds, aged.clone()));
+        aged
     }
 
     /// What the body holds, to be taken again.
@@ -138,7 +148,8 @@ impl Kept {
 
     /// Its size in memory, in bytes.
     pub(super) fn size(&self) -> usize {
-        self.body.len() + size_of::<Self>()
+        // What is issued is there a second time, as it was given last.
+        self.body.len() * (1 + usize::from(self.issued.is_some())) + size_of::<Self>()
     }
 }
 
