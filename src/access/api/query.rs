@@ -95,15 +95,12 @@ impl Query {
         self.pairs.iter().any(|(key, _)| key == name)
     }
 
-    /// What it asks for beside waiting: an answer is the same however long its caller is ready to wait for it. Without the
-    /// secret.
+    /// What it asks for.
     pub(super) fn asked(&self) -> String {
-        const ABOUT_WAITING: [&str; 7] = ["index", "wait", "stale", "max_stale", "consistent", "cached", "token"];
-        let mut pairs = self.pairs.iter().filter(|(key, _)| !ABOUT_WAITING.contains(&key.as_str())).peekable();
-        if pairs.peek().is_none() {
+        if self.pairs.is_empty() {
             return String::new();
         }
-        url::form_urlencoded::Serializer::new(String::new()).extend_pairs(pairs).finish()
+        url::form_urlencoded::Serializer::new(String::new()).extend_pairs(&self.pairs).finish()
     }
 
     /// The value of a parameter; `None` if it is not there or empty.
@@ -131,11 +128,12 @@ impl Query {
         }
     }
 
-    /// What it says of blocking and consistency; `cache_control` is the header of that name.
+    /// Takes out what it says of blocking and consistency, and the secret: what is left is what is asked, which is the same
+    /// however long its caller is ready to wait. `cache_control` is the header of that name.
     ///
     /// # Errors
     /// A parameter is malformed, or two contradict each other.
-    pub(super) fn waiting(&self, cache_control: Option<&str>) -> Result<Waiting, QueryError> {
+    pub(super) fn waiting(&mut self, cache_control: Option<&str>) -> Result<Waiting, QueryError> {
         let index = match self.get("index")? {
             None => 0,
             // The parser takes a sign too.
@@ -164,9 +162,14 @@ impl Query {
             (false, true) => Mode::Consistent,
             (false, false) => Mode::Default,
         };
+        self.pairs.retain(|(name, _)| !ABOUT_WAITING.contains(&name.as_str()));
+        self.pairs.shrink_to_fit();
         Ok(Waiting { index, wait, mode })
     }
 }
+
+/// What is about waiting and consistency; and the secret, which is taken from the query before.
+const ABOUT_WAITING: [&str; 7] = ["index", "wait", "stale", "max_stale", "consistent", "cached", "token"];
 
 fn max_age(header: &str) -> Result<(), QueryError> {
     for directive in header.split(',').map(str::trim) {
@@ -184,7 +187,7 @@ mod tests {
     use super::*;
 
     fn waiting(query: &str) -> Result<Waiting, String> {
-        let query = Query::read(Some(query)).map_err(|error| error.to_string())?;
+        let mut query = Query::read(Some(query)).map_err(|error| error.to_string())?;
         query.waiting(None).map_err(|error| error.to_string())
     }
 
