@@ -24,14 +24,27 @@ pub(super) async fn read(rooms: &Rooms, ask: &Ask, waiting: Waiting) -> Result<R
     // What is asked stays the same however often it is asked.
     let mut question = None;
     loop {
-        let epoch = rooms.directory.epoch(freshness).await?;
-        let (end, watch) = {
-            let given = look(rooms, ask, waiting.mode, &mut question).await?;
-            match end.filter(|_| !over && given.index.0 <= waiting.index) {
-                Some(end) => (end, given.watch),
-                None => return Ok(given.answer),
-            }
+        let settled = |given: &Given| over || end.is_none() || given.index.0 > waiting.index;
+        // Taken before anything is read: of what is written meanwhile too much is forgotten, not too little.
+        let at = rooms.directory.records().store().last("");
+        // What is given again was seen while the store was open, and nothing was written since: no restore has begun.
+        let known = match at.and_then(|at| given_again(rooms, ask, waiting.mode, &mut question, at)) {
+            Some(given) if settled(&given) => return Ok(given.answer),
+            Some(given) => Some(given.watch),
+            None => None,
         };
+        let epoch = rooms.directory.epoch(freshness).await?;
+        let watch = if let Some(watch) = known {
+            watch
+        } else {
+            // In a box of its own, which is gone while this waits: ten thousand may.
+            let given = Box::pin(look(rooms, ask, waiting.mode, at.zip(question.as_ref()))).await?;
+            if settled(&given) {
+                return Ok(given.answer);
+            }
+            given.watch
+        };
+        let Some(end) = end else { continue };
         let changed = rooms.directory.records().store().changed(&watch, Revision(waiting.index));
         tokio::select! {
             biased;
@@ -45,22 +58,14 @@ pub(super) async fn read(rooms: &Rooms, ask: &Ask, waiting: Waiting) -> Result<R
     }
 }
 
-/// Reads, or finds what was read already.
-async fn look(rooms: &Rooms, ask: &Ask, mode: Mode, question: &mut Option<Asked>) -> Result<Given, ApiError> {
-    // Taken before anything is read: of what is written meanwhile too much is forgotten, not too little.
-    let at = rooms.directory.records().store().last("");
-    if let Some(at) = at {
-        let question = question.get_or_insert_with(|| rooms.answers.ask(ask.question(&rooms.directory, mode)));
-        if let Some(given) = rooms.answers.get(question, at, rooms.directory.now()) {
-            return Ok(given);
-        }
-    }
-    // In a box of its own, which is gone while this waits: ten thousand may.
-    Box::pin(look_anew(rooms, ask, mode, at.zip(question.as_ref()))).await
+/// What was read already, if nothing was written since.
+fn given_again(rooms: &Rooms, ask: &Ask, mode: Mode, question: &mut Option<Asked>, at: Revision) -> Option<Given> {
+    let question = question.get_or_insert_with(|| rooms.answers.ask(ask.question(&rooms.directory, mode)));
+    rooms.answers.get(question, at, rooms.directory.now())
 }
 
 /// Reads, and keeps what was read for those who ask the same.
-async fn look_anew(rooms: &Rooms, ask: &Ask, mode: Mode, asked: Option<(Revision, &Asked)>) -> Result<Given, ApiError> {
+async fn look(rooms: &Rooms, ask: &Ask, mode: Mode, asked: Option<(Revision, &Asked)>) -> Result<Given, ApiError> {
     let freshness = mode.freshness();
     let Seen { reply, index, watch, until } = dispatch::read(rooms, ask, freshness).await?;
     let mut answer = reply.answer();
