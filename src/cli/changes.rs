@@ -22,7 +22,7 @@ pub(super) struct Changes {
     command: Option<Command>,
 }
 
-/// What a row must have; all of resource, kind, edition and release must fit one of its changes.
+/// What a row must have; all of resource, kind, edition, release and gateway must fit one of its changes.
 #[derive(Debug, Args)]
 struct Filters {
     /// From this day on, such as 2024-02-08 or 2024-2-8
@@ -43,6 +43,9 @@ struct Filters {
     /// For this self-managed release, such as v202207-1 or 1.0.3: without what a later one has first
     #[arg(long)]
     release: Option<String>,
+    /// About which the gateway does this: feature-check, warn, rewrite, paginate, validate, redact or none
+    #[arg(long, value_name = "ACTION")]
+    gateway: Option<String>,
     /// With this in its text or in a name, letters large or small
     #[arg(long)]
     text: Option<String>,
@@ -93,6 +96,7 @@ impl Filters {
             ("kind", self.kind),
             ("edition", self.edition),
             ("release", self.release),
+            ("gateway", self.gateway),
             ("text", self.text),
         ];
         for (name, value) in given.into_iter().filter_map(|(name, value)| Some((name, value?))) {

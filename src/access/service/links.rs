@@ -1,5 +1,7 @@
 //! Links as a request gives them, by id or by name, become ids; and ids become links to show.
 
+use std::collections::BTreeSet;
+
 use super::directory::Directory;
 use super::error::ServiceError;
 use super::rows;
@@ -93,8 +95,12 @@ impl Directory {
         kind: Linked,
         drafts: &[LinkDraft],
     ) -> Result<Vec<Id>, ServiceError> {
-        let mut ids = Vec::new();
+        let (mut ids, mut seen) = (Vec::new(), BTreeSet::new());
         for draft in drafts {
+            // On etcd each look is a call.
+            if !seen.insert((&draft.id, &draft.name)) {
+                continue;
+            }
             let id = self.resolve(namespace, kind, draft).await?;
             if !ids.contains(&id) {
                 ids.push(id);

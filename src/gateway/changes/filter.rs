@@ -2,11 +2,11 @@
 
 use super::Changelog;
 use super::date::ApiDate;
-use super::kind::{Edition, Kind, UnknownWord};
+use super::kind::{Action, Edition, Kind, UnknownWord};
 use super::release::Release;
 use super::row::{Change, Row};
 
-/// What a row must have. What is not set, does not matter. A filter by resource, kind, edition or release takes rows
+/// What a row must have. What is not set, does not matter. A filter by resource, kind, edition, release or gateway takes rows
 /// with a change that fits them all; a row whose body is not shown has none, so it is found by its date alone.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Filter {
@@ -16,6 +16,7 @@ pub struct Filter {
     kind: Option<Kind>,
     edition: Option<Edition>,
     release: Option<Release>,
+    gateway: Option<Action>,
     text: Option<String>,
     incomparable: Option<String>,
 }
@@ -33,7 +34,7 @@ pub enum FilterError {
 
 impl Filter {
     /// The names that [`Filter::set`] takes.
-    pub const NAMES: [&str; 7] = ["since", "until", "resource", "kind", "edition", "release", "text"];
+    pub const NAMES: [&str; 8] = ["since", "until", "resource", "kind", "edition", "release", "gateway", "text"];
 
     /// Sets one part by its name:
     /// - `since`, `until`: a day, itself included, with or without zeros;
@@ -43,6 +44,7 @@ impl Filter {
     ///   marked for none;
     /// - `release`: what a self-managed release may have: all but what a later one has first. A release that cannot be
     ///   compared leaves nothing out: see [`Filter::remark`];
+    /// - `gateway`: what the gateway does about it: feature-check, warn, rewrite, paginate, validate, redact or none;
     /// - `text`: a part of the row's text or of a name, letters large or small.
     ///
     /// # Errors
@@ -62,6 +64,7 @@ impl Filter {
                     self.incomparable = Some(format!("release {value:?} leaves nothing out: it is {error}"));
                 }
             },
+            "gateway" => self.gateway = Some(value.parse().map_err(|error| wrong(&error))?),
             "text" => self.text = Some(value.to_lowercase()),
             _ => return Err(FilterError::Name(UnknownWord::new(name, &Self::NAMES))),
         }
@@ -75,8 +78,11 @@ impl Filter {
 
     /// Whether a row is wanted.
     pub fn takes(&self, row: &Row) -> bool {
-        let by_change =
-            self.resource.is_some() || self.kind.is_some() || self.edition.is_some() || self.release.is_some();
+        let by_change = self.resource.is_some()
+            || self.kind.is_some()
+            || self.edition.is_some()
+            || self.release.is_some()
+            || self.gateway.is_some();
         self.since.is_none_or(|since| row.date >= since)
             && self.until.is_none_or(|until| row.date <= until)
             && (!by_change || row.changes.iter().any(|change| self.takes_change(change)))
@@ -87,6 +93,7 @@ impl Filter {
         let edition = change.changelog.edition;
         self.resource.as_ref().is_none_or(|resource| *resource == change.resource)
             && self.kind.is_none_or(|kind| kind == change.kind)
+            && self.gateway.is_none_or(|action| action == change.gateway.does)
             && self.edition.is_none_or(|wanted| edition == wanted || edition == Edition::All)
             && self.release.is_none_or(|release| change.changelog.release.is_none_or(|since| release.has(since)))
     }

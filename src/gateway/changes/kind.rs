@@ -161,6 +161,14 @@ impl FromStr for Edition {
     }
 }
 
+impl FromStr for Action {
+    type Err = UnknownWord;
+
+    fn from_str(text: &str) -> Result<Self, UnknownWord> {
+        word(text, &Self::ALL)
+    }
+}
+
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(text(*self, &Self::ALL))

@@ -59,6 +59,7 @@ fn a_wrong_filter_says_what_would_do() {
     check("resource", "registry-module", "\"registry-module\" is not known; did you mean registry-modules?");
     check("kind", "deprecatd", "did you mean deprecated?");
     check("kind", "x", "known are added, changed, deprecated, fixed, docs, breaking");
+    check("gateway", "rewrites", "did you mean rewrite?");
     check("edition", "cloud", "known are all, hosted, enterprise, self-managed");
     check("since", "yesterday", "\"yesterday\" is no date");
     check("resuorce", "x", "did you mean resource?");

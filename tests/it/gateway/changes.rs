@@ -74,6 +74,18 @@ fn each_filter_takes_its_rows() {
     {
         check(&["--kind", kind], wanted);
     }
+    let actions = [
+        ("feature-check", 69),
+        ("none", 39),
+        ("paginate", 12),
+        ("rewrite", 7),
+        ("warn", 6),
+        ("redact", 3),
+        ("validate", 2),
+    ];
+    for (action, wanted) in actions {
+        check(&["--gateway", action], wanted);
+    }
     for (edition, wanted) in [("all", 108), ("hosted", 110), ("enterprise", 110), ("self-managed", 110)] {
         check(&["--edition", edition], wanted);
     }
@@ -89,6 +101,7 @@ fn each_filter_takes_its_rows() {
     check(&["--text", "speculative-plan-management-enabled"], 1);
     check(&["--kind", "deprecated", "--resource", "registry-modules"], 7);
     check(&["--kind", "deprecated", "--edition", "hosted"], 9);
+    check(&["--kind", "deprecated", "--gateway", "rewrite"], 7);
     check(&["--kind", "added", "--resource", "workspaces", "--since", "2023-01-01", "--edition", "hosted"], 7);
     check(&["--since", "2025-01-01"], 0);
 }
