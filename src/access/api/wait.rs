@@ -1,5 +1,6 @@
 //! Blocking queries: a read that waits until there is something newer than the caller knows.
 
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use http::Response;
@@ -24,27 +25,29 @@ pub(super) async fn read(rooms: &Rooms, ask: &Ask, waiting: Waiting) -> Result<R
     // What is asked stays the same however often it is asked.
     let mut question = None;
     loop {
-        let settled = |given: &Given| over || end.is_none() || given.index.0 > waiting.index;
+        // What to wait on and until when, or the answer where there is nothing to wait for.
+        let judged = |given: Given| match end {
+            Some(end) if !over && given.index.0 <= waiting.index => ControlFlow::Continue((given.watch, end)),
+            _ => ControlFlow::Break(given.answer),
+        };
         // Taken before anything is read: of what is written meanwhile too much is forgotten, not too little.
         let at = rooms.directory.records().store().last("");
         // What is given again was seen while the store was open, and nothing was written since: no restore has begun.
-        let known = match at.and_then(|at| given_again(rooms, ask, waiting.mode, &mut question, at)) {
-            Some(given) if settled(&given) => return Ok(given.answer),
-            Some(given) => Some(given.watch),
+        let known = match at.and_then(|at| given_again(rooms, ask, waiting.mode, &mut question, at)).map(judged) {
+            Some(ControlFlow::Break(answer)) => return Ok(answer),
+            Some(ControlFlow::Continue(known)) => Some(known),
             None => None,
         };
         let epoch = rooms.directory.epoch(freshness).await?;
-        let watch = if let Some(watch) = known {
-            watch
+        let (watch, end) = if let Some(known) = known {
+            known
         } else {
             // In a box of its own, which is gone while this waits: ten thousand may.
-            let given = Box::pin(look(rooms, ask, waiting.mode, at.zip(question.as_ref()))).await?;
-            if settled(&given) {
-                return Ok(given.answer);
+            match judged(Box::pin(look(rooms, ask, waiting.mode, at.zip(question.as_ref()))).await?) {
+                ControlFlow::Continue(found) => found,
+                ControlFlow::Break(answer) => return Ok(answer),
             }
-            given.watch
         };
-        let Some(end) = end else { continue };
         let changed = rooms.directory.records().store().changed(&watch, Revision(waiting.index));
         tokio::select! {
             biased;

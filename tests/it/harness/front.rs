@@ -62,7 +62,7 @@ impl Platform {
             let this = this.clone();
             async move { this.answer(request).await }
         };
-        scripted::serve_at(address, answer, Limits::default(), servers);
+        scripted::serve(address, answer, Limits::default(), servers);
     }
 
     /// The same over TLS, or with other limits.
@@ -72,7 +72,7 @@ impl Platform {
             let this = this.clone();
             async move { this.answer(request).await }
         };
-        scripted::serve(answer, limits, servers)
+        scripted::serve(scripted::FREE, answer, limits, servers)
     }
 
     async fn answer(&self, request: Request<Incoming>) -> Answer {

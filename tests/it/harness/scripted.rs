@@ -1,7 +1,7 @@
 //! A server on a socket of this process whose answers a test scripts, and that remembers what it was asked: what stands behind
 //! a proxy.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::Bytes;
@@ -91,20 +91,11 @@ impl Scripted {
     }
 }
 
-/// Serves what `answer` answers on a free port of loopback.
-pub(crate) fn serve<F>(
-    answer: impl Fn(Request<Incoming>) -> F + Clone + Send + Unpin + 'static,
-    limits: Limits,
-    servers: &mut JoinSet<()>,
-) -> SocketAddr
-where
-    F: Future<Output = Answer> + Send + 'static,
-{
-    serve_at(([127, 0, 0, 1], 0).into(), answer, limits, servers)
-}
+/// A free port of loopback.
+pub(crate) const FREE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
-/// The same on this port.
-pub(crate) fn serve_at<F>(
+/// Serves what `answer` answers.
+pub(crate) fn serve<F>(
     address: SocketAddr,
     answer: impl Fn(Request<Incoming>) -> F + Clone + Send + Unpin + 'static,
     limits: Limits,

@@ -80,7 +80,7 @@ impl Vault {
             let this = this.clone();
             async move { this.answer(request).await }
         };
-        scripted::serve(answer, limits, servers)
+        scripted::serve(scripted::FREE, answer, limits, servers)
     }
 
     async fn answer(&self, request: Request<Incoming>) -> Answer {
