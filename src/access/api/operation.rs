@@ -59,11 +59,6 @@ pub(super) enum Operation {
     VaultHealth,
 }
 
-impl Operation {
-    /// How many there are.
-    pub(super) const COUNT: usize = Self::VaultHealth as usize + 1;
-}
-
 use Operation as Do;
 
 /// Paths below `/v1/`: `:` is one segment, `*` is the rest. The first that fits counts.
@@ -121,6 +116,21 @@ const TABLE: &[(&str, &[(Method, Operation)])] = &[
 ];
 
 impl Operation {
+    /// How many places a list has that is indexed by operation: enough for each that the table leads to.
+    pub(super) const COUNT: usize = {
+        let (mut count, mut row) = (0, 0);
+        while row < TABLE.len() {
+            let (methods, mut at) = (TABLE[row].1, 0);
+            while at < methods.len() {
+                let place = methods[at].1 as usize + 1;
+                count = if place > count { place } else { count };
+                at += 1;
+            }
+            row += 1;
+        }
+        count
+    };
+
     /// Its name in logs and metrics.
     pub(super) const fn name(self) -> &'static str {
         match self {
