@@ -2,18 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
 use clap::{Args, Subcommand};
-use tokio::sync::mpsc;
-use tokio_util::sync::CancellationToken;
 
 use super::acl::{self, Connection, Failure};
-use super::run::{inherited, runtime, start_log, stop_signals};
 use super::snapshot::{Backup, Restore};
-use super::{Exit, LogChoice, note, say, say_error};
-use crate::app::{App, Signals};
-use crate::config;
-use crate::config::{Config, Environment};
+use super::{Exit, LogChoice, alone, note, say};
+use crate::config::Environment;
 use crate::http::listen::Endpoint;
 
 /// Run the access-control service, and look after it.
@@ -108,47 +102,20 @@ impl Serve {
     fn run(self, log: &LogChoice) -> anyhow::Result<Exit> {
         crate::sys::forbid_core_dumps()?;
         let environment = Environment::of_this_process();
-        let outcome = config::alone("access", &self.settings()?, &environment);
-        let Some(config) = outcome.config else {
-            for mistake in outcome.mistakes {
-                say_error(&mistake.to_string());
-            }
-            return Ok(Exit::Failed);
+        let config = match alone::configuration("access", &self.settings()?, &environment) {
+            Ok(config) => config,
+            Err(exit) => return Ok(exit),
         };
-        let (_logging, level) = start_log(log, &config.log)?;
-        let runtime = runtime(&config)?;
-        let inherited = inherited(&environment)?;
         let scheme = if self.tls_cert_file.is_some() { "https" } else { "http" };
-        runtime.block_on(async {
-            let stop = CancellationToken::new();
-            let signals = stop_signals(stop.clone());
-            let app = App::build(config, level, inherited).await?;
-            for line in introduction(&app.access_endpoints(), scheme, &self.dir) {
-                say(&line);
-            }
-            let (_kept, reloads) = mpsc::channel::<Result<Config, Vec<String>>>(1);
-            tokio::select! {
-                ended = app.run(Signals::new(stop, reloads)) => ended.map(drop),
-                twice = signals => twice,
-            }
-        })?;
-        Ok(Exit::Ok)
+        alone::serve(config, &environment, log, |app| introduction(&app.access_endpoints(), scheme, &self.dir))
     }
 
     /// What it comes to as settings of `[access]`.
     fn settings(&self) -> anyhow::Result<Vec<(&'static str, Vec<String>)>> {
-        let path = |path: &PathBuf| {
-            let whole = std::path::absolute(path)?.into_os_string().into_string().ok();
-            Ok::<_, anyhow::Error>(vec![whole.with_context(|| format!("{} is no UTF-8 text", path.display()))?])
-        };
-        let listen = self.listen.iter().map(|text| {
-            let plain = !text.contains("://") && !text.starts_with("systemd:");
-            if plain { format!("tcp://{text}") } else { text.clone() }
-        });
-        let listen = listen.collect();
-        let mut settings = vec![("listen", listen), ("data_dir", path(&self.dir)?)];
+        let listen = self.listen.iter().map(|text| alone::place(text)).collect();
+        let mut settings = vec![("listen", listen), ("data_dir", vec![alone::path(&self.dir)?])];
         if let (Some(certificate), Some(key)) = (&self.tls_cert_file, &self.tls_key_file) {
-            settings.extend([("tls_cert", path(certificate)?), ("tls_key", path(key)?)]);
+            settings.extend([("tls_cert", vec![alone::path(certificate)?]), ("tls_key", vec![alone::path(key)?])]);
         }
         Ok(settings)
     }

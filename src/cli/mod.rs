@@ -10,6 +10,8 @@ mod show;
 
 // 2: the commands
 mod run;
+#[cfg(any(feature = "access", feature = "gateway"))]
+mod alone;
 mod agent;
 mod check;
 mod login;

@@ -1,16 +1,12 @@
 //! `keyward gateway serve`: the gateway with nothing else configured.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::Context as _;
 use clap::Args;
-use tokio::sync::mpsc;
-use tokio_util::sync::CancellationToken;
 
-use crate::app::{App, Signals};
-use crate::cli::run::{inherited, runtime, start_log, stop_signals};
-use crate::cli::{Exit, LogChoice, say, say_error};
-use crate::config::{self, Config, Environment, Gateway};
+use crate::cli::{Exit, LogChoice, alone};
+use crate::config::{Environment, Gateway};
 use crate::folder;
 use crate::http::listen::Endpoint;
 
@@ -29,6 +25,9 @@ pub(super) struct Serve {
     /// PEM file of the authorities to trust in place of the system's
     #[arg(long, value_name = "FILE")]
     ca_file: Option<PathBuf>,
+    /// What is done with calls that the platform's changelog says are deprecated: off, warn, fallback or always
+    #[arg(long, value_name = "MODE", default_value = "warn")]
+    deprecated: String,
     /// The folder of the local token, made with mode 0700 if it is not there [default: keyward in `$XDG_STATE_HOME`, or in
     /// ~/.local/state]
     #[arg(long, value_name = "FOLDER")]
@@ -39,31 +38,12 @@ impl Serve {
     pub(super) fn run(self, log: &LogChoice) -> anyhow::Result<Exit> {
         crate::sys::forbid_core_dumps()?;
         let environment = Environment::of_this_process();
-        let outcome = config::alone("gateway", &self.settings(&environment)?, &environment);
-        let Some(config) = outcome.config else {
-            for mistake in outcome.mistakes {
-                say_error(&mistake.to_string());
-            }
-            return Ok(Exit::Failed);
+        let config = match alone::configuration("gateway", &self.settings(&environment)?, &environment) {
+            Ok(config) => config,
+            Err(exit) => return Ok(exit),
         };
         let gateway = config.gateway.clone().context("the command line says nothing of a gateway")?;
-        let (_logging, level) = start_log(log, &config.log)?;
-        let runtime = runtime(&config)?;
-        let inherited = inherited(&environment)?;
-        runtime.block_on(async {
-            let stop = CancellationToken::new();
-            let signals = stop_signals(stop.clone());
-            let app = App::build(config, level, inherited).await?;
-            for line in introduction(&gateway, &app.gateway_endpoints()) {
-                say(&line);
-            }
-            let (_kept, reloads) = mpsc::channel::<Result<Config, Vec<String>>>(1);
-            tokio::select! {
-                ended = app.run(Signals::new(stop, reloads)) => ended.map(drop),
-                twice = signals => twice,
-            }
-        })?;
-        Ok(Exit::Ok)
+        alone::serve(config, &environment, log, |app| introduction(&gateway, &app.gateway_endpoints()))
     }
 
     /// What it comes to as settings of `[gateway]`.
@@ -73,18 +53,15 @@ impl Serve {
         let name = self.upstream.split_once("://").map_or(self.upstream.as_str(), |(_, rest)| rest);
         let plain = |letter: char| if letter.is_ascii_alphanumeric() || ".-".contains(letter) { letter } else { '-' };
         let name: String = name.trim_end_matches('/').chars().map(plain).take(100).collect();
-        let listen = self.listen.iter().map(|text| {
-            let plain = !text.contains("://") && !text.starts_with("systemd:");
-            if plain { format!("tcp://{text}") } else { text.clone() }
-        });
         let mut settings = vec![
             ("upstream", vec![self.upstream.clone()]),
-            ("listen", listen.collect()),
-            ("token_file", vec![absolute(&self.token_file)?]),
-            ("local_token_file", vec![absolute(&folder.join(format!("{name}.token")))?]),
+            ("listen", self.listen.iter().map(|text| alone::place(text)).collect()),
+            ("token_file", vec![alone::path(&self.token_file)?]),
+            ("local_token_file", vec![alone::path(&folder.join(format!("{name}.token")))?]),
+            ("deprecated", vec![self.deprecated.clone()]),
         ];
         if let Some(file) = &self.ca_file {
-            settings.push(("ca_file", vec![absolute(file)?]));
+            settings.push(("ca_file", vec![alone::path(file)?]));
         }
         Ok(settings)
     }
@@ -98,11 +75,6 @@ impl Serve {
         let folder = self.dir.clone().or_else(|| Some(of_state()?.join("keyward")));
         folder.context("there is no HOME to keep the local token in; say --dir FOLDER")
     }
-}
-
-fn absolute(path: &Path) -> anyhow::Result<String> {
-    let whole = std::path::absolute(path)?.into_os_string().into_string().ok();
-    whole.with_context(|| format!("{} is no UTF-8 text", path.display()))
 }
 
 /// Where the gateway is, and what to set so that clients find it.

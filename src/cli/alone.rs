@@ -1,0 +1,72 @@
+//! A part of the program served with nothing else configured: what the command line says is all that there is.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::run::{inherited, runtime, start_log, stop_signals};
+use super::{Exit, LogChoice, say, say_error};
+use crate::app::{App, Signals};
+use crate::config::{self, Config, Environment};
+
+/// What the settings of one section come to; has said what is wrong with them, where they come to nothing.
+pub(super) fn configuration(
+    section: &str,
+    settings: &[(&str, Vec<String>)],
+    environment: &Environment,
+) -> Result<Config, Exit> {
+    let outcome = config::alone(section, settings, environment);
+    for mistake in &outcome.mistakes {
+        say_error(&mistake.to_string());
+    }
+    outcome.config.ok_or(Exit::Failed)
+}
+
+/// Serves until told to stop. `introduction` is printed once the sockets are there.
+///
+/// # Errors
+/// It could not be started, or broke off.
+pub(super) fn serve(
+    config: Config,
+    environment: &Environment,
+    log: &LogChoice,
+    introduction: impl FnOnce(&App) -> Vec<String>,
+) -> anyhow::Result<Exit> {
+    let (_logging, level) = start_log(log, &config.log)?;
+    let runtime = runtime(&config)?;
+    let inherited = inherited(environment)?;
+    let ended = runtime.block_on(async {
+        let stop = CancellationToken::new();
+        let signals = stop_signals(stop.clone());
+        let app = App::build(config, level, inherited).await?;
+        for line in introduction(&app) {
+            say(&line);
+        }
+        let (_kept, reloads) = mpsc::channel::<Result<Config, Vec<String>>>(1);
+        tokio::select! {
+            ended = app.run(Signals::new(stop, reloads)) => ended.map(drop),
+            twice = signals => twice,
+        }
+    });
+    // A name look-up or a write that hangs in the system must not hold the end up.
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    ended.map(|()| Exit::Ok)
+}
+
+/// A place to listen, as a setting: one that is written without a scheme is TCP's.
+pub(super) fn place(text: &str) -> String {
+    let plain = !text.contains("://") && !text.starts_with("systemd:");
+    if plain { format!("tcp://{text}") } else { text.to_owned() }
+}
+
+/// A path, as a setting.
+///
+/// # Errors
+/// It is empty, or no UTF-8 text.
+pub(super) fn path(path: &Path) -> anyhow::Result<String> {
+    let whole = std::path::absolute(path)?.into_os_string().into_string().ok();
+    whole.with_context(|| format!("{} is no UTF-8 text", path.display()))
+}
