@@ -4,7 +4,7 @@ use std::sync::{Arc, PoisonError};
 
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
-use http::{HeaderMap, HeaderName, HeaderValue, Response};
+use http::{HeaderMap, Response};
 use http_body_util::Full;
 
 use super::Inner;
@@ -151,18 +151,29 @@ impl Inner {
             }
             None => self.sent(call, body).await,
         };
+        let mut outcome = self.told(deprecated, organization.as_deref(), client, outcome)?;
+        if replaces && deprecated.needs_organization() && replacement.is_none() {
+            outcome.answer.headers_mut().append(WARNING_HEADER, deprecated.unresolved().header());
+        }
+        Ok(outcome)
+    }
+
+    /// Counts a deprecated call, and says in its answer that it is one.
+    ///
+    /// # Errors
+    /// What `outcome` has.
+    pub(super) fn told(
+        &self,
+        deprecated: &Deprecated,
+        organization: Option<&str>,
+        client: &str,
+        outcome: Result<Outcome, Refused>,
+    ) -> Result<Outcome, Refused> {
         let replaced = outcome.as_ref().is_ok_and(|outcome| outcome.other.is_some());
         self.notice(deprecated.change, client, "deprecated", replaced);
         outcome.map(|mut outcome| {
-            let mut said: Vec<(HeaderName, HeaderValue)> = deprecated.headers(organization.as_deref());
-            if replaces && deprecated.needs_organization() && replacement.is_none() {
-                let text =
-                    format!("{}: its organization is not known, so the call was sent as it is", deprecated.change.id);
-                said.extend(HeaderValue::try_from(text).ok().map(|text| (WARNING_HEADER, text)));
-            }
-            let headers = outcome.answer.headers_mut();
-            for (name, value) in said {
-                headers.append(name, value);
+            for (name, value) in deprecated.headers(organization) {
+                outcome.answer.headers_mut().append(name, value);
             }
             outcome
         })

@@ -36,7 +36,7 @@ impl Inner {
             let of_page = Call { target, ..call.clone() };
             let answer = self.exchange(&of_page, Asked::empty()).await?;
             if answer.status() != StatusCode::OK {
-                return Ok(Outcome { other: Some(of_page), answer: answer.map(Platform::Streamed) });
+                return Ok(Outcome { other: None, answer: answer.map(Platform::Streamed) });
             }
             let (mut parts, body) = answer.into_parts();
             let whole = Limited::new(body, pages::MAX_BYTES).collect().await;

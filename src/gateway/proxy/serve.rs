@@ -36,6 +36,16 @@ impl Gateway {
     }
 }
 
+/// What is done for a request that is let in.
+enum Way<'a> {
+    /// It is told where the platform's services are.
+    Discover,
+    /// It is told something of the gateway itself.
+    Tell(&'a str),
+    /// It goes to the platform: whose it is, and what it calls.
+    Forward(String, PathAndQuery),
+}
+
 impl Inner {
     /// Decides by the head alone. Only what is forwarded costs a future.
     fn answer(
@@ -45,12 +55,15 @@ impl Inner {
         request: Request<Incoming>,
     ) -> Answering<Answered> {
         let (guard, answers) = &**door;
-        let (client, target) = match self.admitted(guard, peer, &request) {
-            Ok(forwarded) => forwarded,
-            Err(answer) => {
-                answers.count(answer.status());
-                return Answering::now(*answer);
-            }
+        let now = |answer: Response<Answered>| {
+            answers.count(answer.status());
+            Answering::now(answer)
+        };
+        let (client, target) = match self.way(guard, peer, &request) {
+            Ok(Way::Forward(client, target)) => (client, target),
+            Ok(Way::Discover) => return now(discovery(request.method())),
+            Ok(Way::Tell(name)) => return now(self.own(name, &request, here(request.headers()).as_deref())),
+            Err(refusal) => return now(*refusal),
         };
         let (parts, body) = request.into_parts();
         let (here, merges) = (here(&parts.headers), self.merges(&parts.method, &target, &parts.headers));
@@ -63,19 +76,22 @@ impl Inner {
         })
     }
 
-    /// The client whose call is to be forwarded, and what it calls, or what it is told at once.
-    fn admitted(
+    /// What is done for a request.
+    ///
+    /// # Errors
+    /// It is not let in, or not served: what its caller is told.
+    fn way<'a>(
         &self,
         guard: &Guard,
         peer: &Peer,
-        request: &Request<Incoming>,
-    ) -> Result<(String, PathAndQuery), Box<Response<Answered>>> {
+        request: &'a Request<Incoming>,
+    ) -> Result<Way<'a>, Box<Response<Answered>>> {
         let refused = |status, why: &str| Err(Box::new(refuse(status, why)));
         if let Err(Refusal { status, message, .. }) = guard.admit(peer, request) {
             return refused(status, &message);
         }
         let place = match place(request.uri().path()) {
-            Place::Discovery => return Err(Box::new(discovery(request.method()))),
+            Place::Discovery => return Ok(Way::Discover),
             Place::Ambiguous(why) => return refused(StatusCode::BAD_REQUEST, why),
             other => other,
         };
@@ -88,13 +104,10 @@ impl Inner {
                 refused(StatusCode::METHOD_NOT_ALLOWED, "the platform's API has no such method")
             }
             Place::Api => match request.uri().path_and_query() {
-                Some(target) => Ok((client, target.clone())),
+                Some(target) => Ok(Way::Forward(client, target.clone())),
                 None => refused(StatusCode::BAD_REQUEST, "the request names no path"),
             },
-            Place::Own(name) => {
-                let here = here(request.headers());
-                Err(Box::new(self.own(name, request, here.as_deref())))
-            }
+            Place::Own(name) => Ok(Way::Tell(name)),
             _ => refused(
                 StatusCode::NOT_FOUND,
                 "the gateway serves /api/v2/, /api/registry/ and /api/meta/ip-ranges of the platform, and /v1/platform/",
@@ -134,13 +147,12 @@ impl Inner {
             Err(refusals) => return answer::refused(&refusals),
         };
         // What is rare is in boxes: each call would carry the room for it.
-        let outcome = if merges {
-            Box::pin(self.merged(call, here)).await
-        } else {
-            match &judged.deprecated {
-                None => self.sent(call, body).await,
-                Some(deprecated) => Box::pin(self.replaced(call, body, deprecated, client)).await,
-            }
+        let outcome = match &judged.deprecated {
+            None if merges => Box::pin(self.merged(call, here)).await,
+            None => self.sent(call, body).await,
+            // Of the lists that are merged none has a replacement.
+            Some(deprecated) if merges => self.told(deprecated, None, client, Box::pin(self.merged(call, here)).await),
+            Some(deprecated) => Box::pin(self.replaced(call, body, deprecated, client)).await,
         };
         let mut answer = match outcome {
             Ok(Outcome { other, answer }) => {

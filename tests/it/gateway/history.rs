@@ -124,7 +124,7 @@ async fn a_call_whose_organization_nobody_knows_is_sent_as_it_is_with_a_warning(
     let answer = call(&front, "POST", "", body).await;
     assert_eq!(answer.status(), 201);
     let warning = answer.headers()["keyward-warning"].to_str().unwrap();
-    assert!(warning.starts_with("2021-06-08/d4: its organization is not known"), "{warning}");
+    assert!(warning.starts_with("2021-06-08/d4: the call names no organization"), "{warning}");
     let configured = Options { deprecated: Mode::Always, organization: Some("ours".to_owned()), ..Options::default() };
     let front = self::front(configured);
     call(&front, "POST", "", "{}").await;
@@ -245,4 +245,21 @@ async fn pages_are_merged_for_who_asks_and_a_page_that_fails_is_the_answer() {
     always.platform.answers(pages);
     let body: Value = always.get(list).await.json().await.unwrap();
     assert_eq!(body["data"].as_array().unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn a_deprecated_list_whose_pages_are_merged_is_told_of_and_counted_as_any() {
+    let front = Front::start();
+    front.platform.answers(|_| reply(200, &JSON, r#"{"data":[]}"#));
+    for (merges, counted) in [("false", 1), ("true", 2)] {
+        let list = front.request("GET", "/api/v2/runs/run-1/policy-checks").header("keyward-merge-pages", merges);
+        let answer = list.send().await.unwrap();
+        assert_eq!((answer.status().as_u16(), answer.headers()["deprecation"].to_str().unwrap()), (200, "@1725235200"));
+        let report: Value = front.get("/v1/platform/report").await.json().await.unwrap();
+        let call = &report["calls"][0];
+        assert_eq!(
+            (&call["change"], &call["calls"], &call["replaced"]),
+            (&json!("2024-09-02/1"), &json!(counted), &json!(0))
+        );
+    }
 }
