@@ -1,10 +1,11 @@
 //! `[gateway]`: the gateway in front of the provisioning platform.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod words;
+
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use humantime::format_duration;
 use url::Url;
 
 use super::leaf::{self, Wrong, wrong, wrong_and_secret};
@@ -22,6 +23,8 @@ use crate::gateway::proxy::{Limit, Options};
 use crate::http::client::{Proxy, is_loopback};
 use crate::http::listen::Endpoint;
 use crate::program::Variables;
+
+pub(super) use words::words;
 
 /// The gateway and the sockets that it is served on.
 #[derive(Debug, Clone, PartialEq)]
@@ -281,88 +284,6 @@ fn upstream(text: &str) -> Result<Url, Wrong> {
         "http" => wrong("would send tokens in the clear", "use https://; http:// is for loopback only"),
         _ => wrong("is no address", form),
     }
-}
-
-/// What the gateway would do, a clause each; `references` says what was written for values that came from elsewhere.
-pub(super) fn words(gateway: &Gateway, references: &BTreeMap<String, String>) -> Vec<String> {
-    let Gateway { endpoints, proxy, token, local_token, host, drop_in, child, child_reads, required } = gateway;
-    let tell =
-        |key: &str, value: &str| references.get(&format!("gateway.{key}")).map_or(value, String::as_str).to_owned();
-    let upstream = tell("upstream", proxy.upstream.as_str().trim_end_matches('/'));
-    let mut does = Vec::new();
-    for endpoint in endpoints {
-        let endpoint = tell("listen", &endpoint.to_string());
-        does.push(format!("serves the platform's API of {upstream} on {endpoint}"));
-    }
-    match &proxy.proxy {
-        Proxy::Environment => {}
-        Proxy::Direct => does.push("goes there directly, whatever the proxy variables say".to_owned()),
-        Proxy::Through(url) => {
-            let host = format!("{}:{}", url.host_str().unwrap_or_default(), url.port_or_known_default().unwrap_or(80));
-            does.push(format!("goes there through the proxy {}", tell("proxy", &host)));
-        }
-    }
-    let from = match token {
-        TokenSource::File(file) => format!("of the file {}", tell("token_file", &file.display().to_string())),
-        TokenSource::Secret(secret) => {
-            let path = tell("secret.path", &secret.path);
-            format!("that session {} reads from {path}, field {}", secret.session, secret.field)
-        }
-        TokenSource::Mint(mint) => {
-            let (owner, ttl) = (&mint.owner, format_duration(mint.ttl));
-            let parent = tell("mint.parent_token_file", &mint.parent_token_file.display().to_string());
-            format!("that it makes for {owner} with the token of {parent}, another every {ttl} at the latest,")
-        }
-    };
-    does.push(format!("puts the platform token {from} on each request"));
-    let rotation = match local_token.max_age {
-        Some(age) => format!(
-            ", which is replaced every {} and good for {} after it",
-            format_duration(age),
-            format_duration(local_token.grace)
-        ),
-        None => String::new(),
-    };
-    let file = tell("local_token_file", &local_token.file.display().to_string());
-    does.push(format!("lets in callers that bring the local token of {file}{rotation}"));
-    does.push(match proxy.limit {
-        Limit::AsTold => "sends as many requests a second as the platform says that it takes".to_owned(),
-        Limit::PerSecond(rate) => format!("sends at most {rate} requests a second"),
-        Limit::None => "sends requests as fast as they come".to_owned(),
-    });
-    does.push(
-        match proxy.actions.deprecated {
-            Mode::Off => "sends deprecated calls as they are, and says nothing of them",
-            Mode::Warn => "sends deprecated calls as they are, with a warning",
-            Mode::Fallback => "sends what replaces a deprecated call where the platform no longer has that",
-            Mode::Always => "sends what replaces a deprecated call in its place",
-        }
-        .to_owned(),
-    );
-    if proxy.actions.strict {
-        does.push("refuses calls that the platform cannot take, by what its changelog says".to_owned());
-    }
-    if proxy.actions.merge_pages {
-        does.push("merges the pages of the lists that once came whole".to_owned());
-    }
-    if let Some(drop_in) = drop_in {
-        let file = drop_in.file.display();
-        does.push(match drop_in.brings {
-            Brings::LocalToken => format!("leads Terraform's host {host} here, by the file {file}"),
-            Brings::PlatformToken => {
-                format!("hands the platform's own token to Terraform, for {host}, by the file {file}")
-            }
-        });
-    }
-    let whom = if child_reads.is_some() { "the child" } else { "programs of keyward exec" };
-    does.extend(child.map(|brings| match brings {
-        Brings::LocalToken => format!("gives {whom} variables that lead clients here, with the local token"),
-        Brings::PlatformToken => format!("gives {whom} variables with the platform's address and own token"),
-    }));
-    if !required {
-        does.push("does not keep the agent from being ready".to_owned());
-    }
-    does
 }
 
 #[cfg(test)]

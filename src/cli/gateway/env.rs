@@ -4,8 +4,8 @@ use clap::Args;
 use secrecy::ExposeSecret as _;
 
 use super::reach::Where;
-use crate::cli::{Exit, say, say_error};
-use crate::gateway::delivery::{ServiceHost, variables};
+use crate::cli::{Exit, note, say, say_error};
+use crate::gateway::delivery::{NO_VARIABLE, ServiceHost, variables};
 use crate::http::client::Address;
 
 /// Print the variables that lead a program to the gateway.
@@ -32,6 +32,9 @@ impl Env {
             return Ok(Exit::Failed);
         };
         let token = found.kept.read(&host)?;
+        if host.variable().is_none() {
+            note(&format!("Terraform's token for {host} is left to [gateway.drop_in] or the helper: {NO_VARIABLE}"));
+        }
         for (name, value) in variables(&host, url.as_str().trim_end_matches('/'), &token) {
             // The token is what was asked for.
             say(&format!("export {name}='{}'", value.expose_secret().replace('\'', "'\\''")));

@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::Context as _;
 use clap::Args;
 use http::{Method, StatusCode};
 use secrecy::{ExposeSecret as _, SecretString};
@@ -12,9 +11,8 @@ use url::Url;
 
 use crate::cli::{ConfigFiles, Exit, say_error};
 use crate::config::{self, Environment, Purpose};
-use crate::gateway::delivery::credentials::Kept;
+use crate::gateway::delivery::credentials::{self, CredentialsError, Kept};
 use crate::gateway::delivery::{Brings, ServiceHost};
-use crate::gateway::local_token;
 use crate::http::client::{self, Address, Proxy, Tls, is_loopback};
 use crate::http::listen::Endpoint;
 
@@ -92,8 +90,8 @@ impl Where {
 
 impl Found {
     /// The local token.
-    pub(super) fn token(&self) -> anyhow::Result<SecretString> {
-        local_token::read(&self.file).context("there is no local token: has the gateway run?")
+    fn token(&self) -> Result<SecretString, CredentialsError> {
+        credentials::local(&self.file)
     }
 
     /// Asks for a path of the gateway's own, or of the platform, and gives the document; has said why not, where there

@@ -1,7 +1,7 @@
 //! The program that Terraform asks for credentials: `credentials_helper "keyward" {}`. Terraform runs
 //! `terraform-credentials-keyward ARGS... VERB HOST` and reads one JSON object from what it prints.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::json;
@@ -75,10 +75,18 @@ impl Kept {
     /// It cannot be read.
     pub fn read(&self, host: &ServiceHost) -> Result<SecretString, CredentialsError> {
         match self {
-            Self::Local(file) => local_token::read(file).map_err(CredentialsError::NoToken),
+            Self::Local(file) => local(file),
             Self::Platform(file) => brought(file, host).map_err(CredentialsError::NoPlatformToken),
         }
     }
+}
+
+/// Reads the local token, for whoever asks the gateway or hands the token on.
+///
+/// # Errors
+/// It cannot be read.
+pub fn local(file: &Path) -> Result<SecretString, CredentialsError> {
+    local_token::read(file).map_err(CredentialsError::NoToken)
 }
 
 /// Answers: what is printed. `ours` is the host that the gateway is for.

@@ -11,5 +11,5 @@ mod for_child;
 pub use cli_config::{CliConfig, CliConfigError, UserFiles};
 pub use drop_in::{Brings, Content, DropIn, DropInError, Options as DropInOptions, brought};
 pub use for_child::ForChild;
-pub use service_host::{NoServiceHost, ServiceHost};
+pub use service_host::{NO_VARIABLE, NoServiceHost, ServiceHost};
 pub use variables::{led_here, variables};

@@ -15,6 +15,9 @@ pub struct ServiceHost {
 #[error("is no host; write its name, and :PORT behind it where it is not 443")]
 pub struct NoServiceHost;
 
+/// Why a host has no [`ServiceHost::variable`].
+pub const NO_VARIABLE: &str = "no variable's name holds a port";
+
 impl ServiceHost {
     /// Reads `HOST` or `HOST:PORT`.
     ///

@@ -44,6 +44,23 @@ fn the_example_says_what_it_would_do() {
 }
 
 #[test]
+fn a_host_with_a_port_is_said_to_have_no_variable() {
+    for (child, wanted) in [
+        (
+            "local_token",
+            "leaves Terraform's token for tfe.example.com:8443 to the file of TF_CLI_CONFIG_FILE: no variable",
+        ),
+        ("platform_token", "leaves Terraform's token for tfe.example.com:8443 to [gateway.drop_in]: no variable"),
+    ] {
+        for (host, told) in [("", true), ("host = \"tfe.example.com\"\n", false)] {
+            let (_folder, outcome) = check(&format!("{SOUND}child = \"{child}\"\n{host}"));
+            let words = outcome.description().unwrap().to_string();
+            assert_eq!(words.contains(wanted), told, "{words}");
+        }
+    }
+}
+
+#[test]
 fn what_came_from_a_variable_is_told_as_it_was_written() {
     let text = SOUND.replace("https://tfe.example.com:8443", "https://${env:TFE}");
     let folder = super::Folder::with(&[("a.toml", &text)]);
@@ -52,6 +69,11 @@ fn what_came_from_a_variable_is_told_as_it_was_written() {
     let words = outcome.description().unwrap().to_string();
     assert!(words.contains("API of https://${env:TFE} on") && !words.contains("secret.example"), "{words}");
     assert_eq!(outcome.config.unwrap().gateway.unwrap().proxy.upstream.as_str(), "https://secret.example/");
+    let more = format!("{text}child = \"local_token\"\n[gateway.drop_in]\npath = \"/tmp/zz.tfrc.json\"\n");
+    let folder = super::Folder::with(&[("a.toml", &more)]);
+    let outcome = load(&[folder.path("a.toml")], &environment(&[("TFE", "secret.example:8443")]), Purpose::Run);
+    let words = outcome.description().unwrap().to_string();
+    assert!(words.contains("Terraform's host https://${env:TFE} here") && !words.contains("secret.example"), "{words}");
     let outcome = load(&[folder.path("a.toml")], &environment(&[]), Purpose::Check);
     assert!(outcome.config.is_some() && outcome.mistakes.is_empty(), "what this machine lacks is a note");
 }

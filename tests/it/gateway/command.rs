@@ -39,7 +39,11 @@ impl World {
     fn serve(&self, listen: &str) -> Binary {
         let (token, dir) = (self.path("platform.token"), self.path("state"));
         let args = ["--log-level", "trace", "gateway", "serve", "--upstream", &self.upstream, "--token-file", &token];
-        Binary::start(&[&args[..], &["--listen", listen, "--dir", &dir]].concat(), &[], self.folder.path())
+        Binary::start(
+            &[&args[..], &["--listen", listen, "--dir", &dir, "--deprecated", "always"]].concat(),
+            &[],
+            self.folder.path(),
+        )
     }
 
     /// Where the gateway is, once it answers.
@@ -125,6 +129,12 @@ async fn a_trial_prints_what_to_set_and_its_local_token_outlives_a_restart() {
     assert!(code == 0 && error.contains("1 of them never end"), "{error}");
     assert!(out.contains("team-7  at-1") && out.contains("team-7  at-2"), "{out}");
     assert!(world.platform.seen().pop().unwrap().target.starts_with("/api/v2/organizations/my%20org/team-tokens?"));
+
+    world.platform.answers(|seen| reply(if seen.method == "POST" { 201 } else { 200 }, &[], "{}"));
+    let old = client().post(format!("{address}/api/v2/registry-modules/o/n/p/versions")).bearer_auth(&local);
+    assert_eq!(old.send().await.unwrap().status(), 201);
+    let sent = world.platform.seen().pop().unwrap().target;
+    assert_eq!(sent, "/api/v2/organizations/o/registry-modules/private/o/n/p/versions", "--deprecated always");
 
     // In the midst of a run: the same port, the same token.
     let port = address.strip_prefix("http://").unwrap().to_owned();
@@ -246,6 +256,19 @@ async fn terraform_is_given_the_local_token_by_the_executables_other_name() {
         assert_eq!((code, out.as_str(), error.lines().count()), (1, "", 1), "{error}");
         assert!(error.contains(wanted), "{error}");
     }
+    // The commands say the same in the same words.
+    let (_, _, helper) = ask("get", "app.terraform.io", "/nowhere/gateway.token");
+    for command in ["env", "tokens", "report"] {
+        let at = ["--address", &address, "--local-token-file", "/nowhere/gateway.token"].map(str::to_owned);
+        let told =
+            beside(move || run(&[&["gateway", command], &at.each_ref().map(String::as_str)[..]].concat(), &[])).await;
+        assert_eq!(told, (1, String::new(), helper.clone()), "{command}");
+    }
+    let more = ["--local-token-file", &file, "--host", "tfe.example.com:8443"].map(str::to_owned);
+    let at =
+        [vec!["gateway".to_owned(), "env".to_owned(), "--address".to_owned(), address.clone()], more.to_vec()].concat();
+    let (code, out, error) = beside(move || run(&at.iter().map(String::as_str).collect::<Vec<_>>(), &[])).await;
+    assert!(code == 0 && !out.contains("TF_TOKEN") && error.contains("no variable's name holds a port"), "{error}");
     // By its own name it is what it always is.
     let (code, _, _) = beside(|| run_with_input(&["get", "app.terraform.io"], &[], "")).await;
     assert_eq!(code, 1);
