@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use tokio::io::Interest;
@@ -11,7 +11,7 @@ use tokio::io::unix::AsyncFd;
 
 use crate::sys;
 
-/// A watch on the folder that a name stands in, and on that of the file that it leads to.
+/// A watch on the folders that a name stands in, and the links that it leads through.
 #[derive(Debug)]
 pub(in crate::gateway) struct Watch {
     /// `None` where the system has none to give: the file is then read when the platform refuses its token.
@@ -41,9 +41,7 @@ impl Watch {
             | WatchFlags::CREATE
             | WatchFlags::ATTRIB
             | WatchFlags::ONLYDIR;
-        let real = path.canonicalize().ok().and_then(|path| path.parent().map(Path::to_owned));
-        let folders: BTreeSet<PathBuf> = path.parent().map(Path::to_owned).into_iter().chain(real).collect();
-        for folder in folders {
+        for folder in folders(path) {
             // A folder that is not there yet is looked for again when the file is next read.
             let _ = inotify::add_watch(events.get_ref(), &folder, flags);
         }
@@ -56,5 +54,68 @@ impl Watch {
         if events.async_io(Interest::READABLE, drain).await.is_err() {
             std::future::pending::<()>().await;
         }
+    }
+}
+
+/// The folders of a name, of each link that it leads through, and of the file at its end: what it leads to changes by a change
+/// in one of them.
+fn folders(path: &Path) -> BTreeSet<PathBuf> {
+    let mut folders: BTreeSet<PathBuf> = path.parent().map(Path::to_owned).into_iter().collect();
+    let (mut at, mut rest, mut links) = (PathBuf::new(), path.to_owned(), 0);
+    loop {
+        let mut parts = rest.components();
+        let Some(part) = parts.next() else { break };
+        let behind = parts.as_path().to_owned();
+        if part == Component::ParentDir {
+            at.pop();
+        } else {
+            // One that begins at the root replaces what was before it.
+            let next = at.join(part);
+            if links < MOST_LINKS
+                && let Ok(target) = std::fs::read_link(&next)
+            {
+                links += 1;
+                folders.insert(at.clone());
+                rest = target.join(behind);
+                continue;
+            }
+            at = next;
+        }
+        rest = behind;
+    }
+    folders.extend(at.parent().map(Path::to_owned));
+    folders
+}
+
+/// As many as the kernel follows (`path_resolution(7)`).
+const MOST_LINKS: u32 = 40;
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn a_name_is_followed_through_all_its_links() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().canonicalize().unwrap();
+        for inner in ["a", "b", "c/..1"] {
+            std::fs::create_dir_all(root.join(inner)).unwrap();
+        }
+        std::fs::write(root.join("c/..1/token"), "x").unwrap();
+        symlink("..1", root.join("c/..data")).unwrap();
+        symlink("..data/token", root.join("c/token")).unwrap();
+        symlink(root.join("c/token"), root.join("b/token")).unwrap();
+        symlink("../b/./token", root.join("a/token")).unwrap();
+        symlink("loop", root.join("a/loop")).unwrap();
+        let check = |name: &str, wanted: &[&str]| {
+            let wanted: BTreeSet<_> = wanted.iter().map(|inner| root.join(inner)).collect();
+            assert_eq!(folders(&root.join(name)), wanted, "{name}");
+        };
+        check("a/token", &["a", "b", "c", "c/..1"]);
+        check("c/..1/token", &["c/..1"]);
+        check("a/missing", &["a"]);
+        check("a/loop", &["a"]);
     }
 }

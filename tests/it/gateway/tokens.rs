@@ -153,6 +153,19 @@ async fn a_token_file_that_is_replaced_or_empty_for_a_while_is_followed() {
         }
         current(token).await;
     }
+    // The same behind one more link, which stands elsewhere.
+    let mounted = tempfile::tempdir().unwrap();
+    std::fs::write(mounted.path().join("one"), "tok2").unwrap();
+    std::fs::write(mounted.path().join("two"), "tok3").unwrap();
+    let lead = |target: &std::path::Path, name: &std::path::Path| {
+        std::os::unix::fs::symlink(target, name.with_extension("next")).unwrap();
+        std::fs::rename(name.with_extension("next"), name).unwrap();
+    };
+    lead(std::path::Path::new("one"), &mounted.path().join("token"));
+    lead(&mounted.path().join("token"), &front.token_file);
+    current("tok2").await;
+    lead(std::path::Path::new("two"), &mounted.path().join("token"));
+    current("tok3").await;
 }
 
 #[tokio::test]
