@@ -124,7 +124,8 @@ impl BuiltGateway {
                 let platform = options.proxy.upstream.as_str().trim_end_matches('/').to_owned();
                 let folder = options.local_token.file.parent().filter(|_| brings == Brings::LocalToken);
                 let terraform = folder.map(|folder| CliConfig::new(folder.to_owned(), reads.clone()));
-                Some(ForChild::new(content(brings)?, options.host.clone(), platform, terraform))
+                let clock = shared.clock.clone();
+                Some(ForChild::new(content(brings)?, options.host.clone(), platform, terraform, clock))
             }
         };
         let drop_in = match &options.drop_in {
@@ -132,7 +133,7 @@ impl BuiltGateway {
             Some(drop_in) => {
                 let content = content(drop_in.brings)?;
                 let health = shared.health.component("gateway/drop_in", options.required, "not written yet");
-                Some(DropIn::new(drop_in.clone(), content, health))
+                Some(DropIn::new(drop_in.clone(), content, shared.clock.clone(), health))
             }
         };
         let health = shared.health.component("listener/gateway", options.required, "not serving yet");

@@ -2,6 +2,7 @@
 //! token, or brings the platform's own, where that is asked for. It stands in `~/.terraform.d/`, where Terraform reads every `*.tfrc.json` beside the user's own files.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Value, json};
@@ -10,6 +11,8 @@ use zeroize::Zeroizing;
 
 use super::ServiceHost;
 use crate::atomic_file::{self, Attributes, ReplaceError};
+use crate::backoff::{Backoff, random_unit};
+use crate::clock::Clock;
 use crate::feed::{Feed, State};
 use crate::gateway::local_token::Accepted;
 use crate::gateway::platform_token::PlatformToken;
@@ -100,29 +103,44 @@ const OURS: &str = "written by keyward, which replaces and removes this file";
 pub struct DropIn {
     options: Options,
     content: Content,
+    clock: Clock,
     health: Reporter,
 }
 
+/// When it is tried again where it failed: the folder may come, and someone else's file go.
+const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
+
 impl DropIn {
     /// Nothing is written yet.
-    pub const fn new(options: Options, content: Content, health: Reporter) -> Self {
-        Self { options, content, health }
+    pub const fn new(options: Options, content: Content, clock: Clock, health: Reporter) -> Self {
+        Self { options, content, clock, health }
     }
 
-    /// Writes the file with each new token, until `stop`. One that leads to the gateway stays there after that: whoever
-    /// runs while the gateway restarts finds its way. The platform's token is removed with its end, and at the end.
+    /// Writes the file with each new token, until `stop`; what fails is tried again after 1 s to 60 s (full jitter). A file that
+    /// leads to the gateway stays there after that: whoever runs while the gateway restarts finds its way. The platform's token
+    /// is removed with its end, and at the end.
     pub async fn run(mut self, stop: CancellationToken) {
+        let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
         loop {
-            match self.content.now(&self.options.host) {
+            let done = match self.content.now(&self.options.host) {
                 Some(text) => {
-                    if self.does("not written", move |options| write(options, &text)).await {
+                    let written = self.does("not written", move |options| write(options, &text)).await;
+                    if written {
                         self.health.ready();
                     }
+                    written
                 }
                 None => self.remove("no platform token").await,
-            }
+            };
+            let again = if done {
+                backoff.reset();
+                None
+            } else {
+                Some(self.clock.now() + backoff.next(random_unit()))
+            };
             tokio::select! {
                 () = stop.cancelled() => break,
+                () = self.clock.sleep_until_some(again) => {}
                 changed = self.content.changed() => if !changed {
                     stop.cancelled().await;
                     break;
@@ -132,10 +150,16 @@ impl DropIn {
         self.remove("stopped").await;
     }
 
-    async fn remove(&self, why: &str) {
-        if self.options.brings == Brings::PlatformToken && self.does("not removed", remove).await {
+    /// Says whether nothing is there that should not be.
+    async fn remove(&self, why: &str) -> bool {
+        if self.options.brings == Brings::LocalToken {
+            return true;
+        }
+        let removed = self.does("not removed", remove).await;
+        if removed {
             self.health.not_ready(why);
         }
+        removed
     }
 
     /// Says whether it was done, and where it was not, why.
@@ -259,7 +283,7 @@ mod tests {
     use std::time::SystemTime;
 
     use super::*;
-    use crate::clock::{Clock, Driven};
+    use crate::clock::Driven;
     use crate::feed::feed;
 
     fn options(folder: &Path, brings: Brings) -> Options {

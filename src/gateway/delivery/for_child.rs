@@ -1,10 +1,12 @@
 //! What the child process finds of the gateway in its environment, kept the same as the token is.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
 use super::{CliConfig, Content, ServiceHost, led_here};
+use crate::clock::Clock;
 use crate::feed::{Feed, Publisher, State, feed};
 use crate::program::Provision;
 use crate::words::chain;
@@ -18,7 +20,10 @@ pub struct ForChild {
     platform: String,
     /// Leads the child's Terraform here, where it does not go to the platform itself.
     terraform: Option<CliConfig>,
+    clock: Clock,
     publisher: Publisher<Provision>,
+    /// Why there is nothing, where there is not.
+    lacks: Option<Arc<str>>,
 }
 
 impl ForChild {
@@ -29,21 +34,43 @@ impl ForChild {
         host: ServiceHost,
         platform: String,
         terraform: Option<CliConfig>,
+        clock: Clock,
     ) -> (Self, Feed<Provision>) {
         let (publisher, feed) = feed(NONE);
-        let mut this = Self { content, host, platform, terraform, publisher };
+        let mut this = Self { content, host, platform, terraform, clock, publisher, lacks: None };
         let tell = this.look();
-        this.publisher.publish(tell(), None);
+        this.tell(tell());
         (this, feed)
     }
 
-    /// Tells what there is, until `stop`.
+    /// Tells what there is, until `stop`. While there is nothing it looks again every 5 s: what keeps Terraform's file from being
+    /// made may be mended.
     pub async fn run(mut self, stop: CancellationToken) {
-        while let Some(true) = stop.run_until_cancelled(self.content.changed()).await {
+        loop {
+            let again = self.lacks.is_some().then(|| self.clock.now() + LATER);
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = self.clock.sleep_until_some(again) => {}
+                changed = self.content.changed() => if !changed { return stop.cancelled().await },
+            }
             let told = tokio::task::spawn_blocking(self.look()).await;
-            self.publisher.publish(told.unwrap_or_else(|error| none(&error.to_string())), None);
+            self.tell(told.unwrap_or_else(|error| none(&error.to_string())));
         }
-        stop.cancelled().await;
+    }
+
+    /// Tells it, but for what was told already.
+    fn tell(&mut self, told: State<Provision>) {
+        let lacks = match &told {
+            State::Serving(_) => None,
+            State::None { reason, .. } => Some(Arc::clone(reason)),
+        };
+        if lacks.is_none() || lacks != self.lacks {
+            if let Some(reason) = lacks.as_deref().filter(|reason| *reason != NONE) {
+                tracing::warn!(event = "gateway.child.failed", reason, "the child cannot be led to the gateway");
+            }
+            self.publisher.publish(told, None);
+        }
+        self.lacks = lacks;
     }
 
     /// What makes the variables of the token that is there now.

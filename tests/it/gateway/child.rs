@@ -156,3 +156,24 @@ async fn a_child_that_has_the_platforms_own_token_is_restarted_or_told_when_that
     assert_eq!(world.found(&agent, &BTreeMap::new()).await, third);
     stop(agent, &["canary"]).await;
 }
+
+#[tokio::test]
+async fn a_child_whose_terraform_could_not_be_led_here_starts_once_it_can_be() {
+    let world = World::start(&["canary-one"]);
+    world.put("mine.tfrc", "{");
+    world.configure("child = \"local_token\"", "pass = [\"TF_CLI_CONFIG_FILE\"]");
+    let config = world.folder.path().join("keyward.toml").display().to_string();
+    let mine = world.folder.path().join("mine.tfrc").display().to_string();
+    let variables = [("PATH", "/usr/bin:/bin"), ("TF_CLI_CONFIG_FILE", &*mine)];
+    let agent = Binary::start(&["run", "--config", &config], &variables, world.folder.path());
+    let told = tokio::task::spawn_blocking(move || {
+        eventually(LIMIT, || if agent.output().contains("is no JSON") { Ok(()) } else { Err(agent.output()) });
+        agent
+    });
+    let agent = told.await.unwrap();
+    assert!(!world.folder.path().join("found").exists());
+    world.put("mine.tfrc", "{}");
+    let found = world.found(&agent, &BTreeMap::new()).await;
+    assert_eq!(found["TFE_HOSTNAME"], "app.terraform.io");
+    stop(agent, &["canary"]).await;
+}
