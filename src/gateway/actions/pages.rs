@@ -62,6 +62,9 @@ pub enum MergeError {
     /// A page is no document with a list.
     #[error("a page is no JSON:API list")]
     NoList,
+    /// A page does not say in numbers which one is next.
+    #[error("a page of the list does not say in numbers which page is next; ask for its pages one by one")]
+    NoPager,
     /// A page leads back to itself or to one before it, and more is told of than came so far.
     #[error(
         "the list's pages lead back to pages that came already, before all of it came; ask for its pages one by one"
@@ -93,6 +96,9 @@ impl Merge {
         let pagination = page.get("meta").and_then(|meta| meta.get("pagination"));
         let number = |name: &str| pagination?.get(name)?.as_u64();
         let (current, next) = (number("current-page"), number("next-page"));
+        if next.is_none() && pagination.is_some_and(|pages| !pages["next-page"].is_null()) {
+            return Err(MergeError::NoPager);
+        }
         let next = next.filter(|_| !empty);
         if next.is_some_and(|next| next <= current.unwrap_or_else(|| u64::from(self.pages))) {
             // Where the list says how long it is, that is believed.
@@ -228,6 +234,9 @@ mod tests {
 
     #[test]
     fn a_list_is_never_given_short() {
+        for next in [json!("2"), json!(2.0), json!(-1), json!([2])] {
+            assert_eq!(Merge::default().take(&page(&[1], 1, next)), Err(MergeError::NoPager));
+        }
         for body in [&b"{}"[..], b"", b"[]", br#"{"data":{}}"#, br#"{"errors":[]}"#] {
             assert_eq!(Merge::default().take(body), Err(MergeError::NoList));
         }

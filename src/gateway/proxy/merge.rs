@@ -11,6 +11,7 @@ use super::body::Asked;
 use super::exchange::{ASKS, Call, Refused};
 use super::judge::{Outcome, Platform};
 use crate::gateway::actions::{self, pages};
+use crate::http::forward::remove_all;
 
 impl Inner {
     /// Whether a call is answered with all pages in one: it is for such a list, asks for no page of its own, and either it or
@@ -29,11 +30,14 @@ impl Inner {
         let address = format!("{}{}", here.unwrap_or_default(), call.target);
         let bad = |why: String| Box::new(refuse(StatusCode::BAD_GATEWAY, why));
         let (mut merge, mut page) = (pages::Merge::default(), 1);
+        let mut headers = call.headers.clone();
+        // What stands for a page does not stand for the list: a page that is as it was would be the answer.
+        remove_all(&mut headers, |name| name.starts_with("if-"));
         loop {
             let query = pages::query(call.as_known(), page);
             let target = format!("{}?{query}", call.target.path()).parse();
             let target = target.map_err(|_| bad("the list's pages cannot be asked for".to_owned()))?;
-            let of_page = Call { target, ..call.clone() };
+            let of_page = Call { method: Method::GET, target, headers: headers.clone() };
             let answer = self.exchange(&of_page, Asked::empty()).await?;
             if answer.status() != StatusCode::OK {
                 return Ok(Outcome { other: None, answer: answer.map(Platform::Streamed) });
@@ -45,6 +49,7 @@ impl Inner {
                 pages::Turn::Ask(next) => page = next,
                 pages::Turn::Done => {
                     let document: Bytes = merge.document(&address);
+                    remove_all(&mut parts.headers, |name| matches!(name, "etag" | "last-modified"));
                     set_length(&mut parts.headers, Some(document.len()));
                     let answer = Response::from_parts(parts, Platform::Whole(Full::new(document)));
                     return Ok(Outcome { other: None, answer });
