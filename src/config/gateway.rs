@@ -130,11 +130,16 @@ fn actions(reader: &mut Reader<'_>) -> actions::Options {
     actions::Options {
         deprecated: reader.choice("deprecated", &MODES).unwrap_or(usual.deprecated),
         strict: reader.flag("strict", usual.strict),
-        registry_name: reader.value("registry_name").unwrap_or(usual.registry_name),
-        namespace: reader.value("namespace"),
-        organization: reader.value("organization"),
+        registry_name: reader.parsed("registry_name", segment).unwrap_or(usual.registry_name),
+        namespace: reader.parsed("namespace", segment),
+        organization: reader.parsed("organization", segment),
         merge_pages: reader.flag("merge_pages", usual.merge_pages),
     }
+}
+
+/// A name that is put into a path as one segment, encoded: those that walk can be none.
+fn segment(text: &str) -> Result<String, Wrong> {
+    if matches!(text, "." | "..") { wrong("is no name", "write the name itself") } else { Ok(text.to_owned()) }
 }
 
 const MODES: [(&str, Mode); 4] =

@@ -214,6 +214,7 @@ pub(super) fn endpoint(text: &str) -> Result<Endpoint, Wrong> {
 
 pub(super) fn host(text: &str) -> Result<String, Wrong> {
     match Host::parse(text) {
+        Ok(_) if text.contains('*') => wrong("is no host name", "write each name: none stands for many"),
         Ok(_) => Ok(text.to_ascii_lowercase()),
         Err(_) => wrong("is no host name", "write the name alone, without scheme and port"),
     }

@@ -97,6 +97,19 @@ fn every_mistake_is_told_with_what_would_do() {
         assert!(SOUND.contains(from), "{from}");
         told(&SOUND.replace(from, to), &[wanted]);
     };
+    for (key, wanted) in [
+        ("registry_name", "6:17: gateway.registry_name: \"..\" is no name; write the name itself"),
+        ("namespace", "6:13: gateway.namespace: \"..\" is no name; write the name itself"),
+        ("organization", "6:16: gateway.organization: \"..\" is no name; write the name itself"),
+    ] {
+        let more = format!("local_token_file = \"/tmp/l\"\n{key} = \"..\"\n");
+        changed("local_token_file = \"/tmp/l\"\n", &more, &format!("a.toml:{wanted}"));
+    }
+    changed(
+        "local_token_file = \"/tmp/l\"\n",
+        "local_token_file = \"/tmp/l\"\nallowed_hosts = [\"*.example\"]\n",
+        "a.toml:6:18: gateway.allowed_hosts: \"*.example\" is no host name; write each name: none stands for many",
+    );
     changed(
         "127.0.0.1:8800",
         "0.0.0.0:8800",
