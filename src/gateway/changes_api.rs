@@ -149,7 +149,8 @@ fn item(row: &Row) -> Value {
 }
 
 fn count(text: &str, range: RangeInclusive<usize>) -> Result<usize, String> {
-    let number = text.parse().ok().filter(|number| range.contains(number));
+    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+    let number = text.parse().ok().filter(|number| digits && range.contains(number));
     number.ok_or_else(|| format!("it is no number from {} to {}", range.start(), range.end()))
 }
 
@@ -228,6 +229,7 @@ mod tests {
         };
         check("kind=aded", 422, &[("422", "kind", "did you mean added?")]);
         check("resource=x&since=y", 422, &[("422", "resource", "known are account, "), ("422", "since", "no date")]);
+        check("page[size]=%2B5", 422, &[("422", "page[size]", "from 1 to 100")]);
         check("page[size]=101", 422, &[("422", "page[size]", "from 1 to 100")]);
         check("page[number]=0&q=x", 400, &[("422", "page[number]", "from 1"), ("400", "q", "text, page[number]")]);
         check("kind=added&kind=added", 400, &[("400", "kind", "twice")]);

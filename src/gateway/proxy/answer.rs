@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use http::header::{
-    CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, LOCATION, RETRY_AFTER,
+    ALLOW, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, LOCATION, RETRY_AFTER,
     WWW_AUTHENTICATE,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
@@ -38,6 +38,13 @@ pub(super) fn refused(refusals: &[Refusal]) -> Response<Answered> {
 /// The same of one, in words.
 pub(super) fn refuse(status: StatusCode, detail: impl Into<String>) -> Response<Answered> {
     refused(&[Refusal::new(status, detail)])
+}
+
+/// A refusal of a method, with those that there are (RFC 9110, 15.5.6).
+pub(super) fn no_method(detail: &str, allow: &'static str) -> Response<Answered> {
+    let mut answer = refuse(StatusCode::METHOD_NOT_ALLOWED, detail);
+    answer.headers_mut().insert(ALLOW, HeaderValue::from_static(allow));
+    answer
 }
 
 /// A refusal that may pass: when to ask again.
@@ -89,7 +96,7 @@ pub(super) fn reset(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     }
     let now = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64();
     let wait = if told > 1e9 { told - now } else { told };
-    Duration::try_from_secs_f64(wait.max(0.0)).ok().map(|wait| wait.min(LONGEST))
+    Duration::try_from_secs_f64(wait.clamp(0.0, LONGEST.as_secs_f64())).ok()
 }
 
 const LONGEST: Duration = Duration::from_mins(15);
@@ -189,6 +196,7 @@ mod tests {
         check("0", Some("1"));
         check("-3", Some("1"));
         check("1e7", Some("900"));
+        check("1e300", Some("900"));
         check("1500000000", Some("1"));
         check("NaN", None);
         check("soon", None);

@@ -7,7 +7,7 @@ use hyper::body::Incoming;
 use serde_json::{Value, json};
 
 use super::Inner;
-use super::answer::{own, refuse};
+use super::answer::{no_method, own, refuse};
 use super::body::Answered;
 use crate::clock::Moment;
 use crate::feed::State;
@@ -25,7 +25,7 @@ impl Inner {
             return refuse(StatusCode::NOT_FOUND, there);
         }
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
-            return refuse(StatusCode::METHOD_NOT_ALLOWED, "this path takes GET");
+            return no_method("this path takes GET", "GET, HEAD");
         }
         let told = match name {
             "changes" => {

@@ -10,7 +10,7 @@ use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Body as _, Frame, Incoming};
 
-use super::answer::{self, Shape, own, refuse};
+use super::answer::{self, Shape, no_method, own, refuse};
 use super::body::{Answered, Asked, Moving, Unheld};
 use super::exchange::Call;
 use super::judge::{Outcome, Platform};
@@ -101,7 +101,8 @@ impl Inner {
         let client = self.parts.record.note(request.headers(), which, self.parts.clock.now().wall);
         match place {
             Place::Api if !SERVED.contains(request.method()) => {
-                refused(StatusCode::METHOD_NOT_ALLOWED, "the platform's API has no such method")
+                let served = "GET, HEAD, POST, PUT, PATCH, DELETE";
+                Err(Box::new(no_method("the platform's API has no such method", served)))
             }
             Place::Api => match request.uri().path_and_query() {
                 Some(target) => Ok(Way::Forward(client, target.clone())),
@@ -229,7 +230,7 @@ fn discovery(method: &Method) -> Response<Answered> {
     if matches!(*method, Method::GET | Method::HEAD) {
         own(StatusCode::OK, "application/json", Bytes::from_static(SERVICES.as_bytes()))
     } else {
-        refuse(StatusCode::METHOD_NOT_ALLOWED, "service discovery takes GET")
+        no_method("service discovery takes GET", "GET, HEAD")
     }
 }
 

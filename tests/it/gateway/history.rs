@@ -188,7 +188,14 @@ async fn the_history_is_asked_on_the_gateways_own_listener_under_the_local_token
         (200, "application/vnd.api+json")
     );
     assert_eq!(front.get("/v1/platform/changes?colour=red").await.status(), 400);
-    assert_eq!(front.request("POST", "/v1/platform/changes").send().await.unwrap().status(), 405);
+    for (method, path, allow) in [
+        ("POST", "/v1/platform/changes", "GET, HEAD"),
+        ("PUT", "/.well-known/terraform.json", "GET, HEAD"),
+        ("OPTIONS", "/api/v2/ping", "GET, HEAD, POST, PUT, PATCH, DELETE"),
+    ] {
+        let refused = front.request(method, path).send().await.unwrap();
+        assert_eq!((refused.status().as_u16(), refused.headers()["allow"].to_str().unwrap()), (405, allow), "{path}");
+    }
     let bare = front.client.get(format!("{}/v1/platform/changes", front.url)).send().await.unwrap();
     assert_eq!(bare.status(), 401);
     assert!(front.platform.seen().is_empty());
@@ -245,6 +252,24 @@ async fn pages_are_merged_for_who_asks_and_a_page_that_fails_is_the_answer() {
     always.platform.answers(pages);
     let body: Value = always.get(list).await.json().await.unwrap();
     assert_eq!(body["data"].as_array().unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn a_merged_list_is_not_taken_for_one_of_its_pages() {
+    let front = Front::start();
+    front.platform.answers(|seen| {
+        let second = seen.target.contains("page%5Bnumber%5D=2");
+        let next = if second { Value::Null } else { json!(2) };
+        let page = json!({"data": [{"id": 1}], "meta": {"pagination": {"current-page": 1, "next-page": next}}});
+        match (second, seen.headers.contains_key("if-none-match")) {
+            (true, true) => reply(304, &[], ""),
+            _ => reply(200, &[JSON[0], ("etag", "\"of-a-page\""), ("last-modified", "x")], page.to_string()),
+        }
+    });
+    let list = front.request("GET", "/api/v2/organizations").header("keyward-merge-pages", "true");
+    let answer = list.header("if-none-match", "\"of-a-page\"").send().await.unwrap();
+    assert_eq!((answer.status().as_u16(), front.platform.seen().len()), (200, 2));
+    assert!(!answer.headers().contains_key("etag") && !answer.headers().contains_key("last-modified"));
 }
 
 #[tokio::test]
