@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use clap::Args;
 use http::{Method, StatusCode};
 use secrecy::{ExposeSecret as _, SecretString};
@@ -112,7 +113,9 @@ impl Found {
             anyhow::Ok(client.send_within(request, Duration::from_secs(30)).await)
         })?;
         Ok(match answer {
-            Ok(answer) if answer.status.is_success() => Ok(serde_json::from_slice(&answer.body)?),
+            Ok(answer) if answer.status.is_success() => {
+                Ok(serde_json::from_slice(&answer.body).with_context(|| format!("what answers {path} is no JSON"))?)
+            }
             Ok(answer) => {
                 let told = serde_json::from_slice(&answer.body).unwrap_or(Value::Null);
                 let detail = told["errors"][0]["detail"].as_str().unwrap_or("no reason is given");

@@ -8,6 +8,7 @@ use clap::Args;
 use crate::cli::{Exit, LogChoice, alone};
 use crate::config::{Environment, Gateway};
 use crate::folder;
+use crate::gateway::delivery::NO_VARIABLE;
 use crate::http::listen::Endpoint;
 
 /// Serve the platform's API on this machine.
@@ -96,7 +97,13 @@ fn introduction(gateway: &Gateway, endpoints: &[Endpoint]) -> Vec<String> {
         String::new(),
         "for clients that take an address (go-tfe, pytfe):".to_owned(),
         format!("  eval \"$(keyward gateway env {at} --host {})\"", gateway.host),
-        "for Terraform the same variables, and this in ~/.terraformrc:".to_owned(),
+        match gateway.host.variable() {
+            Some(_) => "for Terraform the same variables, and this in ~/.terraformrc:".to_owned(),
+            None => format!(
+                "for Terraform this in ~/.terraformrc, with credentials \"{}\" {{ token = \"...\" }} ({NO_VARIABLE}):",
+                gateway.host
+            ),
+        },
     ]);
     lines.extend(gateway.host.block(address).into_iter().map(|line| format!("  {line}")));
     lines.extend([

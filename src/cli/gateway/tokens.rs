@@ -66,7 +66,11 @@ impl Tokens {
 /// The team tokens of an organization (the platform's list of 2024-08-14), all pages of it; without any token's text.
 fn teams(found: &Found, organization: &str) -> anyhow::Result<Result<Vec<Value>, Exit>> {
     // The client escapes what is in a segment.
-    anyhow::ensure!(!organization.is_empty() && !organization.contains(['/', '\\']), "--organization is no name");
+    let odd = |letter: char| matches!(letter, '/' | '\\') || letter.is_control();
+    anyhow::ensure!(
+        !matches!(organization, "" | "." | "..") && !organization.contains(odd),
+        "--organization is no name"
+    );
     let path = format!("/api/v2/organizations/{organization}/team-tokens");
     let (mut all, mut page) = (Vec::new(), 1_u64);
     loop {

@@ -154,8 +154,13 @@ fn compose(
     let documents = parts.iter().map(Part::document).collect::<Result<Vec<_>, _>>()?;
     if !documents.is_empty() && documents.iter().all(Option::is_some) {
         let mut whole = Map::new();
-        for document in documents.into_iter().flatten() {
-            for (key, value) in document {
+        for (part, document) in parts.iter().zip(documents) {
+            for (key, value) in document.into_iter().flatten() {
+                if matches!(key.as_str(), "host" | "credentials") && !value.is_object() {
+                    return Err(
+                        part.unfit(format!("holds {key:?} in a form that no other can be added to; write an object"))
+                    );
+                }
                 match (whole.get_mut(&key), value) {
                     (Some(Value::Object(before)), Value::Object(more)) => before.extend(more),
                     (_, value) => drop(whole.insert(key, value)),
@@ -343,6 +348,13 @@ mod tests {
             std::fs::write(home.join(".terraform.d/x.tfrc.json"), text).unwrap();
             let error = written(home, of(&[("HOME", home)]), "app.terraform.io").unwrap_err().to_string();
             assert!(error.contains("x.tfrc.json") && !error.contains("canary"), "{error}");
+        }
+        let mine = home.join("mine.json");
+        for part in ["host", "credentials"] {
+            std::fs::write(&mine, format!("{{\"{part}\": [{{\"b.example\": {{\"token\": \"canary\"}}}}]}}")).unwrap();
+            let error =
+                written(home, of(&[("TF_CLI_CONFIG_FILE", &mine)]), "app.terraform.io").unwrap_err().to_string();
+            assert!(error.contains("mine.json") && error.contains(part) && !error.contains("canary"), "{error}");
         }
     }
 }

@@ -16,7 +16,7 @@ pub struct ServiceHost {
 pub struct NoServiceHost;
 
 /// Why a host has no [`ServiceHost::variable`].
-pub const NO_VARIABLE: &str = "no variable's name holds a port";
+pub const NO_VARIABLE: &str = "no variable's name can hold that";
 
 impl ServiceHost {
     /// Reads `HOST` or `HOST:PORT`.

@@ -268,7 +268,7 @@ async fn terraform_is_given_the_local_token_by_the_executables_other_name() {
     let at =
         [vec!["gateway".to_owned(), "env".to_owned(), "--address".to_owned(), address.clone()], more.to_vec()].concat();
     let (code, out, error) = beside(move || run(&at.iter().map(String::as_str).collect::<Vec<_>>(), &[])).await;
-    assert!(code == 0 && !out.contains("TF_TOKEN") && error.contains("no variable's name holds a port"), "{error}");
+    assert!(code == 0 && !out.contains("TF_TOKEN") && error.contains("no variable's name can hold that"), "{error}");
     // By its own name it is what it always is.
     let (code, _, _) = beside(|| run_with_input(&["get", "app.terraform.io"], &[], "")).await;
     assert_eq!(code, 1);
@@ -386,6 +386,25 @@ async fn a_reload_keeps_the_listener_and_the_local_token_and_the_users_own_files
     assert_eq!((std::fs::read(&own).unwrap(), std::fs::metadata(&own).unwrap().modified().unwrap()), before);
     let (status, output) = beside(move || agent.stop()).await;
     assert_eq!(status.code(), Some(0), "{output}");
+}
+
+#[tokio::test]
+async fn a_file_that_could_not_be_written_is_written_once_it_can_be() {
+    let world = World::start();
+    let path = config(&world, "tcp://127.0.0.1:0", "");
+    let file = world.folder.path().join("terraform.d/zz-keyward.tfrc.json");
+    std::fs::write(&file, "{\"credentials\":{}}").unwrap();
+    let agent = Binary::start(&["run", "--config", &path], &[], world.folder.path());
+    beside(move || {
+        eventually(Duration::from_secs(30), || {
+            let told = agent.output().contains("was not written by keyward");
+            told.then_some(()).ok_or_else(|| agent.output())
+        });
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "{\"credentials\":{}}");
+        std::fs::remove_file(&file).unwrap();
+        eventually(Duration::from_secs(90), || file.exists().then_some(()).ok_or_else(|| agent.output()));
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
