@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use super::ours::{Document, Outcome, Section};
 use super::sink;
-use super::theirs::{Block, Taken};
+use super::theirs::{Block, NO_FLAG, Taken};
 
 /// Whose token goes along.
 enum Put {
@@ -22,8 +22,7 @@ pub(super) fn read(top: &mut Block<'_>, document: &mut Document) {
             "tcp" | "" => (&mut kinds[0], true),
             "unix" => (&mut kinds[1], false),
             other => {
-                listener
-                    .tell(Outcome::NotSupported, format!("{other:?} is no kind of listener; there are tcp and unix"));
+                listener.drop_all(&format!("{other:?} is no kind of listener; there are tcp and unix"));
                 continue;
             }
         };
@@ -39,6 +38,12 @@ pub(super) fn read(top: &mut Block<'_>, document: &mut Document) {
         section.text("kind", if metrics { "health" } else { "api_proxy" });
         if tcp {
             address(&mut listener, section, metrics);
+            if !metrics {
+                let words = "Every user of this machine may call, as before. key_file = \"/PATH\" lets in those alone that bring a key.";
+                section.comment(words).flag("any_local_user", true);
+                let words = "any_local_user = true: every user of this machine may call, as there; better a unix socket, or key_file";
+                listener.tell(Outcome::Changed, words);
+            }
         } else {
             socket(&mut listener, section);
         }
@@ -63,7 +68,11 @@ fn api_proxy(top: &mut Block<'_>) -> (Put, Option<&'static str>) {
             put = match (taken.flag(), taken.text()) {
                 (_, Some("force")) => Put::Always,
                 (Some(true), _) => Put::WhenMissing,
-                _ => Put::Never,
+                (Some(false), _) => Put::Never,
+                (None, _) => {
+                    taken.not_supported(format!("{NO_FLAG}, nor \"force\""));
+                    continue;
+                }
             };
             taken.kept(match put {
                 Put::Always => "token = \"always\" on each listener",
@@ -88,24 +97,26 @@ fn api_proxy(top: &mut Block<'_>) -> (Put, Option<&'static str>) {
 fn cache(block: &mut Block<'_>) -> &'static str {
     block
         .tell(Outcome::Kept, "[listener.NAME.cache] of each listener: what is issued for a time is shared and renewed");
-    if let Some(mut persist) = block.blocks("persist").pop() {
+    if let Some(mut persist) = block.block("persist") {
         let words =
             "give the session a seal_key_file and write persist = true into the listener's cache: on any platform";
         persist.tell(Outcome::Changed, words);
         persist
             .drop_keys(&["type", "path", "keep_after_import", "exit_on_err", "service_account_token_file"], "with it");
-        for (_, kind) in persist.labelled("kubernetes") {
-            kind.tell(Outcome::NotSupported, "with it");
+        for kind in persist.blocks("kubernetes") {
+            kind.drop_all("with it");
         }
         persist.finish();
     }
     let mut age = "0s";
     if let Some(values) = block.take("cache_static_secrets") {
-        if values.flag() == Some(true) {
-            age = "1m";
-            values.changed("max_age = \"1m\": values are asked for anew after that, as no event tells of a change");
-        } else {
-            values.kept("max_age = \"0s\": values are asked for each time");
+        match values.flag() {
+            Some(true) => {
+                age = "1m";
+                values.changed("max_age = \"1m\": values are asked for anew after that, as no event tells of a change");
+            }
+            Some(false) => values.kept("max_age = \"0s\": values are asked for each time"),
+            None => values.not_supported(NO_FLAG),
         }
     }
     if let Some(off) = block.take("disable_caching_dynamic_secrets") {
@@ -143,14 +154,6 @@ fn address(listener: &mut Block<'_>, section: &mut Section, metrics: bool) {
             parsed.ip()
         ));
     }
-    if !metrics {
-        section.comment("Every user of this machine may call, as before. key_file = \"/PATH\" lets in those alone that bring a key.");
-        section.flag("any_local_user", true);
-        listener.tell(
-            Outcome::Changed,
-            "any_local_user = true: every user of this machine may call, as there; better a unix socket, or key_file",
-        );
-    }
 }
 
 fn socket(listener: &mut Block<'_>, section: &mut Section) {
@@ -160,7 +163,14 @@ fn socket(listener: &mut Block<'_>, section: &mut Section) {
         section.text("address", &format!("unix://{text}"));
         taken.kept(format!("address = \"unix://{text}\""));
     }
-    let all = ["socket_mode", "socket_user", "socket_group"].map(|key| listener.take(key));
+    let all = ["socket_mode", "socket_user", "socket_group"].map(|key| {
+        let taken = listener.take(key)?;
+        let empty = matches!(taken.value, crate::hcl::Value::Text(text) if text.is_empty());
+        if empty {
+            taken.kept("empty, which is as without it");
+        }
+        (!empty).then_some(taken)
+    });
     let partly = all.iter().any(Option::is_none);
     for (taken, ours) in all.iter().zip(["mode", "owner", "group"]) {
         let Some(taken) = taken else { continue };
@@ -201,9 +211,11 @@ fn token(listener: &Block<'_>, section: &mut Section, put: &Put) {
 
 fn header(listener: &mut Block<'_>, section: &mut Section) {
     let taken = listener.take("require_request_header");
-    let wanted = taken.as_ref().and_then(Taken::flag).unwrap_or(false);
-    section.flag("require_request_header", wanted);
+    let wanted = taken.as_ref().map(Taken::flag);
+    // What is neither keeps the careful form.
+    section.flag("require_request_header", wanted.is_some_and(|wanted| wanted.unwrap_or(true)));
     match &taken {
+        Some(taken) if taken.flag().is_none() => taken.not_supported(format!("{NO_FLAG}: written as true")),
         Some(taken) => taken.kept("require_request_header"),
         None => {
             listener.tell(Outcome::Kept, "require_request_header = false is written out: it is true here by default");

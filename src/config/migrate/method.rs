@@ -1,8 +1,10 @@
 //! `auto_auth { method {} }` -> `[session.main]` and its method.
 
+use std::time::Duration;
+
 use super::MAIN;
 use super::ours::{Document, Outcome, Section};
-use super::theirs::{Block, Taken, written};
+use super::theirs::{Block, NO_FLAG, Taken, written};
 
 /// Reads the method, and leaves the sinks. Tells whether the session's token is wrapped.
 pub(super) fn read<'a>(top: &mut Block<'a>, document: &mut Document) -> Option<Read<'a>> {
@@ -16,7 +18,7 @@ pub(super) fn read<'a>(top: &mut Block<'a>, document: &mut Document) -> Option<R
     let mut wrapped = false;
     let last = methods.pop();
     for (_, other) in methods {
-        other.tell(Outcome::NotSupported, "a session has one method: write another [session.NAME] for it");
+        other.drop_all("a session has one method: write another [session.NAME] for it");
     }
     if let Some((kind, mut method)) = last {
         wrapped = session(&kind, &mut method, document);
@@ -42,12 +44,19 @@ fn session(kind: &str, method: &mut Block<'_>, document: &mut Document) -> bool 
     if let Some(namespace) = method.take("namespace")
         && let Some(text) = namespace.required_text()
     {
-        section.text("namespace", text);
-        namespace.kept("session.main.namespace");
+        // The server's own namespace was read before, and comes before this one there too.
+        if section.has("namespace") {
+            namespace.not_supported("vault.namespace counts beside it");
+        } else {
+            section.text("namespace", text);
+            namespace.kept("session.main.namespace");
+        }
     }
     let wrap = method.take("wrap_ttl");
+    let wrapped = wrap.as_ref().and_then(Taken::span).is_some_and(|span| !span.is_zero());
     if let Some(wrap) = &wrap {
         match wrap.span() {
+            Some(Duration::ZERO) => wrap.kept("not wrapped, as without it"),
             Some(span) => {
                 section.text("wrap_ttl", &written(span));
                 wrap.changed("session.main.wrap_ttl; a new one is made before it ends, while theirs waits for ever");
@@ -78,13 +87,13 @@ fn session(kind: &str, method: &mut Block<'_>, document: &mut Document) -> bool 
             ),
         );
         if let Some(config) = config {
-            config.tell(Outcome::NotSupported, "with its method");
+            config.drop_all("with its method");
         }
-        return wrap.is_some();
+        return wrapped;
     }
     method.tell(Outcome::Kept, format!("[{name}]"));
     let section = document.section(&name);
-    let Some(mut config) = config else { return wrap.is_some() };
+    let Some(mut config) = config else { return wrapped };
     match kind {
         "azure" => azure(&mut config, section),
         "jwt" => {
@@ -125,7 +134,7 @@ fn session(kind: &str, method: &mut Block<'_>, document: &mut Document) -> bool 
         }
     }
     config.finish();
-    wrap.is_some()
+    wrapped
 }
 
 fn ours(kind: &str) -> Option<&'static str> {
@@ -149,7 +158,7 @@ fn azure(config: &mut Block<'_>, section: &mut Section) {
                 section.flag("authenticate_from_environment", flag);
                 taken.kept("authenticate_from_environment; the machine's metadata service is not needed then");
             }
-            None => taken.not_supported("neither true nor false"),
+            None => taken.not_supported(NO_FLAG),
         }
     }
 }
@@ -182,6 +191,7 @@ fn removed(config: &mut Block<'_>, section: &mut Section, theirs: &str, ours: &'
         section.flag(ours, true);
     }
     match &taken {
+        Some(taken) if taken.flag().is_none() => taken.not_supported(format!("{NO_FLAG}: the file is removed")),
         Some(taken) => taken.kept(if remove { ours } else { "files stay unless it is asked for" }),
         None => {
             config

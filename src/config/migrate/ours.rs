@@ -57,6 +57,10 @@ pub(super) struct Section {
 }
 
 impl Document {
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.0.iter().any(|section| section.name == name)
+    }
+
     /// The section of that name, a new one at the end if there is none.
     pub(super) fn section(&mut self, name: &str) -> &mut Section {
         let place = self.0.iter().position(|section| section.name == name).unwrap_or_else(|| {
@@ -76,7 +80,7 @@ impl fmt::Display for Document {
             for comment in comments {
                 writeln!(f, "# {comment}")?;
             }
-            writeln!(f, "[{name}]")?;
+            writeln!(f, "[{}]", name.split('.').map(key).collect::<Vec<_>>().join("."))?;
             for (key, value) in entries {
                 writeln!(f, "{key} = {value}")?;
             }
@@ -86,6 +90,10 @@ impl fmt::Display for Document {
 }
 
 impl Section {
+    pub(super) fn has(&self, key: &str) -> bool {
+        self.entries.iter().any(|(its, _)| *its == key)
+    }
+
     pub(super) fn comment(&mut self, comment: &'static str) -> &mut Self {
         self.comments.push(comment);
         self
@@ -116,6 +124,12 @@ impl Section {
         self.entries.push((key, value));
         self
     }
+}
+
+/// A part of a section's name.
+fn key(part: &str) -> String {
+    let bare = !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'));
+    if bare { part.to_owned() } else { quoted(part) }
 }
 
 /// A basic string of TOML.

@@ -22,9 +22,17 @@ pub(super) fn read(top: &mut Block<'_>, document: &mut Document) {
         }
     }
     if let Some(format) = top.take("log_format") {
-        let ours = if format.text() == Some("json") { "json" } else { "text" };
-        document.section("log").text("format", ours);
-        format.kept("log.format");
+        match format.text() {
+            Some("json") => {
+                document.section("log").text("format", "json");
+                format.kept("log.format");
+            }
+            Some("standard") | None => {
+                document.section("log").text("format", "text");
+                format.kept("log.format");
+            }
+            Some(_) => format.not_supported("there are \"standard\" and \"json\""),
+        }
     }
     let files =
         ["log_file", "log_rotate_bytes", "log_rotate_duration", "log_rotate_max_files", "log_path", "log_rotate"];

@@ -1,5 +1,7 @@
 //! `auto_auth { sink "file" {} }` -> `[sink.NAME]`.
 
+use std::time::Duration;
+
 use super::method;
 use super::ours::{Document, Outcome, Section};
 use super::theirs::{Block, Taken, written};
@@ -9,7 +11,7 @@ pub(super) fn read(document: &mut Document, auto_auth: Option<method::Read<'_>>)
     let Some(method::Read { wrapped, sinks: mut auto_auth }) = auto_auth else { return };
     for (number, (kind, mut sink)) in auto_auth.labelled("sink").into_iter().enumerate() {
         if kind != "file" {
-            sink.tell(Outcome::NotSupported, format!("{kind:?} is no kind of sink; there is \"file\""));
+            sink.drop_all(&format!("{kind:?} is no kind of sink; there is \"file\""));
             continue;
         }
         let name = format!("sink.file-{}", number + 1);
@@ -20,6 +22,7 @@ pub(super) fn read(document: &mut Document, auto_auth: Option<method::Read<'_>>)
         }
         if let Some(wrap) = sink.take("wrap_ttl") {
             match wrap.span() {
+                Some(Duration::ZERO) => wrap.kept("not wrapped, as without it"),
                 Some(span) => {
                     section.text("wrap_ttl", &written(span)).text("format", "json");
                     wrap.changed("wrap_ttl; a new one is made near two thirds of it, as well as with each new token");

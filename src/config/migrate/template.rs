@@ -1,8 +1,11 @@
 //! `template {}`, `template_config {}`, `env_template "NAME" {}`, `exec {}` -> `[template.NAME]` and so on.
 
+use std::time::Duration;
+
 use super::ours::{Document, Outcome, Section};
 use super::sink;
-use super::theirs::{Block, Taken, written};
+use super::theirs::{Block, NO_FLAG, Taken, span, written};
+use crate::hcl::Value;
 
 pub(super) fn read(top: &mut Block<'_>, document: &mut Document) {
     if let Some(mut config) = top.block("template_config") {
@@ -10,8 +13,16 @@ pub(super) fn read(top: &mut Block<'_>, document: &mut Document) {
         if let Some(interval) = config.take("static_secret_render_interval") {
             match interval.span() {
                 Some(span) => {
-                    document.section("templates").text("interval", &written(span));
-                    interval.kept("templates.interval; secrets with a lease have their own time");
+                    let (least, most) = (Duration::from_secs(10), Duration::from_hours(24));
+                    let ours = span.clamp(least, most);
+                    document.section("templates").text("interval", &written(ours));
+                    if ours == span {
+                        interval.kept("templates.interval; secrets with a lease have their own time");
+                    } else {
+                        let words =
+                            "templates.interval, which is from 10s to 24h; secrets with a lease have their own time";
+                        interval.changed(words);
+                    }
                 }
                 None => interval.not_supported("no duration"),
             }
@@ -90,8 +101,10 @@ fn file(template: &mut Block<'_>, section: &mut Section) {
     if create.as_ref().and_then(Taken::flag).unwrap_or(true) {
         section.flag("create_folders", true);
     }
-    if let Some(create) = &create {
-        create.kept("create_folders");
+    match &create {
+        Some(create) if create.flag().is_none() => create.not_supported(format!("{NO_FLAG}: folders are made")),
+        Some(create) => create.kept("create_folders"),
+        None => {}
     }
     let perms = template.take("perms");
     match &perms {
@@ -104,28 +117,19 @@ fn file(template: &mut Block<'_>, section: &mut Section) {
         },
         None => template.tell(Outcome::Changed, "mode: 0640 where theirs is that of the file before, or 0644"),
     }
-    for (theirs, ours) in [("user", "owner"), ("group", "group")] {
-        if let Some(taken) = template.take(theirs)
-            && let Some(text) = taken.required_text()
-        {
-            section.text(ours, text);
-            taken.kept(ours);
+    for (theirs, ours) in [("user", "owner"), ("group", "group"), ("uid", "owner"), ("gid", "group")] {
+        let Some(taken) = template.take(theirs) else { continue };
+        match taken.value {
+            Value::Text(text) if text.is_empty() => taken.kept("empty, which is as without it"),
+            Value::Text(text) | Value::Number(text) if !text.starts_with('-') => {
+                section.text(ours, text);
+                taken.kept(ours);
+            }
+            _ => taken.not_supported("no name and no id"),
         }
     }
     template.drop_keys(&["backup"], "no copy of the file before is kept: it would be one more secret on the disk");
-    if let Some(mut wait) = template.block("wait") {
-        if let Some(least) = wait.take("min") {
-            match least.span() {
-                Some(span) => {
-                    section.text("debounce", &written(span));
-                    least.kept("debounce");
-                }
-                None => least.not_supported("no duration"),
-            }
-        }
-        wait.drop_keys(&["max"], "changes that come together wait for debounce alone");
-        wait.finish();
-    }
+    wait(template, section);
     let timeout = template.take("command_timeout");
     command(template.take("command").as_ref(), timeout.as_ref(), section);
     if let Some(mut exec) = template.block("exec") {
@@ -133,6 +137,27 @@ fn file(template: &mut Block<'_>, section: &mut Section) {
         command(words.as_ref(), timeout.as_ref(), section);
         exec.finish();
     }
+}
+
+/// `wait { min = "2s" max = "10s" }`, also written `wait = "2s:10s"`.
+fn wait(template: &mut Block<'_>, section: &mut Section) {
+    if let Some(taken) = template.take_if("wait", |value| matches!(value, Value::Text(_))) {
+        let least = taken.text().and_then(|text| span(text.split(':').next().unwrap_or_default()));
+        return debounce(&taken, least, section);
+    }
+    let Some(mut wait) = template.block("wait") else { return };
+    if let Some(least) = wait.take("min") {
+        debounce(&least, least.span(), section);
+    }
+    wait.drop_keys(&["max"], "changes that come together wait for four times debounce at most");
+    wait.finish();
+}
+
+fn debounce(taken: &Taken<'_>, least: Option<Duration>, section: &mut Section) {
+    let Some(least) = least else { return taken.not_supported("no duration") };
+    let ours = least.min(Duration::from_mins(5));
+    section.text("debounce", &written(ours));
+    if ours == least { taken.kept("debounce") } else { taken.changed("debounce, which is 5m at most") }
 }
 
 fn command(words: Option<&Taken<'_>>, timeout: Option<&Taken<'_>>, section: &mut Section) {
@@ -167,14 +192,24 @@ fn command(words: Option<&Taken<'_>>, timeout: Option<&Taken<'_>>, section: &mut
 fn variables(mut block: Block<'_>, document: &mut Document) {
     // A label is the variable's name; a block of settings alone has none.
     for name in block.names() {
+        let section = format!("env_template.{name}");
         for mut template in block.blocks(&name) {
+            if document.has(&section) {
+                template.drop_all("a variable has one template: given again further up, which is what is written");
+                continue;
+            }
             template.tell(Outcome::Kept, format!("[env_template.{name}]"));
-            text(&mut template, document.section(&format!("env_template.{name}")));
+            text(&mut template, document.section(&section));
+            template.drop_keys(&FILE_KEYS, "it is a file's, and this is a variable");
             template.finish();
         }
     }
     block.finish();
 }
+
+/// What a file has and a variable has not.
+const FILE_KEYS: [&str; 7] =
+    ["destination", "create_dest_dirs", "perms", "backup", "command", "command_timeout", "wait"];
 
 fn child(exec: &mut Block<'_>, section: &mut Section) {
     exec.tell(Outcome::Kept, "[child]");

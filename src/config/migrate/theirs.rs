@@ -6,6 +6,9 @@ use std::time::Duration;
 use super::ours::{Outcome, Report};
 use crate::hcl::{Item, Object, Place, Value};
 
+/// What is said of a value that should be one.
+pub(super) const NO_FLAG: &str = "neither true nor false";
+
 /// A block, or the top of the file.
 #[derive(Debug)]
 pub(super) struct Block<'a> {
@@ -41,6 +44,12 @@ impl<'a> Block<'a> {
             earlier.not_supported("given again further down, which is what counts there");
         }
         last
+    }
+
+    /// The same, of a key whose last value is such a one; another is left where it is.
+    pub(super) fn take_if(&mut self, key: &str, wanted: impl Fn(&Value) -> bool) -> Option<Taken<'a>> {
+        let last = self.items.iter().rfind(|item| item.key == key)?;
+        if wanted(&last.value.value) { self.take(key) } else { None }
     }
 
     fn all(&mut self, key: &str) -> Vec<Taken<'a>> {
@@ -139,6 +148,14 @@ impl<'a> Block<'a> {
             if let Some(taken) = self.take(key) {
                 taken.not_supported(why);
             }
+        }
+    }
+
+    /// Tells of the block, and of every key in it, that it is left out.
+    pub(super) fn drop_all(self, why: &str) {
+        self.tell(Outcome::NotSupported, why);
+        for (_, item) in self.items.iter().enumerate().filter(|(number, _)| !self.taken.contains(number)) {
+            self.report.tell(item.at, &self.key(&item.key), Outcome::NotSupported, "with it");
         }
     }
 

@@ -225,3 +225,76 @@ fn templates_and_the_program_that_runs_with_them_move() {
     says(&migrated, "exec", Outcome::Changed, "pass = [");
     assert_eq!(config.sessions[0].name, "main");
 }
+
+/// A configuration with a session, and these lines; ours has no mistake.
+fn moved(more: &str) -> Migrated {
+    let text = format!(
+        "vault {{ address = \"https://s.example\" }}\nauto_auth {{ method \"jwt\" {{ config = {{ role = \"r\" path = \"/j\" }} }} }}\n{more}"
+    );
+    let migrated = migrate(&text, false).unwrap();
+    let outcome = of_text(Path::new("ours.toml"), &migrated.toml, &Environment::default(), Purpose::Check);
+    assert!(outcome.mistakes.is_empty(), "{more}: {:?}\n{}", outcome.mistakes, migrated.toml);
+    migrated
+}
+
+#[test]
+fn a_listener_at_their_default_address_moves_and_empty_keys_of_a_socket_say_nothing() {
+    let migrated = moved("listener \"tcp\" { tls_disable = true }\n");
+    assert!(migrated.toml.contains("address = \"tcp://127.0.0.1:8200\"\nany_local_user = true\n"), "{}", migrated.toml);
+    let migrated =
+        moved("listener \"unix\" { address = \"/s\" socket_mode = \"\" socket_user = \"\" socket_group = \"\" }\n");
+    assert!(!migrated.toml.contains("mode =") && !migrated.toml.contains("owner ="), "{}", migrated.toml);
+    says(&migrated, "listener.unix.socket_mode", Outcome::Kept, "as without it");
+}
+
+#[test]
+fn what_is_no_flag_is_told_and_the_careful_form_is_written() {
+    let migrated = moved("listener \"tcp\" { address = \"127.0.0.1:81\" require_request_header = \"yes\" }\n");
+    assert!(migrated.toml.contains("require_request_header = true\n"), "{}", migrated.toml);
+    says(&migrated, "listener.tcp.require_request_header", Outcome::NotSupported, "neither true nor false");
+    let migrated = moved("api_proxy { use_auto_auth_token = \"sometimes\" }\ncache { cache_static_secrets = \"x\" }\n");
+    says(&migrated, "api_proxy.use_auto_auth_token", Outcome::NotSupported, "neither true nor false");
+    says(&migrated, "cache.cache_static_secrets", Outcome::NotSupported, "neither true nor false");
+    says(&moved("log_format = \"xml\"\n"), "log_format", Outcome::NotSupported, "\"standard\" and \"json\"");
+}
+
+#[test]
+fn spans_that_ours_does_not_take_are_brought_into_its_bounds() {
+    let migrated = moved("template_config { static_secret_render_interval = \"5s\" }\n");
+    assert!(migrated.toml.contains("interval = \"10s\"\n"), "{}", migrated.toml);
+    says(&migrated, "template_config.static_secret_render_interval", Outcome::Changed, "10s to 24h");
+    let template = |more: &str| moved(&format!("template {{ contents = \"x\" destination = \"/d\" {more} }}\n"));
+    assert!(template("wait { min = \"10m\" }").toml.contains("debounce = \"5m\"\n"));
+    let migrated = template("wait = \"3s:9s\" user = 0 group = \"\"");
+    assert!(
+        migrated.toml.contains("debounce = \"3s\"\n") && migrated.toml.contains("owner = \"0\"\n"),
+        "{}",
+        migrated.toml
+    );
+    let sink = "auto_auth { method \"jwt\" { wrap_ttl = 0 config = { role = \"r\" path = \"/j\" } }\n\
+                sink \"file\" { wrap_ttl = \"0s\" config = { path = \"/t\" } } }\n";
+    let migrated = moved(sink);
+    assert!(!migrated.toml.contains("wrap_ttl") && !migrated.toml.contains("format"), "{}", migrated.toml);
+}
+
+#[test]
+fn what_is_given_twice_or_beside_a_part_that_is_left_out_is_told_key_by_key() {
+    let migrated = moved(
+        "env_template \"A\" { contents = \"first\" perms = \"0644\" }\nenv_template \"A\" { contents = \"second\" }\n\
+         exec { command = [\"app\"] }\ncache { persist \"kubernetes\" { path = \"/a\" }\npersist \"kubernetes\" { path = \"/b\" } }\n",
+    );
+    assert!(migrated.toml.contains("contents = \"first\"\n"), "{}", migrated.toml);
+    says(&migrated, "env_template.A", Outcome::NotSupported, "given again further up");
+    says(&migrated, "env_template.A.perms", Outcome::NotSupported, "a file's");
+    says(&migrated, "cache.persist", Outcome::NotSupported, "given again further down");
+    says(&migrated, "cache.persist.kubernetes.path", Outcome::NotSupported, "with it");
+    let namespaces = "vault { namespace = \"one\" }\nauto_auth { method \"aws\" { namespace = \"two\" config = { role = \"x\" } } }\n";
+    let migrated = migrate(namespaces, false).unwrap();
+    assert!(migrated.toml.contains("namespace = \"one\"\n"), "{}", migrated.toml);
+    says(&migrated, "auto_auth.method.aws.namespace", Outcome::NotSupported, "vault.namespace counts");
+    says(&migrated, "auto_auth.method.aws.config.role", Outcome::NotSupported, "with it");
+    let odd = migrate("env_template \"A B\" { contents = \"x\" }\n", false).unwrap();
+    let outcome = of_text(Path::new("ours.toml"), &odd.toml, &Environment::default(), Purpose::Check);
+    let told: Vec<_> = outcome.mistakes.iter().map(ToString::to_string).collect();
+    assert!(told.iter().any(|line| line.contains("\"A B\" names no variable")), "{told:?}");
+}
