@@ -1,6 +1,7 @@
 //! What a listener lets through, and what it refuses where the session's token would be put on.
 
 use http::Method;
+use percent_encoding::percent_decode_str;
 
 use super::path::ApiPath;
 
@@ -77,7 +78,8 @@ enum Segment {
 
 impl Rule {
     /// Reads `[METHOD,...] PATTERN`. A pattern is a path without `/v1/` in which `+` stands for one segment and `*` at the
-    /// end for whatever follows. Without methods it is about all of them.
+    /// end for whatever follows. Without methods it is about all of them. What is percent-encoded in it stands for the
+    /// character, as in a request's path: `%20` for a space, which ends the methods otherwise.
     ///
     /// # Errors
     /// What is wrong with it.
@@ -99,14 +101,14 @@ impl Rule {
             "" | "." | ".." if !(at == last && segment.is_empty()) => Err("has an empty segment, or . or .."),
             "+" => Ok(Segment::Any),
             segment => match segment.strip_suffix('*') {
-                Some(start) if at == last && !start.contains('*') => Ok(Segment::Rest(start.to_owned())),
-                None if !segment.contains('*') && !segment.is_empty() => Ok(Segment::Named(segment.to_owned())),
+                Some(start) if at == last && !start.contains('*') => Ok(Segment::Rest(decoded(start)?)),
+                None if !segment.contains('*') && !segment.is_empty() => Ok(Segment::Named(decoded(segment)?)),
                 _ => Err("has a * that is not at its end"),
             },
         };
         let segments = trimmed.split('/').enumerate().map(read).collect::<Result<Vec<_>, _>>()?;
         let any = trimmed.split_inclusive('/').take_while(|segment| segment.trim_end_matches('/') != "+");
-        let start: String = any.collect::<String>().trim_end_matches('*').to_owned();
+        let start = decoded(any.collect::<String>().trim_end_matches('*'))?;
         let open = !segments.contains(&Segment::Any) && matches!(segments.last(), Some(Segment::Rest(_)));
         Ok(Self { methods, segments, start, open })
     }
@@ -142,6 +144,19 @@ impl Rule {
         }
         named.next().is_none_or(|rest| folder && rest.is_empty() && named.next().is_none())
     }
+}
+
+/// A piece of a pattern without its encoding. Nothing that no path is served with: such a rule would never be about anything.
+fn decoded(text: &str) -> Result<String, &'static str> {
+    let plain = percent_decode_str(text).decode_utf8().map_err(|_| "is no UTF-8 once its encoding is taken off")?;
+    let slashes = |text: &str| text.matches(['/', '\\']).count();
+    let dots = plain.split('/').any(|segment| matches!(segment, "." | ".."));
+    let twice = percent_decode_str(&plain).count() != plain.len();
+    if slashes(&plain) != slashes(text) || plain.contains('\\') || plain.chars().any(char::is_control) || dots || twice
+    {
+        return Err("holds what no path is served with");
+    }
+    Ok(plain.into_owned())
 }
 
 fn parse_methods(text: &str) -> Result<u8, &'static str> {

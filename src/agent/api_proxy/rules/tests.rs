@@ -41,12 +41,19 @@ fn what_is_let_through_is_what_some_rule_allows_and_none_denies() {
     check(&["*"], &["sys/seal"], "PUT sys/seal/", denied);
     check(&["*"], &["sys/seal"], "GET sys/seal-status", allowed);
     check(&["*"], &["sys/seal"], "PUT %73ys/seal", denied);
+    check(&["*"], &["secret/data/a%20b", "kv/%c3%bc*"], "GET secret/data/a%20b", denied);
+    check(&["*"], &["secret/data/a%20b", "kv/%c3%bc*"], "GET kv/%C3%BCn", denied);
+    check(&["secret/%61"], &[], "GET secret/a", allowed);
+    check(&["secret/%2b"], &[], "GET secret/a", not_allowed);
+    check(&["secret/%2b"], &[], "GET secret/+", allowed);
 }
 
 #[test]
 fn what_a_rule_is_written_like_is_checked() {
     for text in
         ["", "/secret/*", "v1/secret", "a//b", "a/*/b", "a/b*c", "GETS secret/*", "get secret/*", "a b c", "../a"]
+            .into_iter()
+            .chain(["a/%2e%2e/b", "a%2fb", "a%5cb", "a%0ab", "a%ff", "a/%2561", "a\\b"])
     {
         assert!(Rule::parse(text).is_err(), "{text:?}: {:?}", Rule::parse(text));
     }
