@@ -6,7 +6,7 @@ use rustix::process::Signal;
 
 use super::leaf::{Wrong, wrong};
 use super::reader::Reader;
-use super::template::variables;
+use super::template::{absent, variables};
 use crate::agent::child::{OnChange, Options, Restart};
 use crate::program::{signal_name, signal_named};
 
@@ -18,6 +18,9 @@ pub(super) fn read(mut reader: Reader<'_>) -> Option<Options> {
             .missing("command", "write the program and each of its arguments, such as [\"/usr/bin/app\", \"--serve\"]");
     }
     let command: Vec<String> = command.unwrap_or_default().into_iter().map(|text| text.value).collect();
+    if let (Some(program), Some(at)) = (command.first(), reader.place_of("command")) {
+        absent(&reader, at, program);
+    }
     let words =
         [("restart", OnChange::Restart), ("signal", OnChange::Signal(Signal::HUP)), ("ignore", OnChange::Ignore)];
     let on_change = reader.choice("on_change", &words).unwrap_or(OnChange::Restart);

@@ -35,6 +35,10 @@ impl Reader<'_> {
         if let Some(folder) = path.parent() {
             self.must_be(text, folder, true);
         }
+        if !text.unknown && path.is_dir() {
+            let shown = if text.written.is_some() { text.shown() } else { path.display().to_string() };
+            self.scope.remarks.done_without(text.at, &text.key, format!("{shown} is a folder"), "name a file in it");
+        }
     }
 
     fn must_be(&self, text: &Text, path: &Path, folder: bool) {

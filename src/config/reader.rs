@@ -228,7 +228,6 @@ impl<'a> Reader<'a> {
     }
 
     /// One string, or a list of them; empty where the key is not there.
-    #[cfg(any(feature = "access", feature = "gateway"))]
     pub(super) fn one_or_more(&mut self, name: &'static str) -> Vec<Text> {
         match self.items.get(name) {
             Some(Entry { value: Value::List(_), .. }) => self.list(name).unwrap_or_default(),

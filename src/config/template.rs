@@ -129,6 +129,12 @@ fn file(name: &str, mut reader: Reader<'_>, beside: Beside<'_>) -> Template {
         Some(path)
     });
     let text = text(name, &mut reader, (&session, beside.sessions));
+    if let (Some(at), Some(source), Some(written)) = (reader.place_of("destination"), &text.file, &destination)
+        && source == written
+    {
+        let advice = "write another destination: this one would be lost at the first rendering";
+        reader.scope.remarks.mistake(at, &reader.key("destination"), "the template's own source", advice);
+    }
     let timeout = reader.duration(
         "command_timeout",
         Duration::from_secs(30),
@@ -176,11 +182,22 @@ fn session(reader: &mut Reader<'_>, sessions: &Sessions) -> String {
     session
 }
 
-/// The program to run: a list of its name and its arguments, or with `shell = true` a list of one line for a shell.
+/// The program to run: a list of its name and its arguments, or with `shell = true` one line for a shell.
 fn command(reader: &mut Reader<'_>) -> Option<Vec<String>> {
     let shell = reader.flag("shell", false);
-    let at = reader.place_of("command").unwrap_or(reader.at);
-    let words: Vec<String> = reader.list("command")?.into_iter().map(|text| text.value).collect();
+    let Some(at) = reader.place_of("command") else {
+        for name in ["shell", "command_timeout"] {
+            if let Some(at) = reader.place_of(name) {
+                reader.scope.remarks.mistake(at, &reader.key(name), "given without a command", "write command too");
+            }
+        }
+        return None;
+    };
+    let words = if shell { reader.one_or_more("command") } else { reader.list("command")? };
+    let words: Vec<String> = words.into_iter().map(|text| text.value).collect();
+    if let (false, Some(program)) = (shell, words.first()) {
+        absent(reader, at, program);
+    }
     match (shell, words.as_slice()) {
         (true, [line]) => Some(Program::by_shell(line)),
         (true, _) => {
@@ -196,6 +213,14 @@ fn command(reader: &mut Reader<'_>) -> Option<Vec<String>> {
         }
         (false, []) => None,
         (false, _) => Some(words),
+    }
+}
+
+/// Says so where a program, named by its whole path, is not there: it may come with another package yet.
+pub(super) fn absent(reader: &Reader<'_>, at: At, program: &str) {
+    if Path::new(program).is_absolute() && !program.contains(' ') && !Path::new(program).exists() {
+        let found = format!("the program {program} is not there");
+        reader.scope.remarks.done_without(at, &reader.key("command"), found, "put it there, or name another");
     }
 }
 

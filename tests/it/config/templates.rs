@@ -83,6 +83,16 @@ fn mistakes_of_templates_and_of_a_child_are_told_with_their_places() {
         ],
     );
     check(
+        "[template.a]\nsource = \"/tmp/a\"\ndestination = \"/tmp/a\"\nshell = true\n\
+         [template.b]\ncontents = \"x\"\ndestination = \"/tmp/b\"\ncommand_timeout = \"5s\"\n",
+        &[
+            "a.toml:3:1: template.a.destination: the template's own source; write another destination: this one would be lost \
+             at the first rendering",
+            "a.toml:4:1: template.a.shell: given without a command; write command too",
+            "a.toml:8:1: template.b.command_timeout: given without a command; write command too",
+        ],
+    );
+    check(
         "[env_template.AZURE_X]\ncontents = \"x\"\n[env_template.a-b]\ncontents = \"x\"\npass = [\"LISTEN_FDS\", \"a b\"]\n",
         &[
             "a.toml:1:15: env_template.AZURE_X: AZURE_X is never given to a program; take another name",
@@ -121,6 +131,28 @@ fn mistakes_of_templates_and_of_a_child_are_told_with_their_places() {
              stop_signal, stop_timeout, debounce",
         ],
     );
+}
+
+#[test]
+fn what_this_machine_lacks_for_templates_and_a_child_is_a_note() {
+    let text = "[template.a]\ncontents = \"x\"\ndestination = \"/tmp\"\ncommand = [\"/no/such/program\"]\n\
+                [template.b]\ncontents = \"x\"\ndestination = \"/tmp/b\"\ncommand = \"touch /tmp/c\"\nshell = true\n\
+                [child]\ncommand = [\"/no/such/app\"]\n";
+    let folder = Folder::with(&[("a.toml", text), ("base.toml", BASE)]);
+    let files = [folder.path("a.toml"), folder.path("base.toml")];
+    let outcome = load(&files, &environment(&[]), Purpose::Check);
+    assert_eq!(folder.short(&outcome.mistakes), [""; 0]);
+    let notes = folder.short(&outcome.notes);
+    for wanted in [
+        "a.toml:3:15: template.a.destination: /tmp is a folder; name a file in it",
+        "a.toml:4:1: template.a.command: the program /no/such/program is not there; put it there, or name another",
+        "a.toml:11:1: child.command: the program /no/such/app is not there; put it there, or name another",
+    ] {
+        assert!(notes.iter().any(|note| note == wanted), "{notes:?}");
+    }
+    let config = outcome.config.unwrap();
+    let command = config.templates[1].options.file.as_ref().unwrap().command.as_ref().unwrap();
+    assert_eq!(command.command, ["/bin/sh", "-c", "touch /tmp/c"]);
 }
 
 #[test]
