@@ -40,17 +40,19 @@ pub fn read_file(path: &Path) -> Result<SecretString, SecretFileError> {
 /// # Errors
 /// The file cannot be read, is no regular file, is too large, is empty or holds no UTF-8.
 pub fn read_lines(path: &Path) -> Result<Vec<SecretString>, SecretFileError> {
-    let text = opened(path).and_then(|mut file| text(&mut file)).map_err(|reason| SecretFileError::at(path, reason))?;
+    let text = opened(path)
+        .and_then(|mut file| text(&mut file, MAX_SECRET_FILE))
+        .map_err(|reason| SecretFileError::at(path, reason))?;
     let lines: Vec<_> = text.lines().map(str::trim).filter(|line| !line.is_empty()).map(SecretString::from).collect();
     if lines.is_empty() { Err(SecretFileError::at(path, Reason::Empty)) } else { Ok(lines) }
 }
 
-/// As [`read_file`], of a text as it stands, of any number of lines.
+/// As [`read_file`], of a text as it stands, of any number of lines and at most [`MAX_TEXT_FILE`] bytes.
 ///
 /// # Errors
 /// The file cannot be read, is no regular file, is too large or holds no UTF-8.
 pub fn read_text(path: &Path) -> Result<SecretString, SecretFileError> {
-    let read = opened(path).and_then(|mut file| text(&mut file));
+    let read = opened(path).and_then(|mut file| text(&mut file, MAX_TEXT_FILE));
     read.map(|text| SecretString::from(text.as_str())).map_err(|reason| SecretFileError::at(path, reason))
 }
 
@@ -70,23 +72,27 @@ pub fn read_stdin() -> Result<SecretString, SecretFileError> {
 }
 
 fn one_line(from: &mut impl std::io::Read) -> Result<SecretString, Reason> {
-    match text(from)?.trim() {
+    match text(from, MAX_SECRET_FILE)?.trim() {
         "" => Err(Reason::Empty),
         line if line.contains(['\n', '\r', '\0']) => Err(Reason::ManyLines),
         line => Ok(SecretString::from(line)),
     }
 }
 
-fn text(from: &mut impl std::io::Read) -> Result<Zeroizing<String>, Reason> {
-    let mut text = Zeroizing::new(String::new());
-    from.take(MAX_SECRET_FILE + 1).read_to_string(&mut text).map_err(|error| {
+fn text(from: &mut impl std::io::Read, most: u64) -> Result<Zeroizing<String>, Reason> {
+    // With room for all of it: a text that grows leaves copies behind.
+    let mut text = Zeroizing::new(String::with_capacity(usize::try_from(most).unwrap_or_default() + 1));
+    from.take(most + 1).read_to_string(&mut text).map_err(|error| {
         if error.kind() == std::io::ErrorKind::InvalidData { Reason::NotText } else { Reason::Open(error) }
     })?;
-    if text.len() as u64 > MAX_SECRET_FILE { Err(Reason::TooLarge) } else { Ok(text) }
+    if text.len() as u64 > most { Err(Reason::TooLarge(most)) } else { Ok(text) }
 }
 
 /// The largest secret file that is read, in bytes.
 pub const MAX_SECRET_FILE: u64 = 64 * 1024;
+
+/// The largest text that is read whole, such as a template or a bundle of certificates, in bytes.
+pub const MAX_TEXT_FILE: u64 = 1024 * 1024;
 
 /// Why a secret file gave no secret. Never holds its content.
 #[derive(Debug, thiserror::Error)]
@@ -109,8 +115,8 @@ enum Reason {
     Open(std::io::Error),
     #[error("it is not a regular file")]
     NotRegular,
-    #[error("it is larger than {MAX_SECRET_FILE} bytes")]
-    TooLarge,
+    #[error("it is larger than {0} bytes")]
+    TooLarge(u64),
     #[error("it is empty")]
     Empty,
     #[error("it holds more than one line")]
@@ -144,6 +150,21 @@ mod tests {
         check(&vec![b'a'; 64 * 1024], Ok(&"a".repeat(64 * 1024)));
         check(&vec![b'a'; 64 * 1024 + 1], Err("TooLarge"));
         assert!(matches!(read_file(folder.path()).unwrap_err().reason, Reason::NotRegular));
+    }
+
+    #[test]
+    fn a_text_of_many_lines_may_be_a_mebibyte() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("bundle");
+        for (length, fits) in [(64 * 1024 + 1, true), (1 << 20, true), ((1 << 20) + 1, false)] {
+            std::fs::write(&path, vec![b'\n'; length]).unwrap();
+            match read_text(&path) {
+                Ok(text) => assert!(fits && text.expose_secret().len() == length, "{length}"),
+                Err(error) => {
+                    assert!(!fits && matches!(error.reason, Reason::TooLarge(1_048_576)), "{length}: {error:?}");
+                }
+            }
+        }
     }
 
     #[test]
