@@ -93,7 +93,11 @@ impl Reader {
             Ok(answer) => Ok(Known::Secret(Arc::new(answer))),
             Err(error @ CallError::Unreachable { .. }) => Err(RenderError::Nobody(error)),
             Err(error) if error.verdict() == Verdict::Unavailable => Err(RenderError::Unavailable(error)),
-            Err(error) => Ok(Known::Absent(format!("the secret {} is not there: {error}", request.path).into())),
+            Err(error) => {
+                let gone = matches!(error, CallError::Status { status: 404, .. });
+                let what = if gone { "is not there" } else { "cannot be had" };
+                Ok(Known::Absent(format!("the secret {} {what}: {error}", request.path).into()))
+            }
         }
     }
 }

@@ -236,7 +236,7 @@ fn what_goes_wrong_is_told_with_its_place_and_never_with_a_value() {
     check("{{ file \"/etc/shadow\" }}", 1, 4, "below none of the template's read_folders");
     check("{{ file \"/etc/app/../shadow\" }}", 1, 4, "read_folders");
     check("{{ secret \"secret/../sys/raw\" }}", 1, 4, "no path of a secret");
-    check("{{ secret \"a b\" }}", 1, 4, "no path of a secret");
+    check("{{ secret \"a%20b\" }}", 1, 4, "no path of a secret");
     check("{{ toUpper 3 }}", 1, 4, "toUpper wants a text as argument 1, and got a number");
     check("{{ split \",\" }}", 1, 4, "split takes 2 arguments, and got 1");
     check("{{ divide 0 1 }}", 1, 4, "divide: the result is no number");
@@ -280,6 +280,13 @@ fn what_runs_away_is_stopped() {
     assert!(wrong("{{ range loop 100000 }}{{ range loop 100000 }}{{ end }}{{ end }}").contains("budget"));
     assert!(wrong("{{ define \"a\" }}{{ template \"a\" }}{{ end }}{{ template \"a\" }}").contains("recursion"));
     assert!(wrong("{{ loop 1000000 }}").contains("hundred thousand"));
+    let doubled = |by: &str| {
+        let long = "x".repeat(1024);
+        wrong(&format!("{{{{ $x := \"{long}\" }}}}{{{{ range loop 40 }}}}{{{{ $x = {by} }}}}{{{{ end }}}}"))
+    };
+    for by in ["printf \"%s%s\" $x $x", "print $x $x", "replaceAll \"x\" \"xx\" $x", "join $x (loop 3)"] {
+        assert!(doubled(by).contains("larger than 16 MiB"), "{by}: {}", doubled(by));
+    }
     let long = "x".repeat(1024);
     assert!(wrong(&format!("{{{{ range loop 20000 }}}}{long}{{{{ end }}}}")).contains("more than 16 MiB"));
 }

@@ -72,7 +72,7 @@ impl SecretFields {
 /// What is asked of the server: at which path, and how.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct SecretRequest {
-    /// The path, without `/v1/`: `terraform/creds/ROLE`, `secret/data/PATH`.
+    /// The path as it reads, without `/v1/`: `terraform/creds/ROLE`, `secret/data/PATH`, `secret/data/PATH?version=2`.
     pub path: String,
     /// How it is asked for.
     pub how: How,
@@ -148,10 +148,16 @@ impl Upstream {
         asked: &SecretRequest,
         namespace: Option<&str>,
     ) -> Result<SecretAnswer, CallError> {
-        let path = format!("v1/{}", asked.path);
-        let request = |method: Method| match token {
-            Some(token) => self.with_token(method, &path, token, namespace),
-            None => self.request(method, &path, namespace),
+        // What follows a `?` is a query, such as the version of a value; the rest is encoded, segment by segment.
+        let (path, query) = asked.path.split_once('?').unwrap_or((&asked.path, ""));
+        let path = format!("v1/{path}");
+        let query: Vec<_> = url::form_urlencoded::parse(query.as_bytes()).collect();
+        let request = |method: Method| {
+            let request = match token {
+                Some(token) => self.with_token(method, &path, token, namespace),
+                None => self.request(method, &path, namespace),
+            };
+            if query.is_empty() { request } else { request.query(&query) }
         };
         let request = match &asked.how {
             How::Read => request(Method::GET),
@@ -165,6 +171,9 @@ impl Upstream {
                 let none = json!({ "keys": [] });
                 let data = none.as_object().cloned().unwrap_or_default();
                 Ok(SecretAnswer { data: Arc::new(SecretFields(data)), lease: None })
+            }
+            Err(CallError::Status { status: 404, errors, retry_after, date }) if errors.is_empty() => {
+                Err(CallError::Status { status: 404, errors: vec![nothing_at(&asked.path)], retry_after, date })
             }
             answer => secret(answer?),
         }
@@ -199,6 +208,16 @@ impl Upstream {
         let request = self.with_token(Method::PUT, "v1/sys/leases/revoke", token, namespace);
         let answer = self.client.send(request.json(&json!({ "lease_id": lease.id }))).await?;
         answer::accepted(&answer, token.secret())
+    }
+}
+
+/// What a 404 without a word means. People of version 2 of key-value leave `data` out, as some clients put it in for them.
+fn nothing_at(path: &str) -> String {
+    match path.split_once('/') {
+        Some((mount, below)) if !below.starts_with("data/") && !below.starts_with("metadata/") => {
+            format!("nothing is there; in version 2 of key-value it would be {mount}/data/{below}")
+        }
+        _ => "nothing is there, or it was deleted".to_owned(),
     }
 }
 
@@ -251,6 +270,13 @@ mod tests {
         check(json!({ "data": { "data": "t", "metadata": "m" } }), "data", Some("t"), None);
         check(json!({ "data": { "token": "", "count": 3 } }), "token", None, None);
         check(json!({ "data": { "count": 3 } }), "count", None, None);
+    }
+
+    #[test]
+    fn where_nothing_is_the_path_of_a_versioned_store_is_offered() {
+        assert!(nothing_at("secret/web/app").ends_with("it would be secret/data/web/app"));
+        assert_eq!(nothing_at("secret/data/app?version=3"), "nothing is there, or it was deleted");
+        assert_eq!(nothing_at("cubbyhole"), "nothing is there, or it was deleted");
     }
 
     #[test]

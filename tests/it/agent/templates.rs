@@ -143,6 +143,28 @@ fn password(path: &str) -> String {
     format!("{{{{ with secret \"secret/data/{path}\" }}}}{{{{ .Data.data.password }}}}{{{{ end }}}}")
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_path_may_ask_for_a_version_and_hold_what_has_to_be_encoded() {
+    let world = world();
+    let session = world.start();
+    put(&world, "web", json!({ "password": "old" })).await;
+    put(&world, "web", json!({ "password": "new" })).await;
+    put(&world, "a b/\u{fc}n?", json!({ "password": "odd" })).await;
+    let mut bench = Bench::new(&world, &session);
+    bench.start("first", &password("web?version=1"));
+    bench.start("newest", &password("web"));
+    bench.start("odd", &password("a b/\u{fc}n"));
+    let every = "{{ range secrets \"secret/metadata/a b/\" }}{{ with secret (printf \"secret/data/a b/%s\" .) }}\
+                 {{ .Data.data.password }}{{ end }}{{ end }}";
+    bench.start("every", every);
+    bench.start("encoded", &password("a%20b"));
+    sleep(MINUTE).await;
+    for (name, wanted) in [("first", "old"), ("newest", "new"), ("odd", "odd"), ("every", "odd")] {
+        assert_eq!(bench.read(name).as_deref(), Some(wanted), "{name}: {}", bench.reason(name));
+    }
+    assert!(bench.reason("encoded").contains("nothing in it is encoded"), "{}", bench.reason("encoded"));
+}
+
 /// vault#32035, vault#26283: one template that fails stops all, and is tried in a loop.
 #[tokio::test(start_paused = true)]
 async fn one_failing_template_leaves_the_others_alone() {

@@ -2,6 +2,17 @@
 
 use gotmpl::{TemplateError, Value};
 
+/// The longest text that a function works on, in bytes: one that is put into itself again and again would take all memory.
+const MOST_TEXT: usize = 16 << 20;
+
+/// Refuses a text that has run away.
+pub(super) fn bounded(text: &str) -> Result<(), TemplateError> {
+    if text.len() > MOST_TEXT {
+        return Err(TemplateError::Exec(format!("a text here is larger than {} MiB", MOST_TEXT >> 20)));
+    }
+    Ok(())
+}
+
 /// The arguments of one call.
 #[derive(Clone, Copy)]
 pub(super) struct Arguments<'a> {
@@ -38,7 +49,9 @@ impl<'a> Arguments<'a> {
 
     /// A text.
     pub(super) fn text(&self, at: usize) -> Result<&'a str, TemplateError> {
-        self.value(at)?.as_str().ok_or_else(|| self.wrong(at, "a text"))
+        let text = self.value(at)?.as_str().ok_or_else(|| self.wrong(at, "a text"))?;
+        bounded(text)?;
+        Ok(text)
     }
 
     /// A text, a number or a flag, as it would be printed.
@@ -59,6 +72,12 @@ impl<'a> Arguments<'a> {
             _ => None,
         };
         number.ok_or_else(|| self.wrong(at, "a whole number"))
+    }
+
+    /// A number without its fraction.
+    pub(super) fn whole_of(&self, number: f64) -> Result<Value, TemplateError> {
+        let whole = format!("{:.0}", number.trunc()).parse().ok();
+        whole.map(Value::Int).ok_or_else(|| self.fail("the number is none of 64 bits"))
     }
 
     /// A list.

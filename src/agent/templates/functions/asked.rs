@@ -3,15 +3,14 @@
 use std::collections::BTreeMap;
 use std::path::{Component, Path};
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use gotmpl::{FuncMap, TemplateError, Value};
 use secrecy::ExposeSecret as _;
 use serde_json::Value as Json;
-use time::OffsetDateTime;
 
 use super::Answer;
 use super::arguments::Arguments;
+use super::layout::by_layout;
 use crate::agent::secrets::{How, SecretAnswer, SecretRequest};
 use crate::agent::templates::Text;
 use crate::agent::templates::round::{Known, Need, Shared};
@@ -123,14 +122,22 @@ fn request(name: &str, args: &[Value]) -> Result<SecretRequest, TemplateError> {
     Ok(SecretRequest { path: path(&args)?, how })
 }
 
-/// A path of the server: what could lead elsewhere is refused.
+/// A path of the server, as it reads: it is encoded when it is sent. What could lead elsewhere is refused.
 fn path(args: &Arguments<'_>) -> Result<String, TemplateError> {
     let path = args.text(0)?.trim_start_matches('/').trim_end_matches('/');
     let (only, _) = path.split_once('?').unwrap_or((path, ""));
-    let plain = !only.is_empty()
-        && only.split('/').all(|part| !["", ".", ".."].contains(&part))
-        && path.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'#' | b'\\' | b'%'));
-    if plain { Ok(path.to_owned()) } else { Err(args.fail("argument 1 is no path of a secret")) }
+    let wrong = if only.is_empty() {
+        "argument 1 is no path of a secret: it is empty"
+    } else if only.split('/').any(|part| ["", ".", ".."].contains(&part)) {
+        "argument 1 is no path of a secret: it has an empty segment, or . or .."
+    } else if only.contains(['#', '\\', '%']) {
+        "argument 1 is no path of a secret: # \\ and % cannot stand in one, and nothing in it is encoded"
+    } else if path.chars().any(char::is_control) {
+        "argument 1 is no path of a secret: it holds a control character"
+    } else {
+        return Ok(path.to_owned());
+    };
+    Err(args.fail(wrong))
 }
 
 fn known(round: &Shared, request: SecretRequest) -> Result<Option<Arc<SecretAnswer>>, TemplateError> {
@@ -164,64 +171,4 @@ fn certificate(answer: &SecretAnswer) -> Value {
     let parts = [("Cert", field("certificate")), ("Key", field("private_key")), ("CA", ca)];
     let chain = data.get("ca_chain").map_or_else(|| list([]), of_json);
     map(parts.clone().into_iter().chain([("CAChain", chain), ("Data", map(parts))]))
-}
-
-/// A time by a layout of Go's: the moment 2006-01-02 15:04:05 written as the time is wanted, in UTC. `unix` is seconds.
-fn by_layout(now: SystemTime, layout: &str) -> String {
-    let seconds = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
-    if layout == "unix" {
-        return seconds.to_string();
-    }
-    let time = i64::try_from(seconds).ok().and_then(|seconds| OffsetDateTime::from_unix_timestamp(seconds).ok());
-    let time = time.unwrap_or(OffsetDateTime::UNIX_EPOCH);
-    let (month, day) = (time.month().to_string(), time.weekday().to_string());
-    let hour12 = (time.hour() + 11) % 12 + 1;
-    // Longer forms stand before those that they begin with.
-    let parts = [
-        ("2006", time.year().to_string()),
-        ("January", month.clone()),
-        ("Jan", month.chars().take(3).collect()),
-        ("Monday", day.clone()),
-        ("Mon", day.chars().take(3).collect()),
-        ("MST", "UTC".to_owned()),
-        ("Z07:00", "Z".to_owned()),
-        ("-07:00", "+00:00".to_owned()),
-        ("-0700", "+0000".to_owned()),
-        ("01", format!("{:02}", u8::from(time.month()))),
-        ("02", format!("{:02}", time.day())),
-        ("03", format!("{hour12:02}")),
-        ("04", format!("{:02}", time.minute())),
-        ("05", format!("{:02}", time.second())),
-        ("06", format!("{:02}", time.year() % 100)),
-        ("15", format!("{:02}", time.hour())),
-        ("PM", if time.hour() < 12 { "AM" } else { "PM" }.to_owned()),
-    ];
-    let (mut rest, mut written) = (layout, String::new());
-    while let Some(first) = rest.chars().next() {
-        if let Some((part, value)) = parts.iter().find(|(part, _)| rest.starts_with(part)) {
-            written.push_str(value);
-            rest = &rest[part.len()..];
-        } else {
-            written.push(first);
-            rest = &rest[first.len_utf8()..];
-        }
-    }
-    written
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-
-    #[test]
-    fn a_time_is_written_as_its_layout_shows() {
-        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
-        let check = |layout, wanted: &str| assert_eq!(by_layout(now, layout), wanted);
-        check("unix", "1700000000");
-        check("2006-01-02T15:04:05Z07:00", "2023-11-14T22:13:20Z");
-        check("Mon, 02 Jan 2006 03:04 PM MST", "Tue, 14 Nov 2023 10:13 PM UTC");
-        check("Monday, January 06 ü", "Tuesday, November 23 ü");
-    }
 }

@@ -38,8 +38,10 @@ pub(super) const FUNCTIONS: &[Named] = &[
     ("sprig_sha256sum", |args| hashed("sprig_sha256sum", args)),
     ("toJSON", |args| json("toJSON", args, false).map(|json| text(escaped(&json).as_str()))),
     ("toJSONPretty", |args| json("toJSONPretty", args, true).map(|json| text(escaped(&json).as_str()))),
-    ("toUnescapedJSON", |args| json("toUnescapedJSON", args, false).map(|json| text(json.as_str()))),
-    ("toUnescapedJSONPretty", |args| json("toUnescapedJSONPretty", args, true).map(|json| text(json.as_str()))),
+    ("toUnescapedJSON", |args| json("toUnescapedJSON", args, false).map(|json| text(lines_escaped(&json).as_str()))),
+    ("toUnescapedJSONPretty", |args| {
+        json("toUnescapedJSONPretty", args, true).map(|json| text(lines_escaped(&json).as_str()))
+    }),
 ];
 
 fn decoded(name: &str, args: &[Value], engines: [&GeneralPurpose; 2]) -> Answer {
@@ -64,16 +66,34 @@ fn json(name: &str, args: &[Value], pretty: bool) -> Result<Zeroizing<String>, g
 
 /// What Go writes in place of characters that mean something to HTML: inside texts, where alone they stand.
 fn escaped(json: &str) -> Zeroizing<String> {
+    replaced(json, |one| match one {
+        '<' => Some("\\u003c"),
+        '>' => Some("\\u003e"),
+        '&' => Some("\\u0026"),
+        other => line_end(other),
+    })
+}
+
+/// What Go writes for characters that end a line in JavaScript, whatever else it escapes.
+fn lines_escaped(json: &str) -> Zeroizing<String> {
+    replaced(json, line_end)
+}
+
+const fn line_end(one: char) -> Option<&'static str> {
+    match one {
+        '\u{2028}' => Some("\\u2028"),
+        '\u{2029}' => Some("\\u2029"),
+        _ => None,
+    }
+}
+
+fn replaced(json: &str, by: impl Fn(char) -> Option<&'static str>) -> Zeroizing<String> {
     // With room for all of it: a text that grows leaves copies behind.
     let mut text = Zeroizing::new(String::with_capacity(json.len() * 6));
     for one in json.chars() {
-        match one {
-            '<' => text.push_str("\\u003c"),
-            '>' => text.push_str("\\u003e"),
-            '&' => text.push_str("\\u0026"),
-            '\u{2028}' => text.push_str("\\u2028"),
-            '\u{2029}' => text.push_str("\\u2029"),
-            other => text.push(other),
+        match by(one) {
+            Some(escape) => text.push_str(escape),
+            None => text.push(one),
         }
     }
     text

@@ -1,5 +1,8 @@
 //! Lists and maps: what is in them.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use gotmpl::{TemplateError, Value};
 
 use super::Named;
@@ -21,6 +24,15 @@ pub(super) const FUNCTIONS: &[Named] = &[
         let args = Arguments::exactly("containsNotAll", args, 2)?;
         Ok(Value::Bool(count(&args)? < args.list(0)?.len()))
     }),
+    ("explodeMap", |args| {
+        let args = Arguments::exactly("explodeMap", args, 1)?;
+        let mut whole = BTreeMap::new();
+        for (key, value) in fields(&args, 0)? {
+            let names: Vec<&str> = key.split('/').filter(|name| !name.is_empty()).take(MOST_DEPTH).collect();
+            explode(&mut whole, &names, value).map_err(|()| args.fail("a key is the folder of another"))?;
+        }
+        Ok(Value::Map(Arc::new(whole)))
+    }),
     ("in", |args| {
         let args = Arguments::exactly("in", args, 2)?;
         Ok(Value::Bool(holds(&args, 0, args.value(1)?)?))
@@ -32,6 +44,14 @@ pub(super) const FUNCTIONS: &[Named] = &[
             return Err(args.fail("more than a hundred thousand turns"));
         }
         Ok(list((from..to).map(Value::Int)))
+    }),
+    ("mergeMap", |args| {
+        let args = Arguments::exactly("mergeMap", args, 2)?;
+        Ok(merged(fields(&args, 0)?, fields(&args, 1)?))
+    }),
+    ("mergeMapWithOverride", |args| {
+        let args = Arguments::exactly("mergeMapWithOverride", args, 2)?;
+        Ok(merged(fields(&args, 1)?, fields(&args, 0)?))
     }),
     ("sprig_coalesce", |args| Ok(args.iter().find(|value| value.is_truthy()).cloned().unwrap_or(Value::Nil))),
     ("sprig_default", |args| {
@@ -63,6 +83,43 @@ pub(super) const FUNCTIONS: &[Named] = &[
 
 const MOST_TURNS: i64 = 100_000;
 
+/// So many folders in one key are told apart.
+const MOST_DEPTH: usize = 32;
+
+type Fields = BTreeMap<Arc<str>, Value>;
+
+fn fields<'a>(args: &Arguments<'a>, at: usize) -> Result<&'a Fields, TemplateError> {
+    match args.value(at)? {
+        Value::Map(fields) => Ok(fields),
+        _ => Err(args.wrong(at, "a map")),
+    }
+}
+
+/// The first map with what it lacks, or has as nothing, from the second; maps in both are merged the same way.
+fn merged(first: &Fields, second: &Fields) -> Value {
+    let mut all = first.clone();
+    for (key, other) in second {
+        let value = match (all.get(key), other) {
+            (Some(Value::Map(one)), Value::Map(other)) => merged(one, other),
+            (Some(one), _) if one.is_truthy() => continue,
+            _ => other.clone(),
+        };
+        all.insert(Arc::clone(key), value);
+    }
+    Value::Map(Arc::new(all))
+}
+
+/// Puts a value below the names of its folders.
+fn explode(whole: &mut Fields, names: &[&str], value: &Value) -> Result<(), ()> {
+    let Some((first, rest)) = names.split_first() else { return Ok(()) };
+    if rest.is_empty() {
+        return whole.insert(Arc::from(*first), value.clone()).map_or(Ok(()), |_| Err(()));
+    }
+    let folder = whole.entry(Arc::from(*first)).or_insert_with(|| Value::Map(Arc::new(Fields::new())));
+    let Value::Map(below) = folder else { return Err(()) };
+    explode(Arc::make_mut(below), rest, value)
+}
+
 /// Whether the list, the map's keys or the text of an argument holds a value.
 fn holds(args: &Arguments<'_>, at: usize, value: &Value) -> Result<bool, TemplateError> {
     match args.value(at)? {
@@ -77,4 +134,29 @@ fn holds(args: &Arguments<'_>, at: usize, value: &Value) -> Result<bool, Templat
 fn count(args: &Arguments<'_>) -> Result<usize, TemplateError> {
     let there = args.list(1)?;
     Ok(args.list(0)?.iter().filter(|wanted| there.contains(wanted)).count())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value as Json, json};
+
+    use super::*;
+    use crate::agent::templates::value::{of_json, to_json};
+
+    #[test]
+    fn maps_are_merged_and_taken_apart_as_consul_template_does() {
+        let call = |name: &str, args: &[Json]| {
+            let args: Vec<Value> = args.iter().map(of_json).collect();
+            let (_, function) = FUNCTIONS.iter().find(|(its, _)| *its == name).unwrap();
+            function(&args).map(|found| to_json(&found).unwrap()).map_err(|error| error.to_string())
+        };
+        let (one, other) = (json!({ "a": 1, "b": { "c": 1, "d": "" } }), json!({ "a": 2, "b": { "d": 3 }, "e": 4 }));
+        let check = |name, wanted: Json| assert_eq!(call(name, &[one.clone(), other.clone()]), Ok(wanted), "{name}");
+        check("mergeMap", json!({ "a": 1, "b": { "c": 1, "d": 3 }, "e": 4 }));
+        check("mergeMapWithOverride", json!({ "a": 2, "b": { "c": 1, "d": 3 }, "e": 4 }));
+        let exploded = call("explodeMap", &[json!({ "a/b": 1, "a/c/d": 2, "e": 3 })]);
+        assert_eq!(exploded, Ok(json!({ "a": { "b": 1, "c": { "d": 2 } }, "e": 3 })));
+        assert!(call("explodeMap", &[json!({ "a": 1, "a/b": 2 })]).is_err());
+        assert!(call("mergeMap", &[json!({}), json!([])]).is_err());
+    }
 }

@@ -1,12 +1,14 @@
 //! What a template may call: Go's own functions, those of consul-template that need no Consul, and a few of sprig's.
 
-// 0: what they are given
+// 0: what they are given, and how a time is written
 mod arguments;
+mod layout;
 
 // 1: functions of their arguments alone
 mod coded;
 mod lists;
 mod numbers;
+mod sprig;
 mod texts;
 mod written;
 mod yaml;
@@ -25,8 +27,15 @@ type Answer = Result<Value, TemplateError>;
 
 /// Functions of their arguments alone, by name.
 static PURE: LazyLock<FuncMap> = LazyLock::new(|| {
-    let parts =
-        [coded::FUNCTIONS, lists::FUNCTIONS, numbers::FUNCTIONS, texts::FUNCTIONS, written::FUNCTIONS, yaml::FUNCTIONS];
+    let parts = [
+        coded::FUNCTIONS,
+        lists::FUNCTIONS,
+        numbers::FUNCTIONS,
+        sprig::FUNCTIONS,
+        texts::FUNCTIONS,
+        written::FUNCTIONS,
+        yaml::FUNCTIONS,
+    ];
     let all = parts.into_iter().flatten();
     all.map(|(name, function)| ((*name).to_owned(), Arc::new(*function) as gotmpl::ValueFunc)).collect()
 });
@@ -41,7 +50,7 @@ const BUILT_IN: [&str; 19] = [
 ];
 
 /// What consul-template has and a template here does not, and why or what to write in its place.
-const LEFT: [(&str, &str); 41] = [
+const LEFT: [(&str, &str); 38] = [
     ("byKey", NO_CONSUL),
     ("byMeta", NO_CONSUL),
     ("byTag", NO_CONSUL),
@@ -75,9 +84,6 @@ const LEFT: [(&str, &str); 41] = [
     ("writeToFile", "a template writes its own destination alone; write one more template for the other file"),
     ("executeTemplate", "write {{ template \"NAME\" . }}"),
     ("scratch", "write {{ $name := VALUE }} and {{ $name = VALUE }}"),
-    ("explodeMap", "take the map apart with range"),
-    ("mergeMap", "range over the one and the other"),
-    ("mergeMapWithOverride", "range over the one and the other"),
     ("md5sum", "that hash is broken; write sha256Hex"),
     ("sockaddr", "it says nothing of secrets; pass the address as a variable"),
     ("spew_dump", DUMPS),
@@ -143,7 +149,10 @@ pub(super) fn all(source: &Text, round: &Shared) -> FuncMap {
                 Err(TemplateError::Exec("there is no value here to be shown".to_owned()))
             }
             None | Some(Value::Nil) => Ok(super::value::text("")),
-            Some(value) => Ok(value.clone()),
+            Some(value) => {
+                value.as_str().map_or(Ok(()), arguments::bounded)?;
+                Ok(value.clone())
+            }
         }),
     );
     all

@@ -58,12 +58,12 @@ pub(super) const FUNCTIONS: &[Named] = &[
         indented(&args, "\n")
     }),
     ("sprig_quote", |args| {
-        let args = Arguments::exactly("sprig_quote", args, 1)?;
-        Ok(text(format!("{:?}", args.shown(0)?)))
+        let args = Arguments::between("sprig_quote", args, 0, usize::MAX)?;
+        each(&args, |shown| format!("{shown:?}"))
     }),
     ("sprig_squote", |args| {
-        let args = Arguments::exactly("sprig_squote", args, 1)?;
-        Ok(text(format!("'{}'", args.shown(0)?)))
+        let args = Arguments::between("sprig_squote", args, 0, usize::MAX)?;
+        each(&args, |shown| format!("'{shown}'"))
     }),
     ("sprig_trim", |args| Ok(text(Arguments::exactly("sprig_trim", args, 1)?.text(0)?.trim()))),
     ("sprig_upper", |args| Ok(text(Arguments::exactly("sprig_upper", args, 1)?.text(0)?.to_uppercase()))),
@@ -103,6 +103,12 @@ pub(super) const FUNCTIONS: &[Named] = &[
         Ok(text(whole.strip_suffix(args.text(0)?).unwrap_or(whole)))
     }),
 ];
+
+/// What is made of each argument, parted by spaces.
+fn each(args: &Arguments<'_>, of_one: fn(String) -> String) -> Answer {
+    let all: Result<Vec<_>, _> = (0..args.len()).map(|at| args.shown(at).map(of_one)).collect();
+    Ok(text(all?.join(" ")))
+}
 
 fn expression(args: &Arguments<'_>) -> Result<Regex, gotmpl::TemplateError> {
     Regex::new(args.text(0)?).map_err(|_| args.fail("argument 1 is no regular expression"))

@@ -1,0 +1,210 @@
+//! Functions of sprig, by the names that consul-template gives them. What is worked on comes last.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use gotmpl::{TemplateError, Value};
+use regex_lite::Regex;
+
+use super::arguments::Arguments;
+use super::{Answer, Named, PURE};
+use crate::agent::templates::value::{list, text};
+
+pub(super) const FUNCTIONS: &[Named] = &[
+    ("sprig_atoi", |args| {
+        let args = Arguments::exactly("sprig_atoi", args, 1)?;
+        // As Go's: what is no number is 0.
+        Ok(Value::Int(args.text(0)?.parse().unwrap_or_default()))
+    }),
+    ("sprig_cat", |args| {
+        let args = Arguments::between("sprig_cat", args, 0, usize::MAX)?;
+        let shown: Result<Vec<_>, _> = (0..args.len()).map(|at| args.shown(at)).collect();
+        Ok(text(shown?.join(" ")))
+    }),
+    ("sprig_contains", |args| two("sprig_contains", args, |part, whole| Value::Bool(whole.contains(part)))),
+    ("sprig_dict", |args| {
+        let args = Arguments::between("sprig_dict", args, 0, usize::MAX)?;
+        let pairs = (0..args.len()).step_by(2).map(|at| {
+            let value = if at + 1 < args.len() { args.value(at + 1)?.clone() } else { text("") };
+            Ok((Arc::from(args.shown(at)?), value))
+        });
+        Ok(Value::Map(Arc::new(pairs.collect::<Result<BTreeMap<Arc<str>, Value>, TemplateError>>()?)))
+    }),
+    ("sprig_first", |args| one_of("sprig_first", args, |items| items.first().cloned())),
+    ("sprig_fromJson", |args| named("parseJSON", args)),
+    ("sprig_has", |args| {
+        let args = Arguments::exactly("sprig_has", args, 2)?;
+        Ok(Value::Bool(args.list(1)?.contains(args.value(0)?)))
+    }),
+    ("sprig_hasPrefix", |args| two("sprig_hasPrefix", args, |part, whole| Value::Bool(whole.starts_with(part)))),
+    ("sprig_hasSuffix", |args| two("sprig_hasSuffix", args, |part, whole| Value::Bool(whole.ends_with(part)))),
+    ("sprig_indent", |args| {
+        let args = Arguments::exactly("sprig_indent", args, 2)?;
+        // Unlike indent, and like sprig, lines that are empty are indented too.
+        let spaces = usize::try_from(args.whole(0)?).ok().filter(|spaces| *spaces <= 1000);
+        let spaces = " ".repeat(spaces.ok_or_else(|| args.wrong(0, "a number from 0 to 1000"))?);
+        Ok(text(format!("{spaces}{}", args.text(1)?.replace('\n', &format!("\n{spaces}")))))
+    }),
+    ("sprig_initial", |args| one_of("sprig_initial", args, |items| Some(list(items.split_last()?.1.to_vec())))),
+    ("sprig_int", |args| {
+        let args = Arguments::exactly("sprig_int", args, 1)?;
+        match args.value(0)? {
+            Value::Float(number) => args.whole_of(*number),
+            _ => Ok(Value::Int(args.whole(0)?)),
+        }
+    }),
+    ("sprig_join", |args| named("join", args)),
+    ("sprig_last", |args| one_of("sprig_last", args, |items| items.last().cloned())),
+    ("sprig_list", |args| Ok(list(args.to_vec()))),
+    ("sprig_regexMatch", |args| named("regexMatch", args)),
+    ("sprig_regexReplaceAll", |args| {
+        let args = Arguments::exactly("sprig_regexReplaceAll", args, 3)?;
+        let found = Regex::new(args.text(0)?).map_err(|_| args.fail("argument 1 is no regular expression"))?;
+        Ok(text(found.replace_all(args.text(1)?, args.text(2)?)))
+    }),
+    ("sprig_repeat", |args| {
+        let args = Arguments::exactly("sprig_repeat", args, 2)?;
+        let (count, once) = (args.whole(0)?.max(0), args.text(1)?);
+        let count = usize::try_from(count).ok().filter(|count| count.saturating_mul(once.len()) <= MOST_REPEATED);
+        Ok(text(once.repeat(count.ok_or_else(|| args.fail("that is more than a MiB"))?)))
+    }),
+    ("sprig_replace", |args| named("replaceAll", args)),
+    ("sprig_rest", |args| one_of("sprig_rest", args, |items| Some(list(items.split_first()?.1.to_vec())))),
+    ("sprig_reverse", |args| one_of("sprig_reverse", args, |items| Some(list(items.iter().rev().cloned())))),
+    ("sprig_sortAlpha", |args| {
+        one_of("sprig_sortAlpha", args, |items| {
+            let mut texts: Vec<String> = items.iter().map(ToString::to_string).collect();
+            texts.sort_unstable();
+            Some(list(texts.iter().map(text)))
+        })
+    }),
+    ("sprig_splitList", |args| {
+        let args = Arguments::exactly("sprig_splitList", args, 2)?;
+        let (by, whole) = (args.text(0)?, args.text(1)?);
+        if by.is_empty() {
+            return Ok(list(whole.chars().map(|one| text(one.to_string()))));
+        }
+        Ok(list(whole.split(by).map(text)))
+    }),
+    ("sprig_substr", |args| {
+        let args = Arguments::exactly("sprig_substr", args, 3)?;
+        let (start, end, whole) = (args.whole(0)?, args.whole(1)?, args.text(2)?);
+        // In bytes, and a negative end is the text's.
+        let start = usize::try_from(start).unwrap_or_default();
+        let end = usize::try_from(end).map_or(whole.len(), |end| end.min(whole.len()));
+        whole.get(start..end).map(text).ok_or_else(|| args.fail("the text has no such part"))
+    }),
+    ("sprig_title", |args| named("toTitle", args)),
+    ("sprig_toJson", |args| named("toJSON", args)),
+    ("sprig_toPrettyJson", |args| named("toJSONPretty", args)),
+    ("sprig_toString", |args| Ok(text(Arguments::exactly("sprig_toString", args, 1)?.value(0)?.to_string()))),
+    ("sprig_trimAll", |args| named("trim", args)),
+    ("sprig_trimPrefix", |args| named("trimPrefix", args)),
+    ("sprig_trimSuffix", |args| named("trimSuffix", args)),
+    ("sprig_trunc", |args| {
+        let args = Arguments::exactly("sprig_trunc", args, 2)?;
+        let (count, whole) = (args.whole(0)?, args.text(1)?);
+        let length = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX).min(whole.len());
+        // In bytes: from the end where the number is negative.
+        let part = if count < 0 { whole.get(whole.len() - length..) } else { whole.get(..length) };
+        part.map(text).ok_or_else(|| args.fail("it would cut a character in two"))
+    }),
+    ("sprig_uniq", |args| {
+        one_of("sprig_uniq", args, |items| {
+            let mut kept: Vec<Value> = Vec::new();
+            for item in items {
+                if !kept.contains(item) {
+                    kept.push(item.clone());
+                }
+            }
+            Some(list(kept))
+        })
+    }),
+    ("sprig_values", |args| {
+        let args = Arguments::exactly("sprig_values", args, 1)?;
+        match args.value(0)? {
+            Value::Map(fields) => Ok(list(fields.values().cloned())),
+            _ => Err(args.wrong(0, "a map")),
+        }
+    }),
+];
+
+const MOST_REPEATED: usize = 1 << 20;
+
+/// As the function of consul-template that does the same.
+fn named(name: &str, args: &[Value]) -> Answer {
+    match PURE.get(name) {
+        Some(function) => function(args),
+        None => Err(TemplateError::UndefinedFunction(name.to_owned())),
+    }
+}
+
+fn two(name: &str, args: &[Value], answer: fn(&str, &str) -> Value) -> Answer {
+    let args = Arguments::exactly(name, args, 2)?;
+    Ok(answer(args.text(0)?, args.text(1)?))
+}
+
+/// What is made of a list; nothing of one that is empty.
+fn one_of(name: &str, args: &[Value], answer: fn(&[Value]) -> Option<Value>) -> Answer {
+    let args = Arguments::exactly(name, args, 1)?;
+    Ok(answer(args.list(0)?).unwrap_or(Value::Nil))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value as Json, json};
+
+    use super::*;
+    use crate::agent::templates::value::{of_json, to_json};
+
+    #[test]
+    fn functions_of_sprig_give_what_sprig_gives() {
+        let check = |name: &str, args: &[Json], wanted: Json| {
+            let args: Vec<Value> = args.iter().map(of_json).collect();
+            let found = named(name, &args).map(|found| to_json(&found).unwrap());
+            assert_eq!(found.map_err(|error| error.to_string()), Ok(wanted), "{name}");
+        };
+        check("sprig_atoi", &[json!("12")], json!(12));
+        check("sprig_atoi", &[json!("x")], json!(0));
+        check("sprig_cat", &[json!("a"), json!(1)], json!("a 1"));
+        check("sprig_contains", &[json!("b"), json!("abc")], json!(true));
+        check("sprig_dict", &[json!("a"), json!(1), json!("b")], json!({ "a": 1, "b": "" }));
+        check("sprig_first", &[json!([1, 2])], json!(1));
+        check("sprig_first", &[json!([])], json!(null));
+        check("sprig_fromJson", &[json!("{\"a\":[1]}")], json!({ "a": [1] }));
+        check("sprig_has", &[json!(2), json!([1, 2])], json!(true));
+        check("sprig_hasPrefix", &[json!("a"), json!("ab")], json!(true));
+        check("sprig_hasSuffix", &[json!("a"), json!("ab")], json!(false));
+        check("sprig_indent", &[json!(2), json!("a\n\nb")], json!("  a\n  \n  b"));
+        check("sprig_initial", &[json!([1, 2, 3])], json!([1, 2]));
+        check("sprig_int", &[json!("3")], json!(3));
+        check("sprig_int", &[json!(3.9)], json!(3));
+        check("sprig_join", &[json!("-"), json!(["a", 1])], json!("a-1"));
+        check("sprig_last", &[json!([1, 2])], json!(2));
+        check("sprig_list", &[json!(1), json!("a")], json!([1, "a"]));
+        check("sprig_regexMatch", &[json!("^a"), json!("ab")], json!(true));
+        check("sprig_regexReplaceAll", &[json!("a(x*)b"), json!("-ab-axxb-"), json!("${1}W")], json!("-W-xxW-"));
+        check("sprig_repeat", &[json!(2), json!("ab")], json!("abab"));
+        check("sprig_replace", &[json!("a"), json!("b"), json!("aa")], json!("bb"));
+        check("sprig_rest", &[json!([1, 2, 3])], json!([2, 3]));
+        check("sprig_reverse", &[json!([1, 2])], json!([2, 1]));
+        check("sprig_sortAlpha", &[json!(["b", "a", 1])], json!(["1", "a", "b"]));
+        check("sprig_splitList", &[json!(","), json!("a,,b")], json!(["a", "", "b"]));
+        check("sprig_substr", &[json!(1), json!(3), json!("abcd")], json!("bc"));
+        check("sprig_substr", &[json!(1), json!(-1), json!("abcd")], json!("bcd"));
+        check("sprig_title", &[json!("ab c")], json!("Ab C"));
+        check("sprig_toJson", &[json!({ "a": 1 })], json!("{\"a\":1}"));
+        check("sprig_toString", &[json!(3)], json!("3"));
+        check("sprig_trimAll", &[json!("$"), json!("$5$")], json!("5"));
+        check("sprig_trimPrefix", &[json!("a"), json!("ab")], json!("b"));
+        check("sprig_trimSuffix", &[json!("b"), json!("ab")], json!("a"));
+        check("sprig_trunc", &[json!(2), json!("abc")], json!("ab"));
+        check("sprig_trunc", &[json!(-2), json!("abc")], json!("bc"));
+        check("sprig_uniq", &[json!(["b", "a", "b"])], json!(["b", "a"]));
+        check("sprig_values", &[json!({ "b": 2, "a": 1 })], json!([1, 2]));
+        check("sprig_quote", &[json!("a\"b"), json!(1)], json!("\"a\\\"b\" \"1\""));
+        check("sprig_squote", &[json!("a"), json!(true)], json!("'a' 'true'"));
+        assert!(named("sprig_repeat", &[Value::Int(1 << 40), text("ab")]).is_err());
+        assert!(named("sprig_trunc", &[Value::Int(1), text("\u{fc}")]).is_err());
+    }
+}
