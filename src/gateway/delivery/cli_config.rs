@@ -100,11 +100,35 @@ impl Part {
             return Ok(None);
         }
         // The error would show what stands there.
-        serde_json::from_str(&self.text).map(Some).map_err(|_| self.unfit("is no JSON document"))
+        let mut document: Map<String, Value> =
+            serde_json::from_str(&self.text).map_err(|_| self.unfit("is no JSON document"))?;
+        for name in LABELLED {
+            if let Some(blocks) = document.get_mut(name) {
+                let labels = labels(blocks.take());
+                *blocks =
+                    labels.ok_or_else(|| self.unfit(format!("holds {name:?} in a form that says no label")))?.into();
+            }
+        }
+        Ok(Some(document))
     }
 
     fn unfit(&self, why: impl Into<String>) -> CliConfigError {
         CliConfigError::Unfit { file: self.file.clone(), why: why.into() }
+    }
+}
+
+/// The blocks that have a label: in JSON an object by label, or an array of such objects.
+const LABELLED: [&str; 3] = ["credentials", "credentials_helper", "host"];
+
+fn labels(blocks: Value) -> Option<Map<String, Value>> {
+    match blocks {
+        Value::Object(labels) => Some(labels),
+        Value::Array(several) => several.into_iter().map(labels).try_fold(Map::new(), |mut all, more| {
+            all.extend(more?);
+            Some(all)
+        }),
+        Value::Null => Some(Map::new()),
+        _ => None,
     }
 }
 
@@ -154,22 +178,18 @@ fn compose(
     let documents = parts.iter().map(Part::document).collect::<Result<Vec<_>, _>>()?;
     if !documents.is_empty() && documents.iter().all(Option::is_some) {
         let mut whole = Map::new();
-        for (part, document) in parts.iter().zip(documents) {
-            for (key, value) in document.into_iter().flatten() {
-                if matches!(key.as_str(), "host" | "credentials") && !value.is_object() {
-                    return Err(
-                        part.unfit(format!("holds {key:?} in a form that no other can be added to; write an object"))
-                    );
-                }
+        for document in documents.into_iter().flatten() {
+            for (key, value) in document {
                 match (whole.get_mut(&key), value) {
                     (Some(Value::Object(before)), Value::Object(more)) => before.extend(more),
                     (_, value) => drop(whole.insert(key, value)),
                 }
             }
         }
-        let mut set = |key: &str, value: Value| match whole.entry(key).or_insert_with(|| json!({})) {
-            Value::Object(all) => drop(all.insert(host.to_string(), value)),
-            other => *other = json!({ host.to_string(): value }),
+        let mut set = |key: &str, value: Value| {
+            if let Value::Object(all) = whole.entry(key).or_insert_with(|| json!({})) {
+                all.insert(host.to_string(), value);
+            }
         };
         set("host", json!({ "services": ServiceHost::services(address) }));
         if let Some(token) = token {
@@ -208,7 +228,7 @@ fn in_blocks(part: &Part, document: &Map<String, Value>) -> Result<Zeroizing<Str
         };
         match value {
             _ if key == "//" => {}
-            Value::Object(labels) if matches!(key.as_str(), "credentials" | "host" | "credentials_helper") => {
+            Value::Object(labels) if LABELLED.contains(&key.as_str()) => {
                 for (label, body) in labels {
                     let (label, body) = (native(&label.as_str().into()), native(body).filter(|_| body.is_object()));
                     let (label, body) = label.zip(body).ok_or_else(unfit)?;
@@ -322,6 +342,20 @@ mod tests {
         assert_eq!(whole["host"]["app.terraform.io"]["services"]["tfe.v2"], "http://127.0.0.1:8800/api/v2/");
         assert_eq!((&whole["host"]["b.example"]["services"], whole.as_object().unwrap().len()), (&json!({}), 1));
 
+        // Blocks may stand in an array too.
+        let blocks = r#"{"host": [{"b.example": {"services": {}}}, {"c.example": {}}], "credentials": null}"#;
+        for beside in ["", "disable_checkpoint = true"] {
+            let folder = tempfile::tempdir().unwrap();
+            std::fs::create_dir(folder.path().join(".terraform.d")).unwrap();
+            std::fs::write(folder.path().join(".terraform.d/a.tfrc.json"), blocks).unwrap();
+            if !beside.is_empty() {
+                std::fs::write(folder.path().join(".terraformrc"), beside).unwrap();
+            }
+            let text = written(home, of(&[("HOME", folder.path())]), "app.terraform.io").unwrap();
+            let named = ["\"b.example\"", "\"c.example\"", "\"app.terraform.io\""];
+            assert!(named.iter().all(|host| text.contains(host)), "{text}");
+        }
+
         // Whose host has no variable finds its token here.
         let text = written(home, UserFiles::default(), "tfe.example.com:8443").unwrap();
         assert!(text.ends_with("credentials \"tfe.example.com:8443\" {\n  token = \"of-the-gateway\"\n}\n"), "{text}");
@@ -351,7 +385,7 @@ mod tests {
         }
         let mine = home.join("mine.json");
         for part in ["host", "credentials"] {
-            std::fs::write(&mine, format!("{{\"{part}\": [{{\"b.example\": {{\"token\": \"canary\"}}}}]}}")).unwrap();
+            std::fs::write(&mine, format!("{{\"{part}\": \"canary\"}}")).unwrap();
             let error =
                 written(home, of(&[("TF_CLI_CONFIG_FILE", &mine)]), "app.terraform.io").unwrap_err().to_string();
             assert!(error.contains("mine.json") && error.contains(part) && !error.contains("canary"), "{error}");
