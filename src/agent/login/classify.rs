@@ -22,7 +22,7 @@ pub enum Class {
 pub fn classify(error: &CallError) -> (Class, Option<&'static str>) {
     match error {
         CallError::Status { status, errors, .. } => by_status(*status, &errors.join("\n")),
-        CallError::LimitedUse { .. } => (Class::Refused, None),
+        CallError::LimitedUse { .. } | CallError::NoSecret { .. } => (Class::Refused, None),
         CallError::Unreachable { .. } | CallError::TimedOut { .. } | CallError::Garbage { .. } => {
             (Class::Unavailable, None)
         }

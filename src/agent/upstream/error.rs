@@ -39,6 +39,12 @@ pub enum CallError {
         /// What is wrong with it, without its content.
         what: String,
     },
+    /// A good answer that holds no secret, however often it is asked for.
+    #[error("the path gives no secret: {what}")]
+    NoSecret {
+        /// What it gives.
+        what: &'static str,
+    },
     /// A login gave a token that ends after a number of uses, which the agent's own calls would use up.
     #[error("the server gave a token for {uses} uses; a role for the agent must have token_num_uses = 0")]
     LimitedUse {
@@ -81,7 +87,7 @@ impl CallError {
                 Verdict::Dead
             }
             Self::Status { status: 403, .. } => Verdict::Denied,
-            Self::LimitedUse { .. } | Self::Status { .. } => Verdict::Refused,
+            Self::LimitedUse { .. } | Self::NoSecret { .. } | Self::Status { .. } => Verdict::Refused,
         }
     }
 

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::Method;
+use http::{Method, StatusCode};
 use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -166,6 +166,9 @@ impl Upstream {
         };
         let answer = self.client.send(request).await?;
         let none = SecretString::default();
+        if answer.status == StatusCode::NO_CONTENT {
+            return Err(CallError::NoSecret { what: "it answers with nothing" });
+        }
         match answer::ok(&answer, token.map_or(&none, ClientToken::secret)) {
             Err(CallError::Status { status: 404, errors, .. }) if asked.how == How::List && errors.is_empty() => {
                 let none = json!({ "keys": [] });
@@ -211,6 +214,18 @@ impl Upstream {
     }
 }
 
+/// What an answer without `data` holds.
+fn instead(answer: &Value) -> &'static str {
+    let holds = |name: &str| answer.get(name).is_some_and(Value::is_object);
+    if holds("auth") {
+        "it answers with a token, which is for a sink to have ([sink.NAME.child])"
+    } else if holds("wrap_info") {
+        "it answers with a wrapping, which is for a sink to have"
+    } else {
+        "its answer has no data"
+    }
+}
+
 /// What a 404 without a word means. People of version 2 of key-value leave `data` out, as some clients put it in for them.
 fn nothing_at(path: &str) -> String {
     match path.split_once('/') {
@@ -230,7 +245,7 @@ fn secret(mut answer: Value) -> Result<SecretAnswer, CallError> {
     let lease = if id.is_empty() { None } else { Some(SecretLease { id, lease: leased(&answer)? }) };
     match answer.get_mut("data").map(Value::take) {
         Some(Value::Object(data)) => Ok(SecretAnswer { data: Arc::new(SecretFields(data)), lease }),
-        _ => Err(garbage("data is missing: the path holds no secret")),
+        _ => Err(CallError::NoSecret { what: instead(&answer) }),
     }
 }
 
@@ -252,6 +267,7 @@ mod tests {
     use secrecy::ExposeSecret as _;
 
     use super::*;
+    use crate::agent::upstream::Verdict;
 
     #[test]
     fn a_secret_is_read_with_its_lease_and_out_of_a_versioned_store() {
@@ -281,10 +297,22 @@ mod tests {
 
     #[test]
     fn an_answer_that_is_none_is_told_without_its_content() {
+        for (answer, wanted) in [
+            (json!({ "data": null }), "its answer has no data"),
+            (json!({}), "its answer has no data"),
+            (json!({ "data": "canary" }), "its answer has no data"),
+            (json!({ "data": null, "auth": { "client_token": "canary" } }), "it answers with a token"),
+            (json!({ "data": null, "wrap_info": { "token": "canary" } }), "it answers with a wrapping"),
+        ] {
+            let error = secret(answer).unwrap_err();
+            assert_eq!(error.verdict(), Verdict::Refused, "asking again does not help");
+            let error = error.to_string();
+            assert!(
+                error.starts_with(&format!("the path gives no secret: {wanted}")) && !error.contains("ary"),
+                "{error}"
+            );
+        }
         for answer in [
-            json!({ "data": null }),
-            json!({}),
-            json!({ "data": "canary" }),
             json!({ "lease_id": "a", "lease_duration": "canary", "data": {} }),
             json!({ "lease_id": "can\nary", "lease_duration": 1, "data": {} }),
             json!({ "lease_id": 7, "data": {} }),

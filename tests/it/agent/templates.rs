@@ -144,6 +144,24 @@ fn password(path: &str) -> String {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_answers_with_no_secret_is_not_made_again_and_again_and_holds_no_other_up() {
+    let world = world();
+    let session = world.start();
+    put(&world, "good", json!({ "password": "p1" })).await;
+    let mut bench = Bench::new(&world, &session);
+    bench.start("token", "{{ with secret \"auth/token/create\" \"ttl=1h\" }}{{ .Data.x }}{{ end }}");
+    bench.start("nothing", "{{ with secret \"kv/made\" \"a=b\" }}{{ .Data.x }}{{ end }}");
+    bench.start("good", &password("good"));
+    sleep(MINUTE).await;
+    assert!(bench.reason("token").contains("it answers with a token"), "{}", bench.reason("token"));
+    assert!(bench.reason("nothing").contains("it answers with nothing"), "{}", bench.reason("nothing"));
+    assert_eq!(bench.read("good").as_deref(), Some("p1"));
+    sleep(MINUTE * 60).await;
+    let made = world.secrets.dials().counts().of(Operation::CreateToken);
+    assert!(made <= 30, "{made} tokens in an hour");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_path_may_ask_for_a_version_and_hold_what_has_to_be_encoded() {
     let world = world();
     let session = world.start();
