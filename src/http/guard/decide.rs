@@ -58,7 +58,7 @@ struct Found<'a> {
     /// A key in `X-Vault-Token` or `Authorization: Bearer`.
     key: Option<&'a [u8]>,
     length: Option<&'a HeaderValue>,
-    encoding: bool,
+    encoding: Option<&'a HeaderValue>,
 }
 
 impl<'a> Found<'a> {
@@ -77,7 +77,9 @@ impl<'a> Found<'a> {
                     }
                 }
                 "content-length" => once(&mut found.length, value, "framing", "there is more than one Content-Length")?,
-                "transfer-encoding" => found.encoding = true,
+                "transfer-encoding" => {
+                    once(&mut found.encoding, value, "framing", "there is more than one Transfer-Encoding")?;
+                }
                 "upgrade" => return refuse(StatusCode::BAD_REQUEST, "upgrade", "Upgrade is not served"),
                 "origin" | "referer" | "cookie" | "cookie2" => return browser(),
                 "forwarded" | "via" | "x-real-ip" | "x-client-ip" | "cf-connecting-ip" | "true-client-ip" => {
@@ -131,9 +133,16 @@ impl<'a> Found<'a> {
     }
 
     fn check_framing(&self, body_bytes: u64, chunked: bool) -> Result<(), Refusal> {
-        if self.encoding && (!chunked || self.length.is_some()) {
-            let message = "the body must have a Content-Length and no Transfer-Encoding";
-            return refuse(StatusCode::BAD_REQUEST, "framing", message);
+        if let Some(encoding) = self.encoding {
+            if !chunked || self.length.is_some() {
+                let message = "the body must have a Content-Length and no Transfer-Encoding";
+                return refuse(StatusCode::BAD_REQUEST, "framing", message);
+            }
+            // What else was done to the body would be taken for the body itself.
+            if !encoding.as_bytes().eq_ignore_ascii_case(b"chunked") {
+                let message = "the body has another Transfer-Encoding than chunked";
+                return refuse(StatusCode::BAD_REQUEST, "framing", message);
+            }
         }
         let Some(length) = self.length else { return Ok(()) };
         match length.to_str().ok().and_then(|length| length.parse::<u64>().ok()) {

@@ -215,6 +215,9 @@ fn sizes_and_framing_have_limits() {
     check(&streaming, "/", &[("content-length", "1048577")], Err((413, "body")));
     check(&streaming, "/", &[("transfer-encoding", "chunked")], Ok(()));
     check(&streaming, "/", &[("transfer-encoding", "chunked"), ("content-length", "5")], Err((400, "framing")));
+    check(&streaming, "/", &[("transfer-encoding", "gzip, chunked")], Err((400, "framing")));
+    check(&streaming, "/", &[("transfer-encoding", "gzip"), ("transfer-encoding", "chunked")], Err((400, "framing")));
+    check(&streaming, "/", &[("transfer-encoding", "Chunked")], Ok(()));
 }
 
 #[test]
