@@ -33,7 +33,10 @@ fn a_lent_platform_token_is_replaced_before_it_ends_and_no_call_fails() {
         let client = reqwest::Client::builder().no_proxy().build().unwrap();
         let call = || {
             let request = client.get("http://127.0.0.1:8800/api/v2/account/details").bearer_auth(local.trim());
-            runtime.block_on(async { request.send().await.unwrap().status().as_u16() })
+            runtime.block_on(async {
+                let answer = request.send().await.unwrap();
+                (answer.status().as_u16(), answer.text().await.unwrap())
+            })
         };
         // What it leads to is known before anyone has called.
         let config = agent.config.display().to_string();
@@ -47,7 +50,8 @@ fn a_lent_platform_token_is_replaced_before_it_ends_and_no_call_fails() {
         let start = Instant::now();
         let mut calls = 0;
         while start.elapsed() < Duration::from_secs(10) {
-            assert_eq!(call(), 200, "{}", agent.binary.output());
+            let (status, told) = call();
+            assert_eq!(status, 200, "{told} {}", agent.binary.output());
             calls += 1;
             std::thread::sleep(Duration::from_millis(50));
         }
@@ -60,7 +64,8 @@ fn a_lent_platform_token_is_replaced_before_it_ends_and_no_call_fails() {
         for token in &seen {
             world.platform.dials().revoke(token);
         }
-        assert_eq!(call(), 200, "{}", agent.binary.output());
+        let (status, told) = call();
+        assert_eq!(status, 200, "{told} {}", agent.binary.output());
         assert!(tokens(&world, "/api/v2/account/details").last() != Some(current));
 
         // No file of the agent's, and no line of its log, has a token of the platform.
