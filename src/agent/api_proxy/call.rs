@@ -4,7 +4,6 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::ACCEPT_ENCODING;
 use http::{Response, StatusCode, request};
 use http_body_util::{Either, Full};
 use hyper::body::{Body as _, Incoming};
@@ -18,7 +17,7 @@ use super::heal::{Fresh, Refusal};
 use super::own_token;
 use super::wire::WRAP_TTL;
 use crate::agent::token::Generation;
-use crate::http::forward::{self, Copied, Downstream, ForwardError, Head, Upstream, is_direct, remove_all};
+use crate::http::forward::{Copied, Downstream, ForwardError, Head, Upstream, is_direct, remove_all};
 use crate::words::chain;
 
 /// How a request is passed on.
@@ -38,7 +37,7 @@ impl Inner {
         &self,
         door: &Door,
         call: Call,
-        mut parts: request::Parts,
+        parts: request::Parts,
         body: Asked,
     ) -> (Response<Answered>, Option<Generation>) {
         let worn = if call.with_session {
@@ -49,33 +48,21 @@ impl Inner {
         } else {
             None
         };
-        let Some(target) = self.wire.target(&parts.uri) else {
+        if call.shows_token && parts.headers.contains_key(WRAP_TTL) {
+            return (refuse(StatusCode::FORBIDDEN, WRAPPED_LOOKUP), None);
+        }
+        let limit = if self.wire.waits(parts.uri.query()) { LONGEST_WAIT } else { self.options.answer_timeout };
+        let (body, copy) = if worn.is_some() { self.copied(body) } else { (body.once(), Copy::None) };
+        let Some(mut head) = self.wire.head(&parts, call, worn.as_ref(), &body) else {
             return (refuse(StatusCode::BAD_REQUEST, "the request names no path"), None);
         };
-        if call.shows_token {
-            if parts.headers.contains_key(WRAP_TTL) {
-                return (refuse(StatusCode::FORBIDDEN, WRAPPED_LOOKUP), None);
-            }
-            parts.headers.remove(ACCEPT_ENCODING);
-        }
-        let query = parts.uri.query();
-        let limit = if self.wire.waits(query) { LONGEST_WAIT } else { self.options.answer_timeout };
-        self.wire.dress(&mut parts.headers, query, worn.as_ref(), call.keyed);
-        parts.uri = target;
-        let Some(worn) = worn else {
-            let body = body.once();
-            let head = Head::new(parts, body.length());
-            let again = head.copy();
-            let answer = self.send(door, head, &again, body, limit).await;
-            return (answer.map_or_else(|answer| *answer, |answer| answer.map(Either::Left)), None);
-        };
-        let (body, copy) = self.copied(body);
-        let head = Head::new(parts, body.length());
-        let again = head.copy();
-        let first = match self.send(door, head, &again, body, limit).await {
+        // They would keep what the caller's connection has read, and have it read into another place.
+        drop(parts);
+        let first = match self.send(door, &head, body, limit).await {
             Ok(answer) => answer,
             Err(answer) => return (*answer, None),
         };
+        let Some(worn) = worn else { return (first.map(Either::Left), None) };
         let generation = Some(worn.generation());
         if first.status() != StatusCode::FORBIDDEN {
             return (shown(call, &worn, first.map(Either::Left)).await, generation);
@@ -91,10 +78,8 @@ impl Inner {
             let Some(body) = copy.again() else { return (refusal.answer, generation) };
             drop(refusal);
             door.replays.inc();
-            let mut head = again.head();
-            self.wire.wear(head.headers_mut(), &fresh);
-            let again = head.copy();
-            match self.send(door, head, &again, body, limit).await {
+            self.wire.wear(&mut head, &fresh);
+            match self.send(door, &head, body, limit).await {
                 Ok(answer) => (shown(call, &fresh, answer.map(Either::Left)).await, Some(fresh.generation())),
                 Err(answer) => (*answer, None),
             }
@@ -121,13 +106,12 @@ impl Inner {
     async fn send(
         &self,
         door: &Door,
-        head: Head,
-        again: &forward::HeadCopy,
+        head: &Head,
         body: Upstream,
         limit: Duration,
     ) -> Result<Response<Downstream>, Box<Response<Answered>>> {
         let started = Instant::now();
-        match self.forwarder.send(head, || again.head(), body, limit).await {
+        match self.forwarder.send(head, body, limit).await {
             Ok(mut answer) => {
                 door.spent.observe(started.elapsed().as_secs_f64());
                 if self.failing.load(Ordering::Relaxed) && self.failing.swap(false, Ordering::Relaxed) {

@@ -1,11 +1,13 @@
 //! How a request looks on its way to the server: whose token it carries, and in which header the server looks for it.
 
-use http::header::{AUTHORIZATION, EXPECT, HOST};
-use http::uri::{Authority, PathAndQuery};
-use http::{HeaderMap, HeaderName, HeaderValue, Uri};
+use http::header::{ACCEPT_ENCODING, AUTHORIZATION, EXPECT};
+use http::uri::Authority;
+use http::{HeaderMap, HeaderName, HeaderValue, request};
 
+use super::call::Call;
 use super::credential::Worn;
 use crate::agent::upstream::Kind;
+use crate::http::forward::{Head, Line, Upstream};
 
 /// What differs between servers, and what is the same on every request to one.
 #[derive(Debug)]
@@ -83,32 +85,40 @@ impl Wire {
         self.controls_access() && query.is_some_and(|query| has(query, "index"))
     }
 
-    /// Makes a request's headers fit for the server. With `session`, that token is put on, and no other goes along;
-    /// without, a caller's own stays. The listener's key goes nowhere.
-    pub(super) fn dress(&self, headers: &mut HeaderMap, query: Option<&str>, session: Option<&Worn>, keyed: bool) {
-        if keyed {
-            headers.remove(VAULT_TOKEN);
-            headers.remove(AUTHORIZATION);
-        }
-        headers.remove(EXPECT);
-        headers.insert(HOST, self.host.clone());
-        headers.insert(VAULT_REQUEST, HeaderValue::from_static("true"));
+    /// A request's head as the server is sent it; `None` where it names no path. With `session`, that token is put on, and no
+    /// other goes along; without, a caller's own stays. The listener's key goes nowhere.
+    pub(super) fn head(
+        &self,
+        parts: &request::Parts,
+        call: Call,
+        session: Option<&Worn>,
+        body: &Upstream,
+    ) -> Option<Head> {
+        let (target, headers, tokens) = (parts.uri.path_and_query()?, &parts.headers, token_headers(self.kind));
+        let ours = session.is_some();
+        let keeps = |name: &HeaderName| {
+            !(*name == EXPECT
+                || *name == VAULT_REQUEST
+                || ((ours || call.keyed) && *name == AUTHORIZATION)
+                || (call.keyed && *name == VAULT_TOKEN)
+                || (call.shows_token && *name == ACCEPT_ENCODING)
+                || (ours && tokens.contains(name)))
+        };
+        let line = Line { method: &parts.method, prefix: &self.prefix, target, host: &self.host };
+        let mut head = Head::new(line, headers, keeps, body);
+        head.put(&VAULT_REQUEST, &HeaderValue::from_static("true"));
         if let Some(worn) = session {
-            headers.remove(AUTHORIZATION);
-            let [first, others @ ..] = token_headers(self.kind) else { return };
-            for name in others {
-                headers.remove(name);
-            }
-            headers.insert(first, worn.value.clone());
             if let Some(namespace) = &self.namespace {
                 let names = namespace_headers(self.kind);
                 let told = names.iter().any(|name| headers.contains_key(name))
-                    || (self.controls_access() && query.is_some_and(|query| has(query, "ns")));
+                    || (self.controls_access() && target.query().is_some_and(|query| has(query, "ns")));
                 if !told {
-                    headers.insert(&names[0], namespace.clone());
+                    head.put(&names[0], namespace);
                 }
             }
+            self.wear(&mut head, worn);
         }
+        Some(head)
     }
 
     /// The namespace that a request is about; empty for the root.
@@ -118,20 +128,11 @@ impl Wire {
         told.or(own).and_then(|namespace| namespace.to_str().ok()).unwrap_or_default()
     }
 
-    /// Puts another token in the place of the session's that a request carries.
-    pub(super) fn wear(&self, headers: &mut HeaderMap, worn: &Worn) {
+    /// Puts a token on, in the place of the one that it carries.
+    pub(super) fn wear(&self, head: &mut Head, worn: &Worn) {
         if let Some(first) = token_headers(self.kind).first() {
-            headers.insert(first, worn.value.clone());
+            head.wear(first, &worn.value);
         }
-    }
-
-    /// The target of a request at the server; `None` where the two make none.
-    pub(super) fn target(&self, uri: &Uri) -> Option<Uri> {
-        let target = uri.path_and_query()?;
-        if self.prefix.is_empty() {
-            return Some(if uri.authority().is_none() { uri.clone() } else { Uri::from(target.clone()) });
-        }
-        format!("{}{target}", self.prefix).parse::<PathAndQuery>().ok().map(Uri::from)
     }
 
     /// The server in words.
@@ -152,6 +153,7 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
+    use http::Request;
     use secrecy::SecretString;
 
     use super::*;
@@ -174,20 +176,21 @@ mod tests {
     }
 
     fn dressed(kind: Kind, given: &str, with_session: bool, keyed: bool) -> String {
-        let mut headers = HeaderMap::new();
+        let mut request = Request::get("/v1/a");
         for line in given.split('|').filter(|line| !line.is_empty()) {
             let (name, value) = line.split_once(": ").unwrap();
-            headers.append(name.parse::<HeaderName>().unwrap(), value.parse().unwrap());
+            request = request.header(name, value);
         }
+        let (parts, ()) = request.body(()).unwrap().into_parts();
         let wire =
             Wire::new(kind, "main".to_owned(), HeaderValue::from_static("vault:8200"), String::new(), Some("team"));
+        let call = Call { with_session, shows_token: false, keyed };
         let worn = worn();
-        wire.dress(&mut headers, None, with_session.then_some(&worn), keyed);
-        let mut lines: Vec<_> =
-            headers.iter().map(|(name, value)| format!("{name}={}", value.to_str().unwrap())).collect();
-        lines.retain(|line| !["host=vault:8200", "x-vault-request=true"].contains(&line.as_str()));
+        let head = wire.head(&parts, call, with_session.then_some(&worn), &Upstream::empty()).unwrap();
+        let mut lines = head.lines().split_off(1);
+        lines.retain(|line| !["host: vault:8200", "x-vault-request: true"].contains(&line.as_str()));
         lines.sort();
-        lines.join(" ")
+        lines.join(" ").replace(": ", "=")
     }
 
     #[test]
@@ -223,18 +226,5 @@ mod tests {
         check(Consul, "X-Vault-Token: key", true, true, "x-consul-namespace=team x-consul-token=ours");
         check(Keyward, "X-Consul-Token: mine|X-Vault-Token: key", false, true, "x-consul-token=mine");
         check(Keyward, "X-Consul-Namespace: other", true, false, "x-consul-namespace=other x-service-token=ours");
-    }
-
-    #[test]
-    fn a_target_stands_behind_the_servers_own_path() {
-        let check = |prefix: &str, uri: &str, wanted: &str| {
-            let host = HeaderValue::from_static("h");
-            let wire = Wire::new(Vault, "main".to_owned(), host, prefix.to_owned(), None);
-            assert_eq!(wire.target(&uri.parse().unwrap()).unwrap().to_string(), wanted);
-        };
-        check("", "/v1/a?b=c", "/v1/a?b=c");
-        check("", "http://localhost/v1/a%20b?b", "/v1/a%20b?b");
-        check("/vault", "/v1/a?b=c", "/vault/v1/a?b=c");
-        check("/vault", "http://localhost/v1/a", "/vault/v1/a");
     }
 }

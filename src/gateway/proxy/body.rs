@@ -10,7 +10,7 @@ use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 
 use super::links::Links;
-use crate::http::forward::{Downstream, Place, Room, Upstream};
+use crate::http::forward::{Broken, Downstream, Place, Room, Upstream};
 
 /// What a caller is sent.
 #[derive(Debug)]
@@ -25,9 +25,9 @@ pub enum Answered {
 
 impl Body for Answered {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = Broken;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
         match self.get_mut() {
             Self::Whole(body) => Pin::new(body).poll_frame(cx).map_err(|never| match never {}),
             Self::Streamed(body) => Pin::new(body).poll_frame(cx),
@@ -70,9 +70,9 @@ impl Moving {
 
 impl Body for Moving {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = Broken;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
         let this = &mut *self;
         loop {
             if let Some(last) = this.last.take() {

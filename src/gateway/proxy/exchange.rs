@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, HOST};
+use http::header::AUTHORIZATION;
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderName, Method, Request, Response, StatusCode, Uri};
+use http::{HeaderMap, HeaderName, Method, Response, StatusCode};
 use http_body_util::{BodyExt as _, Collected, Limited};
 
 use super::answer::{self, later};
@@ -15,7 +15,7 @@ use super::limiter::Kind;
 use super::{Inner, path};
 use crate::feed::{Ring, State as Reading};
 use crate::gateway::platform_token::PlatformToken;
-use crate::http::forward::{Downstream, ForwardError, Head, Upstream, remove_all};
+use crate::http::forward::{Downstream, ForwardError, Head, Line, Upstream, remove_all};
 use crate::words::chain;
 
 /// What is asked of the platform, without its body and its token.
@@ -28,9 +28,6 @@ pub(super) struct Call {
 
 /// With `true` in it, a call asks for all pages of such a list in one.
 pub(super) const ASKS: HeaderName = HeaderName::from_static("keyward-merge-pages");
-
-/// More headers than most answers have.
-const ROOM: usize = 24;
 
 /// Headers that are for the gateway, beside `Host` and `Authorization`, in whose place its own are put.
 fn is_of_the_way_here(name: &str) -> bool {
@@ -61,19 +58,12 @@ impl Call {
         }
     }
 
-    /// Its head as it is sent with that token, and a body of that length.
-    fn head(&self, inner: &Inner, token: &PlatformToken, length: Option<u64>) -> Head {
-        let (mut head, ()) = Request::new(()).into_parts();
-        head.method.clone_from(&self.method);
-        head.uri = Uri::from(self.target.clone());
-        // Room for an answer's too: they take the same place once the request is sent, and would have to move.
-        head.headers = HeaderMap::with_capacity(ROOM);
-        for (name, value) in &self.headers {
-            head.headers.append(name.clone(), value.clone());
-        }
-        head.headers.insert(HOST, inner.host.clone());
-        head.headers.insert(AUTHORIZATION, token.bearer());
-        Head::new(head, length)
+    /// Its head as it is sent with that token, for that body.
+    fn head(&self, inner: &Inner, token: &PlatformToken, body: &Upstream) -> Head {
+        let line = Line { method: &self.method, prefix: "", target: &self.target, host: &inner.host };
+        let mut head = Head::new(line, &self.headers, |name| *name != AUTHORIZATION, body);
+        head.put(&AUTHORIZATION, &token.bearer());
+        head
     }
 }
 
@@ -116,10 +106,8 @@ impl Inner {
                 wait,
             ))
         })?;
-        let length = body.length();
-        let head = || call.head(self, token, length);
-        let sent = self.forwarder.send(head(), head, body, self.options.answer_timeout);
-        match sent.await {
+        let head = call.head(self, token, &body);
+        match self.forwarder.send(&head, body, self.options.answer_timeout).await {
             Ok(answer) => {
                 self.learn(&answer);
                 Ok(answer)

@@ -3,6 +3,7 @@
 
 mod body;
 mod headers;
+mod head;
 mod keep;
 mod wire;
 mod pool;
@@ -15,14 +16,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, request};
+use http::{Response, StatusCode};
 
 pub use body::Upstream;
 pub use downstream::Downstream;
+pub use head::{Head, Line};
 pub use headers::{is_direct, remove_all};
 pub use keep::{Copied, Copying, Place, Room};
 pub use reach::{Reach, ReachError};
 pub use tunnel::Tunnel;
+pub use wire::{Broken, Malformed};
 
 use body::{Moved, Sent};
 use pool::{Lent, Pool};
@@ -74,7 +77,7 @@ pub enum ForwardError {
     Busy(usize),
     /// The connection ended, or what came was no answer.
     #[error("the upstream gave no whole answer")]
-    Broken(#[source] hyper::Error),
+    Broken(#[source] Broken),
     /// The answer's head did not come in time.
     #[error("the upstream gave no answer within {0:?}")]
     AnswerTimeout(Duration),
@@ -97,9 +100,8 @@ impl Forwarder {
         Self(Arc::new(Pool::new(options)))
     }
 
-    /// Sends a request and gives the answer, its body still to come. The head's target is in origin form and its `Host` the
-    /// upstream's; both are the caller's to set. `same` makes the same head once more. Dropped before it is done, or with the answer's body unread, it closes the connection, and the upstream sees
-    /// its caller hang up.
+    /// Sends a request and gives the answer, its body still to come. Dropped before it is done, or with the answer's body
+    /// unread, it closes the connection, and the upstream sees its caller hang up.
     ///
     /// `limit` is the time to the head of the answer, from sending the request, or from the last piece of its body: within
     /// twice this time a body that does not move, or an upstream that does not answer, is given up.
@@ -111,25 +113,23 @@ impl Forwarder {
     /// No connection, or no answer: see [`ForwardError::status`].
     pub async fn send(
         &self,
-        head: Head,
-        same: impl Fn() -> Head,
+        head: &Head,
         body: Upstream,
         limit: Duration,
     ) -> Result<Response<Downstream>, ForwardError> {
         let mut lent = self.0.lend().await?;
         let moved = Moved::of(&body);
-        let again = lent.kept && body.is_empty() && is_read(&head.0.method);
-        let request = Request::from_parts(head.0, Sent::new(body, moved.clone()));
-        match lent.wire.exchange(request, &moved, limit).await {
+        let again = lent.kept && body.is_empty() && head.reads();
+        match lent.wire.exchange(head, Sent::new(body, moved.clone()), &moved, limit).await {
             Ok(answer) => Ok(finish(answer, lent)),
-            Err(Failed::Unsent(request, _)) if lent.kept => {
+            Err(Failed::Unsent(body, _)) if lent.kept => {
                 drop(lent);
-                Box::pin(self.anew(*request, &moved, limit)).await
+                Box::pin(self.anew(head, *body, &moved, limit)).await
             }
             Err(Failed::Sent(ForwardError::Broken(_))) if again => {
                 drop(lent);
                 let nothing = Sent::new(Upstream::empty(), Moved::default());
-                Box::pin(self.anew(Request::from_parts(same().0, nothing), &moved, limit)).await
+                Box::pin(self.anew(head, nothing, &moved, limit)).await
             }
             Err(Failed::Unsent(_, error) | Failed::Sent(error)) => Err(error),
         }
@@ -137,70 +137,19 @@ impl Forwarder {
 
     async fn anew(
         &self,
-        request: Request<Sent>,
+        head: &Head,
+        body: Sent,
         moved: &Moved,
         limit: Duration,
     ) -> Result<Response<Downstream>, ForwardError> {
         let mut lent = self.0.lend_new().await?;
-        match lent.wire.exchange(request, moved, limit).await {
+        match lent.wire.exchange(head, body, moved, limit).await {
             Ok(answer) => Ok(finish(answer, lent)),
             Err(Failed::Unsent(_, error) | Failed::Sent(error)) => Err(error),
         }
     }
 }
 
-/// The head of a request as it goes to the upstream: the caller's hop is taken off.
-#[derive(Debug)]
-pub struct Head(request::Parts);
-
-impl Head {
-    /// Takes a caller's head, and the length of the body that is sent with it, where that is known.
-    pub fn new(mut parts: request::Parts, length: Option<u64>) -> Self {
-        headers::for_upstream(&mut parts.headers, length);
-        parts.extensions.clear();
-        Self(parts)
-    }
-
-    /// Its headers, as they are sent.
-    pub const fn headers_mut(&mut self) -> &mut HeaderMap {
-        &mut self.0.headers
-    }
-
-    /// What the same head can be made of once more, which few requests need: it is no map.
-    pub fn copy(&self) -> HeadCopy {
-        let Self(request::Parts { method, uri, headers, .. }) = self;
-        let headers = headers.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
-        HeadCopy { method: method.clone(), uri: uri.clone(), headers }
-    }
-}
-
-/// A head that was sent, to be sent once more.
-#[derive(Debug)]
-pub struct HeadCopy {
-    method: Method,
-    uri: Uri,
-    headers: Vec<(HeaderName, HeaderValue)>,
-}
-
-impl HeadCopy {
-    /// The head.
-    pub fn head(&self) -> Head {
-        let (mut parts, ()) = Request::new(()).into_parts();
-        (parts.method, parts.uri) = (self.method.clone(), self.uri.clone());
-        for (name, value) in &self.headers {
-            parts.headers.append(name.clone(), value.clone());
-        }
-        Head(parts)
-    }
-}
-
-/// Whether a method only reads. `LIST` is a method of secrets servers.
-fn is_read(method: &Method) -> bool {
-    matches!(*method, Method::GET | Method::HEAD) || method.as_str() == "LIST"
-}
-
-fn finish(answer: Response<hyper::body::Incoming>, lent: Lent) -> Response<Downstream> {
-    let mut answer = answer.map(|body| Downstream::new(body, lent));
-    headers::for_caller(answer.headers_mut());
-    answer
+fn finish(answer: Response<()>, lent: Lent) -> Response<Downstream> {
+    answer.map(|()| Downstream::new(lent))
 }

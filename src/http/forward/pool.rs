@@ -1,16 +1,18 @@
 //! Connections to one upstream: lent for one request each, kept for the next, never more than the cap.
 
+use std::future::poll_fn;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
+use tokio_util::either::Either;
 
-use super::wire::Wire;
+use super::wire::{Plain, Wire};
 use super::{ForwardError, Options, Target, tunnel};
 
 #[derive(Debug)]
@@ -68,9 +70,11 @@ pub(super) struct Lent {
 }
 
 impl Lent {
-    /// Its answer is read: it may serve the next request.
+    /// Its answer is read: it serves the next request, if it may.
     pub(super) fn give_back(self) {
-        self.pool.keep(self.wire);
+        if self.wire.may_stay() {
+            self.pool.keep(self.wire);
+        }
     }
 }
 
@@ -84,7 +88,7 @@ impl Pool {
     pub(super) async fn lend(self: &Arc<Self>) -> Result<Lent, ForwardError> {
         let place = self.place().await?;
         while let Some(mut wire) = self.last_kept() {
-            if wire.is_ready().await {
+            if poll_fn(|cx| Poll::Ready(wire.poll_ready(cx))).await {
                 return Ok(Lent { wire, pool: Arc::clone(self), _place: place, kept: true });
             }
         }
@@ -147,24 +151,22 @@ impl Pool {
     }
 
     async fn dial(&self) -> io::Result<Wire> {
-        match &self.options.target {
-            Target::Tcp(address) => self.speak(tunnel::nodelay(TcpStream::connect(address).await?)?).await,
-            Target::Host(host, port) => {
-                self.speak(tunnel::nodelay(TcpStream::connect((host.as_str(), *port)).await?)?).await
-            }
-            Target::Unix(path) => self.speak(UnixStream::connect(path).await?).await,
-            Target::Through(proxy) => self.speak(tunnel::dig(proxy).await?).await,
-        }
-    }
-
-    async fn speak<I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(&self, stream: I) -> io::Result<Wire> {
-        let wire = match &self.options.tls {
-            None => Wire::new(stream).await,
+        let stream = match &self.options.target {
+            Target::Tcp(address) => tcp(TcpStream::connect(address).await?)?,
+            Target::Host(host, port) => tcp(TcpStream::connect((host.as_str(), *port)).await?)?,
+            Target::Unix(path) => Either::Left(Either::Right(UnixStream::connect(path).await?)),
+            Target::Through(proxy) => Either::Right(tunnel::dig(proxy).await?),
+        };
+        Ok(Wire::new(match &self.options.tls {
+            None => Either::Left(stream),
             Some((config, name)) => {
                 let connector = tokio_rustls::TlsConnector::from(Arc::clone(config));
-                Wire::new(connector.connect(name.clone(), stream).await?).await
+                Either::Right(Box::new(connector.connect(name.clone(), stream).await?))
             }
-        };
-        wire.map_err(io::Error::other)
+        }))
     }
+}
+
+fn tcp(stream: TcpStream) -> io::Result<Plain> {
+    Ok(Either::Left(Either::Left(tunnel::nodelay(stream)?)))
 }

@@ -97,6 +97,13 @@ impl Raw {
         String::from_utf8(bytes).unwrap()
     }
 
+    /// All that comes until the other side ends the connection.
+    pub(crate) async fn rest(&mut self) -> String {
+        let mut bytes = Vec::new();
+        while self.more(&mut bytes).await > 0 {}
+        String::from_utf8(bytes).unwrap()
+    }
+
     /// Whether the other side ends the connection within `time`, without a word.
     pub(crate) async fn ends_within(&mut self, time: Duration) -> bool {
         let mut byte = [0];

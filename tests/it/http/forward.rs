@@ -8,10 +8,13 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request, Response};
 use http_body_util::{BodyExt as _, Either, Full};
 use hyper::body::Incoming;
-use keyward::http::forward::{Downstream, ForwardError, Forwarder, Head, Options, Target, Upstream};
+use keyward::http::forward::{Downstream, ForwardError, Forwarder, Head, Line, Options, Target, Upstream};
 use keyward::http::listen::{Endpoint, Limits, Listener, Observed, Peer, UnixSocket};
 use keyward::metrics::{self, Metrics};
+use keyward::words::chain;
 use tempfile::TempDir;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -68,9 +71,11 @@ impl Scene {
             Box::pin(async move {
                 let (parts, body) = request.into_parts();
                 let body = Upstream::Streamed(body);
-                let head = Head::new(parts, body.length());
-                let again = head.copy();
-                match forwarder.send(head, || again.head(), body, limit).await {
+                let host = HeaderValue::from_static("up");
+                let target = parts.uri.path_and_query().unwrap();
+                let line = Line { method: &parts.method, prefix: "", target, host: &host };
+                let head = Head::new(line, &parts.headers, |_| true, &body);
+                match forwarder.send(&head, body, limit).await {
                     Ok(answer) => answer.map(Either::Left),
                     Err(error) => told(&error),
                 }
@@ -89,7 +94,7 @@ impl Scene {
 }
 
 fn told(error: &ForwardError) -> Response<Either<Downstream, Full<Bytes>>> {
-    let mut answer = Response::new(Either::Right(Full::from(error.to_string())));
+    let mut answer = Response::new(Either::Right(Full::from(chain(error))));
     *answer.status_mut() = error.status();
     answer
 }
@@ -205,7 +210,8 @@ async fn each_failure_has_its_status_and_its_words() {
     let mut absent = Scene::new();
     absent.serve_front(|_| {}, LIMIT);
     let answer = absent.connect().await.ask(get("/")).await;
-    assert_eq!((answer.status, answer.body.as_str()), (502, "cannot connect to the upstream"));
+    assert_eq!(answer.status, 502);
+    assert!(answer.body.starts_with("cannot connect to the upstream: "), "{answer:?}");
 
     let scene = Scene::with(|options| options.connections = 1);
     let (mut first, mut second) = (scene.connect().await, scene.connect().await);
@@ -229,4 +235,153 @@ async fn a_kept_connection_that_the_upstream_closed_costs_no_request() {
         tokio::time::sleep(Duration::from_secs(20)).await;
         assert_eq!(scene.open_at_back(), 0);
     }
+}
+
+/// An upstream that says these words, connection by connection and request by request, byte by byte, and hangs up after the
+/// last ones of a connection.
+fn serve_words(scene: &mut Scene, connections: &'static [&'static [&'static str]]) {
+    let listener = UnixListener::bind(scene.path("back")).unwrap();
+    scene.servers.spawn(async move {
+        for answers in connections {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            // It may be closed before all is said.
+            let _ = say(&mut stream, answers).await;
+        }
+    });
+}
+
+async fn say(stream: &mut UnixStream, answers: &[&str]) -> std::io::Result<()> {
+    for answer in answers {
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            head.push(stream.read_u8().await?);
+        }
+        for byte in answer.as_bytes() {
+            stream.write_all(&[*byte]).await?;
+            tokio::task::yield_now().await;
+        }
+    }
+    Ok(())
+}
+
+/// What the chunks of an answer come to.
+fn unchunked(answer: &str) -> String {
+    let mut rest = answer.split_once("\r\n\r\n").unwrap().1;
+    let mut whole = String::new();
+    while let Some((size, after)) = rest.split_once("\r\n") {
+        let Some((chunk, after)) = after.split_at_checked(usize::from_str_radix(size, 16).unwrap()) else { break };
+        whole.push_str(chunk);
+        rest = after.trim_start_matches("\r\n");
+    }
+    whole
+}
+
+fn saying(connections: &'static [&'static [&'static str]]) -> Scene {
+    let mut scene = Scene::new();
+    serve_words(&mut scene, connections);
+    scene.serve_front(|_| {}, LIMIT);
+    scene
+}
+
+#[tokio::test]
+async fn an_answer_that_comes_byte_by_byte_is_whole_and_interim_ones_are_passed_over() {
+    let scene = saying(&[&[
+        "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 200 Fine\r\nContent-Length: 5\r\n\r\nfirst",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2;x=y\r\nde\r\n0\r\nX-Sum: 42\r\n\r\n",
+        "HTTP/1.1 204 No Content\r\n\r\n",
+        "HTTP/1.0 200 OK\r\n\r\nuntil the end",
+    ]]);
+    let mut caller = scene.connect().await;
+    let answer = caller.ask(get("/")).await;
+    assert_eq!((answer.body.as_str(), answer.header("link")), ("first", None));
+    assert!(answer.head.starts_with("HTTP/1.1 200 Fine\r\n"), "{}", answer.head);
+    caller.send(get("/")).await;
+    let chunks = caller.until("0\r\n\r\n").await;
+    assert!(chunks.contains("transfer-encoding: chunked"), "{chunks}");
+    assert_eq!(unchunked(&chunks), "abcde");
+    assert_eq!(caller.ask(get("/")).await.status, 204);
+    caller.send(get("/")).await;
+    let rest = caller.until("0\r\n\r\n").await;
+    assert_eq!(unchunked(&rest), "until the end");
+}
+
+#[tokio::test]
+async fn what_an_upstream_says_beyond_its_answer_reaches_no_other_caller() {
+    const SECOND: &str = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nmine";
+    let scene = saying(&[
+        &["HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nfirstHTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nothers"],
+        &["HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nthird\r\n0\r\n\r\n", SECOND],
+        &[SECOND],
+    ]);
+    assert_eq!(scene.connect().await.ask(get("/")).await.body, "first");
+    let mut caller = scene.connect().await;
+    caller.send(get("/")).await;
+    let answer = caller.until("0\r\n\r\n").await;
+    assert!(!answer.contains("content-length"), "{answer}");
+    assert_eq!(unchunked(&answer), "third");
+    // Its connection tells a body's end in two ways: it is not used again, though the upstream waits there.
+    assert_eq!(caller.ask(get("/")).await.body, "mine");
+}
+
+#[tokio::test]
+async fn what_is_no_answer_is_told_and_not_handed_on() {
+    let scene = saying(&[
+        &["SSH-2.0-OpenSSH_9.2\r\n"],
+        &["HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab"],
+        &["HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n"],
+        &["HTTP/1.1 101 Switching Protocols\r\nUpgrade: other\r\n\r\n"],
+        &["HTTP/1.1 200 OK\r\nContent-Le"],
+    ]);
+    let mut caller = scene.connect().await;
+    for cause in [
+        "its answer is not HTTP/1",
+        "its answer tells no length that could be believed",
+        "its answer is coded for transfer in a way that was not asked for",
+        "it changes the protocol unasked",
+        "it closed the connection",
+    ] {
+        let answer = caller.ask(get("/")).await;
+        assert_eq!(answer.status, 502);
+        assert!(
+            answer.body.starts_with("the upstream gave no whole answer: ") && answer.body.contains(cause),
+            "{answer:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_body_that_breaks_off_breaks_off_for_the_caller_too() {
+    for answer in [
+        &["HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf"] as &'static [&'static str],
+        &["HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n"],
+        &["HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\nnonsense\r\n"],
+    ] {
+        let scene = saying(Box::leak(Box::new([answer])));
+        let mut caller = scene.connect().await;
+        caller.send(get("/")).await;
+        let told = caller.rest().await;
+        assert!(told.starts_with("HTTP/1.1 200 OK\r\n"), "{told}");
+        let body = if told.contains("content-length") {
+            told.split("\r\n\r\n").nth(1).unwrap().to_owned()
+        } else {
+            unchunked(&told)
+        };
+        assert_eq!(body, "half", "{told}");
+        assert!(!told.ends_with("0\r\n\r\n"), "{told}");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_does_not_wait_for_the_requests_body_is_handed_on() {
+    let scene = saying(&[
+        &["HTTP/1.1 413 Content Too Large\r\nContent-Length: 3\r\n\r\nbig"],
+        &["HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nnext"],
+    ]);
+    let mut caller = scene.connect().await;
+    caller.send("POST / HTTP/1.1\r\nHost: up\r\nContent-Length: 1000000000\r\n\r\n").await;
+    caller.send("x".repeat(100_000)).await;
+    let answer = caller.answer().await.unwrap();
+    assert_eq!((answer.status, answer.body.as_str()), (413, "big"));
+    // Half a request is on that connection: the next one takes another.
+    assert_eq!(scene.connect().await.ask(get("/")).await.body, "next");
 }

@@ -1,0 +1,236 @@
+//! An answer's body, taken apart as it comes (RFC 9112, 6.3 and 7.1).
+
+use bytes::{Buf as _, Bytes};
+use http::{HeaderMap, HeaderName, HeaderValue};
+use httparse::Status;
+
+/// What of an answer's body is still to come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Expected {
+    /// Nothing.
+    Nothing,
+    /// So many bytes, at least one.
+    Length(u64),
+    /// Chunks.
+    Chunks(Chunk),
+    /// All until the connection is closed.
+    All,
+}
+
+/// Where among its chunks a body is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Chunk {
+    /// Before the line that tells a chunk's size.
+    Size,
+    /// In a chunk, so many bytes before its end.
+    In(u64),
+    /// Before the line's end that follows a chunk.
+    End,
+    /// After the last chunk.
+    Trailers,
+}
+
+/// A piece of a body.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Piece {
+    Bytes(Bytes),
+    Trailers(HeaderMap),
+}
+
+/// How an upstream's answer is not HTTP/1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Malformed {
+    /// Its head is none.
+    #[error("its answer is not HTTP/1 ({0})")]
+    Head(httparse::Error),
+    /// Its head, a chunk's line or its trailers have no end.
+    #[error("its answer's head or a part's is too long")]
+    TooLong,
+    /// Its body's length is no number, or several.
+    #[error("its answer tells no length that could be believed")]
+    Length,
+    /// Its body is coded in a way that was not asked for, or that its version of HTTP does not have.
+    #[error("its answer is coded for transfer in a way that was not asked for")]
+    Coding,
+    /// It speaks another protocol from here on, unasked.
+    #[error("it changes the protocol unasked")]
+    Protocol,
+    /// Its chunks are none.
+    #[error("its answer's chunks are not well formed")]
+    Chunks,
+}
+
+impl Expected {
+    /// Takes the next piece out of what was received: `None` if more has to come first, or if nothing is expected any more.
+    pub(super) fn take(&mut self, received: &mut Bytes) -> Result<Option<Piece>, Malformed> {
+        match self {
+            Self::Nothing => Ok(None),
+            Self::All if received.is_empty() => Ok(None),
+            Self::All => Ok(Some(Piece::Bytes(std::mem::take(received)))),
+            Self::Length(left) => {
+                let piece = part(left, received);
+                if *left == 0 {
+                    *self = Self::Nothing;
+                }
+                Ok(piece.map(Piece::Bytes))
+            }
+            Self::Chunks(_) => self.take_chunked(received),
+        }
+    }
+
+    fn take_chunked(&mut self, received: &mut Bytes) -> Result<Option<Piece>, Malformed> {
+        loop {
+            let Self::Chunks(chunk) = self else { return Ok(None) };
+            match chunk {
+                Chunk::Size => match httparse::parse_chunk_size(received) {
+                    Ok(Status::Complete((line, size))) => {
+                        received.advance(line);
+                        *chunk = if size == 0 { Chunk::Trailers } else { Chunk::In(size) };
+                    }
+                    Ok(Status::Partial) => return more(received),
+                    Err(_) => return Err(Malformed::Chunks),
+                },
+                Chunk::In(left) => {
+                    let piece = part(left, received);
+                    if *left == 0 {
+                        *chunk = Chunk::End;
+                        // Mostly the end comes along: who knows it needs not ask once more.
+                        if let Some(rest) = received.strip_prefix(b"\r\n0\r\n\r\n") {
+                            received.advance(received.len() - rest.len());
+                            *self = Self::Nothing;
+                        }
+                    }
+                    return Ok(piece.map(Piece::Bytes));
+                }
+                Chunk::End => match received.as_ref() {
+                    [b'\r', b'\n', ..] => {
+                        received.advance(2);
+                        *chunk = Chunk::Size;
+                    }
+                    [] | [b'\r'] => return Ok(None),
+                    _ => return Err(Malformed::Chunks),
+                },
+                Chunk::Trailers => {
+                    let mut headers = [httparse::EMPTY_HEADER; 32];
+                    let Status::Complete((length, found)) =
+                        httparse::parse_headers(received, &mut headers).map_err(|_| Malformed::Chunks)?
+                    else {
+                        return more(received);
+                    };
+                    let trailers = trailers(found);
+                    received.advance(length);
+                    *self = Self::Nothing;
+                    return Ok((!trailers.is_empty()).then_some(Piece::Trailers(trailers)));
+                }
+            }
+        }
+    }
+}
+
+/// As much of a body's part as was received.
+fn part(left: &mut u64, received: &mut Bytes) -> Option<Bytes> {
+    let length = usize::try_from(*left).map_or(received.len(), |left| left.min(received.len()));
+    *left -= length as u64;
+    (length > 0).then(|| received.split_to(length))
+}
+
+fn more(received: &Bytes) -> Result<Option<Piece>, Malformed> {
+    if received.len() > LONGEST_LINE { Err(Malformed::TooLong) } else { Ok(None) }
+}
+
+fn trailers(found: &[httparse::Header<'_>]) -> HeaderMap {
+    let pair = |header: &httparse::Header<'_>| {
+        Some((HeaderName::from_bytes(header.name.as_bytes()).ok()?, HeaderValue::from_bytes(header.value).ok()?))
+    };
+    found.iter().filter_map(pair).collect()
+}
+
+/// How long the line of a chunk's size, or all trailers together, may be, in bytes.
+const LONGEST_LINE: usize = 16 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// What a body comes to that is received in these pieces; what is left over; whether it has ended.
+    fn pass(mut expected: Expected, pieces: &[&[u8]]) -> Result<(Vec<u8>, HeaderMap, Vec<u8>, bool), Malformed> {
+        let (mut body, mut trailers, mut received) = (Vec::new(), HeaderMap::new(), Bytes::new());
+        for piece in pieces {
+            received = [received.as_ref(), piece].concat().into();
+            while let Some(piece) = expected.take(&mut received)? {
+                match piece {
+                    Piece::Bytes(bytes) => body.extend_from_slice(&bytes),
+                    Piece::Trailers(found) => trailers = found,
+                }
+            }
+        }
+        Ok((body, trailers, received.to_vec(), expected == Expected::Nothing))
+    }
+
+    const CHUNKS: Expected = Expected::Chunks(Chunk::Size);
+
+    #[test]
+    fn a_body_ends_where_it_was_told_to() {
+        let check = |expected, text: &str, wanted: (&str, &str, bool)| {
+            let (body, _, rest, over) = pass(expected, &[text.as_bytes()]).unwrap();
+            assert_eq!((body.as_slice(), rest.as_slice(), over), (wanted.0.as_bytes(), wanted.1.as_bytes(), wanted.2));
+        };
+        check(Expected::Length(3), "abcd", ("abc", "d", true));
+        check(Expected::Length(3), "ab", ("ab", "", false));
+        check(Expected::All, "abc", ("abc", "", false));
+        check(Expected::Nothing, "a", ("", "a", true));
+        check(CHUNKS, "3\r\nabc\r\n0\r\n\r\nd", ("abc", "d", true));
+        check(CHUNKS, "A;x=y\r\n0123456789\r\n1\r\na\r\n0\r\n\r\n", ("0123456789a", "", true));
+        check(CHUNKS, "3\r\nabc\r\n0\r\n", ("abc", "", false));
+    }
+
+    #[test]
+    fn chunks_that_are_none_are_told() {
+        for text in
+            ["x\r\n", "3\r\nabcd\r\n", "3\r\nabc\n0\r\n\r\n", "-1\r\n", "10000000000000000\r\n", "0\r\na\r\n\r\n"]
+        {
+            assert_eq!(pass(CHUNKS, &[text.as_bytes()]), Err(Malformed::Chunks), "{text:?}");
+        }
+        let endless = format!("1;{}", "a".repeat(LONGEST_LINE));
+        assert_eq!(pass(CHUNKS, &[endless.as_bytes()]), Err(Malformed::TooLong));
+        let endless = format!("0\r\nA: {}", "a".repeat(LONGEST_LINE));
+        assert_eq!(pass(CHUNKS, &[endless.as_bytes()]), Err(Malformed::TooLong));
+    }
+
+    proptest! {
+        #[test]
+        fn however_a_body_is_cut_it_is_the_same(
+            parts in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 1..40), 0..6),
+            trailer in any::<bool>(),
+            cuts in proptest::collection::vec(1..20_usize, 0..80),
+        ) {
+            let mut wire = Vec::new();
+            for part in &parts {
+                wire.extend_from_slice(format!("{:x}\r\n", part.len()).as_bytes());
+                wire.extend_from_slice(part);
+                wire.extend_from_slice(b"\r\n");
+            }
+            wire.extend_from_slice(if trailer { b"0\r\nX-Sum: 42\r\n\r\nHTTP" } else { b"0\r\n\r\nHTTP" });
+            let (mut pieces, mut rest) = (Vec::new(), wire.as_slice());
+            for cut in cuts {
+                let (piece, after) = rest.split_at(cut.min(rest.len()));
+                pieces.push(piece);
+                rest = after;
+            }
+            pieces.push(rest);
+            let (body, trailers, rest, over) = pass(CHUNKS, &pieces).unwrap();
+            prop_assert_eq!(body, parts.concat());
+            prop_assert_eq!(trailers.get("x-sum").is_some(), trailer);
+            prop_assert_eq!((rest.as_slice(), over), (b"HTTP".as_slice(), true));
+        }
+
+        #[test]
+        fn no_bytes_make_it_panic_or_give_more_than_came(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            if let Ok((body, _, rest, _)) = pass(CHUNKS, &[&bytes]) {
+                prop_assert!(body.len() + rest.len() <= bytes.len());
+            }
+        }
+    }
+}
