@@ -4,18 +4,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT_ENCODING, AGE, AUTHORIZATION, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, DATE, TRAILER};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, request};
+use http::header::{ACCEPT_ENCODING, AGE, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, DATE, TRAILER};
+use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, request};
 use http_body_util::{BodyExt as _, Either, Full};
 use hyper::body::{Body as _, Incoming};
 
 use super::Inner;
 use super::answer::{Answered, broken_off, refuse};
+use super::brought::Brought;
 use super::call::{Asked, Call};
 use super::door::Door;
 use super::path::ApiPath;
 use super::rules::{Operation, Rule};
-use super::wire::WRAP_TTL;
 use crate::agent::secrets::Persist;
 use crate::agent::secrets::cache::{Cache, Forget, Found, Joined, Kept, Key, Kind, Landed, Whole, Whose, told};
 use crate::agent::upstream::is_outage;
@@ -42,10 +42,8 @@ pub(super) struct Keeping {
 
 impl Keeping {
     /// What a path answers with, if that is kept.
-    pub(super) fn kind(&self, operation: Operation, path: &ApiPath<'_>, headers: &HeaderMap) -> Option<Kind> {
-        // What is wrapped, or asks for a second factor, is for who asks alone.
-        let alone = |name: &HeaderName| *name == WRAP_TTL || *name == MFA;
-        if headers.keys().any(alone) || path.trimmed().starts_with("cubbyhole/") {
+    pub(super) fn kind(&self, operation: Operation, path: &ApiPath<'_>, brought: &Brought<'_>) -> Option<Kind> {
+        if brought.alone || path.trimmed().starts_with("cubbyhole/") {
             return None;
         }
         let about = |rules: &[Rule]| rules.iter().any(|rule| rule.is_about_path(operation, path));
@@ -105,7 +103,6 @@ impl Keeping {
 /// The words of a versioned key-value store that stand before the same path.
 const VERSIONED: [&str; 5] = ["data", "delete", "destroy", "metadata", "undelete"];
 
-const MFA: HeaderName = HeaderName::from_static("x-vault-mfa");
 const X_CACHE: HeaderName = HeaderName::from_static("x-cache");
 
 /// The largest body of a request that is looked at, in bytes.
@@ -123,13 +120,13 @@ impl Inner {
         door: &Door,
         call: Call,
         keeping: &Keeping,
-        path: &str,
+        (path, brought): (&str, &Brought<'_>),
         request: &Request<Incoming>,
     ) -> Option<Response<Answered>> {
-        if !request.body().is_end_stream() || request.headers().contains_key(CACHE_CONTROL) {
+        if !request.body().is_end_stream() || brought.cache_control {
             return None;
         }
-        let key = self.key(call, request.headers(), (request.method(), path, request.uri().query()), b"");
+        let key = self.key(call, brought, (request.method(), path, request.uri().query()), b"");
         let found = keeping.cache.look(&key).filter(|found| keeping.cache.is_fresh(found))?;
         door.hits.inc();
         Some(given(&found, "HIT"))
@@ -153,7 +150,8 @@ impl Inner {
             Ok(body) => body,
             Err(answer) => return *answer,
         };
-        let key = self.key(call, &parts.headers, (&parts.method, path, parts.uri.query()), &body);
+        let brought = Brought::of(self.wire.kind, &parts.headers);
+        let key = self.key(call, &brought, (&parts.method, path, parts.uri.query()), &body);
         let anew = parts.headers.remove(CACHE_CONTROL).is_some_and(|value| value.as_bytes() == b"no-cache");
         parts.headers.remove(ACCEPT_ENCODING);
         let cache = &keeping.cache;
@@ -239,14 +237,11 @@ impl Inner {
         answer
     }
 
-    fn key(&self, call: Call, headers: &HeaderMap, asked: (&Method, &str, Option<&str>), body: &[u8]) -> Key {
-        let own = || {
-            let token = headers.get("x-vault-token").or_else(|| headers.get(AUTHORIZATION));
-            token.filter(|_| !call.keyed).map_or(Whose::Nobody, |token| Whose::of(token.as_bytes()))
-        };
+    fn key(&self, call: Call, brought: &Brought<'_>, asked: (&Method, &str, Option<&str>), body: &[u8]) -> Key {
+        let own = || brought.token(call.keyed).map_or(Whose::Nobody, |token| Whose::of(token.as_bytes()));
         let whose = if call.with_session { Whose::Session } else { own() };
         let (method, path, query) = asked;
-        Key::new(whose, method, self.wire.namespace_of(headers, call.with_session), path, query, body)
+        Key::new(whose, method, self.wire.namespace(brought, call.with_session), path, query, body)
     }
 }
 

@@ -5,6 +5,7 @@
 //! after a token that the server has refused.
 
 mod answer;
+mod brought;
 mod cached;
 mod call;
 mod clear;

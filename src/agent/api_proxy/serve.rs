@@ -7,6 +7,7 @@ use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
 
 use super::answer::{Answered, own, refuse};
+use super::brought::Brought;
 use super::cached::Keeping;
 use super::call::{Asked, Call};
 use super::door::Door;
@@ -42,7 +43,7 @@ enum Way<'a> {
     /// It is passed on, as it comes.
     Pass(Call),
     /// Its answer is kept.
-    Keep(Call, &'a Arc<Keeping>, Kind, ApiPath<'a>),
+    Keep(Call, &'a Arc<Keeping>, Kind, ApiPath<'a>, Brought<'a>),
     /// It is passed on, and what is kept may not be so after it.
     Write(Call, &'a Arc<Keeping>, ApiPath<'a>),
 }
@@ -55,8 +56,8 @@ impl Inner {
             Ok(way) => way,
             Err(answer) => return Answering::now(door.counted(*answer)),
         };
-        if let Way::Keep(call, keeping, _, path) = &way
-            && let Some(answer) = self.at_hand(door, *call, keeping, path.trimmed(), &request)
+        if let Way::Keep(call, keeping, _, path, brought) = &way
+            && let Some(answer) = self.at_hand(door, *call, keeping, (path.trimmed(), brought), &request)
         {
             return Answering::now(door.counted(answer));
         }
@@ -68,7 +69,7 @@ impl Inner {
                     async move { door.counted(inner.pass(&door, call, parts, Asked::Coming(body)).await.0) },
                 )
             }
-            Way::Keep(call, keeping, kind, path) => {
+            Way::Keep(call, keeping, kind, path, _) => {
                 let (keeping, path) = (Arc::clone(keeping), path.into_owned());
                 let (parts, body) = request.into_parts();
                 Answering::later(async move {
@@ -80,7 +81,8 @@ impl Inner {
                 let (keeping, path) = (Arc::clone(keeping), path.into_owned());
                 let (parts, body) = request.into_parts();
                 Answering::later(async move {
-                    let namespace = inner.wire.namespace_of(&parts.headers, call.with_session).to_owned();
+                    let brought = Brought::of(inner.wire.kind, &parts.headers);
+                    let namespace = inner.wire.namespace(&brought, call.with_session).to_owned();
                     let answer = if Keeping::is_revocation(&path) {
                         inner.revocation(&door, call, &keeping, parts, body).await
                     } else {
@@ -134,7 +136,8 @@ impl Inner {
         if login && !self.options.logins {
             return refused(StatusCode::FORBIDDEN, "nobody logs in through this listener (logins = false)");
         }
-        let brings = self.wire.brings_token(request.headers(), query, door.keyed);
+        let brought = Brought::of(self.wire.kind, request.headers());
+        let brings = brought.has_token(door.keyed) || self.wire.token_in_query(query);
         let with_session = match self.options.put {
             // What needs no token goes without the session's, also while there is none.
             _ if !brings && (login || OPEN.iter().any(|open| path.trimmed() == *open)) => false,
@@ -161,8 +164,8 @@ impl Inner {
         );
         let call = Call { with_session, shows_token, keyed: door.keyed };
         let Some(keeping) = &self.keeping else { return Ok(Way::Pass(call)) };
-        Ok(match keeping.kind(operation, &path, request.headers()) {
-            Some(kind) => Way::Keep(call, keeping, kind, path),
+        Ok(match keeping.kind(operation, &path, &brought) {
+            Some(kind) => Way::Keep(call, keeping, kind, path, brought),
             None if cached::writes(request.method()) => Way::Write(call, keeping, path),
             None => Way::Pass(call),
         })

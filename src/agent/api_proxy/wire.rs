@@ -2,8 +2,9 @@
 
 use http::header::{ACCEPT_ENCODING, AUTHORIZATION, EXPECT};
 use http::uri::Authority;
-use http::{HeaderMap, HeaderName, HeaderValue, request};
+use http::{HeaderName, HeaderValue, request};
 
+use super::brought::Brought;
 use super::call::Call;
 use super::credential::Worn;
 use crate::agent::upstream::Kind;
@@ -21,7 +22,7 @@ pub(super) struct Wire {
 }
 
 /// The headers that a server of the kind takes a token from. The first is the one that it is put in.
-fn token_headers(kind: Kind) -> &'static [HeaderName] {
+pub(super) fn token_headers(kind: Kind) -> &'static [HeaderName] {
     static VAULT: [HeaderName; 1] = [VAULT_TOKEN];
     static ACCESS: [HeaderName; 3] =
         [HeaderName::from_static("x-service-token"), HeaderName::from_static("x-consul-token"), VAULT_TOKEN];
@@ -34,7 +35,7 @@ fn token_headers(kind: Kind) -> &'static [HeaderName] {
     }
 }
 
-fn namespace_headers(kind: Kind) -> &'static [HeaderName] {
+pub(super) fn namespace_headers(kind: Kind) -> &'static [HeaderName] {
     static VAULT: [HeaderName; 1] = [HeaderName::from_static("x-vault-namespace")];
     static ACCESS: [HeaderName; 2] =
         [HeaderName::from_static("x-service-namespace"), HeaderName::from_static("x-consul-namespace")];
@@ -47,7 +48,7 @@ fn namespace_headers(kind: Kind) -> &'static [HeaderName] {
     }
 }
 
-const VAULT_TOKEN: HeaderName = HeaderName::from_static("x-vault-token");
+pub(super) const VAULT_TOKEN: HeaderName = HeaderName::from_static("x-vault-token");
 const VAULT_REQUEST: HeaderName = HeaderName::from_static("x-vault-request");
 
 /// Asks for an answer that is put away, to be had once with another token.
@@ -58,16 +59,6 @@ impl Wire {
         // A namespace is visible ASCII, which every header takes.
         let namespace = namespace.and_then(|namespace| HeaderValue::from_str(namespace).ok());
         Self { kind, name, host, prefix, namespace }
-    }
-
-    /// Whether a caller brings a token of its own. Where the listener has a key, `keyed`, that was it.
-    pub(super) fn brings_token(&self, headers: &HeaderMap, query: Option<&str>, keyed: bool) -> bool {
-        let is_token = |name: &HeaderName| headers.get(name).is_some_and(|value| !value.is_empty());
-        let mut names = token_headers(self.kind).iter();
-        if keyed {
-            return names.filter(|name| **name != VAULT_TOKEN).any(is_token) || self.token_in_query(query);
-        }
-        names.any(is_token) || headers.contains_key(AUTHORIZATION) || self.token_in_query(query)
     }
 
     /// Whether the server speaks the access-control service's API.
@@ -110,7 +101,7 @@ impl Wire {
         if let Some(worn) = session {
             if let Some(namespace) = &self.namespace {
                 let names = namespace_headers(self.kind);
-                let told = names.iter().any(|name| headers.contains_key(name))
+                let told = Brought::of(self.kind, headers).namespace().is_some()
                     || (self.controls_access() && target.query().is_some_and(|query| has(query, "ns")));
                 if !told {
                     head.put(&names[0], namespace);
@@ -122,10 +113,9 @@ impl Wire {
     }
 
     /// The namespace that a request is about; empty for the root.
-    pub(super) fn namespace_of<'a>(&'a self, headers: &'a HeaderMap, with_session: bool) -> &'a str {
-        let told = namespace_headers(self.kind).iter().find_map(|name| headers.get(name));
+    pub(super) fn namespace<'a>(&'a self, brought: &Brought<'a>, with_session: bool) -> &'a str {
         let own = self.namespace.as_ref().filter(|_| with_session);
-        told.or(own).and_then(|namespace| namespace.to_str().ok()).unwrap_or_default()
+        brought.namespace().or(own).and_then(|namespace| namespace.to_str().ok()).unwrap_or_default()
     }
 
     /// Puts a token on, in the place of the one that it carries.

@@ -31,7 +31,7 @@ struct Idle(Mutex<Kept>);
 
 #[derive(Debug, Default)]
 struct Kept {
-    wires: Vec<(Wire, Instant)>,
+    wires: Vec<(Box<Wire>, Instant)>,
     /// Whether someone sees to it that they are closed in time.
     watched: bool,
 }
@@ -62,7 +62,8 @@ impl Idle {
 /// A connection that is lent for one request. Dropped, it is closed.
 #[derive(Debug)]
 pub(super) struct Lent {
-    pub(super) wire: Wire,
+    /// In a box: it is handed on some times for each request.
+    pub(super) wire: Box<Wire>,
     pool: Arc<Pool>,
     _place: OwnedSemaphorePermit,
     /// Whether it has answered a request before.
@@ -115,7 +116,7 @@ impl Pool {
     }
 
     /// The one that was used last, if it is not old: then all are.
-    fn last_kept(&self) -> Option<Wire> {
+    fn last_kept(&self) -> Option<Box<Wire>> {
         let mut kept = self.idle.lock();
         let (wire, since) = kept.wires.pop()?;
         if since.elapsed() < self.options.idle {
@@ -131,12 +132,12 @@ impl Pool {
             .await
             .map_err(|_| ForwardError::ConnectTimeout(limit))?
             .map_err(ForwardError::Connect)?;
-        Ok(Lent { wire, pool: Arc::clone(self), _place: place, kept: false })
+        Ok(Lent { wire: Box::new(wire), pool: Arc::clone(self), _place: place, kept: false })
     }
 
     /// Keeps a connection for the next request, for a time: an upstream that closes it first is noticed when it is lent, or
     /// after that time.
-    fn keep(&self, wire: Wire) {
+    fn keep(&self, wire: Box<Wire>) {
         let watched = {
             let mut kept = self.idle.lock();
             kept.wires.push((wire, Instant::now()));

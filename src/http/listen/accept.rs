@@ -11,8 +11,8 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::bound::Stream;
 use super::socket_file::BACKLOG;
-use super::stream::Stream;
 use super::table::Table;
 use super::{Limits, Listener, Peer, connection};
 use crate::metrics::{self, Metrics};

@@ -6,11 +6,14 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 
 use rustix::net::{AddressFamily, SocketAddrAny, SocketAddrUnix, SocketType};
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio_util::either::Either;
 
 use super::socket_file::{self, SocketFile};
-use super::stream::Stream;
 use super::{Endpoint, Inherited, Peer, UnixSocket};
+
+/// What a listener accepts.
+pub(super) type Stream = Either<TcpStream, UnixStream>;
 
 /// A bound socket that does not accept yet: an address that is taken is known before anything starts.
 ///
@@ -121,7 +124,7 @@ impl Listener {
             Socket::Tcp(listener) => {
                 let (stream, address) = listener.accept().await?;
                 let address = SocketAddr::new(address.ip().to_canonical(), address.port());
-                Ok((Stream::Tcp(stream), Peer::Tcp(address)))
+                Ok((Either::Left(stream), Peer::Tcp(address)))
             }
             Socket::Unix(listener, group) => {
                 let (stream, _) = listener.accept().await?;
@@ -132,7 +135,7 @@ impl Listener {
                         || crate::sys::peer_groups(&stream).is_ok_and(|groups| groups.contains(&group))
                 });
                 let peer = Peer::Unix { uid: credentials.uid(), gid: credentials.gid(), pid, in_group };
-                Ok((Stream::Unix(stream), peer))
+                Ok((Either::Right(stream), peer))
             }
         }
     }
@@ -146,8 +149,6 @@ fn socket_group(address: SocketAddrAny) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
-    use tokio::net::TcpStream;
-
     use super::*;
 
     #[tokio::test]
@@ -156,7 +157,7 @@ mod tests {
             let listener = Listener::bind(&Endpoint::Tcp(address.parse().unwrap())).unwrap();
             let address = listener.tcp_address().unwrap();
             let (_caller, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
-            let (Stream::Tcp(stream), Peer::Tcp(_)) = accepted.unwrap() else { panic!("a TCP stream") };
+            let (Either::Left(stream), Peer::Tcp(_)) = accepted.unwrap() else { panic!("a TCP stream") };
             assert!(stream.nodelay().unwrap());
             let hops = match address {
                 SocketAddr::V4(_) => rustix::net::sockopt::ip_ttl(&stream).unwrap(),

@@ -9,7 +9,6 @@ mod inherited;
 mod room;
 mod socket_file;
 mod state;
-mod stream;
 mod table;
 mod timed_body;
 

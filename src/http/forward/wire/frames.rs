@@ -82,6 +82,10 @@ impl Expected {
         loop {
             let Self::Chunks(chunk) = self else { return Ok(None) };
             match chunk {
+                // The library takes no digit at all as a last chunk.
+                Chunk::Size if received.first().is_some_and(|byte| !byte.is_ascii_hexdigit()) => {
+                    return Err(Malformed::Chunks);
+                }
                 Chunk::Size => match httparse::parse_chunk_size(received) {
                     Ok(Status::Complete((line, size))) => {
                         received.advance(line);
@@ -188,9 +192,17 @@ mod tests {
 
     #[test]
     fn chunks_that_are_none_are_told() {
-        for text in
-            ["x\r\n", "3\r\nabcd\r\n", "3\r\nabc\n0\r\n\r\n", "-1\r\n", "10000000000000000\r\n", "0\r\na\r\n\r\n"]
-        {
+        for text in [
+            "x\r\n",
+            "\r\n",
+            ";x\r\n",
+            " 1\r\n",
+            "3\r\nabcd\r\n",
+            "3\r\nabc\n0\r\n\r\n",
+            "-1\r\n",
+            "10000000000000000\r\n",
+            "0\r\na\r\n\r\n",
+        ] {
             assert_eq!(pass(CHUNKS, &[text.as_bytes()]), Err(Malformed::Chunks), "{text:?}");
         }
         let endless = format!("1;{}", "a".repeat(LONGEST_LINE));

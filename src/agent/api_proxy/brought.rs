@@ -1,0 +1,66 @@
+//! What a request's headers bring that decides about it, looked over once.
+
+use http::header::{AUTHORIZATION, CACHE_CONTROL};
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+use super::wire::{VAULT_TOKEN, WRAP_TTL, namespace_headers, token_headers};
+use crate::agent::upstream::Kind;
+
+/// What headers bring. Of those that come twice the first counts.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Brought<'a> {
+    /// Vault's own header, in which the listener's key may come too.
+    vault_token: Option<&'a HeaderValue>,
+    authorization: Option<&'a HeaderValue>,
+    /// Whether another header that the server takes a token from holds one.
+    other_token: bool,
+    /// In each header that the server takes a namespace from.
+    namespaces: [Option<&'a HeaderValue>; 2],
+    /// Whether the answer is for who asks alone: it is to be wrapped, or a second factor comes along.
+    pub(super) alone: bool,
+    pub(super) cache_control: bool,
+}
+
+impl<'a> Brought<'a> {
+    /// By what a server of this kind looks at.
+    pub(super) fn of(kind: Kind, headers: &'a HeaderMap) -> Self {
+        let (tokens, namespaces) = (token_headers(kind), namespace_headers(kind));
+        let mut brought = Self::default();
+        for (name, value) in headers {
+            if *name == VAULT_TOKEN {
+                brought.vault_token.get_or_insert(value);
+            } else if *name == AUTHORIZATION {
+                brought.authorization.get_or_insert(value);
+            } else if *name == CACHE_CONTROL {
+                brought.cache_control = true;
+            } else if *name == WRAP_TTL || *name == MFA {
+                brought.alone = true;
+            } else if tokens.contains(name) {
+                brought.other_token |= !value.is_empty();
+            } else if let Some(at) = namespaces.iter().position(|its| its == name)
+                && let Some(namespace) = brought.namespaces.get_mut(at)
+            {
+                namespace.get_or_insert(value);
+            }
+        }
+        brought
+    }
+
+    /// Whether a caller brings a token of its own. Where the listener has a key, `keyed`, that was it.
+    pub(super) fn has_token(&self, keyed: bool) -> bool {
+        let own = self.vault_token.is_some_and(|value| !value.is_empty()) || self.authorization.is_some();
+        self.other_token || (own && !keyed)
+    }
+
+    /// The caller's own token, by which answers are told apart.
+    pub(super) fn token(&self, keyed: bool) -> Option<&'a HeaderValue> {
+        self.vault_token.or(self.authorization).filter(|_| !keyed)
+    }
+
+    /// The namespace that is told.
+    pub(super) fn namespace(&self) -> Option<&'a HeaderValue> {
+        self.namespaces.into_iter().flatten().next()
+    }
+}
+
+const MFA: HeaderName = HeaderName::from_static("x-vault-mfa");
