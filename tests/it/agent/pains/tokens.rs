@@ -61,7 +61,11 @@ fn an_agent_that_starts_while_the_server_is_away_serves_the_token_that_it_sealed
             Ok((200, body)) if body.contains(&token) => Ok(()),
             other => Err(format!("{other:?}: {}", agent.binary.output())),
         });
-        assert_eq!(ask(&agent.socket(), "GET", "/readyz").unwrap().0, 200);
+        // It is ready once its sinks have the token too.
+        eventually(LIMIT, || match ask(&agent.socket(), "GET", "/readyz") {
+            Ok((200, _)) => Ok(()),
+            other => Err(format!("{other:?}: {}", agent.binary.output())),
+        });
         world.block_on(world.secrets.dials().come_back());
         assert_eq!(world.secrets.dials().counts().of(Operation::Login), 1);
     });
