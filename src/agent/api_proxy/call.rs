@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::Inner;
 use super::answer::{self, Answered, refuse, wait};
-use super::credential::Worn;
+use super::credential::{Absent, Worn};
 use super::door::Door;
 use super::heal::{Fresh, Refusal};
 use super::own_token;
@@ -31,7 +31,47 @@ pub(super) struct Call {
     pub(super) keyed: bool,
 }
 
+/// A request that is ready to be sent.
+pub(super) struct Ready {
+    call: Call,
+    head: Head,
+    body: Upstream,
+    /// What there is of its body for another time.
+    copy: Copy,
+    /// The session's token, where it is put on.
+    worn: Option<Worn>,
+    limit: Duration,
+}
+
 impl Inner {
+    /// The session's token, if it is put on and there is one now.
+    pub(super) fn worn_now(&self, call: Call) -> Result<Option<Worn>, Absent> {
+        if call.with_session { self.credential.current().map(Some) } else { Ok(None) }
+    }
+
+    /// Makes a request ready to be sent. From here on its parts are not needed: held, they would have its caller's connection
+    /// read into another place.
+    ///
+    /// # Errors
+    /// It is not sent: what its caller is told.
+    pub(super) fn ready(
+        &self,
+        call: Call,
+        parts: &request::Parts,
+        body: Asked,
+        worn: Option<Worn>,
+    ) -> Result<Ready, Box<Response<Answered>>> {
+        if call.shows_token && parts.headers.contains_key(WRAP_TTL) {
+            return Err(Box::new(refuse(StatusCode::FORBIDDEN, WRAPPED_LOOKUP)));
+        }
+        let limit = if self.wire.waits(parts.uri.query()) { LONGEST_WAIT } else { self.options.answer_timeout };
+        let (body, copy) = if worn.is_some() { self.copied(body) } else { (body.once(), Copy::None) };
+        match self.wire.head(parts, call, worn.as_ref(), &body) {
+            Some(head) => Ok(Ready { call, head, body, copy, worn, limit }),
+            None => Err(Box::new(refuse(StatusCode::BAD_REQUEST, "the request names no path"))),
+        }
+    }
+
     /// Passes a request on with its body, and gives the answer, and the login whose token it was got with.
     pub(super) async fn pass(
         &self,
@@ -40,24 +80,24 @@ impl Inner {
         parts: request::Parts,
         body: Asked,
     ) -> (Response<Answered>, Option<Generation>) {
-        let worn = if call.with_session {
-            match self.present().await {
+        let worn = match self.worn_now(call) {
+            Ok(worn) => worn,
+            Err(_) => match self.present().await {
                 Ok(worn) => Some(worn),
                 Err(absent) => return (answer::absent(&absent), None),
-            }
-        } else {
-            None
+            },
         };
-        if call.shows_token && parts.headers.contains_key(WRAP_TTL) {
-            return (refuse(StatusCode::FORBIDDEN, WRAPPED_LOOKUP), None);
-        }
-        let limit = if self.wire.waits(parts.uri.query()) { LONGEST_WAIT } else { self.options.answer_timeout };
-        let (body, copy) = if worn.is_some() { self.copied(body) } else { (body.once(), Copy::None) };
-        let Some(mut head) = self.wire.head(&parts, call, worn.as_ref(), &body) else {
-            return (refuse(StatusCode::BAD_REQUEST, "the request names no path"), None);
-        };
-        // They would keep what the caller's connection has read, and have it read into another place.
+        let ready = self.ready(call, &parts, body, worn);
         drop(parts);
+        match ready {
+            Ok(ready) => self.passed(door, ready).await,
+            Err(answer) => (*answer, None),
+        }
+    }
+
+    /// Passes a request on that is ready.
+    pub(super) async fn passed(&self, door: &Door, ready: Ready) -> (Response<Answered>, Option<Generation>) {
+        let Ready { call, mut head, body, copy, worn, limit } = ready;
         let first = match self.send(door, &head, body, limit).await {
             Ok(answer) => answer,
             Err(answer) => return (*answer, None),

@@ -65,9 +65,15 @@ impl Inner {
         match way {
             Way::Pass(call) => {
                 let (parts, body) = request.into_parts();
-                Answering::later(
-                    async move { door.counted(inner.pass(&door, call, parts, Asked::Coming(body)).await.0) },
-                )
+                let body = Asked::Coming(body);
+                let Ok(worn) = inner.worn_now(call) else {
+                    // A login is waited for.
+                    return Answering::later(async move { door.counted(inner.pass(&door, call, parts, body).await.0) });
+                };
+                match inner.ready(call, &parts, body, worn) {
+                    Ok(ready) => Answering::later(async move { door.counted(inner.passed(&door, ready).await.0) }),
+                    Err(answer) => Answering::now(door.counted(*answer)),
+                }
             }
             Way::Keep(call, keeping, kind, path, _) => {
                 let (keeping, path) = (Arc::clone(keeping), path.into_owned());

@@ -65,20 +65,29 @@ impl Head {
         }
         let mut head = Self { bytes, worn: 0, method: method.clone(), ending };
         head.write(&HOST, host);
-        let of_hop: Vec<HeaderName> = headers.get_all(CONNECTION).iter().flat_map(tokens).filter_map(named).collect();
+        let (mut of_hop, mut trailers, mut announced) = (Vec::new(), false, false);
+        for (name, value) in headers {
+            if *name == CONNECTION {
+                of_hop.extend(tokens(value).filter_map(named));
+            } else if *name == TE {
+                trailers |= tokens(value).any(|token| token.eq_ignore_ascii_case("trailers"));
+            } else if *name == CONTENT_LENGTH {
+                announced = true;
+            }
+        }
         for (name, value) in headers {
             let stays = !is_of_one_hop(name.as_str()) && *name != CONTENT_LENGTH && *name != HOST;
             if stays && !of_hop.contains(name) && keeps(name) {
                 head.write(name, value);
             }
         }
-        if headers.get_all(TE).iter().flat_map(tokens).any(|token| token.eq_ignore_ascii_case("trailers")) {
+        if trailers {
             head.write(&TE, &HeaderValue::from_static("trailers"));
             head.write(&CONNECTION, &HeaderValue::from_static("te"));
         }
         match ending {
             // A caller that announces an empty body has it announced, which some servers ask of a `POST`.
-            Ending::Length(0) if !headers.contains_key(CONTENT_LENGTH) => {}
+            Ending::Length(0) if !announced => {}
             // Into memory, which takes all.
             Ending::Length(length) => drop(write!(head.bytes, "content-length: {length}\r\n")),
             Ending::Chunks => head.bytes.extend_from_slice(b"transfer-encoding: chunked\r\n"),

@@ -65,13 +65,19 @@ fn head(
         let value = HeaderValue::from_maybe_shared(received.slice_ref(header.value))
             .map_err(|_| Malformed::Head(httparse::Error::HeaderValue))?;
         if name == CONNECTION {
-            for token in headers::tokens(&value) {
-                if token.eq_ignore_ascii_case("close") {
-                    closes = true;
-                } else if token.eq_ignore_ascii_case("keep-alive") {
-                    closes = closes && modern;
-                } else {
-                    named.extend(headers::named(token));
+            match value.as_bytes() {
+                // What most say.
+                b"keep-alive" => closes &= modern,
+                _ => {
+                    for token in headers::tokens(&value) {
+                        if token.eq_ignore_ascii_case("close") {
+                            closes = true;
+                        } else if token.eq_ignore_ascii_case("keep-alive") {
+                            closes &= modern;
+                        } else {
+                            named.extend(headers::named(token));
+                        }
+                    }
                 }
             }
         } else if name == TRANSFER_ENCODING {
@@ -134,7 +140,7 @@ fn told(value: &HeaderValue) -> Option<u64> {
 }
 
 /// How long a head may be, in bytes, and how many headers it may have: more than the servers that are asked here send.
-const LONGEST_HEAD: usize = 256 * 1024;
+const LONGEST_HEAD: usize = 64 * 1024;
 const MOST_HEADERS: usize = 128;
 
 #[cfg(test)]

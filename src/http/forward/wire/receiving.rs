@@ -40,6 +40,7 @@ impl Receiving {
 
     /// Ready once the stream has ended, or has brought something.
     pub(super) fn poll_silence(&mut self, stream: &mut Stream, cx: &mut Context<'_>) -> Poll<()> {
+        self.at_once = SHARED;
         self.poll_more(stream, cx).map(|_| ())
     }
 
