@@ -174,6 +174,9 @@ impl Inner {
 
     fn failed(&self, error: &ForwardError) -> Response<Answered> {
         let cause = chain(error);
+        if matches!(error, ForwardError::Asked(_)) {
+            return refuse(error.status(), &cause);
+        }
         if !self.failing.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 event = "proxy.upstream.failed",

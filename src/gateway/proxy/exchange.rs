@@ -151,6 +151,9 @@ impl Inner {
 
     fn failed(&self, error: &ForwardError) -> Response<Answered> {
         let cause = chain(error);
+        if matches!(error, ForwardError::Asked(_)) {
+            return answer::refuse(error.status(), &cause);
+        }
         if self.reached.failed() {
             tracing::warn!(
                 event = "gateway.upstream.failed",

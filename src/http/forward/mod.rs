@@ -78,15 +78,19 @@ pub enum ForwardError {
     /// The connection ended, or what came was no answer.
     #[error("the upstream gave no whole answer")]
     Broken(#[source] Broken),
+    /// The request's own body did not arrive whole, which is its caller's doing.
+    #[error("the request's body did not arrive whole")]
+    Asked(#[source] Broken),
     /// The answer's head did not come in time.
     #[error("the upstream gave no answer within {0:?}")]
     AnswerTimeout(Duration),
 }
 
 impl ForwardError {
-    /// The status that tells a caller: 502, 503 or 504.
+    /// The status that tells a caller: 502, 503 or 504, or 400 for what is its own doing.
     pub const fn status(&self) -> StatusCode {
         match self {
+            Self::Asked(_) => StatusCode::BAD_REQUEST,
             Self::Connect(_) | Self::Broken(_) => StatusCode::BAD_GATEWAY,
             Self::Busy(_) => StatusCode::SERVICE_UNAVAILABLE,
             Self::ConnectTimeout(_) | Self::AnswerTimeout(_) => StatusCode::GATEWAY_TIMEOUT,
@@ -106,8 +110,8 @@ impl Forwarder {
     /// `limit` is the time to the head of the answer, from sending the request, or from the last piece of its body: within
     /// twice this time a body that does not move, or an upstream that does not answer, is given up.
     ///
-    /// A request that met a kept connection as the upstream closed it is sent once more: one of which nothing was sent,
-    /// and a `GET`, `HEAD` or `LIST` without body.
+    /// A request without body that met a kept connection as the upstream closed it is sent once more: one of which nothing was
+    /// sent, and a `GET`, `HEAD` or `LIST`.
     ///
     /// # Errors
     /// No connection, or no answer: see [`ForwardError::status`].
@@ -119,33 +123,24 @@ impl Forwarder {
     ) -> Result<Response<Downstream>, ForwardError> {
         let mut lent = self.0.lend().await?;
         let moved = Moved::of(&body);
-        let again = lent.kept && body.is_empty() && head.reads();
+        let again = lent.kept && body.is_empty();
         match lent.wire.exchange(head, Sent::new(body, moved.clone()), &moved, limit).await {
-            Ok(answer) => Ok(finish(answer, lent)),
-            Err(Failed::Unsent(body, _)) if lent.kept => {
-                drop(lent);
-                Box::pin(self.anew(head, *body, &moved, limit)).await
-            }
-            Err(Failed::Sent(ForwardError::Broken(_))) if again => {
-                drop(lent);
-                let nothing = Sent::new(Upstream::empty(), Moved::default());
-                Box::pin(self.anew(head, nothing, &moved, limit)).await
-            }
-            Err(Failed::Unsent(_, error) | Failed::Sent(error)) => Err(error),
+            Ok(answer) => return Ok(finish(answer, lent)),
+            Err(Failed::Unsent(_)) if again => {}
+            Err(Failed::Sent(ForwardError::Broken(_))) if again && head.reads() => {}
+            Err(Failed::Unsent(error) | Failed::Sent(error)) => return Err(error),
         }
+        drop(lent);
+        Box::pin(self.anew(head, limit)).await
     }
 
-    async fn anew(
-        &self,
-        head: &Head,
-        body: Sent,
-        moved: &Moved,
-        limit: Duration,
-    ) -> Result<Response<Downstream>, ForwardError> {
+    /// The same on a new connection, without a body.
+    async fn anew(&self, head: &Head, limit: Duration) -> Result<Response<Downstream>, ForwardError> {
         let mut lent = self.0.lend_new().await?;
-        match lent.wire.exchange(head, body, moved, limit).await {
+        let nothing = Sent::new(Upstream::empty(), Moved::default());
+        match lent.wire.exchange(head, nothing, &Moved::default(), limit).await {
             Ok(answer) => Ok(finish(answer, lent)),
-            Err(Failed::Unsent(_, error) | Failed::Sent(error)) => Err(error),
+            Err(Failed::Unsent(error) | Failed::Sent(error)) => Err(error),
         }
     }
 }

@@ -29,7 +29,7 @@ use tokio_util::either::Either;
 
 use super::ForwardError;
 use super::body::{Moved, Sent};
-use super::head::Head;
+use super::head::{Ending, Head};
 pub use frames::Malformed;
 use receiving::Receiving;
 use sending::Sending;
@@ -107,7 +107,12 @@ impl Wire {
                 self.begin(head, body, cx)?;
             }
             if let Poll::Ready(answer) = self.poll_answer(head.is_bodiless(), cx) {
-                return Poll::Ready(answer.map_err(|error| Failed::Sent(ForwardError::Broken(error))));
+                return Poll::Ready(answer.map_err(|error| {
+                    Failed::Sent(match error {
+                        Broken::Asked(_) | Broken::Length => ForwardError::Asked(error),
+                        error => ForwardError::Broken(error),
+                    })
+                }));
             }
             while self.alarm.poll_at(end, cx).is_ready() {
                 if moved.count() == seen {
@@ -120,17 +125,19 @@ impl Wire {
         .await
     }
 
-    /// Writes a head, or as much of it as can be written now.
+    /// Takes a request, and writes one without a body as far as that goes now. What has a body is written with it.
     fn begin(&mut self, head: &Head, body: Sent, cx: &mut Context<'_>) -> Result<(), Failed> {
-        let bytes = head.as_bytes();
+        let (bytes, ending) = (head.as_bytes(), head.ending());
+        if ending != Ending::Length(0) {
+            self.sending.begin(bytes, Some((body, ending)));
+            return Ok(());
+        }
         let written = match Pin::new(&mut self.stream).poll_write(cx, bytes) {
             Poll::Ready(Ok(written)) => written,
-            Poll::Ready(Err(error)) => {
-                return Err(Failed::Unsent(Box::new(body), ForwardError::Broken(Broken::Failed(error))));
-            }
+            Poll::Ready(Err(error)) => return Err(Failed::Unsent(ForwardError::Broken(Broken::Failed(error)))),
             Poll::Pending => 0,
         };
-        self.sending.begin(bytes.get(written..).unwrap_or_default(), body, head.ending());
+        self.sending.begin(bytes.get(written..).unwrap_or_default(), None);
         Ok(())
     }
 
@@ -175,8 +182,8 @@ impl Wire {
 
 /// What became of a request that has no answer.
 pub(super) enum Failed {
-    /// Nothing of it was sent: this is its body.
-    Unsent(Box<Sent>, ForwardError),
+    /// Nothing of it was sent, and it has no body.
+    Unsent(ForwardError),
     /// Some of it may have been.
     Sent(ForwardError),
 }

@@ -29,37 +29,46 @@ impl Sending {
         self.queue.is_empty() && self.body.is_none() && !self.unflushed
     }
 
-    /// Takes what of a head could not be written at once, and the body that follows it.
-    pub(super) fn begin(&mut self, head: &[u8], body: Sent, ending: Ending) {
+    /// Takes what of a head is still to be written, and the body that follows it.
+    pub(super) fn begin(&mut self, head: &[u8], body: Option<(Sent, Ending)>) {
         self.unflushed = true;
         if !head.is_empty() {
             self.queue.push_back(Bytes::copy_from_slice(head));
         }
-        self.body = (ending != Ending::Length(0)).then(|| Box::new((body, ending)));
+        self.body = body.map(Box::new);
     }
 
     /// Writes all that can be written. Ready once there is nothing more.
     pub(super) fn poll(&mut self, stream: &mut Stream, cx: &mut Context<'_>) -> Poll<Result<(), Broken>> {
         loop {
+            let waits = self.gather(cx)?;
             ready!(self.poll_queue(stream, cx)).map_err(Broken::Failed)?;
-            let next = match &mut self.body {
-                None if self.unflushed => {
-                    ready!(Pin::new(&mut *stream).poll_flush(cx)).map_err(Broken::Failed)?;
-                    self.unflushed = false;
-                    return Poll::Ready(Ok(()));
-                }
-                None => return Poll::Ready(Ok(())),
-                Some(body) => Pin::new(&mut body.0).poll_frame(cx),
-            };
-            match next {
-                Poll::Ready(frame) => self.take(frame.transpose().map_err(Broken::Asked)?)?,
-                // What came before does not wait for it.
-                Poll::Pending => {
-                    let _ = Pin::new(stream).poll_flush(cx).map_err(Broken::Failed)?;
-                    return Poll::Pending;
-                }
+            if self.unflushed && (waits || self.body.is_none()) {
+                // What there is does not wait for what comes.
+                ready!(Pin::new(&mut *stream).poll_flush(cx)).map_err(Broken::Failed)?;
+                self.unflushed = false;
+            }
+            if waits {
+                return Poll::Pending;
+            }
+            if self.body.is_none() {
+                return Poll::Ready(Ok(()));
             }
         }
+    }
+
+    /// Takes what there is of the body, so that it is written with what stands before it, up to a bound. Says whether more is
+    /// waited for.
+    fn gather(&mut self, cx: &mut Context<'_>) -> Result<bool, Broken> {
+        while let Some(body) = &mut self.body
+            && self.queue.iter().map(Bytes::len).sum::<usize>() < GATHERED
+        {
+            match Pin::new(&mut body.0).poll_frame(cx) {
+                Poll::Ready(frame) => self.take(frame.transpose().map_err(Broken::Asked)?)?,
+                Poll::Pending => return Ok(true),
+            }
+        }
+        Ok(false)
     }
 
     /// Takes the next part of the body, or its end.
@@ -156,6 +165,9 @@ const NO_TRAILERS: [&str; 13] = [
     "transfer-encoding",
     "x-vault-token",
 ];
+
+/// How much is taken of a body before it is written, in bytes; with the last piece it may be more.
+const GATHERED: usize = 64 * 1024;
 
 /// How many pieces are written by one call of the system.
 const AT_ONCE: usize = 16;

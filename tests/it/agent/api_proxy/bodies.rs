@@ -82,6 +82,16 @@ async fn a_body_that_breaks_off_is_no_whole_request_for_the_server() {
 }
 
 #[tokio::test]
+async fn chunks_that_are_none_are_their_callers_mistake_and_not_the_servers() {
+    let proxied = Proxied::start();
+    let mut caller = Raw::tcp(proxied.address).await;
+    let answer = caller.ask(format!("POST /v1/a HTTP/1.1\r\n{HEAD}Transfer-Encoding: chunked\r\n\r\nzz\r\n")).await;
+    assert_eq!(answer.status, 400, "{answer:?}");
+    assert!(answer.error().starts_with("the request's body did not arrive whole"), "{answer:?}");
+    assert_eq!(proxied.get("a").await.status, 200);
+}
+
+#[tokio::test]
 async fn a_caller_that_waits_to_be_told_to_go_on_is_told() {
     let proxied = Proxied::start();
     let mut caller = Raw::tcp(proxied.address).await;
