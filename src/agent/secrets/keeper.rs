@@ -241,7 +241,7 @@ impl<T> SecretKeeper<T> {
             Ok(Done::Renewed(lease)) => {
                 self.pace.succeeded(now);
                 if let Some(Held { lease: Some((_, term)), .. }) = &mut self.held {
-                    (term.since, term.lease) = (now, lease);
+                    term.renewed(now, lease);
                 }
                 self.parts.publisher.checked(now);
                 self.plan(now);

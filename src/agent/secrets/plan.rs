@@ -44,10 +44,23 @@ impl Term {
         self.since + self.lease.ttl
     }
 
+    /// Takes what a renewal gave. It is told in whole seconds, the rest cut off: by that alone no end comes sooner than the one
+    /// that was told before.
+    pub(super) fn renewed(&mut self, now: Moment, lease: Lease) {
+        let told_before = now.until(self.ends());
+        let ttl = lease.ttl.max(told_before.min(lease.ttl + Duration::from_secs(1)));
+        (self.since, self.lease) = (now, Lease { ttl, ..lease });
+    }
+
     /// Whether renewing it makes sense: what was given last is cut short where the lease nears the end that no renewal
     /// passes.
     fn grows(&self) -> bool {
         self.lease.renewable && !self.refused && self.lease.ttl >= self.first / 2
+    }
+
+    /// Whether it was cut so short by a renewal that another must be got at once, to be there before it ends.
+    fn is_short(&self) -> bool {
+        self.lease.ttl < self.first / 2 && self.lease.ttl < SHORT
     }
 }
 
@@ -59,6 +72,9 @@ pub(super) fn next_step(read: Moment, term: Option<Term>, interval: Duration, un
         None => Step::ReadAt(read + interval.mul_f64(0.2f64.mul_add(unit, 0.9))),
         Some(term) => {
             let at = term.since + term.lease.ttl.mul_f64(0.07f64.mul_add(unit, 0.63));
+            if term.is_short() {
+                return Step::ReadAt(term.since);
+            }
             if term.grows() { Step::RenewAt(at) } else { Step::ReadAt(at) }
         }
     }
@@ -103,6 +119,9 @@ pub(super) fn remade_after(
     (matches!(request.how, How::Write(_)) && !ended).then(|| rhythm(request, data, interval, now))
 }
 
+/// What is left of a lease that leaves no time to be planned in.
+const SHORT: Duration = Duration::from_secs(5);
+
 /// As good as never: a year.
 const ONCE: Duration = Duration::from_hours(365 * 24);
 
@@ -137,6 +156,29 @@ mod tests {
         check(100, true, true, 0.0, Step::ReadAt, 63.0);
         let none = next_step(start, None, Duration::from_secs(100), 0.5);
         assert_eq!((none, start.until(none.at())), (Step::ReadAt(none.at()), Duration::from_secs(100)));
+    }
+
+    #[test]
+    fn a_lease_that_a_renewal_cuts_short_is_there_until_another_is() {
+        let start = Clock::Driven(Driven::starting_at(SystemTime::UNIX_EPOCH)).now();
+        let lease = |seconds| Lease { ttl: Duration::from_secs_f64(seconds), renewable: true };
+        let check = |first: f64, told: f64, wanted: f64, at_once: bool| {
+            let mut term =
+                Term { since: start, lease: lease(first), first: Duration::from_secs_f64(first), refused: false };
+            let now = start + Duration::from_secs(2);
+            term.renewed(now, lease(told));
+            assert!((now.until(term.ends()).as_secs_f64() - wanted).abs() < 0.001, "{first} {told}: {term:?}");
+            let step = next_step(now, Some(term), Duration::from_mins(5), 0.0);
+            assert_eq!(step == Step::ReadAt(now), at_once, "{first} {told}: {step:?}");
+        };
+        // The last second is told as none.
+        check(3.0, 0.0, 1.0, true);
+        check(3.0, 1.0, 1.0, true);
+        check(3.0, 3.0, 3.0, false);
+        // An end that really comes sooner is taken at its word.
+        check(100.0, 4.0, 5.0, false);
+        check(100.0, 3.0, 4.0, true);
+        check(100.0, 40.0, 41.0, false);
     }
 
     #[test]

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::{Body, Frame, Incoming, SizeHint};
+use tokio::time::Instant;
 
 use super::links::Links;
 use crate::http::forward::{Broken, Downstream, Place, Room, Upstream};
@@ -107,8 +108,8 @@ impl Body for Moving {
 pub(super) enum Asked {
     /// Held as a whole, perhaps empty, and the room that it takes.
     Held(Bytes, Option<Arc<Place>>),
-    /// Sent on as it comes, once.
-    Streamed(Incoming),
+    /// Sent on once: what of it is here, and the rest as it comes.
+    Streamed(Bytes, Incoming),
 }
 
 /// Why a body that was to be held could not be.
@@ -129,18 +130,46 @@ pub(super) const ALL_HELD: usize = 32 * 1024 * 1024;
 const ARRIVES_WITHIN: Duration = Duration::from_secs(30);
 
 impl Asked {
-    /// Takes a body: held where its length is told and small and there is room, else to be streamed.
+    /// Takes a body: held where it is small and there is room, else to be streamed.
     pub(super) async fn take(body: Incoming, room: &Room) -> Result<Self, Unheld> {
         if body.is_end_stream() {
             return Ok(Self::empty());
         }
-        let length = body.size_hint().exact().and_then(|length| usize::try_from(length).ok());
-        let place = length.filter(|length| *length <= HELD).and_then(|length| room.take(length));
-        let Some(place) = place else { return Ok(Self::Streamed(body)) };
+        let Some(length) = body.size_hint().exact() else {
+            // Few are sent so.
+            return Box::pin(Self::take_untold(body, room)).await;
+        };
+        let length = usize::try_from(length).ok().filter(|length| *length <= HELD);
+        let Some(place) = length.and_then(|length| room.take(length)) else {
+            return Ok(Self::Streamed(Bytes::new(), body));
+        };
         match tokio::time::timeout(ARRIVES_WITHIN, Limited::new(body, HELD).collect()).await {
             Ok(Ok(whole)) => Ok(Self::Held(whole.to_bytes(), Some(Arc::new(place)))),
             Ok(Err(_)) => Err(Unheld::Broken),
             Err(_) => Err(Unheld::Late),
+        }
+    }
+
+    /// Takes a body whose length is not told: it is small if it ends before it is large, and in time.
+    async fn take_untold(mut body: Incoming, room: &Room) -> Result<Self, Unheld> {
+        let Some(mut place) = room.take(HELD) else { return Ok(Self::Streamed(Bytes::new(), body)) };
+        let (mut first, end) = (BytesMut::new(), Instant::now() + ARRIVES_WITHIN);
+        loop {
+            let frame = match tokio::time::timeout_at(end, body.frame()).await {
+                Ok(Some(Ok(frame))) => frame,
+                Ok(Some(Err(_))) => return Err(Unheld::Broken),
+                Ok(None) => {
+                    place.shrink(first.len());
+                    return Ok(Self::Held(first.freeze(), Some(Arc::new(place))));
+                }
+                Err(_) => return Ok(Self::Streamed(first.freeze(), body)),
+            };
+            if let Some(bytes) = frame.data_ref() {
+                first.extend_from_slice(bytes);
+            }
+            if first.len() > HELD {
+                return Ok(Self::Streamed(first.freeze(), body));
+            }
         }
     }
 
@@ -152,7 +181,7 @@ impl Asked {
     /// The same once more, where it is held.
     pub(super) fn again(&self) -> Option<Self> {
         match self {
-            Self::Streamed(_) => None,
+            Self::Streamed(..) => None,
             Self::Held(bytes, place) => Some(Self::Held(bytes.clone(), place.clone())),
         }
     }
@@ -160,7 +189,7 @@ impl Asked {
     /// What is held of it.
     pub(super) fn held(&self) -> Option<&[u8]> {
         match self {
-            Self::Streamed(_) => None,
+            Self::Streamed(..) => None,
             Self::Held(bytes, _) => Some(bytes),
         }
     }
@@ -168,7 +197,8 @@ impl Asked {
     /// What is sent.
     pub(super) fn send(self) -> Upstream {
         match self {
-            Self::Streamed(body) => Upstream::Streamed(body),
+            Self::Streamed(first, rest) if first.is_empty() => Upstream::Streamed(rest),
+            Self::Streamed(first, rest) => Upstream::Begun(first, rest),
             Self::Held(bytes, _) => Upstream::Whole(Full::new(bytes)),
         }
     }

@@ -18,6 +18,8 @@ pub enum Upstream {
     Streamed(Incoming),
     /// The same, copied as it passes.
     Copied(Copying),
+    /// What of the caller's body is here already, and the rest as it comes.
+    Begun(Bytes, Incoming),
     /// A body of our own.
     Whole(Full<Bytes>),
 }
@@ -44,7 +46,8 @@ impl Body for Upstream {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         match self.get_mut() {
-            Self::Streamed(body) => Pin::new(body).poll_frame(cx),
+            Self::Begun(bytes, _) if !bytes.is_empty() => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
+            Self::Streamed(body) | Self::Begun(_, body) => Pin::new(body).poll_frame(cx),
             Self::Copied(body) => Pin::new(body).poll_frame(cx),
             Self::Whole(body) => Pin::new(body).poll_frame(cx).map_err(|never| match never {}),
         }
@@ -52,7 +55,8 @@ impl Body for Upstream {
 
     fn is_end_stream(&self) -> bool {
         match self {
-            Self::Streamed(body) => body.is_end_stream(),
+            Self::Begun(bytes, _) if !bytes.is_empty() => false,
+            Self::Streamed(body) | Self::Begun(_, body) => body.is_end_stream(),
             Self::Copied(body) => body.is_end_stream(),
             Self::Whole(body) => body.is_end_stream(),
         }
@@ -60,7 +64,8 @@ impl Body for Upstream {
 
     fn size_hint(&self) -> SizeHint {
         match self {
-            Self::Streamed(body) => body.size_hint(),
+            Self::Begun(bytes, _) if !bytes.is_empty() => SizeHint::default(),
+            Self::Streamed(body) | Self::Begun(_, body) => body.size_hint(),
             Self::Copied(body) => body.size_hint(),
             Self::Whole(body) => body.size_hint(),
         }

@@ -46,6 +46,13 @@ impl Place {
         taken.is_ok()
     }
 
+    /// Gives back what is more than so many bytes.
+    pub fn shrink(&mut self, bytes: usize) {
+        let more = self.bytes.saturating_sub(bytes);
+        self.bytes -= more;
+        self.room.0.fetch_add(more, Ordering::Relaxed);
+    }
+
     fn give_back(&mut self) {
         self.room.0.fetch_add(std::mem::take(&mut self.bytes), Ordering::Relaxed);
     }

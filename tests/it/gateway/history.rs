@@ -142,6 +142,15 @@ async fn a_refused_token_and_a_call_that_is_gone_are_both_got_over_in_one_call()
     assert_eq!(answer.status(), 200);
     let last = front.platform.seen().pop().unwrap();
     assert_eq!((last.bearer(), last.body.as_ref()), ("tok2", &br#"{"data":{}}"#[..]));
+
+    front.platform.accept("tok3");
+    front.platform.revoke("tok2");
+    front.put_token("tok3");
+    let chunked = reqwest::Body::wrap_stream(futures_util::stream::iter([Ok::<_, std::io::Error>("{}")]));
+    let answer = front.request("POST", "/api/v2/organizations").body(chunked).send().await.unwrap();
+    assert_eq!(answer.status(), 200);
+    let last = front.platform.seen().pop().unwrap();
+    assert_eq!((last.bearer(), last.body.as_ref()), ("tok3", &b"{}"[..]), "of a length that was not told");
 }
 
 #[tokio::test]
@@ -161,6 +170,12 @@ async fn bodies_and_calls_are_warned_of_and_strict_mode_refuses_what_cannot_be()
         } else {
             assert!(project.headers()["keyward-warning"].to_str().unwrap().starts_with("2024-04-25/1: "));
         }
+        // However the body comes.
+        let pieces: Vec<_> = long.as_bytes().chunks(7).map(|piece| Ok::<_, std::io::Error>(piece.to_vec())).collect();
+        let chunked = reqwest::Body::wrap_stream(futures_util::stream::iter(pieces));
+        let project = front.request("POST", "/api/v2/organizations/o/projects").body(chunked).send().await.unwrap();
+        assert_eq!(project.status(), if strict { 422 } else { 200 });
+        assert_eq!(project.headers().contains_key("keyward-warning"), !strict);
         // Nobody knows yet what the platform is: it passes.
         let producers = "/api/v2/organizations/o/relationships/module-producers";
         let first = front.get(producers).await.status();

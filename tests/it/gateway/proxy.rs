@@ -197,8 +197,8 @@ async fn a_call_that_was_one_too_many_is_made_once_more_when_the_platform_takes_
     assert_eq!((answer.status().as_u16(), answer.text().await.unwrap().as_str()), (200, "body"));
     assert!(start.elapsed() >= Duration::from_millis(300), "{:?}", start.elapsed());
     assert_eq!(*count.lock().unwrap(), 2);
-    // What was sent as it came cannot be sent again, and what takes long is the caller's to wait for.
-    let stream = futures_util::stream::iter([Ok::<_, std::io::Error>("body")]);
+    // What was too large to be held cannot be sent again, and what takes long is the caller's to wait for.
+    let stream = futures_util::stream::iter([Ok::<_, std::io::Error>(vec![b'x'; 2 << 20])]);
     let streamed = front.request("POST", "/api/v2/runs").body(reqwest::Body::wrap_stream(stream)).send().await.unwrap();
     assert_eq!(streamed.status(), 429);
     let long = front.get("/api/v2/minute").await;
@@ -251,6 +251,16 @@ async fn bodies_of_every_framing_go_through_and_an_expectation_is_met_here() {
     assert_eq!(call.send().await.unwrap().text().await.unwrap(), "4000000", "chunked");
     let call = front.request("POST", "/api/v2/upload").body(vec![b'z'; 3_000_000]);
     assert_eq!(call.send().await.unwrap().text().await.unwrap(), "3000000", "larger than what is held");
+    let mut caller = Raw::tcp(front.address).await;
+    let chunks = |method: &str, chunks: &str| {
+        format!(
+            "{method} /api/v2/echo HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {}\r\nTransfer-Encoding: chunked\r\n\r\n{chunks}",
+            front.local()
+        )
+    };
+    assert_eq!(caller.ask(chunks("GET", "5\r\nhello\r\n0\r\n\r\n")).await.status, 200);
+    assert_eq!(front.platform.seen().pop().unwrap().body.as_ref(), b"hello", "also where a body is unusual");
+    assert_eq!(caller.ask(chunks("POST", "zz\r\n")).await.status, 400, "the caller's mistake");
     let mut caller = Raw::tcp(front.address).await;
     let head = format!(
         "POST /api/v2/echo HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {}\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n",

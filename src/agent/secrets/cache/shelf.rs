@@ -271,7 +271,7 @@ impl Shelf {
         let Some(held) = self.entries.get_mut(key).and_then(|entry| entry.held.as_mut()) else { return };
         held.busy = false;
         match outcome {
-            Some(lease) => (held.term.since, held.term.lease) = (now, lease),
+            Some(lease) => held.term.renewed(now, lease),
             None => held.term.refused = true,
         }
         held.next = next_step(now, Some(held.term), held.term.lease.ttl, unit);
