@@ -3,7 +3,6 @@
 use http::header::{AUTHORIZATION, CACHE_CONTROL};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::wire::{VAULT_TOKEN, WRAP_TTL, namespace_headers, token_headers};
 use crate::agent::upstream::Kind;
 
 /// What headers bring. Of those that come twice the first counts.
@@ -62,5 +61,37 @@ impl<'a> Brought<'a> {
         self.namespaces.into_iter().flatten().next()
     }
 }
+
+/// The headers that a server of the kind takes a token from. The first is the one that it is put in.
+pub(super) fn token_headers(kind: Kind) -> &'static [HeaderName] {
+    static VAULT: [HeaderName; 1] = [VAULT_TOKEN];
+    static ACCESS: [HeaderName; 3] =
+        [HeaderName::from_static("x-service-token"), HeaderName::from_static("x-consul-token"), VAULT_TOKEN];
+    static CONSUL: [HeaderName; 3] =
+        [HeaderName::from_static("x-consul-token"), HeaderName::from_static("x-service-token"), VAULT_TOKEN];
+    match kind {
+        Kind::Vault | Kind::OpenBao => &VAULT,
+        Kind::Keyward => &ACCESS,
+        Kind::Consul => &CONSUL,
+    }
+}
+
+pub(super) fn namespace_headers(kind: Kind) -> &'static [HeaderName] {
+    static VAULT: [HeaderName; 1] = [HeaderName::from_static("x-vault-namespace")];
+    static ACCESS: [HeaderName; 2] =
+        [HeaderName::from_static("x-service-namespace"), HeaderName::from_static("x-consul-namespace")];
+    static CONSUL: [HeaderName; 2] =
+        [HeaderName::from_static("x-consul-namespace"), HeaderName::from_static("x-service-namespace")];
+    match kind {
+        Kind::Vault | Kind::OpenBao => &VAULT,
+        Kind::Keyward => &ACCESS,
+        Kind::Consul => &CONSUL,
+    }
+}
+
+pub(super) const VAULT_TOKEN: HeaderName = HeaderName::from_static("x-vault-token");
+
+/// Asks for an answer that is put away, to be had once with another token.
+pub(super) const WRAP_TTL: HeaderName = HeaderName::from_static("x-vault-wrap-ttl");
 
 const MFA: HeaderName = HeaderName::from_static("x-vault-mfa");

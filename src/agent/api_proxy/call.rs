@@ -11,25 +11,15 @@ use tokio::time::Instant;
 
 use super::Inner;
 use super::answer::{self, Answered, refuse, wait};
+use super::brought::WRAP_TTL;
 use super::credential::{Absent, Worn};
 use super::door::Door;
 use super::heal::{Fresh, Refusal};
 use super::own_token;
-use super::wire::WRAP_TTL;
+use super::wire::Call;
 use crate::agent::token::Generation;
 use crate::http::forward::{Copied, Downstream, ForwardError, Head, Upstream, is_direct, remove_all};
 use crate::words::chain;
-
-/// How a request is passed on.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Call {
-    /// Whether the session's token is put on it.
-    pub(super) with_session: bool,
-    /// Whether the server's answer tells the token that it came with.
-    pub(super) shows_token: bool,
-    /// Whether the caller has brought the listener's key in the place of a token.
-    pub(super) keyed: bool,
-}
 
 /// A request that is ready to be sent.
 pub(super) struct Ready {

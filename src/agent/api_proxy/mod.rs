@@ -1,7 +1,7 @@
 //! The secrets server's API on a socket of this machine: clients of the server work here unchanged, with the session's token
 //! put on their requests.
 //!
-//! `path` and `rules` decide and are pure; `credential` holds the token; `call` makes one call of the server, and `heal` asks
+//! `brought`, `path` and `rules` decide and are pure; `credential` holds the token; `call` makes one call of the server, and `heal` asks
 //! after a token that the server has refused.
 
 mod answer;

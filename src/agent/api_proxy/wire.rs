@@ -4,8 +4,7 @@ use http::header::{ACCEPT_ENCODING, AUTHORIZATION, EXPECT};
 use http::uri::Authority;
 use http::{HeaderName, HeaderValue, request};
 
-use super::brought::Brought;
-use super::call::Call;
+use super::brought::{Brought, VAULT_TOKEN, namespace_headers, token_headers};
 use super::credential::Worn;
 use crate::agent::upstream::Kind;
 use crate::http::forward::{Head, Line, Upstream};
@@ -21,38 +20,18 @@ pub(super) struct Wire {
     namespace: Option<HeaderValue>,
 }
 
-/// The headers that a server of the kind takes a token from. The first is the one that it is put in.
-pub(super) fn token_headers(kind: Kind) -> &'static [HeaderName] {
-    static VAULT: [HeaderName; 1] = [VAULT_TOKEN];
-    static ACCESS: [HeaderName; 3] =
-        [HeaderName::from_static("x-service-token"), HeaderName::from_static("x-consul-token"), VAULT_TOKEN];
-    static CONSUL: [HeaderName; 3] =
-        [HeaderName::from_static("x-consul-token"), HeaderName::from_static("x-service-token"), VAULT_TOKEN];
-    match kind {
-        Kind::Vault | Kind::OpenBao => &VAULT,
-        Kind::Keyward => &ACCESS,
-        Kind::Consul => &CONSUL,
-    }
+/// How a request is passed on.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Call {
+    /// Whether the session's token is put on it.
+    pub(super) with_session: bool,
+    /// Whether the server's answer tells the token that it came with.
+    pub(super) shows_token: bool,
+    /// Whether the caller has brought the listener's key in the place of a token.
+    pub(super) keyed: bool,
 }
 
-pub(super) fn namespace_headers(kind: Kind) -> &'static [HeaderName] {
-    static VAULT: [HeaderName; 1] = [HeaderName::from_static("x-vault-namespace")];
-    static ACCESS: [HeaderName; 2] =
-        [HeaderName::from_static("x-service-namespace"), HeaderName::from_static("x-consul-namespace")];
-    static CONSUL: [HeaderName; 2] =
-        [HeaderName::from_static("x-consul-namespace"), HeaderName::from_static("x-service-namespace")];
-    match kind {
-        Kind::Vault | Kind::OpenBao => &VAULT,
-        Kind::Keyward => &ACCESS,
-        Kind::Consul => &CONSUL,
-    }
-}
-
-pub(super) const VAULT_TOKEN: HeaderName = HeaderName::from_static("x-vault-token");
 const VAULT_REQUEST: HeaderName = HeaderName::from_static("x-vault-request");
-
-/// Asks for an answer that is put away, to be had once with another token.
-pub(super) const WRAP_TTL: HeaderName = HeaderName::from_static("x-vault-wrap-ttl");
 
 impl Wire {
     pub(super) fn new(kind: Kind, name: String, host: HeaderValue, prefix: String, namespace: Option<&str>) -> Self {
