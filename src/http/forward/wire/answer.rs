@@ -228,4 +228,28 @@ mod tests {
         }
         assert!(read(whole).unwrap().is_some());
     }
+
+    proptest::proptest! {
+        #[test]
+        fn no_head_makes_it_panic_and_a_longer_piece_of_it_reads_the_same(
+            lines in proptest::collection::vec("[ -~\t]{0,30}", 0..6),
+            rest in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..40),
+        ) {
+            let head = format!("HTTP/1.1 200 OK\r\n{}\r\n", lines.iter().map(|line| format!("{line}\r\n")).collect::<String>());
+            let told = |bytes: &[u8]| {
+                let mut received = Bytes::copy_from_slice(bytes);
+                let head = take(&mut received, false)?;
+                Ok(head.map(|head| (head.response.headers().clone(), head.body, head.stays, received.len())))
+            };
+            let alone: Result<_, Malformed> = told(head.as_bytes());
+            let more: Result<_, Malformed> = told(&[head.as_bytes(), &rest].concat());
+            match (alone, more) {
+                (Ok(Some(alone)), Ok(Some(more))) => {
+                    proptest::prop_assert_eq!((&alone.0, alone.1, alone.2), (&more.0, more.1, more.2));
+                    proptest::prop_assert_eq!(more.3, alone.3 + rest.len());
+                }
+                (alone, more) => proptest::prop_assert_eq!(alone, more),
+            }
+        }
+    }
 }
