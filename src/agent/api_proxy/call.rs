@@ -70,12 +70,13 @@ impl Inner {
         parts: request::Parts,
         body: Asked,
     ) -> (Response<Answered>, Option<Generation>) {
-        let worn = match self.worn_now(call) {
-            Ok(worn) => worn,
-            Err(_) => match self.present().await {
+        let worn = if call.with_session {
+            match self.present().await {
                 Ok(worn) => Some(worn),
                 Err(absent) => return (answer::absent(&absent), None),
-            },
+            }
+        } else {
+            None
         };
         let ready = self.ready(call, &parts, body, worn);
         drop(parts);

@@ -159,8 +159,8 @@ fn decoded(text: &str) -> Result<String, &'static str> {
     Ok(plain.into_owned())
 }
 
-/// Byte by byte, as a pattern's words are short and stand at the end of some page of memory: a comparison of the C library reads
-/// vectors, and where the next page is not there the processor takes hundreds of cycles for the part that is not meant.
+/// Byte by byte: the C library compares by vectors, and where a pattern's short word stands at the end of a page of memory, and
+/// the next page is not there, the processor takes hundreds of cycles for the part that is not meant.
 fn begins_with(text: &[u8], start: &[u8]) -> bool {
     text.len() >= start.len() && text.iter().zip(start).all(|(one, other)| one == other)
 }

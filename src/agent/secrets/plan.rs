@@ -65,16 +65,17 @@ impl Term {
 }
 
 /// The next step after a success. A secret without a lease is looked at every `interval`, a tenth more or less; a leased one
-/// is renewed, or read anew where it cannot be, at 63 to 70 % of its life, so that a new one is there before it ends.
+/// is renewed, or read anew where it cannot be, at 63 to 70 % of its life, so that a new one is there before it ends; at once where
+/// a renewal has cut it short.
 /// `unit` is a random number in `0.0..1.0`.
 pub(super) fn next_step(read: Moment, term: Option<Term>, interval: Duration, unit: f64) -> Step {
     match term {
         None => Step::ReadAt(read + interval.mul_f64(0.2f64.mul_add(unit, 0.9))),
         Some(term) => {
-            let at = term.since + term.lease.ttl.mul_f64(0.07f64.mul_add(unit, 0.63));
             if term.is_short() {
                 return Step::ReadAt(term.since);
             }
+            let at = term.since + term.lease.ttl.mul_f64(0.07f64.mul_add(unit, 0.63));
             if term.grows() { Step::RenewAt(at) } else { Step::ReadAt(at) }
         }
     }

@@ -1,15 +1,15 @@
 //! Forwards requests to an upstream: connections kept and capped, bodies streamed both ways, hop-by-hop headers kept
 //! to their hop. Decides nothing about who may send what: that is for the part that forwards.
 
-mod body;
 mod headers;
-mod head;
 mod keep;
+mod body;
+mod head;
 mod wire;
+mod tunnel;
 mod pool;
 mod downstream;
 mod reach;
-mod tunnel;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

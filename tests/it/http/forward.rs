@@ -307,11 +307,12 @@ async fn an_answer_that_comes_byte_by_byte_is_whole_and_interim_ones_are_passed_
 
 #[tokio::test]
 async fn what_an_upstream_says_beyond_its_answer_reaches_no_other_caller() {
-    const SECOND: &str = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nmine";
+    const MINE: &str = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nmine";
+    const THERE: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nthere";
     let scene = saying(&[
         &["HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nfirstHTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nothers"],
-        &["HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nthird\r\n0\r\n\r\n", SECOND],
-        &[SECOND],
+        &["HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nthird\r\n0\r\n\r\n", THERE],
+        &[MINE],
     ]);
     assert_eq!(scene.connect().await.ask(get("/")).await.body, "first");
     let mut caller = scene.connect().await;
@@ -374,7 +375,10 @@ async fn a_body_that_breaks_off_breaks_off_for_the_caller_too() {
 #[tokio::test]
 async fn an_answer_that_does_not_wait_for_the_requests_body_is_handed_on() {
     let scene = saying(&[
-        &["HTTP/1.1 413 Content Too Large\r\nContent-Length: 3\r\n\r\nbig"],
+        &[
+            "HTTP/1.1 413 Content Too Large\r\nContent-Length: 3\r\n\r\nbig",
+            "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nthere",
+        ],
         &["HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nnext"],
     ]);
     let mut caller = scene.connect().await;

@@ -171,3 +171,16 @@ const GATHERED: usize = 64 * 1024;
 
 /// How many pieces are written by one call of the system.
 const AT_ONCE: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_must_be_known_before_a_body_is_no_trailer_of_it() {
+        let pairs = [("x-sum", "42"), ("authorization", "Bearer t"), ("x-vault-token", "t"), ("content-length", "9")];
+        let trailers = pairs.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect();
+        assert_eq!(last_chunk(&trailers), "0\r\nx-sum: 42\r\n\r\n");
+        assert_eq!(last_chunk(&HeaderMap::new()), "0\r\n\r\n");
+    }
+}
