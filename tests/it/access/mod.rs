@@ -10,7 +10,7 @@ mod client;
 #[cfg(feature = "dev")]
 pub(crate) mod clients;
 #[cfg(feature = "dev")]
-mod command;
+pub(crate) mod command;
 mod disk;
 #[cfg(feature = "etcd")]
 mod etcd;

@@ -1,6 +1,8 @@
 //! The whole program, put together as a service manager runs it.
 
 mod canary;
+#[cfg(feature = "access")]
+mod disk_formats;
 mod end_to_end;
 mod offline;
 mod reload;
