@@ -16,6 +16,7 @@ mod app;
 mod atomic_file;
 mod cli;
 mod config;
+mod documents;
 #[cfg(feature = "dev")]
 mod dev;
 #[cfg(feature = "access")]
