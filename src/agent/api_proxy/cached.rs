@@ -1,25 +1,26 @@
 //! Requests whose answers are kept: given again while they are good, asked for once by all who ask at once.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{ACCEPT_ENCODING, AGE, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, DATE, TRAILER};
-use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, request};
-use http_body_util::{BodyExt as _, Either, Full};
+use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, request, response};
+use http_body_util::{BodyExt as _, Collected, Either, Full};
 use hyper::body::{Body as _, Incoming};
 
 use super::Inner;
-use super::answer::{Answered, broken_off, refuse};
+use super::answer::{Answered, broken_off};
 use super::brought::Brought;
 use super::call::Asked;
 use super::door::Door;
 use super::path::ApiPath;
+use super::request_body;
 use super::rules::{Operation, Rule};
 use super::wire::Call;
 use crate::agent::secrets::Persist;
-use crate::agent::secrets::cache::{Cache, Forget, Found, Joined, Kept, Key, Kind, Landed, Whole, Whose, told};
+use crate::agent::secrets::cache::{Cache, Found, Joined, Kept, Key, Kind, Landed, Lead, Whole, Whose, told};
 use crate::agent::upstream::is_outage;
+use crate::http::forward::Buffered;
 
 /// Which answers are kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,7 +45,7 @@ pub(super) struct Keeping {
 impl Keeping {
     /// What a path answers with, if that is kept.
     pub(super) fn kind(&self, operation: Operation, path: &ApiPath<'_>, brought: &Brought<'_>) -> Option<Kind> {
-        if brought.alone || path.trimmed().starts_with("cubbyhole/") {
+        if brought.alone || path.behind_namespaces().any(|end| end.starts_with("cubbyhole/")) {
             return None;
         }
         let about = |rules: &[Rule]| rules.iter().any(|rule| rule.is_about_path(operation, path));
@@ -53,66 +54,22 @@ impl Keeping {
         }
         (!operation.lists() && about(&self.options.leases)).then_some(Kind::Leased)
     }
-
-    /// Something was written: what was read there is no longer so. Other paths of a versioned store mean the same value.
-    pub(super) fn written(&self, path: &ApiPath<'_>, namespace: &str) {
-        let path = path.trimmed();
-        self.cache.forget(&Forget::Path(namespace, path));
-        for (at, _) in path.match_indices('/') {
-            let (before, rest) = path.split_at(at + 1);
-            let (word, below) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-            if VERSIONED.contains(&word) {
-                for other in ["data", "metadata"] {
-                    self.cache.forget(&Forget::Path(namespace, &format!("{before}{other}{below}")));
-                }
-            }
-        }
-        // A lease that was given back by its id in the path.
-        for start in ["sys/leases/revoke/", "sys/leases/revoke-prefix/", "sys/revoke/", "sys/revoke-prefix/"] {
-            if let Some(id) = path.strip_prefix(start) {
-                self.cache.forget(&Forget::Lease(id));
-            }
-        }
-    }
-
-    /// Whether a body names a lease or a token that is to end.
-    pub(super) fn is_revocation(path: &ApiPath<'_>) -> bool {
-        ["sys/leases/revoke", "sys/revoke", "auth/token/revoke", "auth/token/revoke-orphan"]
-            .iter()
-            .any(|revocation| path.names(revocation))
-    }
-
-    /// What a body named has ended.
-    fn revoked(&self, body: &[u8]) {
-        #[derive(serde::Deserialize)]
-        struct Named<'a> {
-            #[serde(borrow, default)]
-            lease_id: Option<&'a str>,
-            #[serde(borrow, default)]
-            token: Option<&'a str>,
-        }
-        let Ok(named) = serde_json::from_slice::<Named<'_>>(body) else { return };
-        if let Some(id) = named.lease_id {
-            self.cache.forget(&Forget::Lease(id));
-        }
-        if let Some(token) = named.token {
-            self.cache.forget(&Forget::Token(token.as_bytes()));
-        }
-    }
 }
-
-/// The words of a versioned key-value store that stand before the same path.
-const VERSIONED: [&str; 5] = ["data", "delete", "destroy", "metadata", "undelete"];
 
 const X_CACHE: HeaderName = HeaderName::from_static("x-cache");
 
 /// The largest body of a request that is looked at, in bytes.
-const ASKED: u64 = 64 * 1024;
+pub(super) const ASKED: usize = 64 * 1024;
 
 /// The largest answer that is kept, in bytes.
-const ANSWERED: u64 = 1024 * 1024;
+const ANSWERED: usize = 1024 * 1024;
 
-const ARRIVES_WITHIN: Duration = Duration::from_secs(30);
+/// What is asked of the server for the cache.
+pub(super) struct Refresh {
+    pub(super) call: Call,
+    pub(super) kind: Kind,
+    pub(super) key: Key,
+}
 
 impl Inner {
     /// What is there for a request that has no body and takes what there is. Nothing is copied and nothing is waited for.
@@ -135,33 +92,34 @@ impl Inner {
 
     /// Answers a request whose answer is kept.
     pub(super) async fn cached(
-        &self,
-        door: &Door,
+        self: &Arc<Self>,
+        door: &Arc<Door>,
         call: Call,
-        keeping: (&Keeping, Kind),
+        keeping: (&Arc<Keeping>, Kind),
         path: &str,
         mut parts: request::Parts,
         body: Incoming,
     ) -> Response<Answered> {
         let (keeping, kind) = keeping;
-        if body.size_hint().upper().is_none_or(|bytes| bytes > ASKED) {
-            return self.pass(door, call, parts, Asked::Coming(body)).await.0;
-        }
-        let body = match arrived(body).await {
-            Ok(body) => body,
+        let body = match request_body::read(body, ASKED).await {
+            Ok(Asked::Held(body)) => body,
+            Ok(longer) => return self.pass(door, call, parts, longer).await.0,
             Err(answer) => return *answer,
         };
         let brought = Brought::of(self.wire.kind, &parts.headers);
         let key = self.key(call, &brought, (&parts.method, path, parts.uri.query()), &body);
         let anew = parts.headers.remove(CACHE_CONTROL).is_some_and(|value| value.as_bytes() == b"no-cache");
         parts.headers.remove(ACCEPT_ENCODING);
-        let cache = &keeping.cache;
+        let (cache, refresh) = (&keeping.cache, Refresh { call, kind, key });
         loop {
-            if !anew && let Some(found) = cache.look(&key).filter(|found| cache.is_fresh(found)) {
-                door.hits.inc();
-                return given(&found, "HIT");
+            let found = if anew { None } else { cache.look(&refresh.key).filter(|found| cache.is_usable(found)) };
+            if let Some(found) = found {
+                if cache.is_fresh(&found) {
+                    door.hits.inc();
+                    return given(&found, "HIT");
+                }
             }
-            let lead = match cache.join(&key) {
+            let lead = match cache.join(&refresh.key) {
                 Joined::Lead(lead) => lead,
                 Joined::Follow(flight) => match told(flight).await {
                     Some(Landed::Shared(whole)) => {
@@ -173,69 +131,74 @@ impl Inner {
                 },
             };
             door.misses.inc();
-            let (answer, generation) = self.pass(door, call, parts, Asked::Held(body)).await;
-            if is_outage(answer.status().as_u16())
-                && let Some(found) = cache.look(&key).filter(|found| cache.is_usable(found))
-            {
+            let answer = self.refresh(door, keeping, refresh, lead, parts, body).await;
+            if answer.headers().get(X_CACHE).is_some_and(|outcome| outcome == "STALE") {
                 door.stale.inc();
-                let whole = whole_of(given(&found, "STALE")).await;
-                return match whole {
-                    Ok(whole) => {
-                        let whole = Arc::new(whole);
-                        lead.tell(Landed::Shared(Arc::clone(&whole)));
-                        shared(&whole)
-                    }
-                    Err(answer) => answer,
-                };
             }
-            if answer.body().size_hint().upper().is_none_or(|bytes| bytes > ANSWERED) {
-                lead.tell(Landed::Unshared);
-                return answer;
-            }
-            let mut whole = match whole_of(answer).await {
-                Ok(whole) => whole,
-                Err(answer) => {
-                    lead.tell(Landed::Unshared);
-                    return answer;
-                }
-            };
-            whole.headers.insert(X_CACHE, HeaderValue::from_static("MISS"));
-            // What a token has got that is replaced by now ends with it.
-            let current =
-                !call.with_session || self.credential.current().is_ok_and(|worn| Some(worn.generation()) == generation);
-            if whole.status == StatusCode::OK
-                && current
-                && let Some(kept) = Kept::take(kind, &whole.body)
-            {
-                cache.put(key, kept, generation.filter(|_| call.with_session));
-            } else if !is_outage(whole.status.as_u16()) {
-                cache.forget_one(&key);
-            }
-            let whole = Arc::new(whole);
-            lead.tell(Landed::Shared(Arc::clone(&whole)));
-            return shared(&whole);
+            return answer;
         }
     }
 
-    /// Passes a request on that ends a lease or a token.
-    pub(super) async fn revocation(
+    /// Asks the server for all who want the same, and keeps its answer.
+    pub(super) async fn refresh(
         &self,
         door: &Door,
-        call: Call,
         keeping: &Keeping,
+        refresh: Refresh,
+        lead: Lead<Arc<Whole>>,
         parts: request::Parts,
-        body: Incoming,
+        body: Bytes,
     ) -> Response<Answered> {
-        if body.size_hint().upper().is_none_or(|bytes| bytes > ASKED) {
-            return self.pass(door, call, parts, Asked::Coming(body)).await.0;
-        }
-        let body = match arrived(body).await {
-            Ok(body) => body,
-            Err(answer) => return *answer,
+        let (cache, Refresh { call, kind, key }) = (&keeping.cache, refresh);
+        let (answer, generation) = self.pass(door, call, parts, Asked::Held(body)).await;
+        let mut whole = match self.buffered(answer).await {
+            Ok(whole) => whole,
+            Err(answer) => {
+                lead.tell(Landed::Unshared);
+                return answer;
+            }
         };
-        let answer = self.pass(door, call, parts, Asked::Held(body.clone())).await.0;
-        keeping.revoked(&body);
-        answer
+        whole.headers.insert(X_CACHE, HeaderValue::from_static("MISS"));
+        // What a token has got that is replaced by now ends with it.
+        let current =
+            !call.with_session || self.credential.current().is_ok_and(|worn| Some(worn.generation()) == generation);
+        if is_outage(whole.status.as_u16()) {
+            if let Some(found) = cache.look(&key).filter(|found| cache.is_usable(found)) {
+                whole = self::whole(given(&found, "STALE").into_parts().0, found.body());
+            }
+        } else if whole.status == StatusCode::OK
+            && current
+            && let Some(kept) = Kept::take(kind, &whole.body)
+        {
+            cache.put(key, kept, generation.filter(|_| call.with_session));
+        } else {
+            cache.forget_one(&key);
+        }
+        let whole = Arc::new(whole);
+        lead.tell(Landed::Shared(Arc::clone(&whole)));
+        shared(&whole)
+    }
+
+    /// The answer as a whole, however its length is told.
+    ///
+    /// # Errors
+    /// It is longer than what is kept: the answer itself.
+    async fn buffered(&self, answer: Response<Answered>) -> Result<Whole, Response<Answered>> {
+        let (mut parts, mut body) = answer.into_parts();
+        loop {
+            match body {
+                Either::Left(incoming) => match incoming.buffer(ANSWERED, self.options.answer_timeout).await {
+                    Buffered::Complete(bytes) => return Ok(whole(parts, bytes)),
+                    Buffered::TooLong(incoming) => return Err(Response::from_parts(parts, Either::Left(incoming))),
+                    Buffered::Failed => (parts, body) = broken_off().into_parts(),
+                },
+                // One of the agent's own, which cannot fail.
+                Either::Right(own) => {
+                    let bytes = own.collect().await.map(Collected::to_bytes).unwrap_or_default();
+                    return Ok(whole(parts, bytes));
+                }
+            }
+        }
     }
 
     fn key(&self, call: Call, brought: &Brought<'_>, asked: (&Method, &str, Option<&str>), body: &[u8]) -> Key {
@@ -243,17 +206,6 @@ impl Inner {
         let whose = if call.with_session { Whose::Session } else { own() };
         let (method, path, query) = asked;
         Key::new(whose, method, self.wire.namespace(brought, call.with_session), path, query, body)
-    }
-}
-
-async fn arrived(body: Incoming) -> Result<Bytes, Box<Response<Answered>>> {
-    if body.is_end_stream() {
-        return Ok(Bytes::new());
-    }
-    match tokio::time::timeout(ARRIVES_WITHIN, body.collect()).await {
-        Ok(Ok(body)) => Ok(body.to_bytes()),
-        Ok(Err(_)) => Err(Box::new(refuse(StatusCode::BAD_REQUEST, "the body did not arrive whole"))),
-        Err(_) => Err(Box::new(refuse(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time"))),
     }
 }
 
@@ -278,16 +230,13 @@ fn shared(whole: &Whole) -> Response<Answered> {
     answer
 }
 
-/// Reads an answer to its end.
-async fn whole_of(answer: Response<Answered>) -> Result<Whole, Response<Answered>> {
-    let (mut parts, body) = answer.into_parts();
-    let Ok(body) = body.collect().await else { return Err(broken_off()) };
-    let body: Bytes = body.to_bytes();
+/// Puts the headers of an answer in order that is there as a whole.
+fn whole(mut parts: response::Parts, body: Bytes) -> Whole {
     for name in [DATE, TRAILER] {
         parts.headers.remove(name);
     }
     parts.headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
-    Ok(Whole { status: parts.status, headers: parts.headers, body })
+    Whole { status: parts.status, headers: parts.headers, body }
 }
 
 /// Whether a method changes something.

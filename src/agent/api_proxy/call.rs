@@ -121,6 +121,7 @@ impl Inner {
     fn copied(&self, body: Asked) -> (Upstream, Copy) {
         let body = match body {
             Asked::Held(bytes) => return (Upstream::Whole(Full::new(bytes.clone())), Copy::Held(bytes)),
+            Asked::Begun(bytes, rest) => return (Upstream::Begun(bytes, rest), Copy::None),
             Asked::Coming(body) => body,
         };
         if body.is_end_stream() {
@@ -187,6 +188,8 @@ pub(super) enum Asked {
     Coming(Incoming),
     /// It is here as a whole.
     Held(Bytes),
+    /// What was read of it, and the rest as it comes.
+    Begun(Bytes, Incoming),
 }
 
 impl Asked {
@@ -194,6 +197,7 @@ impl Asked {
         match self {
             Self::Coming(body) => Upstream::Streamed(body),
             Self::Held(bytes) => Upstream::Whole(Full::new(bytes)),
+            Self::Begun(bytes, rest) => Upstream::Begun(bytes, rest),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! `POST /agent/v1/cache-clear`: a caller has what is kept forgotten.
 //!
-//! The body is `{"type": "all"}`, or `request_path`, `lease` or `token` with a `value`; `request_path` may name a `namespace`.
+//! The body is `{"type": "all"}`, or `request_path`, `lease`, `token` or `token_accessor` with a `value`; `request_path` may
+//! name a `namespace`.
 
 use std::time::Duration;
 
@@ -58,6 +59,7 @@ pub(super) async fn clear(keeping: &Keeping, parts: &request::Parts, body: Incom
         }
         ("lease", id) => Forget::Lease(id),
         ("token", token) => Forget::Token(token.as_bytes()),
+        ("token_accessor", accessor) => Forget::Accessor(accessor),
         _ => return refuse(StatusCode::BAD_REQUEST, FORMS),
     };
     let cleared = keeping.cache.forget(&forget);
@@ -67,4 +69,4 @@ pub(super) async fn clear(keeping: &Keeping, parts: &request::Parts, body: Incom
 
 const ARRIVES_WITHIN: Duration = Duration::from_secs(5);
 const MOST: usize = 64 * 1024;
-const FORMS: &str = "write {\"type\": \"all\"}, or request_path, lease or token with a \"value\"";
+const FORMS: &str = "write {\"type\": \"all\"}, or request_path, lease, token or token_accessor with a \"value\"";

@@ -80,7 +80,7 @@ impl Inner {
                 let (keeping, path) = (Arc::clone(keeping), path.into_owned());
                 let (parts, body) = request.into_parts();
                 Answering::later(async move {
-                    let keeping = (&*keeping, kind);
+                    let keeping = (&keeping, kind);
                     door.counted(inner.cached(&door, call, keeping, path.trimmed(), parts, body).await)
                 })
             }
@@ -91,7 +91,7 @@ impl Inner {
                     let brought = Brought::of(inner.wire.kind, &parts.headers);
                     let namespace = inner.wire.namespace(&brought, call.with_session).to_owned();
                     let answer = if Keeping::is_revocation(&path) {
-                        inner.revocation(&door, call, &keeping, parts, body).await
+                        inner.revocation(&door, call, &keeping, &path, parts, body).await
                     } else {
                         inner.pass(&door, call, parts, Asked::Coming(body)).await.0
                     };

@@ -1,10 +1,14 @@
 //! Answers in Vault's form.
 
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
 use http_body_util::Full;
+use hyper::body::{Body, Frame, SizeHint};
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc2822;
@@ -13,7 +17,32 @@ use super::dials::Canned;
 use super::tokens::random_text;
 
 /// An answer as it goes out.
-pub(super) type Reply = Response<Full<Bytes>>;
+pub(super) type Reply = Response<ReplyBody>;
+
+/// A response body that is framed as Go's net/http frames one whose handler sets no length: up to 2,048 bytes with a
+/// `Content-Length`, above that chunked (its `bufferBeforeChunkingSize`).
+#[derive(Debug, Default)]
+pub(super) struct ReplyBody(Full<Bytes>);
+
+const CHUNKED_ABOVE: u64 = 2048;
+
+impl Body for ReplyBody {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Pin::new(&mut self.get_mut().0).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let exact = self.0.size_hint();
+        if exact.lower() > CHUNKED_ABOVE { SizeHint::default() } else { exact }
+    }
+}
 
 /// An answer that can still be wrapped.
 #[derive(Debug)]
@@ -102,7 +131,7 @@ pub(super) fn envelope(request_id: &str, key: &str, value: Value) -> Value {
 }
 
 fn whole(status: StatusCode, content_type: &'static str, body: String) -> Reply {
-    let mut reply = Reply::new(Full::new(Bytes::from(body)));
+    let mut reply = Reply::new(ReplyBody(Full::new(Bytes::from(body))));
     *reply.status_mut() = status;
     let headers = reply.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));

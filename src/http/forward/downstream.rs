@@ -3,8 +3,10 @@
 use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
+use http_body_util::BodyExt as _;
 use hyper::body::{Body, Frame, SizeHint};
 
 use super::pool::Lent;
@@ -17,6 +19,19 @@ enum Part {
     /// All that is left of it, perhaps nothing.
     Whole(Bytes),
     Coming(Lent),
+    /// What was read of it already, and the rest.
+    Begun(Box<(Bytes, Downstream)>),
+}
+
+/// A response body that was read up to a limit.
+#[derive(Debug)]
+pub enum Buffered {
+    /// All of it.
+    Complete(Bytes),
+    /// It is longer than the limit: the same body, from its start.
+    TooLong(Downstream),
+    /// The upstream broke off, or sent nothing for too long.
+    Failed,
 }
 
 impl fmt::Debug for Downstream {
@@ -35,6 +50,30 @@ impl Downstream {
             }
         }
     }
+
+    /// Reads the body, whatever its framing, if it ends within `limit` bytes. Fails if no piece of it comes for `idle`.
+    pub async fn buffer(mut self, limit: usize, idle: Duration) -> Buffered {
+        let expected = usize::try_from(self.size_hint().lower()).unwrap_or(usize::MAX);
+        if expected > limit {
+            return Buffered::TooLong(self);
+        }
+        if let Part::Whole(body) = self.0 {
+            return Buffered::Complete(body);
+        }
+        // Pieces are copied together: a slice would keep the whole buffer that it was read into.
+        let mut buffer = BytesMut::with_capacity(expected);
+        loop {
+            let Ok(frame) = tokio::time::timeout(idle, self.frame()).await else { return Buffered::Failed };
+            match frame {
+                None => return Buffered::Complete(buffer.freeze()),
+                Some(Err(_)) => return Buffered::Failed,
+                Some(Ok(frame)) => buffer.extend_from_slice(frame.data_ref().map_or(&[], Bytes::as_ref)),
+            }
+            if buffer.len() > limit {
+                return Buffered::TooLong(Self(Part::Begun(Box::new((buffer.freeze(), self)))));
+            }
+        }
+    }
 }
 
 impl Body for Downstream {
@@ -43,6 +82,11 @@ impl Body for Downstream {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
         let lent = match &mut self.0 {
+            Part::Begun(begun) => {
+                let (bytes, rest) = std::mem::replace(&mut **begun, (Bytes::new(), Self(Part::Whole(Bytes::new()))));
+                *self = rest;
+                return Poll::Ready(Some(Ok(Frame::data(bytes))));
+            }
             Part::Whole(body) if body.is_empty() => return Poll::Ready(None),
             Part::Whole(body) => return Poll::Ready(Some(Ok(Frame::data(std::mem::take(body))))),
             Part::Coming(lent) => lent,
@@ -63,6 +107,7 @@ impl Body for Downstream {
         match &self.0 {
             Part::Whole(body) => SizeHint::with_exact(body.len() as u64),
             Part::Coming(lent) => lent.wire.body_left().map_or_else(SizeHint::default, SizeHint::with_exact),
+            Part::Begun(_) => SizeHint::default(),
         }
     }
 }

@@ -19,7 +19,7 @@ use std::time::Duration;
 use http::{Response, StatusCode};
 
 pub use body::Upstream;
-pub use downstream::Downstream;
+pub use downstream::{Buffered, Downstream};
 pub use head::{Head, Line};
 pub use headers::{is_direct, remove_all};
 pub use keep::{Copied, Copying, Place, Room};

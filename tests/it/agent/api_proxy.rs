@@ -3,8 +3,10 @@
 mod bodies;
 mod cache;
 mod clients;
+mod framing;
 mod heal;
 mod offline;
+mod revocation;
 mod served;
 
 use std::time::Duration;

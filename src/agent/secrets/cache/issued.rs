@@ -43,15 +43,15 @@ impl fmt::Debug for Kept {
 pub(super) enum Issued {
     /// A secret, by its lease.
     Secret(SecretLease),
-    /// A token.
-    Token(ClientToken, Lease),
+    /// A token, and its accessor if it has one.
+    Token(ClientToken, Lease, Option<String>),
 }
 
 impl Issued {
     pub(super) const fn lease(&self) -> Lease {
         match self {
             Self::Secret(lease) => lease.lease,
-            Self::Token(_, lease) => *lease,
+            Self::Token(_, lease, _) => *lease,
         }
     }
 }
@@ -82,6 +82,8 @@ struct Auth<'a> {
     renewable: bool,
     #[serde(default)]
     num_uses: u64,
+    #[serde(default)]
+    accessor: Option<String>,
 }
 
 impl Kept {
@@ -101,7 +103,8 @@ impl Kept {
             (Kind::Leased, Some(auth), None) if auth.num_uses == 0 => {
                 let (place, ttl) = lifetime(body, auth.lease_duration?)?;
                 let token = ClientToken::parse(SecretString::from(auth.client_token))?;
-                Some((place, Issued::Token(token, Lease { ttl, renewable: auth.renewable })))
+                let accessor = auth.accessor.filter(|accessor| !accessor.is_empty());
+                Some((place, Issued::Token(token, Lease { ttl, renewable: auth.renewable }, accessor)))
             }
             (Kind::Leased, None, Some(id)) => {
                 let (place, ttl) = lifetime(body, answer.lease_duration?)?;

@@ -82,6 +82,12 @@ pub enum Forget<'a> {
     Lease(&'a str),
     /// What was got with this token, and the token itself where it was got.
     Token(&'a [u8]),
+    /// The same by a token's accessor, where the token was got through this cache.
+    Accessor(&'a str),
+    /// All that callers have got with tokens of their own.
+    Callers,
+    /// All that was issued, or what was issued to one.
+    Leases(Option<Whose>),
 }
 
 impl std::fmt::Debug for Forget<'_> {
@@ -91,6 +97,9 @@ impl std::fmt::Debug for Forget<'_> {
             Self::Path(..) => "Path",
             Self::Lease(_) => "Lease",
             Self::Token(_) => "Token",
+            Self::Accessor(_) => "Accessor",
+            Self::Callers => "Callers",
+            Self::Leases(_) => "Leases",
         })
     }
 }
@@ -156,6 +165,10 @@ impl Cache {
 
     /// Forgets what is meant; gives how much that was.
     pub fn forget(&self, what: &Forget<'_>) -> usize {
+        if let Forget::Accessor(accessor) = what {
+            let tokens = self.0.shelf().tokens_of(accessor);
+            return tokens.iter().map(|token| self.forget(&Forget::Token(token.as_bytes()))).sum();
+        }
         let whose = match what {
             Forget::Token(token) => Some(Whose::of(token)),
             _ => None,
@@ -166,6 +179,10 @@ impl Cache {
                 let (its_namespace, its_path) = key.place();
                 its_namespace == namespace.trim_matches('/') && its_path.starts_with(path)
             }
+            Forget::Callers => matches!(key.whose, Whose::Caller(_)),
+            Forget::Leases(whose) => issued.is_some() && whose.is_none_or(|whose| whose == key.whose),
+            // It was found above.
+            Forget::Accessor(_) => false,
             Forget::Lease(id) => match issued {
                 Some(issued::Issued::Secret(lease)) => {
                     lease.id.strip_prefix(id).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -173,7 +190,7 @@ impl Cache {
                 _ => false,
             },
             Forget::Token(token) => {
-                let is_it = matches!(issued, Some(issued::Issued::Token(its, _)) if secret::same(its.secret(), token));
+                let is_it = matches!(issued, Some(issued::Issued::Token(its, ..)) if secret::same(its.secret(), token));
                 is_it || whose == Some(key.whose)
             }
         })

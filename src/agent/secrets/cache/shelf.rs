@@ -5,6 +5,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use secrecy::ExposeSecret as _;
+use zeroize::Zeroizing;
+
 use super::issued::{Issued, Kept};
 use super::key::{Key, Whose};
 use super::saved::{Line, Taken};
@@ -178,6 +181,18 @@ impl Shelf {
         };
         // The one that was used last is put last, and so is the last to go.
         entries.into_iter().rev().map(line).collect()
+    }
+
+    /// The tokens of this accessor that are kept.
+    pub(super) fn tokens_of(&self, accessor: &str) -> Vec<Zeroizing<String>> {
+        let issued = self.entries.values().filter_map(|entry| entry.kept.issued());
+        let token = |issued: &Issued| match issued {
+            Issued::Token(token, _, Some(its)) if its == accessor => {
+                Some(Zeroizing::new(token.secret().expose_secret().to_owned()))
+            }
+            Issued::Token(..) | Issued::Secret(_) => None,
+        };
+        issued.filter_map(token).collect()
     }
 
     /// What has changed since it was written.

@@ -181,7 +181,7 @@ impl Tender {
         let place = key.place().0.to_owned();
         let namespace = if place.is_empty() { self.parts.namespace.clone() } else { Some(place) };
         match (issued, token) {
-            (Issued::Token(own, _), _) => self.renewing.spawn(async move {
+            (Issued::Token(own, ..), _) => self.renewing.spawn(async move {
                 let renewed = upstream.renew_self(&own, namespace.as_deref()).await;
                 (key, renewed.map(|renewed| renewed.lease))
             }),

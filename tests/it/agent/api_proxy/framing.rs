@@ -1,0 +1,120 @@
+//! Answers whose length their head does not tell, which is how Go servers send those over 2,048 bytes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use http::Response;
+use keyward::agent::api_proxy::{CacheOptions, Options, Rule};
+use keyward::dev::secrets::Role;
+use serde_json::{Value, json};
+
+use crate::harness::scripted::reply;
+use crate::harness::session::World;
+use crate::harness::vault::{Proxied, Told, cache, options, told};
+
+const HOUR: Duration = Duration::from_hours(1);
+const CHUNKED: [(&str, &str); 2] = [("content-type", "application/json"), ("transfer-encoding", "chunked")];
+
+/// A value, or a lease, of so many bytes.
+fn answer_of(bytes: usize, count: u64, leased: bool) -> Response<bytes::Bytes> {
+    let data = json!({ "text": "x".repeat(bytes), "read": count });
+    let body = if leased {
+        let id = format!("database/creds/dev/{count}");
+        json!({ "lease_id": id, "lease_duration": 600, "renewable": false, "data": data })
+    } else {
+        json!({ "lease_id": "", "data": { "data": data } })
+    };
+    reply(200, &CHUNKED, body.to_string())
+}
+
+/// A proxy in front of a server that answers each read in chunks, and counts the reads.
+fn in_chunks(bytes: usize, max_age: Duration) -> (Proxied, Arc<AtomicU64>) {
+    let proxied = Proxied::with(|options, _| options.cache = Some(cache(max_age, HOUR)));
+    let reads = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&reads);
+    proxied.vault.answers(move |seen| {
+        let count = counted.fetch_add(1, Ordering::SeqCst) + 1;
+        answer_of(bytes, count, seen.target.contains("creds"))
+    });
+    (proxied, reads)
+}
+
+#[tokio::test]
+async fn values_and_leases_in_chunks_are_kept_like_others() {
+    let (proxied, reads) = in_chunks(100_000, HOUR);
+    for path in ["secret/data/web", "database/creds/dev"] {
+        let before = reads.load(Ordering::SeqCst);
+        let (first, second) = (proxied.get(path).await, proxied.get(path).await);
+        assert_eq!((first.status, first.cache(), second.cache()), (200, "MISS", "HIT"), "{path}");
+        assert_eq!(first.json()["data"], second.json()["data"]);
+        assert_eq!(first.headers["content-length"].to_str().unwrap(), first.text.len().to_string());
+        assert!(!first.headers.contains_key("transfer-encoding"));
+        assert_eq!(reads.load(Ordering::SeqCst), before + 1, "{path}");
+    }
+    let answers = join_all((0..50).map(|_| proxied.get("kv/once"))).await;
+    assert!(answers.iter().all(|answer| answer.json()["data"] == answers[0].json()["data"]));
+    assert_eq!(reads.load(Ordering::SeqCst), 3, "fifty callers at once are one read");
+}
+
+#[tokio::test]
+async fn a_value_in_chunks_is_there_while_the_server_is_away() {
+    let (proxied, _) = in_chunks(5000, Duration::ZERO);
+    let good = proxied.get("secret/data/web").await;
+    proxied.vault.answers(|_| reply(503, &CHUNKED, r#"{"errors":["Vault is sealed"]}"#));
+    let stale = proxied.get("secret/data/web").await;
+    assert_eq!((stale.status, stale.cache(), stale.text == good.text), (200, "STALE", true));
+}
+
+#[tokio::test]
+async fn an_answer_that_breaks_off_gives_way_to_what_is_kept() {
+    let proxied = Proxied::with(|options, _| {
+        let values = vec![Rule::parse("half").unwrap()];
+        options.cache = Some(CacheOptions { values, ..cache(Duration::ZERO, HOUR) });
+        options.answer_timeout = Duration::from_millis(500);
+    });
+    proxied.vault.answers(|_| answer_of(5000, 1, false));
+    let good = proxied.get("half").await;
+    assert_eq!(good.cache(), "MISS");
+    // From now on a piece of the body comes, and then nothing.
+    *proxied.vault.script() = None;
+    let stale = tokio::time::timeout(Duration::from_mins(1), proxied.get("half")).await.expect("an answer in time");
+    assert_eq!((stale.status, stale.cache(), stale.text == good.text), (200, "STALE", true));
+}
+
+#[tokio::test]
+async fn an_answer_that_turns_out_longer_than_the_bound_comes_whole_and_is_not_kept() {
+    let (proxied, reads) = in_chunks(3 << 20, HOUR);
+    let answers = join_all((0..4).map(|_| proxied.get("secret/data/web"))).await;
+    for answer in &answers {
+        let text = answer.json()["data"]["data"]["text"].as_str().map(str::len);
+        assert_eq!((answer.status, text), (200, Some(3 << 20)));
+    }
+    let before = reads.load(Ordering::SeqCst);
+    assert_eq!(proxied.get("secret/data/web").await.status, 200);
+    assert_eq!(reads.load(Ordering::SeqCst), before + 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_emulated_server_sends_long_answers_in_chunks_and_the_proxy_keeps_them() {
+    let world = World::new(Role { policies: vec!["root".to_owned()], ..Role::default() });
+    let mut session = world.start();
+    let token = session.serving().await;
+    let secret = secrecy::ExposeSecret::expose_secret(token.secret.secret()).to_owned();
+    let kept = Options { cache: Some(cache(HOUR, HOUR)), ..options() };
+    let proxied = Proxied::of_with(&world, &session, kept);
+    for (bytes, chunked) in [(100, false), (5000, true)] {
+        let body = json!({ "data": { "text": "x".repeat(bytes) } }).to_string();
+        let path = format!("secret/data/long-{bytes}");
+        assert_eq!(told(proxied.request("POST", &path).body(body)).await.status, 200);
+        let straight = proxied.client.get(format!("{}/v1/{path}", world.secrets.url()));
+        let straight = told(straight.header("x-vault-token", &secret)).await;
+        assert_eq!(straight.headers.contains_key("transfer-encoding"), chunked, "{straight:?}");
+        assert_eq!(straight.headers.contains_key("content-length"), !chunked, "{straight:?}");
+        let answers = [proxied.get(&path).await, proxied.get(&path).await];
+        assert_eq!(answers.each_ref().map(Told::cache), ["MISS", "HIT"], "{bytes} bytes");
+        let data = |answer: &Value| answer["data"]["data"].clone();
+        assert!(answers.iter().all(|answer| data(&answer.json()) == data(&straight.json())));
+    }
+}

@@ -1,0 +1,174 @@
+//! Revocations through the API proxy: what was given back is not given again, however the request names it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use keyward::agent::api_proxy::Options;
+use keyward::dev::secrets::Role;
+use serde_json::{Value, json};
+
+use crate::harness::scripted::reply;
+use crate::harness::session::World;
+use crate::harness::vault::{Proxied, Told, cache, options, told};
+
+const HOUR: Duration = Duration::from_hours(1);
+
+fn keeping() -> Options {
+    Options { cache: Some(cache(HOUR, HOUR)), ..options() }
+}
+
+/// A proxy in front of a server that issues leases and answers revocations with `status`.
+fn in_front_of_leases(status: u16) -> Proxied {
+    let proxied = Proxied::with(|options, _| options.cache = Some(cache(HOUR, HOUR)));
+    let issued = Arc::new(AtomicU64::new(0));
+    proxied.vault.answers(move |seen| {
+        if seen.method != "GET" {
+            return reply(status, &[], "");
+        }
+        let id = format!("database/creds/dev/{}", issued.fetch_add(1, Ordering::SeqCst));
+        let body = json!({ "lease_id": id, "lease_duration": 600, "renewable": true, "data": { "of": seen.token() } });
+        reply(200, &[("content-type", "application/json")], body.to_string())
+    });
+    proxied
+}
+
+fn lease(answer: &Told) -> String {
+    assert_eq!(answer.status, 200, "{answer:?}");
+    answer.json()["lease_id"].as_str().unwrap().to_owned()
+}
+
+/// The text as a JSON string in which every character is escaped.
+fn escaped(text: &str) -> String {
+    let escapes: Vec<String> = text.encode_utf16().map(|unit| format!("\\u{unit:04x}")).collect();
+    format!("\"{}\"", escapes.concat())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_was_revoked_by_an_escaped_id_is_not_given_again() {
+    let world = World::new(Role::default());
+    let mut session = world.start();
+    session.serving().await;
+    let proxied = Proxied::of_with(&world, &session, keeping());
+    let forms: [fn(&str) -> String; 3] = [
+        |id| format!("{{\"lease_id\":\"{}\"}}", id.replace('/', "\\/")),
+        |id| format!("{{\"lease_id\":{}}}", escaped(id)),
+        |id| format!(" {{\"sync\":true,\"{}\":{}}} ", "lease\\u005fid", escaped(id)),
+    ];
+    for form in forms {
+        let id = lease(&proxied.get("database/creds/dev").await);
+        let body = form(&id);
+        assert_eq!(told(proxied.request("PUT", "sys/leases/revoke").body(body.clone())).await.status, 204, "{body}");
+        assert_ne!(lease(&proxied.get("database/creds/dev").await), id, "{body}");
+    }
+}
+
+#[tokio::test]
+async fn a_revocation_that_cannot_be_read_ends_what_it_may_have_named() {
+    let mine = |proxied: &Proxied| proxied.request("GET", "database/creds/dev").header("x-vault-token", "mine");
+    let id = "database/creds/dev/0";
+    let long = format!("{{\"padding\":\"{}\",\"lease_id\":\"{id}\"}}", "x".repeat(100_000));
+    let bodies = [
+        format!("lease_id={id}"),
+        format!("{{\"lease_id\":\"other\",\"lease_id\":\"{id}\"}}"),
+        "{\"lease_id\":5}".to_owned(),
+        "{\"lease_id\":".to_owned(),
+        "{}".to_owned(),
+        long,
+    ];
+    for body in bodies {
+        for (status, others_stay) in [(204, false), (400, true)] {
+            let proxied = in_front_of_leases(status);
+            let (ours, theirs) = (lease(&proxied.get("database/creds/dev").await), lease(&told(mine(&proxied)).await));
+            told(proxied.request("POST", "sys/leases/revoke").body(body.clone())).await;
+            let shown = &body[..body.len().min(60)];
+            assert_ne!(lease(&proxied.get("database/creds/dev").await), ours, "{status} {shown}");
+            assert_eq!(lease(&told(mine(&proxied)).await) == theirs, others_stay, "{status} {shown}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn revocations_are_seen_under_every_name_that_the_server_knows_them_by() {
+    let id = "database/creds/dev/0";
+    let none = "";
+    let of = |name: &str| format!("{{\"{name}\":\"{id}\"}}");
+    for (path, body) in [
+        (format!("sys/leases/revoke/{id}"), none.to_owned()),
+        ("sys/leases/revoke/other".to_owned(), of("lease_id")),
+        ("sys/leases/revoke".to_owned(), of("url_lease_id")),
+        ("team/sys/revoke".to_owned(), of("lease_id")),
+        (format!("team/sys/revoke/{id}"), none.to_owned()),
+        ("sys/leases/revoke-prefix/database/creds/dev".to_owned(), none.to_owned()),
+        ("sys/leases/revoke-prefix/database/creds/".to_owned(), none.to_owned()),
+        ("sys/leases/revoke-force/database".to_owned(), none.to_owned()),
+        ("sys/revoke-force/database".to_owned(), none.to_owned()),
+    ] {
+        let proxied = in_front_of_leases(204);
+        assert_eq!(lease(&proxied.get("database/creds/dev").await), id);
+        told(proxied.request("PUT", &path).body(body.clone())).await;
+        assert_ne!(lease(&proxied.get("database/creds/dev").await), id, "{path} {body}");
+    }
+}
+
+#[tokio::test]
+async fn a_revocation_of_unknown_length_is_read_too() {
+    let proxied = in_front_of_leases(204);
+    let id = lease(&proxied.get("database/creds/dev").await);
+    let pieces = ["{\"lease", "_id\":\"", id.as_str(), "\"}"].map(|piece| Ok::<_, std::io::Error>(piece.to_owned()));
+    let body = reqwest::Body::wrap_stream(futures_util::stream::iter(pieces));
+    assert_eq!(told(proxied.request("PUT", "sys/leases/revoke").body(body)).await.status, 204);
+    assert_eq!(proxied.vault.last().body, format!("{{\"lease_id\":\"{id}\"}}"));
+    assert_ne!(lease(&proxied.get("database/creds/dev").await), id);
+}
+
+async fn login(proxied: &Proxied) -> Value {
+    let body = json!({ "role": "dev", "jwt": "a.b.c" }).to_string();
+    told(proxied.request("POST", "auth/azure/login").body(body)).await.json()["auth"].clone()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_that_was_revoked_by_its_accessor_or_by_itself_is_not_given_again() {
+    let world = World::new(Role { max_ttl: None, ..Role::default() });
+    let mut session = world.start();
+    session.serving().await;
+    let proxied = Proxied::of_with(&world, &session, keeping());
+    let of = |auth: &Value| auth["client_token"].as_str().unwrap().to_owned();
+
+    let first = login(&proxied).await;
+    assert_eq!(of(&login(&proxied).await), of(&first), "it is shared");
+    let creds =
+        async |token: &str| told(proxied.request("GET", "database/creds/dev").header("x-vault-token", token)).await;
+    let id = lease(&creds(&of(&first)).await);
+    assert_eq!(lease(&creds(&of(&first)).await), id);
+    let body = json!({ "accessor": first["accessor"] }).to_string().replace('-', "\\u002d");
+    assert_eq!(told(proxied.request("POST", "auth/token/revoke-accessor").body(body)).await.status, 204);
+    let second = login(&proxied).await;
+    assert_ne!(of(&second), of(&first));
+    assert_eq!(creds(&of(&first)).await.status, 403, "and what it had got ends with it");
+
+    let revoke = proxied.request("POST", "auth/token/revoke-self").header("x-vault-token", of(&second));
+    assert_eq!(told(revoke).await.status, 204);
+    let third = login(&proxied).await;
+    assert_ne!(of(&third), of(&second));
+    let bearer = format!("Bearer {}", of(&third));
+    let revoke = proxied.request("PUT", "auth/token/revoke-self").header("authorization", bearer);
+    assert_eq!(told(revoke).await.status, 204);
+    assert_ne!(of(&login(&proxied).await), of(&third));
+}
+
+#[tokio::test]
+async fn an_accessor_that_nobody_here_knows_ends_what_callers_own_tokens_have_got() {
+    for (status, stays) in [(204, false), (400, true)] {
+        let proxied = in_front_of_leases(status);
+        let mine = async || {
+            let request = proxied.request("GET", "database/creds/dev").header("x-vault-token", "mine");
+            lease(&told(request).await)
+        };
+        let (ours, theirs) = (lease(&proxied.get("database/creds/dev").await), mine().await);
+        let body = json!({ "accessor": "somebody" }).to_string();
+        told(proxied.request("POST", "auth/token/revoke-accessor").body(body)).await;
+        assert_eq!(lease(&proxied.get("database/creds/dev").await), ours, "the session's own is looked after");
+        assert_eq!(mine().await == theirs, stays, "{status}");
+    }
+}
