@@ -15,7 +15,8 @@ pub(super) struct Brought<'a> {
     other_token: bool,
     /// In each header that the server takes a namespace from.
     namespaces: [Option<&'a HeaderValue>; 2],
-    /// Whether the answer is for who asks alone: it is to be wrapped, or a second factor comes along.
+    /// Whether the answer is for who asks alone: it is to be wrapped, it is a part of one or under a condition, or a second
+    /// factor comes along.
     pub(super) alone: bool,
     pub(super) cache_control: bool,
 }
@@ -32,7 +33,7 @@ impl<'a> Brought<'a> {
                 brought.authorization.get_or_insert(value);
             } else if *name == CACHE_CONTROL {
                 brought.cache_control = true;
-            } else if *name == WRAP_TTL || *name == MFA {
+            } else if is_for_its_sender_alone(name) {
                 brought.alone = true;
             } else if tokens.contains(name) {
                 brought.other_token |= !value.is_empty();
@@ -94,4 +95,20 @@ pub(super) const VAULT_TOKEN: HeaderName = HeaderName::from_static("x-vault-toke
 /// Asks for an answer that is put away, to be had once with another token.
 pub(super) const WRAP_TTL: HeaderName = HeaderName::from_static("x-vault-wrap-ttl");
 
-const MFA: HeaderName = HeaderName::from_static("x-vault-mfa");
+/// Whether a header asks for something that nobody else has asked for. A server that is behind the index that a caller has
+/// seen answers it otherwise than others.
+fn is_for_its_sender_alone(name: &HeaderName) -> bool {
+    matches!(
+        name.as_str(),
+        "if-match"
+            | "if-modified-since"
+            | "if-none-match"
+            | "if-range"
+            | "if-unmodified-since"
+            | "range"
+            | "x-vault-inconsistent"
+            | "x-vault-index"
+            | "x-vault-mfa"
+            | "x-vault-wrap-ttl"
+    )
+}

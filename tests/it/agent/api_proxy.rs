@@ -3,6 +3,7 @@
 mod bodies;
 mod cache;
 mod clients;
+mod conditional;
 mod framing;
 mod heal;
 mod offline;
