@@ -1,6 +1,7 @@
 //! Requests whose answers are kept: given again while they are good, asked for once by all who ask at once.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use http::header::{ACCEPT_ENCODING, AGE, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, DATE, TRAILER};
@@ -117,6 +118,11 @@ impl Inner {
                 if cache.is_fresh(&found) {
                     door.hits.inc();
                     return given(&found, "HIT");
+                }
+                if self.unresponsive.load(Ordering::Relaxed) {
+                    self.probe(door, keeping, refresh, parts, body);
+                    door.stale.inc();
+                    return given(&found, "STALE");
                 }
             }
             let lead = match cache.join(&refresh.key) {

@@ -146,6 +146,9 @@ impl Inner {
         match self.forwarder.send(head, body, limit).await {
             Ok(mut answer) => {
                 door.spent.observe(started.elapsed().as_secs_f64());
+                if self.unresponsive.load(Ordering::Relaxed) {
+                    self.unresponsive.store(false, Ordering::Relaxed);
+                }
                 if self.failing.load(Ordering::Relaxed) && self.failing.swap(false, Ordering::Relaxed) {
                     tracing::info!(event = "proxy.upstream.back", server = self.wire.name, "the server answers again");
                 }
@@ -168,6 +171,9 @@ impl Inner {
         let cause = chain(error);
         if matches!(error, ForwardError::Asked(_)) {
             return refuse(error.status(), &cause);
+        }
+        if matches!(error, ForwardError::AnswerTimeout(_) | ForwardError::ConnectTimeout(_)) {
+            self.unresponsive.store(true, Ordering::Relaxed);
         }
         if !self.failing.swap(true, Ordering::Relaxed) {
             tracing::warn!(

@@ -15,6 +15,7 @@ mod heal;
 mod invalidation;
 mod own_token;
 mod path;
+mod probe;
 mod request_body;
 mod rules;
 mod serve;
@@ -25,6 +26,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
 pub use answer::Answered;
@@ -45,6 +47,7 @@ use crate::metrics;
 use cached::Keeping;
 use credential::Credential;
 use heal::Doubt;
+use probe::Probe;
 use wire::Wire;
 
 /// What one listener lets through, and with whose token.
@@ -111,10 +114,23 @@ struct Inner {
     room: Room,
     /// Whether the server did not answer when it was last called.
     failing: AtomicBool,
+    /// Whether it let the time of a call run out since it last answered one.
+    unresponsive: AtomicBool,
+    /// Where probes wait for [`ApiProxy::tend`] to run them.
+    probes: mpsc::Sender<Probe>,
+    /// Held by the one probe at a time.
+    probing: Arc<Semaphore>,
     doubt: Doubt,
     keeping: Option<Arc<Keeping>>,
     /// What keeps the cache's leases alive; taken when it runs.
-    tender: Mutex<Option<Tender>>,
+    tender: Mutex<Option<Tending>>,
+}
+
+/// What a cache needs done in the background.
+#[derive(Debug)]
+struct Tending {
+    tender: Tender,
+    probes: mpsc::Receiver<Probe>,
 }
 
 impl ApiProxy {
@@ -162,27 +178,41 @@ impl ApiProxy {
         let wire = Wire::new(upstream.kind, upstream.name, host, prefix, namespace.as_deref());
         let credential = Credential::new(feed, clock.clone());
         let (room, failing, doubt) = (Room::new(ALL_COPIES), AtomicBool::new(false), Doubt::new(clock));
-        let tender = Mutex::new(tender);
-        let inner = Inner { options, nudge, credential, forwarder, wire, room, failing, doubt, keeping, tender };
-        Ok(Self(Arc::new(inner)))
+        let (probes, waiting) = mpsc::channel(1);
+        let tender = Mutex::new(tender.map(|tender| Tending { tender, probes: waiting }));
+        Ok(Self(Arc::new(Inner {
+            options,
+            nudge,
+            credential,
+            forwarder,
+            wire,
+            room,
+            failing,
+            unresponsive: AtomicBool::new(false),
+            probes,
+            probing: Arc::new(Semaphore::new(1)),
+            doubt,
+            keeping,
+            tender,
+        })))
     }
 
     /// Takes up what the cache of the last process has left; to be called before anything is served.
     pub async fn resume(&self) {
-        let Some(mut tender) = self.tender().take() else { return };
-        tender.resume().await;
-        *self.tender() = Some(tender);
+        let Some(mut tending) = self.tender().take() else { return };
+        tending.tender.resume().await;
+        *self.tender() = Some(tending);
     }
 
-    fn tender(&self) -> MutexGuard<'_, Option<Tender>> {
+    fn tender(&self) -> MutexGuard<'_, Option<Tending>> {
         self.0.tender.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps what the cache holds alive, until `stop`. Does nothing the second time, or without a cache.
+    /// Keeps what the cache holds alive, and runs its probes, until `stop`. Does nothing the second time, or without a cache.
     pub async fn tend(&self, stop: CancellationToken) {
-        let tender = self.tender().take();
-        if let Some(tender) = tender {
-            tender.run(stop).await;
+        let tending = self.tender().take();
+        if let Some(Tending { tender, probes }) = tending {
+            tokio::join!(tender.run(stop.clone()), probe::run(probes, stop));
         }
     }
 

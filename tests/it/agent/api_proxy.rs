@@ -9,6 +9,7 @@ mod heal;
 mod offline;
 mod revocation;
 mod served;
+mod unresponsive;
 
 use std::time::Duration;
 

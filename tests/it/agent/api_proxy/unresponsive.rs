@@ -1,0 +1,78 @@
+//! A server that takes requests and answers none: after one time-out callers are given what is kept at once.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+
+use crate::harness::scripted::reply;
+use crate::harness::vault::{Proxied, cache, told};
+
+const HOUR: Duration = Duration::from_hours(1);
+const PATIENCE: Duration = Duration::from_secs(3);
+
+#[tokio::test]
+async fn after_one_time_out_callers_get_what_is_kept_at_once_and_one_probe_at_a_time_asks_the_server() {
+    let proxied = Proxied::with(|options, _| {
+        options.cache = Some(cache(Duration::ZERO, HOUR));
+        options.answer_timeout = PATIENCE;
+    });
+    let reads = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&reads);
+    proxied.vault.answers(move |_| {
+        let count = counted.fetch_add(1, Ordering::SeqCst) + 1;
+        reply(200, &[("content-type", "application/json")], json!({ "data": { "read": count } }).to_string())
+    });
+    let paths = ["secret/data/a", "secret/data/b", "kv/c"];
+    for path in paths {
+        assert_eq!(proxied.get(path).await.cache(), "MISS");
+    }
+    let gate = Arc::new(Semaphore::new(0));
+    proxied.vault.holds(Arc::clone(&gate));
+    let started = Instant::now();
+    let first = proxied.get(paths[0]).await;
+    assert_eq!((first.status, first.cache()), (200, "STALE"));
+    assert!(started.elapsed() >= PATIENCE, "one caller finds it out");
+
+    let asked = proxied.vault.seen().len();
+    let started = Instant::now();
+    for _ in 0..20 {
+        for path in paths {
+            let stale = proxied.get(path).await;
+            assert_eq!((stale.status, stale.cache()), (200, "STALE"), "{path}");
+        }
+    }
+    let elapsed = started.elapsed();
+    assert!(elapsed < 10 * PATIENCE, "sixty callers took {elapsed:?}");
+    let probes = proxied.vault.seen().len() - asked;
+    let most = 2 + usize::try_from(elapsed.as_secs() / PATIENCE.as_secs()).unwrap();
+    assert!((1..=most).contains(&probes), "one probe at a time: {probes} in {elapsed:?}");
+
+    // Once it answers again, the next probe finds that out, and callers are asked for anew.
+    gate.add_permits(Semaphore::MAX_PERMITS / 2);
+    tokio::time::timeout(Duration::from_mins(1), async {
+        while proxied.get(paths[1]).await.cache() != "MISS" {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await
+    .expect("callers get answers of the server again");
+}
+
+#[tokio::test]
+async fn who_must_have_it_anew_waits_for_a_server_that_gives_no_answer() {
+    let proxied = Proxied::with(|options, _| {
+        options.cache = Some(cache(Duration::ZERO, HOUR));
+        options.answer_timeout = Duration::from_millis(500);
+    });
+    assert_eq!(proxied.get("secret/data/a").await.cache(), "MISS");
+    proxied.vault.holds(Arc::new(Semaphore::new(0)));
+    assert_eq!(proxied.get("secret/data/a").await.cache(), "STALE");
+    let started = Instant::now();
+    let anew = told(proxied.request("GET", "secret/data/a").header("cache-control", "no-cache")).await;
+    assert!(started.elapsed() >= Duration::from_millis(500), "{anew:?}");
+    assert_eq!(proxied.get("secret/data/other").await.status, 504, "nothing is kept of it");
+}
