@@ -10,7 +10,8 @@ use crate::agent::upstream::Kind;
 pub(super) struct Brought<'a> {
     /// Vault's own header, in which the listener's key may come too.
     vault_token: Option<&'a HeaderValue>,
-    authorization: Option<&'a HeaderValue>,
+    /// The token of `Authorization: Bearer`; another scheme brings none.
+    bearer: Option<&'a [u8]>,
     /// Whether another header that the server takes a token from holds one.
     other_token: bool,
     /// In each header that the server takes a namespace from.
@@ -30,7 +31,7 @@ impl<'a> Brought<'a> {
             if *name == VAULT_TOKEN {
                 brought.vault_token.get_or_insert(value);
             } else if *name == AUTHORIZATION {
-                brought.authorization.get_or_insert(value);
+                brought.bearer = brought.bearer.or_else(|| bearer(value.as_bytes()));
             } else if *name == CACHE_CONTROL {
                 brought.cache_control = true;
             } else if is_for_its_sender_alone(name) {
@@ -48,13 +49,13 @@ impl<'a> Brought<'a> {
 
     /// Whether a caller brings a token of its own. Where the listener has a key, `keyed`, that was it.
     pub(super) fn has_token(&self, keyed: bool) -> bool {
-        let own = self.vault_token.is_some_and(|value| !value.is_empty()) || self.authorization.is_some();
-        self.other_token || (own && !keyed)
+        self.other_token || self.token(keyed).is_some()
     }
 
-    /// The caller's own token, by which answers are told apart.
-    pub(super) fn token(&self, keyed: bool) -> Option<&'a HeaderValue> {
-        self.vault_token.or(self.authorization).filter(|_| !keyed)
+    /// The caller's own token, by which answers are told apart: the one that the server takes. An empty header brings none.
+    pub(super) fn token(&self, keyed: bool) -> Option<&'a [u8]> {
+        let vault_token = self.vault_token.map(HeaderValue::as_bytes).filter(|token| !token.is_empty());
+        vault_token.or(self.bearer).filter(|_| !keyed)
     }
 
     /// The namespace that is told.
@@ -94,6 +95,11 @@ pub(super) const VAULT_TOKEN: HeaderName = HeaderName::from_static("x-vault-toke
 
 /// Asks for an answer that is put away, to be had once with another token.
 pub(super) const WRAP_TTL: HeaderName = HeaderName::from_static("x-vault-wrap-ttl");
+
+fn bearer(value: &[u8]) -> Option<&[u8]> {
+    let (scheme, token) = value.split_at_checked(7)?;
+    scheme.eq_ignore_ascii_case(b"Bearer ").then_some(token.trim_ascii()).filter(|token| !token.is_empty())
+}
 
 /// Whether a header asks for something that nobody else has asked for. A server that is behind the index that a caller has
 /// seen answers it otherwise than others.

@@ -208,7 +208,7 @@ impl Inner {
     }
 
     fn key(&self, call: Call, brought: &Brought<'_>, asked: (&Method, &str, Option<&str>), body: &[u8]) -> Key {
-        let own = || brought.token(call.keyed).map_or(Whose::Nobody, |token| Whose::of(token.as_bytes()));
+        let own = || brought.token(call.keyed).map_or(Whose::Nobody, Whose::of);
         let whose = if call.with_session { Whose::Session } else { own() };
         let (method, path, query) = asked;
         Key::new(whose, method, self.wire.namespace(brought, call.with_session), path, query, body)

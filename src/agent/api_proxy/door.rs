@@ -11,8 +11,6 @@ use crate::metrics::{CacheUse, Listener, Seconds};
 /// One listener's guard and counts, each looked up once.
 pub(super) struct Door {
     pub(super) guard: Guard,
-    /// Whether callers bring the listener's key in the place of a token.
-    pub(super) keyed: bool,
     pub(super) answers: Answers,
     /// Time to the head of the server's answer.
     pub(super) spent: Seconds,
@@ -23,7 +21,7 @@ pub(super) struct Door {
 }
 
 impl Door {
-    pub(super) fn new(guard: Guard, keyed: bool, observed: Observed) -> Self {
+    pub(super) fn new(guard: Guard, observed: Observed) -> Self {
         let label = Listener { listener: observed.listener.clone() };
         let spent = observed.metrics.proxy_seconds.get_or_create(&label).clone();
         let replays = observed.metrics.proxy_replays.get_or_create(&label).clone();
@@ -32,7 +30,7 @@ impl Door {
             observed.metrics.cache_requests.get_or_create(&label).clone()
         };
         let (hits, misses, stale) = (cached("hit"), cached("miss"), cached("stale"));
-        Self { guard, keyed, answers: Answers::of(observed), spent, replays, hits, misses, stale }
+        Self { guard, answers: Answers::of(observed), spent, replays, hits, misses, stale }
     }
 
     /// Counts an answer.

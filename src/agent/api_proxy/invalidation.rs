@@ -159,7 +159,7 @@ impl Inner {
         let read = if let Asked::Held(body) = &body { Some(body.clone()) } else { None };
         let brought = Brought::of(self.wire.kind, &parts.headers);
         let own_token = brought.token(call.keyed).filter(|_| !call.with_session);
-        let own_token = own_token.map(|token| Zeroizing::new(token.as_bytes().to_vec()));
+        let own_token = own_token.map(|token| Zeroizing::new(token.to_vec()));
         let answer = self.pass(door, call, parts, body).await.0;
         let own_token = own_token.as_ref().map(|token| token.as_slice());
         let whose = if call.with_session { Whose::Session } else { own_token.map_or(Whose::Nobody, Whose::of) };

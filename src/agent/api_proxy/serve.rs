@@ -17,7 +17,7 @@ use super::wire::Call;
 use super::{ApiProxy, Inner, Put, cached, clear};
 use crate::agent::secrets::cache::Kind;
 use crate::http::answer;
-use crate::http::guard::{self, Admit};
+use crate::http::guard;
 use crate::http::listen::{Answering, Observed, Peer};
 
 impl ApiProxy {
@@ -29,9 +29,8 @@ impl ApiProxy {
         address: Option<SocketAddr>,
         observed: Observed,
     ) -> impl Fn(Peer, Request<Incoming>) -> Answering<Answered> + Clone + Send + 'static {
-        let keyed = matches!(admit.admit, Admit::Key(_));
         let guard = self.guard(admit, address, observed.clone());
-        let door = Arc::new(Door::new(guard, keyed, observed));
+        let door = Arc::new(Door::new(guard, observed));
         let inner = Arc::clone(&self.0);
         move |peer, request| inner.answer(&door, &peer, request)
     }
@@ -119,9 +118,10 @@ impl Inner {
         request: &'a Request<Incoming>,
     ) -> Result<Way<'a>, Box<Response<Answered>>> {
         let refused = |status, why: &str| Err(Box::new(refuse(status, why)));
-        if let Err(refusal) = door.guard.admit(peer, request) {
-            return Err(Box::new(own(answer::refused(&refusal))));
-        }
+        let caller = match door.guard.admit(peer, request) {
+            Ok(caller) => caller,
+            Err(refusal) => return Err(Box::new(own(answer::refused(&refusal)))),
+        };
         let query = request.uri().query();
         if let Some(keeping) = &self.keeping
             && clear::PATHS.contains(&request.uri().path())
@@ -144,7 +144,8 @@ impl Inner {
             return refused(StatusCode::FORBIDDEN, "nobody logs in through this listener (logins = false)");
         }
         let brought = Brought::of(self.wire.kind, request.headers());
-        let brings = brought.has_token(door.keyed) || self.wire.token_in_query(query);
+        let keyed = caller.key_as_token;
+        let brings = brought.has_token(keyed) || self.wire.token_in_query(query);
         let with_session = match self.options.put {
             // What needs no token goes without the session's, also while there is none.
             _ if !brings && (login || OPEN.iter().any(|open| path.trimmed() == *open)) => false,
@@ -169,7 +170,7 @@ impl Inner {
             pid = peer.pid(),
             "a request is passed on"
         );
-        let call = Call { with_session, shows_token, keyed: door.keyed };
+        let call = Call { with_session, shows_token, keyed };
         let Some(keeping) = &self.keeping else { return Ok(Way::Pass(call)) };
         Ok(match keeping.kind(operation, &path, &brought) {
             Some(kind) => Way::Keep(call, keeping, kind, path, brought),

@@ -15,6 +15,8 @@ pub(super) fn is_of_one_hop(name: &str) -> bool {
             | "proxy-authorization"
             | "keep-alive"
             | "proxy-connection"
+            // The key of a listener of ours is for that listener alone.
+            | "x-keyward-key"
     )
 }
 

@@ -30,6 +30,7 @@ impl Guard {
             return refuse(StatusCode::METHOD_NOT_ALLOWED, "method", "CONNECT and TRACE are not served");
         }
         let found = Found::in_headers(headers)?;
+        let mut key_as_token = false;
         match &self.rules {
             Rules::Probes => {}
             Rules::Local { admit, hosts, common, port, body_bytes, chunked, request_header } => {
@@ -43,9 +44,10 @@ impl Guard {
                 found.check_caller_is_no_relay(*request_header)?;
                 found.check_framing(*body_bytes, *chunked)?;
                 admit.admit(peer, self.own_uid, &found)?;
+                key_as_token = matches!(admit, Admit::Key(key) if found.token_is(key));
             }
         }
-        Ok(LocalCaller { uid: peer.uid(), pid: peer.pid() })
+        Ok(LocalCaller { uid: peer.uid(), pid: peer.pid(), key_as_token })
     }
 }
 
@@ -55,8 +57,10 @@ struct Found<'a> {
     host: Option<&'a HeaderValue>,
     request: Option<&'a HeaderValue>,
     relayed: bool,
-    /// A key in `X-Vault-Token` or `Authorization: Bearer`.
+    /// A key in `X-Keyward-Key`.
     key: Option<&'a [u8]>,
+    /// A token, or a key in its place, in `X-Vault-Token` or `Authorization: Bearer`.
+    token: Option<&'a [u8]>,
     length: Option<&'a HeaderValue>,
     encoding: Option<&'a HeaderValue>,
 }
@@ -70,10 +74,13 @@ impl<'a> Found<'a> {
                 "x-vault-request" => {
                     once(&mut found.request, value, "request_header", "there is more than one X-Vault-Request header")?;
                 }
-                "x-vault-token" => once(&mut found.key, value.as_bytes(), "key", MANY_KEYS)?,
+                "x-keyward-key" => {
+                    once(&mut found.key, value.as_bytes(), "key", "there is more than one X-Keyward-Key header")?;
+                }
+                "x-vault-token" => once(&mut found.token, value.as_bytes(), "key", MANY_KEYS)?,
                 "authorization" => {
-                    if let Some(key) = bearer(value.as_bytes()) {
-                        once(&mut found.key, key, "key", MANY_KEYS)?;
+                    if let Some(token) = bearer(value.as_bytes()) {
+                        once(&mut found.token, token, "key", MANY_KEYS)?;
                     }
                 }
                 "content-length" => once(&mut found.length, value, "framing", "there is more than one Content-Length")?,
@@ -95,6 +102,10 @@ impl<'a> Found<'a> {
             }
         }
         Ok(found)
+    }
+
+    fn token_is(&self, key: &SecretString) -> bool {
+        self.token.is_some_and(|token| secret::same(key, token))
     }
 
     fn check_host(&self, uri: &http::Uri, hosts: &BTreeSet<String>, port: Option<u16>) -> Result<(), Refusal> {
@@ -175,7 +186,7 @@ impl Admit {
                 "peer",
                 "the callers' user is not known over TCP, and no key is configured",
             ),
-            (Self::Key(key), _) => check_key(key, found.key),
+            (Self::Key(key), _) => check_key(key, found.key.or(found.token)),
         }
     }
 }
@@ -185,7 +196,8 @@ fn check_key(key: &SecretString, brought: Option<&[u8]>) -> Result<(), Refusal> 
         Some(brought) if secret::same(key, brought) => Ok(()),
         Some(_) => refuse(StatusCode::FORBIDDEN, "key", "the key is not this listener's"),
         None => {
-            let message = "this listener's key is missing: bring it in X-Vault-Token or Authorization: Bearer";
+            let message =
+                "this listener's key is missing: bring it in X-Keyward-Key, X-Vault-Token or Authorization: Bearer";
             refuse(StatusCode::UNAUTHORIZED, "key", message)
         }
     }

@@ -33,7 +33,7 @@ pub enum Admit {
     /// Unix socket: peers of the agent's own uid, root, and members of the socket's group.
     #[default]
     SocketPeers,
-    /// Whoever brings this key in `X-Vault-Token` or `Authorization: Bearer`.
+    /// Whoever brings this key in `X-Keyward-Key`, or in `X-Vault-Token` or `Authorization: Bearer`.
     Key(secrecy::SecretString),
     /// Every user of this machine, said so in the configuration.
     AnyLocalUser,
@@ -57,6 +57,8 @@ pub struct LocalCaller {
     pub uid: Option<u32>,
     /// The peer's process id then; `None` over TCP.
     pub pid: Option<u32>,
+    /// `X-Vault-Token` or `Authorization: Bearer` holds the listener's key, and so no token.
+    pub key_as_token: bool,
 }
 
 /// Why a request was not let in.

@@ -6,6 +6,7 @@ mod clients;
 mod conditional;
 mod framing;
 mod heal;
+mod keys;
 mod offline;
 mod revocation;
 mod served;

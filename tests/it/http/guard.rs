@@ -102,10 +102,20 @@ const WITH_KEY: &str = "X-Vault-Token: key-0123456789abcdef0123456789abcdef";
 #[tokio::test]
 async fn a_good_request_is_served() {
     let scene = Scene::with_key();
-    let bearer = format!("Authorization: Bearer {KEY}");
+    let (bearer, own_header) = (format!("Authorization: Bearer {KEY}"), format!("X-Keyward-Key: {KEY}"));
     for lines in [
         &[GET, HOST, ASKED, WITH_KEY][..],
         &[GET, HOST, ASKED, &bearer],
+        &[GET, HOST, ASKED, &own_header],
+        &[
+            GET,
+            HOST,
+            ASKED,
+            &own_header,
+            "X-Vault-Token: other",
+            "Authorization: Basic bTpz",
+            "Connection: keep-alive, x-a",
+        ],
         &[GET, "Host: localhost", ASKED, WITH_KEY],
         &[GET, "Host: [::1]:PORT", ASKED, WITH_KEY],
         &["GET http://127.0.0.1:PORT/agent/v1/token HTTP/1.1", HOST, ASKED, WITH_KEY],
