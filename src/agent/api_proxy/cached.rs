@@ -46,7 +46,7 @@ pub(super) struct Keeping {
 impl Keeping {
     /// What a path answers with, if that is kept.
     pub(super) fn kind(&self, operation: Operation, path: &ApiPath<'_>, brought: &Brought<'_>) -> Option<Kind> {
-        if brought.alone || path.behind_namespaces().any(|end| end.starts_with("cubbyhole/")) {
+        if brought.alone || operation.is_head() || path.behind_namespaces().any(|end| end.starts_with("cubbyhole/")) {
             return None;
         }
         let about = |rules: &[Rule]| rules.iter().any(|rule| rule.is_about_path(operation, path));

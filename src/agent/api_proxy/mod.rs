@@ -16,6 +16,7 @@ mod invalidation;
 mod own_token;
 mod path;
 mod probe;
+mod query;
 mod request_body;
 mod rules;
 mod serve;

@@ -4,24 +4,33 @@ use http::Method;
 use percent_encoding::percent_decode_str;
 
 use super::path::ApiPath;
+use super::query::Query;
 
-/// What a request does. `HEAD` counts as a read.
+/// What a request does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Operation(u8);
 
 /// The methods of the API, each a bit in [`Operation`] and in a rule.
-const METHODS: [&str; 7] = ["GET", "LIST", "SCAN", "POST", "PUT", "PATCH", "DELETE"];
+const METHODS: [&str; 8] = ["GET", "LIST", "SCAN", "POST", "PUT", "PATCH", "DELETE", "HEAD"];
 
+/// The methods of a rule that names none. It is about `HEAD` too, without its bit: saved answers are bound to rules as they
+/// were written before `HEAD` had one.
 const ALL: u8 = 0x7f;
 
 impl Operation {
     const GET: Self = Self(1);
     const LIST: Self = Self(2);
     const SCAN: Self = Self(4);
+    const HEAD: Self = Self(0x80);
 
     /// Whether it reads one thing.
     pub(super) const fn reads(self) -> bool {
         self.0 == Self::GET.0
+    }
+
+    /// Whether it asks for the head of an answer alone.
+    pub(super) const fn is_head(self) -> bool {
+        self.0 == Self::HEAD.0
     }
 
     /// Whether it lists what is below a path.
@@ -29,29 +38,47 @@ impl Operation {
         self.0 & (Self::LIST.0 | Self::SCAN.0) != 0
     }
 
-    /// What a request's method and query ask for; `None` for a method that the API does not have. A `GET` with
-    /// `list=true` in its query is a `LIST`, as the server takes it.
-    pub(super) fn of(method: &Method, query: Option<&str>) -> Option<Self> {
-        let name = if *method == Method::HEAD { "GET" } else { method.as_str() };
-        let bit = METHODS.iter().position(|its| *its == name)?;
-        if bit == 0
-            && let Some(query) = query
-        {
-            return Some(Self::of_read(query));
+    /// Reads what a request's method and query ask for. A `GET` with `list=true` in its query is a `LIST`, as the server
+    /// takes it.
+    ///
+    /// # Errors
+    /// The API has no such method, or the query could be read in two ways.
+    pub(super) fn parse(method: &Method, query: Query<'_>) -> Result<Self, OperationError> {
+        let bit = METHODS.iter().position(|its| *its == method.as_str()).ok_or(OperationError::Method)?;
+        let operation = Self(1 << bit);
+        if query.is_empty() {
+            return Ok(operation);
         }
-        Some(Self(1 << bit))
+        let only =
+            |name| query.only(name).map_err(|_| OperationError::Query("the query holds list or scan more than once"));
+        let (list, scan) = (only("list")?, only("scan")?);
+        if operation != Self::GET {
+            return Ok(operation);
+        }
+        match (flag(list.as_deref())?, flag(scan.as_deref())?) {
+            (true, true) => Err(OperationError::Query("the query asks for a list and a scan at once")),
+            (true, false) => Ok(Self::LIST),
+            (false, true) => Ok(Self::SCAN),
+            (false, false) => Ok(Self::GET),
+        }
     }
+}
 
-    fn of_read(query: &str) -> Self {
-        let asks = |name: &str| {
-            let found = url::form_urlencoded::parse(query.as_bytes()).find(|(key, _)| key == name);
-            found.is_some_and(|(_, value)| matches!(&*value, "1" | "t" | "T" | "TRUE" | "true" | "True"))
-        };
-        match (asks("list"), asks("scan")) {
-            (true, _) => Self::LIST,
-            (false, true) => Self::SCAN,
-            (false, false) => Self::GET,
-        }
+/// Why a request is no operation of the API.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum OperationError {
+    /// There is no such method.
+    Method,
+    /// The query could be read in two ways: why.
+    Query(&'static str),
+}
+
+/// A truth in a query, in the words that Go's `strconv.ParseBool` knows; the server refuses any other.
+fn flag(value: Option<&[u8]>) -> Result<bool, OperationError> {
+    match value {
+        None | Some(b"" | b"0" | b"f" | b"F" | b"FALSE" | b"false" | b"False") => Ok(false),
+        Some(b"1" | b"t" | b"T" | b"TRUE" | b"true" | b"True") => Ok(true),
+        Some(_) => Err(OperationError::Query("list or scan in the query is neither true nor false")),
     }
 }
 
@@ -114,7 +141,7 @@ impl Rule {
     }
 
     fn is_about(&self, operation: Operation) -> bool {
-        self.methods & operation.0 != 0
+        self.methods & operation.0 != 0 || (self.methods == ALL && operation.is_head())
     }
 
     /// Whether it is about a request of this path.
@@ -168,7 +195,8 @@ fn begins_with(text: &[u8], start: &[u8]) -> bool {
 fn parse_methods(text: &str) -> Result<u8, &'static str> {
     text.split(',').try_fold(0, |all, method| {
         let bit = METHODS.iter().position(|its| *its == method);
-        bit.map(|bit| all | 1 << bit).ok_or("names a method that is none of GET, LIST, SCAN, POST, PUT, PATCH, DELETE")
+        bit.map(|bit| all | 1 << bit)
+            .ok_or("names a method that is none of GET, LIST, SCAN, POST, PUT, PATCH, DELETE, HEAD")
     })
 }
 
@@ -236,8 +264,9 @@ impl Rules {
         if !self.allow.is_empty() && !self.allow.iter().any(allows) {
             return Err(Refused::NotAllowed);
         }
-        let denies =
-            |rule: &Rule| rule.is_about(operation) && path.behind_namespaces().any(|end| rule.matches(end, true));
+        // Who may not read a path learns nothing of it by a `HEAD` either.
+        let denied = |rule: &Rule| rule.is_about(operation) || (operation.is_head() && rule.is_about(Operation::GET));
+        let denies = |rule: &Rule| denied(rule) && path.behind_namespaces().any(|end| rule.matches(end, true));
         if self.deny.iter().any(denies) { Err(Refused::Denied) } else { Ok(()) }
     }
 

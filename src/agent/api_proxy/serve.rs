@@ -12,7 +12,8 @@ use super::cached::Keeping;
 use super::call::Asked;
 use super::door::Door;
 use super::path::{ApiPath, Unserved};
-use super::rules::{Operation, Refused};
+use super::query::Query;
+use super::rules::{Operation, OperationError, Refused};
 use super::wire::Call;
 use super::{ApiProxy, Inner, Put, cached, clear};
 use crate::agent::secrets::cache::Kind;
@@ -133,8 +134,16 @@ impl Inner {
             Err(Unserved::Elsewhere) => return refused(StatusCode::NOT_FOUND, ELSEWHERE),
             Err(Unserved::Ambiguous(why)) => return refused(StatusCode::BAD_REQUEST, why),
         };
-        let Some(operation) = Operation::of(request.method(), query) else {
-            return refused(StatusCode::METHOD_NOT_ALLOWED, "the server's API has no such method");
+        let pairs = match Query::parse(query) {
+            Ok(pairs) => pairs,
+            Err(why) => return refused(StatusCode::BAD_REQUEST, why),
+        };
+        let operation = match Operation::parse(request.method(), pairs) {
+            Ok(operation) => operation,
+            Err(OperationError::Query(why)) => return refused(StatusCode::BAD_REQUEST, why),
+            Err(OperationError::Method) => {
+                return refused(StatusCode::METHOD_NOT_ALLOWED, "the server's API has no such method");
+            }
         };
         if let Err(denied) = self.options.rules.judge(operation, &path) {
             return refused(StatusCode::FORBIDDEN, words(denied));

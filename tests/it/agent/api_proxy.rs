@@ -8,6 +8,7 @@ mod framing;
 mod heal;
 mod keys;
 mod offline;
+mod operations;
 mod revocation;
 mod served;
 mod unresponsive;

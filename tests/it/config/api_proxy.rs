@@ -19,7 +19,7 @@ fn mistakes_are_told_with_what_would_do() {
             &format!("a.toml:4:10: listener.a.allow: \"/secret\" begins before the path: leave / and v1/ out; {rule}"),
             &format!(
                 "a.toml:4:21: listener.a.allow: \"GETS secret/*\" names a method that is none of GET, LIST, SCAN, POST, \
-                 PUT, PATCH, DELETE; {rule}"
+                 PUT, PATCH, DELETE, HEAD; {rule}"
             ),
             &format!("a.toml:4:38: listener.a.allow: \"a/*/b\" has a * that is not at its end; {rule}"),
         ],

@@ -9,7 +9,7 @@ fn rules(allow: &[&str], deny: &[&str], lift: &[&str]) -> Rules {
 fn judged(rules: &Rules, request: &str) -> Result<(), Refused> {
     let (method, target) = request.split_once(' ').unwrap();
     let (path, query) = target.split_once('?').map_or((target, None), |(path, query)| (path, Some(query)));
-    let operation = Operation::of(&method.parse().unwrap(), query).unwrap();
+    let operation = Operation::parse(&method.parse().unwrap(), Query::parse(query).unwrap()).unwrap();
     rules.judge(operation, &ApiPath::read(&format!("/v1/{path}")).unwrap())
 }
 
@@ -26,7 +26,9 @@ fn what_is_let_through_is_what_some_rule_allows_and_none_denies() {
     check(&["secret/*"], &[], "LIST secret/", allowed);
     check(&["secret/+/web"], &[], "GET secret/data/web", allowed);
     check(&["secret/+/web"], &[], "GET secret/data/more/web", not_allowed);
-    check(&["GET,LIST secret/*"], &[], "HEAD secret/a", allowed);
+    check(&["GET,LIST secret/*"], &[], "HEAD secret/a", not_allowed);
+    check(&["GET,HEAD secret/*"], &[], "HEAD secret/a?list=true", allowed);
+    check(&["secret/*"], &["GET secret/b"], "HEAD secret/b", denied);
     check(&["GET,LIST secret/*"], &[], "POST secret/a", not_allowed);
     check(&["GET secret/*"], &[], "GET secret/a?list=true", not_allowed);
     check(&["GET secret/*"], &[], "GET secret/a?%6cist=1", not_allowed);
@@ -60,7 +62,10 @@ fn what_a_rule_is_written_like_is_checked() {
     for text in ["*", "secret/", "secret/*", "GET secret/+/a", "GET,LIST  secret/a*", "+"] {
         assert!(Rule::parse(text).is_ok(), "{text:?}: {:?}", Rule::parse(text));
     }
-    assert!(Operation::of(&Method::CONNECT, None).is_none() && Operation::of(&Method::OPTIONS, None).is_none());
+    let none = Query::parse(None).unwrap();
+    for method in [Method::CONNECT, Method::OPTIONS] {
+        assert_eq!(Operation::parse(&method, none), Err(OperationError::Method), "{method}");
+    }
 }
 
 #[test]

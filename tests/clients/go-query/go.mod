@@ -1,0 +1,3 @@
+module keyward/go-query
+
+go 1.19
