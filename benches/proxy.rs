@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use keyward::agent::api_proxy::{ApiProxy, CacheOptions, Options, Parts, Put, Rule, Rules};
+use keyward::agent::api_proxy::{AllowedNamespaces, ApiProxy, CacheOptions, Options, Parts, Put, Rule, Rules};
 use keyward::agent::secrets::cache;
 use keyward::agent::token::{ClientToken, Generation, Kind, Lease, Token};
 use keyward::agent::upstream;
@@ -63,6 +63,7 @@ async fn main() {
             deny: rules(&["secret/+/admin/*", "sys/raw/*"]),
             lift: Vec::new(),
         },
+        namespaces: AllowedNamespaces::default(),
         logins: true,
         request_header: true,
         connections: 256,

@@ -8,7 +8,7 @@ use super::leaf::either;
 use super::reader::Reader;
 use super::sink::Sessions;
 use super::tree::quoted;
-use crate::agent::api_proxy::{CacheOptions, Lift, Options, Put, Rule, Rules};
+use crate::agent::api_proxy::{AllowedNamespaces, CacheOptions, Lift, NamespacePattern, Options, Put, Rule, Rules};
 use crate::agent::secrets::cache;
 
 const TENTH: Duration = Duration::from_millis(100);
@@ -19,8 +19,18 @@ const CONNECTIONS: usize = 256;
 const PUTS: [(&str, Put); 2] = [("always", Put::Always), ("when_missing", Put::WhenMissing)];
 
 /// The keys that only such a listener has.
-pub(super) const KEYS: [&str; 9] =
-    ["allow", "answer_timeout", "connections", "deny", "lift", "logins", "require_request_header", "session", "token"];
+pub(super) const KEYS: [&str; 10] = [
+    "allow",
+    "answer_timeout",
+    "connections",
+    "deny",
+    "lift",
+    "logins",
+    "namespaces",
+    "require_request_header",
+    "session",
+    "token",
+];
 
 /// Reads them, and the name of the session.
 pub(super) fn read(reader: &mut Reader<'_>, sessions: &Sessions) -> (Options, Option<String>) {
@@ -34,6 +44,7 @@ pub(super) fn read(reader: &mut Reader<'_>, sessions: &Sessions) -> (Options, Op
     let options = Options {
         put: reader.choice("token", &PUTS).unwrap_or(Put::WhenMissing),
         rules,
+        namespaces: namespaces(reader),
         logins: reader.flag("logins", true),
         request_header: reader.flag("require_request_header", true),
         connections: reader.number("connections", 1..=10_000).unwrap_or(CONNECTIONS),
@@ -91,6 +102,20 @@ fn rules(reader: &mut Reader<'_>, name: &'static str) -> Vec<Rule> {
     texts.into_iter().filter_map(read).collect()
 }
 
+fn namespaces(reader: &mut Reader<'_>) -> AllowedNamespaces {
+    let advice = "write its path, such as \"team-a\", \"team-a/*\" for those below it, \"root\", or \"*\" for all";
+    let Some(texts) = reader.list("namespaces") else { return AllowedNamespaces::default() };
+    let parse = |text: super::text::Text| match NamespacePattern::parse(&text.value) {
+        Ok(pattern) => Some(pattern),
+        Err(_) if text.unknown => None,
+        Err(why) => {
+            reader.scope.remarks.mistake(text.at, &text.key, format!("{} {why}", text.shown()), advice);
+            None
+        }
+    };
+    AllowedNamespaces::matching(texts.into_iter().filter_map(parse).collect())
+}
+
 fn lift(reader: &mut Reader<'_>) -> Vec<Lift> {
     let texts = reader.list("lift").unwrap_or_default();
     let read = |text: super::text::Text| {
@@ -128,6 +153,9 @@ pub(super) fn words(options: &Options, session: &str) -> Vec<String> {
     }
     if !lifted.is_empty() {
         does.push(format!("does with that token, as it is lifted: {}", lifted.join(", ")));
+    }
+    if let Some(namespaces) = options.namespaces.describe() {
+        does.push(format!("lets callers name the namespaces {namespaces} alone"));
     }
     if !options.logins {
         does.push("lets nobody log in through it".to_owned());

@@ -16,6 +16,8 @@ pub(super) struct Brought<'a> {
     other_token: bool,
     /// In each header that the server takes a namespace from.
     namespaces: [Option<&'a HeaderValue>; 2],
+    /// Whether they name more than one.
+    pub(super) many_namespaces: bool,
     /// Whether the answer is for who asks alone: it is to be wrapped, it is a part of one or under a condition, or a second
     /// factor comes along.
     pub(super) alone: bool,
@@ -41,9 +43,12 @@ impl<'a> Brought<'a> {
             } else if let Some(at) = namespaces.iter().position(|its| its == name)
                 && let Some(namespace) = brought.namespaces.get_mut(at)
             {
+                brought.many_namespaces |= namespace.is_some();
                 namespace.get_or_insert(value);
             }
         }
+        let [one, other] = brought.namespaces;
+        brought.many_namespaces |= one.zip(other).is_some_and(|(one, other)| one != other);
         brought
     }
 

@@ -13,6 +13,7 @@ mod credential;
 mod door;
 mod heal;
 mod invalidation;
+mod namespace;
 mod own_token;
 mod path;
 mod probe;
@@ -32,6 +33,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use answer::Answered;
 pub use cached::CacheOptions;
+pub use namespace::{AllowedNamespaces, NamespacePattern};
 pub use rules::{Lift, Rule, Rules};
 
 use crate::agent::secrets::cache::{self, Cache, Tender};
@@ -58,6 +60,8 @@ pub struct Options {
     pub put: Put,
     /// What is let through.
     pub rules: Rules,
+    /// Which namespaces callers may name.
+    pub namespaces: AllowedNamespaces,
     /// Whether callers may log in through it, with a login of their own.
     pub logins: bool,
     /// Whether a caller must send `X-Vault-Request: true`.

@@ -43,6 +43,11 @@ impl<'a> ApiPath<'a> {
         &self.0
     }
 
+    /// The path behind a namespace, as if it had been written into it.
+    pub(super) fn behind(&self, namespace: &str) -> Self {
+        if namespace.is_empty() { self.clone() } else { Self(Cow::Owned(format!("{namespace}/{}", self.0))) }
+    }
+
     /// The same, of its own.
     pub(super) fn into_owned(self) -> ApiPath<'static> {
         ApiPath(Cow::Owned(self.0.into_owned()))

@@ -11,6 +11,7 @@ use super::brought::Brought;
 use super::cached::Keeping;
 use super::call::Asked;
 use super::door::Door;
+use super::namespace;
 use super::path::{ApiPath, Unserved};
 use super::query::Query;
 use super::rules::{Operation, OperationError, Refused};
@@ -145,14 +146,19 @@ impl Inner {
                 return refused(StatusCode::METHOD_NOT_ALLOWED, "the server's API has no such method");
             }
         };
-        if let Err(denied) = self.options.rules.judge(operation, &path) {
+        let brought = Brought::of(self.wire.kind, request.headers());
+        // The server reads namespace and path as one: so do the rules.
+        let judged = match self.judged(&path, &brought, pairs) {
+            Ok(judged) => judged,
+            Err((status, why)) => return refused(status, why),
+        };
+        if let Err(denied) = self.options.rules.judge(operation, &judged) {
             return refused(StatusCode::FORBIDDEN, words(denied));
         }
-        let login = path.is_login();
+        let login = judged.is_login();
         if login && !self.options.logins {
             return refused(StatusCode::FORBIDDEN, "nobody logs in through this listener (logins = false)");
         }
-        let brought = Brought::of(self.wire.kind, request.headers());
         let keyed = caller.key_as_token;
         let brings = brought.has_token(keyed) || self.wire.token_in_query(query);
         let with_session = match self.options.put {
@@ -162,14 +168,14 @@ impl Inner {
             Put::WhenMissing => !brings,
         };
         if with_session {
-            if let Err(Refused::Guarded(name)) = self.options.rules.judge_with_session(&path) {
+            if let Err(Refused::Guarded(name)) = self.options.rules.judge_with_session(&judged) {
                 return refused(StatusCode::FORBIDDEN, &guarded(name));
             }
             if self.wire.token_in_query(query) {
                 return refused(StatusCode::BAD_REQUEST, "this listener puts a token on; leave ?token= out");
             }
         }
-        let shows_token = with_session && SHOWS_TOKEN.iter().any(|its| path.names(its));
+        let shows_token = with_session && SHOWS_TOKEN.iter().any(|its| judged.names(its));
         tracing::debug!(
             event = "proxy.request",
             listener = door.answers.listener(),
@@ -186,6 +192,24 @@ impl Inner {
             None if cached::writes(request.method()) => Way::Write(call, keeping, path),
             None => Way::Pass(call),
         })
+    }
+}
+
+impl Inner {
+    /// The path as rules see it: with the namespace that the caller names before it.
+    fn judged<'a>(
+        &self,
+        path: &ApiPath<'a>,
+        brought: &Brought<'_>,
+        query: Query<'_>,
+    ) -> Result<ApiPath<'a>, (StatusCode, &'static str)> {
+        let named = self.wire.named_namespace(brought, query).map_err(|why| (StatusCode::BAD_REQUEST, why))?;
+        let Some(named) = named else { return Ok(path.clone()) };
+        let own = self.wire.own_namespace();
+        if !self.options.namespaces.permits(own, &named) {
+            return Err((StatusCode::FORBIDDEN, "this listener does not let callers name that namespace"));
+        }
+        Ok(path.behind(&namespace::prefix(own, &named)))
     }
 }
 

@@ -6,6 +6,8 @@ use http::{HeaderName, HeaderValue, request};
 
 use super::brought::{Brought, VAULT_TOKEN, namespace_headers, token_headers};
 use super::credential::Worn;
+use super::namespace;
+use super::query::Query;
 use crate::agent::upstream::Kind;
 use crate::http::forward::{Head, Line, Upstream};
 
@@ -91,10 +93,35 @@ impl Wire {
         Some(head)
     }
 
-    /// The namespace that a request is about; empty for the root.
+    /// The session's namespace; empty for the root.
+    pub(super) fn own_namespace(&self) -> &str {
+        self.namespace.as_ref().and_then(|namespace| namespace.to_str().ok()).unwrap_or_default()
+    }
+
+    /// The namespace that a caller names in a header or, for a server that takes it there, in the query.
+    ///
+    /// # Errors
+    /// Servers read it in different ways.
+    pub(super) fn named_namespace(
+        &self,
+        brought: &Brought<'_>,
+        query: Query<'_>,
+    ) -> Result<Option<String>, &'static str> {
+        const MANY: &str = "more than one namespace is named";
+        if brought.many_namespaces {
+            return Err(MANY);
+        }
+        let in_query = if self.controls_access() { query.only("ns").map_err(|_| MANY)? } else { None };
+        let header = brought.namespace().map(HeaderValue::as_bytes);
+        let named = in_query.as_deref().or(header);
+        named.map(|named| namespace::parse(named).map(str::to_owned)).transpose()
+    }
+
+    /// The namespace that a request is sent to, as it is sent; empty for the root. [`Self::named_namespace`] has checked it.
     pub(super) fn namespace<'a>(&'a self, brought: &Brought<'a>, with_session: bool) -> &'a str {
         let own = self.namespace.as_ref().filter(|_| with_session);
-        brought.namespace().or(own).and_then(|namespace| namespace.to_str().ok()).unwrap_or_default()
+        let sent = brought.namespace().or(own).map_or(&b""[..], HeaderValue::as_bytes);
+        std::str::from_utf8(sent).unwrap_or_default()
     }
 
     /// Puts a token on, in the place of the one that it carries.

@@ -3,6 +3,8 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
+use crate::http::guard::is_end_to_end;
+
 /// Whether a header is its hop's alone. `name` is in lower case.
 pub(super) fn is_of_one_hop(name: &str) -> bool {
     matches!(
@@ -42,10 +44,7 @@ pub(super) fn named(token: &str) -> Option<HeaderName> {
         return None;
     }
     // Nobody may have the other side lose what the message means, or what it is for.
-    let kept = |name: &HeaderName| {
-        matches!(name.as_str(), "host" | "content-length" | "content-type" | "authorization" | "x-vault-token")
-    };
-    token.parse().ok().filter(|name| !kept(name))
+    token.parse().ok().filter(|name: &HeaderName| !is_end_to_end(name.as_str().as_bytes()))
 }
 
 pub(super) fn tokens(value: &HeaderValue) -> impl Iterator<Item = &str> {

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Version};
 use secrecy::SecretString;
 
+use super::connection::names_end_to_end;
 use super::{Admit, Guard, LocalCaller, Refusal, Rules};
 use crate::http::listen::Peer;
 use crate::secret;
@@ -82,6 +83,10 @@ impl<'a> Found<'a> {
                     if let Some(token) = bearer(value.as_bytes()) {
                         once(&mut found.token, token, "key", MANY_KEYS)?;
                     }
+                }
+                "connection" if names_end_to_end(value.as_bytes()) => {
+                    let message = "Connection names a header that the request is judged by; leave it out there";
+                    return refuse(StatusCode::BAD_REQUEST, "connection", message);
                 }
                 "content-length" => once(&mut found.length, value, "framing", "there is more than one Content-Length")?,
                 "transfer-encoding" => {

@@ -4,6 +4,7 @@
 //! that its author controls resolves to loopback; an application can be talked into fetching a URL; a forwarding proxy
 //! can carry a stranger's request. The guard asks for what such requests cannot bring, and refuses what they do bring.
 
+mod connection;
 mod decide;
 mod sparing;
 
@@ -16,6 +17,7 @@ use http::{Request, StatusCode};
 use crate::http::listen::{Observed, Peer};
 use crate::metrics;
 use crate::secret;
+pub use connection::is_end_to_end;
 use sparing::Sparing;
 
 /// How a listener is guarded.

@@ -37,6 +37,16 @@ fn mistakes_are_told_with_what_would_do() {
             "a.toml:5:1: listener.a.sessions: given for an api_proxy listener, which has one: session; leave it out",
         ],
     );
+    let namespace = "write its path, such as \"team-a\", \"team-a/*\" for those below it, \"root\", or \"*\" for all";
+    check(
+        "[listener.a]\nkind = \"api_proxy\"\naddress = \"unix:///tmp/a\"\nnamespaces = [\"a//b\", \"a*\", \"team\"]\n",
+        &[
+            &format!("a.toml:4:15: listener.a.namespaces: \"a//b\" is no namespace; {namespace}"),
+            &format!(
+                "a.toml:4:23: listener.a.namespaces: \"a*\" has a * that does not stand for a whole name; {namespace}"
+            ),
+        ],
+    );
     check(
         "[listener.a]\naddress = \"unix:///tmp/a\"\ntoken = \"always\"\n",
         &["a.toml:3:1: listener.a.token: given for a listener that is none of kind = \"api_proxy\"; leave it out"],
@@ -92,7 +102,7 @@ fn mistakes_are_told_with_what_would_do() {
 #[test]
 fn it_says_in_plain_words_what_it_lets_through() {
     let text = "[listener.a]\nkind = \"api_proxy\"\naddress = \"unix:///tmp/a\"\ntoken = \"always\"\nallow = [\"secret/*\"]\n\
-                deny = [\"a\", \"b\"]\nlift = [\"sys/wrapping\"]\nlogins = false\nrequire_request_header = false\n\
+                deny = [\"a\", \"b\"]\nnamespaces = [\"team/*\", \"root\"]\nlift = [\"sys/wrapping\"]\nlogins = false\nrequire_request_header = false\n\
                 [listener.a.cache]\nstale_if_error = \"1h\"\n";
     let folder = Folder::with(&[("a.toml", text), ("base.toml", BASE)]);
     let outcome = load(&[folder.path("a.toml"), folder.path("base.toml")], &environment(&[]), Purpose::Check);
@@ -105,6 +115,7 @@ fn it_says_in_plain_words_what_it_lets_through() {
   does not do with that token: acl/logout, acl/token, auth/token/create, auth/token/renew-self, auth/token/revoke-self, \
 snapshot, sys/raw, sys/rotate, sys/seal
   does with that token, as it is lifted: sys/wrapping
+  lets callers name the namespaces team/*, root alone
   lets nobody log in through it
   takes requests without X-Vault-Request
   keeps answers, at most 16 MiB: values for 10s, while the server does not answer for 1h; leases while they live

@@ -15,7 +15,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Request, Response};
 use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
-use keyward::agent::api_proxy::{ApiProxy, CacheOptions, Lift, Options, Parts, Put, Rule, Rules};
+use keyward::agent::api_proxy::{AllowedNamespaces, ApiProxy, CacheOptions, Lift, Options, Parts, Put, Rule, Rules};
 use keyward::agent::secrets::ChildOptions;
 use keyward::agent::token::{ClientToken, Generation, Kind, Lease, Token, TokenFeed, TokenPublisher};
 use keyward::agent::upstream;
@@ -168,6 +168,7 @@ pub(crate) fn options() -> Options {
     Options {
         put: Put::WhenMissing,
         rules: Rules::default(),
+        namespaces: AllowedNamespaces::default(),
         logins: true,
         request_header: true,
         connections: 64,
@@ -221,6 +222,15 @@ impl Proxied {
     }
 
     pub(crate) fn admitting(admit: Admit, change: impl FnOnce(&mut Options, &mut upstream::Options)) -> Self {
+        Self::in_namespace(None, admit, change)
+    }
+
+    /// The same with a session that has logged in to a namespace.
+    pub(crate) fn in_namespace(
+        namespace: Option<&str>,
+        admit: Admit,
+        change: impl FnOnce(&mut Options, &mut upstream::Options),
+    ) -> Self {
         let (vault, mut servers) = (Vault::default(), JoinSet::new());
         let server = vault.serve(Limits::default(), &mut servers);
         let (publisher, tokens) = feed("no login has succeeded yet");
@@ -229,7 +239,9 @@ impl Proxied {
         let mut options = options();
         let mut upstream = super::secrets::options(&format!("http://{server}"));
         change(&mut options, &mut upstream);
-        let mut this = Self::serve(admit, options, parts(upstream, tokens, nudge, Clock::System), servers);
+        let namespace = namespace.map(str::to_owned);
+        let parts = Parts { namespace, ..parts(upstream, tokens, nudge, Clock::System) };
+        let mut this = Self::serve(admit, options, parts, servers);
         this.publisher = Some(publisher);
         this.vault = vault;
         this

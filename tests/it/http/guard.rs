@@ -226,6 +226,10 @@ async fn requests_that_could_be_read_in_two_ways_are_refused() {
     scene.refused(&with(GET, &[chunked, "Content-Length: 5"]), 400, "the body must have a Content-Length").await;
     scene.refused(&with(GET, &["Content-Length: 65537"]), 413, "the body is larger than 65536 bytes").await;
     scene.refused(&with(GET, &["Connection: Upgrade", "Upgrade: h2c"]), 400, "Upgrade is not served").await;
+    for named in ["X-Vault-Request", "keep-alive, x-keyward-KEY", "Authorization,close", "host"] {
+        let connection = format!("Connection: {named}");
+        scene.refused(&[GET, HOST, ASKED, WITH_KEY, &connection], 400, "Connection names a header").await;
+    }
     scene.refused(&with("GET /agent/v1/token HTTP/1.0", &[]), 505, "HTTP/1.1 is needed").await;
     scene.refused(&with("TRACE /agent/v1/token HTTP/1.1", &[]), 405, "CONNECT and TRACE are not served").await;
     scene.refused(&with("CONNECT 127.0.0.1:PORT HTTP/1.1", &[]), 405, "CONNECT and TRACE are not served").await;

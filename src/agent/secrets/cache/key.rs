@@ -5,7 +5,9 @@ use std::hash::{Hash, Hasher};
 
 use aws_lc_rs::digest::{SHA256, digest};
 use http::Method;
+use percent_encoding::percent_decode;
 use serde::{Deserialize, Serialize};
+use url::form_urlencoded::byte_serialize;
 
 /// Whose answer it is: nobody is given what another's token has got.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -71,9 +73,7 @@ impl Key {
             text.push('\n');
         }
         if !query.is_empty() {
-            let mut pairs: Vec<_> = url::form_urlencoded::parse(query.as_bytes()).collect();
-            pairs.sort();
-            text.push_str(&url::form_urlencoded::Serializer::new(String::new()).extend_pairs(pairs).finish());
+            push_normalized(&mut text, query);
         }
         let body = if body.is_empty() { [0; 32] } else { hash(body) };
         Self { whose, text, body }
@@ -88,6 +88,32 @@ impl Key {
     /// Its size in memory, in bytes.
     pub(super) fn size(&self) -> usize {
         self.text.len() + size_of::<Self>()
+    }
+}
+
+/// The path of a request with its namespace before it, as the server joins them.
+pub(super) fn full_path(namespace: &str, path: &str) -> String {
+    let namespace = namespace.trim_matches('/');
+    if namespace.is_empty() { path.to_owned() } else { format!("{namespace}/{path}") }
+}
+
+/// Writes a query with its names in order. Of pairs with one name the order stays: servers take the first. Bytes that are no
+/// UTF-8 stay what they are.
+fn push_normalized(text: &mut String, query: &str) {
+    let decode = |text: &str| percent_decode(text.replace('+', " ").as_bytes()).collect::<Vec<u8>>();
+    let pairs = query.split('&').filter(|pair| !pair.is_empty());
+    let mut pairs: Vec<_> = pairs
+        .map(|pair| {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            (decode(name), decode(value))
+        })
+        .collect();
+    pairs.sort_by(|(one, _), (other, _)| one.cmp(other));
+    for (at, (name, value)) in pairs.iter().enumerate() {
+        text.push_str(if at == 0 { "" } else { "&" });
+        text.extend(byte_serialize(name));
+        text.push('=');
+        text.extend(byte_serialize(value));
     }
 }
 
@@ -109,6 +135,12 @@ mod tests {
         let base = || key(Whose::Session, "team", "a/b", Some("x=1&y=2"), b"body");
         assert_eq!(base(), key(Whose::Session, "/team/", "a/b", Some("y=2&x=%31"), b"body"));
         assert_eq!(base().place(), ("team", "a/b"));
+        let of = |query| key(Whose::Session, "", "a", Some(query), b"");
+        assert_eq!(of("b=x+y&a=%c3%a9&&c"), of("c=&a=\u{e9}&b=x%20y"));
+        assert_ne!(of("a=1&a=2"), of("a=2&a=1"), "the first counts");
+        assert_ne!(of("a=%ff"), of("a=%fe"));
+        assert_ne!(of("a=%25zz"), of("a=zz"));
+        assert_eq!(of("b=2&a=x y").text, "GET\n\na\na=x+y&b=2", "files of earlier versions hold it so");
         for other in [
             key(Whose::Nobody, "team", "a/b", Some("x=1&y=2"), b"body"),
             key(Whose::of(b"token"), "team", "a/b", Some("x=1&y=2"), b"body"),

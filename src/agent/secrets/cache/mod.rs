@@ -173,11 +173,15 @@ impl Cache {
             Forget::Token(token) => Some(Whose::of(token)),
             _ => None,
         };
+        let start = match what {
+            Forget::Path(namespace, path) => key::full_path(namespace, path),
+            _ => String::new(),
+        };
         self.0.drop_where(|key, issued, _| match what {
             Forget::All => true,
-            Forget::Path(namespace, path) => {
-                let (its_namespace, its_path) = key.place();
-                its_namespace == namespace.trim_matches('/') && its_path.starts_with(path)
+            Forget::Path(..) => {
+                let (namespace, path) = key.place();
+                key::full_path(namespace, path).starts_with(&start)
             }
             Forget::Callers => matches!(key.whose, Whose::Caller(_)),
             Forget::Leases(whose) => issued.is_some() && whose.is_none_or(|whose| whose == key.whose),
