@@ -50,11 +50,8 @@ fn every_log_event_stands_in_a_document() {
 fn every_metric_stands_in_a_document() {
     let documents = documents();
     let text = keyward::metrics::Metrics::default().text();
-    let all: BTreeSet<&str> = text
-        .lines()
-        .filter_map(|line| line.strip_prefix("# TYPE ")?.rsplit_once(' '))
-        .map(|(name, _)| name)
-        .collect();
+    let all: BTreeSet<&str> =
+        text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.rsplit_once(' ')).map(|(name, _)| name).collect();
     assert!(all.len() > 20, "the metrics were not found: {text}");
     let missing = all.iter().filter(|name| !documents.contains(*name));
     complain("metrics", &missing.map(ToString::to_string).collect());
