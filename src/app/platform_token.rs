@@ -77,6 +77,7 @@ impl TokenMaker {
             clock: shared.clock.clone(),
             health: Some(health),
             gate: None,
+            retry_budget: secrets::RetryBudget::default(),
             metrics: shared.metrics.clone(),
         };
         Ok((Self::Secret(Box::new(SecretKeeper::new(kept, parts))), source))

@@ -1,5 +1,6 @@
 //! Keeps one secret: reads it with the session's token, keeps its lease, and publishes it when it changes.
 
+mod replaced;
 mod resuming;
 
 use std::sync::Arc;
@@ -11,8 +12,8 @@ use super::book::{Book, Record};
 use super::gate::Gate;
 use super::plan::{Step, Term, next_step, rhythm};
 use super::resume::TokenMark;
+use super::retry::{ReadFailure, RetryBudget, RetrySchedule};
 use super::{Options, SecretAnswer, SecretFields};
-use crate::agent::lifecycle::pace::{Failure, Pace};
 use crate::agent::token::{Generation, Token, TokenFeed};
 use crate::agent::upstream::{CallError, SecretLease, Upstream, Verdict};
 use crate::backoff::random_unit;
@@ -45,6 +46,8 @@ pub struct Parts<T> {
     pub health: Option<health::Reporter>,
     /// What calls go through that are made beside many others.
     pub gate: Option<Gate>,
+    /// Quick retries after a refusal, shared by the secrets of a session.
+    pub retry_budget: RetryBudget,
     /// Where calls are counted.
     pub metrics: Metrics,
 }
@@ -54,7 +57,7 @@ pub struct Parts<T> {
 pub struct SecretKeeper<T> {
     options: Options,
     parts: Parts<T>,
-    pace: Pace,
+    retries: RetrySchedule,
     token: Option<Arc<Token>>,
     held: Option<Held>,
     /// Where it is written down to outlive a restart.
@@ -101,7 +104,7 @@ impl<T> SecretKeeper<T> {
         Self {
             options,
             parts,
-            pace: Pace::new(now),
+            retries: RetrySchedule::new(now),
             token: None,
             held: None,
             book: None,
@@ -181,7 +184,9 @@ impl<T> SecretKeeper<T> {
         }
         let outlives =
             self.held.as_ref().is_some_and(|held| held.lease.is_none() || held.generation == token.generation);
-        if !outlives {
+        let refused = self.retries.refused_token();
+        // The session publishes after each check, too: the token that was refused is tried again by the schedule alone.
+        if refused != Some(token.generation) && (!outlives || refused.is_some()) {
             self.next = Step::ReadAt(self.parts.clock.now());
         }
     }
@@ -239,7 +244,7 @@ impl<T> SecretKeeper<T> {
         match done {
             Ok(Done::Read(answer)) => self.was_read(answer, token.generation, now),
             Ok(Done::Renewed(lease)) => {
-                self.pace.succeeded(now);
+                self.retries.succeeded(now);
                 if let Some(Held { lease: Some((_, term)), .. }) = &mut self.held {
                     term.renewed(now, lease);
                 }
@@ -247,7 +252,7 @@ impl<T> SecretKeeper<T> {
                 self.plan(now);
                 self.show();
             }
-            Err(error) => self.failed(&error, renewed.is_some(), now),
+            Err(error) => self.failed(&error, renewed.is_some(), token.generation, now),
         }
     }
 
@@ -263,7 +268,7 @@ impl<T> SecretKeeper<T> {
                 return self.useless(&lacks, now);
             }
         };
-        self.pace.succeeded(now);
+        self.retries.succeeded(now);
         let before = self.held.take();
         if let Some((old, _)) = before.and_then(|before| before.lease)
             && lease.as_ref().is_none_or(|lease| lease.id != old.id)
@@ -298,8 +303,8 @@ impl<T> SecretKeeper<T> {
             error = lacks,
             "a secret is of no use"
         );
-        self.pace.failed(now, Failure::Refused, None, random_unit());
-        self.next = Step::ReadAt(self.pace.not_before());
+        self.retry_after(now, ReadFailure::Unusable, None);
+        self.next = Step::ReadAt(self.retries.not_before());
         if self.held.is_none() {
             self.publish_absence(lacks, now.until(self.next.at()));
         }
@@ -312,16 +317,21 @@ impl<T> SecretKeeper<T> {
         self.write_down();
     }
 
-    fn failed(&mut self, error: &CallError, renewal: bool, now: Moment) {
+    fn failed(&mut self, error: &CallError, renewal: bool, generation: Generation, now: Moment) {
         let verdict = error.verdict();
         let name = &self.options.name;
         tracing::warn!(event = "agent.secret.failed", secret = name, renewal, %error, "a secret could not be had");
-        if verdict == Verdict::Dead {
-            // The session looks for itself; its next token brings us back.
+        let suspect = verdict == Verdict::Denied && self.parts.retry_budget.may_suspect_token(now);
+        if verdict == Verdict::Dead || suspect {
+            // The session checks its token; a new one brings this secret back at once.
             self.parts.session.ring();
         }
         let passing = verdict == Verdict::Unavailable;
-        let failure = if passing || verdict == Verdict::Dead { Failure::Passing } else { Failure::Refused };
+        let failure = match error {
+            _ if passing => ReadFailure::Outage,
+            CallError::NoSecret { .. } => ReadFailure::Unusable,
+            _ => ReadFailure::Refused(generation),
+        };
         if renewal && !passing {
             // The lease will not grow; a new secret may be had.
             if let Some(Held { lease: Some((_, term)), .. }) = &mut self.held {
@@ -336,18 +346,23 @@ impl<T> SecretKeeper<T> {
         } else if verdict != Verdict::Dead {
             self.drop_unshown();
         }
-        self.pace.failed(now, failure, error.retry_after(), random_unit());
-        let at = self.pace.not_before();
+        self.retry_after(now, failure, error.retry_after());
+        let at = self.retries.not_before();
         self.next = if renewal { Step::RenewAt(at) } else { Step::ReadAt(at) };
         if self.held.is_none() {
             self.publish_absence(&error.to_string(), now.until(at));
         }
     }
 
+    fn retry_after(&mut self, now: Moment, failure: ReadFailure, asked: Option<Duration>) {
+        let interval = self.options.interval;
+        self.retries.failed(now, failure, asked, interval, &self.parts.retry_budget, random_unit());
+    }
+
     fn absent(&mut self, why: &str) {
         self.held = None;
         self.forget();
-        self.next = Step::ReadAt(self.pace.not_before());
+        self.next = Step::ReadAt(self.retries.not_before());
         self.publish_absence(why, Duration::from_secs(1));
     }
 
@@ -358,22 +373,6 @@ impl<T> SecretKeeper<T> {
         }
         let retry_after = retry_after.max(Duration::from_secs(1));
         self.parts.publisher.publish(State::None { reason: reason.into(), retry_after }, None);
-    }
-
-    /// Gives back the leases whose time of grace is over. Where that fails they end by themselves.
-    async fn give_back(&mut self) {
-        let Some(token) = self.token.clone() else { return };
-        let clock = &self.parts.clock;
-        let (due, kept) = std::mem::take(&mut self.replaced).into_iter().partition(|(_, at)| clock.has_reached(*at));
-        self.replaced = kept;
-        let due: Vec<(SecretLease, Moment)> = due;
-        for (lease, _) in due {
-            let back = self.parts.upstream.revoke_lease(&token.secret, &lease, self.options.namespace.as_deref()).await;
-            if let Err(error) = back {
-                let name = &self.options.name;
-                tracing::info!(event = "agent.secret.left", secret = name, %error, "a replaced lease was not given back");
-            }
-        }
     }
 
     fn count(&self, renewal: bool, done: &Result<Done, CallError>) {

@@ -6,6 +6,7 @@
 // 0: when, how many at once, and what outlives a restart
 mod gate;
 mod plan;
+mod retry;
 mod archive;
 mod resume;
 
@@ -27,6 +28,7 @@ pub use self::book::Offline;
 pub use self::derived::{Derive, DerivedKeeper, DerivedParts};
 pub use self::gate::{Gate, Pass};
 pub use self::keeper::{Parts, SecretKeeper, View};
+pub use self::retry::RetryBudget;
 pub use self::store::{Keepers, Origin, Store, Subscription};
 pub(in crate::agent) use crate::agent::upstream::wipe;
 pub use crate::agent::upstream::{ChildOptions, How, SecretAnswer, SecretFields, SecretRequest};

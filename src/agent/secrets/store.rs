@@ -12,6 +12,7 @@ use super::archive::ArchiveError;
 use super::book::{Book, Offline};
 use super::gate::Gate;
 use super::keeper::{Parts, SecretKeeper};
+use super::retry::RetryBudget;
 use super::{Options, SecretAnswer, SecretRequest};
 use crate::agent::token::TokenFeed;
 use crate::agent::upstream::Upstream;
@@ -48,6 +49,7 @@ pub struct Store(Arc<Inner>);
 struct Inner {
     origin: Origin,
     gate: Gate,
+    retry_budget: RetryBudget,
     kept: Mutex<BTreeMap<SecretRequest, Kept>>,
     orders: mpsc::UnboundedSender<Order>,
 }
@@ -101,7 +103,13 @@ impl Store {
                 Some(Book::new(offline, &names)?)
             }
         };
-        let inner = Arc::new(Inner { origin, gate, kept: Mutex::default(), orders: sender });
+        let inner = Arc::new(Inner {
+            origin,
+            gate,
+            retry_budget: RetryBudget::default(),
+            kept: Mutex::default(),
+            orders: sender,
+        });
         let keepers = Keepers { clock, orders, tokens, book, inner: Arc::downgrade(&inner) };
         Ok((Self(inner), keepers))
     }
@@ -134,6 +142,7 @@ impl Store {
             clock: origin.clock.clone(),
             health: None,
             gate: Some(self.0.gate.clone()),
+            retry_budget: self.0.retry_budget.clone(),
             metrics: origin.metrics.clone(),
         };
         let stop = CancellationToken::new();

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use keyward::agent::secrets::{Options, Parts, SecretAnswer, SecretKeeper, SecretRequest};
+use keyward::agent::secrets::{Options, Parts, RetryBudget, SecretAnswer, SecretKeeper, SecretRequest};
 use keyward::clock::Moment;
 use keyward::dev::secrets::terraform::Credential;
 use keyward::dev::secrets::{Canned, Operation, Role, Terms, terraform};
@@ -54,6 +54,7 @@ impl Kept {
             clock: world.clock.clone(),
             health: Some(world.health.component("secret/platform", true, "starting")),
             gate: None,
+            retry_budget: RetryBudget::default(),
             metrics: world.metrics.clone(),
         };
         let mut running = JoinSet::new();

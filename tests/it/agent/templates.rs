@@ -1,6 +1,7 @@
 //! Templates that are kept rendered, in driven time against the emulated secrets server.
 
 mod offline;
+mod refused;
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt as _;

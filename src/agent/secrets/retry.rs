@@ -1,0 +1,214 @@
+//! Schedule of a secret's retries: a pure function of the failure, and of the budget that the secrets of one session share.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::agent::lifecycle::pace::MOST;
+use crate::agent::token::Generation;
+use crate::backoff::Backoff;
+use crate::clock::Moment;
+
+/// Why a read gave no secret.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ReadFailure {
+    /// The server did not answer, or said that it is in trouble.
+    Outage,
+    /// The server refused a call that was made with this token.
+    Refused(Generation),
+    /// The response holds no usable secret. Reading it again may create something, so there is no quick retry.
+    Unusable,
+}
+
+/// Retries of one secret.
+#[derive(Debug)]
+pub(super) struct RetrySchedule {
+    /// Failures of the same sort in a row.
+    failures: u32,
+    last: Option<ReadFailure>,
+    not_before: Moment,
+}
+
+impl RetrySchedule {
+    pub(super) const fn new(now: Moment) -> Self {
+        Self { failures: 0, last: None, not_before: now }
+    }
+
+    pub(super) const fn succeeded(&mut self, now: Moment) {
+        *self = Self::new(now);
+    }
+
+    /// Records a failure and plans the next try. While the server answers, that is at most `interval` away (5 s to 5 min), and
+    /// sooner while `budget` lasts: 1 s, 2 s, 4 s and so on, the second half of each random. `unit` is a random number in
+    /// `0.0..1.0`.
+    pub(super) fn failed(
+        &mut self,
+        now: Moment,
+        failure: ReadFailure,
+        retry_after: Option<Duration>,
+        interval: Duration,
+        budget: &RetryBudget,
+        unit: f64,
+    ) {
+        if self.last.is_none_or(|last| std::mem::discriminant(&last) != std::mem::discriminant(&failure)) {
+            self.failures = 0;
+        }
+        self.last = Some(failure);
+        let slow = interval.clamp(SHORTEST_CAP, LONGEST_CAP);
+        let own = match failure {
+            ReadFailure::Outage => Backoff::UPSTREAM.after(self.failures).next(unit),
+            ReadFailure::Unusable => slow.mul_f64(0.1f64.mul_add(unit, 0.9)),
+            ReadFailure::Refused(_) => {
+                let quick = Backoff::UPSTREAM.after(self.failures).next(0.5 + unit / 2.0);
+                if quick < slow.mul_f64(0.9) && budget.try_take(now) {
+                    quick
+                } else {
+                    slow.mul_f64(0.1f64.mul_add(unit, 0.9))
+                }
+            }
+        };
+        self.failures = self.failures.saturating_add(1);
+        let asked = retry_after.map(|asked| asked.clamp(Duration::from_secs(1), MOST).mul_f64(1.0 + unit / 2.0));
+        self.not_before = now + asked.map_or(own, |asked| asked.max(own));
+    }
+
+    /// Earliest time of the next try.
+    pub(super) const fn not_before(&self) -> Moment {
+        self.not_before
+    }
+
+    /// The token whose read the server refused last.
+    pub(super) const fn refused_token(&self) -> Option<Generation> {
+        match self.last {
+            Some(ReadFailure::Refused(generation)) => Some(generation),
+            _ => None,
+        }
+    }
+}
+
+/// Retries that come sooner than a healthy secret's next look, for all secrets of a session together. Clones share it.
+///
+/// A session may keep hundreds of secrets. When a policy is withdrawn they all fail at once; without a common bound each of
+/// them would make its own series of quick retries.
+#[derive(Debug, Clone, Default)]
+pub struct RetryBudget(Arc<Mutex<Budget>>);
+
+#[derive(Debug)]
+struct Budget {
+    left: u32,
+    refilled: Option<Moment>,
+    suspected: Option<Moment>,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self { left: QUICK_RETRIES, refilled: None, suspected: None }
+    }
+}
+
+impl RetryBudget {
+    fn try_take(&self, now: Moment) -> bool {
+        let mut budget = self.lock();
+        let mut refilled = budget.refilled.unwrap_or(now);
+        while budget.left < QUICK_RETRIES && now.since(refilled) >= REFILL {
+            budget.left += 1;
+            refilled = refilled + REFILL;
+        }
+        budget.refilled = Some(if budget.left == QUICK_RETRIES { now } else { refilled });
+        let taken = budget.left > 0;
+        budget.left = budget.left.saturating_sub(1);
+        taken
+    }
+
+    /// True if a refusal that may be the policy's shall have the session check its token. At most once in two minutes,
+    /// as for the API proxy: a policy that always refuses must not use up the checks that a dead token needs.
+    pub(super) fn may_suspect_token(&self, now: Moment) -> bool {
+        let mut budget = self.lock();
+        let due = budget.suspected.is_none_or(|last| now.since(last) >= SUSPICIONS_APART);
+        if due {
+            budget.suspected = Some(now);
+        }
+        due
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Budget> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Quick retries at once, then one each [`REFILL`]: at most 120 in any hour.
+const QUICK_RETRIES: u32 = 60;
+const REFILL: Duration = Duration::from_mins(1);
+
+const SUSPICIONS_APART: Duration = Duration::from_mins(2);
+
+/// Bounds of the longest wait while the server answers, whatever the interval is.
+const SHORTEST_CAP: Duration = Duration::from_secs(5);
+const LONGEST_CAP: Duration = Duration::from_mins(5);
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use super::*;
+
+    const MINUTES: Duration = Duration::from_mins(5);
+
+    fn at(seconds: u64) -> Moment {
+        Moment { boot: Duration::from_secs(seconds), wall: SystemTime::UNIX_EPOCH + Duration::from_secs(seconds) }
+    }
+
+    #[test]
+    fn a_refused_read_is_retried_quickly_and_never_later_than_the_interval() {
+        let refused = ReadFailure::Refused(Generation::new());
+        let check = |interval: Duration, unit: f64, wanted: &[u64]| {
+            let (mut retries, budget) = (RetrySchedule::new(at(0)), RetryBudget::default());
+            let waits: Vec<_> = (0..wanted.len())
+                .map(|_| {
+                    retries.failed(at(0), refused, None, interval, &budget, unit);
+                    at(0).until(retries.not_before()).as_secs()
+                })
+                .collect();
+            assert_eq!(waits, wanted, "{interval:?}");
+        };
+        check(Duration::from_secs(10), 1.0, &[1, 2, 4, 8, 10, 10]);
+        check(Duration::from_secs(1), 1.0, &[1, 2, 4, 5, 5]);
+        check(MINUTES, 0.0, &[0, 1, 2, 4, 8, 16, 32, 64, 128, 150, 150]);
+        check(Duration::from_hours(24), 1.0, &[1, 2, 4, 8, 16, 32, 64, 128, 256, 300]);
+    }
+
+    #[test]
+    fn many_secrets_share_the_quick_retries() {
+        let (refused, budget) = (ReadFailure::Refused(Generation::new()), RetryBudget::default());
+        let quick = |now: u64| {
+            let mut retries = RetrySchedule::new(at(now));
+            retries.failed(at(now), refused, None, MINUTES, &budget, 1.0);
+            retries.not_before() == at(now + 1)
+        };
+        assert_eq!((0..1000).filter(|_| quick(0)).count(), 60);
+        assert_eq!((0..1000).filter(|_| quick(120)).count(), 2);
+        assert_eq!((0..1000).filter(|_| quick(36_000)).count(), 60);
+    }
+
+    #[test]
+    fn an_outage_backs_off_alone_and_a_requested_wait_is_kept() {
+        let (mut retries, budget) = (RetrySchedule::new(at(0)), RetryBudget::default());
+        for _ in 0..20 {
+            retries.failed(at(0), ReadFailure::Outage, None, MINUTES, &budget, 1.0);
+        }
+        assert_eq!(retries.not_before(), at(300));
+        let refused = ReadFailure::Refused(Generation::new());
+        retries.failed(at(0), refused, None, MINUTES, &budget, 1.0);
+        assert_eq!(retries.not_before(), at(1), "the server answers again");
+        retries.failed(at(0), refused, Some(Duration::from_mins(1)), MINUTES, &budget, 0.0);
+        assert_eq!(retries.not_before(), at(60));
+        retries.failed(at(0), ReadFailure::Unusable, None, Duration::from_secs(20), &budget, 1.0);
+        assert_eq!(retries.not_before(), at(20), "no quick retry of what may create something");
+    }
+
+    #[test]
+    fn a_refusal_is_a_reason_to_check_the_token_now_and_then() {
+        let budget = RetryBudget::default();
+        let due: Vec<_> = (0..300).filter(|second| budget.may_suspect_token(at(*second))).collect();
+        assert_eq!(due, [0, 120, 240]);
+    }
+}
