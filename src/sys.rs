@@ -49,6 +49,11 @@ pub fn group_id(name: &str) -> std::io::Result<Option<u32>> {
     Ok(nix::unistd::Group::from_name(name)?.map(|group| group.gid.as_raw()))
 }
 
+/// The name of a group; `None` where the group database does not know it.
+pub fn group_name(id: u32) -> Option<String> {
+    nix::unistd::Group::from_gid(id.into()).ok().flatten().map(|group| group.name)
+}
+
 /// The supplementary groups that the peer of a unix socket had when it connected (`SO_PEERGROUPS`, Linux 4.13).
 ///
 /// # Errors

@@ -123,7 +123,13 @@ impl Wait {
                     Err(denied @ Exit::Denied) => return denied,
                     _ => "what answers is no agent".to_owned(),
                 },
-                Err(error) => error.to_string(),
+                Err(error) => {
+                    if let Some(refusal) = agent.refusal() {
+                        say_error(&refusal);
+                        return Exit::Denied;
+                    }
+                    error.to_string()
+                }
             };
             if left.is_over() {
                 say_error(&format!("not ready after {}: {last}", humantime::format_duration(self.timeout)));

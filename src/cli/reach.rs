@@ -1,7 +1,10 @@
 //! How the commands that ask the running agent find it, and how its answers end them.
 
+use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr};
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
@@ -11,17 +14,18 @@ use serde_json::Value;
 use url::Url;
 
 use super::{ConfigFiles, Exit, say_error};
-use crate::config::{self, Config, Environment, Listener, Outcome, Purpose, Serves};
+use crate::config::{self, Environment, Listener, Outcome, Purpose, Serves};
 use crate::http::client::{self, Address, Client, Proxy, Tls, TransportError};
 use crate::http::guard::Admit;
 use crate::http::listen::Endpoint;
+use crate::sys;
 
 /// Where the running agent is.
 #[derive(Debug, Clone, Args)]
 pub(super) struct Where {
     #[command(flatten)]
     files: ConfigFiles,
-    /// Ask there, whatever the configuration says: `unix:///PATH` or `http://127.0.0.1:PORT`
+    /// Ask there, whatever the configuration says: `unix:///PATH` or `http://127.0.0.1:PORT` [or `KEYWARD_ADDR`]
     #[arg(long, value_name = "ADDRESS", value_parser = given)]
     address: Option<Address>,
 }
@@ -37,36 +41,29 @@ pub(super) enum Asks {
 pub(super) struct Agent {
     client: Client,
     key: Option<SecretString>,
+    /// The unix socket that it is asked at.
+    socket: Option<PathBuf>,
     runtime: tokio::runtime::Runtime,
 }
 
 impl Agent {
     pub(super) fn of(at: &Where, asks: Asks) -> Result<Self, Exit> {
-        let outcome = config::load(&at.files.config, &Environment::of_this_process(), Purpose::Check);
-        let (address, listener) = match (&at.address, &outcome.config) {
-            (Some(address), config) => {
-                (address.clone(), config.as_ref().and_then(|config| listens_at(config, address)))
+        let environment = Environment::of_this_process();
+        let outcome = config::load(&at.files.config, &environment, Purpose::Check);
+        let (address, listener) = match at.given(&environment)? {
+            Some(address) => {
+                let listener = listens_at(&outcome.listeners, &address);
+                (address, listener)
             }
-            (None, Some(config)) => {
-                let Some((listener, address)) = reachable(&config.listeners, asks) else {
-                    say_error(
-                        "the configuration has no listener that this command could ask; \
-                         say --address unix:///PATH, or add [listener.local]",
-                    );
-                    return Err(Exit::Failed);
-                };
-                (address, Some(listener))
-            }
-            (None, None) => {
-                for mistake in &outcome.mistakes {
-                    say_error(&mistake.to_string());
-                }
-                return Err(Exit::ConfigInvalid);
-            }
+            None => find(&outcome, asks)?,
         };
         let key = match listener {
             Some(listener) => key(listener, &outcome)?,
             None => None,
+        };
+        let socket = match &address {
+            Address::Unix(path) => Some(path.clone()),
+            Address::Url(_) => None,
         };
         let options = client::Options {
             address,
@@ -78,7 +75,7 @@ impl Agent {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let built = runtime.map_err(anyhow::Error::from).and_then(|runtime| {
             let client = runtime.block_on(async { options.build() })?;
-            Ok(Self { client, key, runtime })
+            Ok(Self { client, key, socket, runtime })
         });
         built.map_err(|error| {
             say_error(&format!("{error:#}"));
@@ -117,11 +114,78 @@ impl Agent {
                 })
             }
             Err(error) => {
+                if let Some(refusal) = self.refusal() {
+                    say_error(&refusal);
+                    return Err(Exit::Denied);
+                }
                 say_error(&format!("no agent answers at {}: {error}", self.client.server()));
                 Err(Exit::NotRunning)
             }
         }
     }
+
+    /// Says why this user may not connect to the agent's socket, if that is so.
+    pub(super) fn refusal(&self) -> Option<String> {
+        self.socket.as_deref().and_then(refusal)
+    }
+}
+
+impl Where {
+    /// The address that the command line gives, else the variable.
+    fn given(&self, environment: &Environment) -> Result<Option<Address>, Exit> {
+        let variable = environment.variables.get(VARIABLE).filter(|text| !text.is_empty());
+        match (&self.address, variable) {
+            (Some(address), _) => Ok(Some(address.clone())),
+            (None, Some(text)) => given(text).map(Some).map_err(|why| {
+                say_error(&format!("{VARIABLE} is {text:?}: {why}"));
+                Exit::Failed
+            }),
+            (None, None) => Ok(None),
+        }
+    }
+}
+
+/// The listener to ask. The file may be edited, or broken, while the agent goes on with what it read before.
+fn find(outcome: &Outcome, asks: Asks) -> Result<(Address, Option<&Listener>), Exit> {
+    let found = reachable(&outcome.listeners, asks).map(|(listener, address)| (address, Some(listener)));
+    if outcome.config.is_some() {
+        return found.ok_or_else(|| {
+            say_error(
+                "the configuration has no listener that this command could ask; \
+                 say --address unix:///PATH, or add [listener.local]",
+            );
+            Exit::Failed
+        });
+    }
+    let (address, listener) = found.unwrap_or_else(|| (Address::Unix(PathBuf::from(DEFAULT_SOCKET)), None));
+    let more = match outcome.mistakes.len() {
+        0 | 1 => String::new(),
+        count => format!(" (and {} more)", count - 1),
+    };
+    let first = outcome.mistakes.first().map(ToString::to_string).unwrap_or_default();
+    let at = match &address {
+        Address::Unix(path) => format!("unix://{}", path.display()),
+        Address::Url(url) => url.to_string(),
+    };
+    let line = format!("the configuration has errors: {first}{more}; asking the agent at {at} all the same");
+    let _ = writeln!(std::io::stderr(), "warning: {line}");
+    Ok((address, listener))
+}
+
+/// Describes why the system refuses this user the socket, and which group may use it; `None` if it does not refuse.
+fn refusal(socket: &Path) -> Option<String> {
+    let refused = UnixStream::connect(socket).err()?;
+    if refused.kind() != std::io::ErrorKind::PermissionDenied {
+        return None;
+    }
+    // Where the socket itself cannot be seen, a folder above it is what refuses.
+    let (path, there) = socket.ancestors().find_map(|path| Some((path, path.metadata().ok()?)))?;
+    let group = sys::group_name(there.gid()).unwrap_or_else(|| there.gid().to_string());
+    let (path, socket, mode) = (path.display(), socket.display(), there.mode() & 0o7777);
+    Some(format!(
+        "permission denied on the agent's socket {socket}: {path} has mode {mode:04o} and group {group}; \
+         add this user to the group {group} and log in anew, or run the command as the agent's user"
+    ))
 }
 
 /// The API proxy of the running agent that serves a session.
@@ -150,6 +214,12 @@ impl Through {
         Ok(Self { address, key: key(listener, outcome)? })
     }
 }
+
+/// Variable with the agent's address, in place of what a configuration says.
+const VARIABLE: &str = "KEYWARD_ADDR";
+
+/// The socket of the packaged configurations, asked where a configuration cannot be read.
+const DEFAULT_SOCKET: &str = "/run/keyward/api.sock";
 
 /// The time for an answer that waits for nothing.
 pub(super) const ASK_TIME: Duration = Duration::from_secs(10);
@@ -196,10 +266,10 @@ fn reachable(listeners: &[Listener], asks: Asks) -> Option<(&Listener, Address)>
 }
 
 /// The listener at this address; else one whose address only the service manager knows.
-fn listens_at<'a>(config: &'a Config, at: &Address) -> Option<&'a Listener> {
-    let there = config.listeners.iter().find(|listener| address(&listener.endpoint).as_ref() == Some(at));
+fn listens_at<'a>(listeners: &'a [Listener], at: &Address) -> Option<&'a Listener> {
+    let there = listeners.iter().find(|listener| address(&listener.endpoint).as_ref() == Some(at));
     let unknown = || {
-        let mut passed = config.listeners.iter().filter(|listener| matches!(listener.endpoint, Endpoint::Inherited(_)));
+        let mut passed = listeners.iter().filter(|listener| matches!(listener.endpoint, Endpoint::Inherited(_)));
         // A unix socket asks for no key, and a socket of another kind for one that is not to be sent to it.
         passed.find(|listener| matches!(at, Address::Url(_)) && matches!(listener.guard.admit, Admit::Key(_)))
     };

@@ -61,7 +61,8 @@ pub fn alone(section: &str, settings: &[(&str, Vec<String>)], environment: &Envi
 
 fn judge(remarks: &Remarks, environment: &Environment, tree: &Table) -> Outcome {
     let scope = Scope { remarks, environment, references: RefCell::default() };
-    let config = read(Reader::new(&scope, At { file: 0, place: None }, tree));
+    let mut listeners = Vec::new();
+    let config = read(Reader::new(&scope, At { file: 0, place: None }, tree), &mut listeners);
     let references = scope.references.take();
     let mistakes = remarks.all(Weight::Mistake);
     Outcome {
@@ -69,12 +70,14 @@ fn judge(remarks: &Remarks, environment: &Environment, tree: &Table) -> Outcome 
         mistakes,
         warnings: remarks.all(Weight::Warning),
         notes: remarks.all(Weight::Note),
+        listeners,
         stand_ins: remarks.stand_ins(),
         references,
     }
 }
 
-fn read(mut top: Reader<'_>) -> Option<Config> {
+/// Reads all sections. `found` takes the listeners that could be read, also where another section has errors.
+fn read(mut top: Reader<'_>, found: &mut Vec<Listener>) -> Option<Config> {
     let mut table = top.table("agent");
     let named = table.as_mut().is_some_and(|table| table.place_of("state_dir").is_some());
     let agent = table.map_or_else(Agent::default, agent::read);
@@ -103,6 +106,7 @@ fn read(mut top: Reader<'_>) -> Option<Config> {
     let tables = top.tables("listener");
     let listener_places = places(&tables);
     let listeners = listener::read_all(tables, &known);
+    found.clone_from(&listeners);
     let credentials = credential::read_all(top.tables("credential"), &known);
     #[cfg(feature = "access")]
     let access = top.table("access").map(access::read);

@@ -278,6 +278,8 @@ pub struct Outcome {
     pub warnings: Vec<Remark>,
     /// What this machine lacks, under [`Purpose::Check`].
     pub notes: Vec<Remark>,
+    /// Listeners that could be read, also where the configuration has errors: a running agent may serve them.
+    pub listeners: Vec<Listener>,
     /// Keys whose value this machine lacks (a variable, a secret's file, a user): in their place the configuration has
     /// what means nothing. Who uses one of those values looks here first.
     pub stand_ins: BTreeSet<String>,

@@ -1,6 +1,8 @@
 //! The commands that ask a running agent, as processes: how they find it, how long they wait, how they end.
 
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -116,4 +118,74 @@ fn behind_a_proxy_it_is_the_proxy_that_is_looked_up() {
         let failed = output.lines().find(|line| line.contains("FAILED")).unwrap_or_default();
         assert!(code == 2 && failed.contains(wanted), "{wanted}: {output}{error}");
     }
+}
+
+#[test]
+fn commands_reach_a_healthy_agent_beside_a_broken_file() {
+    let folder = folder("[listener.unix]\naddress = \"unix://FOLDER/api.sock\"\n");
+    let config = folder.path().join("keyward.toml");
+    let agent = Binary::start(&["run", "--config", &config.display().to_string()], &[], folder.path());
+    let socket = folder.path().join("api.sock");
+    eventually(Duration::from_secs(30), || ask(&socket, "GET", "/livez"));
+    let whole = std::fs::read_to_string(&config).unwrap();
+    let misspelt = whole.replace("role =", "rolle =").replace("[listener", "[agnet]\nx = 1\n[listener");
+    let check = |words: &str, variables: &[(&str, &str)], wanted: i32, says: &str| {
+        let mut args: Vec<&str> = words.split(' ').collect();
+        let file = config.display().to_string();
+        args.extend(["--config", &file]);
+        let (code, output, error) = run(&args, variables);
+        assert_eq!(code, wanted, "{words}: {output}{error}\n{}", agent.output());
+        assert!(error.contains(says), "{words}: {error}");
+        error
+    };
+    for broken in [misspelt.clone(), format!("{misspelt}\n= nothing\n")] {
+        std::fs::write(&config, broken).unwrap();
+        for (words, wanted) in
+            [("healthcheck --live", 0), ("healthcheck", 4), ("status", 0), ("token", 4), ("wait --timeout 300ms", 5)]
+        {
+            let error = check(words, &[], wanted, "warning: the configuration has errors: ");
+            assert_eq!(error.matches("warning: ").count(), 1, "{error}");
+            assert!(error.contains("more); asking the agent at unix://"), "{error}");
+        }
+    }
+    // An address needs no file, and the variable stands for the option.
+    std::fs::write(&config, "[listener").unwrap();
+    let there = format!("unix://{}", socket.display());
+    let address = format!("healthcheck --live --address {there}");
+    assert_eq!(check(&address, &[], 0, ""), "");
+    assert_eq!(check("healthcheck --live", &[("KEYWARD_ADDR", &there)], 0, ""), "");
+    check(&address, &[("KEYWARD_ADDR", "unix:///nowhere")], 0, "");
+    check("healthcheck --live", &[("KEYWARD_ADDR", "here")], 1, "KEYWARD_ADDR is \"here\": write unix:///PATH");
+    check("healthcheck --live", &[], 7, "/run/keyward/api.sock");
+}
+
+#[test]
+fn a_socket_that_the_user_may_not_connect_to_is_a_refusal_that_names_its_group() {
+    if !rustix::process::geteuid().is_root() {
+        return println!("not run: only root can become another user");
+    }
+    let folder = folder("[listener.unix]\naddress = \"unix://FOLDER/closed/api.sock\"\nmode = \"0660\"\n");
+    let closed = folder.path().join("closed");
+    std::fs::create_dir(&closed).unwrap();
+    let config = folder.path().join("keyward.toml").display().to_string();
+    let open = |path: &Path, mode| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    open(folder.path(), 0o755);
+    let _agent = Binary::start(&["run", "--config", &config], &[], folder.path());
+    eventually(Duration::from_secs(30), || ask(&closed.join("api.sock"), "GET", "/livez"));
+    // The test's own binary may stand where only root looks.
+    let program = folder.path().join("keyward");
+    std::fs::copy(env!("CARGO_BIN_EXE_keyward"), &program).unwrap();
+    let check = |words: &str, says: &str| {
+        let args = words.split(' ').chain(["--config", &config]);
+        let output =
+            std::process::Command::new(&program).args(args).env_clear().uid(65534).gid(65534).output().unwrap();
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(6), "{words}: {error}");
+        assert!(error.contains(says) && error.contains("group root"), "{words}: {error}");
+    };
+    for words in ["token", "status", "wait --timeout 20s", "healthcheck --live"] {
+        check(words, "api.sock has mode 0660");
+    }
+    open(&closed, 0o750);
+    check("status", "closed has mode 0750");
 }
