@@ -8,11 +8,11 @@ use secrecy::{ExposeSecret, SecretString};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Failure {
     /// Nobody listens there, there is no way there, or its name is not known.
-    #[error("cannot connect: {0}")]
+    #[error("cannot connect to {0}")]
     Unreachable(String),
     /// The connection was not there in time: something drops the packets.
-    #[error("no connection within the time allowed")]
-    ConnectTimedOut,
+    #[error("no connection to {0} within the time allowed")]
+    ConnectTimedOut(String),
     /// The other end is not who it should be.
     #[error("TLS failed: {0}")]
     Untrusted(String),

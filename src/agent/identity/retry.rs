@@ -101,7 +101,7 @@ fn retry_after(failure: &Failure) -> Option<Duration> {
 pub(super) fn condition(failure: &Failure, asked: Asked) -> Condition {
     match failure {
         Failure::Unreachable(_) => Condition::Unreachable,
-        Failure::ConnectTimedOut => Condition::ConnectTimedOut,
+        Failure::ConnectTimedOut(_) => Condition::ConnectTimedOut,
         Failure::Broken(_) | Failure::Unreadable(_) => Condition::Trouble,
         Failure::NoAssertion(_) => Condition::AssertionMissing,
         Failure::Stale => Condition::Stale,

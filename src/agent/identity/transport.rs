@@ -97,10 +97,12 @@ impl Transport {
 }
 
 fn told(error: reqwest::Error) -> Failure {
+    // The origin alone: the query holds what was asked for.
+    let there = error.url().map_or_else(|| "the service".to_owned(), |url| url.origin().ascii_serialization());
     let error = error.without_url();
     let connecting = error.is_connect() || error.is_builder();
     if connecting && error.is_timeout() {
-        return Failure::ConnectTimedOut;
+        return Failure::ConnectTimedOut(there);
     }
     let text = chain(&error);
     if is_certificate_trouble(&error) {
@@ -108,8 +110,8 @@ fn told(error: reqwest::Error) -> Failure {
     }
     let timed_out = causes(&error).filter_map(|cause| cause.downcast_ref::<std::io::Error>());
     match timed_out.map(std::io::Error::kind).find(|kind| *kind == ErrorKind::TimedOut) {
-        Some(_) if connecting => Failure::ConnectTimedOut,
-        _ if connecting => Failure::Unreachable(text),
+        Some(_) if connecting => Failure::ConnectTimedOut(there),
+        _ if connecting => Failure::Unreachable(format!("{there}: {text}")),
         _ => Failure::Broken(text),
     }
 }

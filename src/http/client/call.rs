@@ -8,6 +8,7 @@ use reqwest::RequestBuilder;
 use url::Url;
 use zeroize::Zeroizing;
 
+use super::unreached;
 use crate::words::chain;
 
 /// The largest answer that is read, in bytes.
@@ -109,7 +110,14 @@ impl Client {
 
     fn failed(&self, error: reqwest::Error) -> TransportError {
         if error.is_connect() || error.is_builder() {
-            TransportError::Connect { server: self.name.clone(), cause: chain(&error.without_url()) }
+            // The proxy's, or one of several that a name stands for.
+            let address = unreached::address(&error).map(|address| address.to_string());
+            let cause = chain(&error.without_url());
+            let cause = match address.filter(|address| !self.name.contains(address)) {
+                Some(address) => format!("{address}: {cause}"),
+                None => cause,
+            };
+            TransportError::Connect { server: self.name.clone(), cause }
         } else {
             self.broken(error)
         }

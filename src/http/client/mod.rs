@@ -1,5 +1,6 @@
 //! HTTP clients: time-outs, trust, proxy; never a redirect.
 
+mod unreached;
 mod build;
 mod call;
 pub mod text;

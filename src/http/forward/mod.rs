@@ -59,6 +59,21 @@ pub enum Target {
     Through(Box<Tunnel>),
 }
 
+impl std::fmt::Display for Target {
+    /// The address that a connection is made to.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Tcp(address) => write!(f, "{address}"),
+            Self::Host(host, port) => write!(f, "{host}:{port}"),
+            Self::Unix(path) => write!(f, "unix socket {}", path.display()),
+            Self::Through(tunnel) => {
+                let (host, port) = &tunnel.proxy;
+                write!(f, "{} through the proxy {host}:{port}", tunnel.authority)
+            }
+        }
+    }
+}
+
 /// Sends requests to one upstream. Clones share its connections.
 #[derive(Debug, Clone)]
 pub struct Forwarder(Arc<Pool>);
@@ -67,11 +82,16 @@ pub struct Forwarder(Arc<Pool>);
 #[derive(Debug, thiserror::Error)]
 pub enum ForwardError {
     /// No connection could be made.
-    #[error("cannot connect to the upstream")]
-    Connect(#[source] std::io::Error),
+    #[error("cannot connect to {0}")]
+    Connect(String, #[source] std::io::Error),
     /// No connection could be had in time.
-    #[error("no connection to the upstream within {0:?}")]
-    ConnectTimeout(Duration),
+    #[error("no connection to {upstream} within {} s", after.as_secs_f32())]
+    ConnectTimeout {
+        /// The address that was to be reached.
+        upstream: String,
+        /// The time that was given.
+        after: Duration,
+    },
     /// Every connection was answering a request for all of that time.
     #[error("all {0} connections to the upstream are busy")]
     Busy(usize),
@@ -91,9 +111,9 @@ impl ForwardError {
     pub const fn status(&self) -> StatusCode {
         match self {
             Self::Asked(_) => StatusCode::BAD_REQUEST,
-            Self::Connect(_) | Self::Broken(_) => StatusCode::BAD_GATEWAY,
+            Self::Connect(..) | Self::Broken(_) => StatusCode::BAD_GATEWAY,
             Self::Busy(_) => StatusCode::SERVICE_UNAVAILABLE,
-            Self::ConnectTimeout(_) | Self::AnswerTimeout(_) => StatusCode::GATEWAY_TIMEOUT,
+            Self::ConnectTimeout { .. } | Self::AnswerTimeout(_) => StatusCode::GATEWAY_TIMEOUT,
         }
     }
 }

@@ -130,8 +130,8 @@ impl Pool {
         let limit = self.options.connect_timeout;
         let wire = tokio::time::timeout(limit, self.dial())
             .await
-            .map_err(|_| ForwardError::ConnectTimeout(limit))?
-            .map_err(ForwardError::Connect)?;
+            .map_err(|_| ForwardError::ConnectTimeout { upstream: self.options.target.to_string(), after: limit })?
+            .map_err(|error| ForwardError::Connect(self.options.target.to_string(), error))?;
         Ok(Lent { wire: Box::new(wire), pool: Arc::clone(self), _place: place, kept: false })
     }
 

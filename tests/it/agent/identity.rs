@@ -322,7 +322,8 @@ async fn nobody_listening_is_told_in_seconds() {
     scene.options.endpoints.metadata = "http://127.0.0.1:9/".parse().unwrap();
     let (error, seconds) = scene.failure().await;
     assert_eq!((error.class, seconds), (Class::NotReady, 7));
-    assert!(error.message.contains("cannot connect") && error.message.contains("refused"), "{error}");
+    assert!(error.message.contains("cannot connect to http://127.0.0.1:9: "), "{error}");
+    assert!(error.message.contains("refused"), "{error}");
     assert!(error.hint.unwrap().contains("workload identity"));
 }
 

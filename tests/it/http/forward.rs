@@ -211,7 +211,8 @@ async fn each_failure_has_its_status_and_its_words() {
     absent.serve_front(|_| {}, LIMIT);
     let answer = absent.connect().await.ask(get("/")).await;
     assert_eq!(answer.status, 502);
-    assert!(answer.body.starts_with("cannot connect to the upstream: "), "{answer:?}");
+    let there = format!("cannot connect to unix socket {}: ", absent.path("back").display());
+    assert!(answer.body.starts_with(&there), "{answer:?}");
 
     let scene = Scene::with(|options| options.connections = 1);
     let (mut first, mut second) = (scene.connect().await, scene.connect().await);

@@ -36,7 +36,7 @@ fn each_row_of_the_table_waits_and_tells_as_written() {
     };
     check(Failure::Unreachable("refused".into()), Metadata, &[1, 2, 4], Class::NotReady, "workload identity");
     check(Failure::Unreachable("refused".into()), Authority, &[1, 2, 4], Class::NotReady, "");
-    check(Failure::ConnectTimedOut, Metadata, &[2, 4, 8], Class::NotReady, "firewall");
+    check(Failure::ConnectTimedOut("http://169.254.169.254".into()), Metadata, &[2, 4, 8], Class::NotReady, "firewall");
     check(says(400, "invalid_request", "Identity not found"), Metadata, &[2, 4, 8], Class::Denied, "assign");
     let none = "No User Assigned or Delegated Managed Identity found for specified ClientId";
     check(says(400, "", none), Host, &[2, 4, 8], Class::Denied, "assign");
