@@ -1,34 +1,70 @@
-//! The ports of `keyward dev`.
+//! The ports of `keyward dev`, kept for it from the moment they are named.
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr};
 
 use anyhow::Context as _;
+use tokio::net::TcpSocket;
 
-/// Loopback addresses that were free a moment ago.
+/// Loopback addresses that nobody else is given until this is dropped.
+///
+/// Each is bound by a socket that does not listen. The system gives a bound port to nobody who asks for any, and lets a server
+/// that names it bind beside such a socket, as both have `SO_REUSEADDR` (`socket(7)`).
 #[derive(Debug)]
-pub(super) struct Ports(Vec<u16>);
+pub(super) struct Ports(Vec<(SocketAddr, TcpSocket)>);
 
 impl Ports {
     const COUNT: u16 = 11;
 
-    /// Takes those in a row from `first` on, or free ones.
+    /// Takes those in a row from `first` on, or free ones. Must be called inside a runtime.
     pub(super) fn choose(first: Option<u16>) -> anyhow::Result<Self> {
-        if let Some(first) = first {
-            anyhow::ensure!(
-                first.checked_add(Self::COUNT - 1).is_some(),
-                "--first-port {first}: eleven ports in a row do not fit below 65536"
-            );
-            return Ok(Self((first..first + Self::COUNT).collect()));
-        }
-        let held: Vec<TcpListener> = (0..Self::COUNT)
-            .map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))
-            .collect::<Result<_, _>>()
-            .context("cannot find free ports on loopback")?;
-        let ports = held.iter().map(|listener| listener.local_addr().map(|address| address.port()));
-        Ok(Self(ports.collect::<Result<_, _>>()?))
+        let Some(first) = first else {
+            let reserved: std::io::Result<Vec<_>> = (0..Self::COUNT).map(|_| reserve(0)).collect();
+            return Ok(Self(reserved.context("cannot find free ports on loopback")?));
+        };
+        anyhow::ensure!(
+            first.checked_add(Self::COUNT - 1).is_some(),
+            "--first-port {first}: eleven ports in a row do not fit below 65536"
+        );
+        let taken = |port| move || format!("--first-port {first}: cannot take port {port}");
+        let reserve = |port| reserve(port).with_context(taken(port));
+        Ok(Self((first..first + Self::COUNT).map(reserve).collect::<anyhow::Result<_>>()?))
     }
 
     pub(super) fn get(&self, index: usize) -> SocketAddr {
-        SocketAddr::from((Ipv4Addr::LOCALHOST, self.0.get(index).copied().unwrap_or_default()))
+        self.0.get(index).map_or_else(|| SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), |(address, _)| *address)
+    }
+}
+
+fn reserve(port: u16) -> std::io::Result<(SocketAddr, TcpSocket)> {
+    let socket = TcpSocket::new_v4()?;
+    socket.set_reuseaddr(true)?;
+    socket.bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))?;
+    Ok((socket.local_addr()?, socket))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_port_that_is_named_is_given_to_nobody_but_who_names_it() {
+        let ports = Ports::choose(None).unwrap();
+        let named: Vec<u16> = (0..usize::from(Ports::COUNT)).map(|index| ports.get(index).port()).collect();
+        // As many as the range of free ports has, or nearly: none of them is one that was named.
+        let mut others = Vec::new();
+        while let Ok(other) = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)) {
+            assert!(!named.contains(&other.local_addr().unwrap().port()));
+            others.push(other);
+            if others.len() == 400 {
+                break;
+            }
+        }
+        for index in 0..named.len() {
+            let server = TcpListener::bind(ports.get(index)).unwrap();
+            drop(Ports::choose(Some(ports.get(index).port())).unwrap_err());
+            drop(server);
+        }
     }
 }
