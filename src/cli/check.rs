@@ -31,6 +31,7 @@ impl Check {
             Format::Json => {
                 let mut report = serde_json::to_value(outcome.report())?;
                 report["online"] = serde_json::to_value(&steps)?;
+                report["ok"] = (outcome.config.is_some() && steps.iter().all(|step| step.ok)).into();
                 say(&serde_json::to_string_pretty(&report)?);
             }
             Format::Text => {

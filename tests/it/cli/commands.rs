@@ -287,6 +287,7 @@ fn check_says_what_the_agent_would_do_and_tries_it_when_asked() {
         let (code, output, _) = run(&["check", "--online", "--format", "json", "--config", &file], &[]);
         let report: Value = serde_json::from_str(&output).unwrap();
         assert_eq!((code, report["online"].as_array().unwrap().iter().any(|step| step["ok"] == false)), (2, true));
+        assert_eq!(report["ok"], false, "what failed online is no success: {report}");
     });
 }
 
