@@ -38,6 +38,8 @@ pub(super) struct Round {
     pub(super) now: SystemTime,
     /// Where the template is at: the offset of the action under way.
     pub(super) at: usize,
+    /// The action under way has asked a map by `index` for a key that it lacks.
+    pub(super) lacks_key: bool,
     /// What was asked for.
     pub(super) used: BTreeSet<Need>,
     /// What of it is not known.
@@ -47,7 +49,7 @@ pub(super) struct Round {
 impl Round {
     /// One that begins.
     pub(super) fn begin(known: Arc<BTreeMap<Need, Known>>, now: SystemTime) -> Shared {
-        let round = Self { known, now, at: 0, used: BTreeSet::new(), unknown: BTreeSet::new() };
+        let round = Self { known, now, at: 0, lacks_key: false, used: BTreeSet::new(), unknown: BTreeSet::new() };
         Shared(Arc::new(Mutex::new(round)))
     }
 }
@@ -74,10 +76,5 @@ impl Shared {
                 Ok(None)
             }
         }
-    }
-
-    /// Whether all that was asked for so far is known.
-    pub(super) fn is_whole(&self) -> bool {
-        self.lock().unknown.is_empty()
     }
 }

@@ -137,18 +137,40 @@ pub(super) fn all(source: &Text, round: &Shared) -> FuncMap {
         AT.to_owned(),
         Arc::new(move |args| {
             let offset = args.first().and_then(Value::as_int).and_then(|offset| usize::try_from(offset).ok());
-            shared.lock().at = offset.unwrap_or_default();
+            let mut round = shared.lock();
+            (round.at, round.lacks_key) = (offset.unwrap_or_default(), false);
             Ok(super::value::text(""))
+        }),
+    );
+    let shared = round.clone();
+    all.insert(
+        "index".to_owned(),
+        Arc::new(move |args| {
+            let (Some(whole), keys) = (args.first(), args.get(1..).unwrap_or_default()) else {
+                return Err(TemplateError::Exec("index wants a list or a map, and where in it".to_owned()));
+            };
+            let mut found = whole.clone();
+            for key in keys {
+                let lacks = matches!((&found, key), (Value::Map(map), Value::String(key)) if !map.contains_key(key));
+                shared.lock().lacks_key |= lacks;
+                found = found.index(key)?;
+            }
+            Ok(found)
         }),
     );
     let shared = round.clone();
     all.insert(
         SHOWN.to_owned(),
         Arc::new(move |args| match args.last() {
-            None | Some(Value::Nil) if shared.is_whole() => {
-                Err(TemplateError::Exec("there is no value here to be shown".to_owned()))
+            None | Some(Value::Nil) => {
+                let round = shared.lock();
+                match () {
+                    () if !round.unknown.is_empty() => Ok(super::value::text("")),
+                    () if round.lacks_key => Err(TemplateError::Exec("there is no value here to be shown".to_owned())),
+                    // JSON's null, as Go writes it.
+                    () => Ok(super::value::text("<no value>")),
+                }
             }
-            None | Some(Value::Nil) => Ok(super::value::text("")),
             Some(value) => {
                 value.as_str().map_or(Ok(()), arguments::bounded)?;
                 Ok(value.clone())
