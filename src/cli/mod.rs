@@ -36,6 +36,7 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use std::sync::OnceLock;
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 
 pub use exit::Exit;
@@ -159,9 +160,12 @@ pub fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            let code = if error.use_stderr() { Exit::Failed } else { Exit::Ok };
-            let _ = error.print();
-            return code.into();
+            let printed = error.print();
+            if error.use_stderr() {
+                return Exit::Failed.into();
+            }
+            note_failure(printed);
+            return finish_output(Exit::Ok).into();
         }
     };
     let log = LogChoice {
@@ -193,21 +197,51 @@ pub fn main() -> ExitCode {
         #[cfg(feature = "gateway")]
         Command::Gateway(gateway) => gateway.run(&log),
         Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Cli::command(), "keyward", &mut std::io::stdout());
+            // It panics where its writer fails.
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "keyward", &mut script);
+            print(&script);
             Ok(Exit::Ok)
         }
     };
-    result
-        .unwrap_or_else(|error| {
-            say_error(&format!("{error:#}"));
-            Exit::Failed
-        })
-        .into()
+    let exit = result.unwrap_or_else(|error| {
+        say_error(&format!("{error:#}"));
+        Exit::Failed
+    });
+    finish_output(exit).into()
 }
 
-/// Prints a line of a command's own output. A reader that has gone away is not an error.
+/// Prints a line of a command's own output.
 fn say(line: &str) {
-    let _ = writeln!(std::io::stdout(), "{line}");
+    note_failure(writeln!(std::io::stdout(), "{line}"));
+}
+
+/// Prints a command's own output as it is.
+fn print(bytes: &[u8]) {
+    note_failure(std::io::stdout().write_all(bytes));
+}
+
+/// The first failure to write output. A reader that has gone away is none: it has had what it wanted.
+static OUTPUT_FAILURE: OnceLock<std::io::Error> = OnceLock::new();
+
+fn note_failure(written: std::io::Result<()>) {
+    if let Err(error) = written
+        && error.kind() != std::io::ErrorKind::BrokenPipe
+    {
+        let _ = OUTPUT_FAILURE.set(error);
+    }
+}
+
+/// Writes what is still buffered. Output that did not arrive is a failure, however well the command ended.
+fn finish_output(exit: Exit) -> Exit {
+    note_failure(std::io::stdout().flush());
+    match OUTPUT_FAILURE.get() {
+        Some(error) => {
+            say_error(&format!("cannot write to standard output: {error}"));
+            if exit == Exit::Ok { Exit::Failed } else { exit }
+        }
+        None => exit,
+    }
 }
 
 /// Prints what is worth knowing beside a command's output.

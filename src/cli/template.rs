@@ -1,13 +1,12 @@
 //! `keyward template`: trying a template before it is configured.
 
-use std::io::Write as _;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use secrecy::ExposeSecret as _;
 
 use super::reach::Through;
-use super::{ConfigFiles, Exit, say_error};
+use super::{ConfigFiles, Exit, print, say_error};
 use crate::agent::templates::Text;
 use crate::app::once;
 use crate::app::rendered_once::{Reader, RenderError};
@@ -105,7 +104,7 @@ impl Try {
         };
         match rendered? {
             Ok(text) => {
-                std::io::stdout().write_all(text.as_bytes())?;
+                print(text.as_bytes());
                 Ok(Exit::Ok)
             }
             Err(error) => Ok(refused(&self.file.display().to_string(), &error)),

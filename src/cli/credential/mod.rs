@@ -173,5 +173,7 @@ const MOST: usize = 64 * 1024;
 
 /// Prints the answer, which is what was asked for, secrets and all.
 fn tell(text: &str) -> Exit {
-    if std::io::stdout().write_all(text.as_bytes()).is_ok() { Exit::Ok } else { Exit::Failed }
+    let mut output = std::io::stdout();
+    let told = output.write_all(text.as_bytes()).and_then(|()| output.flush());
+    if told.is_ok() { Exit::Ok } else { Exit::Failed }
 }

@@ -6,6 +6,9 @@ mod commands;
 mod credentials;
 mod migrate;
 #[cfg(feature = "dev")]
+mod once;
+mod output;
+#[cfg(feature = "dev")]
 mod programs;
 #[cfg(feature = "dev")]
 mod reach;
