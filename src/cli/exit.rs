@@ -23,6 +23,8 @@ pub enum Exit {
     Missing,
     /// The name or the id is taken.
     Taken,
+    /// `migrate` has written a configuration that somebody has to look at first.
+    ActionRequired,
     /// It may work later, as it is.
     TryLater,
     /// `run` was given a configuration with mistakes; a restart changes nothing.
@@ -44,6 +46,7 @@ impl Exit {
             Self::NotRunning => 7,
             Self::Missing => 8,
             Self::Taken => 9,
+            Self::ActionRequired => 10,
             Self::TryLater => 75,
             Self::Config => 78,
             Self::OfProgram(code) => code,

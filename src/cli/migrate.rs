@@ -1,45 +1,47 @@
 //! `keyward migrate`: another agent's configuration -> ours on standard output, what became of each key on standard error.
 
-use std::io::{Read as _, Write as _};
+use std::io::{Read, Write as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use clap::Args;
 
-use super::{Exit, say_error};
+use super::{Exit, print, say_error};
 use crate::atomic_file::{self, Attributes};
-use crate::config::migrate::{self, Outcome};
+use crate::config::migrate::{self, Migrated, Outcome};
 use crate::config::{self, Environment, Purpose};
 use crate::hcl;
 
-/// Turn the configuration of Vault Agent, Vault Proxy or OpenBao Agent into one of ours.
+/// Turn the configuration of Vault Agent, Vault Proxy, OpenBao Agent or consul-template into one of ours.
 #[derive(Debug, Args)]
 pub(super) struct Migrate {
-    /// Their configuration, in HCL or JSON
-    file: PathBuf,
+    /// Their configuration in HCL or JSON: files, folders of *.hcl and *.json files read in name order, or - for standard input
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
     /// Where to write ours; a file that is there already is left alone [default: standard output]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// The server is an OpenBao
     #[arg(long)]
     openbao: bool,
+    /// Exit with 0 although the report lists actions: they are accepted
+    #[arg(long)]
+    accept: bool,
 }
 
 impl Migrate {
     pub(super) fn run(self) -> anyhow::Result<Exit> {
-        let theirs = self.file.display();
-        let text = read(&self.file).with_context(|| format!("cannot read {theirs}"))?;
-        let migrated = match migrate::migrate(&text, self.openbao) {
+        let texts = read_all(&self.files)?;
+        let only: Vec<&str> = texts.iter().map(|(_, text)| text.as_str()).collect();
+        let migrated = match migrate::migrate_all(&only, self.openbao) {
             Ok(migrated) => migrated,
-            Err(error) => {
-                say_error(&format!("{theirs}: {error}"));
+            Err((number, error)) => {
+                say_error(&format!("{}: {error}", texts[number].0));
                 return Ok(Exit::ConfigInvalid);
             }
         };
         match &self.out {
-            None => {
-                let _ = std::io::stdout().write_all(migrated.toml.as_bytes());
-            }
+            None => print(migrated.toml.as_bytes()),
             Some(out) if out.exists() => {
                 say_error(&format!("{} is there already; name another file, or move it away", out.display()));
                 return Ok(Exit::Taken);
@@ -49,13 +51,8 @@ impl Migrate {
                 atomic_file::replace(out, migrated.toml.as_bytes(), &attributes)?;
             }
         }
-        let tell = |line: &str| drop(writeln!(std::io::stderr(), "{line}"));
-        for line in &migrated.report {
-            tell(&format!("{theirs}:{line}"));
-        }
-        let count = |outcome| migrated.report.iter().filter(|line| line.outcome == outcome).count();
-        let (kept, changed, not) = (count(Outcome::Kept), count(Outcome::Changed), count(Outcome::NotSupported));
-        tell(&format!("{kept} kept, {changed} changed, {not} not supported"));
+        let names: Vec<&str> = texts.iter().map(|(name, _)| name.as_str()).collect();
+        let actions = report(&migrated, &names);
 
         let name = self.out.clone().unwrap_or_else(|| "(what was written)".into());
         let outcome = config::of_text(&name, &migrated.toml, &Environment::of_this_process(), Purpose::Check);
@@ -65,13 +62,88 @@ impl Migrate {
         for remark in &outcome.warnings {
             tell(&format!("{remark} (warning)"));
         }
-        Ok(if outcome.mistakes.is_empty() { Exit::Ok } else { Exit::ConfigInvalid })
+        Ok(match () {
+            () if !outcome.mistakes.is_empty() => Exit::ConfigInvalid,
+            () if actions > 0 && !self.accept => {
+                tell("take these actions, or run it again with --accept");
+                Exit::ActionRequired
+            }
+            () => Exit::Ok,
+        })
     }
 }
 
-fn read(file: &Path) -> std::io::Result<String> {
+/// Prints what became of each key, what somebody has to do first; gives the number of actions.
+fn report(migrated: &Migrated, names: &[&str]) -> usize {
+    let mut counts = Vec::new();
+    for (outcome, title) in [
+        (Outcome::Action, "ACTION REQUIRED"),
+        (Outcome::Changed, "changed"),
+        (Outcome::NotSupported, "dropped"),
+        (Outcome::Kept, "kept"),
+    ] {
+        let lines: Vec<_> = migrated.report.iter().filter(|line| line.outcome == outcome).collect();
+        counts.push(lines.len());
+        if lines.is_empty() {
+            continue;
+        }
+        tell(&format!("{title}:"));
+        for line in lines {
+            let words = if line.words.is_empty() { String::new() } else { format!(": {}", line.words) };
+            let (name, at) = (names[line.file], line.at);
+            tell(&format!("  {name}:{}:{}: {}{words}", at.line, at.column, line.key));
+        }
+    }
+    let (actions, changed, dropped, kept) = (counts[0], counts[1], counts[2], counts[3]);
+    tell(&format!("{actions} actions required, {changed} changed, {dropped} dropped, {kept} kept"));
+    actions
+}
+
+fn tell(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+/// The texts of all files, each with its name.
+fn read_all(paths: &[PathBuf]) -> anyhow::Result<Vec<(String, String)>> {
+    let mut texts = Vec::new();
+    for path in paths {
+        if path == Path::new("-") {
+            texts.push(("(standard input)".to_owned(), read(std::io::stdin()).context("cannot read standard input")?));
+            continue;
+        }
+        for file in files(path)? {
+            let name = file.display().to_string();
+            let text = std::fs::File::open(&file).and_then(read).with_context(|| format!("cannot read {name}"))?;
+            texts.push((name, text));
+        }
+    }
+    Ok(texts)
+}
+
+/// A file itself; of a folder its files that those agents read.
+fn files(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    if !path.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let failed = || format!("cannot list the folder {}", path.display());
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(path).with_context(failed)? {
+        let file = entry.with_context(failed)?.path();
+        // They pass over what editors leave behind.
+        let hidden = file.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+        let taken = file.extension().is_some_and(|end| end == "hcl" || end == "json");
+        if taken && !hidden && file.is_file() {
+            files.push(file);
+        }
+    }
+    files.sort();
+    anyhow::ensure!(!files.is_empty(), "{} holds no *.hcl and no *.json file", path.display());
+    Ok(files)
+}
+
+fn read(source: impl Read) -> std::io::Result<String> {
     let mut text = String::new();
     // One byte more than is taken, so that what is too long is told by the reader.
-    std::fs::File::open(file)?.take(hcl::MAX_SIZE as u64 + 1).read_to_string(&mut text)?;
+    source.take(hcl::MAX_SIZE as u64 + 1).read_to_string(&mut text)?;
     Ok(text)
 }

@@ -69,7 +69,7 @@ enum Command {
     /// Say what is wrong with a configuration, or in plain words what the agent would do with it
     #[command(after_help = "Example:\n  keyward check --config /etc/keyward/keyward.toml --online")]
     Check(check::Check),
-    /// Turn the configuration of Vault Agent, Vault Proxy or OpenBao Agent into one of ours
+    /// Turn the configuration of Vault Agent, Vault Proxy, OpenBao Agent or consul-template into one of ours
     #[command(after_help = "Example:\n  keyward migrate vault-agent.hcl --out /etc/keyward/keyward.toml")]
     Migrate(migrate::Migrate),
     /// Log in once and print what was got, without the secret
@@ -257,7 +257,7 @@ fn say_error(line: &str) {
 
 const EXIT_CODES: &str = "Exit codes: 0 done; 1 wrong command line or local failure; 2 identity source or server refused or failed; \
 3 configuration has mistakes; 4 agent not ready; 5 timed out; 6 refused by the agent, or the token may not; 7 no agent or \
-server answers; 8 what was named is not there; 9 the name or id is taken; 75 try later; 78 configuration has mistakes (run); run with [child], and exec, end with the program's code";
+server answers; 8 what was named is not there; 9 the name or id is taken; 10 actions are open (migrate); 75 try later; 78 configuration has mistakes (run); run with [child], and exec, end with the program's code";
 
 #[cfg(test)]
 mod tests {

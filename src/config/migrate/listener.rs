@@ -54,7 +54,7 @@ pub(super) fn read(top: &mut Block<'_>, document: &mut Document) {
                 document.section(&format!("{name}.cache")).text("max_age", age);
             }
         }
-        rest(&mut listener, metrics);
+        rest(&mut listener, metrics, document.section(&name));
         listener.finish();
     }
 }
@@ -100,7 +100,7 @@ fn cache(block: &mut Block<'_>) -> &'static str {
     if let Some(mut persist) = block.block("persist") {
         let words =
             "give the session a seal_key_file and write persist = true into the listener's cache: on any platform";
-        persist.tell(Outcome::Changed, words);
+        persist.tell(Outcome::Action, words);
         persist
             .drop_keys(&["type", "path", "keep_after_import", "exit_on_err", "service_account_token_file"], "with it");
         for kind in persist.blocks("kubernetes") {
@@ -163,7 +163,7 @@ fn socket(listener: &mut Block<'_>, section: &mut Section) {
         section.text("address", &format!("unix://{text}"));
         taken.kept(format!("address = \"unix://{text}\""));
     }
-    let all = ["socket_mode", "socket_user", "socket_group"].map(|key| {
+    let mut all = ["socket_mode", "socket_user", "socket_group"].map(|key| {
         let taken = listener.take(key)?;
         let empty = matches!(taken.value, crate::hcl::Value::Text(text) if text.is_empty());
         if empty {
@@ -171,7 +171,15 @@ fn socket(listener: &mut Block<'_>, section: &mut Section) {
         }
         (!empty).then_some(taken)
     });
-    let partly = all.iter().any(Option::is_none);
+    if all.iter().any(Option::is_none) {
+        // Their socket is then 0755 less the umask: only its owner may connect.
+        section.text("mode", "0600");
+        let words = "has no effect there unless mode, user and group are all set: only the agent's user may connect; mode = \"0600\" is written";
+        for taken in all.iter_mut().filter_map(Option::take) {
+            taken.changed(words);
+        }
+        listener.tell(Outcome::Changed, "mode = \"0600\", as there: name group and mode for others that may connect");
+    }
     for (taken, ours) in all.iter().zip(["mode", "owner", "group"]) {
         let Some(taken) = taken else { continue };
         match (ours, taken.value) {
@@ -183,13 +191,7 @@ fn socket(listener: &mut Block<'_>, section: &mut Section) {
             (_, crate::hcl::Value::Text(text) | crate::hcl::Value::Number(text)) => drop(section.text(ours, text)),
             _ => taken.not_supported("no name and no number"),
         }
-        if partly {
-            taken.changed(format!(
-                "{ours}; there it has no effect unless mode, user and group are all set, here it has"
-            ));
-        } else {
-            taken.kept(ours);
-        }
+        taken.kept(ours);
     }
 }
 
@@ -198,10 +200,11 @@ fn token(listener: &Block<'_>, section: &mut Section, put: &Put) {
         Put::Always => drop(section.text("token", "always")),
         Put::WhenMissing => drop(section.text("token", "when_missing")),
         Put::Never => {
-            section.text("token", "when_missing");
-            let words = "without use_auto_auth_token callers bring their own token there; here a caller that brings none \
-                         has the session's: remove the listener if that is too much";
-            listener.tell(Outcome::Changed, words);
+            section.text("token", "when_missing").disable();
+            section.comment("Callers bring their own token there. Here one that brings none is given the session's.");
+            let words = "without use_auto_auth_token callers bring their own token there; here one that brings none is given \
+                         the session's, so it is written commented out: remove the # where that is wanted, or the section";
+            listener.tell(Outcome::Action, words);
         }
     }
     let words = "what could show, end or outlive the session's token is refused with it unless `lift` names it: \
@@ -223,8 +226,19 @@ fn header(listener: &mut Block<'_>, section: &mut Section) {
     }
 }
 
-fn rest(listener: &mut Block<'_>, metrics: bool) {
-    if let Some(disable) = listener.take("tls_disable") {
+fn rest(listener: &mut Block<'_>, metrics: bool, section: &mut Section) {
+    let disable = listener.take("tls_disable");
+    let plain = disable.as_ref().is_some_and(|disable| disable.flag() == Some(true));
+    for key in ["tls_require_and_verify_client_cert", "tls_client_ca_file"] {
+        let Some(taken) = listener.take(key) else { continue };
+        if plain || metrics || taken.flag() == Some(false) {
+            taken.not_supported("no TLS is spoken on this machine");
+            continue;
+        }
+        section.disable();
+        taken.action("client certificates say there who may call, and are not asked for here: the listener is written commented out; use a unix socket, or key_file");
+    }
+    if let Some(disable) = &disable {
         disable.kept("plain HTTP, on this machine alone");
     } else if !metrics {
         listener
@@ -236,8 +250,6 @@ fn rest(listener: &mut Block<'_>, metrics: bool) {
         "tls_min_version",
         "tls_max_version",
         "tls_cipher_suites",
-        "tls_require_and_verify_client_cert",
-        "tls_client_ca_file",
         "tls_disable_client_certs",
         "tls_auto_reload",
         "tls_auto_reload_interval",

@@ -81,9 +81,9 @@ fn session(kind: &str, method: &mut Block<'_>, document: &mut Document) -> bool 
     let name = format!("session.{MAIN}.{}", ours(kind).unwrap_or("cloud"));
     if ours(kind).is_none() {
         method.tell(
-            Outcome::NotSupported,
+            Outcome::Action,
             format!(
-                "{kind:?} is no method here: there are cloud (Azure), jwt, kubernetes, approle, cert and token_file"
+                "{kind:?} is no method here: choose one of cloud (Azure), jwt, kubernetes, approle, cert and token_file"
             ),
         );
         if let Some(config) = config {

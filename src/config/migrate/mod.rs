@@ -1,12 +1,14 @@
-//! Configuration of other agents -> ours: Vault Agent, Vault Proxy, OpenBao Agent and Proxy, in HCL 1 or JSON.
+//! Configuration of other agents -> ours: Vault Agent, Vault Proxy, OpenBao Agent and Proxy, consul-template, in HCL 1 or JSON.
 //!
-//! Each key of theirs is told: kept, changed or not supported, with its line. Nothing is left out in silence.
+//! Each key of theirs is reported with its line: kept, changed, dropped, or in need of an action. Nothing is left out in
+//! silence, and nobody gets a token who did not get it before: what cannot be written as narrow as it was is written commented out.
 
 // 0: what is read, and what is written
 mod ours;
 mod theirs;
 
 // 1: one file a part of theirs
+mod consul_template;
 mod server;
 mod method;
 mod sink;
@@ -14,7 +16,7 @@ mod listener;
 mod template;
 mod process;
 
-use crate::hcl::{self, HclError, Place};
+use crate::hcl::{self, HclError, Node, Object, Place, Value};
 
 pub use ours::Outcome;
 use ours::{Document, Report};
@@ -32,6 +34,8 @@ pub struct Migrated {
 /// What became of one key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Line {
+    /// The text that it stands in, counted from 0.
+    pub file: usize,
     /// Where it stands.
     pub at: Place,
     /// The key, from the top of the file.
@@ -44,7 +48,7 @@ pub struct Line {
 
 impl std::fmt::Display for Line {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { at, key, outcome, words } = self;
+        let Self { at, key, outcome, words, .. } = self;
         write!(f, "{}:{}: {key}: {outcome}{}{words}", at.line, at.column, if words.is_empty() { "" } else { ": " })
     }
 }
@@ -57,7 +61,22 @@ const MAIN: &str = "main";
 /// # Errors
 /// The text is neither HCL 1 nor JSON.
 pub fn migrate(text: &str, openbao: bool) -> Result<Migrated, HclError> {
-    let object = hcl::read(text)?;
+    migrate_all(&[text], openbao).map_err(|(_, error)| error)
+}
+
+/// The same of several texts, as of a folder's files: blocks add up, and of what may stand there once the last counts.
+///
+/// # Errors
+/// A text is neither HCL 1 nor JSON; which one, counted from 0.
+pub fn migrate_all(texts: &[&str], openbao: bool) -> Result<Migrated, (usize, HclError)> {
+    let (mut object, mut starts, mut lines) = (Object::default(), Vec::new(), 0);
+    for (number, text) in texts.iter().enumerate() {
+        let mut part = hcl::read(text).map_err(|error| (number, error))?;
+        shift(&mut part, lines);
+        object.items.append(&mut part.items);
+        starts.push(lines);
+        lines += text.split('\n').count();
+    }
     let report = Report::default();
     let mut document = Document::default();
     let mut top = Block::top(&object, &report);
@@ -67,8 +86,26 @@ pub fn migrate(text: &str, openbao: bool) -> Result<Migrated, HclError> {
     listener::read(&mut top, &mut document);
     template::read(&mut top, &mut document);
     process::read(&mut top, &mut document);
+    consul_template::read(&mut top, &mut document);
     top.finish();
-    Ok(Migrated { toml: document.to_string(), report: report.lines() })
+    Ok(Migrated { toml: document.to_string(), report: report.lines(&starts) })
+}
+
+/// Moves an object's places down by so many lines, so that each place of several texts is one of its own.
+fn shift(object: &mut Object, lines: usize) {
+    for item in &mut object.items {
+        item.at.line += lines;
+        shift_node(&mut item.value, lines);
+    }
+}
+
+fn shift_node(node: &mut Node, lines: usize) {
+    node.at.line += lines;
+    match &mut node.value {
+        Value::Object(object) => shift(object, lines),
+        Value::List(items) => items.iter_mut().for_each(|item| shift_node(item, lines)),
+        Value::Text(_) | Value::Number(_) | Value::Flag(_) | Value::Null => {}
+    }
 }
 
 #[cfg(test)]

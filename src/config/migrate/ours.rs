@@ -15,6 +15,8 @@ pub enum Outcome {
     Changed,
     /// It is left out.
     NotSupported,
+    /// Somebody has to decide or do something before ours serves whom theirs served. What is written is the narrower form.
+    Action,
 }
 
 impl fmt::Display for Outcome {
@@ -22,7 +24,8 @@ impl fmt::Display for Outcome {
         f.write_str(match self {
             Self::Kept => "kept",
             Self::Changed => "changed",
-            Self::NotSupported => "not supported",
+            Self::NotSupported => "dropped",
+            Self::Action => "ACTION REQUIRED",
         })
     }
 }
@@ -33,13 +36,18 @@ pub(super) struct Report(RefCell<Vec<Line>>);
 
 impl Report {
     pub(super) fn tell(&self, at: Place, key: &str, outcome: Outcome, words: impl Into<String>) {
-        self.0.borrow_mut().push(Line { at, key: key.to_owned(), outcome, words: words.into() });
+        self.0.borrow_mut().push(Line { file: 0, at, key: key.to_owned(), outcome, words: words.into() });
     }
 
-    /// In the order of the text.
-    pub(super) fn lines(self) -> Vec<Line> {
+    /// All lines in the order of the texts, each with its text and its place there. `starts` has the number of lines before
+    /// each text.
+    pub(super) fn lines(self, starts: &[usize]) -> Vec<Line> {
         let mut lines = self.0.into_inner();
         lines.sort_by_key(|left| left.at);
+        for line in &mut lines {
+            line.file = starts.partition_point(|start| *start < line.at.line).saturating_sub(1);
+            line.at.line -= starts.get(line.file).copied().unwrap_or_default();
+        }
         lines
     }
 }
@@ -53,6 +61,8 @@ pub(super) struct Document(Vec<Section>);
 pub(super) struct Section {
     name: String,
     comments: Vec<&'static str>,
+    /// Written as comments, with the sections below it: nothing of it is in force.
+    disabled: bool,
     entries: Vec<(&'static str, String)>,
 }
 
@@ -61,10 +71,22 @@ impl Document {
         self.0.iter().any(|section| section.name == name)
     }
 
+    /// True if there is a section below that name.
+    pub(super) fn has_below(&self, name: &str) -> bool {
+        self.0.iter().any(|section| section.name.strip_prefix(name).is_some_and(|rest| rest.starts_with('.')))
+    }
+
+    fn is_disabled(&self, name: &str) -> bool {
+        let covers = |section: &Section| {
+            name.strip_prefix(&section.name).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        };
+        self.0.iter().any(|section| section.disabled && covers(section))
+    }
+
     /// The section of that name, a new one at the end if there is none.
     pub(super) fn section(&mut self, name: &str) -> &mut Section {
         let place = self.0.iter().position(|section| section.name == name).unwrap_or_else(|| {
-            self.0.push(Section { name: name.to_owned(), comments: Vec::new(), entries: Vec::new() });
+            self.0.push(Section { name: name.to_owned(), comments: Vec::new(), disabled: false, entries: Vec::new() });
             self.0.len() - 1
         });
         &mut self.0[place]
@@ -73,16 +95,20 @@ impl Document {
 
 impl fmt::Display for Document {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (number, Section { name, comments, entries }) in self.0.iter().enumerate() {
+        for (number, Section { name, comments, entries, .. }) in self.0.iter().enumerate() {
             if number > 0 {
                 f.write_char('\n')?;
             }
             for comment in comments {
                 writeln!(f, "# {comment}")?;
             }
-            writeln!(f, "[{}]", name.split('.').map(key).collect::<Vec<_>>().join("."))?;
+            let mut text = format!("[{}]\n", name.split('.').map(key).collect::<Vec<_>>().join("."));
             for (key, value) in entries {
-                writeln!(f, "{key} = {value}")?;
+                writeln!(text, "{key} = {value}")?;
+            }
+            let mark = if self.is_disabled(name) { "# " } else { "" };
+            for line in text.lines() {
+                writeln!(f, "{mark}{line}")?;
             }
         }
         Ok(())
@@ -96,6 +122,12 @@ impl Section {
 
     pub(super) fn comment(&mut self, comment: &'static str) -> &mut Self {
         self.comments.push(comment);
+        self
+    }
+
+    /// Writes the section, and those below it, as comments.
+    pub(super) const fn disable(&mut self) -> &mut Self {
+        self.disabled = true;
         self
     }
 

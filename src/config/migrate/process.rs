@@ -42,9 +42,7 @@ pub(super) fn read(top: &mut Block<'_>, document: &mut Document) {
         match exit.flag() {
             Some(false) => exit.kept("it goes on"),
             _ => {
-                exit.not_supported(
-                    "it goes on: `keyward wait` ends when all is there; `keyward exec` runs one command",
-                );
+                exit.changed("the command line says it: `keyward run --exit-after-auth`");
             }
         }
     }

@@ -1,6 +1,7 @@
 //! `vault {}` -> `[server.main]`.
 
 use super::MAIN;
+use super::consul_template;
 use super::ours::{Document, Outcome};
 use super::theirs::Block;
 
@@ -42,7 +43,7 @@ pub(super) fn read(top: &mut Block<'_>, document: &mut Document, openbao: bool) 
     if let Some(skip) = vault.take("tls_skip_verify") {
         match skip.flag() {
             Some(false) => skip.kept("never skipped here"),
-            _ => skip.not_supported("a server is always verified: name its authority as ca_file"),
+            _ => skip.action("a server is always verified: name its authority as ca_file"),
         }
     }
     if let Some(namespace) = vault.take("namespace")
@@ -57,7 +58,9 @@ pub(super) fn read(top: &mut Block<'_>, document: &mut Document, openbao: bool) 
                 "not a number here: the session and templates try on with backoff; the proxy sends again what is safe",
             );
         }
+        retry.drop_keys(&["attempts", "backoff", "max_backoff", "enabled"], "one schedule by what the failure means");
         retry.finish();
     }
+    consul_template::server(&mut vault, document);
     vault.finish();
 }

@@ -27,10 +27,13 @@ pub(super) fn read(document: &mut Document, auto_auth: Option<method::Read<'_>>)
                     section.text("wrap_ttl", &written(span)).text("format", "json");
                     wrap.changed("wrap_ttl; a new one is made near two thirds of it, as well as with each new token");
                 }
-                None => wrap.not_supported("no duration"),
+                None => {
+                    section.disable();
+                    wrap.action("no duration: the sink is written commented out, as its token would not be wrapped");
+                }
             }
         }
-        let encrypted = encrypted(&mut sink);
+        let encrypted = encrypted(&mut sink, section);
         if let Some(mut config) = sink.block("config") {
             file(&mut config, section);
             config.finish();
@@ -57,7 +60,7 @@ struct Encrypted {
     aad: Option<String>,
 }
 
-fn encrypted(sink: &mut Block<'_>) -> Option<Encrypted> {
+fn encrypted(sink: &mut Block<'_>, section: &mut Section) -> Option<Encrypted> {
     let [kind, path, derive, aad, variable] =
         ["dh_type", "dh_path", "derive_key", "aad", "aad_env_var"].map(|key| sink.take(key));
     let kind = kind.filter(|kind| {
@@ -65,7 +68,10 @@ fn encrypted(sink: &mut Block<'_>) -> Option<Encrypted> {
         if known {
             kind.kept("[sink.NAME.encrypt]");
         } else {
-            kind.not_supported("there is \"curve25519\" alone: this sink is not encrypted");
+            section.disable();
+            kind.action(
+                "there is \"curve25519\" alone: the sink is written commented out, as it would not be encrypted",
+            );
         }
         known
     });
@@ -95,8 +101,14 @@ fn encrypted(sink: &mut Block<'_>) -> Option<Encrypted> {
         }
         return path.text().map(|path| Encrypted { public_key_file: path.to_owned(), derive_key, aad });
     }
-    for lone in [path, derive, aad, variable].into_iter().flatten() {
-        lone.not_supported("it says nothing without dh_type and dh_path both: this sink is not encrypted");
+    for half in [&kind, &path].into_iter().flatten() {
+        section.disable();
+        half.action(
+            "it needs dh_type and dh_path both: the sink is written commented out, as it would not be encrypted",
+        );
+    }
+    for lone in [derive, aad, variable].into_iter().flatten() {
+        lone.not_supported("it says nothing without dh_type and dh_path both");
     }
     None
 }

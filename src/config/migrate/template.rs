@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::consul_template::{self, debounce};
 use super::ours::{Document, Outcome, Section};
 use super::sink;
 use super::theirs::{Block, NO_FLAG, Taken, span, written};
@@ -35,6 +36,7 @@ pub(super) fn read(top: &mut Block<'_>, document: &mut Document) {
         config.drop_keys(&["max_connections_per_host"], "connections to the server are kept and reused");
         config.finish();
     }
+    let defaults = consul_template::defaults(top);
     for (number, mut template) in top.blocks("template").into_iter().enumerate() {
         let name = format!("template.file-{}", number + 1);
         template.tell(
@@ -42,6 +44,7 @@ pub(super) fn read(top: &mut Block<'_>, document: &mut Document) {
             format!("[{name}]; `keyward check` reads it and names by line what its language lacks"),
         );
         file(&mut template, document.section(&name));
+        defaults.apply(document.section(&name));
         template.finish();
     }
     for block in top.blocks("env_template") {
@@ -49,6 +52,13 @@ pub(super) fn read(top: &mut Block<'_>, document: &mut Document) {
     }
     if let Some(mut exec) = top.block("exec") {
         child(&mut exec, document.section("child"));
+        for (name, value) in consul_template::program(&mut exec, document.section("child")) {
+            let section = format!("env_template.{name}");
+            if !document.has(&section) {
+                // What opens an action stands for itself nowhere else.
+                document.section(&section).text("contents", &value.replace("{{", "{{ \"{{\" }}"));
+            }
+        }
         exec.finish();
     }
 }
@@ -65,7 +75,12 @@ fn text(template: &mut Block<'_>, section: &mut Section) {
             taken.kept(ours);
         }
     }
-    if let Some(contents) = template.take("contents")
+    let contents = template.take("contents");
+    if section.has("source") {
+        if let Some(contents) = contents {
+            contents.not_supported("source is given beside it");
+        }
+    } else if let Some(contents) = contents
         && let Some(text) = contents.required_text()
     {
         section.long_text("contents", text);
@@ -128,36 +143,61 @@ fn file(template: &mut Block<'_>, section: &mut Section) {
             _ => taken.not_supported("no name and no id"),
         }
     }
-    template.drop_keys(&["backup"], "no copy of the file before is kept: it would be one more secret on the disk");
-    wait(template, section);
-    let timeout = template.take("command_timeout");
-    command(template.take("command").as_ref(), timeout.as_ref(), section);
-    if let Some(mut exec) = template.block("exec") {
-        let (words, timeout) = (exec.take("command"), exec.take("timeout"));
-        command(words.as_ref(), timeout.as_ref(), section);
-        exec.finish();
+    if let Some(backup) = template.take("backup") {
+        match backup.flag() {
+            Some(flag) => {
+                if flag {
+                    section.flag("backup", true);
+                }
+                backup.kept("backup");
+            }
+            None => backup.not_supported(format!("{NO_FLAG}: no copy is kept")),
+        }
     }
+    wait(template, section);
+    let exec = template.block("exec").map(|mut exec| {
+        let taken = (exec.take("command"), exec.take("timeout"));
+        exec.drop_keys(
+            &["enabled", "splay", "kill_signal", "kill_timeout", "reload_signal"],
+            "a command is run once a change",
+        );
+        if let Some(env) = exec.block("env") {
+            env.drop_all("name the variables that the command needs as pass = [\"NAME\"]");
+        }
+        exec.finish();
+        taken
+    });
+    let (mut line, mut timeout) = (template.take("command"), template.take("command_timeout"));
+    if let Some((words, time)) = exec {
+        for (beside, own) in [(&mut line, words), (&mut timeout, time)] {
+            if let Some(own) = own
+                && let Some(beside) = beside.replace(own)
+            {
+                beside.not_supported("exec is given beside it, which counts");
+            }
+        }
+    }
+    command(line.as_ref(), timeout.as_ref(), section);
 }
 
 /// `wait { min = "2s" max = "10s" }`, also written `wait = "2s:10s"`.
 fn wait(template: &mut Block<'_>, section: &mut Section) {
     if let Some(taken) = template.take_if("wait", |value| matches!(value, Value::Text(_))) {
         let least = taken.text().and_then(|text| span(text.split(':').next().unwrap_or_default()));
-        return debounce(&taken, least, section);
+        return put_debounce(section, debounce(&taken, least));
     }
     let Some(mut wait) = template.block("wait") else { return };
     if let Some(least) = wait.take("min") {
-        debounce(&least, least.span(), section);
+        put_debounce(section, debounce(&least, least.span()));
     }
     wait.drop_keys(&["max"], "changes that come together wait for four times debounce at most");
     wait.finish();
 }
 
-fn debounce(taken: &Taken<'_>, least: Option<Duration>, section: &mut Section) {
-    let Some(least) = least else { return taken.not_supported("no duration") };
-    let ours = least.min(Duration::from_mins(5));
-    section.text("debounce", &written(ours));
-    if ours == least { taken.kept("debounce") } else { taken.changed("debounce, which is 5m at most") }
+fn put_debounce(section: &mut Section, debounce: Option<String>) {
+    if let Some(debounce) = debounce {
+        section.text("debounce", &debounce);
+    }
 }
 
 fn command(words: Option<&Taken<'_>>, timeout: Option<&Taken<'_>>, section: &mut Section) {

@@ -142,6 +142,11 @@ impl<'a> Block<'a> {
         self.report.tell(self.at, &self.path, outcome, words);
     }
 
+    /// Tells something of a key that is not there.
+    pub(super) fn tell_as(&self, key: &str, outcome: Outcome, words: impl Into<String>) {
+        self.report.tell(self.at, &self.key(key), outcome, words);
+    }
+
     /// Keys that are left out for one reason.
     pub(super) fn drop_keys(&mut self, keys: &[&str], why: &str) {
         for key in keys {
@@ -177,6 +182,10 @@ impl Taken<'_> {
 
     pub(super) fn changed(&self, words: impl Into<String>) {
         self.report.tell(self.at, &self.key, Outcome::Changed, words);
+    }
+
+    pub(super) fn action(&self, words: impl Into<String>) {
+        self.report.tell(self.at, &self.key, Outcome::Action, words);
     }
 
     pub(super) fn not_supported(&self, words: impl Into<String>) {

@@ -6,6 +6,8 @@ use std::process::{Command, Output};
 use keyward::config::migrate::{Migrated, Outcome, migrate};
 use keyward::config::{Config, Environment, Purpose, of_text};
 
+use crate::harness::binary::{run, run_with_input};
+
 fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/fixtures/agents").join(name)
 }
@@ -116,7 +118,7 @@ fn files_that_are_removed_by_default_there_are_removed_here() {
     assert!(migrated.toml.contains("remove_secret_id_after_reading = true\n"), "{}", migrated.toml);
     assert!(migrated.toml.contains("secret_id_wrapping_path = \"auth/approle/role/batch/secret-id\"\n"));
     assert!(migrated.toml.contains("wrap_ttl = \"10m\"\n") && migrated.toml.contains("format = \"json\"\n"));
-    says(&migrated, "exit_after_auth", Outcome::NotSupported, "keyward wait");
+    says(&migrated, "exit_after_auth", Outcome::Changed, "keyward run --exit-after-auth");
     let encrypt =
         "[sink.file-1.encrypt]\npublic_key_file = \"/etc/agent/public.json\"\nderive_key = false\naad = \"batch\"\n";
     assert!(migrated.toml.contains(encrypt), "{}", migrated.toml);
@@ -125,7 +127,8 @@ fn files_that_are_removed_by_default_there_are_removed_here() {
     let (migrated, _) = self::migrated("jwt-and-token.hcl");
     assert!(migrated.toml.contains("remove_after_reading = true\n"), "{}", migrated.toml);
     says(&migrated, "auto_auth.method.jwt.config.jwt_read_period", Outcome::NotSupported, "anew");
-    says(&migrated, "listener.unix.socket_mode", Outcome::Changed, "there it has no effect");
+    says(&migrated, "listener.unix.socket_mode", Outcome::Changed, "has no effect there");
+    assert!(migrated.toml.contains("# mode = \"0600\"\n"), "{}", migrated.toml);
 }
 
 #[test]
@@ -150,10 +153,15 @@ fn what_binds_an_encrypted_sink_may_come_from_a_variable_and_says_nothing_by_its
     assert!(migrated.toml.contains(encrypt), "{}", migrated.toml);
     says(&migrated, "auto_auth.sink.file.aad", Outcome::NotSupported, "aad_env_var counts beside it");
     says(&migrated, "auto_auth.sink.file.aad_env_var", Outcome::Changed, "${env:NAME}");
-    for (keys, key) in [("aad = \"x\"", "aad"), ("dh_path = \"/k\"", "dh_path"), ("dh_type = \"p256\"", "dh_type")] {
+    let migrated = migrate(&text("aad = \"x\""), false).unwrap();
+    says(&migrated, "auto_auth.sink.file.aad", Outcome::NotSupported, "it says nothing without dh_type and dh_path");
+    assert!(migrated.toml.contains("\n[sink.file-1]\npath = \"/t\"\n"), "{}", migrated.toml);
+    for (keys, key) in
+        [("dh_path = \"/k\"", "dh_path"), ("dh_type = \"p256\"", "dh_type"), ("wrap_ttl = \"soon\"", "wrap_ttl")]
+    {
         let migrated = migrate(&text(keys), false).unwrap();
-        says(&migrated, &format!("auto_auth.sink.file.{key}"), Outcome::NotSupported, "this sink is not encrypted");
-        assert!(!migrated.toml.contains("encrypt"), "{}", migrated.toml);
+        says(&migrated, &format!("auto_auth.sink.file.{key}"), Outcome::Action, "the sink is written commented out");
+        assert!(migrated.toml.contains("\n# [sink.file-1]\n# path = \"/t\"\n"), "{}", migrated.toml);
     }
 }
 
@@ -162,7 +170,7 @@ fn what_has_no_like_here_is_told_and_found_by_the_check() {
     let text =
         "vault { address = \"http://10.0.0.1:8200\" }\nauto_auth { method \"aws\" { config = { role = \"x\" } } }\n";
     let migrated = migrate(text, true).unwrap();
-    says(&migrated, "auto_auth.method.aws", Outcome::NotSupported, "\"aws\" is no method here");
+    says(&migrated, "auto_auth.method.aws", Outcome::Action, "\"aws\" is no method here");
     says(&migrated, "auto_auth.method.aws.config", Outcome::NotSupported, "with its method");
     let outcome = of_text(Path::new("ours.toml"), &migrated.toml, &Environment::default(), Purpose::Check);
     let told: Vec<_> = outcome.mistakes.iter().map(ToString::to_string).collect();
@@ -182,13 +190,20 @@ fn the_command_writes_ours_apart_from_its_report() {
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
 
     let shown = keyward(&[&theirs]);
-    assert_eq!(shown.status.code(), Some(0), "{}", text(&shown.stderr));
+    assert_eq!(shown.status.code(), Some(10), "an action is open: {}", text(&shown.stderr));
     assert!(text(&shown.stdout).starts_with("[server.main]\nkind = \"vault\"\n"));
     let report = text(&shown.stderr);
-    assert!(report.contains("kubernetes.json:3:13: vault: kept: [server.main]"), "{report}");
-    assert!(report.contains(" not supported\n"), "{report}");
+    let at = |line: &str| report.find(line).unwrap_or_else(|| panic!("{line}: {report}"));
+    let action = at("ACTION REQUIRED:\n  ");
+    let persist = at("kubernetes.json:14:14: cache.persist: give the session a seal_key_file");
+    let changed = at("\nchanged:\n  ");
+    let address = at("kubernetes.json:12:26: listener.tcp.address: ");
+    let kept = at("\nkept:\n  ");
+    assert!(action < persist && persist < changed && changed < address && address < kept, "{report}");
+    assert!(at("kubernetes.json:3:13: vault: [server.main]") > kept, "{report}");
+    assert!(report.contains("\n1 actions required, "), "{report}");
 
-    let written = keyward(&[&theirs, "--out", &out, "--openbao"]);
+    let written = keyward(&[&theirs, "--out", &out, "--openbao", "--accept"]);
     assert_eq!((written.status.code(), written.stdout.len()), (Some(0), 0));
     let ours = std::fs::read_to_string(&out).unwrap();
     assert_eq!(ours, text(&shown.stdout).replace("kind = \"vault\"", "kind = \"openbao\""));
@@ -219,7 +234,8 @@ fn templates_and_the_program_that_runs_with_them_move() {
         text.contains("[env_template.DATABASE_PASSWORD]\n") && text.contains("on_change = \"restart\"\n"),
         "{text}"
     );
-    says(&migrated, "template.backup", Outcome::NotSupported, "one more secret on the disk");
+    says(&migrated, "template.backup", Outcome::Kept, "backup");
+    assert!(text.contains("backup = true\ncommand = [\"/usr/bin/app\", \"reload\"]\n"), "{text}");
     says(&migrated, "template.error_on_missing_key", Outcome::Kept, "always an error");
     says(&migrated, "template_config.exit_on_retry_failure", Outcome::NotSupported, "readiness");
     says(&migrated, "exec", Outcome::Changed, "pass = [");
@@ -239,18 +255,21 @@ fn moved(more: &str) -> Migrated {
 
 #[test]
 fn a_listener_at_their_default_address_moves_and_empty_keys_of_a_socket_say_nothing() {
-    let migrated = moved("listener \"tcp\" { tls_disable = true }\n");
+    let proxy = "api_proxy { use_auto_auth_token = true }\n";
+    let migrated = moved(&format!("{proxy}listener \"tcp\" {{ tls_disable = true }}\n"));
     assert!(migrated.toml.contains("address = \"tcp://127.0.0.1:8200\"\nany_local_user = true\n"), "{}", migrated.toml);
-    let migrated =
-        moved("listener \"unix\" { address = \"/s\" socket_mode = \"\" socket_user = \"\" socket_group = \"\" }\n");
-    assert!(!migrated.toml.contains("mode =") && !migrated.toml.contains("owner ="), "{}", migrated.toml);
+    let migrated = moved(&format!(
+        "{proxy}listener \"unix\" {{ address = \"/s\" socket_mode = \"\" socket_user = \"\" socket_group = \"\" }}\n"
+    ));
+    // Only its owner may connect to such a socket there.
+    assert!(migrated.toml.contains("\nmode = \"0600\"\n") && !migrated.toml.contains("owner ="), "{}", migrated.toml);
     says(&migrated, "listener.unix.socket_mode", Outcome::Kept, "as without it");
 }
 
 #[test]
 fn what_is_no_flag_is_told_and_the_careful_form_is_written() {
     let migrated = moved("listener \"tcp\" { address = \"127.0.0.1:81\" require_request_header = \"yes\" }\n");
-    assert!(migrated.toml.contains("require_request_header = true\n"), "{}", migrated.toml);
+    assert!(migrated.toml.contains("# require_request_header = true\n"), "{}", migrated.toml);
     says(&migrated, "listener.tcp.require_request_header", Outcome::NotSupported, "neither true nor false");
     let migrated = moved("api_proxy { use_auto_auth_token = \"sometimes\" }\ncache { cache_static_secrets = \"x\" }\n");
     says(&migrated, "api_proxy.use_auto_auth_token", Outcome::NotSupported, "neither true nor false");
@@ -297,4 +316,97 @@ fn what_is_given_twice_or_beside_a_part_that_is_left_out_is_told_key_by_key() {
     let outcome = of_text(Path::new("ours.toml"), &odd.toml, &Environment::default(), Purpose::Check);
     let told: Vec<_> = outcome.mistakes.iter().map(ToString::to_string).collect();
     assert!(told.iter().any(|line| line.contains("\"A B\" names no variable")), "{told:?}");
+}
+
+#[test]
+fn a_listener_that_would_let_more_callers_have_the_token_is_written_commented_out() {
+    let (migrated, config) = migrated("jwt-and-token.hcl");
+    assert!(config.listeners.is_empty(), "{}", migrated.toml);
+    let commented = "# Callers bring their own token there. Here one that brings none is given the session's.\n\
+                     # [listener.unix-1]\n# kind = \"api_proxy\"\n# address = \"unix:///run/ci/agent.sock\"\n# mode = \"0600\"\n";
+    assert!(migrated.toml.contains(commented), "{}", migrated.toml);
+    says(&migrated, "listener.unix", Outcome::Action, "it is written commented out");
+    let proxied = |listener: &str| {
+        moved(&format!("api_proxy {{ use_auto_auth_token = true }}\ncache {{}}\nlistener \"tcp\" {{ {listener} }}\n"))
+    };
+    let certificates = "tls_cert_file = \"/c\" tls_key_file = \"/k\" tls_require_and_verify_client_cert = true";
+    let migrated = proxied(certificates);
+    assert!(migrated.toml.contains("\n# [listener.tcp-1.cache]\n# max_age"), "{}", migrated.toml);
+    says(&migrated, "listener.tcp.tls_require_and_verify_client_cert", Outcome::Action, "key_file");
+    // Without TLS nobody's certificate is looked at there either.
+    let migrated = proxied(&format!("{certificates} tls_disable = true"));
+    assert!(migrated.toml.contains("\n[listener.tcp-1]\n"), "{}", migrated.toml);
+    let migrated = moved("listener \"tcp\" { address = \"127.0.0.1:81\" role = \"metrics_only\" }\n");
+    assert!(migrated.toml.contains("[listener.tcp-1]\nkind = \"health\"\n"), "it serves no token");
+}
+
+#[test]
+fn a_command_or_a_source_that_is_given_twice_is_written_once() {
+    let migrated = moved(
+        "template { contents = \"x\" destination = \"/d\" command = \"systemctl reload app\" command_timeout = \"1m\"\n\
+         exec { command = [\"/usr/bin/app\", \"reload\"] } }\n",
+    );
+    let exec = "command = [\"/usr/bin/app\", \"reload\"]\ncommand_timeout = \"1m\"\n";
+    assert!(migrated.toml.contains(exec) && !migrated.toml.contains("shell"), "{}", migrated.toml);
+    says(&migrated, "template.command", Outcome::NotSupported, "exec is given beside it");
+    let migrated = migrate("template { source = \"/s\" contents = \"x\" destination = \"/d\" }\n", false).unwrap();
+    assert!(!migrated.toml.contains("contents"), "{}", migrated.toml);
+    says(&migrated, "template.contents", Outcome::NotSupported, "source is given beside it");
+}
+
+#[test]
+fn standard_input_and_folders_are_read_and_each_line_names_its_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    write(
+        "10-main.hcl",
+        "vault {\n  address = \"https://s.example\"\n}\nauto_auth {\n  method \"jwt\" { config = { role = \"r\" path = \"/j\" } }\n}\n",
+    );
+    write("20-more.json", "{\n \"template\": [{ \"contents\": \"x\", \"destination\": \"/d\", \"odd\": 1 }]\n}\n");
+    write("notes.txt", "not read");
+    write(".hidden.hcl", "not read = {");
+    let path = folder.path().display().to_string();
+    let (code, output, error) = run(&["migrate", &path], &[]);
+    assert_eq!(code, 0, "{error}");
+    assert!(output.contains("[session.main.jwt]\n") && output.contains("[template.file-1]\n"), "{output}");
+    assert!(error.contains("/10-main.hcl:2:3: vault.address: address\n"), "{error}");
+    let odd = error.lines().find(|line| line.contains("template.odd")).unwrap();
+    assert!(odd.contains("/20-more.json:2:"), "{odd}");
+
+    let (code, from_input, error) = run_with_input(&["migrate", "-"], &[], "vault {}\nlog_level = \"loud\"\n");
+    assert_eq!(code, 3, "there is no session: {error}");
+    assert!(from_input.starts_with("[server.main]\n"), "{from_input}");
+    assert!(error.contains("(standard input):2:1: log_level: no level\n"), "{error}");
+    write("30-broken.hcl", "vault {\n  address = https://x\n}\n");
+    let (code, _, error) = run(&["migrate", &path], &[]);
+    assert!(code == 3 && error.contains("/30-broken.hcl: line 2, column"), "{error}");
+    let empty = tempfile::tempdir().unwrap();
+    let (code, _, error) = run(&["migrate", &empty.path().display().to_string()], &[]);
+    assert!(code == 1 && error.contains("holds no *.hcl and no *.json file"), "{error}");
+}
+
+#[test]
+fn a_file_of_consul_template_moves() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("consul-template.hcl");
+    std::fs::copy(fixture("consul-template.hcl"), &file).unwrap();
+    let out = folder.path().join("keyward.toml").display().to_string();
+    let (code, _, report) = run(&["migrate", &file.display().to_string(), "--out", &out], &[]);
+    assert_eq!(code, 10, "{report}");
+    let ours = std::fs::read_to_string(&out).unwrap();
+    for wanted in [
+        "ca_file = \"/etc/ssl/company.pem\"\n",
+        "[session.main.token_file]\nfile = \"/etc/keyward/server.token\"\n",
+        "debounce = \"5s\"\n",
+        "left_delimiter = \"<<\"\n",
+        "backup = true\n",
+        "stop_signal = \"SIGTERM\"\nstop_timeout = \"20s\"\non_change = \"signal\"\nchange_signal = \"SIGHUP\"\npass = [\"HTTP_*\"]\n",
+        "[env_template.MODE]\ncontents = \"fast\"\n",
+    ] {
+        assert!(ours.contains(wanted), "{wanted}: {ours}");
+    }
+    let action = report.find("vault.token: a token does not stand in a configuration").unwrap();
+    assert!(action < report.find("\nchanged:\n").unwrap(), "{report}");
+    assert!(report.contains(": consul: templates read Vault or OpenBao alone\n"), "{report}");
+    assert!(!report.contains("canary") && !ours.contains("canary"), "{report}{ours}");
 }

@@ -1,0 +1,252 @@
+//! Keys that consul-template has and Vault Agent has not.
+
+use std::time::Duration;
+
+use super::MAIN;
+use super::ours::{Document, Outcome, Section};
+use super::theirs::{Block, NO_FLAG, Taken, span, written};
+use crate::hcl::Value;
+
+/// File for a token that stood in the configuration or in a variable.
+const TOKEN_FILE: &str = "/etc/keyward/server.token";
+
+/// Settings of each template that does not have its own.
+#[derive(Debug, Default)]
+pub(super) struct Defaults {
+    pub(super) debounce: Option<String>,
+    pub(super) left_delimiter: Option<String>,
+    pub(super) right_delimiter: Option<String>,
+}
+
+impl Defaults {
+    pub(super) fn apply(&self, section: &mut Section) {
+        let keys = [
+            ("debounce", &self.debounce),
+            ("left_delimiter", &self.left_delimiter),
+            ("right_delimiter", &self.right_delimiter),
+        ];
+        for (key, value) in keys {
+            if let Some(value) = value
+                && !section.has(key)
+            {
+                section.text(key, value);
+            }
+        }
+    }
+}
+
+/// Reads what is said of all templates at the top of the file.
+pub(super) fn defaults(top: &mut Block<'_>) -> Defaults {
+    let mut defaults = Defaults::default();
+    for (key, ours) in [
+        ("default_left_delimiter", &mut defaults.left_delimiter),
+        ("default_right_delimiter", &mut defaults.right_delimiter),
+    ] {
+        if let Some(taken) = top.take(key)
+            && let Some(text) = taken.required_text()
+        {
+            *ours = Some(text.to_owned());
+            taken.kept("left_delimiter, right_delimiter of each template");
+        }
+    }
+    if let Some(taken) = top.take_if("wait", |value| matches!(value, Value::Text(_))) {
+        let least = taken.text().and_then(|text| span(text.split(':').next().unwrap_or_default()));
+        defaults.debounce = debounce(&taken, least);
+    } else if let Some(mut wait) = top.block("wait") {
+        if let Some(least) = wait.take("min") {
+            defaults.debounce = debounce(&least, least.span());
+        }
+        wait.drop_keys(&["max"], "changes that come together wait for four times debounce at most");
+        wait.drop_keys(&["enabled"], "debounce is always in force");
+        wait.finish();
+    }
+    defaults
+}
+
+/// A wait before a rendering, as debounce has it; 5 min at most.
+pub(super) fn debounce(taken: &Taken<'_>, least: Option<Duration>) -> Option<String> {
+    let Some(least) = least else {
+        taken.not_supported("no duration");
+        return None;
+    };
+    let ours = least.min(Duration::from_mins(5));
+    if ours == least {
+        taken.kept("debounce");
+    } else {
+        taken.changed("debounce, which is 5m at most");
+    }
+    Some(written(ours))
+}
+
+/// Reads what `vault {}` has there beside the agent's keys: how to log in, and `ssl {}`.
+pub(super) fn server(vault: &mut Block<'_>, document: &mut Document) {
+    let method = format!("session.{MAIN}.token_file");
+    if let Some(file) = vault.take("vault_agent_token_file")
+        && let Some(text) = file.required_text()
+    {
+        document.section(&method).text("file", text);
+        file.kept("session.main.token_file; an agent of ours can log in by itself: see [session.NAME.cloud]");
+    }
+    if let Some(token) = vault.take("token") {
+        if token.text().is_none() {
+            token.kept("empty, which is as without it");
+        } else {
+            document.section(&method).text("file", TOKEN_FILE);
+            token.action(format!("a token does not stand in a configuration: write it to {TOKEN_FILE}, mode 0600"));
+        }
+    }
+    if let Some(wrapped) = vault.take("unwrap_token") {
+        match wrapped.flag() {
+            Some(false) => wrapped.kept("it is taken as it is"),
+            _ => wrapped.action("unwrap the token before it is written to its file"),
+        }
+    }
+    if let Some(renew) = vault.take("renew_token") {
+        renew.changed("a token that can be renewed is renewed");
+    }
+    let roles =
+        ["k8s_auth_role_name", "k8s_service_account_token_path", "k8s_service_account_token", "k8s_service_mount_path"];
+    for key in roles {
+        if let Some(taken) = vault.take(key) {
+            taken.action("write [session.main.kubernetes] with the role and the file of the service account's token");
+        }
+    }
+    let own_time = "values are looked at by templates.interval, and a lease is replaced near two thirds of its life";
+    vault.drop_keys(&["default_lease_duration", "lease_renewal_threshold", "grace"], own_time);
+    vault.drop_keys(&["enabled"], "it is there where it is written");
+    if let Some(transport) = vault.block("transport") {
+        transport.drop_all("connections to the server are few, kept and reused");
+    }
+    if let Some(mut ssl) = vault.block("ssl") {
+        tls(&mut ssl, document.section(&format!("server.{MAIN}")));
+        ssl.finish();
+    }
+}
+
+fn tls(ssl: &mut Block<'_>, section: &mut Section) {
+    for (theirs, ours) in [
+        ("ca_cert", "ca_file"),
+        ("ca_path", "ca_dir"),
+        ("cert", "client_cert"),
+        ("key", "client_key"),
+        ("server_name", "server_name"),
+    ] {
+        match ssl.take(theirs) {
+            Some(taken) if matches!(taken.value, Value::Text(text) if text.is_empty()) => {
+                taken.kept("empty, which is as without it");
+            }
+            Some(taken) => {
+                if let Some(text) = taken.required_text() {
+                    section.text(ours, text);
+                    taken.kept(ours);
+                }
+            }
+            None => {}
+        }
+    }
+    if let Some(verify) = ssl.take("verify") {
+        match verify.flag() {
+            Some(true) => verify.kept("always verified here"),
+            Some(false) => verify.action("a server is always verified: name its authority as ca_file"),
+            None => verify.not_supported(NO_FLAG),
+        }
+    }
+    ssl.drop_keys(&["enabled"], "TLS is what an address with https:// has");
+    ssl.drop_keys(&["ca_cert_bytes", "ca_bytes"], "name a file as ca_file");
+}
+
+/// Reads `exec {}` beside the agent's keys: signals, times and variables of the program.
+pub(super) fn program(exec: &mut Block<'_>, section: &mut Section) -> Vec<(String, String)> {
+    if let Some(signal) = exec.take("kill_signal")
+        && let Some(text) = signal.required_text()
+    {
+        section.text("stop_signal", text);
+        signal.kept("child.stop_signal");
+    }
+    if let Some(timeout) = exec.take("kill_timeout") {
+        match timeout.span() {
+            Some(span) => {
+                section.text("stop_timeout", &written(span));
+                timeout.kept("child.stop_timeout");
+            }
+            None => timeout.not_supported("no duration"),
+        }
+    }
+    if let Some(signal) = exec.take("reload_signal") {
+        match signal.text() {
+            Some(text) => {
+                section.text("on_change", "signal").text("change_signal", text);
+                signal.changed(
+                    "child.change_signal: a signal where a variable has changed; a file's template has its own command",
+                );
+            }
+            None => signal.kept("empty, which is as without it"),
+        }
+    }
+    exec.drop_keys(&["splay"], "debounce keeps restarts apart");
+    exec.drop_keys(&["enabled"], "it is there where it is written");
+    exec.drop_keys(&["timeout"], "the program runs until it ends, or is told to");
+    let mut variables = Vec::new();
+    if let Some(mut env) = exec.block("env") {
+        for key in ["allowlist", "whitelist"] {
+            let Some(taken) = env.take(key) else { continue };
+            match taken.texts() {
+                Some(names) => {
+                    section.texts("pass", &names);
+                    taken.kept("child.pass");
+                }
+                None => taken.not_supported("no list of names"),
+            }
+        }
+        if let Some(taken) = env.take("custom") {
+            let texts = taken.texts().unwrap_or_default();
+            variables.extend(
+                texts
+                    .iter()
+                    .filter_map(|text| text.split_once('='))
+                    .map(|(name, value)| (name.to_owned(), value.to_owned())),
+            );
+            if variables.len() == texts.len() {
+                taken.changed("[env_template.NAME] for each");
+            } else {
+                taken.action("texts such as \"NAME=VALUE\" are taken: write [env_template.NAME] for the others");
+            }
+        }
+        env.drop_keys(
+            &["pristine", "denylist", "blacklist"],
+            "the program has few variables, and those that pass names",
+        );
+        env.finish();
+    }
+    variables
+}
+
+/// Reads what stands at the top of the file there; at last, so that it is known whether there is a login.
+pub(super) fn read(top: &mut Block<'_>, document: &mut Document) {
+    for name in ["consul", "nomad", "deduplicate"] {
+        if let Some(block) = top.block(name) {
+            block.drop_all("templates read Vault or OpenBao alone");
+        }
+    }
+    if let Some(block) = top.block("syslog") {
+        block.drop_all("it logs to standard error: the journal or the container's runtime keeps it");
+    }
+    top.drop_keys(&["max_stale", "block_query_wait"], "they are of queries of Consul, which templates do not make");
+    top.drop_keys(&["kill_signal", "reload_signal", "dump_signal"], "SIGTERM and SIGINT stop it, SIGHUP reloads it");
+    let alone = "each template tries on by itself, and readiness reports it";
+    top.drop_keys(&["template_error_fatal", "err_on_failed_lookup"], alone);
+    if let Some(once) = top.take("once") {
+        once.changed("the command line says it: `keyward run --exit-after-auth`");
+    }
+    let session = format!("session.{MAIN}");
+    let sections = ["sink", "template", "env_template", "listener"];
+    let needed = sections.iter().any(|section| document.has_below(section));
+    if needed && !document.has_below(&session) {
+        document.section(&format!("{session}.token_file")).text("file", TOKEN_FILE);
+        let words = format!(
+            "nothing says how to log in: write the token to {TOKEN_FILE}, mode 0600, or write [session.main.cloud] or \
+             another method in place of [session.main.token_file]"
+        );
+        top.tell_as("auto_auth", Outcome::Action, words);
+    }
+}
