@@ -52,6 +52,40 @@ pub fn replace(path: &Path, bytes: &[u8], attributes: &Attributes) -> Result<Out
     Ok(Outcome::Written)
 }
 
+/// As [`replace`], and keeps the file that is replaced as `path` with `.bak` at its end, with its content, mode and owner.
+///
+/// # Errors
+/// As [`replace`]; the copy could not be kept, and nothing has changed at `path`.
+pub fn replace_with_backup(path: &Path, bytes: &[u8], attributes: &Attributes) -> Result<Outcome, ReplaceError> {
+    let (folder, name) = Folder::of_file(path)?;
+    if let Some(there) = regular_or_absent(&folder, &name, path)? {
+        if is_so(&folder, &name, &there, bytes, attributes) {
+            return Ok(Outcome::Same);
+        }
+        keep_copy(&folder, &name).map_err(|source| ReplaceError::Step {
+            step: "keep a copy of",
+            path: path.to_owned(),
+            advice: LET_IT_WRITE,
+            source,
+        })?;
+    }
+    put(&folder, &name, path, attributes, |file| file.write_all(bytes))?;
+    Ok(Outcome::Written)
+}
+
+/// Gives the file a second name, in place of what had it before. The new content gets the first name by a rename, so that
+/// the second one keeps the old.
+fn keep_copy(folder: &Folder, name: &OsStr) -> io::Result<()> {
+    let temporary = temporary_name(name)?;
+    rustix::fs::linkat(folder, name, folder, &temporary, AtFlags::empty())?;
+    let mut backup = name.to_owned();
+    backup.push(".bak");
+    let renamed = rustix::fs::renameat(folder, &temporary, folder, &backup);
+    // A rename between two names of one file does nothing: an earlier try kept the copy already.
+    let _ = rustix::fs::unlinkat(folder, &temporary, AtFlags::empty());
+    Ok(renamed?)
+}
+
 /// As [`replace`], with what `write` writes: for what is too large to be held as a whole.
 ///
 /// # Errors

@@ -11,10 +11,12 @@ use super::notify;
 use super::plan::{Agent, Plan};
 use super::session::Shared;
 use crate::config::Config;
+use crate::health::Health;
 #[cfg(any(feature = "access", feature = "gateway"))]
 use crate::http::listen::Endpoint;
 use crate::http::listen::Inherited;
 use crate::metrics::Outcome;
+use crate::status::Board;
 use crate::tasks::Tasks;
 
 /// Everything that the configuration asks for, running or about to.
@@ -74,6 +76,16 @@ impl App {
             #[cfg(feature = "access")]
             access,
         })
+    }
+
+    /// Readiness of its components.
+    pub const fn health(&self) -> &Health {
+        &self.shared.health
+    }
+
+    /// Status of its sessions.
+    pub const fn board(&self) -> &Board {
+        &self.shared.board
     }
 
     /// Where the access-control service listens, if there is one.

@@ -9,6 +9,7 @@ mod reach;
 mod show;
 
 // 2: the commands
+mod once;
 mod run;
 #[cfg(any(feature = "access", feature = "gateway"))]
 mod alone;
@@ -35,8 +36,8 @@ mod dev;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
-
 use std::sync::OnceLock;
+
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 
 pub use exit::Exit;
@@ -61,7 +62,7 @@ struct Cli {
 enum Command {
     /// Run the agent (and the services that the configuration names) until it is told to stop
     #[command(after_help = "Example:\n  keyward run --config /etc/keyward/keyward.toml")]
-    Run(ConfigFiles),
+    Run(run::Run),
     /// Try the whole chain on this machine: an emulated cloud, an access-control service, an agent, its local API
     #[cfg(feature = "dev")]
     #[command(after_help = "Example:\n  keyward dev --once")]
@@ -176,7 +177,7 @@ pub fn main() -> ExitCode {
         }),
     };
     let result = match cli.command {
-        Command::Run(files) => run::run(&files, &log),
+        Command::Run(run) => run::run(&run, &log),
         #[cfg(feature = "dev")]
         Command::Dev(dev) => dev.run(&log),
         Command::Check(check) => check.run(),

@@ -3,21 +3,34 @@
 use std::time::Duration;
 
 use anyhow::Context as _;
+use clap::Args;
 use rustix::process::Signal;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{ConfigFiles, Exit, LogChoice, say_error};
+use super::{ConfigFiles, Exit, LogChoice, once, say_error};
 use crate::app::logging::{self, LogLevel, Logging};
 use crate::app::{App, Signals};
 use crate::config::{self, Config, Environment, Purpose, Remark};
 use crate::http::listen::Inherited;
 
-pub(super) fn run(files: &ConfigFiles, choice: &LogChoice) -> anyhow::Result<Exit> {
+/// Run the agent until it is told to stop.
+#[derive(Debug, Clone, Args)]
+pub(super) struct Run {
+    #[command(flatten)]
+    files: ConfigFiles,
+    /// End once every session has its token and every required sink and template is written, or a login has failed. Nothing is
+    /// served and no program is run
+    #[arg(long)]
+    exit_after_auth: bool,
+}
+
+pub(super) fn run(run: &Run, choice: &LogChoice) -> anyhow::Result<Exit> {
     crate::sys::forbid_core_dumps()?;
     let environment = Environment::of_this_process();
-    let (config, warnings) = match load(files, &environment) {
+    let (config, warnings) = match load(run, &environment) {
         Ok(loaded) => loaded,
         Err(mistakes) => {
             for mistake in mistakes {
@@ -31,16 +44,43 @@ pub(super) fn run(files: &ConfigFiles, choice: &LogChoice) -> anyhow::Result<Exi
     let runtime = runtime(&config)?;
     let inherited = inherited(&environment)?;
     let ended = runtime.block_on(async {
-        let (signals, relay) = listen_for_signals(files.clone(), environment)?;
+        let (signals, relay) = listen_for_signals(run.clone(), environment)?;
+        let stop = signals.stop.clone();
         let app = App::build(config, log, inherited).await?;
-        tokio::select! {
-            ended = app.run(signals) => ended,
-            never = relay => never.map(|()| 0),
-        }
+        let mut written = once::Written::watch(&app);
+        let (mut outcome, mut missing) = (None, None);
+        let running = app.run(signals);
+        tokio::pin!(running, relay);
+        let code = loop {
+            tokio::select! {
+                ended = &mut running => break ended?,
+                never = &mut relay => break never.map(|()| 0)?,
+                () = stop.cancelled(), if missing.is_none() && outcome.is_none() => {
+                    missing = Some(written.missing());
+                }
+                found = written.outcome(), if run.exit_after_auth && outcome.is_none() => {
+                    outcome = Some(found);
+                    stop.cancel();
+                }
+            }
+        };
+        anyhow::Ok((code, outcome, missing))
     });
     // A name look-up or a write that hangs in the system must not hold the end up.
     runtime.shutdown_timeout(Duration::from_secs(1));
-    ended.map(|code| if code == 0 { Exit::Ok } else { Exit::OfProgram(code) })
+    let (code, outcome, missing) = ended?;
+    Ok(match outcome {
+        Some(Err(error)) => {
+            say_error(&error);
+            Exit::Remote
+        }
+        None if run.exit_after_auth => {
+            say_error(&format!("told to stop before everything was written: {}", missing.unwrap_or_default()));
+            Exit::NotReady
+        }
+        _ if code == 0 => Exit::Ok,
+        _ => Exit::OfProgram(code),
+    })
 }
 
 /// The sockets that the service manager passed.
@@ -72,10 +112,14 @@ pub(super) fn start_log(choice: &LogChoice, log: &config::Log) -> anyhow::Result
 }
 
 /// Reads the configuration for a run, with what is probably not meant in it; or its mistakes.
-fn load(files: &ConfigFiles, environment: &Environment) -> Result<(Config, Vec<Remark>), Vec<String>> {
-    let outcome = config::load(&files.config, environment, Purpose::Run);
-    let mistakes = outcome.mistakes.iter().map(ToString::to_string).collect();
-    outcome.config.map(|config| (config, outcome.warnings)).ok_or(mistakes)
+fn load(run: &Run, environment: &Environment) -> Result<(Config, Vec<Remark>), Vec<String>> {
+    let outcome = config::load(&run.files.config, environment, Purpose::Run);
+    let mistakes: Vec<String> = outcome.mistakes.iter().map(ToString::to_string).collect();
+    let mut config = outcome.config.ok_or(mistakes)?;
+    if run.exit_after_auth {
+        config = once::outputs_alone(config).map_err(|error| vec![error])?;
+    }
+    Ok((config, outcome.warnings))
 }
 
 fn tell(warnings: &[Remark]) {
@@ -86,7 +130,7 @@ fn tell(warnings: &[Remark]) {
 
 /// Turns SIGTERM and SIGINT into a stop, SIGHUP into a reload; SIGUSR1, SIGUSR2 and SIGWINCH are for the child.
 fn listen_for_signals(
-    files: ConfigFiles,
+    run: Run,
     environment: Environment,
 ) -> anyhow::Result<(Signals, impl Future<Output = anyhow::Result<()>>)> {
     let mut hangup = signal(SignalKind::hangup())?;
@@ -115,8 +159,8 @@ fn listen_for_signals(
             }
             // The channel holds one: a storm of signals becomes one reload after the other.
             // Off this thread: user databases and files may be slow.
-            let (files, environment) = (files.clone(), environment.clone());
-            let loading = tokio::task::spawn_blocking(move || load(&files, &environment));
+            let (run, environment) = (run.clone(), environment.clone());
+            let loading = tokio::task::spawn_blocking(move || load(&run, &environment));
             let reloading = async {
                 let loaded = loading.await.unwrap_or_else(|error| Err(vec![error.to_string()]));
                 let loaded = loaded.map(|(config, warnings)| {
@@ -134,19 +178,28 @@ fn listen_for_signals(
     Ok((signals, relay))
 }
 
-/// Cancels `stop` on the first SIGTERM or SIGINT.
+/// Cancels `stop` on the first SIGTERM or SIGINT. Those of the next second are the same stop: a service manager and a shell may
+/// both send one.
 ///
 /// # Errors
-/// There was a second one: whoever sent it wants the end at once.
+/// There was a later one: whoever sent it wants the end at once.
 pub(super) async fn stop_signals(stop: CancellationToken) -> anyhow::Result<()> {
     let mut term = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut first: Option<Instant> = None;
     loop {
         tokio::select! {
             Some(()) = term.recv() => {}
             Some(()) = interrupt.recv() => {}
         }
-        anyhow::ensure!(!stop.is_cancelled(), "told to stop twice: ended at once");
+        match first {
+            None => first = Some(Instant::now()),
+            Some(first) if first.elapsed() < ONE_STOP => {}
+            Some(_) => anyhow::bail!("told to stop twice: ended at once"),
+        }
         stop.cancel();
     }
 }
+
+/// Signals that come within this time are one.
+const ONE_STOP: Duration = Duration::from_secs(1);

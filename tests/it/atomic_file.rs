@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
-use keyward::atomic_file::{Attributes, Outcome, remove, replace, sweep, truncate};
+use keyward::atomic_file::{Attributes, Outcome, remove, replace, replace_with_backup, sweep, truncate};
 use tempfile::TempDir;
 
 const PRIVATE: Attributes = Attributes { mode: 0o600, owner: None, group: None };
@@ -261,4 +261,29 @@ fn one_who_swaps_the_folder_or_the_file_for_a_symlink_gets_no_write_elsewhere() 
     assert_eq!(std::fs::read(outside.join("token")).unwrap(), b"theirs too");
     assert_eq!(names(&outside), ["token", "victim"]);
     assert!(names(&real).iter().all(|name| name == "token"), "temporary files were left: {:?}", names(&real));
+}
+
+#[test]
+fn a_backup_is_the_file_before_with_its_mode_and_stays_where_nothing_changes() {
+    let (folder, file) = folder();
+    let backup = folder.path().join("token.bak");
+    let read = |path: &Path| std::fs::read_to_string(path).unwrap();
+    assert_eq!(replace_with_backup(&file, b"one", &PRIVATE).unwrap(), Outcome::Written);
+    assert_eq!(names(folder.path()), ["token"], "there was nothing before");
+    let wide = Attributes { mode: 0o640, ..PRIVATE };
+    for (bytes, before) in [("two", "one"), ("three", "two")] {
+        assert_eq!(replace_with_backup(&file, bytes.as_bytes(), &wide).unwrap(), Outcome::Written);
+        assert_eq!((read(&file), read(&backup)), (bytes.to_owned(), before.to_owned()));
+        assert_eq!(replace_with_backup(&file, bytes.as_bytes(), &wide).unwrap(), Outcome::Same);
+        assert_eq!(read(&backup), before, "what did not change has no new copy");
+    }
+    assert_eq!(std::fs::metadata(&backup).unwrap().permissions().mode() & 0o7777, 0o640);
+    assert_eq!(std::fs::metadata(&file).unwrap().nlink(), 1);
+    assert_eq!(names(folder.path()), ["token", "token.bak"], "nothing else is left");
+    // A try that broke off between the two steps.
+    std::fs::remove_file(&backup).unwrap();
+    std::fs::hard_link(&file, &backup).unwrap();
+    assert_eq!(replace_with_backup(&file, b"four", &wide).unwrap(), Outcome::Written);
+    assert_eq!((read(&file), read(&backup)), ("four".to_owned(), "three".to_owned()));
+    assert_eq!(names(folder.path()), ["token", "token.bak"]);
 }

@@ -274,6 +274,10 @@ fn a_second_stop_ends_it_at_once() {
             agent.binary.signal(Signal::HUP);
             std::thread::sleep(Duration::from_millis(50));
         }
+        // Those that come with the first one are the same stop; one that comes later is a second.
+        agent.binary.signal(Signal::TERM);
+        agent.binary.signal(Signal::INT);
+        std::thread::sleep(Duration::from_millis(1500));
         let start = now();
         agent.binary.signal(Signal::TERM);
         let mut binary = agent.binary;
@@ -281,6 +285,25 @@ fn a_second_stop_ends_it_at_once() {
         assert!(start.elapsed() < Duration::from_secs(20), "{:?}: {}", start.elapsed(), binary.output());
         assert_eq!(status.code(), Some(1));
         assert!(binary.output().contains("told to stop twice"), "{}", binary.output());
+    });
+}
+
+#[test]
+fn two_stops_at_once_are_one_and_it_ends_as_it_should() {
+    in_a_network_of_its_own(|| {
+        let world = World::start();
+        let agent = Agent::ready(&world, &[], revoking);
+        // Until the token is revoked it is stopping.
+        world.secrets.dials().hang(true);
+        agent.binary.signal(Signal::TERM);
+        agent.logs("agent.stopping");
+        agent.binary.signal(Signal::TERM);
+        std::thread::sleep(Duration::from_millis(200));
+        world.secrets.dials().hang(false);
+        let mut binary = agent.binary;
+        let status = binary.ended(Duration::from_secs(30));
+        assert_eq!(status.code(), Some(0), "{}", binary.output());
+        assert!(binary.output().contains("agent.stopped"), "{}", binary.output());
     });
 }
 

@@ -1,0 +1,78 @@
+//! `keyward run --exit-after-auth`: what of a configuration is written once, and when that is done.
+
+use tokio::sync::watch;
+
+use crate::app::App;
+use crate::config::Config;
+use crate::health::{Component, Health};
+use crate::status::Board;
+
+/// The configuration with its sessions, sinks and templates alone.
+///
+/// # Errors
+/// A session revokes its token at the end, so that nothing that is written would be of use.
+pub(super) fn outputs_alone(mut config: Config) -> Result<Config, String> {
+    if let Some(session) = config.sessions.iter().find(|session| session.lifecycle.revoke_on_exit) {
+        return Err(format!(
+            "session {} has revoke_on_exit = true, which ends with --exit-after-auth all that was written; take one of them away",
+            session.name
+        ));
+    }
+    config.listeners.clear();
+    config.env_templates.clear();
+    config.child = None;
+    #[cfg(feature = "access")]
+    {
+        config.access = None;
+    }
+    #[cfg(feature = "gateway")]
+    {
+        config.gateway = None;
+    }
+    Ok(config)
+}
+
+/// Watches for the moment when everything is written.
+pub(super) struct Written {
+    health: Health,
+    board: Board,
+    changes: watch::Receiver<u64>,
+}
+
+impl Written {
+    pub(super) fn watch(app: &App) -> Self {
+        let (health, board) = (app.health().clone(), app.board().clone());
+        let changes = health.changes();
+        Self { health, board, changes }
+    }
+
+    /// Lists the components that are not ready yet, in one line.
+    pub(super) fn missing(&self) -> String {
+        let components = self.health.components();
+        let missing = components.iter().filter(|(_, component)| component.required && !component.started);
+        let reason = |(name, component): (&String, &Component)| {
+            format!("{name}: {}", component.reason.as_deref().unwrap_or("not ready"))
+        };
+        missing.map(reason).collect::<Vec<_>>().join("; ")
+    }
+
+    /// Returns once every required component has been ready.
+    ///
+    /// # Errors
+    /// A session's login has failed: its error.
+    pub(super) async fn outcome(&mut self) -> Result<(), String> {
+        loop {
+            if self.health.started() {
+                return Ok(());
+            }
+            // A failure of the process before is counted too, and has no error here.
+            let mut sessions = self.board.sessions().into_iter().filter(|(_, session)| !session.serving);
+            if let Some((name, error)) = sessions.find_map(|(name, session)| Some((name, session.last_error?))) {
+                return Err(format!("session {name}: {error}"));
+            }
+            if self.changes.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+}

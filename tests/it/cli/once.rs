@@ -1,0 +1,77 @@
+//! `keyward run --exit-after-auth`, as a container that prepares another one runs it.
+
+use std::time::Duration;
+
+use keyward::dev::secrets::{Canned, Operation};
+use rustix::process::Signal;
+use serde_json::json;
+
+use crate::harness::binary::{Binary, eventually, run};
+use crate::harness::world::{World, in_a_network_of_its_own};
+
+#[test]
+fn it_ends_with_0_once_every_required_output_is_written() {
+    in_a_network_of_its_own(|| {
+        let world = World::start();
+        world.put("app", &json!({ "password": "one" }));
+        let folder = tempfile::tempdir().unwrap();
+        let more = format!(
+            "[template.conf]\ncontents = '{{{{ with secret \"secret/data/app\" }}}}{{{{ .Data.data.password }}}}{{{{ end }}}}'\n\
+             destination = \"{0}/conf\"\n[env_template.NEVER]\ncontents = \"x\"\n\
+             [child]\ncommand = [\"/bin/sh\", \"-c\", \"touch {0}/child\"]\n",
+            folder.path().display()
+        );
+        let config = world.config(folder.path(), &more);
+        let (code, output, error) = run(&["run", "--exit-after-auth", "--config", &config], &[]);
+        assert_eq!((code, output.as_str()), (0, ""), "{error}");
+        assert_eq!(std::fs::read_to_string(folder.path().join("conf")).unwrap(), "one");
+        let token = std::fs::read_to_string(folder.path().join("token")).unwrap();
+        assert!(!token.is_empty() && world.secrets.dials().tokens() >= 1, "the token lives on");
+        assert_eq!(world.secrets.dials().counts().of(Operation::Login), 1);
+        assert!(!folder.path().join("child").exists(), "no program is run");
+        assert!(!error.contains("api.sock"), "nothing is served: {error}");
+    });
+}
+
+#[test]
+fn it_ends_with_the_error_of_a_session_whose_login_fails() {
+    in_a_network_of_its_own(|| {
+        let world = World::start();
+        let refused = "Azure token verified, but the principal is not bound to this role";
+        world.secrets.dials().answer_always(Operation::Login, Some(Canned::error(403, refused)));
+        let folder = tempfile::tempdir().unwrap();
+        let config = world.config(folder.path(), "");
+        let (code, _, error) = run(&["run", "--exit-after-auth", "--config", &config], &[]);
+        assert_eq!(code, 2, "{error}");
+        let last = error.lines().last().unwrap();
+        assert!(last.starts_with("error: session web: ") && last.contains(refused), "{error}");
+        assert!(!folder.path().join("token").exists());
+    });
+}
+
+#[test]
+fn a_stop_before_the_end_is_not_ready_and_a_token_that_would_be_revoked_is_an_error() {
+    in_a_network_of_its_own(|| {
+        let world = World::start();
+        let folder = tempfile::tempdir().unwrap();
+        let missing = "[template.conf]\ncontents = '{{ with secret \"secret/data/none\" }}{{ end }}'\n";
+        let missing = format!("{missing}destination = \"{}/conf\"\n", folder.path().display());
+        let config = world.config(folder.path(), &missing);
+        let mut binary = Binary::start(&["run", "--exit-after-auth", "--config", &config], &[], folder.path());
+        eventually(Duration::from_secs(30), || {
+            let output = binary.output();
+            if output.contains("HTTP 404") { Ok(()) } else { Err(output) }
+        });
+        binary.signal(Signal::TERM);
+        let status = binary.ended(Duration::from_secs(30));
+        let output = binary.output();
+        assert_eq!(status.code(), Some(4), "{output}");
+        assert!(output.contains("template/conf: the secret secret/data/none is not there: HTTP 404"), "{output}");
+
+        let text = std::fs::read_to_string(&config).unwrap();
+        std::fs::write(&config, text.replace("mount = \"azure\"", "mount = \"azure\"\nrevoke_on_exit = true")).unwrap();
+        let (code, _, error) = run(&["run", "--exit-after-auth", "--config", &config], &[]);
+        assert_eq!(code, 78, "{error}");
+        assert!(error.contains("session web has revoke_on_exit = true"), "{error}");
+    });
+}
