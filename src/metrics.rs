@@ -37,6 +37,8 @@ pub struct Inner {
     pub sink_written: Family<Sink, Gauge<i64, AtomicI64>>,
     /// Writes of a sink that failed.
     pub sink_failures: Family<Sink, Counter>,
+    /// Outputs that somebody else had deleted or changed, by what became of it: `restored` or `left`.
+    pub output_changes: Family<OutputChange, Counter>,
     /// State of a template: 0 rendered, 1 is waiting for its secrets, 2 is failing.
     pub template_state: Family<Template, Gauge<i64, AtomicI64>>,
     /// When a template's file was last changed, in seconds since 1970.
@@ -112,6 +114,7 @@ impl Default for Metrics {
             sink_state: add(all, "sink_state", "0 newest token, 1 waiting, 2 failing"),
             sink_written: add(all, "sink_written_timestamp_seconds", "When a sink was last written"),
             sink_failures: add(all, "sink_failures", "Writes of a sink that failed"),
+            output_changes: add(all, "output_changes", "Outputs that somebody else had deleted or changed"),
             template_state: add(all, "template_state", "0 rendered, 1 waiting, 2 failing"),
             template_written: add(all, "template_written_timestamp_seconds", "When a template's file was last changed"),
             template_renders: add(all, "template_renders", "Renderings of a template"),
@@ -215,6 +218,15 @@ pub struct TemplateRun {
     /// Its name.
     pub template: String,
     /// `ok` or `failed`.
+    pub outcome: &'static str,
+}
+
+/// Labels of an output that somebody else had deleted or changed.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct OutputChange {
+    /// Such as `sink/NAME` or `template/NAME`.
+    pub output: String,
+    /// `restored` or `left`.
     pub outcome: &'static str,
 }
 

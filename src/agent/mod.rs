@@ -2,10 +2,11 @@
 //!
 //! A module names only modules above it in this list; outputs know nothing of each other.
 
-// 0: the token, the server it comes from, and the files of the state folder
+// 0: the token, the server it comes from, the files of the state folder, and outputs that others change
 pub mod token;
 pub mod upstream;
 mod state_file;
+pub mod output_watch;
 
 // 1: who we are
 pub mod identity;

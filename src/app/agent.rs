@@ -124,6 +124,11 @@ impl App {
             tell.await;
             Ok(())
         });
+        let (outputs, stop) = (self.shared.outputs.clone(), services.stop_token());
+        services.start("output watch", async move {
+            outputs.run(stop).await;
+            Ok(())
+        });
         let mut agent = Agent::default();
         agent.commit(self.plan, &self.config);
         let mut reloading = Reloading {

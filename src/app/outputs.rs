@@ -76,8 +76,8 @@ impl BuiltSink {
         for other in follows {
             other.cancelled().await;
         }
-        let Shared { clock, metrics, .. } = self.shared;
-        let mut sink = FileSink::new(self.options.options, self.feed, clock, self.health, metrics);
+        let Shared { clock, metrics, outputs, .. } = self.shared;
+        let mut sink = FileSink::new(self.options.options, self.feed, clock, self.health, metrics).watching(outputs);
         let derived = async {
             if let Some(derived) = self.derived {
                 derived.run(orders.stop.clone()).await;

@@ -301,6 +301,7 @@ impl Built {
             clock: shared.clock.clone(),
             health: shared.health.component(name.clone(), options.options.required, "not rendered yet"),
             metrics: shared.metrics.clone(),
+            outputs: shared.outputs.clone(),
         };
         let task = TemplateTask::new(options.options.clone(), template, parts);
         Ok(Self { name, options: options.clone(), feed, task })

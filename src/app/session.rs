@@ -12,6 +12,7 @@ use crate::agent::identity::Method;
 use crate::agent::lifecycle::{self, Parts, TokenKeeper};
 use crate::agent::local_api::Source;
 use crate::agent::login::Login;
+use crate::agent::output_watch::OutputWatch;
 use crate::agent::upstream::Upstream;
 use crate::clock::Clock;
 use crate::config;
@@ -27,6 +28,7 @@ pub(super) struct Shared {
     pub(super) metrics: Metrics,
     pub(super) health: Health,
     pub(super) board: Board,
+    pub(super) outputs: OutputWatch,
 }
 
 /// The sessions of a configuration, as outputs are joined to them.

@@ -13,6 +13,7 @@ use super::remark::At;
 use super::tree::quoted;
 use super::{Session, Sink};
 use crate::agent::lifecycle;
+use crate::agent::output_watch::OnMissing;
 use crate::agent::secrets::{Derive, Persist};
 use crate::agent::sinks::{Encrypt, Format, OnExpiry, Options};
 use crate::agent::upstream::Kind;
@@ -68,6 +69,12 @@ fn read(name: String, mut reader: Reader<'_>, sessions: &Sessions) -> Sink {
     if encrypt.is_some() && matches!(format, Format::Env(_)) {
         reader.conflict("format", "encrypt", "what reads a line for an environment cannot open an envelope");
     }
+    let is_made_anew = encrypt.is_some() || sessions.is_wrapped(&session) || matches!(derive, Some(Derive::Wrapped(_)));
+    if is_made_anew && let Some(at) = reader.place_of("on_missing") {
+        let found = "given for a sink whose content is made anew each time";
+        reader.scope.remarks.mistake(at, &reader.key("on_missing"), found, "leave it out: such a file is not watched");
+    }
+    let on_missing = Some(on_missing(&mut reader)).filter(|_| !is_made_anew);
     let mode = reader.mode("mode", MODE);
     if mode & 0o007 != 0 && encrypt.is_none() {
         let at = reader.place_of("mode").unwrap_or(reader.at);
@@ -84,10 +91,17 @@ fn read(name: String, mut reader: Reader<'_>, sessions: &Sessions) -> Sink {
         owner: reader.user("owner"),
         group: reader.group("group"),
         on_expiry: reader.choice("on_expiry", &on_expiry).unwrap_or(OnExpiry::Keep),
+        on_missing,
         required: reader.flag("required", true),
     };
     reader.finish();
     Sink { session, options, derive }
+}
+
+/// Reads `on_missing`: the reaction to a file that somebody else has deleted or changed.
+pub(super) fn on_missing(reader: &mut Reader<'_>) -> OnMissing {
+    let words = [("restore", OnMissing::Restore), ("leave", OnMissing::Leave)];
+    reader.choice("on_missing", &words).unwrap_or_default()
 }
 
 /// Whom what is written is sealed for.

@@ -10,7 +10,7 @@ use secrecy::ExposeSecret as _;
 use super::leaf;
 use super::reader::Reader;
 use super::remark::At;
-use super::sink::{Sessions, file_path};
+use super::sink::{Sessions, file_path, on_missing};
 use super::tree::quoted;
 use super::{Sink, Template, server};
 use crate::agent::secrets::Offline;
@@ -153,6 +153,8 @@ fn file(name: &str, mut reader: Reader<'_>, beside: Beside<'_>) -> Template {
         owner: reader.user("owner"),
         group: reader.group("group"),
         create_folders,
+        backup: reader.flag("backup", false),
+        on_missing: on_missing(&mut reader),
         command,
     };
     let options = Options {
@@ -345,6 +347,9 @@ pub(super) fn words(template: &Template, tell: impl Fn(&str, &str) -> String) ->
         id("owner", file.owner),
         id("group", file.group),
     )];
+    if file.backup {
+        does.push("keeps the file before it, with .bak at the end of its name".to_owned());
+    }
     if let Some(Command { command, timeout }) = &file.command {
         let shown = command.join(" ");
         does.push(format!("after a change runs {shown}, for {} at most", humantime::format_duration(*timeout)));

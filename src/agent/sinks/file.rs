@@ -10,6 +10,7 @@ use super::claim::{Claim, ClaimError};
 use super::content::render;
 use super::envelope::{Envelope, EnvelopeError};
 use super::{OnExpiry, Options};
+use crate::agent::output_watch::{OnMissing, OutputWatch, RestorePace, WatchedOutput};
 use crate::agent::token::{Token, TokenFeed};
 use crate::atomic_file::{self, Attributes, Outcome, ReplaceError};
 use crate::backoff::{Backoff, random_unit};
@@ -33,15 +34,28 @@ pub struct FileSink {
     /// Whether the feed has had a token since this sink started. Before that the file may hold the last run's, which
     /// may well be good still.
     served: bool,
+    outputs: OutputWatch,
+    /// The file since it was written, where others are watched.
+    watched: Option<WatchedOutput>,
+    pace: RestorePace,
 }
 
 impl FileSink {
     /// A sink that has touched nothing yet.
     pub fn new(options: Options, feed: TokenFeed, clock: Clock, health: Reporter, metrics: Metrics) -> Self {
         let envelope = options.encrypt.clone().map(Envelope::new);
-        let sink = Self { options, feed, clock, health, metrics, claim: None, envelope, served: false };
+        let (outputs, watched, pace) = (OutputWatch::none(), None, RestorePace::default());
+        let (claim, served) = (None, false);
+        let sink = Self { options, feed, clock, health, metrics, claim, envelope, served, outputs, watched, pace };
         sink.tell(WAITING);
         sink
+    }
+
+    /// The same, which notices when others delete or change the file.
+    #[must_use]
+    pub fn watching(mut self, outputs: OutputWatch) -> Self {
+        self.outputs = outputs;
+        self
     }
 
     /// Writes each new token, and does what `on_expiry` says when there is none any more, until `stop` is cancelled.
@@ -49,10 +63,11 @@ impl FileSink {
     pub async fn run(&mut self, stop: CancellationToken) {
         self.sweep().await;
         let mut backoff = Backoff::new(FIRST_RETRY, MOST_RETRY);
-        let mut ended = false;
+        let (mut ended, mut touched) = (false, false);
         while !stop.is_cancelled() {
             let state = self.feed.current().state;
-            let retry_in = match self.follow(&state).await {
+            let done = if touched { self.check(&state).await } else { self.follow(&state).await.map(drop) };
+            let retry_in = match done {
                 Ok(()) => {
                     backoff.reset();
                     None
@@ -63,12 +78,59 @@ impl FileSink {
                     Some(wait)
                 }
             };
-            tokio::select! {
-                () = stop.cancelled() => {}
-                news = self.feed.changed(), if !ended => ended = news.is_err(),
-                () = self.clock.sleep_until_some(retry_in.map(|span| self.clock.now() + span)) => {}
-            }
+            let retry_at = retry_in.map(|span| self.clock.now() + span);
+            let mut check_at = None;
+            touched = loop {
+                tokio::select! {
+                    () = stop.cancelled() => break false,
+                    news = self.feed.changed(), if !ended => {
+                        ended = news.is_err();
+                        break false;
+                    }
+                    () = self.clock.sleep_until_some(retry_at) => break false,
+                    () = noticed(self.watched.as_ref()), if check_at.is_none() => {
+                        check_at = Some(self.pace.check_at(&self.clock));
+                    }
+                    () = self.clock.sleep_until_some(check_at) => break true,
+                }
+            };
         }
+    }
+
+    /// Writes the file again, or leaves it, where somebody else has deleted or changed it.
+    async fn check(&mut self, state: &State<Token>) -> Result<(), SinkError> {
+        let Some(watched) = self.watched.as_ref().filter(|_| matches!(state, State::Serving(_))) else { return Ok(()) };
+        if !watched.is_changed().await {
+            return Ok(());
+        }
+        let (sink, path) = (self.options.name.clone(), self.options.path.display().to_string());
+        if self.options.on_missing == Some(OnMissing::Leave) {
+            tracing::warn!(
+                event = "sink.left_changed",
+                sink,
+                path,
+                "somebody else deleted or changed the sink; it stays so until there is a new token"
+            );
+            self.count_change("left");
+            self.watched = None;
+            return Ok(());
+        }
+        if self.follow(state).await? == Outcome::Written {
+            tracing::warn!(
+                event = "sink.restored",
+                sink,
+                path,
+                "somebody else deleted or changed the sink; it was written again"
+            );
+            self.pace.restored(&self.clock);
+            self.count_change("restored");
+        }
+        Ok(())
+    }
+
+    fn count_change(&self, outcome: &'static str) {
+        let output = format!("sink/{}", self.options.name);
+        self.metrics.output_changes.get_or_create(&metrics::OutputChange { output, outcome }).inc();
     }
 
     /// Takes the token out of the file, before it is revoked: removes the file where `on_expiry` says so, and empties
@@ -80,7 +142,8 @@ impl FileSink {
         }
     }
 
-    async fn follow(&mut self, state: &State<Token>) -> Result<(), SinkError> {
+    async fn follow(&mut self, state: &State<Token>) -> Result<Outcome, SinkError> {
+        let mut outcome = Outcome::Same;
         match state {
             State::Serving(token) => {
                 self.served = true;
@@ -88,7 +151,11 @@ impl FileSink {
                 if let Some(envelope) = &mut self.envelope {
                     bytes = envelope.close(bytes).await?;
                 }
-                self.perform(Job::Write(bytes)).await?;
+                outcome = self.perform(Job::Write(bytes)).await?;
+                if self.options.on_missing.is_some() {
+                    let watched = self.watched.get_or_insert_with(|| self.outputs.file(&self.options.path));
+                    watched.renew().await;
+                }
                 self.tell(HOLDS_NEWEST);
                 self.health.ready();
             }
@@ -105,10 +172,10 @@ impl FileSink {
                 self.health.not_ready(format!("waiting for a token: {reason}"));
             }
         }
-        Ok(())
+        Ok(outcome)
     }
 
-    async fn perform(&mut self, job: Job) -> Result<(), SinkError> {
+    async fn perform(&mut self, job: Job) -> Result<Outcome, SinkError> {
         let path = self.options.path.clone();
         let Options { mode, owner, group, .. } = self.options;
         let attributes = Attributes { mode, owner, group };
@@ -125,14 +192,15 @@ impl FileSink {
         };
         let (claim, outcome) = tokio::task::spawn_blocking(work).await.map_err(|_| SinkError::Broken)??;
         self.claim = Some(claim);
-        if outcome? == Outcome::Written {
+        let outcome = outcome?;
+        if outcome == Outcome::Written {
             tracing::info!(
                 event = done, sink = %self.options.name, path = %self.options.path.display(),
                 "the sink was changed"
             );
             self.written();
         }
-        Ok(())
+        Ok(outcome)
     }
 
     async fn sweep(&self) {
@@ -174,6 +242,13 @@ impl Drop for FileSink {
         // A sink that a reload took away is not a sink that waits.
         self.metrics.sink_state.remove(&self.label());
         self.metrics.sink_written.remove(&self.label());
+    }
+}
+
+async fn noticed(watched: Option<&WatchedOutput>) {
+    match watched {
+        Some(watched) => watched.noticed().await,
+        None => std::future::pending().await,
     }
 }
 

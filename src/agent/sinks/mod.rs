@@ -12,6 +12,8 @@ pub use self::file::FileSink;
 
 use std::path::PathBuf;
 
+use crate::agent::output_watch::OnMissing;
+
 /// A file that holds a session's token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
@@ -31,6 +33,8 @@ pub struct Options {
     pub group: Option<u32>,
     /// What becomes of it when the token has ended and there is no other.
     pub on_expiry: OnExpiry,
+    /// Reaction when somebody else deletes or changes it; `None` for content that is made anew each time, which is not watched.
+    pub on_missing: Option<OnMissing>,
     /// Whether the agent is not ready before it is written.
     pub required: bool,
 }

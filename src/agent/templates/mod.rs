@@ -30,6 +30,7 @@ pub use self::wrong::Wrong;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::agent::output_watch::OnMissing;
 use crate::program::Variables;
 
 /// A template and what it may ask for.
@@ -64,6 +65,10 @@ pub struct File {
     pub group: Option<u32>,
     /// Whether its folder is made where it is not there.
     pub create_folders: bool,
+    /// Keeps the file that is replaced beside it, with `.bak` at the end of its name.
+    pub backup: bool,
+    /// Reaction when somebody else deletes or changes it.
+    pub on_missing: OnMissing,
     /// What is run after it has changed.
     pub command: Option<Command>,
 }

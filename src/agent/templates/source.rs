@@ -82,7 +82,7 @@ impl Source {
     }
 
     /// Whether a secret is another than the last rendering saw.
-    fn is_new(&self) -> bool {
+    pub(super) fn is_new(&self) -> bool {
         self.secrets.values().any(|used| match (&used.subscription.feed.peek().state, &used.seen) {
             (State::Serving(now), Some(seen)) => !Arc::ptr_eq(now, seen),
             (State::Serving(_), None) => true,

@@ -14,6 +14,7 @@ use super::compile::Template;
 use super::render::Rendered;
 use super::source::Source;
 use super::{File, Options};
+use crate::agent::output_watch::{OnMissing, OutputWatch, RestorePace, WatchedOutput};
 use crate::agent::secrets::Store;
 use crate::atomic_file::{self, Attributes, Outcome, ReplaceError};
 use crate::backoff::{Backoff, random_unit};
@@ -38,6 +39,8 @@ pub struct Parts {
     pub health: Reporter,
     /// Where renderings are counted.
     pub metrics: Metrics,
+    /// Notices that others delete or change the file.
+    pub outputs: OutputWatch,
 }
 
 /// Keeps one template rendered.
@@ -56,6 +59,13 @@ pub struct TemplateTask {
     value: Option<SecretString>,
     /// The file has changed, and its command has not run well since.
     owes_command: bool,
+    /// The file, where there is one.
+    watched: Option<WatchedOutput>,
+    /// When the file is looked at, as something has happened to it.
+    check_at: Option<Moment>,
+    /// The file is another than was written: this rendering is for that alone.
+    touched: bool,
+    pace: RestorePace,
 }
 
 impl TemplateTask {
@@ -64,7 +74,23 @@ impl TemplateTask {
         let source = Source::new(parts.store.clone());
         let backoff = Backoff::new(FIRST_RETRY, MOST_RETRY);
         let (retry, delivered, value, owes_command) = (None, false, None, false);
-        Self { options, template, source, parts, backoff, retry, delivered, value, owes_command }
+        let watched = options.file.as_ref().map(|file| parts.outputs.file(&file.destination));
+        let (check_at, touched, pace) = (None, false, RestorePace::default());
+        Self {
+            options,
+            template,
+            source,
+            parts,
+            backoff,
+            retry,
+            delivered,
+            value,
+            owes_command,
+            watched,
+            check_at,
+            touched,
+            pace,
+        }
     }
 
     /// Renders it, and again when a secret in it has changed, until `stop` is cancelled. What cannot be written, and a command
@@ -95,7 +121,22 @@ impl TemplateTask {
             }
             () = clock.sleep_until_some(self.retry) => true,
             () = clock.sleep_until_some(look) => self.source.look_again(),
+            () = noticed(self.watched.as_ref()), if self.check_at.is_none() => {
+                self.check_at = Some(self.pace.check_at(&clock));
+                false
+            }
+            () = clock.sleep_until_some(self.check_at) => {
+                self.check_at = None;
+                self.is_touched().await
+            }
         }
+    }
+
+    /// True if somebody else has changed the file, and nothing else is a reason to render.
+    async fn is_touched(&mut self) -> bool {
+        let Some(watched) = &self.watched else { return false };
+        self.touched = self.delivered && self.retry.is_none() && !self.source.is_new() && watched.is_changed().await;
+        self.touched
     }
 
     /// Waits until nothing has changed for a while, but not for ever. What was never rendered does not wait.
@@ -125,6 +166,7 @@ impl TemplateTask {
 
     async fn render(&mut self) {
         self.retry = None;
+        let touched = std::mem::take(&mut self.touched);
         let text = loop {
             let Ok(known) = self.source.known() else { return self.stand_still() };
             match self.template.render(Arc::new(known), self.parts.clock.now().wall) {
@@ -139,8 +181,10 @@ impl TemplateTask {
                 }
             }
         };
-        self.count("ok");
-        match self.deliver(text).await {
+        if !touched {
+            self.count("ok");
+        }
+        match self.deliver(text, touched).await {
             Ok(()) => {
                 self.backoff.reset();
                 self.tell(RENDERED);
@@ -154,7 +198,7 @@ impl TemplateTask {
         }
     }
 
-    async fn deliver(&mut self, text: Zeroizing<String>) -> Result<(), DeliveryError> {
+    async fn deliver(&mut self, text: Zeroizing<String>, touched: bool) -> Result<(), DeliveryError> {
         let Some(file) = self.options.file.clone() else {
             if text.contains('\0') {
                 return Err(DeliveryError::Nul);
@@ -167,10 +211,21 @@ impl TemplateTask {
             return Ok(());
         };
         let command = file.command.clone();
+        if touched && file.on_missing == OnMissing::Leave {
+            self.left();
+            return Ok(());
+        }
+        let destination = file.destination.clone();
         let write = move || write(&file, text.as_bytes());
-        if tokio::task::spawn_blocking(write).await.map_err(|_| DeliveryError::Broken)?? == Outcome::Written {
+        let written = tokio::task::spawn_blocking(write).await.map_err(|_| DeliveryError::Broken)?? == Outcome::Written;
+        let watched = self.watched.get_or_insert_with(|| self.parts.outputs.file(&destination));
+        watched.renew().await;
+        if written {
             self.owes_command = true;
             self.written();
+            if touched {
+                self.restored();
+            }
         }
         if let Some(command) = command.filter(|_| self.owes_command) {
             let program = Program { command: command.command, variables: self.options.text.variables.clone() };
@@ -202,6 +257,42 @@ impl TemplateTask {
         let since = self.parts.clock.now().wall.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let seconds = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
         self.parts.metrics.template_written.get_or_create(&self.label()).set(seconds);
+    }
+
+    /// Somebody else has deleted or changed the file, and it was written again.
+    fn restored(&mut self) {
+        let (template, path) = (&self.options.text.name, self.path());
+        tracing::warn!(
+            event = "template.restored",
+            template,
+            path,
+            "somebody else deleted or changed the file; it was written again"
+        );
+        self.pace.restored(&self.parts.clock);
+        self.count_change("restored");
+    }
+
+    /// The same, and it stays so.
+    fn left(&mut self) {
+        let (template, path) = (&self.options.text.name, self.path());
+        tracing::warn!(
+            event = "template.left_changed",
+            template,
+            path,
+            "somebody else deleted or changed the file; it stays so until a secret in it changes"
+        );
+        self.count_change("left");
+        // Told once: until it is written again nobody waits for more.
+        self.watched = None;
+    }
+
+    fn path(&self) -> String {
+        self.options.file.as_ref().map(|file| file.destination.display().to_string()).unwrap_or_default()
+    }
+
+    fn count_change(&self, outcome: &'static str) {
+        let output = format!("template/{}", self.options.text.name);
+        self.parts.metrics.output_changes.get_or_create(&metrics::OutputChange { output, outcome }).inc();
     }
 
     fn failed(&self, error: &str, retry_in: Option<Duration>) {
@@ -239,6 +330,13 @@ impl Drop for TemplateTask {
     }
 }
 
+async fn noticed(watched: Option<&WatchedOutput>) {
+    match watched {
+        Some(watched) => watched.noticed().await,
+        None => std::future::pending().await,
+    }
+}
+
 /// Writes the file, its folder before it where that is wanted.
 fn write(file: &File, bytes: &[u8]) -> Result<Outcome, DeliveryError> {
     if file.create_folders
@@ -248,7 +346,8 @@ fn write(file: &File, bytes: &[u8]) -> Result<Outcome, DeliveryError> {
         made.map_err(|source| DeliveryError::Folder { folder: folder.to_owned(), source })?;
     }
     let attributes = Attributes { mode: file.mode, owner: file.owner, group: file.group };
-    Ok(atomic_file::replace(&file.destination, bytes, &attributes)?)
+    let replace = if file.backup { atomic_file::replace_with_backup } else { atomic_file::replace };
+    Ok(replace(&file.destination, bytes, &attributes)?)
 }
 
 const FIRST_RETRY: Duration = Duration::from_secs(1);

@@ -18,6 +18,8 @@ mod listener_child;
 #[cfg(feature = "dev")]
 mod login;
 #[cfg(feature = "dev")]
+mod output_changes;
+#[cfg(feature = "dev")]
 mod pains;
 #[cfg(feature = "dev")]
 mod resume;

@@ -8,6 +8,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use keyward::agent::output_watch::{OnMissing, OutputWatch};
 use keyward::agent::secrets::{Offline, Origin, Store};
 use keyward::agent::templates::{Command, File, Options, Parts, Template, TemplateTask, Text};
 use keyward::dev::secrets::terraform::Credential;
@@ -92,6 +93,8 @@ impl<'a> Bench<'a> {
             owner: None,
             group: None,
             create_folders: true,
+            backup: false,
+            on_missing: OnMissing::Restore,
             command: command.map(|line| Command { command: Program::by_shell(line), timeout: MINUTE }),
         };
         let options =
@@ -103,6 +106,7 @@ impl<'a> Bench<'a> {
             clock: self.world.clock.clone(),
             health: self.world.health.component(format!("template/{name}"), true, "starting"),
             metrics: self.world.metrics.clone(),
+            outputs: OutputWatch::none(),
         };
         self.running.spawn(TemplateTask::new(options, template, parts).run(self.stop.clone()));
     }

@@ -24,7 +24,7 @@ fn all_mistakes_of_all_files_are_told_at_once_in_the_order_of_the_files() {
         "b.toml:4:8: sink.x.mode: \"9\" is no mode; write three or four octal digits, such as \"0640\"",
         "a.toml:2:8: sink.y.path: \"y\" is no absolute path; begin it with /",
         "a.toml:3:1: sink.y.colour: an unknown key; \
-         known here: path, session, format, wrap_ttl, child, encrypt, mode, owner, group, on_expiry, required",
+         known here: path, session, format, wrap_ttl, child, encrypt, on_missing, mode, owner, group, on_expiry, required",
         "a.toml:4:10: unclosed table, expected `]`",
         "c.toml: cannot be read: No such file or directory (os error 2)",
     ];

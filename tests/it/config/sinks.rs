@@ -53,6 +53,13 @@ fn mistakes_of_sinks_that_hold_something_else_are_told_with_their_places() {
         ],
     );
     check(
+        "[sink.a]\npath = \"/tmp/a\"\nformat = \"json\"\nwrap_ttl = \"5m\"\non_missing = \"leave\"\n",
+        &[
+            "a.toml:5:1: sink.a.on_missing: given for a sink whose content is made anew each time; leave it out: such a file is not \
+           watched",
+        ],
+    );
+    check(
         "[sink.a]\npath = \"/tmp/a\"\nformat = \"json\"\nwrap_ttl = \"5m\"\n[sink.a.child]\nttl = \"1h\"\n",
         &["a.toml:5:9: sink.a.child: given beside wrap_ttl: a file holds one token; keep one of the two"],
     );

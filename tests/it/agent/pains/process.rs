@@ -34,6 +34,7 @@ fn two_thousand_tokens_for_a_file_that_cannot_be_written_take_no_memory() {
                     owner: None,
                     group: None,
                     on_expiry: OnExpiry::Keep,
+                    on_missing: None,
                     required: true,
                 };
                 let health = health.component(format!("sink/{name}"), true, "not written yet");

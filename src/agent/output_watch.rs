@@ -1,0 +1,304 @@
+//! Notices when somebody else deletes or changes a file that the agent has written (inotify(7)).
+//!
+//! One descriptor serves all outputs of the process: a user may have few of them (`fs.inotify.max_user_instances`, 128).
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
+use tokio::io::Interest;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use crate::clock::{Clock, Moment};
+use crate::sys;
+
+/// Reaction to an output that somebody else has deleted or changed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum OnMissing {
+    /// It is written again.
+    #[default]
+    Restore,
+    /// It stays so until there is something new to write.
+    Leave,
+}
+
+/// Watches the folders of outputs. Clones share it.
+#[derive(Debug, Clone)]
+pub struct OutputWatch(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    /// `None` where the system has no descriptor to give.
+    events: Option<OwnedFd>,
+    folders: Mutex<BTreeMap<i32, Folder>>,
+}
+
+/// The files of one folder, each with those who wait for a change of it.
+type Folder = Vec<(OsString, Arc<Notify>)>;
+
+impl Default for OutputWatch {
+    fn default() -> Self {
+        let events = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC);
+        if let Err(error) = &events {
+            tracing::warn!(
+                event = "output.watch.failed",
+                %error,
+                "outputs that others delete or change are not noticed; raise fs.inotify.max_user_instances"
+            );
+        }
+        Self(Arc::new(Inner { events: events.ok(), folders: Mutex::default() }))
+    }
+}
+
+impl OutputWatch {
+    /// One that never notices anything.
+    pub fn none() -> Self {
+        Self(Arc::new(Inner { events: None, folders: Mutex::default() }))
+    }
+
+    /// Tells those who wait of what happens in the folders, until `stop` is cancelled.
+    pub async fn run(self, stop: CancellationToken) {
+        let events = self.0.events.as_ref().map(|events| events.try_clone().and_then(sys::readable));
+        let Some(Ok(events)) = events else { return stop.cancelled().await };
+        let read = async {
+            // The closure never returns a value, so that this ends with an error of the descriptor alone.
+            let result: io::Result<()> = events.async_io(Interest::READABLE, |events| self.0.read(events)).await;
+            if let Err(error) = result {
+                tracing::warn!(event = "output.watch.failed", %error, "outputs that others delete or change are not noticed");
+            }
+            std::future::pending::<()>().await;
+        };
+        let _: Option<()> = stop.run_until_cancelled(read).await;
+    }
+
+    /// Watches a file. Nothing is noticed before [`WatchedOutput::renew`].
+    pub fn file(&self, path: &Path) -> WatchedOutput {
+        let changed = Arc::new(Notify::new());
+        WatchedOutput { watch: self.clone(), path: path.to_owned(), changed, folder: None, stamp: None }
+    }
+}
+
+impl Inner {
+    fn folders(&self) -> MutexGuard<'_, BTreeMap<i32, Folder>> {
+        self.folders.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Watches the folder of a file for who waits for changes of it; gives the watch.
+    fn add(&self, path: &Path, changed: &Arc<Notify>) -> Option<i32> {
+        let (events, folder, name) = (self.events.as_ref()?, path.parent()?, path.file_name()?);
+        let mut folders = self.folders();
+        let found = inotify::add_watch(events, folder, WATCHED).ok()?;
+        let files = folders.entry(found).or_default();
+        if !files.iter().any(|(_, its)| Arc::ptr_eq(its, changed)) {
+            files.push((name.to_owned(), Arc::clone(changed)));
+        }
+        Some(found)
+    }
+
+    /// Reads events until there are none, which is the error that it ends with.
+    fn read(&self, events: &OwnedFd) -> io::Result<()> {
+        let mut buffer = [MaybeUninit::uninit(); 4096];
+        let mut reader = inotify::Reader::new(events, &mut buffer);
+        loop {
+            let event = reader.next()?;
+            let name = event.file_name().map(|name| OsStr::from_bytes(name.to_bytes()));
+            self.tell(event.wd(), name, event.events());
+        }
+    }
+
+    fn tell(&self, folder: i32, name: Option<&OsStr>, events: ReadFlags) {
+        let mut folders = self.folders();
+        if events.contains(ReadFlags::QUEUE_OVERFLOW) {
+            folders.values().flatten().for_each(|(_, changed)| changed.notify_one());
+        } else if events.contains(ReadFlags::IGNORED) {
+            // The folder is gone, and its watch with it.
+            folders.remove(&folder).into_iter().flatten().for_each(|(_, changed)| changed.notify_one());
+        } else if let Some(files) = folders.get(&folder) {
+            // An event without a name is one of the folder itself.
+            let told = files.iter().filter(|(its, _)| name.is_none_or(|name| name == its));
+            told.for_each(|(_, changed)| changed.notify_one());
+        }
+    }
+
+    fn forget(&self, folder: i32, changed: &Arc<Notify>) {
+        let mut folders = self.folders();
+        let Some(files) = folders.get_mut(&folder) else { return };
+        files.retain(|(_, its)| !Arc::ptr_eq(its, changed));
+        if files.is_empty() {
+            folders.remove(&folder);
+            if let Some(events) = &self.events {
+                let _ = inotify::remove_watch(events, folder);
+            }
+        }
+    }
+}
+
+/// One output, watched.
+#[derive(Debug)]
+pub struct WatchedOutput {
+    watch: OutputWatch,
+    path: PathBuf,
+    changed: Arc<Notify>,
+    folder: Option<i32>,
+    /// The file as it stood when it was written; `None` where it was gone again at once.
+    stamp: Option<Stamp>,
+}
+
+/// Identity of a file's state: device, inode, size, and time of the last change.
+type Stamp = (u64, u64, u64, i64, i64);
+
+fn stamp(path: &Path) -> Option<Stamp> {
+    let file = std::fs::symlink_metadata(path).ok()?;
+    Some((file.dev(), file.ino(), file.len(), file.ctime(), file.ctime_nsec()))
+}
+
+impl WatchedOutput {
+    /// Watches the file as it stands now, in the folder of that name. To be called each time that it was written.
+    pub async fn renew(&mut self) {
+        let (watch, path, changed) = (self.watch.clone(), self.path.clone(), Arc::clone(&self.changed));
+        let look = move || (watch.0.add(&path, &changed), stamp(&path));
+        // A disk that hangs holds up nobody else.
+        let Ok((folder, stamp)) = tokio::task::spawn_blocking(look).await else { return };
+        self.stamp = stamp;
+        if let (Some(folder), Some(before)) = (folder, self.folder)
+            && before != folder
+        {
+            self.watch.0.forget(before, &self.changed);
+        }
+        self.folder = folder.or(self.folder);
+    }
+
+    /// Returns after something has happened to the file, by us or others.
+    pub async fn noticed(&self) {
+        self.changed.notified().await;
+    }
+
+    /// True if the file is another one than was written, or was changed since.
+    pub async fn is_changed(&self) -> bool {
+        let path = self.path.clone();
+        let now = tokio::task::spawn_blocking(move || stamp(&path)).await.ok().flatten();
+        now.is_none() || now != self.stamp
+    }
+}
+
+impl Drop for WatchedOutput {
+    fn drop(&mut self) {
+        if let Some(folder) = self.folder {
+            self.watch.0.forget(folder, &self.changed);
+        }
+    }
+}
+
+const WATCHED: WatchFlags = WatchFlags::CLOSE_WRITE
+    .union(WatchFlags::ATTRIB)
+    .union(WatchFlags::CREATE)
+    .union(WatchFlags::DELETE)
+    .union(WatchFlags::MOVED_FROM)
+    .union(WatchFlags::MOVED_TO)
+    .union(WatchFlags::MOVE_SELF)
+    .union(WatchFlags::ONLYDIR);
+
+/// When a file that was restored may be restored again: somebody who always changes it must not make a loop.
+#[derive(Debug, Default)]
+pub struct RestorePace {
+    restored: u32,
+    last: Option<Moment>,
+}
+
+impl RestorePace {
+    /// The time at which a change that is noticed now is looked at: at once, after restorations in the last ten minutes within
+    /// 1 s, 2 s, 4 s ... 1 min.
+    pub fn check_at(&mut self, clock: &Clock) -> Moment {
+        let now = clock.now();
+        let Some(last) = self.last.filter(|last| now.since(*last) < QUIET) else {
+            self.restored = 0;
+            return now;
+        };
+        let wait = Duration::from_secs(1).saturating_mul(1 << self.restored.saturating_sub(1).min(10));
+        last + wait.min(LONGEST).max(now.since(last))
+    }
+
+    /// Records a restoration.
+    pub fn restored(&mut self, clock: &Clock) {
+        self.restored = self.restored.saturating_add(1);
+        self.last = Some(clock.now());
+    }
+}
+
+const QUIET: Duration = Duration::from_mins(10);
+const LONGEST: Duration = Duration::from_mins(1);
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use super::*;
+    use crate::clock::Driven;
+
+    #[tokio::test]
+    async fn what_others_do_to_a_file_is_told_to_those_who_watch_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, other) = (folder.path().join("token"), folder.path().join("other"));
+        let watch = OutputWatch::default();
+        let stop = CancellationToken::new();
+        std::fs::write(&path, "1").unwrap();
+        let mut file = watch.file(&path);
+        file.renew().await;
+        file.renew().await;
+        let mut running = tokio::task::JoinSet::new();
+        running.spawn(watch.clone().run(stop.clone()));
+        let noticed = async |file: &WatchedOutput| {
+            let within = Duration::from_secs(20);
+            tokio::time::timeout(within, file.noticed()).await.expect("it is noticed");
+            assert!(file.is_changed().await);
+        };
+        std::fs::write(&path, "12").unwrap();
+        noticed(&file).await;
+        file.renew().await;
+        std::fs::write(&other, "1").unwrap();
+        // A change of the content is several events, of which some may come late.
+        while tokio::time::timeout(Duration::from_millis(300), file.noticed()).await.is_ok() {}
+        assert!(!file.is_changed().await, "another file was written");
+        std::fs::rename(&other, &path).unwrap();
+        noticed(&file).await;
+        std::fs::remove_file(&path).unwrap();
+        noticed(&file).await;
+        std::fs::remove_dir(folder.path()).unwrap();
+        noticed(&file).await;
+        std::fs::create_dir(folder.path()).unwrap();
+        std::fs::write(&path, "2").unwrap();
+        file.renew().await;
+        assert!(!file.is_changed().await);
+        std::fs::remove_file(&path).unwrap();
+        noticed(&file).await;
+        drop(file);
+        assert!(watch.0.folders().is_empty(), "nothing is watched for nobody");
+        stop.cancel();
+        running.join_next().await.unwrap().unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_file_that_is_always_changed_is_restored_ever_more_slowly() {
+        let clock = Clock::Driven(Driven::starting_at(SystemTime::UNIX_EPOCH));
+        let mut pace = RestorePace::default();
+        let mut waits = Vec::new();
+        for _ in 0..10 {
+            let (now, at) = (clock.now(), pace.check_at(&clock));
+            waits.push(now.until(at).as_secs());
+            clock.sleep_until(at).await;
+            pace.restored(&clock);
+        }
+        assert_eq!(waits, [0, 1, 2, 4, 8, 16, 32, 60, 60, 60]);
+        clock.sleep(QUIET).await;
+        assert_eq!(clock.now().until(pace.check_at(&clock)), Duration::ZERO);
+    }
+}

@@ -1,0 +1,68 @@
+//! Outputs that somebody else deletes or changes, of the real agent.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::harness::agent::Agent;
+use crate::harness::binary::eventually;
+use crate::harness::world::{World, in_a_network_of_its_own};
+
+const LIMIT: Duration = Duration::from_secs(30);
+
+fn holds(agent: &Agent, name: &str, wanted: &str) {
+    eventually(LIMIT, || match std::fs::read_to_string(agent.path(name)) {
+        Ok(text) if text == wanted => Ok(()),
+        other => Err(format!("{name}: {other:?}: {}", agent.binary.output())),
+    });
+}
+
+fn changes(agent: &Agent, output: &str, outcome: &str) -> u64 {
+    agent.metric(&format!("keyward_output_changes_total{{output=\"{output}\",outcome=\"{outcome}\"}}"))
+}
+
+#[test]
+fn a_sink_or_a_template_that_was_deleted_or_replaced_is_restored_or_left_as_it_is_told() {
+    in_a_network_of_its_own(|| {
+        let world = World::start();
+        world.put("app", &json!({ "password": "one" }));
+        let more = "[sink.kept]\npath = \"FOLDER/kept\"\non_missing = \"leave\"\n\
+            [template.conf]\ncontents = '{{ with secret \"secret/data/app\" }}{{ .Data.data.password }}{{ end }}'\n\
+            destination = \"FOLDER/conf\"\ncommand = [\"echo ran >> FOLDER/runs\"]\nshell = true\n\
+            [template.once]\ncontents = \"x\"\ndestination = \"FOLDER/once\"\non_missing = \"leave\"\n";
+        let agent = Agent::ready(&world, &[("PATH", "/usr/bin:/bin")], |text| text + more);
+        let token = agent.sink("token");
+        holds(&agent, "conf", "one");
+
+        // A restoration is told once, and nothing is written that nobody touched.
+        std::fs::remove_file(agent.path("token")).unwrap();
+        agent.logs("sink.restored");
+        holds(&agent, "token", &token);
+        std::fs::write(agent.path("conf"), "of somebody else").unwrap();
+        agent.logs("template.restored");
+        holds(&agent, "conf", "one");
+        holds(&agent, "runs", "ran\nran\n");
+        std::fs::set_permissions(agent.path("token"), std::fs::Permissions::from_mode(0o666)).unwrap();
+        eventually(LIMIT, || match changes(&agent, "sink/token", "restored") {
+            2 => Ok(()),
+            times => Err(format!("{times}: {}", agent.binary.output())),
+        });
+        let mode = std::fs::metadata(agent.path("token")).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode, 0o640);
+
+        std::fs::remove_file(agent.path("kept")).unwrap();
+        agent.logs("sink.left_changed");
+        std::fs::rename(agent.path("once"), agent.path("elsewhere")).unwrap();
+        agent.logs("template.left_changed");
+        assert!(!agent.path("kept").exists() && !agent.path("once").exists());
+        let counted = [("sink/kept", "left"), ("template/once", "left"), ("template/conf", "restored")];
+        assert_eq!(counted.map(|(output, outcome)| changes(&agent, output, outcome)), [1, 1, 1]);
+        assert_eq!(changes(&agent, "sink/token", "restored"), 2, "{}", agent.binary.output());
+
+        // What is new is written all the same.
+        agent.edit(|text| text.replace("contents = \"x\"", "contents = \"y\""));
+        agent.reload("ok");
+        holds(&agent, "once", "y");
+    });
+}
