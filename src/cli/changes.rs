@@ -22,7 +22,7 @@ pub(super) struct Changes {
     command: Option<Command>,
 }
 
-/// What a row must have; all of resource, kind, edition, release and gateway must fit one of its changes.
+/// Conditions for a row; all of resource, kind, edition, release, gateway, method and path must fit one of its changes.
 #[derive(Debug, Args)]
 struct Filters {
     /// From this day on, such as 2024-02-08 or 2024-2-8
@@ -46,18 +46,26 @@ struct Filters {
     /// About which the gateway does this: feature-check, warn, rewrite, paginate, validate, redact or none
     #[arg(long, value_name = "ACTION")]
     gateway: Option<String>,
-    /// With this in its text or in a name, letters large or small
+    /// About calls with this method: GET, POST, PATCH and so on
+    #[arg(long)]
+    method: Option<String>,
+    /// About calls of this path: a call's own, such as /api/v2/runs/run-1/policy-checks, or a template, such as
+    /// /runs/:run_id/policy-checks
+    #[arg(long)]
+    path: Option<String>,
+    /// With this in its text, or in the name of an attribute, resource or endpoint, letters large or small
     #[arg(long)]
     text: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Show the rows of a day with all that is known of them
-    #[command(after_help = "Example:\n  keyward changes show 2021-06-08")]
+    /// Show the rows of a day, or one change, with all that is known of them
+    #[command(after_help = "Examples:\n  keyward changes show 2021-06-08\n  keyward changes show 2021-06-08/d1")]
     Show {
-        /// The day, such as 2024-02-08 or 2024-2-8
-        date: String,
+        /// The day, such as 2024-02-08 or 2024-2-8, or the id of a change, such as 2021-06-08/d1
+        #[arg(value_name = "DAY|CHANGE")]
+        what: String,
         /// How the output looks; JSON is an array
         #[arg(long, value_enum, default_value_t)]
         format: Format,
@@ -68,7 +76,8 @@ impl Changes {
     pub(super) fn run(self) -> anyhow::Result<Exit> {
         let changelog = Changelog::get();
         match self.command {
-            Some(Command::Show { date, format }) => Ok(show_day(changelog, date.parse()?, format)),
+            Some(Command::Show { what, format }) if what.contains('/') => show_one(changelog, &what, format),
+            Some(Command::Show { what, format }) => Ok(show_day(changelog, what.parse()?, format)),
             None => self.filters.list(changelog, self.format),
         }
     }
@@ -82,7 +91,15 @@ impl Filters {
         match format {
             Format::Json => json(&rows),
             Format::Text if rows.is_empty() => note("no row of the history fits"),
-            Format::Text => table(["Date", "Kind", "Resource", "Text"], rows.into_iter().map(line)),
+            Format::Text => {
+                table(["Date", "Kind", "Resource", "Text"], rows.iter().copied().map(line));
+                let changes = rows.iter().flat_map(|row| &row.changes).filter(|change| filter.takes_change(change));
+                for change in changes {
+                    if let Some(advice) = &change.gateway.advice {
+                        say(&format!("do this: {advice} ({})", change.id));
+                    }
+                }
+            }
         }
         Ok(Exit::Ok)
     }
@@ -97,6 +114,8 @@ impl Filters {
             ("edition", self.edition),
             ("release", self.release),
             ("gateway", self.gateway),
+            ("method", self.method),
+            ("path", self.path),
             ("text", self.text),
         ];
         for (name, value) in given.into_iter().filter_map(|(name, value)| Some((name, value?))) {
@@ -140,10 +159,32 @@ fn show_day(changelog: &Changelog, date: ApiDate, format: Format) -> Exit {
                     say("");
                 }
                 show(row);
+                row.changes.iter().for_each(show_change);
             }
         }
     }
     Exit::Ok
+}
+
+/// Shows one change, with its row.
+fn show_one(changelog: &Changelog, id: &str, format: Format) -> anyhow::Result<Exit> {
+    let Some((row, change)) = changelog.change(id) else {
+        let (day, _) = id.split_once('/').unwrap_or((id, ""));
+        let of_day: Vec<&str> =
+            changelog.of_day(day.parse()?).flat_map(|row| &row.changes).map(|change| change.id.as_str()).collect();
+        let known =
+            if of_day.is_empty() { "that day has none".to_owned() } else { format!("there are {}", of_day.join(", ")) };
+        say_error(&format!("there is no change {id}; {known}"));
+        return Ok(Exit::Missing);
+    };
+    match format {
+        Format::Json => json(&[Row { changes: vec![change.clone()], ..row.clone() }]),
+        Format::Text => {
+            show(row);
+            show_change(change);
+        }
+    }
+    Ok(Exit::Ok)
 }
 
 fn show(row: &Row) {
@@ -154,9 +195,6 @@ fn show(row: &Row) {
         say("  entry body: not shown");
     }
     documentation(&row.documentation, "  ");
-    for change in &row.changes {
-        show_change(change);
-    }
 }
 
 fn show_change(change: &Change) {
@@ -171,6 +209,9 @@ fn show_change(change: &Change) {
         say(&format!("    replaced by: {endpoint}"));
     }
     documentation(&change.documentation, "    ");
+    if let Some(advice) = &gateway.advice {
+        say(&format!("    do this: {advice}"));
+    }
     let note = gateway.note.as_deref().map(|note| format!(". {note}")).unwrap_or_default();
     say(&format!("    gateway: {}{note}", gateway.does));
 }

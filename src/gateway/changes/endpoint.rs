@@ -1,5 +1,6 @@
 //! Endpoints as the history writes them: `GET/POST /organizations/:organization_name/varsets?include=a,b`.
 
+use std::fmt;
 use std::str::FromStr;
 
 use http::Method;
@@ -61,9 +62,16 @@ impl Route {
         self.methods.first()
     }
 
+    /// Whether a call may be one of these, by what is given of it. `path` is below the API's base path and raw, or a template.
+    pub fn fits(&self, method: Option<&Method>, path: Option<&str>, query: Option<&str>) -> bool {
+        method.is_none_or(|method| self.methods.is_empty() || self.methods.contains(method))
+            && path.is_none_or(|path| self.path.fits(path))
+            && query.is_none_or(|query| self.takes_query(query))
+    }
+
     /// Whether a call is one of these. `path` is below the API's base path and raw, as is the query.
     pub fn takes(&self, method: &Method, path: &str, query: &str) -> bool {
-        (self.methods.is_empty() || self.methods.contains(method)) && self.path.fits(path) && self.takes_query(query)
+        self.fits(Some(method), Some(path), Some(query))
     }
 
     fn takes_query(&self, query: &str) -> bool {
@@ -110,9 +118,33 @@ impl Template {
         Some(path)
     }
 
+    /// The raw segment of a path at the name `name`, or at whatever name stands behind the literal `collection`.
+    pub fn segment<'a>(&self, path: &'a str, name: &str, collection: &str) -> Option<&'a str> {
+        let mut given = path.split('/').skip(1);
+        let mut behind = false;
+        for part in &self.segments {
+            let given = given.next()?;
+            match part {
+                Segment::Literal(text) => behind = text == collection,
+                Segment::Name(its) if behind || its == name => return Some(given),
+                Segment::Name(_) => behind = false,
+            }
+        }
+        None
+    }
+
     /// Where a name stands, by segment. Of two templates that fit a path, the one that has them later is meant.
     pub fn names_stand(&self) -> Vec<bool> {
         self.segments.iter().map(|segment| matches!(segment, Segment::Name(_))).collect()
+    }
+}
+
+impl fmt::Display for Template {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.segments.iter().try_for_each(|segment| match segment {
+            Segment::Literal(text) => write!(f, "/{text}"),
+            Segment::Name(name) => write!(f, "/:{name}"),
+        })
     }
 }
 

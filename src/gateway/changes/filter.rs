@@ -1,13 +1,16 @@
 //! Which rows somebody wants.
 
+use http::Method;
+
 use super::Changelog;
 use super::date::ApiDate;
+use super::endpoint::Endpoint;
 use super::kind::{Action, Edition, Kind, UnknownWord};
 use super::release::Release;
 use super::row::{Change, Row};
 
-/// What a row must have. What is not set, does not matter. A filter by resource, kind, edition, release or gateway takes rows
-/// with a change that fits them all; a row whose body is not shown has none, so it is found by its date alone.
+/// What a row must have. What is not set, does not matter. A filter by resource, kind, edition, release, gateway, method or path
+/// takes rows with a change that fits them all; a row whose body is not shown has none, so it is found by its date alone.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Filter {
     since: Option<ApiDate>,
@@ -17,6 +20,9 @@ pub struct Filter {
     edition: Option<Edition>,
     release: Option<Release>,
     gateway: Option<Action>,
+    method: Option<Method>,
+    path: Option<String>,
+    query: Option<String>,
     text: Option<String>,
     incomparable: Option<String>,
 }
@@ -34,7 +40,8 @@ pub enum FilterError {
 
 impl Filter {
     /// The names that [`Filter::set`] takes.
-    pub const NAMES: [&str; 8] = ["since", "until", "resource", "kind", "edition", "release", "gateway", "text"];
+    pub const NAMES: [&str; 10] =
+        ["since", "until", "resource", "kind", "edition", "release", "gateway", "method", "path", "text"];
 
     /// Sets one part by its name:
     /// - `since`, `until`: a day, itself included, with or without zeros;
@@ -45,7 +52,9 @@ impl Filter {
     /// - `release`: what a self-managed release may have: all but what a later one has first. A release that cannot be
     ///   compared leaves nothing out: see [`Filter::remark`];
     /// - `gateway`: what the gateway does about it: feature-check, warn, rewrite, paginate, validate, redact or none;
-    /// - `text`: a part of the row's text or of a name, letters large or small.
+    /// - `method`, `path`: an endpoint that takes such a call. The path may be a call's own (`/api/v2/runs/run-1/policy-checks`,
+    ///   with or without origin, base path and query), or a template (`/runs/:run_id/policy-checks`);
+    /// - `text`: a part of the row's text, of a name, of a resource or of an endpoint, letters large or small.
     ///
     /// # Errors
     /// There is no such part, or it does not take the value. The error says what is known.
@@ -65,6 +74,11 @@ impl Filter {
                 }
             },
             "gateway" => self.gateway = Some(value.parse().map_err(|error| wrong(&error))?),
+            "method" => self.method = Some(method(value).map_err(FilterError::Value)?),
+            "path" => {
+                let (path, query) = path(value).map_err(FilterError::Value)?;
+                (self.path, self.query) = (Some(path), query);
+            }
             "text" => self.text = Some(value.to_lowercase()),
             _ => return Err(FilterError::Name(UnknownWord::new(name, &Self::NAMES))),
         }
@@ -82,25 +96,65 @@ impl Filter {
             || self.kind.is_some()
             || self.edition.is_some()
             || self.release.is_some()
-            || self.gateway.is_some();
+            || self.gateway.is_some()
+            || self.method.is_some()
+            || self.path.is_some();
         self.since.is_none_or(|since| row.date >= since)
             && self.until.is_none_or(|until| row.date <= until)
             && (!by_change || row.changes.iter().any(|change| self.takes_change(change)))
             && self.text.as_deref().is_none_or(|text| Self::says(row, text))
     }
 
-    fn takes_change(&self, change: &Change) -> bool {
+    /// Whether a change fits all that is asked of changes.
+    pub fn takes_change(&self, change: &Change) -> bool {
         let edition = change.changelog.edition;
         self.resource.as_ref().is_none_or(|resource| *resource == change.resource)
             && self.kind.is_none_or(|kind| kind == change.kind)
             && self.gateway.is_none_or(|action| action == change.gateway.does)
             && self.edition.is_none_or(|wanted| edition == wanted || edition == Edition::All)
             && self.release.is_none_or(|release| change.changelog.release.is_none_or(|since| release.has(since)))
+            && self.takes_endpoint(change)
+    }
+
+    fn takes_endpoint(&self, change: &Change) -> bool {
+        let (method, path, query) = (self.method.as_ref(), self.path.as_deref(), self.query.as_deref());
+        (method.is_none() && path.is_none())
+            || change.endpoints().filter_map(Endpoint::route).any(|route| route.fits(method, path, query))
     }
 
     fn says(row: &Row, text: &str) -> bool {
         let has = |place: &str| place.to_lowercase().contains(text);
-        let named = || row.changes.iter().flat_map(Change::spellings).any(|name| has(&name));
-        row.is_shown() && (has(&row.changelog.text) || named())
+        let named = |change: &Change| {
+            let successor = change.changelog.replacement.as_ref().or(change.documentation.successor.as_ref());
+            change.spellings().any(|name| has(&name))
+                || has(&change.resource)
+                || has(&change.resource.replace('-', " "))
+                || change.endpoints().chain(successor).any(|endpoint| has(endpoint.as_str()))
+        };
+        row.is_shown() && (has(&row.changelog.text) || row.changes.iter().any(named))
     }
+}
+
+/// A method in whatever letters.
+fn method(text: &str) -> Result<Method, String> {
+    let known = [Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::PATCH, Method::DELETE];
+    let found = known.into_iter().find(|method| text.trim().eq_ignore_ascii_case(method.as_str()));
+    found.ok_or_else(|| {
+        let text: String = text.chars().take(64).collect();
+        format!("{text:?} is no method of the API; write GET, HEAD, POST, PUT, PATCH or DELETE")
+    })
+}
+
+/// A path below the API's base path, and its query.
+fn path(text: &str) -> Result<(String, Option<String>), String> {
+    let text = text.trim();
+    let rest = ["https://", "http://"].iter().find_map(|scheme| text.strip_prefix(scheme));
+    let from_root = rest.map_or(text, |rest| rest.find('/').map_or("", |at| &rest[at..]));
+    let below = from_root.strip_prefix("/api/v2").filter(|below| below.starts_with('/')).unwrap_or(from_root);
+    let (path, query) = below.split_once('?').map_or((below, None), |(path, query)| (path, Some(query)));
+    if path.len() < 2 || !path.starts_with('/') {
+        let text: String = text.chars().take(64).collect();
+        return Err(format!("{text:?} is no path of the API; write one such as /runs/run-1/policy-checks"));
+    }
+    Ok((path.to_owned(), query.map(str::to_owned)))
 }

@@ -71,7 +71,7 @@ pub enum Subject {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Action {
-    /// It knows whether the server can have it.
+    /// It warns of a call that needs the change, where the server is known to be without it.
     FeatureCheck,
     /// It warns.
     Warn,

@@ -87,6 +87,13 @@ impl Changelog {
         self.rows.iter().filter(move |row| row.date == date)
     }
 
+    /// A change by its id, such as `2021-06-08/d1`, and its row. The day may be written without zeros.
+    pub fn change(&self, id: &str) -> Option<(&Row, &Change)> {
+        let (day, rest) = id.trim().split_once('/')?;
+        let id = format!("{}/{rest}", day.parse::<ApiDate>().ok()?);
+        self.rows.iter().find_map(|row| Some((row, row.changes.iter().find(|change| change.id == id)?)))
+    }
+
     /// Every change, newest first.
     pub fn changes(&self) -> impl Iterator<Item = &Change> {
         self.rows.iter().flat_map(|row| &row.changes)

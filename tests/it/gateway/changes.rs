@@ -75,8 +75,8 @@ fn each_filter_takes_its_rows() {
         check(&["--kind", kind], wanted);
     }
     let actions = [
-        ("feature-check", 69),
-        ("none", 39),
+        ("feature-check", 7),
+        ("none", 85),
         ("paginate", 12),
         ("rewrite", 7),
         ("warn", 6),
@@ -95,10 +95,13 @@ fn each_filter_takes_its_rows() {
         check(&["--release", release], wanted);
         check(&["--release", release, "--edition", "enterprise"], enterprise);
     }
-    for (text, wanted) in [("run task", 14), ("POLICY", 15), ("registry-modules", 6), ("Entry body", 0)] {
+    for (text, wanted) in
+        [("run task", 14), ("POLICY", 17), ("registry-modules", 9), ("Entry body", 0), ("oauth-clients", 4)]
+    {
         check(&["--text", text], wanted);
     }
     check(&["--text", "speculative-plan-management-enabled"], 1);
+    check(&["--text", "/policy-checks/:id/output"], 1);
     check(&["--kind", "deprecated", "--resource", "registry-modules"], 7);
     check(&["--kind", "deprecated", "--edition", "hosted"], 9);
     check(&["--kind", "deprecated", "--gateway", "rewrite"], 7);
@@ -149,10 +152,12 @@ fn the_list_is_a_table_newest_first() {
     let (code, out, error) = run(&["changes", "--kind", "deprecated", "--since", "2024-01-01"], &[]);
     assert_eq!((code, error.as_str()), (0, ""));
     let lines: Vec<&str> = out.lines().collect();
-    assert_eq!(lines.len(), 3, "{out}");
+    assert_eq!(lines.len(), 6, "{out}");
     assert!(lines[0].starts_with("Date        Kind ") && lines[0].ends_with("Text"), "{out}");
     assert!(lines[1].starts_with("2024-09-02  deprecated         policy-checks "), "{out}");
     assert!(lines[2].starts_with("2024-08-01  deprecated, added  admin-settings, admin-organizations  Ent"), "{out}");
+    assert!(lines[3].starts_with("do this: use policy evaluations: "), "{out}");
+    assert_eq!(lines[5], "do this: use plan-timeout and apply-timeout (2024-08-01/2)", "{out}");
     let (code, out, error) = run(&["changes", "--since", "2025-1-1"], &[]);
     assert_eq!((code, out.as_str(), error.as_str()), (0, "", "note: no row of the history fits\n"));
 }
@@ -168,7 +173,79 @@ fn what_is_not_known_is_said_with_what_would_do() {
     let date = "error: --until: \"2024-02-30\" is no date; write year, month and day, such as 2024-02-08";
     check(&["--until", "2024-02-30"], 1, date);
     check(&["show", "now"], 1, "error: \"now\" is no date; write year, month and day, such as 2024-02-08");
+    let method = "error: --method: \"FETCH\" is no method of the API; write GET, HEAD, POST, PUT, PATCH or DELETE";
+    check(&["--method", "FETCH"], 1, method);
+    let path = "error: --path: \"runs\" is no path of the API; write one such as /runs/run-1/policy-checks";
+    check(&["--path", "runs"], 1, path);
+    let one = "error: there is no change 2024-09-02/7; there are 2024-09-02/1";
+    check(&["show", "2024-09-02/7"], 8, one);
     let release = "note: release \"x\" leaves nothing out: it is no release that can be compared; they look like \
         v202207-1 or 1.0.3";
     check(&["--release", "x"], 0, release);
+}
+
+#[test]
+fn a_call_is_found_by_its_method_and_path_however_they_are_written() {
+    let ids = |args: &[&str]| -> Vec<String> {
+        rows(args).iter().map(|row| row["id"].as_str().unwrap().to_owned()).collect()
+    };
+    for path in [
+        "/policy-checks/polchk-1/output",
+        "/policy-checks/:id/output",
+        "/api/v2/policy-checks/polchk-1/output",
+        "https://app.terraform.io/api/v2/policy-checks/polchk-1/output",
+    ] {
+        assert_eq!(ids(&["--method", "get", "--path", path]), ["2024-09-02"], "{path}");
+        assert_eq!(ids(&["--method", "POST", "--path", path]), [""; 0], "{path}");
+    }
+    let deprecated = ids(&["--path", "/api/v2/registry-modules/o/n/p/versions", "--kind", "deprecated"]);
+    assert_eq!(deprecated, ["2021-06-08/d5"]);
+    // A query that is given must fit too.
+    let workspace = "/workspaces/ws-1";
+    assert!(ids(&["--path", workspace]).contains(&"2021-03-08".to_owned()));
+    assert!(!ids(&["--path", &format!("{workspace}?include=readme")]).contains(&"2021-03-08".to_owned()));
+    assert!(ids(&["--path", &format!("{workspace}?include=readme")]).contains(&"2021-03-18".to_owned()));
+}
+
+#[test]
+fn every_id_that_is_printed_anywhere_is_shown_by_it() {
+    let all = rows(&[]);
+    let changes = all.iter().flat_map(|row| row["changes"].as_array().unwrap().clone());
+    // One process for each would take long: the ids of each form, and all those of the documents.
+    let mut ids: Vec<String> =
+        changes.map(|change| change["id"].as_str().unwrap().to_owned()).filter(|id| id.contains("/p1")).collect();
+    ids.extend(["2021-6-8/d4".to_owned(), "2024-08-01/3".to_owned()]);
+    let document = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/platform-changes.md");
+    let text = std::fs::read_to_string(document).unwrap();
+    let letter = |letter: char| letter.is_ascii_alphanumeric() || "-/".contains(letter);
+    let words = text.split(|other: char| !letter(other)).filter(|word| word.starts_with("202") && word.contains('/'));
+    ids.extend(words.map(str::to_owned));
+    assert!(ids.len() > 20, "{ids:?}");
+    for id in ids {
+        let (code, out, error) = run(&["changes", "show", &id], &[]);
+        assert_eq!((code, error.as_str()), (0, ""), "{id}");
+        let id = id.replace("2021-6-8/", "2021-06-08/");
+        assert_eq!(out.lines().filter(|line| line.starts_with(&format!("  {id}: "))).count(), 1, "{id}: {out}");
+        assert_eq!(out.matches("    edition: ").count(), 1, "{id} alone: {out}");
+    }
+    assert!(!text.contains(", /") && !text.contains(", d6"), "ids are written in full");
+    let (_, out, _) = run(&["changes", "show", "2023-05-25/3"], &[]);
+    assert!(out.contains("\n    do this: use enforcement-level\n"), "{out}");
+    let (_, out, _) = run(&["changes", "show", "2023-05-25/3", "--format", "json"], &[]);
+    let shown: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(shown[0]["changes"][0]["gateway"]["advice"], "use enforcement-level");
+    assert_eq!(shown[0]["changes"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn every_row_that_acts_says_what_to_do() {
+    for row in rows(&[]) {
+        for change in row["changes"].as_array().unwrap() {
+            let does = change["gateway"]["does"].as_str().unwrap();
+            let acts = matches!(does, "warn" | "validate" | "paginate" | "feature-check");
+            let wanted = acts || matches!(change["kind"].as_str().unwrap(), "deprecated" | "breaking");
+            let given = change["gateway"]["advice"].is_string();
+            assert!(given == wanted || (given && does == "rewrite"), "{change}");
+        }
+    }
 }
