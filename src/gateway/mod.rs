@@ -3,8 +3,10 @@
 //!
 //! A module names only modules above it in this list.
 
-// 0: how a refusal is written; the history of the API; the two tokens: what callers present, and what the platform asks for
+// 0: how a refusal is written; rules for paths; the history of the API; the two tokens: what callers present, and what the
+// platform asks for
 pub mod refusal;
+pub mod path_rules;
 pub mod changes;
 pub mod local_token;
 pub mod platform_token;

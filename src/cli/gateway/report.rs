@@ -47,24 +47,19 @@ fn tell(told: &Value) {
         return;
     }
     let rows = calls.iter().map(|call| {
-        let instead = call["replacement"].as_str().or_else(|| call["note"].as_str()).unwrap_or("-");
+        let told = |value: &Value| value.as_str().unwrap_or("-").to_owned();
         [
             text(&call["client"]),
+            text(&call["call"]),
+            told(&call["organization"]),
+            told(&call["workspace"]),
             text(&call["change"]),
-            text(&call["kind"]),
             call["calls"].to_string(),
             call["replaced"].to_string(),
             text(&call["last"]),
-            what(call),
-            instead.to_owned(),
+            told(&call["advice"]),
         ]
     });
-    table(["CLIENT", "CHANGE", "KIND", "CALLS", "REPLACED", "LAST", "WHAT", "INSTEAD"], rows);
-    say("keyward changes show DAY tells all of a change; a newer client may no longer make the call");
-}
-
-/// The endpoint that a change is about, or what else it names.
-fn what(call: &Value) -> String {
-    let first = |name: &str| call[name].as_array().and_then(|all| all.first()).and_then(Value::as_str);
-    first("endpoints").or_else(|| first("names")).unwrap_or_default().to_owned()
+    table(["CLIENT", "CALL", "ORGANIZATION", "WORKSPACE", "CHANGE", "CALLS", "REPLACED", "LAST", "DO THIS"], rows);
+    say("keyward changes show CHANGE tells all of a change; a newer client may no longer make the call");
 }

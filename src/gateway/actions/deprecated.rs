@@ -5,6 +5,7 @@ use std::sync::LazyLock;
 use http::{HeaderName, HeaderValue, Method, header};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
+use super::organization::Clue;
 use super::segment::Segment;
 use super::{BASE_PATH, Call, Finding};
 use crate::gateway::changes::{Action, ApiDate, Change, Changelog, Kind, Route, Subject};
@@ -129,9 +130,14 @@ impl Deprecated {
         matches!(self.replaced, Replaced::InOrganization(_))
     }
 
-    /// What is said when the organization could not be known and the call is sent as it is.
-    pub fn unresolved(&self) -> Finding {
-        let text = "the call names no organization, nor does its OAuth token or the configuration; it is sent as it is";
+    /// The warning where the organization could not be known and the call is sent as it is.
+    pub fn unresolved(&self, clue: &Clue) -> Finding {
+        let text = match clue {
+            Clue::Unusable => {
+                "the organization's name in the body cannot be a segment of a path; the call is sent as it is"
+            }
+            _ => "the call names no organization, nor does its OAuth token or the configuration; it is sent as it is",
+        };
         Finding::warning(self.change, text.to_owned())
     }
 

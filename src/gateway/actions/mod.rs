@@ -2,22 +2,25 @@
 //! call that the server cannot have, a list that comes in pages. Decides without IO; who forwards does what is said.
 
 // 0: what is said
+mod called;
 mod finding;
 mod segment;
 
 // 1: what is known
-mod deprecated;
 pub mod organization;
+mod deprecated;
 mod calls;
 mod body;
 pub mod pages;
 
 use http::{Method, StatusCode};
 
+pub use called::Called;
 pub use deprecated::{Deprecated, Replacement};
 pub use finding::{Finding, WARNING_HEADER, refusals};
 
 use super::availability::Server;
+use super::changes::Kind;
 use segment::Segment;
 
 /// The path that the platform's API is below.
@@ -29,7 +32,7 @@ pub const MAX_BODY: usize = 256 * 1024;
 /// What is done about deprecated calls that have an exact replacement.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// Nothing: they are sent as they are and not spoken of.
+    /// Nothing: they are sent as they are and not spoken of, nor are deprecated attributes.
     Off,
     /// They are sent as they are, counted, and answered with `Deprecation` and `Link`.
     #[default]
@@ -132,10 +135,14 @@ impl Actions {
         Known { deprecated, findings: calls::findings(call, path, server), reads_body: body::reads(call, path) }
     }
 
-    /// What a JSON body says that a row warns of. Nothing is said of a body that is no JSON:API document, or longer than
-    /// [`MAX_BODY`].
+    /// The findings in a JSON body. There are none in a body that is no JSON:API document, or longer than [`MAX_BODY`]; none of
+    /// deprecated attributes in the mode `Off`.
     pub fn read(&self, call: Call<'_>, body: &[u8], server: &Server) -> Vec<Finding> {
-        call.below().map(|path| body::findings(call, path, body, server)).unwrap_or_default()
+        let mut findings = call.below().map(|path| body::findings(call, path, body, server)).unwrap_or_default();
+        if self.options.deprecated == Mode::Off {
+            findings.retain(|finding| finding.change.kind != Kind::Deprecated);
+        }
+        findings
     }
 
     /// Whether an answer with this status to a deprecated call says that the server no longer has the call, and its

@@ -13,6 +13,8 @@ pub enum Clue {
     Organization(String),
     /// The path of the OAuth token, from the root: `GET` it, and see [`client_path`].
     TokenPath(String),
+    /// An organization whose name cannot be a segment of a path.
+    Unusable,
     /// Nothing.
     Nothing,
 }
@@ -23,7 +25,8 @@ pub fn clue(body: &[u8]) -> Clue {
     let repository = &body["data"]["attributes"]["vcs-repo"];
     let text = |name: &str| repository[name].as_str().filter(|text| !text.is_empty());
     if let Some(organization) = text("organization-name") {
-        return Clue::Organization(organization.to_owned());
+        let usable = Segment::encode(organization).is_some();
+        return if usable { Clue::Organization(organization.to_owned()) } else { Clue::Unusable };
     }
     text("oauth-token-id").and_then(|id| below("oauth-tokens", id)).map_or(Clue::Nothing, Clue::TokenPath)
 }
@@ -58,6 +61,12 @@ mod tests {
         let attributes = |inner: &str| format!(r#"{{"data":{{"attributes":{{"vcs-repo":{inner}}}}}}}"#);
         check(&attributes(r#"{"organization-name":"a b","oauth-token-id":"ot-1"}"#), Clue::Organization("a b".into()));
         check(&attributes(r#"{"oauth-token-id":"ot-1/x"}"#), Clue::TokenPath("/api/v2/oauth-tokens/ot-1%2Fx".into()));
+        // The rules for names are those for the paths of callers.
+        for name in ["..", "a/../b", "..;x", "%2e%2e", "a\\..\\b", "a\u{0}"] {
+            let quoted = serde_json::to_string(name).unwrap();
+            check(&attributes(&format!(r#"{{"organization-name":{quoted}}}"#)), Clue::Unusable);
+            check(&attributes(&format!(r#"{{"oauth-token-id":{quoted}}}"#)), Clue::Nothing);
+        }
         for inner in ["{}", "null", r#"{"oauth-token-id":""}"#, r#"{"oauth-token-id":".."}"#, r#"{"oauth-token-id":7}"#]
         {
             check(&attributes(inner), Clue::Nothing);

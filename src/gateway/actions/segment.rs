@@ -2,18 +2,20 @@
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
+use crate::gateway::path_rules::check_path;
+
 /// All but the letters that no path gives a meaning (RFC 3986, 2.3).
 const RESERVED: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// A name as a segment of a path: encoded, not empty, and none that walks.
+/// A percent-encoded, non-empty segment of a path that passes the rules for the paths of callers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Segment(String);
 
 impl Segment {
-    /// Nothing, if a name can be no segment.
+    /// Encodes a name; `None` for a name that is empty, or that a server on the way could read as another path.
     pub(super) fn encode(name: &str) -> Option<Self> {
-        let walks = matches!(name, "" | "." | "..");
-        (!walks).then(|| Self(utf8_percent_encode(name, &RESERVED).to_string()))
+        let encoded = utf8_percent_encode(name, &RESERVED).to_string();
+        (!encoded.is_empty() && check_path(&encoded).is_ok()).then_some(Self(encoded))
     }
 
     pub(super) fn as_str(&self) -> &str {

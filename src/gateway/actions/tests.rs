@@ -140,7 +140,9 @@ fn a_call_without_organization_is_replaced_once_that_is_known() {
     let path = "/api/v2/organizations/my%20org/registry-modules/vcs".to_owned();
     assert_eq!(new, Replacement { method: Method::POST, path, drops_body: false });
     assert_eq!(known.headers(None).len(), 1);
-    assert_eq!(said(&[known.unresolved()]), "2021-06-08/d4");
+    for clue in [organization::Clue::Nothing, organization::Clue::Unusable] {
+        assert_eq!(said(&[known.unresolved(&clue)]), "2021-06-08/d4");
+    }
     assert_eq!(known.headers(Some("my org")).len(), 2);
 }
 
@@ -322,4 +324,24 @@ fn every_change_that_warns_or_looks_into_bodies_is_in_the_tables_above() {
     // Two are known by their headers above, by the day.
     let named = |id: &&str| tests.contains(&format!("\"{id}")) || ["2024-09-02/1", "2021-03-23/5"].contains(id);
     assert!(acting.values().flatten().all(named), "{acting:?}");
+}
+
+#[test]
+fn a_row_with_a_feature_check_can_act() {
+    for change in Changelog::get().changes().filter(|change| change.gateway.does == Action::FeatureCheck) {
+        let names: serde_json::Map<String, serde_json::Value> =
+            change.names.iter().map(|name| (name.clone(), "x".into())).collect();
+        let body = serde_json::json!({"data": {"attributes": names}}).to_string();
+        let acts = change.endpoints().filter_map(|endpoint| endpoint.route()).any(|route| {
+            let path = format!("/api/v2{}", route.path.fill(|_| Some("x")).unwrap());
+            let method = route.method().unwrap_or(&Method::GET);
+            [hosted(), released("v202012-1")].iter().any(|server| {
+                let call = Call { method, path: &path, query: "include=readme" };
+                let mut findings = actions(Options::default()).look(call, server).findings;
+                findings.extend(actions(Options::default()).read(call, body.as_bytes(), server));
+                findings.iter().any(|finding| finding.change.id == change.id)
+            })
+        });
+        assert!(acts, "{}", change.id);
+    }
 }

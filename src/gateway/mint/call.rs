@@ -15,6 +15,7 @@ use time::format_description::well_known::Rfc3339;
 use super::owner::Owner;
 use super::plan::{Failure, Listed};
 use crate::clock::Clock;
+use crate::gateway::path_rules::check_path;
 use crate::gateway::platform_token::PlatformToken;
 use crate::http::client::text::{retry_after, tame};
 use crate::http::client::{Answer, Client, TransportError};
@@ -193,6 +194,10 @@ impl Calls {
             }
             self.client.request_to(Method::DELETE, self.owner.made_at())
         } else {
+            // The id comes from a document of the platform.
+            if id.is_empty() || check_path(id).is_err() {
+                return Err(CallError::Form { server: self.client.server().to_owned(), what: "the id of a token" });
+            }
             self.client.request_to(Method::DELETE, ["api", "v2", "authentication-tokens", id])
         };
         let answer = self.send(parent, request).await?;

@@ -9,9 +9,10 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use http_body_util::Full;
-use url::Url;
+use url::{Position, Url};
 
 use super::body::Answered;
+use super::path::{Place, place};
 use crate::gateway::refusal::{MEDIA_TYPE, Refusal};
 use crate::http::forward::{is_direct, remove_all};
 
@@ -59,13 +60,14 @@ fn seconds(wait: Duration) -> HeaderValue {
     HeaderValue::from(wait.as_secs().saturating_add(u64::from(wait.subsec_nanos() > 0)).max(1))
 }
 
-/// Makes the headers of an answer fit for a client that came through the gateway; `asked` gives the URL at the platform.
+/// Makes the headers of an answer fit for a client that came through the gateway; `asked` gives the URL at the platform. A
+/// relative `Location` inside the API leads to the gateway; any other relative address leads to the platform.
 pub(super) fn fit(status: StatusCode, headers: &mut HeaderMap, asked: impl Fn() -> Url, now: SystemTime) {
     remove_all(headers, is_direct);
-    absolute(headers, &LOCATION, &asked, |_| true);
+    absolute(headers, &LOCATION, &asked, |_| true, is_served);
     // What a module's source may be else (a getter's address such as git::https://...) is no relative URL.
     let relative = |value: &str| value.starts_with(['/', '.']);
-    absolute(headers, &TERRAFORM_GET, &asked, relative);
+    absolute(headers, &TERRAFORM_GET, &asked, relative, |_| false);
     if status == StatusCode::TOO_MANY_REQUESTS
         && !headers.contains_key(RETRY_AFTER)
         && let Some(wait) = reset(headers, now)
@@ -74,15 +76,31 @@ pub(super) fn fit(status: StatusCode, headers: &mut HeaderMap, asked: impl Fn() 
     }
 }
 
-/// A relative address would lead to the gateway, which serves the platform's API alone: it is made absolute. An absolute
-/// one stays byte for byte.
-fn absolute(headers: &mut HeaderMap, name: &HeaderName, asked: impl Fn() -> Url, relative: impl FnOnce(&str) -> bool) {
+/// Makes a relative address absolute: it would lead to the gateway, which serves the platform's API alone. One that `stays`
+/// becomes a path from the root, which leads to the gateway. An absolute one stays byte for byte.
+fn absolute(
+    headers: &mut HeaderMap,
+    name: &HeaderName,
+    asked: impl Fn() -> Url,
+    relative: impl FnOnce(&str) -> bool,
+    stays: impl FnOnce(&Url) -> bool,
+) {
     let Some(value) = headers.get(name).and_then(|value| value.to_str().ok()) else { return };
-    let moves = Url::parse(value).is_err() && relative(value);
-    let joined = moves.then(|| asked().join(value).ok()).flatten();
-    if let Some(value) = joined.and_then(|url| HeaderValue::from_str(url.as_str()).ok()) {
-        headers.insert(name, value);
+    if Url::parse(value).is_ok() || !relative(value) {
+        return;
     }
+    let asked = asked();
+    let Ok(url) = asked.join(value) else { return };
+    let here = url.origin() == asked.origin() && stays(&url);
+    let address = if here { &url[Position::BeforePath..] } else { url.as_str() };
+    if let Ok(address) = HeaderValue::from_str(address) {
+        headers.insert(name, address);
+    }
+}
+
+/// Whether the gateway serves this address of the platform.
+fn is_served(url: &Url) -> bool {
+    place(url.path()) == Place::Api
 }
 
 static TERRAFORM_GET: HeaderName = HeaderName::from_static("x-terraform-get");
@@ -117,25 +135,35 @@ pub(super) enum Shape {
     Small,
     /// Another JSON document.
     Document,
+    /// A JSON document in an encoding that was not asked for: its links cannot be found.
+    Encoded,
     /// Something else.
     Other,
 }
 
 /// The largest document that is held rather than passed on as it comes, in bytes.
-const SMALL: u64 = 64 * 1024;
+pub(super) const SMALL: u64 = 64 * 1024;
 
 pub(super) fn shape(status: StatusCode, headers: &HeaderMap, length: Option<u64>) -> Shape {
     let kind = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let kind = kind.split(';').next().unwrap_or_default().trim();
     let json = kind.eq_ignore_ascii_case(MEDIA_TYPE) || kind.eq_ignore_ascii_case("application/json");
     let part = status == StatusCode::PARTIAL_CONTENT || headers.contains_key(CONTENT_RANGE);
-    if !json || part || headers.contains_key(CONTENT_ENCODING) || length == Some(0) {
+    if !json || part || length == Some(0) || status == StatusCode::NOT_MODIFIED {
         Shape::Other
+    } else if encoding(headers).is_some() {
+        Shape::Encoded
     } else if length.is_some_and(|length| length <= SMALL) {
         Shape::Small
     } else {
         Shape::Document
     }
+}
+
+/// The encoding of an answer, such as `gzip`, if it has one other than `identity`.
+pub(super) fn encoding(headers: &HeaderMap) -> Option<&HeaderValue> {
+    let plain = |value: &HeaderValue| value.is_empty() || value.as_bytes().eq_ignore_ascii_case(b"identity");
+    headers.get_all(CONTENT_ENCODING).iter().find(|value| !plain(value))
 }
 
 /// Puts a document's own length in place of what the platform told, or takes it away.
@@ -162,22 +190,30 @@ mod tests {
     }
 
     #[test]
-    fn relative_addresses_lead_to_the_platform_and_absolute_ones_stay() {
+    fn relative_addresses_lead_to_the_platform_or_the_gateway_and_absolute_ones_stay() {
         let check = |name: &'static str, given: &'static str, wanted: &str| {
             assert_eq!(fitted(302, &[(name, given)]), [(name.to_owned(), wanted.to_owned())], "{given}");
         };
         for name in ["location", "x-terraform-get"] {
             check(name, "/v1/object/a?b", "https://tfe.example.com/v1/object/a?b");
-            check(
-                name,
-                "./archive.tar.gz",
-                "https://tfe.example.com/api/registry/v1/modules/a/b/c/1.0.0/archive.tar.gz",
-            );
-            check(name, "../x", "https://tfe.example.com/api/registry/v1/modules/a/b/c/x");
             check(name, "https://archivist.example.com/v1/object/a%2f", "https://archivist.example.com/v1/object/a%2f");
             check(name, "https://tfe.example.com/api/v2/x", "https://tfe.example.com/api/v2/x");
             check(name, "//archivist.example.com/a", "https://archivist.example.com/a");
         }
+        let module = "/api/registry/v1/modules/a/b/c";
+        for (given, path) in [
+            ("./archive.tar.gz", format!("{module}/1.0.0/archive.tar.gz")),
+            ("../x", format!("{module}/x")),
+            ("/api/v2/x?y=%2F#z", "/api/v2/x?y=%2F#z".to_owned()),
+            ("//tfe.example.com/api/v2/x", "/api/v2/x".to_owned()),
+        ] {
+            check("location", given, &path);
+        }
+        check("location", "?page=2", &format!("{module}/1.0.0/download?page=2"));
+        check("location", "/api/v2/..%2f..%2fadmin", "https://tfe.example.com/api/v2/..%2f..%2fadmin");
+        check("location", "/api/v2/../../admin", "https://tfe.example.com/admin");
+        check("x-terraform-get", "../x", &format!("https://tfe.example.com{module}/x"));
+        check("x-terraform-get", "/api/v2/x", "https://tfe.example.com/api/v2/x");
         check("x-terraform-get", "git::https://example.com/a.git", "git::https://example.com/a.git");
         check("x-terraform-get", "github.com/a/b", "github.com/a/b");
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::AUTHORIZATION;
+use http::header::{ACCEPT_ENCODING, AUTHORIZATION, HeaderValue};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, Method, Response, StatusCode};
 use http_body_util::{BodyExt as _, Collected, Limited};
@@ -38,10 +38,12 @@ fn is_of_the_way_here(name: &str) -> bool {
 pub(super) type Refused = Box<Response<Answered>>;
 
 impl Call {
-    /// Takes off what belongs to the way here. An encoded answer could not be read for links, and an expectation is met
-    /// here: the body is asked for when it is sent on.
+    /// Takes off what belongs to the way here. An encoded answer could not be read for links, so that identity is asked for: no
+    /// `Accept-Encoding` means any encoding (RFC 9110, 12.5.3). An expectation is met here: the body is asked for when it is
+    /// sent on.
     pub(super) fn new(method: Method, target: PathAndQuery, mut headers: HeaderMap) -> Self {
         remove_all(&mut headers, is_of_the_way_here);
+        headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         Self { method, target, headers }
     }
 

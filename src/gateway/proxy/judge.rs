@@ -2,20 +2,18 @@
 
 use std::sync::{Arc, PoisonError};
 
-use bytes::Bytes;
+use http::HeaderMap;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
-use http::{HeaderMap, Response};
-use http_body_util::Full;
 
 use super::Inner;
 use super::body::Asked;
 use super::exchange::{Call, Refused};
+use super::outcome::{Outcome, Platform};
 use crate::gateway::actions::organization::{Clue, client_path, clue, of_client};
-use crate::gateway::actions::{self, Deprecated, Mode, Replacement, WARNING_HEADER};
+use crate::gateway::actions::{self, Called, Deprecated, Mode, Replacement, WARNING_HEADER};
 use crate::gateway::availability::Server;
 use crate::gateway::changes::Change;
 use crate::gateway::refusal::Refusal;
-use crate::http::forward::Downstream;
 use crate::metrics;
 
 /// What is known of a call before it is sent.
@@ -27,21 +25,6 @@ pub(super) struct Judged {
     pub(super) headers: HeaderMap,
 }
 
-/// What became of a call.
-#[derive(Debug)]
-pub(super) struct Outcome {
-    /// The call that was sent in its place, if one was.
-    pub(super) other: Option<Call>,
-    pub(super) answer: Response<Platform>,
-}
-
-/// What the platform has answered with: a body on its way, or one that was made of several.
-#[derive(Debug)]
-pub(super) enum Platform {
-    Streamed(Downstream),
-    Whole(Full<Bytes>),
-}
-
 /// The largest document that is read to find an organization, in bytes.
 const DOCUMENT: usize = 256 * 1024;
 
@@ -51,16 +34,18 @@ impl Call {
         actions::Call { method: &self.method, path: self.target.path(), query: self.target.query().unwrap_or_default() }
     }
 
-    /// The call that replaces this one; its query stays. Nothing, where its path cannot be sent.
-    fn replaced_by(&self, replacement: &Replacement) -> Option<Self> {
+    /// The call that replaces this deprecated one, and whether its body is left out. The query stays. `None` where there is no
+    /// replacement, or its path cannot be sent.
+    fn replacement(&self, deprecated: &Deprecated, organization: Option<&str>) -> Option<(Self, bool)> {
+        let Replacement { method, path, drops_body } = deprecated.replacement(organization)?;
         let query = self.target.query().map(|query| format!("?{query}")).unwrap_or_default();
-        let target = format!("{}{query}", replacement.path).parse().ok()?;
+        let target = format!("{path}{query}").parse().ok()?;
         let mut headers = self.headers.clone();
-        if replacement.drops_body {
+        if drops_body {
             headers.remove(CONTENT_TYPE);
             headers.remove(CONTENT_LENGTH);
         }
-        Some(Self { method: replacement.method.clone(), target, headers })
+        Some((Self { method, target, headers }, drops_body))
     }
 }
 
@@ -104,19 +89,19 @@ impl Inner {
         let mut headers = HeaderMap::new();
         for finding in &findings {
             let what = if refusals.is_empty() { "warned" } else { "refused" };
-            self.notice(finding.change, client, what, false);
+            self.notice(finding.change, client, Called::of(call.as_known()), what, false);
             headers.append(WARNING_HEADER, finding.header());
         }
         if refusals.is_empty() { Ok(Judged { deprecated: known.deprecated, headers }) } else { Err(refusals) }
     }
 
-    fn notice(&self, change: &'static Change, client: &str, what: &'static str, replaced: bool) {
-        self.parts.record.notice(change, client, replaced, self.parts.clock.now().wall);
+    fn notice(&self, change: &'static Change, client: &str, called: Called, what: &'static str, replaced: bool) {
+        self.parts.record.notice(change, client, called, replaced, self.parts.clock.now().wall);
         let label = metrics::Noticed { change: change.id.clone(), client: client.to_owned(), what };
         self.parts.metrics.gateway_noticed.get_or_create(&label).inc();
     }
 
-    /// Sends a deprecated call: as it is, or as what replaces it.
+    /// Sends a deprecated call: as it is, or as its replacement.
     ///
     /// # Errors
     /// The platform was not called, or did not answer: what the caller is told.
@@ -127,33 +112,45 @@ impl Inner {
         deprecated: &Deprecated,
         client: &str,
     ) -> Result<Outcome, Refused> {
-        let mode = self.actions.options().deprecated;
-        let replaces = matches!(mode, Mode::Fallback | Mode::Always);
-        let organization =
-            if deprecated.needs_organization() { self.organization(call, &body, replaces).await } else { None };
-        let replacement = deprecated.replacement(organization.as_deref());
-        let other = replacement.as_ref().filter(|_| replaces).and_then(|new| Some((call.replaced_by(new)?, new)));
-        let outcome = match other {
-            Some((other, new)) if mode == Mode::Always => {
-                let body = if new.drops_body { Asked::empty() } else { body };
-                self.sent_instead(other, body).await
-            }
-            Some((other, new)) => {
-                let again = if new.drops_body { Some(Asked::empty()) } else { body.again() };
-                let first = self.sent(call, body).await?;
-                match again {
-                    Some(body) if self.actions.falls_back(first.answer.status()) => {
-                        drop(first);
-                        self.sent_instead(other, body).await
-                    }
-                    _ => Ok(first),
+        let clue = body.held().filter(|_| deprecated.needs_organization()).map_or(Clue::Nothing, clue);
+        let mut organization = self.known_organization(&clue);
+        let (outcome, unresolved) = match self.actions.options().deprecated {
+            Mode::Off | Mode::Warn => (self.sent(call, body).await, false),
+            Mode::Always => {
+                organization = self.organization(call, &clue).await;
+                match call.replacement(deprecated, organization.as_deref()) {
+                    Some((other, true)) => (self.sent_instead(other, Asked::empty()).await, false),
+                    Some((other, false)) => (self.sent_instead(other, body).await, false),
+                    None => (self.sent(call, body).await, deprecated.needs_organization()),
                 }
             }
-            None => self.sent(call, body).await,
+            Mode::Fallback => {
+                let again = body.again();
+                match self.sent(call, body).await {
+                    Ok(first) if self.actions.falls_back(first.answer.status()) => {
+                        // Look-ups come after the call itself. It holds no connection meanwhile.
+                        let first = if matches!(clue, Clue::TokenPath(_)) { first.buffer().await } else { Ok(first) };
+                        organization = self.organization(call, &clue).await;
+                        match (first, call.replacement(deprecated, organization.as_deref()), again) {
+                            (Err(refused), ..) => (Err(refused), false),
+                            (Ok(first), Some((other, true)), _) => {
+                                drop(first);
+                                (self.sent_instead(other, Asked::empty()).await, false)
+                            }
+                            (Ok(first), Some((other, false)), Some(body)) => {
+                                drop(first);
+                                (self.sent_instead(other, body).await, false)
+                            }
+                            (Ok(first), other, _) => (Ok(first), other.is_none() && deprecated.needs_organization()),
+                        }
+                    }
+                    first => (first, false),
+                }
+            }
         };
-        let mut outcome = self.told(deprecated, organization.as_deref(), client, outcome)?;
-        if replaces && deprecated.needs_organization() && replacement.is_none() {
-            outcome.answer.headers_mut().append(WARNING_HEADER, deprecated.unresolved().header());
+        let mut outcome = self.told(call, deprecated, organization.as_deref(), client, outcome)?;
+        if unresolved {
+            outcome.answer.headers_mut().append(WARNING_HEADER, deprecated.unresolved(&clue).header());
         }
         Ok(outcome)
     }
@@ -164,13 +161,16 @@ impl Inner {
     /// What `outcome` has.
     pub(super) fn told(
         &self,
+        call: &Call,
         deprecated: &Deprecated,
         organization: Option<&str>,
         client: &str,
         outcome: Result<Outcome, Refused>,
     ) -> Result<Outcome, Refused> {
         let replaced = outcome.as_ref().is_ok_and(|outcome| outcome.other.is_some());
-        self.notice(deprecated.change, client, "deprecated", replaced);
+        let mut called = Called::of(call.as_known());
+        called.organization = called.organization.or_else(|| organization.map(str::to_owned));
+        self.notice(deprecated.change, client, called, "deprecated", replaced);
         outcome.map(|mut outcome| {
             for (name, value) in deprecated.headers(organization) {
                 outcome.answer.headers_mut().append(name, value);
@@ -192,25 +192,27 @@ impl Inner {
         Ok(Outcome { other: Some(other), answer })
     }
 
-    /// The organization of a call that names none: from its body; else, where the call is to be replaced, from its OAuth
-    /// token by two look-ups; else the configured one.
-    async fn organization(&self, call: &Call, body: &Asked, look_up: bool) -> Option<String> {
-        let configured = || self.actions.options().organization.clone();
-        match body.held().map(clue) {
-            Some(Clue::Organization(organization)) => Some(organization),
-            Some(Clue::TokenPath(path)) if look_up => {
-                let mut headers = call.headers.clone();
-                for name in [CONTENT_TYPE, CONTENT_LENGTH] {
-                    headers.remove(name);
-                }
-                let found = async {
-                    let token = self.document(&path, &headers, DOCUMENT).await?;
-                    let client = self.document(&client_path(&token)?, &headers, DOCUMENT).await?;
-                    of_client(&client)
-                };
-                found.await.or_else(configured)
-            }
-            _ => configured(),
+    /// The organization of a call that names none in its path, without any look-up: from its body, or the configured one.
+    fn known_organization(&self, clue: &Clue) -> Option<String> {
+        match clue {
+            Clue::Organization(organization) => Some(organization.clone()),
+            Clue::Unusable => None,
+            Clue::TokenPath(_) | Clue::Nothing => self.actions.options().organization.clone(),
         }
+    }
+
+    /// The same, with two look-ups where the body names an OAuth token.
+    async fn organization(&self, call: &Call, clue: &Clue) -> Option<String> {
+        let Clue::TokenPath(path) = clue else { return self.known_organization(clue) };
+        let mut headers = call.headers.clone();
+        for name in [CONTENT_TYPE, CONTENT_LENGTH] {
+            headers.remove(name);
+        }
+        let found = async {
+            let token = self.document(path, &headers, DOCUMENT).await?;
+            let client = self.document(&client_path(&token)?, &headers, DOCUMENT).await?;
+            of_client(&client)
+        };
+        found.await.or_else(|| self.known_organization(clue))
     }
 }

@@ -18,6 +18,7 @@ mod judge;
 mod limiter;
 mod links;
 mod merge;
+mod outcome;
 mod own;
 mod path;
 mod ping;
@@ -27,6 +28,7 @@ mod serve;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -113,6 +115,8 @@ struct Inner {
     actions: Actions,
     /// What the platform has told of itself.
     server: Mutex<Arc<Server>>,
+    /// Whether an encoded answer was told of in the log.
+    encoded: AtomicBool,
 }
 
 impl Gateway {
@@ -154,6 +158,7 @@ impl Gateway {
             reached,
             actions,
             server,
+            encoded: AtomicBool::new(false),
         })))
     }
 

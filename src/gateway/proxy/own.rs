@@ -44,7 +44,7 @@ impl Inner {
         let noticed = self.parts.record.noticed();
         let calls: Vec<Value> = noticed
             .iter()
-            .map(|((_, client), noticed)| {
+            .map(|(call, noticed)| {
                 let change = noticed.change;
                 let successor = change.changelog.replacement.as_ref().or(change.documentation.successor.as_ref());
                 json!({
@@ -52,10 +52,14 @@ impl Inner {
                     "kind": change.kind,
                     "resource": change.resource,
                     "names": change.names,
+                    "call": call.called.call,
+                    "organization": call.called.organization,
+                    "workspace": call.called.workspace,
+                    "advice": change.gateway.advice,
                     "endpoints": change.endpoints().map(Endpoint::as_str).collect::<Vec<_>>(),
                     "replacement": successor.map(Endpoint::as_str),
                     "note": change.gateway.note,
-                    "client": client,
+                    "client": call.client,
                     "calls": noticed.calls,
                     "replaced": noticed.replaced,
                     "last": rfc3339(noticed.last),

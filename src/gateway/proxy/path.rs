@@ -1,11 +1,10 @@
 //! Which paths are served, and that they are written in one way alone.
 //!
-//! The gateway's list of paths and the platform must read a path alike: what could be read in two ways is refused, so that
-//! nothing outside of the list is reached with the platform token.
-
-use std::borrow::Cow;
+//! The rules for that are those of [`crate::gateway::path_rules`].
 
 use percent_encoding::percent_decode_str;
+
+use crate::gateway::path_rules::check_path;
 
 /// What a path leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +29,7 @@ const RANGES: &str = "/api/meta/ip-ranges";
 
 /// Finds out where a path leads; it is the request's, without its query.
 pub(super) fn place(path: &str) -> Place<'_> {
-    if let Err(why) = check(path) {
+    if let Err(why) = check_path(path) {
         return Place::Ambiguous(why);
     }
     if path == "/.well-known/terraform.json" {
@@ -41,41 +40,6 @@ pub(super) fn place(path: &str) -> Place<'_> {
     }
     let api = API.iter().any(|start| path.starts_with(start));
     if api || path == RANGES { Place::Api } else { Place::Nothing }
-}
-
-/// A segment that climbs is refused however it is written: as such, encoded once or more, with a parameter behind it, or
-/// between backslashes. Doubled slashes are let through: clients of the platform send them, and it reads them as they are.
-fn check(path: &str) -> Result<(), &'static str> {
-    if !path.bytes().all(|byte| byte.is_ascii_graphic()) || path.contains('\\') {
-        return Err("the path holds characters that must be percent-encoded");
-    }
-    let mut encoded = path.bytes().enumerate().filter(|(_, byte)| *byte == b'%');
-    let hex = |at: usize| path.as_bytes().get(at).is_some_and(u8::is_ascii_hexdigit);
-    if !encoded.all(|(at, _)| hex(at + 1) && hex(at + 2)) {
-        return Err("the path holds a percent sign that encodes nothing");
-    }
-    let mut read = Cow::Borrowed(path.as_bytes());
-    for _ in 0..ROUNDS {
-        if read.split(|byte| matches!(byte, b'/' | b'\\')).any(climbs) {
-            return Err("the path climbs out of itself with . or ..");
-        }
-        if read.iter().any(u8::is_ascii_control) {
-            return Err("the path holds an encoded control character");
-        }
-        if !read.contains(&b'%') {
-            break;
-        }
-        read = Cow::Owned(percent_encoding::percent_decode(&read).collect());
-    }
-    Ok(())
-}
-
-/// As often as someone on the way may take the encoding off.
-const ROUNDS: u32 = 4;
-
-fn climbs(segment: &[u8]) -> bool {
-    let name = segment.split(|byte| *byte == b';').next().unwrap_or_default();
-    matches!(name, b"." | b"..")
 }
 
 /// A segment as it reads, for names that are compared.

@@ -7,6 +7,7 @@ use std::time::SystemTime;
 use http::HeaderMap;
 use http::header::USER_AGENT;
 
+use crate::gateway::actions::Called;
 use crate::gateway::changes::Change;
 use crate::gateway::local_token::Which;
 
@@ -21,7 +22,18 @@ pub(super) struct Calls {
     pub(super) last: SystemTime,
 }
 
-/// What was noticed of the calls of one client that a change of the platform's history is about.
+/// One kind of call that a change of the platform's history is about, by one client.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct NoticedCall {
+    /// The change's id.
+    change: &'static str,
+    /// The client that [`Record::note`] has named.
+    pub(super) client: String,
+    /// The call itself.
+    pub(super) called: Called,
+}
+
+/// The counts of one [`NoticedCall`].
 #[derive(Debug, Clone)]
 pub(super) struct Noticed {
     /// The change.
@@ -34,12 +46,15 @@ pub(super) struct Noticed {
     pub(super) last: SystemTime,
 }
 
-/// The clients of one gateway, by name, and what was noticed of their calls, by change and client.
+/// The clients of one gateway, by name, and the calls of theirs that a change is about.
 #[derive(Debug, Default)]
 pub struct Record {
     clients: Mutex<BTreeMap<String, Calls>>,
-    noticed: Mutex<BTreeMap<(&'static str, String), Noticed>>,
+    noticed: Mutex<BTreeMap<NoticedCall, Noticed>>,
 }
+
+/// So many kinds of calls are told apart by organization and workspace; the others are counted without them.
+const NOTICED_CALLS: usize = 1024;
 
 /// So many clients are told apart; the others are counted together.
 const CLIENTS: usize = 128;
@@ -71,18 +86,28 @@ impl Record {
         name.to_owned()
     }
 
-    /// Notes what a change says of a call of a client that [`Record::note`] has named.
-    pub(super) fn notice(&self, change: &'static Change, client: &str, replaced: bool, now: SystemTime) {
+    /// Counts a call that a change is about, of a client that [`Record::note`] has named.
+    pub(super) fn notice(
+        &self,
+        change: &'static Change,
+        client: &str,
+        called: Called,
+        replaced: bool,
+        now: SystemTime,
+    ) {
         let mut all = self.noticed.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = (change.id.as_str(), client.to_owned());
+        let mut key = NoticedCall { change: change.id.as_str(), client: client.to_owned(), called };
+        if all.len() >= NOTICED_CALLS && !all.contains_key(&key) {
+            (key.called.organization, key.called.workspace) = (None, None);
+        }
         let noticed = all.entry(key).or_insert(Noticed { change, calls: 0, replaced: 0, last: now });
         noticed.calls += 1;
         noticed.replaced += u64::from(replaced);
         noticed.last = now;
     }
 
-    /// All that was noticed, by change and client.
-    pub(super) fn noticed(&self) -> BTreeMap<(&'static str, String), Noticed> {
+    /// All calls that a change is about.
+    pub(super) fn noticed(&self) -> BTreeMap<NoticedCall, Noticed> {
         self.noticed.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -111,6 +136,7 @@ const LONGEST: usize = 64;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gateway::changes::Changelog;
 
     #[test]
     fn a_client_is_its_first_product_and_there_is_an_end_to_their_number() {
@@ -133,5 +159,20 @@ mod tests {
         assert_eq!(all.len(), CLIENTS + 1);
         assert_eq!(all["other"].requests, 1000 - u64::try_from(CLIENTS).unwrap());
         assert_eq!((all["client/7"].requests, all["client/7"].with_previous), (2, 1));
+    }
+
+    #[test]
+    fn there_is_an_end_to_the_number_of_calls_that_are_told_apart() {
+        let record = Record::default();
+        let change = Changelog::get().changes().next().unwrap();
+        for number in 0..3000 {
+            let (call, workspace) = ("GET /workspaces/:workspace_id/runs".to_owned(), Some(format!("ws-{number}")));
+            let called = Called { call, organization: None, workspace };
+            record.notice(change, "go-tfe", called, false, SystemTime::now());
+        }
+        let all = record.noticed();
+        assert_eq!(all.len(), NOTICED_CALLS + 1);
+        let rest = all.iter().find(|(key, _)| key.called.workspace.is_none()).unwrap();
+        assert_eq!(rest.1.calls, 3000 - u64::try_from(NOTICED_CALLS).unwrap());
     }
 }

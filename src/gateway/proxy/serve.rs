@@ -8,13 +8,13 @@ use http::header::{AUTHORIZATION, HOST};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full};
-use hyper::body::{Body as _, Frame, Incoming};
+use hyper::body::{Frame, Incoming};
 
 use super::answer::{self, Shape, no_method, own, refuse};
 use super::body::{Answered, Asked, Moving, Unheld};
 use super::exchange::Call;
-use super::judge::{Outcome, Platform};
 use super::links::Links;
+use super::outcome::{Length as _, Outcome, Platform};
 use super::path::{Place, place};
 use super::{Gateway, Inner};
 use crate::feed::State;
@@ -152,7 +152,10 @@ impl Inner {
             None if merges => Box::pin(self.merged(call, here)).await,
             None => self.sent(call, body).await,
             // Of the lists that are merged none has a replacement.
-            Some(deprecated) if merges => self.told(deprecated, None, client, Box::pin(self.merged(call, here)).await),
+            Some(deprecated) if merges => {
+                let merged = Box::pin(self.merged(call, here)).await;
+                self.told(call, deprecated, None, client, merged)
+            }
             Some(deprecated) => Box::pin(self.replaced(call, body, deprecated, client)).await,
         };
         let mut answer = match outcome {
@@ -177,22 +180,26 @@ impl Inner {
 
     /// Makes the platform's answer fit for a caller of the gateway.
     async fn pass_on(&self, call: &Call, here: Option<&str>, answer: Response<Platform>) -> Response<Answered> {
+        if call.method != Method::HEAD
+            && let Some(refused) = self.refuse_encoded(&answer)
+        {
+            return *refused;
+        }
         let (mut parts, body) = answer.into_parts();
-        let asked = || {
-            let mut asked = self.options.upstream.clone();
-            asked.set_path(call.target.path());
-            asked
-        };
-        answer::fit(parts.status, &mut parts.headers, asked, self.parts.clock.now().wall);
-        let mut body = match body {
-            Platform::Streamed(body) => body,
-            // Made here, its links with it.
-            Platform::Whole(body) => return Response::from_parts(parts, Answered::Whole(body)),
-        };
-        let shape = answer::shape(parts.status, &parts.headers, body.size_hint().exact());
-        let body = match here.filter(|_| shape != Shape::Other && call.method != Method::HEAD) {
-            None => Answered::Streamed(body),
-            Some(here) => {
+        answer::fit(parts.status, &mut parts.headers, || self.asked(call), self.parts.clock.now().wall);
+        let shape = answer::shape(parts.status, &parts.headers, body.length());
+        let moves = here.filter(|_| !matches!(shape, Shape::Other | Shape::Encoded) && call.method != Method::HEAD);
+        let body = match (body, moves) {
+            (Platform::Streamed(body), None) => Answered::Streamed(body),
+            (Platform::Whole(body), None) => Answered::Whole(Full::new(body)),
+            (Platform::Whole(body), Some(here)) => {
+                let (mut links, mut moved) = (Links::new(&self.links, here), Vec::new());
+                links.pass(&body, &mut moved);
+                links.end(&mut moved);
+                answer::set_length(&mut parts.headers, Some(moved.len()));
+                Answered::Whole(Full::new(moved.into()))
+            }
+            (Platform::Streamed(mut body), Some(here)) => {
                 let mut links = Links::new(&self.links, here);
                 if shape == Shape::Document {
                     answer::set_length(&mut parts.headers, None);

@@ -1,5 +1,6 @@
 //! The gateway in front of the provisioning platform.
 
+mod answers;
 mod changes;
 #[cfg(feature = "dev")]
 mod child;
@@ -11,11 +12,13 @@ mod command;
 mod exec;
 mod history;
 mod known;
+mod lists;
 #[cfg(feature = "dev")]
 mod login;
 #[cfg(feature = "dev")]
 mod mint;
 mod proxy;
+mod replacements;
 #[cfg(feature = "dev")]
 mod secret;
 mod tokens;

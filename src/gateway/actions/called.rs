@@ -1,0 +1,98 @@
+//! A call in the form that is counted: method, path template, organization and workspace.
+
+use std::sync::LazyLock;
+
+use percent_encoding::percent_decode_str;
+
+use super::Call;
+use crate::gateway::changes::{Change, Changelog, Template};
+
+/// A call as the report names it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Called {
+    /// Method and path template below the base path, such as `GET /runs/:run_id/policy-checks`.
+    pub call: String,
+    /// The organization's name, where the path or a look-up tells it.
+    pub organization: Option<String>,
+    /// The workspace's id or name, where the path tells it.
+    pub workspace: Option<String>,
+}
+
+/// The templates of the history, each once; of two that fit a path the one with literals first comes first.
+static TEMPLATES: LazyLock<Vec<&'static Template>> = LazyLock::new(|| {
+    let endpoints = Changelog::get().changes().flat_map(Change::endpoints);
+    let mut all: Vec<&Template> = endpoints.filter_map(|endpoint| Some(&endpoint.route()?.path)).collect();
+    all.sort_by_key(|template| (template.names_stand(), template.to_string()));
+    all.dedup();
+    all
+});
+
+/// The longest name that is kept, in characters.
+const LONGEST_NAME: usize = 100;
+
+impl Called {
+    /// The form of a call. A path that no endpoint of the history has is left out.
+    pub fn of(call: Call<'_>) -> Self {
+        let path = call.below().unwrap_or_default();
+        let template = TEMPLATES.iter().find(|template| template.fits(path));
+        let name = |name: &str, collection: &str| {
+            let segment = template?.segment(path, name, collection)?;
+            let name = percent_decode_str(segment).decode_utf8_lossy();
+            Some(name.chars().take(LONGEST_NAME).collect())
+        };
+        let shown = template.map_or_else(|| "(another path)".to_owned(), ToString::to_string);
+        Self {
+            call: format!("{} {shown}", call.method),
+            organization: name("organization_name", "organizations"),
+            workspace: name("workspace_id", "workspaces"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Method;
+
+    use super::*;
+
+    #[test]
+    fn a_call_is_named_by_its_template_organization_and_workspace() {
+        let check = |method: Method, path: &str, wanted: (&str, Option<&str>, Option<&str>)| {
+            let path = format!("/api/v2{path}");
+            let called = Called::of(Call { method: &method, path: &path, query: "" });
+            let found = (called.call.as_str(), called.organization.as_deref(), called.workspace.as_deref());
+            assert_eq!(found, wanted, "{path}");
+        };
+        check(Method::GET, "/policy-checks/p-1/output", ("GET /policy-checks/:id/output", None, None));
+        check(
+            Method::DELETE,
+            "/organizations/my%20org/workspaces/w/actions/safe-delete",
+            (
+                "DELETE /organizations/:organization_name/workspaces/:name/actions/safe-delete",
+                Some("my org"),
+                Some("w"),
+            ),
+        );
+        check(Method::GET, "/workspaces/ws-1/runs", ("GET /workspaces/:workspace_id/runs", None, Some("ws-1")));
+        check(
+            Method::PATCH,
+            "/admin/organizations/o/module-consumers",
+            ("PATCH /admin/organizations/:name/module-consumers", Some("o"), None),
+        );
+        check(
+            Method::POST,
+            "/registry-modules/o/n/p/versions",
+            ("POST /registry-modules/:organization_name/:name/:provider/versions", Some("o"), None),
+        );
+        check(
+            Method::POST,
+            "/organizations/o/registry-modules",
+            ("POST /organizations/:organization_name/registry-modules", Some("o"), None),
+        );
+        check(Method::GET, "/nowhere", ("GET (another path)", None, None));
+        let long = "x".repeat(1000);
+        let called =
+            Called::of(Call { method: &Method::GET, path: &format!("/api/v2/workspaces/{long}/runs"), query: "" });
+        assert_eq!(called.workspace.map(|name| name.len()), Some(LONGEST_NAME));
+    }
+}

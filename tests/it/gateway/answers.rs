@@ -1,0 +1,67 @@
+//! Answers of the platform whose links must be found: encoded ones, and redirects inside the API.
+
+use serde_json::Value;
+
+use crate::harness::front::Front;
+use crate::harness::log;
+use crate::harness::raw::Raw;
+use crate::harness::scripted::reply;
+
+#[tokio::test]
+async fn an_answer_that_comes_encoded_is_refused_and_never_passed_with_its_links() {
+    log::keep();
+    let front = Front::start();
+    front.platform.answers(|seen| {
+        let coding = if seen.target.contains("plain") { "identity" } else { "gzip" };
+        let kind = if seen.target.contains("blob") { "application/octet-stream" } else { "application/vnd.api+json" };
+        let status = if seen.target.contains("missing") { 404 } else { 200 };
+        reply(status, &[("content-type", kind), ("content-encoding", coding)], "{\"links\":{}}")
+    });
+    for path in ["/api/v2/workspaces/ws-1", "/api/v2/missing"] {
+        let answer = front.request("GET", path).header("accept-encoding", "gzip").send().await.unwrap();
+        assert_eq!((answer.status().as_u16(), answer.headers().get("content-encoding")), (502, None), "{path}");
+        let body: Value = answer.json().await.unwrap();
+        let detail = body["errors"][0]["detail"].as_str().unwrap();
+        assert!(detail.contains(&front.upstream) && detail.contains("Content-Encoding gzip"), "{detail}");
+    }
+    let list = front.request("GET", "/api/v2/organizations").header("keyward-merge-pages", "true");
+    let body: Value = list.send().await.unwrap().json().await.unwrap();
+    assert!(body["errors"][0]["detail"].as_str().unwrap().contains("Content-Encoding gzip"), "{body}");
+    assert_eq!(front.get("/api/v2/plain").await.status(), 200);
+    assert!(front.platform.seen().iter().all(|seen| seen.header("accept-encoding") == "identity"));
+    let told = log::text().lines().filter(|line| line.contains("gateway.answer.encoded")).count();
+    assert_eq!(told, 1, "once");
+    // What is no document has no links.
+    let mut caller = Raw::tcp(front.address).await;
+    let head = |method: &str, path: &str| {
+        let local = front.local();
+        format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {local}\r\n\r\n")
+    };
+    assert_eq!(caller.ask(head("GET", "/api/v2/blob")).await.status, 200);
+    caller.send(head("HEAD", "/api/v2/workspaces/ws-1")).await;
+    let answer = caller.until("\r\n\r\n").await;
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+}
+
+#[tokio::test]
+async fn a_relative_redirect_inside_the_api_leads_to_the_gateway() {
+    let front = Front::start();
+    front.platform.answers(|seen| match seen.target.split('?').next().unwrap() {
+        "/api/v2/runs/run-1/old" => reply(307, &[("location", "../run-2?include=plan")], ""),
+        "/api/v2/moved" => reply(302, &[("location", "/api/registry/v1/modules")], ""),
+        "/api/v2/blob" => reply(302, &[("location", "/_archivist/v1/object/x")], ""),
+        "/api/v2/climbs" => reply(302, &[("location", "/api/v2/..%2f..%2fadmin")], ""),
+        _ => reply(200, &[("content-type", "text/plain")], seen.target.clone()),
+    });
+    let follows = reqwest::Client::builder().no_proxy().build().unwrap();
+    for (path, wanted) in
+        [("/api/v2/runs/run-1/old", "/api/v2/runs/run-2?include=plan"), ("/api/v2/moved", "/api/registry/v1/modules")]
+    {
+        let answer = follows.get(format!("{}{path}", front.url)).bearer_auth(front.local()).send().await.unwrap();
+        assert_eq!((answer.status().as_u16(), answer.url().as_str()), (200, format!("{}{wanted}", front.url).as_str()));
+        assert_eq!(answer.text().await.unwrap(), wanted);
+    }
+    for (path, wanted) in [("/api/v2/blob", "/_archivist/v1/object/x"), ("/api/v2/climbs", "/api/v2/..%2f..%2fadmin")] {
+        assert_eq!(front.get(path).await.headers()["location"], format!("{}{wanted}", front.upstream), "{path}");
+    }
+}
