@@ -1,5 +1,8 @@
 //! `keyward exec`: one program with the configuration's variables, and those that lead to the gateway.
 
+#[cfg(feature = "gateway")]
+use std::path::PathBuf;
+
 use clap::Args;
 use secrecy::SecretString;
 
@@ -8,9 +11,11 @@ use super::template::refused;
 use super::{ConfigFiles, Exit, say_error};
 use crate::app::rendered_once::Reader;
 use crate::config::{self, Config, Environment, Outcome, Purpose};
+#[cfg(feature = "gateway")]
+use crate::gateway::delivery::UserFiles;
 use crate::program::{Program, Variables};
 
-/// Run a program with the rendered `[env_template.NAME]`, and with what leads its clients to the gateway.
+/// Run a program with the rendered `[env_template.NAME]`, and with the variables that lead its clients to the gateway.
 #[derive(Debug, Args)]
 pub(super) struct Exec {
     #[command(flatten)]
@@ -48,7 +53,7 @@ impl Exec {
         };
         let passed = config.child.as_ref().map(|child| child.variables.clone()).unwrap_or_default();
         let variables = Variables::allowed(&environment.variables, &self.pass).with(&passed);
-        let variables = match led(config, variables) {
+        let variables = match led(config, variables, &self.command, &environment) {
             Ok(variables) => variables.with(&rendered),
             Err(exit) => return Ok(exit),
         };
@@ -73,16 +78,21 @@ const fn brings(_: &Config) -> bool {
 
 /// The variables, and those that the gateway brings.
 #[cfg(feature = "gateway")]
-fn led(config: &Config, variables: Variables) -> Result<Variables, Exit> {
-    match &config.gateway {
-        None => Ok(variables),
-        Some(gateway) => super::gateway::for_program(gateway, &variables).map(|more| variables.with(&more)),
-    }
+fn led(
+    config: &Config,
+    variables: Variables,
+    command: &[String],
+    environment: &Environment,
+) -> Result<Variables, Exit> {
+    let Some(gateway) = &config.gateway else { return Ok(variables) };
+    let config_home = environment.variables.get("XDG_CONFIG_HOME").map(PathBuf::from);
+    let files = UserFiles::of(&variables, command, config_home);
+    super::gateway::for_program(gateway, files).map(|more| variables.with(&more))
 }
 
 #[cfg(not(feature = "gateway"))]
 #[allow(clippy::unnecessary_wraps, reason = "the other one fails")]
-const fn led(_: &Config, variables: Variables) -> Result<Variables, Exit> {
+const fn led(_: &Config, variables: Variables, _: &[String], _: &Environment) -> Result<Variables, Exit> {
     Ok(variables)
 }
 

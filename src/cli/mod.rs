@@ -79,8 +79,11 @@ enum Command {
     /// Try templates
     #[command(subcommand)]
     Template(template::Template),
-    /// Run a program with the variables of the configuration's `[env_template.NAME]`, read through the running agent's API proxy
-    #[command(after_help = "Example:\n  keyward exec --config /etc/keyward/keyward.toml -- terraform plan")]
+    /// Run a program with the variables of the configuration's `[env_template.NAME]`, read through the running agent's API proxy, and
+    /// with those that lead Terraform, OpenTofu and the tfe provider to the gateway
+    #[command(
+        after_help = "Examples:\n  keyward exec --config /etc/keyward/keyward.toml -- terraform plan\n  keyward exec --config /etc/keyward/keyward.toml -- tofu plan"
+    )]
     Exec(exec::Exec),
     /// Show what the running agent is doing
     #[command(after_help = "Example:\n  keyward status --config /etc/keyward/keyward.toml --format json")]
@@ -108,7 +111,7 @@ enum Command {
     #[cfg(feature = "gateway")]
     #[command(after_help = "Example:\n  keyward changes --resource registry-modules --kind deprecated")]
     Changes(changes::Changes),
-    /// Run the gateway to the provisioning platform with nothing else configured, and ask one that runs
+    /// Run the gateway to HCP Terraform or Terraform Enterprise with nothing else configured, and ask one that runs
     #[cfg(feature = "gateway")]
     #[command(
         after_help = "Example:\n  keyward gateway serve --upstream https://app.terraform.io --token-file platform.token"

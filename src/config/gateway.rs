@@ -22,7 +22,6 @@ use crate::gateway::local_token;
 use crate::gateway::proxy::{Limit, Options};
 use crate::http::client::{Proxy, is_loopback};
 use crate::http::listen::Endpoint;
-use crate::program::Variables;
 
 pub(super) use words::words;
 
@@ -37,13 +36,13 @@ pub struct Gateway {
     pub token: TokenSource,
     /// What local callers present.
     pub local_token: local_token::Options,
-    /// The host by which Terraform's configurations name the platform.
+    /// The host by which configurations of Terraform and OpenTofu name the platform.
     pub host: ServiceHost,
-    /// The file of Terraform's that leads that host here, if one is kept.
+    /// The file of Terraform's and OpenTofu's that leads that host here, if one is kept.
     pub drop_in: Option<DropInOptions>,
     /// What a program that keyward runs finds of it in its environment, if anything.
     pub child: Option<Brings>,
-    /// Where the child's Terraform would look for its configuration; `None` where no child runs.
+    /// Where the child's Terraform or OpenTofu would look for its configuration; `None` where no child runs.
     pub child_reads: Option<UserFiles>,
     /// Whether the agent is not ready without it.
     pub required: bool,
@@ -63,7 +62,7 @@ pub(super) fn read(
     mut reader: Reader<'_>,
     sessions: &Sessions,
     state_dir: Option<&Path>,
-    child_variables: Option<&Variables>,
+    child_reads: Option<UserFiles>,
 ) -> Option<Gateway> {
     let text = reader.required("upstream", "the platform's address, such as \"https://app.terraform.io\"");
     let upstream = text.and_then(|text| stand_in(&text, reader.parse(&text, upstream), unknown_upstream));
@@ -95,7 +94,6 @@ pub(super) fn read(
     let host = named.or_else(|| upstream.as_ref().and_then(|url| ServiceHost::parse(url.authority()).ok()));
     let drop_in = drop_in(&mut reader, host.as_ref(), &endpoints);
     let child = child(&mut reader, &endpoints);
-    let child_reads = child_variables.map(UserFiles::of);
     let actions = actions(&mut reader);
     let required = reader.flag("required", true);
     reader.finish();
@@ -166,9 +164,17 @@ fn drop_in(reader: &mut Reader<'_>, host: Option<&ServiceHost>, endpoints: &[End
     let brings = table.choice("brings", &BRINGS).unwrap_or_default();
     if brings == Brings::LocalToken && only_on_unix_sockets(endpoints) {
         let advice = "add a place on 127.0.0.1 to gateway.listen";
-        table.scope.remarks.mistake(table.at, &table.path, "given where Terraform cannot call: a unix socket", advice);
+        table.scope.remarks.mistake(
+            table.at,
+            &table.path,
+            "given where Terraform and OpenTofu cannot call: a unix socket",
+            advice,
+        );
     }
-    let text = table.required("path", "Terraform's file, such as \"/home/ci/.terraform.d/zz-keyward.tfrc.json\"");
+    let text = table.required(
+        "path",
+        "a file of Terraform's or OpenTofu's, such as \"/home/ci/.terraform.d/zz-keyward.tfrc.json\"",
+    );
     let path = text.and_then(|text| {
         let path = table.parse(&text, terraform_file)?;
         table.folder_of(&text, &path);
@@ -182,7 +188,7 @@ fn drop_in(reader: &mut Reader<'_>, host: Option<&ServiceHost>, endpoints: &[End
 
 const BRINGS: [(&str, Brings); 2] = [("local_token", Brings::LocalToken), ("platform_token", Brings::PlatformToken)];
 
-/// A file in Terraform's folder that is read beside the user's own: those are not written.
+/// A file in the folder of Terraform or OpenTofu that is read beside the user's own: those are not written.
 fn terraform_file(text: &str) -> Result<PathBuf, Wrong> {
     let path = leaf::path(text)?;
     match path.file_name().and_then(|name| name.to_str()) {
@@ -190,7 +196,7 @@ fn terraform_file(text: &str) -> Result<PathBuf, Wrong> {
             wrong("is the user's own file", "take another name, such as zz-keyward.tfrc.json: the last by name wins")
         }
         Some(name) if name.ends_with(".tfrc.json") => Ok(path),
-        _ => wrong("is no file that Terraform would read", "end its name in .tfrc.json"),
+        _ => wrong("is no file that Terraform or OpenTofu would read", "end its name in .tfrc.json"),
     }
 }
 

@@ -21,6 +21,8 @@ use super::tree::{Entry, Value};
 use super::{Agent, Config, Environment, Listener, Log, Outcome, Purpose, Serves};
 use super::{agent, child, credential, listener, server, session, sink, template};
 use crate::agent::upstream::Kind;
+#[cfg(feature = "gateway")]
+use crate::gateway::delivery::UserFiles;
 use crate::http::client::Address;
 use crate::http::listen::Endpoint;
 
@@ -114,8 +116,10 @@ fn read(mut top: Reader<'_>, found: &mut Vec<Listener>) -> Option<Config> {
     refuse(&mut top, "access");
     #[cfg(feature = "gateway")]
     let gateway = top.table("gateway").map(|table| {
-        let variables = child.as_ref().and_then(Option::as_ref).map(|child| &child.variables);
-        gateway::read(table, &known, state_dir, variables)
+        let config_home = top.scope.environment.variables.get("XDG_CONFIG_HOME").map(PathBuf::from);
+        let child = child.as_ref().and_then(Option::as_ref);
+        let reads = child.map(|child| UserFiles::of(&child.variables, &child.command, config_home));
+        gateway::read(table, &known, state_dir, reads)
     });
     #[cfg(not(feature = "gateway"))]
     refuse(&mut top, "gateway");

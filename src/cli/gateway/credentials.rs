@@ -11,7 +11,7 @@ use crate::cli::{Exit, say_error};
 use crate::gateway::delivery::credentials::{self, CredentialsError, PROGRAM, Verb};
 use crate::words::chain;
 
-/// Give Terraform the local token of keyward's gateway. Terraform adds a verb and a host to the arguments that its
+/// Give Terraform or OpenTofu the local token of keyward's gateway. They add a verb and a host to the arguments that its
 /// configuration gives in the block `credentials_helper "keyward"`.
 #[derive(Debug, Parser)]
 #[command(name = PROGRAM, version)]
@@ -31,7 +31,7 @@ pub(in crate::cli) fn asked_by_terraform(mut arguments: impl Iterator<Item = OsS
     ours.then(|| std::iter::once(program).chain(arguments).collect())
 }
 
-/// Answers Terraform. Where it fails, one line says why: Terraform shows it in its log.
+/// Answers Terraform or OpenTofu. Where it fails, one line says why: they show it in their log.
 pub(in crate::cli) fn answer_terraform(arguments: &[OsString]) -> Exit {
     match Asked::try_parse_from(arguments) {
         Ok(asked) => asked.answer(),

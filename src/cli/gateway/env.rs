@@ -33,7 +33,9 @@ impl Env {
         };
         let token = found.kept.read(&host)?;
         if host.variable().is_none() {
-            note(&format!("Terraform's token for {host} is left to [gateway.drop_in] or the helper: {NO_VARIABLE}"));
+            note(&format!(
+                "the token of Terraform and OpenTofu for {host} is left to [gateway.drop_in] or the helper: {NO_VARIABLE}"
+            ));
         }
         for (name, value) in variables(&host, url.as_str().trim_end_matches('/'), &token) {
             // The token is what was asked for.

@@ -1,5 +1,7 @@
 //! What `keyward exec` gives a program of the gateway.
 
+use std::path::Path;
+
 use secrecy::SecretString;
 
 use crate::cli::{Exit, say_error};
@@ -11,12 +13,12 @@ use crate::program::Variables;
 use crate::secret;
 use crate::words::chain;
 
-/// The variables that `gateway.child` asks for, for a program that has those of `given`; none where it asks for nothing. Has
-/// said why not, where they cannot be had.
-pub(in crate::cli) fn for_program(gateway: &Gateway, given: &Variables) -> Result<Variables, Exit> {
+/// The variables that `gateway.child` asks for, for a program whose Terraform or OpenTofu would read `files`; none where it asks
+/// for nothing. Has said why not, where they cannot be had.
+pub(in crate::cli) fn for_program(gateway: &Gateway, files: UserFiles) -> Result<Variables, Exit> {
     let found = match gateway.child {
         None => Ok(Variables::default()),
-        Some(Brings::LocalToken) => to_the_gateway(gateway, given),
+        Some(Brings::LocalToken) => to_the_gateway(gateway, files),
         Some(Brings::PlatformToken) => to_the_platform(gateway),
     };
     found.map_err(|reason| {
@@ -25,7 +27,7 @@ pub(in crate::cli) fn for_program(gateway: &Gateway, given: &Variables) -> Resul
     })
 }
 
-fn to_the_gateway(gateway: &Gateway, given: &Variables) -> Result<Variables, String> {
+fn to_the_gateway(gateway: &Gateway, files: UserFiles) -> Result<Variables, String> {
     let address = gateway.endpoints.iter().find_map(|endpoint| match endpoint {
         Endpoint::Tcp(address) if address.port() != 0 => Some(format!("http://{address}")),
         Endpoint::Tcp(_) | Endpoint::Unix(_) | Endpoint::Inherited(_) => None,
@@ -34,8 +36,8 @@ fn to_the_gateway(gateway: &Gateway, given: &Variables) -> Result<Variables, Str
         address.ok_or("gateway.listen names no port on 127.0.0.1, by which the program could be led to the gateway")?;
     let file = &gateway.local_token.file;
     let token = Kept::Local(file.clone()).read(&gateway.host).map_err(|error| chain(&error))?;
-    let folder = file.parent().map(std::path::Path::to_owned).unwrap_or_default();
-    let terraform = CliConfig::new(folder, UserFiles::of(given));
+    let folder = file.parent().map(Path::to_owned).unwrap_or_default();
+    let terraform = CliConfig::new(folder, files);
     led_here(&gateway.host, &address, &token, Some(&terraform)).map_err(|error| chain(&error))
 }
 

@@ -98,9 +98,9 @@ fn introduction(gateway: &Gateway, endpoints: &[Endpoint]) -> Vec<String> {
         "for clients that take an address (go-tfe, pytfe):".to_owned(),
         format!("  eval \"$(keyward gateway env {at} --host {})\"", gateway.host),
         match gateway.host.variable() {
-            Some(_) => "for Terraform the same variables, and this in ~/.terraformrc:".to_owned(),
+            Some(_) => "for Terraform, OpenTofu and the tfe provider the same variables, and this in ~/.terraformrc:".to_owned(),
             None => format!(
-                "for Terraform this in ~/.terraformrc, with credentials \"{}\" {{ token = \"...\" }} ({NO_VARIABLE}):",
+                "for Terraform, OpenTofu and the tfe provider this in ~/.terraformrc, with credentials \"{}\" {{ token = \"...\" }} ({NO_VARIABLE}):",
                 gateway.host
             ),
         },

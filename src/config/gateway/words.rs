@@ -79,11 +79,12 @@ pub(in crate::config) fn words(gateway: &Gateway, references: &BTreeMap<String, 
     if let Some(drop_in) = drop_in {
         let file = tell("drop_in.path", &drop_in.file.display().to_string());
         does.push(match drop_in.brings {
-            Brings::LocalToken => format!("leads Terraform's host {host} here, by the file {file}"),
+            Brings::LocalToken => format!("leads the host {host} of Terraform and OpenTofu here, by the file {file}"),
             Brings::PlatformToken => {
-                format!("hands the platform's own token to Terraform, for {host}, by the file {file}")
+                format!("hands the platform's own token to Terraform and OpenTofu, for {host}, by the file {file}")
             }
         });
+        does.push(PROVIDER.to_owned());
     }
     let whom = if child_reads.is_some() { "the child" } else { "programs of keyward exec" };
     does.extend(child.map(|brings| match brings {
@@ -95,13 +96,17 @@ pub(in crate::config) fn words(gateway: &Gateway, references: &BTreeMap<String, 
             Brings::LocalToken => "the file of TF_CLI_CONFIG_FILE",
             Brings::PlatformToken => "[gateway.drop_in]",
         };
-        does.push(format!("leaves Terraform's token for {host} to {file}: {NO_VARIABLE}"));
+        does.push(format!("leaves the token of Terraform and OpenTofu for {host} to {file}: {NO_VARIABLE}"));
     }
     if !required {
         does.push("does not keep the agent from being ready".to_owned());
     }
     does
 }
+
+/// The limit of a file beside the user's own.
+const PROVIDER: &str = "does not reach the tfe provider by that file, which reads the main file alone: run it by keyward exec, or \
+                        name the file in TF_CLI_CONFIG_FILE";
 
 /// The host as it was written; one that was taken from the upstream's address, as that was written.
 fn shown_host(host: &ServiceHost, upstream: &Url, references: &BTreeMap<String, String>) -> String {

@@ -1,8 +1,8 @@
-//! A configuration of Terraform's that one program finds by `TF_CLI_CONFIG_FILE`: what the user's own files say, and behind it
-//! the `host` block that leads to the gateway. The user's own files are read and never written.
+//! A configuration of Terraform's or OpenTofu's that one program finds by `TF_CLI_CONFIG_FILE`: what the user's own files say, and
+//! behind it the `host` block that leads to the gateway. The user's own files are read and never written.
 //!
-//! Terraform reads either the one file that the variable names, or `~/.terraformrc` and the files of `~/.terraform.d/`. Of blocks
-//! for the same host the last one holds.
+//! Of blocks for the same host the last one holds. The `tfe` provider reads `host` blocks from the main file alone, which is the
+//! one that the variable names.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -13,63 +13,9 @@ use serde_json::{Map, Value, json};
 use zeroize::Zeroizing;
 
 use super::ServiceHost;
+use super::user_files::UserFiles;
 use crate::atomic_file::{self, Attributes, ReplaceError};
-use crate::program::Variables;
 use crate::words::hex;
-
-/// Where Terraform would look for its configuration.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct UserFiles {
-    main: Option<PathBuf>,
-    /// Where more of them are, beside the main one.
-    folder: Option<PathBuf>,
-}
-
-impl UserFiles {
-    /// Where a Terraform with these variables would look.
-    pub fn of(variables: &Variables) -> Self {
-        let path = |name: &str| {
-            let value = variables.get(name).map(|value| PathBuf::from(value.expose_secret()));
-            value.filter(|path| !path.as_os_str().is_empty())
-        };
-        if let Some(named) = path(VARIABLE).or_else(|| path("TERRAFORM_CONFIG")) {
-            return Self { main: Some(named), folder: None };
-        }
-        let home = path("HOME");
-        Self {
-            main: home.as_ref().map(|home| home.join(".terraformrc")),
-            folder: home.map(|home| home.join(".terraform.d")),
-        }
-    }
-
-    /// All that is there, in the order in which Terraform reads it.
-    fn read(&self) -> Result<Vec<Part>, CliConfigError> {
-        let mut parts = Vec::new();
-        parts.extend(self.main.as_deref().map(Part::read).transpose()?.flatten());
-        let Some(folder) = &self.folder else { return Ok(parts) };
-        let unreadable = |source| CliConfigError::Read { file: folder.clone(), source };
-        if !folder.is_dir() {
-            return Ok(parts);
-        }
-        let entries = std::fs::read_dir(folder).map_err(unreadable)?;
-        let mut beside = Vec::new();
-        for entry in entries {
-            let path = entry.map_err(unreadable)?.path();
-            let name = path.file_name().unwrap_or_default().to_string_lossy();
-            if !name.starts_with('.') && (name.ends_with(".tfrc") || name.ends_with(".tfrc.json")) {
-                beside.push(path);
-            }
-        }
-        beside.sort();
-        for path in beside {
-            parts.extend(Part::read(&path)?);
-        }
-        Ok(parts)
-    }
-}
-
-/// The variable by which Terraform takes another file than the user's own.
-pub(super) const VARIABLE: &str = "TF_CLI_CONFIG_FILE";
 
 /// One of the user's files.
 #[derive(Debug)]
@@ -155,13 +101,15 @@ impl CliConfig {
     /// A file of the user's cannot be read, or not be put together with the others; or the file cannot be written.
     pub fn write(&self, host: &ServiceHost, address: &str, token: &SecretString) -> Result<PathBuf, CliConfigError> {
         let token = if host.variable().is_some() { None } else { Some(token) };
-        let text = compose(&self.reads.read()?, host, address, token)?;
+        let unreadable = |(file, source)| CliConfigError::Read { file, source };
+        let mut parts = Vec::new();
+        for file in self.reads.all().map_err(unreadable)? {
+            parts.extend(Part::read(&file)?);
+        }
+        let text = compose(&parts, host, address, token)?;
         // Programs of users with files of their own do not take each other's.
-        let whose = [
-            host.to_string().as_bytes(),
-            self.reads.main.as_ref().map_or(&[][..], |main| main.as_os_str().as_encoded_bytes()),
-        ]
-        .join(&0);
+        let main = self.reads.main().unwrap_or_default();
+        let whose = [host.to_string().as_bytes(), main.as_os_str().as_encoded_bytes()].join(&0);
         let tag = hex(digest(&SHA256, &whose).as_ref().get(..4).unwrap_or_default());
         let file = self.folder.join(format!("terraform-{tag}.tfrc"));
         atomic_file::replace(&file, text.as_bytes(), &Attributes { mode: 0o600, owner: None, group: None })?;
@@ -223,7 +171,7 @@ fn in_blocks(part: &Part, document: &Map<String, Value>) -> Result<Zeroizing<Str
     for (key, value) in document {
         let unfit = || {
             part.unfit(format!(
-                "holds {key:?}, which stands in no file of Terraform's other syntax; write all files in one"
+                "holds {key:?}, which has no form in the other syntax of these files; write all files in one"
             ))
         };
         match value {
@@ -275,7 +223,7 @@ fn native(value: &Value) -> Option<Zeroizing<String>> {
 #[derive(Debug, thiserror::Error)]
 pub enum CliConfigError {
     /// One of the user's cannot be read.
-    #[error("cannot read {}, which Terraform would read", file.display())]
+    #[error("cannot read {}, which Terraform or OpenTofu would read", file.display())]
     Read {
         /// Which.
         file: PathBuf,
@@ -284,7 +232,7 @@ pub enum CliConfigError {
         source: std::io::Error,
     },
     /// One of the user's cannot stand beside the way to the gateway.
-    #[error("{}, which Terraform would read, {why}", file.display())]
+    #[error("{}, which Terraform or OpenTofu would read, {why}", file.display())]
     Unfit {
         /// Which.
         file: PathBuf,
@@ -299,13 +247,14 @@ pub enum CliConfigError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::program::Variables;
 
     fn of(pairs: &[(&str, &Path)]) -> UserFiles {
         let mut variables = Variables::default();
         for (name, value) in pairs {
             variables.set(*name, SecretString::from(value.display().to_string()));
         }
-        UserFiles::of(&variables)
+        UserFiles::of(&variables, &["terraform".to_owned()], None)
     }
 
     fn written(folder: &Path, reads: UserFiles, host: &str) -> Result<String, CliConfigError> {

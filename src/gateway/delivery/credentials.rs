@@ -29,7 +29,7 @@ pub enum Verb {
 #[derive(Debug, thiserror::Error)]
 pub enum CredentialsError {
     /// The last two arguments are not a verb and a host.
-    #[error("Terraform runs this program, with get, store or forget and a host as its last arguments")]
+    #[error("Terraform and OpenTofu run this program, with get, store or forget and a host as its last arguments")]
     Usage,
     /// The token of a host that the gateway keeps was to be replaced by another.
     #[error("the token of {0} is kept by keyward: there is nothing to log in to, and no token is stored here")]

@@ -1,4 +1,4 @@
-//! A configuration file of Terraform's that belongs to the gateway: it leads a host's services here and brings the local
+//! A configuration file of Terraform's and OpenTofu's that belongs to the gateway: it leads a host's services here and brings the local
 //! token, or brings the platform's own, where that is asked for. It stands in `~/.terraform.d/`, where Terraform reads every `*.tfrc.json` beside the user's own files.
 
 use std::path::{Path, PathBuf};
@@ -178,7 +178,7 @@ impl DropIn {
             event = "gateway.drop_in.failed",
             cause,
             failure,
-            "Terraform's file for the gateway is not as it should be"
+            "the file of Terraform and OpenTofu for the gateway is not as it should be"
         );
         self.health.not_ready(&cause);
         false

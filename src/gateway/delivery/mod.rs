@@ -5,11 +5,13 @@ mod drop_in;
 pub mod credentials;
 mod service_host;
 mod variables;
+mod user_files;
 mod cli_config;
 mod for_child;
 
-pub use cli_config::{CliConfig, CliConfigError, UserFiles};
+pub use cli_config::{CliConfig, CliConfigError};
 pub use drop_in::{Brings, Content, DropIn, DropInError, Options as DropInOptions, brought};
 pub use for_child::ForChild;
 pub use service_host::{NO_VARIABLE, NoServiceHost, ServiceHost};
+pub use user_files::UserFiles;
 pub use variables::{led_here, variables};

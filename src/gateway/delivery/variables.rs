@@ -2,7 +2,7 @@
 
 use secrecy::{ExposeSecret as _, SecretString};
 
-use super::cli_config::VARIABLE;
+use super::user_files::VARIABLE;
 use super::{CliConfig, CliConfigError, ServiceHost};
 use crate::program::Variables;
 

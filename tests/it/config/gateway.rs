@@ -48,9 +48,12 @@ fn a_host_with_a_port_is_said_to_have_no_variable() {
     for (child, wanted) in [
         (
             "local_token",
-            "leaves Terraform's token for tfe.example.com:8443 to the file of TF_CLI_CONFIG_FILE: no variable",
+            "leaves the token of Terraform and OpenTofu for tfe.example.com:8443 to the file of TF_CLI_CONFIG_FILE: no variable",
         ),
-        ("platform_token", "leaves Terraform's token for tfe.example.com:8443 to [gateway.drop_in]: no variable"),
+        (
+            "platform_token",
+            "leaves the token of Terraform and OpenTofu for tfe.example.com:8443 to [gateway.drop_in]: no variable",
+        ),
     ] {
         for (host, told) in [("", true), ("host = \"tfe.example.com\"\n", false)] {
             let (_folder, outcome) = check(&format!("{SOUND}child = \"{child}\"\n{host}"));
@@ -73,7 +76,9 @@ fn what_came_from_a_variable_is_told_as_it_was_written() {
     let folder = super::Folder::with(&[("a.toml", &more)]);
     let outcome = load(&[folder.path("a.toml")], &environment(&[("TFE", "secret.example:8443")]), Purpose::Run);
     let words = outcome.description().unwrap().to_string();
-    assert!(words.contains("Terraform's host https://${env:TFE} here") && !words.contains("secret.example"), "{words}");
+    let leads = "leads the host https://${env:TFE} of Terraform and OpenTofu here";
+    assert!(words.contains(leads) && !words.contains("secret.example"), "{words}");
+    assert!(words.contains("does not reach the tfe provider by that file"), "{words}");
     let outcome = load(&[folder.path("a.toml")], &environment(&[]), Purpose::Check);
     assert!(outcome.config.is_some() && outcome.mistakes.is_empty(), "what this machine lacks is a note");
 }

@@ -159,3 +159,40 @@ async fn terraform_goes_to_the_gateway_by_exec_and_as_a_child_whatever_the_users
     assert!(calls.iter().any(|call| call.token == Presented::Known(known.clone())));
     assert!(world.untouched());
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn opentofu_finds_its_own_files_before_the_gateway_and_terraform_its_own() {
+    let world = World::start("child = \"local_token\"", "");
+    let home = world.folder.path().join("home");
+    std::fs::write(home.join(".tofurc"), "disable_checkpoint = true\n# of OpenTofu\n").unwrap();
+    let config_home = world.folder.path().join("config").display().to_string();
+    std::fs::create_dir_all(format!("{config_home}/opentofu")).unwrap();
+    std::fs::write(format!("{config_home}/opentofu/tofurc"), "# of a fresh OpenTofu\n").unwrap();
+    // The programs are shells by other names.
+    let text = |name: &str| {
+        let program = world.folder.path().join(name).display().to_string();
+        if !Path::new(&program).exists() {
+            std::os::unix::fs::symlink("/bin/sh", &program).unwrap();
+        }
+        let variables = [("XDG_CONFIG_HOME", config_home.as_str())];
+        let (code, text, error) = world.exec(&[], &variables, &[&program, "-c", "cat \"$TF_CLI_CONFIG_FILE\""]);
+        assert_eq!((code, error.as_str()), (0, ""), "{name}");
+        // The tfe provider reads this file alone, and of the blocks for a host the last one.
+        let last = text.rfind(&format!("host \"{HOST}\"")).unwrap();
+        assert!(text[last..].contains(&format!("\"tfe.v2\" = \"{}/api/v2/\"", world.gateway)), "{text}");
+        text
+    };
+    for (name, wanted) in [("tofu", "# of OpenTofu\n"), ("terraform", "# mine\n"), ("wrapper", "# mine\n")] {
+        let text = text(name);
+        assert!(
+            text.contains(wanted) && text.matches("# of OpenTofu").count() + text.matches("# mine").count() == 1,
+            "{text}"
+        );
+    }
+    std::fs::remove_file(home.join(".tofurc")).unwrap();
+    assert!(text("tofu").contains("# mine\n"), "OpenTofu reads Terraform's file where it has none of its own");
+    std::fs::remove_file(home.join(".terraformrc")).unwrap();
+    for (name, own) in [("tofu", true), ("terraform", false), ("wrapper", true)] {
+        assert_eq!(text(name).contains("# of a fresh OpenTofu\n"), own, "{name}");
+    }
+}
