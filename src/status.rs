@@ -5,6 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
 
+use crate::health::{Component, Health};
+
 /// Where the parts post what they are doing. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct Board(Arc<Mutex<Posted>>);
@@ -63,6 +65,36 @@ pub struct Session {
     /// The last failure, with its cause.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_error: Option<String>,
+}
+
+/// The status of the process, as `GET /agent/v1/status` tells it.
+#[derive(Debug, Serialize)]
+pub struct Status {
+    version: &'static str,
+    ready: bool,
+    /// The sessions that the caller may see.
+    sessions: BTreeMap<String, Session>,
+    components: BTreeMap<String, Component>,
+    /// The platform of the gateway; absent where there is no gateway.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    platform: Option<Platform>,
+    /// Why the last reload of the configuration failed; absent if it did not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reload_error: Option<String>,
+}
+
+impl Status {
+    /// The status now, with these sessions.
+    pub fn of(board: &Board, health: &Health, sessions: BTreeMap<String, Session>) -> Self {
+        Self {
+            version: env!("CARGO_PKG_VERSION"),
+            ready: health.ready(),
+            sessions,
+            components: health.components(),
+            platform: board.platform(),
+            reload_error: board.reload_error(),
+        }
+    }
 }
 
 impl Board {

@@ -92,6 +92,7 @@ impl BuiltGateway {
         let parts = Parts {
             clock: shared.clock.clone(),
             board: shared.board.clone(),
+            health: shared.health.clone(),
             metrics: shared.metrics.clone(),
             source,
             local: accepted.clone(),

@@ -25,6 +25,8 @@ mod plan;
 mod agent;
 pub mod once;
 pub mod rendered_once;
+#[cfg(feature = "gateway")]
+pub mod check_gateway;
 
 // 4: all of it, with a cloud of its own
 #[cfg(feature = "dev")]

@@ -91,14 +91,24 @@ pub enum OnceError {
 /// One step of an online check.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Step {
-    /// The session.
-    pub session: String,
-    /// What was tried: `dns`, `server`, `identity and login`, `revocation`.
+    /// The part of the configuration: `session` or `gateway`.
+    pub part: &'static str,
+    /// The session's name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session: Option<String>,
+    /// What was tried: `dns`, `server`, `identity and login`, `revocation`; of the gateway `dns`, `platform`, `platform token`.
     pub step: &'static str,
     /// Whether it worked.
     pub ok: bool,
     /// What was seen.
     pub found: String,
+}
+
+impl Step {
+    /// The part in words: `session web`, `gateway`.
+    pub fn subject(&self) -> String {
+        self.session.as_ref().map_or_else(|| self.part.to_owned(), |name| format!("{} {name}", self.part))
+    }
 }
 
 /// Tries what a session needs: the server's name, a connection to it, the identity source, and a login that is revoked
@@ -108,7 +118,7 @@ pub async fn check_online(session: &Session) -> Vec<Step> {
     let mut note = |step, result: Result<String, String>| {
         let ok = result.is_ok();
         let found = result.unwrap_or_else(|error| error);
-        steps.push(Step { session: session.name.clone(), step, ok, found });
+        steps.push(Step { part: "session", session: Some(session.name.clone()), step, ok, found });
         ok
     };
     let fine = note("dns", resolve(&session.upstream.client).await) && note("server", reach(session).await);
@@ -129,7 +139,7 @@ pub async fn check_online(session: &Session) -> Vec<Step> {
 }
 
 /// Looks up whom we connect to: behind a proxy that is the proxy, which looks the server's name up itself.
-async fn resolve(client: &client::Options) -> Result<String, String> {
+pub(super) async fn resolve(client: &client::Options) -> Result<String, String> {
     let Address::Url(url) = &client.address else { return Ok("a unix socket needs no name".to_owned()) };
     if let Some((host, port)) = proxy(client, url) {
         let found = look_up(&host, port).await.map_err(|error| format!("the proxy {error}"))?;

@@ -59,12 +59,7 @@ pub(super) struct Healthcheck {
 
 impl Status {
     pub(super) fn run(self) -> anyhow::Result<Exit> {
-        let agent = match Agent::of(&self.at, Asks::LocalApi) {
-            Ok(agent) => agent,
-            Err(exit) => return Ok(exit),
-        };
-        let answer = agent.ask("agent/v1/status", &[], ASK_TIME);
-        let answer = match agent.expect(answer) {
+        let answer = match self.ask()? {
             Ok(answer) => answer,
             Err(exit) => return Ok(exit),
         };
@@ -73,6 +68,19 @@ impl Status {
             Format::Text => describe(&answer).iter().for_each(|line| say(line)),
         }
         Ok(Exit::Ok)
+    }
+
+    /// Asks the local API, or the gateway where the configuration has one and no listener.
+    fn ask(&self) -> anyhow::Result<Result<Value, Exit>> {
+        #[cfg(feature = "gateway")]
+        if let Some(files) = self.at.without_listener() {
+            return super::gateway::status(files);
+        }
+        let agent = match Agent::of(&self.at, Asks::LocalApi) {
+            Ok(agent) => agent,
+            Err(exit) => return Ok(Err(exit)),
+        };
+        Ok(agent.expect(agent.ask("agent/v1/status", &[], ASK_TIME)))
     }
 }
 
@@ -217,7 +225,8 @@ fn describe(status: &Value) -> Vec<String> {
         }
     }
     for (name, component) in status["components"].as_object().into_iter().flatten() {
-        if component["ready"] == false && !name.starts_with("session/") {
+        let shown = name.strip_prefix("session/").is_some_and(|session| status["sessions"].get(session).is_some());
+        if component["ready"] == false && !shown {
             lines.push(format!("{name}: {}", component["reason"].as_str().unwrap_or("not ready")));
         }
     }

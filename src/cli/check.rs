@@ -3,6 +3,8 @@
 use clap::Args;
 
 use super::{ConfigFiles, Exit, Format, say};
+#[cfg(feature = "gateway")]
+use crate::app::check_gateway::check_gateway;
 use crate::app::once::{self, Step};
 use crate::config::{self, Config, Environment, Purpose};
 
@@ -11,7 +13,8 @@ use crate::config::{self, Config, Environment, Purpose};
 pub(super) struct Check {
     #[command(flatten)]
     files: ConfigFiles,
-    /// Try it too: DNS, TLS, the identity source, and a login that is revoked at once
+    /// Try it too: DNS, TLS, the identity source, and a login that is revoked at once; of the gateway, the platform and whose token
+    /// there is
     #[arg(long)]
     online: bool,
     /// How the output looks
@@ -47,7 +50,7 @@ impl Check {
                 }
                 for step in &steps {
                     let outcome = if step.ok { "ok" } else { "FAILED" };
-                    say(&format!("session {}: {} {outcome}: {}", step.session, step.step, step.found));
+                    say(&format!("{}: {} {outcome}: {}", step.subject(), step.step, step.found));
                 }
             }
         }
@@ -66,6 +69,10 @@ fn try_online(config: &Config) -> anyhow::Result<Vec<Step>> {
         let mut steps = Vec::new();
         for session in &config.sessions {
             steps.extend(once::check_online(session).await);
+        }
+        #[cfg(feature = "gateway")]
+        if let Some(gateway) = &config.gateway {
+            steps.extend(check_gateway(gateway, &config.sessions).await);
         }
         steps
     }))

@@ -13,7 +13,6 @@ mod once;
 mod run;
 #[cfg(any(feature = "access", feature = "gateway"))]
 mod alone;
-mod agent;
 mod check;
 mod login;
 mod migrate;
@@ -29,6 +28,7 @@ mod access;
 mod changes;
 #[cfg(feature = "gateway")]
 mod gateway;
+mod agent;
 mod exec;
 #[cfg(feature = "dev")]
 mod dev;

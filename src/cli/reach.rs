@@ -30,6 +30,20 @@ pub(super) struct Where {
     address: Option<Address>,
 }
 
+#[cfg(feature = "gateway")]
+impl Where {
+    /// The configuration's files, where it has a gateway, and no listener that tells the status; no address is given.
+    pub(super) fn without_listener(&self) -> Option<&ConfigFiles> {
+        if self.address.is_some() {
+            return None;
+        }
+        let outcome = config::load(&self.files.config, &Environment::of_this_process(), Purpose::Check);
+        let config = outcome.config?;
+        let alone = config.gateway.is_some() && reachable(&config.listeners, Asks::LocalApi).is_none();
+        alone.then_some(&self.files)
+    }
+}
+
 /// Which listener a command needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Asks {

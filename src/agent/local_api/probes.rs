@@ -12,36 +12,12 @@ use super::Parts;
 use crate::health::Component;
 use crate::http::answer::{error, json, with_body};
 use crate::metrics::CONTENT_TYPE;
-use crate::status::{Platform, Session};
-
-/// What `GET /agent/v1/status` answers.
-#[derive(Debug, Serialize)]
-struct Status {
-    version: &'static str,
-    ready: bool,
-    /// The sessions that this listener may serve.
-    sessions: BTreeMap<String, Session>,
-    components: BTreeMap<String, Component>,
-    /// What the gateway leads to; absent where there is no gateway.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    platform: Option<Platform>,
-    /// Why the last reload of the configuration failed; absent if it did not.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reload_error: Option<String>,
-}
+use crate::status::Status;
 
 pub(super) fn status(parts: &Parts, served: &BTreeSet<String>) -> Response<Full<Bytes>> {
     let mut sessions = parts.board.sessions();
     sessions.retain(|name, _| served.contains(name));
-    let status = Status {
-        version: env!("CARGO_PKG_VERSION"),
-        ready: parts.health.ready(),
-        sessions,
-        components: parts.health.components(),
-        platform: parts.board.platform(),
-        reload_error: parts.board.reload_error(),
-    };
-    json(StatusCode::OK, &status)
+    json(StatusCode::OK, &Status::of(&parts.board, &parts.health, sessions))
 }
 
 pub(super) fn live() -> Response<Full<Bytes>> {

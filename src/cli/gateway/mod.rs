@@ -9,11 +9,12 @@ mod env;
 mod program;
 
 use clap::{Args, Subcommand};
+use serde_json::Value;
 
 pub(super) use credentials::{answer_terraform, asked_by_terraform};
 pub(super) use program::for_program;
 
-use super::{Exit, LogChoice};
+use super::{ConfigFiles, Exit, LogChoice};
 
 /// Run the gateway, and ask one that runs.
 #[derive(Debug, Args)]
@@ -38,6 +39,14 @@ enum Command {
     /// Print the variables that lead a program to the gateway, as lines for a shell
     #[command(after_help = "Example:\n  eval \"$(keyward gateway env --config /etc/keyward/keyward.toml)\"")]
     Env(env::Env),
+}
+
+/// Asks the gateway of these configuration files for the status of its process; has said why not, where it cannot.
+pub(super) fn status(files: &ConfigFiles) -> anyhow::Result<Result<Value, Exit>> {
+    match reach::Where::of(files).find() {
+        Ok(found) => found.ask("/v1/platform/status", &[]),
+        Err(exit) => Ok(Err(exit)),
+    }
 }
 
 impl Gateway {

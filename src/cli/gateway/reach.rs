@@ -28,7 +28,7 @@ pub(super) struct Where {
     /// The file of the local token
     #[arg(long, value_name = "FILE")]
     local_token_file: Option<PathBuf>,
-    /// The host by which Terraform's configurations name the platform [default: that of the platform's address]
+    /// The host by which configurations of Terraform and OpenTofu name the platform [default: that of the platform's address]
     #[arg(long, value_name = "HOST", value_parser = host)]
     host: Option<ServiceHost>,
 }
@@ -44,6 +44,11 @@ pub(super) struct Found {
 }
 
 impl Where {
+    /// The gateway of these configuration files.
+    pub(super) fn of(files: &ConfigFiles) -> Self {
+        Self { files: files.clone(), address: None, local_token_file: None, host: None }
+    }
+
     /// Finds out; has said why not, where it cannot.
     pub(super) fn find(&self) -> Result<Found, Exit> {
         if let (Some(address), Some(file)) = (&self.address, &self.local_token_file) {

@@ -8,6 +8,7 @@
 //! | `GET /v1/platform/changes` | the dated history of the platform's API, with filters and pages |
 //! | `GET /v1/platform/report` | which client makes which deprecated call, and what replaces it |
 //! | `GET /v1/platform/tokens` | which tokens there are, by source and age, and who calls; never a token |
+//! | `GET /v1/platform/status` | what the process is doing, as the local API's status tells it, without sessions |
 //!
 //! All but service discovery asks for the local token. An error is a JSON:API document with `errors`.
 
@@ -45,6 +46,7 @@ use crate::gateway::actions::{self, Actions};
 use crate::gateway::availability::Server;
 use crate::gateway::local_token::Accepted;
 use crate::gateway::platform_token::Source;
+use crate::health::Health;
 use crate::http::client::{self, Address, Proxy, Tls};
 use crate::http::forward::{self, Forwarder, Reach, ReachError, Room};
 use crate::http::guard;
@@ -82,6 +84,8 @@ pub struct Parts {
     pub clock: Clock,
     /// Where it is shown what the platform is.
     pub board: Board,
+    /// Served by `/v1/platform/status`.
+    pub health: Health,
     /// Where requests are counted.
     pub metrics: Metrics,
     /// The platform token.

@@ -1,27 +1,30 @@
 //! What the gateway tells of itself, under the local token.
 
+use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use http::{Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use serde_json::{Value, json};
 
-use super::Inner;
 use super::answer::{no_method, own, refuse};
 use super::body::Answered;
+use super::{Inner, Parts};
 use crate::clock::Moment;
 use crate::feed::State;
 use crate::gateway::availability::Product;
 use crate::gateway::changes::Endpoint;
 use crate::gateway::changes_api;
 use crate::gateway::refusal::MEDIA_TYPE;
+use crate::status::Status;
 use crate::words::rfc3339;
 
 impl Inner {
     /// Answers what stands below `/v1/platform/`.
     pub(super) fn own(&self, name: &str, request: &Request<Incoming>, here: Option<&str>) -> Response<Answered> {
-        if !matches!(name, "changes" | "report" | "tokens") {
-            let there = "there is nothing at this path; there are changes, report and tokens below /v1/platform/";
+        if !matches!(name, "changes" | "report" | "tokens" | "status") {
+            let there =
+                "there is nothing at this path; there are changes, report, tokens and status below /v1/platform/";
             return refuse(StatusCode::NOT_FOUND, there);
         }
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
@@ -34,9 +37,18 @@ impl Inner {
                 return own(status, MEDIA_TYPE, body);
             }
             "report" => self.report(),
-            _ => self.tokens(),
+            "tokens" => self.tokens(),
+            _ => self.status(),
         };
         own(StatusCode::OK, "application/json", told.to_string().into())
+    }
+
+    /// The status of the process for `keyward status`, where no listener of the local API tells it. Sessions are left out: they
+    /// are for callers of that API.
+    fn status(&self) -> Value {
+        let Parts { health, board, .. } = &self.parts;
+        let status = Status::of(board, health, BTreeMap::new());
+        serde_json::to_value(status).unwrap_or_default()
     }
 
     /// Which client makes which call that the history of the platform's API says something of, and what replaces it.

@@ -17,6 +17,8 @@ mod lists;
 mod login;
 #[cfg(feature = "dev")]
 mod mint;
+#[cfg(feature = "dev")]
+mod online;
 mod proxy;
 mod replacements;
 #[cfg(feature = "dev")]

@@ -54,6 +54,11 @@ impl Beside {
         std::fs::rename(self.folder.path().join("next"), self.folder.path().join("platform.token")).unwrap();
     }
 
+    /// The configuration's file.
+    pub(crate) fn config(&self) -> String {
+        self.folder.path().join("keyward.toml").display().to_string()
+    }
+
     /// What callers bring.
     pub(crate) fn local(&self) -> String {
         let file = std::fs::read_to_string(self.folder.path().join("local.token"));

@@ -192,5 +192,6 @@ impl Front {
 }
 
 fn parts(source: Source, local: Feed<Accepted>, metrics: Metrics, board: Board) -> Parts {
-    Parts { clock: Clock::System, board, metrics, source, local, record: Arc::default() }
+    let health = Health::default();
+    Parts { clock: Clock::System, board, health, metrics, source, local, record: Arc::default() }
 }

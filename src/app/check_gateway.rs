@@ -1,0 +1,171 @@
+//! The gateway's part of `check --online`: the platform's name, the way to it, what it is, and whose token there is.
+
+use std::time::Duration;
+
+use http::{Method, StatusCode};
+use secrecy::{ExposeSecret as _, SecretString};
+use serde_json::Value;
+
+use super::once::{Step, login, resolve};
+use super::rendered_once::Reader;
+use crate::config::{Gateway, Session, TokenSource};
+use crate::gateway::availability::{Product, Server};
+use crate::http::client::text::tame;
+use crate::http::client::{self, Address, Answer, Client, Tls};
+use crate::secret;
+use crate::words::chain;
+
+/// Time for one answer of the platform.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(30);
+
+/// Tries the way to the platform, and asks it whose token there is. A token that has to be read through a session is read by a
+/// login of its own, and given back. Later steps are left out once one has failed.
+pub async fn check_gateway(gateway: &Gateway, sessions: &[Session]) -> Vec<Step> {
+    let mut steps = Vec::new();
+    let mut note = |step, result: Result<String, String>| {
+        let ok = result.is_ok();
+        let found = result.unwrap_or_else(|error| error);
+        steps.push(Step { part: "gateway", session: None, step, ok, found });
+        ok
+    };
+    let options = client::Options {
+        address: Address::Url(gateway.proxy.upstream.clone()),
+        tls: Tls { ca_file: gateway.proxy.ca_file.clone(), ..Tls::default() },
+        proxy: gateway.proxy.proxy.clone(),
+        connect_timeout: gateway.proxy.connect_timeout,
+        answer_timeout: gateway.proxy.answer_timeout.min(ANSWERS_WITHIN),
+    };
+    if !note("dns", resolve(&options).await) {
+        return steps;
+    }
+    let client = match options.build() {
+        Ok(client) => client,
+        Err(error) => {
+            note("platform", Err(chain(&error)));
+            return steps;
+        }
+    };
+    let (server, reached) = match ping(&client).await {
+        Ok((server, told)) => (server, Ok(told)),
+        Err(error) => (Server::default(), Err(error)),
+    };
+    if !note("platform", reached) {
+        return steps;
+    }
+    let whose = with_token(gateway, sessions, async |token| whose(&client, token, &server).await).await;
+    note("platform token", whose);
+    steps
+}
+
+/// Asks what the platform is. It says so without a token too.
+async fn ping(client: &Client) -> Result<(Server, String), String> {
+    let answer = client.send(client.request(Method::GET, "api/v2/ping")).await;
+    let answer = answer.map_err(|error| format!("{}: {}", client.server(), chain(&error)))?;
+    let server = Server::default().after(&answer.headers).unwrap_or_default();
+    let status = answer.status.as_u16();
+    if !answer.status.is_success() && answer.status != StatusCode::UNAUTHORIZED && server == Server::default() {
+        return Err(format!(
+            "{} answers {status} to /api/v2/ping, as neither HCP Terraform nor Terraform Enterprise does",
+            client.server()
+        ));
+    }
+    let told = format!("{} answers {status}; {}", client.server(), describe(&server));
+    Ok((server, told))
+}
+
+/// What the platform is, in words.
+fn describe(server: &Server) -> String {
+    let product = match server.product {
+        Some(Product::Hosted) => "HCP Terraform",
+        Some(Product::SelfManaged) => "Terraform Enterprise",
+        None => "it does not say which product it is",
+    };
+    let release = server.release.map(|release| format!(", release {release}")).unwrap_or_default();
+    let api = server.api_version.as_deref().map(|version| format!(", API {}", tame(version, ""))).unwrap_or_default();
+    format!("{product}{release}{api}")
+}
+
+/// Gives the platform token to `ask`, and gives it back after that, where it was had for this alone.
+async fn with_token(
+    gateway: &Gateway,
+    sessions: &[Session],
+    ask: impl AsyncFnOnce(&SecretString) -> Result<String, String>,
+) -> Result<String, String> {
+    match &gateway.token {
+        TokenSource::File(file) => {
+            let token = secret::read_file(file).map_err(|error| chain(&error))?;
+            ask(&token).await.map(|found| format!("{found} (file {})", file.display()))
+        }
+        TokenSource::Mint(mint) => {
+            let file = &mint.parent_token_file;
+            let token = secret::read_file(file).map_err(|error| chain(&error))?;
+            ask(&token).await.map(|found| format!("the parent token: {found} (file {})", file.display()))
+        }
+        TokenSource::Secret(secret) => {
+            let session = sessions.iter().find(|session| session.name == secret.session);
+            let session = session.ok_or_else(|| format!("there is no session {}", secret.session))?;
+            let logged_in =
+                login(session).await.map_err(|error| format!("session {}: {}", session.name, chain(&error)))?;
+            let read = Reader::with(session, &logged_in).read(&secret.path).await;
+            let found = match read {
+                Err(error) => Err(format!("{}: {}", secret.path, chain(&error))),
+                Ok(answer) => match answer.data.text(&secret.field) {
+                    None => Err(format!("{} has no text in the field `{}`", secret.path, secret.field)),
+                    Some(token) => {
+                        let found = ask(&token).await.map(|found| format!("{found} ({})", secret.path));
+                        match &answer.lease {
+                            None => found,
+                            Some(lease) => {
+                                let (own, namespace) = (&logged_in.token.secret, session.login.namespace.as_deref());
+                                let given_back = logged_in.upstream().revoke_lease(own, lease, namespace).await;
+                                given_back
+                                    .map_err(|error| format!("{}: its lease stays: {}", secret.path, chain(&error)))
+                                    .and(found)
+                            }
+                        }
+                    }
+                },
+            };
+            let revoked = logged_in.revoke().await;
+            match (found, revoked) {
+                (Ok(found), Err(error)) => Err(format!("{found}; the login for it could not be revoked: {error}")),
+                (found, _) => found,
+            }
+        }
+    }
+}
+
+/// Asks the platform whose token this is.
+async fn whose(client: &Client, token: &SecretString, server: &Server) -> Result<String, String> {
+    let request = client.request(Method::GET, "api/v2/account/details").bearer_auth(token.expose_secret());
+    let answer = client.send(request).await.map_err(|error| format!("{}: {}", client.server(), chain(&error)))?;
+    // Some platforms tell what they are to those alone that bring a token.
+    let told = (*server == Server::default()).then(|| Server::default().after(&answer.headers)).flatten();
+    let told = told.map(|server| format!("; {}", describe(&server))).unwrap_or_default();
+    owner(client, &answer, token).map(|owner| format!("{owner}{told}"))
+}
+
+fn owner(client: &Client, answer: &Answer, token: &SecretString) -> Result<String, String> {
+    // No text of the answer is shown with the token in it.
+    let tame = |text: &str| tame(text, token.expose_secret());
+    match answer.status {
+        StatusCode::OK => {}
+        StatusCode::UNAUTHORIZED => return Err(format!("{} refuses the token: replace it", client.server())),
+        status => {
+            return Err(format!("{} answers {} to /api/v2/account/details", client.server(), status.as_u16()));
+        }
+    }
+    let document: Value = serde_json::from_slice(&answer.body)
+        .map_err(|_| format!("{} answers /api/v2/account/details without a JSON document", client.server()))?;
+    let data = &document["data"];
+    let name = tame(data["attributes"]["username"].as_str().unwrap_or("without a name"));
+    let resource = &data["relationships"]["authenticated-resource"]["data"];
+    let text = |name: &str| resource[name].as_str().map(&tame);
+    Ok(match (text("type"), text("id")) {
+        (Some(kind), Some(id)) if kind != "users" => {
+            let kind = kind.strip_suffix('s').unwrap_or(&kind);
+            format!("the token of {kind} {id}, as user {name}")
+        }
+        _ => format!("the token of user {name}"),
+    })
+}

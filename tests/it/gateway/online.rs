@@ -1,0 +1,102 @@
+//! A gateway without any listener of the agent's: what `status` and `check --online` tell of it. Real processes.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::dev::platform::clients::platform;
+use crate::harness::beside::Beside;
+use crate::harness::binary::{eventually, run};
+use crate::harness::world::{World, in_a_network_of_its_own};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn status_tells_of_a_gateway_where_no_listener_is_configured() {
+    let it = platform();
+    let beside = Beside::start(&it, "warn");
+    let config = beside.config();
+    let wanted = format!("platform {}: hosted, API 2.6", it.platform.url().trim_end_matches('/'));
+    let told = eventually(Duration::from_secs(30), || {
+        let (code, told, error) = run(&["status", "--config", &config], &[]);
+        let known = code == 0 && told.lines().any(|line| line == wanted);
+        known.then(|| told.clone()).ok_or_else(|| format!("{code} {told}{error}"))
+    });
+    assert!(told.lines().next().unwrap().ends_with(": ready"), "{told}");
+    let (code, told, error) = run(&["status", "--config", &config, "--format", "json"], &[]);
+    assert_eq!((code, error.as_str()), (0, ""));
+    let status: Value = serde_json::from_str(&told).unwrap();
+    assert_eq!((&status["ready"], &status["components"]["gateway/token"]["ready"]), (&true.into(), &true.into()));
+    assert!(!told.contains(it.token()) && !told.contains(&beside.local()), "{told}");
+    drop(beside);
+    let (code, told, _) = run(&["status", "--config", &config], &[]);
+    assert!(code != 0 && told.is_empty(), "{code} {told}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn check_online_asks_the_platform_what_it_is_and_whose_token_there_is() {
+    let it = platform();
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let configure = |upstream: &str| {
+        let text = format!(
+            "[gateway]\nupstream = \"{upstream}\"\nlisten = \"tcp://127.0.0.1:8800\"\ntoken_file = \"{}\"\n\
+             local_token_file = \"{}\"\n",
+            path("platform.token"),
+            path("local.token")
+        );
+        std::fs::write(path("keyward.toml"), text).unwrap();
+    };
+    let online = |more: &[&str]| run(&[&["check", "--online", "--config", &path("keyward.toml")], more].concat(), &[]);
+    configure(it.platform.url());
+    std::fs::write(path("platform.token"), it.token()).unwrap();
+    let (code, told, error) = online(&[]);
+    assert_eq!((code, error.as_str()), (0, ""), "{told}");
+    let upstream = it.platform.url().trim_end_matches('/').to_owned();
+    for wanted in [
+        "gateway: dns ok: 127.0.0.1",
+        &format!("gateway: platform ok: {upstream} answers 204; HCP Terraform, API 2.6"),
+        "gateway: platform token ok: the token of user ",
+    ] {
+        assert!(told.contains(wanted), "{wanted}: {told}");
+    }
+    assert!(!told.contains(it.token()));
+    let (code, told, _) = online(&["--format", "json"]);
+    let report: Value = serde_json::from_str(&told).unwrap();
+    let steps = report["online"].as_array().unwrap();
+    assert!(code == 0 && steps.len() == 3 && steps.iter().all(|step| step["part"] == "gateway"), "{report}");
+
+    let failed = |wanted: &str| {
+        let (code, told, _) = online(&[]);
+        let line = told.lines().find(|line| line.contains("FAILED")).unwrap_or_default().to_owned();
+        assert!(code == 2 && line.contains(wanted) && !told.contains("canary"), "{wanted}: {code} {told}");
+    };
+    std::fs::write(path("platform.token"), "canary-of-another-platform").unwrap();
+    failed(&format!("gateway: platform token FAILED: {upstream} refuses the token"));
+    std::fs::remove_file(path("platform.token")).unwrap();
+    failed("platform.token");
+    configure("http://127.0.0.1:9");
+    failed("gateway: platform FAILED: http://127.0.0.1:9: ");
+    configure("https://no-such-host.invalid");
+    failed("gateway: dns FAILED: no-such-host.invalid");
+}
+
+#[test]
+fn check_online_gives_back_a_platform_token_that_it_had_lent_for_the_check() {
+    in_a_network_of_its_own(|| {
+        let world = World::start();
+        let folder = tempfile::tempdir().unwrap();
+        let file = world.config(folder.path(), "");
+        let gateway = format!(
+            "\n[gateway]\nupstream = \"{}\"\nlisten = \"tcp://127.0.0.1:8800\"\nlocal_token_file = \"{}/local.token\"\n\
+             [gateway.secret]\npath = \"terraform/creds/deploy\"\n",
+            world.platform.url(),
+            folder.path().display()
+        );
+        std::fs::write(&file, std::fs::read_to_string(&file).unwrap() + &gateway).unwrap();
+        let (code, told, error) = run(&["check", "--online", "--config", &file], &[]);
+        assert_eq!((code, error.as_str()), (0, ""), "{told}");
+        assert!(told.contains("gateway: platform token ok: the token of "), "{told}");
+        assert!(told.contains("(terraform/creds/deploy)") && !told.contains("atlasv1"), "{told}");
+        let dials = world.secrets.dials();
+        assert_eq!((dials.leases(), dials.tokens(), dials.lent()), (0, 0, 1), "{told}");
+    });
+}
