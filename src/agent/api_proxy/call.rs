@@ -172,7 +172,7 @@ impl Inner {
         if matches!(error, ForwardError::Asked(_)) {
             return refuse(error.status(), &cause);
         }
-        if matches!(error, ForwardError::AnswerTimeout(_) | ForwardError::ConnectTimeout(_)) {
+        if matches!(error, ForwardError::AnswerTimeout(_) | ForwardError::ConnectTimeout { .. }) {
             self.unresponsive.store(true, Ordering::Relaxed);
         }
         if !self.failing.swap(true, Ordering::Relaxed) {
