@@ -8,13 +8,14 @@ use std::time::Duration;
 
 use url::Url;
 
-use super::leaf::{self, Wrong, wrong, wrong_and_secret};
+use super::leaf::{self, Wrong, either, wrong, wrong_and_secret};
 use super::listener::{endpoint, host, socket_owner};
 use super::platform_token::{self, TokenSource};
 use super::reader::Reader;
 use super::server;
 use super::sink::Sessions;
 use super::text::Text;
+use super::tree::quoted;
 use crate::atomic_file::Attributes;
 use crate::gateway::actions::{self, Mode};
 use crate::gateway::delivery::{Brings, DropInOptions, ServiceHost, UserFiles};
@@ -97,8 +98,13 @@ pub(super) fn read(
     let actions = actions(&mut reader);
     let required = reader.flag("required", true);
     reader.finish();
+    let upstream = upstream?;
+    // The platform names itself by the host that Terraform's configurations name it by, whatever address leads there.
+    let its_name = host.as_ref().and_then(|host| Url::parse(&format!("https://{host}")).ok());
+    let aliases = its_name.filter(|url| url.origin() != upstream.origin()).into_iter().collect();
     let proxy = Options {
-        upstream: upstream?,
+        upstream,
+        aliases,
         ca_file,
         proxy: way,
         connections,

@@ -58,7 +58,8 @@ def workspaces(tfc):
     version = tfc.state_versions.create(made, state)["data"]["id"]
     assert tfc.state_versions.get_current(made)["data"]["id"] == version
     url = tfc.state_versions.show(version)["data"]["attributes"]["hosted-state-download-url"]
-    assert requests.get(url, timeout=10).content == raw
+    bearer = {"Authorization": "Bearer " + os.environ["TFE_TOKEN"]}
+    assert requests.get(url, headers=bearer, timeout=10).content == raw
     tfc.workspaces.unlock(made)
     tfc.workspaces.destroy(workspace_id=made)
     refused(TFCHTTPNotFound, tfc.workspaces.show, workspace_id=made)

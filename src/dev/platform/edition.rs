@@ -29,6 +29,15 @@ impl Edition {
         }
     }
 
+    /// Says whether a state's download URL leads to the platform's API, which asks for a token and redirects to the archive: on the
+    /// hosted product, and on a self-managed one since v202311-1. Before that it leads to the archive.
+    pub(super) fn guards_downloads(&self) -> bool {
+        match self {
+            Self::Hosted => true,
+            Self::SelfManaged { release } => monthly(release).is_none_or(|month| month >= (202_311, 1)),
+        }
+    }
+
     /// The headers that tell clients what they talk to. They are on every answer.
     pub(super) fn tell(&self, headers: &mut HeaderMap) {
         let mut tell = |name: &'static str, value: &str| {
@@ -79,6 +88,8 @@ mod tests {
         assert_eq!(told(&release("v202207-1")), [None, None, None]);
         assert_eq!(told(&release("v202208-3")), [enterprise(), Some("v202208-3".to_owned()), None]);
         assert_eq!(told(&release("1.0.3")), [enterprise(), None, Some("1.0.3".to_owned())]);
+        assert!(Edition::Hosted.guards_downloads() && release("1.0.0").guards_downloads());
+        assert!(!release("v202310-1").guards_downloads() && release("v202311-1").guards_downloads());
         assert!(
             !release("v202304-1").tokens_end() && release("v202305-1").tokens_end() && release("1.0.0").tokens_end()
         );

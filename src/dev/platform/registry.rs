@@ -5,7 +5,7 @@ use axum::body::Body;
 use axum::extract::{Query, Request};
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, LOCATION};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
 use http::{HeaderName, StatusCode};
 use http_body_util::BodyExt as _;
 use serde::Deserialize;
@@ -15,7 +15,7 @@ use super::asked::Asked;
 use super::blobs::{PATH, Purpose};
 use super::module_versions;
 use super::modules::{KIND, VERSIONS};
-use super::reply::{Answer, Refusal, nothing};
+use super::reply::{Answer, Refusal, nothing, redirect};
 use super::state::State;
 use super::states;
 use super::store::Resource;
@@ -110,18 +110,7 @@ pub(super) async fn download_newest(asked: Asked) -> Answer {
     let state = asked.state();
     let module = module(&asked, &state)?;
     let number = version(&asked, &state, module)?.text("version");
-    let mut answer = StatusCode::FOUND.into_response();
-    header(&mut answer, LOCATION, &format!("/api/registry/v1/modules/{}/{number}/download", source(module)));
-    Ok(answer)
-}
-
-/// `/state-versions/ID/download` leads to the state.
-pub(super) async fn download_state(asked: Asked) -> Answer {
-    let state = asked.state();
-    let version = state.find(asked.caller()?, "state-versions", asked.name("version"))?;
-    let mut answer = StatusCode::FOUND.into_response();
-    header(&mut answer, LOCATION, version.text("hosted-state-download-url"));
-    Ok(answer)
+    Ok(redirect(&format!("/api/registry/v1/modules/{}/{number}/download", source(module))))
 }
 
 fn header(answer: &mut Response, name: HeaderName, value: &str) {

@@ -2,7 +2,7 @@
 
 use axum::Json;
 use axum::response::{IntoResponse, Response};
-use http::header::{CONTENT_TYPE, HeaderValue};
+use http::header::{CONTENT_TYPE, HeaderValue, LOCATION};
 use http::{StatusCode, Uri};
 use serde_json::{Value, json};
 
@@ -97,6 +97,15 @@ pub(super) fn made(value: &Value) -> Response {
 /// Status 204.
 pub(super) fn nothing() -> Response {
     StatusCode::NO_CONTENT.into_response()
+}
+
+/// Status 302, leading to `location`.
+pub(super) fn redirect(location: &str) -> Response {
+    let mut answer = StatusCode::FOUND.into_response();
+    if let Ok(location) = HeaderValue::from_str(location) {
+        answer.headers_mut().insert(LOCATION, location);
+    }
+    answer
 }
 
 /// A list, or the page of it. `base` is the platform's own URL, which links begin with.

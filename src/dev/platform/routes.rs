@@ -14,6 +14,7 @@ pub(super) fn routes() -> Router<Held> {
         .route("/_archivist/v1/object/{secret}", put(registry::upload).get(registry::blob))
         .nest("/api/registry/v1/modules", registry_routes())
         .route("/api/meta/ip-ranges", get(account::ip_ranges))
+        .route("/api/state-versions/{version}/{file}", get(states::redirect_to_archive))
         .nest("/api/v2", account_routes().merge(workspace_routes()).merge(token_routes()).merge(module_routes()))
         .merge(lists::routes())
         .layer(DefaultBodyLimit::disable())
@@ -65,7 +66,7 @@ fn workspace_routes() -> Router<Held> {
         .route("/workspaces/{parent}/current-state-version-outputs", get(states::list_current_outputs))
         .route("/state-versions", get(states::list))
         .route("/state-versions/{version}", get(states::show))
-        .route("/state-versions/{version}/download", get(registry::download_state))
+        .route("/state-versions/{version}/download", get(states::redirect_to_archive))
         .route("/state-versions/{version}/outputs", get(states::list_outputs))
         .route("/state-version-outputs/{output}", get(states::show_output))
 }

@@ -11,13 +11,17 @@ use super::asked::{Asked, text};
 use super::blobs::{PATH, Purpose};
 use super::ids;
 use super::page::Paging;
-use super::reply::{Answer, Refusal, document, made, shown};
+use super::reply::{Answer, Refusal, document, made, redirect, shown};
 use super::state::State;
 use super::store::Resource;
 use super::workspaces::is_locked_by;
 
 const KIND: &str = "state-versions";
 const OUTPUTS: &str = "state-version-outputs";
+
+/// The last segments of the paths that redirect to a state and to its stable JSON form.
+const HOSTED_STATE: &str = "hosted_state";
+const HOSTED_JSON_STATE: &str = "hosted_json_state";
 
 /// A new version. Its state is in the request, or comes to the URLs that the answer gives.
 pub(super) async fn create(asked: Asked) -> Answer {
@@ -92,8 +96,17 @@ fn new(state: &mut State, asked: &Asked, workspace: &str, attributes: &Map<Strin
     version.set("resources-processed", false);
     // The entry of 2023-09-25.
     version.set("intermediate", attributes.get("intermediate") == Some(&Value::Bool(true)));
-    version.set("hosted-state-download-url", format!("{}{PATH}{blob}", asked.held.url));
-    version.set("hosted-json-state-download-url", format!("{}{PATH}{json_blob}", asked.held.url));
+    for (name, file, blob) in [
+        ("hosted-state-download-url", HOSTED_STATE, &blob),
+        ("hosted-json-state-download-url", HOSTED_JSON_STATE, &json_blob),
+    ] {
+        let path = if state.turned.edition.guards_downloads() {
+            format!("/api/state-versions/{}/{file}", version.id)
+        } else {
+            format!("{PATH}{blob}")
+        };
+        version.set(name, format!("{}{path}", asked.held.url));
+    }
     version.relate("workspace", "workspaces", workspace);
     version.links.insert("self".to_owned(), format!("/api/v2/state-versions/{}", version.id).into());
     version.hidden.insert("lineage", text(attributes, "lineage").unwrap_or_default().to_owned());
@@ -171,6 +184,20 @@ pub(super) async fn show(asked: Asked) -> Answer {
     let state = asked.state();
     let version = state.find(asked.caller()?, KIND, asked.name("version"))?;
     Ok(with_included(&asked, &state, version))
+}
+
+/// Redirects to a version's state in the archive: `/api/state-versions/ID/hosted_state`, `.../hosted_json_state`, and
+/// `/api/v2/state-versions/ID/download`.
+pub(super) async fn redirect_to_archive(asked: Asked) -> Answer {
+    let blob = match asked.name("file") {
+        "" | HOSTED_STATE => "state-blob",
+        HOSTED_JSON_STATE => "json-blob",
+        _ => return Err(Refusal::not_found()),
+    };
+    let state = asked.state();
+    let version = state.find(asked.caller()?, KIND, asked.name("version"))?;
+    let secret = version.hidden.get(blob).ok_or_else(Refusal::not_found)?;
+    Ok(redirect(&format!("{}{PATH}{secret}", asked.held.url)))
 }
 
 /// The entry of 2021-08-18, of a version.

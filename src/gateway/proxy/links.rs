@@ -1,28 +1,51 @@
 //! Moves the links of a JSON document from the platform's origin to the gateway's, as the document passes: a client that
-//! follows the next page would otherwise leave the gateway, and take the local token along.
+//! follows the next page, or downloads a state, would otherwise leave the gateway and take the local token along.
 //!
-//! The document is not taken apart: bytes are looked at once and go on, and at most one origin's length of them is held
-//! back. Only strings inside an object under a key `links` are touched, and of those only what begins with the platform's
-//! origin and leads into its API; a blob's URL stays as it is.
+//! The document is not parsed: bytes are looked at once and go on, and at most one origin's length of them is held back. Two
+//! kinds of strings are touched where they begin with the platform's origin and lead into its API: those inside an object under
+//! a key `links`, and the download URLs of a state version ([`DOWNLOADS`]), directly in its `attributes`. All else in
+//! `attributes` belongs to users (descriptions, variables, outputs) and stays byte for byte, whatever its keys are.
 
 use std::sync::Arc;
+
+use super::origins::{Comparison, Origins};
 
 /// The scanner: one for each document.
 #[derive(Debug)]
 pub(super) struct Links {
-    from: Arc<[u8]>,
+    from: Arc<Origins>,
     to: Vec<u8>,
     /// How many objects and arrays are open.
     depth: usize,
-    /// The depth inside of the object of links, while it is open.
-    inside: Option<usize>,
+    /// The object whose strings are special, and the depth inside of it.
+    inside: Option<(Object, usize)>,
     /// The last byte outside of strings that was no white space.
     before: u8,
-    /// Whether the last string was `links`.
-    named: bool,
+    /// The last string, where it was one of the names that matter.
+    name: Option<Name>,
     string: Within,
-    /// Bytes of a string that may turn out to be a link: they match so far.
+    /// The beginning of a string that came in pieces and may be one of the names.
+    begun: Vec<u8>,
+    /// Bytes of a string that may turn out to be a link, as they came: they match so far.
     held: Vec<u8>,
+    /// The same without escapes.
+    read: Vec<u8>,
+}
+
+/// An object whose strings are special.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Object {
+    /// All of its strings are links.
+    Links,
+    /// Its members named [`DOWNLOADS`] are links, and nothing else in it is.
+    Attributes,
+}
+
+/// A name that matters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Name {
+    Of(Object),
+    Download,
 }
 
 /// Where in a string the scanner stands.
@@ -30,13 +53,22 @@ pub(super) struct Links {
 enum Within {
     /// In none.
     Nothing,
-    /// In one that stays as it is: whether the last byte was a backslash, and how much of `links` it is, if it still is.
-    Text { escaped: bool, name: Option<usize> },
-    /// In one that has matched so many bytes of the pattern.
-    Link { matched: usize, escaped: bool },
+    /// In one that stays as it is: whether the last byte was a backslash, and whether [`Links::begun`] is all of it so far.
+    Text { escaped: bool, begun: bool },
+    /// In one that has matched so far: whether the last byte was a backslash.
+    Link { escaped: bool },
 }
 
-const NAME: &[u8] = b"links";
+/// The attributes of a state version that are its download URLs. Since late 2023 they lead into the API and need the token.
+const DOWNLOADS: [&[u8]; 4] = [
+    b"hosted-state-download-url",
+    b"hosted-json-state-download-url",
+    b"sanitized-state-download-url",
+    b"encrypted-state-download-url",
+];
+
+/// The length of the longest name that matters, in bytes.
+const LONGEST_NAME: usize = 30;
 
 /// Room for links that get longer, in bytes: most documents have few.
 const LONGER: usize = 256;
@@ -46,23 +78,31 @@ fn whole(bytes: &[u8]) -> Option<usize> {
     memchr::memchr2(b'"', b'\\', bytes).filter(|end| bytes[*end] == b'"')
 }
 
-/// How links into the API of an origin (`https://HOST`, no slash at the end) begin.
-pub(super) fn into_api(origin: &str) -> Vec<u8> {
-    [origin, "/api/"].concat().into_bytes()
+impl Name {
+    fn parse(text: &[u8]) -> Option<Self> {
+        match text {
+            b"links" => Some(Self::Of(Object::Links)),
+            b"attributes" => Some(Self::Of(Object::Attributes)),
+            text if text.len() <= LONGEST_NAME && DOWNLOADS.contains(&text) => Some(Self::Download),
+            _ => None,
+        }
+    }
 }
 
 impl Links {
-    /// From what [`into_api`] says of one origin to another.
-    pub(super) fn new(from: &Arc<[u8]>, to: &str) -> Self {
+    /// Moves links into the API of the platform to the same API at another origin.
+    pub(super) fn new(from: &Arc<Origins>, to: &str) -> Self {
         Self {
             from: Arc::clone(from),
-            to: into_api(to),
+            to: Origins::links_to(to),
             depth: 0,
             inside: None,
             before: 0,
-            named: false,
+            name: None,
             string: Within::Nothing,
+            begun: Vec::new(),
             held: Vec::new(),
+            read: Vec::new(),
         }
     }
 
@@ -76,47 +116,45 @@ impl Links {
             match self.string {
                 Within::Nothing => {
                     if byte == b'"' && self.is_link_here() {
-                        let (start, length) = (at + 1, self.from.len());
-                        match bytes.get(start..start + length) {
-                            Some(begins) if *begins == *self.from => {
-                                out.extend_from_slice(&bytes[kept..start]);
-                                out.extend_from_slice(&self.to);
-                                (at, kept) = (at + length, start + length);
-                                self.string = Within::Text { escaped: false, name: None };
-                            }
-                            Some(begins) if !begins.contains(&b'\\') => {
-                                self.string = Within::Text { escaped: false, name: None };
-                            }
+                        let start = at + 1;
+                        let rest = &bytes[start..];
+                        let beginning = &rest[..rest.len().min(self.from.longest())];
+                        if let Some(length) = self.from.beginning_of(beginning) {
+                            out.extend_from_slice(&bytes[kept..start]);
+                            out.extend_from_slice(&self.to);
+                            (at, kept) = (at + length, start + length);
+                            self.string = TEXT;
+                        } else if beginning.len() == self.from.longest() && !beginning.contains(&b'\\') {
+                            self.string = TEXT;
+                        } else {
                             // It may go on in the next bytes, or be written with escapes.
-                            _ => {
-                                out.extend_from_slice(&bytes[kept..start]);
-                                kept = start;
-                                self.string = Within::Link { matched: 0, escaped: false };
-                            }
+                            out.extend_from_slice(&bytes[kept..start]);
+                            kept = start;
+                            self.string = Within::Link { escaped: false };
                         }
                     } else if byte == b'"'
                         && let Some(length) = whole(&bytes[at + 1..])
                     {
-                        self.named = bytes[at + 1..=at + length] == *NAME;
+                        self.name = Name::parse(&bytes[at + 1..=at + length]);
                         self.before = b'"';
                         at += length + 1;
                     } else {
                         self.outside(byte);
                     }
                 }
-                Within::Text { escaped: true, .. } => self.string = Within::Text { escaped: false, name: None },
+                Within::Text { escaped: true, .. } => self.string = TEXT,
                 // Most of a document is texts: all that does not end them is passed over at once.
-                Within::Text { name: None, .. } => match memchr::memchr2(b'"', b'\\', &bytes[at..]) {
+                Within::Text { begun: false, .. } => match memchr::memchr2(b'"', b'\\', &bytes[at..]) {
                     None => break,
                     Some(plain) => {
                         at += plain;
-                        self.text(bytes[at], None);
+                        self.text(bytes[at], false);
                     }
                 },
-                Within::Text { name, .. } => self.text(byte, name),
-                Within::Link { matched, escaped } => {
+                Within::Text { begun: true, .. } => self.text(byte, true),
+                Within::Link { escaped } => {
                     kept = at + 1;
-                    self.link(byte, matched, escaped, out);
+                    self.link(byte, escaped, out);
                 }
             }
             at += 1;
@@ -129,38 +167,53 @@ impl Links {
         out.append(&mut self.held);
     }
 
-    /// Whether the string that begins here is the value of a member of an object of links.
+    /// Says whether the string that begins here is the value of a member that holds a link.
     fn is_link_here(&self) -> bool {
-        self.before == b':' && self.inside.is_some()
+        self.before == b':'
+            && match self.inside {
+                Some((Object::Links, _)) => true,
+                Some((Object::Attributes, depth)) => depth == self.depth && self.name == Some(Name::Download),
+                None => false,
+            }
     }
 
-    fn text(&mut self, byte: u8, name: Option<usize>) {
+    fn text(&mut self, byte: u8, begun: bool) {
         match byte {
-            b'\\' => self.string = Within::Text { escaped: true, name: None },
+            b'\\' => self.string = Within::Text { escaped: true, begun: false },
             b'"' => {
-                self.named = name == Some(NAME.len());
+                self.name = if begun { Name::parse(&self.begun) } else { None };
                 self.string = Within::Nothing;
                 self.before = b'"';
             }
             _ => {
-                let name = name.filter(|name| NAME.get(*name) == Some(&byte)).map(|name| name + 1);
-                self.string = Within::Text { escaped: false, name };
+                let begun = begun && self.begun.len() < LONGEST_NAME;
+                if begun {
+                    self.begun.push(byte);
+                }
+                self.string = Within::Text { escaped: false, begun };
             }
         }
     }
 
     fn outside(&mut self, byte: u8) {
         match byte {
-            b'"' => self.string = Within::Text { escaped: false, name: Some(0) },
+            b'"' => {
+                self.begun.clear();
+                self.string = Within::Text { escaped: false, begun: true };
+            }
             b'{' | b'[' => {
                 self.depth += 1;
-                if byte == b'{' && self.before == b':' && self.named && self.inside.is_none() {
-                    self.inside = Some(self.depth);
+                if byte == b'{'
+                    && self.before == b':'
+                    && self.inside.is_none()
+                    && let Some(Name::Of(object)) = self.name
+                {
+                    self.inside = Some((object, self.depth));
                 }
                 self.before = byte;
             }
             b'}' | b']' => {
-                if self.inside == Some(self.depth) {
+                if self.inside.is_some_and(|(_, depth)| depth == self.depth) {
                     self.inside = None;
                 }
                 self.depth = self.depth.saturating_sub(1);
@@ -171,35 +224,46 @@ impl Links {
         }
     }
 
-    fn link(&mut self, byte: u8, matched: usize, escaped: bool, out: &mut Vec<u8>) {
+    fn link(&mut self, byte: u8, escaped: bool, out: &mut Vec<u8>) {
         self.held.push(byte);
-        match byte {
-            // Some writers of JSON escape slashes.
-            b'\\' if !escaped && self.from.get(matched) == Some(&b'/') => {
-                self.string = Within::Link { matched, escaped: true };
+        if byte == b'\\' && !escaped {
+            self.string = Within::Link { escaped: true };
+            return;
+        }
+        // Some writers of JSON escape slashes. No link has another escape in its origin.
+        let read = (byte != b'"' || escaped) && (!escaped || byte == b'/');
+        let comparison = if read {
+            self.read.push(byte);
+            self.from.compare(&self.read)
+        } else {
+            Comparison::Different
+        };
+        match comparison {
+            Comparison::Partial => {
+                self.string = Within::Link { escaped: false };
+                return;
             }
-            _ if self.from.get(matched) == Some(&byte) && (!escaped || byte == b'/') => {
-                if matched + 1 == self.from.len() {
-                    out.extend_from_slice(&self.to);
-                    self.held.clear();
-                    self.string = Within::Text { escaped: false, name: None };
-                } else {
-                    self.string = Within::Link { matched: matched + 1, escaped: false };
-                }
+            Comparison::Equal => {
+                out.extend_from_slice(&self.to);
+                self.held.clear();
+                self.string = TEXT;
             }
-            _ => {
+            Comparison::Different => {
                 out.append(&mut self.held);
-                self.string = match byte {
-                    b'"' if !escaped => {
-                        (self.named, self.before) = (false, b'"');
-                        Within::Nothing
-                    }
-                    _ => Within::Text { escaped: byte == b'\\' && !escaped, name: None },
+                self.string = if byte == b'"' && !escaped {
+                    (self.name, self.before) = (None, b'"');
+                    Within::Nothing
+                } else {
+                    TEXT
                 };
             }
         }
+        self.read.clear();
     }
 }
+
+/// A string that stays as it is and is none of the names that matter.
+const TEXT: Within = Within::Text { escaped: false, begun: false };
 
 #[cfg(test)]
 mod tests {
@@ -211,7 +275,8 @@ mod tests {
     const TO: &str = "http://127.0.0.1:8800";
 
     fn moved_in(pieces: &[&[u8]]) -> String {
-        let (mut links, mut out) = (Links::new(&into_api(FROM).into(), TO), Vec::new());
+        let from = Arc::new(Origins::new(&[url::Url::parse(FROM).unwrap()]));
+        let (mut links, mut out) = (Links::new(&from, TO), Vec::new());
         for piece in pieces {
             links.pass(piece, &mut out);
         }
@@ -254,6 +319,13 @@ mod tests {
         same(
             r#"{"a":"\"links\":{","b":"https://tfe.example.com/api/v2/a","links":["https://tfe.example.com/api/v2/a"]}"#,
         );
+        check(
+            r#"{"data":{"attributes":{"description":"https://tfe.example.com/api/v2/a","hosted-state-download-url":"https://TFE.example.com:443/api/state-versions/sv-1/hosted_state","hosted-json-state-download-url" :"https:\/\/tfe.example.com\/api\/b"},"links":{"self":"https://tfe.example.com/api/c"}}}"#,
+            r#"{"data":{"attributes":{"description":"https://tfe.example.com/api/v2/a","hosted-state-download-url":"http://127.0.0.1:8800/api/state-versions/sv-1/hosted_state","hosted-json-state-download-url" :"http://127.0.0.1:8800/api/b"},"links":{"self":"http://127.0.0.1:8800/api/c"}}}"#,
+        );
+        same(
+            r#"{"attributes":{"value":{"links":{"self":"https://tfe.example.com/api/a"},"attributes":{"hosted-state-download-url":"https://tfe.example.com/api/a"},"hosted-state-download-url":"https://tfe.example.com/api/a"},"a":["hosted-state-download-url","https://tfe.example.com/api/a"]},"hosted-state-download-url":"https://tfe.example.com/api/a"}"#,
+        );
         same(r#"{"links":{"a":"\\","b":"\"https://tfe.example.com/api/","c":"https:\\/\\/tfe.example.com/api/"}}"#);
         same(r#"{"links":{"self":"https://tfe.example.co"#);
         same(r#"}}]]{"links":{"a":1},"b":"https://tfe.example.com/api/v2/a"}"#);
@@ -263,38 +335,52 @@ mod tests {
     proptest! {
         #[test]
         fn in_whatever_pieces_a_document_comes_it_stays_json_with_the_same_values(
-            names in proptest::collection::vec("(links|self|a|\\PC{0,4})", 1..6),
+            names in proptest::collection::vec(
+                "(links|attributes|hosted-state-download-url|self|\\PC{0,4})", 1..8,
+            ),
             values in proptest::collection::vec("(https://tfe\\.example\\.com/api/\\PC{0,6}|https://tfe\\.example\\.com/\\PC{0,6}|\\PC{0,12})", 1..6),
             size in 1_usize..40,
         ) {
             let mut document = serde_json::json!({});
             for (index, value) in values.iter().enumerate() {
                 let name = names[index % names.len()].clone();
-                document = serde_json::json!({ name: document, format!("v{index}"): value });
+                let other = names[(index + 1) % names.len()].clone();
+                document = serde_json::json!({ format!("v{index}"): value, other: value, name: document });
             }
             let text = document.to_string();
             let pieces: Vec<&[u8]> = text.as_bytes().chunks(size).collect();
             let found: serde_json::Value = serde_json::from_str(&moved_in(&pieces)).unwrap();
-            prop_assert_eq!(found, moved_by_value(document, false));
+            prop_assert_eq!(found, moved_by_value(document, None, true));
         }
     }
 
-    /// The same by taking the document apart.
-    fn moved_by_value(value: serde_json::Value, in_links: bool) -> serde_json::Value {
+    /// The same by parsing the document. `special` is the object of [`Object`] that the value is in, and `direct` says that it
+    /// is a member of that object itself.
+    fn moved_by_value(value: serde_json::Value, special: Option<Object>, direct: bool) -> serde_json::Value {
         use serde_json::Value;
+        let member = |(name, value): (String, Value)| {
+            let opens = Name::parse(name.as_bytes()).filter(|_| special.is_none() && value.is_object());
+            let moved = match (opens, special, &value) {
+                (Some(Name::Of(object)), ..) => moved_by_value(value, Some(object), true),
+                (_, Some(Object::Attributes), Value::String(text)) => {
+                    let download = direct && Name::parse(name.as_bytes()) == Some(Name::Download);
+                    if download { moved_text(text) } else { value }
+                }
+                (_, Some(Object::Attributes), _) => moved_by_value(value, special, false),
+                _ => moved_by_value(value, special, true),
+            };
+            (name, moved)
+        };
         match value {
-            Value::Object(members) => members
-                .into_iter()
-                .map(|(name, value)| {
-                    let inside = in_links || (name == "links" && value.is_object());
-                    (name, moved_by_value(value, inside))
-                })
-                .collect(),
-            Value::String(text) if in_links => Value::String(
-                text.strip_prefix("https://tfe.example.com/api/")
-                    .map_or_else(|| text.clone(), |rest| format!("http://127.0.0.1:8800/api/{rest}")),
-            ),
+            Value::Object(members) => members.into_iter().map(member).collect(),
+            Value::String(text) if special == Some(Object::Links) => moved_text(&text),
             other => other,
         }
+    }
+
+    fn moved_text(text: &str) -> serde_json::Value {
+        text.strip_prefix("https://tfe.example.com/api/")
+            .map_or_else(|| text.to_owned(), |rest| format!("http://127.0.0.1:8800/api/{rest}"))
+            .into()
     }
 }

@@ -4,6 +4,7 @@
 //! | request | answer |
 //! |---|---|
 //! | `/api/v2/...`, `/api/registry/...`, `/api/meta/ip-ranges` | the platform's, its links moved to the gateway |
+//! | `GET /api/state-versions/ID/hosted_state` and its like | the platform's: a redirect to the state, or the state |
 //! | `GET /.well-known/terraform.json` | where the platform's services are: here |
 //! | `GET /v1/platform/changes` | the dated history of the platform's API, with filters and pages |
 //! | `GET /v1/platform/report` | which client makes which deprecated call, and what replaces it |
@@ -19,6 +20,7 @@ mod judge;
 mod limiter;
 mod links;
 mod merge;
+mod origins;
 mod outcome;
 mod own;
 mod path;
@@ -59,6 +61,8 @@ use crate::status::Board;
 pub struct Options {
     /// Where it is: scheme, host and port alone.
     pub upstream: Url,
+    /// Other addresses of it that links in its answers may begin with: scheme, host and port alone.
+    pub aliases: Vec<Url>,
     /// PEM file of the authorities to trust in place of the system's.
     pub ca_file: Option<PathBuf>,
     /// The proxy on the way there.
@@ -111,7 +115,7 @@ struct Inner {
     /// The platform's origin.
     origin: String,
     /// How links into its API begin.
-    links: Arc<[u8]>,
+    links: Arc<Origins>,
     /// The same as the `Host` of requests.
     host: HeaderValue,
     /// Whether the platform answers.
@@ -146,7 +150,7 @@ impl Gateway {
             connect_timeout: options.connect_timeout,
         });
         let origin = upstream.origin().ascii_serialization();
-        let links = links::into_api(&origin).into();
+        let links = Arc::new(Origins::new(std::iter::once(upstream).chain(&options.aliases)));
         let limiter = limiter::Limiter::new(options.limit);
         let actions = Actions::new(options.actions.clone());
         let (room, reached, server) = (Room::new(body::ALL_HELD), ping::Reached::default(), Mutex::default());

@@ -1,8 +1,8 @@
 //! What the gateway tells of itself, under the local token.
 
 use std::collections::BTreeMap;
-use std::time::SystemTime;
 
+use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use serde_json::{Value, json};
@@ -10,7 +10,6 @@ use serde_json::{Value, json};
 use super::answer::{no_method, own, refuse};
 use super::body::Answered;
 use super::{Inner, Parts};
-use crate::clock::Moment;
 use crate::feed::State;
 use crate::gateway::availability::Product;
 use crate::gateway::changes::Endpoint;
@@ -134,7 +133,17 @@ impl Inner {
     }
 }
 
-/// A moment by the wall clock as it is now: it may have been set since.
-fn at(now: Moment, moment: Moment) -> String {
-    rfc3339(now.wall.checked_sub(now.since(moment)).unwrap_or(SystemTime::UNIX_EPOCH))
+/// Where the platform's services are. Relative addresses: clients that put theirs before them are right too.
+pub(super) fn discovery(method: &Method) -> Response<Answered> {
+    if matches!(*method, Method::GET | Method::HEAD) {
+        own(StatusCode::OK, "application/json", Bytes::from_static(SERVICES.as_bytes()))
+    } else {
+        no_method("service discovery takes GET", "GET, HEAD")
+    }
 }
+
+/// The services by their names in the remote service discovery protocol.
+const SERVICES: &str = concat!(
+    r#"{"modules.v1":"/api/registry/v1/modules/","providers.v1":"/api/registry/v1/providers/","state.v2":"/api/v2/","#,
+    r#""tfe.v2":"/api/v2/","tfe.v2.1":"/api/v2/","tfe.v2.2":"/api/v2/"}"#
+);

@@ -15,6 +15,8 @@ pub(super) enum Place<'a> {
     Own(&'a str),
     /// The platform's API.
     Api,
+    /// A state of the platform's, for reading.
+    State,
     /// Nothing is here.
     Nothing,
     /// It is written in a way that could be read as another: why.
@@ -27,6 +29,9 @@ const API: [&str; 2] = ["/api/v2/", "/api/registry/"];
 /// The one path beside them; with what is below it.
 const RANGES: &str = "/api/meta/ip-ranges";
 
+/// Where states are downloaded: `/api/state-versions/ID/hosted_state`, `.../hosted_json_state`, and sanitized forms.
+const STATES: &str = "/api/state-versions/";
+
 /// Finds out where a path leads; it is the request's, without its query.
 pub(super) fn place(path: &str) -> Place<'_> {
     if let Err(why) = check_path(path) {
@@ -38,8 +43,24 @@ pub(super) fn place(path: &str) -> Place<'_> {
     if let Some(own) = path.strip_prefix("/v1/platform/") {
         return Place::Own(own);
     }
+    if path.strip_prefix(STATES).is_some_and(is_state) {
+        return Place::State;
+    }
     let api = API.iter().any(|start| path.starts_with(start));
     if api || path == RANGES { Place::Api } else { Place::Nothing }
+}
+
+/// Says whether this is the id of a state version and the name of one of its files.
+fn is_state(rest: &str) -> bool {
+    let plain = |text: &str| {
+        !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
+    };
+    rest.split_once('/').is_some_and(|(id, file)| plain(id) && plain(file))
+}
+
+/// Says whether a path's answer is a user's file and no document of the API: nothing in it is a link of the platform's.
+pub(super) fn is_file(path: &str) -> bool {
+    place(path) == Place::State || path.rsplit('/').next().is_some_and(|name| name.starts_with("json-output"))
 }
 
 /// A segment as it reads, for names that are compared.
@@ -62,6 +83,8 @@ mod tests {
         check("/api/meta/ip-ranges", Place::Api);
         check("/.well-known/terraform.json", Place::Discovery);
         check("/v1/platform/changes", Place::Own("changes"));
+        check("/api/state-versions/sv-Ab1/hosted_state", Place::State);
+        check("/api/state-versions/sv-Ab1/hosted_json_state", Place::State);
         for path in [
             "/",
             "*",
@@ -77,6 +100,12 @@ mod tests {
             "/api/meta/ip-ranges/x",
             "/api/meta/ip-ranges.json",
             "/api/meta",
+            "/api/state-versions",
+            "/api/state-versions/sv-1",
+            "/api/state-versions//hosted_state",
+            "/api/state-versions/sv-1/",
+            "/api/state-versions/sv-1/a/b",
+            "/api/state-versions/sv%2d1/hosted_state",
             "/admin",
             "/app/x",
             "/api%2Fv2/ping",

@@ -10,7 +10,7 @@ use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Frame, Incoming};
 
-use super::answer::{self, Shape, no_method, own, refuse};
+use super::answer::{self, Shape, no_method, refuse};
 use super::body::{Answered, Asked, Moving, Unheld};
 use super::exchange::Call;
 use super::links::Links;
@@ -100,18 +100,22 @@ impl Inner {
         };
         let client = self.parts.record.note(request.headers(), which, self.parts.clock.now().wall);
         match place {
+            Place::State if !matches!(*request.method(), Method::GET | Method::HEAD) => {
+                Err(Box::new(no_method("states are read at this path", "GET, HEAD")))
+            }
             Place::Api if !SERVED.contains(request.method()) => {
                 let served = "GET, HEAD, POST, PUT, PATCH, DELETE";
                 Err(Box::new(no_method("the platform's API has no such method", served)))
             }
-            Place::Api => match request.uri().path_and_query() {
+            Place::Api | Place::State => match request.uri().path_and_query() {
                 Some(target) => Ok(Way::Forward(client, target.clone())),
                 None => refused(StatusCode::BAD_REQUEST, "the request names no path"),
             },
             Place::Own(name) => Ok(Way::Tell(name)),
             _ => refused(
                 StatusCode::NOT_FOUND,
-                "the gateway serves /api/v2/, /api/registry/ and /api/meta/ip-ranges of the platform, and /v1/platform/",
+                "the gateway serves /api/v2/, /api/registry/, /api/meta/ip-ranges and the states of /api/state-versions/ of \
+                 the platform, and /v1/platform/",
             ),
         }
     }
@@ -180,14 +184,16 @@ impl Inner {
 
     /// Makes the platform's answer fit for a caller of the gateway.
     async fn pass_on(&self, call: &Call, here: Option<&str>, answer: Response<Platform>) -> Response<Answered> {
+        let is_file = path::is_file(call.target.path());
         if call.method != Method::HEAD
+            && !is_file
             && let Some(refused) = self.refuse_encoded(&answer)
         {
             return *refused;
         }
         let (mut parts, body) = answer.into_parts();
         answer::fit(parts.status, &mut parts.headers, || self.asked(call), self.parts.clock.now().wall);
-        let shape = answer::shape(parts.status, &parts.headers, body.length());
+        let shape = if is_file { Shape::Other } else { answer::shape(parts.status, &parts.headers, body.length()) };
         let moves = here.filter(|_| !matches!(shape, Shape::Other | Shape::Encoded) && call.method != Method::HEAD);
         let body = match (body, moves) {
             (Platform::Streamed(body), None) => Answered::Streamed(body),
@@ -231,21 +237,6 @@ fn here(headers: &HeaderMap) -> Option<String> {
 
 /// The methods that the platform's API has.
 const SERVED: [Method; 6] = [Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::PATCH, Method::DELETE];
-
-/// Where the platform's services are. Relative addresses: clients that put theirs before them are right too.
-fn discovery(method: &Method) -> Response<Answered> {
-    if matches!(*method, Method::GET | Method::HEAD) {
-        own(StatusCode::OK, "application/json", Bytes::from_static(SERVICES.as_bytes()))
-    } else {
-        no_method("service discovery takes GET", "GET, HEAD")
-    }
-}
-
-/// The services by their names in the remote service discovery protocol.
-const SERVICES: &str = concat!(
-    r#"{"modules.v1":"/api/registry/v1/modules/","providers.v1":"/api/registry/v1/providers/","state.v2":"/api/v2/","#,
-    r#""tfe.v2":"/api/v2/","tfe.v2.1":"/api/v2/","tfe.v2.2":"/api/v2/"}"#
-);
 
 const LOCAL_TOKEN: &str = "the gateway's local token is missing or is another: bring it in Authorization: Bearer; \
 `keyward gateway tokens` says where it is kept. The platform's own token is not taken here";

@@ -138,10 +138,20 @@ async fn a_state_needs_the_lock_goes_up_without_a_token_and_comes_back_with_its_
     );
     assert!(current["data"]["attributes"]["hosted-state-upload-url"].is_null(), "only the first answer has it");
     assert_eq!(current["included"].as_array().unwrap().len(), 2);
-    let url = text(&current["data"]["attributes"]["hosted-state-download-url"]);
-    assert_eq!(it.send(Method::GET, &url, None, None).await.with(200), state);
-    let lead = it.get(&format!("/api/v2/state-versions/{}/download", text(&current["data"]["id"]))).await;
-    assert_eq!((lead.status.as_u16(), lead.header("location")), (302, url.as_str()));
+    let version = text(&current["data"]["id"]);
+    let [url, json_url] = ["hosted-state-download-url", "hosted-json-state-download-url"]
+        .map(|name| text(&current["data"]["attributes"][name]));
+    let of_version = format!("{}/api/state-versions/{version}", it.platform.url());
+    assert_eq!([&url, &json_url], [&format!("{of_version}/hosted_state"), &format!("{of_version}/hosted_json_state")]);
+    it.send(Method::GET, &url, None, None).await.with(401);
+    it.get(&format!("/api/state-versions/{version}/other")).await.with(404);
+    for (path, content) in
+        [(url, &state), (json_url, &json!({})), (format!("/api/v2/state-versions/{version}/download"), &state)]
+    {
+        let redirect = it.get(&path).await;
+        assert_eq!(redirect.status.as_u16(), 302, "{path}");
+        assert_eq!(&it.send(Method::GET, redirect.header("location"), None, None).await.with(200), content, "{path}");
+    }
 
     let outputs = it.get(&path("current-state-version-outputs")).await.with(200);
     let shown: Vec<&Value> =
@@ -163,6 +173,14 @@ async fn a_state_needs_the_lock_goes_up_without_a_token_and_comes_back_with_its_
     let list = it.get(list).await.with(200);
     assert_eq!((&list["data"][0]["id"], list["data"].as_array().unwrap().len()), (&made["data"]["id"], 2));
     assert!(it.post(&path("actions/safe-delete"), json!({})).await.refused(409).contains("managing resources"));
+
+    // Before this release the URL needs no token: it is the archive's own.
+    it.platform.dials().edition(Edition::SelfManaged { release: "v202310-1".to_owned() });
+    let mut inline = wish(3);
+    inline["state"] = STANDARD.encode(state.to_string()).into();
+    let made = it.post(&path("state-versions"), inline).await.with(201);
+    let url = text(&made["data"]["attributes"]["hosted-state-download-url"]);
+    assert_eq!(it.send(Method::GET, &url, None, None).await.with(200), state);
 }
 
 #[tokio::test(start_paused = true)]

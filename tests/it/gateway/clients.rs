@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
-use keyward::dev::platform::{OLD_REGISTRY_ROUTES, Paging, Presented};
+use keyward::dev::platform::{Edition, OLD_REGISTRY_ROUTES, Paging, Presented};
 use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, Command};
@@ -69,7 +69,8 @@ fn holds(folder: &Path, text: &str) -> bool {
     })
 }
 
-const CLIENTS: [(Client, usize); 3] = [(Client::Pytfe, 7), (Client::Terrasnek, 0), (Client::GoTfe, 11)];
+const CLIENTS: [(Client, usize); 4] =
+    [(Client::Pytfe, 7), (Client::Terrasnek, 0), (Client::GoTfe, 11), (Client::GoTfeCurrent, 1)];
 
 /// Runs a client through the gateway: whether all went well, how many of its calls were reported, and how many of these as
 /// replaced. They make tokens for others and call with them: the gateway takes none but its own.
@@ -170,6 +171,45 @@ async fn terraform_does_all_of_its_work_through_the_gateway_and_finds_archives_t
         it.platform.dials().relative_downloads(relative);
         let gateway = Beside::start(&it, "warn");
         whole_life(&terraform, &it, &gateway.url, &gateway.local()).await;
+    }
+}
+
+/// The last release whose state download URLs lead to the archive at once.
+fn before_guarded_downloads() -> Emulated {
+    let it = platform();
+    it.platform.dials().edition(Edition::SelfManaged { release: "v202310-1".to_owned() });
+    it
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn terraform_reads_its_state_through_the_gateway_on_enterprise_before_v202311_1_too() {
+    let name = "terraform_reads_its_state_through_the_gateway_on_enterprise_before_v202311_1_too";
+    let Some(terraform) = Terraform::find(name) else { return };
+    let it = before_guarded_downloads();
+    let gateway = Beside::start(&it, "warn");
+    whole_life(&terraform, &it, &gateway.url, &gateway.local()).await;
+    assert!(it.platform.dials().calls().iter().all(|call| !call.path.starts_with("/api/state-versions/")));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn opentofu_does_all_of_its_work_through_the_gateway() {
+    let name = "opentofu_does_all_of_its_work_through_the_gateway";
+    let Some(tofu) = Terraform::find_program("tofu", name) else { return };
+    for it in [platform(), before_guarded_downloads()] {
+        let gateway = Beside::start(&it, "warn");
+        whole_life(&tofu, &it, &gateway.url, &gateway.local()).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_download_states_through_the_gateway_with_the_local_token_from_both_forms_of_the_platform() {
+    for client in [Client::Pytfe, Client::GoTfe, Client::GoTfeCurrent] {
+        for (it, guarded) in [(platform(), true), (before_guarded_downloads(), false)] {
+            assert!(through(client, &it, "warn").await.0, "{client:?}");
+            let calls = it.platform.dials().calls();
+            let redirected = calls.iter().any(|call| call.path.ends_with("/hosted_state") && call.status == 302);
+            assert_eq!(redirected, guarded, "{client:?}");
+        }
     }
 }
 

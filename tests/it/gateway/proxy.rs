@@ -146,6 +146,74 @@ async fn links_lead_here_whether_the_document_is_small_or_large_or_of_unknown_le
 }
 
 #[tokio::test]
+async fn state_downloads_lead_here_and_texts_that_begin_with_the_platforms_origin_stay_as_they_are() {
+    let front = Front::with(|options, _| options.aliases = vec!["https://tfe.example.com".parse().unwrap()]);
+    let document = |platform: &str, other: &str, gateway: &str| {
+        format!(
+            r#"{{"data":{{"id":"sv-1","type":"state-versions","attributes":{{"description":"{platform}/api/v2/a",
+            "value":"{platform}/api/v2/a","value2":{{"links":{{"self":"{platform}/api/v2/a"}},"attributes":{{
+            "hosted-state-download-url":"{platform}/api/state-versions/sv-1/hosted_state"}},
+            "hosted-state-download-url":"{platform}/api/state-versions/sv-1/hosted_state"}},"url":"{platform}/api/v2/a",
+            "hosted-state-upload-url":"{platform}/_archivist/v1/object/x",
+            "hosted-state-download-url":"{gateway}/api/state-versions/sv-1/hosted_state",
+            "hosted-json-state-download-url" : "{other}/api/state-versions/sv-1/hosted_json_state",
+            "sanitized-state-download-url":"{other}/api/state-versions/sv-1/sanitized_state"}},
+            "relationships":{{"run":{{"links":{{"related":"{gateway}/api/v2/runs/run-1"}}}}}},
+            "links":{{"self":"{gateway}/api/v2/state-versions/sv-1"}}}}}}"#
+        )
+    };
+    let (here, there) = (front.url.clone(), front.upstream.clone());
+    let upper = there.to_uppercase();
+    for spelling in [there.as_str(), &upper, "https://tfe.example.com", "https://TFE.Example.com:443"] {
+        let given = document(&there, &there, spelling);
+        front.platform.answers(move |_| reply(200, &[("content-type", "application/vnd.api+json")], given.clone()));
+        let got = front.get("/api/v2/state-versions/sv-1").await.text().await.unwrap();
+        assert_eq!(got, document(&there, &here, &here), "{spelling}");
+    }
+}
+
+#[tokio::test]
+async fn the_paths_of_state_downloads_are_served_and_what_they_answer_is_untouched() {
+    let front = Front::start();
+    let origin = front.upstream.clone();
+    // A state's outputs may be named like anything of the API's.
+    let state = format!(r#"{{"outputs":{{"x":{{"value":{{"links":{{"self":"{origin}/api/v2/a"}}}}}}}}}}"#);
+    let served = state.clone();
+    front.platform.answers(move |seen| match seen.target.as_str() {
+        "/api/state-versions/sv-1/hosted_state" => {
+            reply(302, &[("location", "https://archivist.example.com/v1/object/secret")], "")
+        }
+        _ => reply(200, &[("content-type", "application/json")], served.clone()),
+    });
+    let answer = front.get("/api/state-versions/sv-1/hosted_state").await;
+    assert_eq!(
+        (answer.status().as_u16(), &answer.headers()["location"]),
+        (302, &"https://archivist.example.com/v1/object/secret".parse().unwrap())
+    );
+    for path in [
+        "/api/state-versions/sv-1/hosted_json_state",
+        "/api/state-versions/sv-1/sanitized_state",
+        "/api/v2/plans/plan-1/json-output",
+    ] {
+        assert_eq!(front.get(path).await.text().await.unwrap(), state, "{path}");
+    }
+    let seen = front.platform.seen();
+    assert!(seen.len() == 4 && seen.iter().all(|seen| seen.bearer() == "tok1"), "{seen:?}");
+    for path in [
+        "/api/state-versions",
+        "/api/state-versions/sv-1",
+        "/api/state-versions/sv-1/a/b",
+        "/api/state-versions/sv%2d1/hosted_state",
+    ] {
+        assert_eq!(front.get(path).await.status(), 404, "{path}");
+    }
+    let written = front.request("PUT", "/api/state-versions/sv-1/hosted_state").body("x").send().await.unwrap();
+    assert_eq!((written.status().as_u16(), &written.headers()["allow"]), (405, &"GET, HEAD".parse().unwrap()));
+    let bare = front.client.get(format!("{}/api/state-versions/sv-1/hosted_state", front.url)).send().await.unwrap();
+    assert_eq!((bare.status().as_u16(), front.platform.seen().len()), (401, 4));
+}
+
+#[tokio::test]
 async fn redirects_are_handed_on_and_relative_addresses_made_absolute() {
     let front = Front::start();
     front.platform.answers(|seen| match seen.target.as_str() {

@@ -17,6 +17,10 @@ pub(crate) struct Beside {
     binary: Option<Binary>,
 }
 
+/// The clients make tokens of all kinds.
+const EXEMPT: &str = "\"organizations/authentication-token\", \"teams/authentication-token\", \
+                      \"teams/authentication-tokens\", \"users/authentication-tokens\"";
+
 impl Beside {
     /// Starts it with the platform's first token, and with what it is to do with deprecated calls.
     pub(crate) fn start(it: &Emulated, deprecated: &str) -> Self {

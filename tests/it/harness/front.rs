@@ -13,7 +13,7 @@ use hyper::body::Incoming;
 use keyward::clock::Clock;
 use keyward::feed::Feed;
 use keyward::gateway::local_token::{self, Accepted, LocalToken};
-use keyward::gateway::platform_token::{Source, TokenFile};
+use keyward::gateway::platform_token::TokenFile;
 use keyward::gateway::proxy::{Gateway, Limit, Options, Parts};
 use keyward::health::Health;
 use keyward::http::listen::{Endpoint, Limits, Listener, Observed};
@@ -136,6 +136,7 @@ impl Front {
         let metrics = Metrics::default();
         let mut options = Options {
             upstream: upstream.parse().unwrap(),
+            aliases: Vec::new(),
             ca_file: None,
             proxy: keyward::http::client::Proxy::Direct,
             connections: 256,

@@ -24,12 +24,16 @@ pub(crate) struct Run {
 impl Terraform {
     /// The one on `PATH`. Where there is none, says on standard error, past the test runner, that `test` was not run.
     pub(crate) fn find(test: &str) -> Option<Self> {
+        Self::find_program("terraform", test)
+    }
+
+    /// The same for a program that takes its place: `tofu`.
+    pub(crate) fn find_program(name: &str, test: &str) -> Option<Self> {
         let path = std::env::var_os("PATH").unwrap_or_default();
-        let found =
-            std::env::split_paths(&path).map(|folder| folder.join("terraform")).find(|program| program.is_file());
+        let found = std::env::split_paths(&path).map(|folder| folder.join(name)).find(|program| program.is_file());
         if found.is_none() {
             use std::io::Write as _;
-            let told = format!("not run: {test}: there is no terraform on PATH\n");
+            let told = format!("not run: {test}: there is no {name} on PATH\n");
             std::io::stderr().write_all(told.as_bytes()).unwrap();
         }
         found.map(Self)
@@ -69,7 +73,9 @@ impl Terraform {
 impl Run {
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
-        command.arg(arguments[0]).arg("-no-color").args(&arguments[1..]).current_dir(self.folder.path()).env_clear();
+        // `state` is a family of commands.
+        let (words, options) = arguments.split_at(if arguments[0] == "state" { 2 } else { 1 });
+        command.args(words).arg("-no-color").args(options).current_dir(self.folder.path()).env_clear();
         command.env("HOME", self.folder.path()).env("PATH", "/usr/bin:/bin").env("CHECKPOINT_DISABLE", "1");
         command.env("TF_CLI_CONFIG_FILE", self.folder.path().join("cli.tfrc")).env("TF_IN_AUTOMATION", "1");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);

@@ -22,6 +22,7 @@ pub(crate) enum Client {
     Pytfe,
     Terrasnek,
     GoTfe,
+    GoTfeCurrent,
 }
 
 impl Client {
@@ -32,6 +33,7 @@ impl Client {
             Self::Pytfe => script("platform_pytfe.py", address, token),
             Self::Terrasnek => script("platform_terrasnek.py", address, token),
             Self::GoTfe => told(Command::new(clients().join("bin/go-tfe")), address, token),
+            Self::GoTfeCurrent => told(Command::new(clients().join("bin/go-tfe-current")), address, token),
         };
         command.env("OTHERS", others);
         // The platform runs on this thread.
@@ -93,6 +95,11 @@ async fn go_tfe_does_its_work_and_needs_all_six_old_routes() {
 }
 
 #[tokio::test]
+async fn go_tfe_of_today_does_its_work_and_needs_one_old_route() {
+    goes_well(Client::GoTfeCurrent, 1).await;
+}
+
+#[tokio::test]
 async fn pytfe_waits_when_the_limit_is_reached() {
     let it = platform();
     it.platform.dials().limit(Some(10));
@@ -128,11 +135,16 @@ output "hidden" {{
     }
     assert_eq!(run.goes_well(&["output", "-raw", "place"]).await, "there");
     assert_eq!(run.goes_well(&["output", "-raw", "hidden"]).await, "hush");
+    // Each of these reads the state that is on the platform.
+    run.goes_well(&["plan", "-input=false"]).await;
+    run.goes_well(&["apply", "-input=false", "-auto-approve"]).await;
+    assert!(run.goes_well(&["state", "pull"]).await.contains("\"terraform_data\""));
+    assert!(run.goes_well(&["state", "list"]).await.contains("terraform_data.one"));
     assert!(!run.folder.path().join("terraform.tfstate").exists(), "the state is on the platform");
     run.goes_well(&["apply", "-destroy", "-input=false", "-auto-approve"]).await;
     let calls = it.platform.dials().calls();
     let unlocked = calls.iter().filter(|call| call.route.ends_with("/unlock") && call.status == 200).count();
-    assert_eq!(unlocked, 2, "{calls:?}");
+    assert_eq!(unlocked, 4, "{calls:?}");
     // It waits and asks again when the limit is reached.
     assert!(calls.iter().all(|call| call.status < 400 || [404, 429].contains(&call.status)), "{calls:?}");
     it.get("/api/v2/organizations/example/workspaces/web").await.with(200);

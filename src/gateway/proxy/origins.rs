@@ -1,0 +1,126 @@
+//! Spellings of the platform's address that begin links into its API.
+
+use url::Url;
+
+/// How links into the API of one platform begin, in every spelling of its address.
+#[derive(Debug)]
+pub(super) struct Origins {
+    spellings: Vec<Spelling>,
+    longest: usize,
+}
+
+#[derive(Debug)]
+struct Spelling {
+    /// The whole beginning, such as `https://tfe.example.com:443/api/`.
+    text: Vec<u8>,
+    /// The length of its scheme, host and port, which are compared without regard to case (RFC 3986, 6.2.2.1).
+    origin: usize,
+}
+
+/// How the beginning of a text compares with the spellings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Comparison {
+    /// It is one of them.
+    Equal,
+    /// It may become one when more of it is known.
+    Partial,
+    /// It is none.
+    Different,
+}
+
+/// The path that every link into the API has behind the origin.
+const API: &str = "/api/";
+
+impl Origins {
+    /// Takes the addresses of the platform, of which scheme, host and port count. A default port may be written or left out.
+    pub(super) fn new<'a>(addresses: impl IntoIterator<Item = &'a Url>) -> Self {
+        let mut spellings = Vec::new();
+        for address in addresses {
+            let Some(host) = address.host_str() else { continue };
+            let bare = format!("{}://{host}", address.scheme());
+            let with_port = address.port_or_known_default().map(|port| format!("{bare}:{port}"));
+            let is_default = address.port().is_none();
+            spellings.extend(
+                is_default.then_some(bare).into_iter().chain(with_port).map(|origin| Spelling {
+                    origin: origin.len(),
+                    text: [origin.as_str(), API].concat().into_bytes(),
+                }),
+            );
+        }
+        let longest = spellings.iter().map(|spelling| spelling.text.len()).max().unwrap_or_default();
+        Self { spellings, longest }
+    }
+
+    /// The beginning of links to another origin (`http://HOST:PORT`, no slash at the end).
+    pub(super) fn links_to(origin: &str) -> Vec<u8> {
+        [origin, API].concat().into_bytes()
+    }
+
+    /// The length of the longest spelling, in bytes.
+    pub(super) const fn longest(&self) -> usize {
+        self.longest
+    }
+
+    /// The length of the spelling that a text begins with.
+    pub(super) fn beginning_of(&self, text: &[u8]) -> Option<usize> {
+        let matches = |spelling: &&Spelling| {
+            text.get(..spelling.text.len()).is_some_and(|beginning| spelling.begins_with(beginning))
+        };
+        self.spellings.iter().find(matches).map(|spelling| spelling.text.len())
+    }
+
+    /// Compares a text of which only the beginning is known.
+    pub(super) fn compare(&self, beginning: &[u8]) -> Comparison {
+        let mut comparison = Comparison::Different;
+        for spelling in self.spellings.iter().filter(|spelling| spelling.begins_with(beginning)) {
+            if spelling.text.len() == beginning.len() {
+                return Comparison::Equal;
+            }
+            comparison = Comparison::Partial;
+        }
+        comparison
+    }
+}
+
+impl Spelling {
+    fn begins_with(&self, text: &[u8]) -> bool {
+        let Some(own) = self.text.get(..text.len()) else { return false };
+        let (own_origin, own_path) = own.split_at(self.origin.min(own.len()));
+        let (origin, path) = text.split_at(own_origin.len());
+        own_origin.eq_ignore_ascii_case(origin) && own_path == path
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_spelling_of_an_address_begins_links_and_no_other_host_does() {
+        let urls = ["https://tfe.example.com", "http://127.0.0.1:8080"].map(|url| Url::parse(url).unwrap());
+        let origins = Origins::new(&urls);
+        for text in [
+            "https://tfe.example.com/api/",
+            "https://tfe.example.com:443/api/",
+            "HTTPS://TFE.Example.COM/api/",
+            "http://127.0.0.1:8080/api/",
+        ] {
+            assert_eq!(origins.compare(text.as_bytes()), Comparison::Equal, "{text}");
+            assert_eq!(origins.beginning_of(format!("{text}v2/a").as_bytes()), Some(text.len()), "{text}");
+            for length in 0..text.len() {
+                assert_eq!(origins.compare(&text.as_bytes()[..length]), Comparison::Partial, "{text} {length}");
+            }
+        }
+        for text in [
+            "https://tfe.example.com/API/",
+            "https://tfe.example.com.evil/api/",
+            "https://tfe.example.com:8443/api/",
+            "http://tfe.example.com/api/",
+            "http://127.0.0.1/api/",
+        ] {
+            assert_eq!(origins.compare(text.as_bytes()), Comparison::Different, "{text}");
+            assert_eq!(origins.beginning_of(text.as_bytes()), None, "{text}");
+        }
+        assert_eq!(origins.longest(), "https://tfe.example.com:443/api/".len());
+    }
+}
