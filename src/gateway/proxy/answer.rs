@@ -51,7 +51,12 @@ pub(super) fn no_method(detail: &str, allow: &'static str) -> Response<Answered>
 /// A refusal that may pass: when to ask again.
 pub(super) fn later(status: StatusCode, detail: impl Into<String>, wait: Duration) -> Response<Answered> {
     let mut answer = refuse(status, detail);
-    answer.headers_mut().insert(RETRY_AFTER, seconds(wait));
+    let headers = answer.headers_mut();
+    headers.insert(RETRY_AFTER, seconds(wait));
+    // As the platform writes it. go-tfe, and Terraform with it, waits for this header alone.
+    if let Ok(reset) = HeaderValue::from_str(&format!("{:.3}", wait.as_secs_f64())) {
+        headers.insert(LIMIT_RESET.clone(), reset);
+    }
     answer
 }
 
