@@ -20,7 +20,7 @@ use crate::atomic_file::Attributes;
 use crate::gateway::actions::{self, Mode};
 use crate::gateway::delivery::{Brings, DropInOptions, ServiceHost, UserFiles};
 use crate::gateway::local_token;
-use crate::gateway::proxy::{Limit, Options};
+use crate::gateway::proxy::{Exemption, Limit, Options};
 use crate::http::client::{Proxy, is_loopback};
 use crate::http::listen::Endpoint;
 
@@ -81,6 +81,7 @@ pub(super) fn read(
     }
     let hosts = reader.list("allowed_hosts").unwrap_or_default();
     let allowed_hosts: BTreeSet<_> = hosts.iter().filter_map(|text| reader.parse(text, host)).collect();
+    let exempt = exempt(&mut reader);
     let limit = match reader.number("requests_per_second", 0..=10_000) {
         None => Limit::AsTold,
         Some(0) => Limit::None,
@@ -112,6 +113,7 @@ pub(super) fn read(
         answer_timeout,
         limit,
         actions,
+        exempt,
         allowed_hosts,
     };
     let gateway = Gateway {
@@ -126,6 +128,26 @@ pub(super) fn read(
         required,
     };
     (!gateway.endpoints.is_empty()).then_some(gateway)
+}
+
+/// Reads the calls that make platform tokens and are allowed.
+fn exempt(reader: &mut Reader<'_>) -> BTreeSet<Exemption> {
+    let texts = reader.one_or_more("exempt");
+    let mut exempt = BTreeSet::new();
+    for text in texts {
+        match Exemption::parse(&text.value) {
+            Some(kind) => {
+                exempt.insert(kind);
+            }
+            None if text.unknown => {}
+            None => {
+                let names: Vec<_> = Exemption::names().map(quoted).collect();
+                let found = format!("{} is nothing that is refused by default", text.shown());
+                reader.scope.remarks.mistake(text.at, &text.key, found, format!("write {}", either(&names)));
+            }
+        }
+    }
+    exempt
 }
 
 /// What is done with what the history of the platform's API says of calls.

@@ -29,6 +29,9 @@ pub(super) struct Serve {
     /// What is done with calls that the platform's changelog says are deprecated: off, warn, fallback or always
     #[arg(long, value_name = "MODE", default_value = "warn")]
     deprecated: String,
+    /// A kind of platform token that callers may make, such as `teams/authentication-tokens`; may be given more than once
+    #[arg(long, value_name = "NAME")]
+    exempt: Vec<String>,
     /// The folder of the local token, made with mode 0700 if it is not there [default: keyward in `$XDG_STATE_HOME`, or in
     /// ~/.local/state]
     #[arg(long, value_name = "FOLDER")]
@@ -61,6 +64,9 @@ impl Serve {
             ("local_token_file", vec![alone::path(&folder.join(format!("{name}.token")))?]),
             ("deprecated", vec![self.deprecated.clone()]),
         ];
+        if !self.exempt.is_empty() {
+            settings.push(("exempt", self.exempt.clone()));
+        }
         if let Some(file) = &self.ca_file {
             settings.push(("ca_file", vec![alone::path(file)?]));
         }

@@ -68,6 +68,17 @@ pub(in crate::config) fn words(gateway: &Gateway, references: &BTreeMap<String, 
         }
         .to_owned(),
     );
+    if proxy.token_wait.is_zero() {
+        does.push("refuses calls at once whose platform token is refused".to_owned());
+    } else {
+        let wait = format_duration(proxy.token_wait);
+        does.push(format!("holds calls whose platform token is refused until there is another, for {wait} at most"));
+    }
+    let exempt: Vec<_> = proxy.exempt.iter().map(|kind| kind.name()).collect();
+    does.push(match exempt.as_slice() {
+        [] => "makes no platform tokens for its callers".to_owned(),
+        _ => format!("makes platform tokens for its callers, as they are exempt: {}", exempt.join(", ")),
+    });
     if proxy.actions.strict {
         does.push("refuses calls that the platform cannot take, by what its changelog says".to_owned());
     }

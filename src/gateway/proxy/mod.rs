@@ -27,6 +27,8 @@ mod path;
 mod ping;
 mod record;
 mod serve;
+mod token_making;
+mod token_state;
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -41,6 +43,7 @@ use url::Url;
 pub use body::Answered;
 pub use limiter::Limit;
 pub use record::Record;
+pub use token_making::Exemption;
 
 use crate::clock::Clock;
 use crate::feed::Feed;
@@ -77,6 +80,8 @@ pub struct Options {
     pub limit: Limit,
     /// What is done with what the history of the platform's API says of calls.
     pub actions: actions::Options,
+    /// Calls that make platform tokens and are allowed.
+    pub exempt: BTreeSet<Exemption>,
     /// Names that `Host` may carry besides the listener's own address and `localhost`, without port.
     pub allowed_hosts: BTreeSet<String>,
 }

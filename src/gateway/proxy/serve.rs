@@ -15,8 +15,9 @@ use super::body::{Answered, Asked, Moving, Unheld};
 use super::exchange::Call;
 use super::links::Links;
 use super::outcome::{Length as _, Outcome, Platform};
-use super::path::{Place, place};
-use super::{Gateway, Inner};
+use super::own::discovery;
+use super::path::{self, Place, place};
+use super::{Gateway, Inner, token_making};
 use crate::feed::State;
 use crate::gateway::local_token::Which;
 use crate::http::guard::{Guard, Refusal};
@@ -99,6 +100,11 @@ impl Inner {
             return refused(StatusCode::UNAUTHORIZED, LOCAL_TOKEN);
         };
         let client = self.parts.record.note(request.headers(), which, self.parts.clock.now().wall);
+        if place == Place::Api
+            && let Err(refusal) = token_making::check(request.method(), request.uri().path(), &self.options.exempt)
+        {
+            return Err(Box::new(answer::refused(&[refusal])));
+        }
         match place {
             Place::State if !matches!(*request.method(), Method::GET | Method::HEAD) => {
                 Err(Box::new(no_method("states are read at this path", "GET, HEAD")))

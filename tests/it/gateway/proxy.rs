@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use keyward::gateway::proxy::Limit;
+use keyward::gateway::proxy::{Exemption, Limit};
 #[cfg(feature = "dev")]
 use keyward::http::{listen::Limits, tls::Certificate};
 use serde_json::Value;
@@ -246,6 +246,47 @@ async fn too_many_requests_tell_when_to_come_back_and_hold_the_others() {
     let start = tokio::time::Instant::now();
     assert_eq!(front.get("/api/v2/other").await.status(), 200);
     assert!(start.elapsed() > Duration::from_millis(400), "{:?}", start.elapsed());
+}
+
+#[tokio::test]
+async fn the_gateways_own_429_tells_the_time_in_both_headers_as_the_platform_does() {
+    let front = Front::start();
+    front.platform.answers(|_| reply(200, &[("x-ratelimit-limit", "1000")], ""));
+    let lists = join_all((0..31).map(|_| front.get("/api/v2/workspaces/ws-1/runs"))).await;
+    let refused: Vec<_> = lists.iter().filter(|answer| answer.status() == 429).collect();
+    assert_eq!((refused.len(), front.platform.seen().len()), (1, 30), "thirty a minute");
+    let header = |name: &str| refused[0].headers()[name].to_str().unwrap();
+    let (after, reset): (u64, f64) =
+        (header("retry-after").parse().unwrap(), header("x-ratelimit-reset").parse().unwrap());
+    assert!(
+        reset > 30.0 && reset < 61.0 && (reset.ceil() - f64::from(u32::try_from(after).unwrap())).abs() < 0.5,
+        "{after} {reset}"
+    );
+}
+
+#[tokio::test]
+async fn calls_that_make_platform_tokens_are_refused_unless_they_are_exempt_and_lists_are_not() {
+    let path = "/api/v2/teams/team-1/authentication-tokens";
+    let front = Front::start();
+    let answer = front.request("POST", path).body("{}").send().await.unwrap();
+    assert_eq!(answer.status(), 403);
+    let told = detail(answer).await;
+    assert!(told.contains("makes no platform tokens for its callers"), "{told}");
+    assert!(told.contains("add \"teams/authentication-tokens\" to gateway.exempt"), "{told}");
+    let other = front.request("POST", "/api/v2//others/x/authentication%2Dtokens/").body("{}").send().await.unwrap();
+    assert_eq!(other.status(), 403);
+    assert!(front.platform.seen().is_empty());
+    for (method, path) in [
+        ("GET", "/api/v2/organizations/o/team-tokens"),
+        ("GET", "/api/v2/users/user-1/authentication-tokens"),
+        ("DELETE", "/api/v2/authentication-tokens/at-1"),
+    ] {
+        assert_eq!(front.request(method, path).send().await.unwrap().status(), 200, "{method} {path}");
+    }
+    let exempt = Front::with(|options, _| options.exempt.extend(Exemption::parse("teams/authentication-tokens")));
+    assert_eq!(exempt.request("POST", path).body("{}").send().await.unwrap().status(), 200);
+    let legacy = exempt.request("POST", "/api/v2/teams/team-1/authentication-token").body("{}").send().await.unwrap();
+    assert_eq!(legacy.status(), 403);
 }
 
 #[tokio::test]

@@ -29,7 +29,7 @@ impl Beside {
         let here = folder.path().display();
         let text = format!(
             "[gateway]\nupstream = \"{}\"\nlisten = \"tcp://{address}\"\ntoken_file = \"{here}/platform.token\"\n\
-             local_token_file = \"{here}/local.token\"\ndeprecated = \"{deprecated}\"\n",
+             local_token_file = \"{here}/local.token\"\ndeprecated = \"{deprecated}\"\nexempt = [{EXEMPT}]\n",
             it.platform.url()
         );
         std::fs::write(folder.path().join("keyward.toml"), text).unwrap();

@@ -143,6 +143,7 @@ impl Front {
             connect_timeout: Duration::from_secs(5),
             answer_timeout: Duration::from_secs(20),
             limit: Limit::AsTold,
+            exempt: BTreeSet::new(),
             actions: keyward::gateway::actions::Options::default(),
             allowed_hosts: BTreeSet::new(),
         };

@@ -1,0 +1,119 @@
+//! Calls that make platform tokens, which outlive the gateway's own: refused unless the configuration exempts them.
+
+use std::collections::BTreeSet;
+
+use http::{Method, StatusCode};
+
+use super::path::decoded;
+use crate::gateway::refusal::Refusal;
+
+/// A kind of call that makes platform tokens, which the configuration allows: whose, and how many there may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Exemption(usize);
+
+/// The names of the kinds. The platform makes such a token by `POST /api/v2/OWNERS/ID/LAST`.
+const NAMES: [&str; 5] = [
+    "agent-pools/authentication-tokens",
+    "organizations/authentication-token",
+    "teams/authentication-token",
+    "teams/authentication-tokens",
+    "users/authentication-tokens",
+];
+
+impl Exemption {
+    /// Finds a kind by its name.
+    pub fn parse(name: &str) -> Option<Self> {
+        NAMES.iter().position(|known| *known == name).map(Self)
+    }
+
+    /// The name of the kind, such as `teams/authentication-tokens`.
+    pub fn name(self) -> &'static str {
+        NAMES.get(self.0).copied().unwrap_or_default()
+    }
+
+    /// The names of all kinds.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        NAMES.iter().copied()
+    }
+}
+
+/// Checks a call of the API. Reading, listing and ending tokens stays allowed.
+///
+/// # Errors
+/// The call makes a platform token and is not exempt: what the caller is told.
+pub(super) fn check(method: &Method, path: &str, exempt: &BTreeSet<Exemption>) -> Result<(), Refusal> {
+    if !matches!(*method, Method::POST | Method::PUT | Method::PATCH) {
+        return Ok(());
+    }
+    let Some(name) = made_by(path) else { return Ok(()) };
+    let advice = match Exemption::parse(&name) {
+        Some(kind) if exempt.contains(&kind) => return Ok(()),
+        Some(kind) => format!("; add \"{}\" to gateway.exempt to allow it", kind.name()),
+        None => String::new(),
+    };
+    let detail = format!("the gateway makes no platform tokens for its callers: they outlive its own{advice}");
+    Err(Refusal::new(StatusCode::FORBIDDEN, detail))
+}
+
+/// The kind of token that a path makes, as in [`NAMES`] or of an owner that is not known. The path is read as the laxest reader
+/// would: without encoding, empty segments, case, and what follows a dot or semicolon in the last segment.
+fn made_by(path: &str) -> Option<String> {
+    let mut plain = path.to_owned();
+    for _ in 0..ROUNDS {
+        if !plain.contains('%') {
+            break;
+        }
+        plain = decoded(&plain);
+    }
+    let plain = plain.to_ascii_lowercase();
+    let segments: Vec<&str> = plain.split(['/', '\\']).filter(|segment| !segment.is_empty()).collect();
+    let last = segments.last()?.split(['.', ';']).next()?;
+    let makes = matches!(last, "authentication-token" | "authentication-tokens");
+    makes.then(|| format!("{}/{last}", segments.get(2).copied().unwrap_or_default()))
+}
+
+/// As often as someone on the way may take the encoding off.
+const ROUNDS: u32 = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_that_make_tokens_are_refused_however_they_are_written_unless_they_are_exempt() {
+        let teams: BTreeSet<_> = Exemption::parse("teams/authentication-tokens").into_iter().collect();
+        let allowed = |method: &str, path: &str, exempt: &BTreeSet<Exemption>| {
+            check(&method.parse().unwrap(), path, exempt).is_ok()
+        };
+        for path in [
+            "/api/v2/teams/team-1/authentication-token",
+            "/api/v2/teams/team-1/authentication-tokens",
+            "/api/v2/teams/team-1/authentication-tokens/",
+            "/api/v2//teams/team-1//authentication-tokens",
+            "/api/v2/teams/team-1/authentication%2Dtokens",
+            "/api/v2/teams/team-1/authentication%252Dtokens",
+            "/api/v2/teams/team-1%2Fauthentication-tokens",
+            "/api/v2/teams/team-1/authentication-tokens.json",
+            "/api/v2/teams/team-1/authentication-tokens;x",
+            "/api/v2/teams/team-1/Authentication-Tokens",
+            "/api/v2/users/user-1/authentication-tokens",
+            "/api/v2/organizations/o/authentication-token",
+            "/api/v2/agent-pools/apool-1/authentication-tokens",
+            "/api/v2/others/x/authentication-tokens",
+        ] {
+            for method in ["POST", "PUT", "PATCH"] {
+                assert!(!allowed(method, path, &BTreeSet::new()), "{method} {path}");
+            }
+            for method in ["GET", "HEAD", "DELETE"] {
+                assert!(allowed(method, path, &BTreeSet::new()), "{method} {path}");
+            }
+        }
+        assert!(allowed("POST", "/api/v2/teams/team-1/authentication-tokens", &teams));
+        assert!(!allowed("POST", "/api/v2/teams/team-1/authentication-token", &teams));
+        assert!(!allowed("POST", "/api/v2/users/user-1/authentication-tokens", &teams));
+        for path in ["/api/v2/teams", "/api/v2/organizations/o/team-tokens", "/api/v2/workspaces/authentication/runs"] {
+            assert!(allowed("POST", path, &BTreeSet::new()), "{path}");
+        }
+        assert!(Exemption::names().all(|name| Exemption::parse(name).is_some_and(|kind| kind.name() == name)));
+    }
+}
