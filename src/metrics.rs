@@ -73,6 +73,10 @@ pub struct Inner {
     pub cache_bytes: Family<Listener, Gauge>,
     /// Calls that the gateway made once more because the platform had refused its token.
     pub gateway_replays: Counter<u64, AtomicU64>,
+    /// 1 while the platform refuses the gateway's platform token.
+    pub gateway_token_refused: Gauge<i64, AtomicI64>,
+    /// 1 while the gateway has no platform token.
+    pub gateway_token_missing: Gauge<i64, AtomicI64>,
     /// Calls that a change of the platform's history is about, by change and client.
     pub gateway_noticed: Family<Noticed, Counter>,
     /// Times that the wall clock was set or the machine came back from a suspend.
@@ -132,6 +136,8 @@ impl Default for Metrics {
             cache_requests: add(all, "cache_requests", "Requests for what a cache keeps"),
             cache_bytes: add(all, "cache_bytes", "Bytes that a cache keeps"),
             gateway_replays: add(all, "gateway_replays", "Calls made once more with a newer platform token"),
+            gateway_token_refused: add(all, "gateway_token_refused", "1 while the platform refuses the platform token"),
+            gateway_token_missing: add(all, "gateway_token_missing", "1 while there is no platform token"),
             gateway_noticed: add(all, "gateway_noticed", "Calls that a change of the platform's API is about"),
             clock_jumps: add(all, "clock_jumps", "Jumps of the wall clock"),
             reloads: add(all, "config_reloads", "Configuration reloads"),

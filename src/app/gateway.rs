@@ -94,6 +94,7 @@ impl BuiltGateway {
             board: shared.board.clone(),
             health: shared.health.clone(),
             metrics: shared.metrics.clone(),
+            token_health: shared.health.component("gateway/platform", options.required, "not serving yet"),
             source,
             local: accepted.clone(),
             record: Arc::clone(&record),

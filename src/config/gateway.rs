@@ -55,6 +55,9 @@ const DAY: Duration = Duration::from_hours(24);
 /// How long the local token before the current one is good: longer than the longest run.
 const GRACE: Duration = DAY;
 
+/// How long a call waits for another platform token: longer than a rotation of a token of which there is one takes.
+const TOKEN_WAIT: Duration = Duration::from_mins(1);
+
 /// Connections to the platform at once.
 const CONNECTIONS: usize = 256;
 
@@ -90,6 +93,7 @@ pub(super) fn read(
     let connections = reader.number("connections", 1..=10_000).unwrap_or(CONNECTIONS);
     let connect_timeout = reader.duration("connect_timeout", Duration::from_secs(10), TENTH..=Duration::from_mins(5));
     let answer_timeout = reader.duration("answer_timeout", Duration::from_mins(2), TENTH..=Duration::from_hours(1));
+    let token_wait = reader.duration("token_wait", TOKEN_WAIT, Duration::ZERO..=Duration::from_mins(10));
     let token = platform_token::read(&mut reader, sessions);
     let local_token = local_token(&mut reader, state_dir);
     let named = reader.parsed("host", service_host);
@@ -111,6 +115,7 @@ pub(super) fn read(
         connections,
         connect_timeout,
         answer_timeout,
+        token_wait,
         limit,
         actions,
         exempt,

@@ -117,6 +117,9 @@ fn lines(told: &Value, file: &str) -> Vec<String> {
     } else {
         format!("  none: {}", text(&platform["reason"]))
     });
+    if let Some(since) = platform["refused_since"].as_str() {
+        lines.push(format!("  refused by the platform since {since}: replace it"));
+    }
     lines.push(format!("local token  in {file}"));
     lines.push(format!("  made {} ago", age(&local["age_seconds"])));
     if let Some(until) = local["previous_until"].as_str() {
@@ -141,7 +144,8 @@ mod tests {
     fn the_inventory_is_told_in_lines() {
         let told = serde_json::json!({
             "upstream": "https://app.terraform.io",
-            "platform_token": {"source": "file /t", "serving": true, "age_seconds": 90, "last_checked": "2026-01-01T00:00:00Z"},
+            "platform_token": {"source": "file /t", "serving": true, "age_seconds": 90, "last_checked": "2026-01-01T00:00:00Z",
+                "refused_since": "2026-01-01T00:00:02Z"},
             "local_token": {"age_seconds": 5, "previous_until": "2026-01-02T00:00:00Z"},
             "callers": [{"client": "go-tfe", "requests": 3, "requests_with_previous": 1, "last": "2026-01-01T00:00:01Z"}],
         });
@@ -150,6 +154,7 @@ mod tests {
             [
                 "platform token  for https://app.terraform.io from file /t",
                 "  taken 1m 30s ago, last looked at 2026-01-01T00:00:00Z",
+                "  refused by the platform since 2026-01-01T00:00:02Z: replace it",
                 "local token  in /l",
                 "  made 5s ago",
                 "  the one before it is good until 2026-01-02T00:00:00Z",

@@ -88,7 +88,6 @@ impl TokenFile {
                 self.publisher.checked(now);
             }
             Err(reason) => {
-                tracing::debug!(event = "gateway.token.missing", reason, "there is no platform token yet");
                 self.health.not_ready(reason.clone());
                 let reason = format!("there is no platform token: {reason}").into();
                 self.publisher.publish(State::None { reason, retry_after: AGAIN }, Some(now));

@@ -1,4 +1,4 @@
-//! One call to the platform: its turn, its token, and once more where the token was no longer good.
+//! One call to the platform: its turn, its token, and once more where the platform took too many or refused the token.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::answer::{self, later};
 use super::body::{Answered, Asked};
 use super::limiter::Kind;
 use super::{Inner, path};
-use crate::feed::{Ring, State as Reading};
+use crate::feed::State as Reading;
 use crate::gateway::platform_token::PlatformToken;
 use crate::http::forward::{Downstream, ForwardError, Head, Line, Upstream, remove_all};
 use crate::words::chain;
@@ -85,14 +85,12 @@ impl Inner {
             drop(first);
             first = Box::pin(self.send(call, &token, again.send())).await?;
         }
-        if first.status() != StatusCode::UNAUTHORIZED {
-            return Ok(first);
+        if first.status() == StatusCode::UNAUTHORIZED {
+            drop(first);
+            return Box::pin(self.exchange_again(call, token, kept)).await;
         }
-        // A 401 means that nothing was done, whatever the method: the same call may be made once more.
-        let (Some(fresh), Some(kept)) = (Box::pin(self.fresher(&token)).await, kept) else { return Ok(first) };
-        drop(first);
-        self.parts.metrics.gateway_replays.inc();
-        Box::pin(self.send(call, &fresh, kept.send())).await
+        self.record_acceptance(&token);
+        Ok(first)
     }
 
     pub(super) async fn send(
@@ -176,36 +174,7 @@ impl Inner {
             }
         })
     }
-
-    /// Another token than the one that the platform has refused: the one that is there by now, or the one that its maker
-    /// finds when it is rung, once however many callers ring.
-    async fn fresher(&self, refused: &PlatformToken) -> Option<Arc<PlatformToken>> {
-        let other = || self.token().ok().filter(|token| !token.same(refused));
-        if let Some(token) = other() {
-            return Some(token);
-        }
-        match self.parts.source.nudge.ring() {
-            Ring::Heard => {
-                let _ = tokio::time::timeout(FRESH_WITHIN, self.parts.source.nudge.settled()).await;
-            }
-            // Its maker is not asked again so soon, but may be about to have another by itself.
-            Ring::Spent { .. } => {
-                let mut feed = self.parts.source.feed.clone();
-                feed.current();
-                if other().is_none() {
-                    let _ = tokio::time::timeout(SPENT_WAIT, feed.changed()).await;
-                }
-            }
-        }
-        other()
-    }
 }
-
-/// How long a caller waits for a token in place of one that was refused.
-const FRESH_WITHIN: Duration = Duration::from_secs(15);
-
-/// The same where its maker is not asked.
-const SPENT_WAIT: Duration = Duration::from_secs(1);
 
 /// The longest wait for the platform to take requests again that is spent here and not by the caller. The platform counts by the
 /// second; what it counts by the minute is the caller's to wait for.

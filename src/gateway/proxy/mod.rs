@@ -40,6 +40,9 @@ use std::time::Duration;
 use http::HeaderValue;
 use url::Url;
 
+use origins::Origins;
+use token_state::TokenState;
+
 pub use body::Answered;
 pub use limiter::Limit;
 pub use record::Record;
@@ -51,7 +54,7 @@ use crate::gateway::actions::{self, Actions};
 use crate::gateway::availability::Server;
 use crate::gateway::local_token::Accepted;
 use crate::gateway::platform_token::Source;
-use crate::health::Health;
+use crate::health::{Health, Reporter};
 use crate::http::client::{self, Address, Proxy, Tls};
 use crate::http::forward::{self, Forwarder, Reach, ReachError, Room};
 use crate::http::guard;
@@ -76,6 +79,8 @@ pub struct Options {
     pub connect_timeout: Duration,
     /// Time from sending a request to the head of its answer.
     pub answer_timeout: Duration,
+    /// How long a call waits for another token where the platform refuses the one that there is.
+    pub token_wait: Duration,
     /// How many requests a second it takes.
     pub limit: Limit,
     /// What is done with what the history of the platform's API says of calls.
@@ -87,7 +92,7 @@ pub struct Options {
 }
 
 /// What the gateway is joined to.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Parts {
     /// Tells when a local token has ended.
     pub clock: Clock,
@@ -97,6 +102,8 @@ pub struct Parts {
     pub health: Health,
     /// Where requests are counted.
     pub metrics: Metrics,
+    /// Where it is said that the platform refuses the token.
+    pub token_health: Reporter,
     /// The platform token.
     pub source: Source,
     /// What callers may present.
@@ -125,6 +132,8 @@ struct Inner {
     host: HeaderValue,
     /// Whether the platform answers.
     reached: ping::Reached,
+    /// State of the platform token: taken or refused.
+    token_state: TokenState,
     actions: Actions,
     /// What the platform has told of itself.
     server: Mutex<Arc<Server>>,
@@ -158,6 +167,7 @@ impl Gateway {
         let links = Arc::new(Origins::new(std::iter::once(upstream).chain(&options.aliases)));
         let limiter = limiter::Limiter::new(options.limit);
         let actions = Actions::new(options.actions.clone());
+        let token_state = TokenState::new(options.connections);
         let (room, reached, server) = (Room::new(body::ALL_HELD), ping::Reached::default(), Mutex::default());
         Ok(Self(Arc::new(Inner {
             options,
@@ -169,6 +179,7 @@ impl Gateway {
             links,
             host,
             reached,
+            token_state,
             actions,
             server,
             encoded: AtomicBool::new(false),

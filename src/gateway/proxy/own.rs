@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::answer::{no_method, own, refuse};
 use super::body::Answered;
+use super::token_state::wall;
 use super::{Inner, Parts};
 use crate::feed::State;
 use crate::gateway::availability::Product;
@@ -97,15 +98,16 @@ impl Inner {
             State::Serving(token) => json!({
                 "source": self.parts.source.origin,
                 "serving": true,
-                "taken": at(now, token.taken),
+                "taken": wall(now, token.taken),
                 "age_seconds": now.since(token.taken).as_secs(),
-                "last_checked": reading.last_checked.map(|checked| at(now, checked)),
+                "refused_since": self.refused_since().map(|since| wall(now, since)),
+                "last_checked": reading.last_checked.map(|checked| wall(now, checked)),
             }),
             State::None { reason, .. } => json!({
                 "source": self.parts.source.origin,
                 "serving": false,
                 "reason": &**reason,
-                "last_checked": reading.last_checked.map(|checked| at(now, checked)),
+                "last_checked": reading.last_checked.map(|checked| wall(now, checked)),
             }),
         };
         let local = match self.parts.local.peek().state {

@@ -61,8 +61,12 @@ enum Pinged {
 impl Gateway {
     /// Asks the platform what it is once there is a token, and again when it is back after a failure, until `stop`. Where
     /// nobody answers it asks again after a while, at the longest 5 minutes; callers are served meanwhile, and nothing is known.
+    ///
+    /// It also reports a token that the platform refuses, and one that is missing.
     pub async fn know_platform(&self, stop: CancellationToken) {
-        let _ = stop.run_until_cancelled(self.0.pings()).await;
+        let both = async { tokio::join!(self.0.pings(), self.0.report_token()) };
+        let _ = stop.run_until_cancelled(both).await;
+        self.0.forget_reports();
     }
 }
 
@@ -109,13 +113,12 @@ impl Inner {
     }
 
     async fn ping(&self, token: &Arc<PlatformToken>) -> Pinged {
-        let headers = HeaderMap::from_iter([
-            (ACCEPT, HeaderValue::from_static(MEDIA_TYPE)),
-            (USER_AGENT, HeaderValue::from_static(concat!("keyward/", env!("CARGO_PKG_VERSION")))),
-        ]);
-        let call = Call::new(Method::GET, PathAndQuery::from_static("/api/v2/ping"), headers);
-        // A refused token is replaced where callers meet it, and not for this.
+        let call = Call::new(Method::GET, PathAndQuery::from_static("/api/v2/ping"), own_headers());
         let Ok(answer) = self.send(&call, token, Asked::empty().send()).await else { return Pinged::Silent };
+        if answer.status() == StatusCode::UNAUTHORIZED {
+            // It is replaced where callers meet it, and not for this.
+            self.record_refusal(token);
+        }
         if *self.server() != Server::default() {
             return Pinged::Told;
         }
@@ -126,4 +129,12 @@ impl Inner {
             _ => Pinged::Told,
         }
     }
+}
+
+/// The headers of a call of the gateway's own.
+pub(super) fn own_headers() -> HeaderMap {
+    HeaderMap::from_iter([
+        (ACCEPT, HeaderValue::from_static(MEDIA_TYPE)),
+        (USER_AGENT, HeaderValue::from_static(concat!("keyward/", env!("CARGO_PKG_VERSION")))),
+    ])
 }

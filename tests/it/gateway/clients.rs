@@ -239,6 +239,29 @@ async fn an_apply_outlives_the_token_that_it_began_with_and_the_platform_token_i
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_apply_outlives_a_gap_between_its_token_and_the_next_one() {
+    let it = platform();
+    let Some(terraform) = Terraform::find("an_apply_outlives_a_gap_between_its_token_and_the_next_one") else {
+        return;
+    };
+    let gateway = Beside::start(&it, "warn");
+    let run = terraform.folder(&gateway.url, &gateway.local(), LONG);
+    let child = begin(&run).await;
+    assert!(it.platform.dials().revoke(&it.first.id));
+    std::fs::write(run.folder.path().join("go"), "").unwrap();
+    // The token is put there only once the run has met the gap.
+    eventually(Duration::from_mins(1), || {
+        let refused = it.platform.dials().calls().iter().any(|call| call.status == 401);
+        refused.then_some(()).ok_or_else(|| "no call was refused".to_owned())
+    });
+    let next = it.platform.dials().mint("next");
+    gateway.put(secrecy::ExposeSecret::expose_secret(&next.token));
+    let output = child.wait_with_output().await.unwrap();
+    assert!(output.status.success(), "{}\n{}", told(&output), gateway.output());
+    assert!(!exists(&run, "errored.tfstate") && !locked(&it, "web").await && seen(&it, &next.id).0 >= 3);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_apply_outlives_a_gateway_that_is_killed_and_started_again() {
     let it = platform();
     let Some(terraform) = Terraform::find("an_apply_outlives_a_gateway_that_is_killed_and_started_again") else {

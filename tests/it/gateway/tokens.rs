@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use futures_util::StreamExt as _;
 use futures_util::future::join_all;
+use futures_util::stream::FuturesUnordered;
 use keyward::clock::Clock;
 use keyward::feed::{Nudge, State, feed};
 use keyward::gateway::platform_token::{PlatformToken, Source};
@@ -13,6 +15,7 @@ use serde_json::Value;
 use tokio::task::JoinSet;
 
 use crate::harness::front::Front;
+use crate::harness::log;
 
 fn token(text: &str) -> Arc<PlatformToken> {
     Arc::new(PlatformToken::parse(SecretString::from(text), Clock::System.now()).unwrap())
@@ -58,27 +61,135 @@ async fn a_refused_token_is_asked_for_anew_once_for_all_callers_and_each_call_is
 }
 
 #[tokio::test]
-async fn a_token_that_stays_refused_is_the_callers_to_know_and_the_maker_is_not_asked_all_the_time() {
-    let front = Front::start();
+async fn a_token_that_stays_refused_gives_503_in_the_platforms_form_and_never_401() {
+    let front = Front::with(|options, _| options.token_wait = Duration::from_millis(300));
     front.platform.revoke("tok1");
     for _ in 0..5 {
         let answer = front.get("/api/v2/ping").await;
-        assert_eq!(answer.status(), 401);
-        assert!(!answer.headers().contains_key("www-authenticate"), "it is the platform's own answer");
+        assert_eq!(answer.status(), 503);
+        let header = |name: &str| answer.headers()[name].to_str().unwrap().to_owned();
+        assert_eq!([header("retry-after"), header("x-ratelimit-reset")], ["5", "5.000"]);
+        assert_eq!(header("content-type"), "application/vnd.api+json");
+        let body: Value = answer.json().await.unwrap();
+        let (status, detail) = (&body["errors"][0]["status"], body["errors"][0]["detail"].as_str().unwrap());
+        assert!(status == "503" && detail.contains("refuses the platform token (file "), "{body}");
+        assert!(detail.contains("there was no other one within 300ms") && !detail.contains("tok1"), "{detail}");
     }
     assert_eq!(front.platform.seen().len(), 5, "nothing is sent again with the same token");
 }
 
 #[tokio::test]
-async fn a_body_that_is_not_held_is_sent_once_and_the_next_call_has_the_new_token() {
+async fn calls_whose_token_is_refused_wait_for_the_next_one_and_none_of_them_sees_a_401() {
     let front = Front::start();
     front.platform.revoke("tok1");
+    front.platform.accept("tok2");
+    let calls = join_all(
+        (0..20).map(|number| front.request("POST", &format!("/api/v2/runs/{number}")).body(number.to_string()).send()),
+    );
+    let replacement = async {
+        while front.platform.seen().len() < 20 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        front.put_token("tok2");
+    };
+    let (answers, ()) = tokio::join!(calls, replacement);
+    for answer in answers {
+        assert_eq!(answer.unwrap().status(), 200);
+    }
+    let seen = front.platform.seen();
+    for number in 0..20 {
+        let of: Vec<_> = seen.iter().filter(|seen| seen.target == format!("/api/v2/runs/{number}")).collect();
+        assert_eq!(of.iter().map(|seen| seen.bearer()).collect::<Vec<_>>(), ["tok1", "tok2"], "{number}");
+        assert!(of.iter().all(|seen| seen.body == number.to_string()), "{number}");
+    }
+}
+
+#[tokio::test]
+async fn half_of_the_connections_may_wait_for_a_token_and_the_other_calls_are_refused_at_once() {
+    let front = Front::with(|options, _| options.connections = 4);
+    front.platform.revoke("tok1");
+    front.platform.accept("tok2");
+    let mut calls: FuturesUnordered<_> = (0..6).map(|_| front.get("/api/v2/organizations")).collect();
+    for _ in 0..4 {
+        let answer = calls.next().await.unwrap();
+        assert_eq!((answer.status().as_u16(), &answer.headers()["retry-after"]), (503, &"5".parse().unwrap()));
+        let told = answer.text().await.unwrap();
+        assert!(told.contains("as many calls as may wait for another one wait already"), "{told}");
+    }
+    front.put_token("tok2");
+    while let Some(answer) = calls.next().await {
+        assert_eq!(answer.status(), 200);
+    }
+}
+
+#[tokio::test]
+async fn a_refused_token_is_reported_once_with_its_source_and_so_is_its_recovery() {
+    log::keep();
+    let mut front = Front::with(|options, _| options.token_wait = Duration::from_millis(100));
+    front.asks_what_the_platform_is();
+    let component = |front: &Front| front.health.components()["gateway/platform"].clone();
+    let until = async |front: &Front, ready: bool| {
+        for _ in 0..3000 {
+            if component(front).ready == ready {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("{:?}", component(front));
+    };
+    until(&front, true).await;
+    front.platform.revoke("tok1");
+    for _ in 0..3 {
+        assert_eq!(front.get("/api/v2/a").await.status(), 503);
+    }
+    until(&front, false).await;
+    let source = format!("file {}", front.token_file.display());
+    let reason = component(&front).reason.unwrap();
+    assert!(reason.starts_with(&format!("the platform refuses the token ({source}) since 2")), "{reason}");
+    assert!(!front.health.ready() && front.metrics.text().contains("keyward_gateway_token_refused 1"));
+    let told: Value = front.get("/v1/platform/tokens").await.json().await.unwrap();
+    assert!(told["platform_token"]["refused_since"].is_string(), "{told}");
+
+    // Nobody calls with the next one; it is tried here, and a second refusal is part of the first.
+    front.put_token("tok0");
+    for _ in 0..3000 {
+        if front.platform.seen().iter().any(|seen| seen.bearer() == "tok0") {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    front.platform.accept("tok2");
+    front.put_token("tok2");
+    until(&front, true).await;
+    assert!(front.health.ready() && front.metrics.text().contains("keyward_gateway_token_refused 0"));
+    let probes: Vec<_> = front.platform.seen().into_iter().filter(|seen| seen.bearer() != "tok1").collect();
+    let probed: Vec<_> = probes.iter().map(|seen| (seen.target.as_str(), seen.bearer())).collect();
+    assert_eq!(probed, [("/api/v2/account/details", "tok0"), ("/api/v2/account/details", "tok2")]);
+    let lines = log::lines();
+    let events = |name: &str| -> Vec<Value> {
+        lines.iter().map(|line| line["fields"].clone()).filter(|fields| fields["event"] == name).collect()
+    };
+    let (refused, recovered) = (events("gateway.token.refused"), events("gateway.token.recovered"));
+    assert_eq!((refused.len(), recovered.len()), (1, 1), "{refused:?} {recovered:?}");
+    assert!(refused[0]["source"] == source.as_str() && refused[0]["since"].is_string(), "{refused:?}");
+    assert!(recovered[0]["source"] == source.as_str() && recovered[0]["was"] == "refused", "{recovered:?}");
+    assert!(recovered[0]["lasted"].as_str().unwrap().ends_with('s'), "{recovered:?}");
+}
+
+#[tokio::test]
+async fn a_body_that_is_not_held_is_sent_once_and_the_next_call_has_the_new_token() {
+    // Longer than the test's client waits.
+    let front = Front::with(|options, _| options.token_wait = Duration::from_hours(1));
+    front.platform.revoke("tok1");
+    let alone = front.request("POST", "/api/v2/large").body(vec![b'z'; 2_000_000]).send().await.unwrap();
+    assert_eq!(alone.status(), 503, "it does not wait");
+    assert!(alone.text().await.unwrap().contains("too large to be sent again"));
     front.platform.accept("tok2");
     front.put_token("tok2");
     let large = vec![b'z'; 2_000_000];
     let first = front.request("POST", "/api/v2/large").body(large.clone()).send().await.unwrap();
-    // Either the file was seen to change before the call, or the call is refused and has it read.
-    assert!(matches!(first.status().as_u16(), 200 | 401), "{first:?}");
+    // Either the file was seen to change before the call, or the call is refused at once and has it read.
+    assert!(matches!(first.status().as_u16(), 200 | 503), "{first:?}");
     let second = front.request("POST", "/api/v2/large").body(large).send().await.unwrap();
     assert_eq!(second.status(), 200);
 }

@@ -53,7 +53,7 @@ impl Beside {
     }
 
     /// Puts a platform token where the gateway reads it.
-    fn put(&self, token: &str) {
+    pub(crate) fn put(&self, token: &str) {
         std::fs::write(self.folder.path().join("next"), token).unwrap();
         std::fs::rename(self.folder.path().join("next"), self.folder.path().join("platform.token")).unwrap();
     }

@@ -108,6 +108,7 @@ pub(crate) struct Front {
     pub(crate) token_file: PathBuf,
     pub(crate) folder: tempfile::TempDir,
     pub(crate) board: Board,
+    pub(crate) health: Health,
     local: Feed<Accepted>,
     gateway: Gateway,
     servers: JoinSet<()>,
@@ -129,8 +130,9 @@ impl Front {
         let file = folder.path().join("gateway.token");
         let options = local_token::Options { file, max_age: None, grace: Duration::from_hours(1) };
         let (_, local) = LocalToken::open(options, Clock::System).unwrap();
-        let health = Health::default().component("gateway/token", true, "no token yet");
-        let (maker, source) = TokenFile::new(token_file.clone(), Clock::System, health);
+        let health = Health::default();
+        let of_maker = health.component("gateway/token", true, "no token yet");
+        let (maker, source) = TokenFile::new(token_file.clone(), Clock::System, of_maker);
         let stop = CancellationToken::new();
         servers.spawn(maker.run(stop.clone()));
         let metrics = Metrics::default();
@@ -142,13 +144,24 @@ impl Front {
             connections: 256,
             connect_timeout: Duration::from_secs(5),
             answer_timeout: Duration::from_secs(20),
+            token_wait: Duration::from_mins(1),
             limit: Limit::AsTold,
             exempt: BTreeSet::new(),
             actions: keyward::gateway::actions::Options::default(),
             allowed_hosts: BTreeSet::new(),
         };
         let board = Board::default();
-        let mut parts = parts(source, local.clone(), metrics.clone(), board.clone());
+        let of_gateway = health.component("gateway/platform", true, "not serving yet");
+        let mut parts = Parts {
+            clock: Clock::System,
+            board: board.clone(),
+            metrics: metrics.clone(),
+            health: health.clone(),
+            token_health: of_gateway,
+            source,
+            local: local.clone(),
+            record: Arc::default(),
+        };
         change(&mut options, &mut parts);
         let gateway = Gateway::build(options, parts).unwrap();
         let listener = Listener::bind(&Endpoint::Tcp(([127, 0, 0, 1], 0).into())).unwrap();
@@ -158,7 +171,21 @@ impl Front {
         servers.spawn(listener.serve(gateway.service(Some(address), observed), limits, stop));
         let client = scripted::client();
         let url = format!("http://{address}");
-        Self { platform, upstream, url, address, metrics, client, token_file, folder, board, local, gateway, servers }
+        Self {
+            platform,
+            upstream,
+            url,
+            address,
+            metrics,
+            client,
+            token_file,
+            folder,
+            board,
+            health,
+            local,
+            gateway,
+            servers,
+        }
     }
 
     /// Asks the platform what it is, from now on, as a gateway does that is run as a whole.
@@ -191,9 +218,4 @@ impl Front {
         std::fs::write(&beside, token).unwrap();
         std::fs::rename(&beside, &self.token_file).unwrap();
     }
-}
-
-fn parts(source: Source, local: Feed<Accepted>, metrics: Metrics, board: Board) -> Parts {
-    let health = Health::default();
-    Parts { clock: Clock::System, board, health, metrics, source, local, record: Arc::default() }
 }
