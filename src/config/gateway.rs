@@ -95,7 +95,12 @@ pub(super) fn read(
     let answer_timeout = reader.duration("answer_timeout", Duration::from_mins(2), TENTH..=Duration::from_hours(1));
     let token_wait = reader.duration("token_wait", TOKEN_WAIT, Duration::ZERO..=Duration::from_mins(10));
     let token = platform_token::read(&mut reader, sessions);
-    let local_token = local_token(&mut reader, state_dir);
+    let owner = upstream
+        .iter()
+        .map(|url| url.origin().ascii_serialization())
+        .chain(token.iter().map(TokenSource::identity))
+        .collect::<Vec<_>>();
+    let local_token = local_token(&mut reader, state_dir, owner.join(" "));
     let named = reader.parsed("host", service_host);
     let host = named.or_else(|| upstream.as_ref().and_then(|url| ServiceHost::parse(url.authority()).ok()));
     let drop_in = drop_in(&mut reader, host.as_ref(), &endpoints);
@@ -290,7 +295,7 @@ fn endpoints(reader: &mut Reader<'_>) -> Vec<Endpoint> {
     endpoints
 }
 
-fn local_token(reader: &mut Reader<'_>, state_dir: Option<&Path>) -> Option<local_token::Options> {
+fn local_token(reader: &mut Reader<'_>, state_dir: Option<&Path>, owner: String) -> Option<local_token::Options> {
     let max_age = reader.duration_if_given("local_token_max_age", Duration::from_mins(1)..=365 * DAY);
     let grace = reader.duration("local_token_grace", GRACE, Duration::from_secs(1)..=30 * DAY);
     let file = match (reader.text("local_token_file"), state_dir) {
@@ -305,7 +310,7 @@ fn local_token(reader: &mut Reader<'_>, state_dir: Option<&Path>) -> Option<loca
             return None;
         }
     };
-    Some(local_token::Options { file, max_age, grace })
+    Some(local_token::Options { file, max_age, grace, owner })
 }
 
 /// The platform's address: `https://HOST`, or `http://` on loopback.

@@ -28,6 +28,17 @@ impl TokenSource {
             Self::Secret(secret) => Some(&secret.session),
         }
     }
+
+    /// Names the source in one line, the same in every release: it is kept beside the local token.
+    pub fn identity(&self) -> String {
+        match self {
+            Self::File(path) => format!("file {}", path.display()),
+            Self::Secret(SecretToken { session, path, field, .. }) => {
+                format!("secret {path} field {field} session {session}")
+            }
+            Self::Mint(mint) => format!("made for {} with {}", mint.owner, mint.parent_token_file.display()),
+        }
+    }
 }
 
 /// A platform token in a secret of the secrets server.

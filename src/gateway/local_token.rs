@@ -1,6 +1,8 @@
 //! The token that local callers present to the gateway: it is good for nothing elsewhere, outlives a restart, and is
 //! rotated with overlap, as a client reads its credential once and may run for hours.
 
+mod owner;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -12,6 +14,8 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use tokio_util::sync::CancellationToken;
 use zeroize::Zeroizing;
+
+pub use owner::OwnerError;
 
 use crate::atomic_file::{self, Attributes, ReplaceError};
 use crate::clock::Clock;
@@ -28,6 +32,8 @@ pub struct Options {
     pub max_age: Option<Duration>,
     /// How long the one before it is good after a rotation.
     pub grace: Duration,
+    /// The gateway that it belongs to, in one line: the platform and the source of its token.
+    pub owner: String,
 }
 
 /// What callers may present.
@@ -83,8 +89,9 @@ impl LocalToken {
     /// Takes the token from its file, or makes the first one. Blocks for a few file operations.
     ///
     /// # Errors
-    /// A file cannot be read or written, or holds no token.
+    /// A file cannot be read or written, holds no token, or belongs to another gateway.
     pub fn open(options: Options, clock: Clock) -> Result<(Self, Feed<Accepted>), LocalTokenError> {
+        owner::claim(&options.file, &options.owner)?;
         let now = clock.now().wall;
         let accepted = if options.file.exists() {
             let current = read(&options.file)?;
@@ -186,8 +193,13 @@ fn write(file: &Path, token: &SecretString) -> Result<(), ReplaceError> {
 }
 
 fn previous_file(file: &Path) -> PathBuf {
+    beside(file, ".previous")
+}
+
+/// The file of the same name with this behind it.
+fn beside(file: &Path, ending: &str) -> PathBuf {
     let mut name = file.as_os_str().to_owned();
-    name.push(".previous");
+    name.push(ending);
     name.into()
 }
 
@@ -217,6 +229,9 @@ pub enum LocalTokenError {
     /// Its file cannot be written.
     #[error("the local token cannot be kept")]
     Write(#[from] ReplaceError),
+    /// Its file belongs to another gateway, or cannot be taken.
+    #[error(transparent)]
+    Owner(#[from] OwnerError),
     /// Its file holds something else.
     #[error("{} holds no local token: it takes {SHORTEST} visible ASCII characters at least; remove it to have one made", file.display())]
     Form {
@@ -236,7 +251,8 @@ mod tests {
     use crate::clock::Driven;
 
     fn options(folder: &Path, max_age: Option<Duration>) -> Options {
-        Options { file: folder.join("gateway.token"), max_age, grace: Duration::from_hours(24) }
+        let owner = "https://tfe.example.com file /t".to_owned();
+        Options { file: folder.join("gateway.token"), max_age, grace: Duration::from_hours(24), owner }
     }
 
     fn accepted(feed: &Feed<Accepted>) -> Arc<Accepted> {
@@ -285,6 +301,18 @@ mod tests {
         let second = accepted(&feed);
         let which = |token: &SecretString| second.which(token.expose_secret().as_bytes(), clock.now().wall);
         assert_eq!((which(&second.current), which(&first.current)), (Some(Which::Current), Some(Which::Previous)));
+    }
+
+    #[test]
+    fn a_token_of_before_owners_were_written_down_stays_good_and_belongs_to_who_opens_it_first() {
+        let folder = tempfile::tempdir().unwrap();
+        let options = options(folder.path(), None);
+        std::fs::write(&options.file, "keyward-local-of-an-older-release\n").unwrap();
+        let (_keeper, feed) = LocalToken::open(options.clone(), Clock::System).unwrap();
+        assert_eq!(accepted(&feed).current.expose_secret(), "keyward-local-of-an-older-release");
+        let other = Options { owner: "https://tfe.example.com file /other".to_owned(), ..options };
+        let told = crate::words::chain(&LocalToken::open(other, Clock::System).unwrap_err());
+        assert!(told.contains("holds the local token of another gateway"), "{told}");
     }
 
     #[test]

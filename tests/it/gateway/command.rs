@@ -81,6 +81,63 @@ async fn beside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) ->
 }
 
 #[tokio::test]
+async fn two_gateways_to_one_platform_with_tokens_of_their_own_do_not_share_a_local_token() {
+    let world = World::start();
+    let gateway = world.serve("127.0.0.1:0");
+    world.address(&gateway).await;
+    let before = std::fs::read_to_string(world.local_file()).unwrap();
+    let other = world.path("other.token");
+    std::fs::write(&other, "canary-other-token").unwrap();
+    let (upstream, dir) = (world.upstream.clone(), world.path("state"));
+    let (code, _, error) = beside(move || {
+        let args = ["gateway", "serve", "--upstream", &upstream, "--token-file", &other, "--listen", "127.0.0.1:0"];
+        run(&[&args[..], &["--dir", &dir]].concat(), &[])
+    })
+    .await;
+    let file = world.local_file().display().to_string();
+    assert_ne!(code, 0, "{error}");
+    assert!(error.contains(&format!("{file} holds the local token of another gateway")), "{error}");
+    assert!(error.contains("give it a file of its own") && !error.contains("canary"), "{error}");
+    assert_eq!(std::fs::read_to_string(world.local_file()).unwrap(), before);
+    // The same gateway once more is no other.
+    drop(gateway);
+    let again = world.serve("127.0.0.1:0");
+    world.address(&again).await;
+    assert_eq!(std::fs::read_to_string(world.local_file()).unwrap(), before);
+}
+
+#[tokio::test]
+async fn a_missing_token_file_is_reported_once_by_a_gateway_that_serves_and_so_is_its_arrival() {
+    let world = World::start();
+    std::fs::remove_file(world.path("platform.token")).unwrap();
+    let gateway = world.serve("127.0.0.1:0");
+    world.address(&gateway).await;
+    let count = |event: &str| {
+        let output = std::fs::read_to_string(world.path("output.txt")).unwrap();
+        output.lines().filter(|line| line.contains(event)).count()
+    };
+    let until = async |event: &str| {
+        for _ in 0..3000 {
+            if count(event) > 0 {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("no {event}: {}", gateway.output());
+    };
+    until("gateway.token.missing").await;
+    std::fs::write(world.path("next"), "canary-platform-token\n").unwrap();
+    std::fs::rename(world.path("next"), world.path("platform.token")).unwrap();
+    until("gateway.token.recovered").await;
+    assert_eq!((count("gateway.token.missing"), count("gateway.token.recovered")), (1, 1), "{}", gateway.output());
+    assert!(
+        gateway.output().contains("was=\"missing\"") || gateway.output().contains("was=missing"),
+        "{}",
+        gateway.output()
+    );
+}
+
+#[tokio::test]
 async fn a_trial_prints_what_to_set_and_its_local_token_outlives_a_restart() {
     let world = World::start();
     let gateway = world.serve("127.0.0.1:0");

@@ -128,7 +128,8 @@ impl Front {
         let token_file = folder.path().join("platform.token");
         std::fs::write(&token_file, "tok1\n").unwrap();
         let file = folder.path().join("gateway.token");
-        let options = local_token::Options { file, max_age: None, grace: Duration::from_hours(1) };
+        let owner = format!("{upstream} file {}", token_file.display());
+        let options = local_token::Options { file, max_age: None, grace: Duration::from_hours(1), owner };
         let (_, local) = LocalToken::open(options, Clock::System).unwrap();
         let health = Health::default();
         let of_maker = health.component("gateway/token", true, "no token yet");

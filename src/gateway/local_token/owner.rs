@@ -1,0 +1,104 @@
+//! The gateway that a local token's file belongs to, written down beside the file, so that the callers of one gateway never get the
+//! platform token of another.
+
+use std::fs::OpenOptions;
+use std::io::{self, ErrorKind, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+/// Why a file of a local token cannot be used by this gateway.
+#[derive(Debug, thiserror::Error)]
+pub enum OwnerError {
+    /// The file belongs to another gateway.
+    #[error(
+        "{} holds the local token of another gateway, to {theirs}; this one is to {ours}: give it a file of its own, or stop \
+         the other one and remove {} and what stands beside it ({})",
+        file.display(), file.display(), beside.display()
+    )]
+    Another {
+        /// The local token's file.
+        file: PathBuf,
+        /// The file that names the owner.
+        beside: PathBuf,
+        /// The owner.
+        theirs: String,
+        /// This gateway.
+        ours: String,
+    },
+    /// The file that names the owner cannot be read or written.
+    #[error("cannot use {}, which names the gateway that the local token belongs to", file.display())]
+    File {
+        /// The file.
+        file: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// Takes a local token's file for `owner`, one line of text, unless it belongs to another. A file without an owner, as before
+/// owners were written down, belongs to the first that asks.
+///
+/// # Errors
+/// The file belongs to another, or its owner cannot be read or written.
+pub(super) fn claim(file: &Path, owner: &str) -> Result<(), OwnerError> {
+    let beside = super::beside(file, ".owner");
+    let failed = |source| OwnerError::File { file: beside.clone(), source };
+    let theirs = match std::fs::read_to_string(&beside) {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            if create(&beside, owner).map_err(failed)? {
+                return Ok(());
+            }
+            // Another gateway was quicker.
+            std::fs::read_to_string(&beside).map_err(failed)?
+        }
+        read => read.map_err(failed)?,
+    };
+    let theirs = theirs.trim_end();
+    if theirs == owner {
+        return Ok(());
+    }
+    let (file, theirs, ours) = (file.to_owned(), theirs.to_owned(), owner.to_owned());
+    Err(OwnerError::Another { file, beside, theirs, ours })
+}
+
+/// Creates the file as a whole. Says whether there was none.
+fn create(beside: &Path, owner: &str) -> io::Result<bool> {
+    let temporary = super::beside(beside, &format!(".{}", std::process::id()));
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
+    let linked = file
+        .write_all(format!("{owner}\n").as_bytes())
+        .and_then(|()| file.sync_all())
+        .and_then(|()| std::fs::hard_link(&temporary, beside));
+    std::fs::remove_file(&temporary)?;
+    match linked {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(false),
+        other => other.map(|()| true),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_belongs_to_the_first_that_takes_it_until_its_owner_is_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("gateway.token");
+        for _ in 0..2 {
+            claim(&file, "https://a file /one").unwrap();
+        }
+        let error = claim(&file, "https://a file /two").unwrap_err().to_string();
+        let (token, owner) = (file.display(), folder.path().join("gateway.token.owner"));
+        assert!(
+            error.starts_with(&format!("{token} holds the local token of another gateway, to https://a file /one")),
+            "{error}"
+        );
+        assert!(
+            error.contains("this one is to https://a file /two") && error.contains(&owner.display().to_string()),
+            "{error}"
+        );
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "no temporary file is left");
+        std::fs::remove_file(owner).unwrap();
+        claim(&file, "https://a file /two").unwrap();
+    }
+}
