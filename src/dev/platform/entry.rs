@@ -7,12 +7,13 @@ use axum::body::Body;
 use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
-use http::header::{AUTHORIZATION, HeaderName, HeaderValue, RETRY_AFTER, SERVER, USER_AGENT};
+use http::header::{AUTHORIZATION, DATE, HeaderName, HeaderValue, RETRY_AFTER, SERVER, USER_AGENT};
 use http::{HeaderMap, Method, StatusCode, Uri};
 use tower::ServiceExt as _;
 
 use super::Held;
 use super::blobs::PATH as BLOBS;
+use super::ids;
 use super::limits::Standing;
 use super::records::{Call, Presented};
 use super::reply::Refusal;
@@ -78,6 +79,7 @@ async fn enter(State(Entrance { held, inner }): State<Entrance>, mut request: Re
     let headers = answer.headers_mut();
     state.turned.edition.tell(headers);
     headers.insert(SERVER, HeaderValue::from_static("keyward-emulated-platform"));
+    headers.extend(ids::http_date(held.dials.clock().now().wall).map(|date| (DATE, date)));
     tell(headers, limit, standing);
     call.status = answer.status().as_u16();
     call.route = answer.extensions_mut().remove::<Met>().map(|met| met.0).unwrap_or_default();

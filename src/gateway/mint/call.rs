@@ -1,6 +1,7 @@
 //! The platform's API of tokens: making, listing and ending one.
 
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
@@ -17,7 +18,7 @@ use super::plan::{Failure, Listed};
 use crate::clock::Clock;
 use crate::gateway::path_rules::check_path;
 use crate::gateway::platform_token::PlatformToken;
-use crate::http::client::text::{retry_after, tame};
+use crate::http::client::text::{date, retry_after, tame};
 use crate::http::client::{Answer, Client, TransportError};
 use crate::secret;
 use crate::words::{chain, rfc3339};
@@ -28,6 +29,8 @@ pub(super) struct Calls {
     pub(super) client: Client,
     pub(super) owner: Owner,
     pub(super) clock: Clock,
+    /// How many seconds the platform's clock is ahead of this machine's, once an answer has told.
+    pub(super) ahead: Mutex<Option<i64>>,
 }
 
 /// A new token.
@@ -128,7 +131,11 @@ impl Calls {
             attributes["description"] = description.into();
         }
         if self.owner.tells_an_end() {
-            attributes["expired-at"] = rfc3339(self.clock.now().wall + ttl).into();
+            if self.ahead().is_none() {
+                // The first call of all asks for the time alone: an end by the wrong clock gives a dead token, or a long-lived one.
+                self.send(parent, self.client.request_to(Method::GET, ["api", "v2", "ping"])).await?;
+            }
+            attributes["expired-at"] = rfc3339(self.platform_time() + ttl).into();
         }
         let kind = if single { "authentication-token" } else { "authentication-tokens" };
         let body = json!({"data": {"type": kind, "attributes": attributes}}).to_string();
@@ -207,7 +214,40 @@ impl Calls {
 
     async fn send(&self, parent: &PlatformToken, request: RequestBuilder) -> Result<Answer, CallError> {
         let request = request.header(AUTHORIZATION, parent.bearer()).header(CONTENT_TYPE, "application/vnd.api+json");
-        Ok(self.client.send(request).await?)
+        let answer = self.client.send(request).await?;
+        self.compare_clocks(&answer);
+        Ok(answer)
+    }
+
+    fn ahead(&self) -> Option<i64> {
+        *self.ahead.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Now, by the platform's clock.
+    fn platform_time(&self) -> SystemTime {
+        let (now, ahead) = (self.clock.now().wall, self.ahead().unwrap_or_default());
+        let difference = Duration::from_secs(ahead.unsigned_abs());
+        let time = if ahead < 0 { now.checked_sub(difference) } else { now.checked_add(difference) };
+        time.unwrap_or(now)
+    }
+
+    /// Learns from an answer's `Date` how far both clocks are apart.
+    fn compare_clocks(&self, answer: &Answer) {
+        let Some(date) = date(&answer.headers) else { return };
+        let seconds = |time: Duration| i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
+        let ahead = match date.duration_since(self.clock.now().wall) {
+            Ok(ahead) => seconds(ahead),
+            Err(behind) => -seconds(behind.duration()),
+        };
+        let ahead = if ahead.unsigned_abs() <= SAME_TIME { 0 } else { ahead };
+        let before = self.ahead.lock().unwrap_or_else(PoisonError::into_inner).replace(ahead).unwrap_or_default();
+        if ahead.abs_diff(before) > SAME_TIME {
+            tracing::warn!(
+                event = "gateway.mint.clock_differs",
+                ahead,
+                "the platform's clock is so many seconds ahead of this machine's; ends of tokens are told by the platform's"
+            );
+        }
     }
 
     fn refused(&self, parent: &PlatformToken, answer: &Answer) -> CallError {
@@ -225,6 +265,9 @@ impl Calls {
         }
     }
 }
+
+/// A difference of so many seconds is none: `Date` has whole seconds, and answers take a while.
+const SAME_TIME: u64 = 5;
 
 /// Of at most a hundred tokens each.
 const MOST_PAGES: usize = 200;

@@ -1,7 +1,7 @@
 //! Keeps a token that is made here: makes the next one before it ends, and ends those that were replaced.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use secrecy::SecretString;
@@ -82,7 +82,8 @@ impl Minter {
             connect_timeout: CONNECT_WITHIN,
             answer_timeout: ANSWER_WITHIN,
         };
-        let calls = Arc::new(Calls { client: client.build()?, owner: options.owner.clone(), clock: clock.clone() });
+        let (owner, ahead) = (options.owner.clone(), Mutex::default());
+        let calls = Arc::new(Calls { client: client.build()?, owner, clock: clock.clone(), ahead });
         let path = lock_file(&options, &local_token_file);
         let lock = Lock::open(path.clone()).map_err(|source| MinterError::Lock { path, source })?;
         let (publisher, feed) = feed("the platform token has not been made yet");

@@ -1,16 +1,18 @@
 //! Tokens that the gateway makes for itself, against the emulated platform and its places for tokens.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use http::Method;
-use keyward::clock::Clock;
+use keyward::clock::{Clock, Driven};
 use keyward::dev::platform::{Call, Presented};
 use keyward::gateway::mint::{Minter, Options, Owner, Parts};
 use keyward::gateway::platform_token::Source;
 use keyward::health::{Component, Health};
 use rustix::process::Signal;
 use serde_json::{Value, json};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -37,7 +39,11 @@ struct Running {
 
 impl Place {
     async fn start() -> Self {
-        let it = Emulated::start();
+        Self::with(keyward::dev::platform::Options::default()).await
+    }
+
+    async fn with(options: keyward::dev::platform::Options) -> Self {
+        let it = Emulated::with(options);
         // Polls of these tests count as the parent token's user's.
         it.platform.dials().limit(None);
         let team = it.make(&format!("{ORG}/teams"), json!({"name": "ops"})).await;
@@ -196,6 +202,25 @@ async fn two_gateways_of_one_team_rotate_side_by_side_and_no_call_meets_a_401() 
         running.stop().await;
     }
     assert_eq!(place.of_team().await, [] as [Value; 0], "a stop ends what was made");
+}
+
+#[tokio::test]
+async fn a_token_lives_as_long_as_it_should_however_wrong_this_machines_clock_is() {
+    let (now, days) = (SystemTime::now(), Duration::from_hours(72));
+    for wall in [now + days, now - days] {
+        let clock = Clock::Driven(Driven::starting_at(wall));
+        let place = Place::with(keyward::dev::platform::Options { clock, ..Default::default() }).await;
+        let running = place.run("one", place.options(place.team(), 600));
+        running.ready().await;
+        let made = place.of_team().await;
+        let time = |name: &str| OffsetDateTime::parse(made[0]["attributes"][name].as_str().unwrap(), &Rfc3339).unwrap();
+        let life = (time("expired-at") - time("created-at")).whole_seconds();
+        assert!(made.len() == 1 && (590..=610).contains(&life), "{life}: {made:?}");
+        let token = running.bearer();
+        let token = token.trim_start_matches("Bearer ");
+        place.it.send(Method::GET, "/api/v2/account/details", Some(token), None).await.with(200);
+        running.stop().await;
+    }
 }
 
 #[tokio::test]
