@@ -4,7 +4,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use keyward::agent::output_watch::{OnMissing, OutputWatch};
+use keyward::agent::output_watch::OnMissing;
 use keyward::agent::sinks::{FileSink, Format, OnExpiry, Options};
 use keyward::agent::token::{ClientToken, Generation, Kind, Lease, Token, TokenFeed, TokenPublisher};
 use keyward::clock::{Clock, Driven};
