@@ -201,6 +201,13 @@ impl Nudge {
         self.0.answered.notify_waiters();
     }
 
+    /// For the maker: there is a new credential, and at least one ring about it is heard. What makes credentials bounds how
+    /// often that is.
+    pub fn allow_one(&self) {
+        let mut bucket = self.0.bucket.lock().unwrap_or_else(PoisonError::into_inner);
+        bucket.rings = bucket.rings.max(1);
+    }
+
     /// For a ringer: returns when the last ring is answered, at once if none waits for its answer.
     pub async fn settled(&self) {
         let mut answered = std::pin::pin!(self.0.answered.notified());
@@ -251,6 +258,12 @@ mod tests {
         assert_eq!(nudge.ring(), Ring::Spent { retry_after: Duration::from_secs(15) });
         tokio::time::advance(Duration::from_secs(15)).await;
         assert_eq!(nudge.ring(), Ring::Heard);
+        nudge.answered();
+        assert!(matches!(nudge.ring(), Ring::Spent { .. }));
+        for _ in 0..2 {
+            nudge.allow_one();
+        }
+        assert_eq!(nudge.ring(), Ring::Heard, "a new credential may be doubted once");
         nudge.answered();
         assert!(matches!(nudge.ring(), Ring::Spent { .. }));
     }

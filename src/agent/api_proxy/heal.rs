@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use super::Inner;
 use super::answer::Answered;
 use super::credential::{Absent, Worn};
+use crate::agent::upstream::is_bare_denial;
 use crate::clock::{Clock, Moment};
 use crate::feed::Ring;
 use crate::http::forward::Downstream;
@@ -18,8 +19,7 @@ use crate::http::forward::Downstream;
 /// A 403, and what it says of the token.
 pub(super) struct Refusal {
     pub(super) answer: Response<Answered>,
-    /// Whether it says that there is no such token. Without such words it may be the policy that refuses, or an older
-    /// server that does not tell the two apart.
+    /// Whether it says that there is no such token, in any server's words. Without such words it may be the policy that refuses.
     pub(super) says_dead: bool,
 }
 
@@ -45,11 +45,17 @@ impl Refusal {
 const LOOKED_AT: u64 = 64 * 1024;
 const READ_WITHIN: Duration = Duration::from_secs(5);
 
-/// Secrets servers say `invalid token` or `bad token`; an access-control service says `ACL not found`.
+/// Vault says `invalid token` or `bad token`, OpenBao `permission denied` and nothing else; a Consul-compatible server says
+/// `ACL not found`.
 fn says_dead(body: &[u8]) -> bool {
+    #[derive(serde::Deserialize)]
+    struct Errors {
+        errors: Vec<String>,
+    }
     ["invalid token", "bad token", "ACL not found"]
         .iter()
         .any(|words| body.windows(words.len()).any(|found| found == words.as_bytes()))
+        || serde_json::from_slice::<Errors>(body).is_ok_and(|body| is_bare_denial(&body.errors))
 }
 
 /// What there is in place of a token that was refused.
@@ -98,7 +104,9 @@ impl Inner {
                 return Fresh::Same;
             }
             // Without a ring too: somebody else's may be under way.
-            if tokio::time::timeout(LOOKED_WITHIN, self.nudge.settled()).await.is_err() {
+            // One that doubts the token is answered once a login has replaced it.
+            let within = if says_dead { LOOKED_WITHIN + LOGIN_WITHIN } else { LOOKED_WITHIN };
+            if tokio::time::timeout(within, self.nudge.settled()).await.is_err() {
                 return Fresh::Same;
             }
         }
@@ -157,11 +165,14 @@ mod tests {
         for dead in [
             r#"{"errors":["2 errors occurred:\n\t* permission denied\n\t* invalid token\n\n"]}"#,
             r#"{"errors":["bad token"]}"#,
+            "{\"errors\":[\"permission denied\"]}\n",
             "ACL not found",
         ] {
             assert!(says_dead(dead.as_bytes()), "{dead}");
         }
         assert!(!says_dead(br#"{"errors":["1 error occurred:\n\t* permission denied\n\n"]}"#));
+        assert!(!says_dead(br#"{"errors":["permission denied","and more"]}"#));
+        assert!(!says_dead(b"permission denied"), "the page of a balancer");
         assert!(!says_dead(b""));
     }
 

@@ -48,7 +48,7 @@ impl Farewell {
         let call = self.login.upstream().revoke_self(&token.secret, namespace);
         let (session, accessor) = (&self.session, token.accessor.as_deref());
         let error = match tokio::time::timeout_at(end, call).await {
-            Ok(Err(error)) if !error.is_token_dead() => chain(&error),
+            Ok(Err(error)) if !error.verdict().doubts_token() => chain(&error),
             Ok(_) => {
                 tracing::info!(event = "token.revoke.ok", session, accessor, "a token of the session is revoked");
                 return;

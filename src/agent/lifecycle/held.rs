@@ -20,6 +20,18 @@ pub(super) struct Held {
     /// Whether it was renewed since its login.
     pub(super) renewed: bool,
     pub(super) looks: Looks,
+    pub(super) standing: Standing,
+}
+
+/// Where a token stands that the server refuses without a reason.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// It is good as far as anyone knows.
+    Good,
+    /// It may be dead: a login is to replace it, and it is served meanwhile.
+    Suspect,
+    /// So was the one before it, and a login changed nothing: it is served, and looked at now and then.
+    Refused,
 }
 
 /// What look-ups of a token have shown, which tells what a denied one means.
@@ -54,7 +66,7 @@ impl Held {
             ttl: token.lease.ttl,
             renewable: token.lease.renewable && token.kind == Kind::Service,
         };
-        Self { granted: token.lease.ttl, token: Arc::new(token), life, renewed: false, looks: Looks::Untried }
+        Self { granted: token.lease.ttl, token: Arc::new(token), life, renewed: false, looks: Looks::Untried, standing: Standing::Good }
     }
 
     /// What is left of its life; `None` if it never ends.
@@ -88,6 +100,7 @@ impl Held {
         self.life = Life { obtained: now, ends, ttl, renewable };
         self.granted = self.granted.max(ttl);
         self.renewed = true;
+        self.standing = Standing::Good;
         if self.looks == Looks::Doubted {
             // It lives, so it was its policies that changed.
             self.looks = Looks::Forbidden;
@@ -97,6 +110,7 @@ impl Held {
     /// Takes what a look-up told. Says whether the token's end is another than was thought.
     pub(super) fn looked_up(&mut self, found: &LookedUp, now: Moment) -> bool {
         self.looks = Looks::Allowed;
+        self.standing = Standing::Good;
         let ttl = found.lease.ttl;
         // Zero tells of a token that never ends, and of one in its last second.
         if ttl.is_zero() {

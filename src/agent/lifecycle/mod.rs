@@ -11,6 +11,7 @@ mod report;
 pub mod resume;
 pub mod schedule;
 mod sealed;
+mod suspicion;
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -32,7 +32,7 @@ pub(super) struct Told<'a> {
     pub(super) last_checked: Option<Moment>,
     pub(super) failures: u32,
     pub(super) last_error: Option<&'a str>,
-    /// Why there is no token, in words for a caller.
+    /// Why there is no token, or none that the server takes, in words for a caller; empty where all is well.
     pub(super) reason: &'a str,
 }
 
@@ -67,9 +67,10 @@ impl Report {
             failures: told.failures,
             last_error: told.last_error.map(str::to_owned),
         };
-        match held {
-            Some(_) => self.health.ready(),
-            None => self.health.not_ready(told.reason),
+        if told.reason.is_empty() {
+            self.health.ready();
+        } else {
+            self.health.not_ready(told.reason);
         }
         // The gauges are the new session's where one has taken this one's place.
         if !self.posting.post(session) {

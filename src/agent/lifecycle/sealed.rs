@@ -8,7 +8,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
-use super::held::{Held, Looks};
+use super::held::{Held, Looks, Standing};
 use super::schedule::Life;
 use crate::agent::token::{ClientToken, Generation, Kind, Lease, Token};
 use crate::clock::{Moment, millis};
@@ -97,7 +97,8 @@ pub(super) fn held(plain: &[u8], now: Moment) -> Result<Option<Held>, Why> {
     let life = Life { obtained, ends, ttl, renewable: sealed.may_renew };
     // What happened to the token since it was saved is not known, so that a denied look-up is a reason to doubt.
     let looks = sealed.looks.filter(|looks| *looks == Looks::Forbidden).unwrap_or(Looks::Allowed);
-    Ok(Some(Held { token: Arc::new(token), life, granted, renewed: sealed.renewed, looks }))
+    let renewed = sealed.renewed;
+    Ok(Some(Held { token: Arc::new(token), life, granted, renewed, looks, standing: Standing::Good }))
 }
 
 /// How far the wall clock may be behind the login, in milliseconds.

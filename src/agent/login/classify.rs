@@ -159,4 +159,4 @@ const TEXTS: &[(&str, Class, &str)] = &[
 ];
 
 const SECRET_ID: &str = "it may have ended, been used up, or belong to another role";
-const DEAD: &str = "the token in the file has ended or was revoked: put a new one there";
+pub(super) const DEAD: &str = "the token in the file has ended or was revoked: put a new one there";

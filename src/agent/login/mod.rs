@@ -67,7 +67,14 @@ impl Login {
         }
         let answer = self.send(proof).await;
         let obtained = clock.now();
-        let answer = answer.map_err(|error| self.explain(&error, claims, &warnings, obtained))?;
+        let answer = answer.map_err(|error| match (proof, self.explain(&error, claims, &warnings, obtained)) {
+            (IdentityProof::Token(_), LoginError::Refused { message, retry_after, .. })
+                if error.verdict().doubts_token() =>
+            {
+                LoginError::Refused { message, hint: Some(classify::DEAD), retry_after }
+            }
+            (_, explained) => explained,
+        })?;
         let ttl = answer.lease.ttl;
         Ok(Token {
             secret: answer.secret,

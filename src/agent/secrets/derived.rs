@@ -134,12 +134,20 @@ impl DerivedKeeper {
         let looked = self.parts.upstream.lookup_self(&token.secret, self.parts.namespace.as_deref()).await;
         match looked {
             Ok(_) => self.parts.publisher.checked(self.parts.clock.now()),
-            Err(error) if error.verdict() == Verdict::Dead => {
+            Err(error) if error.verdict().doubts_token() => {
                 tracing::warn!(
                     event = "token.derived.dead",
                     output = self.output,
                     "the token that was made for it is dead"
                 );
+                // From a bucket: where all that is made is refused, as from an address that it is not bound to, no loop follows.
+                let now = self.parts.clock.now();
+                let earliest = self.pace.earliest_login(now);
+                if !now.until(earliest).is_zero() {
+                    self.next = Some(earliest);
+                    return self.absent("the token that was made for it is dead");
+                }
+                self.pace.take(now);
                 self.held = None;
                 self.make().await;
             }
@@ -186,6 +194,7 @@ impl DerivedKeeper {
         };
         let token = Arc::new(token);
         self.held = Some((parent, Arc::clone(&token)));
+        self.parts.nudge.allow_one();
         self.parts.publisher.publish(State::Serving(token), Some(now));
         if let Some(health) = &self.parts.health {
             health.ready();
@@ -195,10 +204,10 @@ impl DerivedKeeper {
     fn failed(&mut self, error: &CallError, now: Moment) {
         let verdict = error.verdict();
         let failure =
-            if matches!(verdict, Verdict::Unavailable | Verdict::Dead) { Failure::Passing } else { Failure::Refused };
+            if verdict == Verdict::Unavailable || verdict.doubts_token() { Failure::Passing } else { Failure::Refused };
         self.pace.failed(now, failure, error.retry_after(), random_unit());
         self.next = Some(self.pace.not_before());
-        if verdict == Verdict::Dead {
+        if verdict.doubts_token() {
             // The session looks for itself; its next token brings us back.
             self.parts.session.ring();
         }

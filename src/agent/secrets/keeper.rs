@@ -322,7 +322,7 @@ impl<T> SecretKeeper<T> {
         let name = &self.options.name;
         tracing::warn!(event = "agent.secret.failed", secret = name, renewal, %error, "a secret could not be had");
         let suspect = verdict == Verdict::Denied && self.parts.retry_budget.may_suspect_token(now);
-        if verdict == Verdict::Dead || suspect {
+        if verdict.doubts_token() || suspect {
             // The session checks its token; a new one brings this secret back at once.
             self.parts.session.ring();
         }
@@ -343,7 +343,7 @@ impl<T> SecretKeeper<T> {
         }
         if passing {
             self.show();
-        } else if verdict != Verdict::Dead {
+        } else if !verdict.doubts_token() {
             self.drop_unshown();
         }
         self.retry_after(now, failure, error.retry_after());

@@ -58,8 +58,11 @@ pub enum CallError {
 pub enum Verdict {
     /// The server says that there is no such token (any more).
     Dead,
-    /// A 403 without such words: how servers before Vault 1.13 tell of a dead token, and how all tell of a policy that does
-    /// not allow the call. Whoever saw the same call succeed with the token has a reason to doubt it, and no more.
+    /// A 403 whose only text is `permission denied`: how OpenBao, and Vault before 1.13, refuse a token that they do not know.
+    /// A living token meets it only at an address that it is not bound to. The text decides, whatever product is configured.
+    Suspect,
+    /// Any other 403, as by a policy that does not allow the call (`1 error occurred: * permission denied`). Whoever saw the
+    /// same call succeed with the token has a reason to doubt it, and no more.
     Denied,
     /// The call is refused by another status, as a balancer or a wrong path would: it says nothing about the token.
     Refused,
@@ -86,6 +89,7 @@ impl CallError {
             Self::Status { status: 404, errors, .. } if errors.iter().any(|error| error.contains(NO_SUCH_SELF)) => {
                 Verdict::Dead
             }
+            Self::Status { status: 403, errors, .. } if is_bare_denial(errors) => Verdict::Suspect,
             Self::Status { status: 403, .. } => Verdict::Denied,
             Self::LimitedUse { .. } | Self::NoSecret { .. } | Self::Status { .. } => Verdict::Refused,
         }
@@ -95,6 +99,18 @@ impl CallError {
     pub fn is_token_dead(&self) -> bool {
         self.verdict() == Verdict::Dead
     }
+}
+
+impl Verdict {
+    /// True if the token may be dead, so that its keeper is to look: the call itself may be good.
+    pub const fn doubts_token(self) -> bool {
+        matches!(self, Self::Dead | Self::Suspect)
+    }
+}
+
+/// True if a 403 says `permission denied` and nothing else ([`Verdict::Suspect`]).
+pub(in crate::agent) fn is_bare_denial(errors: &[impl AsRef<str>]) -> bool {
+    matches!(errors, [only] if only.as_ref() == "permission denied")
 }
 
 impl From<TransportError> for CallError {
@@ -140,7 +156,14 @@ mod tests {
         check(403, "2 errors occurred:\\n\\t* permission denied\\n\\t* invalid token\\n\\n", Verdict::Dead);
         check(403, "bad token", Verdict::Dead);
         check(403, "rpc error: ACL not found", Verdict::Dead);
-        check(403, "permission denied", Verdict::Denied);
+        check(403, "permission denied", Verdict::Suspect);
+        check(403, "1 error occurred:\\n\\t* permission denied\\n\\n", Verdict::Denied);
+        check(
+            403,
+            "preflight capability check returned 403, please ensure client's policies grant access",
+            Verdict::Denied,
+        );
+        check(403, "", Verdict::Denied);
         check(404, "Supplied token does not exist", Verdict::Dead);
         check(401, "invalid token", Verdict::Refused);
         check(400, "lease is not renewable", Verdict::Refused);

@@ -17,6 +17,7 @@ use crate::agent::token;
 use crate::agent::token::{ClientToken, Lease};
 use crate::http::client;
 
+pub(in crate::agent) use error::is_bare_denial;
 pub use error::{CallError, Verdict, is_outage};
 pub use login::ChildOptions;
 pub(in crate::agent) use secret::wipe;

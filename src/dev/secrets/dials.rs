@@ -29,6 +29,8 @@ struct State {
     next: BTreeMap<Operation, VecDeque<Canned>>,
     always: BTreeMap<Operation, Canned>,
     garbage: bool,
+    /// Answers dead tokens as OpenBao does.
+    openbao: bool,
     skew_seconds: i64,
     counts: Counts,
     tokens: Tokens,
@@ -206,6 +208,11 @@ impl Dials {
         self.state().garbage = garbage;
     }
 
+    /// Refuses a token that is not there as OpenBao does, without a reason, or as Vault does.
+    pub fn answer_as_openbao(&self, openbao: bool) {
+        self.state().openbao = openbao;
+    }
+
     /// Dates answers as if the server's clock were this far ahead of ours (behind, if negative). Tokens do not notice.
     pub fn skew(&self, seconds: i64) {
         self.state().skew_seconds = seconds;
@@ -253,6 +260,11 @@ impl Dials {
         self.state().garbage
     }
 
+    /// The refusal of a token that is not there.
+    pub(super) fn dead_token(&self) -> &'static str {
+        if self.state().openbao { OPENBAO_DEAD_TOKEN } else { VAULT_DEAD_TOKEN }
+    }
+
     /// The wall clock as the server says that it is.
     pub(super) fn skewed(&self, wall: SystemTime) -> SystemTime {
         let seconds = self.state().skew_seconds;
@@ -298,5 +310,11 @@ impl Dials {
     }
 }
 
-/// How Vault says that a policy does not allow a call.
+/// How OpenBao refuses a token that was revoked, has ended or never was.
+const OPENBAO_DEAD_TOKEN: &str = "permission denied";
+
+/// How Vault refuses the same.
+const VAULT_DEAD_TOKEN: &str = "2 errors occurred:\n\t* permission denied\n\t* invalid token\n\n";
+
+/// How Vault and OpenBao say that a policy does not allow a call.
 pub(super) const PERMISSION_DENIED: &str = "1 error occurred:\n\t* permission denied\n\n";

@@ -20,6 +20,7 @@ pub(super) fn routes(dials: Dials, key: SecretString) -> Router {
         .route("/dials/away", post(away))
         .route("/dials/hang", post(hang))
         .route("/dials/garbage", post(garbage))
+        .route("/dials/openbao", post(openbao))
         .route("/dials/skew", post(skew))
         .route("/dials/revoke-all", post(revoke_all))
         .route("/dials/lose-state", post(lose_state))
@@ -78,6 +79,11 @@ async fn hang(Held(dials): Held<Dials>, Query(Switch { on }): Query<Switch>) -> 
 
 async fn garbage(Held(dials): Held<Dials>, Query(Switch { on }): Query<Switch>) -> Json<Value> {
     dials.garbage(on);
+    shown(&dials)
+}
+
+async fn openbao(Held(dials): Held<Dials>, Query(Switch { on }): Query<Switch>) -> Json<Value> {
+    dials.answer_as_openbao(on);
     shown(&dials)
 }
 

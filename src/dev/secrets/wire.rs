@@ -138,7 +138,7 @@ impl Wire {
         let secret = sent_token(head).unwrap_or_default();
         let namespace = namespace(head);
         let Some(token) = self.dials.with_tokens(|tokens| tokens.use_once(secret, namespace, now)) else {
-            return refusal(StatusCode::FORBIDDEN, INVALID_TOKEN);
+            return refusal(StatusCode::FORBIDDEN, self.dials.dead_token());
         };
         let names = &token.role().policies;
         if !policies::allow(&self.options.policies, names, &route.path) {
@@ -177,8 +177,6 @@ impl Wire {
 
 const MOST_BODY: usize = 1024 * 1024;
 
-/// How Vault says that a token is not there.
-const INVALID_TOKEN: &str = "2 errors occurred:\n\t* permission denied\n\t* invalid token\n\n";
 const NO_WRAPPING_TOKEN: &str = "wrapping token is not valid or does not exist";
 
 fn no_route(path: &str) -> Answer {

@@ -9,6 +9,7 @@ mod heal;
 mod keys;
 mod namespaces;
 mod offline;
+mod openbao;
 mod operations;
 mod revocation;
 mod served;

@@ -5,6 +5,7 @@ mod doubt;
 mod faults;
 mod options;
 mod stuck;
+mod suspect;
 
 use std::time::Duration;
 

@@ -51,8 +51,18 @@ fn made(secrets: &Secrets) -> (u64, u64) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_listener_uses_a_child_with_fewer_rights_and_gets_another_when_it_dies_or_its_parent_does() {
+    child_is_replaced_when_it_or_its_parent_dies(false).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_child_that_openbao_no_longer_knows_is_replaced_as_one_that_vault_calls_invalid() {
+    child_is_replaced_when_it_or_its_parent_dies(true).await;
+}
+
+async fn child_is_replaced_when_it_or_its_parent_dies(openbao: bool) {
     let (mut tasks, folder) = (Tasks::default(), tempfile::tempdir().unwrap());
     let secrets = server(&mut tasks);
+    secrets.dials().answer_as_openbao(openbao);
     let agent = start(&secrets, folder.path(), LISTENERS);
     let raw = sink(&agent, &folder.path().join("raw"), "");
     let child = tokio::task::block_in_place(|| given(&agent, folder.path(), ""));

@@ -316,6 +316,25 @@ async fn a_token_reads_a_secret_and_a_dead_one_does_not() {
 }
 
 #[tokio::test]
+async fn a_dead_token_is_refused_in_the_words_of_vault_or_of_openbao() {
+    let mut tasks = Tasks::default();
+    let secrets = Secrets::start(Options::for_anyone(Clock::System, "dev", Role::default()), &mut tasks).unwrap();
+    let client = reqwest::Client::builder().no_proxy().build().unwrap();
+    for (openbao, wanted) in
+        [(false, "2 errors occurred:\n\t* permission denied\n\t* invalid token\n\n"), (true, "permission denied")]
+    {
+        secrets.dials().answer_as_openbao(openbao);
+        for path in ["secret/data/example", "auth/token/lookup-self"] {
+            let read = client.get(format!("{}/v1/{path}", secrets.url())).header("x-vault-token", "hvs.gone");
+            let answer = read.send().await.unwrap();
+            assert_eq!(answer.status(), 403);
+            let body: serde_json::Value = answer.json().await.unwrap();
+            assert_eq!(body, serde_json::json!({ "errors": [wanted] }), "{path}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn the_dials_over_http_want_their_key() {
     let mut tasks = Tasks::default();
     let door = DialsDoor { address: "127.0.0.1:0".parse().unwrap(), key: SecretString::from("key") };

@@ -3,6 +3,7 @@
 mod follow;
 mod outcome;
 mod start;
+mod suspect;
 mod tell;
 
 use std::sync::Arc;
@@ -13,11 +14,12 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::attempt::{Call, Done, Look};
-use super::held::{Held, Looks};
+use super::held::{Held, Looks, Standing};
 use super::pace::Pace;
 use super::report::Report;
 use super::resume::Archive;
 use super::schedule::{Last, Step, next_step};
+use super::suspicion::SuspicionLimit;
 use super::{Farewell, Options, attempt};
 use crate::agent::identity::IdentitySource;
 use crate::agent::login::Login;
@@ -76,6 +78,7 @@ pub struct TokenKeeper {
     /// Someone has rung and is not answered yet.
     ringing: bool,
     jump_looked: Option<Moment>,
+    suspicions: SuspicionLimit,
     /// The server would not renew a fresh token: until then others like it are not tried either.
     no_renewal_until: Option<Moment>,
     /// Why there is no token, when there is none.
@@ -135,6 +138,7 @@ impl TokenKeeper {
             last_checked: None,
             ringing: false,
             jump_looked: None,
+            suspicions: SuspicionLimit::default(),
             no_renewal_until: None,
             absence: "there is no token yet",
             last_error: None,
@@ -199,7 +203,9 @@ impl TokenKeeper {
             }
             Event::Ring => {
                 self.ringing = true;
-                self.start_look();
+                if !self.awaits_replacement() {
+                    self.start_look();
+                }
                 self.answer_ring();
             }
             Event::Jump => self.clock_jumped(),
@@ -251,8 +257,12 @@ impl TokenKeeper {
     fn plan(&mut self, last: Last) {
         let now = self.clock.now();
         let life = self.held.as_ref().map(|held| &held.life);
-        // After a failed login a doubted token is renewed, if it can be, or waits for the next login like any other.
-        let doubted = last != Last::Failed && self.held.as_ref().is_some_and(|held| held.looks == Looks::Doubted);
+        let held = self.held.as_ref();
+        // After a failed login a doubted token is renewed, if it can be, or waits for the next login like any other. A suspect one
+        // is not renewed: that would be refused, too.
+        let doubted = held.is_some_and(|held| {
+            held.standing == Standing::Suspect || (last != Last::Failed && held.looks == Looks::Doubted)
+        });
         self.next = if doubted {
             Step::LoginAt(now)
         } else {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::TokenKeeper;
 use crate::agent::identity::Class;
-use crate::agent::lifecycle::held::{Held, Looks};
+use crate::agent::lifecycle::held::{Held, Looks, Standing};
 use crate::agent::lifecycle::pace::Failure;
 use crate::agent::lifecycle::report::{Attempt, words};
 use crate::agent::lifecycle::schedule::{Last, next_check};
@@ -32,6 +32,7 @@ impl TokenKeeper {
                 if self.held.is_none() {
                     self.publish();
                 }
+                self.publish_checked();
             }
         }
         self.save();
@@ -60,9 +61,16 @@ impl TokenKeeper {
             tracing::info!(event = "token.login.ok", session, accessor, expires, renewable, policies, "logged in");
             self.mark_checked();
             self.look = None;
-            self.replaced.extend(self.held.take().map(|old| old.token));
+            let old = self.held.take();
+            let suspected = old.as_ref().is_some_and(|old| old.standing != Standing::Good);
+            self.replaced.extend(old.map(|old| old.token));
             self.forget_ended();
             self.take(new);
+            self.nudge.allow_one();
+            if suspected {
+                // At once: where the server refuses this one too, it was not the token.
+                self.next_check = Some(now);
+            }
         }
         self.plan(if short { Last::Failed } else { Last::Well });
         self.publish();
@@ -92,6 +100,7 @@ impl TokenKeeper {
         match result {
             Ok(renewed) => {
                 held.renew(renewed, now);
+                self.suspicions.confirm();
                 let expires = held.life.ends.map(|ends| rfc3339(ends.wall));
                 let again = held.life.renewable;
                 let short = held.too_short(now);
@@ -111,6 +120,13 @@ impl TokenKeeper {
                     Verdict::Dead => {
                         self.report.count(Attempt::Renewal, Some("dead"));
                         self.died(&message);
+                    }
+                    Verdict::Suspect => {
+                        self.report.count(Attempt::Renewal, Some("suspect"));
+                        self.suspect(&message);
+                        if self.held.as_ref().is_some_and(|held| held.standing == Standing::Refused) {
+                            self.plan(Last::NotRenewed);
+                        }
                     }
                     Verdict::Denied | Verdict::Refused => {
                         held.life.renewable = false;
@@ -149,7 +165,8 @@ impl TokenKeeper {
         match result {
             Ok(found) => {
                 self.report.count(Attempt::Check, None);
-                let doubted = held.looks == Looks::Doubted;
+                let doubted = held.looks == Looks::Doubted || held.standing != Standing::Good;
+                self.suspicions.confirm();
                 let moved = held.looked_up(&found, now);
                 if doubted {
                     self.last_error = None;
@@ -171,6 +188,10 @@ impl TokenKeeper {
                         self.report.count(Attempt::Check, Some("dead"));
                         self.died(&message);
                     }
+                    Verdict::Suspect => {
+                        self.report.count(Attempt::Check, Some("suspect"));
+                        self.suspect(&message);
+                    }
                     Verdict::Denied => {
                         self.report.count(Attempt::Check, Some("refused"));
                         self.denied(&message);
@@ -184,7 +205,9 @@ impl TokenKeeper {
                         tracing::warn!(event = "token.check.failed", session, "{message}");
                     }
                 }
-                self.publish_checked();
+                if !self.awaits_replacement() {
+                    self.publish_checked();
+                }
             }
         }
         if self.held.is_some() {
@@ -196,6 +219,9 @@ impl TokenKeeper {
     /// A look-up was denied without a reason.
     fn denied(&mut self, message: &str) {
         let Some(held) = &mut self.held else { return };
+        // A policy is asked about tokens that are known alone.
+        held.standing = Standing::Good;
+        self.suspicions.confirm();
         let session = &self.options.name;
         match held.looks {
             Looks::Untried | Looks::Forbidden => {

@@ -30,7 +30,11 @@ impl TokenKeeper {
     }
 
     pub(super) fn tell(&self) {
-        let reason = if self.held.is_some() { String::new() } else { self.reason() };
+        let reason = match (&self.held, self.refusal()) {
+            (None, _) => self.reason(),
+            (Some(_), Some(refusal)) => refusal.to_owned(),
+            (Some(_), None) => String::new(),
+        };
         let told = Told {
             held: self.held.as_ref(),
             now: self.clock.now(),
@@ -46,7 +50,7 @@ impl TokenKeeper {
     /// Answers who has rung, unless the server is being asked about the token just now. Where it could not be asked, as
     /// about no token or a wrapped one, the answer comes at once and marks nothing as checked.
     pub(super) fn answer_ring(&mut self) {
-        if self.ringing && self.look.is_none() && !self.renewing {
+        if self.ringing && self.look.is_none() && !self.renewing && !self.awaits_replacement() {
             self.ringing = false;
             self.publish_checked();
             self.nudge.answered();

@@ -44,7 +44,8 @@ pub struct Tender {
     parts: Parts,
     token: Option<Arc<Token>>,
     pace: Pace,
-    renewing: JoinSet<(Key, Result<Lease, CallError>)>,
+    /// The flag says whether it was asked with the issued token itself, not the session's.
+    renewing: JoinSet<(Key, bool, Result<Lease, CallError>)>,
     /// Leases of the last process that were not renewed yet.
     unproven: Vec<Key>,
     persisting: Option<(Archive, Writer)>,
@@ -120,7 +121,7 @@ impl Tender {
                 }
                 self.follow();
             }
-            Some(Ok((key, outcome))) = self.renewing.join_next() => self.renewed(&key, outcome),
+            Some(Ok((key, own, outcome))) = self.renewing.join_next() => self.renewed(&key, own, outcome),
             () = self.inner.put.notified() => self.changed(),
             () = clock.sleep_until_some(due) => self.renew(),
             () = writing => self.save(),
@@ -183,18 +184,18 @@ impl Tender {
         match (issued, token) {
             (Issued::Token(own, ..), _) => self.renewing.spawn(async move {
                 let renewed = upstream.renew_self(&own, namespace.as_deref()).await;
-                (key, renewed.map(|renewed| renewed.lease))
+                (key, true, renewed.map(|renewed| renewed.lease))
             }),
             (Issued::Secret(lease), Some(token)) => self.renewing.spawn(async move {
                 let renewed = upstream.renew_lease(&token.secret, &lease, namespace.as_deref()).await;
-                (key, renewed)
+                (key, false, renewed)
             }),
             // Nothing to renew it with.
             (Issued::Secret(_), None) => return self.inner.shelf().renewed(&key, None, now, random_unit()),
         };
     }
 
-    fn renewed(&mut self, key: &Key, outcome: Result<Lease, CallError>) {
+    fn renewed(&mut self, key: &Key, own: bool, outcome: Result<Lease, CallError>) {
         let now = self.inner.clock.now();
         let mut shelf = self.inner.shelf();
         let unproven = self.unproven.iter().position(|its| its == key);
@@ -207,10 +208,14 @@ impl Tender {
             Err(error) => {
                 let verdict = error.verdict();
                 tracing::warn!(event = "cache.renewal.failed", %error, "a lease that is kept could not be renewed");
-                if verdict == Verdict::Dead {
+                let doubts_session = verdict.doubts_token() && !own;
+                if doubts_session {
                     self.parts.session.ring();
                 }
-                if matches!(verdict, Verdict::Unavailable | Verdict::Dead) {
+                if verdict.doubts_token() && own {
+                    self.unproven.retain(|its| its != key);
+                    shelf.drop_one(key);
+                } else if verdict == Verdict::Unavailable || doubts_session {
                     self.pace.failed(now, Failure::Passing, error.retry_after(), random_unit());
                     shelf.again(key, self.pace.not_before());
                 } else if let Some(at) = unproven {

@@ -1,0 +1,70 @@
+//! How often a login may replace a token that is only suspect.
+
+use std::time::Duration;
+
+use crate::clock::Moment;
+
+/// Limits the logins that suspect tokens lead to. Pure: time is passed in.
+///
+/// A token that is bound to another address is refused in the same words as a dead one, and so is the next token of the same
+/// role. So a login that changed nothing makes the next one wait; a token that was seen alive ends that.
+#[derive(Debug, Default)]
+pub(super) struct SuspicionLimit {
+    /// Logins since a token was last seen alive.
+    in_vain: u32,
+    last: Option<Moment>,
+}
+
+impl SuspicionLimit {
+    /// The server knows the token.
+    pub(super) const fn confirm(&mut self) {
+        self.in_vain = 0;
+    }
+
+    /// Returns true if a login may replace the token now, and counts it.
+    pub(super) fn allow(&mut self, now: Moment) -> bool {
+        let wait = match self.in_vain {
+            0 => Duration::ZERO,
+            times => (SHORTEST * 4_u32.saturating_pow(times - 1)).min(LONGEST),
+        };
+        let allowed = self.last.is_none_or(|last| now.since(last) >= wait);
+        if allowed {
+            self.last = Some(now);
+            self.in_vain = self.in_vain.saturating_add(1).min(MOST_COUNTED);
+        }
+        allowed
+    }
+}
+
+const SHORTEST: Duration = Duration::from_mins(1);
+const LONGEST: Duration = Duration::from_mins(15);
+/// Beyond this the wait is [`LONGEST`] anyway.
+const MOST_COUNTED: u32 = 8;
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use super::*;
+
+    fn at(seconds: u64) -> Moment {
+        Moment { boot: Duration::from_secs(seconds), wall: SystemTime::UNIX_EPOCH + Duration::from_secs(seconds) }
+    }
+
+    #[test]
+    fn logins_that_change_nothing_are_further_and_further_apart() {
+        let mut limit = SuspicionLimit::default();
+        let allowed: Vec<_> = (0..3600).filter(|second| limit.allow(at(*second))).collect();
+        assert_eq!(allowed, [0, 60, 300, 1200, 2100, 3000]);
+    }
+
+    #[test]
+    fn a_token_that_was_seen_alive_may_be_suspected_at_once() {
+        let mut limit = SuspicionLimit::default();
+        for second in 0..100 {
+            assert!(limit.allow(at(second)));
+            assert!(!limit.allow(at(second)));
+            limit.confirm();
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Revocations at a server that refuses dead tokens as OpenBao does: `permission denied`, and no other word.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use keyward::dev::secrets::{Canned, Operation, Role};
+
+use crate::harness::session::{Session, World};
+use crate::harness::vault::{Proxied, told};
+
+/// A session without light checks, and a proxy in front of a server that answers as OpenBao.
+async fn unchecked() -> (World, Session, Proxied) {
+    let mut world = World::new(Role::default());
+    world.options.check_interval = None;
+    world.dials().answer_as_openbao(true);
+    let mut session = world.start();
+    session.serving().await;
+    let proxied = Proxied::of(&world, &session);
+    (world, session, proxied)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hundred_callers_with_a_token_that_was_never_looked_up_are_all_answered_after_its_revocation() {
+    let (world, _session, proxied) = unchecked().await;
+    world.dials().revoke_all();
+    let calls = (0..100).map(|number| {
+        if number % 2 == 0 {
+            return told(proxied.request("GET", "secret/data/example"));
+        }
+        let body = format!(r#"{{"data":{{"number":{number}}}}}"#);
+        told(proxied.request("POST", &format!("secret/data/{number}")).body(body))
+    });
+    for answer in join_all(calls).await {
+        assert_eq!(answer.status, 200, "{answer:?}");
+    }
+    assert_eq!(world.count(Operation::Login), 2);
+    assert_eq!(proxied.get("secret/data/99").await.json()["data"]["data"]["number"], 99);
+}
+
+#[tokio::test(start_paused = true)]
+async fn revocations_that_follow_each_other_at_once_cost_no_caller_a_refusal() {
+    let (world, _session, proxied) = unchecked().await;
+    for number in 0..6 {
+        world.dials().revoke_all();
+        assert_eq!(proxied.get("secret/data/example").await.status, 200, "revocation {number}");
+        tokio::time::sleep(Duration::from_secs(2)).await;
+    }
+    assert_eq!(world.count(Operation::Login), 7);
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_twelve_revocations_at_random_times_no_caller_is_refused_for_longer_than_a_second() {
+    for seed in [7_u64, 1_234, 987_654_321] {
+        let (world, _session, proxied) = unchecked().await;
+        let mut times = random_times(seed, 12, Duration::from_mins(15));
+        let start = world.clock.now();
+        let mut refused_since = None;
+        while world.clock.now().since(start) < Duration::from_mins(15) {
+            while times.last().is_some_and(|time| world.clock.now().since(start) >= *time) {
+                times.pop();
+                world.dials().revoke_all();
+            }
+            let (asked, answer) = (world.clock.now(), proxied.get("secret/data/example").await);
+            if answer.status == 200 {
+                refused_since = None;
+            } else {
+                let since = refused_since.get_or_insert(asked);
+                let refused = world.clock.now().since(*since);
+                assert!(refused < Duration::from_secs(1), "seed {seed}: refused for {refused:?}: {answer:?}");
+            }
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+        assert!(times.is_empty());
+        assert!(world.count(Operation::Login) <= 13, "{:?}", world.dials().counts());
+        assert!(world.upstream_calls() <= 200, "{}", world.upstream_calls());
+    }
+}
+
+/// The last first.
+fn random_times(seed: u64, count: usize, within: Duration) -> Vec<Duration> {
+    let mut state = seed;
+    let mut times: Vec<_> = (0..count)
+        .map(|_| {
+            // xorshift64
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            Duration::from_millis(state % u64::try_from(within.as_millis()).unwrap())
+        })
+        .collect();
+    times.sort_by(|one, other| other.cmp(one));
+    times
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_whose_every_call_is_refused_for_its_address_stays_within_its_budget() {
+    let (world, _session, proxied) = unchecked().await;
+    for operation in [Operation::Lookup, Operation::Renew, Operation::Secret] {
+        world.dials().answer_always(operation, Some(Canned::error(403, "permission denied")));
+    }
+    let before = world.upstream_calls();
+    for _ in 0..720 {
+        let answer = proxied.get("secret/data/example").await;
+        assert_eq!((answer.status, answer.error().as_str()), (403, "permission denied"));
+        tokio::time::sleep(Duration::from_secs(5)).await;
+    }
+    let calls = world.upstream_calls() - before;
+    assert!(calls <= 200, "{calls} calls in an hour");
+    assert!(world.count(Operation::Login) >= 2);
+}

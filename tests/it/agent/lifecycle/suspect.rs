@@ -1,0 +1,137 @@
+//! Tokens that the server refuses without a reason, as OpenBao refuses every token that it does not know. Time is driven.
+
+use std::time::Duration;
+
+use keyward::dev::secrets::{Canned, Operation, Role};
+
+use crate::harness::session::{World, minutes};
+
+const BARE: &str = "permission denied";
+
+/// A world with a server that answers as OpenBao.
+fn openbao() -> World {
+    let world = World::new(Role { max_ttl: None, ..Role::default() });
+    world.dials().answer_as_openbao(true);
+    world
+}
+
+/// Every call that carries a token is refused, as from an address that the token is not bound to.
+fn from_a_wrong_address(world: &World, wrong: bool) {
+    for operation in [Operation::Lookup, Operation::Renew, Operation::Secret, Operation::CreateToken] {
+        world.dials().answer_always(operation, wrong.then(|| Canned::error(403, BARE)));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_revoked_before_its_first_look_is_replaced_by_one_login() {
+    let world = openbao();
+    let mut session = world.start();
+    let first = session.serving().await.generation;
+    world.dials().revoke_all();
+    session.serves_for(Duration::from_secs(20)).await;
+    assert_ne!(session.token().unwrap().generation, first);
+    session.serves_for(Duration::from_hours(1)).await;
+    assert_eq!(world.count(Operation::Login), 2);
+    assert!(world.health.ready());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_whose_first_look_met_an_outage_is_replaced_once_it_is_dead() {
+    let world = openbao();
+    world.dials().answer_next(Operation::Lookup, Canned::error(503, "Vault is sealed"));
+    let mut session = world.start();
+    let first = session.serving().await.generation;
+    minutes(1).await;
+    assert_eq!(world.count(Operation::Lookup), 1);
+    world.dials().revoke_all();
+    session.serves_for(Duration::from_mins(6)).await;
+    assert_ne!(session.token().unwrap().generation, first);
+    assert_eq!(world.count(Operation::Login), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_ring_about_a_dead_token_is_answered_once_another_is_there_though_checks_are_off() {
+    let mut world = openbao();
+    world.options.check_interval = None;
+    let mut session = world.start();
+    let first = session.serving().await.generation;
+    world.dials().revoke_all();
+    assert!(session.ring().await.unwrap() < Duration::from_secs(1));
+    let second = session.token().unwrap().generation;
+    assert_ne!(second, first, "the ring waits for the login");
+    // The new token is looked up at once.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    world.dials().revoke_all();
+    session.ring().await.unwrap();
+    assert_ne!(session.token().unwrap().generation, second);
+    assert_eq!(world.count(Operation::Login), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_renewal_of_a_dead_token_leads_to_a_login_whose_token_is_renewed() {
+    let mut world = openbao();
+    world.options.check_interval = None;
+    let mut session = world.start();
+    let first = session.serving().await.generation;
+    world.dials().revoke_all();
+    session.serves_for(Duration::from_mins(43)).await;
+    assert_ne!(session.token().unwrap().generation, first);
+    assert_eq!((world.count(Operation::Login), world.count(Operation::Renew)), (2, 1));
+    session.serves_for(Duration::from_mins(50)).await;
+    assert_eq!((world.count(Operation::Login), world.count(Operation::Renew)), (2, 2), "renewals are allowed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_living_token_that_is_refused_for_its_address_makes_no_loop_and_is_not_ready() {
+    let world = openbao();
+    let mut session = world.start();
+    session.serving().await;
+    minutes(1).await;
+    from_a_wrong_address(&world, true);
+    let before = world.upstream_calls();
+    for _ in 0..360 {
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        session.ring().await;
+    }
+    let calls = world.upstream_calls() - before;
+    assert!(calls <= 200, "{calls} calls in an hour");
+    assert!(world.count(Operation::Login) >= 3, "it is tried now and then");
+    assert!(session.token().is_some(), "it may be good at another address");
+    assert!(!world.health.ready());
+    let error = world.board.sessions()["web"].last_error.clone().unwrap();
+    assert!(error.contains(BARE), "{error}");
+    from_a_wrong_address(&world, false);
+    minutes(6).await;
+    assert!(world.health.ready());
+    assert_eq!(world.board.sessions()["web"].last_error, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_suspect_token_is_served_and_not_ready_while_logins_fail() {
+    let world = openbao();
+    let mut session = world.start();
+    let first = session.serving().await.generation;
+    minutes(1).await;
+    world.dials().revoke_all();
+    world.dials().answer_always(Operation::Login, Some(Canned::error(503, "Vault is sealed")));
+    session.ring().await.unwrap();
+    minutes(1).await;
+    assert_eq!(session.token().unwrap().generation, first);
+    assert!(!world.health.ready());
+    assert_eq!(world.count(Operation::Renew), 0);
+    world.dials().answer_always(Operation::Login, None);
+    minutes(5).await;
+    assert_ne!(session.token().unwrap().generation, first);
+    assert!(world.health.ready());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_policy_that_forbids_look_ups_is_told_from_a_dead_token() {
+    let world = openbao();
+    world.dials().refuse_lookups(true);
+    let mut session = world.start();
+    session.serving().await;
+    session.serves_for(Duration::from_hours(2)).await;
+    assert_eq!(world.count(Operation::Login), 1);
+    assert!(world.health.ready());
+}
