@@ -7,6 +7,7 @@ pub mod notify;
 
 // 1: the parts, joined
 mod descriptors;
+mod fingerprint;
 mod session;
 #[cfg(feature = "access")]
 mod access;

@@ -8,6 +8,7 @@ use anyhow::Context as _;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use super::fingerprint::fingerprint;
 use crate::agent::identity::Method;
 use crate::agent::lifecycle::{self, Parts, TokenKeeper};
 use crate::agent::local_api::Source;
@@ -132,6 +133,7 @@ impl Session {
             board: shared.board.clone(),
             health: shared.health.component(format!("session/{}", options.name), true, "no token yet"),
             metrics: shared.metrics.clone(),
+            fingerprint: fingerprint(options),
         };
         let keeper = TokenKeeper::new(options.lifecycle.clone(), parts);
         Ok(Self { source: Source { feed, nudge }, lifecycle: keeper.options_sender(), keeper, origin })

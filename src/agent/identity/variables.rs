@@ -13,6 +13,11 @@ impl Variables {
         Self(all.into_iter().filter(|(name, value)| ours(name) && !value.is_empty()).collect())
     }
 
+    /// All of them by name. Values may be secrets.
+    pub fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
     /// A variable's value, if it is there.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)

@@ -71,6 +71,11 @@ impl Pace {
         self.not_before = now;
     }
 
+    /// Forgets the failures: they were of other settings. What was taken from the bucket stays taken.
+    pub const fn forget_failures(&mut self, now: Moment) {
+        self.succeeded(now);
+    }
+
     /// Takes a login out of the bucket.
     pub fn take(&mut self, now: Moment) {
         self.refill(now);

@@ -20,6 +20,8 @@ use crate::clock::{Moment, millis};
 pub(super) struct Archive {
     session: String,
     seal: Option<Seal>,
+    /// Digest of the session's settings ([`super::Parts::fingerprint`]).
+    fingerprint: String,
     file: Arc<StateFile>,
     /// What was saved last.
     last: Option<Mark>,
@@ -31,6 +33,10 @@ pub(super) struct Archive {
 pub(super) struct Kept {
     pub(super) pace: Option<Record>,
     pub(super) held: Option<Held>,
+    /// Why the last login failed.
+    pub(super) last_error: Option<String>,
+    /// True if the pace was saved by a session with other settings.
+    pub(super) changed: bool,
     /// Why the file, or the token in it, was not taken.
     pub(super) refused: Option<RefusedState>,
 }
@@ -44,14 +50,19 @@ struct Shape {
     pace: Record,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     token: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    fingerprint: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    last_error: Option<String>,
 }
 
 impl Archive {
     /// The state file of a session. A sealed token opens only for the same session and the same `bound_to`.
-    pub(super) fn new(state: &State, session: &str, bound_to: &[&str]) -> Self {
+    pub(super) fn new(state: &State, session: &str, bound_to: &[&str], fingerprint: &str) -> Self {
         let names: Vec<&str> = [session].into_iter().chain(bound_to.iter().copied()).collect();
         let seal = state.seal.as_ref().and_then(|key| Seal::new(key, Use::Token, &names).ok());
-        Self { session: session.to_owned(), seal, file: StateFile::new(state.file.clone()), last: None, order: 0 }
+        let (file, fingerprint) = (StateFile::new(state.file.clone()), fingerprint.to_owned());
+        Self { session: session.to_owned(), seal, fingerprint, file, last: None, order: 0 }
     }
 
     /// Takes the place of `old`: writes of both to one file keep their order.
@@ -79,12 +90,14 @@ impl Archive {
         if shape.version != VERSION || shape.session != self.session {
             return refuse(Why::Foreign);
         }
-        let pace = Some(shape.pace);
-        let Some((seal, sealed)) = self.seal.as_ref().zip(shape.token) else { return Kept { pace, ..Kept::default() } };
+        // A file without a fingerprint is of a process before this one: nothing is known to have changed.
+        let changed = shape.fingerprint.is_some_and(|its| its != self.fingerprint);
+        let kept = Kept { pace: Some(shape.pace), last_error: shape.last_error, changed, ..Kept::default() };
+        let Some((seal, sealed)) = self.seal.as_ref().zip(shape.token) else { return kept };
         match STANDARD.decode(sealed).ok().and_then(|sealed| seal.open(&sealed).ok()).map(|plain| held(&plain, now)) {
-            Some(Ok(held)) => Kept { pace, held, refused: None },
-            Some(Err(why)) => Kept { pace, ..refuse(why) },
-            None => Kept { pace, ..refuse(Why::Seal) },
+            Some(Ok(held)) => Kept { held, ..kept },
+            Some(Err(why)) => Kept { refused: refuse(why).refused, ..kept },
+            None => Kept { refused: refuse(Why::Seal).refused, ..kept },
         }
     }
 
@@ -93,17 +106,26 @@ impl Archive {
         &mut self,
         pace: &Record,
         held: Option<&Held>,
+        last_error: Option<&str>,
     ) -> Option<impl Future<Output = ()> + Send + use<>> {
         let token = self.seal.as_ref().zip(held).and_then(|(seal, held)| {
             let sealed = seal.close(&plain(held)?).ok()?;
             Some(STANDARD.encode(sealed))
         });
-        let mark = mark(pace, held);
+        let last_error = last_error.map(shortened);
+        let mark = mark(pace, held, last_error.as_deref());
         if self.last.as_ref() == Some(&mark) {
             return None;
         }
         self.last = Some(mark);
-        let shape = Shape { version: VERSION, session: self.session.clone(), pace: pace.clone(), token };
+        let shape = Shape {
+            version: VERSION,
+            session: self.session.clone(),
+            pace: pace.clone(),
+            token,
+            fingerprint: Some(self.fingerprint.clone()),
+            last_error,
+        };
         let bytes = serde_json::to_vec(&shape).ok()?;
         self.order += 1;
         let (file, order) = (Arc::clone(&self.file), self.order);
@@ -123,16 +145,22 @@ impl Archive {
 }
 
 /// Tells whether something has changed: sealed bytes differ each time.
-type Mark = (Record, Option<(Generation, bool, Looks, Option<u64>)>);
+type Mark = (Record, Option<(Generation, bool, Looks, Option<u64>)>, Option<String>);
 
-fn mark(pace: &Record, held: Option<&Held>) -> Mark {
+fn mark(pace: &Record, held: Option<&Held>, last_error: Option<&str>) -> Mark {
     let held = held.map(|held| {
         let ends = held.life.ends.map(|ends| millis(ends.wall));
         (held.token.generation, held.life.renewable, held.looks, ends)
     });
-    (pace.clone(), held)
+    (pace.clone(), held, last_error.map(str::to_owned))
 }
 
+/// An error as it is kept: cut short, so that no server fills the file.
+fn shortened(error: &str) -> String {
+    error.chars().take(LONGEST_ERROR).collect()
+}
+
+const LONGEST_ERROR: usize = 1000;
 const VERSION: u8 = 1;
 const LARGEST: u64 = 256 * 1024;
 

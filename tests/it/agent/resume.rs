@@ -184,3 +184,59 @@ async fn a_folder_that_cannot_be_written_costs_only_the_memory() {
     session.serving().await;
     session.serves_for(Duration::from_hours(2)).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_session_with_other_settings_inherits_no_refusal_and_one_with_the_same_does_and_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut world = World::new(hour());
+    world.keep_state(folder.path(), false);
+    let refused = Canned::error(400, "invalid role name \"dev\"");
+    world.dials().answer_always(Operation::Login, Some(refused));
+    let session = world.start();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    drop(session);
+    world.dials().answer_always(Operation::Login, None);
+
+    let session = world.start();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert!(session.reason().contains("invalid role name"), "{}", session.reason());
+    let status = &world.board.sessions()["web"];
+    assert!(status.last_error.as_ref().unwrap().contains("invalid role name") && status.next_step_at.is_some());
+    drop(session);
+
+    world.fingerprint = "two".to_owned();
+    let start = world.clock.now();
+    world.start().serving().await;
+    assert!(world.clock.now().since(start) < Duration::from_secs(2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn settings_that_change_at_each_restart_take_their_logins_from_one_bucket() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut world = World::new(hour());
+    world.keep_state(folder.path(), false);
+    world.dials().answer_always(Operation::Login, Some(Canned::error(400, "invalid role name \"dev\"")));
+    for number in 0..100 {
+        world.fingerprint = number.to_string();
+        let _session = world.start();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    assert!(world.count(Operation::Login) <= 9, "{}", world.count(Operation::Login));
+}
+
+/// A file as the first version of this program wrote it.
+#[tokio::test(start_paused = true)]
+async fn a_state_file_without_a_fingerprint_is_taken_as_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut world = World::new(hour());
+    world.keep_state(folder.path(), false);
+    let not_before = world.clock.now().wall.duration_since(std::time::SystemTime::UNIX_EPOCH).unwrap().as_secs() + 60;
+    let old = format!(
+        r#"{{"version":1,"session":"web","pace":{{"failures":1,"not_before":{not_before},"logins":7,"refilled":{not_before}}}}}"#
+    );
+    std::fs::write(folder.path().join("web.json"), old).unwrap();
+    let start = world.clock.now();
+    world.start().serving().await;
+    let waited = world.clock.now().since(start).as_secs();
+    assert!((58..=62).contains(&waited), "{waited} s");
+}

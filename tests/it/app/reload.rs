@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
 use keyward::dev::secrets::Operation;
+use rustix::process::Signal;
 
 use crate::harness::agent::{Agent, Load};
 use crate::harness::binary::{ask, eventually};
@@ -278,5 +279,91 @@ fn a_session_that_is_kept_otherwise_keeps_its_token_and_another_server_takes_a_l
             assert_eq!(ask(&agent.socket(), "GET", "/readyz").unwrap().0, 200);
             assert_eq!(logins(), round);
         }
+    });
+}
+
+/// A role or a resource that the server refuses, and what mends it.
+const MISTAKES: [(&str, &str); 2] = [
+    ("role = \"web\"", "role = \"wbe\""),
+    ("resource = \"https://management.azure.com/\"", "resource = \"api://other\""),
+];
+
+#[test]
+fn a_mended_session_logs_in_at_once_after_a_reload_and_after_a_restart() {
+    in_a_network_of_its_own(|| {
+        let world = World::start();
+        for (right, wrong) in MISTAKES {
+            for restart in [false, true] {
+                let mut agent = Agent::start(&world, &[], |text| text.replace(right, wrong));
+                agent.logs("token.login.failed");
+                agent.edit(|text| text.replace(wrong, right));
+                if restart {
+                    agent.binary.signal(Signal::KILL);
+                    agent.restart(&[]);
+                } else {
+                    agent.reload(OK);
+                }
+                // The old refusal would have it wait for 150 s at least.
+                agent.sink("token");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_start_that_waits_for_what_the_last_process_met_says_until_when_and_why() {
+    in_a_network_of_its_own(|| {
+        let world = World::start();
+        let mut agent = Agent::start(&world, &[], |text| text.replace("role = \"web\"", "role = \"wbe\""));
+        agent.logs("token.login.failed");
+        agent.binary.signal(Signal::KILL);
+        agent.restart(&[]);
+        agent.logs("token.login.delayed");
+        let output = agent.binary.output();
+        let line = output.lines().find(|line| line.contains("token.login.delayed")).unwrap();
+        assert!(line.contains("until=") && line.contains("invalid role name"), "{line}");
+        let session = agent.get("/agent/v1/status")["sessions"]["web"].clone();
+        assert!(session["last_error"].as_str().unwrap().contains("invalid role name"), "{session}");
+        assert!(session["next_step_at"].is_string(), "{session}");
+        assert_eq!(world.secrets.dials().counts().of(Operation::Login), 1);
+    });
+}
+
+#[test]
+fn a_reload_serves_the_old_token_until_the_new_settings_have_logged_in() {
+    in_a_network_of_its_own(|| {
+        let world = World::start();
+        let agent = Agent::ready(&world, &[], |text| text.replace("mount =", "revoke_on_exit = true\nmount ="));
+        let first = agent.sink("token");
+        let load = Load::start(&agent.socket(), 4);
+        let (right, wrong) = MISTAKES[1];
+        agent.edit(|text| text.replace(right, wrong));
+        agent.reload(OK);
+        agent.logs("token.login.failed");
+        assert_eq!(agent.get("/agent/v1/token")["token"], *first);
+        assert_eq!(ask(&agent.socket(), "GET", "/readyz").unwrap().0, 200);
+        assert_eq!(agent.sink("token"), first);
+        assert_eq!(world.secrets.dials().tokens(), 1, "nothing is revoked");
+
+        agent.edit(|text| text.replace(wrong, right));
+        agent.reload(OK);
+        eventually(Duration::from_secs(30), || match agent.sink("token") {
+            new if new != first => Ok(()),
+            _ => Err(agent.binary.output()),
+        });
+        let (calls, failed) = load.end();
+        assert!(failed.is_empty(), "of {calls} calls failed {failed:?}");
+
+        // Another role's token is another's.
+        agent.edit(|text| text.replace("role = \"web\"", "role = \"wbe\""));
+        agent.reload(OK);
+        eventually(Duration::from_secs(30), || match ask(&agent.socket(), "GET", "/agent/v1/token") {
+            Ok((503, _)) => Ok(()),
+            other => Err(format!("{other:?}")),
+        });
+        eventually(Duration::from_secs(30), || match world.secrets.dials().tokens() {
+            0 => Ok(()),
+            left => Err(format!("{left} tokens were not revoked")),
+        });
     });
 }

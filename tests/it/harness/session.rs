@@ -113,6 +113,7 @@ pub(crate) struct World {
     pub(crate) health: Health,
     pub(crate) wrap_ttl: Option<Duration>,
     pub(crate) role: String,
+    pub(crate) fingerprint: String,
     pub(crate) options: Options,
     _tasks: Tasks,
 }
@@ -156,6 +157,7 @@ impl World {
             health: Health::default(),
             wrap_ttl: None,
             role: "dev".to_owned(),
+            fingerprint: "one".to_owned(),
             options: Options {
                 name: "web".to_owned(),
                 check_interval: Some(Duration::from_mins(5)),
@@ -221,6 +223,7 @@ impl World {
             board: self.board.clone(),
             health: self.health.component("session/web", true, "starting"),
             metrics: self.metrics.clone(),
+            fingerprint: self.fingerprint.clone(),
         };
         let stop = CancellationToken::new();
         let keeper = TokenKeeper::new(self.options.clone(), parts);

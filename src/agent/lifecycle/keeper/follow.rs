@@ -41,6 +41,6 @@ impl TokenKeeper {
         let who = if how.role.is_empty() { &self.report.identity } else { &how.role };
         let bound_to = [upstream.address(), how.namespace.as_deref().unwrap_or_default(), &how.mount, who];
         let state = self.options.state.as_ref()?;
-        Some(Archive::new(state, &self.options.name, &bound_to).after(self.archive.as_ref()))
+        Some(Archive::new(state, &self.options.name, &bound_to, &self.fingerprint).after(self.archive.as_ref()))
     }
 }

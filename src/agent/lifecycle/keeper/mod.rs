@@ -50,6 +50,8 @@ pub struct Parts {
     pub health: health::Reporter,
     /// Where attempts are counted.
     pub metrics: Metrics,
+    /// Digest of what the session logs in with: a session does not inherit the refusals and the backoff of other settings.
+    pub fingerprint: String,
 }
 
 /// Keeps one session's token and publishes it.
@@ -63,6 +65,7 @@ pub struct TokenKeeper {
     nudge: Nudge,
     clock: Clock,
     report: Report,
+    fingerprint: String,
     archive: Option<Archive>,
     pace: Pace,
     held: Option<Held>,
@@ -111,7 +114,7 @@ enum Event {
 impl TokenKeeper {
     /// A keeper that has done nothing yet.
     pub fn new(options: Options, parts: Parts) -> Self {
-        let Parts { publisher, identity, login, nudge, clock, board, health, metrics } = parts;
+        let Parts { publisher, identity, login, nudge, clock, board, health, metrics, fingerprint } = parts;
         let posting = board.posting(options.name.clone());
         let report = Report { session: options.name.clone(), identity: identity.describe(), posting, health, metrics };
         let now = clock.now();
@@ -126,6 +129,7 @@ impl TokenKeeper {
             nudge,
             clock,
             report,
+            fingerprint,
             archive: None,
             pace: Pace::new(now),
             held: None,
@@ -279,7 +283,8 @@ impl TokenKeeper {
 
     /// Writing what outlives a restart, if that has changed.
     fn saving(&mut self) -> Option<impl Future<Output = ()> + Send + use<>> {
-        self.archive.as_mut()?.save(&self.pace.record(), self.held.as_ref())
+        let last_error = self.last_error.as_deref().filter(|_| self.pace.failures() > 0);
+        self.archive.as_mut()?.save(&self.pace.record(), self.held.as_ref(), last_error)
     }
 
     fn save(&mut self) {

@@ -7,28 +7,36 @@ use super::TokenKeeper;
 use crate::agent::lifecycle::attempt;
 use crate::agent::lifecycle::held::Held;
 use crate::agent::lifecycle::pace::Pace;
+use crate::agent::lifecycle::report::words;
 use crate::agent::lifecycle::resume::Kept;
-use crate::agent::lifecycle::schedule::{Last, Step};
+use crate::agent::lifecycle::schedule::Step;
 use crate::backoff::random_unit;
-use crate::words::chain;
+use crate::words::{chain, rfc3339};
 
 impl TokenKeeper {
     /// Takes up what the last process left; if that is no token, plans the first login.
     pub(super) async fn start(&mut self) {
-        let Kept { pace, held, refused } = self.load().await;
+        let Kept { pace, held, last_error, changed, refused } = self.load().await;
         let now = self.clock.now();
         if let Some(record) = pace {
             self.pace = Pace::resume(&record, now);
+        }
+        if changed {
+            self.pace.forget_failures(now);
+        } else if self.pace.failures() > 0 {
+            self.last_error = last_error;
         }
         if let Some(refused) = refused {
             let (session, error) = (&self.options.name, chain(&refused));
             tracing::warn!(event = "state.refused", session, error, "what the last process left is not taken");
         }
-        if let Some(held) = held {
+        // A token that the session before this one has handed over is newer than the file.
+        if let Some(held) = held.filter(|_| self.held.is_none()) {
             self.resume(held).await;
         }
         self.plan(if self.pace.failures() > 0 { Last::Failed } else { Last::Well });
         if self.held.is_none() {
+            self.tell_of_a_wait();
             let splayed = now + self.options.first_login_splay.mul_f64(random_unit());
             if let Step::LoginAt(at) = self.next
                 && splayed.boot > at.boot
@@ -37,6 +45,30 @@ impl TokenKeeper {
             }
             self.publish();
         }
+    }
+
+    /// Says so where the first login has to wait for what the last process met, until when, and why.
+    fn tell_of_a_wait(&mut self) {
+        let now = self.clock.now();
+        let wait = self.next.at().map(|at| now.until(at)).unwrap_or_default();
+        if wait < WORTH_TELLING {
+            return;
+        }
+        let failures = self.pace.failures();
+        let cause = match &self.last_error {
+            Some(error) => format!("{failures} logins have failed before this start, the last one: {error}"),
+            None if failures > 0 => format!("{failures} logins have failed before this start"),
+            None => "all logins of the request budget are used up by processes before this one".to_owned(),
+        };
+        let (session, until) = (&self.options.name, rfc3339((now + wait).wall));
+        tracing::warn!(
+            event = "token.login.delayed",
+            session,
+            until,
+            wait = words(wait),
+            "no login before then: {cause}"
+        );
+        self.last_error.get_or_insert(cause);
     }
 
     async fn load(&mut self) -> Kept {
@@ -75,5 +107,7 @@ impl TokenKeeper {
     }
 }
 
+/// Shorter waits are backoff as usual.
+const WORTH_TELLING: Duration = Duration::from_secs(2);
 const LOAD_LIMIT: Duration = Duration::from_secs(5);
 const RESUME_WAIT: Duration = Duration::from_secs(1);

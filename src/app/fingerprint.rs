@@ -1,0 +1,65 @@
+//! A digest of a session's login settings: when it changes, the failures of the settings before count no more.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use aws_lc_rs::digest::{SHA256, digest};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+
+use crate::agent::identity::Method;
+use crate::config;
+
+/// The digest of a session's server, login and identity, of the certificates that they name, and of the provider's variables.
+///
+/// It stands in the state file. Of each secret it holds 16 bits: enough to notice another one, and no help to guess it.
+/// A federated token's content is left out, since that changes every hour.
+pub(super) fn fingerprint(session: &config::Session) -> String {
+    let tls = &session.upstream.client.tls;
+    let mut text = format!("{:?}\n{:?}\n{:?}\n", session.upstream, session.login, session.identity);
+    let certificates = tls.ca_file.iter().chain(tls.identity.iter().map(|identity| &identity.certificate));
+    let mut files: Vec<_> = certificates.cloned().collect();
+    let folder = tls.ca_dir.iter().flat_map(|dir| std::fs::read_dir(dir).into_iter().flatten().flatten());
+    files.extend(folder.map(|entry| entry.path()));
+    files.sort();
+    for file in files {
+        let _ = writeln!(text, "{} {}", file.display(), content(&file, WHOLE));
+    }
+    match &session.identity {
+        Method::Cloud(options) => {
+            for (name, value) in options.variables.pairs() {
+                // The host gives each process of its own another one.
+                if name.contains("HEADER") || name == "MSI_SECRET" {
+                    continue;
+                }
+                let secret = ["SECRET", "PASSWORD"].iter().any(|word| name.contains(word));
+                let kept = if secret { HINT } else { WHOLE };
+                let _ = writeln!(text, "{name} {}", encoded(value.as_bytes(), kept));
+            }
+            if let Some(certificate) = options.variables.get("AZURE_CLIENT_CERTIFICATE_PATH") {
+                text.push_str(&content(Path::new(certificate), HINT));
+            }
+        }
+        Method::AppRole(options) => {
+            text.push_str(&content(&options.role_id_file, WHOLE));
+            if let Some(secret) = &options.secret_id_file {
+                text.push_str(&content(secret, HINT));
+            }
+        }
+        Method::TokenFile(file) => text.push_str(&content(file, HINT)),
+        Method::Jwt(_) | Method::Certificate => {}
+    }
+    encoded(text.as_bytes(), WHOLE)
+}
+
+/// How many bytes of a digest are kept.
+const WHOLE: usize = 16;
+const HINT: usize = 2;
+
+fn content(file: &Path, kept: usize) -> String {
+    std::fs::read(file).map_or_else(|_| "-".to_owned(), |bytes| encoded(&zeroize::Zeroizing::new(bytes), kept))
+}
+
+fn encoded(bytes: &[u8], kept: usize) -> String {
+    URL_SAFE_NO_PAD.encode(&digest(&SHA256, bytes).as_ref()[..kept])
+}
