@@ -208,7 +208,7 @@ impl BoundListener {
                 }
             }
         };
-        children.beside(serving, &ends).await;
+        Box::pin(children.beside(serving, &ends)).await;
         Ok(())
     }
 }

@@ -1,6 +1,6 @@
 //! What a configuration changes: built and bound as a whole, then put in force at once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::gateway::{GatewayPlan, RunningGateway};
 use super::outputs::{BoundListener, BuiltSink, SinkOrders, reader_of};
 use super::rendered::{Rendering, RenderingPlan};
-use super::session::{Origin, Session, SessionOrders, Sessions, Shared, Stamp};
+use super::session::{Origin, Predecessor, Session, SessionOrders, Sessions, Shared, Stamp};
 use crate::agent::lifecycle;
 use crate::agent::local_api::Source;
 use crate::config;
@@ -108,8 +108,11 @@ impl Agent {
                     sources.insert(options.name.clone(), running.source.clone());
                     following.push(origin);
                 }
-                _ => {
-                    let session = Session::build(origin, shared)?;
+                running => {
+                    let mut session = Session::build(origin, shared)?;
+                    if let Some(running) = running {
+                        session.follow(&running.origin, &running.source);
+                    }
                     sources.insert(options.name.clone(), session.source.clone());
                     sessions.push(session);
                 }
@@ -187,14 +190,19 @@ impl Agent {
 
         let replaced = |name: &String| plan.sinks.iter().any(|it| it.name() == name);
         let kept = |name: &String| config.sinks.iter().any(|it| it.options.name == *name) && !replaced(name);
+        let heirs: BTreeSet<&str> = plan.sessions.iter().filter(|it| it.inherits).map(Session::name).collect();
         let mut letting_go = Vec::new();
         for (_, sink) in self.sinks.take_all_but(kept) {
-            let revoked =
-                ending.get(&sink.options.session).is_some_and(|it| it.origin.options.lifecycle.revoke_on_exit);
+            let session = &*sink.options.session;
+            let revoked = !heirs.contains(session)
+                && ending.get(session).is_some_and(|it| it.origin.options.lifecycle.revoke_on_exit);
             letting_go.push(sink.stop(revoked));
         }
-        let ended: BTreeMap<String, CancellationToken> =
-            ending.iter().map(|(name, session)| (name.clone(), session.orders.ended.clone())).collect();
+        let predecessor = |(name, session): (&String, &RunningSession)| {
+            let token = heirs.contains(&**name).then(|| session.orders.hand_over());
+            (name.clone(), Predecessor { ended: session.orders.ended.clone(), token })
+        };
+        let mut predecessors: BTreeMap<String, Predecessor> = ending.iter().map(predecessor).collect();
         for (name, session) in ending {
             // A token is revoked once no file holds it any more.
             let files = letting_go.clone();
@@ -220,7 +228,7 @@ impl Agent {
             let (origin, source) = (session.origin.clone(), session.source.clone());
             let running =
                 RunningSession { origin, source, lifecycle: session.lifecycle.clone(), orders: orders.clone() };
-            self.sessions.tasks.start(format!("session {name}"), session.run(orders, ended.get(&name).cloned()));
+            self.sessions.tasks.start(format!("session {name}"), session.run(orders, predecessors.remove(&name)));
             self.sessions.running.insert(name, running);
         }
         for sink in plan.sinks {

@@ -3,14 +3,15 @@
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Context as _;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::fingerprint::fingerprint;
 use crate::agent::identity::Method;
-use crate::agent::lifecycle::{self, Parts, TokenKeeper};
+use crate::agent::lifecycle::{self, Farewell, Parts, TokenKeeper};
 use crate::agent::local_api::Source;
 use crate::agent::login::Login;
 use crate::agent::output_watch::OutputWatch;
@@ -89,6 +90,20 @@ impl Origin {
         as_other.options.lifecycle.clone_from(&other.options.lifecycle);
         as_other == *other
     }
+
+    /// True if a token that `before` got is served until a login by these settings has succeeded: it is of the same
+    /// server, namespace and role, and handed out in the same form.
+    fn keeps_token_of(&self, before: &Self) -> bool {
+        let (new, old) = (&self.options, &before.options);
+        let server = |session: &config::Session| (session.upstream.kind, session.upstream.client.address.clone());
+        let login = |session: &config::Session| {
+            let login = &session.login;
+            (login.namespace.clone(), login.role.clone(), login.wrap_ttl)
+        };
+        // Where there is no role, the identity is what says whose token it is.
+        let same_identity = !new.login.role.is_empty() || new.identity == old.identity;
+        server(new) == server(old) && login(new) == login(old) && same_identity
+    }
 }
 
 /// What a running session is told, and tells.
@@ -98,6 +113,30 @@ pub(super) struct SessionOrders {
     pub(super) stop: CancellationToken,
     /// Cancelled by the session once it keeps nothing any more; it may still revoke.
     pub(super) ended: CancellationToken,
+    /// Where it hands its token over at its end, where another session takes it.
+    pub(super) heir: Arc<Mutex<Option<oneshot::Sender<Farewell>>>>,
+}
+
+impl SessionOrders {
+    /// The token is handed over at the end, and nothing is revoked then. To be called before the session is stopped.
+    pub(super) fn hand_over(&self) -> oneshot::Receiver<Farewell> {
+        let (sender, receiver) = oneshot::channel();
+        *self.heir.lock().unwrap_or_else(PoisonError::into_inner) = Some(sender);
+        receiver
+    }
+
+    fn heir(&self) -> Option<oneshot::Sender<Farewell>> {
+        self.heir.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// The session whose place another takes.
+#[derive(Debug)]
+pub(super) struct Predecessor {
+    /// Cancelled once it keeps nothing any more.
+    pub(super) ended: CancellationToken,
+    /// Its token, where it hands that over.
+    pub(super) token: Option<oneshot::Receiver<Farewell>>,
 }
 
 /// A session that is built and has not started: nothing has been sent.
@@ -107,6 +146,8 @@ pub(super) struct Session {
     pub(super) source: Source,
     /// Tells the session, once it runs, to keep its token by other options.
     pub(super) lifecycle: watch::Sender<lifecycle::Options>,
+    /// True if it takes over the token of the session that it follows.
+    pub(super) inherits: bool,
     keeper: TokenKeeper,
 }
 
@@ -136,7 +177,7 @@ impl Session {
             fingerprint: fingerprint(options),
         };
         let keeper = TokenKeeper::new(options.lifecycle.clone(), parts);
-        Ok(Self { source: Source { feed, nudge }, lifecycle: keeper.options_sender(), keeper, origin })
+        Ok(Self { source: Source { feed, nudge }, lifecycle: keeper.options_sender(), inherits: false, keeper, origin })
     }
 
     pub(super) fn name(&self) -> &str {
@@ -145,15 +186,35 @@ impl Session {
 
     /// Keeps the token until it is told to stop, then revokes it if that was asked for. By then outputs have let go of
     /// it. Begins once the session that it follows, which has the same state file, keeps nothing any more.
-    pub(super) async fn run(self, orders: SessionOrders, follows: Option<CancellationToken>) -> anyhow::Result<()> {
-        let ended = orders.ended.drop_guard();
-        if let Some(other) = follows {
-            other.cancelled().await;
+    pub(super) async fn run(mut self, orders: SessionOrders, follows: Option<Predecessor>) -> anyhow::Result<()> {
+        let ended = orders.ended.clone().drop_guard();
+        if let Some(Predecessor { ended, token }) = follows {
+            ended.cancelled().await;
+            if let Some(token) = token
+                && let Ok(before) = token.await
+            {
+                self.keeper.inherit(before);
+            }
         }
-        let farewell = self.keeper.run(orders.stop).await;
+        let farewell = self.keeper.run(orders.stop.clone()).await;
+        let kept = match orders.heir() {
+            None => Some(farewell),
+            // The heir has ended already where this fails.
+            Some(heir) => heir.send(farewell).err(),
+        };
         drop(ended);
-        farewell.revoke().await;
+        if let Some(farewell) = kept {
+            farewell.revoke().await;
+        }
         Ok(())
+    }
+
+    /// Serves the token of the session that it follows from now on, if that one may be kept.
+    pub(super) fn follow(&mut self, before: &Origin, source: &Source) {
+        self.inherits = self.origin.keeps_token_of(before);
+        if self.inherits {
+            self.keeper.serve_meanwhile(source.feed.peek());
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::held::Held;
 use crate::agent::login::Login;
 use crate::agent::token::{Kind, Token, TokenPublisher};
 use crate::feed::State;
@@ -15,7 +16,7 @@ pub struct Farewell {
     pub(super) session: String,
     pub(super) publisher: TokenPublisher,
     pub(super) login: Login,
-    pub(super) token: Option<Arc<Token>>,
+    pub(super) held: Option<Held>,
     /// Tokens that logins replaced and that may live on.
     pub(super) replaced: Vec<Arc<Token>>,
     pub(super) revoke: bool,
@@ -33,12 +34,13 @@ impl Farewell {
         if !self.revoke {
             return;
         }
-        if self.token.is_some() {
+        if self.held.is_some() {
             let reason = "the session has ended and its token is revoked".into();
             self.publisher.publish(State::None { reason, retry_after: LIMIT }, None);
         }
         let end = tokio::time::Instant::now() + LIMIT;
-        for token in self.token.iter().chain(&self.replaced).filter(|token| token.kind == Kind::Service) {
+        let own = self.held.as_ref().map(|held| &held.token);
+        for token in own.into_iter().chain(&self.replaced).filter(|token| token.kind == Kind::Service) {
             self.revoke_one(token, end).await;
         }
     }

@@ -21,6 +21,8 @@ pub(super) struct Held {
     pub(super) renewed: bool,
     pub(super) looks: Looks,
     pub(super) standing: Standing,
+    /// It was got by other settings than those of now: a login is to replace it.
+    pub(super) outdated: bool,
 }
 
 /// Where a token stands that the server refuses without a reason.
@@ -66,7 +68,15 @@ impl Held {
             ttl: token.lease.ttl,
             renewable: token.lease.renewable && token.kind == Kind::Service,
         };
-        Self { granted: token.lease.ttl, token: Arc::new(token), life, renewed: false, looks: Looks::Untried, standing: Standing::Good }
+        Self {
+            granted: token.lease.ttl,
+            token: Arc::new(token),
+            life,
+            renewed: false,
+            looks: Looks::Untried,
+            standing: Standing::Good,
+            outdated: false,
+        }
     }
 
     /// What is left of its life; `None` if it never ends.

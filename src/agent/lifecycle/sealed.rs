@@ -98,7 +98,7 @@ pub(super) fn held(plain: &[u8], now: Moment) -> Result<Option<Held>, Why> {
     // What happened to the token since it was saved is not known, so that a denied look-up is a reason to doubt.
     let looks = sealed.looks.filter(|looks| *looks == Looks::Forbidden).unwrap_or(Looks::Allowed);
     let renewed = sealed.renewed;
-    Ok(Some(Held { token: Arc::new(token), life, granted, renewed, looks, standing: Standing::Good }))
+    Ok(Some(Held { token: Arc::new(token), life, granted, renewed, looks, standing: Standing::Good, outdated: false }))
 }
 
 /// How far the wall clock may be behind the login, in milliseconds.

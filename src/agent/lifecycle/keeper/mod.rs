@@ -1,6 +1,7 @@
 //! Keeps one session's token: one loop that waits for everything at once and asks `schedule` what comes next.
 
 mod follow;
+mod inherit;
 mod outcome;
 mod start;
 mod suspect;
@@ -261,6 +262,9 @@ impl TokenKeeper {
     fn plan(&mut self, last: Last) {
         let now = self.clock.now();
         let life = self.held.as_ref().map(|held| &held.life);
+        if self.held.as_ref().is_some_and(|held| held.outdated) {
+            return self.plan_replacement(last);
+        }
         let held = self.held.as_ref();
         // After a failed login a doubted token is renewed, if it can be, or waits for the next login like any other. A suspect one
         // is not renewed: that would be refused, too.
@@ -304,7 +308,7 @@ impl TokenKeeper {
             session: self.options.name,
             publisher: self.publisher,
             login: self.login,
-            token: self.held.map(|held| held.token),
+            held: self.held,
             replaced: self.replaced,
             revoke: self.options.revoke_on_exit,
         }
