@@ -65,10 +65,39 @@ pub fn start(targets: Targets, format: LogFormat) -> std::io::Result<Logging> {
     Ok(logging)
 }
 
-/// The filter that a configuration asks for. At the usual level the cloud's library, which tells each call that it
-/// makes, is heard from `warn` on.
+/// The filter that a configuration asks for. At the level `info` libraries are heard from `warn` on: what they tell of each
+/// call stands in our own lines, once. At `debug` they are heard as we are.
 pub fn targets(log: &Log) -> Targets {
-    let chatty = (log.level == LevelFilter::INFO).then_some(("azure_identity".to_owned(), LevelFilter::WARN));
+    let (others, ours) = match log.level {
+        LevelFilter::INFO => (LevelFilter::WARN, Some((OURS.to_owned(), LevelFilter::INFO))),
+        level => (level, None),
+    };
     let named = log.targets.iter().map(|(name, level)| (name.clone(), *level));
-    Targets::new().with_default(log.level).with_targets(chatty.into_iter().chain(named))
+    Targets::new().with_default(others).with_targets(ours.into_iter().chain(named))
+}
+
+/// The target of this program's own lines begins so.
+const OURS: &str = env!("CARGO_CRATE_NAME");
+
+#[cfg(test)]
+mod tests {
+    use tracing::Level;
+
+    use super::*;
+
+    #[test]
+    fn libraries_are_heard_at_debug_and_we_are_at_info() {
+        let heard = |log: &str, target: &str, level| {
+            let (level, targets) = (log.parse().unwrap(), std::collections::BTreeMap::new());
+            let log = Log { level, targets, format: LogFormat::Text };
+            super::targets(&log).would_enable(target, &level)
+        };
+        for library in ["typespec_client_core::http::policies::logging", "azure_identity", "hyper_util::client"] {
+            assert!(!heard("info", library, Level::INFO), "{library}");
+            assert!(heard("info", library, Level::WARN) && heard("debug", library, Level::INFO), "{library}");
+        }
+        assert!(heard("info", "keyward::agent::lifecycle", Level::INFO));
+        assert!(!heard("info", "keyward::agent::lifecycle", Level::DEBUG));
+        assert!(!heard("warn", "keyward::agent::lifecycle", Level::INFO));
+    }
 }
