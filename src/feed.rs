@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 
 use crate::clock::{Clock, Moment};
+use crate::demand::Demand;
 
 /// What readers see.
 #[derive(Debug)]
@@ -138,6 +139,7 @@ struct Inner {
     rung: Notify,
     answered: Notify,
     bucket: Mutex<Bucket>,
+    demand: Demand,
 }
 
 #[derive(Debug)]
@@ -163,8 +165,18 @@ pub enum Ring {
 impl Nudge {
     /// A full bucket.
     pub fn new(clock: Clock) -> Self {
+        Self::with_demand(clock, Demand::default())
+    }
+
+    /// A full bucket, for a credential whose callers wait for `demand`'s maker.
+    pub fn with_demand(clock: Clock, demand: Demand) -> Self {
         let bucket = Mutex::new(Bucket { rings: Self::RINGS, refilled: clock.now(), pending: false });
-        Self(Arc::new(Inner { clock, rung: Notify::new(), answered: Notify::new(), bucket }))
+        Self(Arc::new(Inner { clock, rung: Notify::new(), answered: Notify::new(), bucket, demand }))
+    }
+
+    /// Requests of callers to the maker beyond a look.
+    pub fn demand(&self) -> &Demand {
+        &self.0.demand
     }
 
     /// Rings. However many ring while the maker has not looked yet, it looks once.

@@ -6,6 +6,7 @@
 pub mod sys;
 pub mod backoff;
 pub mod clock;
+pub mod demand;
 pub mod feed;
 pub mod folder;
 pub mod atomic_file;

@@ -27,7 +27,8 @@ pub(super) fn keeper(
     shared: &Shared,
 ) -> anyhow::Result<(DerivedKeeper, Source)> {
     let (publisher, made) = feed("no token was made for it yet");
-    let nudge = Nudge::new(shared.clock.clone());
+    // Who waits for what is made of the session's token waits for the session.
+    let nudge = Nudge::with_demand(shared.clock.clone(), source.nudge.demand().clone());
     let parts = DerivedParts {
         publisher,
         upstream: Upstream::build(&session.upstream).with_context(|| output.clone())?,

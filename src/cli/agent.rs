@@ -37,6 +37,15 @@ pub(super) struct Token {
     format: Format,
 }
 
+/// Have the running agent log in once more, now.
+#[derive(Debug, Args)]
+pub(super) struct Retry {
+    /// The session, where there is more than one
+    session: Option<String>,
+    #[command(flatten)]
+    at: Where,
+}
+
 /// Wait until the running agent is ready.
 #[derive(Debug, Args)]
 pub(super) struct Wait {
@@ -115,6 +124,32 @@ impl Token {
         Ok(Exit::Ok)
     }
 }
+
+impl Retry {
+    pub(super) fn run(self) -> Exit {
+        let agent = match Agent::of(&self.at, Asks::LocalApi) {
+            Ok(agent) => agent,
+            Err(exit) => return exit,
+        };
+        let query: Vec<_> = self.session.iter().map(|session| ("session", session.as_str())).collect();
+        let answer = agent.order("agent/v1/retry", &query, RETRY_TIME);
+        if let Ok((StatusCode::SERVICE_UNAVAILABLE, body)) = &answer
+            && let Some(reason) = body["reason"].as_str()
+        {
+            say_error(reason);
+        }
+        match agent.expect(answer) {
+            Ok(_) => {
+                say("there is a token");
+                Exit::Ok
+            }
+            Err(exit) => exit,
+        }
+    }
+}
+
+/// More than the agent waits for a login.
+const RETRY_TIME: Duration = Duration::from_secs(35);
 
 impl Wait {
     pub(super) fn run(self) -> Exit {

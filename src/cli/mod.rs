@@ -91,6 +91,9 @@ enum Command {
     /// Print the token that the running agent serves
     #[command(after_help = "Example:\n  export VAULT_TOKEN=$(keyward token --config /etc/keyward/keyward.toml)")]
     Token(agent::Token),
+    /// Have the running agent log in once more now, without waiting for its backoff
+    #[command(after_help = "Example:\n  keyward retry web --config /etc/keyward/keyward.toml")]
+    Retry(agent::Retry),
     /// Wait until the running agent is ready
     #[command(after_help = "Example:\n  keyward wait --config /etc/keyward/keyward.toml --timeout 60s")]
     Wait(agent::Wait),
@@ -190,6 +193,7 @@ pub fn main() -> ExitCode {
         Command::Exec(exec) => exec.run(),
         Command::Status(status) => status.run(),
         Command::Token(token) => token.run(),
+        Command::Retry(retry) => Ok(retry.run()),
         Command::Wait(wait) => Ok(wait.run()),
         Command::Healthcheck(healthcheck) => Ok(healthcheck.run()),
         #[cfg(feature = "access")]

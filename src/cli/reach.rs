@@ -104,7 +104,27 @@ impl Agent {
         query: &[(&str, &str)],
         time: Duration,
     ) -> Result<(StatusCode, Value), TransportError> {
-        let mut request = self.client.request(Method::GET, path).query(query).header("x-vault-request", "true");
+        self.call(Method::GET, path, query, time)
+    }
+
+    /// Asks it to do something, as [`Agent::ask`] asks for something.
+    pub(super) fn order(
+        &self,
+        path: &str,
+        query: &[(&str, &str)],
+        time: Duration,
+    ) -> Result<(StatusCode, Value), TransportError> {
+        self.call(Method::POST, path, query, time)
+    }
+
+    fn call(
+        &self,
+        method: Method,
+        path: &str,
+        query: &[(&str, &str)],
+        time: Duration,
+    ) -> Result<(StatusCode, Value), TransportError> {
+        let mut request = self.client.request(method, path).query(query).header("x-vault-request", "true");
         if let Some(key) = &self.key {
             request = request.header("x-vault-token", key.expose_secret());
         }

@@ -19,7 +19,7 @@ use crate::http::forward::Downstream;
 /// A 403, and what it says of the token.
 pub(super) struct Refusal {
     pub(super) answer: Response<Answered>,
-    /// Whether it says that there is no such token, in any server's words. Without such words it may be the policy that refuses.
+    /// True if it says that there is no such token, in any server's words. Without such words it may be the policy that refuses.
     pub(super) says_dead: bool,
 }
 
@@ -81,6 +81,8 @@ impl Inner {
     /// The token that there is by then.
     async fn present_by(&self, end: Instant) -> Result<Worn, Absent> {
         let mut feed = self.credential.feed.clone();
+        let _waiting = self.nudge.demand().wait();
+        let mut asked = false;
         loop {
             feed.current();
             match self.credential.current() {
@@ -88,6 +90,11 @@ impl Inner {
                     if !matches!(tokio::time::timeout_at(end, feed.changed()).await, Ok(Ok(()))) {
                         return Err(absent);
                     }
+                }
+                // Now that somebody waits the keeper may try sooner, and says so.
+                Err(_) if !asked => {
+                    asked = true;
+                    let _ = tokio::time::timeout(A_WORD, feed.changed()).await;
                 }
                 found => return found,
             }
@@ -123,6 +130,9 @@ const LOOKED_WITHIN: Duration = Duration::from_secs(10);
 
 /// How long after it for the login that follows where the token is dead.
 const LOGIN_WITHIN: Duration = Duration::from_secs(10);
+
+/// How long a caller waits for the keeper to say when it tries next.
+const A_WORD: Duration = Duration::from_millis(20);
 
 /// How long a caller waits who comes while there is no token.
 const A_MOMENT: Duration = Duration::from_secs(2);

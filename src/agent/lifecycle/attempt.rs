@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::agent::identity::IdentitySource;
+use crate::agent::identity::{IdentityProof, IdentitySource};
 use crate::agent::login::{Login, LoginError};
 use crate::agent::token::{Generation, Token};
 use crate::agent::upstream::{CallError, LookedUp, Renewed};
@@ -16,7 +16,8 @@ pub(super) type Call<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 /// What a login or a renewal gave.
 #[derive(Debug)]
 pub(super) enum Done {
-    Login(Result<Token, LoginError>),
+    /// With the proof that it was made with, where there was one.
+    Login(Result<Token, LoginError>, Option<Arc<IdentityProof>>),
     Renewal(Result<Renewed, CallError>),
 }
 
@@ -31,24 +32,32 @@ pub(super) async fn of<T>(slot: &mut Option<Call<T>>) -> T {
     }
 }
 
-/// Gets a proof and logs in with it, after `first` is done.
+/// Logs in, after `first` is done, with the proof that is given or else with a new one.
 pub(super) fn login(
     identity: Arc<dyn IdentitySource>,
     login: Login,
     clock: Clock,
     first: impl Future<Output = ()> + Send + 'static,
+    proof: Option<Arc<IdentityProof>>,
 ) -> Call<Done> {
     let server = login.upstream().address().to_owned();
     let attempt = async move {
         first.await;
-        let proof = identity.prove().await?;
-        login.login(&proof, &clock).await
+        let proof = match proof {
+            Some(proof) => proof,
+            None => match identity.prove().await {
+                Ok(proof) => Arc::new(proof),
+                Err(error) => return (Err(LoginError::from(error)), None),
+            },
+        };
+        (login.login(&proof, &clock).await, Some(proof))
     };
     Box::pin(async move {
-        Done::Login(tokio::time::timeout(LOGIN_LIMIT, attempt).await.unwrap_or_else(|_| {
+        let (result, proof) = tokio::time::timeout(LOGIN_LIMIT, attempt).await.unwrap_or_else(|_| {
             let message = format!("no end of it within {} s, at {server}", LOGIN_LIMIT.as_secs());
-            Err(LoginError::Unavailable { message, hint: None, retry_after: None })
-        }))
+            (Err(LoginError::Unavailable { message, hint: None, retry_after: None }), None)
+        });
+        Done::Login(result, proof)
     })
 }
 

@@ -3,6 +3,7 @@
 //! `schedule` and `pace` decide and are pure; `keeper` acts on what they say; `resume` keeps what outlives a restart.
 
 mod attempt;
+mod caller_tries;
 mod farewell;
 mod held;
 mod keeper;

@@ -4,8 +4,11 @@ use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
+use super::caller_tries::{CallerTries, spacing};
 use crate::backoff::Backoff;
 use crate::clock::Moment;
+
+pub use super::caller_tries::CallerTriesRecord;
 
 /// Decides when the next try may be. Knows failures in a row and the logins that nothing had planned.
 ///
@@ -18,6 +21,17 @@ pub struct Pace {
     not_before: Moment,
     logins: u32,
     refilled: Moment,
+    /// Failed renewals in a row: they keep no login waiting.
+    renewal_failures: u32,
+    renewal_not_before: Moment,
+    /// The other side has asked for no login before this.
+    asked_until: Moment,
+    /// The last failed login, since when logins fail, and what a try for a caller costs; nothing where only someone who changes a
+    /// setting mends it.
+    failed: Option<Moment>,
+    failing_since: Option<Moment>,
+    cost: Option<u32>,
+    callers: CallerTries,
 }
 
 /// What to expect of trying again.
@@ -36,12 +50,30 @@ pub enum Failure {
 impl Pace {
     /// No failure yet, a full bucket.
     pub const fn new(now: Moment) -> Self {
-        Self { failures: 0, clock_failures: 0, not_before: now, logins: LOGINS, refilled: now }
+        Self {
+            failures: 0,
+            clock_failures: 0,
+            not_before: now,
+            logins: LOGINS,
+            refilled: now,
+            renewal_failures: 0,
+            renewal_not_before: now,
+            asked_until: now,
+            failed: None,
+            failing_since: None,
+            cost: None,
+            callers: CallerTries::new(now),
+        }
     }
 
-    /// Failures since the last success.
+    /// Failures since the last success, of renewals apart.
     pub const fn failures(&self) -> u32 {
         self.failures
+    }
+
+    /// Failed renewals since the last success.
+    pub const fn renewal_failures(&self) -> u32 {
+        self.renewal_failures
     }
 
     /// Notes a failure, with the wait that the other side asked for. `unit` is a random number in `0.0..1.0`.
@@ -62,6 +94,53 @@ impl Pace {
             if matches!(failure, Failure::Clock(_)) { self.clock_failures.saturating_add(1) } else { 0 };
         self.failures = self.failures.saturating_add(1);
         self.not_before = now + asked.map_or(own, |asked| asked.max(own));
+        self.asked_until = now + asked.unwrap_or_default();
+        self.failed = Some(now);
+        self.failing_since.get_or_insert(now);
+        self.cost = match failure {
+            Failure::Passing => Some(1),
+            Failure::Identity => Some(IDENTITY_COST),
+            Failure::Refused | Failure::Clock(_) => None,
+        };
+    }
+
+    /// Notes a failed renewal, which says nothing about logins.
+    pub fn renewal_failed(&mut self, now: Moment, retry_after: Option<Duration>, unit: f64) {
+        let own = Backoff::UPSTREAM.after(self.renewal_failures).next(unit);
+        let asked = retry_after.map(|asked| asked.clamp(Duration::from_secs(1), MOST).mul_f64(1.0 + unit / 2.0));
+        self.renewal_failures = self.renewal_failures.saturating_add(1);
+        self.renewal_not_before = now + asked.map_or(own, |asked| asked.max(own));
+    }
+
+    /// Notes a renewal that went well, which says nothing about logins.
+    pub const fn renewal_succeeded(&mut self, now: Moment) {
+        self.renewal_failures = 0;
+        self.renewal_not_before = now;
+    }
+
+    /// When the next renewal may be.
+    pub const fn renewal_not_before(&self) -> Moment {
+        self.renewal_not_before
+    }
+
+    /// When a login may be tried because a caller waits; `None` where logins do not fail, or fail for a setting.
+    pub fn next_for_caller(&mut self, now: Moment, unit: f64) -> Option<Moment> {
+        let (failed, since, cost) = (self.failed?, self.failing_since?, self.cost?);
+        let age = now.since(since);
+        let spaced = failed + spacing(age, unit);
+        Some(latest([now, spaced, self.asked_until, self.callers.earliest(now, age, cost)]))
+    }
+
+    /// When a login may be tried because somebody asks for it: whatever it failed for.
+    pub fn next_on_demand(&mut self, now: Moment) -> Moment {
+        let age = self.failing_since.map(|since| now.since(since)).unwrap_or_default();
+        latest([now, self.asked_until, self.callers.earliest(now, age, self.cost.unwrap_or(1))])
+    }
+
+    /// Takes such a try out of its bucket.
+    pub fn take_for_caller(&mut self, now: Moment) {
+        let age = self.failing_since.map(|since| now.since(since)).unwrap_or_default();
+        self.callers.take(now, age, self.cost.unwrap_or(1));
     }
 
     /// Notes a success: the next failure starts at the beginning again.
@@ -69,6 +148,11 @@ impl Pace {
         self.failures = 0;
         self.clock_failures = 0;
         self.not_before = now;
+        self.renewal_succeeded(now);
+        self.asked_until = now;
+        self.failed = None;
+        self.failing_since = None;
+        self.cost = None;
     }
 
     /// Forgets the failures: they were of other settings. What was taken from the bucket stays taken.
@@ -121,24 +205,42 @@ impl Pace {
             not_before: seconds(self.not_before.wall),
             logins: self.logins,
             refilled: seconds(self.refilled.wall),
+            renewal_failures: self.renewal_failures,
+            renewal_not_before: Some(seconds(self.renewal_not_before.wall)).filter(|_| self.renewal_failures > 0),
+            asked_until: Some(seconds(self.asked_until.wall)).filter(|_| self.failures > 0),
+            failing_since: self.failing_since.map(|since| seconds(since.wall)),
+            cost: self.cost,
+            callers: self.failing_since.map(|_| self.callers.record(|moment| seconds(moment.wall))),
         }
     }
 
     /// The pace as it was kept. A wall clock that was set meanwhile costs at most [`MOST`].
     pub fn resume(record: &Record, now: Moment) -> Self {
         let wall = seconds(now.wall);
-        let wait = Duration::from_secs(record.not_before.saturating_sub(wall)).min(MOST);
-        let passed = Duration::from_secs(wall.saturating_sub(record.refilled));
-        let refilled = Moment {
-            boot: now.boot.saturating_sub(passed),
-            wall: now.wall.checked_sub(passed).unwrap_or(SystemTime::UNIX_EPOCH),
+        let ahead = |at: u64| now + Duration::from_secs(at.saturating_sub(wall)).min(MOST);
+        let ago = |at: u64| {
+            let passed = Duration::from_secs(wall.saturating_sub(at));
+            Moment {
+                boot: now.boot.saturating_sub(passed),
+                wall: now.wall.checked_sub(passed).unwrap_or(SystemTime::UNIX_EPOCH),
+            }
         };
         Self {
             failures: record.failures,
             clock_failures: 0,
-            not_before: now + wait,
+            not_before: ahead(record.not_before),
             logins: record.logins.min(LOGINS),
-            refilled,
+            refilled: ago(record.refilled),
+            renewal_failures: record.renewal_failures,
+            renewal_not_before: record.renewal_not_before.map_or(now, ahead),
+            asked_until: record.asked_until.map_or(now, ahead),
+            failed: record.failing_since.map(|_| now),
+            failing_since: record.failing_since.map(ago),
+            cost: record.cost.map(|cost| cost.clamp(1, IDENTITY_COST)),
+            callers: match &record.callers {
+                Some(callers) => CallerTries::resume(callers, ago),
+                None => CallerTries::new(now),
+            },
         }
     }
 }
@@ -149,6 +251,13 @@ pub const MOST: Duration = Duration::from_mins(15);
 /// Logins that nothing had planned: so many at once, then one each [`REFILL`].
 const LOGINS: u32 = 8;
 const REFILL: Duration = Duration::from_mins(2);
+
+/// The cost of a try for a caller where the identity fails: that makes more calls than a login.
+const IDENTITY_COST: u32 = 2;
+
+fn latest<const N: usize>(moments: [Moment; N]) -> Moment {
+    moments.into_iter().reduce(|one, other| if other.boot > one.boot { other } else { one }).unwrap_or(moments[0])
+}
 
 /// A pace as a state file keeps it. Times are seconds since 1970 by the wall clock.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -162,6 +271,29 @@ pub struct Record {
     pub logins: u32,
     /// When the bucket was last filled up.
     pub refilled: u64,
+    /// Failed renewals in a row.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub renewal_failures: u32,
+    /// No renewal before this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub renewal_not_before: Option<u64>,
+    /// The server, or the identity's source, has asked for no login before this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked_until: Option<u64>,
+    /// Since when logins fail.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failing_since: Option<u64>,
+    /// The cost of a try for a caller.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost: Option<u32>,
+    /// Tries for callers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub callers: Option<CallerTriesRecord>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+const fn is_zero(count: &u32) -> bool {
+    *count == 0
 }
 
 /// Whole seconds since 1970, rounded up so that a wait never shrinks by being kept.
@@ -170,71 +302,4 @@ fn seconds(wall: SystemTime) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn at(seconds: u64) -> Moment {
-        Moment { boot: Duration::from_secs(seconds), wall: SystemTime::UNIX_EPOCH + Duration::from_secs(seconds) }
-    }
-
-    #[test]
-    fn the_wait_fits_the_failure() {
-        let check = |before: u32, failure, asked: Option<u64>, unit: f64, wanted: u64| {
-            let mut pace = Pace::new(at(1000));
-            pace.failures = before;
-            pace.failed(at(1000), failure, asked.map(Duration::from_secs), unit);
-            assert_eq!(pace.not_before(), at(1000 + wanted), "{before} {failure:?} {asked:?} {unit}");
-            assert_eq!(pace.failures(), before + 1);
-        };
-        check(0, Failure::Passing, None, 1.0, 1);
-        check(4, Failure::Passing, None, 0.5, 8);
-        check(40, Failure::Passing, None, 1.0, 300);
-        check(0, Failure::Passing, Some(7), 0.0, 7);
-        check(0, Failure::Passing, Some(8), 1.0, 12);
-        check(0, Failure::Passing, Some(999_999), 0.0, 900);
-        check(40, Failure::Passing, Some(1), 1.0, 300);
-        check(0, Failure::Identity, None, 0.0, 5);
-        check(40, Failure::Identity, None, 0.0, 150);
-        check(0, Failure::Refused, None, 0.0, 150);
-        check(9, Failure::Refused, None, 1.0, 300);
-        check(0, Failure::Refused, Some(600), 0.0, 600);
-        check(0, Failure::Clock(Duration::from_secs(40)), None, 0.0, 40);
-        check(0, Failure::Clock(Duration::ZERO), None, 0.0, 1);
-        check(0, Failure::Clock(Duration::from_hours(9)), None, 0.0, 900);
-    }
-
-    #[test]
-    fn a_clock_that_stays_wrong_is_tried_slowly_after_one_fetch() {
-        let mut pace = Pace::new(at(0));
-        pace.failed(at(0), Failure::Clock(Duration::ZERO), None, 0.0);
-        assert_eq!(pace.not_before(), at(1));
-        pace.failed(at(1), Failure::Clock(Duration::ZERO), None, 0.0);
-        assert_eq!(pace.not_before(), at(151));
-    }
-
-    #[test]
-    fn logins_that_nothing_planned_come_from_a_bucket() {
-        let mut pace = Pace::new(at(0));
-        for _ in 0..LOGINS {
-            assert_eq!(pace.earliest_login(at(10)), at(10));
-            pace.take(at(10));
-        }
-        assert_eq!(pace.earliest_login(at(10)), at(130));
-        assert_eq!(pace.earliest_login(at(130)), at(130));
-        pace.take(at(130));
-        assert_eq!(pace.earliest_login(at(131)), at(250));
-        let resumed = Pace::resume(&pace.record(), at(200)).earliest_login(at(200));
-        assert_eq!(resumed, at(250), "a restart refills nothing");
-    }
-
-    #[test]
-    fn a_restart_keeps_the_wait_and_a_clock_set_meanwhile_cannot_make_it_long() {
-        let mut pace = Pace::new(at(1000));
-        pace.failed(at(1000), Failure::Refused, None, 0.0);
-        let record = pace.record();
-        assert_eq!(Pace::resume(&record, at(1050)).not_before(), at(1150));
-        assert_eq!(Pace::resume(&record, at(1050)).failures(), 1);
-        assert_eq!(Pace::resume(&record, at(5000)).not_before(), at(5000));
-        assert_eq!(Pace::resume(&record, at(10)).not_before(), at(910));
-    }
-}
+mod tests;

@@ -28,6 +28,15 @@ pub enum Last {
     Failed,
 }
 
+/// When tries may follow failures, or a new process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Earliest {
+    /// For a renewal.
+    pub renewal: Moment,
+    /// For a login.
+    pub login: Moment,
+}
+
 /// What comes next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
@@ -51,9 +60,9 @@ impl Step {
 
 /// The next step for the token that is held, or for none.
 ///
-/// `earliest` is when a try may follow failures, or a new process; `unit` is a random number in `0.0..1.0`.
-pub fn next_step(held: Option<&Life>, last: Last, earliest: Moment, now: Moment, unit: f64) -> Step {
-    let Some(life) = held else { return Step::LoginAt(later(earliest, now)) };
+/// `unit` is a random number in `0.0..1.0`.
+pub fn next_step(held: Option<&Life>, last: Last, earliest: Earliest, now: Moment, unit: f64) -> Step {
+    let Some(life) = held else { return Step::LoginAt(later(earliest.login, now)) };
     let Some(ends) = life.ends else { return Step::Rest };
     match last {
         Last::Well => {
@@ -64,10 +73,10 @@ pub fn next_step(held: Option<&Life>, last: Last, earliest: Moment, now: Moment,
         }
         Last::NotRenewed => Step::LoginAt(now + now.until(ends).mul_f64(unit * SPREAD)),
         Last::Failed => {
-            let due = later(earliest, now);
+            let due = later(earliest.renewal, now);
             // While renewals fail, a login may still go well: the last tenth of the lease is for that.
             let time_to_renew = due.until(ends) > life.ttl / 10;
-            if life.renewable && time_to_renew { Step::RenewAt(due) } else { Step::LoginAt(due) }
+            if life.renewable && time_to_renew { Step::RenewAt(due) } else { Step::LoginAt(later(earliest.login, now)) }
         }
     }
 }
@@ -114,8 +123,9 @@ mod tests {
     }
 
     fn check(held: Option<Life>, last: Last, earliest: u64, now: u64, unit: f64, wanted: Step) {
-        let found = next_step(held.as_ref(), last, at(earliest), at(now), unit);
-        assert_eq!(found, wanted, "{held:?} {last:?} earliest {earliest} now {now} unit {unit}");
+        let earliest = Earliest { renewal: at(earliest), login: at(earliest) };
+        let found = next_step(held.as_ref(), last, earliest, at(now), unit);
+        assert_eq!(found, wanted, "{held:?} {last:?} {earliest:?} now {now} unit {unit}");
     }
 
     #[test]
@@ -152,6 +162,13 @@ mod tests {
         check(held, Last::Failed, 3240, 2400, 0.5, Step::LoginAt(at(3240)));
         check(held, Last::Failed, 4000, 3500, 0.5, Step::LoginAt(at(4000)));
         check(Some(life(0, 3600, false)), Last::Failed, 2500, 2400, 0.5, Step::LoginAt(at(2500)));
+    }
+
+    #[test]
+    fn failed_renewals_keep_no_login_waiting() {
+        let held = life(0, 3600, true);
+        let earliest = Earliest { renewal: at(3300), login: at(0) };
+        assert_eq!(next_step(Some(&held), Last::Failed, earliest, at(3200), 0.5), Step::LoginAt(at(3200)));
     }
 
     #[test]

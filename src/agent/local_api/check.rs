@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(15);
 
 /// What a check answers.
 #[derive(Debug, Serialize)]
-struct Report {
+pub(super) struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     errors: Option<[&'static str; 1]>,
     /// Whether there is a token to serve.
@@ -81,7 +81,13 @@ async fn moved(feed: &mut TokenFeed, from: Option<Moment>) {
     }
 }
 
-fn report(reader: &TokenReader, reading: &Reading<Token>, clock: &Clock, error: Option<&'static str>) -> Report {
+/// How the session is now.
+pub(super) fn report(
+    reader: &TokenReader,
+    reading: &Reading<Token>,
+    clock: &Clock,
+    error: Option<&'static str>,
+) -> Report {
     let (generation, reason) = match reader.look(reading) {
         Found::Token(token) => (Some(token.generation.to_string()), None),
         Found::None { reason, .. } => (None, Some(reason.to_string())),

@@ -12,7 +12,7 @@ use prometheus_client::metrics::counter::Counter;
 use super::places::Places;
 use super::query::{self, Query};
 use super::token::TokenReader;
-use super::{Options, Parts, Serves, Source, check, probes};
+use super::{Options, Parts, Serves, Source, check, probes, retry};
 use crate::http::answer::{error, method_not_allowed, refused};
 use crate::http::guard::{Guard, LocalCaller};
 use crate::http::listen::{self, Limits, Observed, Peer};
@@ -108,6 +108,7 @@ impl Api {
         let (route, allowed) = match path {
             "/agent/v1/token" if tokens => (Route::Token, READ),
             "/agent/v1/check" if tokens => (Route::Check, "POST"),
+            "/agent/v1/retry" if tokens => (Route::Retry, "POST"),
             "/agent/v1/status" if tokens => (Route::Status, READ),
             "/livez" => (Route::Live, READ),
             "/readyz" => (Route::Ready, READ),
@@ -129,6 +130,7 @@ impl Api {
         Ok(match route {
             Route::Token => return self.token(caller, request.uri().query()),
             Route::Check => return self.check(caller, request.uri().query()),
+            Route::Retry => return self.retry(caller, request.uri().query()),
             Route::Status => Answering::now(probes::status(&self.parts, &self.names)),
             Route::Live => Answering::now(probes::live()),
             Route::Ready => Answering::now(probes::ready(&self.parts)),
@@ -151,7 +153,11 @@ impl Api {
         }
         let after = query.after.map(std::borrow::Cow::into_owned);
         let answer = Arc::clone(&served.reader).wait(after, query.wait, self.parts.stop.clone());
-        Ok(self.waiting.wait(answer))
+        let waiting = served.source.nudge.demand().wait();
+        Ok(self.waiting.wait(async move {
+            let _waiting = waiting;
+            answer.await
+        }))
     }
 
     fn check(&self, caller: &LocalCaller, query: Option<&str>) -> Result<Answering, Fault> {
@@ -161,6 +167,15 @@ impl Api {
         let Source { feed, nudge } = served.source.clone();
         let (clock, stop) = (self.parts.clock.clone(), self.parts.stop.clone());
         let answer = check::check(Arc::clone(&served.reader), feed, nudge, clock, stop);
+        Ok(self.checking.wait(answer))
+    }
+
+    fn retry(&self, caller: &LocalCaller, query: Option<&str>) -> Result<Answering, Fault> {
+        let query = Query::parse(query, &["session"])?;
+        let (name, served) = self.session(query.session.as_deref())?;
+        self.log_grant(caller, "retry", name);
+        let (clock, stop) = (self.parts.clock.clone(), self.parts.stop.clone());
+        let answer = retry::retry(Arc::clone(&served.reader), served.source.clone(), clock, stop);
         Ok(self.checking.wait(answer))
     }
 
@@ -201,6 +216,7 @@ impl Api {
 enum Route<'a> {
     Token,
     Check,
+    Retry,
     Status,
     Live,
     Ready,

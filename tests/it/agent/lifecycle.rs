@@ -1,8 +1,10 @@
 //! A token's life: renewal, replacement, death, outage, and what callers see of it. Time is driven.
 
 mod budget;
+mod callers;
 mod doubt;
 mod faults;
+mod fleet;
 mod options;
 mod stuck;
 mod suspect;

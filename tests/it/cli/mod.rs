@@ -12,3 +12,5 @@ mod output;
 mod programs;
 #[cfg(feature = "dev")]
 mod reach;
+#[cfg(feature = "dev")]
+mod retry;

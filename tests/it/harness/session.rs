@@ -40,6 +40,8 @@ pub(crate) struct IdentityDials {
     pub(crate) hangs: AtomicBool,
     /// The proof is not valid before this, in seconds since 1970; zero says nothing of it.
     pub(crate) not_before: AtomicU64,
+    /// When the proof ends; zero says nothing of it.
+    pub(crate) expires: AtomicU64,
 }
 
 impl FakeIdentity {
@@ -52,8 +54,14 @@ impl FakeIdentity {
 
     fn claims(&self) -> Option<UnverifiedClaims> {
         let not_before = self.0.not_before.load(Ordering::Relaxed);
-        let token = signing_input(&serde_json::json!({}), &serde_json::json!({ "nbf": not_before }));
-        UnverifiedClaims::decode(&format!("{token}.c2ln")).ok().filter(|_| not_before > 0)
+        let expires = self.0.expires.load(Ordering::Relaxed);
+        let mut claims = serde_json::json!({ "nbf": not_before });
+        if expires > 0 {
+            claims["exp"] = expires.into();
+        }
+        let token = signing_input(&serde_json::json!({}), &claims);
+        let tells = not_before > 0 || expires > 0;
+        UnverifiedClaims::decode(&format!("{token}.c2ln")).ok().filter(|_| tells)
     }
 
     pub(crate) fn gone(&self, gone: bool) {
@@ -63,6 +71,11 @@ impl FakeIdentity {
     pub(crate) fn not_before(&self, moment: SystemTime) {
         let seconds = moment.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
         self.0.not_before.store(seconds, Ordering::Relaxed);
+    }
+
+    pub(crate) fn expires(&self, moment: SystemTime) {
+        let seconds = moment.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
+        self.0.expires.store(seconds, Ordering::Relaxed);
     }
 
     pub(crate) fn hangs(&self, hangs: bool) {
@@ -212,6 +225,11 @@ impl World {
     }
 
     pub(crate) fn start(&self) -> Session {
+        self.start_after(None)
+    }
+
+    /// A session that takes the place of another one, and its token.
+    pub(crate) fn start_after(&self, before: Option<Farewell>) -> Session {
         let (publisher, feed) = feed("starting");
         let nudge = Nudge::new(self.clock.clone());
         let parts = Parts {
@@ -226,7 +244,10 @@ impl World {
             fingerprint: self.fingerprint.clone(),
         };
         let stop = CancellationToken::new();
-        let keeper = TokenKeeper::new(self.options.clone(), parts);
+        let mut keeper = TokenKeeper::new(self.options.clone(), parts);
+        if let Some(before) = before {
+            keeper.inherit(before);
+        }
         let options = keeper.options_sender();
         let mut running = JoinSet::new();
         running.spawn(keeper.run(stop.clone()));

@@ -2,7 +2,7 @@
 
 use super::TokenKeeper;
 use crate::agent::lifecycle::Farewell;
-use crate::agent::lifecycle::schedule::{Last, Step, next_step};
+use crate::agent::lifecycle::schedule::{Earliest, Last, Step, next_step};
 use crate::agent::token::Token;
 use crate::backoff::random_unit;
 use crate::feed::{Reading, State};
@@ -26,13 +26,20 @@ impl TokenKeeper {
         self.publish();
     }
 
-    /// Plans the login that replaces an inherited token. Until it succeeds the token is renewed in its time.
+    /// Plans the login that replaces an inherited token. Until it succeeds the token is renewed in its time: a login that
+    /// fails is no reason to renew.
     pub(super) fn plan_replacement(&mut self, last: Last) {
         let now = self.clock.now();
         let login = self.pace.earliest_login(now);
+        let renewal = self.pace.renewal_not_before();
+        let last = match last {
+            Last::NotRenewed => Last::NotRenewed,
+            Last::Well | Last::Failed if self.pace.renewal_failures() > 0 => Last::Failed,
+            Last::Well | Last::Failed => Last::Well,
+        };
         let life = self.held.as_ref().map(|held| &held.life);
         self.planned = false;
-        self.next = match next_step(life, last, self.pace.not_before(), now, random_unit()) {
+        self.next = match next_step(life, last, Earliest { renewal, login }, now, random_unit()) {
             Step::RenewAt(at) if at.boot < login.boot => Step::RenewAt(at),
             Step::RenewAt(_) | Step::LoginAt(_) | Step::Rest => Step::LoginAt(login),
         };

@@ -1,6 +1,7 @@
 //! Keeps one session's token: one loop that waits for everything at once and asks `schedule` what comes next.
 
 mod follow;
+mod hurry;
 mod inherit;
 mod outcome;
 mod start;
@@ -10,7 +11,7 @@ mod tell;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -19,14 +20,15 @@ use super::held::{Held, Looks, Standing};
 use super::pace::Pace;
 use super::report::Report;
 use super::resume::Archive;
-use super::schedule::{Last, Step, next_step};
+use super::schedule::{Earliest, Last, Step, next_step};
 use super::suspicion::SuspicionLimit;
 use super::{Farewell, Options, attempt};
-use crate::agent::identity::IdentitySource;
+use crate::agent::identity::{IdentityProof, IdentitySource};
 use crate::agent::login::Login;
 use crate::agent::token::{Token, TokenPublisher};
 use crate::backoff::random_unit;
 use crate::clock::{Clock, Jumps, Moment};
+use crate::demand::Retried;
 use crate::feed::Nudge;
 use crate::health;
 use crate::metrics::Metrics;
@@ -73,6 +75,11 @@ pub struct TokenKeeper {
     next: Step,
     /// Whether the login that comes next replaces a token in its time, so that the bucket is not asked.
     planned: bool,
+    /// True if the next login is made because callers wait, or because someone asked for it.
+    for_caller: bool,
+    retries: Vec<oneshot::Sender<Retried>>,
+    /// The proof of a login that the server did not judge.
+    proof: Option<(Arc<IdentityProof>, Moment)>,
     work: Option<Call<Done>>,
     /// Whether `work` is a renewal, which is of no use once its token has ended.
     renewing: bool,
@@ -105,6 +112,7 @@ enum Event {
     Done(Done),
     Looked(Look),
     Ring,
+    Demand,
     Jump,
     Check,
     Step,
@@ -136,6 +144,9 @@ impl TokenKeeper {
             held: None,
             next: Step::LoginAt(now),
             planned: false,
+            for_caller: false,
+            retries: Vec::new(),
+            proof: None,
             work: None,
             renewing: false,
             look: None,
@@ -182,6 +193,7 @@ impl TokenKeeper {
             look = attempt::of(&mut self.look) => Event::Looked(look),
             () = jumps.next() => Event::Jump,
             () = self.nudge.rung() => Event::Ring,
+            () = self.nudge.demand().changed() => Event::Demand,
             () = clock.sleep_until_some(check) => Event::Check,
             () = clock.sleep_until_some(step) => Event::Step,
             // Never an error: the keeper holds a sender itself.
@@ -193,14 +205,17 @@ impl TokenKeeper {
     fn handle(&mut self, event: Event) {
         match event {
             Event::End => self.expire(),
-            Event::Done(Done::Login(result)) => {
+            Event::Done(Done::Login(result, proof)) => {
                 self.work = None;
+                self.keep_proof(&result, proof);
                 self.login_done(result);
+                self.answer_retries(Retried::Tried);
             }
             Event::Done(Done::Renewal(result)) => {
                 self.work = None;
                 self.renewing = false;
                 self.renewal_done(result);
+                self.answer_retries(Retried::Tried);
             }
             Event::Looked((generation, result)) => {
                 self.look = None;
@@ -213,6 +228,7 @@ impl TokenKeeper {
                 }
                 self.answer_ring();
             }
+            Event::Demand => self.demanded(),
             Event::Jump => self.clock_jumped(),
             Event::Check => {
                 self.next_check = None;
@@ -233,9 +249,12 @@ impl TokenKeeper {
                 self.work = Some(attempt::renew(self.login.clone(), Arc::clone(&held.token)));
             }
             (Step::LoginAt(_), _) => {
-                if !self.planned {
+                if self.for_caller {
+                    self.pace.take_for_caller(now);
+                } else if !self.planned {
                     self.pace.take(now);
                 }
+                self.for_caller = false;
                 let save = self.saving();
                 // A crash during the login must not refill the bucket. A disk that hangs must not hold the login up.
                 let first = async {
@@ -244,7 +263,7 @@ impl TokenKeeper {
                     }
                 };
                 let (identity, login) = (Arc::clone(&self.identity), self.login.clone());
-                self.work = Some(attempt::login(identity, login, self.clock.clone(), first));
+                self.work = Some(attempt::login(identity, login, self.clock.clone(), first, self.usable_proof(now)));
             }
             (Step::RenewAt(_) | Step::Rest, _) => self.next = Step::Rest,
         }
@@ -260,6 +279,7 @@ impl TokenKeeper {
 
     /// Decides what comes next.
     fn plan(&mut self, last: Last) {
+        self.for_caller = false;
         let now = self.clock.now();
         let life = self.held.as_ref().map(|held| &held.life);
         if self.held.as_ref().is_some_and(|held| held.outdated) {
@@ -271,11 +291,8 @@ impl TokenKeeper {
         let doubted = held.is_some_and(|held| {
             held.standing == Standing::Suspect || (last != Last::Failed && held.looks == Looks::Doubted)
         });
-        self.next = if doubted {
-            Step::LoginAt(now)
-        } else {
-            next_step(life, last, self.pace.not_before(), now, random_unit())
-        };
+        self.next =
+            if doubted { Step::LoginAt(now) } else { next_step(life, last, self.earliest(), now, random_unit()) };
         self.planned = life.is_some() && last != Last::Failed && !doubted;
         if let (Step::LoginAt(at), false) = (self.next, self.planned) {
             let earliest = self.pace.earliest_login(now);
@@ -283,6 +300,18 @@ impl TokenKeeper {
                 self.next = Step::LoginAt(earliest);
             }
         }
+        self.hurry();
+    }
+
+    /// When tries may follow failures. A renewal waits for the backoff of logins, too, but no login for that of renewals.
+    fn earliest(&self) -> Earliest {
+        let (renewal, login) = (self.pace.renewal_not_before(), self.pace.not_before());
+        Earliest { renewal: if renewal.boot > login.boot { renewal } else { login }, login }
+    }
+
+    /// How the last thing went, as far as the pace knows.
+    pub(super) const fn last(&self) -> Last {
+        if self.pace.failures() + self.pace.renewal_failures() > 0 { Last::Failed } else { Last::Well }
     }
 
     /// Writing what outlives a restart, if that has changed.

@@ -106,8 +106,13 @@ impl TokenKeeper {
                 let short = held.too_short(now);
                 tracing::info!(event = "token.renew.ok", session, expires, again, "renewed");
                 self.report.count(Attempt::Renewal, None);
-                self.pace.succeeded(now);
-                self.last_error = None;
+                if held.outdated {
+                    // It says nothing about the login that is to replace the token.
+                    self.pace.renewal_succeeded(now);
+                } else {
+                    self.pace.succeeded(now);
+                    self.last_error = None;
+                }
                 // What a look tells that was sent before the renewal is out of date.
                 self.look = None;
                 self.check_later(now);
@@ -142,9 +147,9 @@ impl TokenKeeper {
                     }
                     Verdict::Unavailable => {
                         self.report.count(Attempt::Renewal, Some("unavailable"));
-                        self.pace.failed(now, Failure::Passing, error.retry_after(), random_unit());
+                        self.pace.renewal_failed(now, error.retry_after(), random_unit());
                         self.plan(Last::Failed);
-                        let (failures, wait) = (self.pace.failures(), words(self.retry_after()));
+                        let (failures, wait) = (self.pace.renewal_failures(), words(self.retry_after()));
                         tracing::warn!(event = "token.renew.failed", session, failures, wait, "{message}");
                     }
                 }
@@ -172,7 +177,7 @@ impl TokenKeeper {
                     self.last_error = None;
                 }
                 if (moved || doubted) && self.work.is_none() {
-                    self.plan(if self.pace.failures() > 0 { Last::Failed } else { Last::Well });
+                    self.plan(self.last());
                 }
                 if moved {
                     self.publish();

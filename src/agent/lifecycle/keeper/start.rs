@@ -34,7 +34,7 @@ impl TokenKeeper {
         if let Some(held) = held.filter(|_| self.held.is_none()) {
             self.resume(held).await;
         }
-        self.plan(if self.pace.failures() > 0 { Last::Failed } else { Last::Well });
+        self.plan(self.last());
         if self.held.is_none() {
             self.tell_of_a_wait();
             let splayed = now + self.options.first_login_splay.mul_f64(random_unit());

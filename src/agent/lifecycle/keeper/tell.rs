@@ -40,7 +40,7 @@ impl TokenKeeper {
             now: self.clock.now(),
             next: self.next,
             last_checked: self.last_checked,
-            failures: self.pace.failures(),
+            failures: self.pace.failures().max(self.pace.renewal_failures()),
             last_error: self.last_error.as_deref(),
             reason: &reason,
         };

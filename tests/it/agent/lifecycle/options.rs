@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use keyward::agent::lifecycle::State;
-use keyward::dev::secrets::{Operation, Role};
+use keyward::dev::secrets::{Canned, Operation, Role};
 use secrecy::SecretString;
 
 use crate::harness::session::{World, minutes};
@@ -75,4 +75,26 @@ async fn the_name_of_a_session_that_runs_is_its_own() {
     session.options.send_replace(world.options.clone());
     minutes(1).await;
     assert_eq!(world.board.sessions().into_keys().collect::<Vec<_>>(), ["web"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_inherited_token_is_served_and_renewed_in_its_time_while_logins_are_refused() {
+    let world = World::new(hour());
+    let mut session = world.start();
+    let first = session.serving().await.generation;
+    let farewell = session.stop().await;
+    world.dials().answer_always(Operation::Login, Some(Canned::error(400, "invalid role name")));
+    let session = world.start_after(Some(farewell));
+    for _ in 0..5 {
+        let before = world.upstream_calls();
+        session.serves_for(Duration::from_hours(1)).await;
+        let calls = world.upstream_calls() - before;
+        assert!(calls <= 200, "{calls} calls in an hour");
+    }
+    assert_eq!(session.token().unwrap().generation, first);
+    assert!((6..=9).contains(&world.count(Operation::Renew)), "{:?}", world.dials().counts());
+    assert!((50..=130).contains(&world.count(Operation::Login)), "{:?}", world.dials().counts());
+    world.dials().answer_always(Operation::Login, None);
+    session.serves_for(Duration::from_mins(6)).await;
+    assert_ne!(session.token().unwrap().generation, first);
 }

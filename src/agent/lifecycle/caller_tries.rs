@@ -1,0 +1,131 @@
+//! Tries that a session makes because callers wait: sooner than its own backoff, from a bucket of their own.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::clock::Moment;
+
+/// The bucket: [`MOST`] tries at once and one each 21 s, so with a session's own tries at most 120 in half an hour; after 32 minutes one each 45 s, so that an
+/// hour stays within the request budget. Pure: time and chance are passed in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct CallerTries {
+    left: u32,
+    refilled: Moment,
+}
+
+/// The bucket as a state file keeps it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CallerTriesRecord {
+    left: u32,
+    refilled: u64,
+}
+
+const MOST: u32 = 12;
+const SOON: Duration = Duration::from_mins(2);
+const LONG: Duration = Duration::from_mins(32);
+
+/// The wait between two tries, `age` after the first failure: 4 to 9 s, 5 to 30 s after two minutes, 30 to 60 s after 32
+/// minutes. `unit` is a random number in `0.0..1.0`.
+pub(super) fn spacing(age: Duration, unit: f64) -> Duration {
+    let (least, more) = if age < SOON {
+        (4.0, 5.0)
+    } else if age < LONG {
+        (5.0, 25.0)
+    } else {
+        (30.0, 30.0)
+    };
+    Duration::from_secs_f64(unit.mul_add(more, least))
+}
+
+const fn refill_every(age: Duration) -> Duration {
+    if age.as_secs() < LONG.as_secs() { Duration::from_secs(21) } else { Duration::from_secs(45) }
+}
+
+impl CallerTries {
+    /// A full bucket.
+    pub(super) const fn new(now: Moment) -> Self {
+        Self { left: MOST, refilled: now }
+    }
+
+    /// When there are `cost` tries in it.
+    pub(super) fn earliest(&mut self, now: Moment, age: Duration, cost: u32) -> Moment {
+        self.refill(now, age);
+        match cost.saturating_sub(self.left) {
+            0 => now,
+            lacking => self.refilled + refill_every(age) * lacking,
+        }
+    }
+
+    /// Takes `cost` tries.
+    pub(super) fn take(&mut self, now: Moment, age: Duration, cost: u32) {
+        self.refill(now, age);
+        if self.left == MOST {
+            self.refilled = now;
+        }
+        self.left = self.left.saturating_sub(cost);
+    }
+
+    fn refill(&mut self, now: Moment, age: Duration) {
+        let every = refill_every(age);
+        while self.left < MOST && now.since(self.refilled) >= every {
+            self.left += 1;
+            self.refilled = self.refilled + every;
+        }
+    }
+
+    /// As a state file keeps it.
+    pub(super) fn record(&self, seconds: impl Fn(Moment) -> u64) -> CallerTriesRecord {
+        CallerTriesRecord { left: self.left, refilled: seconds(self.refilled) }
+    }
+
+    /// As it was kept.
+    pub(super) fn resume(record: &CallerTriesRecord, moment: impl Fn(u64) -> Moment) -> Self {
+        Self { left: record.left.min(MOST), refilled: moment(record.refilled) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use super::*;
+
+    fn at(seconds: u64) -> Moment {
+        Moment { boot: Duration::from_secs(seconds), wall: SystemTime::UNIX_EPOCH + Duration::from_secs(seconds) }
+    }
+
+    #[test]
+    fn at_most_100_tries_are_made_in_half_an_hour_and_145_in_an_hour() {
+        for cost in [1, 2] {
+            let mut tries = CallerTries::new(at(0));
+            let (mut made, mut now) = (Vec::new(), 0);
+            while now < 3600 {
+                made.push(now);
+                let age = Duration::from_secs(now);
+                tries.take(at(now), age, cost);
+                now = tries.earliest(at(now), age, cost).boot.as_secs();
+            }
+            let cost = usize::try_from(cost).unwrap();
+            let early = made.iter().filter(|second| **second < 1800).count() * cost;
+            assert!((90..=100).contains(&early), "{early}");
+            assert!((130..=145).contains(&(made.len() * cost)), "{}", made.len());
+            let kept = CallerTries::resume(&tries.record(|moment| moment.boot.as_secs()), at);
+            assert_eq!(kept, tries, "a restart refills nothing");
+        }
+    }
+
+    #[test]
+    fn tries_are_further_apart_the_longer_the_outage_lasts() {
+        let check = |minutes: u64, least: u64, most: u64| {
+            let age = Duration::from_mins(minutes);
+            assert_eq!((spacing(age, 0.0).as_secs(), spacing(age, 1.0).as_secs()), (least, most), "{minutes}");
+        };
+        check(0, 4, 9);
+        check(1, 4, 9);
+        check(2, 5, 30);
+        check(29, 5, 30);
+        check(31, 5, 30);
+        check(32, 30, 60);
+    }
+}

@@ -1,0 +1,151 @@
+//! Callers who wait for a token, or ask for one more login, hurry a session that fails. Time is driven.
+
+use std::time::Duration;
+
+use keyward::demand::Retried;
+use keyward::dev::secrets::{Canned, Operation, Role};
+
+use crate::harness::session::{Session, World, minutes};
+
+fn hour() -> Role {
+    Role { max_ttl: None, ..Role::default() }
+}
+
+/// A world whose proofs say that they live for a day.
+fn world() -> World {
+    let world = World::new(hour());
+    world.identity.expires(world.clock.now().wall + Duration::from_hours(24));
+    world
+}
+
+#[tokio::test(start_paused = true)]
+async fn failed_renewals_keep_no_login_waiting() {
+    let world = World::new(Role { ttl: Duration::from_mins(10), max_ttl: None, ..Role::default() });
+    world.dials().answer_always(Operation::Renew, Some(Canned::error(500, "internal error")));
+    let mut session = world.start();
+    session.serving().await;
+    session.serves_for(Duration::from_mins(100)).await;
+    assert!((10..=13).contains(&world.count(Operation::Login)), "{:?}", world.dials().counts());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_that_waits_has_its_token_soon_after_an_outage() {
+    for (outage, within) in [(60, 10), (1800, 31)] {
+        let world = world();
+        world.dials().go_away().await;
+        let mut session = world.start();
+        let _waiting = session.nudge.demand().wait();
+        tokio::time::sleep(Duration::from_secs(outage)).await;
+        world.dials().come_back().await;
+        let back = world.clock.now();
+        session.serving().await;
+        let took = world.clock.now().since(back);
+        assert!(took <= Duration::from_secs(within), "{took:?} after {outage} s");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_that_comes_after_a_long_outage_is_tried_for_at_once() {
+    let world = world();
+    world.dials().go_away().await;
+    let mut session = world.start();
+    minutes(60).await;
+    world.dials().come_back().await;
+    let back = world.clock.now();
+    let _waiting = session.nudge.demand().wait();
+    session.serving().await;
+    assert!(world.clock.now().since(back) < Duration::from_secs(31));
+}
+
+#[tokio::test(start_paused = true)]
+async fn callers_that_wait_all_the_time_stay_within_the_budget() {
+    let world = world();
+    world.dials().go_away().await;
+    let session = world.start();
+    let _waiting: Vec<_> = (0..10).map(|_| session.nudge.demand().wait()).collect();
+    minutes(30).await;
+    let tries = logins(&world);
+    assert!((60..=120).contains(&tries), "{tries} tries in half an hour");
+    minutes(30).await;
+    assert!(world.upstream_calls() <= 200, "{} calls in an hour", world.upstream_calls());
+}
+
+/// Logins that were tried, heard by the server or not.
+fn logins(world: &World) -> u64 {
+    let text = world.metrics.text();
+    let lines = text.lines().filter(|line| line.starts_with("keyward_logins_total{"));
+    lines.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum()
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_identity_that_is_gone_stays_within_the_budget_though_callers_wait() {
+    let world = world();
+    world.identity.gone(true);
+    let session = world.start();
+    let _waiting = session.nudge.demand().wait();
+    minutes(60).await;
+    // Each of these is one call: a source that fails makes no second one, and no login follows.
+    assert!(world.identity.asked() <= 120, "{}", world.identity.asked());
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_is_tried_for_before_a_retry_after() {
+    let world = world();
+    let busy = Canned::error(429, "quota exceeded").retry_after("120");
+    world.dials().answer_always(Operation::Login, Some(busy));
+    let session = world.start();
+    let _waiting = session.nudge.demand().wait();
+    for _ in 0..30 {
+        minutes(1).await;
+        retry(&session).await;
+    }
+    assert!(world.count(Operation::Login) <= 16, "{:?}", world.dials().counts());
+}
+
+async fn retry(session: &Session) -> Retried {
+    tokio::time::timeout(Duration::from_mins(1), session.nudge.demand().retry()).await.unwrap().unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_session_is_tried_again_when_somebody_asks_and_not_because_callers_wait() {
+    let world = world();
+    world.dials().answer_always(Operation::Login, Some(Canned::error(400, "invalid role name \"dev\"")));
+    let session = world.start();
+    let _waiting = session.nudge.demand().wait();
+    minutes(2).await;
+    assert_eq!(world.count(Operation::Login), 1);
+    assert_eq!(retry(&session).await, Retried::Tried);
+    assert_eq!((world.count(Operation::Login), session.token().is_some()), (2, false));
+    world.dials().answer_always(Operation::Login, None);
+    assert_eq!(retry(&session).await, Retried::Tried);
+    assert!(session.token().is_some());
+    assert_eq!(retry(&session).await, Retried::NotNeeded);
+    assert_eq!(world.count(Operation::Login), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_asks_all_the_time_is_told_when_to_ask_again() {
+    let world = world();
+    world.dials().answer_always(Operation::Login, Some(Canned::error(400, "invalid role name \"dev\"")));
+    let session = world.start();
+    let mut later = 0;
+    for _ in 0..600 {
+        if matches!(retry(&session).await, Retried::Later { after } if after <= Duration::from_secs(45)) {
+            later += 1;
+        }
+        tokio::time::sleep(Duration::from_secs(3)).await;
+    }
+    assert!(later > 400, "{later}");
+    assert!(world.count(Operation::Login) <= 135, "{:?}", world.dials().counts());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_proof_that_the_server_did_not_judge_is_used_again_for_ten_minutes() {
+    let world = world();
+    world.dials().answer_always(Operation::Login, Some(Canned::error(503, "Vault is sealed")));
+    let session = world.start();
+    let _waiting = session.nudge.demand().wait();
+    minutes(30).await;
+    assert!(world.count(Operation::Login) > 50, "{:?}", world.dials().counts());
+    assert!((3..=5).contains(&world.identity.asked()), "{}", world.identity.asked());
+}

@@ -1,0 +1,161 @@
+//! Ten thousand agents around an outage: how fast each comes back, and how many logins a second the server sees. The agents'
+//! decisions are the real ones; the server, the time and the chance are the test's.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::time::{Duration, SystemTime};
+
+use keyward::agent::lifecycle::pace::{Failure, Pace};
+use keyward::agent::lifecycle::schedule::{Earliest, Last, Life, Step, next_step};
+use keyward::clock::Moment;
+
+const AGENTS: usize = 10_000;
+
+fn at(time: Duration) -> Moment {
+    Moment { boot: time, wall: SystemTime::UNIX_EPOCH + time }
+}
+
+/// xorshift64, so that each run is the same.
+struct Chance(u64);
+
+impl Chance {
+    fn unit(&mut self) -> f64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        f64::from(u32::try_from(self.0 >> 32).unwrap()) / (f64::from(u32::MAX) + 1.0)
+    }
+}
+
+/// When the next login is tried: by the session's own backoff, or sooner where a caller waits.
+fn next_login(pace: &mut Pace, now: Moment, waits: bool, chance: &mut Chance) -> Moment {
+    let own = pace.earliest_login(now);
+    match pace.next_for_caller(now, chance.unit()).filter(|sooner| waits && sooner.boot < own.boot) {
+        Some(sooner) => {
+            pace.take_for_caller(now);
+            sooner
+        }
+        None => {
+            pace.take(now);
+            own
+        }
+    }
+}
+
+/// How long after the outage's end an agent whose caller waits has its token: of a hundred the slowest but one.
+fn recovery(outage: Duration, chance: &mut Chance) -> Duration {
+    let mut took: Vec<_> = (0..AGENTS)
+        .map(|_| {
+            let ends = at(outage + Duration::from_secs(30).mul_f64(chance.unit()));
+            let (mut pace, mut now) = (Pace::new(at(Duration::ZERO)), at(Duration::ZERO));
+            while !now.until(ends).is_zero() {
+                pace.failed(now, Failure::Passing, None, chance.unit());
+                now = next_login(&mut pace, now, true, chance);
+            }
+            now.since(ends)
+        })
+        .collect();
+    took.sort_unstable();
+    took[AGENTS * 99 / 100]
+}
+
+#[test]
+fn of_a_hundred_agents_with_a_caller_that_waits_99_are_back_in_time() {
+    let mut chance = Chance(0x9E37_79B9);
+    for (outage, within) in [(60, 10), (1800, 30)] {
+        let took = recovery(Duration::from_secs(outage), &mut chance);
+        assert!(took <= Duration::from_secs(within), "{took:?} after an outage of {outage} s");
+    }
+}
+
+struct Agent {
+    life: Option<Life>,
+    pace: Pace,
+    step: Step,
+    /// True if a caller waits whenever there is no token.
+    waits: bool,
+}
+
+const LEASE: Duration = Duration::from_hours(1);
+
+fn life(now: Moment) -> Life {
+    Life { obtained: now, ends: Some(now + LEASE), ttl: LEASE, renewable: true }
+}
+
+impl Agent {
+    fn plan(&mut self, last: Last, now: Moment, chance: &mut Chance) {
+        let earliest = Earliest { renewal: self.pace.renewal_not_before(), login: self.pace.not_before() };
+        self.step = next_step(self.life.as_ref(), last, earliest, now, chance.unit());
+        if let (Step::LoginAt(_), Last::Failed) = (self.step, last) {
+            let waits = self.waits && self.life.is_none();
+            self.step = Step::LoginAt(next_login(&mut self.pace, now, waits, chance));
+        }
+    }
+
+    /// When it does something next: its step, or the end of its token.
+    fn wakes(&self) -> Duration {
+        let step = self.step.at().unwrap().boot;
+        self.life.as_ref().and_then(|life| life.ends).map_or(step, |ends| ends.boot.min(step))
+    }
+
+    /// Does what is due. Gives whether that was a login.
+    fn wake(&mut self, now: Moment, away: bool, chance: &mut Chance) -> bool {
+        if self.life.as_ref().and_then(|life| life.ends).is_some_and(|ends| now.until(ends).is_zero()) {
+            self.life = None;
+            self.plan(Last::Failed, now, chance);
+            return false;
+        }
+        let login = matches!(self.step, Step::LoginAt(_));
+        let last = if !away {
+            self.pace.succeeded(now);
+            self.life = Some(life(now));
+            Last::Well
+        } else if login {
+            self.pace.failed(now, Failure::Passing, None, chance.unit());
+            Last::Failed
+        } else {
+            self.pace.renewal_failed(now, None, chance.unit());
+            Last::Failed
+        };
+        self.plan(last, now, chance);
+        login
+    }
+}
+
+/// The most logins that the server sees in one second, heard or not, from the begin of an outage to an hour after it. A caller
+/// waits at every third agent that has no token.
+fn peak(outage: Duration, chance: &mut Chance) -> u32 {
+    let start = LEASE * 2;
+    let mut agents: Vec<_> = (0..AGENTS)
+        .map(|number| {
+            let now = at(LEASE.mul_f64(chance.unit()));
+            let mut agent =
+                Agent { life: Some(life(now)), pace: Pace::new(now), step: Step::Rest, waits: number % 3 == 0 };
+            agent.plan(Last::Well, now, chance);
+            agent
+        })
+        .collect();
+    let mut queue: BinaryHeap<_> =
+        agents.iter().enumerate().map(|(which, agent)| Reverse((agent.wakes(), which))).collect();
+    let mut logins: BTreeMap<u64, u32> = BTreeMap::new();
+    while let Some(Reverse((time, which))) = queue.pop() {
+        if time > start + outage + LEASE {
+            break;
+        }
+        let away = (start..start + outage).contains(&time);
+        if agents[which].wake(at(time), away, chance) {
+            *logins.entry(time.as_secs()).or_default() += 1;
+        }
+        queue.push(Reverse((agents[which].wakes(), which)));
+    }
+    logins.into_values().max().unwrap_or(0)
+}
+
+#[test]
+fn ten_thousand_agents_make_less_than_300_logins_in_any_second() {
+    let mut chance = Chance(0x1234_5678_9ABC);
+    for minutes in [1, 30, 120] {
+        let peak = peak(Duration::from_mins(minutes), &mut chance);
+        assert!(peak < 300, "{peak} logins in a second around an outage of {minutes} minutes");
+    }
+}

@@ -1,0 +1,65 @@
+//! `keyward retry`, and the request behind it: one more login of a running agent at once.
+
+use std::time::Duration;
+
+use keyward::dev::secrets::{Canned, Operation};
+use serde_json::Value;
+
+use crate::harness::agent::Agent;
+use crate::harness::binary::{ask, eventually, run};
+use crate::harness::world::{World, in_a_network_of_its_own};
+
+#[test]
+fn a_refused_session_is_tried_again_at_once_and_the_outcome_is_told() {
+    in_a_network_of_its_own(|| {
+        let world = World::start();
+        let refused = Canned::error(400, "invalid role name \"web\"");
+        world.secrets.dials().answer_always(Operation::Login, Some(refused));
+        let agent = Agent::start(&world, &[], |text| text);
+        agent.logs("token.login.failed");
+        let config = agent.config.display().to_string();
+        let retry = |words: &[&str]| run(&[&["retry"], words, &["--config", &config]].concat(), &[]);
+        let logins = || world.secrets.dials().counts().of(Operation::Login);
+
+        let before = logins();
+        let (code, _, told) = retry(&[]);
+        assert!(code == 4 && told.contains("invalid role name"), "{code} {told}");
+        assert_eq!(logins(), before + 1);
+        let (code, _, told) = retry(&["other"]);
+        assert!(code == 1 && told.contains("404"), "{code} {told}");
+
+        world.secrets.dials().answer_always(Operation::Login, None);
+        let (code, output, told) = retry(&["web"]);
+        assert_eq!((code, output.trim()), (0, "there is a token"), "{told}");
+        agent.sink("token");
+        let (status, body) = ask(&agent.socket(), "POST", "/agent/v1/retry?session=web").unwrap();
+        let body: Value = serde_json::from_str(&body).unwrap();
+        assert_eq!((status, &body["serving"]), (200, &Value::Bool(true)), "{body}");
+        assert_eq!(logins(), before + 2, "a session in good order makes no login");
+        assert_eq!(ask(&agent.socket(), "GET", "/agent/v1/retry").unwrap().0, 405);
+    });
+}
+
+#[test]
+fn a_caller_that_waits_has_its_token_soon_after_an_outage() {
+    in_a_network_of_its_own(|| {
+        let world = World::start();
+        world.secrets.dials().answer_always(Operation::Login, Some(Canned::error(503, "Vault is sealed")));
+        let agent = Agent::start(&world, &[], |text| text);
+        agent.logs("token.login.failed");
+        // Until its own backoff is longer than what a caller waits.
+        let failed = "keyward_logins_total{session=\"web\",outcome=\"failed\",reason=\"unavailable\"}";
+        eventually(Duration::from_secs(120), || match agent.metric(failed) {
+            count if count >= 6 => Ok(()),
+            count => Err(format!("{count} failures: {}", agent.binary.output())),
+        });
+        let config = agent.config.display().to_string();
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| run(&["token", "--wait", "45s", "--config", &config], &[]));
+            world.secrets.dials().answer_always(Operation::Login, None);
+            let (code, token, told) = waiting.join().unwrap();
+            assert_eq!(code, 0, "{told}");
+            assert_eq!(token.trim(), agent.sink("token"));
+        });
+    });
+}
