@@ -7,6 +7,7 @@ use url::Url;
 
 use super::error::{IdentityError, mistake};
 use super::host::{self, Host};
+use super::token_proxy::TokenProxy;
 use super::{From, ManagedIdentity, Options, Variables};
 
 /// The source that was chosen, and what was looked at before it.
@@ -26,8 +27,8 @@ pub(super) enum Selected {
     ClientSecret(Principal, SecretString),
     /// A service principal by its certificate.
     ClientCertificate(Principal, Certificate),
-    /// A federated token from a file.
-    Workload(Principal, PathBuf),
+    /// A federated token from a file, exchanged at the authority or, where there is one, at the cluster's token proxy.
+    Workload(Principal, PathBuf, Option<TokenProxy>),
 }
 
 /// Who asks the token endpoint.
@@ -99,7 +100,11 @@ fn from_environment(options: &Options) -> Result<Choice, IdentityError> {
         (Some(_), Some(_)) => passed_over.push((WORKLOAD, "a service principal comes first".to_owned())),
         (Some(file), None) => {
             let principal = principal(variables, "AZURE_FEDERATED_TOKEN_FILE")?;
-            chosen = Some(Selected::Workload(principal, file.into()));
+            chosen = Some(Selected::Workload(principal, file.into(), TokenProxy::from_variables(variables)?));
+        }
+        (None, None) if TokenProxy::from_variables(variables)?.is_some() => {
+            let message = "AZURE_KUBERNETES_TOKEN_PROXY is set, but AZURE_FEDERATED_TOKEN_FILE is missing".to_owned();
+            return Err(mistake(message, Some("a pod gets both with the label azure.workload.identity/use: \"true\"")));
         }
         (None, _) => passed_over.push((WORKLOAD, "AZURE_FEDERATED_TOKEN_FILE is not set".to_owned())),
     }
@@ -223,7 +228,10 @@ impl Selected {
             Self::Managed(host, ManagedIdentity::ClientId(id)) => format!("{} (client_id {id})", host.name()),
             Self::ClientSecret(principal, _) => of(SECRET, principal),
             Self::ClientCertificate(principal, _) => of(CERTIFICATE, principal),
-            Self::Workload(principal, _) => of(WORKLOAD, principal),
+            Self::Workload(principal, _, None) => of(WORKLOAD, principal),
+            Self::Workload(principal, _, Some(proxy)) => {
+                format!("{} by the token proxy {}", of(WORKLOAD, principal), proxy.address())
+            }
         }
     }
 

@@ -21,6 +21,7 @@ use zeroize::Zeroizing;
 
 use super::chain::{Certificate, Principal};
 use super::failure::Failure;
+use super::sdk;
 use super::transport::Transport;
 use super::workload;
 use crate::jwt;
@@ -35,7 +36,7 @@ pub(super) async fn token(
 ) -> Result<SecretString, Failure> {
     let signer = Signer::read(&certificate.path)?;
     let assertion = signer.assertion(who, certificate.send_chain, now)?;
-    workload::exchange(transport, who, Signed(assertion.to_string()), scope).await
+    workload::exchange(sdk::Client::new(transport.clone()), who, Signed(assertion.to_string()), scope).await
 }
 
 struct Signed(String);

@@ -14,6 +14,7 @@ mod fields;
 mod host;
 mod retry;
 mod transport;
+mod token_proxy;
 mod sdk;
 
 // Floor 2: one source each, and which one

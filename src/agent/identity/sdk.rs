@@ -15,6 +15,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
 
 use super::failure::{Failure, quoted};
+use super::token_proxy::TokenProxy;
 use super::transport::Transport;
 use crate::words::chain;
 
@@ -54,29 +55,49 @@ pub(super) fn error(failure: Failure) -> Error {
 #[derive(Debug)]
 pub(super) struct Client {
     transport: Transport,
-    /// Where to send instead of where the library wants to.
-    instead: Option<Url>,
+    target: Target,
+}
+
+/// Where the library's requests go.
+#[derive(Debug)]
+enum Target {
+    /// Where it says.
+    AsAsked,
+    /// To this URL, with its query.
+    Instead(Url),
+    /// To its path below this proxy.
+    Below(TokenProxy),
 }
 
 impl Client {
     /// Sends where the library says.
     pub(super) const fn new(transport: Transport) -> Self {
-        Self { transport, instead: None }
+        Self { transport, target: Target::AsAsked }
     }
 
     /// Sends to this URL, with the library's query. It looks at variables of the process to choose a URL.
     pub(super) const fn sending_to(transport: Transport, instead: Url) -> Self {
-        Self { transport, instead: Some(instead) }
+        Self { transport, target: Target::Instead(instead) }
+    }
+
+    /// Sends to the token proxy, with the library's path.
+    pub(super) const fn through(transport: Transport, proxy: TokenProxy) -> Self {
+        Self { transport, target: Target::Below(proxy) }
     }
 }
 
 #[async_trait]
 impl HttpClient for Client {
     async fn execute_request(&self, request: &Request) -> azure_core::Result<AsyncRawResponse> {
-        let url = match &self.instead {
-            None => request.url().clone(),
-            Some(instead) => {
+        let url = match &self.target {
+            Target::AsAsked => request.url().clone(),
+            Target::Instead(instead) => {
                 let mut url = instead.clone();
+                url.set_query(request.url().query());
+                url
+            }
+            Target::Below(proxy) => {
+                let mut url = proxy.url_for(request.url().path());
                 url.set_query(request.url().query());
                 url
             }
@@ -87,6 +108,10 @@ impl HttpClient for Client {
             other => return Err(error(Failure::setting(format!("the library sent an unexpected {other:?}")))),
         };
         let mut ours = self.transport.http.request(method, url);
+        if let Target::Below(proxy) = &self.target {
+            // The URL's host may be another name, that of the certificate.
+            ours = ours.header(http::header::HOST, proxy.address());
+        }
         for (name, value) in request.headers().iter() {
             // The library adds the value of IDENTITY_HEADER, a secret of another service, where it stands.
             if name.as_str() != "x-identity-header" {

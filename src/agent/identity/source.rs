@@ -14,7 +14,7 @@ use super::host::Host;
 use super::retry::{Asked, Patience, told};
 use super::transport::Transport;
 use super::{Endpoints, IdentityError, IdentityProof, IdentitySource, Options, SignedToken, app_service, arc};
-use super::{client_certificate, client_secret, metadata, workload};
+use super::{client_certificate, client_secret, metadata, sdk, workload};
 use crate::backoff::random_unit;
 use crate::clock::Clock;
 use crate::jwt::UnverifiedClaims;
@@ -34,6 +34,7 @@ impl Options {
             announced: Mutex::new(None),
             failing: AtomicBool::new(false),
             instance: Mutex::new(None),
+            proxy_ca: Mutex::new(None),
         }))
     }
 
@@ -71,6 +72,8 @@ struct Cloud {
     failing: AtomicBool,
     /// The machine's document, once it came.
     instance: Mutex<Option<Instance>>,
+    /// The last content of the token proxy's file of authorities.
+    proxy_ca: Mutex<Option<Vec<u8>>>,
 }
 
 #[async_trait]
@@ -185,7 +188,15 @@ impl Cloud {
             Selected::ClientCertificate(who, certificate) => {
                 client_certificate::token(self.authority()?, who, certificate, &scope, now).await
             }
-            Selected::Workload(who, file) => workload::token(self.authority()?, who, file, &scope, now).await,
+            Selected::Workload(who, file, None) => {
+                let client = sdk::Client::new(self.authority()?.clone());
+                workload::token(client, who, file, &scope, now).await
+            }
+            Selected::Workload(who, file, Some(proxy)) => {
+                // Made anew each time: the authorities to trust may have changed.
+                let client = sdk::Client::through(proxy.transport(&self.proxy_ca)?, proxy.clone());
+                workload::token(client, who, file, &scope, now).await
+            }
         }
     }
 

@@ -2,14 +2,17 @@
 
 use std::io::ErrorKind;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use reqwest::RequestBuilder;
 use secrecy::SecretString;
+use url::Url;
 use zeroize::Zeroizing;
 
 use super::answer;
 use super::failure::{Failure, MAX_ANSWER};
+use crate::http::client::Renamed;
 use crate::words::chain;
 
 /// A client for one kind of service. Clones share it.
@@ -44,6 +47,24 @@ impl Transport {
                 return Err(unusable());
             }
             builder = builder.tls_certs_only(certificates);
+        }
+        Self::build(builder, AUTHORITY_WHOLE)
+    }
+
+    /// Toward a token proxy: through no other proxy, trusting the certificates in `ca` (PEM text and its name) alone where they are
+    /// given. With `connect_to`, whatever name a request's URL holds is verified at that URL's host.
+    pub(super) fn token_proxy(ca: Option<(&[u8], &str)>, connect_to: Option<&Url>) -> Result<Self, Failure> {
+        let mut builder =
+            reqwest::Client::builder().https_only(true).no_proxy().http1_only().connect_timeout(AUTHORITY_CONNECT);
+        if let Some((pem, name)) = ca {
+            let certificates = reqwest::Certificate::from_pem_bundle(pem).ok().filter(|found| !found.is_empty());
+            let certificates =
+                certificates.ok_or_else(|| Failure::setting(format!("{name} holds no PEM certificate")))?;
+            builder = builder.tls_certs_only(certificates);
+        }
+        if let Some(url) = connect_to {
+            let resolver = Renamed::new(url).map_err(|error| Failure::setting(error.to_string()))?;
+            builder = builder.dns_resolver(Arc::new(resolver));
         }
         Self::build(builder, AUTHORITY_WHOLE)
     }

@@ -14,30 +14,29 @@ use secrecy::{ExposeSecret as _, SecretString};
 use super::chain::Principal;
 use super::failure::{Failure, Refusal};
 use super::sdk;
-use super::transport::Transport;
 use crate::jwt::UnverifiedClaims;
 use crate::words::chain;
 
-/// Exchanges the file's token for one of this scope. `now` is for the words of a failure alone.
+/// Exchanges the file's token for one of this scope, by the client that is given. `now` is for the words of a failure alone.
 pub(super) async fn token(
-    transport: &Transport,
+    client: sdk::Client,
     who: &Principal,
     file: &Path,
     scope: &str,
     now: SystemTime,
 ) -> Result<SecretString, Failure> {
-    let exchanged = exchange(transport, who, File(file.to_owned()), scope).await;
+    let exchanged = exchange(client, who, File(file.to_owned()), scope).await;
     exchanged.map_err(|failure| with_age(failure, file, now))
 }
 
 /// Exchanges an assertion for a token of this scope.
 pub(super) async fn exchange(
-    transport: &Transport,
+    client: sdk::Client,
     who: &Principal,
     assertion: impl ClientAssertion + 'static,
     scope: &str,
 ) -> Result<SecretString, Failure> {
-    let client_options = sdk::options(sdk::Client::new(transport.clone()), Some(&who.authority));
+    let client_options = sdk::options(client, Some(&who.authority));
     let options = Some(ClientAssertionCredentialOptions { client_options });
     let credential = ClientAssertionCredential::new(who.tenant.clone(), who.client_id.clone(), assertion, options)
         .map_err(|error| sdk::failure(&error))?;

@@ -217,13 +217,15 @@ fn read(path: &Path) -> Result<Vec<u8>, BuildError> {
 }
 
 /// Answers every look-up with the addresses of one host, whatever name is verified.
-struct Renamed {
+#[derive(Debug)]
+pub(crate) struct Renamed {
     host: String,
     port: u16,
 }
 
 impl Renamed {
-    fn new(url: &Url) -> Result<Self, BuildError> {
+    /// Answers with the addresses of this URL's host.
+    pub(crate) fn new(url: &Url) -> Result<Self, BuildError> {
         let fail = || BuildError::Url { address: origin(url) };
         let host = match url.host().ok_or_else(fail)? {
             Host::Domain(name) => name.to_owned(),

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use url::Url;
 
+pub(crate) use build::Renamed;
 pub use build::{BuildError, certificate_files, is_loopback};
 pub use call::{Answer, Client, Coming, MAX_ANSWER, TransportError, read_body};
 

@@ -1,6 +1,7 @@
 //! Each source of identity against the emulated cloud.
 
 mod requests;
+mod token_proxy;
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -149,3 +149,43 @@ fn each_source_passed_over_is_told_with_its_reason() {
         ]
     );
 }
+
+/// azure-sdk-for-go, identity bindings: the proxy's variables are whole, or an error that names one.
+#[test]
+fn the_token_proxys_variables_are_whole_or_an_error_by_name() {
+    let who = "AZURE_TENANT_ID=t AZURE_CLIENT_ID=c AZURE_FEDERATED_TOKEN_FILE=/f";
+    let check = |variables: &str, wanted: &str| {
+        let told = told(From::Environment, &format!("{who} {variables}"));
+        assert!(told.contains(wanted), "{variables}: {told}");
+    };
+    let proxy = "AZURE_KUBERNETES_TOKEN_PROXY=https://10.0.0.1:6443/token";
+    check(
+        proxy,
+        "workload identity (client_id c in tenant t at login.microsoftonline.com) by the token proxy 10.0.0.1:6443",
+    );
+    check(&format!("{proxy} AZURE_KUBERNETES_SNI_NAME=a.example AZURE_KUBERNETES_CA_FILE=/ca"), "by the token proxy");
+    for name in ["SNI_NAME", "CA_FILE", "CA_DATA"] {
+        check(
+            &format!("AZURE_KUBERNETES_{name}=x"),
+            &format!("error: AZURE_KUBERNETES_{name} is set, but AZURE_KUBERNETES_TOKEN_PROXY is missing"),
+        );
+    }
+    check(
+        &format!("{proxy} AZURE_KUBERNETES_CA_FILE=/ca AZURE_KUBERNETES_CA_DATA=x"),
+        "error: AZURE_KUBERNETES_CA_FILE and AZURE_KUBERNETES_CA_DATA are both set",
+    );
+    check(&format!("{proxy} AZURE_KUBERNETES_SNI_NAME=a/b"), "error: AZURE_KUBERNETES_SNI_NAME is no host name");
+    for url in ["http://a/", "https://u@a/", "https://u:p@a/", "https://a/?b", "https://a/#b", "nonsense"] {
+        check(
+            &format!("AZURE_KUBERNETES_TOKEN_PROXY={url}"),
+            "error: AZURE_KUBERNETES_TOKEN_PROXY is no https URL of a host, port and path alone",
+        );
+    }
+    let told = |variables: &str| told(From::Environment, variables);
+    assert!(
+        told(proxy).contains("but AZURE_FEDERATED_TOKEN_FILE is missing"),
+        "another identity must not take its place"
+    );
+    let secret = format!("{who} AZURE_CLIENT_SECRET=s AZURE_KUBERNETES_CA_FILE=/ca");
+    assert!(told(&secret).starts_with("client secret"), "no exchange is made");
+}

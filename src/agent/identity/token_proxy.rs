@@ -1,0 +1,122 @@
+//! The token proxy of AKS identity bindings: a pod's workload identity is exchanged there, not at the authority.
+//!
+//! The variables and their rules are those of Azure's own libraries (azidentity for Go, "identity binding").
+
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+
+use url::Url;
+
+use super::Variables;
+use super::error::{IdentityError, mistake};
+use super::failure::Failure;
+use super::transport::Transport;
+
+/// The place where tokens are exchanged, and the authorities to trust there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct TokenProxy {
+    url: Url,
+    /// The name to send as SNI and to verify, in place of the URL's host.
+    server_name: Option<String>,
+    trusted: Trusted,
+}
+
+/// The authorities to trust at the proxy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Trusted {
+    /// Those that the system trusts.
+    System,
+    /// The authorities in this PEM file alone; it is read at each exchange.
+    File(PathBuf),
+    /// The authorities in this PEM text alone.
+    Pem(String),
+}
+
+const URL: &str = "AZURE_KUBERNETES_TOKEN_PROXY";
+const SERVER_NAME: &str = "AZURE_KUBERNETES_SNI_NAME";
+const CA_FILE: &str = "AZURE_KUBERNETES_CA_FILE";
+const CA_DATA: &str = "AZURE_KUBERNETES_CA_DATA";
+
+impl TokenProxy {
+    /// The proxy that the variables name, if they do.
+    ///
+    /// # Errors
+    /// They name it in part, or in a way that cannot be used.
+    pub(super) fn from_variables(variables: &Variables) -> Result<Option<Self>, IdentityError> {
+        let Some(text) = variables.get(URL) else {
+            return match [SERVER_NAME, CA_FILE, CA_DATA].into_iter().find(|name| variables.get(name).is_some()) {
+                Some(name) => Err(mistake(format!("{name} is set, but {URL} is missing"), Some("set both, or none"))),
+                None => Ok(None),
+            };
+        };
+        let bare = |url: &Url| {
+            url.scheme() == "https"
+                && url.host().is_some()
+                && url.username().is_empty()
+                && url.password().is_none()
+                && url.query().is_none()
+                && url.fragment().is_none()
+        };
+        let Some(url) = Url::parse(text).ok().filter(bare) else {
+            let hint = "it has no user, query or fragment, such as https://10.0.0.1:6443/token";
+            return Err(mistake(format!("{URL} is no https URL of a host, port and path alone"), Some(hint)));
+        };
+        let server_name = variables.get(SERVER_NAME).map(str::to_owned);
+        if server_name.as_deref().is_some_and(|name| url.clone().set_host(Some(name)).is_err()) {
+            return Err(mistake(format!("{SERVER_NAME} is no host name"), None));
+        }
+        let trusted = match (variables.get(CA_FILE), variables.get(CA_DATA)) {
+            (Some(_), Some(_)) => {
+                return Err(mistake(format!("{CA_FILE} and {CA_DATA} are both set"), Some("set one")));
+            }
+            (Some(file), None) => Trusted::File(file.into()),
+            (None, Some(pem)) => Trusted::Pem(pem.to_owned()),
+            (None, None) => Trusted::System,
+        };
+        Ok(Some(Self { url, server_name, trusted }))
+    }
+
+    /// The proxy's host and port, for messages.
+    pub(super) fn address(&self) -> String {
+        let port = self.url.port().map(|port| format!(":{port}")).unwrap_or_default();
+        format!("{}{port}", self.url.host_str().unwrap_or_default())
+    }
+
+    /// The URL for a path of the authority: that path stands below the proxy's own.
+    pub(super) fn url_for(&self, path: &str) -> Url {
+        let mut url = self.url.clone();
+        if let Some(name) = &self.server_name {
+            // It was checked where the variables were read.
+            let _ = url.set_host(Some(name));
+        }
+        let below = format!("{}{path}", url.path().trim_end_matches('/'));
+        url.set_path(&below);
+        url
+    }
+
+    /// A client for one exchange. `last` keeps what the file of authorities held, for the moment in which it is empty because
+    /// somebody writes it anew.
+    pub(super) fn transport(&self, last: &Mutex<Option<Vec<u8>>>) -> Result<Transport, Failure> {
+        let pem = match &self.trusted {
+            Trusted::System => None,
+            Trusted::Pem(pem) => Some((pem.clone().into_bytes(), CA_DATA.to_owned())),
+            Trusted::File(file) => {
+                let name = file.display();
+                let read = std::fs::read(file)
+                    .map_err(|error| Failure::setting(format!("cannot read {name} ({CA_FILE}): {error}")))?;
+                let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+                if !read.is_empty() {
+                    *last = Some(read);
+                }
+                let Some(pem) = last.clone() else {
+                    return Err(Failure::Broken(format!("{name} ({CA_FILE}) is empty")));
+                };
+                Some((pem, format!("{name} ({CA_FILE})")))
+            }
+        };
+        Transport::token_proxy(
+            pem.as_ref().map(|(pem, name)| (&**pem, &**name)),
+            self.server_name.as_ref().map(|_| &self.url),
+        )
+    }
+}

@@ -1,0 +1,119 @@
+//! AKS identity bindings: a pod's workload identity is exchanged at the cluster's token proxy.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use keyward::agent::identity::Class;
+use keyward::dev::cloud::Door;
+
+use super::Scene;
+
+/// A pod of an emulated cloud whose token endpoint is the pod's token proxy, while its authority is another cloud's.
+struct Bound {
+    pod: Scene,
+    authority: Scene,
+}
+
+impl Bound {
+    fn new(more: impl FnOnce(&mut BTreeMap<String, String>, &Path)) -> Self {
+        let authority = Scene::new();
+        let pod = Scene::new().environment(|cloud| {
+            let mut variables = cloud.variables_for_workload_identity();
+            let url = authority.cloud.authority_url().to_string();
+            variables.insert("AZURE_AUTHORITY_HOST".to_owned(), url);
+            set(&mut variables, "TOKEN_PROXY", cloud.authority_url().as_str());
+            more(&mut variables, &cloud.ca_file());
+            variables
+        });
+        Self { pod, authority }
+    }
+
+    /// How often the authority and the proxy were asked.
+    fn asked(&self) -> (u64, u64) {
+        let asked = |scene: &Scene| scene.cloud.dials().requests(Door::Authority);
+        (asked(&self.authority), asked(&self.pod))
+    }
+}
+
+fn set(variables: &mut BTreeMap<String, String>, name: &str, value: impl Into<String>) {
+    variables.insert(format!("AZURE_KUBERNETES_{name}"), value.into());
+}
+
+/// The certificate of an authority that nobody here has a certificate of.
+fn other_ca() -> String {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let mut params = rcgen::CertificateParams::new(vec!["other.example".to_owned()]).unwrap();
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    params.self_signed(&key).unwrap().pem()
+}
+
+#[tokio::test]
+async fn the_exchange_goes_to_the_proxy_and_the_authority_sees_no_request() {
+    for data in [false, true] {
+        let bound = Bound::new(|variables, ca| match data {
+            false => set(variables, "CA_FILE", ca.display().to_string()),
+            true => set(variables, "CA_DATA", std::fs::read_to_string(ca).unwrap()),
+        });
+        let proof = bound.pod.prove().await.unwrap();
+        assert_eq!(proof.claims.unwrap().oid.as_ref(), Some(&bound.pod.cloud.names().workload.object_id));
+        assert_eq!(bound.asked(), (0, 1));
+        let source = bound.pod.options.build(bound.pod.clock.clone()).unwrap();
+        assert!(source.describe().contains("by the token proxy 127.0.0.1:"), "{}", source.describe());
+    }
+}
+
+#[tokio::test]
+async fn the_name_that_is_given_is_the_one_that_the_certificate_must_have() {
+    let with = |name: &'static str| {
+        Bound::new(move |variables, ca| {
+            set(variables, "CA_FILE", ca.display().to_string());
+            set(variables, "SNI_NAME", name);
+        })
+    };
+    let right = with("localhost");
+    right.pod.prove().await.unwrap();
+    assert_eq!(right.asked(), (0, 1));
+    let wrong = with("other.example");
+    let error = wrong.pod.prove().await.unwrap_err();
+    assert!(error.class == Class::Config && error.message.contains("TLS"), "{error}");
+    assert_eq!(wrong.asked(), (0, 0));
+}
+
+#[tokio::test]
+async fn nobody_but_the_named_authorities_is_trusted_and_without_any_the_system_decides() {
+    for named in [true, false] {
+        let bound = Bound::new(|variables, _| {
+            if named {
+                set(variables, "CA_DATA", other_ca());
+            }
+        });
+        let error = bound.pod.prove().await.unwrap_err();
+        assert!(error.class == Class::Config && error.message.contains("TLS"), "{error}");
+        assert_eq!(bound.asked(), (0, 0), "the token is not shown to an impostor");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn authorities_that_are_swapped_on_disk_count_at_the_next_login_and_an_empty_file_means_the_last_ones() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("ca.pem");
+    std::fs::write(&file, "").unwrap();
+    let bound = Bound::new(|variables, _| set(variables, "CA_FILE", file.display().to_string()));
+    let right = std::fs::read(bound.pod.cloud.ca_file()).unwrap();
+    let source = bound.pod.options.build(bound.pod.clock.clone()).unwrap();
+    let error = source.prove().await.unwrap_err();
+    assert!(error.class == Class::Transient && error.message.contains("is empty"), "{error}");
+
+    std::fs::write(&file, other_ca()).unwrap();
+    assert_eq!(source.prove().await.unwrap_err().class, Class::Config);
+    std::fs::write(&file, &right).unwrap();
+    source.prove().await.unwrap();
+    std::fs::write(&file, "").unwrap();
+    source.prove().await.unwrap();
+    std::fs::write(&file, other_ca()).unwrap();
+    source.prove().await.unwrap_err();
+    std::fs::write(&file, "nonsense").unwrap();
+    let error = source.prove().await.unwrap_err();
+    assert!(error.message.contains("(AZURE_KUBERNETES_CA_FILE) holds no PEM certificate"), "{error}");
+    assert_eq!(bound.asked(), (0, 2));
+}
