@@ -66,11 +66,18 @@ impl Signer {
         let pem = std::fs::read(path).map_err(|error| Failure::setting(format!("cannot read {name}: {error}")))?;
         Self::parse(&Zeroizing::new(pem)).map_err(|why| Failure::Setting {
             message: format!("{name} {why}"),
-            hint: Some("give a PEM file with the certificate and its RSA key, without a password"),
+            hint: Some(
+                "give a PEM file with the certificate and its RSA key, without a password; \
+                 `openssl pkcs12 -in FILE -nodes` makes one of a PKCS#12 file",
+            ),
         })
     }
 
     fn parse(pem: &[u8]) -> Result<Self, &'static str> {
+        // A DER sequence, which no PEM text begins with.
+        if pem.first() == Some(&0x30) {
+            return Err("is a PKCS#12 file, which is not supported");
+        }
         let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
         let chain = chain.ok().filter(|chain| !chain.is_empty()).ok_or("holds no PEM certificate")?;
         let encrypted = pem.windows(ENCRYPTED.len()).any(|window| window == ENCRYPTED);

@@ -204,9 +204,21 @@ async fn a_client_certificate_logs_in() {
         assert!(error.to_string().contains(wanted), "{error}");
     };
     check("", "no PEM certificate").await;
+    check("\u{30}\u{2}", "is a PKCS#12 file").await;
     check(&pem[pem.find("-----BEGIN CERT").unwrap()..], "no PEM private key").await;
     let other = pem.replace("PRIVATE KEY", "ENCRYPTED PRIVATE KEY");
     check(&other, "a key with a password").await;
+}
+
+#[tokio::test]
+async fn a_certificate_without_a_password_logs_in_where_one_is_set_and_sends_its_chain_where_asked() {
+    let scene = Scene::new().environment(|cloud| {
+        let mut variables = cloud.variables_for_client_certificate();
+        variables.insert("AZURE_CLIENT_CERTIFICATE_PASSWORD".to_owned(), "of-nothing".to_owned());
+        variables.insert("AZURE_CLIENT_SEND_CERTIFICATE_CHAIN".to_owned(), "true".to_owned());
+        variables
+    });
+    assert_eq!(oid(&scene.prove().await.unwrap()), scene.cloud.names().application.object_id);
 }
 
 /// Spec, method cloud, row authenticate_from_environment: works with workload identity.
