@@ -80,6 +80,7 @@ impl Status {
     }
 
     /// Asks the local API, or the gateway where the configuration has one and no listener.
+    #[cfg_attr(not(feature = "gateway"), allow(clippy::unnecessary_wraps, reason = "the gateway can fail"))]
     fn ask(&self) -> anyhow::Result<Result<Value, Exit>> {
         #[cfg(feature = "gateway")]
         if let Some(files) = self.at.without_listener() {

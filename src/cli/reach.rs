@@ -34,11 +34,11 @@ pub(super) struct Where {
 impl Where {
     /// The configuration's files, where it has a gateway, and no listener that tells the status; no address is given.
     pub(super) fn without_listener(&self) -> Option<&ConfigFiles> {
-        if self.address.is_some() {
+        let environment = Environment::of_this_process();
+        if self.address.is_some() || environment.variables.get(VARIABLE).is_some_and(|text| !text.is_empty()) {
             return None;
         }
-        let outcome = config::load(&self.files.config, &Environment::of_this_process(), Purpose::Check);
-        let config = outcome.config?;
+        let config = config::load(&self.files.config, &environment, Purpose::Check).config?;
         let alone = config.gateway.is_some() && reachable(&config.listeners, Asks::LocalApi).is_none();
         alone.then_some(&self.files)
     }

@@ -192,6 +192,7 @@ async fn opentofu_finds_its_own_files_before_the_gateway_and_terraform_its_own()
     std::fs::remove_file(home.join(".tofurc")).unwrap();
     assert!(text("tofu").contains("# mine\n"), "OpenTofu reads Terraform's file where it has none of its own");
     std::fs::remove_file(home.join(".terraformrc")).unwrap();
+    std::fs::remove_dir_all(home.join(".terraform.d")).unwrap();
     for (name, own) in [("tofu", true), ("terraform", false), ("wrapper", true)] {
         assert_eq!(text(name).contains("# of a fresh OpenTofu\n"), own, "{name}");
     }
