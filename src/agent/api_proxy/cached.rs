@@ -172,6 +172,8 @@ impl Inner {
             if let Some(found) = cache.look(&key).filter(|found| cache.is_usable(found)) {
                 whole = self::whole(given(&found, "STALE").into_parts().0, found.body());
             }
+        } else if lead.is_outdated() {
+            // It may tell of what was before a write or a revocation: what others have got since then stays.
         } else if whole.status == StatusCode::OK
             && current
             && let Some(kept) = Kept::take(kind, &whole.body)

@@ -166,6 +166,7 @@ impl Cache {
     /// Forgets what is meant; gives how much that was.
     pub fn forget(&self, what: &Forget<'_>) -> usize {
         if let Forget::Accessor(accessor) = what {
+            self.0.flights.outdate(|_| true);
             let tokens = self.0.shelf().tokens_of(accessor);
             return tokens.iter().map(|token| self.forget(&Forget::Token(token.as_bytes()))).sum();
         }
@@ -177,12 +178,20 @@ impl Cache {
             Forget::Path(namespace, path) => key::full_path(namespace, path),
             _ => String::new(),
         };
+        let is_below = |key: &Key| {
+            let (namespace, path) = key.place();
+            key::full_path(namespace, path).starts_with(&start)
+        };
+        // What a request under way will be answered with is not known yet: any may bring the lease or the token.
+        self.0.flights.outdate(|key| match what {
+            Forget::Path(..) => is_below(key),
+            Forget::Callers => matches!(key.whose, Whose::Caller(_)),
+            Forget::Leases(Some(whose)) => *whose == key.whose,
+            Forget::All | Forget::Lease(_) | Forget::Token(_) | Forget::Accessor(_) | Forget::Leases(None) => true,
+        });
         self.0.drop_where(|key, issued, _| match what {
             Forget::All => true,
-            Forget::Path(..) => {
-                let (namespace, path) = key.place();
-                key::full_path(namespace, path).starts_with(&start)
-            }
+            Forget::Path(..) => is_below(key),
             Forget::Callers => matches!(key.whose, Whose::Caller(_)),
             Forget::Leases(whose) => issued.is_some() && whose.is_none_or(|whose| whose == key.whose),
             // It was found above.

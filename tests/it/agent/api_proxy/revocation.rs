@@ -7,6 +7,7 @@ use std::time::Duration;
 use keyward::agent::api_proxy::Options;
 use keyward::dev::secrets::Role;
 use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 
 use crate::harness::scripted::reply;
 use crate::harness::session::World;
@@ -170,5 +171,39 @@ async fn an_accessor_that_nobody_here_knows_ends_what_callers_own_tokens_have_go
         told(proxied.request("POST", "auth/token/revoke-accessor").body(body)).await;
         assert_eq!(lease(&proxied.get("database/creds/dev").await), ours, "the session's own is looked after");
         assert_eq!(mine().await == theirs, stays, "{status}");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_was_under_way_during_a_write_or_a_revocation_is_not_kept() {
+    for (path, method, change) in [
+        ("secret/data/web", "POST", "secret/data/web"),
+        ("database/creds/dev", "PUT", "sys/leases/revoke-prefix/database/creds"),
+    ] {
+        let proxied = in_front_of_leases(204);
+        if path.starts_with("secret") {
+            proxied.vault.answers(|_| reply(200, &[], json!({ "data": {} }).to_string()));
+        }
+        let gate = Arc::new(Semaphore::new(0));
+        proxied.vault.holds(Arc::clone(&gate));
+        let first = proxied.get(path);
+        let then = async {
+            while proxied.vault.open() < 1 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            // Only the read is held from here on.
+            proxied.vault.holds(Arc::new(Semaphore::new(100)));
+            assert!(told(proxied.request(method, change).body("{}")).await.status < 300);
+            let later = proxied.get(path).await;
+            assert_eq!((later.status, later.cache()), (200, "MISS"), "{path}: who asks after it does not follow");
+            gate.add_permits(1);
+        };
+        let (first, ()) = tokio::join!(first, then);
+        assert_eq!((first.status, first.cache()), (200, "MISS"));
+        let kept = proxied.get(path).await;
+        assert_eq!(kept.cache(), "HIT");
+        if path.starts_with("database") {
+            assert_ne!(lease(&kept), lease(&first), "the answer that was under way is not given on");
+        }
     }
 }
