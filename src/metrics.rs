@@ -79,6 +79,10 @@ pub struct Inner {
     pub gateway_token_missing: Gauge<i64, AtomicI64>,
     /// Calls that a change of the platform's history is about, by change and client.
     pub gateway_noticed: Family<Noticed, Counter>,
+    /// When the certificate that is due first ends, in seconds since 1970, by the configuration key of its file.
+    pub certificate_expiry: Family<Certificate, Gauge<i64, AtomicI64>>,
+    /// 1 while a certificate file cannot be used and connections use the one from before, by configuration key.
+    pub certificate_rejected: Family<Certificate, Gauge<i64, AtomicI64>>,
     /// Times that the wall clock was set or the machine came back from a suspend.
     pub clock_jumps: Counter<u64, AtomicU64>,
     /// Configuration reloads, by outcome (`ok` or `failed`).
@@ -139,6 +143,12 @@ impl Default for Metrics {
             gateway_token_refused: add(all, "gateway_token_refused", "1 while the platform refuses the platform token"),
             gateway_token_missing: add(all, "gateway_token_missing", "1 while there is no platform token"),
             gateway_noticed: add(all, "gateway_noticed", "Calls that a change of the platform's API is about"),
+            certificate_expiry: add(
+                all,
+                "certificate_expiry_timestamp_seconds",
+                "When the first certificate of a file ends",
+            ),
+            certificate_rejected: add(all, "certificate_rejected", "1 while a certificate file cannot be used"),
             clock_jumps: add(all, "clock_jumps", "Jumps of the wall clock"),
             reloads: add(all, "config_reloads", "Configuration reloads"),
             registry,
@@ -209,6 +219,13 @@ pub struct Session {
 pub struct Sink {
     /// Its name.
     pub sink: String,
+}
+
+/// The label of a certificate file.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct Certificate {
+    /// The configuration key that names it, such as `server.main.ca_file`.
+    pub certificate: String,
 }
 
 /// The label of a template.

@@ -1,6 +1,5 @@
 //! The access-control service, opened from its options and joined to its sockets.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -13,7 +12,7 @@ use crate::access::Service;
 use crate::config;
 use crate::health::Reporter;
 use crate::http::listen::{Endpoint, Inherited, Limits, Listener, Observed};
-use crate::http::tls::Certificate;
+use crate::http::tls::ServerTls;
 
 /// The service, its store open and its sockets bound, answering nobody yet.
 #[derive(Debug)]
@@ -22,7 +21,7 @@ pub(super) struct BuiltAccess {
     endpoints: Vec<Endpoint>,
     sockets: Vec<Listener>,
     connections: usize,
-    tls: Option<Arc<rustls::ServerConfig>>,
+    tls: Option<ServerTls>,
     health: Reporter,
     observed: Observed,
 }
@@ -37,7 +36,7 @@ impl BuiltAccess {
         inherited: &Inherited,
         shared: &Shared,
     ) -> anyhow::Result<Self> {
-        let tls = options.tls.as_ref().map(Certificate::server).transpose()?;
+        let tls = options.tls.as_ref().map(ServerTls::new).transpose()?;
         let connections = descriptors::room_for(options.connections, options.endpoints.len())?;
         let service = Service::open(&options.service, shared.clock.clone(), shared.metrics.clone()).await?;
         let mut sockets = Vec::new();

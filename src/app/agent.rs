@@ -1,11 +1,13 @@
 //! What runs the parts: starts what is new, stops what is gone, keeps what is the same, and stops well.
 
 use rustix::process::Signal;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 #[cfg(feature = "access")]
 use super::access::BuiltAccess;
+use super::certificate_files::{self, CertificateFiles};
+use super::certificates;
 use super::logging::{self, LogLevel};
 use super::notify;
 use super::plan::{Agent, Plan};
@@ -129,6 +131,13 @@ impl App {
             outputs.run(stop).await;
             Ok(())
         });
+        let (certificates, listed) = watch::channel(certificate_files::files(&self.config));
+        let Shared { clock, metrics, .. } = self.shared.clone();
+        let watching = certificates::watch(listed, clock, metrics, services.stop_token());
+        services.start("certificates", async move {
+            watching.await;
+            Ok(())
+        });
         let mut agent = Agent::default();
         agent.commit(self.plan, &self.config);
         let mut reloading = Reloading {
@@ -137,6 +146,7 @@ impl App {
             log: self.log,
             inherited: self.inherited,
             told: told.clone(),
+            certificates,
         };
         let mut code = None;
         let failure = loop {
@@ -174,6 +184,7 @@ struct Reloading {
     log: Option<LogLevel>,
     inherited: Inherited,
     told: notify::Told,
+    certificates: watch::Sender<CertificateFiles>,
 }
 
 impl Reloading {
@@ -210,6 +221,7 @@ impl Reloading {
             log.set(logging::targets(&new.log));
         }
         agent.commit(plan, &new);
+        self.certificates.send_replace(certificate_files::files(&new));
         self.config = new;
         Ok(())
     }

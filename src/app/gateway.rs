@@ -1,6 +1,5 @@
 //! The gateway, built from its options and joined to its sockets and to the makers of its tokens.
 
-use std::os::unix::fs::MetadataExt as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,8 +24,6 @@ use crate::tasks::Tasks;
 #[derive(Debug)]
 pub(super) struct BuiltGateway {
     options: config::Gateway,
-    /// The authorities' file as it was read, so that a renewed one counts as a change.
-    authorities: Option<Stamp>,
     sockets: Vec<Listener>,
     gateway: Gateway,
     record: Arc<Record>,
@@ -39,14 +36,6 @@ pub(super) struct BuiltGateway {
     observed: Observed,
 }
 
-/// A file as it stands: inode, time of its last change, length.
-type Stamp = (u64, i64, i64, u64);
-
-fn authorities(options: &config::Gateway) -> Option<Stamp> {
-    let file = std::fs::metadata(options.proxy.ca_file.as_ref()?).ok()?;
-    Some((file.ino(), file.mtime(), file.mtime_nsec(), file.len()))
-}
-
 /// The gateway that runs, if one does, and what it was built from.
 #[derive(Debug, Default)]
 pub(super) struct RunningGateway(Option<Running>);
@@ -54,7 +43,6 @@ pub(super) struct RunningGateway(Option<Running>);
 #[derive(Debug)]
 struct Running {
     options: config::Gateway,
-    authorities: Option<Stamp>,
     sockets: Vec<Listener>,
     record: Arc<Record>,
     child: Option<Feed<Provision>>,
@@ -83,7 +71,6 @@ impl BuiltGateway {
         sessions: Sessions<'_>,
         shared: &Shared,
     ) -> anyhow::Result<Self> {
-        let authorities = authorities(options);
         let (local, accepted) = LocalToken::open(options.local_token.clone(), shared.clock.clone())
             .context("the gateway cannot keep its local token")?;
         let (token, source) = TokenMaker::build(options, sessions, shared)?;
@@ -141,7 +128,6 @@ impl BuiltGateway {
         let health = shared.health.component("listener/gateway", options.required, "not serving yet");
         let observed = Observed { metrics: shared.metrics.clone(), listener: "gateway".to_owned() };
         Ok(Self {
-            authorities,
             options: options.clone(),
             sockets,
             gateway,
@@ -221,9 +207,8 @@ impl RunningGateway {
             None if running.is_none() => Ok(GatewayPlan::Same),
             None => Ok(GatewayPlan::Stop),
             Some(new)
-                if running.is_some_and(|running| {
-                    running.options == *new && running.authorities == authorities(&running.options)
-                }) && !new.token.session().is_some_and(rebuilt) =>
+                if running.is_some_and(|running| running.options == *new)
+                    && !new.token.session().is_some_and(rebuilt) =>
             {
                 Ok(GatewayPlan::Same)
             }
@@ -261,7 +246,6 @@ impl RunningGateway {
             // Copies of the sockets stay here, so that a reload can hand them over.
             let sockets = built.sockets.iter().map(Listener::try_clone).collect::<Result<_, _>>();
             self.0 = sockets.ok().map(|sockets| Running {
-                authorities: built.authorities,
                 options: built.options.clone(),
                 sockets,
                 record: Arc::clone(&built.record),
@@ -272,30 +256,5 @@ impl RunningGateway {
             });
             tasks.start("gateway", built.run(drain, stop, gone));
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::config::{Environment, Purpose};
-
-    #[test]
-    fn a_renewed_authority_at_the_same_path_counts_as_a_change() {
-        let folder = tempfile::tempdir().unwrap();
-        let (ca, file) = (folder.path().join("ca.pem"), folder.path().join("keyward.toml"));
-        std::fs::write(&ca, "old").unwrap();
-        let text = format!(
-            "[gateway]\nupstream = \"https://tfe.example.com\"\nlisten = \"tcp://127.0.0.1:0\"\ntoken_file = \"/t\"\n\
-             local_token_file = \"/tmp/l\"\nca_file = \"{}\"\n",
-            ca.display()
-        );
-        std::fs::write(&file, text).unwrap();
-        let outcome = config::load(&[file], &Environment::default(), Purpose::Check);
-        let options = outcome.config.unwrap().gateway.unwrap();
-        let before = authorities(&options);
-        assert!(before.is_some() && before == authorities(&options));
-        std::fs::write(&ca, "renewed").unwrap();
-        assert_ne!(before, authorities(&options));
     }
 }

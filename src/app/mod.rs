@@ -6,6 +6,8 @@ pub mod logging;
 pub mod notify;
 
 // 1: the parts, joined
+mod certificate_files;
+mod certificates;
 mod descriptors;
 mod fingerprint;
 mod session;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Context as _;
@@ -56,12 +56,10 @@ pub(super) fn bound_to(session: &config::Session) -> Vec<String> {
     vec![session.name.clone(), how.mount.clone(), how.role.clone(), namespace, proof]
 }
 
-/// What a session is built from: its options, and the files that they name as they stand now, so that a renewed
-/// certificate counts as a change.
+/// What a session is built from. Its connections follow the certificate files by themselves.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Origin {
     pub(super) options: config::Session,
-    files: Vec<Option<Stamp>>,
 }
 
 /// What tells a file from one that stood at its path before: inode, time of the last change in seconds and nanoseconds, bytes.
@@ -75,13 +73,7 @@ pub(super) fn stamp(path: &Path) -> Option<Stamp> {
 
 impl Origin {
     pub(super) fn of(options: &config::Session) -> Self {
-        let tls = &options.upstream.client.tls;
-        let identity = tls.identity.iter().flat_map(|identity| [&identity.certificate, &identity.key]);
-        let named = tls.ca_file.iter().chain(identity).cloned();
-        let folder = tls.ca_dir.iter().flat_map(|dir| std::fs::read_dir(dir).into_iter().flatten().flatten());
-        let mut files: Vec<_> = folder.map(|entry| entry.path()).collect();
-        files.sort();
-        Self { options: options.clone(), files: named.chain(files).map(|path: PathBuf| stamp(&path)).collect() }
+        Self { options: options.clone() }
     }
 
     /// Whether all is the same but how the token is kept, which a running session can be told.
@@ -215,30 +207,5 @@ impl Session {
         if self.inherits {
             self.keeper.serve_meanwhile(source.feed.peek());
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::config::{Environment, Purpose};
-
-    #[test]
-    fn a_renewed_certificate_at_the_same_path_counts_as_a_change() {
-        let folder = tempfile::tempdir().unwrap();
-        let (ca, file) = (folder.path().join("ca.pem"), folder.path().join("keyward.toml"));
-        std::fs::write(&ca, "old").unwrap();
-        let text = format!(
-            "[server.main]\nkind = \"vault\"\naddress = \"https://secrets.example.com\"\nca_file = \"{}\"\n\
-             [session.web.cloud]\nrole = \"web\"\nresource = \"api://web\"\n",
-            ca.display()
-        );
-        std::fs::write(&file, text).unwrap();
-        let outcome = config::load(&[file], &Environment::default(), Purpose::Check);
-        let session = &outcome.config.unwrap().sessions[0];
-        let before = Origin::of(session);
-        assert_eq!(before, Origin::of(session));
-        std::fs::write(&ca, "renewed").unwrap();
-        assert_ne!(before, Origin::of(session));
     }
 }

@@ -1,8 +1,8 @@
 //! What every part that speaks HTTP stands on: the only accept loop, the guard in front of local callers, clients,
 //! and the forwarding of requests.
 
-pub mod client;
 pub mod tls;
+pub mod client;
 pub mod listen;
 pub mod guard;
 pub mod answer;

@@ -13,6 +13,7 @@ use zeroize::Zeroizing;
 use super::answer;
 use super::failure::{Failure, MAX_ANSWER};
 use crate::http::client::Renamed;
+use crate::http::tls::{Tls, client_config};
 use crate::words::chain;
 
 /// A client for one kind of service. Clones share it.
@@ -39,14 +40,9 @@ impl Transport {
             builder = builder.no_proxy();
         }
         if let Some(path) = ca {
-            let unusable = || Failure::setting(format!("{} holds no PEM certificate", path.display()));
-            let pem = std::fs::read(path)
-                .map_err(|error| Failure::setting(format!("cannot read {}: {error}", path.display())))?;
-            let certificates = reqwest::Certificate::from_pem_bundle(&pem).map_err(|_| unusable())?;
-            if certificates.is_empty() {
-                return Err(unusable());
-            }
-            builder = builder.tls_certs_only(certificates);
+            let tls = Tls { ca_file: Some(path.to_owned()), ..Tls::default() };
+            let config = client_config(&tls).map_err(|error| Failure::setting(chain(&error)))?;
+            builder = builder.tls_backend_preconfigured(config);
         }
         Self::build(builder, AUTHORITY_WHOLE)
     }

@@ -35,7 +35,7 @@ impl Doorway {
                 Some(listener) => listener,
                 None => Listener::bind(&Endpoint::Tcp(self.address))?,
             };
-            let limits = Limits { tls: self.tls.clone(), drain: DRAIN, ..Limits::default() };
+            let limits = Limits { tls: self.tls.clone().map(Into::into), drain: DRAIN, ..Limits::default() };
             let serving = listening.serve(router(labelled(self.router.clone())), limits, open.clone());
             let closing = async {
                 // Ends with an error only when the dials are gone; then nobody can close the door.

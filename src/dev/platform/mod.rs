@@ -108,7 +108,7 @@ impl Platform {
             tasks.start("dials of the emulated platform", door::serve(listener, routes, stop.clone()));
         }
         let routes = entry::router(Held { dials: dials.clone(), url: Arc::new(url.clone()) });
-        let limits = Limits { drain: Duration::from_secs(1), tls: options.tls, ..Limits::default() };
+        let limits = Limits { drain: Duration::from_secs(1), tls: options.tls.map(Into::into), ..Limits::default() };
         tasks.start("emulated platform", async move {
             listener.serve(router(routes), limits, stop).await;
             Ok(())

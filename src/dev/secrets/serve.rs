@@ -30,7 +30,7 @@ pub(super) async fn serve(
                 }
             };
             // An emulated failure breaks calls off: nothing is drained.
-            let limits = Limits { drain: Duration::ZERO, tls: tls.clone(), ..Limits::default() };
+            let limits = Limits { drain: Duration::ZERO, tls: tls.clone().map(Into::into), ..Limits::default() };
             wire.dials().is_away(false);
             let serving = listener.serve(service, limits, absent.clone());
             let watching = async {

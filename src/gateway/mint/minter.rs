@@ -16,7 +16,8 @@ use super::{MinterError, Options, Parts};
 use crate::backoff::random_unit;
 use crate::clock::{Clock, Moment};
 use crate::feed::{Nudge, Publisher, State, feed};
-use crate::gateway::platform_token::{PlatformToken, Source, Watch};
+use crate::file_watch::FileWatch;
+use crate::gateway::platform_token::{PlatformToken, Source, watch};
 use crate::health::Reporter;
 use crate::http::client::{self, Address, Tls};
 
@@ -105,7 +106,7 @@ impl Minter {
     /// Keeps a token until `stop`, then ends it. While the next one cannot be made, the one that is there is served to its
     /// end.
     pub async fn run(mut self, stop: CancellationToken) {
-        let watch = Watch::new();
+        let watch = watch();
         watch.follow(&self.options.parent_token_file);
         while let Some(event) = stop.run_until_cancelled(self.wait(&watch)).await {
             match event {
@@ -128,7 +129,7 @@ impl Minter {
         self.leftovers.leave(self.held.map(|held| held.id)).await;
     }
 
-    async fn wait(&self, watch: &Watch) -> Event {
+    async fn wait(&self, watch: &FileWatch) -> Event {
         let clock = &self.clock;
         tokio::select! {
             biased;

@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use super::watch::Watch;
-use super::{PlatformToken, Source};
+use super::{PlatformToken, Source, watch};
 use crate::clock::{Clock, Moment};
 use crate::feed::{Nudge, Publisher, State, feed};
 use crate::health::Reporter;
@@ -42,7 +41,7 @@ impl TokenFile {
     /// Keeps the feed until `stop`. A file that is gone or empty for a while does not take the token away: whoever
     /// replaces it may be in the midst of it, and the platform says when a token is no longer good.
     pub async fn run(mut self, stop: CancellationToken) {
-        let watch = Watch::new();
+        let watch = watch();
         loop {
             watch.follow(&self.path);
             self.read().await;

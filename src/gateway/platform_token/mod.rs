@@ -1,7 +1,6 @@
 //! The platform's token: what it is, and who makes it. The gateway takes a feed of it and does not know from where.
 
 mod file;
-mod watch;
 
 use http::HeaderValue;
 use secrecy::{ExposeSecret as _, SecretString};
@@ -9,10 +8,21 @@ use zeroize::Zeroizing;
 
 use crate::clock::Moment;
 use crate::feed::{Feed, Nudge};
+use crate::file_watch::FileWatch;
 use crate::secret;
 
 pub use file::TokenFile;
-pub(super) use watch::Watch;
+
+/// A watch on the file of a token; one line is logged where the system has none to give.
+pub(super) fn watch() -> FileWatch {
+    FileWatch::new(|error| {
+        tracing::warn!(
+            event = "gateway.token.unwatched",
+            %error,
+            "changes of the token's file cannot be watched; it is read when the platform refuses the token"
+        );
+    })
+}
 
 /// A token of the platform.
 #[derive(Debug)]

@@ -9,6 +9,7 @@ use url::Url;
 use zeroize::Zeroizing;
 
 use super::unreached;
+use crate::http::tls::FollowedFiles;
 use crate::words::chain;
 
 /// The largest answer that is read, in bytes.
@@ -17,7 +18,7 @@ pub const MAX_ANSWER: usize = 1024 * 1024;
 /// A client of one server. Clones share its connections.
 #[derive(Clone)]
 pub struct Client {
-    http: reqwest::Client,
+    http: FollowedFiles<reqwest::Client>,
     base: Url,
     name: String,
     timeout: Duration,
@@ -30,7 +31,7 @@ impl std::fmt::Debug for Client {
 }
 
 impl Client {
-    pub(super) const fn new(http: reqwest::Client, base: Url, name: String, timeout: Duration) -> Self {
+    pub(super) const fn new(http: FollowedFiles<reqwest::Client>, base: Url, name: String, timeout: Duration) -> Self {
         Self { http, base, name, timeout }
     }
 
@@ -51,7 +52,7 @@ impl Client {
 
     /// A request to a path on the server, for [`Client::send`].
     pub fn request(&self, method: Method, path: &str) -> RequestBuilder {
-        self.http.request(method, self.url(path))
+        self.http.current().request(method, self.url(path))
     }
 
     /// As [`Client::request`], with the path's segments one by one: what is in a segment stays in it, a `/` too. A
@@ -61,7 +62,7 @@ impl Client {
         if let Ok(mut path) = url.path_segments_mut() {
             path.pop_if_empty().extend(segments);
         }
-        self.http.request(method, url)
+        self.http.current().request(method, url)
     }
 
     /// Sends a request and reads its whole answer, whatever its status, within the time that the options give.

@@ -11,8 +11,10 @@ use std::time::Duration;
 use url::Url;
 
 pub(crate) use build::Renamed;
-pub use build::{BuildError, certificate_files, is_loopback};
+pub use build::{BuildError, is_loopback};
 pub use call::{Answer, Client, Coming, MAX_ANSWER, TransportError, read_body};
+
+pub use crate::http::tls::{Identity, Tls};
 
 /// What a client for one server is built from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,31 +38,6 @@ pub enum Address {
     Url(Url),
     /// A unix socket that speaks plain HTTP.
     Unix(PathBuf),
-}
-
-/// Whom to trust, and who we are.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Tls {
-    /// PEM file of certificates to trust in place of the system's.
-    pub ca_file: Option<PathBuf>,
-    /// Certificates to trust in place of the system's, in PEM.
-    pub ca_pem: Option<String>,
-    /// Folder of such files, `*.pem` and `*.crt`.
-    pub ca_dir: Option<PathBuf>,
-    /// A client certificate.
-    pub identity: Option<Identity>,
-    /// The name to expect in the server's certificate, in place of the address's host. It is also sent as SNI and
-    /// `Host`, and goes with a direct connection only: a proxy would look the name up itself.
-    pub server_name: Option<String>,
-}
-
-/// A client certificate and its key, both PEM files; read at each build, so that a renewed one is taken on reload.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Identity {
-    /// The certificate, its chain after it.
-    pub certificate: PathBuf,
-    /// Its private key.
-    pub key: PathBuf,
 }
 
 /// Which way requests go.

@@ -31,13 +31,15 @@ use body::{Moved, Sent};
 use pool::{Lent, Pool};
 use wire::Failed;
 
+use crate::http::tls::ClientTls;
+
 /// How an upstream is reached.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Where it is.
     pub target: Target,
     /// TLS, where it is spoken: the configuration and the name to expect in the certificate.
-    pub tls: Option<(Arc<rustls::ClientConfig>, rustls::pki_types::ServerName<'static>)>,
+    pub tls: Option<(ClientTls, rustls::pki_types::ServerName<'static>)>,
     /// Connections at once; a request over it waits for one for `connect_timeout`.
     pub connections: usize,
     /// How long a connection is kept without a request; less than the upstream keeps it.

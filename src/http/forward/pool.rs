@@ -161,7 +161,7 @@ impl Pool {
         Ok(Wire::new(match &self.options.tls {
             None => Either::Left(stream),
             Some((config, name)) => {
-                let connector = tokio_rustls::TlsConnector::from(Arc::clone(config));
+                let connector = tokio_rustls::TlsConnector::from(config.current());
                 Either::Right(Box::new(connector.connect(name.clone(), stream).await?))
             }
         }))

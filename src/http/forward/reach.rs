@@ -1,7 +1,6 @@
 //! From how a server is named in options to how requests are forwarded there.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 
 use http::HeaderValue;
 use hyper_util::client::proxy::matcher::Matcher;
@@ -10,7 +9,7 @@ use url::{Host, Url};
 
 use super::{Target, Tunnel};
 use crate::http::client::{Address, Options, Proxy, is_loopback};
-use crate::http::tls::{self, CertificateError};
+use crate::http::tls::{CertificateError, ClientTls};
 
 /// How a server is reached by a forwarder.
 #[derive(Debug, Clone)]
@@ -18,7 +17,7 @@ pub struct Reach {
     /// Where it is.
     pub target: Target,
     /// TLS, where it is spoken.
-    pub tls: Option<(Arc<rustls::ClientConfig>, ServerName<'static>)>,
+    pub tls: Option<(ClientTls, ServerName<'static>)>,
     /// The `Host` of requests.
     pub host: HeaderValue,
     /// What stands before every path; empty, or with a slash at its start and none at its end.
@@ -41,10 +40,10 @@ impl Reach {
         };
         let named = options.tls.server_name.clone();
         let (host, port) = place(url)?;
-        let config = if url.scheme() == "https" { Some(tls::client_of(&options.tls)?) } else { None };
+        let config = if url.scheme() == "https" { Some(ClientTls::new(&options.tls)?) } else { None };
         let tls = match &config {
             None => None,
-            Some(config) => Some((Arc::clone(config), name(named.as_deref().unwrap_or(&host))?)),
+            Some(config) => Some((config.clone(), name(named.as_deref().unwrap_or(&host))?)),
         };
         let authority = match (&named, url.port()) {
             (Some(name), Some(port)) => format!("{name}:{port}"),
@@ -85,11 +84,11 @@ fn tunnel(
     authorization: Option<HeaderValue>,
     url: &Url,
     port: u16,
-    config: Option<&Arc<rustls::ClientConfig>>,
+    config: Option<&ClientTls>,
 ) -> Result<Tunnel, ReachError> {
     let host = proxy.host().ok_or(ReachError::Proxy)?.to_owned();
     let (tls, usual) = match proxy.scheme_str() {
-        Some("https") => (Some((Arc::clone(config.ok_or(ReachError::Proxy)?), name(&host)?)), 443),
+        Some("https") => (Some((config.ok_or(ReachError::Proxy)?.clone(), name(&host)?)), 443),
         Some("http") | None => (None, 80),
         Some(_) => return Err(ReachError::Proxy),
     };

@@ -1,7 +1,6 @@
 //! The way to an upstream through an HTTP proxy: `CONNECT`, and from there on bytes as they are.
 
 use std::io;
-use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::{HOST, PROXY_AUTHORIZATION};
@@ -14,13 +13,15 @@ use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
+use crate::http::tls::ClientTls;
+
 /// A proxy, and where it is to lead.
 #[derive(Debug, Clone)]
 pub struct Tunnel {
     /// Host and port of the proxy.
     pub proxy: (String, u16),
     /// TLS, where the proxy itself is spoken to by it.
-    pub tls: Option<(Arc<rustls::ClientConfig>, ServerName<'static>)>,
+    pub tls: Option<(ClientTls, ServerName<'static>)>,
     /// What the proxy asks for.
     pub authorization: Option<HeaderValue>,
     /// Host and port of the upstream, as they stand in an address.
@@ -34,7 +35,7 @@ pub(super) async fn dig(tunnel: &Tunnel) -> io::Result<TokioIo<Upgraded>> {
     match &tunnel.tls {
         None => consent(tunnel, stream).await,
         Some((config, name)) => {
-            let connector = tokio_rustls::TlsConnector::from(Arc::clone(config));
+            let connector = tokio_rustls::TlsConnector::from(config.current());
             consent(tunnel, connector.connect(name.clone(), stream).await?).await
         }
     }

@@ -15,6 +15,7 @@ use super::bound::Stream;
 use super::socket_file::BACKLOG;
 use super::table::Table;
 use super::{Limits, Listener, Peer, connection};
+use crate::http::tls::ServerTls;
 use crate::metrics::{self, Metrics};
 
 impl Listener {
@@ -74,7 +75,7 @@ const LAST_CALL: Duration = Duration::from_millis(250);
 struct Open<S> {
     service: S,
     http: hyper::server::conn::http1::Builder,
-    acceptor: Option<tokio_rustls::TlsAcceptor>,
+    tls: Option<ServerTls>,
     limits: Limits,
     counts: Counts,
     table: Arc<Table>,
@@ -96,7 +97,7 @@ impl<S> Open<S> {
         Self {
             service,
             http,
-            acceptor: limits.tls.clone().map(tokio_rustls::TlsAcceptor::from),
+            tls: limits.tls.clone(),
             table: Arc::new(Table::new(limits.clone(), counts.connections())),
             limits,
             counts,
@@ -120,8 +121,7 @@ impl<S> Open<S> {
         if !self.table.make_room(&peer) {
             return self.counts.refuse("connections", &peer);
         }
-        let first_byte =
-            if self.acceptor.is_some() { self.limits.header_timeout } else { self.limits.first_byte_timeout };
+        let first_byte = if self.tls.is_some() { self.limits.header_timeout } else { self.limits.first_byte_timeout };
         let first = Instant::now() + first_byte;
         self.sweep = Some(self.sweep.map_or(first, |at| at.min(first)));
         let id = self.next_id;
@@ -129,20 +129,23 @@ impl<S> Open<S> {
         let (table, tasks) = (&self.table, &mut self.tasks);
         let (http, service, counts) = (self.http.clone(), self.service.clone(), self.counts.clone());
         // A task for each of the two: one for both would take for every plain connection what TLS needs.
-        table.enter(id, &peer, |state, entered| match self.acceptor.clone() {
+        table.enter(id, &peer, |state, entered| match &self.tls {
             None => {
                 let serving = connection::serve(&http, stream, peer, service, state, entered);
                 tasks.spawn(async move { counts.end(&serving.await, &peer) })
             }
-            Some(acceptor) => tasks.spawn(async move {
-                match acceptor.accept(stream).await {
-                    Ok(stream) => {
-                        let serving = connection::serve(&http, stream, peer, service, state, entered);
-                        counts.end(&serving.await, &peer);
+            Some(tls) => {
+                let acceptor = tokio_rustls::TlsAcceptor::from(tls.current());
+                tasks.spawn(async move {
+                    match acceptor.accept(stream).await {
+                        Ok(stream) => {
+                            let serving = connection::serve(&http, stream, peer, service, state, entered);
+                            counts.end(&serving.await, &peer);
+                        }
+                        Err(_) => counts.refuse("tls", &peer),
                     }
-                    Err(_) => counts.refuse("tls", &peer),
-                }
-            }),
+                })
+            }
         });
     }
 

@@ -14,7 +14,6 @@ mod timed_body;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Request, Response};
@@ -26,6 +25,7 @@ pub use answers::Answers;
 pub use bound::Listener;
 pub use inherited::Inherited;
 
+use crate::http::tls::ServerTls;
 use crate::metrics::Metrics;
 
 /// Where to listen. Shown as `tcp://ADDRESS:PORT`, `unix:///PATH` or `systemd:NAME`.
@@ -85,7 +85,7 @@ pub struct Limits {
     /// answered with `Connection: close`, until `drain` has passed or this is cancelled. `None` closes them at once.
     pub replaced_until: Option<CancellationToken>,
     /// TLS, where it is spoken.
-    pub tls: Option<Arc<rustls::ServerConfig>>,
+    pub tls: Option<ServerTls>,
     /// Where connections and refusals are counted.
     pub observed: Option<Observed>,
 }

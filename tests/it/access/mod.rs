@@ -23,6 +23,8 @@ mod namespaces;
 mod permissions;
 mod rekey;
 mod removal;
+#[cfg(feature = "dev")]
+mod renewal;
 mod reset;
 mod roles;
 #[cfg(feature = "dev")]

@@ -424,7 +424,7 @@ async fn a_platform_behind_tls_is_called_by_the_name_and_authority_that_it_has()
     let tls = Certificate { certificate: path("cert.pem"), key: path("key.pem") }.server().unwrap();
     let (platform, mut servers) = (Platform::default(), JoinSet::new());
     platform.accept("tok1");
-    let port = platform.serve_with(Limits { tls: Some(tls), ..Limits::default() }, &mut servers).port();
+    let port = platform.serve_with(Limits { tls: Some(tls.into()), ..Limits::default() }, &mut servers).port();
     platform.answers(move |_| {
         let body = format!(r#"{{"links":{{"next":"https://localhost:{port}/api/v2/a?page=2"}}}}"#);
         reply(200, &[("content-type", "application/vnd.api+json")], body)
@@ -446,6 +446,12 @@ async fn a_platform_behind_tls_is_called_by_the_name_and_authority_that_it_has()
         assert!(told.contains("certificate") && !told.contains("tok1"), "{told}");
     }
     assert_eq!(platform.seen().len(), 2, "no token went to a server that is not the one that was named");
+    let other = CertificateParams::default().self_signed(&KeyPair::generate().unwrap()).unwrap();
+    std::fs::write(path("followed.pem"), other.pem()).unwrap();
+    let followed = front("localhost", Some("followed.pem"));
+    assert_eq!(followed.get("/api/v2/a").await.status(), 502);
+    std::fs::copy(path("ca.pem"), path("followed.pem")).unwrap();
+    assert_eq!(followed.get("/api/v2/a").await.status(), 200, "the authorities' file was replaced");
 }
 
 #[tokio::test]

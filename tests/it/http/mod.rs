@@ -5,3 +5,5 @@ mod guard;
 mod listen;
 #[cfg(feature = "dev")]
 mod listen_process;
+#[cfg(feature = "dev")]
+mod tls;

@@ -13,27 +13,24 @@ use crate::sys;
 
 /// A watch on the folders that a name stands in, and the links that it leads through.
 #[derive(Debug)]
-pub(in crate::gateway) struct Watch {
-    /// `None` where the system has none to give: the file is then read when the platform refuses its token.
+pub struct FileWatch {
+    /// `None` where the system has none to give.
     events: Option<AsyncFd<OwnedFd>>,
 }
 
-impl Watch {
-    pub(in crate::gateway) fn new() -> Self {
+impl FileWatch {
+    /// A watch on nothing yet. Where the system has none to give, `failed` is told why, and nothing is ever seen.
+    pub fn new(failed: impl FnOnce(&io::Error)) -> Self {
         let flags = CreateFlags::NONBLOCK | CreateFlags::CLOEXEC;
         let events = inotify::init(flags).map_err(io::Error::from).and_then(sys::readable);
         if let Err(error) = &events {
-            tracing::warn!(
-                event = "gateway.token.unwatched",
-                %error,
-                "changes of the token's file cannot be watched; it is read when the platform refuses the token"
-            );
+            failed(error);
         }
         Self { events: events.ok() }
     }
 
     /// Watches the folders that the name leads through now: a link may lead elsewhere since the last time.
-    pub(in crate::gateway) fn follow(&self, path: &Path) {
+    pub fn follow(&self, path: &Path) {
         let Some(events) = &self.events else { return };
         // A mounted secret of Kubernetes changes by a link beside its name; another's target may be written in place.
         let flags = WatchFlags::CLOSE_WRITE
@@ -48,7 +45,7 @@ impl Watch {
     }
 
     /// Returns after something has changed in one of the folders; never, where nothing can be watched.
-    pub(in crate::gateway) async fn changed(&self) {
+    pub async fn changed(&self) {
         let Some(events) = &self.events else { return std::future::pending().await };
         let drain = |fd: &OwnedFd| Ok(rustix::io::read(fd, &mut [0_u8; 4096])?);
         if events.async_io(Interest::READABLE, drain).await.is_err() {

@@ -1,0 +1,94 @@
+//! The certificate files that a configuration names.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use rustls::pki_types::CertificateDer;
+
+use crate::agent::identity::Method;
+use crate::config::Config;
+use crate::http::tls::{self, CertificateError, Tls};
+
+/// The certificate files of a configuration by the key that names them, such as `server.main.ca_file`.
+pub(super) type CertificateFiles = BTreeMap<String, Files>;
+
+/// Files that are used together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Files {
+    /// A file of authorities.
+    Authorities(PathBuf),
+    /// A folder of such files.
+    Folder(PathBuf),
+    /// A certificate and its key.
+    Pair { certificate: PathBuf, key: PathBuf },
+}
+
+/// Lists the certificate files that a configuration names.
+pub(super) fn files(config: &Config) -> CertificateFiles {
+    let mut found = CertificateFiles::new();
+    for session in &config.sessions {
+        let Tls { ca_file, ca_dir, identity, .. } = &session.upstream.client.tls;
+        let server = format!("server.{}", session.upstream.name);
+        if let Some(path) = ca_file {
+            found.insert(format!("{server}.ca_file"), Files::Authorities(path.clone()));
+        }
+        if let Some(path) = ca_dir {
+            found.insert(format!("{server}.ca_dir"), Files::Folder(path.clone()));
+        }
+        if let Some(identity) = identity {
+            let key = match session.identity {
+                Method::Certificate => format!("session.{}.cert.client_cert", session.name),
+                _ => format!("{server}.client_cert"),
+            };
+            let (certificate, private) = (identity.certificate.clone(), identity.key.clone());
+            found.insert(key, Files::Pair { certificate, key: private });
+        }
+    }
+    #[cfg(feature = "gateway")]
+    if let Some(path) = config.gateway.as_ref().and_then(|gateway| gateway.proxy.ca_file.clone()) {
+        found.insert("gateway.ca_file".to_owned(), Files::Authorities(path));
+    }
+    #[cfg(feature = "access")]
+    if let Some(access) = &config.access {
+        use crate::access::service::issuer_keys::Authorities;
+        if let Some(pair) = &access.tls {
+            let (certificate, key) = (pair.certificate.clone(), pair.key.clone());
+            found.insert("access.tls_cert".to_owned(), Files::Pair { certificate, key });
+        }
+        for (name, method) in &access.service.methods {
+            if let Authorities::File(path) = &method.keys.authorities {
+                found.insert(format!("access.method.{name}.ca_file"), Files::Authorities(path.clone()));
+            }
+        }
+    }
+    found
+}
+
+impl Files {
+    pub(super) fn paths(&self) -> Vec<&Path> {
+        match self {
+            Self::Authorities(path) | Self::Folder(path) => vec![path],
+            Self::Pair { certificate, key } => vec![certificate, key],
+        }
+    }
+
+    /// Reads the certificates as connections read them.
+    pub(super) fn read(&self) -> Result<Vec<CertificateDer<'static>>, CertificateError> {
+        match self {
+            Self::Authorities(path) => tls::certificates(path),
+            Self::Folder(path) => {
+                let fail = |source| CertificateError::Read { path: path.clone(), source };
+                let mut found = Vec::new();
+                for file in tls::certificate_files(path).map_err(fail)? {
+                    found.extend(tls::certificates(&file)?);
+                }
+                Ok(found)
+            }
+            Self::Pair { certificate, key } => tls::verify_pair(certificate, key),
+        }
+    }
+
+    pub(super) fn shown(&self) -> String {
+        self.paths().iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
+    }
+}

@@ -1,0 +1,190 @@
+//! Watches the certificate files of the configuration: tells operators of replaced, refused and ending ones.
+//!
+//! Connections follow the files by themselves (`http::tls`); this task logs and counts, at the time of the change.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
+
+use rustls::pki_types::CertificateDer;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::certificate_files::{CertificateFiles, Files};
+use crate::clock::Clock;
+use crate::file_watch::FileWatch;
+use crate::http::tls::{self, Expiry};
+use crate::metrics::{self, Metrics};
+use crate::words::{chain, rfc3339};
+
+/// Watches the files until `stop`; the sender's lists replace one another at reloads.
+pub(super) async fn watch(
+    mut files: watch::Receiver<CertificateFiles>,
+    clock: Clock,
+    metrics: Metrics,
+    stop: CancellationToken,
+) {
+    let folders = FileWatch::new(|error| {
+        tracing::warn!(
+            event = "certificate.watch_failed",
+            %error,
+            "changes of certificate files are not logged; connections use them all the same"
+        );
+    });
+    let mut watched = Watched { clock: clock.clone(), metrics, entries: BTreeMap::new() };
+    loop {
+        let list = files.borrow_and_update().clone();
+        for path in list.values().flat_map(Files::paths) {
+            // A change within a folder of authorities is one of its own.
+            folders.follow(&if path.is_dir() { path.join("any") } else { path.to_owned() });
+        }
+        let next = watched.look(list).await;
+        let wait = next.map(|due| clock.now() + due.duration_since(clock.now().wall).unwrap_or_default().min(LONGEST));
+        tokio::select! {
+            () = stop.cancelled() => return,
+            changed = files.changed() => if changed.is_err() { return },
+            () = clock.sleep_until_some(wait) => {}
+            // A certificate and its key are replaced one after the other.
+            () = folders.changed() => tokio::time::sleep(SETTLES_WITHIN).await,
+        }
+    }
+}
+
+/// Time in which several changes are one.
+const SETTLES_WITHIN: Duration = Duration::from_millis(500);
+
+/// The wall clock may be set meanwhile, and ends of certificates are on it.
+const LONGEST: Duration = Duration::from_hours(24);
+
+struct Watched {
+    clock: Clock,
+    metrics: Metrics,
+    entries: BTreeMap<String, Entry>,
+}
+
+/// The last look at one entry of the list.
+#[derive(Debug, Clone, PartialEq)]
+struct Entry {
+    files: Files,
+    read: Result<Vec<CertificateDer<'static>>, String>,
+    /// The end that was warned of.
+    warned: Option<SystemTime>,
+    /// Whether it was logged that the end has come.
+    told_end: bool,
+}
+
+impl Watched {
+    /// Reads all files, logs what has changed, and gives the time of the next warning.
+    async fn look(&mut self, list: CertificateFiles) -> Option<SystemTime> {
+        let gone: Vec<String> = self.entries.keys().filter(|key| !list.contains_key(*key)).cloned().collect();
+        for key in gone {
+            self.entries.remove(&key);
+            self.metrics.certificate_expiry.remove(&label(&key));
+            self.metrics.certificate_rejected.remove(&label(&key));
+        }
+        let mut next: Option<SystemTime> = None;
+        for (key, files) in list {
+            let its = files.clone();
+            let read = tokio::task::spawn_blocking(move || its.read().map_err(|error| chain(&error))).await;
+            let read = read.unwrap_or_else(|error| Err(error.to_string()));
+            let due = self.take(&key, files, read);
+            next = next.into_iter().chain(due).min();
+        }
+        next
+    }
+
+    fn take(
+        &mut self,
+        key: &str,
+        files: Files,
+        read: Result<Vec<CertificateDer<'static>>, String>,
+    ) -> Option<SystemTime> {
+        let known = self.entries.remove(key).filter(|entry| entry.files == files);
+        let shown = files.shown();
+        let rejected = self.metrics.certificate_rejected.get_or_create(&label(key)).clone();
+        rejected.set(i64::from(read.is_err()));
+        let changed = known.as_ref().is_some_and(|known| known.read != read);
+        let mut entry = match (known, read) {
+            (Some(mut known), Ok(certificates)) => {
+                if changed {
+                    tracing::info!(
+                        event = "certificate.reloaded",
+                        key,
+                        files = shown,
+                        "new connections use the new files"
+                    );
+                    (known.warned, known.told_end) = (None, false);
+                }
+                known.read = Ok(certificates);
+                known
+            }
+            (Some(known), Err(error)) => {
+                if changed {
+                    tracing::warn!(
+                        event = "certificate.rejected",
+                        key,
+                        files = shown,
+                        error,
+                        "the new files cannot be used; connections use the ones from before"
+                    );
+                }
+                Entry { read: Err(error), ..known }
+            }
+            (None, read) => {
+                if let Err(error) = &read {
+                    tracing::warn!(
+                        event = "certificate.rejected",
+                        key,
+                        files = shown,
+                        error,
+                        "the files cannot be used"
+                    );
+                }
+                Entry { files, read, warned: None, told_end: false }
+            }
+        };
+        let due = entry.read.as_ref().ok().and_then(|certificates| tls::expiry(certificates));
+        let next = due.and_then(|due| self.warn(key, &shown, due, &mut entry));
+        self.entries.insert(key.to_owned(), entry);
+        next
+    }
+
+    /// Warns once of an end that comes soon, and once when it has come. Gives the time of the next warning.
+    fn warn(&self, key: &str, files: &str, due: Expiry, entry: &mut Entry) -> Option<SystemTime> {
+        let Expiry { warn_at, ends } = due;
+        let seconds = ends.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+        let gauge = self.metrics.certificate_expiry.get_or_create(&label(key)).clone();
+        gauge.set(i64::try_from(seconds).unwrap_or(i64::MAX));
+        let (now, expires) = (self.clock.now().wall, rfc3339(ends));
+        if now >= ends {
+            if !entry.told_end {
+                entry.told_end = true;
+                tracing::warn!(
+                    event = "certificate.expired",
+                    key,
+                    files,
+                    expires,
+                    "a certificate has ended: put a new one in its place, which is used without a restart"
+                );
+            }
+            return None;
+        }
+        if now >= warn_at {
+            if entry.warned != Some(ends) {
+                entry.warned = Some(ends);
+                tracing::warn!(
+                    event = "certificate.expiring",
+                    key,
+                    files,
+                    expires,
+                    "a certificate ends soon: put a new one in its place, which is used without a restart"
+                );
+            }
+            return Some(ends);
+        }
+        Some(warn_at)
+    }
+}
+
+fn label(key: &str) -> metrics::Certificate {
+    metrics::Certificate { certificate: key.to_owned() }
+}

@@ -1,0 +1,122 @@
+//! Builds the TLS configurations of clients and servers from files.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::RootCertStore;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+use super::pem::{certificate_files, certificates, parse_certificates, private_key};
+use super::{Certificate, CertificateError, Identity, Tls};
+
+impl Certificate {
+    /// Builds a server's configuration: TLS 1.2 and 1.3, HTTP/1.1, no client certificates.
+    ///
+    /// # Errors
+    /// A file cannot be read or is damaged, or the two do not belong together.
+    pub fn server(&self) -> Result<Arc<rustls::ServerConfig>, CertificateError> {
+        let (chain, key) = pair(&self.certificate, &self.key)?;
+        let mut config =
+            rustls::ServerConfig::builder_with_provider(Arc::new(rustls::crypto::aws_lc_rs::default_provider()))
+                .with_safe_default_protocol_versions()
+                .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, key))
+                .map_err(|source| mismatch(&self.certificate, &self.key, source))?;
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(Arc::new(config))
+    }
+}
+
+/// Builds a client's configuration: TLS 1.2 and 1.3, HTTP/1.1. The server's name is for the caller that connects.
+///
+/// # Errors
+/// A file or folder cannot be read or is damaged, or the system has no authority.
+pub fn client_config(tls: &Tls) -> Result<rustls::ClientConfig, CertificateError> {
+    let roots = match authorities(tls)? {
+        Some(roots) => roots,
+        None => system_authorities()?,
+    };
+    client_config_with(tls, roots)
+}
+
+/// As [`client_config`], for a server that is called without TLS: the system's authorities are not loaded.
+///
+/// # Errors
+/// As [`client_config`].
+pub fn plain_client_config(tls: &Tls) -> Result<rustls::ClientConfig, CertificateError> {
+    client_config_with(tls, authorities(tls)?.unwrap_or_else(RootCertStore::empty))
+}
+
+fn client_config_with(tls: &Tls, roots: RootCertStore) -> Result<rustls::ClientConfig, CertificateError> {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let builder = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(CertificateError::Versions)?
+        .with_root_certificates(roots);
+    let mut config = match &tls.identity {
+        None => builder.with_no_client_auth(),
+        Some(Identity { certificate, key }) => {
+            let (chain, private) = pair(certificate, key)?;
+            builder.with_client_auth_cert(chain, private).map_err(|source| mismatch(certificate, key, source))?
+        }
+    };
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(config)
+}
+
+/// Reads a certificate with its chain and its key, and checks that they belong together.
+///
+/// # Errors
+/// A file cannot be read or is damaged, or the two do not belong together.
+pub fn verify_pair(certificate: &Path, key: &Path) -> Result<Vec<CertificateDer<'static>>, CertificateError> {
+    let (chain, private) = pair(certificate, key)?;
+    let provider = rustls::crypto::aws_lc_rs::default_provider();
+    rustls::sign::CertifiedKey::from_der(chain.clone(), private, &provider)
+        .map_err(|source| mismatch(certificate, key, source))?;
+    Ok(chain)
+}
+
+/// The authorities that the options name; `None` where the system's are meant.
+fn authorities(tls: &Tls) -> Result<Option<RootCertStore>, CertificateError> {
+    if tls.ca_file.is_none() && tls.ca_dir.is_none() && tls.ca_pem.is_none() {
+        return Ok(None);
+    }
+    let mut found = Vec::new();
+    if let Some(path) = &tls.ca_file {
+        found.extend(certificates(path)?);
+    }
+    if let Some(folder) = &tls.ca_dir {
+        let files = certificate_files(folder);
+        let files = files.map_err(|source| CertificateError::Read { path: folder.clone(), source })?;
+        if files.is_empty() {
+            return Err(CertificateError::NoCertificate { place: folder.display().to_string() });
+        }
+        for path in files {
+            found.extend(certificates(&path)?);
+        }
+    }
+    if let Some(text) = &tls.ca_pem {
+        found.extend(parse_certificates(text.as_bytes(), "the setting of the authorities to trust")?);
+    }
+    let mut roots = RootCertStore::empty();
+    // Each was added to a store of its own when it was read.
+    roots.add_parsable_certificates(found);
+    Ok(Some(roots))
+}
+
+fn system_authorities() -> Result<RootCertStore, CertificateError> {
+    let mut roots = RootCertStore::empty();
+    // A system's store may hold certificates that the library does not support; that is for its maintainers to mend.
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    if roots.is_empty() { Err(CertificateError::NoAuthority) } else { Ok(roots) }
+}
+
+fn pair(
+    certificate: &Path,
+    key: &Path,
+) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), CertificateError> {
+    Ok((certificates(certificate)?, private_key(key)?))
+}
+
+fn mismatch(certificate: &Path, key: &Path, source: rustls::Error) -> CertificateError {
+    CertificateError::Pair { certificate: certificate.to_owned(), key: key.to_owned(), source }
+}

@@ -1,0 +1,49 @@
+//! TLS for every client and server: certificate files are read and checked in one place, and followed when they change.
+
+mod error;
+mod pem;
+mod config;
+mod reload;
+mod validity;
+
+use std::path::PathBuf;
+
+pub use config::{client_config, plain_client_config, verify_pair};
+pub use error::CertificateError;
+pub use pem::{certificate_files, certificates};
+pub use reload::{ClientTls, FollowedFiles, ServerTls};
+pub use validity::{Expiry, expiry};
+
+/// The authorities to trust, and the client's own certificate.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Tls {
+    /// PEM file of certificates to trust in place of the system's.
+    pub ca_file: Option<PathBuf>,
+    /// Certificates to trust in place of the system's, in PEM.
+    pub ca_pem: Option<String>,
+    /// Folder of such files, `*.pem` and `*.crt`.
+    pub ca_dir: Option<PathBuf>,
+    /// A client certificate.
+    pub identity: Option<Identity>,
+    /// The name to expect in the server's certificate, in place of the address's host. It is also sent as SNI and
+    /// `Host`, and goes with a direct connection only: a proxy would look the name up itself.
+    pub server_name: Option<String>,
+}
+
+/// A client certificate and its key, both PEM files. Files that change are read again for the next connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    /// The certificate, its chain after it.
+    pub certificate: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+}
+
+/// A server's certificate and its key, both PEM files. Files that change are read again for the next connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Certificate {
+    /// The certificate, its chain after it.
+    pub certificate: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+}

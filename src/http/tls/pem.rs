@@ -1,0 +1,137 @@
+//! Reads certificates and keys in PEM (RFC 7468). Every block must be good, or the whole file is refused.
+
+use std::path::{Path, PathBuf};
+
+use rustls::RootCertStore;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use zeroize::Zeroizing;
+
+use super::CertificateError;
+
+/// Reads all certificates of a file; at least one.
+///
+/// # Errors
+/// The file cannot be read, holds no certificate, or one of its blocks is damaged.
+pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, CertificateError> {
+    parse_certificates(&read(path)?, &path.display().to_string())
+}
+
+/// Lists the certificate files of a folder, `*.pem` and `*.crt`, by name.
+///
+/// # Errors
+/// The folder cannot be read.
+pub fn certificate_files(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "pem" || extension == "crt") {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// Reads the private key of a file.
+pub(super) fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, CertificateError> {
+    PrivateKeyDer::from_pem_slice(&read(path)?).map_err(|_| CertificateError::NoKey { path: path.to_owned() })
+}
+
+fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, CertificateError> {
+    let fail = |source| CertificateError::Read { path: path.to_owned(), source };
+    std::fs::read(path).map(Zeroizing::new).map_err(fail)
+}
+
+/// Parses all certificates of a text. Blocks of other kinds, such as keys, are skipped; `place` names the text in errors.
+pub(super) fn parse_certificates(text: &[u8], place: &str) -> Result<Vec<CertificateDer<'static>>, CertificateError> {
+    let refuse = |number, problem| CertificateError::Block { place: place.to_owned(), number, problem };
+    let mut found = Vec::new();
+    for (index, block) in blocks(text).into_iter().enumerate() {
+        let number = index + 1;
+        let block = block.map_err(|problem| refuse(number, problem))?;
+        match block.label {
+            b"CERTIFICATE" => {
+                let certificate =
+                    CertificateDer::from_pem_slice(block.text).map_err(|_| refuse(number, "is no valid base64"))?;
+                RootCertStore::empty()
+                    .add(certificate.clone())
+                    .map_err(|_| refuse(number, "is no X.509 certificate that can be parsed"))?;
+                found.push(certificate);
+            }
+            // `TRUSTED CERTIFICATE` and `X509 CERTIFICATE` are OpenSSL's own forms.
+            label if label.ends_with(b" CERTIFICATE") => {
+                return Err(refuse(number, "is not in the plain form that `openssl x509` writes"));
+            }
+            _ => {}
+        }
+    }
+    if found.is_empty() { Err(CertificateError::NoCertificate { place: place.to_owned() }) } else { Ok(found) }
+}
+
+/// A PEM block with its first and last line.
+struct Block<'a> {
+    label: &'a [u8],
+    text: &'a [u8],
+}
+
+/// Splits a text into its blocks. Text between blocks is a comment, in any character set.
+fn blocks(text: &[u8]) -> Vec<Result<Block<'_>, &'static str>> {
+    let mut found = Vec::new();
+    let mut open: Option<(&[u8], usize)> = None;
+    let mut at = 0;
+    for line in text.split_inclusive(|byte| *byte == b'\n') {
+        let (start, end) = (at, at + line.len());
+        at = end;
+        let line = line.trim_ascii();
+        let mark = |word: &[u8]| line.strip_prefix(word).and_then(|rest| rest.strip_suffix(b"-----"));
+        if let Some(label) = mark(b"-----BEGIN ") {
+            if open.replace((label, start)).is_some() {
+                found.push(Err("has no END line"));
+            }
+        } else if let Some(label) = mark(b"-----END ") {
+            found.push(match open.take() {
+                Some((begun, start)) if begun == label => {
+                    Ok(Block { label, text: text.get(start..end).unwrap_or_default() })
+                }
+                Some(_) => Err("has another label in its END line than in its BEGIN line"),
+                None => Err("has no BEGIN line"),
+            });
+        } else if line.starts_with(b"-") && line.windows(12).any(|part| part == b" CERTIFICATE") {
+            found.push(Err("has a BEGIN or END line without five dashes at each end"));
+            open = None;
+        }
+    }
+    if open.is_some() {
+        found.push(Err("has no END line"));
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_block_of_a_text_is_good_or_named_with_its_number() {
+        let check = |text: &str, wanted: &str| {
+            let error = parse_certificates(text.as_bytes(), "a.pem").unwrap_err().to_string();
+            assert!(error.contains(wanted) && !error.contains("hush"), "{error}");
+        };
+        check("hush", "a.pem holds no PEM certificate");
+        check("-----BEGIN PRIVATE KEY-----\nhush\n-----END PRIVATE KEY-----\n", "a.pem holds no PEM certificate");
+        check(
+            "-----BEGIN PRIVATE KEY-----\nhush\n-----END PRIVATE KEY-----\n-----BEGIN CERTIFICATE-----\nhush!\n-----END CERTIFICATE-----\n",
+            "PEM block 2 of a.pem is no valid base64",
+        );
+        check("-----BEGIN CERTIFICATE-----\naGVsbG8=\n-----END CERTIFICATE-----\n", "block 1 of a.pem is no X.509");
+        check("-----BEGIN CERTIFICATE-----\naGVsbG8=\n", "PEM block 1 of a.pem has no END line");
+        check("aGVsbG8=\n-----END CERTIFICATE-----\n", "PEM block 1 of a.pem has no BEGIN line");
+        check("----BEGIN CERTIFICATE-----\naGVsbG8=\n-----END CERTIFICATE-----\n", "without five dashes");
+        check(
+            "-----BEGIN TRUSTED CERTIFICATE-----\naGVsbG8=\n-----END TRUSTED CERTIFICATE-----\n",
+            "not in the plain form",
+        );
+        check("-----BEGIN CERTIFICATE-----\naGVsbG8=\n-----END CERTIFICATE REQUEST-----\n", "another label");
+    }
+}

@@ -1,0 +1,205 @@
+//! TLS configurations that follow their files: each new connection uses what the files hold then.
+//!
+//! The files are looked at with `stat(2)` for each connection, which costs microseconds beside a handshake of
+//! milliseconds, and misses nothing on file systems without notifications. Files that cannot be used leave the
+//! configuration as it is: a writer may have replaced the certificate and not yet its key.
+
+use std::fmt;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::config::client_config;
+use super::pem::certificate_files;
+use super::{Certificate, CertificateError, Tls};
+use crate::words::chain;
+
+/// A value that is built from files, and built again once they have changed. Clones share it.
+pub struct FollowedFiles<T>(Arc<Inner<T>>);
+
+struct Inner<T> {
+    paths: Vec<PathBuf>,
+    /// The error is text: it is logged, and no caller distinguishes.
+    build: Box<dyn Fn() -> Result<T, String> + Send + Sync>,
+    held: Mutex<Held<T>>,
+}
+
+struct Held<T> {
+    value: T,
+    stamps: Vec<Stamp>,
+}
+
+/// Identifies the content of a file without reading it: device, inode, change time in seconds and nanoseconds,
+/// length. `None` for a file that is not there.
+type Stamp = Option<(u64, u64, i64, i64, u64)>;
+
+impl<T: Clone> FollowedFiles<T> {
+    /// Builds the value, and again for a later [`FollowedFiles::current`] after one of `paths` has changed. A path
+    /// of a folder stands for the certificate files in it.
+    ///
+    /// # Errors
+    /// The first build failed.
+    pub fn new<E: std::error::Error + 'static>(
+        paths: Vec<PathBuf>,
+        build: impl Fn() -> Result<T, E> + Send + Sync + 'static,
+    ) -> Result<Self, E> {
+        // Before the files are read: one that changes meanwhile is read again.
+        let stamps = stamps(&paths);
+        let held = Mutex::new(Held { value: build()?, stamps });
+        let build = Box::new(move || build().map_err(|error| chain(&error)));
+        Ok(Self(Arc::new(Inner { paths, build, held })))
+    }
+
+    /// The value from the files as they are now, or from the last ones that could be used.
+    pub fn current(&self) -> T {
+        let Inner { paths, build, held } = &*self.0;
+        let mut held = held.lock().unwrap_or_else(PoisonError::into_inner);
+        if paths.is_empty() {
+            return held.value.clone();
+        }
+        let now = stamps(paths);
+        if now != held.stamps {
+            held.stamps = now;
+            // A running agent also watches these files, and tells operators: see `app/certificates.rs`.
+            match build() {
+                Ok(value) => {
+                    held.value = value;
+                    tracing::debug!(event = "tls.files.loaded", files = shown(paths), "TLS uses the new files");
+                }
+                Err(error) => {
+                    tracing::debug!(
+                        event = "tls.files.rejected",
+                        files = shown(paths),
+                        error,
+                        "TLS keeps the old files"
+                    );
+                }
+            }
+        }
+        held.value.clone()
+    }
+}
+
+impl<T> Clone for FollowedFiles<T> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<T> fmt::Debug for FollowedFiles<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FollowedFiles").field("paths", &self.0.paths).finish_non_exhaustive()
+    }
+}
+
+fn shown(paths: &[PathBuf]) -> String {
+    paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
+}
+
+fn stamps(paths: &[PathBuf]) -> Vec<Stamp> {
+    let mut found = Vec::with_capacity(paths.len());
+    for path in paths {
+        found.push(stamp(path));
+        if path.is_dir() {
+            found.extend(certificate_files(path).unwrap_or_default().iter().map(|file| stamp(file)));
+        }
+    }
+    found
+}
+
+fn stamp(path: &Path) -> Stamp {
+    let file = std::fs::metadata(path).ok()?;
+    Some((file.dev(), file.ino(), file.ctime(), file.ctime_nsec(), file.len()))
+}
+
+/// A client's TLS, from its files as they are at each connection.
+#[derive(Debug, Clone)]
+pub struct ClientTls(FollowedFiles<Arc<rustls::ClientConfig>>);
+
+impl ClientTls {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// As [`client_config`].
+    pub fn new(tls: &Tls) -> Result<Self, CertificateError> {
+        let options = tls.clone();
+        FollowedFiles::new(tls.files(), move || client_config(&options).map(Arc::new)).map(Self)
+    }
+
+    /// The configuration for the next connection.
+    pub fn current(&self) -> Arc<rustls::ClientConfig> {
+        self.0.current()
+    }
+}
+
+/// A server's TLS, from its files as they are at each connection.
+#[derive(Debug, Clone)]
+pub struct ServerTls(FollowedFiles<Arc<rustls::ServerConfig>>);
+
+impl ServerTls {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// As [`Certificate::server`].
+    pub fn new(certificate: &Certificate) -> Result<Self, CertificateError> {
+        let certificate = certificate.clone();
+        let paths = vec![certificate.certificate.clone(), certificate.key.clone()];
+        FollowedFiles::new(paths, move || certificate.server()).map(Self)
+    }
+
+    /// The configuration for the next connection.
+    pub fn current(&self) -> Arc<rustls::ServerConfig> {
+        self.0.current()
+    }
+}
+
+impl From<Arc<rustls::ServerConfig>> for ServerTls {
+    /// A configuration that never changes.
+    fn from(config: Arc<rustls::ServerConfig>) -> Self {
+        let held = Mutex::new(Held { value: Arc::clone(&config), stamps: Vec::new() });
+        Self(FollowedFiles(Arc::new(Inner {
+            paths: Vec::new(),
+            build: Box::new(move || Ok(Arc::clone(&config))),
+            held,
+        })))
+    }
+}
+
+impl Tls {
+    /// The files and folders that it names.
+    pub fn files(&self) -> Vec<PathBuf> {
+        let identity = self.identity.iter().flat_map(|identity| [&identity.certificate, &identity.key]);
+        self.ca_file.iter().chain(&self.ca_dir).chain(identity).cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_is_built_again_once_a_file_has_changed_and_a_bad_file_leaves_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a");
+        std::fs::write(&path, "1").unwrap();
+        let its = path.clone();
+        let followed = FollowedFiles::new(vec![path.clone()], move || {
+            std::fs::read_to_string(&its).and_then(|text| text.parse::<u32>().map_err(std::io::Error::other))
+        })
+        .unwrap();
+        assert_eq!(followed.current(), 1);
+        let put = |text: &str| {
+            let new = folder.path().join("new");
+            std::fs::write(&new, text).unwrap();
+            std::fs::rename(&new, &path).unwrap();
+        };
+        put("22");
+        assert_eq!(followed.clone().current(), 22);
+        put("none");
+        assert_eq!(followed.current(), 22, "not a number");
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(followed.current(), 22, "gone");
+        put("3");
+        assert_eq!(followed.current(), 3);
+    }
+}

@@ -1,0 +1,147 @@
+//! The time in which certificates are valid, read from their DER (RFC 5280, 4.1).
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
+
+use rustls::pki_types::CertificateDer;
+use time::{Date, Month, PrimitiveDateTime, Time};
+
+/// The end of a set of certificates, and the time from which operators are warned of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Expiry {
+    /// 14 days before the end, or after two thirds of a shorter life.
+    pub warn_at: SystemTime,
+    /// The end of the certificate that is due first.
+    pub ends: SystemTime,
+}
+
+/// The expiry of the certificate that is due first. A certificate whose subject has another one that ends later is
+/// left out: its successor is there. `None` without a certificate whose dates can be read.
+pub fn expiry(certificates: &[CertificateDer<'_>]) -> Option<Expiry> {
+    let mut latest: BTreeMap<&[u8], Expiry> = BTreeMap::new();
+    for certificate in certificates {
+        let Some(Validity { subject, begins, ends }) = Validity::parse(certificate) else { continue };
+        let life = ends.duration_since(begins).unwrap_or_default();
+        let expiry = Expiry { warn_at: ends.checked_sub(NOTICE.min(life / 3)).unwrap_or(ends), ends };
+        let known = latest.entry(subject).or_insert(expiry);
+        if known.ends < expiry.ends {
+            *known = expiry;
+        }
+    }
+    latest.into_values().min()
+}
+
+const NOTICE: Duration = Duration::from_hours(14 * 24);
+
+struct Validity<'a> {
+    /// The subject's name in DER; empty in a leaf that is named by its alternative names alone.
+    subject: &'a [u8],
+    begins: SystemTime,
+    ends: SystemTime,
+}
+
+impl<'a> Validity<'a> {
+    fn parse(certificate: &'a [u8]) -> Option<Self> {
+        let mut signed = Der(Der(certificate).element(SEQUENCE)?);
+        let mut to_be_signed = Der(signed.element(SEQUENCE)?);
+        // Version (only in versions 2 and 3), serial number, signature algorithm, issuer.
+        let _ = to_be_signed.element(VERSION);
+        to_be_signed.element(INTEGER)?;
+        to_be_signed.element(SEQUENCE)?;
+        to_be_signed.element(SEQUENCE)?;
+        let mut validity = Der(to_be_signed.element(SEQUENCE)?);
+        let (begins, ends) = (validity.time()?, validity.time()?);
+        Some(Self { subject: to_be_signed.element(SEQUENCE)?, begins, ends })
+    }
+}
+
+const INTEGER: u8 = 0x02;
+const SEQUENCE: u8 = 0x30;
+const VERSION: u8 = 0xa0;
+const UTC_TIME: u8 = 0x17;
+const GENERALIZED_TIME: u8 = 0x18;
+
+/// What is left of a DER value's content.
+struct Der<'a>(&'a [u8]);
+
+impl<'a> Der<'a> {
+    /// Takes the next element if it has this tag: its content.
+    fn element(&mut self, tag: u8) -> Option<&'a [u8]> {
+        let (&found, rest) = self.0.split_first()?;
+        if found != tag {
+            return None;
+        }
+        let (&first, rest) = rest.split_first()?;
+        let (length, rest) = match first {
+            0..=0x7f => (usize::from(first), rest),
+            0x81..=0x84 => {
+                let (bytes, rest) = rest.split_at_checked(usize::from(first & 0x7f))?;
+                (bytes.iter().fold(0, |length, byte| length << 8 | usize::from(*byte)), rest)
+            }
+            _ => return None,
+        };
+        let (content, rest) = rest.split_at_checked(length)?;
+        self.0 = rest;
+        Some(content)
+    }
+
+    /// Takes the next element, a time: `YYMMDDHHMMSSZ` from 1950 to 2049, or `YYYYMMDDHHMMSSZ`.
+    fn time(&mut self) -> Option<SystemTime> {
+        let (text, short) = match self.element(UTC_TIME) {
+            Some(text) => (text, true),
+            None => (self.element(GENERALIZED_TIME)?, false),
+        };
+        let digits = std::str::from_utf8(text).ok()?.strip_suffix('Z')?;
+        let (year, rest) = digits.split_at_checked(if short { 2 } else { 4 })?;
+        let year: i32 = year.parse().ok()?;
+        let year = if short { year + if year < 50 { 2000 } else { 1900 } } else { year };
+        let mut parts = [0_u8; 5];
+        for (index, part) in parts.iter_mut().enumerate() {
+            *part = rest.get(2 * index..2 * index + 2)?.parse().ok()?;
+        }
+        let [month, day, hour, minute, second] = parts;
+        let date = Date::from_calendar_date(year, Month::try_from(month).ok()?, day).ok()?;
+        Some(PrimitiveDateTime::new(date, Time::from_hms(hour, minute, second).ok()?).assume_utc().into())
+    }
+}
+
+#[cfg(all(test, feature = "dev"))]
+mod tests {
+    use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, date_time_ymd};
+
+    use super::*;
+
+    fn certificate(name: &str, begins: (i32, u8, u8), ends: (i32, u8, u8)) -> CertificateDer<'static> {
+        let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.not_before = date_time_ymd(begins.0, begins.1, begins.2);
+        params.not_after = date_time_ymd(ends.0, ends.1, ends.2);
+        params.self_signed(&KeyPair::generate().unwrap()).unwrap().into()
+    }
+
+    fn day(year: i32, month: u8, day: u8) -> SystemTime {
+        date_time_ymd(year, month, day).into()
+    }
+
+    #[test]
+    fn the_certificate_that_is_due_first_decides_and_one_with_a_successor_does_not() {
+        let long = certificate("long", (2025, 1, 1), (2026, 1, 1));
+        assert_eq!(expiry(&[long.clone()]), Some(Expiry { warn_at: day(2025, 12, 18), ends: day(2026, 1, 1) }));
+        let short = certificate("short", (2025, 1, 1), (2025, 1, 31));
+        let due = Expiry { warn_at: day(2025, 1, 21), ends: day(2025, 1, 31) };
+        assert_eq!(expiry(&[long.clone(), short.clone()]), Some(due), "a third of 30 days");
+        let next = certificate("short", (2025, 1, 20), (2060, 1, 1));
+        assert_eq!(expiry(&[short, next, long]).unwrap().ends, day(2026, 1, 1), "2060 is a GeneralizedTime");
+        assert_eq!(expiry(&[]), None);
+    }
+
+    #[test]
+    fn what_is_cut_short_has_no_dates() {
+        let whole = certificate("a", (2025, 1, 1), (2026, 1, 1));
+        assert!(Validity::parse(&whole).is_some());
+        for end in 0..whole.len() {
+            assert!(Validity::parse(&whole[..end]).is_none(), "{end}");
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! Certificate files: bad ones are refused by every client and server, and new ones are used for the next connection.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use keyward::http::client::{Address, Identity, Options, Proxy, Tls};
+use keyward::http::forward::Reach;
+use keyward::http::listen::{Endpoint, Limits, Listener, router};
+use keyward::http::tls::{Certificate, ServerTls};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+/// Files `ca.pem`, `cert.pem` and `key.pem` of a new authority and a server at 127.0.0.1.
+fn certificates(folder: &Path) {
+    let mut authority = CertificateParams::default();
+    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let key = KeyPair::generate().unwrap();
+    std::fs::write(folder.join("ca.pem"), authority.self_signed(&key).unwrap().pem()).unwrap();
+    let issuer = Issuer::new(authority, key);
+    let key = KeyPair::generate().unwrap();
+    let leaf = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap().signed_by(&key, &issuer).unwrap();
+    std::fs::write(folder.join("cert.pem"), leaf.pem()).unwrap();
+    std::fs::write(folder.join("key.pem"), key.serialize_pem()).unwrap();
+}
+
+fn options(url: &str, tls: Tls) -> Options {
+    let (connect_timeout, answer_timeout) = (Duration::from_secs(20), Duration::from_secs(20));
+    Options { address: Address::Url(url.parse().unwrap()), tls, proxy: Proxy::Direct, connect_timeout, answer_timeout }
+}
+
+fn chain(error: impl std::error::Error + Send + Sync + 'static) -> String {
+    format!("{:#}", anyhow::Error::from(error))
+}
+
+/// What every client and server says of these files; each must refuse them.
+fn refusals(tls: &Tls) -> Vec<String> {
+    let options = options("https://vault.example.com", tls.clone());
+    vec![chain(options.build().unwrap_err()), chain(Reach::of(&options).unwrap_err())]
+}
+
+#[test]
+fn a_bad_block_among_good_ones_is_refused_with_its_file_its_number_and_what_to_do() {
+    let folder = tempfile::tempdir().unwrap();
+    certificates(folder.path());
+    let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
+    let put = |name: &str, text: &str| -> PathBuf {
+        let path = folder.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, text).unwrap();
+        path
+    };
+    let good = read("ca.pem");
+    let bad = [
+        ("-----BEGIN CERTIFICATE-----\naGVsbG8=\n-----END CERTIFICATE-----\n", "is no X.509 certificate"),
+        ("-----BEGIN CERTIFICATE-----\n!!!\n-----END CERTIFICATE-----\n", "is no valid base64"),
+        ("-----BEGIN CERTIFICATE-----\naGVsbG8=\n", "has no END line"),
+    ];
+    for (block, problem) in bad {
+        let bundle = put("bundle.pem", &format!("# ours\n{good}{block}"));
+        let wanted = format!("PEM block 2 of {} {problem}", bundle.display());
+        let inner = put("authorities/b.crt", &format!("{good}{block}"));
+        put("authorities/a.pem", &good);
+        let cases = [
+            (Tls { ca_file: Some(bundle.clone()), ..Tls::default() }, wanted.clone()),
+            (
+                Tls { ca_dir: Some(folder.path().join("authorities")), ..Tls::default() },
+                format!("PEM block 2 of {} {problem}", inner.display()),
+            ),
+            (
+                Tls { ca_pem: Some(format!("{good}{good}{block}")), ..Tls::default() },
+                format!("PEM block 3 of the setting of the authorities to trust {problem}"),
+            ),
+            (
+                Tls {
+                    ca_file: Some(folder.path().join("ca.pem")),
+                    identity: Some(Identity { certificate: bundle.clone(), key: folder.path().join("key.pem") }),
+                    ..Tls::default()
+                },
+                wanted.clone(),
+            ),
+        ];
+        for (tls, wanted) in cases {
+            for told in refusals(&tls) {
+                assert!(told.contains(&wanted) && told.contains("replace or remove that block"), "{told} for {wanted}");
+            }
+        }
+        let served = put("served.pem", &format!("{}{block}", read("cert.pem")));
+        let pair = Certificate { certificate: served, key: folder.path().join("key.pem") };
+        let told = chain(pair.server().unwrap_err());
+        assert!(told.contains("PEM block 2 of") && told.contains(problem), "{told}");
+    }
+    let both = Tls { ca_file: Some(put("both.pem", &format!("Größe\n{good}\n{good}"))), ..Tls::default() };
+    options("https://vault.example.com", both.clone()).build().unwrap();
+    Reach::of(&options("https://vault.example.com", both)).unwrap();
+}
+
+#[tokio::test]
+async fn a_client_and_a_server_use_new_files_for_the_next_connection_and_keep_old_ones_for_bad_ones() {
+    let (ours, theirs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    certificates(ours.path());
+    certificates(theirs.path());
+    let file = |name: &str| ours.path().join(name);
+    let tls = ServerTls::new(&Certificate { certificate: file("cert.pem"), key: file("key.pem") }).unwrap();
+    let listener = Listener::bind(&Endpoint::Tcp(([127, 0, 0, 1], 0).into())).unwrap();
+    let url = format!("https://{}", listener.tcp_address().unwrap());
+    let mut servers = JoinSet::new();
+    let app = axum::Router::new().route("/", axum::routing::get(|| async { "here" }));
+    let limits = Limits { tls: Some(tls), ..Limits::default() };
+    servers.spawn(listener.serve(router(app), limits, CancellationToken::new()));
+
+    let client = options(&url, Tls { ca_file: Some(file("ca.pem")), ..Tls::default() }).build().unwrap();
+    let call = async || match client.send(client.request(http::Method::GET, "")).await {
+        Ok(answer) => String::from_utf8(answer.body.to_vec()).unwrap(),
+        Err(error) => error.to_string(),
+    };
+    assert_eq!(call().await, "here");
+    for name in ["cert.pem", "key.pem"] {
+        std::fs::copy(theirs.path().join(name), file(name)).unwrap();
+    }
+    let told = call().await;
+    assert!(told.contains("certificate"), "the server has another authority now: {told}");
+    std::fs::copy(theirs.path().join("ca.pem"), file("ca.pem")).unwrap();
+    assert_eq!(call().await, "here", "the client has it, too");
+    std::fs::write(file("ca.pem"), "damaged").unwrap();
+    std::fs::remove_file(file("key.pem")).unwrap();
+    assert_eq!(call().await, "here", "what cannot be used is not used");
+}
