@@ -8,6 +8,8 @@ pub mod backoff;
 pub mod clock;
 pub mod demand;
 pub mod feed;
+pub mod file_watch;
+pub mod beneath;
 pub mod folder;
 pub mod atomic_file;
 pub mod health;

@@ -10,6 +10,8 @@ use rustix::fs::{Mode, OFlags};
 use secrecy::{ExposeSecret, SecretString};
 use zeroize::Zeroizing;
 
+use crate::beneath::open_beneath;
+
 /// Whether both texts are the same, in a time that depends on neither their content nor where they differ. It tells
 /// whether they are as long as each other, which is no secret of a key.
 pub fn same(left: &SecretString, right: &[u8]) -> bool {
@@ -56,10 +58,30 @@ pub fn read_text(path: &Path) -> Result<SecretString, SecretFileError> {
     read.map(|text| SecretString::from(text.as_str())).map_err(|reason| SecretFileError::at(path, reason))
 }
 
+/// As [`read_text`], of a file that must stand beneath one of `folders` once all symlinks are followed.
+///
+/// # Errors
+/// As [`read_text`]; the file stands beneath none of the folders.
+pub fn read_text_beneath(folders: &[PathBuf], path: &Path) -> Result<SecretString, SecretFileError> {
+    let mut reason = Reason::Beneath;
+    for folder in folders {
+        let Ok(inner) = path.strip_prefix(folder) else { continue };
+        let opened = open_beneath(folder, inner).map_err(Reason::Open).and_then(|file| regular(file.into()));
+        match opened.and_then(|mut file| text(&mut file, MAX_TEXT_FILE)) {
+            Ok(text) => return Ok(SecretString::from(text.as_str())),
+            Err(error) => reason = error,
+        }
+    }
+    Err(SecretFileError::at(path, reason))
+}
+
 fn opened(path: &Path) -> Result<std::fs::File, Reason> {
     let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())
         .map_err(|errno| Reason::Open(errno.into()))?;
-    let file = std::fs::File::from(file);
+    regular(file.into())
+}
+
+fn regular(file: std::fs::File) -> Result<std::fs::File, Reason> {
     if file.metadata().map_err(Reason::Open)?.is_file() { Ok(file) } else { Err(Reason::NotRegular) }
 }
 
@@ -113,6 +135,8 @@ impl SecretFileError {
 enum Reason {
     #[error(transparent)]
     Open(std::io::Error),
+    #[error("it is beneath none of the folders that may be read")]
+    Beneath,
     #[error("it is not a regular file")]
     NotRegular,
     #[error("it is larger than {0} bytes")]

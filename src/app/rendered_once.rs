@@ -66,6 +66,7 @@ impl Reader {
     /// # Errors
     /// The template is wrong, a secret is not to be had, or nobody answers.
     pub async fn render(&self, text: Text) -> Result<Zeroizing<String>, RenderError> {
+        let folders = text.folders.clone();
         let template = Template::compile(text).map_err(RenderError::Wrong)?;
         let mut known = BTreeMap::new();
         loop {
@@ -76,7 +77,7 @@ impl Reader {
                     for need in needs {
                         let found = match &need {
                             Need::Secret(request) => self.ask(request).await?,
-                            Need::File(path) => match secret::read_text(path) {
+                            Need::File(path) => match secret::read_text_beneath(&folders, path) {
                                 Ok(text) => Known::Text(Arc::new(text)),
                                 Err(error) => Known::Absent(chain(&error).into()),
                             },

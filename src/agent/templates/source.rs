@@ -1,7 +1,7 @@
 //! What a template's needs are, kept known: secrets by use of the store, files by looking at them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::round::{Known, Need};
@@ -13,6 +13,8 @@ use crate::secret;
 #[derive(Debug)]
 pub(super) struct Source {
     store: Store,
+    /// The folders that files are read beneath.
+    folders: Vec<PathBuf>,
     secrets: BTreeMap<Need, Used>,
     files: BTreeMap<Need, Known>,
 }
@@ -26,8 +28,8 @@ struct Used {
 
 impl Source {
     /// One that asks for nothing yet.
-    pub(super) const fn new(store: Store) -> Self {
-        Self { store, secrets: BTreeMap::new(), files: BTreeMap::new() }
+    pub(super) const fn new(store: Store, folders: Vec<PathBuf>) -> Self {
+        Self { store, folders, secrets: BTreeMap::new(), files: BTreeMap::new() }
     }
 
     /// Asks for what is needed besides.
@@ -39,7 +41,7 @@ impl Source {
                     self.secrets.entry(need).or_insert(Used { subscription, seen: None });
                 }
                 Need::File(path) => {
-                    let known = look(path);
+                    let known = look(&self.folders, path);
                     self.files.insert(need, known);
                 }
             }
@@ -119,7 +121,7 @@ impl Source {
         let mut changed = false;
         for (need, known) in &mut self.files {
             let Need::File(path) = need else { continue };
-            let now = look(path);
+            let now = look(&self.folders, path);
             if !same(known, &now) {
                 *known = now;
                 changed = true;
@@ -129,8 +131,8 @@ impl Source {
     }
 }
 
-fn look(path: &Path) -> Known {
-    match secret::read_text(path) {
+fn look(folders: &[PathBuf], path: &Path) -> Known {
+    match secret::read_text_beneath(folders, path) {
         Ok(text) => Known::Text(Arc::new(text)),
         Err(error) => Known::Absent(crate::words::chain(&error).into()),
     }

@@ -71,7 +71,7 @@ pub struct TemplateTask {
 impl TemplateTask {
     /// One that has done nothing yet.
     pub fn new(options: Options, template: Template, parts: Parts) -> Self {
-        let source = Source::new(parts.store.clone());
+        let source = Source::new(parts.store.clone(), options.text.folders.clone());
         let backoff = Backoff::new(FIRST_RETRY, MOST_RETRY);
         let (retry, delivered, value, owes_command) = (None, false, None, false);
         let watched = options.file.as_ref().map(|file| parts.outputs.file(&file.destination));

@@ -455,3 +455,26 @@ async fn a_file_that_a_template_reads_is_looked_at() {
     sleep(MINUTE * 6).await;
     assert_eq!(bench.read("whole").as_deref(), Some("two"));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_symlink_that_leads_out_of_the_read_folders_is_not_read() {
+    let world = world();
+    let session = world.start();
+    let mut bench = Bench::new(&world, &session);
+    let outside = tempfile::tempdir().unwrap();
+    std::fs::write(outside.path().join("shadow"), "canary").unwrap();
+    std::fs::create_dir(bench.path("..1")).unwrap();
+    std::fs::write(bench.path("..1/part"), "inside").unwrap();
+    std::os::unix::fs::symlink("..1/part", bench.path("inner")).unwrap();
+    std::os::unix::fs::symlink(outside.path().join("shadow"), bench.path("outer")).unwrap();
+    std::os::unix::fs::symlink(outside.path(), bench.path("away")).unwrap();
+    for (name, part, wanted) in [("a", "inner", Some("inside")), ("b", "outer", None), ("c", "away/shadow", None)] {
+        bench.start(name, &format!("{{{{ file \"{}\" }}}}", bench.path(part).display()));
+        sleep(MINUTE).await;
+        assert_eq!(bench.read(name).as_deref(), wanted, "{part}");
+    }
+    std::fs::remove_file(bench.path("outer")).unwrap();
+    std::fs::write(bench.path("outer"), "a file now").unwrap();
+    sleep(MINUTE * 6).await;
+    assert_eq!(bench.read("b").as_deref(), Some("a file now"));
+}
