@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Stat, Uid};
+use rustix::fs::{AtFlags, FileType, FlockOperation, Gid, Mode, OFlags, Stat, Uid};
 use rustix::io::Errno;
 use zeroize::Zeroizing;
 
@@ -159,8 +159,9 @@ pub fn remove(path: &Path) -> Result<Outcome, ReplaceError> {
     }
 }
 
-/// Removes what a killed process left beside `path`: temporary files of this user that are older than a minute.
-/// Tells how many; a folder that cannot be listed has none.
+/// Removes what a killed process left beside `path`: temporary files of this user that no process is writing, which a
+/// lock tells at once. Where the file system has no locks, those that are older than a minute. Returns their number; a
+/// folder that cannot be listed has none.
 ///
 /// # Errors
 /// The folder cannot be opened.
@@ -177,17 +178,40 @@ pub fn sweep(path: &Path) -> Result<usize, FolderError> {
         }
         let Ok(Some(stat)) = folder.look(Path::new(found)) else { continue };
         let written = Duration::from_secs(u64::try_from(stat.st_mtime).unwrap_or(0));
-        let old = now.saturating_sub(written) > STALE;
+        let old = || now.saturating_sub(written) > STALE;
         let ours = stat.st_uid == rustix::process::geteuid().as_raw() && is_regular(&stat);
-        if old && ours && rustix::fs::unlinkat(&folder, found, AtFlags::empty()).is_ok() {
+        if ours && is_abandoned(&folder, found, old) && rustix::fs::unlinkat(&folder, found, AtFlags::empty()).is_ok() {
             swept += 1;
         }
     }
     Ok(swept)
 }
 
+/// As [`sweep`], at the start of a part that writes `path`; what was found is logged.
+pub fn sweep_at_start(path: &Path) {
+    // A folder that is not there yet has nothing to sweep, and the first write tells what is wrong with it.
+    if let Ok(files @ 1..) = sweep(path) {
+        tracing::info!(event = "file.swept", path = %path.display(), files, "leftovers of an interrupted write were removed");
+    }
+}
+
+/// Whether no process writes the temporary file: its writer holds a lock on it.
+fn is_abandoned(folder: &Folder, name: &OsStr, old: impl FnOnce() -> bool) -> bool {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    // This user's files open, whatever their mode, for root; else one without the right to read was given its last mode.
+    let Ok(file) = rustix::fs::openat(folder, name, flags, Mode::empty()) else { return old() };
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => true,
+        Err(Errno::WOULDBLOCK) => false,
+        Err(_) => old(),
+    }
+}
+
 /// How old a temporary file is that no running process can still be writing.
 const STALE: Duration = Duration::from_mins(1);
+
+/// Tries to make a temporary file that no `sweep` has taken for a leftover.
+const ATTEMPTS: u32 = 8;
 
 const LET_IT_WRITE: &str = "the agent's user must be able to write in that folder";
 const MAY_CHOWN: &str = "the agent needs CAP_CHOWN to give files away, or must be a member of the group";
@@ -243,9 +267,16 @@ struct Temporary<'a> {
 impl<'a> Temporary<'a> {
     fn create(folder: &'a Folder, beside: &OsStr) -> io::Result<Self> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let name = temporary_name(beside)?;
-        let file = rustix::fs::openat(folder, &name, flags, Mode::RUSR | Mode::WUSR)?;
-        Ok(Self { folder, name, file: file.into(), renamed: false })
+        for _ in 0..ATTEMPTS {
+            let name = temporary_name(beside)?;
+            let file = rustix::fs::openat(folder, &name, flags, Mode::RUSR | Mode::WUSR)?;
+            // Tells `sweep` that the file has a writer. One that came before the lock has removed the file.
+            let locked = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
+            if locked != Err(Errno::WOULDBLOCK) && rustix::fs::fstat(&file)?.st_nlink > 0 {
+                return Ok(Self { folder, name, file: file.into(), renamed: false });
+            }
+        }
+        Err(Errno::AGAIN.into())
     }
 
     fn rename_to(mut self, name: &OsStr) -> io::Result<()> {

@@ -11,7 +11,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use tokio::sync::Mutex;
 use zeroize::Zeroizing;
 
-use crate::atomic_file::{Attributes, replace};
+use crate::atomic_file::{Attributes, replace, sweep_at_start};
 use crate::seal;
 
 /// One file. Its writes keep their order.
@@ -30,8 +30,10 @@ impl StateFile {
         &self.path
     }
 
-    /// Reads at most so many bytes of a regular file, following no link; nothing if there is none. Blocks.
+    /// Reads at most so many bytes of a regular file, following no link; nothing if there is none. Removes what an interrupted
+    /// write has left beside it. Blocks.
     pub(super) fn read(&self, largest: u64) -> std::io::Result<Option<Zeroizing<Vec<u8>>>> {
+        sweep_at_start(&self.path);
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = match rustix::fs::open(&self.path, flags, Mode::empty()) {
             Err(rustix::io::Errno::NOENT) => return Ok(None),

@@ -92,6 +92,9 @@ impl LocalToken {
     /// A file cannot be read or written, holds no token, or belongs to another gateway.
     pub fn open(options: Options, clock: Clock) -> Result<(Self, Feed<Accepted>), LocalTokenError> {
         owner::claim(&options.file, &options.owner)?;
+        for file in [&options.file, &previous_file(&options.file)] {
+            atomic_file::sweep_at_start(file);
+        }
         let now = clock.now().wall;
         let accepted = if options.file.exists() {
             let current = read(&options.file)?;

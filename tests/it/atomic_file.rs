@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use keyward::atomic_file::{Attributes, Outcome, remove, replace, replace_with_backup, sweep, truncate};
 use tempfile::TempDir;
@@ -187,19 +187,38 @@ fn emptied_and_removed_files_are_so_and_absent_ones_stay_away() {
 }
 
 #[test]
-fn only_our_own_old_temporary_files_are_swept() {
+fn temporary_files_of_ours_that_nobody_writes_are_swept_at_once() {
     let (folder, file) = folder();
-    let make = |name: &str, age: u64| {
+    let make = |name: &str| {
         let path = folder.path().join(name);
-        let made = std::fs::OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(path).unwrap();
-        made.set_modified(SystemTime::now() - Duration::from_secs(age)).unwrap();
+        std::fs::OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(path).unwrap()
     };
-    make(".token.0123456789abcdef", 90);
-    make(".token.1123456789abcdef", 30);
-    make(".other.0123456789abcdef", 90);
-    make("token", 90);
+    drop(make(".token.0123456789abcdef"));
+    let written = make(".token.1123456789abcdef");
+    rustix::fs::flock(&written, rustix::fs::FlockOperation::NonBlockingLockExclusive).unwrap();
+    drop((make(".other.0123456789abcdef"), make("token")));
     assert_eq!(sweep(&file).unwrap(), 1);
     assert_eq!(names(folder.path()), [".other.0123456789abcdef", ".token.1123456789abcdef", "token"]);
+    drop(written);
+    assert_eq!(sweep(&file).unwrap(), 1, "its writer has gone");
+}
+
+#[test]
+fn a_sweep_takes_nothing_from_a_writer() {
+    let (_folder, file) = folder();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for turn in 0..300_u32 {
+                replace(&file, &turn.to_be_bytes(), &PRIVATE).unwrap();
+            }
+            done.store(true, Ordering::Release);
+        });
+        while !done.load(Ordering::Acquire) {
+            sweep(&file).unwrap();
+        }
+    });
+    assert_eq!(std::fs::read(&file).unwrap(), 299_u32.to_be_bytes());
 }
 
 #[test]

@@ -97,6 +97,7 @@ impl TemplateTask {
     /// that fails, are tried again after 1 s to 60 s (full jitter). The file stays when this ends.
     pub async fn run(mut self, stop: CancellationToken) {
         self.tell(WAITING);
+        self.sweep().await;
         let working = async {
             loop {
                 self.render().await;
@@ -312,6 +313,15 @@ impl TemplateTask {
     fn count(&self, outcome: &'static str) {
         let labels = metrics::TemplateRun { template: self.options.text.name.clone(), outcome };
         self.parts.metrics.template_renders.get_or_create(&labels).inc();
+    }
+
+    /// Removes what an interrupted write has left.
+    async fn sweep(&self) {
+        let Some(path) = self.options.file.as_ref().map(|file| file.destination.clone()) else { return };
+        if let Ok(Ok(files @ 1..)) = tokio::task::spawn_blocking(move || atomic_file::sweep(&path)).await {
+            let template = &self.options.text.name;
+            tracing::info!(event = "template.swept", template, files, "leftovers were removed");
+        }
     }
 
     fn tell(&self, state: i64) {

@@ -112,6 +112,7 @@ impl CliConfig {
         let whose = [host.to_string().as_bytes(), main.as_os_str().as_encoded_bytes()].join(&0);
         let tag = hex(digest(&SHA256, &whose).as_ref().get(..4).unwrap_or_default());
         let file = self.folder.join(format!("terraform-{tag}.tfrc"));
+        atomic_file::sweep_at_start(&file);
         atomic_file::replace(&file, text.as_bytes(), &Attributes { mode: 0o600, owner: None, group: None })?;
         Ok(file)
     }

@@ -120,6 +120,8 @@ impl DropIn {
     /// leads to the gateway stays there after that: whoever runs while the gateway restarts finds its way. The platform's token
     /// is removed with its end, and at the end.
     pub async fn run(mut self, stop: CancellationToken) {
+        let file = self.options.file.clone();
+        let _ = tokio::task::spawn_blocking(move || atomic_file::sweep_at_start(&file)).await;
         let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
         loop {
             let done = match self.content.now(&self.options.host) {
