@@ -10,8 +10,12 @@ use secrecy::SecretString;
 use super::leaf;
 use super::reader::Reader;
 use super::text::Text;
+use super::trust::doubt;
 use crate::secret;
 use crate::sys;
+
+/// The bits of a mode that let others than the owner at a file.
+const OTHERS: u32 = 0o077;
 
 impl Reader<'_> {
     /// The path of a file that must be there.

@@ -12,8 +12,8 @@ pub mod text;
 
 // 1: tables, and what the machine must have for them; the files
 mod reader;
-mod machine;
 mod trust;
+mod machine;
 mod gather;
 
 // 2: one file a section

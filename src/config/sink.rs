@@ -49,10 +49,14 @@ pub(super) fn read_all(tables: Vec<(String, Reader<'_>)>, sessions: &Sessions) -
 
 fn read(name: String, mut reader: Reader<'_>, sessions: &Sessions) -> Sink {
     let session = sessions.one_of(&mut reader).unwrap_or_default();
+    let shared_folder = reader.flag("shared_folder", false);
     let path = reader.required("path", "the file to write, such as \"/run/keyward/token\"");
     let path = path.and_then(|text| {
         let path = reader.parse(&text, file_path)?;
         reader.folder_of(&text, &path);
+        if !shared_folder {
+            reader.unshared_folder_of(&text, &path);
+        }
         Some(path)
     });
     let variable = if sessions.is_of_own_wire(&session) { "CONSUL_HTTP_TOKEN" } else { "VAULT_TOKEN" };

@@ -39,7 +39,8 @@ pub(super) fn doubts(
     doubts
 }
 
-fn doubt(what: &str, path: &str, metadata: &Metadata, user: u32) -> Option<(String, String)> {
+/// The same of one file or folder by its owner and mode.
+pub(super) fn doubt(what: &str, path: &str, metadata: &Metadata, user: u32) -> Option<(String, String)> {
     let (owner, mode) = (metadata.uid(), metadata.mode() & 0o7777);
     let (who, advice) = if owner != 0 && owner != user {
         (format!("user {owner}, who owns it,"), format!("chown root {path}"))

@@ -83,9 +83,9 @@ fn what_only_this_machine_lacks_is_a_note_in_check_and_a_mistake_in_run() {
             "a.toml:2:8: sink.a.path: the folder /nowhere is not there; make it before the agent starts",
         ),
         (
-            "[sink.a]\npath = \"/tmp/token\"\nowner = \"no-such-user\"\n",
+            "[sink.a]\nshared_folder = true\npath = \"/tmp/token\"\nowner = \"no-such-user\"\n",
             concat!(
-                "a.toml:3:9: sink.a.owner: this machine has no user \"no-such-user\"; ",
+                "a.toml:4:9: sink.a.owner: this machine has no user \"no-such-user\"; ",
                 "make the user, or write its id"
             ),
         ),

@@ -138,3 +138,38 @@ fn a_credential_is_told_in_words_and_its_mistakes_with_their_places() {
         ]
     );
 }
+
+#[test]
+fn a_sinks_folder_that_others_own_or_may_write_is_a_note_in_check_and_a_mistake_in_run() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let folder = tempfile::tempdir().unwrap();
+    let (file, inner) = (folder.path().join("a.toml"), folder.path().join("out"));
+    std::fs::create_dir(&inner).unwrap();
+    let load = |mode: u32, user: u32, more: &str, purpose| {
+        std::fs::set_permissions(&inner, std::fs::Permissions::from_mode(mode)).unwrap();
+        let text = format!("{BASE}[sink.a]\npath = \"{}/token\"\n{more}", inner.display());
+        let outcome = of_text(&file, &text, &Environment { user, ..Environment::of_this_process() }, purpose);
+        let told = |remarks: &[keyward::config::Remark]| {
+            let texts = remarks.iter().map(ToString::to_string);
+            texts.filter(|text| text.contains("sink.a.path") && text.contains("its folder")).collect::<Vec<_>>()
+        };
+        (told(&outcome.mistakes), told(&outcome.notes))
+    };
+    let user = Environment::of_this_process().user;
+    for mode in [0o700, 0o711, 0o755, 0o750] {
+        assert_eq!(load(mode, user, "", Purpose::Run), (vec![], vec![]), "{mode:o}");
+    }
+    for mode in [0o777, 0o1777, 0o770, 0o2775] {
+        let (mistakes, notes) = load(mode, user, "", Purpose::Run);
+        assert!(mistakes.len() == 1 && notes.is_empty(), "{mode:o} {mistakes:?} {notes:?}");
+        assert!(mistakes[0].contains("can be written by") && mistakes[0].contains("chmod"), "{mistakes:?}");
+        let (mistakes, notes) = load(mode, user, "", Purpose::Check);
+        assert!(mistakes.is_empty() && notes.len() == 1, "{mode:o} {mistakes:?} {notes:?}");
+        assert_eq!(load(mode, user, "shared_folder = true\n", Purpose::Run), (vec![], vec![]), "{mode:o}");
+    }
+    if user == 0 {
+        std::os::unix::fs::chown(&inner, Some(12345), None).unwrap();
+        let (mistakes, _) = load(0o755, user, "", Purpose::Run);
+        assert!(mistakes.len() == 1 && mistakes[0].contains("user 12345, who owns it"), "{mistakes:?}");
+    }
+}
