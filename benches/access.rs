@@ -85,7 +85,8 @@ async fn creates(folder: &Path) {
     let service = Service::over(shared, &options, Clock::System, Metrics::default()).await.unwrap();
     let listener = Listener::bind(&Endpoint::Tcp("127.0.0.1:0".parse().unwrap())).unwrap();
     let address = listener.tcp_address().unwrap().to_string();
-    tokio::spawn(listener.serve(service.answering(), Limits::default(), CancellationToken::new()));
+    let answering = service.answering(listener.tcp_address());
+    tokio::spawn(listener.serve(answering, Limits::default(), CancellationToken::new()));
     let first = ask(&address, "/v1/acl/bootstrap", "", "").await;
     let secret = serde_json::from_slice::<serde_json::Value>(&first).unwrap()["SecretID"].as_str().unwrap().to_owned();
 

@@ -16,6 +16,7 @@ pub mod api;
 pub mod client;
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -167,9 +168,12 @@ impl Service {
         Ok(Self { rooms: Rooms { directory, methods, restores, limiter, answers, options, reset, metrics, stop } })
     }
 
-    /// What answers requests, to be served by [`crate::http::listen`].
-    pub fn answering(&self) -> impl Fn(Peer, Request<Incoming>) -> Answering<api::Body> + Clone + Send + 'static {
-        api::service(self.rooms.clone())
+    /// Answers requests of a socket bound to `address` (`None` for a unix socket), to be served by [`crate::http::listen`].
+    pub fn answering(
+        &self,
+        address: Option<SocketAddr>,
+    ) -> impl Fn(Peer, Request<Incoming>) -> Answering<api::Body> + Clone + Send + 'static {
+        api::service(self.rooms.clone(), address)
     }
 
     /// Does what goes on beside requests until `stop`: destroys tokens whose end has come, and removes namespaces that are

@@ -59,7 +59,6 @@ impl BuiltAccess {
 
     /// Serves until `stop`, then lets requests in flight end within `drain`.
     pub(super) async fn run(self, drain: Duration, stop: CancellationToken) -> anyhow::Result<()> {
-        let answering = self.service.answering();
         let mut serving = JoinSet::new();
         for socket in self.sockets {
             // Who reads along a unix socket can read the process.
@@ -72,7 +71,8 @@ impl BuiltAccess {
                 observed: Some(self.observed.clone()),
                 ..Limits::default()
             };
-            serving.spawn(socket.serve(answering.clone(), limits, stop.clone()));
+            let answering = self.service.answering(socket.tcp_address());
+            serving.spawn(socket.serve(answering, limits, stop.clone()));
         }
         self.health.ready();
         let (ran, _) = tokio::join!(self.service.run(stop), serving.join_all());

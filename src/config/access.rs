@@ -6,7 +6,7 @@ use humantime::format_duration;
 use url::Url;
 
 use super::leaf::{self, Wrong, wrong, wrong_and_secret};
-use super::listener::endpoint;
+use super::listener::{endpoint, host};
 use super::reader::Reader;
 use super::remark::At;
 use crate::access::Options;
@@ -58,11 +58,14 @@ pub(super) fn read(mut reader: Reader<'_>) -> Option<Access> {
     let default_policy = reader.choice("default_policy", &words).unwrap_or_default();
     let base_path = reader.parsed("base_path", base_path).unwrap_or_default();
     let token_in_query = reader.flag("token_in_query", true);
+    let hosts = reader.list("allowed_hosts").unwrap_or_default();
+    let allowed_hosts = hosts.iter().filter_map(|text| reader.parse(text, host)).collect();
     let usual = api::LoginLimit::default();
     let mut logins = |name| reader.number(name, 1..=1_000_000).and_then(|number| u32::try_from(number).ok());
     let api = api::Options {
         base_path,
         token_in_query,
+        allowed_hosts,
         login_limit: api::LoginLimit {
             burst: logins("login_burst").unwrap_or(usual.burst),
             per_second: logins("login_rate").unwrap_or(usual.per_second),

@@ -36,6 +36,8 @@ pub(super) enum ApiError {
     NoMethod { method: Method, allow: String },
     /// The path holds what no path of this API holds.
     Path,
+    /// A web page may have sent the request.
+    Page { status: StatusCode, text: String },
     /// The body cannot be taken.
     Body(BodyError),
     /// The request is wrong.
@@ -144,6 +146,7 @@ impl ApiError {
                 (StatusCode::METHOD_NOT_ALLOWED, "unsupported operation".into())
             }
             Self::NoMethod { method, .. } => (StatusCode::METHOD_NOT_ALLOWED, format!("method {method} not allowed")),
+            Self::Page { status, text } => (*status, text.clone()),
             Self::Path => (
                 StatusCode::BAD_REQUEST,
                 "Invalid URL path: it holds an empty or dotted segment, or a character that cannot be printed".into(),

@@ -11,6 +11,7 @@ mod operation;
 mod reply;
 mod error;
 pub mod limit;
+mod browser;
 mod answers;
 pub mod rooms;
 

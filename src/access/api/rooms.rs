@@ -1,5 +1,6 @@
 //! What the doors open to.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
@@ -21,11 +22,15 @@ pub struct Options {
     pub token_in_query: bool,
     /// How often one source may log in, whatever by.
     pub login_limit: LoginLimit,
+    /// Names that `Host` may carry besides `localhost` and the socket's own address. Checked on loopback always, and
+    /// elsewhere if there is one.
+    pub allowed_hosts: BTreeSet<String>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { base_path: String::new(), token_in_query: true, login_limit: LoginLimit::default() }
+        let (login_limit, allowed_hosts) = (LoginLimit::default(), BTreeSet::new());
+        Self { base_path: String::new(), token_in_query: true, login_limit, allowed_hosts }
     }
 }
 

@@ -1,6 +1,7 @@
 //! From a request to its answer.
 
 use std::borrow::Cow;
+use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 
 use http::{HeaderValue, Request, Response, StatusCode, header};
@@ -8,6 +9,7 @@ use hyper::body::Incoming;
 use prometheus_client::metrics::counter::Counter;
 
 use super::ask::Ask;
+use super::browser::BrowserGuard;
 use super::error::{ApiError, Door};
 use super::operation::{Operation, Route, route};
 use super::reply::{Body, Done, Reply, say_default_policy};
@@ -18,9 +20,13 @@ use crate::access::store::Freshness;
 use crate::http::listen::{Answering, Peer};
 use crate::metrics::AccessRequest;
 
-/// All doors, to be served by [`crate::http::listen`].
-pub fn service(rooms: Rooms) -> impl Fn(Peer, Request<Incoming>) -> Answering<Body> + Clone + Send + 'static {
-    let doors = Arc::new(Doors { rooms, good: [const { OnceLock::new() }; Operation::COUNT] });
+/// All doors, to be served by [`crate::http::listen`] on a socket bound to `address`, `None` for a unix socket.
+pub fn service(
+    rooms: Rooms,
+    address: Option<SocketAddr>,
+) -> impl Fn(Peer, Request<Incoming>) -> Answering<Body> + Clone + Send + 'static {
+    let browsers = BrowserGuard::new(&rooms.options.allowed_hosts, address, rooms.metrics.clone());
+    let doors = Arc::new(Doors { rooms, browsers, good: [const { OnceLock::new() }; Operation::COUNT] });
     move |peer, request| answer(&doors, &peer, request)
 }
 
@@ -29,6 +35,10 @@ pub fn service(rooms: Rooms) -> impl Fn(Peer, Request<Incoming>) -> Answering<Bo
 fn answer(doors: &Arc<Doors>, peer: &Peer, request: Request<Incoming>) -> Answering<Body> {
     let rooms = &doors.rooms;
     let (door, found) = found(&rooms.options.base_path, &request);
+    let found = match doors.browsers.verify(&request) {
+        Ok(()) => found,
+        Err(error) => Err(error.at(door)),
+    };
     let (operation, subject) = match found {
         Ok(found) => found,
         Err(mut answer) => {
@@ -76,6 +86,7 @@ fn say_policy(rooms: &Rooms, door: Door, answer: &mut Response<Body>) {
 /// The doors, and what is behind them.
 struct Doors {
     rooms: Rooms,
+    browsers: BrowserGuard,
     /// The counters of good answers, each looked up once: most are good, and to look one up costs as much as to answer.
     good: [OnceLock<Counter>; Operation::COUNT],
 }

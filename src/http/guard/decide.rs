@@ -117,7 +117,7 @@ impl<'a> Found<'a> {
         let Some(host) = self.host.and_then(|host| host.to_str().ok()) else {
             return refuse(StatusCode::BAD_REQUEST, "host", "there is no readable Host header");
         };
-        if !is_allowed(host, hosts, port) {
+        if !is_allowed_host(host, hosts, port) {
             let hosts: Vec<&str> = hosts.iter().map(String::as_str).collect();
             let port = port.map(|port| format!(", with no port or :{port}")).unwrap_or_default();
             let message = format!("the Host header must be one of {}{port}", hosts.join(", "));
@@ -208,8 +208,8 @@ fn check_key(key: &SecretString, brought: Option<&[u8]>) -> Result<(), Refusal> 
     }
 }
 
-/// Whether a `Host` value is a name on the list, with no port or the listener's. Over a unix socket any port will do.
-fn is_allowed(host: &str, hosts: &BTreeSet<String>, port: Option<u16>) -> bool {
+/// Whether a `Host` value is a name on the list, with no port or the listener's; with any port where none is given.
+pub fn is_allowed_host(host: &str, hosts: &BTreeSet<String>, port: Option<u16>) -> bool {
     let name_end = if host.starts_with('[') {
         host.find(']').map_or(0, |end| end + 1)
     } else {

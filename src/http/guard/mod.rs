@@ -8,6 +8,8 @@ mod connection;
 mod decide;
 mod sparing;
 
+pub use decide::is_allowed_host;
+
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};

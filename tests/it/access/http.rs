@@ -88,7 +88,7 @@ async fn what_is_no_path_of_the_api_is_refused_in_the_known_words() {
         ("/elsewhere/../v1/acl/tokens", 400, odd),
         ("/%00", 400, odd),
     ] {
-        let answer = raw.ask(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n")).await;
+        let answer = raw.ask(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n")).await;
         assert_eq!((answer.status, answer.body.as_str()), (status, text), "{path}");
         assert_eq!(answer.header("content-type"), Some("text/plain; charset=utf-8"), "{path}");
         assert_eq!(answer.header("cache-control"), Some("no-store"), "{path}");
@@ -269,7 +269,7 @@ async fn a_body_is_at_most_half_a_mebibyte_large() {
     assert_eq!((refused.status, refused.text.as_str()), (413, "the body is larger than 524288 bytes"));
     // Who says beforehand how much it is need not send it.
     let head = format!(
-        "PUT /v1/acl/role HTTP/1.1\r\nHost: a\r\nX-Service-Token: {}\r\nContent-Length: 99999999\r\n\r\n",
+        "PUT /v1/acl/role HTTP/1.1\r\nHost: localhost\r\nX-Service-Token: {}\r\nContent-Length: 99999999\r\n\r\n",
         acl.root
     );
     assert_eq!(raw(&acl).await.ask(head).await.status, 413);
@@ -346,4 +346,37 @@ impl Answer {
     fn json_error(&self) -> bool {
         serde_json::from_str::<Value>(&self.text).is_err() && !self.text.contains('\n') && !self.text.is_empty()
     }
+}
+
+#[tokio::test]
+async fn requests_of_web_pages_are_refused_and_so_is_a_name_that_is_not_this_machines() {
+    let acl = Acl::start_with(|options| {
+        options.api.allowed_hosts.insert("acl.example.com".to_owned());
+    })
+    .await;
+    let read = async |headers: &[(&str, &str)], path: &str| {
+        let headers: Vec<_> = headers.iter().copied().chain([("X-Service-Token", acl.root.as_str())]).collect();
+        acl.send("GET", path, &headers, b"").await
+    };
+    for path in ["/v1/acl/token/self", "/v1/sys/health", "/v1/auth/token/lookup-self"] {
+        for header in
+            [("Origin", "null"), ("Origin", "http://localhost"), ("Sec-Fetch-Site", "none"), ("sec-fetch-x", "")]
+        {
+            let refused = read(&[header], path).await;
+            assert_eq!(refused.status, 403, "{path} {header:?}: {refused:?}");
+            assert!(refused.text.contains("requests from web pages are not served"), "{refused:?}");
+        }
+        for host in ["evil.example.com", "localhost.evil.example.com", "127.0.0.2", "user@localhost"] {
+            let refused = read(&[("Host", host)], path).await;
+            assert_eq!(refused.status, 421, "{path} {host}: {refused:?}");
+        }
+        for host in ["localhost", "localhost:1", "127.0.0.1", "ACL.example.com:8500"] {
+            assert_ne!(read(&[("Host", host)], path).await.status, 421, "{path} {host}");
+        }
+    }
+    assert_eq!(read(&[("Host", "acl.example.com")], "/v1/acl/token/self").await.status, 200);
+    let error = acl.send("GET", "/v1/auth/token/lookup-self", &[("Origin", "null")], b"").await.error();
+    assert!(error.contains("web pages"), "Vault's form of an error: {error}");
+    let count = "keyward_local_refused_total{listener=\"access\",reason=\"browser\"} 13\n";
+    assert!(acl.metrics.text().contains(count), "{}", acl.metrics.text());
 }

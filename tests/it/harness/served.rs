@@ -73,7 +73,8 @@ impl Served {
         let url = format!("http://{}", listener.tcp_address().unwrap());
         let stop = CancellationToken::new();
         let mut serving = JoinSet::new();
-        serving.spawn(listener.serve(service.answering(), Limits::default(), stop.clone()));
+        let answering = service.answering(listener.tcp_address());
+        serving.spawn(listener.serve(answering, Limits::default(), stop.clone()));
         let until = stop.clone();
         serving.spawn(async move { service.run(until).await.unwrap() });
         let http = reqwest::Client::builder().no_proxy().build().unwrap();

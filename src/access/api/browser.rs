@@ -1,0 +1,113 @@
+//! Refuses what web pages send: requests with an `Origin`, and requests by a name that its owner points at this server.
+//!
+//! A page that was loaded under a name of its author may call that name, with any header, after the name was made to
+//! resolve to this server (DNS rebinding). A token that a browser keeps, or none under `default_policy = "allow"`, would
+//! then serve the page. Programs send neither `Origin` nor `Sec-Fetch-*`.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use http::{HeaderMap, Request, StatusCode, header};
+
+use super::error::ApiError;
+use crate::http::guard::is_allowed_host;
+use crate::metrics::{self, Metrics};
+
+/// The rules of one socket.
+#[derive(Debug)]
+pub(super) struct BrowserGuard {
+    /// Names that `Host` may carry, without port; `None` for any.
+    hosts: Option<BTreeSet<String>>,
+    metrics: Metrics,
+    /// Whether a refusal has been logged. Each is counted.
+    logged: AtomicBool,
+}
+
+impl BrowserGuard {
+    /// The rules of a socket bound to `address`, `None` for a unix socket. On loopback `Host` must name this machine or
+    /// an allowed host; elsewhere it is checked where allowed hosts are configured.
+    pub(super) fn new(allowed: &BTreeSet<String>, address: Option<SocketAddr>, metrics: Metrics) -> Self {
+        let checked = address.map(|address| (address.ip(), address.ip().to_canonical()));
+        let hosts = checked.filter(|(_, ip)| ip.is_loopback() || !allowed.is_empty()).map(|(bound, canonical)| {
+            let mut hosts: BTreeSet<String> = allowed.iter().map(|host| host.to_ascii_lowercase()).collect();
+            hosts.insert("localhost".to_owned());
+            for ip in [bound, canonical] {
+                hosts.insert(if ip.is_ipv6() { format!("[{ip}]") } else { ip.to_string() });
+            }
+            hosts
+        });
+        Self { hosts, metrics, logged: AtomicBool::new(false) }
+    }
+
+    /// Checks the head of a request.
+    ///
+    /// # Errors
+    /// A page may have sent it.
+    pub(super) fn verify<B>(&self, request: &Request<B>) -> Result<(), ApiError> {
+        let refused = if is_from_a_page(request.headers()) {
+            let text = "requests from web pages are not served (Origin, Sec-Fetch-*)".to_owned();
+            ("browser", ApiError::Page { status: StatusCode::FORBIDDEN, text })
+        } else if self.hosts.as_ref().is_some_and(|hosts| !names_one_of(request, hosts)) {
+            let hosts: Vec<&str> = self.hosts.iter().flatten().map(String::as_str).collect();
+            let hosts = hosts.join(", ");
+            let text = format!("the Host header must be one of {hosts}; add other names to allowed_hosts");
+            ("host", ApiError::Page { status: StatusCode::MISDIRECTED_REQUEST, text })
+        } else {
+            return Ok(());
+        };
+        let (reason, error) = refused;
+        let label = metrics::Refusal { listener: "access".to_owned(), reason };
+        self.metrics.local_refused.get_or_create(&label).inc();
+        if !self.logged.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                event = "access.request.refused",
+                reason,
+                "a request that a web page may have sent was refused; further ones are counted only"
+            );
+        }
+        Err(error)
+    }
+}
+
+fn is_from_a_page(headers: &HeaderMap) -> bool {
+    headers.contains_key(header::ORIGIN) || headers.keys().any(|name| name.as_str().starts_with("sec-fetch-"))
+}
+
+/// Whether the request names one of the hosts, in `Host` and, where its target has one, in the target's authority.
+fn names_one_of<B>(request: &Request<B>, hosts: &BTreeSet<String>) -> bool {
+    let mut given = request.headers().get_all(header::HOST).iter();
+    let (Some(host), None) = (given.next(), given.next()) else { return false };
+    let target = request.uri().authority().map(http::uri::Authority::as_str);
+    host.to_str().is_ok_and(|host| is_allowed_host(host, hosts, None))
+        && target.is_none_or(|target| is_allowed_host(target, hosts, None))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_checked_on_loopback_and_where_names_are_configured() {
+        let check = |allowed: &[&str], address: Option<&str>, host: &str, wanted: bool| {
+            let allowed = allowed.iter().map(|host| (*host).to_owned()).collect();
+            let address = address.map(|address| address.parse().unwrap());
+            let guard = BrowserGuard::new(&allowed, address, Metrics::default());
+            let request = Request::get("/v1/acl/token/self").header("host", host).body(()).unwrap();
+            assert_eq!(guard.verify(&request).is_ok(), wanted, "{host} at {address:?}");
+        };
+        for host in ["localhost", "LOCALHOST:8500", "127.0.0.1", "127.0.0.1:9"] {
+            check(&[], Some("127.0.0.1:8500"), host, true);
+        }
+        for host in ["evil.example.com", "127.0.0.1.evil", "127.0.0.2", "[::1]", "a@127.0.0.1", "", "localhost:x"] {
+            check(&[], Some("127.0.0.1:8500"), host, false);
+        }
+        check(&[], Some("[::1]:8500"), "[::1]:8500", true);
+        check(&[], Some("[::ffff:127.0.0.1]:8500"), "127.0.0.1:8500", true);
+        check(&["acl.example.com"], Some("127.0.0.1:8500"), "ACL.example.com", true);
+        check(&[], Some("0.0.0.0:8500"), "evil.example.com", true);
+        check(&["acl.example.com"], Some("0.0.0.0:8500"), "evil.example.com", false);
+        check(&["acl.example.com"], Some("0.0.0.0:8500"), "acl.example.com:8500", true);
+        check(&["acl.example.com"], None, "evil.example.com", true);
+    }
+}
