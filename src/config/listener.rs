@@ -86,6 +86,13 @@ fn read(name: String, mut reader: Reader<'_>, known: &Sessions) -> Option<Listen
         Kind::ApiProxy => {
             refuse(&mut reader, "sessions", "given for an api_proxy listener, which has one: session");
             let (options, session) = proxied::read(&mut reader, known);
+            if admit == Admit::AnyLocalUser && !options.request_header {
+                let at = reader.place_of("require_request_header").unwrap_or(reader.at);
+                let found =
+                    "false beside any_local_user = true: nothing that a web page cannot send is asked of callers";
+                let advice = "name a key_file, or leave require_request_header at true";
+                reader.scope.remarks.warning(at, &reader.key("require_request_header"), found, advice);
+            }
             (Serves::ApiProxy(Box::new(options)), session.into_iter().collect())
         }
     };

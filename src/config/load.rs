@@ -1,6 +1,6 @@
 //! Files -> tree -> sections -> what the configuration asks for.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::path::{Path, PathBuf};
 
 use url::Host;
@@ -62,7 +62,7 @@ pub fn alone(section: &str, settings: &[(&str, Vec<String>)], environment: &Envi
 }
 
 fn judge(remarks: &Remarks, environment: &Environment, tree: &Table) -> Outcome {
-    let scope = Scope { remarks, environment, references: RefCell::default() };
+    let scope = Scope { remarks, environment, references: RefCell::default(), expanded: Cell::default() };
     let mut listeners = Vec::new();
     let config = read(Reader::new(&scope, At { file: 0, place: None }, tree), &mut listeners);
     let references = scope.references.take();

@@ -45,6 +45,34 @@ impl Reader<'_> {
         }
     }
 
+    /// Says so where others than root and the agent's user own or may write the folder of a file that the agent writes:
+    /// they can put a file of their own in its place.
+    pub(super) fn unshared_folder_of(&self, text: &Text, path: &Path) {
+        let Some(folder) = path.parent() else { return };
+        let Ok(metadata) = std::fs::metadata(folder) else { return };
+        if text.unknown || !metadata.is_dir() {
+            return;
+        }
+        let shown = if text.written.is_some() { text.shown() } else { folder.display().to_string() };
+        if let Some((found, advice)) = doubt("its folder", &shown, &metadata, self.scope.environment.user) {
+            let advice =
+                format!("{advice}, or write shared_folder = true where all who write there may replace the file");
+            self.scope.remarks.lacking(text.at, &text.key, found, advice);
+        }
+    }
+
+    /// Warns of files in a folder of ours that others may read.
+    pub(super) fn closed_in(&self, text: &Text, folder: &Path, names: &[&str]) {
+        for name in names.iter().filter(|_| !text.unknown) {
+            let Ok(metadata) = std::fs::metadata(folder.join(name)) else { continue };
+            let mode = metadata.mode() & 0o7777;
+            if mode & OTHERS != 0 {
+                let found = format!("{name} in that folder is open to others than its owner (mode {mode:04o})");
+                self.scope.remarks.warning(text.at, &text.key, found, "give it 0600");
+            }
+        }
+    }
+
     fn must_be(&self, text: &Text, path: &Path, folder: bool) {
         if text.unknown {
             return;
@@ -97,7 +125,7 @@ impl Reader<'_> {
 
     /// Warns of a secret's file that others may read. Where root owns it, its group may: that is how root hands a key
     /// to the agent, and systemd and a kubelet do it so.
-    fn closed(&self, text: &Text, path: &Path) {
+    pub(super) fn closed(&self, text: &Text, path: &Path) {
         let Ok(metadata) = std::fs::metadata(path) else { return };
         let (mode, roots) = (metadata.mode() & 0o7777, metadata.uid() == 0);
         if text.unknown || mode & if roots { 0o037 } else { 0o077 } == 0 {

@@ -60,7 +60,13 @@ pub(super) fn read(reader: &mut Reader<'_>, server: Option<&Server>) -> Read {
         "cert" => cert(table, server),
         _ => {
             let mut table = table;
-            let file = later_file(&mut table, "file", "the file that holds a token of the server");
+            let text = table.required("file", "the file that holds a token of the server");
+            let file = text.and_then(|text| {
+                let path = table.parse(&text, leaf::secret_path)?;
+                table.closed(&text, &path);
+                Some(path)
+            });
+            let file = file.unwrap_or_default();
             table.finish();
             Read { role: String::new(), method: Method::TokenFile(file), mount: None, certificate: None }
         }
@@ -80,7 +86,11 @@ fn signed(mut table: Reader<'_>, mount: &'static str, usual: Option<&str>, own_w
 
 fn approle(mut table: Reader<'_>) -> Read {
     let role_id_file = later_file(&mut table, "role_id_file", "the file that holds the role's id");
-    let secret_id_file = table.parsed("secret_id_file", leaf::secret_path);
+    let secret_id_file = table.text("secret_id_file").and_then(|text| {
+        let path = table.parse(&text, leaf::secret_path)?;
+        table.closed(&text, &path);
+        Some(path)
+    });
     let remove_secret_id = table.flag("remove_secret_id_after_reading", false);
     let wrapping_path = table.parsed("secret_id_wrapping_path", wrapping_path);
     if secret_id_file.is_none() && table.place_of("secret_id_file").is_none() {

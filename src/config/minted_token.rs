@@ -29,6 +29,9 @@ pub(super) fn read(mut table: Reader<'_>) -> Option<Options> {
     let parent = table.required("parent_token_file", "the file of a token that may make tokens");
     let parent = parent.and_then(|text| {
         let path = table.parse(&text, leaf::secret_path);
+        if let Some(path) = &path {
+            table.closed(&text, path);
+        }
         if text.unknown { path.or_else(|| Some("/".into())) } else { path }
     });
     let words = "whose tokens: \"team\", \"agent-pool\", \"user\"; or, of which there is one, \"organization\", \"team-legacy\"";

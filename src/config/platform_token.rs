@@ -64,6 +64,9 @@ pub(super) fn read(reader: &mut Reader<'_>, sessions: &Sessions) -> Option<Token
     match (file, secret_table, mint_table) {
         (Some(text), None, None) => {
             let path = reader.parse(&text, leaf::secret_path);
+            if let Some(path) = &path {
+                reader.closed(&text, path);
+            }
             let path = if text.unknown { path.or_else(|| Some("/".into())) } else { path };
             path.map(TokenSource::File)
         }

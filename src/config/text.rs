@@ -1,6 +1,6 @@
 //! Strings that may refer to a variable or a file: `${env:NAME}` and `${file:PATH}`.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::error::Error as _;
 use std::path::Path;
@@ -80,6 +80,12 @@ pub const REFERENCE_KEYS: [&str; 64] = [
     "template.*.source",
 ];
 
+/// The most that one value with references may hold, in bytes.
+const MAX_VALUE: usize = 64 * 1024;
+
+/// The most that all values with references may hold together, in bytes.
+const MAX_ALL: usize = 4 * 1024 * 1024;
+
 /// What a reference looks like.
 const FORMS: &str = "write ${env:NAME} or ${file:/PATH}";
 
@@ -90,6 +96,8 @@ pub(super) struct Scope<'a> {
     pub(super) environment: &'a Environment,
     /// What was written where a value came from elsewhere, by key.
     pub(super) references: RefCell<BTreeMap<String, String>>,
+    /// Bytes of all values with references so far.
+    pub(super) expanded: Cell<usize>,
 }
 
 /// A string of the file, its references resolved.
@@ -143,13 +151,36 @@ impl Scope<'_> {
                 break;
             };
             match self.look_up(at, key, inside) {
-                Some(value) => text.value.push_str(&value),
+                Some(value) if !self.expand(&mut text, &value) => break,
+                Some(_) => {}
                 None => text.unknown = true,
             }
             rest = after;
         }
-        text.value.push_str(rest);
+        if !text.unknown {
+            self.expand(&mut text, rest);
+        }
         text
+    }
+
+    /// Adds to a value, within the bounds of what references may expand to; says so where it does not fit. A file that
+    /// names one large file many times would otherwise fill the memory of whoever checks it.
+    fn expand(&self, text: &mut Text, part: &str) -> bool {
+        let all = self.expanded.get() + part.len();
+        let most = if text.value.len() + part.len() > MAX_VALUE {
+            "64 KiB in one value"
+        } else if all > MAX_ALL {
+            "4 MiB in all values"
+        } else {
+            self.expanded.set(all);
+            text.value.push_str(part);
+            return true;
+        };
+        let found = format!("{} expands to more than {most}", text.shown());
+        self.remarks.mistake(text.at, &text.key, found, "refer to shorter variables and files");
+        text.value.clear();
+        text.unknown = true;
+        false
     }
 
     fn look_up(&self, at: At, key: &str, reference: &str) -> Option<String> {

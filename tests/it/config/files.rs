@@ -288,3 +288,82 @@ proptest! {
         prop_assert_eq!(outcome.config.is_some(), outcome.mistakes.is_empty());
     }
 }
+
+/// The warnings about a file with a secret in it, by mode.
+fn warned(text: &str, path: &std::path::Path, mode: u32) -> Vec<String> {
+    chmod(path, mode);
+    let folder = Folder::with(&[("a.toml", text)]);
+    let outcome = load(&[folder.path("a.toml")], &environment(&[]), Purpose::Check);
+    folder.short(&outcome.warnings)
+}
+
+#[test]
+fn files_of_secrets_that_others_may_read_are_warnings() {
+    let folder = Folder::with(&[
+        ("secret", "0123456789abcdef0123456789abcdef"),
+        ("access/access.redb", ""),
+        ("access/seal.key", ""),
+    ]);
+    let at = |name: &str| folder.path(name).display().to_string();
+    let session = "[server.main]\nkind = \"vault\"\naddress = \"https://secrets.example.com\"\n[session.main]\n";
+    let texts = [
+        format!("{BASE}[listener.a]\naddress = \"tcp://127.0.0.1:8200\"\nkey_file = \"{}\"\n", at("secret")),
+        format!("{session}[session.main.token_file]\nfile = \"{}\"\n", at("secret")),
+        format!(
+            "{session}[session.main.approle]\nrole_id_file = \"/nowhere\"\nsecret_id_file = \"{}\"\n",
+            at("secret")
+        ),
+        #[cfg(feature = "gateway")]
+        format!(
+            "[gateway]\nupstream = \"https://app.terraform.io\"\nlisten = \"tcp://127.0.0.1:8800\"\nlocal_token_file = \"/t\"\n\
+             token_file = \"{}\"\n",
+            at("secret")
+        ),
+        #[cfg(feature = "gateway")]
+        format!(
+            "[gateway]\nupstream = \"https://app.terraform.io\"\nlisten = \"tcp://127.0.0.1:8800\"\nlocal_token_file = \"/t\"\n\
+             [gateway.mint]\nkind = \"organization\"\norganization = \"o\"\nparent_token_file = \"{}\"\n",
+            at("secret")
+        ),
+    ];
+    for text in texts {
+        let open = warned(&text, &folder.path("secret"), 0o644);
+        assert!(
+            open.iter().any(|warning| warning.contains("is open to others than its owner (mode 0644)")),
+            "{text} {open:?}"
+        );
+        let closed = warned(&text, &folder.path("secret"), 0o600);
+        assert!(!closed.iter().any(|warning| warning.contains("is open to others")), "{text} {closed:?}");
+    }
+    #[cfg(feature = "access")]
+    for name in ["access.redb", "seal.key"] {
+        let text = format!("[access]\nlisten = \"unix:///tmp/a.sock\"\ndata_dir = \"{}\"\n", at("access"));
+        chmod(&folder.path("access/access.redb"), 0o600);
+        chmod(&folder.path("access/seal.key"), 0o600);
+        let open = warned(&text, &folder.path("access").join(name), 0o640);
+        assert!(
+            open.iter().any(|warning| warning.contains(&format!("{name} in that folder is open to others"))),
+            "{open:?}"
+        );
+        let closed = warned(&text, &folder.path("access").join(name), 0o600);
+        assert!(!closed.iter().any(|warning| warning.contains("is open to others")), "{closed:?}");
+    }
+}
+
+#[test]
+fn an_api_proxy_that_asks_nothing_of_local_callers_is_a_warning() {
+    let check = |more: &str, wanted: bool| {
+        let text = format!("{BASE}[listener.a]\nkind = \"api_proxy\"\naddress = \"tcp://127.0.0.1:8200\"\n{more}");
+        let (folder, outcome) = check(&text);
+        assert_eq!(folder.short(&outcome.mistakes), [""; 0], "{text}");
+        let warned = folder.short(&outcome.warnings);
+        assert_eq!(
+            warned.iter().any(|text| text.contains("nothing that a web page cannot send")),
+            wanted,
+            "{warned:?}"
+        );
+    };
+    check("any_local_user = true\nrequire_request_header = false\n", true);
+    check("any_local_user = true\n", false);
+    check("key_file = \"/nowhere\"\nrequire_request_header = false\n", false);
+}

@@ -221,3 +221,29 @@ fn nothing_that_is_read_prints_a_secret() {
     let words = outcome.description().unwrap().to_string();
     assert!(words.contains("through the proxy http://me:${env:CANARY}@proxy:8080"), "{words}");
 }
+
+#[test]
+fn what_references_expand_to_is_bounded_in_each_value_and_in_all() {
+    let large = "x".repeat(60 * 1024);
+    let folder = Folder::with(&[("large", &large), ("half", &large[..40 * 1024])]);
+    let refer = |name: &str| format!("${{file:{}}}", folder.path(name).display());
+    let read = |text: &str| {
+        let path = folder.put("a.toml", text);
+        let outcome = load(&[path], &environment(&[]), Purpose::Run);
+        assert!(outcome.mistakes.iter().all(|mistake| !mistake.to_string().contains("xxxxxxxx")), "it is not shown");
+        folder.short(&outcome.mistakes).into_iter().filter(|text| text.contains("expands")).collect::<Vec<_>>()
+    };
+    let one = |value: &str| format!("{BASE}namespace = \"a\"\n[agent]\nstate_dir = \"/{value}\"\n");
+    assert_eq!(read(&one(&refer("large"))), [""; 0]);
+    for value in [format!("{}{}", refer("half"), refer("half")), format!("{}{}", refer("large"), "y".repeat(5000))] {
+        let told = read(&one(&value));
+        assert!(told.len() == 1 && told[0].contains("expands to more than 64 KiB in one value; refer to"), "{told:?}");
+    }
+    let mut many = BASE.to_owned();
+    for number in 0..80 {
+        many.push_str(&format!("[sink.s{number}]\npath = \"/{}\"\n", refer("large")));
+    }
+    let told = read(&many);
+    assert_eq!(told.len(), 12, "68 of 60 KiB fit");
+    assert!(told[0].contains("expands to more than 4 MiB in all values"), "{}", told[0]);
+}
