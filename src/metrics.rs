@@ -67,6 +67,8 @@ pub struct Inner {
     pub proxy_seconds: Family<Listener, Seconds, fn() -> Seconds>,
     /// Requests that an API proxy sent once more with a newer token, by listener.
     pub proxy_replays: Family<Listener, Counter>,
+    /// Answers that an API proxy did not pass on because they repeat the session's token, by listener.
+    pub proxy_leaks: Family<Listener, Counter>,
     /// Requests for what a cache keeps, by listener and outcome (`hit`, `miss` or `stale`).
     pub cache_requests: Family<CacheUse, Counter>,
     /// Bytes that a cache keeps, by listener.
@@ -137,6 +139,7 @@ impl Default for Metrics {
             access_unreadable: add(all, "access_unreadable_records", "Records that cannot be read, each counted once"),
             proxy_seconds,
             proxy_replays: add(all, "proxy_replays", "Requests sent once more with a newer token"),
+            proxy_leaks: add(all, "proxy_token_leaks", "Answers that repeat the session's token, not passed on"),
             cache_requests: add(all, "cache_requests", "Requests for what a cache keeps"),
             cache_bytes: add(all, "cache_bytes", "Bytes that a cache keeps"),
             gateway_replays: add(all, "gateway_replays", "Calls made once more with a newer platform token"),

@@ -7,11 +7,11 @@ use http::{Response, StatusCode};
 use http_body_util::{Either, Full};
 
 use super::credential::Absent;
+use super::screen::Screened;
 use crate::http::answer::{Errors, error, later};
-use crate::http::forward::Downstream;
 
 /// The body of an answer.
-pub type Answered = Either<Downstream, Full<Bytes>>;
+pub type Answered = Either<Screened, Full<Bytes>>;
 
 /// An answer of the agent's own, as a body that callers are sent.
 pub(super) fn own(answer: Response<Full<Bytes>>) -> Response<Answered> {

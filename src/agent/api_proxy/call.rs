@@ -1,5 +1,6 @@
 //! One call of the server: its token, its answer, and once more where the token was no longer good.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -16,9 +17,10 @@ use super::credential::{Absent, Worn};
 use super::door::Door;
 use super::heal::{Fresh, Refusal};
 use super::own_token;
+use super::screen::Screened;
 use super::wire::Call;
-use crate::agent::token::Generation;
-use crate::http::forward::{Copied, Downstream, ForwardError, Head, Upstream, is_direct, remove_all};
+use crate::agent::token::{Generation, Token};
+use crate::http::forward::{Copied, ForwardError, Head, Upstream, is_direct, remove_all};
 use crate::words::chain;
 
 /// A request that is ready to be sent.
@@ -89,7 +91,9 @@ impl Inner {
     /// Passes a request on that is ready.
     pub(super) async fn passed(&self, door: &Door, ready: Ready) -> (Response<Answered>, Option<Generation>) {
         let Ready { call, mut head, body, copy, worn, limit } = ready;
-        let first = match self.send(door, &head, body, limit).await {
+        let searched = |worn: &Worn| (!call.shows_token).then(|| Arc::clone(&worn.token));
+        let token = worn.as_ref().and_then(searched);
+        let first = match self.send(door, &head, body, limit, token.as_ref()).await {
             Ok(answer) => answer,
             Err(answer) => return (*answer, None),
         };
@@ -110,7 +114,8 @@ impl Inner {
             drop(refusal);
             door.replays.inc();
             self.wire.wear(&mut head, &fresh);
-            match self.send(door, &head, body, limit).await {
+            let token = searched(&fresh);
+            match self.send(door, &head, body, limit, token.as_ref()).await {
                 Ok(answer) => (shown(call, &fresh, answer.map(Either::Left)).await, Some(fresh.generation())),
                 Err(answer) => (*answer, None),
             }
@@ -134,14 +139,16 @@ impl Inner {
         (Upstream::Copied(body), Copy::Of(copied))
     }
 
-    /// Sends a request and gives the server's answer, or what the caller is told in its place.
+    /// Sends a request and gives the server's answer, or what the caller is told in its place. An answer that repeats `token`
+    /// is not passed on.
     async fn send(
         &self,
         door: &Door,
         head: &Head,
         body: Upstream,
         limit: Duration,
-    ) -> Result<Response<Downstream>, Box<Response<Answered>>> {
+        token: Option<&Arc<Token>>,
+    ) -> Result<Response<Screened>, Box<Response<Answered>>> {
         let started = Instant::now();
         match self.forwarder.send(head, body, limit).await {
             Ok(mut answer) => {
@@ -161,7 +168,13 @@ impl Inner {
                     return Err(Box::new(wait(StatusCode::BAD_GATEWAY, &why, SOON)));
                 }
                 remove_all(answer.headers_mut(), is_direct);
-                Ok(answer)
+                match token {
+                    None => Ok(answer.map(Screened::unscreened)),
+                    Some(token) => self.screen.screened(answer, token).map_err(|leak| {
+                        let why = format!("{}: {leak}", self.wire.server());
+                        Box::new(refuse(StatusCode::BAD_GATEWAY, &why))
+                    }),
+                }
             }
             Err(error) => Err(Box::new(self.failed(&error))),
         }

@@ -11,10 +11,10 @@ use tokio::time::Instant;
 use super::Inner;
 use super::answer::Answered;
 use super::credential::{Absent, Worn};
+use super::screen::Screened;
 use crate::agent::upstream::is_bare_denial;
 use crate::clock::{Clock, Moment};
 use crate::feed::Ring;
-use crate::http::forward::Downstream;
 
 /// A 403, and what it says of the token.
 pub(super) struct Refusal {
@@ -25,7 +25,7 @@ pub(super) struct Refusal {
 
 impl Refusal {
     /// Reads the answer's body, where it is told to be short.
-    pub(super) async fn read(answer: Response<Downstream>) -> Self {
+    pub(super) async fn read(answer: Response<Screened>) -> Self {
         let short = answer.body().size_hint().upper().is_some_and(|bytes| bytes <= LOOKED_AT);
         if !short {
             return Self { answer: answer.map(Either::Left), says_dead: false };

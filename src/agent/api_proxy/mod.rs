@@ -14,12 +14,14 @@ mod door;
 mod heal;
 mod invalidation;
 mod namespace;
+mod needle;
 mod own_token;
 mod path;
 mod probe;
 mod query;
 mod request_body;
 mod rules;
+mod screen;
 mod serve;
 mod wire;
 
@@ -51,6 +53,7 @@ use cached::Keeping;
 use credential::Credential;
 use heal::Doubt;
 use probe::Probe;
+use screen::Screen;
 use wire::Wire;
 
 /// What one listener lets through, and with whose token.
@@ -126,6 +129,7 @@ struct Inner {
     /// Held by the one probe at a time.
     probing: Arc<Semaphore>,
     doubt: Doubt,
+    screen: Arc<Screen>,
     keeping: Option<Arc<Keeping>>,
     /// What keeps the cache's leases alive; taken when it runs.
     tender: Mutex<Option<Tending>>,
@@ -180,6 +184,8 @@ impl ApiProxy {
             idle: KEPT,
             connect_timeout: upstream.client.connect_timeout,
         });
+        let leaks = observed.metrics.proxy_leaks.get_or_create(&label).clone();
+        let screen = Arc::new(Screen::new(upstream.name.clone(), leaks));
         let wire = Wire::new(upstream.kind, upstream.name, host, prefix, namespace.as_deref());
         let credential = Credential::new(feed, clock.clone());
         let (room, failing, doubt) = (Room::new(ALL_COPIES), AtomicBool::new(false), Doubt::new(clock));
@@ -197,6 +203,7 @@ impl ApiProxy {
             probes,
             probing: Arc::new(Semaphore::new(1)),
             doubt,
+            screen,
             keeping,
             tender,
         })))

@@ -25,11 +25,11 @@ enum Part {
 
 /// A response body that was read up to a limit.
 #[derive(Debug)]
-pub enum Buffered {
+pub enum Buffered<B = Downstream> {
     /// All of it.
     Complete(Bytes),
     /// It is longer than the limit: the same body, from its start.
-    TooLong(Downstream),
+    TooLong(B),
     /// The upstream broke off, or sent nothing for too long.
     Failed,
 }
@@ -72,6 +72,16 @@ impl Downstream {
             if buffer.len() > limit {
                 return Buffered::TooLong(Self(Part::Begun(Box::new((buffer.freeze(), self)))));
             }
+        }
+    }
+}
+
+impl Downstream {
+    /// All that is left of it, where nothing is still to come.
+    pub const fn whole(&self) -> Option<&Bytes> {
+        match &self.0 {
+            Part::Whole(body) => Some(body),
+            Part::Coming(_) | Part::Begun(_) => None,
         }
     }
 }

@@ -23,9 +23,10 @@ pub(super) fn is_of_one_hop(name: &str) -> bool {
 }
 
 /// Whether a header of an answer is the upstream's word to those who speak with it directly: a client that keeps a cookie
-/// would be taken for a browser by a local listener, and one that follows the others would leave it. `name` is in lower case.
+/// would be taken for a browser by a local listener, and one that follows the others would leave it. What it allows pages
+/// of its own (CORS) is no word about a local listener. `name` is in lower case.
 pub fn is_direct(name: &str) -> bool {
-    matches!(name, "set-cookie" | "strict-transport-security" | "alt-svc")
+    matches!(name, "set-cookie" | "strict-transport-security" | "alt-svc") || name.starts_with("access-control-")
 }
 
 /// Removes the headers that are `unwanted`, which is asked with names in lower case. Few messages have any: to look at what

@@ -7,6 +7,7 @@ mod conditional;
 mod framing;
 mod heal;
 mod keys;
+mod leaks;
 mod namespaces;
 mod offline;
 mod openbao;

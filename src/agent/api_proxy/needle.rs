@@ -1,0 +1,71 @@
+//! Searches texts for a token.
+
+use http::HeaderMap;
+use memchr::memmem::Finder;
+use secrecy::ExposeSecret as _;
+
+use crate::agent::token::Token;
+
+/// A token to search for. Its first bytes are searched by vector instructions, which a longer text is not.
+pub(super) struct Needle<'a> {
+    pub(super) token: &'a [u8],
+    start: Finder<'a>,
+}
+
+impl<'a> Needle<'a> {
+    pub(super) fn new(token: &'a Token) -> Self {
+        Self::of(token.secret.secret().expose_secret().as_bytes())
+    }
+
+    fn of(token: &'a [u8]) -> Self {
+        Self { token, start: Finder::new(token.get(..VECTORED).unwrap_or(token)) }
+    }
+
+    pub(super) fn is_in(&self, text: &[u8]) -> bool {
+        // Most headers are shorter.
+        text.len() >= self.token.len()
+            && self.start.find_iter(text).any(|at| text.get(at..).is_some_and(|text| text.starts_with(self.token)))
+    }
+
+    pub(super) fn is_in_headers(&self, headers: &HeaderMap) -> bool {
+        headers.values().any(|value| self.is_in(value.as_bytes()))
+    }
+
+    /// The length of the longest end of a text that is a beginning of the token, but not all of it.
+    pub(super) fn begun_at_end_of(&self, text: &[u8]) -> usize {
+        let (Some(first), most) = (self.token.first(), self.token.len().saturating_sub(1)) else { return 0 };
+        let end = text.get(text.len().saturating_sub(most)..).unwrap_or_default();
+        let begun = memchr::memchr_iter(*first, end).filter_map(|at| end.get(at..));
+        begun.into_iter().find(|end| self.token.starts_with(end)).map_or(0, <[u8]>::len)
+    }
+}
+
+/// The longest text that the library searches by vector instructions alone, in bytes.
+const VECTORED: usize = 32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_found_wherever_it_begins_and_its_beginning_at_the_end_is_told() {
+        let token = b"hvs.hvs.CAESIJ-a-token-that-is-longer-than-32-bytes";
+        let needle = Needle::of(token);
+        let check = |text: &[u8], wanted: (bool, usize)| {
+            let found = (needle.is_in(text), needle.begun_at_end_of(text));
+            assert_eq!(found, wanted, "{}", String::from_utf8_lossy(text));
+        };
+        check(b"", (false, 0));
+        check(b"hvs.other", (false, 0));
+        check(token, (true, 0));
+        check(&[b"hvs.".as_slice(), token, b"x"].concat(), (true, 0));
+        check(b"a body ends with h", (false, 1));
+        check(b"a body ends with hvs.hvs.", (false, 8));
+        check(b"a body ends with hvs.hvs.hvs.", (false, 8));
+        check(b"hvs.hvs.CAESIJ-a-token-that-is-longer-than-33-bytes", (false, 0));
+        for split in 1..token.len() {
+            check(&token[..split], (false, split));
+            check(&[b"hvs.", &token[..split]].concat(), (false, split.max(if split == 4 { 8 } else { 0 })));
+        }
+    }
+}

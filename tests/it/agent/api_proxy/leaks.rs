@@ -1,0 +1,193 @@
+//! The session's token does not come back in answers to requests that carried it, whatever the server does.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::Response;
+use keyward::http::client::Address;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+
+use crate::harness::log;
+use crate::harness::scripted::reply;
+use crate::harness::vault::{Proxied, cache, told};
+
+const TOKEN: &str = "hvs.CAESIJ2x7Qv0Zk3m9sT1uW4yB6dF8gH0jL2nP5rR7tV9xZ1c";
+
+fn proxied() -> Proxied {
+    let proxied = Proxied::start();
+    proxied.publish(TOKEN);
+    proxied
+}
+
+fn echo(headers: &[(&str, &str)], status: u16, body: impl Into<Bytes>) -> Response<Bytes> {
+    reply(status, headers, body)
+}
+
+#[tokio::test]
+async fn an_answer_that_repeats_the_token_in_its_head_or_held_body_is_a_502_and_an_event() {
+    log::keep();
+    let proxied = proxied();
+    let check = async |what: &str| {
+        let answer = proxied.get("secret/data/web").await;
+        assert_eq!(answer.status, 502, "{what}: {answer:?}");
+        assert!(answer.error().contains("repeats the session's token"), "{answer:?}");
+        assert!(!format!("{answer:?}").contains(TOKEN), "{answer:?}");
+    };
+    proxied.vault.answers(|seen| echo(&[("x-echo", &format!("got {}", seen.token()))], 200, "{}"));
+    check("a header").await;
+    proxied.vault.answers(|seen| echo(&[], 200, format!(r#"{{"errors":["bad {}"]}}"#, seen.token())));
+    check("a body").await;
+    proxied.vault.answers(|seen| echo(&[], 403, format!(r#"{{"errors":["{} may not"]}}"#, seen.token())));
+    check("a refusal").await;
+    proxied.vault.answers(|seen| echo(&[], 500, seen.token().to_owned()));
+    check("a failure").await;
+    assert!(proxied.metrics.text().contains("keyward_proxy_token_leaks_total{listener=\"vault\"} 4\n"));
+    let events: Vec<_> =
+        log::lines().into_iter().filter(|line| line["fields"]["event"] == "proxy.token.leaked").collect();
+    assert_eq!((events.len(), events[0]["level"].as_str()), (1, Some("WARN")), "{events:?}");
+    assert!(!log::text().contains(TOKEN));
+
+    let own = told(proxied.request("GET", "secret/data/web").header("x-vault-token", TOKEN)).await;
+    assert_eq!((own.status, own.text.as_str()), (500, TOKEN), "a caller's own token is its own affair");
+    proxied.vault.answers(|seen| echo(&[], 200, seen.token()[1..].to_owned()));
+    assert_eq!(proxied.get("secret/data/web").await.status, 200, "it lacks a byte");
+}
+
+#[tokio::test]
+async fn a_cache_does_not_keep_an_answer_that_repeats_the_token() {
+    let proxied = Proxied::with(|options, _| {
+        options.cache = Some(cache(Duration::from_mins(5), Duration::ZERO));
+    });
+    proxied.publish(TOKEN);
+    proxied.vault.answers(|seen| echo(&[], 200, format!(r#"{{"data":"{}"}}"#, seen.token())));
+    assert_eq!(proxied.get("secret/data/web").await.status, 502);
+    proxied.vault.answers(|_| echo(&[], 200, r#"{"data":"good"}"#));
+    let answer = proxied.get("secret/data/web").await;
+    assert_eq!((answer.status, answer.text.as_str()), (200, r#"{"data":"good"}"#));
+}
+
+#[tokio::test]
+async fn what_carries_the_token_is_asked_for_uncompressed_and_refused_if_it_comes_otherwise() {
+    let proxied = proxied();
+    let gzip = |path: &str| proxied.request("GET", path).header("accept-encoding", "gzip, br");
+    assert_eq!(told(gzip("secret/data/web")).await.status, 200);
+    assert_eq!(proxied.vault.last().header("accept-encoding"), "identity");
+    told(gzip("secret/data/web").header("x-vault-token", "mine")).await;
+    assert_eq!(proxied.vault.last().header("accept-encoding"), "gzip, br");
+    proxied.vault.answers(|_| echo(&[("content-encoding", "gzip")], 200, "zipped"));
+    let answer = told(gzip("secret/data/web")).await;
+    assert!(answer.status == 502 && answer.error().contains("is compressed"), "{answer:?}");
+    assert_eq!(told(gzip("secret/data/web").header("x-vault-token", "mine")).await.text, "zipped");
+    proxied.vault.answers(|_| echo(&[("content-encoding", "identity")], 200, "as it is"));
+    assert_eq!(told(gzip("secret/data/web")).await.text, "as it is");
+}
+
+#[tokio::test]
+async fn what_a_server_allows_pages_of_its_own_is_not_passed_on() {
+    let proxied = proxied();
+    proxied.vault.answers(|_| {
+        let cors = [("access-control-allow-origin", "*"), ("access-control-expose-headers", "x"), ("x-kept", "1")];
+        echo(&cors, 200, "{}")
+    });
+    for request in [proxied.request("GET", "a"), proxied.request("GET", "a").header("x-vault-token", "mine")] {
+        let answer = told(request).await;
+        assert_eq!((answer.status, &answer.headers["x-kept"]), (200, &"1".parse().unwrap()));
+        assert!(!answer.headers.keys().any(|name| name.as_str().starts_with("access-control-")), "{answer:?}");
+    }
+}
+
+/// A server that answers each request with these pieces of a body, each in a chunk and a packet of its own.
+async fn streaming(pieces: Vec<Vec<u8>>, servers: &mut JoinSet<()>) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    servers.spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            stream.set_nodelay(true).unwrap();
+            let mut head = vec![0; 64 * 1024];
+            let mut length = 0;
+            while !head[..length].ends_with(b"\r\n\r\n") {
+                match stream.read(&mut head[length..]).await.unwrap() {
+                    0 => break,
+                    more => length += more,
+                }
+            }
+            let mut send = async |bytes: &[u8]| stream.write_all(bytes).await.is_ok();
+            send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n").await;
+            for piece in &pieces {
+                let chunk = [format!("{:x}\r\n", piece.len()).as_bytes(), piece, b"\r\n"].concat();
+                if !send(&chunk).await {
+                    break;
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            send(b"0\r\n\r\n").await;
+        }
+    });
+    url
+}
+
+/// What a caller gets of such an answer, and whether it has come to its end.
+async fn streamed(pieces: Vec<Vec<u8>>) -> (Vec<u8>, bool) {
+    let mut servers = JoinSet::new();
+    let url = streaming(pieces, &mut servers).await;
+    let proxied = Proxied::with(|_, upstream| upstream.client.address = Address::Url(url.parse().unwrap()));
+    proxied.publish(TOKEN);
+    let mut answer = proxied.request("GET", "secret/data/web").send().await.unwrap();
+    assert_eq!(answer.status(), 200);
+    let mut found = Vec::new();
+    loop {
+        match answer.chunk().await {
+            Ok(Some(chunk)) => found.extend_from_slice(&chunk),
+            Ok(None) => return (found, true),
+            Err(_) => return (found, false),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_streamed_answer_is_cut_before_the_token_in_it_is_whole() {
+    let token = TOKEN.as_bytes();
+    let (start, end) = (vec![b'a'; 20_000], vec![b'z'; 20_000]);
+    for cut in [1, 4, 20, 32, 33, token.len() - 1] {
+        let pieces = vec![start.clone(), token[..cut].to_vec(), token[cut..].to_vec(), end.clone()];
+        let (found, whole) = streamed(pieces).await;
+        assert!(!whole, "{cut}");
+        assert!(!found.windows(8).any(|part| token.windows(8).any(|its| its == part)), "{cut}: {}", found.len());
+        assert!(found.iter().all(|byte| *byte == b'a'), "{cut}");
+    }
+    let bytewise = token.iter().map(|byte| vec![*byte]).collect::<Vec<_>>();
+    let (found, whole) = streamed([vec![start.clone()], bytewise, vec![end.clone()]].concat()).await;
+    assert!(!whole && found.iter().all(|byte| *byte == b'a'), "{}", found.len());
+    let (found, whole) = streamed(vec![[start.as_slice(), token, &end].concat()]).await;
+    assert!(!whole && !found.windows(8).any(|part| part == &token[..8]), "{}", found.len());
+}
+
+#[tokio::test]
+async fn a_streamed_answer_with_the_beginnings_of_a_token_is_passed_on_byte_by_byte() {
+    let token = TOKEN.as_bytes();
+    let pieces = vec![
+        [b"{\"data\":\"".as_slice(), &token[..10]].concat(),
+        token[..10].to_vec(),
+        token[10..token.len() - 1].to_vec(),
+        b"!".to_vec(),
+        vec![b'x'; 100_000],
+        token[..1].to_vec(),
+        token[..token.len() - 1].to_vec(),
+    ];
+    let (found, whole) = streamed(pieces.clone()).await;
+    assert_eq!((found == pieces.concat(), whole), (true, true), "{}", found.len());
+}
+
+#[tokio::test]
+async fn a_large_answer_of_known_length_keeps_its_length() {
+    let proxied = proxied();
+    let body = [vec![b'x'; 3 << 20], TOKEN.as_bytes()[..30].to_vec()].concat();
+    let its = body.clone();
+    proxied.vault.answers(move |_| echo(&[], 200, its.clone()));
+    let answer = proxied.get("secret/data/web").await;
+    assert_eq!(answer.headers["content-length"], body.len().to_string().as_str());
+    assert_eq!((answer.status, answer.text.as_bytes() == body), (200, true));
+}
