@@ -7,6 +7,7 @@ use http::header::{CONNECTION, CONTENT_LENGTH, HOST, TE};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use hyper::body::Body as _;
+use zeroize::Zeroizing;
 
 use super::body::Upstream;
 use super::headers::{is_of_one_hop, named, tokens};
@@ -26,8 +27,8 @@ pub struct Line<'a> {
 
 /// A head, ready to be sent, as often as its body is there. What a header may hold breaks no line of it.
 pub struct Head {
-    /// All of it, with the empty line at its end.
-    bytes: Vec<u8>,
+    /// All of it, with the empty line at its end. It carries a token, and does not stay in freed memory.
+    bytes: Zeroizing<Vec<u8>>,
     /// Where the header is that is worn, or would be.
     worn: usize,
     method: Method,
@@ -59,7 +60,7 @@ impl Head {
             None => Ending::Chunks,
         };
         let Line { method, prefix, target, host } = line;
-        let mut bytes = Vec::with_capacity(ROOM);
+        let mut bytes = Zeroizing::new(Vec::with_capacity(ROOM));
         for part in [method.as_str(), " ", prefix, target.as_str(), " HTTP/1.1\r\n"] {
             bytes.extend_from_slice(part.as_bytes());
         }
@@ -85,11 +86,12 @@ impl Head {
             head.write(&TE, &HeaderValue::from_static("trailers"));
             head.write(&CONNECTION, &HeaderValue::from_static("te"));
         }
+        head.make_room(64);
         match ending {
             // A caller that announces an empty body has it announced, which some servers ask of a `POST`.
             Ending::Length(0) if !announced => {}
             // Into memory, which takes all.
-            Ending::Length(length) => drop(write!(head.bytes, "content-length: {length}\r\n")),
+            Ending::Length(length) => drop(write!(&mut *head.bytes, "content-length: {length}\r\n")),
             Ending::Chunks => head.bytes.extend_from_slice(b"transfer-encoding: chunked\r\n"),
         }
         head.end();
@@ -111,13 +113,25 @@ impl Head {
     }
 
     fn write(&mut self, name: &HeaderName, value: &HeaderValue) {
+        self.make_room(name.as_str().len() + value.len() + 6);
         for part in [name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"] {
             self.bytes.extend_from_slice(part);
         }
     }
 
+    /// Makes room for so many more bytes. To grow by itself would leave a copy behind.
+    fn make_room(&mut self, more: usize) {
+        let needed = self.bytes.len() + more;
+        if needed > self.bytes.capacity() {
+            let mut larger = Zeroizing::new(Vec::with_capacity(2 * needed));
+            larger.extend_from_slice(&self.bytes);
+            self.bytes = larger;
+        }
+    }
+
     fn end(&mut self) {
         self.worn = self.bytes.len();
+        self.make_room(2);
         self.bytes.extend_from_slice(b"\r\n");
     }
 
@@ -142,7 +156,7 @@ impl Head {
     /// Its headers in words, for tests.
     #[cfg(test)]
     pub(crate) fn lines(&self) -> Vec<String> {
-        let text = String::from_utf8(self.bytes.clone()).unwrap();
+        let text = String::from_utf8(self.bytes.to_vec()).unwrap();
         text.trim_end().lines().map(str::to_owned).collect()
     }
 }

@@ -4,6 +4,7 @@ mod canary;
 #[cfg(feature = "access")]
 mod disk_formats;
 mod end_to_end;
+mod memory;
 mod offline;
 mod reload;
 mod rotation;

@@ -9,6 +9,7 @@ use bytes::{Buf as _, Bytes};
 use http::HeaderMap;
 use hyper::body::{Body as _, Frame};
 use tokio::io::AsyncWrite as _;
+use zeroize::Zeroizing;
 
 use super::{Broken, Stream};
 use crate::http::forward::body::Sent;
@@ -33,7 +34,8 @@ impl Sending {
     pub(super) fn begin(&mut self, head: &[u8], body: Option<(Sent, Ending)>) {
         self.unflushed = true;
         if !head.is_empty() {
-            self.queue.push_back(Bytes::copy_from_slice(head));
+            // It carries a token, which is not left in freed memory.
+            self.queue.push_back(Bytes::from_owner(Zeroizing::new(head.to_vec())));
         }
         self.body = body.map(Box::new);
     }
