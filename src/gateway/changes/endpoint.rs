@@ -205,48 +205,4 @@ impl Serialize for Endpoint {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_endpoint_takes_its_calls_and_no_look_alikes() {
-        let check = |endpoint: &str, method: Method, path: &str, query: &str, wanted: bool| {
-            let read = Endpoint::try_from(endpoint.to_owned()).unwrap();
-            assert_eq!(
-                read.route().unwrap().takes(&method, path, query),
-                wanted,
-                "{endpoint} for {method} {path}?{query}"
-            );
-        };
-        check("GET/POST /a/:b", Method::GET, "/a/x%2Fy", "", true);
-        check("GET/POST /a/:b", Method::POST, "/a/b", "c=d", true);
-        check("GET/POST /a/:b", Method::DELETE, "/a/b", "", false);
-        check("/a/:b", Method::DELETE, "/a/b", "", true);
-        for path in
-            ["/a", "/a/", "/a//", "/a/b/", "/a/b/c", "//a/b", "a/b", "/A/b", "/a/.", "/a/..", "/a/%2e%2E", "/%61/b"]
-        {
-            check("/a/:b", Method::GET, path, "", false);
-        }
-        check("GET /a?include=x,y", Method::GET, "/a", "include=z,y", true);
-        check("GET /a?include=x,y", Method::GET, "/a", "include=z", false);
-        check("GET /a?filter[name]", Method::GET, "/a", "filter%5Bname%5D=", true);
-        check("GET /a?filter[name]", Method::GET, "/a", "", false);
-    }
-
-    #[test]
-    fn what_is_no_path_of_the_platform_has_no_route() {
-        let read = |text: &str| Endpoint::try_from(text.to_owned());
-        assert_eq!(read("POST :url").unwrap().route(), None);
-        assert!(read("GET a/b").is_err() && read("G(T /a").is_err() && read("").is_err());
-    }
-
-    #[test]
-    fn a_path_is_taken_apart_and_filled_as_it_is() {
-        let template: Template = "/a/:b/c/:d".parse().unwrap();
-        let names = template.names("/a/1%2f/c/%20").unwrap();
-        assert_eq!(names, [("b", "1%2f"), ("d", "%20")]);
-        let filled = template.fill(|name| names.iter().find(|(given, _)| *given == name).map(|(_, segment)| *segment));
-        assert_eq!(filled.as_deref(), Some("/a/1%2f/c/%20"));
-        assert_eq!(template.fill(|_| None), None);
-    }
-}
+mod tests;

@@ -1,0 +1,80 @@
+use serde_json::json;
+
+use super::*;
+
+fn known() -> Known {
+    let mut known = Known::blank(["name", "org", "none"], ["groups"]);
+    known.values.insert("name".into(), "Jeff2".into());
+    known.values.insert("org".into(), "Engineering".into());
+    known
+}
+
+fn bind(kind: BindType, name: &str, vars: Value) -> Result<Bound, String> {
+    let bind = Bind { kind, name: name.to_owned(), vars: serde_json::from_value(vars).unwrap() };
+    bind.bind(&known()).map_err(|error| error.to_string())
+}
+
+#[test]
+fn places_are_filled_in_lower_case() {
+    let check = |name: &str, wanted: &str| {
+        assert_eq!(bind(BindType::Service, name, Value::Null), Ok(Bound::Service(wanted.to_owned())), "{name}");
+    };
+    check("web", "web");
+    check("test--${value.name}--${value.org}", "test--jeff2--engineering");
+    check("${ value.name }", "jeff2");
+    check("${value.name}${value.name}", "jeff2jeff2");
+    check("a${value.none}b", "ab");
+    let fails = |name: &str, wanted: &str| {
+        let found = bind(BindType::Service, name, Value::Null).unwrap_err();
+        assert!(found.contains(wanted), "{name}: {found}");
+    };
+    fails("", "\"\" is no name of that kind");
+    fails("${value.none}", "is no name of that kind");
+    fails("a--${value.none}", "\"a--\" is no name");
+    fails("Web", "\"Web\" is no name");
+    fails("${value.name", "has a place that is not \"${value.NAME}\"");
+    fails("${value.other}", "${value.other} is unknown here; known is value.name, value.none, value.org, list.groups");
+    fails("${list.groups}", "${list.groups} is unknown");
+    fails("${}", "${} is unknown");
+    fails("$${value.name}", "\"${value.name}\" is no name");
+    assert_eq!(bind(BindType::Role, "A_${value.name}", Value::Null), Ok(Bound::Role("A_jeff2".into())));
+    let policy = bind(BindType::Policy, "builtin/global-read-only", Value::Null);
+    assert_eq!(policy, Ok(Bound::Policy("builtin/global-read-only".into())));
+    assert!(bind(BindType::Policy, "a/b", Value::Null).is_err());
+    assert!(bind(BindType::Node, "a", json!({"Name": "b"})).unwrap_err().contains("BindVars"));
+}
+
+#[test]
+fn a_template_is_bound_with_the_name_that_it_takes() {
+    let template = |name: &str, vars: Value| bind(BindType::TemplatedPolicy, name, vars);
+    let bound = |name: &str, value: Option<&str>| Ok(Bound::Template(name.into(), value.map(str::to_owned)));
+    let named = json!({"Name": "web-${value.org}"});
+    assert_eq!(template("builtin/service", named), bound("builtin/service", Some("web-engineering")));
+    assert_eq!(template("builtin/node", json!({"name": "n"})), bound("builtin/node", Some("n")));
+    assert_eq!(template("builtin/dns", Value::Null), bound("builtin/dns", None));
+    assert_eq!(template("builtin/dns", json!({})), bound("builtin/dns", None));
+    for (name, vars) in [
+        ("builtin/dns", json!({"Name": "x"})),
+        ("builtin/service", Value::Null),
+        ("builtin/service", json!({"Name": 7})),
+        ("builtin/service", json!({"Name": "x", "Other": "y"})),
+        ("builtin/service", json!({"Other": "y"})),
+    ] {
+        assert!(template(name, vars.clone()).unwrap_err().contains("BindVars must be"), "{name} {vars}");
+    }
+    assert!(template("builtin/service", json!({"Name": "${value.none}"})).unwrap_err().contains("no name"));
+    assert!(template("builtin/x", Value::Null).unwrap_err().contains("no templated policy"));
+    assert!(template("builtin/${value.name}", Value::Null).unwrap_err().contains("no templated policy"));
+}
+
+#[test]
+fn a_rule_is_judged_before_anyone_logs_in() {
+    let judge = |kind, name: &str| {
+        let bind = Bind { kind, name: name.to_owned(), vars: None };
+        bind.judge(&Known::blank(["name"], [])).map_err(|error| error.to_string())
+    };
+    assert_eq!(judge(BindType::Service, "${value.name}"), Ok(()));
+    assert!(judge(BindType::Service, "-${value.name}").is_err());
+    assert!(judge(BindType::Service, "${value.names}").is_err());
+    assert!(BindType::named("templated-policy").is_some() && BindType::named("Service").is_none());
+}
