@@ -299,6 +299,7 @@ fn a_mended_session_logs_in_at_once_after_a_reload_and_after_a_restart() {
                 agent.edit(|text| text.replace(wrong, right));
                 if restart {
                     agent.binary.signal(Signal::KILL);
+                    agent.binary.ended(Duration::from_secs(30));
                     agent.restart(&[]);
                 } else {
                     agent.reload(OK);
@@ -317,6 +318,7 @@ fn a_start_that_waits_for_what_the_last_process_met_says_until_when_and_why() {
         let mut agent = Agent::start(&world, &[], |text| text.replace("role = \"web\"", "role = \"wbe\""));
         agent.logs("token.login.failed");
         agent.binary.signal(Signal::KILL);
+        agent.binary.ended(Duration::from_secs(30));
         agent.restart(&[]);
         agent.logs("token.login.delayed");
         let output = agent.binary.output();
