@@ -22,9 +22,17 @@ impl<'a> Needle<'a> {
     }
 
     pub(super) fn is_in(&self, text: &[u8]) -> bool {
+        let mut rest = text;
         // Most headers are shorter.
-        text.len() >= self.token.len()
-            && self.start.find_iter(text).any(|at| text.get(at..).is_some_and(|text| text.starts_with(self.token)))
+        while rest.len() >= self.token.len() {
+            let Some(found) = self.start.find(rest).and_then(|at| rest.get(at..)) else { return false };
+            if found.starts_with(self.token) {
+                return true;
+            }
+            // The next place may overlap with this one.
+            rest = found.get(1..).unwrap_or_default();
+        }
+        false
     }
 
     pub(super) fn is_in_headers(&self, headers: &HeaderMap) -> bool {
