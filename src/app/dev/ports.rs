@@ -25,7 +25,7 @@ impl Ports {
             first.checked_add(Self::COUNT - 1).is_some(),
             "--first-port {first}: eleven ports in a row do not fit below 65536"
         );
-        let taken = |port| move || format!("--first-port {first}: cannot take port {port}");
+        let taken = |port| move || format!("--first-port {first}: cannot bind 127.0.0.1:{port}");
         let reserve = |port| reserve(port).with_context(taken(port));
         Ok(Self((first..first + Self::COUNT).map(reserve).collect::<anyhow::Result<_>>()?))
     }
