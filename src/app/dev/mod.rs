@@ -119,6 +119,7 @@ impl Dev {
         let lock = claim(&dir)?;
         let ports = Ports::choose(options.first_port)?;
         folder::private(&dir.join("state"), 0o077)?;
+        disown(&dir.join("state/gateway.token.owner"))?;
         let mut emulated = Tasks::new(CancellationToken::new());
         let mut cloud = cloud::Options::in_folder(dir.join("cloud"));
         (cloud.metadata, cloud.authority, cloud.dials) = (ports.get(0), ports.get(1), Some(ports.get(2)));
@@ -236,6 +237,17 @@ fn claim(dir: &Path) -> anyhow::Result<File> {
         TryLockError::Error(error) => anyhow::Error::new(error).context(format!("cannot lock {}", path.display())),
     })?;
     Ok(lock)
+}
+
+/// Lets the next gateway take the local token of the last one: the emulated platform, to which it belongs, has another port at each
+/// start. The lock keeps all others out of the folder.
+fn disown(owner: &Path) -> anyhow::Result<()> {
+    match std::fs::remove_file(owner) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(anyhow::Error::new(error).context(format!("cannot remove {}", owner.display())))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn write_private(path: &Path, secret: &SecretString) -> anyhow::Result<()> {
