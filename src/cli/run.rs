@@ -53,12 +53,14 @@ pub(super) fn run(run: &Run, choice: &LogChoice) -> anyhow::Result<Exit> {
         tokio::pin!(running, relay);
         let code = loop {
             tokio::select! {
-                ended = &mut running => break ended?,
-                never = &mut relay => break never.map(|()| 0)?,
+                // In this order: what is missing is asked before the stop takes its components away.
+                biased;
                 () = stop.cancelled(), if missing.is_none() && outcome.is_none() => {
                     missing = Some(written.missing());
                 }
-                found = written.outcome(), if run.exit_after_auth && outcome.is_none() => {
+                ended = &mut running => break ended?,
+                never = &mut relay => break never.map(|()| 0)?,
+                found = written.outcome(), if run.exit_after_auth && outcome.is_none() && missing.is_none() => {
                     outcome = Some(found);
                     stop.cancel();
                 }
