@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::Response;
 use keyward::http::client::Address;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 use crate::harness::log;
@@ -35,7 +35,10 @@ async fn an_answer_that_repeats_the_token_in_its_head_or_held_body_is_a_502_and_
         assert!(answer.error().contains("repeats the session's token"), "{answer:?}");
         assert!(!format!("{answer:?}").contains(TOKEN), "{answer:?}");
     };
-    proxied.vault.answers(|seen| echo(&[("x-echo", &format!("got {}", seen.token()))], 200, "{}"));
+    proxied.vault.answers(|seen| {
+        let value = format!("got {}", seen.token());
+        echo(&[("x-echo", value.as_str())], 200, "{}")
+    });
     check("a header").await;
     proxied.vault.answers(|seen| echo(&[], 200, format!(r#"{{"errors":["bad {}"]}}"#, seen.token())));
     check("a body").await;
@@ -98,6 +101,11 @@ async fn what_a_server_allows_pages_of_its_own_is_not_passed_on() {
     }
 }
 
+/// Sends what it can; whether the other side takes it.
+async fn send(stream: &mut TcpStream, bytes: &[u8]) -> bool {
+    stream.write_all(bytes).await.is_ok()
+}
+
 /// A server that answers each request with these pieces of a body, each in a chunk and a packet of its own.
 async fn streaming(pieces: Vec<Vec<u8>>, servers: &mut JoinSet<()>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -114,16 +122,16 @@ async fn streaming(pieces: Vec<Vec<u8>>, servers: &mut JoinSet<()>) -> String {
                     more => length += more,
                 }
             }
-            let mut send = async |bytes: &[u8]| stream.write_all(bytes).await.is_ok();
-            send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n").await;
+            send(&mut stream, b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n").await;
             for piece in &pieces {
-                let chunk = [format!("{:x}\r\n", piece.len()).as_bytes(), piece, b"\r\n"].concat();
-                if !send(&chunk).await {
+                let size = format!("{:x}\r\n", piece.len());
+                let chunk = [size.as_bytes(), piece.as_slice(), b"\r\n".as_slice()].concat();
+                if !send(&mut stream, &chunk).await {
                     break;
                 }
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
-            send(b"0\r\n\r\n").await;
+            send(&mut stream, b"0\r\n\r\n").await;
         }
     });
     url
