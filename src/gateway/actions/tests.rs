@@ -88,8 +88,10 @@ fn look_alikes_are_left_alone() {
 
 proptest! {
     #[test]
-    fn a_replacement_says_the_same_segments(segments in prop::collection::vec("[^\u{0}-\u{1f}]{1,12}", 4), raw in any::<bool>()) {
-        prop_assume!(segments.iter().all(|it| it != "." && it != ".." && (!raw || !it.contains(['/', '?', '#', '%']))));
+    fn a_replacement_says_the_same_segments(segments in prop::collection::vec("[^\u{0}-\u{1f}\u{7f}]{1,12}", 4), raw in any::<bool>()) {
+        // A name with a second reading becomes no segment.
+        let usable = |it: &String| Segment::encode(it).is_some() && (!raw || !it.contains(['/', '?', '#', '%']));
+        prop_assume!(segments.iter().all(usable));
         prop_assume!(!(segments[0] == "actions" && segments[1] == "delete"));
         let written = segments.iter().map(|segment| match Segment::encode(segment) {
             Some(encoded) if !raw => encoded.as_str().to_owned(),
