@@ -60,7 +60,8 @@ fn is_state(rest: &str) -> bool {
 
 /// Says whether a path's answer is a user's file and no document of the API: nothing in it is a link of the platform's.
 pub(super) fn is_file(path: &str) -> bool {
-    path.strip_prefix(STATES).is_some_and(is_state) || path.rsplit('/').next().is_some_and(|name| name.starts_with("json-output"))
+    path.strip_prefix(STATES).is_some_and(is_state)
+        || path.rsplit('/').next().is_some_and(|name| name.starts_with("json-output"))
 }
 
 /// A segment as it reads, for names that are compared.
