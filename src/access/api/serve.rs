@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 
 use http::{HeaderValue, Request, Response, StatusCode, header};
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use prometheus_client::metrics::counter::Counter;
 
 use super::ask::Ask;
@@ -35,10 +35,13 @@ pub fn service(
 fn answer(doors: &Arc<Doors>, peer: &Peer, request: Request<Incoming>) -> Answering<Body> {
     let rooms = &doors.rooms;
     let (door, found) = found(&rooms.options.base_path, &request);
-    let found = match doors.browsers.verify(&request) {
+    let mut found = match doors.browsers.verify(&request) {
         Ok(()) => found,
         Err(error) => Err(error.at(door)),
     };
+    if request.body().size_hint().exact().is_none() && request.headers().contains_key(header::CONTENT_LENGTH) {
+        found = Err(ApiError::Invalid(TWO_LENGTHS.to_owned()).at(door));
+    }
     let (operation, subject) = match found {
         Ok(found) => found,
         Err(mut answer) => {
@@ -57,6 +60,8 @@ fn answer(doors: &Arc<Doors>, peer: &Peer, request: Request<Incoming>) -> Answer
         Door::Acl => acl(at, subject, request),
     }
 }
+
+const TWO_LENGTHS: &str = "the request has both Content-Length and Transfer-Encoding";
 
 /// Which door a request is at, and what it asks for there, or what it is told without more ado.
 fn found(base: &str, request: &Request<Incoming>) -> (Door, Result<(Operation, String), Response<Body>>) {

@@ -13,6 +13,7 @@ pub(super) fn is_of_one_hop(name: &str) -> bool {
             | "te"
             | "transfer-encoding"
             | "upgrade"
+            | "http2-settings"
             | "proxy-authenticate"
             | "proxy-authorization"
             | "keep-alive"

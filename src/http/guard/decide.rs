@@ -31,6 +31,9 @@ impl Guard {
             return refuse(StatusCode::METHOD_NOT_ALLOWED, "method", "CONNECT and TRACE are not served");
         }
         let found = Found::in_headers(headers)?;
+        if found.length.is_some() && found.encoding.is_some() {
+            return refuse(StatusCode::BAD_REQUEST, "framing", TWO_LENGTHS);
+        }
         let mut key_as_token = false;
         match &self.rules {
             Rules::Probes => {}
@@ -92,6 +95,8 @@ impl<'a> Found<'a> {
                 "transfer-encoding" => {
                     once(&mut found.encoding, value, "framing", "there is more than one Transfer-Encoding")?;
                 }
+                // An offer that may be ignored (RFC 9110, 7.8), and that some clients make with every request.
+                "upgrade" if value.as_bytes().eq_ignore_ascii_case(b"h2c") => {}
                 "upgrade" => return refuse(StatusCode::BAD_REQUEST, "upgrade", "Upgrade is not served"),
                 "origin" | "referer" | "cookie" | "cookie2" => return browser(),
                 "forwarded" | "via" | "x-real-ip" | "x-client-ip" | "cf-connecting-ip" | "true-client-ip" => {
@@ -150,9 +155,8 @@ impl<'a> Found<'a> {
 
     fn check_framing(&self, body_bytes: u64, chunked: bool) -> Result<(), Refusal> {
         if let Some(encoding) = self.encoding {
-            if !chunked || self.length.is_some() {
-                let message = "the body must have a Content-Length and no Transfer-Encoding";
-                return refuse(StatusCode::BAD_REQUEST, "framing", message);
+            if !chunked {
+                return refuse(StatusCode::BAD_REQUEST, "framing", TWO_LENGTHS);
             }
             // What else was done to the body would be taken for the body itself.
             if !encoding.as_bytes().eq_ignore_ascii_case(b"chunked") {
@@ -246,6 +250,8 @@ fn browser<T>() -> Result<T, Refusal> {
 fn refuse<T>(status: StatusCode, reason: &'static str, message: &'static str) -> Result<T, Refusal> {
     Err(Refusal { status, reason, message: Cow::Borrowed(message) })
 }
+
+const TWO_LENGTHS: &str = "the body must have a Content-Length and no Transfer-Encoding";
 
 const MANY_KEYS: &str = "there is more than one key (X-Vault-Token, Authorization)";
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
-use http::header::CONNECTION;
+use http::header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{HeaderValue, Request, Response};
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::service::service_fn;
@@ -16,7 +16,9 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::Peer;
-use super::state::Connection;
+use super::framing::{Framing, FramingScan};
+use super::lingering::Lingering;
+use super::state::{Connection, Received};
 use super::table::Entered;
 
 /// Serves one connection to its end. The error is one of the caller's: a malformed head, one that is too large.
@@ -35,11 +37,16 @@ where
     B: Body<Data = Bytes> + Unpin + Send + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let stream = TokioIo::new(Watched { stream, connection: Arc::clone(&connection) });
+    let watched =
+        Watched { stream, connection: Arc::clone(&connection), scan: FramingScan::default(), lingering: None };
+    let stream = TokioIo::new(watched);
     let service = {
         let connection = Arc::clone(&connection);
-        service_fn(move |request| {
-            connection.busy();
+        service_fn(move |mut request: Request<Incoming>| {
+            connection.busy(!request.body().is_end_stream());
+            if connection.take_framing() != Some(Framing::Plain) {
+                restore_length(&mut request);
+            }
             let answer = service(peer, request);
             let connection = Arc::clone(&connection);
             async move {
@@ -74,24 +81,47 @@ where
     })
 }
 
+/// Puts a `Content-Length` back that the parser has left out beside a `Transfer-Encoding`, for those to refuse who decide about the
+/// request. Of a head that was not looked at it is not known whether it had one, and the same is taken for granted.
+fn restore_length(request: &mut Request<Incoming>) {
+    let headers = request.headers_mut();
+    if headers.contains_key(TRANSFER_ENCODING) {
+        headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
+    }
+}
+
 /// Tells the connection's state what its bytes do.
 struct Watched<I> {
     stream: I,
     connection: Arc<Connection>,
+    scan: FramingScan,
+    /// Once our side has said all.
+    lingering: Option<Box<Lingering>>,
 }
 
 impl<I: AsyncRead + Unpin> AsyncRead for Watched<I> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         let result = ready!(Pin::new(&mut self.stream).poll_read(cx, buffer));
-        if buffer.filled().len() > before {
-            self.connection.received();
+        if let Some(bytes @ [_, ..]) = buffer.filled().get(before..) {
+            self.received(bytes);
         }
         Poll::Ready(result)
     }
 }
 
 impl<I> Watched<I> {
+    fn received(&mut self, bytes: &[u8]) {
+        match self.connection.received() {
+            Received::Begin => self.scan = FramingScan::default(),
+            Received::Head => {}
+            Received::Body => return,
+        }
+        if let Some(framing) = self.scan.feed(bytes) {
+            self.connection.framed(framing);
+        }
+    }
+
     fn wrote<T>(&self, outcome: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         match outcome {
             Poll::Pending => self.connection.write_waits(),
@@ -101,7 +131,7 @@ impl<I> Watched<I> {
     }
 }
 
-impl<I: AsyncWrite + Unpin> AsyncWrite for Watched<I> {
+impl<I: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Watched<I> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let outcome = Pin::new(&mut self.stream).poll_write(cx, bytes);
         self.wrote(outcome)
@@ -124,8 +154,19 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Watched<I> {
         Pin::new(&mut self.stream).poll_flush(cx)
     }
 
+    /// Closes our side; what the caller may still be sending is read on, so that it can read what it was told.
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+        let Self { stream, connection, lingering, .. } = &mut *self;
+        let lingering = if let Some(lingering) = lingering {
+            lingering
+        } else {
+            ready!(Pin::new(&mut *stream).poll_shutdown(cx))?;
+            if !connection.may_send() {
+                return Poll::Ready(Ok(()));
+            }
+            lingering.insert(Box::new(Lingering::new(connection.closing())))
+        };
+        lingering.poll(stream, cx).map(Ok)
     }
 }
 

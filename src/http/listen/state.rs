@@ -1,6 +1,6 @@
 //! What one connection waits for, and since when.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::Limits;
+use super::framing::Framing;
 
 /// What a connection waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,8 +28,10 @@ pub(super) enum Phase {
 #[derive(Debug)]
 pub(super) struct Connection {
     epoch: Instant,
-    /// Answers given by the listener so far, which puts idle connections in order.
+    /// Connections accepted and answers given by the listener so far, which puts connections in order.
     turns: Arc<AtomicU64>,
+    /// Its own place in that order: when it was accepted or answered last.
+    turn: AtomicU64,
     /// The phase in the two lowest bits, above them a stamp: of an idle connection its turn, of one whose head is
     /// awaited the milliseconds since `epoch` plus one, zero before its task has gone to sleep.
     word: AtomicU64,
@@ -37,18 +40,36 @@ pub(super) struct Connection {
     closing: AtomicBool,
     /// Whether one more request is awaited before it closes.
     lingers: AtomicBool,
+    /// Framing by the last head that was scanned, as a number; 0 once that was taken.
+    framing: AtomicU8,
+    /// The last request had a body: its caller may still be sending.
+    sends: AtomicBool,
     waker: Mutex<Option<Waker>>,
+}
+
+/// The part of a request that received bytes belong to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Received {
+    /// A head begins with them.
+    Begin,
+    /// They belong to the head that has begun.
+    Head,
+    /// A body's, or what the caller says ahead of its turn.
+    Body,
 }
 
 impl Connection {
     pub(super) fn new(epoch: Instant, turns: Arc<AtomicU64>) -> Self {
         let connection = Self {
             epoch,
+            turn: AtomicU64::new(turns.fetch_add(1, Ordering::Relaxed) + 1),
             turns,
             word: AtomicU64::new(0),
             stalled: AtomicU64::new(0),
             closing: AtomicBool::new(false),
             lingers: AtomicBool::new(false),
+            framing: AtomicU8::new(0),
+            sends: AtomicBool::new(false),
             waker: Mutex::new(None),
         };
         connection.word.store(connection.now() << 2, Ordering::Relaxed);
@@ -64,25 +85,64 @@ impl Connection {
         decode(self.word.load(Ordering::Relaxed))
     }
 
-    /// Bytes have come.
-    pub(super) fn received(&self) {
+    /// Bytes have come. Says what they are.
+    pub(super) fn received(&self) -> Received {
         let word = self.word.load(Ordering::Relaxed);
         match decode(word).0 {
             // From the first byte awaited on.
             Phase::Fresh => self.word.store(word | Phase::Head as u64, Ordering::Relaxed),
             Phase::Idle => self.word.store(Phase::Head as u64, Ordering::Relaxed),
-            Phase::Head | Phase::Busy => {}
+            Phase::Head => return Received::Head,
+            Phase::Busy => return Received::Body,
+        }
+        Received::Begin
+    }
+
+    /// A head was looked at.
+    pub(super) fn framed(&self, framing: Framing) {
+        let word = match framing {
+            Framing::Plain => 1,
+            Framing::Both => 2,
+        };
+        self.framing.store(word, Ordering::Relaxed);
+    }
+
+    /// Framing of the request that has come; `None` where its head came behind another request in one read and was not
+    /// scanned.
+    pub(super) fn take_framing(&self) -> Option<Framing> {
+        match self.framing.swap(0, Ordering::Relaxed) {
+            0 => None,
+            1 => Some(Framing::Plain),
+            _ => Some(Framing::Both),
         }
     }
 
     /// A request's head is whole.
-    pub(super) fn busy(&self) {
+    pub(super) fn busy(&self, has_body: bool) {
+        self.sends.store(has_body, Ordering::Relaxed);
         self.word.store(Phase::Busy as u64, Ordering::Relaxed);
+    }
+
+    /// True if its caller may still be sending when all was said to it.
+    pub(super) fn may_send(&self) -> bool {
+        self.sends.load(Ordering::Relaxed) || self.phase().0 == Phase::Head
+    }
+
+    /// Its place in the listener's order of accepts and answers.
+    pub(super) fn turn(&self) -> u64 {
+        self.turn.load(Ordering::Relaxed)
+    }
+
+    /// True while no request is being received or answered on it.
+    pub(super) fn waits(&self) -> bool {
+        let (phase, stamp) = self.phase();
+        phase != Phase::Busy && stamp != 0
     }
 
     /// The answer is with the connection.
     pub(super) fn answered(&self) {
         let turn = self.turns.fetch_add(1, Ordering::Relaxed) + 1;
+        self.turn.store(turn, Ordering::Relaxed);
         self.word.store((turn << 2) | Phase::Idle as u64, Ordering::Relaxed);
     }
 
@@ -172,35 +232,4 @@ pub(super) fn millis(span: Duration) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn each_phase_has_its_own_end() {
-        let limits = Limits::default();
-        let connection = Connection::new(Instant::now(), Arc::default());
-        let left =
-            |connection: &Connection| connection.deadline(&limits, connection.now()).map(|end| end - connection.now());
-        assert_eq!(left(&connection), Some(2000));
-        tokio::time::advance(Duration::from_secs(1)).await;
-        connection.received();
-        assert_eq!(left(&connection), Some(4000), "a head's time counts from the start of a fresh connection");
-        assert!(!connection.pause());
-        connection.busy();
-        assert!(!connection.pause());
-        assert_eq!(left(&connection), None);
-        connection.answered();
-        assert_eq!(connection.phase(), (Phase::Idle, 1), "the listener's first answer");
-        assert!(!connection.pause());
-        assert_eq!(left(&connection), Some(60_000), "from when the sweep sees it");
-        tokio::time::advance(Duration::from_secs(50)).await;
-        connection.received();
-        assert!(connection.pause(), "a head that comes in pieces asks for a sweep");
-        assert_eq!(left(&connection), Some(5000));
-        connection.busy();
-        connection.write_waits();
-        assert_eq!(left(&connection), Some(30_000));
-        connection.write_went_on();
-        assert_eq!(left(&connection), None);
-    }
-}
+mod tests;

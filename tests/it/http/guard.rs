@@ -225,7 +225,7 @@ async fn requests_that_could_be_read_in_two_ways_are_refused() {
     scene.refused(&with(GET, &["Content-Length: 5", chunked]), 400, "the body must have a Content-Length").await;
     scene.refused(&with(GET, &[chunked, "Content-Length: 5"]), 400, "the body must have a Content-Length").await;
     scene.refused(&with(GET, &["Content-Length: 65537"]), 413, "the body is larger than 65536 bytes").await;
-    scene.refused(&with(GET, &["Connection: Upgrade", "Upgrade: h2c"]), 400, "Upgrade is not served").await;
+    scene.refused(&with(GET, &["Connection: Upgrade", "Upgrade: websocket"]), 400, "Upgrade is not served").await;
     for named in ["X-Vault-Request", "keep-alive, x-keyward-KEY", "Authorization,close", "host"] {
         let connection = format!("Connection: {named}");
         scene.refused(&[GET, HOST, ASKED, WITH_KEY, &connection], 400, "Connection names a header").await;

@@ -1,7 +1,11 @@
 //! Connections, from both ends: what listens, what guards, what forwards.
 
+#[cfg(feature = "dev")]
+mod early_answers;
 mod forward;
 mod guard;
+#[cfg(feature = "dev")]
+mod heads;
 mod listen;
 #[cfg(feature = "dev")]
 mod listen_process;

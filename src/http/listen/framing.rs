@@ -1,0 +1,115 @@
+//! Detects requests with both headers that frame a body, in the bytes as they are received. The parser leaves
+//! `Content-Length` out beside `Transfer-Encoding`; a proxy on the way may have read the body by the one that is left out.
+
+use memchr::memchr;
+
+/// Looks at one head, in as many pieces as it comes. Pure.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct FramingScan {
+    /// The request line has begun: empty lines before it count for nothing.
+    begun: bool,
+    over: bool,
+    /// The rest of this line is of no interest.
+    skips: bool,
+    /// Bytes of this line that were compared.
+    column: u8,
+    /// The names that this line may still begin with.
+    candidates: u8,
+    found: u8,
+}
+
+/// Framing of a request's body by its head.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Framing {
+    /// One way at most.
+    Plain,
+    /// By its length and by chunks.
+    Both,
+}
+
+const NAMES: [&[u8]; 2] = [b"content-length", b"transfer-encoding"];
+
+impl FramingScan {
+    /// Looks at the next bytes. Gives the result with the last of the head's; what follows them is not looked at.
+    pub(super) fn feed(&mut self, mut bytes: &[u8]) -> Option<Framing> {
+        if self.over {
+            return None;
+        }
+        loop {
+            if self.skips {
+                let end = memchr(b'\n', bytes)?;
+                bytes = bytes.get(end + 1..)?;
+                (self.skips, self.column, self.candidates) = (false, 0, 0b11);
+            }
+            let (&byte, rest) = bytes.split_first()?;
+            bytes = rest;
+            match byte {
+                b'\r' if self.column == 0 => {}
+                b'\n' if self.column == 0 && self.begun => {
+                    self.over = true;
+                    return Some(if self.found == 0b11 { Framing::Both } else { Framing::Plain });
+                }
+                b'\n' => (self.column, self.candidates) = (0, 0b11),
+                _ if !self.begun => (self.begun, self.skips) = (true, true),
+                byte => self.compare(byte),
+            }
+        }
+    }
+
+    fn compare(&mut self, byte: u8) {
+        let column = usize::from(self.column);
+        for (index, name) in NAMES.iter().enumerate() {
+            let bit = 1 << index;
+            if self.candidates & bit == 0 {
+                continue;
+            }
+            match name.get(column) {
+                Some(expected) if byte.eq_ignore_ascii_case(expected) => continue,
+                None if byte == b':' => self.found |= bit,
+                _ => {}
+            }
+            self.candidates &= !bit;
+        }
+        self.column += 1;
+        self.skips = self.candidates == 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The same whether the head comes as a whole, in halves or byte by byte.
+    fn scan(head: &str) -> Option<Framing> {
+        let in_pieces = |size: usize| {
+            let mut scan = FramingScan::default();
+            head.as_bytes().chunks(size).find_map(|piece| scan.feed(piece))
+        };
+        let whole = in_pieces(head.len().max(1));
+        for size in 1..head.len() {
+            assert_eq!(in_pieces(size), whole, "{head:?} in pieces of {size}");
+        }
+        whole
+    }
+
+    #[test]
+    fn both_ways_of_framing_are_seen_in_any_order_spelling_and_number_of_pieces() {
+        for (head, wanted) in [
+            ("GET / HTTP/1.1\r\n\r\n", Some(Framing::Plain)),
+            ("\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n", Some(Framing::Plain)),
+            ("GET / HTTP/1.1\nHost: a\n\n", Some(Framing::Plain)),
+            ("GET / HTTP/1.1\r\nContent-Length: 5\r\n\r\n", Some(Framing::Plain)),
+            ("GET / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nContent-Length: 5\r\n\r\n", Some(Framing::Plain)),
+            ("GET / HTTP/1.1\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n", Some(Framing::Both)),
+            ("GET / HTTP/1.1\r\ntransfer-ENCODING:chunked\r\nA: b\r\ncontent-LENGTH:0\r\n\r\n", Some(Framing::Both)),
+            ("GET / HTTP/1.1\nTransfer-Encoding: chunked\nContent-Length: 5\n\n", Some(Framing::Both)),
+            ("GET / HTTP/1.1\r\nTransfer-Encoding-2: a\r\nContent-Length: 5\r\n\r\n", Some(Framing::Plain)),
+            ("GET / HTTP/1.1\r\nX-Transfer-Encoding: a\r\nContent-Length: 5\r\n\r\n", Some(Framing::Plain)),
+            ("GET / HTTP/1.1\r\nA: Content-Length:\r\nTransfer-Encoding: chunked\r\n\r\n", Some(Framing::Plain)),
+            ("GET / HTTP/1.1\r\nTransfer-Encoding: chunked\r\nContent-Length: 5\r\n", None),
+            ("", None),
+        ] {
+            assert_eq!(scan(head), wanted, "{head:?}");
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! The end of a connection whose caller may still be sending (RFC 9112, 9.6). To close it at once would have the kernel answer what
+//! comes with a reset, and the caller would lose the response that it has not read.
+
+use std::cell::RefCell;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, ReadBuf};
+use tokio::time::{Instant, Sleep, sleep_until};
+
+/// Reads on and discards, within bounds, once our side has said all.
+#[derive(Debug)]
+pub(super) struct Lingering {
+    /// Bytes that are still read.
+    left: usize,
+    quiet: Duration,
+    timer: Pin<Box<Sleep>>,
+    end: Instant,
+}
+
+impl Lingering {
+    /// From now on. A listener that stops waits less for a caller that is quiet.
+    pub(super) fn new(stops: bool) -> Self {
+        let (now, quiet) = (Instant::now(), if stops { QUIET_AT_STOP } else { QUIET });
+        Self { left: MOST, quiet, timer: Box::pin(sleep_until(now + quiet)), end: now + LONGEST }
+    }
+
+    /// Ready once the caller has closed its side, or a bound is reached.
+    pub(super) fn poll<I: AsyncRead + Unpin>(&mut self, stream: &mut I, cx: &mut Context<'_>) -> Poll<()> {
+        let before = self.left;
+        loop {
+            let read = SCRATCH.with_borrow_mut(|scratch| {
+                let mut scratch = ReadBuf::new(scratch);
+                Pin::new(&mut *stream).poll_read(cx, &mut scratch).map_ok(|()| scratch.filled().len())
+            });
+            match read {
+                Poll::Ready(Ok(count)) if (1..self.left).contains(&count) => self.left -= count,
+                Poll::Ready(_) => return Poll::Ready(()),
+                Poll::Pending => break,
+            }
+        }
+        if self.left < before {
+            self.timer.as_mut().reset((Instant::now() + self.quiet).min(self.end));
+        }
+        self.timer.as_mut().poll(cx)
+    }
+}
+
+/// The most that is read on, in bytes; more than clients send before they look for a response.
+const MOST: usize = 64 * 1024 * 1024;
+const LONGEST: Duration = Duration::from_secs(30);
+/// Time that the caller may send nothing.
+const QUIET: Duration = Duration::from_secs(5);
+const QUIET_AT_STOP: Duration = Duration::from_millis(500);
+
+thread_local! {
+    static SCRATCH: RefCell<Box<[u8]>> = RefCell::new(vec![0; 64 * 1024].into());
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use tokio::io::AsyncWriteExt as _;
+
+    use super::*;
+
+    async fn lasts(mut lingering: Lingering, stream: &mut (impl AsyncRead + Unpin)) -> Duration {
+        let started = Instant::now();
+        poll_fn(|cx| lingering.poll(stream, cx)).await;
+        started.elapsed()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_caller_is_read_on_until_it_closes_is_quiet_or_has_sent_too_much() {
+        let (ours, mut theirs) = tokio::io::duplex(1024);
+        let (mut reading, writing) = tokio::io::split(ours);
+        let caller = tokio::spawn(async move {
+            for _ in 0..10 {
+                tokio::time::sleep(Duration::from_secs(2)).await;
+                theirs.write_all(&[b'x'; 4096]).await.unwrap();
+            }
+        });
+        assert_eq!(lasts(Lingering::new(false), &mut reading).await.as_secs(), 20, "until it closes");
+        caller.await.unwrap();
+        drop(writing);
+
+        let (ours, mut theirs) = tokio::io::duplex(1024);
+        let (mut reading, _writing) = tokio::io::split(ours);
+        assert_eq!(lasts(Lingering::new(false), &mut reading).await.as_secs(), 5, "it is quiet");
+        assert_eq!(lasts(Lingering::new(true), &mut reading).await.as_millis(), 500, "we stop");
+        let caller = tokio::spawn(async move {
+            while theirs.write_all(&[b'x'; 64]).await.is_ok() {
+                tokio::time::sleep(Duration::from_secs(4)).await;
+            }
+        });
+        assert_eq!(lasts(Lingering::new(false), &mut reading).await.as_secs(), 30, "it never ends");
+        caller.abort();
+        let mut endless = tokio::io::repeat(b'x');
+        assert_eq!(lasts(Lingering::new(false), &mut endless).await.as_secs(), 0, "it has sent too much");
+    }
+}

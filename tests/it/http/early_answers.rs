@@ -1,0 +1,76 @@
+//! Answers that are given before the request's body was read: a caller that sends all of it first gets them too.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+
+use crate::harness::Acl;
+use crate::harness::front::Front;
+use crate::harness::vault::Proxied;
+
+const TIMES: usize = 8;
+
+/// The statuses of as many calls with ten megabytes each, by a caller that reads nothing before it has sent all of it, as a client
+/// does whose body is written by a task of its own.
+async fn statuses(address: SocketAddr, head: String) -> Vec<String> {
+    let call = move || {
+        let mut stream = TcpStream::connect(address).unwrap();
+        let head = format!("{head}Host: {address}\r\nContent-Length: 10000000\r\n\r\n");
+        let sent = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&vec![b'x'; 10_000_000]));
+        let mut answer = String::new();
+        let read = stream.read_to_string(&mut answer);
+        match (sent, read) {
+            (Ok(()), Ok(_)) => answer.split(' ').nth(1).unwrap_or("no answer").to_owned(),
+            (sent, read) => format!("{sent:?} {read:?}"),
+        }
+    };
+    tokio::task::spawn_blocking(move || (0..TIMES).map(|_| call()).collect()).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refusal_of_the_gateways_own_reaches_a_caller_that_sends_its_whole_body_first() {
+    let front = Front::start();
+    let statuses = statuses(front.address, "POST /api/v2/runs HTTP/1.1\r\n".to_owned()).await;
+    assert_eq!(statuses, vec!["401"; TIMES]);
+    assert!(front.platform.seen().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_that_the_platform_gives_early_reaches_a_caller_that_sends_its_whole_body_first() {
+    let upstream = early("HTTP/1.1 413 Payload Too Large\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}");
+    let front = Front::with(|options, _| options.upstream = format!("http://{upstream}").parse().unwrap());
+    let head = format!("POST /api/v2/runs HTTP/1.1\r\nAuthorization: Bearer {}\r\n", front.local());
+    assert_eq!(statuses(front.address, head).await, vec!["413"; TIMES]);
+}
+
+/// An upstream that answers each head at once, then reads on until its caller has gone.
+fn early(answer: &'static str) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        while let Ok((mut stream, _)) = listener.accept() {
+            std::thread::spawn(move || {
+                let mut piece = vec![0; 64 * 1024];
+                let _ = stream.read(&mut piece);
+                let _ = stream.write_all(answer.as_bytes());
+                let _ = stream.shutdown(Shutdown::Write);
+                while stream.read(&mut piece).is_ok_and(|count| count > 0) {}
+            });
+        }
+    });
+    address
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refusal_of_the_api_proxy_reaches_a_caller_that_sends_its_whole_body_first() {
+    let proxied = Proxied::start();
+    let statuses = statuses(proxied.address, "POST /v1/secret/data/a HTTP/1.1\r\n".to_owned()).await;
+    assert_eq!(statuses, vec!["412"; TIMES]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refusal_of_the_acl_server_reaches_a_caller_that_sends_its_whole_body_first() {
+    let acl = Acl::start().await;
+    let address = acl.url.strip_prefix("http://").unwrap().parse().unwrap();
+    let statuses = statuses(address, "POST /v1/acl/login HTTP/1.1\r\n".to_owned()).await;
+    assert_eq!(statuses, vec!["413"; TIMES]);
+}
