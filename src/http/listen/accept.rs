@@ -98,7 +98,7 @@ impl<S> Open<S> {
             service,
             http,
             tls: limits.tls.clone(),
-            table: Arc::new(Table::new(limits.clone(), counts.connections())),
+            table: Arc::new(Table::new(limits.clone(), listener.tcp_address(), counts.connections())),
             limits,
             counts,
             tasks: JoinSet::new(),

@@ -6,9 +6,11 @@ mod answers;
 mod bound;
 mod connection;
 mod framing;
+mod group;
 mod inherited;
 mod lingering;
 mod room;
+mod sock_diag;
 mod socket_file;
 mod state;
 mod table;
@@ -25,6 +27,7 @@ use tokio_util::sync::CancellationToken;
 pub use answering::Answering;
 pub use answers::Answers;
 pub use bound::Listener;
+pub use group::{Caller, CallerGroup};
 pub use inherited::Inherited;
 
 use crate::http::tls::ServerTls;
@@ -77,7 +80,9 @@ pub struct Limits {
     pub write_timeout: Duration,
     /// Size of a request's head in bytes; a larger one is answered with 431.
     pub head_bytes: usize,
-    /// Connections at once. The last sixteenth of them, at most 16, is kept for root and the process's own user.
+    /// Connections at once. Where there are no more, the one that was quiet the longest makes room, of those who hold most: a user
+    /// of this machine, else an address and its network. Two parts of a sixteenth each, at most 16, are kept back: one for those
+    /// who hold fewer than that many, and where users are known one for root and the process's own user.
     pub connections: usize,
     /// Connections of one user at once over a unix socket; root and the process's own user are not bound by it.
     pub per_user: usize,

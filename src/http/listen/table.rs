@@ -1,6 +1,7 @@
 //! The open connections of a listener.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -10,7 +11,8 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-use super::room::{Admission, Standing, admit, least_missed};
+use super::group::{Caller, CallerGroup};
+use super::room::{Admission, Newcomer, Standing, admit, least_missed};
 use super::state::{Connection, Phase, millis};
 use super::{Limits, Peer};
 
@@ -20,8 +22,8 @@ pub(super) struct Table {
     epoch: Instant,
     turns: Arc<AtomicU64>,
     limits: Limits,
-    /// Root and ourselves.
-    privileged: [u32; 2],
+    /// The listener's address, over TCP.
+    local: Option<SocketAddr>,
     open: Mutex<HashMap<u64, Entry>>,
     gauge: Option<Gauge>,
     /// Rung when a connection entered a phase whose end is nearer than the next sweep.
@@ -31,19 +33,21 @@ pub(super) struct Table {
 #[derive(Debug)]
 struct Entry {
     connection: Arc<Connection>,
-    uid: Option<u32>,
+    caller: Caller,
+    /// Asked for once connections are short.
+    group: Option<CallerGroup>,
     abort: AbortHandle,
     /// The phase and stamp at the last sweep, and the time of the first sweep that saw them.
     seen: (Phase, u64, u64),
 }
 
 impl Table {
-    pub(super) fn new(limits: Limits, gauge: Option<Gauge>) -> Self {
+    pub(super) fn new(limits: Limits, local: Option<SocketAddr>, gauge: Option<Gauge>) -> Self {
         Self {
             epoch: Instant::now(),
             turns: Arc::default(),
             limits,
-            privileged: [0, rustix::process::geteuid().as_raw()],
+            local,
             open: Mutex::default(),
             gauge,
             attention: Notify::new(),
@@ -57,12 +61,16 @@ impl Table {
     /// Makes room for a caller; false if there is none.
     pub(super) fn make_room(&self, peer: &Peer) -> bool {
         let mut open = self.open();
-        let few = open.len() < self.limits.connections / 2 && open.len() < self.limits.per_user;
-        if few || (peer.uid().is_none() && open.len() < self.limits.connections) {
+        let capped = peer.uid().is_some();
+        // Up to here nobody asks who they are.
+        let few = if capped { self.limits.per_user } else { self.limits.connections }.min(self.limits.connections / 2);
+        if open.len() < few {
             return true;
         }
-        let standings: Vec<Standing> = open.iter().map(|(id, entry)| entry.standing(*id)).collect();
-        match admit(&standings, peer.uid(), &self.limits, self.privileged) {
+        let group = Caller::new(*peer, self.local).group();
+        let trusted = group.is_trusted();
+        let new = Newcomer { group, trusted, capped: capped && !trusted };
+        match admit(&standings(&mut open), new, &self.limits) {
             Admission::Room => true,
             Admission::InPlaceOf(id) => {
                 if let Some(entry) = open.remove(&id) {
@@ -77,8 +85,8 @@ impl Table {
     /// Closes the connection that can best be done without, to have its descriptor; false if all answer requests.
     pub(super) fn free_one(&self) -> bool {
         let mut open = self.open();
-        let standings: Vec<Standing> = open.iter().map(|(id, entry)| entry.standing(*id)).collect();
-        let entry = least_missed(&standings).and_then(|id| open.remove(&id));
+        let standings = standings(&mut open);
+        let entry = least_missed(&standings).and_then(|(id, _)| open.remove(&id));
         entry.inspect(|entry| entry.abort.abort()).is_some()
     }
 
@@ -96,7 +104,8 @@ impl Table {
             gauge.inc();
         }
         let abort = start(Arc::clone(&connection), Entered { id, table: Arc::clone(self) });
-        open.insert(id, Entry { connection, uid: peer.uid(), abort, seen: (Phase::Fresh, 0, 0) });
+        let caller = Caller::new(*peer, self.local);
+        open.insert(id, Entry { connection, caller, group: None, abort, seen: (Phase::Fresh, 0, 0) });
     }
 
     /// Closes what has waited too long. Gives the time of the next look; `None` if there is nothing to look at.
@@ -146,11 +155,12 @@ impl Table {
     }
 }
 
-impl Entry {
-    fn standing(&self, id: u64) -> Standing {
-        let (phase, since) = self.connection.phase();
-        Standing { id, uid: self.uid, phase, since }
-    }
+fn standings(open: &mut HashMap<u64, Entry>) -> Vec<Standing> {
+    let standing = |(id, entry): (&u64, &mut Entry)| {
+        let group = *entry.group.get_or_insert_with(|| entry.caller.group());
+        Standing { id: *id, group, waits: entry.connection.waits(), turn: entry.connection.turn() }
+    };
+    open.iter_mut().map(standing).collect()
 }
 
 /// Held by a connection's task; leaves the table when dropped.

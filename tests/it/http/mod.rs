@@ -10,4 +10,6 @@ mod listen;
 #[cfg(feature = "dev")]
 mod listen_process;
 #[cfg(feature = "dev")]
+mod strangers;
+#[cfg(feature = "dev")]
 mod tls;

@@ -1,0 +1,102 @@
+//! Groups of callers whose connections count together, where connections are short: a user of this machine, or an address.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use super::{Peer, sock_diag};
+
+/// The two ends of a connection. Its user is looked up only when [`Caller::group`] is called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Caller {
+    peer: Option<Peer>,
+    /// The listener's address, over TCP.
+    local: Option<SocketAddr>,
+}
+
+/// Those whose connections are counted together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum CallerGroup {
+    /// A user of this machine, by its id.
+    User(u32),
+    /// An address.
+    Address(IpAddr),
+}
+
+impl Caller {
+    /// A caller of a listener that is bound to that address, where it is TCP's.
+    pub const fn new(peer: Peer, local: Option<SocketAddr>) -> Self {
+        Self { peer: Some(peer), local }
+    }
+
+    /// This process itself.
+    pub const fn ourselves() -> Self {
+        Self { peer: None, local: None }
+    }
+
+    /// The user who calls, where the kernel tells; else the address.
+    pub fn group(&self) -> CallerGroup {
+        let address = match self.peer {
+            None => return CallerGroup::User(rustix::process::geteuid().as_raw()),
+            Some(Peer::Unix { uid, .. }) => return CallerGroup::User(uid),
+            Some(Peer::Tcp(address)) => address,
+        };
+        let local = self.local.map(|local| match local.ip().to_canonical() {
+            ip if ip.is_unspecified() => SocketAddr::new(address.ip(), local.port()),
+            ip => SocketAddr::new(ip, local.port()),
+        });
+        // Other machines' users are not known here.
+        let here = |local: &SocketAddr| address.ip().is_loopback() || address.ip() == local.ip();
+        let user = local.filter(here).and_then(|local| sock_diag::user(address, local));
+        user.map_or(CallerGroup::Address(address.ip()), CallerGroup::User)
+    }
+}
+
+impl CallerGroup {
+    /// The same for all addresses of a network that one party is usually given: 24 bits of IPv4, 56 of IPv6.
+    pub(super) fn network(self) -> Self {
+        match self {
+            Self::User(_) => self,
+            Self::Address(IpAddr::V4(ip)) => Self::Address(Ipv4Addr::from_bits(ip.to_bits() & !0xff).into()),
+            Self::Address(IpAddr::V6(ip)) => {
+                Self::Address(Ipv6Addr::from_bits(ip.to_bits() & (u128::MAX << 72)).into())
+            }
+        }
+    }
+
+    /// True for root and this process's own user.
+    pub fn is_trusted(self) -> bool {
+        matches!(self, Self::User(uid) if uid == 0 || uid == rustix::process::geteuid().as_raw())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_one_network_are_one_party() {
+        let network = |text: &str| CallerGroup::Address(text.parse().unwrap()).network();
+        assert_eq!(network("192.0.2.1"), network("192.0.2.254"));
+        assert_ne!(network("192.0.2.1"), network("192.0.3.1"));
+        assert_eq!(network("2001:db8:0:1200::1"), network("2001:db8:0:12ff:ffff::2"));
+        assert_ne!(network("2001:db8:0:1200::1"), network("2001:db8:0:1300::1"));
+        assert_eq!(CallerGroup::User(7).network(), CallerGroup::User(7));
+    }
+
+    #[tokio::test]
+    async fn a_caller_over_loopback_is_known_by_its_user_while_it_is_connected() {
+        for bound in ["127.0.0.1:0", "[::1]:0", "0.0.0.0:0"] {
+            let listener = tokio::net::TcpListener::bind(bound).await.unwrap();
+            let local = listener.local_addr().unwrap();
+            let to = if local.ip().is_unspecified() { ([127, 0, 0, 1], local.port()).into() } else { local };
+            let stream = tokio::net::TcpStream::connect(to).await.unwrap();
+            let (accepted, peer) = listener.accept().await.unwrap();
+            let caller = Caller::new(Peer::Tcp(peer), Some(local));
+            let own = rustix::process::geteuid().as_raw();
+            assert_eq!(caller.group(), CallerGroup::User(own), "{bound}");
+            drop(stream);
+            assert_eq!(caller.group(), CallerGroup::Address(peer.ip()), "its user is not known once it has gone");
+            drop(accepted);
+        }
+        assert!(Caller::ourselves().group().is_trusted());
+    }
+}

@@ -1,0 +1,122 @@
+//! A user of this machine who has no key takes all the connections that it can get
+//! of a listener: callers
+//! under another user are served as before. What takes another user's place needs root.
+
+use std::net::SocketAddr;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use keyward::http::listen::{Endpoint, Limits, Listener, Peer};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio_util::sync::CancellationToken;
+
+/// A process of the user `nobody`. It is killed when dropped.
+struct Stranger(Child);
+
+impl Stranger {
+    /// Runs a script of perl, and waits until it says that it is ready.
+    async fn start(script: &str, address: SocketAddr, arguments: &[&str]) -> Self {
+        let become_nobody = "use POSIX; use IO::Socket::INET; use IO::Handle; \
+            POSIX::setgid(65534); POSIX::setuid(65534); $) = \"65534 65534\"; die if $< != 65534 || $> != 65534; \
+            sub dial { IO::Socket::INET->new(PeerAddr => $ARGV[0], Timeout => 20) or die \"$!\" } STDOUT->autoflush(1);";
+        let mut child = Command::new("perl")
+            .args(["-e", &format!("{become_nobody} {script}"), &address.to_string()])
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("perl");
+        let mut said = child.stdout.take().unwrap();
+        let ready = tokio::task::spawn_blocking(move || {
+            let mut line = [0; 6];
+            std::io::Read::read_exact(&mut said, &mut line).map(|()| line)
+        });
+        let ready = tokio::time::timeout(Duration::from_mins(1), ready).await.expect("ready in time");
+        assert_eq!(&ready.unwrap().unwrap(), b"ready\n");
+        Self(child)
+    }
+}
+
+impl Drop for Stranger {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn is_root() -> bool {
+    let root = rustix::process::geteuid().is_root();
+    if !root {
+        eprintln!("not run: it takes another user's place, which needs root");
+    }
+    root
+}
+
+/// Holds more connections than the listener has, each answered once, and opens five hundred a second that say nothing.
+const HOARD: &str = r#"
+    my $request = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"; my @held;
+    sub hold { my $s = dial(); print $s $request; $s->flush; push @held, $s; }
+    hold() for 1 .. $ARGV[1];
+    print "ready\n";
+    my @silent;
+    while (1) {
+        my $s = IO::Socket::INET->new(PeerAddr => $ARGV[0], Timeout => 5);
+        push @silent, $s if $s; shift @silent if @silent > 200;
+        select undef, undef, undef, 0.002;
+    }"#;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_user_who_hoards_connections_of_a_tcp_listener_costs_another_user_no_request() {
+    if !is_root() {
+        return;
+    }
+    let listener = Listener::bind(&Endpoint::Tcp(([127, 0, 0, 1], 0).into())).unwrap();
+    let address = listener.tcp_address().unwrap();
+    let answer = |_: Peer, _: Request<Incoming>| async { Response::new(Full::new(Bytes::from_static(b"quick"))) };
+    let limits = Limits { connections: 256, ..Limits::default() };
+    let mut servers = tokio::task::JoinSet::new();
+    servers.spawn(listener.serve(
+        move |peer, request| Box::pin(answer(peer, request)),
+        limits,
+        CancellationToken::new(),
+    ));
+    let stranger = Stranger::start(HOARD, address, &["280"]).await;
+
+    let mut callers = tokio::task::JoinSet::new();
+    for _ in 0..10 {
+        callers.spawn(async move {
+            let mut failed = Vec::new();
+            for _ in 0..100 {
+                if let Err(error) = ask_late(address).await {
+                    failed.push(error.to_string());
+                }
+            }
+            failed
+        });
+    }
+    let failed: Vec<String> = callers.join_all().await.into_iter().flatten().collect();
+    assert!(failed.is_empty(), "{} of 1000 requests failed, the first: {}", failed.len(), failed[0]);
+    drop(stranger);
+}
+
+/// One request on a connection of its own, which is quiet for a moment before it asks and between two requests.
+async fn ask_late(address: SocketAddr) -> std::io::Result<()> {
+    let mut stream = TcpStream::connect(address).await?;
+    for _ in 0..2 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        stream.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await?;
+        let (mut answer, mut piece) = (Vec::new(), [0; 512]);
+        while !answer.ends_with(b"quick") {
+            match stream.read(&mut piece).await? {
+                0 => return Err(std::io::ErrorKind::UnexpectedEof.into()),
+                count => answer.extend_from_slice(&piece[..count]),
+            }
+        }
+    }
+    Ok(())
+}
