@@ -308,6 +308,47 @@ async fn a_socket_has_its_mode_and_group_from_the_first_moment_whatever_was_ther
     assert!(!path.exists());
 }
 
+#[tokio::test]
+async fn a_socket_is_not_made_where_a_symlink_of_others_leads() {
+    let scene = Scene::new();
+    let (elsewhere, link) = (scene.folder.path().join("elsewhere"), scene.folder.path().join("link"));
+    std::fs::create_dir(&elsewhere).unwrap();
+    std::os::unix::fs::symlink(&elsewhere, &link).unwrap();
+    std::os::unix::fs::lchown(&link, rustix::process::geteuid().is_root().then_some(65534), None).unwrap();
+    let error = Listener::bind(&Endpoint::Unix(socket(&link.join("api.sock")))).unwrap_err();
+    assert!(error.to_string().contains("goes through the symlink"), "{error}");
+    assert_eq!(std::fs::read_dir(&elsewhere).unwrap().count(), 0);
+}
+
+/// A program that may write in the folder puts a symlink in the place of the socket while it is made.
+#[tokio::test]
+async fn a_file_of_others_keeps_its_mode_whatever_takes_the_place_of_a_socket_that_is_made() {
+    let scene = Scene::new();
+    let (folder, victim) = (scene.folder.path().join("run"), scene.folder.path().join("victim"));
+    std::fs::create_dir(&folder).unwrap();
+    std::fs::write(&victim, "precious").unwrap();
+    std::fs::set_permissions(&victim, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                let link = scene.folder.path().join("next");
+                let _ = std::os::unix::fs::symlink(&victim, &link);
+                for found in std::fs::read_dir(&folder).unwrap().flatten() {
+                    let _ = std::fs::rename(&link, found.path());
+                }
+            }
+        });
+        let wanted = UnixSocket { mode: 0o666, ..socket(&folder.join("api.sock")) };
+        for _ in 0..3000 {
+            let _ = Listener::bind(&Endpoint::Unix(wanted.clone()));
+            let _ = std::fs::remove_file(folder.join("api.sock"));
+        }
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+    assert_eq!(std::fs::metadata(&victim).unwrap().permissions().mode() & 0o7777, 0o600);
+}
+
 /// The group of a new file: one that this process may give away.
 fn rustix_group() -> u32 {
     tempfile::tempfile().unwrap().metadata().unwrap().gid()
