@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use http_body_util::{BodyExt as _, LengthLimitError, Limited};
-use hyper::body::{Body as _, Incoming};
+use hyper::body::Incoming;
 use serde::de::DeserializeOwned;
 use zeroize::Zeroizing;
+
+use crate::http::body_buffer::{FillError, collect};
 
 /// The largest body of a login, in bytes. A cloud identity's token with 200 groups has some 10 KiB.
 pub(super) const MAX_LOGIN: usize = 64 * 1024;
@@ -18,15 +19,11 @@ const ARRIVES_WITHIN: Duration = Duration::from_secs(10);
 
 /// Reads a body of at most `limit` bytes.
 pub(super) async fn bytes(body: Incoming, limit: usize) -> Result<Zeroizing<Vec<u8>>, BodyError> {
-    // Who says beforehand that it is too large need not send it.
-    if body.size_hint().lower() > limit as u64 {
-        return Err(BodyError::TooLarge { limit });
-    }
-    let read = tokio::time::timeout(ARRIVES_WITHIN, Limited::new(body, limit).collect()).await;
+    let read = tokio::time::timeout(ARRIVES_WITHIN, collect(body, limit)).await;
     match read.map_err(|_| BodyError::TooSlow)? {
-        Ok(collected) => Ok(Zeroizing::new(collected.to_bytes().to_vec())),
-        Err(error) if error.is::<LengthLimitError>() => Err(BodyError::TooLarge { limit }),
-        Err(_) => Err(BodyError::Broken),
+        Ok(buffer) => Ok(Zeroizing::new(buffer.into_vec())),
+        Err(FillError::Full(..)) => Err(BodyError::TooLarge { limit }),
+        Err(FillError::Broken(_)) => Err(BodyError::Broken),
     }
 }
 

@@ -20,7 +20,7 @@ use super::own_token;
 use super::screen::Screened;
 use super::wire::Call;
 use crate::agent::token::{Generation, Token};
-use crate::http::forward::{Copied, ForwardError, Head, Upstream, is_direct, remove_all};
+use crate::http::forward::{Copied, Copying, ForwardError, Head, Upstream, is_direct, remove_all};
 use crate::words::chain;
 
 /// A request that is ready to be sent.
@@ -135,7 +135,7 @@ impl Inner {
         if body.size_hint().lower() > COPIED as u64 {
             return (Upstream::Streamed(body), Copy::None);
         }
-        let (body, copied) = self.room.keep(body, COPIED);
+        let (body, copied) = Copying::new(body, COPIED, &self.buffers);
         (Upstream::Copied(body), Copy::Of(copied))
     }
 
@@ -208,7 +208,7 @@ pub(super) enum Asked {
     /// It is here as a whole.
     Held(Bytes),
     /// What was read of it, and the rest as it comes.
-    Begun(Bytes, Incoming),
+    Begun(Vec<Bytes>, Incoming),
 }
 
 impl Asked {
@@ -235,7 +235,7 @@ impl Copy {
         match self {
             Self::Held(bytes) => Some(Upstream::Whole(Full::new(bytes))),
             Self::None => None,
-            Self::Of(copied) => copied.whole().map(|bytes| Upstream::Whole(Full::new(bytes))),
+            Self::Of(copied) => copied.into_whole().map(|bytes| Upstream::Whole(Full::new(bytes))),
         }
     }
 }

@@ -6,7 +6,6 @@
 use std::time::Duration;
 
 use http::{Method, Response, StatusCode, request};
-use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
@@ -15,6 +14,7 @@ use super::answer::{Answered, own, refuse};
 use super::cached::Keeping;
 use crate::agent::secrets::cache::Forget;
 use crate::http::answer::{json, method_not_allowed};
+use crate::http::body_buffer::collect;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -44,9 +44,9 @@ pub(super) async fn clear(keeping: &Keeping, parts: &request::Parts, body: Incom
     if parts.headers.get("x-vault-request").is_none_or(|value| value.as_bytes() != b"true") {
         return refuse(StatusCode::PRECONDITION_FAILED, "the header X-Vault-Request: true is missing");
     }
-    let body = tokio::time::timeout(ARRIVES_WITHIN, Limited::new(body, MOST).collect()).await;
+    let body = tokio::time::timeout(ARRIVES_WITHIN, collect(body, MOST)).await;
     let Ok(Ok(body)) = body else { return refuse(StatusCode::BAD_REQUEST, "the body did not arrive whole") };
-    let Ok(wanted) = serde_json::from_slice::<Wanted>(&body.to_bytes()) else {
+    let Ok(wanted) = serde_json::from_slice::<Wanted>(&body.into_vec()) else {
         return refuse(StatusCode::BAD_REQUEST, FORMS);
     };
     let value = Zeroizing::new(wanted.value);

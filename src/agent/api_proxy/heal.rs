@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use http::Response;
-use http_body_util::{BodyExt as _, Either, Full};
+use http_body_util::{Either, Full};
 use hyper::body::Body as _;
 use tokio::time::Instant;
 
@@ -15,6 +15,7 @@ use super::screen::Screened;
 use crate::agent::upstream::is_bare_denial;
 use crate::clock::{Clock, Moment};
 use crate::feed::Ring;
+use crate::http::body_buffer::collect;
 
 /// A 403, and what it says of the token.
 pub(super) struct Refusal {
@@ -26,13 +27,13 @@ pub(super) struct Refusal {
 impl Refusal {
     /// Reads the answer's body, where it is told to be short.
     pub(super) async fn read(answer: Response<Screened>) -> Self {
-        let short = answer.body().size_hint().upper().is_some_and(|bytes| bytes <= LOOKED_AT);
+        let short = answer.body().size_hint().upper().is_some_and(|bytes| bytes <= LOOKED_AT as u64);
         if !short {
             return Self { answer: answer.map(Either::Left), says_dead: false };
         }
         let (parts, body) = answer.into_parts();
-        let body = match tokio::time::timeout(READ_WITHIN, body.collect()).await {
-            Ok(Ok(body)) => body.to_bytes(),
+        let body = match tokio::time::timeout(READ_WITHIN, collect(body, LOOKED_AT)).await {
+            Ok(Ok(body)) => body.into_bytes(),
             // Nothing of it is left to be passed on but its head.
             Ok(Err(_)) | Err(_) => return Self { answer: super::answer::broken_off(), says_dead: false },
         };
@@ -42,7 +43,7 @@ impl Refusal {
 }
 
 /// How much of a refusal is looked at.
-const LOOKED_AT: u64 = 64 * 1024;
+const LOOKED_AT: usize = 64 * 1024;
 const READ_WITHIN: Duration = Duration::from_secs(5);
 
 /// Vault says `invalid token` or `bad token`, OpenBao `permission denied` and nothing else; a Consul-compatible server says

@@ -44,8 +44,9 @@ use crate::agent::token::TokenFeed;
 use crate::agent::upstream::{self, Upstream};
 use crate::clock::Clock;
 use crate::feed::Nudge;
+use crate::http::body_buffer::BufferBudget;
 use crate::http::client;
-use crate::http::forward::{self, Forwarder, Reach, ReachError, Room};
+use crate::http::forward::{self, Forwarder, Reach, ReachError};
 use crate::http::guard;
 use crate::http::listen::Observed;
 use crate::metrics;
@@ -119,7 +120,7 @@ struct Inner {
     forwarder: Forwarder,
     wire: Wire,
     /// For bodies that may have to be sent once more.
-    room: Room,
+    buffers: BufferBudget,
     /// Whether the server did not answer when it was last called.
     failing: AtomicBool,
     /// Whether it let the time of a call run out since it last answered one.
@@ -188,7 +189,8 @@ impl ApiProxy {
         let screen = Arc::new(Screen::new(upstream.name.clone(), leaks));
         let wire = Wire::new(upstream.kind, upstream.name, host, prefix, namespace.as_deref());
         let credential = Credential::new(feed, clock.clone());
-        let (room, failing, doubt) = (Room::new(ALL_COPIES), AtomicBool::new(false), Doubt::new(clock));
+        let buffers = BufferBudget::new(ALL_COPIES);
+        let (failing, doubt) = (AtomicBool::new(false), Doubt::new(clock));
         let (probes, waiting) = mpsc::channel(1);
         let tender = Mutex::new(tender.map(|tender| Tending { tender, probes: waiting }));
         Ok(Self(Arc::new(Inner {
@@ -197,7 +199,7 @@ impl ApiProxy {
             credential,
             forwarder,
             wire,
-            room,
+            buffers,
             failing,
             unresponsive: AtomicBool::new(false),
             probes,
@@ -252,5 +254,5 @@ pub enum BuildError {
 /// Less than the usual load balancer in front of a server keeps a connection.
 const KEPT: Duration = Duration::from_secs(30);
 
-/// How much of callers' bodies is held at once by all of them, in bytes.
+/// Memory for callers' bodies that are held, for all of them together, in bytes.
 const ALL_COPIES: usize = 16 * 1024 * 1024;

@@ -2,13 +2,14 @@
 
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, TRAILER};
 use http::{HeaderValue, Response, StatusCode};
-use http_body_util::{BodyExt as _, Either, Full, Limited};
+use http_body_util::{Either, Full};
 use secrecy::ExposeSecret as _;
 use serde_json::Value;
 use zeroize::Zeroizing;
 
 use super::answer::{Answered, refuse};
 use crate::agent::token::Token;
+use crate::http::body_buffer::collect;
 
 /// The answer without the token and its accessor. One that cannot be read is not passed on.
 pub(super) async fn taken_out(answer: Response<Answered>, token: &Token) -> Response<Answered> {
@@ -17,8 +18,8 @@ pub(super) async fn taken_out(answer: Response<Answered>, token: &Token) -> Resp
     if parts.headers.contains_key(CONTENT_ENCODING) {
         return unread();
     }
-    let Ok(body) = Limited::new(body, MOST).collect().await else { return unread() };
-    let body = body.to_bytes();
+    let Ok(body) = collect(body, MOST).await else { return unread() };
+    let body = body.into_bytes();
     let secret = token.secret.secret().expose_secret();
     let body = match without(&body, secret, token.accessor.as_deref()) {
         None => body,

@@ -2,14 +2,13 @@
 
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::{Response, StatusCode};
-use http_body_util::BodyExt as _;
 use hyper::body::{Body as _, Incoming};
-use tokio::time::{Instant, timeout_at};
 
 use super::answer::{Answered, refuse};
 use super::call::Asked;
+use crate::http::body_buffer::{BodyBuffer, FillError};
 
 /// Reads a body, whatever its framing, if it ends within `limit` bytes. A longer one is passed on as it comes.
 ///
@@ -22,23 +21,14 @@ pub(super) async fn read(mut body: Incoming, limit: usize) -> Result<Asked, Box<
     if body.size_hint().lower() > limit as u64 {
         return Ok(Asked::Coming(body));
     }
-    let end = Instant::now() + ARRIVES_WITHIN;
-    // Pieces are copied together: a slice would keep the whole buffer that it was read into.
-    let mut bytes = BytesMut::new();
-    loop {
-        let Ok(frame) = timeout_at(end, body.frame()).await else {
-            return Err(Box::new(refuse(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time")));
-        };
-        match frame {
-            None => return Ok(Asked::Held(bytes.freeze())),
-            Some(Err(_)) => {
-                return Err(Box::new(refuse(StatusCode::BAD_REQUEST, "the body did not arrive whole")));
-            }
-            Some(Ok(frame)) => bytes.extend_from_slice(frame.data_ref().map_or(&[], Bytes::as_ref)),
+    let mut buffer = BodyBuffer::new(limit);
+    match tokio::time::timeout(ARRIVES_WITHIN, buffer.fill(&mut body)).await {
+        Ok(Ok(())) => Ok(Asked::Held(buffer.into_bytes())),
+        Ok(Err(FillError::Full(_, piece))) => Ok(Asked::Begun(vec![piece, buffer.into_bytes()], body)),
+        Ok(Err(FillError::Broken(_))) => {
+            Err(Box::new(refuse(StatusCode::BAD_REQUEST, "the body did not arrive whole")))
         }
-        if bytes.len() > limit {
-            return Ok(Asked::Begun(bytes.freeze(), body));
-        }
+        Err(_) => Err(Box::new(refuse(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time"))),
     }
 }
 

@@ -1,17 +1,16 @@
 //! Bodies on their way through the gateway.
 
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
-use http_body_util::{BodyExt as _, Full, Limited};
+use bytes::Bytes;
+use http_body_util::Full;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
-use tokio::time::Instant;
 
 use super::links::Links;
-use crate::http::forward::{Broken, Downstream, Place, Room, Upstream};
+use crate::http::body_buffer::{BufferBudget, FillError};
+use crate::http::forward::{Broken, Downstream, Upstream};
 
 /// What a caller is sent.
 #[derive(Debug)]
@@ -106,10 +105,10 @@ impl Body for Moving {
 /// A body of a caller: what can be sent again is held.
 #[derive(Debug)]
 pub(super) enum Asked {
-    /// Held as a whole, perhaps empty, and the room that it takes.
-    Held(Bytes, Option<Arc<Place>>),
-    /// Sent on once: what of it is here, and the rest as it comes.
-    Streamed(Bytes, Incoming),
+    /// Held as a whole, perhaps empty.
+    Held(Bytes),
+    /// Sent on once: what of it is here, its next piece last, and the rest as it comes.
+    Streamed(Vec<Bytes>, Incoming),
 }
 
 /// Why a body that was to be held could not be.
@@ -124,65 +123,42 @@ pub(super) enum Unheld {
 /// The largest body that is held to be sent again where the platform refuses the token, in bytes.
 const HELD: usize = 1024 * 1024;
 
-/// How much of callers' bodies is held at once, by all of them together, in bytes.
+/// Memory for callers' bodies that are held, for all of them together, in bytes.
 pub(super) const ALL_HELD: usize = 32 * 1024 * 1024;
 
 const ARRIVES_WITHIN: Duration = Duration::from_secs(30);
 
 impl Asked {
-    /// Takes a body: held where it is small and there is room, else to be streamed.
-    pub(super) async fn take(body: Incoming, room: &Room) -> Result<Self, Unheld> {
+    /// Takes a body: held where it is small and there is memory for it, else to be streamed.
+    pub(super) async fn take(mut body: Incoming, budget: &BufferBudget) -> Result<Self, Unheld> {
         if body.is_end_stream() {
             return Ok(Self::empty());
         }
-        let Some(length) = body.size_hint().exact() else {
-            // Few are sent so.
-            return Box::pin(Self::take_untold(body, room)).await;
-        };
-        let length = usize::try_from(length).ok().filter(|length| *length <= HELD);
-        let Some(place) = length.and_then(|length| room.take(length)) else {
-            return Ok(Self::Streamed(Bytes::new(), body));
-        };
-        match tokio::time::timeout(ARRIVES_WITHIN, Limited::new(body, HELD).collect()).await {
-            Ok(Ok(whole)) => Ok(Self::Held(whole.to_bytes(), Some(Arc::new(place)))),
-            Ok(Err(_)) => Err(Unheld::Broken),
-            Err(_) => Err(Unheld::Late),
+        if body.size_hint().lower() > HELD as u64 {
+            return Ok(Self::Streamed(Vec::new(), body));
         }
-    }
-
-    /// Takes a body whose length is not told: it is small if it ends before it is large, and in time.
-    async fn take_untold(mut body: Incoming, room: &Room) -> Result<Self, Unheld> {
-        let Some(mut place) = room.take(HELD) else { return Ok(Self::Streamed(Bytes::new(), body)) };
-        let (mut first, end) = (BytesMut::new(), Instant::now() + ARRIVES_WITHIN);
-        loop {
-            let frame = match tokio::time::timeout_at(end, body.frame()).await {
-                Ok(Some(Ok(frame))) => frame,
-                Ok(Some(Err(_))) => return Err(Unheld::Broken),
-                Ok(None) => {
-                    place.shrink(first.len());
-                    return Ok(Self::Held(first.freeze(), Some(Arc::new(place))));
-                }
-                Err(_) => return Ok(Self::Streamed(first.freeze(), body)),
-            };
-            if let Some(bytes) = frame.data_ref() {
-                first.extend_from_slice(bytes);
-            }
-            if first.len() > HELD {
-                return Ok(Self::Streamed(first.freeze(), body));
-            }
+        let told = body.size_hint().exact().is_some();
+        let mut buffer = budget.buffer(HELD);
+        match tokio::time::timeout(ARRIVES_WITHIN, buffer.fill(&mut body)).await {
+            Ok(Ok(())) => Ok(Self::Held(buffer.into_bytes())),
+            Ok(Err(FillError::Full(_, piece))) => Ok(Self::Streamed(vec![piece, buffer.into_bytes()], body)),
+            Ok(Err(FillError::Broken(_))) => Err(Unheld::Broken),
+            Err(_) if told => Err(Unheld::Late),
+            // Its caller may be one who makes it as it goes.
+            Err(_) => Ok(Self::Streamed(vec![buffer.into_bytes()], body)),
         }
     }
 
     /// No body.
     pub(super) const fn empty() -> Self {
-        Self::Held(Bytes::new(), None)
+        Self::Held(Bytes::new())
     }
 
     /// The same once more, where it is held.
     pub(super) fn again(&self) -> Option<Self> {
         match self {
             Self::Streamed(..) => None,
-            Self::Held(bytes, place) => Some(Self::Held(bytes.clone(), place.clone())),
+            Self::Held(bytes) => Some(Self::Held(bytes.clone())),
         }
     }
 
@@ -190,7 +166,7 @@ impl Asked {
     pub(super) fn held(&self) -> Option<&[u8]> {
         match self {
             Self::Streamed(..) => None,
-            Self::Held(bytes, _) => Some(bytes),
+            Self::Held(bytes) => Some(bytes),
         }
     }
 
@@ -199,7 +175,7 @@ impl Asked {
         match self {
             Self::Streamed(first, rest) if first.is_empty() => Upstream::Streamed(rest),
             Self::Streamed(first, rest) => Upstream::Begun(first, rest),
-            Self::Held(bytes, _) => Upstream::Whole(Full::new(bytes)),
+            Self::Held(bytes) => Upstream::Whole(Full::new(bytes)),
         }
     }
 }

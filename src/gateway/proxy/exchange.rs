@@ -7,7 +7,6 @@ use bytes::Bytes;
 use http::header::{ACCEPT_ENCODING, AUTHORIZATION, HeaderValue};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, Method, Response, StatusCode};
-use http_body_util::{BodyExt as _, Collected, Limited};
 
 use super::answer::{self, later};
 use super::body::{Answered, Asked};
@@ -15,6 +14,7 @@ use super::limiter::Kind;
 use super::{Inner, path};
 use crate::feed::State as Reading;
 use crate::gateway::platform_token::PlatformToken;
+use crate::http::body_buffer::{BodyBuffer, collect};
 use crate::http::forward::{Downstream, ForwardError, Head, Line, Upstream, remove_all};
 use crate::words::chain;
 
@@ -129,7 +129,7 @@ impl Inner {
         if answer.status() != StatusCode::OK {
             return None;
         }
-        Limited::new(answer.into_body(), most).collect().await.ok().map(Collected::to_bytes)
+        collect(answer.into_body(), most).await.ok().map(BodyBuffer::into_bytes)
     }
 
     fn learn(&self, answer: &Response<Downstream>) {

@@ -2,7 +2,6 @@
 
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Response, StatusCode};
-use http_body_util::{BodyExt as _, Limited};
 
 use super::Inner;
 use super::answer::{refuse, set_length};
@@ -10,6 +9,7 @@ use super::body::Asked;
 use super::exchange::{ASKS, Call, Refused};
 use super::outcome::{Outcome, Platform};
 use crate::gateway::actions::{self, pages};
+use crate::http::body_buffer::collect;
 use crate::http::forward::remove_all;
 
 impl Inner {
@@ -46,8 +46,9 @@ impl Inner {
                 return Err(refused);
             }
             let (mut parts, body) = answer.into_parts();
-            let whole = Limited::new(body, pages::MAX_BYTES).collect().await;
-            let whole = whole.map_err(|_| bad("a page of the list is too large, or broke off".to_owned()))?.to_bytes();
+            let whole = collect(body, pages::MAX_BYTES).await;
+            let whole =
+                whole.map_err(|_| bad("a page of the list is too large, or broke off".to_owned()))?.into_bytes();
             match merge.take(&whole).map_err(|error| bad(error.to_string()))? {
                 pages::Turn::Page(next) => query = pages::query(call.as_known(), next),
                 pages::Turn::Link(link) => {

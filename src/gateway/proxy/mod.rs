@@ -55,8 +55,9 @@ use crate::gateway::availability::Server;
 use crate::gateway::local_token::Accepted;
 use crate::gateway::platform_token::Source;
 use crate::health::{Health, Reporter};
+use crate::http::body_buffer::BufferBudget;
 use crate::http::client::{self, Address, Proxy, Tls};
-use crate::http::forward::{self, Forwarder, Reach, ReachError, Room};
+use crate::http::forward::{self, Forwarder, Reach, ReachError};
 use crate::http::guard;
 use crate::http::listen::Observed;
 use crate::metrics::Metrics;
@@ -123,7 +124,7 @@ struct Inner {
     forwarder: Forwarder,
     limiter: limiter::Limiter,
     /// For bodies that may have to be sent once more.
-    room: Room,
+    buffers: BufferBudget,
     /// The platform's origin.
     origin: String,
     /// How links into its API begin.
@@ -168,13 +169,14 @@ impl Gateway {
         let limiter = limiter::Limiter::new(options.limit);
         let actions = Actions::new(options.actions.clone());
         let token_state = TokenState::new(options.connections);
-        let (room, reached, server) = (Room::new(body::ALL_HELD), ping::Reached::default(), Mutex::default());
+        let buffers = BufferBudget::new(body::ALL_HELD);
+        let (reached, server) = (ping::Reached::default(), Mutex::default());
         Ok(Self(Arc::new(Inner {
             options,
             parts,
             forwarder,
             limiter,
-            room,
+            buffers,
             origin,
             links,
             host,

@@ -4,13 +4,13 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use http::{Response, StatusCode};
-use http_body_util::BodyExt as _;
 use hyper::body::Body as _;
 use url::Url;
 
 use super::Inner;
 use super::answer::{self, SMALL, Shape, refuse};
 use super::exchange::{Call, Refused};
+use crate::http::body_buffer::collect;
 use crate::http::forward::Downstream;
 
 /// The answer to a call, and the call that was sent in its place, if one was.
@@ -58,9 +58,9 @@ impl Outcome {
         let (parts, body) = answer.into_parts();
         let body = match body {
             Platform::Streamed(body) if body.length().is_some_and(|length| length <= SMALL) => {
-                let whole = body.collect().await;
+                let limit = usize::try_from(SMALL).unwrap_or(usize::MAX);
                 let broken = |_| Box::new(refuse(StatusCode::BAD_GATEWAY, "the platform's answer broke off"));
-                Platform::Whole(whole.map_err(broken)?.to_bytes())
+                Platform::Whole(collect(body, limit).await.map_err(broken)?.into_bytes())
             }
             body => body,
         };

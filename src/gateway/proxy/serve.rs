@@ -148,7 +148,7 @@ impl Inner {
         merges: bool,
         body: Incoming,
     ) -> Response<Answered> {
-        let body = match Asked::take(body, &self.room).await {
+        let body = match Asked::take(body, &self.buffers).await {
             Ok(body) => body,
             Err(Unheld::Late) => return refuse(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time"),
             Err(Unheld::Broken) => return refuse(StatusCode::BAD_REQUEST, "the body did not arrive whole"),

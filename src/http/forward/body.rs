@@ -18,8 +18,8 @@ pub enum Upstream {
     Streamed(Incoming),
     /// The same, copied as it passes.
     Copied(Copying),
-    /// What of the caller's body is here already, and the rest as it comes.
-    Begun(Bytes, Incoming),
+    /// The pieces of the caller's body that are here already, the next one last, and the rest as it comes.
+    Begun(Vec<Bytes>, Incoming),
     /// A body of our own.
     Whole(Full<Bytes>),
 }
@@ -46,8 +46,11 @@ impl Body for Upstream {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         match self.get_mut() {
-            Self::Begun(bytes, _) if !bytes.is_empty() => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
-            Self::Streamed(body) | Self::Begun(_, body) => Pin::new(body).poll_frame(cx),
+            Self::Streamed(body) => Pin::new(body).poll_frame(cx),
+            Self::Begun(pieces, body) => match pieces.pop() {
+                Some(piece) => Poll::Ready(Some(Ok(Frame::data(piece)))),
+                None => Pin::new(body).poll_frame(cx),
+            },
             Self::Copied(body) => Pin::new(body).poll_frame(cx),
             Self::Whole(body) => Pin::new(body).poll_frame(cx).map_err(|never| match never {}),
         }
@@ -55,7 +58,7 @@ impl Body for Upstream {
 
     fn is_end_stream(&self) -> bool {
         match self {
-            Self::Begun(bytes, _) if !bytes.is_empty() => false,
+            Self::Begun(pieces, _) if !pieces.is_empty() => false,
             Self::Streamed(body) | Self::Begun(_, body) => body.is_end_stream(),
             Self::Copied(body) => body.is_end_stream(),
             Self::Whole(body) => body.is_end_stream(),
@@ -64,7 +67,7 @@ impl Body for Upstream {
 
     fn size_hint(&self) -> SizeHint {
         match self {
-            Self::Begun(bytes, _) if !bytes.is_empty() => SizeHint::default(),
+            Self::Begun(pieces, _) if !pieces.is_empty() => SizeHint::default(),
             Self::Streamed(body) | Self::Begun(_, body) => body.size_hint(),
             Self::Copied(body) => body.size_hint(),
             Self::Whole(body) => body.size_hint(),
@@ -72,9 +75,46 @@ impl Body for Upstream {
     }
 }
 
-/// Counts the pieces of a body that have been sent, so that who waits for its answer knows that it moves.
+/// Progress of a body, for the time-outs of the exchange that sends it.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Moved(Option<Arc<AtomicU64>>);
+pub(super) struct Moved(Option<Arc<Mutex<Progress>>>);
+
+#[derive(Debug, Default)]
+struct Progress {
+    /// Pieces so far.
+    pieces: u64,
+    /// Since when its caller is waited for, if it is.
+    awaited_since: Option<Instant>,
+    /// Time that its caller was waited for before that, and bytes that came, in the current window.
+    awaited: Duration,
+    bytes: u64,
+}
+
+impl Progress {
+    fn awaited(&self) -> Duration {
+        self.awaited + self.awaited_since.map_or(Duration::ZERO, |since| since.elapsed())
+    }
+
+    fn is_too_slow(&self) -> bool {
+        self.awaited() >= WINDOW && self.bytes < SLOWEST * WINDOW.as_secs()
+    }
+
+    /// A piece has come.
+    fn moved(&mut self, bytes: usize) {
+        self.awaited = self.awaited();
+        self.awaited_since = None;
+        self.pieces += 1;
+        self.bytes += bytes as u64;
+        if self.awaited >= WINDOW && !self.is_too_slow() {
+            (self.awaited, self.bytes) = (Duration::ZERO, 0);
+        }
+    }
+}
+
+/// A body has at least so many bytes a second,
+const SLOWEST: u64 = 1024;
+/// while its caller is waited for, over this time.
+const WINDOW: Duration = Duration::from_secs(30);
 
 impl Moved {
     /// Of a body that is there at once nothing is counted.
@@ -83,7 +123,25 @@ impl Moved {
     }
 
     pub(super) fn count(&self) -> u64 {
-        self.0.as_ref().map_or(0, |count| count.load(Ordering::Relaxed))
+        self.with(|progress| progress.pieces).unwrap_or(0)
+    }
+
+    /// Until when its caller is waited for, if it sends nothing more; `None` while nobody waits for it.
+    pub(super) fn awaited_until(&self) -> Option<Instant> {
+        self.with(|progress| Some(progress.awaited_since? + WINDOW.saturating_sub(progress.awaited)))?
+    }
+
+    /// True once its caller was waited for over a whole window and sent too little in it. A good window is followed by a new one.
+    pub(super) fn is_too_slow(&self) -> bool {
+        let judge = |progress: &mut Progress| {
+            let too_slow = progress.is_too_slow();
+            if !too_slow && progress.awaited() >= WINDOW {
+                (progress.awaited, progress.bytes) = (Duration::ZERO, 0);
+                progress.awaited_since = Some(Instant::now());
+            }
+            too_slow
+        };
+        self.with(judge).unwrap_or(false)
     }
 }
 

@@ -11,6 +11,7 @@ use hyper::body::{Body, Frame, SizeHint};
 
 use super::pool::Lent;
 use super::wire::Broken;
+use crate::http::body_buffer::BodyBuffer;
 
 /// What an upstream answers: read to its end, its connection is kept; dropped before, it is closed.
 pub struct Downstream(Part);
@@ -20,7 +21,7 @@ enum Part {
     Whole(Bytes),
     Coming(Lent),
     /// What was read of it already, and the rest.
-    Begun(Box<(Bytes, Downstream)>),
+    Begun(Box<([Bytes; 2], Downstream)>),
 }
 
 /// A response body that was read up to a limit.
@@ -64,13 +65,13 @@ impl Downstream {
         let mut buffer = BytesMut::with_capacity(expected);
         loop {
             let Ok(frame) = tokio::time::timeout(idle, self.frame()).await else { return Buffered::Failed };
-            match frame {
-                None => return Buffered::Complete(buffer.freeze()),
+            let piece = match frame {
+                None => return Buffered::Complete(buffer.into_bytes()),
                 Some(Err(_)) => return Buffered::Failed,
-                Some(Ok(frame)) => buffer.extend_from_slice(frame.data_ref().map_or(&[], Bytes::as_ref)),
-            }
-            if buffer.len() > limit {
-                return Buffered::TooLong(Self(Part::Begun(Box::new((buffer.freeze(), self)))));
+                Some(Ok(frame)) => frame.into_data().unwrap_or_default(),
+            };
+            if buffer.push(&piece).is_err() {
+                return Buffered::TooLong(Self(Part::Begun(Box::new(([buffer.into_bytes(), piece], self)))));
             }
         }
     }
@@ -93,7 +94,11 @@ impl Body for Downstream {
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
         let lent = match &mut self.0 {
             Part::Begun(begun) => {
-                let (bytes, rest) = std::mem::replace(&mut **begun, (Bytes::new(), Self(Part::Whole(Bytes::new()))));
+                let (pieces, rest) = &mut **begun;
+                if let Some(piece) = pieces.iter_mut().find(|piece| !piece.is_empty()) {
+                    return Poll::Ready(Some(Ok(Frame::data(std::mem::take(piece)))));
+                }
+                let rest = std::mem::replace(rest, Self(Part::Whole(Bytes::new())));
                 *self = rest;
                 return Poll::Ready(Some(Ok(Frame::data(bytes))));
             }

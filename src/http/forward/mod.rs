@@ -22,7 +22,7 @@ pub use body::Upstream;
 pub use downstream::{Buffered, Downstream};
 pub use head::{Head, Line};
 pub use headers::{is_direct, remove_all};
-pub use keep::{Copied, Copying, Place, Room};
+pub use keep::{Copied, Copying};
 pub use reach::{Reach, ReachError};
 pub use tunnel::Tunnel;
 pub use wire::{Broken, Malformed};

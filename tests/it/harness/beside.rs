@@ -99,6 +99,11 @@ impl Beside {
         self.binary = Some(self.serve());
     }
 
+    /// Its process.
+    pub(crate) fn id(&self) -> u32 {
+        self.binary.as_ref().unwrap().id()
+    }
+
     /// What it said.
     pub(crate) fn output(&self) -> String {
         self.binary.as_ref().unwrap().output()

@@ -6,6 +6,8 @@ mod forward;
 mod guard;
 #[cfg(feature = "dev")]
 mod heads;
+#[cfg(feature = "dev")]
+mod held_bodies;
 mod listen;
 #[cfg(feature = "dev")]
 mod listen_process;

@@ -59,10 +59,11 @@ impl Sending {
         }
     }
 
-    /// Takes what there is of the body, so that it is written with what stands before it, up to a bound. Says whether more is
-    /// waited for.
+    /// Takes what there is of the body, so that it is written with what stands before it, up to a bound of bytes and of pieces: a
+    /// small piece may be all that is used of a large buffer. Says whether more is waited for.
     fn gather(&mut self, cx: &mut Context<'_>) -> Result<bool, Broken> {
         while let Some(body) = &mut self.body
+            && self.queue.len() < AT_ONCE
             && self.queue.iter().map(Bytes::len).sum::<usize>() < GATHERED
         {
             match Pin::new(&mut body.0).poll_frame(cx) {

@@ -1,0 +1,136 @@
+//! Bodies that are held in memory, sent one byte at a time: what the process takes for them stays within the documented bound.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use crate::harness::agent::Agent;
+use crate::harness::beside::Beside;
+use crate::harness::binary::{Binary, eventually};
+use crate::harness::platform::Emulated;
+use crate::harness::world::{World, in_a_network_of_its_own};
+
+/// Far above what the bounds allow eight callers who have sent some ten thousand bytes each, in KiB.
+const MOST: usize = 12 * 1024;
+
+const CALLERS: usize = 8;
+const LASTS: Duration = Duration::from_secs(7);
+
+trait Stream: Read + Write + Send {}
+
+impl<T: Read + Write + Send> Stream for T {}
+
+/// Sends `head` on eight connections, and then a body one byte a write. Checks how much the process grows by it, and that it
+/// is given back.
+fn drip(pid: u32, connect: &(dyn Fn() -> Box<dyn Stream> + Sync), head: &str, byte: &str) {
+    // What a process takes once, for its first callers, is not counted.
+    hold(connect, head, byte, Duration::from_millis(200), &|| 0);
+    let before = resident(pid);
+    let most = hold(connect, head, byte, LASTS, &|| resident(pid));
+    assert!(most < before + MOST, "{most} KiB while the bodies were held, {before} KiB before");
+    eventually(Duration::from_secs(30), || match resident(pid) {
+        after if after < before + MOST / 2 => Ok(()),
+        after => Err(format!("{after} KiB after the callers have gone, {before} KiB before")),
+    });
+}
+
+/// Drips for so long; what `seen` says at the end of it.
+#[expect(clippy::disallowed_methods, reason = "bytes are sent for a time, in real time")]
+fn hold(
+    connect: &(dyn Fn() -> Box<dyn Stream> + Sync),
+    head: &str,
+    byte: &str,
+    lasts: Duration,
+    seen: &(dyn Fn() -> usize + Sync),
+) -> usize {
+    let end = std::time::Instant::now() + lasts;
+    let barrier = std::sync::Barrier::new(CALLERS + 1);
+    std::thread::scope(|scope| {
+        for _ in 0..CALLERS {
+            scope.spawn(|| {
+                let mut stream = connect();
+                stream.write_all(head.as_bytes()).unwrap();
+                // Less than the shortest bound, which would end the body.
+                for _ in 0..50_000 {
+                    if std::time::Instant::now() > end {
+                        break;
+                    }
+                    stream.write_all(byte.as_bytes()).expect("nothing is answered while the body comes");
+                    std::thread::sleep(Duration::from_micros(50));
+                }
+                std::thread::sleep(end.saturating_duration_since(std::time::Instant::now()));
+                barrier.wait();
+                barrier.wait();
+            });
+        }
+        barrier.wait();
+        let seen = seen();
+        barrier.wait();
+        seen
+    })
+}
+
+fn tcp(address: &str) -> Box<dyn Stream> {
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_nodelay(true).unwrap();
+    Box::new(stream)
+}
+
+/// In KiB.
+fn resident(pid: u32) -> usize {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+#[test]
+fn a_login_that_comes_byte_by_byte_takes_no_more_of_the_acl_server_than_its_bytes() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("access").display().to_string();
+    let service = Binary::start(&["access", "serve", "--dir", &dir, "--listen", "127.0.0.1:0"], &[], folder.path());
+    let url = eventually(Duration::from_secs(30), || {
+        let output = service.output();
+        let told = output.split_once("keyward acl bootstrap --address ");
+        told.and_then(|(_, rest)| Some(rest.split_once(' ')?.0.to_owned())).ok_or(output)
+    });
+    let address = url.trim_start_matches("http://").to_owned();
+    let head = format!("POST /v1/acl/login HTTP/1.1\r\nHost: {address}\r\nTransfer-Encoding: chunked\r\n\r\n");
+    drip(service.id(), &|| tcp(&address), &head, "1\r\nx\r\n");
+}
+
+#[test]
+fn a_call_that_comes_byte_by_byte_takes_no_more_of_the_gateway_than_its_bytes() {
+    let it = platform();
+    let gateway = Beside::start(&it.1, "warn");
+    let address = gateway.url.trim_start_matches("http://").to_owned();
+    let head = format!(
+        "POST /api/v2/organizations HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {}\r\nContent-Length: 1000000\r\n\r\n",
+        gateway.local()
+    );
+    drip(gateway.id(), &|| tcp(&address), &head, "x");
+}
+
+/// The emulated platform, and what it runs on.
+fn platform() -> (tokio::runtime::Runtime, Emulated) {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let emulated = {
+        let _inside = runtime.enter();
+        Emulated::start()
+    };
+    (runtime, emulated)
+}
+
+#[test]
+fn a_request_that_comes_byte_by_byte_takes_no_more_of_the_api_proxy_than_its_bytes() {
+    in_a_network_of_its_own(|| {
+        let world = World::start();
+        let listener = "[listener.vault]\nkind = \"api_proxy\"\naddress = \"unix://FOLDER/vault.sock\"\n";
+        let agent = Agent::ready(&world, &[], |text| text + listener);
+        let socket = agent.path("vault.sock");
+        let connect = || Box::new(UnixStream::connect(&socket).unwrap()) as Box<dyn Stream>;
+        let head = "POST /v1/secret/data/dripping HTTP/1.1\r\nHost: localhost\r\nX-Vault-Request: true\r\n\
+                    Content-Length: 1000000\r\n\r\n";
+        drip(agent.binary.id(), &connect, head, "x");
+    });
+}
