@@ -93,7 +93,7 @@ impl Inner {
         let Ready { call, mut head, body, copy, worn, limit } = ready;
         let searched = |worn: &Worn| (!call.shows_token).then(|| Arc::clone(&worn.token));
         let token = worn.as_ref().and_then(searched);
-        let first = match self.send(door, &head, body, limit, token.as_ref()).await {
+        let first = match self.send(door, call, &head, body, limit, token.as_ref()).await {
             Ok(answer) => answer,
             Err(answer) => return (*answer, None),
         };
@@ -105,6 +105,13 @@ impl Inner {
         // Rare: in a box, so that other calls take no room for it.
         Box::pin(async move {
             let refusal = Refusal::read(first).await;
+            if !copy.is_there() {
+                // Its caller is told at once, and the session's keeper looks all the same.
+                if self.credential.current().is_ok_and(|current| current.generation() == worn.generation()) {
+                    self.ring(refusal.says_dead);
+                }
+                return (refusal.answer, generation);
+            }
             let fresh = match self.fresher(&worn, refusal.says_dead).await {
                 Fresh::Same => return (refusal.answer, generation),
                 Fresh::Absent(absent) => return (answer::absent(&absent), None),
@@ -115,7 +122,7 @@ impl Inner {
             door.replays.inc();
             self.wire.wear(&mut head, &fresh);
             let token = searched(&fresh);
-            match self.send(door, &head, body, limit, token.as_ref()).await {
+            match self.send(door, call, &head, body, limit, token.as_ref()).await {
                 Ok(answer) => (shown(call, &fresh, answer.map(Either::Left)).await, Some(fresh.generation())),
                 Err(answer) => (*answer, None),
             }
@@ -144,13 +151,14 @@ impl Inner {
     async fn send(
         &self,
         door: &Door,
+        call: Call,
         head: &Head,
         body: Upstream,
         limit: Duration,
         token: Option<&Arc<Token>>,
     ) -> Result<Response<Screened>, Box<Response<Answered>>> {
         let started = Instant::now();
-        match self.forwarder.send(head, body, limit).await {
+        match self.forwarder.send(call.caller, head, body, limit).await {
             Ok(mut answer) => {
                 door.spent.observe(started.elapsed().as_secs_f64());
                 if self.unresponsive.load(Ordering::Relaxed) {
@@ -231,6 +239,14 @@ enum Copy {
 }
 
 impl Copy {
+    fn is_there(&self) -> bool {
+        match self {
+            Self::Held(_) => true,
+            Self::None => false,
+            Self::Of(copied) => copied.is_whole(),
+        }
+    }
+
     fn again(self) -> Option<Upstream> {
         match self {
             Self::Held(bytes) => Some(Upstream::Whole(Full::new(bytes))),

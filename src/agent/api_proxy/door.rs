@@ -1,5 +1,7 @@
 //! One listener: who may come in, and what is counted of those who do.
 
+use std::net::SocketAddr;
+
 use http::Response;
 use prometheus_client::metrics::counter::Counter;
 
@@ -11,6 +13,8 @@ use crate::metrics::{CacheUse, Listener, Seconds};
 /// One listener's guard and counts, each looked up once.
 pub(super) struct Door {
     pub(super) guard: Guard,
+    /// The listener's address, over TCP.
+    pub(super) local: Option<SocketAddr>,
     pub(super) answers: Answers,
     /// Time to the head of the server's answer.
     pub(super) spent: Seconds,
@@ -21,7 +25,7 @@ pub(super) struct Door {
 }
 
 impl Door {
-    pub(super) fn new(guard: Guard, observed: Observed) -> Self {
+    pub(super) fn new(guard: Guard, local: Option<SocketAddr>, observed: Observed) -> Self {
         let label = Listener { listener: observed.listener.clone() };
         let spent = observed.metrics.proxy_seconds.get_or_create(&label).clone();
         let replays = observed.metrics.proxy_replays.get_or_create(&label).clone();
@@ -30,7 +34,7 @@ impl Door {
             observed.metrics.cache_requests.get_or_create(&label).clone()
         };
         let (hits, misses, stale) = (cached("hit"), cached("miss"), cached("stale"));
-        Self { guard, answers: Answers::of(observed), spent, replays, hits, misses, stale }
+        Self { guard, local, answers: Answers::of(observed), spent, replays, hits, misses, stale }
     }
 
     /// Counts an answer.

@@ -102,13 +102,18 @@ impl Inner {
         }
     }
 
+    /// Has the session's keeper look for itself, where a refusal is a reason to. Says whether it will; `None` where it is none.
+    pub(super) fn ring(&self, says_dead: bool) -> Option<bool> {
+        let rings = says_dead || self.doubt.is_due();
+        rings.then(|| !matches!(self.nudge.ring(), Ring::Spent { .. }))
+    }
+
     /// Another token than the one that the server has refused: the one that is there by now, or the one that its keeper
     /// gets once it has looked for itself.
     pub(super) async fn fresher(&self, refused: &Worn, says_dead: bool) -> Fresh {
         let same = |worn: &Worn| worn.generation() == refused.generation();
         if self.credential.current().is_ok_and(|worn| same(&worn)) {
-            let rings = says_dead || self.doubt.is_due();
-            if rings && matches!(self.nudge.ring(), Ring::Spent { .. }) {
+            if self.ring(says_dead) == Some(false) {
                 return Fresh::Same;
             }
             // Without a ring too: somebody else's may be under way.

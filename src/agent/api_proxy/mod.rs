@@ -184,6 +184,7 @@ impl ApiProxy {
             connections: options.connections,
             idle: KEPT,
             connect_timeout: upstream.client.connect_timeout,
+            body_idle: None,
         });
         let leaks = observed.metrics.proxy_leaks.get_or_create(&label).clone();
         let screen = Arc::new(Screen::new(upstream.name.clone(), leaks));

@@ -20,7 +20,7 @@ use super::{ApiProxy, Inner, Put, cached, clear};
 use crate::agent::secrets::cache::Kind;
 use crate::http::answer;
 use crate::http::guard;
-use crate::http::listen::{Answering, Observed, Peer};
+use crate::http::listen::{Answering, Caller, Observed, Peer};
 
 impl ApiProxy {
     /// The service of one listener, bound to `address` (`None` for a unix socket), for
@@ -32,7 +32,7 @@ impl ApiProxy {
         observed: Observed,
     ) -> impl Fn(Peer, Request<Incoming>) -> Answering<Answered> + Clone + Send + 'static {
         let guard = self.guard(admit, address, observed.clone());
-        let door = Arc::new(Door::new(guard, observed));
+        let door = Arc::new(Door::new(guard, address, observed));
         let inner = Arc::clone(&self.0);
         move |peer, request| inner.answer(&door, &peer, request)
     }
@@ -185,7 +185,7 @@ impl Inner {
             pid = peer.pid(),
             "a request is passed on"
         );
-        let call = Call { with_session, shows_token, keyed };
+        let call = Call { caller: Caller::new(*peer, door.local), with_session, shows_token, keyed };
         let Some(keeping) = &self.keeping else { return Ok(Way::Pass(call)) };
         Ok(match keeping.kind(operation, &path, &brought) {
             Some(kind) => Way::Keep(call, keeping, kind, path, brought),

@@ -10,6 +10,7 @@ use super::namespace;
 use super::query::Query;
 use crate::agent::upstream::Kind;
 use crate::http::forward::{Head, Line, Upstream};
+use crate::http::listen::Caller;
 
 /// What differs between servers, and what is the same on every request to one.
 #[derive(Debug)]
@@ -25,6 +26,8 @@ pub(super) struct Wire {
 /// How a request is passed on.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Call {
+    /// The caller, for whom a connection to the upstream is taken.
+    pub(super) caller: Caller,
     /// Whether the session's token is put on it.
     pub(super) with_session: bool,
     /// Whether the server's answer tells the token that it came with.
@@ -182,7 +185,7 @@ mod tests {
         let (parts, ()) = request.body(()).unwrap().into_parts();
         let wire =
             Wire::new(kind, "main".to_owned(), HeaderValue::from_static("vault:8200"), String::new(), Some("team"));
-        let call = Call { with_session, shows_token: false, keyed };
+        let call = Call { caller: Caller::ourselves(), with_session, shows_token: false, keyed };
         let worn = worn();
         let head = wire.head(&parts, call, with_session.then_some(&worn), &Upstream::empty()).unwrap();
         let mut lines = head.lines().split_off(1);

@@ -16,11 +16,14 @@ use crate::feed::State as Reading;
 use crate::gateway::platform_token::PlatformToken;
 use crate::http::body_buffer::{BodyBuffer, collect};
 use crate::http::forward::{Downstream, ForwardError, Head, Line, Upstream, remove_all};
+use crate::http::listen::Caller;
 use crate::words::chain;
 
 /// What is asked of the platform, without its body and its token.
 #[derive(Debug, Clone)]
 pub(super) struct Call {
+    /// The caller, for whom a connection to the upstream is taken.
+    pub(super) caller: Caller,
     pub(super) method: Method,
     pub(super) target: PathAndQuery,
     pub(super) headers: HeaderMap,
@@ -41,10 +44,10 @@ impl Call {
     /// Takes off what belongs to the way here. An encoded answer could not be read for links, so that identity is asked for: no
     /// `Accept-Encoding` means any encoding (RFC 9110, 12.5.3). An expectation is met here: the body is asked for when it is
     /// sent on.
-    pub(super) fn new(method: Method, target: PathAndQuery, mut headers: HeaderMap) -> Self {
+    pub(super) fn new(caller: Caller, method: Method, target: PathAndQuery, mut headers: HeaderMap) -> Self {
         remove_all(&mut headers, is_of_the_way_here);
         headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-        Self { method, target, headers }
+        Self { caller, method, target, headers }
     }
 
     fn kind(&self) -> Kind {
@@ -107,7 +110,7 @@ impl Inner {
             ))
         })?;
         let head = call.head(self, token, &body);
-        match self.forwarder.send(&head, body, self.options.answer_timeout).await {
+        match self.forwarder.send(call.caller, &head, body, self.options.answer_timeout).await {
             Ok(answer) => {
                 self.learn(&answer);
                 Ok(answer)
@@ -124,7 +127,7 @@ impl Inner {
 
     /// A document of the platform's of a bounded size, by its path; `None` where there is none.
     pub(super) async fn document(&self, target: &str, headers: &HeaderMap, most: usize) -> Option<Bytes> {
-        let call = Call::new(Method::GET, target.parse().ok()?, headers.clone());
+        let call = Call::new(Caller::ourselves(), Method::GET, target.parse().ok()?, headers.clone());
         let answer = self.exchange(&call, Asked::empty()).await.ok()?;
         if answer.status() != StatusCode::OK {
             return None;

@@ -45,7 +45,7 @@ impl Call {
             headers.remove(CONTENT_TYPE);
             headers.remove(CONTENT_LENGTH);
         }
-        Some((Self { method, target, headers }, drops_body))
+        Some((Self { caller: self.caller, method, target, headers }, drops_body))
     }
 }
 

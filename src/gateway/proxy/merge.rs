@@ -37,7 +37,7 @@ impl Inner {
         loop {
             let target = format!("{}?{query}", call.target.path()).parse();
             let target = target.map_err(|_| bad("the list's pages cannot be asked for".to_owned()))?;
-            let of_page = Call { method: Method::GET, target, headers: headers.clone() };
+            let of_page = Call { caller: call.caller, method: Method::GET, target, headers: headers.clone() };
             let answer = self.exchange(&of_page, Asked::empty()).await?;
             if answer.status() != StatusCode::OK {
                 return Ok(Outcome { other: None, answer: answer.map(Platform::Streamed) });

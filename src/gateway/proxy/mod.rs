@@ -78,7 +78,7 @@ pub struct Options {
     pub connections: usize,
     /// Time to get a connection, TLS included.
     pub connect_timeout: Duration,
-    /// Time from sending a request to the head of its answer.
+    /// Time from sending a request to the head of its answer, and that its body may bring nothing.
     pub answer_timeout: Duration,
     /// How long a call waits for another token where the platform refuses the one that there is.
     pub token_wait: Duration,
@@ -163,6 +163,7 @@ impl Gateway {
             connections: options.connections,
             idle: KEPT,
             connect_timeout: options.connect_timeout,
+            body_idle: Some(options.answer_timeout),
         });
         let origin = upstream.origin().ascii_serialization();
         let links = Arc::new(Origins::new(std::iter::once(upstream).chain(&options.aliases)));

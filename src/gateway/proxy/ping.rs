@@ -18,6 +18,7 @@ use crate::feed::State as Reading;
 use crate::gateway::availability::Server;
 use crate::gateway::platform_token::PlatformToken;
 use crate::gateway::refusal::MEDIA_TYPE;
+use crate::http::listen::Caller;
 
 /// How the upstream was when it was last called.
 #[derive(Debug, Default)]
@@ -113,7 +114,8 @@ impl Inner {
     }
 
     async fn ping(&self, token: &Arc<PlatformToken>) -> Pinged {
-        let call = Call::new(Method::GET, PathAndQuery::from_static("/api/v2/ping"), own_headers());
+        let call =
+            Call::new(Caller::ourselves(), Method::GET, PathAndQuery::from_static("/api/v2/ping"), own_headers());
         let Ok(answer) = self.send(&call, token, Asked::empty().send()).await else { return Pinged::Silent };
         if answer.status() == StatusCode::UNAUTHORIZED {
             // It is replaced where callers meet it, and not for this.

@@ -21,7 +21,7 @@ use super::{Gateway, Inner, token_making};
 use crate::feed::State;
 use crate::gateway::local_token::Which;
 use crate::http::guard::{Guard, Refusal};
-use crate::http::listen::{Answering, Answers, Observed, Peer};
+use crate::http::listen::{Answering, Answers, Caller, Observed, Peer};
 
 impl Gateway {
     /// The service of one listener, bound to `address` (`None` for a unix socket), for
@@ -31,7 +31,7 @@ impl Gateway {
         address: Option<SocketAddr>,
         observed: Observed,
     ) -> impl Fn(Peer, Request<Incoming>) -> Answering<Answered> + Clone + Send + 'static {
-        let door = Arc::new((self.guard(address, observed.clone()), Answers::of(observed)));
+        let door = Arc::new((self.guard(address, observed.clone()), Answers::of(observed), address));
         let inner = Arc::clone(&self.0);
         move |peer, request| inner.answer(&door, &peer, request)
     }
@@ -51,11 +51,11 @@ impl Inner {
     /// Decides by the head alone. Only what is forwarded costs a future.
     fn answer(
         self: &Arc<Self>,
-        door: &Arc<(Guard, Answers)>,
+        door: &Arc<(Guard, Answers, Option<SocketAddr>)>,
         peer: &Peer,
         request: Request<Incoming>,
     ) -> Answering<Answered> {
-        let (guard, answers) = &**door;
+        let (guard, answers, _) = &**door;
         let now = |answer: Response<Answered>| {
             answers.count(answer.status());
             Answering::now(answer)
@@ -68,7 +68,7 @@ impl Inner {
         };
         let (parts, body) = request.into_parts();
         let (here, merges) = (here(&parts.headers), self.merges(&parts.method, &target, &parts.headers));
-        let call = Call::new(parts.method, target, parts.headers);
+        let call = Call::new(Caller::new(*peer, door.2), parts.method, target, parts.headers);
         let (inner, door) = (Arc::clone(self), Arc::clone(door));
         Answering::later(async move {
             let answer = inner.forward(&client, &call, here.as_deref(), merges, body).await;

@@ -19,6 +19,7 @@ use crate::clock::Moment;
 use crate::feed::{Feed, State as Reading};
 use crate::gateway::platform_token::PlatformToken;
 use crate::http::forward::Downstream;
+use crate::http::listen::Caller;
 use crate::words::rfc3339;
 
 /// Refusals of the platform token, and the calls that wait for another.
@@ -262,7 +263,7 @@ impl Inner {
             }
             // Another token, with which nobody has called yet: the refusal of the one before says nothing of it.
             let Ok(token) = self.token() else { continue };
-            let call = Call::new(Method::GET, PathAndQuery::from_static(WHO_AM_I), own_headers());
+            let call = Call::new(Caller::ourselves(), Method::GET, PathAndQuery::from_static(WHO_AM_I), own_headers());
             match self.send(&call, &token, Asked::empty().send()).await {
                 Ok(answer) if answer.status() == StatusCode::UNAUTHORIZED => {
                     self.record_refusal(&token);

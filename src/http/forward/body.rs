@@ -1,15 +1,17 @@
 //! Bodies on their way to an upstream: streamed, never collected.
 
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll, ready};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
+use tokio::time::Instant;
 
 use super::keep::Copying;
+use super::wire::Broken;
 
 /// What is sent to an upstream.
 #[derive(Debug)]
@@ -122,6 +124,11 @@ impl Moved {
         Self((!matches!(body, Upstream::Whole(_)) && !body.is_end_stream()).then(Arc::default))
     }
 
+    fn with<R>(&self, look: impl FnOnce(&mut Progress) -> R) -> Option<R> {
+        self.0.as_ref().map(|progress| look(&mut progress.lock().unwrap_or_else(PoisonError::into_inner)))
+    }
+
+    /// Pieces so far.
     pub(super) fn count(&self) -> u64 {
         self.with(|progress| progress.pieces).unwrap_or(0)
     }
@@ -158,17 +165,38 @@ impl Sent {
     }
 }
 
+impl Drop for Sent {
+    /// Nobody waits for its caller any more.
+    fn drop(&mut self) {
+        self.moved.with(|progress| progress.awaited_since = None);
+    }
+}
+
 impl Body for Sent {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = Broken;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
         let this = self.get_mut();
-        let frame = ready!(Pin::new(&mut this.body).poll_frame(cx));
-        if let Some(count) = &this.moved.0 {
-            count.fetch_add(1, Ordering::Relaxed);
+        let polled = Pin::new(&mut this.body).poll_frame(cx);
+        let too_slow = this.moved.with(|progress| match &polled {
+            Poll::Pending => {
+                progress.awaited_since.get_or_insert_with(Instant::now);
+                false
+            }
+            Poll::Ready(None | Some(Err(_))) => {
+                progress.moved(0);
+                false
+            }
+            Poll::Ready(Some(Ok(frame))) => {
+                progress.moved(frame.data_ref().map_or(0, Bytes::len));
+                progress.is_too_slow()
+            }
+        });
+        if too_slow == Some(true) {
+            return Poll::Ready(Some(Err(Broken::Slow)));
         }
-        Poll::Ready(frame)
+        polled.map(|frame| frame.map(|frame| frame.map_err(Broken::Asked)))
     }
 
     fn is_end_stream(&self) -> bool {

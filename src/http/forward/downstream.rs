@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http_body_util::BodyExt as _;
 use hyper::body::{Body, Frame, SizeHint};
 
@@ -61,8 +61,8 @@ impl Downstream {
         if let Part::Whole(body) = self.0 {
             return Buffered::Complete(body);
         }
-        // Pieces are copied together: a slice would keep the whole buffer that it was read into.
-        let mut buffer = BytesMut::with_capacity(expected);
+        let mut buffer = BodyBuffer::new(limit);
+        buffer.expect(&self);
         loop {
             let Ok(frame) = tokio::time::timeout(idle, self.frame()).await else { return Buffered::Failed };
             let piece = match frame {
@@ -100,13 +100,14 @@ impl Body for Downstream {
                 }
                 let rest = std::mem::replace(rest, Self(Part::Whole(Bytes::new())));
                 *self = rest;
-                return Poll::Ready(Some(Ok(Frame::data(bytes))));
+                return self.poll_frame(cx);
             }
             Part::Whole(body) if body.is_empty() => return Poll::Ready(None),
             Part::Whole(body) => return Poll::Ready(Some(Ok(Frame::data(std::mem::take(body))))),
             Part::Coming(lent) => lent,
         };
-        let frame = ready!(lent.wire.poll_body(cx));
+        let idle = lent.body_idle();
+        let frame = ready!(lent.wire.poll_body(idle, cx));
         let over = !matches!(frame, Some(Ok(_))) || lent.wire.body_left() == Some(0);
         if over && let Part::Coming(lent) = std::mem::replace(&mut self.0, Part::Whole(Bytes::new())) {
             lent.give_back();

@@ -7,6 +7,7 @@ mod body;
 mod head;
 mod wire;
 mod tunnel;
+mod places;
 mod pool;
 mod downstream;
 mod reach;
@@ -27,6 +28,7 @@ pub use reach::{Reach, ReachError};
 pub use tunnel::Tunnel;
 pub use wire::{Broken, Malformed};
 
+use crate::http::listen::Caller;
 use body::{Moved, Sent};
 use pool::{Lent, Pool};
 use wire::Failed;
@@ -46,6 +48,8 @@ pub struct Options {
     pub idle: Duration,
     /// Time to get a connection, TLS included.
     pub connect_timeout: Duration,
+    /// Time that an answer's body may bring nothing; `None` where it may take as long as it does.
+    pub body_idle: Option<Duration>,
 }
 
 /// Where an upstream is.
@@ -97,6 +101,9 @@ pub enum ForwardError {
     /// Every connection was answering a request for all of that time.
     #[error("all {0} connections to the upstream are busy")]
     Busy(usize),
+    /// The caller's own requests had as many connections as one caller may have, for all of that time.
+    #[error("all {0} connections to the upstream that one caller may have are busy")]
+    ShareBusy(usize),
     /// The connection ended, or what came was no answer.
     #[error("the upstream gave no whole answer")]
     Broken(#[source] Broken),
@@ -109,12 +116,13 @@ pub enum ForwardError {
 }
 
 impl ForwardError {
-    /// The status that tells a caller: 502, 503 or 504, or 400 for what is its own doing.
+    /// The status that tells a caller: 502, 503 or 504, or 400 or 408 for what is its own doing.
     pub const fn status(&self) -> StatusCode {
         match self {
+            Self::Asked(Broken::Slow) => StatusCode::REQUEST_TIMEOUT,
             Self::Asked(_) => StatusCode::BAD_REQUEST,
             Self::Connect(..) | Self::Broken(_) => StatusCode::BAD_GATEWAY,
-            Self::Busy(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Busy(_) | Self::ShareBusy(_) => StatusCode::SERVICE_UNAVAILABLE,
             Self::ConnectTimeout { .. } | Self::AnswerTimeout(_) => StatusCode::GATEWAY_TIMEOUT,
         }
     }
@@ -132,6 +140,9 @@ impl Forwarder {
     /// `limit` is the time to the head of the answer, from sending the request, or from the last piece of its body: within
     /// twice this time a body that does not move, or an upstream that does not answer, is given up.
     ///
+    /// `caller` is who asks for it: no caller has more than half of the connections. A body must move while its caller is waited
+    /// for: less than 1 KiB a second over half a minute ends it.
+    ///
     /// A request without body that met a kept connection as the upstream closed it is sent once more: one of which nothing was
     /// sent, and a `GET`, `HEAD` or `LIST`.
     ///
@@ -139,11 +150,12 @@ impl Forwarder {
     /// No connection, or no answer: see [`ForwardError::status`].
     pub async fn send(
         &self,
+        caller: Caller,
         head: &Head,
         body: Upstream,
         limit: Duration,
     ) -> Result<Response<Downstream>, ForwardError> {
-        let mut lent = self.0.lend().await?;
+        let mut lent = self.0.lend(caller).await?;
         let moved = Moved::of(&body);
         let again = lent.kept && body.is_empty();
         match lent.wire.exchange(head, Sent::new(body, moved.clone()), &moved, limit).await {
@@ -153,12 +165,12 @@ impl Forwarder {
             Err(Failed::Unsent(error) | Failed::Sent(error)) => return Err(error),
         }
         drop(lent);
-        Box::pin(self.anew(head, limit)).await
+        Box::pin(self.anew(caller, head, limit)).await
     }
 
     /// The same on a new connection, without a body.
-    async fn anew(&self, head: &Head, limit: Duration) -> Result<Response<Downstream>, ForwardError> {
-        let mut lent = self.0.lend_new().await?;
+    async fn anew(&self, caller: Caller, head: &Head, limit: Duration) -> Result<Response<Downstream>, ForwardError> {
+        let mut lent = self.0.lend_new(caller).await?;
         let nothing = Sent::new(Upstream::empty(), Moved::default());
         match lent.wire.exchange(head, nothing, &Moved::default(), limit).await {
             Ok(answer) => Ok(finish(answer, lent)),

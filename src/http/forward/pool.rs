@@ -7,19 +7,20 @@ use std::task::Poll;
 use std::time::Duration;
 
 use tokio::net::{TcpStream, UnixStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::either::Either;
 
+use super::places::{Place, Places};
 use super::wire::{Plain, Wire};
 use super::{ForwardError, Options, Target, tunnel};
+use crate::http::listen::Caller;
 
 #[derive(Debug)]
 pub(super) struct Pool {
     pub(super) options: Options,
-    /// One permit for each connection that answers a request.
-    places: Arc<Semaphore>,
+    /// One for each connection that answers a request.
+    places: Arc<Places>,
     idle: Arc<Idle>,
     /// What closes connections that get old; dropped with the pool.
     closing: Mutex<JoinSet<()>>,
@@ -65,12 +66,17 @@ pub(super) struct Lent {
     /// In a box: it is handed on some times for each request.
     pub(super) wire: Box<Wire>,
     pool: Arc<Pool>,
-    _place: OwnedSemaphorePermit,
+    _place: Place,
     /// Whether it has answered a request before.
     pub(super) kept: bool,
 }
 
 impl Lent {
+    /// Time that the answer's body may bring nothing.
+    pub(super) fn body_idle(&self) -> Option<Duration> {
+        self.pool.options.body_idle
+    }
+
     /// Its answer is read: it serves the next request, if it may.
     pub(super) fn give_back(self) {
         if self.wire.may_stay() {
@@ -81,13 +87,13 @@ impl Lent {
 
 impl Pool {
     pub(super) fn new(options: Options) -> Self {
-        let places = Arc::new(Semaphore::new(options.connections));
+        let places = Arc::new(Places::new(options.connections));
         Self { options, places, idle: Arc::default(), closing: Mutex::default() }
     }
 
     /// A connection that was kept, or a new one.
-    pub(super) async fn lend(self: &Arc<Self>) -> Result<Lent, ForwardError> {
-        let place = self.place().await?;
+    pub(super) async fn lend(self: &Arc<Self>, caller: Caller) -> Result<Lent, ForwardError> {
+        let place = self.places.take(caller, self.options.connect_timeout).await?;
         while let Some(mut wire) = self.last_kept() {
             if poll_fn(|cx| Poll::Ready(wire.poll_ready(cx))).await {
                 return Ok(Lent { wire, pool: Arc::clone(self), _place: place, kept: true });
@@ -98,21 +104,9 @@ impl Pool {
     }
 
     /// A new connection.
-    pub(super) async fn lend_new(self: &Arc<Self>) -> Result<Lent, ForwardError> {
-        let place = self.place().await?;
+    pub(super) async fn lend_new(self: &Arc<Self>, caller: Caller) -> Result<Lent, ForwardError> {
+        let place = self.places.take(caller, self.options.connect_timeout).await?;
         self.connect(place).await
-    }
-
-    async fn place(&self) -> Result<OwnedSemaphorePermit, ForwardError> {
-        if let Ok(place) = Arc::clone(&self.places).try_acquire_owned() {
-            return Ok(place);
-        }
-        let place = Arc::clone(&self.places).acquire_owned();
-        match tokio::time::timeout(self.options.connect_timeout, place).await {
-            Ok(Ok(place)) => Ok(place),
-            // The semaphore is never closed.
-            Ok(Err(_)) | Err(_) => Err(ForwardError::Busy(self.options.connections)),
-        }
     }
 
     /// The one that was used last, if it is not old: then all are.
@@ -126,7 +120,7 @@ impl Pool {
         None
     }
 
-    async fn connect(self: &Arc<Self>, place: OwnedSemaphorePermit) -> Result<Lent, ForwardError> {
+    async fn connect(self: &Arc<Self>, place: Place) -> Result<Lent, ForwardError> {
         let limit = self.options.connect_timeout;
         let wire = tokio::time::timeout(limit, self.dial())
             .await

@@ -2,9 +2,15 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::time::Duration;
+
+use keyward::clock::Clock;
+use keyward::feed::Nudge;
+use tokio::time::Instant;
 
 use crate::harness::Acl;
 use crate::harness::front::Front;
+use crate::harness::scripted::reply;
 use crate::harness::vault::Proxied;
 
 const TIMES: usize = 8;
@@ -73,4 +79,24 @@ async fn a_refusal_of_the_acl_server_reaches_a_caller_that_sends_its_whole_body_
     let address = acl.url.strip_prefix("http://").unwrap().parse().unwrap();
     let statuses = statuses(address, "POST /v1/acl/login HTTP/1.1\r\n".to_owned()).await;
     assert_eq!(statuses, vec!["413"; TIMES]);
+}
+
+#[tokio::test]
+async fn a_body_that_cannot_be_sent_again_never_waits_for_a_fresh_token() {
+    // Nobody answers the ring.
+    let front = Front::with(|_, parts| parts.source.nudge = Nudge::new(Clock::System));
+    front.platform.revoke("tok1");
+    let started = Instant::now();
+    let answer = front.request("POST", "/api/v2/runs").body(vec![b'x'; 2 << 20]).send().await.unwrap();
+    assert_eq!(answer.status(), 503);
+    assert!(started.elapsed() < Duration::from_secs(8), "after {:?}", started.elapsed());
+
+    let proxied = Proxied::start();
+    proxied.vault.answers(|_| reply(403, &[], r#"{"errors":["invalid token"]}"#));
+    let started = Instant::now();
+    let answer = proxied.request("PUT", "secret/data/a").body(vec![b'x'; 2 << 20]).send().await.unwrap();
+    assert_eq!(answer.status(), 403);
+    assert!(started.elapsed() < Duration::from_secs(8), "after {:?}", started.elapsed());
+    let rung = tokio::time::timeout(Duration::from_secs(5), proxied.nudge.rung()).await;
+    assert!(rung.is_ok(), "the session's keeper is told all the same");
 }

@@ -6,16 +6,17 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request, Response};
-use http_body_util::{BodyExt as _, Either, Full};
-use hyper::body::Incoming;
+use http_body_util::{BodyExt as _, Either, Full, StreamBody};
+use hyper::body::{Frame, Incoming};
 use keyward::http::forward::{Downstream, ForwardError, Forwarder, Head, Line, Options, Target, Upstream};
-use keyward::http::listen::{Endpoint, Limits, Listener, Observed, Peer, UnixSocket};
+use keyward::http::listen::{Caller, Endpoint, Limits, Listener, Observed, Peer, UnixSocket};
 use keyward::metrics::{self, Metrics};
 use keyward::words::chain;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::harness::raw::Raw;
@@ -60,13 +61,14 @@ impl Scene {
         let mut options = Options {
             target: Target::Unix(self.path("back")),
             tls: None,
-            connections: 4,
+            connections: 8,
             idle: Duration::from_secs(30),
             connect_timeout: Duration::from_secs(5),
+            body_idle: None,
         };
         change(&mut options);
         let forwarder = Forwarder::new(options);
-        let service = move |_: Peer, request: Request<Incoming>| {
+        let service = move |peer: Peer, request: Request<Incoming>| {
             let forwarder = forwarder.clone();
             Box::pin(async move {
                 let (parts, body) = request.into_parts();
@@ -75,7 +77,7 @@ impl Scene {
                 let target = parts.uri.path_and_query().unwrap();
                 let line = Line { method: &parts.method, prefix: "", target, host: &host };
                 let head = Head::new(line, &parts.headers, |_| true, &body);
-                match forwarder.send(&head, body, limit).await {
+                match forwarder.send(Caller::new(peer, None), &head, body, limit).await {
                     Ok(answer) => answer.map(Either::Left),
                     Err(error) => told(&error),
                 }
@@ -101,7 +103,7 @@ fn told(error: &ForwardError) -> Response<Either<Downstream, Full<Bytes>>> {
 
 type BackBody = http_body_util::combinators::UnsyncBoxBody<Bytes, hyper::Error>;
 
-/// Echoes the body at `/echo`, tells the headers that came at `/headers`, answers after a minute at `/slow`, and with
+/// Echoes the body at `/echo`, counts it at `/count`, gives half of one at `/half`, tells the headers that came at `/headers`, answers after a minute at `/slow`, and with
 /// a trailer at `/trailer`.
 async fn back(_: Peer, request: Request<Incoming>) -> Response<BackBody> {
     let whole = |text: String| Full::from(text).map_err(|never| match never {}).boxed_unsync();
@@ -113,6 +115,15 @@ async fn back(_: Peer, request: Request<Incoming>) -> Response<BackBody> {
                 answer.headers_mut().insert("x-length", length);
             }
             answer
+        }
+        "/count" => {
+            let body = request.into_body().collect().await;
+            Response::new(whole(body.map_or(0, |body| body.to_bytes().len()).to_string()))
+        }
+        "/half" => {
+            let piece = futures_util::stream::iter([Ok(Frame::data(Bytes::from_static(b"half")))]);
+            let rest = futures_util::stream::pending::<Result<Frame<Bytes>, hyper::Error>>();
+            Response::new(StreamBody::new(futures_util::StreamExt::chain(piece, rest)).boxed_unsync())
         }
         "/headers" => {
             let mut lines: Vec<_> =
@@ -389,4 +400,48 @@ async fn an_answer_that_does_not_wait_for_the_requests_body_is_handed_on() {
     assert_eq!((answer.status, answer.body.as_str()), (413, "big"));
     // Half a request is on that connection: the next one takes another.
     assert_eq!(scene.connect().await.ask(get("/")).await.body, "next");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_must_move_while_its_caller_is_waited_for() {
+    let mut scene = Scene::new();
+    scene.serve_back(Limits::default());
+    scene.serve_front(|_| {}, Duration::from_mins(2));
+    let head = "POST /count HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n";
+    // Nothing after the first byte; a byte every five seconds.
+    for pieces in [1, 7] {
+        let (mut caller, started) = (scene.connect().await, Instant::now());
+        caller.send(head).await;
+        for _ in 0..pieces {
+            caller.send("1\r\nx\r\n").await;
+            tokio::time::sleep(Duration::from_secs(5)).await;
+        }
+        let answer = caller.answer().await.unwrap();
+        let told = "the request's body did not arrive whole: the caller's body came too slowly";
+        assert_eq!((answer.status, answer.body.as_str()), (408, told));
+        assert!((30..=35).contains(&started.elapsed().as_secs()), "{pieces} pieces, {:?}", started.elapsed());
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(scene.open_at_back(), 0, "no connection is held any more");
+
+    // One that moves is waited for, however long it takes.
+    let mut caller = scene.connect().await;
+    caller.send(head).await;
+    let piece = format!("4000\r\n{}\r\n", "x".repeat(0x4000));
+    for _ in 0..60 {
+        caller.send(&piece).await;
+        tokio::time::sleep(Duration::from_secs(4)).await;
+    }
+    let answer = caller.ask("0\r\n\r\n").await;
+    assert_eq!((answer.status, answer.body.as_str()), (200, "983040"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answers_body_that_stops_is_given_up_where_that_is_wanted() {
+    let scene = Scene::with(|options| options.body_idle = Some(Duration::from_secs(20)));
+    let (mut caller, started) = (scene.connect().await, Instant::now());
+    caller.send(get("/half")).await;
+    let told = caller.rest().await;
+    assert!(told.contains("half") && !told.contains("\r\n0\r\n"), "{told}");
+    assert_eq!(started.elapsed().as_secs(), 20);
 }

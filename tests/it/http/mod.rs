@@ -12,6 +12,8 @@ mod listen;
 #[cfg(feature = "dev")]
 mod listen_process;
 #[cfg(feature = "dev")]
+mod slow_bodies;
+#[cfg(feature = "dev")]
 mod strangers;
 #[cfg(feature = "dev")]
 mod tls;

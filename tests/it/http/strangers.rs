@@ -1,5 +1,4 @@
-//! A user of this machine who has no key takes all the connections that it can get
-//! of a listener: callers
+//! A user of this machine who has no key takes all the connections that it can get, of a listener and of an upstream: callers
 //! under another user are served as before. What takes another user's place needs root.
 
 use std::net::SocketAddr;
@@ -14,6 +13,8 @@ use keyward::http::listen::{Endpoint, Limits, Listener, Peer};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
+
+use crate::harness::vault::Proxied;
 
 /// A process of the user `nobody`. It is killed when dropped.
 struct Stranger(Child);
@@ -119,4 +120,28 @@ async fn ask_late(address: SocketAddr) -> std::io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Sends bodies that never end, a byte a second each.
+const DRIP: &str = r#"
+    my $head = "POST /v1/secret/data/a HTTP/1.1\r\nHost: localhost\r\nX-Vault-Request: true\r\nTransfer-Encoding: chunked\r\n\r\n";
+    my @held; $SIG{PIPE} = "IGNORE";
+    for (1 .. $ARGV[1]) { my $s = dial(); print $s $head . "1\r\nx\r\n"; $s->flush; push @held, $s; }
+    select undef, undef, undef, 1;
+    print "ready\n";
+    while (1) { sleep 1; for my $s (@held) { print $s "1\r\nx\r\n"; $s->flush; } }"#;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_user_whose_bodies_never_end_leaves_others_their_part_of_the_connections_to_the_server() {
+    if !is_root() {
+        return;
+    }
+    let proxied = Proxied::with(|options, _| options.connections = 32);
+    let stranger = Stranger::start(DRIP, proxied.address, &["40"]).await;
+    for round in 0..20 {
+        let answer = tokio::time::timeout(Duration::from_secs(4), proxied.get("secret/data/b")).await;
+        let answer = answer.expect("an answer in time");
+        assert_eq!(answer.status, 200, "round {round}: {answer:?}");
+    }
+    drop(stranger);
 }

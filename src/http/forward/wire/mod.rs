@@ -47,6 +47,8 @@ pub(super) struct Wire {
     receiving: Receiving,
     /// Why no more can be written. What the upstream has said before, or says of it, can still be read.
     unwritable: Option<io::Error>,
+    /// Since when an answer's body has brought nothing, if it is waited for.
+    quiet_since: Option<Instant>,
     alarm: Alarm,
 }
 
@@ -71,6 +73,12 @@ pub enum Broken {
     /// The request's own body did not arrive whole.
     #[error("the caller's body ended early")]
     Asked(#[source] hyper::Error),
+    /// The request's own body came too slowly.
+    #[error("the caller's body came too slowly")]
+    Slow,
+    /// The answer's body brought nothing for too long.
+    #[error("nothing more of the body came within {0:?}")]
+    Idle(Duration),
     /// The request's own body is not as long as its head says.
     #[error("the caller's body has another length than was said")]
     Length,
@@ -79,7 +87,7 @@ pub enum Broken {
 impl Wire {
     pub(super) fn new(stream: Stream) -> Self {
         let (sending, receiving) = (Sending::default(), Receiving::default());
-        Self { stream, sending, receiving, unwritable: None, alarm: Alarm(None) }
+        Self { stream, sending, receiving, unwritable: None, quiet_since: None, alarm: Alarm(None) }
     }
 
     /// Whether it takes a request: not if the upstream has closed it, or has said something unasked.
@@ -109,12 +117,25 @@ impl Wire {
             if let Poll::Ready(answer) = self.poll_answer(head.is_bodiless(), cx) {
                 return Poll::Ready(answer.map_err(|error| {
                     Failed::Sent(match error {
-                        Broken::Asked(_) | Broken::Length => ForwardError::Asked(error),
+                        Broken::Asked(_) | Broken::Slow | Broken::Length => ForwardError::Asked(error),
                         error => ForwardError::Broken(error),
                     })
                 }));
             }
-            while self.alarm.poll_at(end, cx).is_ready() {
+            loop {
+                let awaited = moved.awaited_until().filter(|until| *until < end);
+                if self.alarm.poll_at(awaited.unwrap_or(end), cx).is_pending() {
+                    break;
+                }
+                if awaited.is_some() {
+                    if moved.is_too_slow() {
+                        return Poll::Ready(Err(Failed::Sent(ForwardError::Asked(Broken::Slow))));
+                    }
+                    continue;
+                }
+                if moved.count() == seen && moved.awaited_until().is_some() {
+                    return Poll::Ready(Err(Failed::Sent(ForwardError::Asked(Broken::Slow))));
+                }
                 if moved.count() == seen {
                     return Poll::Ready(Err(Failed::Sent(ForwardError::AnswerTimeout(limit))));
                 }
@@ -167,11 +188,25 @@ impl Wire {
     }
 
     /// The next part of the answer's body.
-    pub(super) fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+    pub(super) fn poll_body(
+        &mut self,
+        idle: Option<Duration>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
         if let Err(error) = self.write_on(cx) {
             return Poll::Ready(Some(Err(error)));
         }
-        self.receiving.poll_body(&mut self.stream, cx)
+        let polled = self.receiving.poll_body(&mut self.stream, cx);
+        // An upstream that is still sent something may wait for that.
+        if polled.is_ready() || !self.sending.is_done() {
+            self.quiet_since = None;
+        } else if let Some(idle) = idle {
+            let since = *self.quiet_since.get_or_insert_with(Instant::now);
+            if self.alarm.poll_at(since + idle, cx).is_ready() {
+                return Poll::Ready(Some(Err(Broken::Idle(idle))));
+            }
+        }
+        polled
     }
 
     /// How much of the answer's body is still to come, where that is known.

@@ -67,7 +67,7 @@ impl Sending {
             && self.queue.iter().map(Bytes::len).sum::<usize>() < GATHERED
         {
             match Pin::new(&mut body.0).poll_frame(cx) {
-                Poll::Ready(frame) => self.take(frame.transpose().map_err(Broken::Asked)?)?,
+                Poll::Ready(frame) => self.take(frame.transpose()?)?,
                 Poll::Pending => return Ok(true),
             }
         }
