@@ -282,7 +282,8 @@ mod tests {
                 let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
                 let name = command.get_name();
                 let shown = help.split_once("keyward ").is_some_and(|(_, line)| line.contains(name));
-                assert!(help.starts_with("Example:\n  ") && shown, "{name}: {help}");
+                let headed = ["Example:\n  ", "Examples:\n  "].iter().any(|heading| help.starts_with(heading));
+                assert!(headed && shown, "{name}: {help}");
                 for argument in command.get_arguments().filter(|argument| argument.get_action().takes_values()) {
                     let flag = argument.get_long().unwrap_or_default();
                     let secret =
