@@ -11,7 +11,7 @@ use super::json::Fields;
 use super::reply::{Changed, Done, Reply, Seen};
 use super::rooms::Rooms;
 use super::views::{READ_ONLY, duration};
-use crate::access::model::auth_method::AuthMethodRecord;
+use crate::access::model::auth_method::{AuthMethodRecord, Locality};
 use crate::access::model::go_duration::GoDuration;
 use crate::access::service::auth_methods::AuthMethodDraft;
 use crate::access::service::records::Stored;
@@ -31,7 +31,8 @@ struct AuthMethodView<'a> {
     description: &'a str,
     #[serde(rename = "MaxTokenTTL", skip_serializing_if = "Option::is_none")]
     max_token_ttl: Option<String>,
-    token_locality: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    token_locality: Option<&'static str>,
     /// Lists leave it out.
     #[serde(skip_serializing_if = "Option::is_none")]
     config: Option<&'a Map<String, Value>>,
@@ -49,7 +50,7 @@ fn view(method: &Stored<AuthMethodRecord>, whole: bool) -> AuthMethodView<'_> {
         display_name: &record.display_name,
         description: &record.description,
         max_token_ttl: record.max_token_ttl.map(|ttl| GoDuration::of(ttl).to_string()),
-        token_locality: record.locality.as_str(),
+        token_locality: record.locality.map(Locality::as_str),
         config: whole.then_some(&record.config),
         namespace: record.namespace.as_str(),
         partition: DEFAULT_PARTITION,

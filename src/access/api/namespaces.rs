@@ -15,7 +15,7 @@ use crate::access::model::names::NamespaceName;
 use crate::access::model::namespace::{Defaults, NamespaceRecord};
 use crate::access::model::timestamp::Timestamp;
 use crate::access::service::links::Linked;
-use crate::access::service::namespaces::NamespaceDraft;
+use crate::access::service::namespaces::{DefaultsDraft, NamespaceDraft};
 use crate::access::service::records::Stored;
 use crate::access::service::rows;
 use crate::access::store::Freshness;
@@ -38,12 +38,11 @@ struct NamespaceView<'a> {
     modify_index: u64,
 }
 
+/// The defaults of a namespace. Both lists are always present: the Terraform provider for Consul reads them unasked.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "PascalCase")]
 struct DefaultsView {
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     policy_defaults: Vec<LinkView>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     role_defaults: Vec<LinkView>,
 }
 
@@ -87,8 +86,10 @@ fn draft(mut fields: Fields) -> Result<(Option<String>, NamespaceDraft), ApiErro
         ..NamespaceDraft::default()
     };
     if let Some(mut acls) = fields.object("ACLs")? {
-        draft.policies = views::link_drafts(&mut acls, "PolicyDefaults")?;
-        draft.roles = views::link_drafts(&mut acls, "RoleDefaults")?;
+        draft.defaults = Some(DefaultsDraft {
+            policies: views::link_drafts(&mut acls, "PolicyDefaults")?,
+            roles: views::link_drafts(&mut acls, "RoleDefaults")?,
+        });
         acls.finish()?;
     }
     fields.pass_over(READ_ONLY);

@@ -39,6 +39,13 @@ pub struct Defaults {
     pub roles: Vec<Id>,
 }
 
+impl Defaults {
+    /// Whether nothing is linked. A namespace that was written with empty lists is shown with them.
+    pub fn is_empty(&self) -> bool {
+        self.policies.is_empty() && self.roles.is_empty()
+    }
+}
+
 /// What is wrong with the free pairs of a namespace, in words: they are as bounded as those of a node or a service are
 /// elsewhere. `None` if they can be taken.
 pub fn meta_mistake(meta: &BTreeMap<String, String>) -> Option<String> {

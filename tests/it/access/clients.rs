@@ -1,5 +1,5 @@
-//! The access-control service as clients know it that nobody here wrote: py-consul, and Ansible's modules for Consul. What
-//! they do and expect is in `tests/clients`; here the real server is started for them, once on each store.
+//! The access-control service as clients know it that nobody here wrote: py-consul, Ansible's modules for Consul, and
+//! Consul's Go client with the calls of the Terraform provider for Consul. What they do and expect is in `tests/clients`; here the real server is started for them, once on each store.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -65,12 +65,16 @@ impl Server {
         Self { _etcd: Some(etcd), ..server }
     }
 
+    /// Runs a Python module to its end, which must be a good one.
+    fn serves(self, module: &str, arguments: &[&str]) {
+        self.serves_program("python", &[&["-m", module], arguments].concat());
+    }
+
     /// Runs a client to its end, which must be a good one.
-    fn serves(self, program: &str, arguments: &[&str]) {
+    fn serves_program(self, program: &str, arguments: &[&str]) {
         let (bearer, public) = identity();
         let python = clients().join("bin/python");
-        let output = Command::new(&python)
-            .args(["-m", program])
+        let output = Command::new(clients().join("bin").join(program))
             .args(arguments)
             .current_dir(scripts())
             .env_clear()
@@ -135,6 +139,17 @@ fn py_consul_makes_every_call_it_has_on_the_embedded_store() {
 #[cfg(feature = "etcd")]
 fn py_consul_makes_every_call_it_has_on_etcd() {
     Server::etcd().serves("py_consul", &[]);
+}
+
+#[test]
+fn the_calls_of_the_terraform_provider_for_consul_find_what_they_read_on_the_embedded_store() {
+    Server::embedded().serves_program("go-consul", &[]);
+}
+
+#[test]
+#[cfg(feature = "etcd")]
+fn the_calls_of_the_terraform_provider_for_consul_find_what_they_read_on_etcd() {
+    Server::etcd().serves_program("go-consul", &[]);
 }
 
 #[test]

@@ -23,7 +23,7 @@ async fn a_namespace_is_made_read_changed_and_written_back() {
         acl.make("/v1/acl/policy", json!({"Name": "all", "Rules": "key_prefix \"\" { policy = \"write\" }"})).await;
     let role = acl.make("/v1/acl/role", json!({"Name": "some"})).await;
     let acls = json!({
-        "PolicyDefaults": [{"Name": "all"}, {"ID": policy["ID"], "Name": "another"}],
+        "PolicyDefaults": [{"Name": "all"}, {"ID": policy["ID"], "Name": "all"}],
         "RoleDefaults": [{"ID": role["ID"]}],
     });
     let update = json!({"Name": "team-1", "Description": "d", "ACLs": acls, "Partition": "default"});
@@ -54,6 +54,24 @@ async fn a_namespace_is_made_read_changed_and_written_back() {
     assert_eq!(listed.json()[0]["Description"], "Builtin Default Namespace");
     assert_eq!(listed.json()[1], written);
     assert!(!listed.headers.contains_key("x-service-results-filtered-by-acls"));
+}
+
+#[tokio::test]
+async fn acls_that_were_given_come_back_with_both_lists_even_where_they_are_empty() {
+    let acl = Acl::start().await;
+    let none = json!({"PolicyDefaults": [], "RoleDefaults": []});
+    for (name, given) in [("a", json!({})), ("b", none.clone()), ("c", json!({"PolicyDefaults": null}))] {
+        let made = acl.make("/v1/namespace", json!({"Name": name, "ACLs": given})).await;
+        assert_eq!(made["ACLs"], none, "{made}");
+        assert_eq!(acl.get(&format!("/v1/namespace/{name}")).await.json(), made);
+        let listed = acl.get("/v1/namespaces").await.json();
+        assert!(listed.as_array().unwrap().contains(&made), "{listed}");
+    }
+    acl.make("/v1/acl/role", json!({"Name": "some"})).await;
+    let one = acl.make("/v1/namespace/a", json!({"ACLs": {"RoleDefaults": [{"Name": "some"}]}})).await;
+    assert_eq!((&one["ACLs"]["PolicyDefaults"], &one["ACLs"]["RoleDefaults"][0]["Name"]), (&json!([]), &json!("some")));
+    let cleared = acl.make("/v1/namespace/a", json!({})).await;
+    assert!(cleared.get("ACLs").is_none(), "{cleared}");
 }
 
 #[tokio::test]

@@ -34,11 +34,18 @@ pub struct AuthMethodRecord {
     /// How long its tokens live; without end if `None`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_token_ttl: Option<Duration>,
-    /// Where its tokens count.
-    #[serde(default)]
-    pub locality: Locality,
+    /// Where its tokens count, if that was said: in this datacenter otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub locality: Option<Locality>,
     /// What its type asks for, as it was written. [`MethodConfig::read`] has read it.
     pub config: Map<String, Value>,
+}
+
+impl AuthMethodRecord {
+    /// Tells if its tokens count in this datacenter only.
+    pub fn makes_local_tokens(&self) -> bool {
+        self.locality != Some(Locality::Global)
+    }
 }
 
 /// What a proof looks like.
@@ -67,11 +74,10 @@ impl MethodType {
 }
 
 /// Where the tokens of a login count.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Locality {
     /// In this datacenter.
-    #[default]
     Local,
     /// In all.
     Global,
@@ -86,10 +92,10 @@ impl Locality {
         }
     }
 
-    /// The one of that name; the usual one for an empty text.
+    /// The one of that name.
     pub fn named(text: &str) -> Option<Self> {
         match text {
-            "" | "local" => Some(Self::Local),
+            "local" => Some(Self::Local),
             "global" => Some(Self::Global),
             _ => None,
         }

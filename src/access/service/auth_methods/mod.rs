@@ -34,7 +34,7 @@ pub struct AuthMethodDraft {
     pub description: String,
     /// How long its tokens live; zero for no end.
     pub max_token_ttl: GoDuration,
-    /// Where its tokens count; the usual one if empty.
+    /// Where its tokens count; not said if empty.
     pub locality: String,
     /// What its type asks for.
     pub config: Map<String, Value>,
@@ -202,9 +202,12 @@ fn judged(
             kind
         }
     };
-    let locality = Locality::named(&draft.locality).ok_or_else(|| {
-        invalid(format!("TokenLocality {:?} is neither \"local\" nor \"global\"", shortened(&draft.locality)))
-    })?;
+    let unknown_locality =
+        || invalid(format!("TokenLocality {:?} is neither \"local\" nor \"global\"", shortened(&draft.locality)));
+    let locality = match draft.locality.as_str() {
+        "" => None,
+        stated => Some(Locality::named(stated).ok_or_else(unknown_locality)?),
+    };
     let max_token_ttl = max_token_ttl(draft.max_token_ttl).map_err(|reason| invalid(reason.to_string()))?;
     let config = MethodConfig::read(kind, &draft.config).map_err(|reason| invalid(reason.to_string()))?;
     if let KeySource::Fixed(keys) = &config.keys {

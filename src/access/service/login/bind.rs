@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::LoginError;
-use crate::access::model::auth_method::{AuthMethodRecord, Locality};
+use crate::access::model::auth_method::AuthMethodRecord;
 use crate::access::model::binding_rule::{BindingRuleRecord, Bound};
 use crate::access::model::id::Id;
 use crate::access::model::known::Known;
@@ -47,7 +47,7 @@ impl Directory {
         if !bound_any {
             return Ok(None);
         }
-        let holder = Holder::Token { local: method.locality == Locality::Local };
+        let holder = Holder::Token { local: method.makes_local_tokens() };
         let links = &mut given.links;
         links.service_identities =
             service_identities(std::mem::take(&mut links.service_identities), holder).map_err(ServiceError::invalid)?;

@@ -7,7 +7,7 @@ use secrecy::SecretString;
 
 use super::bind::Given;
 use super::{LoginError, Methods, verify};
-use crate::access::model::auth_method::{AuthMethodRecord, KeySource, Locality, MethodConfig, Whom};
+use crate::access::model::auth_method::{AuthMethodRecord, KeySource, MethodConfig, Whom};
 use crate::access::model::cloud::{SignedClaims, identify};
 use crate::access::model::id::Id;
 use crate::access::model::jwt_claims::Claims;
@@ -133,7 +133,7 @@ impl Methods {
             description: described(meta)?,
             links: given.links.clone(),
             roles: given.roles.clone(),
-            local: record.locality == Locality::Local,
+            local: record.makes_local_tokens(),
             create_time: now,
             expiration_time: record.max_token_ttl.map(|ttl| now.after(ttl)),
             login: Some(LoginOrigin {

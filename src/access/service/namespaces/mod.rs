@@ -20,12 +20,25 @@ use crate::access::store::Freshness;
 pub struct NamespaceDraft {
     /// Free text.
     pub description: String,
-    /// Policies of `default` that count for each of its tokens.
-    pub policies: Vec<LinkDraft>,
-    /// Roles of `default` that count for each of its tokens.
-    pub roles: Vec<LinkDraft>,
+    /// Links that count for each of its tokens; `None` where the request says nothing of them.
+    pub defaults: Option<DefaultsDraft>,
     /// Free pairs.
     pub meta: BTreeMap<String, String>,
+}
+
+/// Defaults of a namespace as a request gives them: policies and roles of `default`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DefaultsDraft {
+    /// Policies.
+    pub policies: Vec<LinkDraft>,
+    /// Roles.
+    pub roles: Vec<LinkDraft>,
+}
+
+impl DefaultsDraft {
+    fn is_empty(&self) -> bool {
+        self.policies.is_empty() && self.roles.is_empty()
+    }
 }
 
 impl Directory {
@@ -166,14 +179,17 @@ impl Directory {
             return Err(ServiceError::Invalid(format!("Invalid Namespace: {mistake}")));
         }
         let home = NamespaceName::default_one();
-        let defaults = Defaults {
-            policies: self.linked(&home, Linked::Policy, &draft.policies).await?,
-            roles: self.linked(&home, Linked::Role, &draft.roles).await?,
+        let defaults = match &draft.defaults {
+            Some(defaults) => Some(Defaults {
+                policies: self.linked(&home, Linked::Policy, &defaults.policies).await?,
+                roles: self.linked(&home, Linked::Role, &defaults.roles).await?,
+            }),
+            None => None,
         };
         Ok(NamespaceRecord {
             name,
             description: draft.description.clone(),
-            defaults: Some(defaults).filter(|defaults| *defaults != Defaults::default()),
+            defaults,
             meta: draft.meta.clone(),
             deleted_at: None,
         })
@@ -184,7 +200,7 @@ impl Directory {
 fn permitted(caller: &Caller, draft: &NamespaceDraft) -> Result<(), ServiceError> {
     let home = NamespaceName::default_one();
     caller.require(Privilege::OperatorWrite, &home)?;
-    if !draft.policies.is_empty() || !draft.roles.is_empty() {
+    if draft.defaults.as_ref().is_some_and(|defaults| !defaults.is_empty()) {
         caller.require(Privilege::AclWrite, &home)?;
     }
     Ok(())
