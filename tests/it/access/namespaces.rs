@@ -75,6 +75,34 @@ async fn acls_that_were_given_come_back_with_both_lists_even_where_they_are_empt
 }
 
 #[tokio::test]
+async fn defaults_are_not_taken_away_by_operator_write_alone() {
+    let acl = Acl::start().await;
+    acl.make("/v1/acl/policy", json!({"Name": "no-secrets", "Rules": "key_prefix \"s\" { policy = \"deny\" }"})).await;
+    acl.make("/v1/acl/role", json!({"Name": "some"})).await;
+    let acls = json!({"PolicyDefaults": [{"Name": "no-secrets"}], "RoleDefaults": [{"Name": "some"}]});
+    let made = acl.make("/v1/namespace", json!({"Name": "team", "ACLs": acls})).await;
+    let operator = acl.token_with("operator = \"write\"").await;
+    for body in [
+        json!({}),
+        json!({"ACLs": {}}),
+        json!({"ACLs": {"PolicyDefaults": []}}),
+        json!({"ACLs": {"PolicyDefaults": [{"Name": "no-secrets"}]}}),
+        json!({"Description": "d", "ACLs": acls}),
+    ] {
+        let refused = acl.call("PUT", "/v1/namespace/team", Some(&operator), Some(body.clone())).await;
+        assert_eq!(refused.status, 403, "{body} {refused:?}");
+        assert!(refused.text.contains("lacks permission 'acl:write'"), "{body} {refused:?}");
+    }
+    assert_eq!(acl.get("/v1/namespace/team").await.json(), made);
+    // With both rights they go, and from then on the first alone is enough.
+    let both = acl.token_with("operator = \"write\" acl = \"write\"").await;
+    let cleared = acl.call("PUT", "/v1/namespace/team", Some(&both), Some(json!({}))).await;
+    assert_eq!(cleared.status, 200, "{cleared:?}");
+    let body = json!({"Description": "d", "ACLs": {}});
+    assert_eq!(acl.call("PUT", "/v1/namespace/team", Some(&operator), Some(body)).await.status, 200);
+}
+
+#[tokio::test]
 async fn what_cannot_be_a_namespace_is_refused_in_words() {
     let acl = Acl::start().await;
     acl.make("/v1/namespace", json!({"Name": "Team"})).await;

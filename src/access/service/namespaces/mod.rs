@@ -119,8 +119,8 @@ impl Directory {
     /// Replaces what a namespace is; what the draft leaves out is cleared. Its name stays as it was first written.
     ///
     /// # Errors
-    /// The caller lacks `operator:write`, or `acl:write` where defaults are linked; there is no such namespace, or it is
-    /// marked for deletion; the draft cannot be a namespace.
+    /// The caller lacks `operator:write`, or `acl:write` where defaults are linked or were; there is no such namespace, or
+    /// it is marked for deletion; the draft cannot be a namespace.
     pub async fn update_namespace(
         &self,
         caller: &Caller,
@@ -128,15 +128,20 @@ impl Directory {
         draft: &NamespaceDraft,
     ) -> Result<Stored<NamespaceRecord>, ServiceError> {
         permitted(caller, draft)?;
-        retrying(|| self.try_update_namespace(name, draft)).await
+        retrying(|| self.try_update_namespace(caller, name, draft)).await
     }
 
     async fn try_update_namespace(
         &self,
+        caller: &Caller,
         name: &NamespaceName,
         draft: &NamespaceDraft,
     ) -> Result<Stored<NamespaceRecord>, ServiceError> {
         let before = self.unmarked(name).await?;
+        // To drop a default policy that denies gives its tokens rights, as to link one does.
+        if before.value.defaults.as_ref().is_some_and(|defaults| !defaults.is_empty()) {
+            caller.require(Privilege::AclWrite, &NamespaceName::default_one())?;
+        }
         let namespace = self.namespace_record(before.value.name.clone(), draft).await?;
         let key = rows::namespace(name);
         let changes = Changes::default().unchanged(&key, before.modified).put(key, &namespace)?;
