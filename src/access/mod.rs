@@ -11,7 +11,10 @@ pub mod store;
 // 2: what is done with it
 pub mod service;
 
-// 3: how it is spoken to, strangers to each other
+// 3: a look at the store before it is opened
+mod lost_store;
+
+// 4: how it is spoken to, strangers to each other
 pub mod api;
 pub mod client;
 
@@ -27,6 +30,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::api::Rooms;
 use self::api::limit::Limiter;
+pub use self::lost_store::LostStoreError;
 use self::model::authorize::DefaultPolicy;
 use self::model::names::is_name;
 use self::model::token::{MAX_TTL, MIN_TTL};
@@ -129,8 +133,21 @@ impl Service {
     /// The options are wrong, or the store or the key cannot be taken.
     pub async fn open(options: &Options, clock: Clock, metrics: Metrics) -> Result<Self, OpenError> {
         options.sound()?;
+        let key_file = options.key_file().unwrap_or_default();
+        lost_store::check_file(&options.store, &key_file)?;
         let store = store::open(&options.store, &options.datacenter).await?;
+        lost_store::check_records(&options.store, &key_file, &*store).await?;
         Self::over(store, options, clock, metrics).await
+    }
+
+    /// Begins a new store where the old one is gone: [`Service::open`] takes it with the key file that is there.
+    ///
+    /// # Errors
+    /// The store holds records, is on etcd, or cannot be opened.
+    pub async fn begin_store(options: &Options) -> Result<(), OpenError> {
+        options.sound()?;
+        let store = store::open(&options.store, &options.datacenter).await?;
+        Ok(lost_store::begin(&options.store, &*store).await?)
     }
 
     /// The same over a store that is open already; what the options say of one does not count, but for its folder.
@@ -227,6 +244,9 @@ pub enum OpenError {
     /// The store did not open.
     #[error(transparent)]
     Store(#[from] store::OpenError),
+    /// The store is lost, or is to be begun where there is one.
+    #[error(transparent)]
+    LostStore(#[from] LostStoreError),
     /// The key cannot be taken.
     #[error(transparent)]
     Key(#[from] KeyError),

@@ -55,6 +55,9 @@ pub(super) struct Serve {
     /// PEM file of its private key
     #[arg(long, value_name = "FILE", requires = "tls_cert_file")]
     tls_key_file: Option<PathBuf>,
+    /// Begin a new store where the old one is gone and its key file is left
+    #[arg(long)]
+    new_store: bool,
 }
 
 impl Access {
@@ -107,6 +110,10 @@ impl Serve {
             Err(exit) => return Ok(exit),
         };
         let scheme = if self.tls_cert_file.is_some() { "https" } else { "http" };
+        if self.new_store {
+            // The store is closed again before it is served.
+            super::run::runtime(&config)?.block_on(super::run::begin_store(&config))?;
+        }
         alone::serve(config, &environment, log, |app| introduction(&app.access_endpoints(), scheme, &self.dir))
     }
 

@@ -25,6 +25,10 @@ pub(super) struct Run {
     /// served and no program is run
     #[arg(long)]
     exit_after_auth: bool,
+    /// Begin a new store for [access] where the old one is gone and its key file is left
+    #[cfg(feature = "access")]
+    #[arg(long)]
+    new_store: bool,
 }
 
 pub(super) fn run(run: &Run, choice: &LogChoice) -> anyhow::Result<Exit> {
@@ -44,6 +48,10 @@ pub(super) fn run(run: &Run, choice: &LogChoice) -> anyhow::Result<Exit> {
     let runtime = runtime(&config)?;
     let inherited = inherited(&environment)?;
     let ended = runtime.block_on(async {
+        #[cfg(feature = "access")]
+        if run.new_store {
+            begin_store(&config).await?;
+        }
         let (signals, relay) = listen_for_signals(run.clone(), environment)?;
         let stop = signals.stop.clone();
         let app = App::build(config, log, inherited).await?;
@@ -83,6 +91,16 @@ pub(super) fn run(run: &Run, choice: &LogChoice) -> anyhow::Result<Exit> {
         _ if code == 0 => Exit::Ok,
         _ => Exit::OfProgram(code),
     })
+}
+
+/// Begins a new store for `[access]`.
+///
+/// # Errors
+/// The configuration has no such section, or there is a store.
+#[cfg(feature = "access")]
+pub(super) async fn begin_store(config: &Config) -> anyhow::Result<()> {
+    let access = config.access.as_ref().context("--new-store is given, and the configuration has no [access]")?;
+    Ok(crate::access::Service::begin_store(&access.service).await?)
 }
 
 /// The sockets that the service manager passed.

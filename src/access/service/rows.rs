@@ -13,6 +13,7 @@
 //! | `binding-rule/NAMESPACE/ID` | a binding rule |
 //! | `removal/KIND/NAME` | something that is being removed in pieces |
 //! | `seal/key` | which of the server's keys tokens are under |
+//! | `seal/begun` | a new store, until `seal/key` is there |
 //! | `bootstrap/done` | that the first token was made |
 //! | `restore/mark`, `restore/last` | the store is being restored from a snapshot, and by whom; when that was begun last |
 //!

@@ -17,6 +17,8 @@ mod etcd;
 mod hammer;
 mod http;
 mod login;
+#[cfg(feature = "dev")]
+mod lost_store;
 mod methods;
 mod model;
 mod namespaces;

@@ -43,6 +43,16 @@ pub fn record() -> Key {
     Key::of(&["seal", "key"])
 }
 
+/// Mark of a new store that names no key yet. It tells a first start that broke off from a store that was lost.
+pub fn begun() -> Key {
+    Key::of(&["seal", "begun"])
+}
+
+/// The write that puts [`begun`].
+pub fn mark_begun() -> Write {
+    Write::Put(begun(), b"{}".to_vec())
+}
+
 /// What has the store name these keys.
 pub fn naming(keys: &Ring) -> Write {
     Write::Put(record(), keys.ids().into_bytes())
@@ -60,6 +70,8 @@ impl Sealer {
             if told.is_some() {
                 return Err(KeyError::Lost { path: path.to_owned() });
             }
+            // Before the key file: one without this mark and without a store's records is that of a lost store.
+            store.commit(Batch { checks: Vec::new(), writes: vec![mark_begun()] }).await?;
             file::make(path)?;
         }
         let ring = file::read(path)?;
@@ -69,7 +81,7 @@ impl Sealer {
                 let known = RwLock::new(Arc::new(keys));
                 return Ok(Self { file: path.to_owned(), known, moving: tokio::sync::Mutex::default() });
             }
-            let writes = vec![naming(&ring.alone())];
+            let writes = vec![naming(&ring.alone()), Write::Delete(begun())];
             match store.commit(Batch { checks: vec![Check::Absent(record())], writes }).await {
                 // Another server on the same store may have been faster.
                 Ok(_) | Err(CommitError::Conflict(_)) => told = store.get(&record(), Freshness::Linearizable).await?,

@@ -58,7 +58,7 @@ impl Embedded {
     /// Another process has it, it belongs to another datacenter, it is damaged, or it cannot be opened.
     pub fn open(folder: &Path, datacenter: &str) -> Result<Self, OpenError> {
         let folder = folder::private(folder, 0o022)?;
-        let path = folder.join("access.redb");
+        let path = Self::file_in(&folder);
         let backend = FileBackend::new(files::private_file(&path)?);
         let backend =
             backend.map_err(|error| OpenError::Damaged { store: path.display().to_string(), source: error.into() })?;
@@ -87,6 +87,11 @@ impl Embedded {
         let writer = writer::start(Arc::clone(&shared), disk, queue)
             .map_err(|source| OpenError::File { path: path.clone(), source })?;
         Ok(Self { shared, jobs: Some(jobs), writer: Some(writer), path })
+    }
+
+    /// The file of the store in a folder.
+    pub fn file_in(folder: &Path) -> PathBuf {
+        folder.join("access.redb")
     }
 
     /// The store's file.
