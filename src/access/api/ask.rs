@@ -197,6 +197,11 @@ impl Ask {
         }
     }
 
+    /// Tells if the query or a header names a namespace.
+    pub(super) fn names_namespace(&self) -> bool {
+        self.named.is_some()
+    }
+
     /// As [`Ask::namespace`]; `*` names all.
     ///
     /// # Errors

@@ -22,7 +22,9 @@ pub(in crate::access::api) async fn create(rooms: &Rooms, ask: &mut Ask) -> Resu
 pub(in crate::access::api) async fn clone(rooms: &Rooms, ask: &mut Ask) -> Result<Changed, ApiError> {
     let (draft, stated) = draft(ask.fields("Token").await?)?;
     let source = path_id(ask)?;
-    let here = Here::writing(rooms, ask, None).await?;
+    // The source and the clone are in one namespace: the body names it where the query and the headers say nothing.
+    let named = if ask.names_namespace() { None } else { stated.as_deref() };
+    let here = Here::writing(rooms, ask, named).await?;
     if stated.is_some_and(|stated| stated.parse() != Ok(here.namespace.clone())) {
         let text = format!("A clone stays in the namespace of the token that it is made from: {}", here.namespace);
         return Err(ApiError::Invalid(text));

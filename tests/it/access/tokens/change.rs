@@ -167,7 +167,9 @@ async fn a_clone_may_what_its_source_may() {
     says(&acl.put(&clone, json!({"Foo": 1})).await, 400, "Token decoding failed: json: unknown field \"Foo\"");
     says(&acl.send("PUT", &clone, &[], b"").await, 400, "Token decoding failed: EOF");
     let elsewhere = acl.put(&clone, json!({"Namespace": "other"})).await;
-    says(&elsewhere, 400, "A clone stays in the namespace of the token that it is made from: default");
+    says(&elsewhere, 404, "Namespace \"other\" does not exist");
+    let conflict = acl.put(&format!("{clone}?ns=default"), json!({"Namespace": "other"})).await;
+    says(&conflict, 400, "A clone stays in the namespace of the token that it is made from: default");
 
     let lost = "Requested token does not exist: ACL not found";
     says(&acl.put(&format!("{TOKEN}/11111111-1111-1111-1111-111111111111/clone"), json!({})).await, 404, lost);

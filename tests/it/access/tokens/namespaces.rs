@@ -62,6 +62,13 @@ async fn a_token_is_found_in_its_own_namespace_alone() {
     assert_eq!(acl.make(&clone, json!({"Namespace": "team"})).await["Namespace"], "Team");
     let elsewhere = acl.put(&clone, json!({"Namespace": "default"})).await;
     assert_eq!(elsewhere.status, 400);
+    // Where neither query nor header names a namespace, the body names that of the source and of the clone.
+    let by_body = acl.put(&format!("{path}/clone"), json!({"Namespace": "tEAM"})).await;
+    assert_eq!((by_body.status, &by_body.json()["Namespace"]), (200, &json!("Team")), "{by_body:?}");
+    let by_header = [("x-consul-token", acl.root.as_str()), ("x-consul-namespace", "team")];
+    let body = json!({"Namespace": "default"}).to_string();
+    let conflict = acl.send("PUT", &format!("{path}/clone"), &by_header, body.as_bytes()).await;
+    assert_eq!(conflict.status, 400, "{conflict:?}");
     let mine = acl.call("PUT", &format!("{path}/clone"), Some(&own), Some(json!({}))).await.json();
     assert_eq!((&mine["Namespace"], &mine["Policies"]), (&json!("Team"), &made["Policies"]));
     assert_eq!(acl.delete(&there).await.text, "true");
