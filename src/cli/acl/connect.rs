@@ -52,9 +52,18 @@ pub(in crate::cli) struct Service {
     flags: String,
 }
 
+/// The token that a command asks with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum TokenUse {
+    /// The token of a flag or a variable, where one is given.
+    Given,
+    /// A token of a flag alone: the call needs none, and the variable may name a file that the command is to make.
+    FlagOnly,
+}
+
 impl Connection {
     /// Takes flags before variables, and variables before defaults. Sends nothing.
-    pub(super) fn open(self) -> Result<Service, Failure> {
+    pub(super) fn open(self, token_use: TokenUse) -> Result<Service, Failure> {
         let environment = Environment::of_this_process();
         let variable = |name: &str| environment.variables.get(name).filter(|value| !value.is_empty());
         let wrong = |name: &str, why: String| Failure::new(Exit::Failed, format!("{name}: {why}"));
@@ -67,14 +76,15 @@ impl Connection {
             Some(address) => address,
             None => address(DEFAULT).map_err(|why| wrong("the default address", why))?,
         };
-        let file = match (self.token_file, variable("KEYWARD_ACL_TOKEN_FILE")) {
+        let token_variable = |name: &str| variable(name).filter(|_| token_use == TokenUse::Given);
+        let file = match (self.token_file, token_variable("KEYWARD_ACL_TOKEN_FILE")) {
             (Some(file), _) => Some(file),
             (None, Some(path)) => Some(Input::File(path.into())),
             (None, None) => None,
         };
         let token = match file {
             Some(file) => Some(file.secret()?),
-            None => variable("KEYWARD_ACL_TOKEN").map(|token| SecretString::from(token.trim())),
+            None => token_variable("KEYWARD_ACL_TOKEN").map(|token| SecretString::from(token.trim())),
         };
         let ca_file = self.ca_file.or_else(|| variable("KEYWARD_ACL_CA_FILE").map(PathBuf::from));
         let namespace = self.namespace.or_else(|| variable("KEYWARD_ACL_NAMESPACE").cloned());
@@ -123,13 +133,13 @@ impl Service {
 
     /// Says what a person can do about a failure, where that is known.
     pub(super) fn explain(&self, failure: Failure) -> Failure {
-        let hint = match failure.exit {
+        match failure.exit {
             Exit::Denied if failure.unknown_token && !self.client.has_token() => {
-                "none was given: say --token-file FILE, or set KEYWARD_ACL_TOKEN_FILE or KEYWARD_ACL_TOKEN"
+                let hint = "say --token-file FILE, or set KEYWARD_ACL_TOKEN_FILE or KEYWARD_ACL_TOKEN";
+                Failure { text: format!("no token was given: {hint}"), ..failure }
             }
-            Exit::NotRunning => "say where the service is by --address or KEYWARD_ACL_ADDR",
-            _ => return failure,
-        };
-        failure.and(hint)
+            Exit::NotRunning => failure.and("say where the service is by --address or KEYWARD_ACL_ADDR"),
+            _ => failure,
+        }
     }
 }

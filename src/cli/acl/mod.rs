@@ -28,6 +28,7 @@ mod session;
 
 use clap::{Args, Subcommand};
 
+use self::connect::TokenUse;
 pub(super) use self::connect::{Connection, Service};
 pub(super) use self::failure::Failure;
 use super::{Exit, say_error};
@@ -83,7 +84,11 @@ enum Group {
 impl Acl {
     pub(super) fn run(self) -> anyhow::Result<Exit> {
         let Self { connection, group } = self;
-        asking(connection, async |service| match group {
+        let token_use = match group {
+            Group::Bootstrap(_) | Group::Login(_) => TokenUse::FlagOnly,
+            _ => TokenUse::Given,
+        };
+        asking_with(connection, token_use, async |service| match group {
             Group::Token(command) => command.run(service).await,
             Group::Role(command) => command.run(service).await,
             Group::Policy(command) => command.run(service).await,
@@ -104,10 +109,18 @@ pub(super) fn asking(
     connection: Connection,
     work: impl AsyncFnOnce(&Service) -> Result<(), Failure>,
 ) -> anyhow::Result<Exit> {
+    asking_with(connection, TokenUse::Given, work)
+}
+
+fn asking_with(
+    connection: Connection,
+    token_use: TokenUse,
+    work: impl AsyncFnOnce(&Service) -> Result<(), Failure>,
+) -> anyhow::Result<Exit> {
     crate::sys::forbid_core_dumps()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let ended = runtime.block_on(async {
-        let service = connection.open()?;
+        let service = connection.open(token_use)?;
         work(&service).await.map_err(|failure| service.explain(failure))
     });
     Ok(ended.map_or_else(

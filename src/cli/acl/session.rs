@@ -11,7 +11,7 @@ use super::input::Input;
 use super::templated::assignment;
 use super::{show, telling};
 use crate::access::client;
-use crate::access::client::Query;
+use crate::access::client::{NamespaceDefaults, Query};
 use crate::access::model::id::Id;
 use crate::atomic_file;
 use crate::cli::{note, say};
@@ -104,11 +104,13 @@ pub(super) async fn logout(service: &Service) -> Result<(), Failure> {
 pub(super) async fn whoami(service: &Service) -> Result<(), Failure> {
     let read = service.client.read_self(&Query::default()).await?;
     let token = &read.value;
+    let defaults = namespace_defaults(service, token).await?;
     let left = token.expiration_time.map(|end| end.since(telling::now(read.date)));
     let mut json = telling::as_json(token, &Shown::Unasked);
     if let Value::Object(fields) = &mut json {
         fields.insert("Server".to_owned(), service.client.server().into());
         fields.insert("RemainingSeconds".to_owned(), json!(left.map(|left| left.as_secs())));
+        fields.insert("NamespaceDefaults".to_owned(), json!(defaults.as_ref()));
     }
     service.show(&json, || {
         let mut fields = show::Fields::default();
@@ -121,11 +123,36 @@ pub(super) async fn whoami(service: &Service) -> Result<(), Failure> {
             .add("Remaining life", left.map_or_else(|| "without end".to_owned(), show::span))
             .maybe("Ends", token.expiration_time)
             .each("Roles", token.roles.iter().map(show::link))
-            .links(&token.links)
-            .print();
+            .links(&token.links);
+        if let Some(defaults) = &defaults {
+            fields
+                .each("Default policies", defaults.policy_defaults.iter().map(show::link))
+                .each("Default roles", defaults.role_defaults.iter().map(show::link));
+        }
+        fields.print();
     });
-    if token.roles.is_empty() && token.links == client::Links::default() {
-        note("the token links nothing: it may do what any caller may");
+    let links_nothing = token.roles.is_empty() && token.links == client::Links::default();
+    match &defaults {
+        None => note("this token may not read its namespace, which may give it more than it links"),
+        Some(defaults) if links_nothing && defaults.is_empty() => {
+            note("the token links nothing: it may do what any caller may");
+        }
+        Some(_) if links_nothing => note("the token links nothing itself: it has what its namespace gives"),
+        Some(_) => {}
     }
     Ok(())
+}
+
+/// The links that the token's namespace gives it; `None` where the token may not read the namespace.
+async fn namespace_defaults(service: &Service, token: &client::Token) -> Result<Option<NamespaceDefaults>, Failure> {
+    let namespace = token.namespace.as_deref().unwrap_or("default");
+    match service.client.read_namespace(namespace, &Query::default()).await {
+        Ok(read) => Ok(Some(read.value.acls)),
+        Err(client::Error::PermissionDenied(_)) => Ok(None),
+        // A server without namespaces has no defaults of theirs.
+        Err(client::Error::NotSupported { .. } | client::Error::NotFound { .. }) => {
+            Ok(Some(NamespaceDefaults::default()))
+        }
+        Err(error) => Err(error.into()),
+    }
 }

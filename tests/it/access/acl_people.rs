@@ -284,7 +284,25 @@ async fn namespaces_are_made_filled_listed_and_taken_away_by_commands() {
     let token = json(&service, "token create --role-name ops --namespace team-1").await;
     let secret = text(&token["SecretID"]);
     let own = acl(&service.url, &secret, "whoami", "").await;
-    assert!(own.code == 0 && own.out.contains("Namespace:       team-1"), "{own:?}");
+    assert!(own.code == 0 && own.out.contains("team-1") && own.out.contains("ops ("), "{own:?}");
+
+    // A token that links nothing may have all that its namespace gives.
+    done(&service, "namespace update team-1 --default-role-name ops --merge", "").await;
+    let bare = text(&json(&service, "token create --namespace team-1").await["SecretID"]);
+    let own = acl(&service.url, &bare, "whoami", "").await;
+    assert!(
+        own.out.contains("Default policies:  web-read (") && own.out.contains("Default roles:     ops ("),
+        "{own:?}"
+    );
+    assert!(own.error.contains("it has what its namespace gives"), "{own:?}");
+    let own = acl(&service.url, &bare, "whoami --format json", "").await;
+    let own: Value = serde_json::from_str(&own.out).unwrap();
+    assert_eq!(own["NamespaceDefaults"]["PolicyDefaults"][0]["Name"], "web-read", "{own}");
+    let bare = text(&json(&service, "token create").await["SecretID"]);
+    let own = acl(&service.url, &bare, "whoami", "").await;
+    assert!(own.code == 0 && own.error.contains("may not read its namespace"), "{own:?}");
+    let nobody = acl(&service.url, "", "whoami", "").await;
+    assert!(nobody.code == 6 && nobody.error.starts_with("error: no token was given: say --token-file"), "{nobody:?}");
 
     let gone = acl(&service.url, &service.root, "namespace delete team-1", "").await;
     assert!(gone.code == 0 && gone.out == "namespace team-1 is deleted\n" && gone.error.contains("in the background"));

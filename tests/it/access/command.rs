@@ -61,6 +61,23 @@ fn it_starts_with_a_folder_alone_tells_how_to_begin_and_keeps_what_it_was_told()
 }
 
 #[test]
+fn the_first_token_is_made_with_the_variable_set_that_names_its_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let (service, address) = serve(folder.path(), "127.0.0.1:0", &[]);
+    let root = folder.path().join("root.token").display().to_string();
+    let variables = [("KEYWARD_ACL_TOKEN_FILE", root.as_str()), ("KEYWARD_ACL_ADDR", address.as_str())];
+    let (code, out, error) = run(&["acl", "bootstrap", "--out", &root], &variables);
+    assert_eq!((code, error.as_str()), (0, ""), "{out}");
+    let (code, out, error) = run(&["acl", "whoami"], &variables);
+    assert_eq!((code, error.as_str()), (0, ""), "{out}");
+    // A file that the flag names is read.
+    let flag = format!("{root}.none");
+    let (code, _, error) = run(&["acl", "bootstrap", "--token-file", &flag], &variables);
+    assert!(code == 1 && error.contains(&flag), "{error}");
+    assert_eq!(service.stop().0.code(), Some(0));
+}
+
+#[test]
 fn it_listens_where_it_is_told_and_nowhere_in_the_clear_beyond_this_machine() {
     let folder = tempfile::tempdir().unwrap();
     let socket = format!("unix://{}/access.sock", folder.path().display());
