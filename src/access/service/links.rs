@@ -15,7 +15,7 @@ use crate::access::model::policy::PolicyRecord;
 use crate::access::model::role::RoleRecord;
 use crate::access::store::Freshness;
 
-/// A link to a policy or a role as a request gives it. Where it has both, the id decides.
+/// A link to a policy or a role as a request gives it. Where it has both, they name the same one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LinkDraft {
     /// Its id.
@@ -115,10 +115,15 @@ impl Directory {
         if let Some(id) = given(&draft.id) {
             let none = || ServiceError::Invalid(format!("No such ACL {word} with ID {:?}", shortened(&id)));
             let parsed: Id = id.parse().map_err(|_| none())?;
-            return if self.link(namespace, kind, parsed, Freshness::Linearizable).await?.is_some() {
-                Ok(parsed)
-            } else {
-                Err(none())
+            let link = self.link(namespace, kind, parsed, Freshness::Linearizable).await?.ok_or_else(none)?;
+            // The name of one that cannot be read is not known.
+            return match given(&draft.name).filter(|name| !link.name.is_empty() && *name != link.name) {
+                None => Ok(parsed),
+                Some(name) => Err(ServiceError::Invalid(format!(
+                    "The link to ACL {word} {id} names it {:?}, and its name is {:?}: give the ID or the Name alone",
+                    shortened(&name),
+                    link.name
+                ))),
             };
         }
         let Some(name) = given(&draft.name) else {

@@ -9,13 +9,35 @@ use super::{TOKEN, path_of, policy, refused, secret_of};
 use crate::harness::Acl;
 
 #[tokio::test]
+async fn a_link_whose_id_and_name_are_of_two_is_refused() {
+    let acl = Acl::start().await;
+    let (one, _) = (policy(&acl, "one", "").await, policy(&acl, "two", "").await);
+    let role = acl.make("/v1/acl/role", json!({"Name": "r"})).await;
+    let check = async |path: &str, body: Value, text: &str| {
+        let refused = acl.put(path, body).await;
+        assert_eq!(refused.status, 400, "{path} {refused:?}");
+        assert!(refused.text.contains(text) && refused.text.contains("give the ID or the Name alone"), "{refused:?}");
+    };
+    let policies = json!([{"ID": one["ID"], "Name": "two"}]);
+    let text =
+        format!("The link to ACL policy {} names it \"two\", and its name is \"one\"", one["ID"].as_str().unwrap());
+    check(TOKEN, json!({"Policies": policies}), &text).await;
+    check("/v1/acl/role", json!({"Name": "s", "Policies": policies}), &text).await;
+    check("/v1/namespace", json!({"Name": "n", "ACLs": {"PolicyDefaults": policies}}), &text).await;
+    let roles = json!([{"ID": role["ID"], "Name": "none"}]);
+    check(TOKEN, json!({"Roles": roles}), "names it \"none\", and its name is \"r\"").await;
+    let same = json!([{"ID": one["ID"], "Name": "one"}, {"ID": one["ID"], "Name": ""}]);
+    assert_eq!(acl.make(TOKEN, json!({"Policies": same})).await["Policies"].as_array().unwrap().len(), 1);
+}
+
+#[tokio::test]
 async fn a_token_is_made_of_links_by_id_and_by_name() {
     let acl = Acl::start().await;
     let (one, two) = (policy(&acl, "one", "").await, policy(&acl, "two", "").await);
     let role = acl.make("/v1/acl/role", json!({"Name": "r"})).await;
     let body = json!({
         "Description": "d",
-        "Policies": [{"ID": one["ID"]}, {"Name": "two"}, {"Name": "one"}, {"ID": two["ID"], "Name": "one"}],
+        "Policies": [{"ID": one["ID"]}, {"Name": "two"}, {"Name": "one"}, {"ID": two["ID"], "Name": "two"}],
         "Roles": [{"Name": "r"}, {"ID": role["ID"]}],
         "NodeIdentities": [{"NodeName": "n1", "Datacenter": "dc1"}],
         "TemplatedPolicies": [{"TemplateName": "builtin/service", "TemplateVariables": {"name": "web"}}],
