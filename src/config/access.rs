@@ -106,7 +106,7 @@ fn store(reader: &mut Reader<'_>) -> Option<StoreOptions> {
     let Some(at) = reader.place_of("etcd") else {
         let text = reader.required("data_dir", "the folder of its store, such as \"/var/lib/keyward/access\"")?;
         let data_dir = reader.parse(&text, leaf::path)?;
-        reader.folder_of(&text, &data_dir);
+        reader.folder_to_make(&text, &data_dir);
         reader.closed_in(&text, &data_dir, &["access.redb", "seal.key"]);
         return Some(StoreOptions::Embedded { data_dir });
     };

@@ -73,6 +73,15 @@ impl Reader<'_> {
         }
     }
 
+    /// Says so where a folder that the service creates has no folder to stand in, or something else is in its place.
+    pub(super) fn folder_to_make(&self, text: &Text, path: &Path) {
+        if path.exists() {
+            self.must_be(text, path, true);
+        } else if let Some(folder) = path.parent() {
+            self.must_be(text, folder, true);
+        }
+    }
+
     fn must_be(&self, text: &Text, path: &Path, folder: bool) {
         if text.unknown {
             return;

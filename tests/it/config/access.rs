@@ -41,6 +41,24 @@ fn a_service_of_one_method_is_read_with_its_defaults() {
 }
 
 #[test]
+fn the_folder_of_the_store_may_be_there_already() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    std::fs::create_dir(path("access")).unwrap();
+    std::fs::write(path("file"), "").unwrap();
+    let warnings = |data_dir: &str| {
+        let text = with(&format!("listen = \"tcp://127.0.0.1:8500\"\ndata_dir = {data_dir:?}\n"));
+        let (_, outcome) = check(&text);
+        let remarks = outcome.mistakes.iter().chain(&outcome.warnings).chain(&outcome.notes);
+        remarks.map(ToString::to_string).collect::<Vec<_>>().join("\n")
+    };
+    assert_eq!(warnings(&path("access")), "");
+    assert_eq!(warnings(&path("new")), "");
+    assert!(warnings(&path("file")).contains("file is no folder"), "{}", warnings(&path("file")));
+    assert!(warnings(&path("none/access")).contains("none is not there"), "{}", warnings(&path("none/access")));
+}
+
+#[test]
 fn a_service_listens_at_several_places_and_speaks_as_it_is_told() {
     let keys = "listen = [\"tcp://127.0.0.1:8500\", \"unix:///tmp/a.sock\"]\ndata_dir = \"/tmp/a\"\n\
                 base_path = \"/acl-server/x\"\ntoken_in_query = false\nlogin_burst = 7\ndefault_policy = \"allow\"\nconnections = 20_000\n";
