@@ -8,17 +8,54 @@ use time::format_description::well_known::Rfc3339;
 
 /// An error with all its causes in one line, each said once.
 pub fn chain(error: &(dyn Error + 'static)) -> String {
-    let mut line = error.to_string();
+    let mut line = describe(error);
     let mut next = error.source();
     while let Some(cause) = next {
         next = cause.source();
-        let text = cause.to_string();
+        let text = describe(cause);
         if !line.contains(&text) {
             line.push_str(": ");
             line.push_str(&text);
         }
     }
     line
+}
+
+/// An error without its causes. A refused certificate is put into words: rustls prints the names of its own types.
+pub fn describe(error: &(dyn Error + 'static)) -> String {
+    // An error of input and output prints the one that it wraps, and does not name it as its source.
+    let mut innermost = error;
+    while let Some(wrapped) = innermost.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref) {
+        innermost = wrapped;
+    }
+    match innermost.downcast_ref::<rustls::Error>() {
+        Some(rustls::Error::InvalidCertificate(cause)) => {
+            format!("invalid peer certificate: {}", describe_certificate_error(cause))
+        }
+        _ => error.to_string(),
+    }
+}
+
+fn describe_certificate_error(error: &rustls::CertificateError) -> String {
+    use rustls::CertificateError as Cause;
+    let text = match error {
+        Cause::UnknownIssuer => "no authority that is trusted here has issued it",
+        Cause::BadEncoding => "it cannot be read",
+        Cause::BadSignature => "its signature is wrong",
+        Cause::Expired => "it has expired",
+        Cause::NotValidYet => "it is not valid yet",
+        Cause::Revoked => "it is revoked",
+        Cause::NotValidForName => "it is not valid for this name",
+        Cause::InvalidPurpose => "it is made for another purpose",
+        Cause::Other(other) => {
+            return match other.0.to_string() {
+                text if text == "CaUsedAsEndEntity" => "this is a CA certificate; a server needs one of its own".into(),
+                text => text,
+            };
+        }
+        other => return other.to_string(),
+    };
+    text.to_owned()
 }
 
 /// A time in RFC 3339, in UTC and to the second, such as `2026-01-31T09:00:00Z`. A time before 1970 or after the year 9999

@@ -56,6 +56,17 @@ impl Default for Audience {
     }
 }
 
+/// As it stands in the token: a quoted text, or a list of them.
+impl std::fmt::Display for Audience {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let name = |name: &String| serde_json::Value::from(name.as_str()).to_string();
+        match self {
+            Self::One(one) => formatter.write_str(&name(one)),
+            Self::Many(names) => write!(formatter, "[{}]", names.iter().map(name).collect::<Vec<_>>().join(", ")),
+        }
+    }
+}
+
 impl Audience {
     pub(super) fn contains(&self, wanted: &str) -> bool {
         match self {

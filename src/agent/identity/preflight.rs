@@ -68,7 +68,7 @@ fn wrong_audience(claims: &UnverifiedClaims, audience: &str) -> Option<String> {
     let found = match claims.aud.as_slice() {
         [] => return Some(format!("the identity token names no audience, {audience:?} was asked for")),
         [one] => format!("{one:?}"),
-        many => format!("{many:?}"),
+        many => many.iter().map(|one| format!("{one:?}")).collect::<Vec<_>>().join(", "),
     };
     let bare = |text: &str| text.trim_end_matches('/').to_ascii_lowercase();
     let slash = claims.aud.iter().any(|aud| bare(aud) == bare(audience));

@@ -111,7 +111,7 @@ pub enum ForwardError {
     #[error("the request's body did not arrive whole")]
     Asked(#[source] Broken),
     /// The answer's head did not come in time.
-    #[error("the upstream gave no answer within {0:?}")]
+    #[error("the upstream gave no answer within {}", humantime::format_duration(*.0))]
     AnswerTimeout(Duration),
 }
 

@@ -19,7 +19,7 @@ pub(super) struct TimedBody {
 /// Why a body could not be read.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum BodyError {
-    #[error("the body did not arrive within {0:?}")]
+    #[error("the body did not arrive within {}", humantime::format_duration(*.0))]
     Late(Duration),
     #[error("the body did not arrive whole")]
     Broken(#[source] hyper::Error),

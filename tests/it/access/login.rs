@@ -138,7 +138,8 @@ async fn a_proof_that_does_not_hold_gives_nothing() {
         );
     };
     check("iss", json!("j"), 403, "issued by a different provider").await;
-    check("aud", json!(["b", "c"]), 403, "expected audience").await;
+    check("aud", json!(["b", "c"]), 403, "expected audience \"a\" got [\"b\", \"c\"]").await;
+    check("aud", json!("zz"), 403, "expected audience \"a\" got \"zz\"").await;
     check("aud", json!(["b", "a"]), 200, "").await;
     check("exp", json!(now - 61), 403, "token is expired").await;
     check("exp", json!(now - 50), 200, "").await;

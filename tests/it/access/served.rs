@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 
-use crate::harness::binary::{Binary, eventually};
+use crate::harness::binary::{Binary, eventually, run};
 
 /// An authority and a certificate of 127.0.0.1 that it signed, as PEM files `ca.pem`, `cert.pem` and `key.pem`.
 fn certificates(folder: &std::path::Path) {
@@ -20,6 +20,38 @@ fn certificates(folder: &std::path::Path) {
     std::fs::write(folder.join("key.pem"), key.serialize_pem()).unwrap();
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
     std::fs::set_permissions(folder.join("key.pem"), mode).unwrap();
+}
+
+#[test]
+fn a_server_that_shows_the_authoritys_own_certificate_is_told_so_in_words() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut authority = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let key = KeyPair::generate().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    std::fs::write(at("ca.pem"), authority.self_signed(&key).unwrap().pem()).unwrap();
+    std::fs::write(at("key.pem"), key.serialize_pem()).unwrap();
+    std::fs::set_permissions(at("key.pem"), std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    let args = ["access", "serve", "--dir", &at("access"), "--listen", "127.0.0.1:0"];
+    let tls = ["--tls-cert-file", &at("ca.pem"), "--tls-key-file", &at("key.pem")];
+    let server = Binary::start(&[&args[..], &tls].concat(), &[], folder.path());
+    let address = eventually(Duration::from_secs(30), || {
+        let output = server.output();
+        let told = output.split_once("keyward acl bootstrap --address ");
+        told.and_then(|(_, rest)| Some(rest.split_once(' ')?.0.to_owned())).ok_or(output)
+    });
+    let ask = |ca: &str| run(&["acl", "whoami", "--address", &address, "--ca-file", ca], &[]);
+    let (code, _, error) = ask(&at("ca.pem"));
+    let wanted = "invalid peer certificate: this is a CA certificate; a server needs one of its own";
+    assert!(code != 0 && error.contains(wanted), "{error}");
+
+    let other = tempfile::tempdir().unwrap();
+    certificates(other.path());
+    let (code, _, error) = ask(&other.path().join("ca.pem").display().to_string());
+    assert!(code != 0 && error.contains("no authority that is trusted here has issued it"), "{error}");
+    for dialect in ["CaUsedAsEndEntity", "UnknownIssuer", "OtherError"] {
+        assert!(!error.contains(dialect), "{error}");
+    }
 }
 
 #[tokio::test]

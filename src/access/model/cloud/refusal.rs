@@ -14,7 +14,7 @@ pub enum Refusal {
         found: String,
     },
     /// Another audience.
-    #[error("expected audience {wanted:?} got {found:?}")]
+    #[error("expected audience {wanted:?} got {found}")]
     Audience {
         /// Whom tokens must be for.
         wanted: String,
