@@ -44,7 +44,7 @@ struct Kept {
     headers: HeaderMap,
     body: Full<Bytes>,
     index: Revision,
-    watch: Arc<str>,
+    watch: Arc<[String]>,
     until: Option<Timestamp>,
     size: usize,
 }
@@ -54,7 +54,7 @@ struct Kept {
 pub(super) struct Given {
     pub(super) answer: Response<Body>,
     pub(super) index: Revision,
-    pub(super) watch: Arc<str>,
+    pub(super) watch: Arc<[String]>,
 }
 
 /// Bytes that are kept. When there are more, all are forgotten: what is asked often is back soon.

@@ -124,7 +124,7 @@ pub(super) async fn read(rooms: &Rooms, ask: &Ask, freshness: Freshness) -> Resu
         Some(method) => Reply::json(&view(&method, true), ask.pretty())?,
         None => Reply::text(StatusCode::NOT_FOUND, "Requested auth method does not exist: ACL not found"),
     };
-    Ok(Seen { reply, index, watch, until: None })
+    Ok(Seen { reply, index, watch: vec![watch], until: None })
 }
 
 pub(super) async fn list(rooms: &Rooms, ask: &Ask, freshness: Freshness) -> Result<Seen, ApiError> {
@@ -135,5 +135,5 @@ pub(super) async fn list(rooms: &Rooms, ask: &Ask, freshness: Freshness) -> Resu
     let methods: Vec<_> = found.entries.iter().map(|method| view(method, false)).collect();
     let mut reply = Reply::json(&methods, ask.pretty())?;
     reply.left_out = found.left_out;
-    Ok(Seen { reply, index: found.revision, watch, until: None })
+    Ok(Seen { reply, index: found.revision, watch: vec![watch], until: None })
 }

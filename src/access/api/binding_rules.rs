@@ -109,7 +109,7 @@ pub(super) async fn read(rooms: &Rooms, ask: &Ask, freshness: Freshness) -> Resu
         Some(rule) => Reply::json(&view(&rule), ask.pretty())?,
         None => Reply::text(StatusCode::NOT_FOUND, "Requested binding rule does not exist: ACL not found"),
     };
-    Ok(Seen { reply, index, watch, until: None })
+    Ok(Seen { reply, index, watch: vec![watch], until: None })
 }
 
 pub(super) async fn list(rooms: &Rooms, ask: &Ask, freshness: Freshness) -> Result<Seen, ApiError> {
@@ -121,5 +121,5 @@ pub(super) async fn list(rooms: &Rooms, ask: &Ask, freshness: Freshness) -> Resu
     let rules: Vec<_> = found.entries.iter().map(view).collect();
     let mut reply = Reply::json(&rules, ask.pretty())?;
     reply.left_out = found.left_out;
-    Ok(Seen { reply, index: found.revision, watch, until: None })
+    Ok(Seen { reply, index: found.revision, watch: vec![watch], until: None })
 }

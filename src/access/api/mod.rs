@@ -19,6 +19,7 @@ pub mod rooms;
 mod ask;
 mod here;
 mod views;
+mod watched;
 
 // 2: the operations
 mod policies;

@@ -11,6 +11,7 @@ use super::json::Fields;
 use super::reply::{Changed, Done, Reply, Seen};
 use super::rooms::Rooms;
 use super::views::{self, LinkView, READ_ONLY};
+use super::watched::Watched;
 use crate::access::model::names::NamespaceName;
 use crate::access::model::namespace::{Defaults, NamespaceRecord};
 use crate::access::model::timestamp::Timestamp;
@@ -143,23 +144,41 @@ fn path_name(ask: &Ask) -> Result<NamespaceName, ApiError> {
 pub(super) async fn read(rooms: &Rooms, ask: &Ask, freshness: Freshness) -> Result<Seen, ApiError> {
     let name = path_name(ask)?;
     let caller = ask.caller(rooms, freshness).await?;
-    let watch = rows::namespace(&name).as_str().to_owned();
-    let index = rooms.directory.records().revision(&watch, freshness).await?;
-    let reply = match rooms.directory.seen_namespace(&caller, &name, freshness).await? {
+    let kinds = defaults_kinds().into_iter().chain([rows::namespace(&name).as_str().to_owned()]);
+    let watched = Watched::take(rooms, kinds, freshness).await?;
+    let found = rooms.directory.seen_namespace(&caller, &name, freshness).await?;
+    let (index, watch) = shown_kinds(watched, found.as_slice()).end();
+    let reply = match found {
         Some(namespace) => Reply::json(&view(rooms, &namespace, freshness).await?, ask.pretty())?,
         None => Reply::text(StatusCode::NOT_FOUND, format!("Namespace {:?} does not exist", name.as_str())),
     };
     Ok(Seen { reply, index, watch, until: None })
 }
 
+/// The kinds of what namespaces have as defaults.
+fn defaults_kinds() -> [String; 2] {
+    Watched::linked(Some(&NamespaceName::default_one()))
+}
+
+/// Drops the kinds of which the namespaces have no defaults.
+fn shown_kinds(watched: Watched, namespaces: &[Stored<NamespaceRecord>]) -> Watched {
+    let defaults = || namespaces.iter().filter_map(|namespace| namespace.value.defaults.as_ref());
+    let policies = defaults().any(|defaults| !defaults.policies.is_empty());
+    let roles = defaults().any(|defaults| !defaults.roles.is_empty());
+    watched.without("policy", policies).without("role", roles)
+}
+
 pub(super) async fn list(rooms: &Rooms, ask: &Ask, freshness: Freshness) -> Result<Seen, ApiError> {
     let caller = ask.caller(rooms, freshness).await?;
+    let kinds = defaults_kinds().into_iter().chain(["namespace/".to_owned()]);
+    let watched = Watched::take(rooms, kinds, freshness).await?;
     let found = rooms.directory.namespaces(&caller, freshness).await?;
+    let (index, watch) = shown_kinds(watched, &found.entries).end();
     let mut namespaces = Vec::with_capacity(found.entries.len());
     for namespace in &found.entries {
         namespaces.push(view(rooms, namespace, freshness).await?);
     }
     let mut reply = Reply::json(&namespaces, ask.pretty())?;
     reply.left_out = found.left_out;
-    Ok(Seen { reply, index: found.revision, watch: "namespace/".to_owned(), until: None })
+    Ok(Seen { reply, index, watch, until: None })
 }

@@ -139,7 +139,7 @@ pub(super) async fn read(rooms: &Rooms, ask: &Ask, freshness: Freshness) -> Resu
     let watch = rows::policy(&here.namespace, id).as_str().to_owned();
     let index = rooms.directory.records().revision(&watch, freshness).await?;
     let policy = rooms.directory.policy(&here.caller, &here.namespace, id, freshness).await?;
-    shown(ask, policy.as_ref()).map(|reply| Seen { reply, index, watch, until: None })
+    shown(ask, policy.as_ref()).map(|reply| Seen { reply, index, watch: vec![watch], until: None })
 }
 
 pub(super) async fn read_by_name(rooms: &Rooms, ask: &Ask, freshness: Freshness) -> Result<Seen, ApiError> {
@@ -150,7 +150,7 @@ pub(super) async fn read_by_name(rooms: &Rooms, ask: &Ask, freshness: Freshness)
     let watch = rows::within("policy", Some(&here.namespace));
     let index = rooms.directory.records().revision(&watch, freshness).await?;
     let policy = rooms.directory.policy_by_name(&here.caller, &here.namespace, &ask.subject, freshness).await?;
-    shown(ask, policy.as_ref()).map(|reply| Seen { reply, index, watch, until: None })
+    shown(ask, policy.as_ref()).map(|reply| Seen { reply, index, watch: vec![watch], until: None })
 }
 
 fn shown(ask: &Ask, policy: Option<&Stored<PolicyRecord>>) -> Result<Reply, ApiError> {
@@ -168,5 +168,5 @@ pub(super) async fn list(rooms: &Rooms, ask: &Ask, freshness: Freshness) -> Resu
     let policies: Vec<PolicyView<'_>> = found.entries.iter().map(|policy| view(policy, true)).collect();
     let mut reply = Reply::json(&policies, ask.pretty())?;
     reply.left_out = found.left_out;
-    Ok(Seen { reply, index: found.revision, watch, until: None })
+    Ok(Seen { reply, index: found.revision, watch: vec![watch], until: None })
 }

@@ -37,10 +37,10 @@ pub(super) struct Reply {
 #[derive(Debug)]
 pub(super) struct Seen {
     pub(super) reply: Reply,
-    /// The last change of any record of the kind, taken before the read: what changed in between is seen the next time.
+    /// The last change of any record of the kinds that it shows, taken before the read: what changed in between is seen the next time.
     pub(super) index: Revision,
-    /// The key, or the start of keys, whose changes may change the answer.
-    pub(super) watch: String,
+    /// The keys, or the starts of keys, whose changes may change the answer.
+    pub(super) watch: Vec<String>,
     /// When the answer is another although nothing was written: the end of the token that it shows, or of the one that asks.
     pub(super) until: Option<Timestamp>,
 }

@@ -10,6 +10,7 @@ use super::json::Fields;
 use super::reply::{Changed, Done, Reply, Seen};
 use super::rooms::Rooms;
 use super::views::{self, LinkView, READ_ONLY};
+use super::watched::Watched;
 use crate::access::model::id::Id;
 use crate::access::model::links::{NodeIdentity, ServiceIdentity, TemplatedPolicy};
 use crate::access::model::role::RoleRecord;
@@ -110,9 +111,11 @@ pub(super) async fn delete(rooms: &Rooms, ask: &Ask) -> Result<Done, ApiError> {
 pub(super) async fn read(rooms: &Rooms, ask: &Ask, freshness: Freshness) -> Result<Seen, ApiError> {
     let id = ask.id(KIND.0)?;
     let here = Here::reading(rooms, ask, freshness).await?;
-    let watch = rows::role(&here.namespace, id).as_str().to_owned();
-    let index = rooms.directory.records().revision(&watch, freshness).await?;
+    let kinds = [rows::within("policy", Some(&here.namespace)), rows::role(&here.namespace, id).as_str().to_owned()];
+    let watched = Watched::take(rooms, kinds, freshness).await?;
     let role = rooms.directory.role(&here.caller, &here.namespace, id, freshness).await?;
+    let links = role.as_ref().is_some_and(|role| !role.value.links.policies.is_empty());
+    let (index, watch) = watched.without("policy", links).end();
     shown(rooms, ask, role, freshness).await.map(|reply| Seen { reply, index, watch, until: None })
 }
 
@@ -122,9 +125,11 @@ pub(super) async fn read_by_name(rooms: &Rooms, ask: &Ask, freshness: Freshness)
     }
     let here = Here::reading(rooms, ask, freshness).await?;
     // A role can come to this name, or leave it: any of them may be the one.
-    let watch = rows::within("role", Some(&here.namespace));
-    let index = rooms.directory.records().revision(&watch, freshness).await?;
+    let kinds = ["policy", "role"].map(|kind| rows::within(kind, Some(&here.namespace)));
+    let watched = Watched::take(rooms, kinds, freshness).await?;
     let role = rooms.directory.role_by_name(&here.caller, &here.namespace, &ask.subject, freshness).await?;
+    let links = role.as_ref().is_some_and(|role| !role.value.links.policies.is_empty());
+    let (index, watch) = watched.without("policy", links).end();
     shown(rooms, ask, role, freshness).await.map(|reply| Seen { reply, index, watch, until: None })
 }
 
@@ -144,7 +149,8 @@ pub(super) async fn list(rooms: &Rooms, ask: &Ask, freshness: Freshness) -> Resu
     let policy = ask.query.get("policy")?.map(str::to_owned);
     let caller = ask.caller(rooms, freshness).await?;
     let scope = ask.scope(&caller, None)?;
-    let watch = rows::within("role", scope.named());
+    let kinds = ["policy", "role"].map(|kind| rows::within(kind, scope.named()));
+    let watched = Watched::take(rooms, kinds, freshness).await?;
     let found = rooms.directory.roles(&caller, scope.named(), policy.as_deref(), freshness).await?;
     let mut roles = Vec::with_capacity(found.entries.len());
     for role in &found.entries {
@@ -152,5 +158,7 @@ pub(super) async fn list(rooms: &Rooms, ask: &Ask, freshness: Freshness) -> Resu
     }
     let mut reply = Reply::json(&roles, ask.pretty())?;
     reply.left_out = found.left_out;
-    Ok(Seen { reply, index: found.revision, watch, until: None })
+    let links = found.entries.iter().any(|role| !role.value.links.policies.is_empty());
+    let (index, watch) = watched.without("policy", links).end();
+    Ok(Seen { reply, index, watch, until: None })
 }

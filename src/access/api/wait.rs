@@ -3,6 +3,7 @@
 use std::ops::ControlFlow;
 use std::time::Duration;
 
+use futures_util::future::select_all;
 use http::Response;
 use tokio::time::Instant;
 
@@ -48,10 +49,12 @@ pub(super) async fn read(rooms: &Rooms, ask: &Ask, waiting: Waiting) -> Result<R
                 ControlFlow::Break(answer) => return Ok(answer),
             }
         };
-        let changed = rooms.directory.records().store().changed(&watch, Revision(waiting.index));
+        let store = rooms.directory.records().store();
+        let since = Revision(waiting.index);
+        let changed = select_all(watch.iter().map(|watched| store.changed(watched, since)));
         tokio::select! {
             biased;
-            changed = changed => {
+            (changed, ..) = changed => {
                 changed.map_err(|error| ApiError::Service(error.into()))?;
             }
             restored = rooms.directory.restored_since(epoch) => restored?,

@@ -54,6 +54,63 @@ async fn a_read_without_news_returns_the_same_when_its_time_is_over() {
 }
 
 #[tokio::test]
+async fn a_read_wakes_when_what_it_links_changes_and_its_index_says_so() {
+    let acl = Acl::start().await;
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let policy = acl.make("/v1/acl/policy", json!({"Name": "p", "Rules": "key \"a\" { policy = \"read\" }"})).await;
+    let linked = json!([{"Name": "p"}]);
+    let role = acl.make("/v1/acl/role", json!({"Name": "r", "Policies": linked})).await;
+    let body = json!({"Policies": linked, "Roles": [{"Name": "r"}]});
+    let token = acl.make("/v1/acl/token", body).await;
+    let bare = acl.make("/v1/acl/token", json!({})).await;
+    let team = json!({"Name": "team", "ACLs": {"PolicyDefaults": linked, "RoleDefaults": [{"Name": "r"}]}});
+    acl.make("/v1/namespace", team.clone()).await;
+    let theirs = acl.make("/v1/acl/token", json!({"Namespace": "team"})).await;
+    let (policy, role) =
+        (format!("/v1/acl/policy/{}", text(&policy["ID"])), format!("/v1/acl/role/{}", text(&role["ID"])));
+    let at = |token: &Value| format!("/v1/acl/token/{}", text(&token["AccessorID"]));
+    let expanded = format!("{}?expanded=true", at(&token));
+    let theirs = format!("{}?expanded&ns=team", at(&theirs));
+    let (secret, root) = (text(&token["SecretID"]), acl.root.clone());
+    let rules = |level: &str| json!({"Name": "p", "Rules": format!("key \"a\" {{ policy = \"{level}\" }}")});
+    let renamed = |name: &str| json!({"Name": name, "Policies": [{"ID": policy.rsplit('/').next()}]});
+    for (read, secret, write, body) in [
+        (&expanded, &root, &policy, rules("write")),
+        (&expanded, &root, &role, renamed("r1")),
+        (&at(&token), &root, &role, renamed("r2")),
+        (&"/v1/acl/token/self".to_owned(), &secret, &role, renamed("r3")),
+        (&"/v1/acl/tokens".to_owned(), &root, &role, renamed("r4")),
+        (&theirs, &root, &policy, rules("read")),
+        (&theirs, &root, &"/v1/namespace/team".to_owned(), json!({"Name": "team"})),
+        (&theirs, &root, &"/v1/namespace/team".to_owned(), team_with(&role)),
+        (&"/v1/namespace/team".to_owned(), &root, &role, renamed("r5")),
+        (&"/v1/namespaces".to_owned(), &root, &role, renamed("r6")),
+        (&role, &root, &policy, json!({"Name": "p1"})),
+        (&"/v1/acl/role/name/r6".to_owned(), &root, &policy, json!({"Name": "p2"})),
+        (&"/v1/acl/roles".to_owned(), &root, &policy, json!({"Name": "p3"})),
+    ] {
+        let seen = acl.call("GET", read, Some(secret), None).await;
+        let join = if read.contains('?') { '&' } else { '?' };
+        let path = format!("{read}{join}index={}&wait=60s", index(&seen));
+        let (answer, after, made) = waited(&acl, secret, &path, acl.put(write, body)).await;
+        assert_eq!((made.status, answer.status), (200, 200), "{write}: {made:?} {answer:?}");
+        assert!(after < Duration::from_secs(30), "{read} after {write}: {after:?}");
+        assert!(index(&answer) > index(&seen) && answer.text != seen.text, "{read} after {write}: {answer:?}");
+    }
+    // Nothing that it shows has changed: it is not woken.
+    let seen = acl.get(&at(&bare)).await;
+    let path = format!("{}?index={}&wait=800ms", at(&bare), index(&seen));
+    let (answer, after, _) = waited(&acl, &acl.root, &path, acl.put(&policy, json!({"Name": "p4"}))).await;
+    assert_eq!((index(&answer), &answer.text), (index(&seen), &seen.text));
+    assert!(after >= Duration::from_millis(800), "{after:?}");
+}
+
+/// A namespace's body that has the role of that path as its default.
+fn team_with(role: &str) -> Value {
+    json!({"Name": "team", "ACLs": {"RoleDefaults": [{"ID": role.rsplit('/').next()}]}})
+}
+
+#[tokio::test]
 async fn each_read_wakes_when_what_it_saw_changes() {
     let acl = Acl::start().await;
     let role = acl.make("/v1/acl/role", json!({"Name": "r"})).await;

@@ -13,6 +13,7 @@ use crate::access::api::error::ApiError;
 use crate::access::api::json::rendered;
 use crate::access::api::reply::{Broken, Reply, Seen};
 use crate::access::api::rooms::Rooms;
+use crate::access::api::watched::Watched;
 use crate::access::service::directory::Directory;
 use crate::access::service::error::ServiceError;
 use crate::access::service::lists::LeftOut;
@@ -25,9 +26,9 @@ pub(in crate::access::api) async fn list(rooms: &Rooms, ask: &Ask, freshness: Fr
     let caller = ask.caller(rooms, freshness).await?;
     let scope = ask.scope(&caller, None)?;
     let filter = filter(ask, &scope)?;
-    let watch = rows::within("token", scope.named());
+    let kinds = Watched::linked(scope.named()).into_iter().chain([rows::within("token", scope.named())]);
+    let (index, watch) = Watched::take(rooms, kinds, freshness).await?.end();
     let mut pages = rooms.directory.tokens(caller, scope.named(), filter, freshness).await?;
-    let index = pages.revision;
     // While nothing is sent, a store that fails can still be told by a status, and what cannot be read by a header.
     let read = pages.next(&rooms.directory).await?;
     let (directory, told) = (Arc::clone(&rooms.directory), pages.left_out);

@@ -9,6 +9,7 @@ use crate::access::api::error::ApiError;
 use crate::access::api::here::Here;
 use crate::access::api::reply::{Reply, Seen};
 use crate::access::api::rooms::Rooms;
+use crate::access::api::watched::Watched;
 use crate::access::service::rows;
 use crate::access::store::Freshness;
 
@@ -20,10 +21,16 @@ pub(in crate::access::api) async fn read_self(
 ) -> Result<Seen, ApiError> {
     let secret = ask.secret.as_ref().ok_or(ApiError::NoToken)?;
     // Taken before the read: what changes in between is newer than it.
-    let index = rooms.directory.records().revision(&rows::within("token", None), freshness).await?;
+    let kinds = Watched::linked(None).into_iter().chain([rows::within("token", None)]);
+    let watched = Watched::take(rooms, kinds, freshness).await?;
     let live = rooms.directory.live_by_secret(secret, freshness).await?.ok_or(ApiError::NoToken)?;
-    let birth = live.token.value.birth();
-    let watch = rows::token(&birth.namespace, birth.accessor_id).as_str().to_owned();
+    let token = &live.token.value;
+    let birth = token.birth();
+    let watched = watched.without("policy", !token.links.policies.is_empty()).without("role", !token.roles.is_empty());
+    let (index, mut watch) = watched.end();
+    // The token itself, in place of all tokens.
+    watch.pop();
+    watch.push(rows::token(&birth.namespace, birth.accessor_id).as_str().to_owned());
     let until = birth.expiration_time;
     let view = view(rooms, &live.token, secret.reveal(), freshness).await?;
     Ok(Seen { reply: Reply::json(&view, ask.pretty())?, index, watch, until })
@@ -33,12 +40,19 @@ pub(in crate::access::api) async fn read(rooms: &Rooms, ask: &Ask, freshness: Fr
     let accessor = path_id(ask)?;
     let expanded = ask.query.flag("expanded")?;
     let here = Here::reading(rooms, ask, freshness).await?;
-    let watch = rows::token(&here.namespace, accessor).as_str().to_owned();
-    let index = rooms.directory.records().revision(&watch, freshness).await?;
+    let own = rows::token(&here.namespace, accessor).as_str().to_owned();
+    // An expanded read shows policies and roles of `default` too, which the namespace gives.
+    let linked = Watched::linked(Some(&here.namespace).filter(|_| !expanded));
+    let gives = expanded.then(|| rows::namespace(&here.namespace).as_str().to_owned());
+    let watched = Watched::take(rooms, linked.into_iter().chain(gives).chain([own]), freshness).await?;
     let Some(token) = rooms.directory.token(&here.caller, &here.namespace, accessor, freshness).await? else {
         let reply = Reply::text(StatusCode::NOT_FOUND, "Requested token does not exist: ACL not found");
+        let (index, watch) = watched.without("policy", false).without("role", false).without("namespace", false).end();
         return Ok(Seen { reply, index, watch, until: None });
     };
+    let links_policies = expanded || !token.value.links.policies.is_empty();
+    let links_roles = expanded || !token.value.roles.is_empty();
+    let (index, watch) = watched.without("policy", links_policies).without("role", links_roles).end();
     let secret = rooms.directory.secret_for(&here.caller, &token.value).await?;
     let view = view(rooms, &token, secret.reveal(), freshness).await?;
     let reply = if expanded {
