@@ -208,6 +208,16 @@ fn service(error: &ServiceError) -> (StatusCode, String) {
         ServiceError::Denied(_) | ServiceError::UnknownSecret | ServiceError::Forbidden(_) => StatusCode::FORBIDDEN,
         ServiceError::Commit(CommitError::TooLarge) => StatusCode::PAYLOAD_TOO_LARGE,
         ServiceError::Spool(_) => StatusCode::INSUFFICIENT_STORAGE,
+        ServiceError::Store(StoreError::Full(_)) | ServiceError::Commit(CommitError::Store(StoreError::Full(_))) => {
+            let text = "the disk of the store is full: nothing was written";
+            return (StatusCode::INSUFFICIENT_STORAGE, text.to_owned());
+        }
+        ServiceError::Commit(CommitError::Unknown(
+            StoreError::Full(_) | StoreError::Failed(_) | StoreError::Unreadable { .. } | StoreError::Stopped,
+        )) => {
+            let text = "the store failed: the change may have been written";
+            return (StatusCode::INTERNAL_SERVER_ERROR, text.to_owned());
+        }
         ServiceError::Restoring
         | ServiceError::Crowded
         | ServiceError::NotNow(_)

@@ -85,7 +85,8 @@ impl Error {
     /// Whether a write that failed so may have been done all the same.
     pub const fn is_in_doubt(&self) -> bool {
         match self {
-            Self::Transport(TransportError::Connect { .. }) => false,
+            // A full disk that took nothing.
+            Self::Transport(TransportError::Connect { .. }) | Self::Unavailable { status: 507, .. } => false,
             Self::Transport(_) | Self::Unavailable { .. } | Self::Unexpected { .. } => true,
             _ => false,
         }
@@ -165,7 +166,7 @@ pub(super) fn refusal(
         409 => Error::Conflict { text: text() },
         413 => Error::TooLarge { text: text() },
         429 => Error::RateLimited { retry_after: retry_after() },
-        502..=504 => Error::Unavailable { status: status.as_u16(), text: text(), retry_after: retry_after() },
+        502..=504 | 507 => Error::Unavailable { status: status.as_u16(), text: text(), retry_after: retry_after() },
         400 | 500 if TAKEN.iter().any(|part| told.contains(part)) => Error::Conflict { text: text() },
         400 | 405 | 408 | 414 | 415 | 422 | 431 => Error::Invalid { text: text() },
         500 if WRONG.iter().any(|part| told.contains(part)) => Error::Invalid { text: text() },

@@ -74,6 +74,9 @@ pub enum StoreError {
     /// Reading or writing failed.
     #[error("the store failed")]
     Failed(#[source] Arc<dyn Error + Send + Sync>),
+    /// The disk has no room for a write.
+    #[error("the disk of the store is full")]
+    Full(#[source] Arc<dyn Error + Send + Sync>),
     /// It could not be reached, or gave no answer in time. It may do so later.
     #[error("the store does not answer")]
     Unavailable(#[source] Arc<dyn Error + Send + Sync>),

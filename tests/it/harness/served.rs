@@ -1,7 +1,9 @@
 //! The access-control service on a socket of this process.
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use keyward::access::store::Store;
 use keyward::access::{OpenError, Options, Service, store};
 use keyward::clock::Clock;
 use keyward::http::listen::{Endpoint, Limits, Listener};
@@ -69,6 +71,17 @@ impl Served {
         let metrics = Metrics::default();
         let opened = async || Service::open(options, clock.clone(), metrics.clone()).await;
         let service = free(opened, |error| matches!(error, OpenError::Store(store::OpenError::InUse { .. }))).await;
+        Self::of(service, metrics, clock)
+    }
+
+    /// Serves what is kept in a store that is open already.
+    pub(crate) async fn over(store: Arc<dyn Store>, options: &Options, clock: Clock) -> Self {
+        let metrics = Metrics::default();
+        let service = Service::over(store, options, clock.clone(), metrics.clone()).await.unwrap();
+        Self::of(service, metrics, clock)
+    }
+
+    fn of(service: Service, metrics: Metrics, clock: Clock) -> Self {
         let listener = Listener::bind(&Endpoint::Tcp("127.0.0.1:0".parse().unwrap())).unwrap();
         let url = format!("http://{}", listener.tcp_address().unwrap());
         let stop = CancellationToken::new();

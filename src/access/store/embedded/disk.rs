@@ -22,11 +22,14 @@ struct Bytes {
     backend: Box<dyn StorageBackend>,
     /// What was written since the last sync: offsets and lengths.
     unsynced: Mutex<Vec<(u64, usize)>>,
+    /// Set before a write of the header, which makes a transaction count, until the next sync.
+    header_touched: AtomicBool,
 }
 
 impl Disk {
     pub(super) fn new(backend: impl StorageBackend) -> Self {
-        let bytes = Bytes { backend: Box::new(backend), unsynced: Mutex::default() };
+        let bytes =
+            Bytes { backend: Box::new(backend), unsynced: Mutex::default(), header_touched: AtomicBool::new(false) };
         Self { bytes: Arc::new(bytes), lent: Arc::default() }
     }
 
@@ -43,10 +46,15 @@ impl Disk {
         Ok(Loan { aside: Some(Mutex::new(aside)), ..self.lend() })
     }
 
+    /// Tells if the header may have been written since the last sync. Without it, what else was written does not count.
+    pub(super) fn header_was_touched(&self) -> bool {
+        self.bytes.header_touched.load(Ordering::Acquire)
+    }
+
     /// Writes what was not synced once more, and syncs it. Linux takes what it could not bring to the disk as written:
     /// the sync fails once, and the next one would promise what is not there.
     pub(super) fn write_again(&self) -> io::Result<()> {
-        let Bytes { backend, unsynced } = &*self.bytes;
+        let Bytes { backend, unsynced, .. } = &*self.bytes;
         let mut unsynced = lock(unsynced);
         let end = backend.len()?;
         for (offset, length) in unsynced.iter().copied() {
@@ -106,6 +114,7 @@ impl StorageBackend for Loan {
         if self.aside.is_none() {
             backend.sync_data()?;
             lock(&self.bytes.unsynced).clear();
+            self.bytes.header_touched.store(false, Ordering::Release);
         }
         Ok(())
     }
@@ -114,6 +123,9 @@ impl StorageBackend for Loan {
         let backend = self.backend()?;
         if let Some(aside) = &self.aside {
             return lock(aside).write(backend, offset, data);
+        }
+        if offset == 0 {
+            self.bytes.header_touched.store(true, Ordering::Release);
         }
         backend.write(offset, data)?;
         lock(&self.bytes.unsynced).push((offset, data.len()));

@@ -9,7 +9,14 @@ use super::{FORMAT, Record, Revision, StoreError};
 
 impl<E: Into<redb::Error>> From<E> for StoreError {
     fn from(error: E) -> Self {
-        Self::Failed(Arc::new(error.into()))
+        let error: redb::Error = error.into();
+        if let redb::Error::Io(cause) = &error {
+            use std::io::ErrorKind::{QuotaExceeded, StorageFull};
+            if matches!(cause.kind(), StorageFull | QuotaExceeded) {
+                return Self::Full(Arc::new(error));
+            }
+        }
+        Self::Failed(Arc::new(error))
     }
 }
 

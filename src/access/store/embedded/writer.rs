@@ -127,6 +127,7 @@ impl Writer {
                 return Err(error.into());
             }
         }
+        let before = self.shared.kinds.last(ALL);
         match write(&self.shared, group) {
             Ok(outcomes) => {
                 if self.failure.take().is_some() {
@@ -136,13 +137,18 @@ impl Writer {
             }
             Err(NotWritten { error, in_doubt }) => {
                 tracing::error!(event = "access.store.failed", error = %full(&error), "the store could not write");
-                self.reopen(error.clone(), false);
+                let touched = self.disk.header_was_touched();
+                let writable = self.reopen(error.clone(), false);
+                // What was read anew from a disk that can be written says whether the group is there.
+                let is_there = !writable || self.shared.kinds.last(ALL) != before;
+                let in_doubt = in_doubt && touched && is_there;
                 Err(if in_doubt { CommitError::Unknown(error) } else { error.into() })
             }
         }
     }
 
-    fn reopen(&mut self, error: StoreError, readable: bool) {
+    /// Opens the database anew; tells if it can be written.
+    fn reopen(&mut self, error: StoreError, readable: bool) -> bool {
         let start = Clock::System.now();
         let writable = opening::reopen(&self.shared, &mut self.disk, readable).unwrap_or_else(|error| {
             tracing::error!(event = "access.store.failed", error = %full(&error), "the store could not be opened anew");
@@ -150,6 +156,7 @@ impl Writer {
         });
         let end = Clock::System.now();
         self.failure = Some(Failure { error, again: end + PAUSE.max(end.since(start) * 10), writable });
+        writable
     }
 }
 

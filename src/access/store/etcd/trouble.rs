@@ -89,6 +89,11 @@ impl Troubles {
         self.0.push(trouble);
     }
 
+    /// Tells if etcd's quota is used up: it takes no writes, and says so (`ErrNoSpace`).
+    fn is_full(&self) -> bool {
+        self.0.last().is_some_and(|last| last.text.contains("database space exceeded"))
+    }
+
     /// What the last one says about the call.
     pub(super) fn kind(&self) -> Kind {
         self.0.last().map_or(Kind::Unclear, |last| last.kind)
@@ -104,6 +109,7 @@ impl From<Trouble> for Troubles {
 impl From<Troubles> for StoreError {
     fn from(troubles: Troubles) -> Self {
         match troubles.kind() {
+            Kind::Refused if troubles.is_full() => Self::Full(Arc::new(troubles)),
             Kind::Refused | Kind::TooMuch => Self::Failed(Arc::new(troubles)),
             _ => Self::Unavailable(Arc::new(troubles)),
         }

@@ -1,11 +1,15 @@
 //! The disk fails or runs full: a commit is answered with an error, reads go on, and writes do once the disk lets them.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use keyward::access::store::{CommitError, Embedded, Key, Revision, Store as _};
+use keyward::clock::Clock;
+use serde_json::json;
 
 use super::drive::{Chance, Drive, State};
 use super::{all, open, put, value};
+use crate::harness::served::Served;
 
 fn key(number: usize) -> Key {
     Key::of(&["token", &format!("{number:04}")])
@@ -43,8 +47,8 @@ async fn breaks_and_goes_on(breaks: impl FnOnce(&mut State), mends: impl FnOnce(
             Err(error) => break error,
         }
     };
-    assert!(matches!(error, CommitError::Unknown(_)), "{error:?}");
-    // Whether this one was written is not known, so it is written again below.
+    assert!(matches!(error, CommitError::Unknown(_) | CommitError::Store(_)), "{error:?}");
+    // Whether this one was written may not be known, so it is written again below.
     let in_doubt = count;
     for number in 0..count {
         assert_eq!(value(&store, &key(number)).await, Some(text(number)));
@@ -65,6 +69,49 @@ async fn breaks_and_goes_on(breaks: impl FnOnce(&mut State), mends: impl FnOnce(
 #[tokio::test]
 async fn a_full_disk_refuses_writes_until_there_is_room() {
     breaks_and_goes_on(|state| state.full = true, |state| state.full = false).await;
+}
+
+#[tokio::test]
+async fn a_full_disk_is_answered_with_507_where_nothing_was_written() {
+    let drive = Drive::default();
+    let folder = tempfile::tempdir().unwrap();
+    let options = crate::harness::acl::options(folder.path());
+    std::fs::create_dir(folder.path().join("access")).unwrap();
+    let served = Served::over(Arc::new(open(&drive)), &options, Clock::System).await;
+    let first = served.call("PUT", "/v1/acl/bootstrap", None, None).await.json();
+    let root = first["SecretID"].as_str().unwrap().to_owned();
+    let make = async |number: usize| {
+        let body = json!({"Name": format!("r-{number}"), "Description": "x".repeat(4000)});
+        served.call("PUT", "/v1/acl/role", Some(&root), Some(body)).await
+    };
+    drive.set(|state| state.full = true);
+    let mut made = 0;
+    let refused = loop {
+        let answer = make(made).await;
+        if answer.status != 200 {
+            break answer;
+        }
+        made += 1;
+    };
+    let nothing = "the disk of the store is full: nothing was written";
+    match refused.status {
+        507 => assert_eq!(refused.text, nothing),
+        _ => assert_eq!((refused.status, refused.text.contains("may have been written")), (500, true), "{refused:?}"),
+    }
+    let listed = async || served.call("GET", "/v1/acl/roles", Some(&root), None).await.json().as_array().unwrap().len();
+    let there = listed().await;
+    assert!(there == made || (refused.status == 500 && there == made + 1), "{there} of {made}");
+    // The next one does not come to the disk.
+    let again = make(made + 1).await;
+    assert_eq!((again.status, again.text.as_str()), (507, nothing), "{again:?}");
+    assert_eq!(listed().await, there);
+    drive.set(|state| state.full = false);
+    let start = tokio::time::Instant::now();
+    while make(made + 1).await.status != 200 {
+        assert!(start.elapsed() < Duration::from_mins(1), "the store does not recover");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    served.stop().await;
 }
 
 #[tokio::test]
