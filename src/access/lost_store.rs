@@ -6,7 +6,8 @@
 use std::path::{Path, PathBuf};
 
 use super::service::seal;
-use super::store::{Batch, Check, CommitError, Embedded, Freshness, Page, Store, StoreError, StoreOptions};
+use super::store::{self, Batch, Check, CommitError, Embedded, Freshness, Page, Store, StoreError, StoreOptions};
+use super::{OpenError, Options};
 
 /// Why a store is not begun, or not begun anew.
 #[derive(Debug, thiserror::Error)]
@@ -58,10 +59,9 @@ pub(super) fn check_file(options: &StoreOptions, key_file: &Path) -> Result<(), 
     let store = Embedded::file_in(folder);
     let state = match std::fs::metadata(&store) {
         Ok(found) if found.len() == 0 => "empty",
-        // What cannot be looked at is for the opening to report.
-        Ok(_) => return Ok(()),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => "gone",
-        Err(_) => return Ok(()),
+        // What cannot be looked at is for the opening to report.
+        Ok(_) | Err(_) => return Ok(()),
     };
     lost_if_key_is_there(store, key_file, state)
 }
@@ -81,8 +81,18 @@ pub(super) async fn check_records(
     lost_if_key_is_there(Embedded::file_in(folder), key_file, "without records")
 }
 
+/// Begins a new store where the old one is gone: [`Service::open`](super::Service::open) takes it with the key file that is
+/// there.
+///
+/// # Errors
+/// The store holds records, is on etcd, or cannot be opened.
+pub async fn begin_store(options: &Options) -> Result<(), OpenError> {
+    let store = store::open(&options.store, &options.datacenter).await?;
+    Ok(begin(&options.store, &*store).await?)
+}
+
 /// Marks a store without records as a new one, which may be opened with the key file that is there.
-pub(super) async fn begin(options: &StoreOptions, store: &dyn Store) -> Result<(), LostStoreError> {
+async fn begin(options: &StoreOptions, store: &dyn Store) -> Result<(), LostStoreError> {
     let folder = options.folder().ok_or(LostStoreError::Etcd)?;
     let mark = seal::begun();
     let listing = store.list("", Page { after: None, limit: 2 }, Freshness::Linearizable).await?;

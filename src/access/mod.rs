@@ -30,7 +30,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::api::Rooms;
 use self::api::limit::Limiter;
-pub use self::lost_store::LostStoreError;
+pub use self::lost_store::{LostStoreError, begin_store};
 use self::model::authorize::DefaultPolicy;
 use self::model::names::is_name;
 use self::model::token::{MAX_TTL, MIN_TTL};
@@ -140,16 +140,6 @@ impl Service {
         Self::over(store, options, clock, metrics).await
     }
 
-    /// Begins a new store where the old one is gone: [`Service::open`] takes it with the key file that is there.
-    ///
-    /// # Errors
-    /// The store holds records, is on etcd, or cannot be opened.
-    pub async fn begin_store(options: &Options) -> Result<(), OpenError> {
-        options.sound()?;
-        let store = store::open(&options.store, &options.datacenter).await?;
-        Ok(lost_store::begin(&options.store, &*store).await?)
-    }
-
     /// The same over a store that is open already; what the options say of one does not count, but for its folder.
     ///
     /// # Errors
@@ -204,6 +194,11 @@ impl Service {
         let (remover, until) = (Arc::clone(&directory), stop.clone());
         tasks.start("access removal", async move {
             tokio::join!(remover.remove_namespaces_until(until.clone()), remover.remove_methods_until(until));
+            Ok(())
+        });
+        let verifier = Arc::clone(&directory);
+        tasks.start("access verify", async move {
+            verifier.verify_at_start().await;
             Ok(())
         });
         let (restores, until) = (self.rooms.restores, stop.clone());

@@ -100,7 +100,7 @@ pub(super) fn run(run: &Run, choice: &LogChoice) -> anyhow::Result<Exit> {
 #[cfg(feature = "access")]
 pub(super) async fn begin_store(config: &Config) -> anyhow::Result<()> {
     let access = config.access.as_ref().context("--new-store is given, and the configuration has no [access]")?;
-    Ok(crate::access::Service::begin_store(&access.service).await?)
+    Ok(crate::access::begin_store(&access.service).await?)
 }
 
 /// The sockets that the service manager passed.

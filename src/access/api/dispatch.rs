@@ -7,7 +7,7 @@ use super::reply::{Done, Seen};
 use super::rooms::Rooms;
 use super::{
     auth_methods, authorize, binding_rules, bootstrap, login, namespaces, policies, rekey, roles, snapshot, templated,
-    tokens,
+    tokens, verify,
 };
 use crate::access::store::Freshness;
 
@@ -62,6 +62,7 @@ pub(super) async fn write(rooms: &Rooms, ask: &mut Ask) -> Result<Done, ApiError
         Do::Login => return login::log_in(rooms, ask).await.map(Done::Nothing),
         Do::Logout => login::log_out(rooms, ask).await,
         Do::Bootstrap => bootstrap::bootstrap(rooms, ask).await,
+        Do::Verify => return verify::verify(rooms, ask).await.map(Done::Nothing),
         Do::Rekey => return rekey::rekey(rooms, ask).await,
         Do::SnapshotTake => return snapshot::take(rooms, ask).await.map(Done::Nothing),
         Do::SnapshotRestore => return snapshot::restore(rooms, ask).await.map(Done::Nothing),

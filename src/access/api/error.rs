@@ -209,12 +209,9 @@ fn service(error: &ServiceError) -> (StatusCode, String) {
         ServiceError::Commit(CommitError::TooLarge) => StatusCode::PAYLOAD_TOO_LARGE,
         ServiceError::Spool(_) => StatusCode::INSUFFICIENT_STORAGE,
         ServiceError::Store(StoreError::Full(_)) | ServiceError::Commit(CommitError::Store(StoreError::Full(_))) => {
-            let text = "the disk of the store is full: nothing was written";
-            return (StatusCode::INSUFFICIENT_STORAGE, text.to_owned());
+            return (StatusCode::INSUFFICIENT_STORAGE, "the disk of the store is full: nothing was written".to_owned());
         }
-        ServiceError::Commit(CommitError::Unknown(
-            StoreError::Full(_) | StoreError::Failed(_) | StoreError::Unreadable { .. } | StoreError::Stopped,
-        )) => {
+        ServiceError::Commit(CommitError::Unknown(cause)) if !matches!(cause, StoreError::Unavailable(_)) => {
             let text = "the store failed: the change may have been written";
             return (StatusCode::INTERNAL_SERVER_ERROR, text.to_owned());
         }

@@ -27,6 +27,7 @@ mod roles;
 mod tokens;
 mod bootstrap;
 mod rekey;
+mod verify;
 mod snapshot;
 mod templated;
 mod auth_methods;

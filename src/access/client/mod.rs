@@ -52,7 +52,7 @@ pub use error::Error;
 pub use link::{Link, Links, NodeIdentity, ServiceIdentity, TemplatedPolicy};
 pub use method::{AuthMethod, NewAuthMethod};
 pub use namespace::{Namespace, NamespaceDefaults, NewNamespace};
-pub use operator::Rekeyed;
+pub use operator::{Rekeyed, Verified};
 pub use policy::{NewPolicy, Policy};
 pub use query::{Consistency, Query, Reading};
 pub use role::{NewRole, Role};

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::call::{Client, To};
 use super::error::Error;
+use super::query::Query;
 
 /// How far a change of the key came that tokens are under.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,7 +22,37 @@ pub struct Rekeyed {
     pub unreadable: Vec<String>,
 }
 
+/// What a look at all records of a server found.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub struct Verified {
+    /// Tells if no damage was found.
+    pub clean: bool,
+    /// Records that are there.
+    pub records: u64,
+    /// Those of them that have no checksum: an older version wrote them, or the store keeps none.
+    pub without_checksum: u64,
+    /// Records whose checksum does not fit.
+    pub damaged: u64,
+    /// The keys of the first of them.
+    pub damaged_keys: Vec<String>,
+    /// Kinds of which records are missing, or are others than were written.
+    pub damaged_kinds: Vec<String>,
+    /// Tells if the checksums of the file's pages fit, where they were looked at.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pages: Option<bool>,
+}
+
 impl Client {
+    /// Looks whether all records of the server are there and whole.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn verify(&self) -> Result<Verified, Error> {
+        let to = To { path: &["operator", "verify"], name: "the call that verifies the store", since: None };
+        Ok(self.in_namespace(None).get(&to, &[], &Query::default()).await?.value)
+    }
+
     /// Moves tokens to the first key of the service's key file; with `generate` to one that is made first. One call moves
     /// some thousands.
     ///

@@ -62,6 +62,7 @@ impl Directory {
             entries.extend(all.entries);
             left_out.unreadable |= all.unreadable;
         }
+        left_out.unreadable |= self.records.has_unreadable(&rows::within(kind, namespace));
         Ok(Found { entries, left_out, revision: open.revision })
     }
 

@@ -35,6 +35,7 @@ pub mod bootstrap;
 pub mod rekey;
 pub mod namespaces;
 pub mod snapshot;
+mod verify;
 
 // 4: how a token is got without one
 pub mod login;

@@ -13,7 +13,7 @@ use super::parsed::Parsed;
 use super::rows;
 use crate::access::model::id::Id;
 use crate::access::store::{
-    Batch, Check, CommitError, Freshness, Key, Page, Record, Revision, Store, StoreError, Write,
+    Batch, Check, CommitError, Freshness, Key, Page, Record, Revision, Store, StoreError, Verification, Write,
 };
 use crate::metrics::Metrics;
 
@@ -106,6 +106,16 @@ impl Records {
         true
     }
 
+    /// Takes note of damage that was found in the whole store, and tells of it.
+    pub(super) fn note_damage(&self, found: &Verification) {
+        for key in &found.damaged_keys {
+            self.unreadable.tell(&Key::from(key.clone()));
+        }
+        for kind in &found.damaged_kinds {
+            self.unreadable.tell_kind(kind);
+        }
+    }
+
     /// Whether it is known, without a look, that some record whose key starts with `prefix` cannot be read.
     pub fn has_unreadable(&self, prefix: &str) -> bool {
         self.unreadable.has(prefix)
@@ -196,7 +206,9 @@ impl Unreadable {
             let past_end = last.is_some_and(|last| key > last);
             key.as_str().starts_with(prefix) && after.is_none_or(|after| key > after) && !past_end
         };
-        self.lock().retain(|key| !looked_at(key) || unreadable.contains(key));
+        // That records of a kind are missing is seen by no look at those that are there.
+        let is_kind = |key: &Key| key.as_str().ends_with('/');
+        self.lock().retain(|key| is_kind(key) || !looked_at(key) || unreadable.contains(key));
         for key in unreadable {
             self.tell(key);
         }
@@ -204,7 +216,22 @@ impl Unreadable {
 
     fn has(&self, prefix: &str) -> bool {
         let told = self.lock();
-        told.len() >= TOLD || told.iter().any(|key| key.as_str().starts_with(prefix))
+        told.len() >= TOLD
+            || told.iter().any(|key| {
+                let key = key.as_str();
+                key.starts_with(prefix) || (key.ends_with('/') && prefix.starts_with(key))
+            })
+    }
+
+    fn tell_kind(&self, kind: &str) {
+        if self.lock().insert(rows::within(kind, None).into()) {
+            self.found.inc();
+            tracing::error!(
+                event = "access.store.damaged",
+                kind,
+                "records of this kind are missing, or are others than were written: restore a snapshot from before"
+            );
+        }
     }
 
     fn tell(&self, key: &Key) {

@@ -55,6 +55,15 @@ pub enum OpenError {
         #[source]
         source: StoreError,
     },
+    /// Pages of its file were changed by something else.
+    #[error(
+        "{store} is damaged, as the checksums of its pages tell: look at it with `keyward acl verify --dir FOLDER`; put a copy \
+         back, or move it away, start once with --new-store and restore a snapshot"
+    )]
+    PagesDamaged {
+        /// The store's file.
+        store: String,
+    },
     /// It cannot be asked.
     #[error("cannot open {store}: {advice}")]
     Unreachable {
@@ -89,6 +98,13 @@ pub enum StoreError {
     /// The store was closed, or its writer broke.
     #[error("the store's writer has stopped")]
     Stopped,
+}
+
+impl StoreError {
+    /// A failure with its cause.
+    pub(super) fn failed(cause: impl Error + Send + Sync + 'static) -> Self {
+        Self::Failed(Arc::new(cause))
+    }
 }
 
 /// Why a batch was not written, or may not have been.

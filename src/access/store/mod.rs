@@ -12,6 +12,7 @@ use bytes::Bytes;
 mod batch;
 mod errors;
 mod kinds;
+mod verification;
 mod watchers;
 
 pub mod embedded;
@@ -24,6 +25,7 @@ pub use embedded::Embedded;
 pub use errors::{CommitError, OpenError, StoreError};
 #[cfg(feature = "etcd")]
 pub use etcd::Etcd;
+pub use verification::Verification;
 
 /// Where records are kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -114,6 +116,14 @@ pub trait Store: std::fmt::Debug + Send + Sync {
     /// # Errors
     /// The store failed.
     async fn changed(&self, prefix: &str, since: Revision) -> Result<Revision, StoreError>;
+
+    /// Looks whether all records are there and whole, as far as the store can tell. Reads all of them.
+    ///
+    /// # Errors
+    /// The store failed.
+    async fn verify(&self) -> Result<Verification, StoreError> {
+        Verification::without_checksums(self.export().await?).await
+    }
 
     /// The last change of any record of that kind, or of all kinds where it is empty: while it stays, what was read stays
     /// as it was. `None` where others write too, and would have to be asked.

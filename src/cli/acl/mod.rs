@@ -24,6 +24,7 @@ mod namespace;
 mod auth_method;
 mod binding_rule;
 mod template;
+mod verify;
 mod session;
 
 use clap::{Args, Subcommand};
@@ -65,6 +66,10 @@ enum Group {
     /// Templates of policies
     #[command(subcommand)]
     TemplatedPolicy(template::Command),
+    /// Look whether all records of the service are there and whole
+    #[command(after_help = "Example:\n  keyward acl verify --token-file ops.token\n  \
+                            keyward acl verify --dir /var/lib/keyward/access")]
+    Verify(verify::Verify),
     /// Make the first token of a new service, which may do all
     #[command(after_help = "Example:\n  keyward acl bootstrap --out root.token")]
     Bootstrap(session::Bootstrap),
@@ -84,8 +89,9 @@ enum Group {
 impl Acl {
     pub(super) fn run(self) -> anyhow::Result<Exit> {
         let Self { connection, group } = self;
-        let token_use = match group {
+        let token_use = match &group {
             Group::Bootstrap(_) | Group::Login(_) => TokenUse::FlagOnly,
+            Group::Verify(verify) if verify.is_offline() => TokenUse::FlagOnly,
             _ => TokenUse::Given,
         };
         asking_with(connection, token_use, async |service| match group {
@@ -96,6 +102,7 @@ impl Acl {
             Group::AuthMethod(command) => command.run(service).await,
             Group::BindingRule(command) => command.run(service).await,
             Group::TemplatedPolicy(command) => command.run(service).await,
+            Group::Verify(verify) => verify.run(service).await,
             Group::Bootstrap(bootstrap) => bootstrap.run(service).await,
             Group::Login(login) => login.run(service).await,
             Group::Logout => session::logout(service).await,

@@ -75,6 +75,87 @@ async fn what_links_a_record_that_cannot_be_read_is_there() {
     assert_eq!(acl.call("GET", "/v1/acl/roles", Some(secret), None).await.status, 500);
 }
 
+/// Removes the last record of that kind, or turns a bit of it, behind the store's back.
+#[cfg(feature = "dev")]
+fn tamper(folder: &std::path::Path, kind: &str, removes: bool) {
+    use redb::ReadableTable as _;
+
+    let table: redb::TableDefinition<'_, &str, &[u8]> = redb::TableDefinition::new("records");
+    let database = redb::Database::open(folder.join("access.redb")).unwrap();
+    let transaction = database.begin_write().unwrap();
+    {
+        let mut records = transaction.open_table(table).unwrap();
+        let (key, mut bytes) = {
+            let all = records.iter().unwrap().map(Result::unwrap);
+            let (key, bytes) = all.filter(|(key, _)| key.value().starts_with(kind)).last().unwrap();
+            (key.value().to_owned(), bytes.value().to_vec())
+        };
+        *bytes.last_mut().unwrap() ^= 1;
+        if removes {
+            records.remove(key.as_str()).unwrap();
+        } else {
+            records.insert(key.as_str(), bytes.as_slice()).unwrap();
+        }
+    }
+    transaction.commit().unwrap();
+}
+
+#[cfg(feature = "dev")]
+#[test]
+fn damage_is_told_by_verify_and_beside_lists() {
+    use crate::access::command::serve;
+    use crate::harness::binary::{eventually, run};
+
+    let folder = tempfile::tempdir().unwrap();
+    let data_dir = folder.path().join("access");
+    let root = folder.path().join("root.token").display().to_string();
+    let dir = data_dir.display().to_string();
+    let (service, address) = serve(folder.path(), "127.0.0.1:0", &[]);
+    let by = |address: &str, words: &[&str]| {
+        run(&[&["acl"][..], words, &["--address", address, "--token-file", &root]].concat(), &[])
+    };
+    let (code, _, error) = run(&["acl", "bootstrap", "--address", &address, "--out", &root], &[]);
+    assert_eq!(code, 0, "{error}");
+    for name in ["one", "two"] {
+        let (code, _, error) = by(&address, &["role", "create", name]);
+        assert_eq!(code, 0, "{error}");
+    }
+    let (code, out, error) = by(&address, &["verify"]);
+    assert!(code == 0 && out.contains("0 of them without a checksum; 0 are damaged"), "{out} {error}");
+    let (code, _, error) = run(&["acl", "verify", "--address", &address], &[]);
+    assert!(code == 6 && error.contains("operator:read"), "{error}");
+    let (code, _, error) = run(&["acl", "verify", "--dir", &dir], &[]);
+    assert!(code == 1 && error.contains("in use by another process"), "{error}");
+    assert_eq!(service.stop().0.code(), Some(0));
+    let (code, out, error) = run(&["acl", "verify", "--dir", &dir, "--format", "json"], &[]);
+    assert!(code == 0 && out.contains("\"Clean\": true"), "{out} {error}");
+
+    tamper(&data_dir, "role/", true);
+    tamper(&data_dir, "policy/", false);
+    let (code, out, error) = run(&["acl", "verify", "--dir", &dir], &[]);
+    assert!(code == 1 && error.contains("the store is damaged: restore a snapshot"), "{error}");
+    assert!(out.contains("damaged: policy/default/") && out.contains("others than were written: role"), "{out}");
+
+    let (service, address) = serve(folder.path(), "127.0.0.1:0", &[]);
+    eventually(Duration::from_secs(30), || {
+        let output = service.output();
+        let told = ["access.store.verified", "access.store.damaged", "access.record.unreadable"];
+        told.iter().all(|event| output.contains(event)).then_some(()).ok_or(output)
+    });
+    let (code, out, error) = by(&address, &["role", "list"]);
+    assert!(code == 0 && error.contains("some records are left out"), "{out} {error}");
+    let (code, out, _) = by(&address, &["verify"]);
+    assert!(code == 1 && out.contains("damaged: policy/default/"), "{out}");
+    let kept = folder.path().join("snapshot").display().to_string();
+    let (code, _, error) =
+        run(&["access", "backup", "--out", &kept, "--address", &address, "--token-file", &root], &[]);
+    assert!(
+        code != 0 && !std::path::Path::new(&kept).exists(),
+        "a snapshot of damage would be taken for whole: {error}"
+    );
+    assert_eq!(service.stop().0.code(), Some(0));
+}
+
 #[tokio::test]
 async fn a_secret_that_cannot_be_unsealed_hides_no_token() {
     let acl = Acl::start().await;

@@ -112,6 +112,7 @@ impl Directory {
         let All { mut entries, unreadable, revision } = self.records.all("namespace/", freshness).await?;
         let all = entries.len();
         entries.retain(|namespace: &Stored<NamespaceRecord>| caller.may_see(&namespace.value.name));
+        let unreadable = unreadable || self.records.has_unreadable("namespace/");
         let left_out = LeftOut { unseen: entries.len() < all, unreadable };
         Ok(Found { entries, left_out, revision })
     }

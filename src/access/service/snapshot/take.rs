@@ -64,8 +64,12 @@ impl Snapshot {
             return Ok(Some(bytes));
         }
         for (key, record) in records.iter().filter(|(key, _)| !in_a_restore(key.as_str())) {
-            let unreadable = |_| StoreError::Unreadable { key: key.as_str().to_owned() };
-            writer.record(key.as_str(), &record.value, &mut bytes).map_err(unreadable)?;
+            let unreadable = || StoreError::Unreadable { key: key.as_str().to_owned() };
+            // The store gives a damaged record without its value: in a snapshot it would be taken for whole.
+            if record.value.is_empty() {
+                return Err(unreadable().into());
+            }
+            writer.record(key.as_str(), &record.value, &mut bytes).map_err(|_| unreadable())?;
         }
         self.writer = Some(writer);
         Ok(Some(bytes))

@@ -7,10 +7,22 @@ use rustix::fs::{Mode, OFlags};
 
 use super::OpenError;
 
+/// Opens a file that is there, and locks it. A symlink is not followed.
+pub(super) fn existing_file(path: &Path) -> Result<File, OpenError> {
+    open(path, OFlags::empty())
+}
+
 /// Opens the file, made where it is not there, locks it and gives it mode 0600. A symlink is not followed.
 pub(super) fn private_file(path: &Path) -> Result<File, OpenError> {
+    let file = open(path, OFlags::CREATE)?;
+    let changed = rustix::fs::fchmod(&file, Mode::from_raw_mode(0o600));
+    changed.map_err(|errno| OpenError::File { path: path.to_owned(), source: errno.into() })?;
+    Ok(file)
+}
+
+fn open(path: &Path, more: OFlags) -> Result<File, OpenError> {
     let fail = |source: std::io::Error| OpenError::File { path: path.to_owned(), source };
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let flags = more | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = rustix::fs::open(path, flags, Mode::from_raw_mode(0o600)).map_err(|errno| fail(errno.into()))?;
     let file = File::from(file);
     if !file.metadata().map_err(fail)?.is_file() {
@@ -20,6 +32,5 @@ pub(super) fn private_file(path: &Path) -> Result<File, OpenError> {
         TryLockError::WouldBlock => OpenError::InUse { path: path.to_owned() },
         TryLockError::Error(source) => fail(source),
     })?;
-    rustix::fs::fchmod(&file, Mode::from_raw_mode(0o600)).map_err(|errno| fail(errno.into()))?;
     Ok(file)
 }

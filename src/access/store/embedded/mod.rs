@@ -11,16 +11,18 @@ use tokio::sync::{mpsc, oneshot};
 use self::disk::Disk;
 use self::opening::Shared;
 pub(super) use self::reads::Export;
-use self::reads::{begin, get, kind_of, list};
+use self::reads::{begin, get, list};
+use self::tables::kind_of;
 use self::writer::Job;
 use super::{
     Batch, Check, CommitError, FORMAT, Freshness, Key, Listing, OpenError, Page, Record, Revision, Store, StoreError,
-    Write, kinds, watchers,
+    Verification, Write, kinds, watchers,
 };
 use crate::folder;
 
 // 0: what it stands on, and what it remembers
 mod cache;
+mod checksums;
 mod disk;
 mod files;
 mod tables;
@@ -28,6 +30,7 @@ mod tables;
 // 1: the database, opened anew after a failure, and looks into it
 mod opening;
 mod reads;
+mod verify;
 
 // 2: the one thread that writes
 mod writer;
@@ -74,6 +77,9 @@ impl Embedded {
         let (path, store) = (path.to_owned(), path.display().to_string());
         let damaged = |source: StoreError| OpenError::Damaged { store: store.clone(), source };
         let mut disk = Disk::new(backend);
+        if verify::pages(&mut disk).map_err(damaged)? == Some(false) {
+            return Err(OpenError::PagesDamaged { store });
+        }
         let database = opening::open(disk.lend()).map_err(|error| damaged(error.into()))?;
         let about = tables::introduce(&database, datacenter).map_err(damaged)?;
         if about.format != FORMAT {
@@ -82,11 +88,22 @@ impl Embedded {
         if about.datacenter != datacenter {
             return Err(OpenError::Datacenter { store, found: about.datacenter, wanted: datacenter.to_owned() });
         }
-        let shared = Arc::new(Shared::new(database).map_err(damaged)?);
+        let shared = Arc::new(Shared::new(database, about.checksums).map_err(damaged)?);
         let (jobs, queue) = mpsc::channel(QUEUE);
         let writer = writer::start(Arc::clone(&shared), disk, queue)
             .map_err(|source| OpenError::File { path: path.clone(), source })?;
         Ok(Self { shared, jobs: Some(jobs), writer: Some(writer), path })
+    }
+
+    /// Checks all that the store in `folder` holds, which no server may have open. Changes nothing, whatever it finds. Blocks.
+    ///
+    /// # Errors
+    /// There is none, a server has it, or it cannot be read as a store.
+    pub fn verify_file(folder: &Path) -> Result<Verification, OpenError> {
+        let path = Self::file_in(folder);
+        let damaged = |source: StoreError| OpenError::Damaged { store: path.display().to_string(), source };
+        let backend = FileBackend::new(files::existing_file(&path)?).map_err(|error| damaged(error.into()))?;
+        verify::file(&mut Disk::new(backend)).map_err(damaged)
     }
 
     /// The file of the store in a folder.
@@ -131,7 +148,8 @@ impl Store for Embedded {
             Ok(record) => return Ok(Some(record)),
             Err(miss) => miss,
         };
-        let found = self.look(|database| get(&begin(database)?, key)).await?;
+        let checksums = &self.shared.checksums;
+        let found = self.look(|database| get(&begin(database)?, checksums, key)).await?;
         if let Some(record) = &found {
             self.shared.cache.fill(key, record, miss);
         }
@@ -139,11 +157,14 @@ impl Store for Embedded {
     }
 
     async fn list(&self, prefix: &str, page: Page, _: Freshness) -> Result<Listing, StoreError> {
-        self.look(|database| list(&begin(database)?, prefix, &page)).await
+        let checksums = &self.shared.checksums;
+        self.look(|database| list(&begin(database)?, checksums, prefix, &page)).await
     }
 
     async fn export(&self) -> Result<super::Export, StoreError> {
-        Ok(super::Export(super::Exported::Embedded(self.look(Export::begin).await?)))
+        Ok(super::Export(super::Exported::Embedded(
+            self.look(|database| Export::begin(database, &self.shared.checksums)).await?,
+        )))
     }
 
     async fn commit(&self, batch: Batch) -> Result<Revision, CommitError> {
@@ -170,6 +191,12 @@ impl Store for Embedded {
 
     fn last(&self, kind: &str) -> Option<Revision> {
         Some(self.shared.kinds.last(kind))
+    }
+
+    async fn verify(&self) -> Result<Verification, StoreError> {
+        let shared = Arc::clone(&self.shared);
+        let verified = tokio::task::spawn_blocking(move || verify::records(&begin(&shared.database())?)).await;
+        verified.map_err(StoreError::failed)?
     }
 }
 

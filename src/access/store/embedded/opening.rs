@@ -6,28 +6,31 @@ use redb::{Database, DatabaseError};
 
 use super::StoreError;
 use super::cache::Cache;
+use super::checksums::Checksums;
 use super::disk::{Disk, Loan};
 use super::kinds::Kinds;
 use super::tables;
 use super::watchers::Watchers;
 
 /// Memory for pages of the file, in bytes. redb would take up to a gigabyte.
-const PAGES: usize = 16 * 1024 * 1024;
+pub(super) const PAGES: usize = 16 * 1024 * 1024;
 
 /// What readers and the writer share.
 #[derive(Debug)]
 pub(super) struct Shared {
     database: RwLock<Arc<Database>>,
     pub(super) cache: Cache,
+    pub(super) checksums: Checksums,
     pub(super) kinds: Kinds,
     pub(super) watchers: Watchers,
 }
 
 impl Shared {
-    pub(super) fn new(database: Database) -> Result<Self, StoreError> {
+    pub(super) fn new(database: Database, checksums: Checksums) -> Result<Self, StoreError> {
         let shared = Self {
             database: RwLock::new(Arc::new(database)),
             cache: Cache::new(),
+            checksums,
             kinds: Kinds::default(),
             watchers: Watchers::default(),
         };

@@ -1,15 +1,17 @@
 //! The one writer: takes the batches that wait and writes them in one durable transaction.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 use std::time::Duration;
 
 use redb::{Durability, ReadableTable as _, Table, WriteTransaction};
 use tokio::sync::{mpsc, oneshot};
 
+use super::checksums::{Checksums, Totals};
 use super::disk::Disk;
 use super::opening::{self, Shared};
-use super::tables::{ALL, KINDS, RECORDS, encode, revisions};
+use super::tables::{ALL, KINDS, RECORDS, TOTALS, encode, part_in_sum, revisions};
 use super::{Batch, Check, CommitError, Key, Revision, StoreError, Write};
 use crate::clock::{Clock, Moment};
 
@@ -166,10 +168,12 @@ fn full(error: &StoreError) -> String {
 
 type Outcomes = Vec<Result<Revision, CommitError>>;
 
-/// The outcomes of a group, and the revision of the last change of each kind that it changes.
+/// The outcomes of a group, and the revision of the last change and the new totals of each kind that it changes.
 struct Applied<'a> {
     outcomes: Outcomes,
     changed: BTreeMap<&'a str, Revision>,
+    /// `None` for a kind whose totals are damaged: they stay so, and are found by who verifies.
+    totals: BTreeMap<&'a str, Option<Totals>>,
 }
 
 /// Why a group was not written, or may not have been.
@@ -187,7 +191,7 @@ impl<E: Into<StoreError>> From<E> for NotWritten {
 fn write(shared: &Shared, group: &[Job]) -> Result<Outcomes, NotWritten> {
     let mut transaction = shared.database().begin_write()?;
     transaction.set_durability(Durability::Immediate)?;
-    let Applied { outcomes, changed } = apply(&transaction, group, shared.kinds.last(ALL))?;
+    let Applied { outcomes, changed, .. } = apply(&transaction, &shared.checksums, group, shared.kinds.last(ALL))?;
     if changed.is_empty() {
         transaction.abort()?;
         return Ok(outcomes);
@@ -203,9 +207,16 @@ fn write(shared: &Shared, group: &[Job]) -> Result<Outcomes, NotWritten> {
     Ok(outcomes)
 }
 
-fn apply<'a>(transaction: &WriteTransaction, group: &'a [Job], last: Revision) -> Result<Applied<'a>, StoreError> {
+fn apply<'a>(
+    transaction: &WriteTransaction,
+    checksums: &Checksums,
+    group: &'a [Job],
+    last: Revision,
+) -> Result<Applied<'a>, StoreError> {
     let mut records = transaction.open_table(RECORDS)?;
-    let mut applied = Applied { outcomes: Vec::with_capacity(group.len()), changed: BTreeMap::new() };
+    let mut totals_table = transaction.open_table(TOTALS)?;
+    let mut applied =
+        Applied { outcomes: Vec::with_capacity(group.len()), changed: BTreeMap::new(), totals: BTreeMap::new() };
     let mut revision = last;
     for Job { batch, .. } in group {
         let mut seen = match judged(&records, &batch.checks)? {
@@ -220,6 +231,17 @@ fn apply<'a>(transaction: &WriteTransaction, group: &'a [Job], last: Revision) -
         }
         for write in &batch.writes {
             let key = write.key();
+            if let Entry::Vacant(entry) = applied.totals.entry(key.kind()) {
+                let kept = totals_table.get(key.kind())?;
+                let kept = kept.map(|kept| Totals::decode(key.kind(), checksums, kept.value()));
+                entry.insert(kept.unwrap_or_else(|| Some(Totals::default())));
+            }
+            let mut totals = applied.totals.get_mut(key.kind()).and_then(Option::as_mut);
+            let mut replaced = |bytes: &[u8]| {
+                if let Some(totals) = &mut totals {
+                    totals.remove(&part_in_sum(key.as_str(), checksums, bytes));
+                }
+            };
             match write {
                 Write::Put(_, value) => {
                     let created = match seen.iter().rfind(|(seen, _)| *seen == key) {
@@ -227,11 +249,20 @@ fn apply<'a>(transaction: &WriteTransaction, group: &'a [Job], last: Revision) -
                         None => at(&records, key)?.map(|(created, _)| created),
                     };
                     let created = created.unwrap_or(revision);
-                    records.insert(key.as_str(), encode(created, revision, value).as_slice())?;
+                    let checksum = checksums.record(key.as_str(), created, revision, value);
+                    let bytes = encode(created, revision, &checksum, value);
+                    if let Some(old) = records.insert(key.as_str(), bytes.as_slice())? {
+                        replaced(old.value());
+                    }
+                    if let Some(totals) = &mut totals {
+                        totals.add(&checksum);
+                    }
                     seen.push((key, Some(created)));
                 }
                 Write::Delete(_) => {
-                    records.remove(key.as_str())?;
+                    if let Some(old) = records.remove(key.as_str())? {
+                        replaced(old.value());
+                    }
                     seen.push((key, None));
                 }
             }
@@ -244,6 +275,10 @@ fn apply<'a>(transaction: &WriteTransaction, group: &'a [Job], last: Revision) -
         let mut kinds = transaction.open_table(KINDS)?;
         for (kind, revision) in &applied.changed {
             kinds.insert(kind, revision.0)?;
+            if let Some(Some(totals)) = applied.totals.get_mut(kind) {
+                totals.revision = *revision;
+                totals_table.insert(kind, totals.encode(kind, checksums).as_slice())?;
+            }
         }
     }
     Ok(applied)

@@ -1,6 +1,7 @@
 //! The access-control service's stores: one contract for all of them, and what is each one's own.
 
 mod contract;
+mod damage;
 mod embedded;
 mod wakes;
 

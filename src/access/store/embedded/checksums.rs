@@ -1,0 +1,144 @@
+//! Checksums of the store's own: one a record, bound to its key, and one sum a kind that tells when a record is lost.
+//!
+//! Pages have checksums of redb's, which are checked when the store is opened. These here are checked on each read, while
+//! the store is used. Their key is random and stands in the store: they tell of damage, not of forgery.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use aws_lc_rs::hmac;
+
+use super::{Revision, StoreError};
+use crate::words::hex;
+
+/// Bytes of a checksum.
+pub(super) const LENGTH: usize = 16;
+
+/// The checksum of one record.
+pub(super) type Checksum = [u8; LENGTH];
+
+/// Makes a store's checksums.
+#[derive(Debug, Clone)]
+pub(super) struct Checksums(Arc<hmac::Key>);
+
+impl Checksums {
+    /// A new random key, as the store keeps it.
+    ///
+    /// # Errors
+    /// There are no random numbers.
+    pub(super) fn new_key() -> Result<String, StoreError> {
+        let mut key = [0; 32];
+        let none = |_| StoreError::failed(std::io::Error::other("no random numbers"));
+        aws_lc_rs::rand::fill(&mut key).map_err(none)?;
+        Ok(hex(&key))
+    }
+
+    /// By the key that the store keeps.
+    pub(super) fn new(key: &str) -> Self {
+        Self(Arc::new(hmac::Key::new(hmac::HMAC_SHA256, key.as_bytes())))
+    }
+
+    /// The checksum of a record.
+    pub(super) fn record(&self, key: &str, created: Revision, modified: Revision, value: &[u8]) -> Checksum {
+        self.sum(&[b"record", key.as_bytes(), &created.0.to_be_bytes(), &modified.0.to_be_bytes(), value])
+    }
+
+    /// The checksum of what is kept of a kind.
+    fn totals(&self, kind: &str, totals: &Totals) -> Checksum {
+        let (count, revision) = (totals.count.to_be_bytes(), totals.revision.0.to_be_bytes());
+        self.sum(&[b"totals", kind.as_bytes(), &count, &totals.sum, &revision])
+    }
+
+    /// Each part with its length before it, so that no part runs into the next.
+    fn sum(&self, parts: &[&[u8]]) -> Checksum {
+        let mut context = hmac::Context::with_key(&self.0);
+        for part in parts {
+            context.update(&(part.len() as u64).to_be_bytes());
+            context.update(part);
+        }
+        let mut checksum = [0; LENGTH];
+        checksum.copy_from_slice(&context.sign().as_ref()[..LENGTH]);
+        checksum
+    }
+}
+
+/// The number of records of a kind, the sum of their checksums in whatever order, and the kind's last change.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Totals {
+    pub(super) count: u64,
+    pub(super) sum: Checksum,
+    pub(super) revision: Revision,
+}
+
+impl Totals {
+    /// Bytes of totals as they are kept.
+    const BYTES: usize = 8 + LENGTH + 8 + LENGTH;
+
+    pub(super) fn add(&mut self, checksum: &Checksum) {
+        self.count += 1;
+        self.toggle(checksum);
+    }
+
+    pub(super) fn remove(&mut self, checksum: &Checksum) {
+        self.count = self.count.saturating_sub(1);
+        self.toggle(checksum);
+    }
+
+    fn toggle(&mut self, checksum: &Checksum) {
+        self.sum.iter_mut().zip(checksum).for_each(|(sum, byte)| *sum ^= byte);
+    }
+
+    pub(super) fn encode(&self, kind: &str, checksums: &Checksums) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(Self::BYTES);
+        bytes.extend_from_slice(&self.count.to_be_bytes());
+        bytes.extend_from_slice(&self.sum);
+        bytes.extend_from_slice(&self.revision.0.to_be_bytes());
+        bytes.extend_from_slice(&checksums.totals(kind, self));
+        bytes
+    }
+
+    /// Totals as they were kept; `None` where they are damaged.
+    pub(super) fn decode(kind: &str, checksums: &Checksums, bytes: &[u8]) -> Option<Self> {
+        let (count, rest) = bytes.split_first_chunk()?;
+        let (sum, rest) = rest.split_first_chunk()?;
+        let (revision, checksum) = rest.split_first_chunk()?;
+        let totals =
+            Self { count: u64::from_be_bytes(*count), sum: *sum, revision: Revision(u64::from_be_bytes(*revision)) };
+        (checksums.totals(kind, &totals) == checksum).then_some(totals)
+    }
+}
+
+/// Totals of all kinds.
+pub(super) type AllTotals = BTreeMap<String, Totals>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_checksum_is_of_one_key_and_one_content_and_a_sum_of_any_order() {
+        let checksums = Checksums::new(&Checksums::new_key().unwrap());
+        let of = |key: &str, value: &[u8]| checksums.record(key, Revision(1), Revision(2), value);
+        let (one, two, three) = (of("token/a", b"x"), of("token/b", b"x"), of("token/a", b"y"));
+        assert_eq!(one, of("token/a", b"x"));
+        assert!(one != two && one != three && one != of("token/ax", b""));
+        assert_ne!(one, checksums.record("token/a", Revision(1), Revision(3), b"x"));
+        assert_ne!(one, Checksums::new("another").record("token/a", Revision(1), Revision(2), b"x"));
+
+        let mut totals = Totals { revision: Revision(7), ..Totals::default() };
+        [&one, &two, &three].into_iter().for_each(|checksum| totals.add(checksum));
+        let mut others = Totals { revision: Revision(7), ..Totals::default() };
+        [&three, &one, &two].into_iter().for_each(|checksum| others.add(checksum));
+        assert_eq!(totals, others);
+        let kept = totals.encode("token", &checksums);
+        assert_eq!(Totals::decode("token", &checksums, &kept), Some(totals.clone()));
+        for place in 0..kept.len() {
+            let mut damaged = kept.clone();
+            damaged[place] ^= 1;
+            assert_eq!(Totals::decode("token", &checksums, &damaged), None, "{place}");
+        }
+        assert_eq!(Totals::decode("role", &checksums, &kept), None);
+        [&one, &two, &three].into_iter().for_each(|checksum| totals.remove(checksum));
+        assert_eq!(totals, Totals { revision: Revision(7), ..Totals::default() });
+    }
+}

@@ -1,0 +1,63 @@
+//! `keyward acl verify`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::connect::Service;
+use super::failure::Failure;
+use crate::access::client::Verified;
+use crate::access::store::{Embedded, Verification};
+use crate::cli::{Exit, say};
+
+/// Look whether all records are there and whole.
+#[derive(Debug, Args)]
+pub(super) struct Verify {
+    /// Look at the store in this folder in place of asking a service, which must not run on it; changes nothing
+    #[arg(long, value_name = "FOLDER")]
+    dir: Option<PathBuf>,
+}
+
+impl Verify {
+    /// Tells if a file is looked at, and no service asked.
+    pub(super) fn is_offline(&self) -> bool {
+        self.dir.is_some()
+    }
+
+    pub(super) async fn run(self, service: &Service) -> Result<(), Failure> {
+        let found = match &self.dir {
+            Some(folder) => Embedded::verify_file(folder).map(verified).map_err(|error| Failure::local(&error))?,
+            None => service.client.verify().await?,
+        };
+        service.show(&found, || describe(&found));
+        if found.clean {
+            return Ok(());
+        }
+        let text = "the store is damaged: restore a snapshot from before it was, or put a copy of the file back";
+        Err(Failure::new(Exit::Failed, text))
+    }
+}
+
+fn verified(found: Verification) -> Verified {
+    Verified {
+        clean: found.is_clean(),
+        records: found.records,
+        without_checksum: found.unchecked,
+        damaged: found.damaged,
+        damaged_keys: found.damaged_keys,
+        damaged_kinds: found.damaged_kinds,
+        pages: found.pages,
+    }
+}
+
+fn describe(found: &Verified) {
+    let Verified { records, without_checksum, damaged, .. } = found;
+    say(&format!("{records} records, {without_checksum} of them without a checksum; {damaged} are damaged"));
+    found.damaged_keys.iter().for_each(|key| say(&format!("damaged: {key}")));
+    for kind in &found.damaged_kinds {
+        say(&format!("records are missing, or are others than were written: {kind}"));
+    }
+    if found.pages == Some(false) {
+        say("pages of the file are damaged");
+    }
+}
