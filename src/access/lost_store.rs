@@ -1,7 +1,8 @@
 //! Tells a store that was lost from one that was never there: a lost one leaves its key file.
 //!
 //! A new store lets whoever reaches it first make the token that may do all. So a missing or empty store beside a key file
-//! is an error until an operator asks for a new one. On etcd the key file always comes first and says nothing.
+//! is an error until an operator asks for a new one. A key file elsewhere may have been put there before the first start: the
+//! folder of the store, or an empty file in it, tells of a store then. On etcd the key file always comes first.
 
 use std::path::{Path, PathBuf};
 
@@ -59,7 +60,7 @@ pub(super) fn check_file(options: &StoreOptions, key_file: &Path) -> Result<(), 
     let store = Embedded::file_in(folder);
     let state = match std::fs::metadata(&store) {
         Ok(found) if found.len() == 0 => "empty",
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => "gone",
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound && folder.exists() => "gone",
         // What cannot be looked at is for the opening to report.
         Ok(_) | Err(_) => return Ok(()),
     };
@@ -72,7 +73,8 @@ pub(super) async fn check_records(
     key_file: &Path,
     store: &dyn Store,
 ) -> Result<(), LostStoreError> {
-    let Some(folder) = options.folder() else { return Ok(()) };
+    // A first start with a key file from elsewhere that broke off leaves such a store.
+    let Some(folder) = options.folder().filter(|folder| key_file.parent() == Some(*folder)) else { return Ok(()) };
     for key in [seal::record(), seal::begun()] {
         if store.get(&key, Freshness::Linearizable).await?.is_some() {
             return Ok(());

@@ -56,6 +56,31 @@ fn a_store_that_is_gone_or_empty_beside_its_key_file_is_never_a_new_open_service
 }
 
 #[test]
+fn a_key_file_elsewhere_may_come_before_the_store_and_not_after_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    std::fs::write(at("seal.key"), "5a".repeat(32)).unwrap();
+    std::fs::set_permissions(at("seal.key"), std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    let config = format!(
+        "[access]\nlisten = \"unix://{}\"\ndata_dir = \"{}\"\nkey_file = \"{}\"\n",
+        at("acl.sock"),
+        at("access"),
+        at("seal.key"),
+    );
+    std::fs::write(at("keyward.toml"), config).unwrap();
+    let config = at("keyward.toml");
+    let args = ["run", "--config", &config];
+    let service = Binary::start(&args, &[], folder.path());
+    eventually(Duration::from_secs(30), || {
+        std::os::unix::net::UnixStream::connect(at("acl.sock")).map_err(|_| service.output())
+    });
+    assert_eq!(service.stop().0.code(), Some(0));
+    std::fs::remove_file(folder.path().join("access/access.redb")).unwrap();
+    let (code, _, error) = run(&args, &[]);
+    assert!(code == 1 && error.contains("access.redb is gone, and its key file"), "{error}");
+}
+
+#[test]
 fn a_new_store_is_begun_where_that_is_asked_for_and_takes_a_snapshot_of_the_old_one() {
     let folder = tempfile::tempdir().unwrap();
     used(folder.path());
