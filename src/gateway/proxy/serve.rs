@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, HOST};
+use http::header::{AUTHORIZATION, HOST, REFERER};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full};
@@ -53,8 +53,9 @@ impl Inner {
         self: &Arc<Self>,
         door: &Arc<(Guard, Answers, Option<SocketAddr>)>,
         peer: &Peer,
-        request: Request<Incoming>,
+        mut request: Request<Incoming>,
     ) -> Answering<Answered> {
+        drop_own_referer(request.headers_mut());
         let (guard, answers, _) = &**door;
         let now = |answer: Response<Answered>| {
             answers.count(answer.status());
@@ -239,6 +240,20 @@ impl Inner {
 /// The gateway's origin as this caller sees it; its `Host` was checked by the guard and is a name of this listener.
 fn here(headers: &HeaderMap) -> Option<String> {
     headers.get(HOST).and_then(|host| host.to_str().ok()).map(|host| ["http://", host].concat())
+}
+
+/// Takes off a `Referer` of the gateway's own: a client that follows a redirect sends it (Go's net/http does). Any other comes from a
+/// web page, which the guard refuses.
+fn drop_own_referer(headers: &mut HeaderMap) {
+    let mut all = headers.get_all(REFERER).iter();
+    let (Some(referer), None) = (all.next(), all.next()) else { return };
+    let own = here(headers).is_some_and(|here| {
+        let rest = referer.as_bytes().strip_prefix(here.as_bytes());
+        rest.is_some_and(|rest| rest.starts_with(b"/"))
+    });
+    if own {
+        headers.remove(REFERER);
+    }
 }
 
 /// The methods that the platform's API has.

@@ -61,6 +61,9 @@ async fn a_relative_redirect_inside_the_api_leads_to_the_gateway() {
         assert_eq!((answer.status().as_u16(), answer.url().as_str()), (200, format!("{}{wanted}", front.url).as_str()));
         assert_eq!(answer.text().await.unwrap(), wanted);
     }
+    // The client that follows names the gateway as its referrer; a web page names itself.
+    let page = front.request("GET", "/api/v2/moved").header("referer", "https://evil.example/").send().await.unwrap();
+    assert_eq!(page.status(), 403);
     for (path, wanted) in [("/api/v2/blob", "/_archivist/v1/object/x"), ("/api/v2/climbs", "/api/v2/..%2f..%2fadmin")] {
         assert_eq!(front.get(path).await.headers()["location"], format!("{}{wanted}", front.upstream), "{path}");
     }
