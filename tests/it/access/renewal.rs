@@ -71,7 +71,7 @@ async fn a_renewed_certificate_is_used_without_a_restart_and_one_that_ends_soon_
         value.ok_or_else(|| format!("no {name} in {text}"))
     };
     let logged = |text: &str, what: &dyn Fn() -> Result<(), String>| {
-        eventually(Duration::from_secs(60), || {
+        eventually(Duration::from_mins(1), || {
             let output = server.output();
             if output.contains(text) { what() } else { Err(format!("no {text:?} in {output}")) }
         });

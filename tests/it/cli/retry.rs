@@ -49,7 +49,7 @@ fn a_caller_that_waits_has_its_token_soon_after_an_outage() {
         agent.logs("token.login.failed");
         // Until its own backoff is longer than what a caller waits.
         let failed = "keyward_logins_total{session=\"web\",outcome=\"failed\",reason=\"unavailable\"}";
-        eventually(Duration::from_secs(120), || match agent.metric(failed) {
+        eventually(Duration::from_mins(2), || match agent.metric(failed) {
             count if count >= 6 => Ok(()),
             count => Err(format!("{count} failures: {}", agent.binary.output())),
         });

@@ -239,11 +239,8 @@ fn what_references_expand_to_is_bounded_in_each_value_and_in_all() {
         let told = read(&one(&value));
         assert!(told.len() == 1 && told[0].contains("expands to more than 64 KiB in one value; refer to"), "{told:?}");
     }
-    let mut many = BASE.to_owned();
-    for number in 0..80 {
-        many.push_str(&format!("[sink.s{number}]\npath = \"/{}\"\n", refer("large")));
-    }
-    let told = read(&many);
+    let sinks = (0..80).map(|number| format!("[sink.s{number}]\npath = \"/{}\"\n", refer("large")));
+    let told = read(&format!("{BASE}{}", sinks.collect::<String>()));
     assert_eq!(told.len(), 12, "68 of 60 KiB fit");
     assert!(told[0].contains("expands to more than 4 MiB in all values"), "{}", told[0]);
 }

@@ -164,7 +164,7 @@ async fn a_refused_token_is_reported_once_with_its_source_and_so_is_its_recovery
     assert!(front.health.ready() && front.metrics.text().contains("keyward_gateway_token_refused 0"));
     let probes: Vec<_> =
         front.platform.seen().into_iter().filter(|seen| seen.target == "/api/v2/account/details").collect();
-    assert_eq!(probes.iter().map(|seen| seen.bearer()).collect::<Vec<_>>(), ["tok0", "tok2"]);
+    assert_eq!(probes.iter().map(super::super::harness::scripted::Seen::bearer).collect::<Vec<_>>(), ["tok0", "tok2"]);
     let lines = log::lines();
     let events = |name: &str| -> Vec<Value> {
         lines.iter().map(|line| line["fields"].clone()).filter(|fields| fields["event"] == name).collect()

@@ -50,9 +50,12 @@ fn other_ca() -> String {
 #[tokio::test]
 async fn the_exchange_goes_to_the_proxy_and_the_authority_sees_no_request() {
     for data in [false, true] {
-        let bound = Bound::new(|variables, ca| match data {
-            false => set(variables, "CA_FILE", ca.display().to_string()),
-            true => set(variables, "CA_DATA", std::fs::read_to_string(ca).unwrap()),
+        let bound = Bound::new(|variables, ca| {
+            if data {
+                set(variables, "CA_DATA", std::fs::read_to_string(ca).unwrap());
+            } else {
+                set(variables, "CA_FILE", ca.display().to_string());
+            }
         });
         let proof = bound.pod.prove().await.unwrap();
         assert_eq!(proof.claims.unwrap().oid.as_ref(), Some(&bound.pod.cloud.names().workload.object_id));

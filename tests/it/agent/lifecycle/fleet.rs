@@ -30,15 +30,12 @@ impl Chance {
 /// When the next login is tried: by the session's own backoff, or sooner where a caller waits.
 fn next_login(pace: &mut Pace, now: Moment, waits: bool, chance: &mut Chance) -> Moment {
     let own = pace.earliest_login(now);
-    match pace.next_for_caller(now, chance.unit()).filter(|sooner| waits && sooner.boot < own.boot) {
-        Some(sooner) => {
-            pace.take_for_caller(now);
-            sooner
-        }
-        None => {
-            pace.take(now);
-            own
-        }
+    if let Some(sooner) = pace.next_for_caller(now, chance.unit()).filter(|sooner| waits && sooner.boot < own.boot) {
+        pace.take_for_caller(now);
+        sooner
+    } else {
+        pace.take(now);
+        own
     }
 }
 
