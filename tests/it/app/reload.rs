@@ -317,6 +317,11 @@ fn a_start_that_waits_for_what_the_last_process_met_says_until_when_and_why() {
         let world = World::start();
         let mut agent = Agent::start(&world, &[], |text| text.replace("role = \"web\"", "role = \"wbe\""));
         agent.logs("token.login.failed");
+        let state = agent.path("state").join("web.state");
+        eventually(Duration::from_secs(30), || match std::fs::read_to_string(&state) {
+            Ok(text) if text.contains("last_error") => Ok(()),
+            other => Err(format!("{other:?}")),
+        });
         agent.binary.signal(Signal::KILL);
         agent.binary.ended(Duration::from_secs(30));
         agent.restart(&[]);
