@@ -87,10 +87,10 @@ mod tests {
 
     #[test]
     fn libraries_are_heard_at_debug_and_we_are_at_info() {
-        let heard = |log: &str, target: &str, level| {
+        let heard = |log: &str, target: &str, asked: Level| {
             let (level, targets) = (log.parse().unwrap(), std::collections::BTreeMap::new());
             let log = Log { level, targets, format: LogFormat::Text };
-            super::targets(&log).would_enable(target, &level)
+            super::targets(&log).would_enable(target, &asked)
         };
         for library in ["typespec_client_core::http::policies::logging", "azure_identity", "hyper_util::client"] {
             assert!(!heard("info", library, Level::INFO), "{library}");
