@@ -330,7 +330,7 @@ async fn a_client_certificate_is_shown_where_one_is_configured() {
     let broken = client::Identity { key: clients.write("broken.key", "no key"), ..identity };
     let broken = client::Tls { identity: Some(broken), ..trusting(&ours.ca_file()) };
     let error = log_in_over(server(), broken).await.unwrap_err();
-    assert!(error.contains("belong together"), "{error}");
+    assert!(error.contains("broken.key holds no PEM private key"), "{error}");
 }
 
 #[test]

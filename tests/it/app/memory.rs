@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::harness::agent::Agent;
 use crate::harness::binary::ask;
-use crate::harness::world::World;
+use crate::harness::world::{World, in_a_network_of_its_own};
 
 /// The places of a text in the writable memory of a process, each with what stands before it; `None` where that may not
 /// be read.
@@ -40,44 +40,46 @@ const PIECE: usize = 1 << 20;
 
 #[test]
 fn few_copies_of_a_token_are_left_in_memory_once_there_is_nothing_to_do() {
-    let world = World::start();
-    let agent = Agent::ready(&world, &[], |text| {
-        text + "\n[listener.vault]\nkind = \"api_proxy\"\naddress = \"unix://FOLDER/vault.sock\"\n"
-    });
-    let token = agent.sink("token");
-    if copies(agent.binary.id(), &token).is_none() {
-        eprintln!("not run: the memory of another process may not be read here");
-        return;
-    }
-    let socket = agent.path("vault.sock");
-    let pad = "x".repeat(300);
-    for round in 0..40 {
-        let (status, body) = ask(&socket, "GET", "/v1/auth/token/lookup-self").unwrap();
-        assert_eq!(status, 200, "{body}");
-        // Heads of several lengths, and with bodies of several lengths.
-        let mut stream = UnixStream::connect(&socket).unwrap();
-        let body = "y".repeat(100 * round);
-        write!(
-            stream,
-            "POST /v1/nowhere HTTP/1.1\r\nHost: localhost\r\nX-Vault-Request: true\r\nX-Pad: {}\r\nConnection: close\r\n\
-             Content-Length: {}\r\n\r\n{body}",
-            &pad[..round * 7],
-            body.len()
-        )
-        .unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        assert!(answer.starts_with("HTTP/1.1 "), "{answer}");
-    }
-    // Connections to the server are closed after half a minute without a request.
-    let mut left = Vec::new();
-    for _ in 0..18 {
-        // A look reads all of the process's memory, which costs too much to be done all the time.
-        std::thread::sleep(Duration::from_secs(5));
-        left = copies(agent.binary.id(), &token).unwrap();
-        if left.len() <= 5 {
+    in_a_network_of_its_own(|| {
+        let world = World::start();
+        let agent = Agent::ready(&world, &[], |text| {
+            text + "\n[listener.vault]\nkind = \"api_proxy\"\naddress = \"unix://FOLDER/vault.sock\"\n"
+        });
+        let token = agent.sink("token");
+        if copies(agent.binary.id(), &token).is_none() {
+            eprintln!("not run: the memory of another process may not be read here");
             return;
         }
-    }
-    panic!("{} copies are left: {left:#?}", left.len());
+        let socket = agent.path("vault.sock");
+        let pad = "x".repeat(300);
+        for round in 0..40 {
+            let (status, body) = ask(&socket, "GET", "/v1/auth/token/lookup-self").unwrap();
+            assert_eq!(status, 200, "{body}");
+            // Heads of several lengths, and with bodies of several lengths.
+            let mut stream = UnixStream::connect(&socket).unwrap();
+            let body = "y".repeat(100 * round);
+            write!(
+                stream,
+                "POST /v1/nowhere HTTP/1.1\r\nHost: localhost\r\nX-Vault-Request: true\r\nX-Pad: {}\r\nConnection: close\r\n\
+                 Content-Length: {}\r\n\r\n{body}",
+                &pad[..round * 7],
+                body.len()
+            )
+            .unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).unwrap();
+            assert!(answer.starts_with("HTTP/1.1 "), "{answer}");
+        }
+        // Connections to the server are closed after half a minute without a request.
+        let mut left = Vec::new();
+        for _ in 0..18 {
+            // A look reads all of the process's memory, which costs too much to be done all the time.
+            std::thread::sleep(Duration::from_secs(5));
+            left = copies(agent.binary.id(), &token).unwrap();
+            if left.len() <= 5 {
+                return;
+            }
+        }
+        panic!("{} copies are left: {left:#?}", left.len());
+    });
 }

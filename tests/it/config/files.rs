@@ -24,7 +24,7 @@ fn all_mistakes_of_all_files_are_told_at_once_in_the_order_of_the_files() {
         "b.toml:4:8: sink.x.mode: \"9\" is no mode; write three or four octal digits, such as \"0640\"",
         "a.toml:2:8: sink.y.path: \"y\" is no absolute path; begin it with /",
         "a.toml:3:1: sink.y.colour: an unknown key; \
-         known here: path, session, format, wrap_ttl, child, encrypt, on_missing, mode, owner, group, on_expiry, required",
+         known here: path, session, shared_folder, format, wrap_ttl, child, encrypt, on_missing, mode, owner, group, on_expiry, required",
         "a.toml:4:10: unclosed table, expected `]`",
         "c.toml: cannot be read: No such file or directory (os error 2)",
     ];
@@ -54,7 +54,7 @@ fn a_drop_in_adds_to_tables_and_a_key_in_two_files_is_an_error_that_names_both_l
     let main = format!("{BASE}[agent]\ndrop_in = \"conf.d\"\n");
     let folder = Folder::with(&[
         ("keyward.toml", &main),
-        ("conf.d/10-sink.toml", "[sink.a]\nsession = \"main\"\npath = \"/tmp/a\"\n"),
+        ("conf.d/10-sink.toml", "[sink.a]\nsession = \"main\"\npath = \"/a\"\n"),
         (
             "conf.d/20-check.toml",
             "[session.main]\ncheck_interval = \"off\"\n[session.b.cloud]\nrole = \"b\"\nresource = \"r\"\n",

@@ -5,7 +5,7 @@ use keyward::agent::identity::{From, LoginFields, ManagedIdentity, Method};
 use super::{Folder, check, clean, environment};
 use keyward::config::{Config, Purpose, load};
 
-const SERVER: &str = "[server.main]\nkind = \"vault\"\naddress = \"https://secrets.example.com\"\n[sink.a]\npath = \"/tmp/a\"\n[session.main.cloud]\n";
+const SERVER: &str = "[server.main]\nkind = \"vault\"\naddress = \"https://secrets.example.com\"\n[sink.a]\npath = \"/a\"\n[session.main.cloud]\n";
 
 fn with(parameters: &str) -> String {
     format!("{SERVER}{parameters}")
