@@ -73,7 +73,7 @@ mod tests {
         check(b"hvs.hvs.CAESIJ-a-token-that-is-longer-than-33-bytes", (false, 0));
         for split in 1..token.len() {
             check(&token[..split], (false, split));
-            check(&[b"hvs.", &token[..split]].concat(), (false, split.max(if split == 4 { 8 } else { 0 })));
+            check(&[b"hvs.", &token[..split]].concat(), (false, if split <= 4 { split + 4 } else { split }));
         }
     }
 }
