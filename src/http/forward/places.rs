@@ -215,6 +215,7 @@ mod tests {
         );
     }
 
+    #[expect(clippy::disallowed_methods, reason = "a test awaits or aborts its own tasks")]
     #[tokio::test(start_paused = true)]
     async fn a_place_that_comes_free_goes_to_who_waits_the_longest_of_those_who_may_have_it() {
         let places = Arc::new(Places::new(4));
@@ -225,7 +226,7 @@ mod tests {
         let wait = |uid| {
             tokio::spawn({
                 let places = Arc::clone(&places);
-                async move { places.take(user(uid), Duration::from_secs(60)).await.map(|place| (uid, place)) }
+                async move { places.take(user(uid), Duration::from_mins(1)).await.map(|place| (uid, place)) }
             })
         };
         let (greedy, gone, patient) = (wait(7), wait(9), wait(9));

@@ -72,6 +72,7 @@ mod tests {
         started.elapsed()
     }
 
+    #[expect(clippy::disallowed_methods, reason = "a test awaits or aborts its own tasks")]
     #[tokio::test(start_paused = true)]
     async fn a_caller_is_read_on_until_it_closes_is_quiet_or_has_sent_too_much() {
         let (ours, mut theirs) = tokio::io::duplex(1024);

@@ -105,7 +105,8 @@ impl<'a> Der<'a> {
     }
 }
 
-#[cfg(all(test, feature = "dev"))]
+#[cfg(feature = "dev")]
+#[cfg(test)]
 mod tests {
     use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, date_time_ymd};
 
@@ -127,7 +128,10 @@ mod tests {
     #[test]
     fn the_certificate_that_is_due_first_decides_and_one_with_a_successor_does_not() {
         let long = certificate("long", (2025, 1, 1), (2026, 1, 1));
-        assert_eq!(expiry(&[long.clone()]), Some(Expiry { warn_at: day(2025, 12, 18), ends: day(2026, 1, 1) }));
+        assert_eq!(
+            expiry(std::slice::from_ref(&long)),
+            Some(Expiry { warn_at: day(2025, 12, 18), ends: day(2026, 1, 1) })
+        );
         let short = certificate("short", (2025, 1, 1), (2025, 1, 31));
         let due = Expiry { warn_at: day(2025, 1, 21), ends: day(2025, 1, 31) };
         assert_eq!(expiry(&[long.clone(), short.clone()]), Some(due), "a third of 30 days");

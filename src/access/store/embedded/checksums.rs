@@ -126,9 +126,13 @@ mod tests {
         assert_ne!(one, Checksums::new("another").record("token/a", Revision(1), Revision(2), b"x"));
 
         let mut totals = Totals { revision: Revision(7), ..Totals::default() };
-        [&one, &two, &three].into_iter().for_each(|checksum| totals.add(checksum));
+        for checksum in [&one, &two, &three] {
+            totals.add(checksum);
+        }
         let mut others = Totals { revision: Revision(7), ..Totals::default() };
-        [&three, &one, &two].into_iter().for_each(|checksum| others.add(checksum));
+        for checksum in [&three, &one, &two] {
+            others.add(checksum);
+        }
         assert_eq!(totals, others);
         let kept = totals.encode("token", &checksums);
         assert_eq!(Totals::decode("token", &checksums, &kept), Some(totals.clone()));
@@ -138,7 +142,9 @@ mod tests {
             assert_eq!(Totals::decode("token", &checksums, &damaged), None, "{place}");
         }
         assert_eq!(Totals::decode("role", &checksums, &kept), None);
-        [&one, &two, &three].into_iter().for_each(|checksum| totals.remove(checksum));
+        for checksum in [&one, &two, &three] {
+            totals.remove(checksum);
+        }
         assert_eq!(totals, Totals { revision: Revision(7), ..Totals::default() });
     }
 }

@@ -49,7 +49,7 @@ fn failed_renewals_keep_no_login_waiting() {
     }
     assert_eq!((pace.renewal_not_before(), pace.earliest_login(at(10))), (at(310), at(10)));
     assert_eq!(Pace::resume(&pace.record(), at(100)).renewal_not_before(), at(310));
-    pace.renewal_failed(at(10), Some(Duration::from_secs(600)), 0.0);
+    pace.renewal_failed(at(10), Some(Duration::from_mins(10)), 0.0);
     assert_eq!(pace.renewal_not_before(), at(610));
     pace.succeeded(at(20));
     assert_eq!((pace.renewal_failures(), pace.renewal_not_before()), (0, at(20)));
@@ -64,7 +64,7 @@ fn a_caller_that_waits_is_tried_for_soon_and_never_before_a_retry_after() {
     }
     assert_eq!(pace.next_for_caller(at(1), 0.0), Some(at(4)));
     assert_eq!(pace.next_for_caller(at(200), 0.0), Some(at(200)));
-    pace.failed(at(200), Failure::Passing, Some(Duration::from_secs(60)), 0.0);
+    pace.failed(at(200), Failure::Passing, Some(Duration::from_mins(1)), 0.0);
     assert_eq!(pace.next_for_caller(at(201), 0.0), Some(at(260)));
     assert_eq!(pace.next_on_demand(at(201)), at(260));
     let mut resumed = Pace::resume(&pace.record(), at(210));
