@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use keyward::agent::output_watch::{OnMissing, OutputWatch};
 use keyward::agent::secrets::{Origin, Store};
 use keyward::agent::templates::{File, Options, Parts, Template, TemplateTask, Text};
 use keyward::agent::token::{ClientToken, Generation, Kind, Lease, Token};
@@ -192,6 +193,8 @@ impl World {
             group: None,
             create_folders: false,
             command: None,
+            backup: false,
+            on_missing: OnMissing::Restore,
         };
         let options = Options {
             text,
@@ -206,6 +209,7 @@ impl World {
             clock: Clock::System,
             health: self.health.component(format!("template/{name}"), true, "starting"),
             metrics: self.metrics.clone(),
+            outputs: OutputWatch::none(),
         };
         self.running.spawn(TemplateTask::new(options, template, parts).run(CancellationToken::new()));
     }
