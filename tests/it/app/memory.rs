@@ -1,4 +1,4 @@
-//! What of a token stays in the memory of a process that has nothing to do.
+//! The copies of a token that stay in the memory of a process that has nothing to do.
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
@@ -39,7 +39,7 @@ fn copies(process: u32, text: &str) -> Option<Vec<String>> {
 const PIECE: usize = 1 << 20;
 
 #[test]
-fn few_copies_of_a_token_are_left_in_memory_once_there_is_nothing_to_do() {
+fn few_copies_of_a_token_are_left_in_memory_after_requests_that_carried_it() {
     in_a_network_of_its_own(|| {
         let world = World::start();
         let agent = Agent::ready(&world, &[], |text| {
@@ -53,8 +53,8 @@ fn few_copies_of_a_token_are_left_in_memory_once_there_is_nothing_to_do() {
         let socket = agent.path("vault.sock");
         let pad = "x".repeat(300);
         for round in 0..40 {
-            let (status, body) = ask(&socket, "GET", "/v1/auth/token/lookup-self").unwrap();
-            assert_eq!(status, 200, "{body}");
+            let (status, body) = ask(&socket, "GET", "/v1/secret/data/nowhere").unwrap();
+            assert!((200..500).contains(&status), "{status} {body}");
             // Heads of several lengths, and with bodies of several lengths.
             let mut stream = UnixStream::connect(&socket).unwrap();
             let body = "y".repeat(100 * round);
