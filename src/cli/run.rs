@@ -25,7 +25,7 @@ pub(super) struct Run {
     /// served and no program is run
     #[arg(long)]
     exit_after_auth: bool,
-    /// Begin a new store for [access] where the old one is gone and its key file is left
+    /// Begin a new store for the section `access` where the old one is gone and its key file is left
     #[cfg(feature = "access")]
     #[arg(long)]
     new_store: bool,
