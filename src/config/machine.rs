@@ -15,6 +15,7 @@ use crate::secret;
 use crate::sys;
 
 /// The bits of a mode that let others than the owner at a file.
+#[cfg(feature = "access")]
 const OTHERS: u32 = 0o077;
 
 impl Reader<'_> {
@@ -62,6 +63,7 @@ impl Reader<'_> {
     }
 
     /// Warns of files in a folder of ours that others may read.
+    #[cfg(feature = "access")]
     pub(super) fn closed_in(&self, text: &Text, folder: &Path, names: &[&str]) {
         for name in names.iter().filter(|_| !text.unknown) {
             let Ok(metadata) = std::fs::metadata(folder.join(name)) else { continue };
@@ -74,6 +76,7 @@ impl Reader<'_> {
     }
 
     /// Says so where a folder that the service creates has no folder to stand in, or something else is in its place.
+    #[cfg(feature = "access")]
     pub(super) fn folder_to_make(&self, text: &Text, path: &Path) {
         if path.exists() {
             self.must_be(text, path, true);
