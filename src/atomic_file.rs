@@ -195,7 +195,7 @@ pub fn sweep_at_start(path: &Path) {
     }
 }
 
-/// Whether no process writes the temporary file: its writer holds a lock on it.
+/// True if no process writes the temporary file: its writer holds a lock on it.
 fn is_abandoned(folder: &Folder, name: &OsStr, old: impl FnOnce() -> bool) -> bool {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     // This user's files open, whatever their mode, for root; else one without the right to read was given its last mode.

@@ -68,7 +68,7 @@ struct Entry {
     read: Result<Vec<CertificateDer<'static>>, String>,
     /// The end that was warned of.
     warned: Option<SystemTime>,
-    /// Whether it was logged that the end has come.
+    /// True if it was logged that the end has come.
     told_end: bool,
 }
 

@@ -73,7 +73,7 @@ async fn ping(client: &Client) -> Result<(Server, String), String> {
     Ok((server, told))
 }
 
-/// What the platform is, in words.
+/// Describes the platform.
 fn describe(server: &Server) -> String {
     let product = match server.product {
         Some(Product::Hosted) => "HCP Terraform",

@@ -20,7 +20,7 @@ pub(super) struct BrowserGuard {
     /// Names that `Host` may carry, without port; `None` for any.
     hosts: Option<BTreeSet<String>>,
     metrics: Metrics,
-    /// Whether a refusal has been logged. Each is counted.
+    /// True if a refusal has been logged. Each is counted.
     logged: AtomicBool,
 }
 
@@ -74,7 +74,7 @@ fn is_from_a_page(headers: &HeaderMap) -> bool {
     headers.contains_key(header::ORIGIN) || headers.keys().any(|name| name.as_str().starts_with("sec-fetch-"))
 }
 
-/// Whether the request names one of the hosts, in `Host` and, where its target has one, in the target's authority.
+/// True if the request names one of the hosts, in `Host` and, where its target has one, in the target's authority.
 fn names_one_of<B>(request: &Request<B>, hosts: &BTreeSet<String>) -> bool {
     let mut given = request.headers().get_all(header::HOST).iter();
     let (Some(host), None) = (given.next(), given.next()) else { return false };

@@ -8,7 +8,7 @@ use super::reply::Reply;
 use super::rooms::Rooms;
 use crate::access::store::Freshness;
 
-/// What a look at all records found.
+/// Result of checking all records.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "PascalCase")]
 struct VerificationView<'a> {

@@ -22,7 +22,7 @@ pub struct Rekeyed {
     pub unreadable: Vec<String>,
 }
 
-/// What a look at all records of a server found.
+/// Result of checking all records of a server.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct Verified {

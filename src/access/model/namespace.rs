@@ -40,7 +40,7 @@ pub struct Defaults {
 }
 
 impl Defaults {
-    /// Whether nothing is linked. A namespace that was written with empty lists is shown with them.
+    /// True if nothing is linked. A namespace that was written with empty lists is shown with them.
     pub fn is_empty(&self) -> bool {
         self.policies.is_empty() && self.roles.is_empty()
     }

@@ -1,8 +1,8 @@
-//! What a look at all records of a store found.
+//! Result of checking all records of a store.
 
 use super::{Export, StoreError};
 
-/// What a look at all records of a store found.
+/// Result of checking all records of a store.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Verification {
     /// Records that are there.

@@ -16,9 +16,9 @@ pub(super) struct Brought<'a> {
     other_token: bool,
     /// In each header that the server takes a namespace from.
     namespaces: [Option<&'a HeaderValue>; 2],
-    /// Whether they name more than one.
+    /// True if they name more than one.
     pub(super) many_namespaces: bool,
-    /// Whether the answer is for who asks alone: it is to be wrapped, it is a part of one or under a condition, or a second
+    /// True if the answer is for who asks alone: it is to be wrapped, it is a part of one or under a condition, or a second
     /// factor comes along.
     pub(super) alone: bool,
     pub(super) cache_control: bool,
@@ -106,7 +106,7 @@ fn bearer(value: &[u8]) -> Option<&[u8]> {
     scheme.eq_ignore_ascii_case(b"Bearer ").then_some(token.trim_ascii()).filter(|token| !token.is_empty())
 }
 
-/// Whether a header asks for something that nobody else has asked for. A server that is behind the index that a caller has
+/// True if a header asks for something that nobody else has asked for. A server that is behind the index that a caller has
 /// seen answers it otherwise than others.
 fn is_for_its_sender_alone(name: &HeaderName) -> bool {
     matches!(

@@ -65,7 +65,7 @@ pub(super) const ASKED: usize = 64 * 1024;
 /// The largest answer that is kept, in bytes.
 const ANSWERED: usize = 1024 * 1024;
 
-/// What is asked of the server for the cache.
+/// Request to the server on behalf of the cache.
 pub(super) struct Refresh {
     pub(super) call: Call,
     pub(super) kind: Kind,

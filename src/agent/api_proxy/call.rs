@@ -215,7 +215,7 @@ pub(super) enum Asked {
     Coming(Incoming),
     /// It is here as a whole.
     Held(Bytes),
-    /// What was read of it, and the rest as it comes.
+    /// The part that was read, and the rest as it comes.
     Begun(Vec<Bytes>, Incoming),
 }
 

@@ -32,7 +32,7 @@ impl Keeping {
         }
     }
 
-    /// Whether a path revokes leases or tokens, which its body may name.
+    /// True if a path revokes leases or tokens, which its body may name.
     pub(super) fn is_revocation(path: &ApiPath<'_>) -> bool {
         named_in_path(path).is_some()
     }
@@ -77,7 +77,7 @@ impl Keeping {
 /// The words of a versioned key-value store that stand before the same path.
 const VERSIONED: [&str; 5] = ["data", "delete", "destroy", "metadata", "undelete"];
 
-/// What a revocation names.
+/// The leases or tokens that a revocation names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Revoked {
     /// A lease, or all below a prefix.

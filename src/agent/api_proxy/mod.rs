@@ -64,7 +64,7 @@ pub struct Options {
     pub put: Put,
     /// What is let through.
     pub rules: Rules,
-    /// Which namespaces callers may name.
+    /// Namespaces that callers may name.
     pub namespaces: AllowedNamespaces,
     /// Whether callers may log in through it, with a login of their own.
     pub logins: bool,
@@ -123,9 +123,9 @@ struct Inner {
     buffers: BufferBudget,
     /// Whether the server did not answer when it was last called.
     failing: AtomicBool,
-    /// Whether it let the time of a call run out since it last answered one.
+    /// True if it let the time of a call run out since it last answered one.
     unresponsive: AtomicBool,
-    /// Where probes wait for [`ApiProxy::tend`] to run them.
+    /// Queue of probes, which [`ApiProxy::tend`] runs.
     probes: mpsc::Sender<Probe>,
     /// Held by the one probe at a time.
     probing: Arc<Semaphore>,
@@ -136,7 +136,7 @@ struct Inner {
     tender: Mutex<Option<Tending>>,
 }
 
-/// What a cache needs done in the background.
+/// Background work of a cache.
 #[derive(Debug)]
 struct Tending {
     tender: Tender,

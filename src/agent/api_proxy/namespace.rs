@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-/// Which namespaces callers may name in a header or in `?ns=`.
+/// Namespaces that callers may name in a header or in `?ns=`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AllowedNamespaces(Option<Vec<NamespacePattern>>);
 
@@ -19,7 +19,7 @@ impl AllowedNamespaces {
         Some(patterns.join(", "))
     }
 
-    /// Whether a caller may name `namespace`, where the session's is `own`.
+    /// True if a caller may name `namespace`, where the session's is `own`.
     pub(super) fn permits(&self, own: &str, namespace: &str) -> bool {
         match &self.0 {
             None => below(own, namespace).is_some(),
@@ -40,7 +40,7 @@ impl NamespacePattern {
     /// Reads a pattern.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The error text.
     pub fn parse(text: &str) -> Result<Self, &'static str> {
         let (path, is_below) = match text.strip_suffix('*') {
             Some("") => ("", true),

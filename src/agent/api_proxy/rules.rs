@@ -6,7 +6,7 @@ use percent_encoding::percent_decode_str;
 use super::path::ApiPath;
 use super::query::Query;
 
-/// What a request does.
+/// The operation of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Operation(u8);
 
@@ -28,7 +28,7 @@ impl Operation {
         self.0 == Self::GET.0
     }
 
-    /// Whether it asks for the head of an answer alone.
+    /// True if it asks for the head of an answer alone.
     pub(super) const fn is_head(self) -> bool {
         self.0 == Self::HEAD.0
     }

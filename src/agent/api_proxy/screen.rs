@@ -26,7 +26,7 @@ use crate::http::forward::{Broken, Buffered, Downstream};
 pub(super) struct Screen {
     server: String,
     found: Counter,
-    /// Whether it has been logged. Each is counted.
+    /// True if it has been logged. Each is counted.
     logged: AtomicBool,
 }
 
@@ -90,7 +90,7 @@ impl Screen {
     }
 }
 
-/// Whether a token is long enough to be no word of an answer by chance, as `root` of a server for trials is.
+/// True if a token is long enough to be no word of an answer by chance, as `root` of a server for trials is.
 fn is_searched_for(token: &Token) -> bool {
     token.secret.secret().expose_secret().len() >= SHORTEST
 }
@@ -181,7 +181,7 @@ impl Streamed {
         Ok(piece)
     }
 
-    /// What was held back, where it was no token.
+    /// Bytes that were held back and are no token.
     fn release(&mut self) -> Bytes {
         let token = self.token.secret.secret().expose_secret().as_bytes();
         Bytes::copy_from_slice(token.get(..std::mem::take(&mut self.held)).unwrap_or_default())

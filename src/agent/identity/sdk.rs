@@ -58,7 +58,7 @@ pub(super) struct Client {
     target: Target,
 }
 
-/// Where the library's requests go.
+/// Destination of the library's requests.
 #[derive(Debug)]
 enum Target {
     /// Where it says.

@@ -62,7 +62,7 @@ impl Route {
         self.methods.first()
     }
 
-    /// Whether a call may be one of these, by what is given of it. `path` is below the API's base path and raw, or a template.
+    /// True if a call may be one of these, by what is given of it. `path` is below the API's base path and raw, or a template.
     pub fn fits(&self, method: Option<&Method>, path: Option<&str>, query: Option<&str>) -> bool {
         method.is_none_or(|method| self.methods.is_empty() || self.methods.contains(method))
             && path.is_none_or(|path| self.path.fits(path))

@@ -105,7 +105,7 @@ impl Filter {
             && self.text.as_deref().is_none_or(|text| Self::says(row, text))
     }
 
-    /// Whether a change fits all that is asked of changes.
+    /// True if a change fits all that is asked of changes.
     pub fn takes_change(&self, change: &Change) -> bool {
         let edition = change.changelog.edition;
         self.resource.as_ref().is_none_or(|resource| *resource == change.resource)

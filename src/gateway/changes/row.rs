@@ -114,7 +114,7 @@ pub struct Documentation {
 pub struct Gateway {
     /// In a word.
     pub does: Action,
-    /// What a caller does about it, as an imperative sentence.
+    /// Advice for the caller, as an imperative sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub advice: Option<String>,
     /// It never refuses, whatever else holds.

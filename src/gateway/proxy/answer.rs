@@ -103,7 +103,7 @@ fn absolute(
     }
 }
 
-/// Whether the gateway serves this address of the platform.
+/// True if the gateway serves this address of the platform.
 fn is_served(url: &Url) -> bool {
     place(url.path()) == Place::Api
 }

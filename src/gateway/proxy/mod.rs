@@ -103,7 +103,7 @@ pub struct Parts {
     pub health: Health,
     /// Where requests are counted.
     pub metrics: Metrics,
-    /// Where it is said that the platform refuses the token.
+    /// Reports that the platform refuses the token.
     pub token_health: Reporter,
     /// The platform token.
     pub source: Source,
@@ -138,7 +138,7 @@ struct Inner {
     actions: Actions,
     /// What the platform has told of itself.
     server: Mutex<Arc<Server>>,
-    /// Whether an encoded answer was told of in the log.
+    /// True if an encoded answer was told of in the log.
     encoded: AtomicBool,
 }
 

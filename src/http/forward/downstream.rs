@@ -20,7 +20,7 @@ enum Part {
     /// All that is left of it, perhaps nothing.
     Whole(Bytes),
     Coming(Lent),
-    /// What was read of it already, and the rest.
+    /// The part that was read already, and the rest.
     Begun(Box<([Bytes; 2], Downstream)>),
 }
 

@@ -1,6 +1,6 @@
-//! Which headers a caller may have dropped on the way by naming them in `Connection` (RFC 9110, 7.6.1).
+//! Headers that a caller may have dropped on the way by naming them in `Connection` (RFC 9110, 7.6.1).
 
-/// Whether a header decides something about a request: who asks, for what, in which namespace, and under which condition. A
+/// True if a header decides something about a request: who asks, for what, in which namespace, and under which condition. A
 /// proxy that dropped it because `Connection` names it would judge one request and send another.
 pub fn is_end_to_end(name: &[u8]) -> bool {
     let starts_with =
@@ -8,7 +8,7 @@ pub fn is_end_to_end(name: &[u8]) -> bool {
     NAMES.iter().any(|known| name.eq_ignore_ascii_case(known.as_bytes())) || PREFIXES.iter().any(starts_with)
 }
 
-/// Whether a value of `Connection` names such a header.
+/// True if a value of `Connection` names such a header.
 pub(super) fn names_end_to_end(value: &[u8]) -> bool {
     value.split(|byte| *byte == b',').any(|option| is_end_to_end(option.trim_ascii()))
 }

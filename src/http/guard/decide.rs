@@ -212,7 +212,7 @@ fn check_key(key: &SecretString, brought: Option<&[u8]>) -> Result<(), Refusal> 
     }
 }
 
-/// Whether a `Host` value is a name on the list, with no port or the listener's; with any port where none is given.
+/// True if a `Host` value is a name on the list, with no port or the listener's; with any port where none is given.
 pub fn is_allowed_host(host: &str, hosts: &BTreeSet<String>, port: Option<u16>) -> bool {
     let name_end = if host.starts_with('[') {
         host.find(']').map_or(0, |end| end + 1)

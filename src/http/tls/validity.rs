@@ -61,7 +61,7 @@ const VERSION: u8 = 0xa0;
 const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
 
-/// What is left of a DER value's content.
+/// The rest of a DER value's content.
 struct Der<'a>(&'a [u8]);
 
 impl<'a> Der<'a> {

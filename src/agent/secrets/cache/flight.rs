@@ -83,7 +83,7 @@ impl<T> Lead<T> {
         self.tell.send_replace(landed);
     }
 
-    /// Whether what is asked for was changed or ended meanwhile, so that the answer is not to be kept.
+    /// True if what is asked for was changed or ended meanwhile, so that the answer is not to be kept.
     pub fn is_outdated(&self) -> bool {
         self.outdated.load(Ordering::Relaxed)
     }

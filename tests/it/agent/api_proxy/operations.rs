@@ -1,4 +1,4 @@
-//! What a request does by its method and query, as rules and the server read it.
+//! The operation of a request by its method and query, as rules and the server read it.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
