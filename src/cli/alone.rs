@@ -40,8 +40,13 @@ pub(super) fn serve(
     let inherited = inherited(environment)?;
     let ended = runtime.block_on(async {
         let stop = CancellationToken::new();
-        let signals = stop_signals(stop.clone());
-        let app = App::build(config, level, inherited).await?;
+        let signals = stop_signals(stop.clone())?;
+        tokio::pin!(signals);
+        let app = tokio::select! {
+            built = App::build(config, level, inherited) => built?,
+            () = stop.cancelled() => return Ok(()),
+            twice = &mut signals => return twice,
+        };
         for line in introduction(&app) {
             say(&line);
         }

@@ -37,8 +37,14 @@ impl Dev {
         let options = dev::Options { dir, first_port: self.first_port };
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         runtime.block_on(async {
-            let dev = dev::Dev::build(&options).await?;
             let stop = CancellationToken::new();
+            let signals = stop_signals(stop.clone())?;
+            tokio::pin!(signals);
+            let dev = tokio::select! {
+                built = dev::Dev::build(&options) => built?,
+                () = stop.cancelled() => return Ok(Exit::Ok),
+                twice = &mut signals => return twice.map(|()| Exit::Ok),
+            };
             let (_kept, reloads) = mpsc::channel(1);
             let guide = dev.guide();
             let mut emulated = dev.emulated;
@@ -50,13 +56,17 @@ impl Dev {
             };
             let driver = async {
                 if self.once {
-                    let tour = take_the_tour(&dev.places).await;
+                    let tour = tokio::select! {
+                        tour = take_the_tour(&dev.places) => tour,
+                        () = stop.cancelled() => Err(anyhow::anyhow!("told to stop before the tour ended")),
+                        twice = signals => twice.map(|()| Vec::new()),
+                    };
                     stop.cancel();
                     return tour;
                 }
                 say(&guide);
                 tokio::select! {
-                    ended = stop_signals(stop.clone()) => ended.map(|()| Vec::new()),
+                    ended = signals => ended.map(|()| Vec::new()),
                     failure = emulated.failed() => Err(failure.into()),
                     () = stop.cancelled() => Ok(Vec::new()),
                 }

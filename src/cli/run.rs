@@ -54,11 +54,16 @@ pub(super) fn run(run: &Run, choice: &LogChoice) -> anyhow::Result<Exit> {
         }
         let (signals, relay) = listen_for_signals(run.clone(), environment)?;
         let stop = signals.stop.clone();
-        let app = App::build(config, log, inherited).await?;
+        tokio::pin!(relay);
+        let app = tokio::select! {
+            built = App::build(config, log, inherited) => built?,
+            () = stop.cancelled() => return Ok((0, None, Some("nothing was started yet".to_owned()))),
+            never = &mut relay => return never.map(|()| (0, None, None)),
+        };
         let mut written = once::Written::watch(&app);
         let (mut outcome, mut missing) = (None, None);
         let running = app.run(signals);
-        tokio::pin!(running, relay);
+        tokio::pin!(running);
         let code = loop {
             tokio::select! {
                 // In this order: what is missing is asked before the stop takes its components away.
@@ -161,8 +166,8 @@ fn listen_for_signals(
     let mut first = signal(SignalKind::user_defined1())?;
     let mut second = signal(SignalKind::user_defined2())?;
     let mut window = signal(SignalKind::window_change())?;
+    let stopped = stop_signals(stop)?;
     let relay = async move {
-        let stopped = stop_signals(stop);
         tokio::pin!(stopped);
         loop {
             // A child that takes none for a while misses those that find no room, as it would those that are pending.
@@ -198,27 +203,31 @@ fn listen_for_signals(
     Ok((signals, relay))
 }
 
-/// Cancels `stop` on the first SIGTERM or SIGINT. Those of the next second are the same stop: a service manager and a shell may
-/// both send one.
+/// Handles SIGTERM and SIGINT from now on. The future cancels `stop` on the first signal. Signals of the next second
+/// are the same stop: a service manager and a shell may both send one.
 ///
 /// # Errors
-/// There was a later one: whoever sent it wants the end at once.
-pub(super) async fn stop_signals(stop: CancellationToken) -> anyhow::Result<()> {
+/// The handlers cannot be installed. The future ends with an error on a later signal: the sender wants the end at once.
+pub(super) fn stop_signals(
+    stop: CancellationToken,
+) -> anyhow::Result<impl Future<Output = anyhow::Result<()>> + use<>> {
     let mut term = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut first: Option<Instant> = None;
-    loop {
-        tokio::select! {
-            Some(()) = term.recv() => {}
-            Some(()) = interrupt.recv() => {}
+    Ok(async move {
+        let mut first: Option<Instant> = None;
+        loop {
+            tokio::select! {
+                Some(()) = term.recv() => {}
+                Some(()) = interrupt.recv() => {}
+            }
+            match first {
+                None => first = Some(Instant::now()),
+                Some(first) if first.elapsed() < ONE_STOP => {}
+                Some(_) => anyhow::bail!("told to stop twice: ended at once"),
+            }
+            stop.cancel();
         }
-        match first {
-            None => first = Some(Instant::now()),
-            Some(first) if first.elapsed() < ONE_STOP => {}
-            Some(_) => anyhow::bail!("told to stop twice: ended at once"),
-        }
-        stop.cancel();
-    }
+    })
 }
 
 /// Signals that come within this time are one.

@@ -50,7 +50,7 @@ struct Pair<'a> {
 impl Rotate {
     pub(super) async fn run(self, service: &Service) -> Result<(), Failure> {
         let stop = CancellationToken::new();
-        let signals = stop_signals(stop.clone());
+        let signals = stop_signals(stop.clone())?;
         tokio::select! {
             ended = self.rotate(service, &stop) => ended,
             twice = signals => twice.map_err(|error| {
