@@ -39,10 +39,12 @@ pub(super) struct Principal {
     pub(super) client_id: String,
 }
 
-/// Where a client certificate is.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// File of a client certificate, and how to use it.
+#[derive(Debug, Clone)]
 pub(super) struct Certificate {
     pub(super) path: PathBuf,
+    /// Password of the file or of its key.
+    pub(super) password: Option<SecretString>,
     /// Whether to send the whole chain, for trust by subject and issuer.
     pub(super) send_chain: bool,
 }
@@ -84,7 +86,8 @@ fn from_environment(options: &Options) -> Result<Choice, IdentityError> {
             (Some(path), None) => {
                 let principal = principal(variables, "AZURE_CLIENT_CERTIFICATE_PATH")?;
                 let send_chain = variables.get("AZURE_CLIENT_SEND_CERTIFICATE_CHAIN").is_some_and(is_true);
-                let certificate = Certificate { path: path.into(), send_chain };
+                let password = variables.get("AZURE_CLIENT_CERTIFICATE_PASSWORD").map(SecretString::from);
+                let certificate = Certificate { path: path.into(), password, send_chain };
                 chosen = Some(Selected::ClientCertificate(principal, certificate));
             }
             (None, _) => passed_over.push((CERTIFICATE, "AZURE_CLIENT_CERTIFICATE_PATH is not set".to_owned())),

@@ -1,7 +1,7 @@
 //! A service principal by its certificate: an assertion signed with its key
 //! (learn.microsoft.com, "Application authentication certificate credentials").
 
-use std::path::Path;
+use std::ffi::{CStr, CString};
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
@@ -13,9 +13,10 @@ use azure_core::http::ClientMethodOptions;
 use azure_identity::ClientAssertion;
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use memchr::memmem;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use secrecy::SecretString;
+use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
@@ -25,6 +26,7 @@ use super::sdk;
 use super::transport::Transport;
 use super::workload;
 use crate::jwt;
+use crate::sys::{self, KeyFileError};
 
 /// Reads the certificate, signs an assertion at the time `now`, and exchanges it for a token of this scope.
 pub(super) async fn token(
@@ -34,7 +36,11 @@ pub(super) async fn token(
     scope: &str,
     now: SystemTime,
 ) -> Result<SecretString, Failure> {
-    let signer = Signer::read(&certificate.path)?;
+    let file = certificate.clone();
+    // Opening an encrypted key takes up to a second of work by design.
+    let reading = tokio::task::spawn_blocking(move || Signer::read(&file)).await;
+    let signer =
+        reading.map_err(|_| Failure::setting("the client certificate was not read: keyward is stopping"))??;
     let assertion = signer.assertion(who, certificate.send_chain, now)?;
     workload::exchange(sdk::Client::new(transport.clone()), who, Signed(assertion.to_string()), scope).await
 }
@@ -61,33 +67,52 @@ struct Signer {
 }
 
 impl Signer {
-    fn read(path: &Path) -> Result<Self, Failure> {
-        let name = path.display();
-        let pem = std::fs::read(path).map_err(|error| Failure::setting(format!("cannot read {name}: {error}")))?;
-        Self::parse(&Zeroizing::new(pem)).map_err(|why| Failure::Setting {
+    fn read(certificate: &Certificate) -> Result<Self, Failure> {
+        let name = certificate.path.display();
+        let content = std::fs::read(&certificate.path)
+            .map_err(|error| Failure::setting(format!("cannot read {name}: {error}")))?;
+        let password = certificate.password.as_ref().map_or("", ExposeSecret::expose_secret);
+        Self::parse(&Zeroizing::new(content), password).map_err(|why| Failure::Setting {
             message: format!("{name} {why}"),
             hint: Some(
-                "give a PEM file with the certificate and its RSA key, without a password; \
-                 `openssl pkcs12 -in FILE -nodes` makes one of a PKCS#12 file",
+                "give a PEM or PKCS#12 file with the certificate and its RSA key, and the password of an encrypted one in \
+                 AZURE_CLIENT_CERTIFICATE_PASSWORD",
             ),
         })
     }
 
-    fn parse(pem: &[u8]) -> Result<Self, &'static str> {
+    fn parse(content: &[u8], password: &str) -> Result<Self, &'static str> {
+        const NOT_RSA: &str = "holds a key that is not RSA, or too short a one";
+        let c_password = CString::new(password).map_err(|_| "cannot have a password with a NUL byte")?;
+        let password = Zeroizing::new(c_password.into_bytes_with_nul());
+        let password = CStr::from_bytes_with_nul(&password).map_err(|_| "cannot have a password with a NUL byte")?;
+        let wrong_password = if password.is_empty() { "needs a password" } else { "does not open with its password" };
         // A DER sequence, which no PEM text begins with.
-        if pem.first() == Some(&0x30) {
-            return Err("is a PKCS#12 file, which is not supported");
+        if content.first() == Some(&0x30) {
+            let (key, chain) = sys::read_pkcs12(content, password).map_err(|error| match error {
+                KeyFileError::WrongPassword => wrong_password,
+                KeyFileError::Unreadable => "is no PKCS#12 file with a private key, or damaged",
+            })?;
+            let chain: Vec<_> = chain.into_iter().map(CertificateDer::from).collect();
+            let chain = Some(chain).filter(|chain| !chain.is_empty()).ok_or("holds no certificate")?;
+            return Ok(Self { key: KeyPair::from_pkcs8(&key).map_err(|_| NOT_RSA)?, chain });
         }
-        let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+        let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(content).collect();
         let chain = chain.ok().filter(|chain| !chain.is_empty()).ok_or("holds no PEM certificate")?;
-        let encrypted = pem.windows(ENCRYPTED.len()).any(|window| window == ENCRYPTED);
-        let no_key = if encrypted { "holds a key with a password" } else { "holds no PEM private key" };
-        let key = match PrivateKeyDer::from_pem_slice(pem).map_err(|_| no_key)? {
-            PrivateKeyDer::Pkcs8(key) => KeyPair::from_pkcs8(key.secret_pkcs8_der()),
-            PrivateKeyDer::Pkcs1(key) => KeyPair::from_der(key.secret_pkcs1_der()),
-            _ => return Err("holds a key that is not RSA"),
+        let key = if ENCRYPTED.iter().any(|mark| memmem::find(content, mark).is_some()) {
+            let key = sys::decrypt_pem_key(content, password).map_err(|error| match error {
+                KeyFileError::WrongPassword => wrong_password,
+                KeyFileError::Unreadable => NOT_RSA,
+            })?;
+            KeyPair::from_pkcs8(&key)
+        } else {
+            match PrivateKeyDer::from_pem_slice(content).map_err(|_| "holds no PEM private key")? {
+                PrivateKeyDer::Pkcs8(key) => KeyPair::from_pkcs8(key.secret_pkcs8_der()),
+                PrivateKeyDer::Pkcs1(key) => KeyPair::from_der(key.secret_pkcs1_der()),
+                _ => return Err("holds a key that is not RSA"),
+            }
         };
-        Ok(Self { key: key.map_err(|_| "holds a key that is not RSA, or too short a one")?, chain })
+        Ok(Self { key: key.map_err(|_| NOT_RSA)?, chain })
     }
 
     /// An assertion of who asks, good for ten minutes.
@@ -116,4 +141,5 @@ impl Signer {
     }
 }
 
-const ENCRYPTED: &[u8] = b"ENCRYPTED";
+/// Marks of an encrypted key in PEM: PKCS#8 (RFC 7468 11), and the older form of RFC 1421 4.6.1.1.
+const ENCRYPTED: [&[u8]; 2] = [b"-----BEGIN ENCRYPTED PRIVATE KEY-----", b"Proc-Type: 4,ENCRYPTED"];

@@ -204,10 +204,77 @@ async fn a_client_certificate_logs_in() {
         assert!(error.to_string().contains(wanted), "{error}");
     };
     check("", "no PEM certificate").await;
-    check("\u{30}\u{2}", "is a PKCS#12 file").await;
+    check("\u{30}\u{2}", "is no PKCS#12 file with a private key, or damaged").await;
     check(&pem[pem.find("-----BEGIN CERT").unwrap()..], "no PEM private key").await;
     let other = pem.replace("PRIVATE KEY", "ENCRYPTED PRIVATE KEY");
-    check(&other, "a key with a password").await;
+    check(&other, "needs a password").await;
+}
+
+/// Runs `openssl` with the password `PASSWORD`, named `env:PASSWORD` in the arguments.
+fn openssl(args: &[&str], password: &str) {
+    let output = std::process::Command::new("openssl").args(args).env("PASSWORD", password).output().unwrap();
+    assert!(output.status.success(), "openssl {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[tokio::test]
+async fn encrypted_keys_and_pkcs12_files_of_openssl_log_in_with_their_password_alone() {
+    const PASSWORD: &str = "correct-horse-battery";
+    const OLD: [&str; 6] = ["-keypbe", "PBE-SHA1-3DES", "-certpbe", "PBE-SHA1-3DES", "-macalg", "sha1"];
+    let scene = Scene::new().environment(Cloud::variables_for_client_certificate);
+    let pem = scene.cloud.variables_for_client_certificate()["AZURE_CLIENT_CERTIFICATE_PATH"].clone();
+    let at = |name: &str| scene.folder.path().join(name).display().to_string();
+    let prove = async |file: &str, password: Option<&str>| {
+        let mut variables = scene.cloud.variables_for_client_certificate();
+        variables.insert("AZURE_CLIENT_CERTIFICATE_PATH".to_owned(), file.to_owned());
+        variables
+            .extend(password.map(|password| ("AZURE_CLIENT_CERTIFICATE_PASSWORD".to_owned(), password.to_owned())));
+        let options = Options { variables: Variables::of(variables), ..scene.options.clone() };
+        options.build(scene.clock.clone()).unwrap().prove().await
+    };
+
+    let export = |name: &str, extra: &[&str], password: &str| {
+        let out = at(name);
+        let args = ["pkcs12", "-export", "-in", &pem, "-out", &out, "-passout", "env:PASSWORD"];
+        openssl(&[&args[..], extra].concat(), password);
+        out
+    };
+    let (modern, old) = (export("modern.p12", &[], PASSWORD), export("old.p12", &OLD, PASSWORD));
+    let open = export("open.p12", &[], "");
+    let encrypted = |name: &str, command: &[&str]| {
+        let out = at(name);
+        openssl(&[command, &["-in", &pem, "-out", &out, "-passout", "env:PASSWORD"]].concat(), PASSWORD);
+        let text = std::fs::read_to_string(&pem).unwrap();
+        let certificate = &text[text.find("-----BEGIN CERT").unwrap()..];
+        let key = std::fs::read_to_string(&out).unwrap();
+        std::fs::write(&out, format!("{certificate}{key}")).unwrap();
+        out
+    };
+    let pkcs8 = encrypted("pkcs8.pem", &["pkcs8", "-topk8"]);
+    let traditional = encrypted("traditional.pem", &["rsa", "-aes256", "-traditional"]);
+
+    let application = &scene.cloud.names().application.object_id;
+    for file in [&modern, &old, &pkcs8, &traditional] {
+        assert_eq!(&oid(&signed(prove(file, Some(PASSWORD)).await.unwrap())), application, "{file}");
+        for (password, reason) in [(Some("another"), "does not open with its password"), (None, "needs a password")] {
+            let error = prove(file, password).await.unwrap_err();
+            assert_eq!(error.class, Class::Config);
+            assert!(error.to_string().contains(reason), "{error}");
+        }
+    }
+    assert_eq!(&oid(&signed(prove(&open, None).await.unwrap())), application);
+
+    // A file that was cut, and one byte after the other damaged: an error, whatever the byte.
+    let whole = std::fs::read(&modern).unwrap();
+    for place in (0..whole.len()).step_by(whole.len() / 40) {
+        let mut damaged = whole.clone();
+        damaged[place] ^= 0x55;
+        for content in [&damaged[..], &whole[..place]] {
+            std::fs::write(at("damaged.p12"), content).unwrap();
+            let error = prove(&at("damaged.p12"), Some(PASSWORD)).await.unwrap_err();
+            assert_eq!(error.class, Class::Config, "{place}: {error}");
+            assert!(!error.to_string().contains(PASSWORD));
+        }
+    }
 }
 
 #[tokio::test]
