@@ -25,4 +25,6 @@ mod fuzz_seeds;
 mod gateway;
 mod harness;
 mod http;
+#[cfg(all(feature = "dev", feature = "etcd"))]
+mod snapshots;
 mod tidy;

@@ -1,0 +1,30 @@
+//! What the program prints and answers, compared as a whole with the files in `snapshots/`, so that a change of structure or
+//! names is seen to change no behaviour, and a change of texts is read as a diff.
+//!
+//! A snapshot that is missing or differs fails the test. To write them anew, and then to read the diff:
+//!
+//! ```text
+//! INSTA_UPDATE=always cargo test --all-features --test it snapshots::
+//! git diff tests/it/snapshots
+//! ```
+
+mod redact;
+mod transcript;
+
+mod check;
+mod exit_codes;
+mod help;
+mod migrate;
+
+use transcript::Transcript;
+
+/// Every snapshot, by the name of its file.
+const NAMES: [&str; 4] = ["check", "exit_codes", "help", "migrate"];
+
+#[test]
+fn every_snapshot_file_is_compared_by_a_test() {
+    for entry in std::fs::read_dir(transcript::FOLDER).unwrap() {
+        let file = entry.unwrap().file_name().into_string().unwrap();
+        assert!(NAMES.iter().any(|name| file == format!("{name}.snap")), "{file} is compared by no test: remove it");
+    }
+}
