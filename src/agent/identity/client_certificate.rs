@@ -97,7 +97,7 @@ impl Signer {
             let chain = Some(chain).filter(|chain| !chain.is_empty()).ok_or("holds no certificate")?;
             return Ok(Self { key: KeyPair::from_pkcs8(&key).map_err(|_| NOT_RSA)?, chain });
         }
-        let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(content).collect();
+        let chain: Result<Vec<_>, _> = certificate_blocks(content).map(CertificateDer::from_pem_slice).collect();
         let chain = chain.ok().filter(|chain| !chain.is_empty()).ok_or("holds no PEM certificate")?;
         let key = if ENCRYPTED.iter().any(|mark| memmem::find(content, mark).is_some()) {
             let key = sys::decrypt_pem_key(content, password).map_err(|error| match error {
@@ -139,6 +139,15 @@ impl Signer {
             .map_err(|_| Failure::setting("the certificate's key cannot sign"))?;
         Ok(Zeroizing::new(format!("{text}.{}", URL_SAFE_NO_PAD.encode(signature))))
     }
+}
+
+/// The certificate blocks of a PEM text. They are cut out because the PEM reader stops at the head lines of an encrypted key.
+fn certificate_blocks(pem: &[u8]) -> impl Iterator<Item = &[u8]> {
+    const END: &[u8] = b"-----END CERTIFICATE-----";
+    memmem::find_iter(pem, b"-----BEGIN CERTIFICATE-----").map(|start| {
+        let end = memmem::find(&pem[start..], END).map_or(pem.len(), |end| start + end + END.len());
+        &pem[start..end]
+    })
 }
 
 /// Marks of an encrypted key in PEM: PKCS#8 (RFC 7468 11), and the older form of RFC 1421 4.6.1.1.
