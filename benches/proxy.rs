@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use keyward::agent::api_proxy::{AllowedNamespaces, ApiProxy, CacheOptions, Options, Parts, Put, Rule, Rules};
 use keyward::agent::secrets::cache;
+use keyward::agent::server_client;
 use keyward::agent::token::{ClientToken, Generation, Kind, Lease, Token};
-use keyward::agent::upstream;
 use keyward::clock::Clock;
-use keyward::feed::{Nudge, State, feed};
+use keyward::credential_watch::{Nudge, State, feed};
 use keyward::http::client::{self, Address, Proxy, Tls};
 use keyward::http::guard::{self, Admit};
-use keyward::http::listen::{Endpoint, Limits, Listener, Observed, UnixSocket};
+use keyward::http::server::{Endpoint, Limits, Listener, Observed, UnixSocket};
 use keyward::metrics::Metrics;
 use secrecy::SecretString;
 use tokio::signal::unix::{SignalKind, signal};
@@ -75,9 +75,9 @@ async fn main() {
             persist: None,
         }),
     };
-    let upstream = upstream::Options {
+    let upstream = server_client::Options {
         name: "bench".to_owned(),
-        kind: upstream::Kind::Vault,
+        kind: server_client::Kind::Vault,
         client: client::Options {
             address: Address::Url(server.parse().unwrap()),
             tls: Tls { ca_file: authorities.first().map(PathBuf::from), ..Tls::default() },

@@ -19,8 +19,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use keyward::clock::Clock;
-use keyward::dev::cloud::{self, Cloud};
-use keyward::dev::secrets::{self, Bounds, Role, Secrets, Verification};
+use keyward::emulators::cloud::{self, Cloud};
+use keyward::emulators::secrets::{self, Bounds, Role, Secrets, Verification};
 use keyward::http::tls::Certificate;
 use keyward::tasks::Tasks;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};

@@ -11,17 +11,17 @@ use std::time::{Duration, Instant};
 
 use keyward::agent::output_watch::{OnMissing, OutputWatch};
 use keyward::agent::secrets::{Origin, Store};
+use keyward::agent::server_client::{self, Upstream};
 use keyward::agent::templates::{File, Options, Parts, Template, TemplateTask, Text};
 use keyward::agent::token::{ClientToken, Generation, Kind, Lease, Token};
-use keyward::agent::upstream::{self, Upstream};
 use keyward::atomic_file::{self, Attributes};
 use keyward::clock::Clock;
-use keyward::dev::secrets::{self, Role, Secrets};
-use keyward::feed::{Nudge, State, feed};
+use keyward::command::Variables;
+use keyward::credential_watch::{Nudge, State, feed};
+use keyward::emulators::secrets::{self, Role, Secrets};
 use keyward::health::Health;
 use keyward::http::client;
 use keyward::metrics::Metrics;
-use keyward::program::Variables;
 use keyward::tasks::Tasks;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::json;
@@ -54,9 +54,9 @@ async fn run(templates: usize, changes: usize) {
     let mut tasks = Tasks::default();
     let options = secrets::Options::for_anyone(Clock::System, "bench", Role::default());
     let secrets = Secrets::start(options, &mut tasks).unwrap();
-    let upstream = Upstream::build(&upstream::Options {
+    let upstream = Upstream::build(&server_client::Options {
         name: "bench".to_owned(),
-        kind: upstream::Kind::Vault,
+        kind: server_client::Kind::Vault,
         client: client::Options {
             address: client::Address::Url(secrets.url().parse().unwrap()),
             tls: client::Tls::default(),

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use keyward::access::api::json::{DecodeError, Fields};
-use keyward::access::model::authorize::{Access, Carried, DefaultPolicy, Grants, Resource};
-use keyward::access::model::rules::Rules;
-use keyward::access::model::snapshot::{Piece, Reader, SnapshotError, Writer};
+use keyward::acl::api::json::{DecodeError, Fields};
+use keyward::acl::model::authorize::{Access, Carried, DefaultPolicy, Grants, Resource};
+use keyward::acl::model::rules::Rules;
+use keyward::acl::model::snapshot::{Piece, Reader, SnapshotError, Writer};
 
 /// Reads bytes as a policy's rules and asks them for decisions.
 pub(crate) fn rules(bytes: &[u8]) {

@@ -13,7 +13,7 @@ use rustix::fs::{AtFlags, FileType, FlockOperation, Gid, Mode, OFlags, Stat, Uid
 use rustix::io::Errno;
 use zeroize::Zeroizing;
 
-use crate::folder::{Folder, FolderError};
+use crate::secure_dir::{Folder, FolderError};
 
 /// Who may do what with the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

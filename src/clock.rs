@@ -210,7 +210,7 @@ async fn sleep_boottime(until: Duration) -> std::io::Result<()> {
     let spec =
         Itimerspec { it_interval: Timespec::default(), it_value: to_timespec(until.max(Duration::from_nanos(1))) };
     rustix::time::timerfd_settime(&timer, TimerfdTimerFlags::ABSTIME, &spec)?;
-    let timer = crate::sys::readable(timer)?;
+    let timer = crate::os::readable(timer)?;
     timer.async_io(Interest::READABLE, |fd| Ok(rustix::io::read(fd, &mut [0_u8; 8])?)).await?;
     Ok(())
 }
@@ -224,7 +224,7 @@ fn wall_clock_timer() -> std::io::Result<AsyncFd<std::os::fd::OwnedFd>> {
         TimerfdTimerFlags::ABSTIME | TimerfdTimerFlags::CANCEL_ON_SET,
         &Itimerspec { it_interval: Timespec::default(), it_value: never },
     )?;
-    crate::sys::readable(timer)
+    crate::os::readable(timer)
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-use crate::sys;
+use crate::os;
 
 /// A watch on the folders that a name stands in, and the links that it leads through.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ impl FileWatch {
     /// A watch on nothing yet. Where the system has none to give, `failed` is told why, and nothing is ever seen.
     pub fn new(failed: impl FnOnce(&io::Error)) -> Self {
         let flags = CreateFlags::NONBLOCK | CreateFlags::CLOEXEC;
-        let events = inotify::init(flags).map_err(io::Error::from).and_then(sys::readable);
+        let events = inotify::init(flags).map_err(io::Error::from).and_then(os::readable);
         if let Err(error) = &events {
             failed(error);
         }

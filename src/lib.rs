@@ -3,22 +3,22 @@
 //! A module names only modules above it in this list (`tests/it/tidy.rs` keeps that). The towers never name each other.
 
 // Floor 0: words that all parts share
-pub mod sys;
+pub mod os;
 pub mod backoff;
 pub mod clock;
 pub mod demand;
-pub mod feed;
+pub mod credential_watch;
 pub mod file_watch;
 pub mod beneath;
-pub mod folder;
+pub mod secure_dir;
 pub mod atomic_file;
 pub mod health;
 pub mod hcl;
 pub mod jwt;
 pub mod metrics;
-pub mod seal;
+pub mod aead;
 pub mod secret;
-pub mod program;
+pub mod command;
 pub mod status;
 pub mod tasks;
 pub mod words;
@@ -28,12 +28,12 @@ pub mod http;
 
 // Floor 2: the towers
 pub mod agent;
-#[cfg(feature = "access")]
-pub mod access;
+#[cfg(feature = "acl")]
+pub mod acl;
 #[cfg(feature = "gateway")]
 pub mod gateway;
 #[cfg(feature = "dev")]
-pub mod dev;
+pub mod emulators;
 
 // Floor 3: the file
 pub mod config;

@@ -4,7 +4,7 @@
 
 // 0: the token, the server it comes from, the files of the state folder, and outputs that others change
 pub mod token;
-pub mod upstream;
+pub mod server_client;
 mod state_file;
 pub mod output_watch;
 
@@ -15,7 +15,7 @@ pub mod identity;
 pub mod login;
 
 // 3: how we stay in
-pub mod lifecycle;
+pub mod token_lifecycle;
 
 // 4: what is got with the token
 pub mod secrets;
@@ -25,4 +25,4 @@ pub mod api_proxy;
 pub mod local_api;
 pub mod sinks;
 pub mod templates;
-pub mod child;
+pub mod process;

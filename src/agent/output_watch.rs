@@ -19,7 +19,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::{Clock, Moment};
-use crate::sys;
+use crate::os;
 
 /// Reaction to an output that somebody else has deleted or changed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -67,7 +67,7 @@ impl OutputWatch {
 
     /// Tells those who wait of what happens in the folders, until `stop` is cancelled.
     pub async fn run(self, stop: CancellationToken) {
-        let events = self.0.events.as_ref().map(|events| events.try_clone().and_then(sys::readable));
+        let events = self.0.events.as_ref().map(|events| events.try_clone().and_then(os::readable));
         let Some(Ok(events)) = events else { return stop.cancelled().await };
         let read = async {
             // The closure never returns a value, so that this ends with an error of the descriptor alone.

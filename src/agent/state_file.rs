@@ -11,8 +11,8 @@ use secrecy::{ExposeSecret as _, SecretString};
 use tokio::sync::Mutex;
 use zeroize::Zeroizing;
 
+use crate::aead;
 use crate::atomic_file::{Attributes, replace, sweep_at_start};
-use crate::seal;
 
 /// One file. Its writes keep their order.
 #[derive(Debug)]
@@ -79,7 +79,7 @@ impl StateFile {
 /// A key, and what it is bound to.
 #[derive(Debug)]
 pub(super) struct Seal {
-    seal: seal::Seal,
+    seal: aead::Seal,
     bound_to: Vec<u8>,
 }
 
@@ -95,7 +95,7 @@ impl Seal {
             bound.extend_from_slice(&(name.len() as u64).to_be_bytes());
             bound.extend_from_slice(name.as_bytes());
         }
-        Ok(Self { seal: seal::Seal::new(&key)?, bound_to: bound })
+        Ok(Self { seal: aead::Seal::new(&key)?, bound_to: bound })
     }
 
     /// The sealed form of `plain`.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use secrecy::SecretString;
 
 use crate::clock::Moment;
-use crate::feed::{Feed, Publisher};
+use crate::credential_watch::{Feed, Publisher};
 
 /// A token of the secrets server, with what the server said about it.
 #[derive(Debug)]

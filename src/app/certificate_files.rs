@@ -48,9 +48,9 @@ pub(super) fn files(config: &Config) -> CertificateFiles {
     if let Some(path) = config.gateway.as_ref().and_then(|gateway| gateway.proxy.ca_file.clone()) {
         found.insert("gateway.ca_file".to_owned(), Files::Authorities(path));
     }
-    #[cfg(feature = "access")]
+    #[cfg(feature = "acl")]
     if let Some(access) = &config.access {
-        use crate::access::service::issuer_keys::Authorities;
+        use crate::acl::service::issuer_keys::Authorities;
         if let Some(pair) = &access.tls {
             let (certificate, key) = (pair.certificate.clone(), pair.key.clone());
             found.insert("access.tls_cert".to_owned(), Files::Pair { certificate, key });

@@ -6,11 +6,11 @@ use http::{Method, StatusCode};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value;
 
-use super::once::{Step, login, resolve};
+use super::one_shot::{Step, login, resolve};
 use super::rendered_once::Reader;
 use crate::config::{Gateway, Session, TokenSource};
 use crate::gateway::availability::{Product, Server};
-use crate::http::client::text::tame;
+use crate::http::client::sanitize::tame;
 use crate::http::client::{self, Address, Answer, Client, Tls};
 use crate::secret;
 use crate::words::chain;

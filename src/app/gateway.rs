@@ -9,14 +9,14 @@ use tokio_util::sync::CancellationToken;
 
 use super::platform_token::TokenMaker;
 use super::session::{Sessions, Shared};
+use crate::command::Provision;
 use crate::config;
-use crate::feed::Feed;
-use crate::gateway::delivery::{Brings, CliConfig, Content, DropIn, ForChild};
+use crate::credential_watch::Feed;
+use crate::gateway::client_setup::{Brings, CliConfig, Content, DropIn, ForChild};
 use crate::gateway::local_token::LocalToken;
 use crate::gateway::proxy::{Gateway, Parts, Record};
 use crate::health::Reporter;
-use crate::http::listen::{Endpoint, Inherited, Limits, Listener, Observed};
-use crate::program::Provision;
+use crate::http::server::{Endpoint, Inherited, Limits, Listener, Observed};
 use crate::status::Board;
 use crate::tasks::Tasks;
 

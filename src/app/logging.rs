@@ -8,7 +8,7 @@ use tracing_subscriber::layer::{Layer as _, SubscriberExt as _};
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{fmt, registry, reload};
 
-use super::lines::Lines;
+use super::log_writer::Lines;
 use crate::config::{Log, LogFormat};
 
 /// Changes the filter of a running log.
@@ -96,8 +96,8 @@ mod tests {
             assert!(!heard("info", library, Level::INFO), "{library}");
             assert!(heard("info", library, Level::WARN) && heard("debug", library, Level::INFO), "{library}");
         }
-        assert!(heard("info", "keyward::agent::lifecycle", Level::INFO));
-        assert!(!heard("info", "keyward::agent::lifecycle", Level::DEBUG));
-        assert!(!heard("warn", "keyward::agent::lifecycle", Level::INFO));
+        assert!(heard("info", "keyward::agent::token_lifecycle", Level::INFO));
+        assert!(!heard("info", "keyward::agent::token_lifecycle", Level::DEBUG));
+        assert!(!heard("warn", "keyward::agent::token_lifecycle", Level::INFO));
     }
 }

@@ -1,32 +1,32 @@
 //! The composition root: `Options` -> build (binds) -> run (serves) -> stop; reload. The one place that joins the parts.
 
 // 0: what the process is given and tells
-mod lines;
+mod log_writer;
 pub mod logging;
-pub mod notify;
+pub mod systemd;
 
 // 1: the parts, joined
 mod certificate_files;
 mod certificates;
-mod descriptors;
+mod fd_limits;
 mod fingerprint;
 mod session;
-#[cfg(feature = "access")]
-mod access;
+#[cfg(feature = "acl")]
+mod acl;
 #[cfg(feature = "gateway")]
 mod platform_token;
 #[cfg(feature = "gateway")]
 mod gateway;
-mod derived;
+mod derived_tokens;
 mod outputs;
-mod rendered;
+mod templates;
 
 // 2: what runs them
-mod plan;
+mod reload;
 
 // 3: the whole
-mod agent;
-pub mod once;
+mod app;
+pub mod one_shot;
 pub mod rendered_once;
 #[cfg(feature = "gateway")]
 pub mod check_gateway;
@@ -35,4 +35,4 @@ pub mod check_gateway;
 #[cfg(feature = "dev")]
 pub mod dev;
 
-pub use agent::{App, Signals};
+pub use app::{App, Signals};

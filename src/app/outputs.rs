@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use tokio_util::sync::CancellationToken;
 
-use super::derived::{self, Children};
+use super::derived_tokens::{self, Children};
 use super::session::{Shared, Stamp, bound_to, stamp};
 use crate::agent::api_proxy::{ApiProxy, Parts};
 use crate::agent::local_api;
@@ -17,7 +17,7 @@ use crate::agent::token::TokenFeed;
 use crate::config;
 use crate::config::Serves;
 use crate::health::Reporter;
-use crate::http::listen::{Inherited, Limits, Listener, Observed};
+use crate::http::server::{Inherited, Limits, Listener, Observed};
 
 /// A sink that has written nothing yet.
 #[derive(Debug)]
@@ -58,7 +58,7 @@ impl BuiltSink {
         let (mut feed, mut derived) = (source.feed.clone(), None);
         if let (Some(derive), Some(session)) = (&options.derive, session) {
             let output = format!("sink {}", sink.name);
-            let (keeper, made) = derived::keeper(output, derive.clone(), (session, source), None, shared)?;
+            let (keeper, made) = derived_tokens::keeper(output, derive.clone(), (session, source), None, shared)?;
             (feed, derived) = (made.feed, Some(keeper));
         }
         let health = shared.health.component(format!("sink/{}", sink.name), sink.required, "not written yet");

@@ -5,13 +5,13 @@ use tokio_util::sync::CancellationToken;
 
 use super::session::{Sessions, Shared};
 use crate::agent::secrets::{self, SecretAnswer, SecretKeeper, SecretRequest};
-use crate::agent::upstream::Upstream;
+use crate::agent::server_client::Upstream;
 use crate::clock::Moment;
 use crate::config;
 use crate::config::TokenSource;
-use crate::feed::{Nudge, feed};
-use crate::gateway::mint::{self, Minter};
+use crate::credential_watch::{Nudge, feed};
 use crate::gateway::platform_token::{PlatformToken, Source, TokenFile};
+use crate::gateway::token_minting::{self, Minter};
 
 /// Makes the platform token, once it runs.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ impl TokenMaker {
                 return Ok((Self::File(file), source));
             }
             TokenSource::Mint(mint) => {
-                let parts = mint::Parts {
+                let parts = token_minting::Parts {
                     upstream: options.proxy.upstream.clone(),
                     ca_file: options.proxy.ca_file.clone(),
                     proxy: options.proxy.proxy.clone(),

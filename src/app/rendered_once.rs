@@ -8,11 +8,11 @@ use anyhow::Context as _;
 use secrecy::SecretString;
 use zeroize::Zeroizing;
 
-use super::once::LoggedIn;
+use super::one_shot::LoggedIn;
 use crate::agent::secrets::{SecretAnswer, SecretRequest};
+use crate::agent::server_client::{self, CallError, Upstream, Verdict};
 use crate::agent::templates::{Known, Need, Rendered, Template, Text, Wrong};
 use crate::agent::token::ClientToken;
-use crate::agent::upstream::{self, CallError, Upstream, Verdict};
 use crate::clock::Clock;
 use crate::config::Session;
 use crate::http::client::{self, Address, Proxy, Tls};
@@ -42,7 +42,7 @@ impl Reader {
             // The agent's own time for it comes first.
             answer_timeout: session.upstream.client.answer_timeout + Duration::from_secs(30),
         };
-        let options = upstream::Options { client, ..session.upstream.clone() };
+        let options = server_client::Options { client, ..session.upstream.clone() };
         let token = key.map(|key| ClientToken::parse(key).context("the listener's key could stand in no header"));
         Ok(Self { upstream: Upstream::build(&options)?, token: token.transpose()?, namespace: None })
     }

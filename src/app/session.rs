@@ -11,14 +11,14 @@ use tokio_util::sync::CancellationToken;
 
 use super::fingerprint::fingerprint;
 use crate::agent::identity::Method;
-use crate::agent::lifecycle::{self, Farewell, Parts, TokenKeeper};
 use crate::agent::local_api::Source;
 use crate::agent::login::Login;
 use crate::agent::output_watch::OutputWatch;
-use crate::agent::upstream::Upstream;
+use crate::agent::server_client::Upstream;
+use crate::agent::token_lifecycle::{self, Farewell, Parts, TokenKeeper};
 use crate::clock::Clock;
 use crate::config;
-use crate::feed::{Nudge, feed};
+use crate::credential_watch::{Nudge, feed};
 use crate::health::Health;
 use crate::metrics::Metrics;
 use crate::status::Board;
@@ -137,7 +137,7 @@ pub(super) struct Session {
     pub(super) origin: Origin,
     pub(super) source: Source,
     /// Tells the session, once it runs, to keep its token by other options.
-    pub(super) lifecycle: watch::Sender<lifecycle::Options>,
+    pub(super) lifecycle: watch::Sender<token_lifecycle::Options>,
     /// True if it takes over the token of the session that it follows.
     pub(super) inherits: bool,
     keeper: TokenKeeper,

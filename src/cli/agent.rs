@@ -8,7 +8,7 @@ use http::StatusCode;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::reach::{ASK_TIME, Agent, Asks, Where};
+use super::agent_client::{ASK_TIME, Agent, Asks, Where};
 use super::{Exit, Format, say, say_error};
 
 /// Show what the running agent is doing.

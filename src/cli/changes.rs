@@ -5,9 +5,9 @@ use std::fmt::Display;
 use anyhow::anyhow;
 use clap::{Args, Subcommand};
 
-use super::show::{json, table};
+use super::output::{json, table};
 use super::{Exit, Format, note, say, say_error};
-use crate::gateway::changes::{ApiDate, Change, Changelog, Documentation, Endpoint, Filter, Row};
+use crate::gateway::api_changelog::{ApiDate, Change, Changelog, Documentation, Endpoint, Filter, Row};
 
 /// Search the dated history of the provisioning platform's API.
 #[derive(Debug, Args)]

@@ -5,7 +5,7 @@ use clap::Args;
 use super::{ConfigFiles, Exit, Format, say};
 #[cfg(feature = "gateway")]
 use crate::app::check_gateway::check_gateway;
-use crate::app::once::{self, Step};
+use crate::app::one_shot::{self, Step};
 use crate::config::{self, Config, Environment, Purpose};
 
 /// Say what is wrong with a configuration, or in plain words what the agent would do with it.
@@ -63,12 +63,12 @@ impl Check {
 }
 
 fn try_online(config: &Config) -> anyhow::Result<Vec<Step>> {
-    crate::sys::forbid_core_dumps()?;
+    crate::os::forbid_core_dumps()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     Ok(runtime.block_on(async {
         let mut steps = Vec::new();
         for session in &config.sessions {
-            steps.extend(once::check_online(session).await);
+            steps.extend(one_shot::check_online(session).await);
         }
         #[cfg(feature = "gateway")]
         if let Some(gateway) = &config.gateway {

@@ -6,14 +6,14 @@ use std::path::PathBuf;
 use clap::Args;
 use secrecy::SecretString;
 
-use super::reach::Through;
+use super::agent_client::Through;
 use super::template::refused;
 use super::{ConfigFiles, Exit, say_error};
 use crate::app::rendered_once::Reader;
+use crate::command::{Program, Variables};
 use crate::config::{self, Config, Environment, Outcome, Purpose};
 #[cfg(feature = "gateway")]
-use crate::gateway::delivery::UserFiles;
-use crate::program::{Program, Variables};
+use crate::gateway::client_setup::UserFiles;
 
 /// Run a program with the rendered `[env_template.NAME]`, and with the variables that lead its clients to the gateway.
 #[derive(Debug, Args)]
@@ -31,7 +31,7 @@ pub(super) struct Exec {
 
 impl Exec {
     pub(super) fn run(self) -> anyhow::Result<Exit> {
-        crate::sys::forbid_core_dumps()?;
+        crate::os::forbid_core_dumps()?;
         let environment = Environment::of_this_process();
         let outcome = config::load(&self.files.config, &environment, Purpose::Check);
         let Some(config) = &outcome.config else {

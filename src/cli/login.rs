@@ -7,7 +7,7 @@ use serde_json::json;
 use super::run::start_log;
 use super::{ConfigFiles, Exit, Format, LogChoice, say, say_error};
 use crate::agent::login::LoginError;
-use crate::app::once::{self, OnceError};
+use crate::app::one_shot::{self, OnceError};
 use crate::config::{self, Config, Environment, Purpose, Session};
 
 /// Log in once and print what was got, without the secret.
@@ -28,7 +28,7 @@ pub(super) struct LoginOnce {
 
 impl LoginOnce {
     pub(super) fn run(self, log: &LogChoice) -> anyhow::Result<Exit> {
-        crate::sys::forbid_core_dumps()?;
+        crate::os::forbid_core_dumps()?;
         let outcome = config::load(&self.files.config, &Environment::of_this_process(), Purpose::Run);
         let Some(config) = outcome.config else {
             for mistake in outcome.mistakes {
@@ -45,7 +45,7 @@ impl LoginOnce {
             }
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        match runtime.block_on(once::login(session)) {
+        match runtime.block_on(one_shot::login(session)) {
             Ok(logged_in) => {
                 self.print(session, &logged_in);
                 if !self.reveal {
@@ -66,7 +66,7 @@ impl LoginOnce {
         }
     }
 
-    fn print(&self, session: &Session, logged_in: &once::LoggedIn) {
+    fn print(&self, session: &Session, logged_in: &one_shot::LoggedIn) {
         let token = &logged_in.token;
         let secret = self.reveal.then(|| token.secret.secret().expose_secret());
         let expires_in = (!token.lease.ttl.is_zero()).then(|| humantime::format_duration(token.lease.ttl).to_string());

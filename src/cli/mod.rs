@@ -4,26 +4,26 @@
 mod exit;
 
 // 1: what commands share
-mod reach;
-#[cfg(any(feature = "access", feature = "gateway"))]
-mod show;
+mod agent_client;
+#[cfg(any(feature = "acl", feature = "gateway"))]
+mod output;
 
 // 2: the commands
 mod once;
 mod run;
-#[cfg(any(feature = "access", feature = "gateway"))]
-mod alone;
+#[cfg(any(feature = "acl", feature = "gateway"))]
+mod standalone;
 mod check;
 mod login;
 mod migrate;
 mod template;
 mod credential;
-#[cfg(feature = "access")]
+#[cfg(feature = "acl")]
 mod acl;
-#[cfg(feature = "access")]
+#[cfg(feature = "acl")]
 mod snapshot;
-#[cfg(feature = "access")]
-mod access;
+#[cfg(feature = "acl")]
+mod acl_server;
 #[cfg(feature = "gateway")]
 mod changes;
 #[cfg(feature = "gateway")]
@@ -101,11 +101,11 @@ enum Command {
     #[command(after_help = "Example:\n  keyward healthcheck --config /etc/keyward/keyward.toml --live")]
     Healthcheck(agent::Healthcheck),
     /// Run the access-control service with nothing else configured, and look after it
-    #[cfg(feature = "access")]
+    #[cfg(feature = "acl")]
     #[command(subcommand, after_help = "Example:\n  keyward access serve --dir /var/lib/keyward/access")]
-    Access(access::Access),
+    Access(acl_server::Access),
     /// Ask the access-control service, and change what it keeps: tokens, roles, policies, namespaces, logins
-    #[cfg(feature = "access")]
+    #[cfg(feature = "acl")]
     #[command(
         after_help = "Example:\n  keyward acl token list --address https://access.example.com:8500 --token-file ops.token"
     )]
@@ -196,9 +196,9 @@ pub fn main() -> ExitCode {
         Command::Retry(retry) => Ok(retry.run()),
         Command::Wait(wait) => Ok(wait.run()),
         Command::Healthcheck(healthcheck) => Ok(healthcheck.run()),
-        #[cfg(feature = "access")]
+        #[cfg(feature = "acl")]
         Command::Access(access) => access.run(&log),
-        #[cfg(feature = "access")]
+        #[cfg(feature = "acl")]
         Command::Acl(acl) => acl.run(),
         #[cfg(feature = "gateway")]
         Command::Changes(changes) => changes.run(),
@@ -253,7 +253,7 @@ fn finish_output(exit: Exit) -> Exit {
 }
 
 /// Prints what is worth knowing beside a command's output.
-#[cfg(any(feature = "access", feature = "gateway"))]
+#[cfg(any(feature = "acl", feature = "gateway"))]
 fn note(line: &str) {
     let _ = writeln!(std::io::stderr(), "note: {line}");
 }

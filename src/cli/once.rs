@@ -21,7 +21,7 @@ pub(super) fn outputs_alone(mut config: Config) -> Result<Config, String> {
     config.listeners.clear();
     config.env_templates.clear();
     config.child = None;
-    #[cfg(feature = "access")]
+    #[cfg(feature = "acl")]
     {
         config.access = None;
     }

@@ -14,7 +14,7 @@ use super::{ConfigFiles, Exit, LogChoice, once, say_error};
 use crate::app::logging::{self, LogLevel, Logging};
 use crate::app::{App, Signals};
 use crate::config::{self, Config, Environment, Purpose, Remark};
-use crate::http::listen::Inherited;
+use crate::http::server::Inherited;
 
 /// Run the agent until it is told to stop.
 #[derive(Debug, Clone, Args)]
@@ -26,13 +26,13 @@ pub(super) struct Run {
     #[arg(long)]
     exit_after_auth: bool,
     /// Begin a new store for the section `access` where the old one is gone and its key file is left
-    #[cfg(feature = "access")]
+    #[cfg(feature = "acl")]
     #[arg(long)]
     new_store: bool,
 }
 
 pub(super) fn run(run: &Run, choice: &LogChoice) -> anyhow::Result<Exit> {
-    crate::sys::forbid_core_dumps()?;
+    crate::os::forbid_core_dumps()?;
     let environment = Environment::of_this_process();
     let (config, warnings) = match load(run, &environment) {
         Ok(loaded) => loaded,
@@ -48,7 +48,7 @@ pub(super) fn run(run: &Run, choice: &LogChoice) -> anyhow::Result<Exit> {
     let runtime = runtime(&config)?;
     let inherited = inherited(&environment)?;
     let ended = runtime.block_on(async {
-        #[cfg(feature = "access")]
+        #[cfg(feature = "acl")]
         if run.new_store {
             begin_store(&config).await?;
         }
@@ -102,10 +102,10 @@ pub(super) fn run(run: &Run, choice: &LogChoice) -> anyhow::Result<Exit> {
 ///
 /// # Errors
 /// The configuration has no such section, or there is a store.
-#[cfg(feature = "access")]
+#[cfg(feature = "acl")]
 pub(super) async fn begin_store(config: &Config) -> anyhow::Result<()> {
     let access = config.access.as_ref().context("--new-store is given, and the configuration has no [access]")?;
-    Ok(crate::access::begin_store(&access.service).await?)
+    Ok(crate::acl::begin_store(&access.service).await?)
 }
 
 /// The sockets that the service manager passed.
@@ -116,11 +116,11 @@ pub(super) fn inherited(environment: &Environment) -> std::io::Result<Inherited>
 
 /// One thread serves an agent best; the access-control service signs and stores beside, which takes more.
 #[cfg_attr(
-    not(feature = "access"),
+    not(feature = "acl"),
     expect(unused_variables, reason = "only the access-control service makes a difference")
 )]
 pub(super) fn runtime(config: &Config) -> std::io::Result<tokio::runtime::Runtime> {
-    #[cfg(feature = "access")]
+    #[cfg(feature = "acl")]
     if config.access.is_some() {
         return tokio::runtime::Builder::new_multi_thread().enable_all().build();
     }

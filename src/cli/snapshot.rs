@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 
 use super::acl::{Connection, Failure, Service, asking};
 use super::{Exit, note, say};
-use crate::access::client::{self, Snapshot};
+use crate::acl::client::{self, Snapshot};
 use crate::atomic_file::{self, Attributes};
 
 /// Write everything that a running service keeps into a file.

@@ -5,13 +5,13 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use secrecy::ExposeSecret as _;
 
-use super::reach::Through;
+use super::agent_client::Through;
 use super::{ConfigFiles, Exit, print, say_error};
 use crate::agent::templates::Text;
-use crate::app::once;
+use crate::app::one_shot;
 use crate::app::rendered_once::{Reader, RenderError};
+use crate::command::Variables;
 use crate::config::{self, Environment, Purpose, Session};
-use crate::program::Variables;
 use crate::secret;
 
 /// Try templates.
@@ -63,7 +63,7 @@ impl Template {
 
 impl Try {
     fn run(self) -> anyhow::Result<Exit> {
-        crate::sys::forbid_core_dumps()?;
+        crate::os::forbid_core_dumps()?;
         let environment = Environment::of_this_process();
         let purpose = if self.login { Purpose::Run } else { Purpose::Check };
         let outcome = config::load(&self.files.config, &environment, purpose);
@@ -115,7 +115,7 @@ impl Try {
 type Answer = Result<zeroize::Zeroizing<String>, RenderError>;
 
 async fn logged_in(session: &Session, text: Text) -> anyhow::Result<Answer> {
-    let logged_in = once::login(session).await?;
+    let logged_in = one_shot::login(session).await?;
     let rendered = Reader::with(session, &logged_in).render(text).await;
     if let Err(error) = logged_in.revoke().await {
         say_error(&format!("the token is not revoked and lives to its end: {error}"));

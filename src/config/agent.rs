@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tracing::level_filters::LevelFilter;
 
-use super::leaf::{Wrong, wrong};
 use super::reader::Reader;
+use super::values::{Wrong, wrong};
 use super::{Agent, Log, LogFormat, Ready};
 
 /// Where state is kept unless another folder is named.

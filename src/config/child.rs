@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use super::leaf::{Wrong, wrong};
 use super::reader::Reader;
 use super::template::{absent, variables};
-use crate::agent::child::{OnChange, Options, Restart};
-use crate::program::{signal_name, signal_named};
+use super::values::{Wrong, wrong};
+use crate::agent::process::{OnChange, Options, Restart};
+use crate::command::{signal_name, signal_named};
 
 /// Reads it; `None` where it names no program.
 pub(super) fn read(mut reader: Reader<'_>) -> Option<Options> {

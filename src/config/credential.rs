@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::Credential;
-use super::leaf::{Wrong, wrong};
+use super::diagnostic::At;
 use super::reader::Reader;
-use super::remark::At;
 use super::sink::Sessions;
+use super::values::{Wrong, wrong};
 
 /// Reads all of them. Two may not answer for the same host.
 pub(super) fn read_all(tables: Vec<(String, Reader<'_>)>, sessions: &Sessions) -> Vec<Credential> {

@@ -5,21 +5,21 @@ use std::collections::BTreeMap;
 
 use humantime::format_duration;
 
-#[cfg(feature = "access")]
-use super::access;
+#[cfg(feature = "acl")]
+use super::acl;
+use super::api_proxy;
 #[cfg(feature = "gateway")]
 use super::gateway;
 use super::method;
-use super::proxied;
 use super::{Agent, Config, Listener, Log, LogFormat, Outcome, Ready, Remark, Serves, Session, Sink, Template};
 use super::{child, child_token, credential, server, template};
 use crate::agent::identity::Method;
 use crate::agent::secrets::Derive;
+use crate::agent::server_client::Kind;
 use crate::agent::sinks::{Format, OnExpiry};
-use crate::agent::upstream::Kind;
 use crate::http::client::{Address, Proxy};
 use crate::http::guard::Admit;
-use crate::http::listen::Endpoint;
+use crate::http::server::Endpoint;
 
 /// What reading a configuration gave, for machines.
 #[derive(Debug, serde::Serialize)]
@@ -100,10 +100,10 @@ impl Description {
         let credentials =
             credentials.map(|its| Part { part: "credential", name: its.name.clone(), does: credential::words(its) });
         let agent = words.agent(&config.agent, &config.log);
-        #[cfg(feature = "access")]
+        #[cfg(feature = "acl")]
         let access =
-            config.access.iter().map(|its| Part { part: "access", name: String::new(), does: access::words(its) });
-        #[cfg(not(feature = "access"))]
+            config.access.iter().map(|its| Part { part: "access", name: String::new(), does: acl::words(its) });
+        #[cfg(not(feature = "acl"))]
         let access = std::iter::empty();
         #[cfg(feature = "gateway")]
         let gateway = config.gateway.iter().map(|its| Part {
@@ -270,7 +270,7 @@ impl Words<'_> {
         } else {
             if let Serves::ApiProxy(options) = &its.serves {
                 does.push(format!("serves the secrets server's API on {address}{mode}"));
-                does.extend(proxied::words(options, &its.sessions.join(", ")));
+                does.extend(api_proxy::words(options, &its.sessions.join(", ")));
             } else {
                 does.push(format!("serves the local API on {address}{mode}"));
                 does.push(format!("gives out the token of {}", its.sessions.join(", ")));

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use url::Url;
 
-use super::leaf::{Wrong, wrong, wrong_and_secret};
 use super::reader::Reader;
-use crate::access::store::etcd::{Login, Options, is_address, is_prefix};
+use super::values::{Wrong, wrong, wrong_and_secret};
+use crate::acl::store::etcd::{Login, Options, is_address, is_prefix};
 use crate::http::client::{Identity, is_loopback};
 
 const TENTH: Duration = Duration::from_millis(100);

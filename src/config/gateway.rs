@@ -1,6 +1,6 @@
 //! `[gateway]`: the gateway in front of the provisioning platform.
 
-mod words;
+mod describe;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -8,23 +8,23 @@ use std::time::Duration;
 
 use url::Url;
 
-use super::leaf::{self, Wrong, either, wrong, wrong_and_secret};
 use super::listener::{endpoint, host, socket_owner};
 use super::platform_token::{self, TokenSource};
 use super::reader::Reader;
+use super::references::Text;
 use super::server;
 use super::sink::Sessions;
-use super::text::Text;
 use super::tree::quoted;
+use super::values::{self, Wrong, either, wrong, wrong_and_secret};
 use crate::atomic_file::Attributes;
 use crate::gateway::actions::{self, Mode};
-use crate::gateway::delivery::{Brings, DropInOptions, ServiceHost, UserFiles};
+use crate::gateway::client_setup::{Brings, DropInOptions, ServiceHost, UserFiles};
 use crate::gateway::local_token;
 use crate::gateway::proxy::{Exemption, Limit, Options};
 use crate::http::client::{Proxy, is_loopback};
-use crate::http::listen::Endpoint;
+use crate::http::server::Endpoint;
 
-pub(super) use words::words;
+pub(super) use describe::words;
 
 /// The gateway and the sockets that it is served on.
 #[derive(Debug, Clone, PartialEq)]
@@ -228,7 +228,7 @@ const BRINGS: [(&str, Brings); 2] = [("local_token", Brings::LocalToken), ("plat
 
 /// A file in the folder of Terraform or OpenTofu that is read beside the user's own: those are not written.
 fn terraform_file(text: &str) -> Result<PathBuf, Wrong> {
-    let path = leaf::path(text)?;
+    let path = values::path(text)?;
     match path.file_name().and_then(|name| name.to_str()) {
         Some("credentials.tfrc.json") => {
             wrong("is the user's own file", "take another name, such as zz-keyward.tfrc.json: the last by name wins")
@@ -300,7 +300,7 @@ fn local_token(reader: &mut Reader<'_>, state_dir: Option<&Path>, owner: String)
     let grace = reader.duration("local_token_grace", GRACE, Duration::from_secs(1)..=30 * DAY);
     let file = match (reader.text("local_token_file"), state_dir) {
         (Some(text), _) => {
-            let path = stand_in(&text, reader.parse(&text, leaf::secret_path), || Some("/".into()))?;
+            let path = stand_in(&text, reader.parse(&text, values::secret_path), || Some("/".into()))?;
             reader.folder_of(&text, &path);
             path
         }

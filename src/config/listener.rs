@@ -5,15 +5,15 @@ use std::net::SocketAddr;
 
 use url::Host;
 
+use super::api_proxy;
 use super::child_token;
-use super::leaf::{self, Wrong, wrong};
-use super::proxied;
+use super::diagnostic::At;
 use super::reader::Reader;
-use super::remark::At;
 use super::sink::Sessions;
+use super::values::{self, Wrong, wrong};
 use super::{Listener, Serves};
 use crate::http::guard::{Admit, Options as Guard};
-use crate::http::listen::{Endpoint, UnixSocket};
+use crate::http::server::{Endpoint, UnixSocket};
 
 /// The mode of a socket where none is given: its owner and its group may connect.
 const MODE: u32 = 0o660;
@@ -85,7 +85,7 @@ fn read(name: String, mut reader: Reader<'_>, known: &Sessions) -> Option<Listen
         Kind::LocalApi => (Serves::LocalApi, served(&mut reader, known)),
         Kind::ApiProxy => {
             refuse(&mut reader, "sessions", "given for an api_proxy listener, which has one: session");
-            let (options, session) = proxied::read(&mut reader, known);
+            let (options, session) = api_proxy::read(&mut reader, known);
             if admit == Admit::AnyLocalUser && !options.request_header {
                 let at = reader.place_of("require_request_header").unwrap_or(reader.at);
                 let found =
@@ -97,7 +97,7 @@ fn read(name: String, mut reader: Reader<'_>, known: &Sessions) -> Option<Listen
         }
     };
     if kind != Kind::ApiProxy {
-        for key in proxied::KEYS {
+        for key in api_proxy::KEYS {
             refuse(&mut reader, key, "given for a listener that is none of kind = \"api_proxy\"");
         }
     }
@@ -197,7 +197,7 @@ fn admit(reader: &mut Reader<'_>, endpoint: &Endpoint, address: At) -> Admit {
 pub(super) fn endpoint(text: &str) -> Result<Endpoint, Wrong> {
     let forms = "write \"unix:///PATH\", \"tcp://127.0.0.1:PORT\" or \"systemd:NAME\"";
     if let Some(path) = text.strip_prefix("unix://") {
-        let path = leaf::path(path)?;
+        let path = values::path(path)?;
         // sockaddr_un has room for 108 bytes with the end (unix(7)).
         if path.as_os_str().len() > 107 {
             return wrong("is too long for a socket", "a unix socket's path has at most 107 bytes");

@@ -5,26 +5,26 @@ use std::path::{Path, PathBuf};
 
 use url::Host;
 
-#[cfg(feature = "access")]
-use super::access;
+#[cfg(feature = "acl")]
+use super::acl;
 use super::agent::STATE_DIR;
+use super::diagnostic::{At, Remarks, Weight};
+use super::files::gather;
 #[cfg(feature = "gateway")]
 use super::gateway;
-use super::gather::gather;
 use super::reader::Reader;
-use super::remark::{At, Remarks, Weight};
+use super::references::Scope;
 use super::sink::Sessions;
-use super::text::Scope;
 use super::tree::{self, Table, join};
-#[cfg(any(feature = "access", feature = "gateway"))]
+#[cfg(any(feature = "acl", feature = "gateway"))]
 use super::tree::{Entry, Value};
 use super::{Agent, Config, Environment, Listener, Log, Outcome, Purpose, Serves};
 use super::{agent, child, credential, listener, server, session, sink, template};
-use crate::agent::upstream::Kind;
+use crate::agent::server_client::Kind;
 #[cfg(feature = "gateway")]
-use crate::gateway::delivery::UserFiles;
+use crate::gateway::client_setup::UserFiles;
 use crate::http::client::Address;
-use crate::http::listen::Endpoint;
+use crate::http::server::Endpoint;
 
 /// Reads configuration files, and folders of `*.toml` files in name order, as one.
 pub fn load(paths: &[PathBuf], environment: &Environment, purpose: Purpose) -> Outcome {
@@ -47,7 +47,7 @@ pub fn of_text(name: &Path, text: &str, environment: &Environment, purpose: Purp
 
 /// Reads one section alone, as a command line gives it: its settings by name, with the texts of each. Where there is a
 /// mistake, it is told of `the command line`.
-#[cfg(any(feature = "access", feature = "gateway"))]
+#[cfg(any(feature = "acl", feature = "gateway"))]
 pub fn alone(section: &str, settings: &[(&str, Vec<String>)], environment: &Environment) -> Outcome {
     let mut remarks = Remarks::new(Purpose::Run);
     let at = remarks.file(Path::new("the command line"));
@@ -110,9 +110,9 @@ fn read(mut top: Reader<'_>, found: &mut Vec<Listener>) -> Option<Config> {
     let listeners = listener::read_all(tables, &known);
     found.clone_from(&listeners);
     let credentials = credential::read_all(top.tables("credential"), &known);
-    #[cfg(feature = "access")]
-    let access = top.table("access").map(access::read);
-    #[cfg(not(feature = "access"))]
+    #[cfg(feature = "acl")]
+    let access = top.table("access").map(acl::read);
+    #[cfg(not(feature = "acl"))]
     refuse(&mut top, "access");
     #[cfg(feature = "gateway")]
     let gateway = top.table("gateway").map(|table| {
@@ -131,7 +131,7 @@ fn read(mut top: Reader<'_>, found: &mut Vec<Listener>) -> Option<Config> {
     let remarks = top.scope.remarks;
     top.finish();
     let sessions = sessions.into_iter().collect::<Option<_>>()?;
-    #[cfg(feature = "access")]
+    #[cfg(feature = "acl")]
     let access = match access {
         Some(access) => Some(access?),
         None => None,
@@ -153,7 +153,7 @@ fn read(mut top: Reader<'_>, found: &mut Vec<Listener>) -> Option<Config> {
         child,
         listeners,
         credentials,
-        #[cfg(feature = "access")]
+        #[cfg(feature = "acl")]
         access,
         #[cfg(feature = "gateway")]
         gateway,
@@ -173,7 +173,7 @@ fn places(tables: &[(String, Reader<'_>)]) -> Places {
 }
 
 /// A section of a part that this build lacks is no unknown key.
-#[cfg(not(all(feature = "access", feature = "gateway")))]
+#[cfg(not(all(feature = "acl", feature = "gateway")))]
 fn refuse(top: &mut Reader<'_>, part: &'static str) {
     if let Some(at) = top.place_of(part) {
         let advice = format!("leave [{part}] out, or take a build that has it");

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 
 use super::Session;
 use super::cloud;
-use super::leaf::{self, Wrong, wrong};
 use super::reader::Reader;
+use super::values::{self, Wrong, wrong};
 use crate::agent::identity::{
     AppRole, Endpoints, From, JwtFile, LoginFields, ManagedIdentity, Method, Options as Cloud, Variables,
 };
-use crate::agent::upstream::{Kind, Options as Server};
+use crate::agent::server_client::{Kind, Options as Server};
 use crate::http::client::{Address, Identity};
 
 /// What was read.
@@ -62,7 +62,7 @@ pub(super) fn read(reader: &mut Reader<'_>, server: Option<&Server>) -> Read {
             let mut table = table;
             let text = table.required("file", "the file that holds a token of the server");
             let file = text.and_then(|text| {
-                let path = table.parse(&text, leaf::secret_path)?;
+                let path = table.parse(&text, values::secret_path)?;
                 table.closed(&text, &path);
                 Some(path)
             });
@@ -87,7 +87,7 @@ fn signed(mut table: Reader<'_>, mount: &'static str, usual: Option<&str>, own_w
 fn approle(mut table: Reader<'_>) -> Read {
     let role_id_file = later_file(&mut table, "role_id_file", "the file that holds the role's id");
     let secret_id_file = table.text("secret_id_file").and_then(|text| {
-        let path = table.parse(&text, leaf::secret_path)?;
+        let path = table.parse(&text, values::secret_path)?;
         table.closed(&text, &path);
         Some(path)
     });
@@ -136,7 +136,7 @@ fn cert(mut table: Reader<'_>, server: Option<&Server>) -> Read {
 /// A file that may come after the agent has started: the session waits for it.
 fn later_file(table: &mut Reader<'_>, name: &'static str, meaning: &str) -> PathBuf {
     let text = table.required(name, meaning);
-    text.and_then(|text| table.parse(&text, leaf::secret_path)).unwrap_or_default()
+    text.and_then(|text| table.parse(&text, values::secret_path)).unwrap_or_default()
 }
 
 fn wrapping_path(text: &str) -> Result<String, Wrong> {

@@ -4,17 +4,17 @@
 //! gives a [`Config`] where there was none.
 
 // 0: what is said about a file, the file as a tree, single values
-pub mod remark;
+pub mod diagnostic;
 mod tree;
-mod leaf;
+mod values;
 pub mod migrate;
-pub mod text;
+pub mod references;
 
 // 1: tables, and what the machine must have for them; the files
 mod reader;
 mod trust;
-mod machine;
-mod gather;
+mod host_checks;
+mod files;
 
 // 2: one file a section
 pub mod agent;
@@ -24,17 +24,17 @@ mod method;
 mod session;
 mod child_token;
 mod sink;
-mod proxied;
+mod api_proxy;
 mod template;
 mod child;
 mod listener;
 mod credential;
 #[cfg(feature = "etcd")]
 mod etcd;
-#[cfg(feature = "access")]
-mod access;
+#[cfg(feature = "acl")]
+mod acl;
 #[cfg(feature = "gateway")]
-mod minted_token;
+mod mint;
 #[cfg(feature = "gateway")]
 mod platform_token;
 #[cfg(feature = "gateway")]
@@ -50,28 +50,28 @@ use std::time::Duration;
 
 use tracing::level_filters::LevelFilter;
 
-use crate::agent::api_proxy;
-use crate::agent::child as child_process;
+use crate::agent::api_proxy::Options as ApiProxyOptions;
 use crate::agent::identity;
-use crate::agent::lifecycle;
 use crate::agent::login;
+use crate::agent::process as child_process;
 use crate::agent::secrets::{ChildOptions, Derive, Offline};
+use crate::agent::server_client;
 use crate::agent::sinks;
 use crate::agent::templates;
-use crate::agent::upstream;
+use crate::agent::token_lifecycle;
 use crate::http::guard;
-use crate::http::listen::Endpoint;
+use crate::http::server::Endpoint;
 
-#[cfg(feature = "access")]
-pub use self::access::Access;
+#[cfg(feature = "acl")]
+pub use self::acl::Access;
+pub use self::diagnostic::{Place, Remark};
 #[cfg(feature = "gateway")]
 pub use self::gateway::Gateway;
-#[cfg(any(feature = "access", feature = "gateway"))]
+#[cfg(any(feature = "acl", feature = "gateway"))]
 pub use self::load::alone;
 pub use self::load::{load, of_text};
 #[cfg(feature = "gateway")]
 pub use self::platform_token::{SecretToken, TokenSource};
-pub use self::remark::{Place, Remark};
 
 /// What the configuration asks for, with every name resolved. Two are compared to see what a reload changes.
 #[derive(Debug, Clone, PartialEq)]
@@ -91,7 +91,7 @@ pub struct Config {
     /// What Docker and git are given, by name.
     pub credentials: Vec<Credential>,
     /// The access-control service.
-    #[cfg(feature = "access")]
+    #[cfg(feature = "acl")]
     pub access: Option<Access>,
     /// The gateway in front of the provisioning platform.
     #[cfg(feature = "gateway")]
@@ -108,13 +108,13 @@ pub struct Session {
     /// Its name: letters, digits, `-` and `_`.
     pub name: String,
     /// The server that it logs in to.
-    pub upstream: upstream::Options,
+    pub upstream: server_client::Options,
     /// How it logs in.
     pub login: login::Options,
     /// Who it says that we are.
     pub identity: identity::Method,
     /// How its token is kept.
-    pub lifecycle: lifecycle::Options,
+    pub lifecycle: token_lifecycle::Options,
 }
 
 /// A user's name and a password in a secret, for the programs that Docker and git ask. The running agent has no part in it but
@@ -186,7 +186,7 @@ pub enum Serves {
     /// Health and metrics alone.
     Health,
     /// The secrets server's API, with the token of its one session.
-    ApiProxy(Box<api_proxy::Options>),
+    ApiProxy(Box<ApiProxyOptions>),
 }
 
 /// What is logged, and how.

@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::leaf::{self, Wrong, wrong};
-use super::minted_token;
+use super::mint;
 use super::reader::Reader;
 use super::sink::Sessions;
-use crate::gateway::mint;
+use super::values::{self, Wrong, wrong};
+use crate::gateway::token_minting;
 
 /// Where the platform token comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub enum TokenSource {
     /// A secret that is read through a session.
     Secret(SecretToken),
     /// Tokens that the gateway makes for itself.
-    Mint(mint::Options),
+    Mint(token_minting::Options),
 }
 
 impl TokenSource {
@@ -63,7 +63,7 @@ pub(super) fn read(reader: &mut Reader<'_>, sessions: &Sessions) -> Option<Token
     let advice = "keep one: the token comes from one place";
     match (file, secret_table, mint_table) {
         (Some(text), None, None) => {
-            let path = reader.parse(&text, leaf::secret_path);
+            let path = reader.parse(&text, values::secret_path);
             if let Some(path) = &path {
                 reader.closed(&text, path);
             }
@@ -71,7 +71,7 @@ pub(super) fn read(reader: &mut Reader<'_>, sessions: &Sessions) -> Option<Token
             path.map(TokenSource::File)
         }
         (None, Some(table), None) => secret(table, sessions).map(TokenSource::Secret),
-        (None, None, Some(table)) => minted_token::read(table).map(TokenSource::Mint),
+        (None, None, Some(table)) => mint::read(table).map(TokenSource::Mint),
         (Some(text), secret, _) => {
             let other = if secret.is_some() { "[gateway.secret]" } else { "[gateway.mint]" };
             reader.scope.remarks.mistake(text.at, &text.key, format!("given beside {other}"), advice);

@@ -4,10 +4,10 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use super::leaf;
-use super::remark::At;
-use super::text::{Scope, Text};
+use super::diagnostic::At;
+use super::references::{Scope, Text};
 use super::tree::{self, Entry, Table, Value, quoted};
+use super::values;
 
 /// A table that is being taken apart.
 #[derive(Debug)]
@@ -119,14 +119,14 @@ impl<'a> Reader<'a> {
     pub(super) fn parsed<T>(
         &mut self,
         name: &'static str,
-        parse: impl FnOnce(&str) -> Result<T, leaf::Wrong>,
+        parse: impl FnOnce(&str) -> Result<T, values::Wrong>,
     ) -> Option<T> {
         let text = self.text(name)?;
         self.parse(&text, parse)
     }
 
     /// The same of a string that was taken already.
-    pub(super) fn parse<T>(&self, text: &Text, parse: impl FnOnce(&str) -> Result<T, leaf::Wrong>) -> Option<T> {
+    pub(super) fn parse<T>(&self, text: &Text, parse: impl FnOnce(&str) -> Result<T, values::Wrong>) -> Option<T> {
         match parse(&text.value) {
             Ok(value) => Some(value),
             Err(_) if text.unknown => None,
@@ -193,12 +193,12 @@ impl<'a> Reader<'a> {
             );
             return None;
         }
-        self.parsed(name, |text| leaf::duration(text, &range))
+        self.parsed(name, |text| values::duration(text, &range))
     }
 
     /// One of a few words.
     pub(super) fn choice<T: Copy>(&mut self, name: &'static str, words: &[(&str, T)]) -> Option<T> {
-        self.parsed(name, |text| leaf::choice(text, words))
+        self.parsed(name, |text| values::choice(text, words))
     }
 
     /// A file mode such as `"0640"`.
@@ -209,7 +209,7 @@ impl<'a> Reader<'a> {
             self.scope.remarks.mistake(*at, &self.key(name), found, advice);
             return default;
         }
-        self.parsed(name, leaf::mode).unwrap_or(default)
+        self.parsed(name, values::mode).unwrap_or(default)
     }
 
     /// A list of strings; `None` where the key is not there.
@@ -266,7 +266,7 @@ impl<'a> Reader<'a> {
                 self.scope.remarks.mistake(entry.key, &path, found, advice);
                 return None;
             };
-            if !leaf::is_name(its) {
+            if !values::is_name(its) {
                 let advice = "a name has letters, digits, - and _, at most 64";
                 self.scope.remarks.mistake(entry.key, &path, format!("the name {} does not do", quoted(its)), advice);
             }
@@ -279,7 +279,7 @@ impl<'a> Reader<'a> {
     /// Says which keys nobody asked for.
     pub(super) fn finish(self) {
         for (name, entry) in self.items.iter().filter(|(name, _)| !self.known.contains(&name.as_str())) {
-            let advice = leaf::did_you_mean(name, &self.known).unwrap_or_else(|| match self.known.as_slice() {
+            let advice = values::did_you_mean(name, &self.known).unwrap_or_else(|| match self.known.as_slice() {
                 [] => "nothing stands here".to_owned(),
                 known => format!("known here: {}", known.join(", ")),
             });

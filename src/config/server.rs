@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use url::{Host, Url};
 
-use super::leaf::{self, Wrong, wrong, wrong_and_secret};
 use super::reader::Reader;
-use crate::agent::upstream::{Kind, Options};
+use super::values::{self, Wrong, wrong, wrong_and_secret};
+use crate::agent::server_client::{Kind, Options};
 use crate::http::client;
 use crate::http::client::{Address, Identity, Proxy, Tls, is_loopback};
 
@@ -95,7 +95,7 @@ pub fn address(text: &str) -> Result<Address, String> {
 fn server_address(text: &str) -> Result<Address, Wrong> {
     let forms = "write \"https://HOST:PORT\", or \"unix:///PATH\" for a socket on this machine";
     if let Some(path) = text.strip_prefix("unix://") {
-        return leaf::path(path).map(Address::Unix);
+        return values::path(path).map(Address::Unix);
     }
     let url = match Url::parse(text) {
         Ok(url) if text.contains("://") => url,

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use super::Session;
 use super::agent::STATE_DIR;
-use super::leaf::{self, Wrong, did_you_mean, wrong};
 use super::method;
 use super::reader::Reader;
 use super::tree::quoted;
+use super::values::{self, Wrong, did_you_mean, wrong};
 use crate::agent::identity::Method;
-use crate::agent::lifecycle;
 use crate::agent::login;
-use crate::agent::upstream::{Kind, Options as Server};
+use crate::agent::server_client::{Kind, Options as Server};
+use crate::agent::token_lifecycle;
 
 /// The least length of a key that seals a token into a file, in bytes: a 128-bit key in hex.
 const SEAL_KEY: usize = 32;
@@ -64,13 +64,13 @@ pub(super) fn read(
             }
         }
     }
-    let state = state_dir.map(|folder| lifecycle::State { file: folder.join(format!("{name}.state")), seal });
+    let state = state_dir.map(|folder| token_lifecycle::State { file: folder.join(format!("{name}.state")), seal });
     reader.finish();
     Some(Session {
         upstream: upstream?,
         login: login::Options { role: method.role, mount, namespace, wrap_ttl },
         identity: method.method,
-        lifecycle: lifecycle::Options {
+        lifecycle: token_lifecycle::Options {
             name: name.clone(),
             check_interval,
             first_login_splay: splay,
@@ -163,7 +163,7 @@ fn check_interval(reader: &mut Reader<'_>) -> Option<Duration> {
     let default = Some(Duration::from_mins(5));
     let parse = |text: &str| match text {
         "off" => Ok(None),
-        text => leaf::duration(text, &range).map(Some),
+        text => values::duration(text, &range).map(Some),
     };
     // An integer is told as one that lacks its unit.
     if reader.is_integer("check_interval") {

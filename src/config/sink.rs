@@ -7,16 +7,16 @@ use std::time::Duration;
 
 use super::agent::STATE_DIR;
 use super::child_token;
-use super::leaf::{self, Wrong, did_you_mean, wrong};
+use super::diagnostic::At;
 use super::reader::Reader;
-use super::remark::At;
 use super::tree::quoted;
+use super::values::{self, Wrong, did_you_mean, wrong};
 use super::{Session, Sink};
-use crate::agent::lifecycle;
 use crate::agent::output_watch::OnMissing;
 use crate::agent::secrets::{Derive, Persist};
+use crate::agent::server_client::Kind;
 use crate::agent::sinks::{Encrypt, Format, OnExpiry, Options};
-use crate::agent::upstream::Kind;
+use crate::agent::token_lifecycle;
 
 /// The mode of a sink where none is given: the owner writes, the group reads.
 const MODE: u32 = 0o640;
@@ -137,7 +137,7 @@ fn derive(reader: &mut Reader<'_>, sessions: &Sessions, session: &str) -> Option
 
 /// The path of a file.
 pub(super) fn file_path(text: &str) -> Result<PathBuf, Wrong> {
-    let path = leaf::path(text)?;
+    let path = values::path(text)?;
     if text.ends_with('/') || path.file_name().is_none() {
         return wrong("is a folder's path", "end it with the file's name");
     }
@@ -152,7 +152,7 @@ pub(super) struct Sessions {
     /// Those that log in to a server of the kind consul.
     own_wire: BTreeSet<String>,
     /// The state of those without mistakes.
-    states: BTreeMap<String, Option<lifecycle::State>>,
+    states: BTreeMap<String, Option<token_lifecycle::State>>,
     /// What was said of those that lack something, once for each key that asks for it.
     said: RefCell<BTreeSet<String>>,
     /// Those whose server keeps no secrets, and its kind.
@@ -247,7 +247,7 @@ impl Sessions {
     }
 
     /// Whether a session of this name exists; says so if not.
-    pub(super) fn exists(&self, reader: &Reader<'_>, text: &super::text::Text) -> bool {
+    pub(super) fn exists(&self, reader: &Reader<'_>, text: &super::references::Text) -> bool {
         let there = self.wrapped.contains_key(&text.value);
         if !there && !text.unknown {
             let names: Vec<_> = self.wrapped.keys().map(String::as_str).collect();

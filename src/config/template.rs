@@ -7,16 +7,16 @@ use std::time::Duration;
 
 use secrecy::ExposeSecret as _;
 
-use super::leaf;
+use super::diagnostic::At;
 use super::reader::Reader;
-use super::remark::At;
 use super::sink::{Sessions, file_path, on_missing};
 use super::tree::quoted;
+use super::values;
 use super::{Sink, Template, server};
 use crate::agent::secrets::Offline;
 use crate::agent::templates;
 use crate::agent::templates::{Command, File, Options, Text};
-use crate::program::{Program, Variables, is_kept_back};
+use crate::command::{Program, Variables, is_kept_back};
 use crate::secret;
 
 /// How often secrets without a lease, and files, are looked at where nothing is said.
@@ -248,7 +248,7 @@ pub(super) fn variables(reader: &mut Reader<'_>) -> Variables {
 fn text(name: &str, reader: &mut Reader<'_>, (session, sessions): (&str, &Sessions)) -> Text {
     let variables = variables(reader);
     let folders = reader.list("read_folders").unwrap_or_default();
-    let folders = folders.iter().filter_map(|text| reader.parse(text, leaf::path)).collect();
+    let folders = folders.iter().filter_map(|text| reader.parse(text, values::path)).collect();
     let left = reader.value("left_delimiter").unwrap_or_else(|| "{{".to_owned());
     let right = reader.value("right_delimiter").unwrap_or_else(|| "}}".to_owned());
     let (at, file, text) = contents(reader);
@@ -286,7 +286,7 @@ fn contents(reader: &mut Reader<'_>) -> (At, Option<PathBuf>, Option<String>) {
     let contents = reader.verbatim("contents");
     match (source, contents) {
         (Some(source), None) => {
-            let path = reader.parse(&source, leaf::secret_path);
+            let path = reader.parse(&source, values::secret_path);
             let text = path.as_deref().filter(|_| !source.unknown).and_then(|path| match secret::read_text(path) {
                 Ok(text) => {
                     writable(reader, source.at, path);

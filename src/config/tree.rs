@@ -5,7 +5,7 @@ use std::collections::btree_map;
 
 use toml::de::{DeTable, DeValue};
 
-use super::remark::{At, Place, Remarks};
+use super::diagnostic::{At, Place, Remarks};
 
 /// A table's keys.
 pub(super) type Table = BTreeMap<String, Entry>;

@@ -2,7 +2,7 @@
 
 use http::{HeaderMap, HeaderName};
 
-use super::changes::{Action, Change, Edition, Release};
+use super::api_changelog::{Action, Change, Edition, Release};
 use crate::status::Platform;
 
 /// The two products.
@@ -123,7 +123,7 @@ impl Availability {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gateway::changes::Changelog;
+    use crate::gateway::api_changelog::Changelog;
 
     /// What each header set says.
     const SERVERS: [(&str, &[(&str, &str)]); 8] = [

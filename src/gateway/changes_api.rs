@@ -7,8 +7,8 @@ use http::StatusCode;
 use serde_json::{Value, json};
 use url::form_urlencoded;
 
-use super::changes::{Changelog, Filter, FilterError, Row};
-use super::refusal::{Refusal, Source};
+use super::api_changelog::{Changelog, Filter, FilterError, Row};
+use super::jsonapi_error::{Refusal, Source};
 
 /// Where the list is, on the gateway's own listener.
 pub const PATH: &str = "/v1/platform/changes";
@@ -20,7 +20,7 @@ const SIZE: &str = "page[size]";
 const DEFAULT_SIZE: usize = 20;
 const MAX_SIZE: usize = 100;
 
-/// An answer; its body is of [`super::refusal::MEDIA_TYPE`].
+/// An answer; its body is of [`super::jsonapi_error::MEDIA_TYPE`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
     /// 200; 400 for a parameter that is not known or comes twice; 422 for a value that is none.

@@ -19,7 +19,7 @@ pub use owner::OwnerError;
 
 use crate::atomic_file::{self, Attributes, ReplaceError};
 use crate::clock::Clock;
-use crate::feed::{Feed, Publisher, State, feed};
+use crate::credential_watch::{Feed, Publisher, State, feed};
 use crate::secret::{self, SecretFileError};
 use crate::words::rfc3339;
 

@@ -5,18 +5,18 @@
 
 // 0: how a refusal is written; rules for paths; the history of the API; the two tokens: what callers present, and what the
 // platform asks for
-pub mod refusal;
+pub mod jsonapi_error;
 pub mod path_rules;
-pub mod changes;
+pub mod api_changelog;
 pub mod local_token;
 pub mod platform_token;
 
 // 1: tokens of the platform that are made here; what the history says of a server and of a call, and to who asks
-pub mod mint;
+pub mod token_minting;
 pub mod availability;
 pub mod actions;
 pub mod changes_api;
 
 // 2: what is served, and how clients get there
 pub mod proxy;
-pub mod delivery;
+pub mod client_setup;

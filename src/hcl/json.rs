@@ -1,6 +1,6 @@
 //! The JSON form: an object. A comma may stand after the last entry, as in texts that people have.
 
-use super::scan::{Scan, Word};
+use super::lexer::{Scan, Word};
 use super::{HclError, Item, MAX_DEPTH, Node, Object, Value};
 
 pub(super) fn read(text: &str) -> Result<Object, HclError> {

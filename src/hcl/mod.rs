@@ -5,10 +5,10 @@
 
 use std::fmt;
 
-mod scan;
+mod lexer;
 
 mod json;
-mod native;
+mod parser;
 
 /// The longest text that is read, in bytes.
 pub const MAX_SIZE: usize = 1 << 20;
@@ -120,7 +120,7 @@ pub fn read(text: &str) -> Result<Object, HclError> {
         let start = Place { line: 1, column: 1 };
         return Err(HclError::new(start, format!("{} bytes", text.len()), format!("at most {MAX_SIZE} are read")));
     }
-    if text.trim_start().starts_with('{') { json::read(text) } else { native::read(text) }
+    if text.trim_start().starts_with('{') { json::read(text) } else { parser::read(text) }
 }
 
 /// A piece of a text as a message may show it: in quotes, in one line and not too long.

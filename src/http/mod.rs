@@ -4,7 +4,7 @@
 pub mod body_buffer;
 pub mod tls;
 pub mod client;
-pub mod listen;
+pub mod server;
 pub mod guard;
 pub mod answer;
-pub mod forward;
+pub mod reverse_proxy;

@@ -1,6 +1,6 @@
 //! Configuration files: the examples are clean, and every kind of mistake is told in the words that stand here.
 
-#[cfg(feature = "access")]
+#[cfg(feature = "acl")]
 mod access;
 #[cfg(feature = "etcd")]
 mod etcd;

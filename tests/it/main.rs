@@ -8,8 +8,8 @@
     clippy::doc_markdown
 )]
 
-#[cfg(feature = "access")]
-mod access;
+#[cfg(feature = "acl")]
+mod acl;
 mod agent;
 #[cfg(feature = "dev")]
 mod app;
@@ -18,8 +18,8 @@ mod cli;
 mod config;
 mod documents;
 #[cfg(feature = "dev")]
-mod dev;
-#[cfg(feature = "access")]
+mod emulators;
+#[cfg(feature = "acl")]
 mod fuzz_seeds;
 #[cfg(feature = "gateway")]
 mod gateway;

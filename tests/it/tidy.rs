@@ -8,7 +8,7 @@ use std::path::Path;
 /// Files by their path from the package's root.
 type Tree = BTreeMap<String, String>;
 
-const TOWERS: [&str; 4] = ["agent", "access", "gateway", "dev"];
+const TOWERS: [&str; 4] = ["agent", "acl", "gateway", "emulators"];
 
 #[test]
 fn modules_name_only_what_stands_on_lower_floors() {
@@ -109,8 +109,8 @@ fn misplaced(tree: &Tree, path: &str) -> Vec<String> {
             refuse(&format!("{theirs} stands below {mine} in {list}"));
         } else if floor(mine) == floor(theirs) && floor(mine).is_some_and(|floor| floors[floor].strangers) {
             refuse("outputs do not know each other");
-        } else if floor(mine).is_some_and(|floor| floors[floor].strangers) && theirs == "lifecycle" {
-            refuse("outputs take a feed and do not know who fills it");
+        } else if floor(mine).is_some_and(|floor| floors[floor].strangers) && theirs == "token_lifecycle" {
+            refuse("outputs take a credential watch and do not know the publisher");
         }
     }
     complaints
@@ -216,10 +216,10 @@ fn habits(path: &str, text: &str) -> Vec<String> {
         if line.contains("crate::{") {
             refuse("one `use` a module, so that the law of the layout can be read");
         }
-        if path != "src/sys.rs"
+        if path != "src/os.rs"
             && ["unsafe {", "unsafe fn", "unsafe impl", "unsafe extern"].iter().any(|it| line.contains(it))
         {
-            refuse("unsafe code stands in src/sys.rs alone");
+            refuse("unsafe code stands in src/os.rs alone");
         }
     }
     complaints
@@ -274,8 +274,9 @@ fn unmentioned(examples: &Tree, texts: &Tree) -> Vec<String> {
 
 #[test]
 fn the_floor_rule_refuses_what_it_should() {
-    let lib = "// Floor 0: words\npub mod clock;\npub mod feed;\n// Floor 1\npub mod agent;\npub mod access;\n";
-    let agent = "// 0: x\npub mod token;\n// 1: y\npub mod lifecycle;\n// 2: strangers\npub mod sinks;\npub mod api;\n";
+    let lib = "// Floor 0: words\npub mod clock;\npub mod feed;\n// Floor 1\npub mod agent;\npub mod acl;\n";
+    let agent =
+        "// 0: x\npub mod token;\n// 1: y\npub mod token_lifecycle;\n// 2: strangers\npub mod sinks;\npub mod api;\n";
     let check = |path: &str, text: &str, wanted: &[&str]| {
         let files = [("src/lib.rs", lib), ("src/agent/mod.rs", agent), (path, text)];
         let tree: Tree = files.into_iter().map(|(path, text)| (path.to_owned(), text.to_owned())).collect();
@@ -289,16 +290,16 @@ fn the_floor_rule_refuses_what_it_should() {
     check("src/clock.rs", "use super::feed::Feed;", &["feed stands below clock"]);
     check("src/clock.rs", "fn f() { crate::agent::token::new() }", &["agent stands below clock"]);
     check("src/clock.rs", "/// See [`crate::feed`].\nmod tests {\n    use super::*;\n}", &[]);
-    check("src/access/mod.rs", "use crate::agent::token::Token;", &["towers do not know each other"]);
-    check("src/agent/token.rs", "use crate::access::model;", &["towers do not know each other"]);
+    check("src/acl/mod.rs", "use crate::agent::token::Token;", &["towers do not know each other"]);
+    check("src/agent/token.rs", "use crate::acl::model;", &["towers do not know each other"]);
     check(
         "src/agent/token.rs",
-        "use crate::agent::{\n    lifecycle::{Keeper, Step as Next},\n    sinks,\n};",
-        &["lifecycle::Keeper: lifecycle stands below token", "lifecycle::Step: ", "agent::sinks: "],
+        "use crate::agent::{\n    token_lifecycle::{Keeper, Step as Next},\n    sinks,\n};",
+        &["token_lifecycle::Keeper: token_lifecycle stands below token", "token_lifecycle::Step: ", "agent::sinks: "],
     );
-    check("src/agent/lifecycle/keeper.rs", "use crate::agent::token::Token;\nuse super::Options;", &[]);
+    check("src/agent/token_lifecycle/keeper.rs", "use crate::agent::token::Token;\nuse super::Options;", &[]);
     check("src/agent/api/mod.rs", "use super::sinks::Options;", &["outputs do not know each other"]);
-    check("src/agent/api/mod.rs", "use crate::agent::lifecycle::Keeper;", &["do not know who fills it"]);
+    check("src/agent/api/mod.rs", "use crate::agent::token_lifecycle::Keeper;", &["do not know the publisher"]);
     check("src/agent/api/mod.rs", "use crate::agent::api::routes;\nuse crate::feed::{Feed, Nudge};", &[]);
 }
 
@@ -312,10 +313,10 @@ fn the_habit_rules_refuse_what_they_should() {
     check("unsafe_code\n// unsafe { }", &[]);
     check("use super::super::x;", &["climbing twice"]);
     check("use crate::{clock, feed};", &["one `use` a module"]);
-    check("let x = unsafe { y() };", &["sys.rs alone"]);
+    check("let x = unsafe { y() };", &["os.rs alone"]);
     check(&"\n".repeat(400), &[]);
     check(&"\n".repeat(401), &["401 lines"]);
-    assert!(habits("src/sys.rs", "unsafe { y() }").is_empty());
+    assert!(habits("src/os.rs", "unsafe { y() }").is_empty());
     for text in ["todo!()", "// TODO", "#[ignore]", "see issue #4", "/root/.cargo"] {
         assert!(unwanted("README.md", text).len() == 1, "{text}");
     }

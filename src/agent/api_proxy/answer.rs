@@ -6,8 +6,8 @@ use bytes::Bytes;
 use http::{Response, StatusCode};
 use http_body_util::{Either, Full};
 
-use super::credential::Absent;
 use super::screen::Screened;
+use super::session_token::Absent;
 use crate::http::answer::{Errors, error, later};
 
 /// The body of an answer.

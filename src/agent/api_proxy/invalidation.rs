@@ -7,13 +7,13 @@ use zeroize::Zeroizing;
 
 use super::Inner;
 use super::answer::Answered;
-use super::brought::Brought;
-use super::cached::{ASKED, Keeping};
-use super::call::Asked;
-use super::door::Door;
+use super::listener_metrics::Door;
 use super::path::ApiPath;
 use super::request_body;
-use super::wire::Call;
+use super::request_headers::Brought;
+use super::response_cache::{ASKED, Keeping};
+use super::send::Asked;
+use super::server_dialect::Call;
 use crate::agent::secrets::cache::{Forget, Whose};
 
 impl Keeping {

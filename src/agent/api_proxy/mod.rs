@@ -5,17 +5,17 @@
 //! after a token that the server has refused.
 
 mod answer;
-mod brought;
-mod cached;
-mod call;
-mod clear;
-mod credential;
-mod door;
-mod heal;
+mod request_headers;
+mod response_cache;
+mod send;
+mod cache_clear;
+mod session_token;
+mod listener_metrics;
+mod token_recovery;
 mod invalidation;
 mod namespace;
 mod needle;
-mod own_token;
+mod redact_token;
 mod path;
 mod probe;
 mod query;
@@ -23,7 +23,7 @@ mod request_body;
 mod rules;
 mod screen;
 mod serve;
-mod wire;
+mod server_dialect;
 
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicBool;
@@ -34,28 +34,28 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
 pub use answer::Answered;
-pub use cached::CacheOptions;
 pub use namespace::{AllowedNamespaces, NamespacePattern};
+pub use response_cache::CacheOptions;
 pub use rules::{Lift, Rule, Rules};
 
 use crate::agent::secrets::cache::{self, Cache, Tender};
 use crate::agent::secrets::{ArchiveError, ChildOptions};
+use crate::agent::server_client::{self, Upstream};
 use crate::agent::token::TokenFeed;
-use crate::agent::upstream::{self, Upstream};
 use crate::clock::Clock;
-use crate::feed::Nudge;
+use crate::credential_watch::Nudge;
 use crate::http::body_buffer::BufferBudget;
 use crate::http::client;
-use crate::http::forward::{self, Forwarder, Reach, ReachError};
 use crate::http::guard;
-use crate::http::listen::Observed;
+use crate::http::reverse_proxy::{self, Forwarder, Reach, ReachError};
+use crate::http::server::Observed;
 use crate::metrics;
-use cached::Keeping;
-use credential::Credential;
-use heal::Doubt;
 use probe::Probe;
+use response_cache::Keeping;
 use screen::Screen;
-use wire::Wire;
+use server_dialect::Wire;
+use session_token::Credential;
+use token_recovery::Doubt;
 
 /// What one listener lets through, and with whose token.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -97,7 +97,7 @@ pub struct Parts {
     /// Rung where the server refuses the token.
     pub nudge: Nudge,
     /// The server that the session logs in to.
-    pub upstream: upstream::Options,
+    pub upstream: server_client::Options,
     /// The namespace that the session logs in to.
     pub namespace: Option<String>,
     /// Where a cache counts, and under which name.
@@ -178,7 +178,7 @@ impl ApiProxy {
                 })
             }
         };
-        let forwarder = Forwarder::new(forward::Options {
+        let forwarder = Forwarder::new(reverse_proxy::Options {
             target,
             tls,
             connections: options.connections,

@@ -10,8 +10,8 @@ use tokio::sync::mpsc::Receiver;
 use tokio_util::sync::CancellationToken;
 
 use super::Inner;
-use super::cached::{Keeping, Refresh};
-use super::door::Door;
+use super::listener_metrics::Door;
+use super::response_cache::{Keeping, Refresh};
 use crate::agent::secrets::cache::Joined;
 
 /// A request whose caller does not wait for it.

@@ -7,7 +7,7 @@ use http::{Response, StatusCode};
 use hyper::body::{Body as _, Incoming};
 
 use super::answer::{Answered, refuse};
-use super::call::Asked;
+use super::send::Asked;
 use crate::http::body_buffer::{BodyBuffer, FillError};
 
 /// Reads a body, whatever its framing, if it ends within `limit` bytes. A longer one is passed on as it comes.

@@ -19,7 +19,7 @@ use secrecy::ExposeSecret as _;
 
 use super::needle::Needle;
 use crate::agent::token::Token;
-use crate::http::forward::{Broken, Buffered, Downstream};
+use crate::http::reverse_proxy::{Broken, Buffered, Downstream};
 
 /// Screens the answers to requests that carry the session's token.
 #[derive(Debug)]

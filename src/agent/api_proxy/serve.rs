@@ -7,24 +7,24 @@ use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
 
 use super::answer::{Answered, own, refuse};
-use super::brought::Brought;
-use super::cached::Keeping;
-use super::call::Asked;
-use super::door::Door;
+use super::listener_metrics::Door;
 use super::namespace;
 use super::path::{ApiPath, Unserved};
 use super::query::Query;
+use super::request_headers::Brought;
+use super::response_cache::Keeping;
 use super::rules::{Operation, OperationError, Refused};
-use super::wire::Call;
-use super::{ApiProxy, Inner, Put, cached, clear};
+use super::send::Asked;
+use super::server_dialect::Call;
+use super::{ApiProxy, Inner, Put, cache_clear, response_cache};
 use crate::agent::secrets::cache::Kind;
 use crate::http::answer;
 use crate::http::guard;
-use crate::http::listen::{Answering, Caller, Observed, Peer};
+use crate::http::server::{Answering, Caller, Observed, Peer};
 
 impl ApiProxy {
     /// The service of one listener, bound to `address` (`None` for a unix socket), for
-    /// [`crate::http::listen::Listener::serve`].
+    /// [`crate::http::server::Listener::serve`].
     pub fn service(
         &self,
         admit: guard::Options,
@@ -104,7 +104,7 @@ impl Inner {
             Way::Clear(keeping) => {
                 let keeping = Arc::clone(keeping);
                 let (parts, body) = request.into_parts();
-                Answering::later(async move { door.counted(clear::clear(&keeping, &parts, body).await) })
+                Answering::later(async move { door.counted(cache_clear::clear(&keeping, &parts, body).await) })
             }
         }
     }
@@ -126,7 +126,7 @@ impl Inner {
         };
         let query = request.uri().query();
         if let Some(keeping) = &self.keeping
-            && clear::PATHS.contains(&request.uri().path())
+            && cache_clear::PATHS.contains(&request.uri().path())
         {
             return Ok(Way::Clear(keeping));
         }
@@ -189,7 +189,7 @@ impl Inner {
         let Some(keeping) = &self.keeping else { return Ok(Way::Pass(call)) };
         Ok(match keeping.kind(operation, &path, &brought) {
             Some(kind) => Way::Keep(call, keeping, kind, path, brought),
-            None if cached::writes(request.method()) => Way::Write(call, keeping, path),
+            None if response_cache::writes(request.method()) => Way::Write(call, keeping, path),
             None => Way::Pass(call),
         })
     }

@@ -7,7 +7,7 @@ use url::Url;
 
 use super::ManagedIdentity;
 use super::failure::Failure;
-use super::host::Form;
+use super::managed_identity_host::Form;
 use super::transport::Transport;
 
 /// Asks for a token for `resource`, as written.

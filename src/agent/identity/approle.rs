@@ -6,10 +6,10 @@ use std::sync::{Mutex, PoisonError};
 use async_trait::async_trait;
 use secrecy::{ExposeSecret as _, SecretString};
 
-use super::kept_file::{KeptFile, unreadable};
+use super::consumable_file::{KeptFile, unreadable};
 use super::{Class, IdentityError, IdentityProof, IdentitySource};
+use crate::agent::server_client::{CallError, Upstream, Verdict};
 use crate::agent::token::ClientToken;
-use crate::agent::upstream::{CallError, Upstream, Verdict};
 use crate::secret;
 
 /// Where they are.

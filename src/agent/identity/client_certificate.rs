@@ -20,9 +20,9 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
-use super::chain::{Certificate, Principal};
+use super::azure_sdk;
 use super::failure::Failure;
-use super::sdk;
+use super::source_selection::{Certificate, Principal};
 use super::transport::Transport;
 use super::workload;
 use crate::jwt;
@@ -42,7 +42,7 @@ pub(super) async fn token(
     let signer =
         reading.map_err(|_| Failure::setting("the client certificate was not read: keyward is stopping"))??;
     let assertion = signer.assertion(who, certificate.send_chain, now)?;
-    workload::exchange(sdk::Client::new(transport.clone()), who, Signed(assertion.to_string()), scope).await
+    workload::exchange(azure_sdk::Client::new(transport.clone()), who, Signed(assertion.to_string()), scope).await
 }
 
 struct Signed(String);

@@ -3,9 +3,9 @@
 use azure_identity::{ClientSecretCredential, ClientSecretCredentialOptions};
 use secrecy::{ExposeSecret as _, SecretString};
 
-use super::chain::Principal;
+use super::azure_sdk;
 use super::failure::Failure;
-use super::sdk;
+use super::source_selection::Principal;
 use super::transport::Transport;
 
 /// Asks the token endpoint for a token of this scope.
@@ -15,11 +15,11 @@ pub(super) async fn token(
     secret: &SecretString,
     scope: &str,
 ) -> Result<SecretString, Failure> {
-    let client = sdk::Client::new(transport.hiding(secret.clone()));
-    let client_options = sdk::options(client, Some(&who.authority));
+    let client = azure_sdk::Client::new(transport.hiding(secret.clone()));
+    let client_options = azure_sdk::options(client, Some(&who.authority));
     let options = ClientSecretCredentialOptions { client_options };
     let secret = secret.expose_secret().to_owned();
     let credential = ClientSecretCredential::new(&who.tenant, who.client_id.clone(), secret.into(), Some(options))
-        .map_err(|error| sdk::failure(&error))?;
-    sdk::token(credential.as_ref(), scope).await
+        .map_err(|error| azure_sdk::failure(&error))?;
+    azure_sdk::token(credential.as_ref(), scope).await
 }

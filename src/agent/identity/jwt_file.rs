@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use async_trait::async_trait;
 use secrecy::ExposeSecret as _;
 
-use super::kept_file::KeptFile;
+use super::consumable_file::KeptFile;
 use super::{IdentityError, IdentityProof, IdentitySource, LoginFields, SignedToken};
 use crate::jwt::UnverifiedClaims;
 

@@ -8,9 +8,9 @@ use serde_json::{Map, Value};
 use url::Url;
 
 use super::ManagedIdentity;
+use super::azure_sdk;
 use super::failure::{Failure, Refusal};
-use super::fields::Instance;
-use super::sdk;
+use super::login_fields::Instance;
 use super::transport::Transport;
 
 /// Asks for a token for `resource`, as written.
@@ -22,7 +22,7 @@ pub(super) async fn token(
 ) -> Result<SecretString, Failure> {
     let url = below(base, "/metadata/identity/oauth2/token");
     let mut options = ManagedIdentityCredentialOptions::default();
-    options.client_options = sdk::options(sdk::Client::sending_to(transport.clone(), url.clone()), None);
+    options.client_options = azure_sdk::options(azure_sdk::Client::sending_to(transport.clone(), url.clone()), None);
     options.user_assigned_id = match which {
         ManagedIdentity::System => None,
         ManagedIdentity::ObjectId(id) => Some(UserAssignedId::ObjectId(id.clone())),
@@ -30,7 +30,7 @@ pub(super) async fn token(
     };
     match ManagedIdentityCredential::new(Some(options)) {
         // The library takes one such ending off again.
-        Ok(credential) => sdk::token(credential.as_ref(), &format!("{resource}/.default")).await,
+        Ok(credential) => azure_sdk::token(credential.as_ref(), &format!("{resource}/.default")).await,
         // It looks at the process's own variables, cannot be given others, and refuses some kinds of host that they
         // tell of. Ours say that this is none of those.
         Err(_) => by_hand(transport, url, which, resource).await,

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use async_trait::async_trait;
 
-use super::kept_file::unreadable;
+use super::consumable_file::unreadable;
 use super::{AppRole, Class, IdentityError, IdentityProof, IdentitySource, JwtFile, Options, approle, jwt_file};
+use crate::agent::server_client::Upstream;
 use crate::agent::token::ClientToken;
-use crate::agent::upstream::Upstream;
 use crate::clock::Clock;
 use crate::secret;
 

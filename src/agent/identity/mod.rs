@@ -6,26 +6,26 @@ mod endpoints;
 mod error;
 mod failure;
 mod preflight;
-mod variables;
+mod env;
 
 // Floor 1: what all sources stand on
-mod answer;
-mod fields;
-mod host;
+mod token_response;
+mod login_fields;
+mod managed_identity_host;
 mod retry;
 mod transport;
 mod token_proxy;
-mod sdk;
+mod azure_sdk;
 
 // Floor 2: one source each, and which one
 mod app_service;
 mod arc;
-mod chain;
+mod source_selection;
 mod client_secret;
 mod metadata;
 mod workload;
 mod client_certificate;
-mod kept_file;
+mod consumable_file;
 mod approle;
 mod jwt_file;
 
@@ -41,11 +41,11 @@ use crate::jwt::UnverifiedClaims;
 
 pub use approle::AppRole;
 pub use endpoints::Endpoints;
+pub use env::Variables;
 pub use error::{Class, IdentityError};
 pub use jwt_file::JwtFile;
 pub use method::Method;
 pub use preflight::{Look, Verdict, preflight};
-pub use variables::Variables;
 
 /// The parameters of the `cloud` method.
 #[derive(Debug, Clone, PartialEq, Eq)]

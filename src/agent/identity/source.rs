@@ -7,14 +7,14 @@ use std::time::Duration;
 use async_trait::async_trait;
 use secrecy::{ExposeSecret as _, SecretString};
 
-use super::chain::{Choice, Selected, choose};
 use super::failure::Failure;
-use super::fields::{self, Instance};
-use super::host::Host;
+use super::login_fields::{self, Instance};
+use super::managed_identity_host::Host;
 use super::retry::{Asked, Patience, told};
+use super::source_selection::{Choice, Selected, choose};
 use super::transport::Transport;
 use super::{Endpoints, IdentityError, IdentityProof, IdentitySource, Options, SignedToken, app_service, arc};
-use super::{client_certificate, client_secret, metadata, sdk, workload};
+use super::{azure_sdk, client_certificate, client_secret, metadata, workload};
 use crate::backoff::random_unit;
 use crate::clock::Clock;
 use crate::jwt::UnverifiedClaims;
@@ -101,10 +101,10 @@ impl Cloud {
         };
         let (jwt, claims) = self.token(selected, asked).await?;
         let instance = match (asked, &claims) {
-            (Asked::Metadata, claims) if !claims.as_ref().is_some_and(fields::named_by) => self.instance().await,
+            (Asked::Metadata, claims) if !claims.as_ref().is_some_and(login_fields::named_by) => self.instance().await,
             _ => None,
         };
-        let fields = fields::of(claims.as_ref(), instance.as_ref(), &self.options.overrides);
+        let fields = login_fields::of(claims.as_ref(), instance.as_ref(), &self.options.overrides);
         let audience = match asked {
             Asked::Authority => {
                 let scope = self.options.environment_scope();
@@ -189,12 +189,12 @@ impl Cloud {
                 client_certificate::token(self.authority()?, who, certificate, &scope, now).await
             }
             Selected::Workload(who, file, None) => {
-                let client = sdk::Client::new(self.authority()?.clone());
+                let client = azure_sdk::Client::new(self.authority()?.clone());
                 workload::token(client, who, file, &scope, now).await
             }
             Selected::Workload(who, file, Some(proxy)) => {
                 // Made anew each time: the authorities to trust may have changed.
-                let client = sdk::Client::through(proxy.transport(&self.proxy_ca)?, proxy.clone());
+                let client = azure_sdk::Client::through(proxy.transport(&self.proxy_ca)?, proxy.clone());
                 workload::token(client, who, file, &scope, now).await
             }
         }

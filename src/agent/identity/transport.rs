@@ -10,8 +10,8 @@ use secrecy::SecretString;
 use url::Url;
 use zeroize::Zeroizing;
 
-use super::answer;
 use super::failure::{Failure, MAX_ANSWER};
+use super::token_response;
 use crate::http::client::Renamed;
 use crate::http::tls::{Tls, client_config};
 use crate::words::chain;
@@ -84,7 +84,7 @@ impl Transport {
 
     /// Sends a request and gives the token in its answer.
     pub(super) async fn token(&self, request: RequestBuilder) -> Result<SecretString, Failure> {
-        answer::token(&self.send(request).await?, &self.hidden)
+        token_response::token(&self.send(request).await?, &self.hidden)
     }
 
     /// Sends a request and gives the body of a 2xx answer.
@@ -109,7 +109,7 @@ impl Transport {
         if status.is_success() {
             return Ok(body);
         }
-        Err(Failure::Refused(answer::refusal(status, response.headers(), &body, &self.hidden)))
+        Err(Failure::Refused(token_response::refusal(status, response.headers(), &body, &self.hidden)))
     }
 }
 

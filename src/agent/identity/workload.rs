@@ -11,15 +11,15 @@ use azure_core::http::ClientMethodOptions;
 use azure_identity::{ClientAssertion, ClientAssertionCredential, ClientAssertionCredentialOptions};
 use secrecy::{ExposeSecret as _, SecretString};
 
-use super::chain::Principal;
+use super::azure_sdk;
 use super::failure::{Failure, Refusal};
-use super::sdk;
+use super::source_selection::Principal;
 use crate::jwt::UnverifiedClaims;
 use crate::words::chain;
 
 /// Exchanges the file's token for one of this scope, by the client that is given. `now` is for the words of a failure alone.
 pub(super) async fn token(
-    client: sdk::Client,
+    client: azure_sdk::Client,
     who: &Principal,
     file: &Path,
     scope: &str,
@@ -31,16 +31,16 @@ pub(super) async fn token(
 
 /// Exchanges an assertion for a token of this scope.
 pub(super) async fn exchange(
-    client: sdk::Client,
+    client: azure_sdk::Client,
     who: &Principal,
     assertion: impl ClientAssertion + 'static,
     scope: &str,
 ) -> Result<SecretString, Failure> {
-    let client_options = sdk::options(client, Some(&who.authority));
+    let client_options = azure_sdk::options(client, Some(&who.authority));
     let options = Some(ClientAssertionCredentialOptions { client_options });
     let credential = ClientAssertionCredential::new(who.tenant.clone(), who.client_id.clone(), assertion, options)
-        .map_err(|error| sdk::failure(&error))?;
-    sdk::token(credential.as_ref(), scope).await
+        .map_err(|error| azure_sdk::failure(&error))?;
+    azure_sdk::token(credential.as_ref(), scope).await
 }
 
 #[derive(Debug)]
@@ -49,7 +49,7 @@ struct File(PathBuf);
 #[async_trait]
 impl ClientAssertion for File {
     async fn secret(&self, _: Option<ClientMethodOptions<'_>>) -> azure_core::Result<String> {
-        let read = read(&self.0).map_err(sdk::error)?;
+        let read = read(&self.0).map_err(azure_sdk::error)?;
         Ok(read.expose_secret().to_owned())
     }
 }

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::token::{Found, TokenReader};
 use crate::agent::token::{Token, TokenFeed};
 use crate::clock::{Clock, Moment};
-use crate::feed::{Nudge, Reading, Ring};
+use crate::credential_watch::{Nudge, Reading, Ring};
 use crate::http::answer::{json, later};
 use crate::words::rfc3339;
 

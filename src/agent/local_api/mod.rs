@@ -13,8 +13,8 @@
 //! read as much again as reading, parsing and answering it does.
 
 mod check;
-mod places;
-mod probes;
+mod wait_slots;
+mod health_endpoints;
 mod query;
 mod retry;
 mod route;
@@ -29,7 +29,7 @@ pub use route::service;
 
 use crate::agent::token::TokenFeed;
 use crate::clock::Clock;
-use crate::feed::Nudge;
+use crate::credential_watch::Nudge;
 use crate::health::Health;
 use crate::http::guard;
 use crate::metrics::Metrics;
@@ -77,7 +77,7 @@ pub struct Parts {
     pub board: Board,
     /// Whom to let in; a listener of [`Serves::Health`] lets everyone in but browsers.
     pub guard: guard::Options,
-    /// The address that the listener is bound to ([`crate::http::listen::Listener::tcp_address`]).
+    /// The address that the listener is bound to ([`crate::http::server::Listener::tcp_address`]).
     pub address: Option<SocketAddr>,
     /// Cancelled when the listener stops: those who wait for a token are answered then.
     pub stop: CancellationToken,

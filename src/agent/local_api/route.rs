@@ -9,22 +9,22 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 use prometheus_client::metrics::counter::Counter;
 
-use super::places::Places;
 use super::query::{self, Query};
 use super::token::TokenReader;
-use super::{Options, Parts, Serves, Source, check, probes, retry};
+use super::wait_slots::Places;
+use super::{Options, Parts, Serves, Source, check, health_endpoints, retry};
 use crate::http::answer::{error, method_not_allowed, refused};
 use crate::http::guard::{Guard, LocalCaller};
-use crate::http::listen::{self, Limits, Observed, Peer};
+use crate::http::server::{self, Limits, Observed, Peer};
 use crate::metrics;
 
-type Answering = listen::Answering<Full<Bytes>>;
+type Answering = server::Answering<Full<Bytes>>;
 
-/// The service of one listener, for [`crate::http::listen::Listener::serve`].
+/// The service of one listener, for [`crate::http::server::Listener::serve`].
 pub fn service(
     options: Options,
     parts: Parts,
-) -> impl Fn(Peer, Request<Incoming>) -> listen::Answering<Full<Bytes>> + Clone + Send + 'static {
+) -> impl Fn(Peer, Request<Incoming>) -> server::Answering<Full<Bytes>> + Clone + Send + 'static {
     let api = Arc::new(Api::new(options, parts));
     move |peer, request| Api::answer(&api, &peer, &request)
 }
@@ -131,12 +131,12 @@ impl Api {
             Route::Token => return self.token(caller, request.uri().query()),
             Route::Check => return self.check(caller, request.uri().query()),
             Route::Retry => return self.retry(caller, request.uri().query()),
-            Route::Status => Answering::now(probes::status(&self.parts, &self.names)),
-            Route::Live => Answering::now(probes::live()),
-            Route::Ready => Answering::now(probes::ready(&self.parts)),
-            Route::Component(name) => Answering::now(probes::component(&self.parts, name)),
-            Route::Started => Answering::now(probes::started(&self.parts)),
-            Route::Metrics => Answering::now(probes::metrics(&self.parts)),
+            Route::Status => Answering::now(health_endpoints::status(&self.parts, &self.names)),
+            Route::Live => Answering::now(health_endpoints::live()),
+            Route::Ready => Answering::now(health_endpoints::ready(&self.parts)),
+            Route::Component(name) => Answering::now(health_endpoints::component(&self.parts, name)),
+            Route::Started => Answering::now(health_endpoints::started(&self.parts)),
+            Route::Metrics => Answering::now(health_endpoints::metrics(&self.parts)),
         })
     }
 

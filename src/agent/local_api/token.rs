@@ -13,7 +13,7 @@ use zeroize::Zeroizing;
 
 use crate::agent::token::{Kind, Token, TokenFeed};
 use crate::clock::{Clock, Moment};
-use crate::feed::{Reading, State};
+use crate::credential_watch::{Reading, State};
 use crate::http::answer::{Errors, in_json, later};
 use crate::words::rfc3339;
 

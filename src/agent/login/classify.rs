@@ -1,7 +1,7 @@
 //! What a failed login means. Auth methods answer most refusals with HTTP 500 (their SDK makes one of every plain
 //! error), so the text decides first and the status where the text is unknown.
 
-use crate::agent::upstream::{CallError, is_outage};
+use crate::agent::server_client::{CallError, is_outage};
 
 /// What a failed login means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

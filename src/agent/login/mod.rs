@@ -5,8 +5,8 @@ mod classify;
 use std::time::{Duration, SystemTime};
 
 use crate::agent::identity::{IdentityError, IdentityProof, SignedToken, Verdict, preflight};
+use crate::agent::server_client::{CallError, Kind, LoginAnswer, LoginBody, Upstream};
 use crate::agent::token::{self, Generation, Token};
-use crate::agent::upstream::{CallError, Kind, LoginAnswer, LoginBody, Upstream};
 use crate::clock::{Clock, Moment};
 use crate::jwt::UnverifiedClaims;
 

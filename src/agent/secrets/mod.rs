@@ -4,34 +4,34 @@
 //! and a `book` of them where they outlive a restart.
 
 // 0: when, how many at once, and what outlives a restart
-mod gate;
-mod plan;
+mod circuit_breaker;
+mod lease;
 mod retry;
-mod archive;
-mod resume;
+mod encrypted_file;
+mod snapshot_format;
 
 // 1: one secret, or one token made of the session's
-mod book;
-mod derived;
-mod keeper;
+mod persisted_secrets;
+mod derived_token;
+mod renewer;
 
 // 2: many
-mod store;
+mod registry;
 
 // 3: answers for callers of the server's own API
 pub mod cache;
 
 use std::time::Duration;
 
-pub use self::archive::{ArchiveError, Persist};
-pub use self::book::Offline;
-pub use self::derived::{Derive, DerivedKeeper, DerivedParts};
-pub use self::gate::{Gate, Pass};
-pub use self::keeper::{Parts, SecretKeeper, View};
+pub use self::circuit_breaker::{Gate, Pass};
+pub use self::derived_token::{Derive, DerivedKeeper, DerivedParts};
+pub use self::encrypted_file::{ArchiveError, Persist};
+pub use self::persisted_secrets::Offline;
+pub use self::registry::{Keepers, Origin, Store, Subscription};
+pub use self::renewer::{Parts, SecretKeeper, View};
 pub use self::retry::RetryBudget;
-pub use self::store::{Keepers, Origin, Store, Subscription};
-pub(in crate::agent) use crate::agent::upstream::wipe;
-pub use crate::agent::upstream::{ChildOptions, How, SecretAnswer, SecretFields, SecretRequest};
+pub(in crate::agent) use crate::agent::server_client::wipe;
+pub use crate::agent::server_client::{ChildOptions, How, SecretAnswer, SecretFields, SecretRequest};
 
 /// A secret to keep.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 //! Where tokens are written: files, each kept the same as its session's token.
 
 // 0: what stands in the file, and who may write it
-mod claim;
-mod content;
+mod file_lock;
+mod format;
 mod envelope;
 
 // 1: the file that follows a feed

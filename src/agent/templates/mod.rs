@@ -4,7 +4,7 @@
 
 // 0: values of the language, what a rendering knows, and what may be wrong with it
 mod value;
-mod round;
+mod evaluation;
 mod wrong;
 
 // 1: what a template may call
@@ -15,15 +15,15 @@ mod compile;
 mod render;
 
 // 3: what is known, and what becomes of the bytes
-mod source;
+mod dependencies;
 mod task;
 
 #[cfg(test)]
 mod tests;
 
 pub use self::compile::Template;
+pub use self::evaluation::{Known, Need};
 pub use self::render::Rendered;
-pub use self::round::{Known, Need};
 pub use self::task::{Parts, TemplateTask};
 pub use self::wrong::Wrong;
 
@@ -31,7 +31,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::agent::output_watch::OnMissing;
-use crate::program::Variables;
+use crate::command::Variables;
 
 /// A template and what it may ask for.
 #[derive(Debug, Clone, PartialEq, Eq)]

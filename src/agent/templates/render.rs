@@ -8,8 +8,8 @@ use gotmpl::{MissingKey, TemplateError, Value};
 use zeroize::Zeroizing;
 
 use super::compile::Template;
+use super::evaluation::{Known, Need, Round};
 use super::functions;
-use super::round::{Known, Need, Round};
 use super::wrong::Wrong;
 
 /// What rendering gave.

@@ -11,18 +11,18 @@ use tokio_util::sync::CancellationToken;
 use zeroize::Zeroizing;
 
 use super::compile::Template;
+use super::dependencies::Source;
 use super::render::Rendered;
-use super::source::Source;
 use super::{File, Options};
 use crate::agent::output_watch::{OnMissing, OutputWatch, RestorePace, WatchedOutput};
 use crate::agent::secrets::Store;
 use crate::atomic_file::{self, Attributes, Outcome, ReplaceError};
 use crate::backoff::{Backoff, random_unit};
 use crate::clock::{Clock, Moment};
-use crate::feed::{Publisher, State};
+use crate::command::{Program, ProgramError, Provision};
+use crate::credential_watch::{Publisher, State};
 use crate::health::Reporter;
 use crate::metrics::{self, Metrics};
-use crate::program::{Program, ProgramError, Provision};
 use crate::secret::same;
 use crate::words::chain;
 

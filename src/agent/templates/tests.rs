@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{Known, Need, Rendered, Template, Text, Wrong};
 use crate::agent::secrets::{How, SecretAnswer, SecretFields, SecretRequest};
-use crate::program::Variables;
+use crate::command::Variables;
 
 const CANARY: &str = "canary-5ecret";
 

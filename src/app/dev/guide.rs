@@ -1,7 +1,7 @@
 //! The texts of `keyward dev`: the configuration that its agent runs with, and what to try.
 
 use super::{INSTANCE_RESOURCE, Places, WORKLOAD_RESOURCE, discovery};
-use crate::dev::cloud::{Cloud, Names};
+use crate::emulators::cloud::{Cloud, Names};
 
 /// What to try Terraform with. It needs no provider, and so no network.
 pub(super) const TERRAFORM: &str = r#"terraform {

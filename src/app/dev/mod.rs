@@ -21,11 +21,11 @@ use crate::agent::identity::{Method, Variables};
 use crate::atomic_file;
 use crate::atomic_file::Attributes;
 use crate::config::{self, Config, Environment, Purpose};
-use crate::dev::cloud::{self, Cloud};
-use crate::dev::platform::{self, Platform};
-use crate::dev::secrets::{self, Bounds, DialsDoor, Role, Secrets, Verification};
-use crate::folder;
-use crate::http::listen::Inherited;
+use crate::emulators::cloud::{self, Cloud};
+use crate::emulators::platform::{self, Platform};
+use crate::emulators::secrets::{self, Bounds, DialsDoor, Role, Secrets, Verification};
+use crate::http::server::Inherited;
+use crate::secure_dir;
 use crate::tasks::Tasks;
 
 use ports::Ports;
@@ -115,10 +115,10 @@ impl Dev {
     /// # Errors
     /// The folder cannot be used, or a port is taken.
     pub async fn build(options: &Options) -> anyhow::Result<Self> {
-        let dir = folder::private(&options.dir, 0o077)?;
+        let dir = secure_dir::private(&options.dir, 0o077)?;
         let lock = claim(&dir)?;
         let ports = Ports::choose(options.first_port)?;
-        folder::private(&dir.join("state"), 0o077)?;
+        secure_dir::private(&dir.join("state"), 0o077)?;
         disown(&dir.join("state/gateway.token.owner"))?;
         let mut emulated = Tasks::new(CancellationToken::new());
         let mut cloud = cloud::Options::in_folder(dir.join("cloud"));
@@ -157,7 +157,7 @@ impl Dev {
             platform_token,
             gateway: ports.get(10),
             gateway_token: dir.join("state/gateway.token"),
-            terraform: folder::private(&dir.join("terraform"), 0o077)?.join("keyward.tfrc.json"),
+            terraform: secure_dir::private(&dir.join("terraform"), 0o077)?.join("keyward.tfrc.json"),
             dials_key,
             dir,
         };

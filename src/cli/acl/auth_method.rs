@@ -3,11 +3,11 @@
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value};
 
-use super::connect::Service;
+use super::connection::Service;
 use super::failure::{Failure, deleted};
-use super::input::Input;
+use super::secret_input::Input;
 use super::show::{self, Fields};
-use crate::access::client::{AuthMethod, NewAuthMethod, Query};
+use crate::acl::client::{AuthMethod, NewAuthMethod, Query};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {

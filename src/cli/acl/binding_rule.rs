@@ -2,12 +2,12 @@
 
 use clap::{Args, Subcommand};
 
-use super::connect::Service;
+use super::connection::Service;
 use super::failure::{Failure, deleted};
-use super::pick;
+use super::resolve;
 use super::show::{self, Fields};
 use super::templated::pair;
-use crate::access::client::{BindingRule, NewBindingRule, Query};
+use crate::acl::client::{BindingRule, NewBindingRule, Query};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
@@ -115,18 +115,18 @@ impl Command {
                 tell(service, &client.create_binding_rule(&more.apply(new)).await?);
             }
             Self::Read(named) => {
-                let id = pick::binding_rule(service, &named.id).await?;
+                let id = resolve::binding_rule(service, &named.id).await?;
                 tell(service, &client.read_binding_rule(&id, &query).await?.value);
             }
             Self::Update(update) => {
-                let id = pick::binding_rule(service, &update.id).await?;
+                let id = resolve::binding_rule(service, &update.id).await?;
                 let mut rule = update.more.apply(client.read_binding_rule(&id, &query).await?.value.rule);
                 rule.bind_type = update.bind_type.unwrap_or(rule.bind_type);
                 rule.bind_name = update.bind_name.unwrap_or(rule.bind_name);
                 tell(service, &client.update_binding_rule(&id, &rule).await?);
             }
             Self::Delete(named) => {
-                let id = pick::binding_rule(service, &named.id).await?;
+                let id = resolve::binding_rule(service, &named.id).await?;
                 deleted(client.delete_binding_rule(&id).await?, "binding rule", &id.to_string())?;
             }
             Self::List(list) => {

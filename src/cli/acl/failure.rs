@@ -1,6 +1,6 @@
 //! How a command fails: in one line, with an exit code.
 
-use crate::access::client::Error;
+use crate::acl::client::Error;
 use crate::cli::{Exit, say};
 use crate::http::client::TransportError;
 use crate::words::chain;

@@ -2,11 +2,11 @@
 
 use clap::Args;
 
-use super::connect::Service;
+use super::connection::Service;
 use super::failure::Failure;
-use super::pick;
+use super::resolve;
 use super::templated::Templated;
-use crate::access::client::{Link, Links, NodeIdentity, ServiceIdentity};
+use crate::acl::client::{Link, Links, NodeIdentity, ServiceIdentity};
 
 /// What a token or a role is to link beside roles.
 #[derive(Debug, Args)]
@@ -61,7 +61,7 @@ pub(super) struct Merging {
 impl LinkFlags {
     pub(super) async fn given(self, service: &Service) -> Result<Links, Failure> {
         Ok(Links {
-            policies: pick::policy_links(service, &self.policy_ids, &self.policy_names).await?,
+            policies: resolve::policy_links(service, &self.policy_ids, &self.policy_names).await?,
             templated_policies: self.templated.0,
             service_identities: self.services,
             node_identities: self.nodes,
@@ -71,7 +71,7 @@ impl LinkFlags {
 
 impl RoleFlags {
     pub(super) async fn given(&self, service: &Service) -> Result<Vec<Link>, Failure> {
-        pick::role_links(service, &self.role_ids, &self.role_names).await
+        resolve::role_links(service, &self.role_ids, &self.role_names).await
     }
 }
 

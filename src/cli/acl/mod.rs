@@ -1,17 +1,17 @@
 //! `keyward acl`: the access-control service, for people. One file a group of commands.
 
 // 0: what goes in and out
-mod input;
+mod secret_input;
 mod show;
 
 // 1: how the service is reached, and how a command fails
 mod failure;
-mod connect;
-mod handover;
+mod connection;
+mod secret_output;
 
 // 2: what commands share
-mod telling;
-mod pick;
+mod token_output;
+mod resolve;
 mod templated;
 mod links;
 
@@ -29,8 +29,8 @@ mod session;
 
 use clap::{Args, Subcommand};
 
-use self::connect::TokenUse;
-pub(super) use self::connect::{Connection, Service};
+use self::connection::TokenUse;
+pub(super) use self::connection::{Connection, Service};
 pub(super) use self::failure::Failure;
 use super::{Exit, say_error};
 
@@ -124,7 +124,7 @@ fn asking_with(
     token_use: TokenUse,
     work: impl AsyncFnOnce(&Service) -> Result<(), Failure>,
 ) -> anyhow::Result<Exit> {
-    crate::sys::forbid_core_dumps()?;
+    crate::os::forbid_core_dumps()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let ended = runtime.block_on(async {
         let service = connection.open(token_use)?;

@@ -2,13 +2,13 @@
 
 use clap::{Args, Subcommand};
 
-use super::connect::Service;
+use super::connection::Service;
 use super::failure::{Failure, deleted};
 use super::links::merged;
-use super::pick;
+use super::resolve;
 use super::show::{self, Fields};
 use super::templated::assignment;
-use crate::access::client::{Namespace, NamespaceDefaults, NewNamespace, Query};
+use crate::acl::client::{Namespace, NamespaceDefaults, NewNamespace, Query};
 use crate::cli::note;
 
 #[derive(Debug, Subcommand)]
@@ -98,8 +98,8 @@ pub(super) struct Update {
 impl Contents {
     async fn defaults(&self, service: &Service) -> Result<NamespaceDefaults, Failure> {
         Ok(NamespaceDefaults {
-            policy_defaults: pick::policy_links(service, &self.policy_ids, &self.policy_names).await?,
-            role_defaults: pick::role_links(service, &self.role_ids, &self.role_names).await?,
+            policy_defaults: resolve::policy_links(service, &self.policy_ids, &self.policy_names).await?,
+            role_defaults: resolve::role_links(service, &self.role_ids, &self.role_names).await?,
         })
     }
 }

@@ -2,12 +2,12 @@
 
 use clap::{Args, Subcommand};
 
-use super::connect::Service;
+use super::connection::Service;
 use super::failure::{Failure, deleted};
-use super::input::Input;
-use super::pick;
+use super::resolve;
+use super::secret_input::Input;
 use super::show::{self, Fields};
-use crate::access::client::{NewPolicy, Policy, Query};
+use crate::acl::client::{NewPolicy, Policy, Query};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
@@ -83,12 +83,12 @@ impl Command {
                 tell(service, &client.create_policy(&NewPolicy { name, description, rules, datacenters }).await?);
             }
             Self::Read(named) => {
-                let id = pick::policy(service, &named.policy).await?;
+                let id = resolve::policy(service, &named.policy).await?;
                 tell(service, &client.read_policy(&id, &query).await?.value);
             }
             Self::Update(update) => {
                 let rules = update.rules.as_ref().map(Input::text).transpose()?;
-                let id = pick::policy(service, &update.policy).await?;
+                let id = resolve::policy(service, &update.policy).await?;
                 let mut new = NewPolicy::from(&client.read_policy(&id, &query).await?.value);
                 new.name = update.name.unwrap_or(new.name);
                 new.description = update.description.unwrap_or(new.description);
@@ -99,7 +99,7 @@ impl Command {
                 tell(service, &client.update_policy(&id, &new).await?);
             }
             Self::Delete(named) => {
-                let id = pick::policy(service, &named.policy).await?;
+                let id = resolve::policy(service, &named.policy).await?;
                 deleted(client.delete_policy(&id).await?, "policy", &named.policy)?;
             }
             Self::List => {

@@ -2,12 +2,12 @@
 
 use clap::{Args, Subcommand};
 
-use super::connect::Service;
+use super::connection::Service;
 use super::failure::{Failure, deleted};
 use super::links::{LinkFlags, Merging};
-use super::pick;
+use super::resolve;
 use super::show::{self, Fields};
-use crate::access::client::{NewRole, Query, Role};
+use crate::acl::client::{NewRole, Query, Role};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
@@ -82,11 +82,11 @@ impl Command {
                 tell(service, &client.create_role(&new).await?);
             }
             Self::Read(named) => {
-                let id = pick::role(service, &named.role).await?;
+                let id = resolve::role(service, &named.role).await?;
                 tell(service, &client.read_role(&id, &query).await?.value);
             }
             Self::Update(update) => {
-                let id = pick::role(service, &update.role).await?;
+                let id = resolve::role(service, &update.role).await?;
                 let there = client.read_role(&id, &query).await?.value;
                 let given = update.links.given(service).await?;
                 let new = NewRole {
@@ -97,12 +97,12 @@ impl Command {
                 tell(service, &client.update_role(&id, &new).await?);
             }
             Self::Delete(named) => {
-                let id = pick::role(service, &named.role).await?;
+                let id = resolve::role(service, &named.role).await?;
                 deleted(client.delete_role(&id).await?, "role", &named.role)?;
             }
             Self::List(list) => {
                 let policy = match &list.policy {
-                    Some(policy) => Some(pick::policy(service, policy).await?),
+                    Some(policy) => Some(resolve::policy(service, policy).await?),
                     None => None,
                 };
                 let read = client.list_roles(policy.as_ref(), &query).await?;

@@ -5,12 +5,12 @@ use std::time::Duration;
 use clap::Args;
 use tokio_util::sync::CancellationToken;
 
-use super::connect::Service;
+use super::connection::Service;
 use super::failure::Failure;
-use super::handover::{self, HandOver, Shown, secret_of};
-use super::{pick, show, telling};
-use crate::access::client::{Client, Error, NewToken, Query, Token};
-use crate::access::model::id::Id;
+use super::secret_output::{self, HandOver, Shown, secret_of};
+use super::{resolve, show, token_output};
+use crate::acl::client::{Client, Error, NewToken, Query, Token};
+use crate::acl::model::id::Id;
 use crate::cli::run::stop_signals;
 use crate::cli::{Exit, note};
 use crate::clock::Clock;
@@ -81,7 +81,7 @@ impl Rotate {
         })?;
         let pair = Pair { service, old: &old, new };
         let shown = pair.hand_over(&self.hand_over).await?;
-        telling::token(service, &pair.new, &shown, None);
+        token_output::token(service, &pair.new, &shown, None);
         if self.leave_old {
             note(&format!("the old token still works; delete it by: {}", pair.deletion()));
             return Ok(());
@@ -94,7 +94,7 @@ impl Rotate {
     async fn old(&self, service: &Service) -> Result<Token, Failure> {
         let client = &service.client;
         let read = match &self.accessor {
-            Some(text) => client.read_token(&pick::token(service, text).await?, &Query::default()).await?,
+            Some(text) => client.read_token(&resolve::token(service, text).await?, &Query::default()).await?,
             None => client.read_self(&Query::default()).await?,
         };
         let old = read.value;
@@ -107,7 +107,7 @@ impl Rotate {
             return Err(Failure::new(Exit::Remote, text));
         }
         if let (Some(end), None) = (old.expiration_time, self.ttl) {
-            let left = end.since(telling::now(read.date));
+            let left = end.since(token_output::now(read.date));
             note(&format!(
                 "the new token ends when the old one does, in {}; --ttl gives it a life of its own",
                 show::span(left)
@@ -149,7 +149,7 @@ impl Pair<'_> {
         let works = self.service.client.with_token(secret_of(&self.new)?);
         if let Err(error) = works.read_self(&Query::default()).await {
             let failure = Failure::from(error).and("the new token could not be tried");
-            return Err(match handover::delete(self.service, &self.new).await {
+            return Err(match secret_output::delete(self.service, &self.new).await {
                 Ok(_) => failure.and("it is deleted again, and the old one works as before"),
                 Err(error) => {
                     let (old, new) = self.ids();
@@ -157,7 +157,7 @@ impl Pair<'_> {
                 }
             });
         }
-        let undo = async || handover::delete(self.service, &self.new).await;
+        let undo = async || secret_output::delete(self.service, &self.new).await;
         let taken = to.take(&self.new, undo).await;
         taken.map_err(|failure| failure.and("the old token works as before"))
     }

@@ -4,15 +4,15 @@ use clap::Args;
 use secrecy::SecretString;
 use serde_json::{Value, json};
 
-use super::connect::Service;
+use super::connection::Service;
 use super::failure::Failure;
-use super::handover::{self, HandOver, Shown, secret_of};
-use super::input::Input;
+use super::secret_input::Input;
+use super::secret_output::{self, HandOver, Shown, secret_of};
 use super::templated::assignment;
-use super::{show, telling};
-use crate::access::client;
-use crate::access::client::{NamespaceDefaults, Query};
-use crate::access::model::id::Id;
+use super::{show, token_output};
+use crate::acl::client;
+use crate::acl::client::{NamespaceDefaults, Query};
+use crate::acl::model::id::Id;
 use crate::atomic_file;
 use crate::cli::{note, say};
 
@@ -49,7 +49,7 @@ impl Bootstrap {
         let given = self.secret_file.as_ref().map(Input::secret).transpose()?;
         let Some(path) = &self.hand_over.out else {
             let token = service.client.bootstrap(given).await?;
-            telling::token(service, &token, &Shown::Plain(secret_of(&token)?), None);
+            token_output::token(service, &token, &Shown::Plain(secret_of(&token)?), None);
             return Ok(());
         };
         let secret = given.unwrap_or_else(|| SecretString::from(Id::random().to_string()));
@@ -57,10 +57,10 @@ impl Bootstrap {
             let text = format!("{} is there already, and may hold what opens another service", path.display());
             return Err(Failure::new(crate::cli::Exit::Failed, text));
         }
-        handover::write(path, &secret)?;
+        secret_output::write(path, &secret)?;
         match service.client.bootstrap(Some(secret)).await {
             Ok(token) => {
-                telling::token(service, &token, &Shown::InFile(path.clone()), None);
+                token_output::token(service, &token, &Shown::InFile(path.clone()), None);
                 Ok(())
             }
             Err(error) => {
@@ -90,7 +90,7 @@ impl Login {
         let secret = secret_of(&token)?;
         let undo = async || service.client.with_token(secret).logout().await;
         let shown = self.hand_over.take(&token, undo).await?;
-        telling::token(service, &token, &shown, None);
+        token_output::token(service, &token, &shown, None);
         Ok(())
     }
 }
@@ -105,8 +105,8 @@ pub(super) async fn whoami(service: &Service) -> Result<(), Failure> {
     let read = service.client.read_self(&Query::default()).await?;
     let token = &read.value;
     let defaults = namespace_defaults(service, token).await?;
-    let left = token.expiration_time.map(|end| end.since(telling::now(read.date)));
-    let mut json = telling::as_json(token, &Shown::Unasked);
+    let left = token.expiration_time.map(|end| end.since(token_output::now(read.date)));
+    let mut json = token_output::as_json(token, &Shown::Unasked);
     if let Value::Object(fields) = &mut json {
         fields.insert("Server".to_owned(), service.client.server().into());
         fields.insert("RemainingSeconds".to_owned(), json!(left.map(|left| left.as_secs())));

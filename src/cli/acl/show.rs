@@ -2,9 +2,9 @@
 
 use std::fmt::Display;
 
-use crate::access::client::{Link, Links, Policy, Reading};
-use crate::access::model::timestamp::Timestamp;
-pub(super) use crate::cli::show::{harmless, json, table};
+use crate::acl::client::{Link, Links, Policy, Reading};
+use crate::acl::model::timestamp::Timestamp;
+pub(super) use crate::cli::output::{harmless, json, table};
 use crate::cli::{note, say};
 
 /// Fields of one object, a line each: `Name:  value`.
@@ -61,7 +61,7 @@ pub(super) fn link(link: &Link) -> String {
     }
 }
 
-fn templated(policy: &crate::access::client::TemplatedPolicy) -> String {
+fn templated(policy: &crate::acl::client::TemplatedPolicy) -> String {
     let variables = policy.template_variables.iter().map(|(name, value)| match value.as_str() {
         Some(text) => format!("{name}={text}"),
         None => format!("{name}={value}"),
@@ -70,11 +70,11 @@ fn templated(policy: &crate::access::client::TemplatedPolicy) -> String {
     words.join(" ")
 }
 
-fn service(service: &crate::access::client::ServiceIdentity) -> String {
+fn service(service: &crate::acl::client::ServiceIdentity) -> String {
     limited(&service.service_name, &service.datacenters)
 }
 
-fn node(node: &crate::access::client::NodeIdentity) -> String {
+fn node(node: &crate::acl::client::NodeIdentity) -> String {
     format!("{} in {}", node.node_name, node.datacenter)
 }
 

@@ -2,12 +2,12 @@
 
 use clap::{Args, Subcommand};
 
-use super::connect::Service;
+use super::connection::Service;
 use super::failure::Failure;
 use super::policy;
 use super::show::{self, Fields};
 use super::templated::pair;
-use crate::access::client::Query;
+use crate::acl::client::Query;
 use crate::cli::say;
 
 #[derive(Debug, Subcommand)]

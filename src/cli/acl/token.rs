@@ -4,17 +4,17 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
-use super::connect::Service;
+use super::connection::Service;
 use super::failure::{Failure, deleted};
-use super::handover::{self, HandOver, Shown};
-use super::input::Input;
 use super::links::{LinkFlags, Merging, RoleFlags, merged};
 use super::rotate::Rotate;
+use super::secret_input::Input;
+use super::secret_output::{self, HandOver, Shown};
 use super::show;
-use super::{pick, telling};
-use crate::access::client::{NewToken, Query, Token, TokenFilter, TokenUpdate};
-use crate::access::model::id::Id;
-use crate::access::model::timestamp::Timestamp;
+use super::{resolve, token_output};
+use crate::acl::client::{NewToken, Query, Token, TokenFilter, TokenUpdate};
+use crate::acl::model::id::Id;
+use crate::acl::model::timestamp::Timestamp;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
@@ -187,18 +187,18 @@ impl Read {
         };
         let accessor = match (&own, &self.accessor) {
             (Some(own), _) => own.value.accessor_id,
-            (None, text) => pick::token(service, text.as_deref().unwrap_or_default()).await?,
+            (None, text) => resolve::token(service, text.as_deref().unwrap_or_default()).await?,
         };
         if self.expanded {
             let read = client.read_token_expanded(&accessor, &query).await?;
-            telling::expanded(service, &read.value, &self.secret(&read.value.0), read.date);
+            token_output::expanded(service, &read.value, &self.secret(&read.value.0), read.date);
             return Ok(());
         }
         let read = match own {
             Some(own) => own,
             None => client.read_token(&accessor, &query).await?,
         };
-        telling::token(service, &read.value, &self.secret(&read.value), read.date);
+        token_output::token(service, &read.value, &self.secret(&read.value), read.date);
         Ok(())
     }
 
@@ -213,7 +213,7 @@ impl Read {
 
 impl Update {
     async fn run(self, service: &Service) -> Result<(), Failure> {
-        let accessor = pick::token(service, &self.accessor).await?;
+        let accessor = resolve::token(service, &self.accessor).await?;
         let there = service.client.read_token(&accessor, &Query::default()).await?.value;
         let (roles, links) = (self.roles.given(service).await?, self.links.given(service).await?);
         let mut update = TokenUpdate::from(&there);
@@ -221,14 +221,14 @@ impl Update {
         update.roles = merged(update.roles, roles, self.merging.merge, self.no_roles);
         update.links = self.merging.apply(update.links, links);
         let token = service.client.update_token(&accessor, &update).await?;
-        telling::token(service, &token, &Shown::Unasked, None);
+        token_output::token(service, &token, &Shown::Unasked, None);
         Ok(())
     }
 }
 
 impl Clone {
     async fn run(self, service: &Service) -> Result<(), Failure> {
-        let accessor = pick::token(service, &self.accessor).await?;
+        let accessor = resolve::token(service, &self.accessor).await?;
         let token = service.client.clone_token(&accessor, self.description.as_deref()).await?;
         made(service, &token, &self.hand_over).await
     }
@@ -236,7 +236,7 @@ impl Clone {
 
 impl Delete {
     async fn run(self, service: &Service) -> Result<(), Failure> {
-        let accessor = pick::token(service, &self.accessor).await?;
+        let accessor = resolve::token(service, &self.accessor).await?;
         deleted(service.client.delete_token(&accessor).await?, "token", &accessor.to_string())
     }
 }
@@ -244,11 +244,11 @@ impl Delete {
 impl List {
     async fn run(self, service: &Service) -> Result<(), Failure> {
         let policy = match &self.policy {
-            Some(policy) => Some(pick::policy(service, policy).await?),
+            Some(policy) => Some(resolve::policy(service, policy).await?),
             None => None,
         };
         let role = match &self.role {
-            Some(role) => Some(pick::role(service, role).await?),
+            Some(role) => Some(resolve::role(service, role).await?),
             None => None,
         };
         let filter = TokenFilter {
@@ -259,7 +259,7 @@ impl List {
             auth_method_namespace: self.auth_method_namespace,
         };
         let read = service.client.list_tokens(&filter, &Query::default()).await?;
-        let now = telling::now(read.date);
+        let now = token_output::now(read.date);
         service.show(&read.value, || {
             let rows = read.value.iter().map(|token| {
                 let namespace = token.namespace.clone().unwrap_or_default();
@@ -276,7 +276,7 @@ impl List {
 
 /// Tells of a token that was just made, and hands its secret over.
 async fn made(service: &Service, token: &Token, hand_over: &HandOver) -> Result<(), Failure> {
-    let shown = hand_over.take(token, async || handover::delete(service, token).await).await?;
-    telling::token(service, token, &shown, None);
+    let shown = hand_over.take(token, async || secret_output::delete(service, token).await).await?;
+    token_output::token(service, token, &shown, None);
     Ok(())
 }

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::connect::Service;
+use super::connection::Service;
 use super::failure::Failure;
-use crate::access::client::Verified;
-use crate::access::store::{Embedded, Verification};
+use crate::acl::client::Verified;
+use crate::acl::store::{Embedded, Verification};
 use crate::cli::{Exit, say};
 
 /// Look whether all records are there and whole.

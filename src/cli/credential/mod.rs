@@ -13,9 +13,9 @@ use clap::Parser;
 use secrecy::SecretString;
 use zeroize::Zeroizing;
 
-use super::reach::Through;
+use super::agent_client::Through;
 use super::{Exit, say_error};
-use crate::agent::upstream::{CallError, Verdict};
+use crate::agent::server_client::{CallError, Verdict};
 use crate::app::rendered_once::Reader;
 use crate::config::{self, Config, Credential, Environment, Outcome, Purpose};
 
@@ -59,7 +59,7 @@ pub(super) fn answer(by: By, arguments: &[OsString]) -> Exit {
             return code;
         }
     };
-    if let Err(error) = crate::sys::forbid_core_dumps() {
+    if let Err(error) = crate::os::forbid_core_dumps() {
         say_error(&error.to_string());
         return Exit::Failed;
     }

@@ -8,7 +8,7 @@ use clap::Parser;
 
 use super::reach::Where;
 use crate::cli::{Exit, say_error};
-use crate::gateway::delivery::credentials::{self, CredentialsError, PROGRAM, Verb};
+use crate::gateway::client_setup::credentials::{self, CredentialsError, PROGRAM, Verb};
 use crate::words::chain;
 
 /// Give Terraform or OpenTofu the local token of keyward's gateway. They add a verb and a host to the arguments that its

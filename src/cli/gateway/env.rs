@@ -5,7 +5,7 @@ use secrecy::ExposeSecret as _;
 
 use super::reach::Where;
 use crate::cli::{Exit, note, say, say_error};
-use crate::gateway::delivery::{NO_VARIABLE, ServiceHost, variables};
+use crate::gateway::client_setup::{NO_VARIABLE, ServiceHost, variables};
 use crate::http::client::Address;
 
 /// Print the variables that lead a program to the gateway.

@@ -6,13 +6,13 @@ mod serve;
 mod tokens;
 mod report;
 mod env;
-mod program;
+mod exec_env;
 
 use clap::{Args, Subcommand};
 use serde_json::Value;
 
 pub(super) use credentials::{answer_terraform, asked_by_terraform};
-pub(super) use program::for_program;
+pub(super) use exec_env::for_program;
 
 use super::{ConfigFiles, Exit, LogChoice};
 

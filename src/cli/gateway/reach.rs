@@ -12,10 +12,10 @@ use url::Url;
 
 use crate::cli::{ConfigFiles, Exit, say_error};
 use crate::config::{self, Environment, Purpose};
-use crate::gateway::delivery::credentials::{self, CredentialsError, Kept};
-use crate::gateway::delivery::{Brings, ServiceHost};
+use crate::gateway::client_setup::credentials::{self, CredentialsError, Kept};
+use crate::gateway::client_setup::{Brings, ServiceHost};
 use crate::http::client::{self, Address, Proxy, Tls, is_loopback};
-use crate::http::listen::Endpoint;
+use crate::http::server::Endpoint;
 
 /// Where the running gateway is: as the configuration says, or as two flags do.
 #[derive(Debug, Clone, Args)]

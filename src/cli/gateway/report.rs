@@ -4,7 +4,7 @@ use clap::Args;
 use serde_json::Value;
 
 use super::reach::Where;
-use crate::cli::show::{json, table};
+use crate::cli::output::{json, table};
 use crate::cli::{Exit, Format, say};
 
 /// Say which client makes calls that the platform's changelog says something of.

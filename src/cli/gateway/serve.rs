@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use anyhow::Context as _;
 use clap::Args;
 
-use crate::cli::{Exit, LogChoice, alone};
+use crate::cli::{Exit, LogChoice, standalone};
 use crate::config::{Environment, Gateway};
-use crate::folder;
-use crate::gateway::delivery::NO_VARIABLE;
-use crate::http::listen::Endpoint;
+use crate::gateway::client_setup::NO_VARIABLE;
+use crate::http::server::Endpoint;
+use crate::secure_dir;
 
 /// Serve the platform's API on this machine.
 #[derive(Debug, Args)]
@@ -40,35 +40,35 @@ pub(super) struct Serve {
 
 impl Serve {
     pub(super) fn run(self, log: &LogChoice) -> anyhow::Result<Exit> {
-        crate::sys::forbid_core_dumps()?;
+        crate::os::forbid_core_dumps()?;
         let environment = Environment::of_this_process();
-        let config = match alone::configuration("gateway", &self.settings(&environment)?, &environment) {
+        let config = match standalone::configuration("gateway", &self.settings(&environment)?, &environment) {
             Ok(config) => config,
             Err(exit) => return Ok(exit),
         };
         let gateway = config.gateway.clone().context("the command line says nothing of a gateway")?;
-        alone::serve(config, &environment, log, |app| introduction(&gateway, &app.gateway_endpoints()))
+        standalone::serve(config, &environment, log, |app| introduction(&gateway, &app.gateway_endpoints()))
     }
 
     /// What it comes to as settings of `[gateway]`.
     fn settings(&self, environment: &Environment) -> anyhow::Result<Vec<(&'static str, Vec<String>)>> {
-        let folder = folder::private(&self.folder(environment)?, 0o077)?;
+        let folder = secure_dir::private(&self.folder(environment)?, 0o077)?;
         // One for each platform: two gateways of one user do not share a token.
         let name = self.upstream.split_once("://").map_or(self.upstream.as_str(), |(_, rest)| rest);
         let plain = |letter: char| if letter.is_ascii_alphanumeric() || ".-".contains(letter) { letter } else { '-' };
         let name: String = name.trim_end_matches('/').chars().map(plain).take(100).collect();
         let mut settings = vec![
             ("upstream", vec![self.upstream.clone()]),
-            ("listen", self.listen.iter().map(|text| alone::place(text)).collect()),
-            ("token_file", vec![alone::path(&self.token_file)?]),
-            ("local_token_file", vec![alone::path(&folder.join(format!("{name}.token")))?]),
+            ("listen", self.listen.iter().map(|text| standalone::place(text)).collect()),
+            ("token_file", vec![standalone::path(&self.token_file)?]),
+            ("local_token_file", vec![standalone::path(&folder.join(format!("{name}.token")))?]),
             ("deprecated", vec![self.deprecated.clone()]),
         ];
         if !self.exempt.is_empty() {
             settings.push(("exempt", self.exempt.clone()));
         }
         if let Some(file) = &self.ca_file {
-            settings.push(("ca_file", vec![alone::path(file)?]));
+            settings.push(("ca_file", vec![standalone::path(file)?]));
         }
         Ok(settings)
     }

@@ -7,7 +7,7 @@ use humantime::format_duration;
 use serde_json::Value;
 
 use super::reach::{Found, Where};
-use crate::cli::show::{json, table};
+use crate::cli::output::{json, table};
 use crate::cli::{Exit, Format, note, say};
 
 /// Say which tokens the running gateway has.

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::MAIN;
-use super::ours::{Document, Outcome, Section};
-use super::theirs::{Block, NO_FLAG, Taken, span, written};
+use super::input::{Block, NO_FLAG, Taken, span, written};
+use super::output::{Document, Outcome, Section};
 use crate::hcl::Value;
 
 /// File for a token that stood in the configuration or in a variable.

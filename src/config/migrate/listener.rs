@@ -2,9 +2,9 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use super::ours::{Document, Outcome, Section};
+use super::input::{Block, NO_FLAG, Taken};
+use super::output::{Document, Outcome, Section};
 use super::sink;
-use super::theirs::{Block, NO_FLAG, Taken};
 
 /// Whose token goes along.
 enum Put {

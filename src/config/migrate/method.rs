@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::MAIN;
-use super::ours::{Document, Outcome, Section};
-use super::theirs::{Block, NO_FLAG, Taken, written};
+use super::input::{Block, NO_FLAG, Taken, written};
+use super::output::{Document, Outcome, Section};
 
 /// Reads the method, and leaves the sinks. Tells whether the session's token is wrapped.
 pub(super) fn read<'a>(top: &mut Block<'a>, document: &mut Document) -> Option<Read<'a>> {

@@ -4,8 +4,8 @@
 //! silence, and nobody gets a token who did not get it before: what cannot be written as narrow as it was is written commented out.
 
 // 0: what is read, and what is written
-mod ours;
-mod theirs;
+mod output;
+mod input;
 
 // 1: one file a part of theirs
 mod consul_template;
@@ -18,9 +18,9 @@ mod process;
 
 use crate::hcl::{self, HclError, Node, Object, Place, Value};
 
-pub use ours::Outcome;
-use ours::{Document, Report};
-use theirs::Block;
+use input::Block;
+pub use output::Outcome;
+use output::{Document, Report};
 
 /// A configuration that was read.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! What is said of the process: logs, telemetry, and what its service manager does.
 
-use super::ours::{Document, Outcome};
-use super::theirs::Block;
+use super::input::Block;
+use super::output::{Document, Outcome};
 
 pub(super) fn read(top: &mut Block<'_>, document: &mut Document) {
     if let Some(level) = top.take("log_level") {

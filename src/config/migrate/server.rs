@@ -2,8 +2,8 @@
 
 use super::MAIN;
 use super::consul_template;
-use super::ours::{Document, Outcome};
-use super::theirs::Block;
+use super::input::Block;
+use super::output::{Document, Outcome};
 
 /// What they take where nothing is said.
 const ADDRESS: &str = "https://127.0.0.1:8200";

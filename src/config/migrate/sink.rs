@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use super::input::{Block, Taken, written};
 use super::method;
-use super::ours::{Document, Outcome, Section};
-use super::theirs::{Block, Taken, written};
+use super::output::{Document, Outcome, Section};
 use crate::hcl::Value;
 
 pub(super) fn read(document: &mut Document, auto_auth: Option<method::Read<'_>>) {

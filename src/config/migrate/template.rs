@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::consul_template::{self, debounce};
-use super::ours::{Document, Outcome, Section};
+use super::input::{Block, NO_FLAG, Taken, span, written};
+use super::output::{Document, Outcome, Section};
 use super::sink;
-use super::theirs::{Block, NO_FLAG, Taken, span, written};
 use crate::hcl::Value;
 
 pub(super) fn read(top: &mut Block<'_>, document: &mut Document) {

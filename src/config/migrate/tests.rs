@@ -24,7 +24,7 @@ fn a_key_is_told_with_its_place_whatever_becomes_of_it() {
 #[test]
 fn durations_are_read_as_go_writes_them() {
     let check = |text: &str, wanted: Option<u64>| {
-        assert_eq!(theirs::span(text).map(|span| span.as_millis()), wanted.map(u128::from), "{text}");
+        assert_eq!(input::span(text).map(|span| span.as_millis()), wanted.map(u128::from), "{text}");
     };
     check("90", Some(90_000));
     check("1h30m", Some(5_400_000));

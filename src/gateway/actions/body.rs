@@ -7,8 +7,8 @@ use serde_json::{Map, Value};
 
 use super::calls::{is_marked, needs};
 use super::{Call, Finding, MAX_BODY};
+use crate::gateway::api_changelog::{Action, Change, Changelog, Route, Subject, Template};
 use crate::gateway::availability::Server;
-use crate::gateway::changes::{Action, Change, Changelog, Route, Subject, Template};
 
 /// The longest name of a project, in characters.
 const LONGEST_NAME: usize = 40;

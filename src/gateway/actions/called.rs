@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use percent_encoding::percent_decode_str;
 
 use super::Call;
-use crate::gateway::changes::{Change, Changelog, Template};
+use crate::gateway::api_changelog::{Change, Changelog, Template};
 
 /// A call as the report names it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

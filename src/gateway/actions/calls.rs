@@ -5,8 +5,8 @@ use std::sync::LazyLock;
 use http::Method;
 
 use super::{Call, Finding};
+use crate::gateway::api_changelog::{Action, Change, Changelog, Edition, Route, Subject};
 use crate::gateway::availability::{Availability, Product, Server};
-use crate::gateway::changes::{Action, Change, Changelog, Edition, Route, Subject};
 
 /// A change that says something of calls.
 #[derive(Debug)]

@@ -8,7 +8,7 @@ use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use super::organization::Clue;
 use super::segment::Segment;
 use super::{BASE_PATH, Call, Finding};
-use crate::gateway::changes::{Action, ApiDate, Change, Changelog, Kind, Route, Subject};
+use crate::gateway::api_changelog::{Action, ApiDate, Change, Changelog, Kind, Route, Subject};
 
 /// When a resource became deprecated (RFC 9745).
 const DEPRECATION: HeaderName = HeaderName::from_static("deprecation");

@@ -2,8 +2,8 @@
 
 use http::{HeaderName, HeaderValue, StatusCode};
 
-use crate::gateway::changes::Change;
-use crate::gateway::refusal::{Refusal, Source};
+use crate::gateway::api_changelog::Change;
+use crate::gateway::jsonapi_error::{Refusal, Source};
 
 /// The header of an answer that says a finding; there may be several.
 pub const WARNING_HEADER: HeaderName = HeaderName::from_static("keyward-warning");

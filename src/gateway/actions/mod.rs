@@ -19,8 +19,8 @@ pub use called::Called;
 pub use deprecated::{Deprecated, Replacement};
 pub use finding::{Finding, WARNING_HEADER, refusals};
 
+use super::api_changelog::Kind;
 use super::availability::Server;
-use super::changes::Kind;
 use segment::Segment;
 
 /// The path that the platform's API is below.

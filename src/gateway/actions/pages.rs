@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use url::Url;
 
 use super::Call;
-use crate::gateway::changes::{Action, Change, Changelog, Route};
+use crate::gateway::api_changelog::{Action, Change, Changelog, Route};
 
 /// The largest page that the platform gives.
 pub const PAGE_SIZE: u32 = 100;

@@ -5,7 +5,7 @@ use percent_encoding::percent_decode_str;
 use proptest::prelude::*;
 
 use super::*;
-use crate::gateway::changes::{Action, Changelog};
+use crate::gateway::api_changelog::{Action, Changelog};
 
 fn actions(options: Options) -> Actions {
     Actions::new(options)

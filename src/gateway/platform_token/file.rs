@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{PlatformToken, Source, watch};
 use crate::clock::{Clock, Moment};
-use crate::feed::{Nudge, Publisher, State, feed};
+use crate::credential_watch::{Nudge, Publisher, State, feed};
 use crate::health::Reporter;
 use crate::secret;
 use crate::words::chain;

@@ -7,7 +7,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use zeroize::Zeroizing;
 
 use crate::clock::Moment;
-use crate::feed::{Feed, Nudge};
+use crate::credential_watch::{Feed, Nudge};
 use crate::file_watch::FileWatch;
 use crate::secret;
 

@@ -8,9 +8,9 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 
-use super::links::Links;
+use super::link_rewriter::Links;
 use crate::http::body_buffer::{BufferBudget, FillError};
-use crate::http::forward::{Broken, Downstream, Upstream};
+use crate::http::reverse_proxy::{Broken, Downstream, Upstream};
 
 /// What a caller is sent.
 #[derive(Debug)]

@@ -13,19 +13,19 @@
 //!
 //! All but service discovery asks for the local token. An error is a JSON:API document with `errors`.
 
-mod answer;
+mod response;
 mod body;
-mod exchange;
-mod judge;
-mod limiter;
-mod links;
-mod merge;
+mod upstream_call;
+mod deprecation;
+mod rate_limiter;
+mod link_rewriter;
+mod page_merge;
 mod origins;
 mod outcome;
-mod own;
+mod admin_api;
 mod path;
-mod ping;
-mod record;
+mod server_probe;
+mod usage_stats;
 mod serve;
 mod token_making;
 mod token_state;
@@ -44,12 +44,12 @@ use origins::Origins;
 use token_state::TokenState;
 
 pub use body::Answered;
-pub use limiter::Limit;
-pub use record::Record;
+pub use rate_limiter::Limit;
 pub use token_making::Exemption;
+pub use usage_stats::Record;
 
 use crate::clock::Clock;
-use crate::feed::Feed;
+use crate::credential_watch::Feed;
 use crate::gateway::actions::{self, Actions};
 use crate::gateway::availability::Server;
 use crate::gateway::local_token::Accepted;
@@ -57,9 +57,9 @@ use crate::gateway::platform_token::Source;
 use crate::health::{Health, Reporter};
 use crate::http::body_buffer::BufferBudget;
 use crate::http::client::{self, Address, Proxy, Tls};
-use crate::http::forward::{self, Forwarder, Reach, ReachError};
 use crate::http::guard;
-use crate::http::listen::Observed;
+use crate::http::reverse_proxy::{self, Forwarder, Reach, ReachError};
+use crate::http::server::Observed;
 use crate::metrics::Metrics;
 use crate::status::Board;
 
@@ -122,7 +122,7 @@ struct Inner {
     options: Options,
     parts: Parts,
     forwarder: Forwarder,
-    limiter: limiter::Limiter,
+    limiter: rate_limiter::Limiter,
     /// For bodies that may have to be sent once more.
     buffers: BufferBudget,
     /// The platform's origin.
@@ -132,7 +132,7 @@ struct Inner {
     /// The same as the `Host` of requests.
     host: HeaderValue,
     /// Whether the platform answers.
-    reached: ping::Reached,
+    reached: server_probe::Reached,
     /// State of the platform token: taken or refused.
     token_state: TokenState,
     actions: Actions,
@@ -157,7 +157,7 @@ impl Gateway {
             answer_timeout: options.answer_timeout,
         };
         let Reach { target, tls, host, .. } = Reach::of(&way)?;
-        let forwarder = Forwarder::new(forward::Options {
+        let forwarder = Forwarder::new(reverse_proxy::Options {
             target,
             tls,
             connections: options.connections,
@@ -167,11 +167,11 @@ impl Gateway {
         });
         let origin = upstream.origin().ascii_serialization();
         let links = Arc::new(Origins::new(std::iter::once(upstream).chain(&options.aliases)));
-        let limiter = limiter::Limiter::new(options.limit);
+        let limiter = rate_limiter::Limiter::new(options.limit);
         let actions = Actions::new(options.actions.clone());
         let token_state = TokenState::new(options.connections);
         let buffers = BufferBudget::new(body::ALL_HELD);
-        let (reached, server) = (ping::Reached::default(), Mutex::default());
+        let (reached, server) = (server_probe::Reached::default(), Mutex::default());
         Ok(Self(Arc::new(Inner {
             options,
             parts,

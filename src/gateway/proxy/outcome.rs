@@ -8,10 +8,10 @@ use hyper::body::Body as _;
 use url::Url;
 
 use super::Inner;
-use super::answer::{self, SMALL, Shape, refuse};
-use super::exchange::{Call, Refused};
+use super::response::{self, SMALL, Shape, refuse};
+use super::upstream_call::{Call, Refused};
 use crate::http::body_buffer::collect;
-use crate::http::forward::Downstream;
+use crate::http::reverse_proxy::Downstream;
 
 /// The answer to a call, and the call that was sent in its place, if one was.
 #[derive(Debug)]
@@ -79,8 +79,8 @@ impl Inner {
     /// Refuses a document that came in an encoding, though identity was asked for: its links cannot be moved, and a client
     /// that follows them would leave the gateway with the local token.
     pub(super) fn refuse_encoded<B: Length>(&self, answer: &Response<B>) -> Option<Refused> {
-        let shape = answer::shape(answer.status(), answer.headers(), answer.body().length());
-        let encoding = answer::encoding(answer.headers()).filter(|_| shape == Shape::Encoded)?;
+        let shape = response::shape(answer.status(), answer.headers(), answer.body().length());
+        let encoding = response::encoding(answer.headers()).filter(|_| shape == Shape::Encoded)?;
         let encoding = encoding.to_str().ok().filter(|name| name.len() <= 32).unwrap_or("of an unknown name");
         if !self.encoded.swap(true, Ordering::Relaxed) {
             tracing::warn!(

@@ -10,22 +10,22 @@ use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Frame, Incoming};
 
-use super::answer::{self, Shape, no_method, refuse};
+use super::admin_api::discovery;
 use super::body::{Answered, Asked, Moving, Unheld};
-use super::exchange::Call;
-use super::links::Links;
+use super::link_rewriter::Links;
 use super::outcome::{Length as _, Outcome, Platform};
-use super::own::discovery;
 use super::path::{self, Place, place};
+use super::response::{self, Shape, no_method, refuse};
+use super::upstream_call::Call;
 use super::{Gateway, Inner, token_making};
-use crate::feed::State;
+use crate::credential_watch::State;
 use crate::gateway::local_token::Which;
 use crate::http::guard::{Guard, Refusal};
-use crate::http::listen::{Answering, Answers, Caller, Observed, Peer};
+use crate::http::server::{Answering, Answers, Caller, Observed, Peer};
 
 impl Gateway {
     /// The service of one listener, bound to `address` (`None` for a unix socket), for
-    /// [`crate::http::listen::Listener::serve`].
+    /// [`crate::http::server::Listener::serve`].
     pub fn service(
         &self,
         address: Option<SocketAddr>,
@@ -104,7 +104,7 @@ impl Inner {
         if place == Place::Api
             && let Err(refusal) = token_making::check(request.method(), request.uri().path(), &self.options.exempt)
         {
-            return Err(Box::new(answer::refused(&[refusal])));
+            return Err(Box::new(response::refused(&[refusal])));
         }
         match place {
             Place::State if !matches!(*request.method(), Method::GET | Method::HEAD) => {
@@ -156,7 +156,7 @@ impl Inner {
         };
         let judged = match self.judge(call, &body, client) {
             Ok(judged) => judged,
-            Err(refusals) => return answer::refused(&refusals),
+            Err(refusals) => return response::refused(&refusals),
         };
         // What is rare is in boxes: each call would carry the room for it.
         let outcome = match &judged.deprecated {
@@ -199,8 +199,8 @@ impl Inner {
             return *refused;
         }
         let (mut parts, body) = answer.into_parts();
-        answer::fit(parts.status, &mut parts.headers, || self.asked(call), self.parts.clock.now().wall);
-        let shape = if is_file { Shape::Other } else { answer::shape(parts.status, &parts.headers, body.length()) };
+        response::fit(parts.status, &mut parts.headers, || self.asked(call), self.parts.clock.now().wall);
+        let shape = if is_file { Shape::Other } else { response::shape(parts.status, &parts.headers, body.length()) };
         let moves = here.filter(|_| !matches!(shape, Shape::Other | Shape::Encoded) && call.method != Method::HEAD);
         let body = match (body, moves) {
             (Platform::Streamed(body), None) => Answered::Streamed(body),
@@ -209,13 +209,13 @@ impl Inner {
                 let (mut links, mut moved) = (Links::new(&self.links, here), Vec::new());
                 links.pass(&body, &mut moved);
                 links.end(&mut moved);
-                answer::set_length(&mut parts.headers, Some(moved.len()));
+                response::set_length(&mut parts.headers, Some(moved.len()));
                 Answered::Whole(Full::new(moved.into()))
             }
             (Platform::Streamed(mut body), Some(here)) => {
                 let mut links = Links::new(&self.links, here);
                 if shape == Shape::Document {
-                    answer::set_length(&mut parts.headers, None);
+                    response::set_length(&mut parts.headers, None);
                     Answered::Moved(Box::new(Moving::new(body, links)))
                 } else {
                     let mut moved = Vec::new();
@@ -228,7 +228,7 @@ impl Inner {
                         }
                     }
                     links.end(&mut moved);
-                    answer::set_length(&mut parts.headers, Some(moved.len()));
+                    response::set_length(&mut parts.headers, Some(moved.len()));
                     Answered::Whole(Full::new(Bytes::from(moved)))
                 }
             }

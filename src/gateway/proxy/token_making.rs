@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use http::{Method, StatusCode};
 
 use super::path::decoded;
-use crate::gateway::refusal::Refusal;
+use crate::gateway::jsonapi_error::Refusal;
 
 /// A kind of call that makes platform tokens, which the configuration allows: whose, and how many there may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

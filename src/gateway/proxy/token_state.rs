@@ -11,15 +11,15 @@ use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
 
 use super::Inner;
-use super::answer::later;
 use super::body::Asked;
-use super::exchange::{Call, Refused};
-use super::ping::own_headers;
+use super::response::later;
+use super::server_probe::own_headers;
+use super::upstream_call::{Call, Refused};
 use crate::clock::Moment;
-use crate::feed::{Feed, State as Reading};
+use crate::credential_watch::{Feed, State as Reading};
 use crate::gateway::platform_token::PlatformToken;
-use crate::http::forward::Downstream;
-use crate::http::listen::Caller;
+use crate::http::reverse_proxy::Downstream;
+use crate::http::server::Caller;
 use crate::words::rfc3339;
 
 /// Refusals of the platform token, and the calls that wait for another.

@@ -3,7 +3,7 @@
 mod unreached;
 mod build;
 mod call;
-pub mod text;
+pub mod sanitize;
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -5,10 +5,10 @@
 //! can carry a stranger's request. The guard asks for what such requests cannot bring, and refuses what they do bring.
 
 mod connection;
-mod decide;
-mod sparing;
+mod checks;
+mod log_throttle;
 
-pub use decide::is_allowed_host;
+pub use checks::is_allowed_host;
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -16,11 +16,11 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use http::{Request, StatusCode};
 
-use crate::http::listen::{Observed, Peer};
+use crate::http::server::{Observed, Peer};
 use crate::metrics;
 use crate::secret;
 pub use connection::is_end_to_end;
-use sparing::Sparing;
+use log_throttle::Sparing;
 
 /// How a listener is guarded.
 #[derive(Debug, Clone, Default, PartialEq)]

@@ -19,7 +19,7 @@ mod unresponsive;
 use std::time::Duration;
 
 use keyward::agent::api_proxy::Put;
-use keyward::agent::upstream::Kind;
+use keyward::agent::server_client::Kind;
 use keyward::http::client::{self, Address};
 use keyward::http::guard::Admit;
 use secrecy::SecretString;

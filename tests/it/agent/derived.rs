@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use keyward::clock::Clock;
-use keyward::dev::secrets::{LoginMethod, Operation, Options, Role, Secrets};
+use keyward::emulators::secrets::{LoginMethod, Operation, Options, Role, Secrets};
 use keyward::tasks::Tasks;
 use secrecy::SecretString;
 use serde_json::{Value, json};
@@ -119,7 +119,7 @@ async fn a_child_is_replaced_before_its_end_while_its_parent_lives_on() {
     assert_eq!(secrets.dials().counts().of(Operation::Login), 1);
 
     // What the policies forbid is told, and tried again slowly.
-    let refused = keyward::dev::secrets::Canned::error(403, "1 error occurred:\n\t* permission denied\n\n");
+    let refused = keyward::emulators::secrets::Canned::error(403, "1 error occurred:\n\t* permission denied\n\n");
     secrets.dials().answer_always(Operation::CreateToken, Some(refused));
     tokio::task::block_in_place(|| {
         eventually(Duration::from_secs(40), || {

@@ -11,7 +11,7 @@ use keyward::agent::identity::{
     Class, Endpoints, From, IdentityError, IdentityProof, LoginFields, ManagedIdentity, Options, SignedToken, Variables,
 };
 use keyward::clock::{Clock, Driven};
-use keyward::dev::cloud::{self, Cloud, Door, Failure, Machine, Names};
+use keyward::emulators::cloud::{self, Cloud, Door, Failure, Machine, Names};
 use keyward::tasks::Tasks;
 use secrecy::ExposeSecret;
 use serde_json::json;

@@ -12,7 +12,7 @@ mod suspect;
 use std::time::Duration;
 
 use keyward::agent::token::Kind;
-use keyward::dev::secrets::{Canned, Operation, Role, TokenType};
+use keyward::emulators::secrets::{Canned, Operation, Role, TokenType};
 
 use crate::harness::session::{World, minutes};
 

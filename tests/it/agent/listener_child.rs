@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use keyward::dev::secrets::{Canned, Operation, Secrets};
+use keyward::emulators::secrets::{Canned, Operation, Secrets};
 use keyward::tasks::Tasks;
 use rustix::process::Signal;
 use serde_json::{Value, json};

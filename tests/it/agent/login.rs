@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use keyward::agent::identity::{IdentityProof, SignedToken};
 use keyward::agent::login::{Cure, LoginError};
-use keyward::dev::secrets::{Canned, Operation, Role};
+use keyward::emulators::secrets::{Canned, Operation, Role};
 use keyward::jwt::UnverifiedClaims;
 
 use crate::agent::identity::signed;

@@ -9,7 +9,7 @@ mod derived;
 #[cfg(feature = "dev")]
 mod identity;
 #[cfg(feature = "dev")]
-mod kept_secrets;
+mod secret_persistence;
 #[cfg(feature = "dev")]
 mod lifecycle;
 mod local_api;
@@ -20,7 +20,7 @@ mod login;
 #[cfg(feature = "dev")]
 mod output_changes;
 #[cfg(feature = "dev")]
-mod pains;
+mod upstream_regressions;
 #[cfg(feature = "dev")]
 mod resume;
 #[cfg(feature = "dev")]
@@ -31,4 +31,4 @@ mod templates;
 #[cfg(feature = "dev")]
 mod upstream;
 #[cfg(feature = "dev")]
-mod written_values;
+mod serialization;

@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
-use keyward::dev::secrets::{Canned, Operation, Role};
+use keyward::emulators::secrets::{Canned, Operation, Role};
 use secrecy::ExposeSecret as _;
 
 use crate::harness::session::{World, minutes};

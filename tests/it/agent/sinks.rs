@@ -8,7 +8,7 @@ use keyward::agent::output_watch::OnMissing;
 use keyward::agent::sinks::{FileSink, Format, OnExpiry, Options};
 use keyward::agent::token::{ClientToken, Generation, Kind, Lease, Token, TokenFeed, TokenPublisher};
 use keyward::clock::{Clock, Driven};
-use keyward::feed::{State, feed};
+use keyward::credential_watch::{State, feed};
 use keyward::health::Health;
 use keyward::metrics::Metrics;
 use secrecy::SecretString;

@@ -10,13 +10,13 @@ use std::time::Duration;
 use axum::Router;
 use axum::http::{HeaderMap, StatusCode};
 use keyward::agent::login::{Login, LoginError};
+use keyward::agent::server_client;
+use keyward::agent::server_client::{CallError, Upstream};
 use keyward::agent::token::ClientToken;
-use keyward::agent::upstream;
-use keyward::agent::upstream::{CallError, Upstream};
 use keyward::clock::Clock;
-use keyward::dev::secrets::{Options, Role, Secrets};
+use keyward::emulators::secrets::{Options, Role, Secrets};
 use keyward::http::client;
-use keyward::http::listen::{Endpoint, Limits, Listener, UnixSocket, router};
+use keyward::http::server::{Endpoint, Limits, Listener, UnixSocket, router};
 use keyward::tasks::Tasks;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use rustls::pki_types::PrivateKeyDer;
@@ -92,7 +92,7 @@ async fn a_call_carries_the_headers_that_the_server_knows() {
     assert_eq!(told(upstream.lookup_self(&plain, Some("team/a")).await.unwrap_err()), "[redacted] team/a true -");
     assert_eq!(told(upstream.renew_self(&plain, None).await.unwrap_err()), "[redacted] - true -");
     let jwt = SecretString::from("a.b.c");
-    let body = upstream::LoginBody {
+    let body = server_client::LoginBody {
         role: "r",
         jwt: &jwt,
         subscription_id: None,

@@ -1,7 +1,7 @@
 //! The whole program, put together as a service manager runs it.
 
 mod canary;
-#[cfg(feature = "access")]
+#[cfg(feature = "acl")]
 mod disk_formats;
 mod end_to_end;
 mod memory;

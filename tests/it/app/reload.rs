@@ -4,7 +4,7 @@ use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
-use keyward::dev::secrets::Operation;
+use keyward::emulators::secrets::Operation;
 use rustix::process::Signal;
 
 use crate::harness::agent::{Agent, Load};

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use keyward::dev::secrets::{Operation, Terms};
+use keyward::emulators::secrets::{Operation, Terms};
 use serde_json::json;
 
 use crate::harness::agent::Agent;

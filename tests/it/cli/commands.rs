@@ -4,7 +4,7 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::time::Duration;
 
-use keyward::dev::secrets::{Canned, Operation};
+use keyward::emulators::secrets::{Canned, Operation};
 use rustix::process::Signal;
 use serde_json::Value;
 

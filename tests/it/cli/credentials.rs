@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
 
-use keyward::dev::secrets::{Operation, Role};
+use keyward::emulators::secrets::{Operation, Role};
 use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
 

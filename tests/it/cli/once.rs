@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use keyward::dev::secrets::{Canned, Operation};
+use keyward::emulators::secrets::{Canned, Operation};
 use rustix::process::Signal;
 use serde_json::json;
 

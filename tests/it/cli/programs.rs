@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use keyward::dev::secrets::{Operation, Role};
+use keyward::emulators::secrets::{Operation, Role};
 use secrecy::ExposeSecret as _;
 use serde_json::json;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use keyward::dev::secrets::{Canned, Operation};
+use keyward::emulators::secrets::{Canned, Operation};
 use serde_json::Value;
 
 use crate::harness::agent::Agent;

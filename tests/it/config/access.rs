@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use keyward::access::model::authorize::DefaultPolicy;
-use keyward::access::service::issuer_keys::Source;
+use keyward::acl::model::authorize::DefaultPolicy;
+use keyward::acl::service::issuer_keys::Source;
 use keyward::config::{Environment, Purpose, load};
-use keyward::http::listen::Endpoint;
+use keyward::http::server::Endpoint;
 
 use super::{check, clean, environment};
 

@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use keyward::access::store::StoreOptions;
-use keyward::access::store::etcd::{Login, Options};
+use keyward::acl::store::StoreOptions;
+use keyward::acl::store::etcd::{Login, Options};
 use keyward::config::{Environment, Purpose, load};
 
 use super::{check, clean};

@@ -335,7 +335,7 @@ fn files_of_secrets_that_others_may_read_are_warnings() {
         let closed = warned(&text, &folder.path("secret"), 0o600);
         assert!(!closed.iter().any(|warning| warning.contains("is open to others")), "{text} {closed:?}");
     }
-    #[cfg(feature = "access")]
+    #[cfg(feature = "acl")]
     for name in ["access.redb", "seal.key"] {
         let text = format!("[access]\nlisten = \"unix:///tmp/a.sock\"\ndata_dir = \"{}\"\n", at("access"));
         chmod(&folder.path("access/access.redb"), 0o600);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use keyward::config::{Environment, Purpose, TokenSource, load};
 use keyward::gateway::proxy::Limit;
-use keyward::http::listen::Endpoint;
+use keyward::http::server::Endpoint;
 
 use super::{check, clean, environment};
 
@@ -223,7 +223,7 @@ const MINT: &str =
 
 #[test]
 fn a_gateway_makes_its_own_tokens_where_it_is_told_so() {
-    use keyward::gateway::mint::{Options, Owner};
+    use keyward::gateway::token_minting::{Options, Owner};
     let without = SOUND.replace("token_file = \"/tmp/t\"\n", "");
     let read = |mint: &str| match clean(&format!("{without}{mint}")).gateway.unwrap().token {
         TokenSource::Mint(mint) => mint,

@@ -363,7 +363,7 @@ fn the_agent_and_its_log_know_few_words() {
     );
 }
 
-#[cfg(not(feature = "access"))]
+#[cfg(not(feature = "acl"))]
 #[test]
 fn a_part_that_is_not_built_in_is_no_unknown_key() {
     check(

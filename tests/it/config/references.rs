@@ -151,7 +151,7 @@ fn keys_that_a_looked_at_configuration_has_stand_ins_for_are_listed() {
 fn a_reference_elsewhere_is_told_where_it_may_stand() {
     let wanted = format!(
         "a.toml:2:9: log.level: a reference, which this key does not take; only these take one: {}",
-        keyward::config::text::REFERENCE_KEYS.join(", "),
+        keyward::config::references::REFERENCE_KEYS.join(", "),
     );
     check("[log]\nlevel = \"${env:CANARY}\"\n", Purpose::Check, &[&wanted], &[]);
 }

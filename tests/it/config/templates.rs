@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use keyward::agent::child::{OnChange, Restart};
+use keyward::agent::process::{OnChange, Restart};
 use keyward::config::{Purpose, Serves, load};
 use rustix::process::Signal;
 

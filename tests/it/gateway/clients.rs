@@ -5,13 +5,13 @@ use std::path::Path;
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
-use keyward::dev::platform::{Edition, OLD_REGISTRY_ROUTES, Paging, Presented};
+use keyward::emulators::platform::{Edition, OLD_REGISTRY_ROUTES, Paging, Presented};
 use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, Command};
 
-use crate::dev::platform::clients::{Client, old_calls, platform, script, whole_life};
-use crate::dev::platform::lists::ten;
+use crate::emulators::platform::clients::{Client, old_calls, platform, script, whole_life};
+use crate::emulators::platform::lists::ten;
 use crate::harness::beside::Beside;
 use crate::harness::binary::eventually;
 use crate::harness::platform::Emulated;

@@ -5,9 +5,9 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-use keyward::dev::platform::Presented;
+use keyward::emulators::platform::Presented;
 
-use crate::dev::platform::clients::platform;
+use crate::emulators::platform::clients::platform;
 use crate::harness::binary::{Binary, eventually, run};
 use crate::harness::platform::Emulated;
 use crate::harness::terraform::{HOST, Terraform};

@@ -5,9 +5,9 @@ use std::time::{Duration, SystemTime};
 
 use http::Method;
 use keyward::clock::{Clock, Driven};
-use keyward::dev::platform::{Call, Presented};
-use keyward::gateway::mint::{Minter, Options, Owner, Parts};
+use keyward::emulators::platform::{Call, Presented};
 use keyward::gateway::platform_token::Source;
+use keyward::gateway::token_minting::{Minter, Options, Owner, Parts};
 use keyward::health::{Component, Health};
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -39,10 +39,10 @@ struct Running {
 
 impl Place {
     async fn start() -> Self {
-        Self::with(keyward::dev::platform::Options::default()).await
+        Self::with(keyward::emulators::platform::Options::default()).await
     }
 
-    async fn with(options: keyward::dev::platform::Options) -> Self {
+    async fn with(options: keyward::emulators::platform::Options) -> Self {
         let it = Emulated::with(options);
         // Polls of these tests count as the parent token's user's.
         it.platform.dials().limit(None);
@@ -136,8 +136,8 @@ impl Running {
     /// The token that is published, as a header.
     fn bearer(&self) -> String {
         match self.source.feed.peek().state {
-            keyward::feed::State::Serving(token) => token.bearer().to_str().unwrap().to_owned(),
-            keyward::feed::State::None { reason, .. } => panic!("{reason}"),
+            keyward::credential_watch::State::Serving(token) => token.bearer().to_str().unwrap().to_owned(),
+            keyward::credential_watch::State::None { reason, .. } => panic!("{reason}"),
         }
     }
 
@@ -209,7 +209,7 @@ async fn a_token_lives_as_long_as_it_should_however_wrong_this_machines_clock_is
     let (now, days) = (SystemTime::now(), Duration::from_hours(72));
     for wall in [now + days, now - days] {
         let clock = Clock::Driven(Driven::starting_at(wall));
-        let place = Place::with(keyward::dev::platform::Options { clock, ..Default::default() }).await;
+        let place = Place::with(keyward::emulators::platform::Options { clock, ..Default::default() }).await;
         let running = place.run("one", place.options(place.team(), 600));
         running.ready().await;
         let made = place.of_team().await;

@@ -11,7 +11,7 @@ mod command;
 #[cfg(feature = "dev")]
 mod exec;
 mod history;
-mod known;
+mod server_detection;
 mod lists;
 #[cfg(feature = "dev")]
 mod login;

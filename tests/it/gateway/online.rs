@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::dev::platform::clients::platform;
+use crate::emulators::platform::clients::platform;
 use crate::harness::beside::Beside;
 use crate::harness::binary::{eventually, run};
 use crate::harness::world::{World, in_a_network_of_its_own};

@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use keyward::gateway::proxy::{Exemption, Limit};
 #[cfg(feature = "dev")]
-use keyward::http::{listen::Limits, tls::Certificate};
+use keyward::http::{server::Limits, tls::Certificate};
 use serde_json::Value;
 #[cfg(feature = "dev")]
 use tokio::task::JoinSet;

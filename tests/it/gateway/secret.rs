@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use keyward::dev::platform::Presented;
+use keyward::emulators::platform::Presented;
 
 use crate::harness::agent::Agent;
 use crate::harness::binary::{eventually, run};

@@ -8,7 +8,7 @@ use futures_util::StreamExt as _;
 use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
 use keyward::clock::Clock;
-use keyward::feed::{Nudge, State, feed};
+use keyward::credential_watch::{Nudge, State, feed};
 use keyward::gateway::platform_token::{PlatformToken, Source};
 use secrecy::SecretString;
 use serde_json::Value;

@@ -6,9 +6,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use keyward::access::model::authorize::DefaultPolicy;
-use keyward::access::store::{self, Store, StoreOptions};
-use keyward::access::{Options, api};
+use keyward::acl::model::authorize::DefaultPolicy;
+use keyward::acl::store::{self, Store, StoreOptions};
+use keyward::acl::{Options, api};
 use keyward::clock::{Clock, Driven};
 use serde_json::{Value, json};
 

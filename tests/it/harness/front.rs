@@ -11,12 +11,12 @@ use std::time::Duration;
 use http::Request;
 use hyper::body::Incoming;
 use keyward::clock::Clock;
-use keyward::feed::Feed;
+use keyward::credential_watch::Feed;
 use keyward::gateway::local_token::{self, Accepted, LocalToken};
 use keyward::gateway::platform_token::TokenFile;
 use keyward::gateway::proxy::{Gateway, Limit, Options, Parts};
 use keyward::health::Health;
-use keyward::http::listen::{Endpoint, Limits, Listener, Observed};
+use keyward::http::server::{Endpoint, Limits, Listener, Observed};
 use keyward::metrics::Metrics;
 use keyward::status::Board;
 use secrecy::ExposeSecret as _;
@@ -198,8 +198,8 @@ impl Front {
     /// The current local token.
     pub(crate) fn local(&self) -> String {
         match self.local.peek().state {
-            keyward::feed::State::Serving(accepted) => accepted.current.expose_secret().to_owned(),
-            keyward::feed::State::None { reason, .. } => panic!("{reason}"),
+            keyward::credential_watch::State::Serving(accepted) => accepted.current.expose_secret().to_owned(),
+            keyward::credential_watch::State::None { reason, .. } => panic!("{reason}"),
         }
     }
 

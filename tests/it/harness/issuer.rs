@@ -13,7 +13,7 @@ use axum::http::StatusCode;
 use axum::routing::get;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use keyward::http::listen::{Endpoint, Limits, Listener, router};
+use keyward::http::server::{Endpoint, Limits, Listener, router};
 use keyward::jwt::signing_input;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;

@@ -2,9 +2,9 @@
 
 #[cfg(feature = "dev")]
 pub(crate) mod agent;
-#[cfg(feature = "access")]
+#[cfg(feature = "acl")]
 pub(crate) mod acl;
-#[cfg(feature = "access")]
+#[cfg(feature = "acl")]
 pub(crate) mod served;
 #[cfg(feature = "gateway")]
 pub(crate) mod scripted;
@@ -12,7 +12,7 @@ pub(crate) mod scripted;
 pub(crate) mod front;
 #[cfg(feature = "dev")]
 pub(crate) mod beside;
-#[cfg(feature = "access")]
+#[cfg(feature = "acl")]
 pub(crate) mod issuer;
 pub(crate) mod log;
 #[cfg(feature = "dev")]
@@ -33,7 +33,7 @@ pub(crate) mod binary;
 #[cfg(feature = "dev")]
 pub(crate) mod world;
 
-#[cfg(feature = "access")]
+#[cfg(feature = "acl")]
 pub(crate) use acl::Acl;
-#[cfg(feature = "access")]
+#[cfg(feature = "acl")]
 pub(crate) use served::Answer;

@@ -1,7 +1,7 @@
 //! The emulated provisioning platform, and requests to it by plain HTTP.
 
 use http::{HeaderMap, Method, StatusCode};
-use keyward::dev::platform::{Minted, Options, Platform};
+use keyward::emulators::platform::{Minted, Options, Platform};
 use keyward::tasks::Tasks;
 use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};

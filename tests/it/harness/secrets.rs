@@ -5,10 +5,10 @@ use std::time::Duration;
 use keyward::agent::identity::{IdentityProof, LoginFields, SignedToken};
 use keyward::agent::login;
 use keyward::agent::login::Login;
-use keyward::agent::upstream;
-use keyward::agent::upstream::Upstream;
+use keyward::agent::server_client;
+use keyward::agent::server_client::Upstream;
 use keyward::clock::{Clock, Driven};
-use keyward::dev::secrets::{Options, Role, Secrets};
+use keyward::emulators::secrets::{Options, Role, Secrets};
 use keyward::http::client;
 use keyward::tasks::Tasks;
 use secrecy::SecretString;
@@ -37,14 +37,14 @@ impl Bench {
 }
 
 /// Options for a server at a URL, with the time-outs that the configuration has by default.
-pub(crate) fn options(url: &str) -> upstream::Options {
+pub(crate) fn options(url: &str) -> server_client::Options {
     at(client::Address::Url(url.parse().unwrap()))
 }
 
-pub(crate) fn at(address: client::Address) -> upstream::Options {
-    upstream::Options {
+pub(crate) fn at(address: client::Address) -> server_client::Options {
+    server_client::Options {
         name: "test".to_owned(),
-        kind: upstream::Kind::Vault,
+        kind: server_client::Kind::Vault,
         client: client::Options {
             address,
             tls: client::Tls::default(),

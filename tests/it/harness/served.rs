@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use keyward::access::store::Store;
-use keyward::access::{OpenError, Options, Service, store};
+use keyward::acl::store::Store;
+use keyward::acl::{OpenError, Options, Service, store};
 use keyward::clock::Clock;
-use keyward::http::listen::{Endpoint, Limits, Listener};
+use keyward::http::server::{Endpoint, Limits, Listener};
 use keyward::metrics::Metrics;
 use reqwest::Method;
 use serde_json::Value;

@@ -7,17 +7,17 @@ use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use keyward::agent::identity::{Class, IdentityError, IdentityProof, IdentitySource, LoginFields, SignedToken};
-use keyward::agent::lifecycle;
-use keyward::agent::lifecycle::{Farewell, Options, Parts, TokenKeeper};
 use keyward::agent::login;
 use keyward::agent::login::Login;
+use keyward::agent::server_client;
+use keyward::agent::server_client::Upstream;
 use keyward::agent::token::{Token, TokenFeed};
-use keyward::agent::upstream;
-use keyward::agent::upstream::Upstream;
+use keyward::agent::token_lifecycle;
+use keyward::agent::token_lifecycle::{Farewell, Options, Parts, TokenKeeper};
 use keyward::clock::{Clock, Driven, Moment};
-use keyward::dev::secrets;
-use keyward::dev::secrets::{Dials, Operation, Role, Secrets, Terms};
-use keyward::feed::{Nudge, Ring, State, feed};
+use keyward::credential_watch::{Nudge, Ring, State, feed};
+use keyward::emulators::secrets;
+use keyward::emulators::secrets::{Dials, Operation, Role, Secrets, Terms};
 use keyward::health::Health;
 use keyward::http::client;
 use keyward::jwt::{UnverifiedClaims, signing_input};
@@ -146,9 +146,9 @@ impl World {
         let terms = Terms { ttl: Duration::from_mins(10), max_ttl: Duration::from_hours(2), renewable: true };
         options.database.insert("dev".to_owned(), terms);
         let secrets = Secrets::start(options, &mut tasks).unwrap();
-        let upstream = Upstream::build(&upstream::Options {
+        let upstream = Upstream::build(&server_client::Options {
             name: "test".to_owned(),
-            kind: upstream::Kind::Vault,
+            kind: server_client::Kind::Vault,
             client: client::Options {
                 address: client::Address::Url(secrets.url().parse().unwrap()),
                 tls: client::Tls::default(),
@@ -185,7 +185,7 @@ impl World {
     /// Keeps what outlives a restart in a folder, the token if it is sealed.
     pub(crate) fn keep_state(&mut self, folder: &Path, sealed: bool) {
         let seal = sealed.then(|| SecretString::from("a key"));
-        self.options.state = Some(lifecycle::State { file: folder.join("web.json"), seal });
+        self.options.state = Some(token_lifecycle::State { file: folder.join("web.json"), seal });
     }
 
     pub(crate) fn seal_with(&mut self, key: &str) {

@@ -17,12 +17,12 @@ use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
 use keyward::agent::api_proxy::{AllowedNamespaces, ApiProxy, CacheOptions, Lift, Options, Parts, Put, Rule, Rules};
 use keyward::agent::secrets::ChildOptions;
+use keyward::agent::server_client;
 use keyward::agent::token::{ClientToken, Generation, Kind, Lease, Token, TokenFeed, TokenPublisher};
-use keyward::agent::upstream;
 use keyward::clock::Clock;
-use keyward::feed::{Nudge, State, feed};
+use keyward::credential_watch::{Nudge, State, feed};
 use keyward::http::guard::{self, Admit};
-use keyward::http::listen::{Endpoint, Limits, Listener, Observed, UnixSocket};
+use keyward::http::server::{Endpoint, Limits, Listener, Observed, UnixSocket};
 use keyward::metrics::Metrics;
 use secrecy::SecretString;
 use tokio::sync::Semaphore;
@@ -217,11 +217,11 @@ impl Proxied {
     }
 
     /// The same with other options, and a server at another place.
-    pub(crate) fn with(change: impl FnOnce(&mut Options, &mut upstream::Options)) -> Self {
+    pub(crate) fn with(change: impl FnOnce(&mut Options, &mut server_client::Options)) -> Self {
         Self::admitting(Admit::AnyLocalUser, change)
     }
 
-    pub(crate) fn admitting(admit: Admit, change: impl FnOnce(&mut Options, &mut upstream::Options)) -> Self {
+    pub(crate) fn admitting(admit: Admit, change: impl FnOnce(&mut Options, &mut server_client::Options)) -> Self {
         Self::in_namespace(None, admit, change)
     }
 
@@ -229,7 +229,7 @@ impl Proxied {
     pub(crate) fn in_namespace(
         namespace: Option<&str>,
         admit: Admit,
-        change: impl FnOnce(&mut Options, &mut upstream::Options),
+        change: impl FnOnce(&mut Options, &mut server_client::Options),
     ) -> Self {
         let (vault, mut servers) = (Vault::default(), JoinSet::new());
         let server = vault.serve(Limits::default(), &mut servers);
@@ -313,7 +313,7 @@ impl Proxied {
     }
 }
 
-fn parts(upstream: upstream::Options, feed: TokenFeed, nudge: Nudge, clock: Clock) -> Parts {
+fn parts(upstream: server_client::Options, feed: TokenFeed, nudge: Nudge, clock: Clock) -> Parts {
     let observed = Observed { metrics: Metrics::default(), listener: "vault".to_owned() };
     let bound_to = vec!["web".to_owned()];
     Parts { clock, feed, nudge, upstream, namespace: None, observed, child: None, bound_to }

@@ -6,10 +6,10 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use keyward::dev::cloud::{self, Cloud, Names};
-use keyward::dev::platform::{self, Platform};
-use keyward::dev::secrets::terraform::{self, Credential};
-use keyward::dev::secrets::{self, Bounds, Role, Secrets, Terms, Verification};
+use keyward::emulators::cloud::{self, Cloud, Names};
+use keyward::emulators::platform::{self, Platform};
+use keyward::emulators::secrets::terraform::{self, Credential};
+use keyward::emulators::secrets::{self, Bounds, Role, Secrets, Terms, Verification};
 use keyward::tasks::Tasks;
 use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};

@@ -5,7 +5,7 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use keyward::clock::Clock;
-use keyward::feed::Nudge;
+use keyward::credential_watch::Nudge;
 use tokio::time::Instant;
 
 use crate::harness::Acl;

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::Full;
 use hyper::body::Incoming;
-use keyward::http::listen::{Endpoint, Limits, Listener, Observed, Peer, UnixSocket, router as router_of};
+use keyward::http::server::{Endpoint, Limits, Listener, Observed, Peer, UnixSocket, router as router_of};
 use keyward::metrics::{self, Metrics};
 use tempfile::TempDir;
 use tokio::task::JoinSet;

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use keyward::http::client::{Address, Identity, Options, Proxy, Tls};
-use keyward::http::forward::Reach;
-use keyward::http::listen::{Endpoint, Limits, Listener, router};
+use keyward::http::reverse_proxy::Reach;
+use keyward::http::server::{Endpoint, Limits, Listener, router};
 use keyward::http::tls::{Certificate, ServerTls};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use tokio::task::JoinSet;

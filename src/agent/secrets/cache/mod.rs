@@ -4,11 +4,11 @@
 //! request go for all who ask the same; `tend` renews leases, drops what ends with the session's token, and has all written.
 
 mod key;
-mod issued;
-mod saved;
-mod shelf;
-mod flight;
-mod tend;
+mod entry;
+mod snapshot;
+mod lru;
+mod singleflight;
+mod renewer;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,18 +19,18 @@ use http::{HeaderMap, StatusCode};
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::Notify;
 
-pub use flight::{Joined, Landed, Lead, told};
-pub use issued::{Kept, Kind};
+pub use entry::{Kept, Kind};
 pub use key::{Key, Whose};
-pub use shelf::Found;
-pub use tend::{Parts, Tender};
+pub use lru::Found;
+pub use renewer::{Parts, Tender};
+pub use singleflight::{Joined, Landed, Lead, told};
 
 use crate::agent::token::Generation;
 use crate::backoff::random_unit;
 use crate::clock::Clock;
 use crate::secret;
-use flight::Flights;
-use shelf::Shelf;
+use lru::Shelf;
+use singleflight::Flights;
 
 /// What is kept, and for how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -197,13 +197,13 @@ impl Cache {
             // It was found above.
             Forget::Accessor(_) => false,
             Forget::Lease(id) => match issued {
-                Some(issued::Issued::Secret(lease)) => {
+                Some(entry::Issued::Secret(lease)) => {
                     lease.id.strip_prefix(id).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
                 }
                 _ => false,
             },
             Forget::Token(token) => {
-                let is_it = matches!(issued, Some(issued::Issued::Token(its, ..)) if secret::same(its.secret(), token));
+                let is_it = matches!(issued, Some(entry::Issued::Token(its, ..)) if secret::same(its.secret(), token));
                 is_it || whose == Some(key.whose)
             }
         })
@@ -224,7 +224,7 @@ impl Inner {
         }
     }
 
-    fn drop_where(&self, meant: impl Fn(&Key, Option<&issued::Issued>, Option<Generation>) -> bool) -> usize {
+    fn drop_where(&self, meant: impl Fn(&Key, Option<&entry::Issued>, Option<Generation>) -> bool) -> usize {
         let mut shelf = self.shelf();
         let dropped = shelf.drop_where(meant);
         self.tell(&mut shelf);

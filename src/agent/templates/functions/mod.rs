@@ -2,38 +2,38 @@
 
 // 0: what they are given, and how a time is written
 mod arguments;
-mod layout;
+mod go_time;
 
 // 1: functions of their arguments alone
-mod coded;
-mod lists;
-mod numbers;
+mod encoding;
+mod collections;
+mod math;
 mod sprig;
-mod texts;
-mod written;
+mod strings;
+mod yaml_toml;
 mod yaml;
 
 // 2: functions of what is known
-mod asked;
+mod external;
 
 use std::sync::{Arc, LazyLock};
 
 use gotmpl::{FuncMap, TemplateError, Value};
 
 use super::Text;
-use super::round::Shared;
+use super::evaluation::Shared;
 
 type Answer = Result<Value, TemplateError>;
 
 /// Functions of their arguments alone, by name.
 static PURE: LazyLock<FuncMap> = LazyLock::new(|| {
     let parts = [
-        coded::FUNCTIONS,
-        lists::FUNCTIONS,
-        numbers::FUNCTIONS,
+        encoding::FUNCTIONS,
+        collections::FUNCTIONS,
+        math::FUNCTIONS,
         sprig::FUNCTIONS,
-        texts::FUNCTIONS,
-        written::FUNCTIONS,
+        strings::FUNCTIONS,
+        yaml_toml::FUNCTIONS,
         yaml::FUNCTIONS,
     ];
     let all = parts.into_iter().flatten();
@@ -111,7 +111,7 @@ pub(super) enum Refused {
 
 /// Whether a name cannot be called.
 pub(super) fn refused(name: &str) -> Option<Refused> {
-    if PURE.contains_key(name) || asked::NAMES.contains(&name) || BUILT_IN.contains(&name) {
+    if PURE.contains_key(name) || external::NAMES.contains(&name) || BUILT_IN.contains(&name) {
         return None;
     }
     Some(LEFT.iter().find(|(left, _)| *left == name).map_or(Refused::Unknown, |(_, why)| Refused::Left(why)))
@@ -124,14 +124,14 @@ pub(super) fn asks_the_server(name: &str) -> bool {
 
 /// Every name that can be called.
 pub(super) fn names() -> Vec<String> {
-    let named = asked::NAMES.iter().chain(&BUILT_IN).map(|name| (*name).to_owned());
+    let named = external::NAMES.iter().chain(&BUILT_IN).map(|name| (*name).to_owned());
     PURE.keys().cloned().chain(named).collect()
 }
 
 /// All functions, for one rendering.
 pub(super) fn all(source: &Text, round: &Shared) -> FuncMap {
     let mut all = PURE.clone();
-    asked::add(&mut all, source, round);
+    external::add(&mut all, source, round);
     let shared = round.clone();
     all.insert(
         AT.to_owned(),

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use keyward::agent::api_proxy::Options;
-use keyward::dev::secrets::{Operation, Role, TokenType};
+use keyward::emulators::secrets::{Operation, Role, TokenType};
 use serde_json::{Value, json};
 
 use crate::harness::raw::Raw;
@@ -132,7 +132,7 @@ async fn a_server_that_is_away_is_not_flooded_with_renewals() {
     for number in 0..40 {
         lease(&proxied.get(&format!("database/creds/dev?n={number}")).await);
     }
-    let failing = keyward::dev::secrets::Canned::error(503, "Vault is sealed");
+    let failing = keyward::emulators::secrets::Canned::error(503, "Vault is sealed");
     world.dials().answer_always(Operation::RenewLease, Some(failing));
     let before = world.count(Operation::RenewLease);
     tokio::time::sleep(HOUR).await;

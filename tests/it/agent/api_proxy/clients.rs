@@ -2,13 +2,13 @@
 //! `tests/clients`.
 
 use keyward::agent::api_proxy::Options;
-use keyward::dev::secrets::{Role, Secrets};
+use keyward::emulators::secrets::{Role, Secrets};
 use keyward::http::client::Address;
 use keyward::http::guard::Admit;
 use keyward::tasks::Tasks;
 use secrecy::{ExposeSecret as _, SecretString};
 
-use crate::dev::secrets_clients::{hvac, options};
+use crate::emulators::secrets_clients::{hvac, options};
 use crate::harness::vault::{Proxied, rules};
 
 const KEY: &str = "0123456789abcdef";

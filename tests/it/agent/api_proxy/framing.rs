@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use http::Response;
 use keyward::agent::api_proxy::{CacheOptions, Options, Rule};
-use keyward::dev::secrets::Role;
+use keyward::emulators::secrets::Role;
 use serde_json::{Value, json};
 
 use crate::harness::scripted::reply;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use keyward::dev::secrets::{Canned, Operation, Role, TokenType};
+use keyward::emulators::secrets::{Canned, Operation, Role, TokenType};
 
 use crate::harness::scripted::reply;
 use crate::harness::session::World;
@@ -124,7 +124,8 @@ fn keeper(proxied: &mut Proxied) -> Arc<AtomicU64> {
             nudge.rung().await;
             counted.fetch_add(1, Ordering::Relaxed);
             let token = Arc::new(crate::harness::vault::token("tok2"));
-            publisher.publish(keyward::feed::State::Serving(token), Some(keyward::clock::Clock::System.now()));
+            publisher
+                .publish(keyward::credential_watch::State::Serving(token), Some(keyward::clock::Clock::System.now()));
             nudge.answered();
         }
     });

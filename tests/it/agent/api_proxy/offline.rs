@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use keyward::agent::api_proxy::Options;
 use keyward::agent::secrets::{ChildOptions, Persist};
-use keyward::dev::secrets::{Operation, Role};
+use keyward::emulators::secrets::{Operation, Role};
 use secrecy::SecretString;
 
 use crate::harness::session::{Session, World, minutes};

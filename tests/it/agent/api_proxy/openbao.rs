@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use keyward::dev::secrets::{Canned, Operation, Role};
+use keyward::emulators::secrets::{Canned, Operation, Role};
 
 use crate::harness::session::{Session, World};
 use crate::harness::vault::{Proxied, told};

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use keyward::agent::api_proxy::Options;
-use keyward::dev::secrets::Role;
+use keyward::emulators::secrets::Role;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 

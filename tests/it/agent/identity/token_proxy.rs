@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use keyward::agent::identity::Class;
-use keyward::dev::cloud::Door;
+use keyward::emulators::cloud::Door;
 
 use super::Scene;
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use keyward::agent::token::Token;
 use keyward::clock::Moment;
-use keyward::dev::secrets::{Canned, Operation, Role};
+use keyward::emulators::secrets::{Canned, Operation, Role};
 
 use crate::harness::session::{Session, World};
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use keyward::demand::Retried;
-use keyward::dev::secrets::{Canned, Operation, Role};
+use keyward::emulators::secrets::{Canned, Operation, Role};
 
 use crate::harness::session::{Session, World, minutes};
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use keyward::dev::secrets::{Canned, Operation, Role};
-use keyward::feed::Ring;
+use keyward::credential_watch::Ring;
+use keyward::emulators::secrets::{Canned, Operation, Role};
 
 use crate::harness::session::{Session, World, minutes};
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use keyward::clock::Moment;
-use keyward::dev::secrets::{Canned, Operation, Role, TokenType};
+use keyward::emulators::secrets::{Canned, Operation, Role, TokenType};
 use proptest::prelude::*;
 
 use crate::harness::session::{Session, World};

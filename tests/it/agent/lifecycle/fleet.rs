@@ -5,8 +5,8 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::time::{Duration, SystemTime};
 
-use keyward::agent::lifecycle::pace::{Failure, Pace};
-use keyward::agent::lifecycle::schedule::{Earliest, Last, Life, Step, next_step};
+use keyward::agent::token_lifecycle::retry_budget::{Failure, Pace};
+use keyward::agent::token_lifecycle::schedule::{Earliest, Last, Life, Step, next_step};
 use keyward::clock::Moment;
 
 const AGENTS: usize = 10_000;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use keyward::agent::lifecycle::State;
-use keyward::dev::secrets::{Canned, Operation, Role};
+use keyward::agent::token_lifecycle::State;
+use keyward::emulators::secrets::{Canned, Operation, Role};
 use secrecy::SecretString;
 
 use crate::harness::session::{World, minutes};

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use keyward::dev::secrets::{Operation, Role};
+use keyward::emulators::secrets::{Operation, Role};
 
 use crate::harness::session::{World, minutes};
 
@@ -91,11 +91,11 @@ async fn the_token_is_revoked_at_the_end_where_asked_and_only_after_the_outputs_
     session.serving().await;
     let mut feed = session.feed.clone();
     let farewell = session.stop().await;
-    assert!(matches!(feed.current().state, keyward::feed::State::Serving(_)), "readers drain first");
+    assert!(matches!(feed.current().state, keyward::credential_watch::State::Serving(_)), "readers drain first");
     assert_eq!((world.dials().tokens(), world.count(Operation::Revoke)), (1, 0));
     farewell.revoke().await;
     assert_eq!((world.dials().tokens(), world.count(Operation::Revoke)), (0, 1));
-    assert!(matches!(feed.current().state, keyward::feed::State::None { .. }));
+    assert!(matches!(feed.current().state, keyward::credential_watch::State::None { .. }));
     assert!(world.board.sessions().is_empty());
 }
 

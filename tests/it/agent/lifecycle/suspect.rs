@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use keyward::dev::secrets::{Canned, Operation, Role};
+use keyward::emulators::secrets::{Canned, Operation, Role};
 
 use crate::harness::session::{World, minutes};
 

@@ -9,12 +9,12 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use keyward::agent::identity::{IdentityProof, IdentitySource};
 use keyward::agent::login::{Login, LoginError};
+use keyward::agent::server_client::Upstream;
 use keyward::agent::token::Token;
-use keyward::agent::upstream::Upstream;
-use keyward::app::once;
+use keyward::app::one_shot;
 use keyward::clock::Clock;
 use keyward::config::{Config, Environment, Purpose, load};
-use keyward::dev::secrets::{LoginMethod, Operation, Options, Role, Secrets};
+use keyward::emulators::secrets::{LoginMethod, Operation, Options, Role, Secrets};
 use keyward::tasks::Tasks;
 use secrecy::{ExposeSecret as _, SecretString};
 
@@ -186,7 +186,7 @@ async fn a_role_id_and_a_secret_id_log_in() {
 
     let removing = scene.session(&format!("{text}remove_secret_id_after_reading = true\n"));
     // A trial uses nothing up.
-    let tried = once::login(&removing.config.sessions[0]).await.unwrap();
+    let tried = one_shot::login(&removing.config.sessions[0]).await.unwrap();
     assert_eq!(tried.revoke().await.unwrap(), "the token is revoked");
     assert!(scene.path("secret").exists());
     for _ in 0..2 {
@@ -226,7 +226,7 @@ async fn a_wrapped_secret_id_is_opened_once_and_only_if_it_was_made_where_it_sho
     let wanted = "was made by \"sys/wrapping/wrap\", not by \"auth/approle/role/web/secret-id\"";
     Session::refused(&elsewhere.log_in().await, wanted);
     assert_eq!(dials.counts().of(Operation::Unwrap), 2, "it is left closed");
-    let error = once::login(&session.config.sessions[0]).await.unwrap_err().to_string();
+    let error = one_shot::login(&session.config.sessions[0]).await.unwrap_err().to_string();
     assert!(error.contains("opens once"), "{error}");
     dials.go_away().await;
     Session::refused(&elsewhere.log_in().await, "cannot be unwrapped");
@@ -262,7 +262,7 @@ async fn a_token_of_someone_else_is_looked_up_and_never_revoked() {
     let token = session.log_in().await.unwrap();
     assert_eq!(token.policies, ["given"]);
     assert!(token.lease.renewable && !token.lease.ttl.is_zero() && token.accessor.is_some());
-    let tried = once::login(&session.config.sessions[0]).await.unwrap();
+    let tried = one_shot::login(&session.config.sessions[0]).await.unwrap();
     assert_eq!(tried.revoke().await.unwrap(), "the token is another's, and lives on");
     let counts = scene.secrets.dials().counts();
     assert_eq!((counts.of(Operation::Login), counts.of(Operation::Revoke), counts.of(Operation::Lookup)), (0, 0, 2));

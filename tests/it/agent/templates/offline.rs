@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use keyward::agent::secrets::{Offline, Persist};
-use keyward::dev::secrets::Operation;
+use keyward::emulators::secrets::Operation;
 use secrecy::SecretString;
 use serde_json::json;
 use tokio::time::sleep;
@@ -107,7 +107,9 @@ async fn a_lease_that_was_ended_while_the_agent_was_off_is_not_rendered() {
         let (_session, bench) = start(&world, &folder).await;
         rendered(&bench)
     };
-    world.dials().answer_next(Operation::RenewLease, keyward::dev::secrets::Canned::error(400, "lease not found"));
+    world
+        .dials()
+        .answer_next(Operation::RenewLease, keyward::emulators::secrets::Canned::error(400, "lease not found"));
     let (_session, bench) = start(&world, &folder).await;
     let [_, leased, _] = rendered(&bench);
     assert!(leased.is_some() && leased != before[1]);

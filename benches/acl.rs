@@ -1,0 +1,277 @@
+//! The access-control service over the embedded store. `benches/run` starts it and says what for:
+//!
+//! `access creates FOLDER`: tokens made over HTTP by 64 writers, beside the store alone writing the same rows and bytes in
+//! groups of the size seen. `access fill FOLDER TOKENS`: a store with so many tokens; prints the first token's secret, and
+//! an accessor. `access write ADDRESS SECRET SECONDS` is the writers' process.
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    clippy::cast_precision_loss,
+    clippy::disallowed_methods,
+    missing_docs
+)]
+
+mod counted;
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use http::Request;
+use http_body_util::{BodyExt as _, Full};
+use hyper_util::rt::TokioIo;
+use keyward::acl::model::authorize::DefaultPolicy;
+use keyward::acl::model::id::Id;
+use keyward::acl::model::names::NamespaceName;
+use keyward::acl::model::secret::PlainSecret;
+use keyward::acl::service::acl_service::Directory;
+use keyward::acl::service::seal::Sealer;
+use keyward::acl::service::tokens::TokenDraft;
+use keyward::acl::store::{
+    Batch, Check, CommitError, Embedded, Export, Freshness, Key, Listing, Page, Record, Revision, Store, StoreError,
+    StoreOptions, Write,
+};
+use keyward::acl::{Options, Service, api};
+use keyward::clock::Clock;
+use keyward::http::server::{Endpoint, Limits, Listener};
+use keyward::metrics::Metrics;
+use tokio::sync::Barrier;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use counted::Counted;
+
+/// Who writes at the same time.
+const WRITERS: usize = 64;
+const SECONDS: u64 = 4;
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|it| it != "--bench").collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(async {
+        match words[..] {
+            ["creates", folder] => creates(Path::new(folder)).await,
+            ["fill", folder, tokens] => fill(Path::new(folder), tokens.parse().unwrap()).await,
+            ["write", address, secret, seconds] => write(address, secret, seconds.parse().unwrap()).await,
+            _ => println!("access creates FOLDER | fill FOLDER TOKENS | write ADDRESS SECRET SECONDS"),
+        }
+    });
+}
+
+fn options(folder: &Path) -> Options {
+    Options {
+        store: StoreOptions::Embedded { data_dir: folder.to_owned() },
+        key_file: None,
+        datacenter: "dc1".to_owned(),
+        default_policy: DefaultPolicy::Deny,
+        api: api::Options::default(),
+        methods: std::collections::BTreeMap::new(),
+    }
+}
+
+/// One round: both sides for some seconds each, on the same disk. Prints figures for `benches/run`.
+async fn creates(folder: &Path) {
+    let (backend, syncs) = Counted::create(&folder.join("http.redb"));
+    let store = Embedded::over(backend, &folder.join("http.redb"), "dc1").unwrap();
+    let store = Arc::new(Watched { store, commits: AtomicU64::new(0), last: Mutex::default() });
+    let (options, shared) = (options(folder), Arc::clone(&store) as Arc<dyn Store>);
+    let service = Service::over(shared, &options, Clock::System, Metrics::default()).await.unwrap();
+    let listener = Listener::bind(&Endpoint::Tcp("127.0.0.1:0".parse().unwrap())).unwrap();
+    let address = listener.tcp_address().unwrap().to_string();
+    let answering = service.answering(listener.tcp_address());
+    tokio::spawn(listener.serve(answering, Limits::default(), CancellationToken::new()));
+    let first = ask(&address, "/v1/acl/bootstrap", "", "").await;
+    let secret = serde_json::from_slice::<serde_json::Value>(&first).unwrap()["SecretID"].as_str().unwrap().to_owned();
+
+    let before = (store.commits.load(Ordering::Relaxed), syncs.load(Ordering::Relaxed));
+    let mut writers = Command::new(std::env::current_exe().unwrap());
+    writers.args(["write", &address, &secret, &SECONDS.to_string()]).stdout(Stdio::piped());
+    let output = tokio::task::spawn_blocking(move || writers.output().unwrap()).await.unwrap();
+    let made: f64 = String::from_utf8(output.stdout).unwrap().trim().parse().unwrap();
+    let commits = store.commits.load(Ordering::Relaxed) - before.0;
+    let group = commits as f64 / (syncs.load(Ordering::Relaxed) - before.1) as f64;
+
+    let batch = store.last.lock().unwrap().clone();
+    let (alone, seen) = alone(folder, &batch, (group.round() as usize).max(1)).await;
+    let rows = batch.writes.len();
+    println!("http={made:.0} group={group:.1} store={alone:.0} store_group={seen:.1} rows={rows}");
+}
+
+/// The store alone: tokens a second, and the groups that it wrote them in. Two squads, one of which waits while the other
+/// is written, all of a squad at the same time.
+async fn alone(folder: &Path, like: &Batch, group: usize) -> (f64, f64) {
+    let path = folder.join("alone.redb");
+    let (backend, syncs) = Counted::create(&path);
+    let store = Arc::new(Embedded::over(backend, &path, "dc1").unwrap());
+    let home = like.checks.iter().find_map(|check| match check {
+        Check::Unchanged(key, _) => Some(key.clone()),
+        Check::Absent(_) => None,
+    });
+    let home = home.unwrap();
+    let home_at = store.commit(Batch { checks: vec![], writes: vec![Write::Put(home.clone(), vec![0; 100])] }).await;
+    let home_at = home_at.unwrap();
+    let (made, before, start) = (Arc::new(AtomicU64::new(0)), syncs.load(Ordering::Relaxed), Instant::now());
+    let mut tasks = JoinSet::new();
+    for _ in 0..(WRITERS / group).clamp(1, 2) {
+        let squad = Arc::new(Barrier::new(group.min(WRITERS)));
+        let over = Arc::new(AtomicU64::new(0));
+        for _ in 0..group.min(WRITERS) {
+            let (squad, over, store, made) =
+                (Arc::clone(&squad), Arc::clone(&over), Arc::clone(&store), Arc::clone(&made));
+            let (like, home) = (like.clone(), home.clone());
+            tasks.spawn(async move {
+                loop {
+                    if start.elapsed() > Duration::from_secs(SECONDS) {
+                        over.store(1, Ordering::Relaxed);
+                    }
+                    squad.wait().await;
+                    // Seen by all of a squad, or by none: nobody waits for one who is gone.
+                    let end = over.load(Ordering::Relaxed) == 1;
+                    squad.wait().await;
+                    if end {
+                        break;
+                    }
+                    store.commit(another(&like, &home, home_at)).await.unwrap();
+                    made.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+    }
+    tasks.join_all().await;
+    let (made, syncs) = (made.load(Ordering::Relaxed) as f64, syncs.load(Ordering::Relaxed) - before);
+    (made / start.elapsed().as_secs_f64(), made / syncs as f64)
+}
+
+/// A batch of the same keys' and values' sizes for another token.
+fn another(like: &Batch, home: &Key, home_at: Revision) -> Batch {
+    let fresh = |key: &Key| {
+        let (before, last) = key.as_str().rsplit_once('/').unwrap();
+        let mut random = format!("{}{}", Id::random(), Id::random());
+        random.truncate(last.len());
+        Key::from(format!("{before}/{random}"))
+    };
+    let writes = like.writes.iter().map(|write| match write {
+        Write::Put(key, value) => Write::Put(fresh(key), value.clone()),
+        Write::Delete(key) => Write::Delete(fresh(key)),
+    });
+    let checks = like.checks.iter().map(|check| match check {
+        Check::Absent(key) => Check::Absent(fresh(key)),
+        Check::Unchanged(..) => Check::Unchanged(home.clone(), home_at),
+    });
+    Batch { checks: checks.collect(), writes: writes.collect() }
+}
+
+/// The writers: prints how many tokens they made in a second.
+async fn write(address: &str, secret: &str, seconds: u64) {
+    let (start, made) = (Instant::now(), Arc::new(AtomicU64::new(0)));
+    let mut tasks = JoinSet::new();
+    for _ in 0..WRITERS {
+        let (address, secret, made) = (address.to_owned(), secret.to_owned(), Arc::clone(&made));
+        tasks.spawn(async move {
+            let mut connection = Connection::open(&address).await;
+            while start.elapsed() < Duration::from_secs(seconds) {
+                connection.put("/v1/acl/token", &secret, BODY).await;
+                made.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+    }
+    tasks.join_all().await;
+    println!("{}", made.load(Ordering::Relaxed) as f64 / start.elapsed().as_secs_f64());
+}
+
+const BODY: &str =
+    r#"{"Description": "of web-1", "ServiceIdentities": [{"ServiceName": "web"}], "ExpirationTTL": "1h"}"#;
+
+struct Connection(hyper::client::conn::http1::SendRequest<Full<Bytes>>);
+
+impl Connection {
+    async fn open(address: &str) -> Self {
+        let stream = tokio::net::TcpStream::connect(address).await.unwrap();
+        stream.set_nodelay(true).unwrap();
+        let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
+        tokio::spawn(connection);
+        Self(sender)
+    }
+
+    async fn put(&mut self, path: &str, secret: &str, body: &'static str) -> Bytes {
+        let request = Request::put(path).header("host", "localhost").header("x-service-token", secret);
+        let request = request.body(Full::new(Bytes::from_static(body.as_bytes()))).unwrap();
+        let answer = self.0.send_request(request).await.unwrap();
+        let status = answer.status();
+        let body = answer.into_body().collect().await.unwrap().to_bytes();
+        assert_eq!(status, 200, "{body:?}");
+        body
+    }
+}
+
+async fn ask(address: &str, path: &str, secret: &str, body: &'static str) -> Bytes {
+    Connection::open(address).await.put(path, secret, body).await
+}
+
+/// Makes tokens without HTTP.
+async fn fill(folder: &Path, tokens: u64) {
+    let store = Arc::new(Embedded::open(folder, "dc1").unwrap());
+    let sealer = Sealer::open(&folder.join("seal.key"), &*store).await.unwrap();
+    let directory = Directory::new(store, sealer, "dc1".to_owned(), DefaultPolicy::Deny, Clock::System);
+    directory.prepare().await.unwrap();
+    let directory = Arc::new(directory);
+    let secret = PlainSecret::presented(&Id::random().to_string());
+    directory.bootstrap(&secret, None).await.unwrap();
+    let caller = Arc::new(directory.caller(Some(&secret), Freshness::Linearizable).await.unwrap());
+    let mut tasks = JoinSet::new();
+    for writer in 0..WRITERS as u64 {
+        let (directory, caller) = (Arc::clone(&directory), Arc::clone(&caller));
+        tasks.spawn(async move {
+            let (namespace, mut last) = (NamespaceName::default_one(), None);
+            for number in (writer..tokens).step_by(WRITERS) {
+                let draft = TokenDraft { description: format!("of machine {number}"), ..TokenDraft::default() };
+                let made = directory.create_token(&caller, &namespace, &draft).await.unwrap();
+                last = Some(made.live.token.value.birth().accessor_id);
+            }
+            last
+        });
+    }
+    let accessor = tasks.join_all().await.into_iter().flatten().next().unwrap();
+    println!("secret={} accessor={accessor}", secret.reveal());
+}
+
+/// A store that counts batches and remembers the last.
+#[derive(Debug)]
+struct Watched {
+    store: Embedded,
+    commits: AtomicU64,
+    last: Mutex<Batch>,
+}
+
+#[async_trait]
+impl Store for Watched {
+    async fn get(&self, key: &Key, freshness: Freshness) -> Result<Option<Record>, StoreError> {
+        self.store.get(key, freshness).await
+    }
+
+    async fn list(&self, prefix: &str, page: Page, freshness: Freshness) -> Result<Listing, StoreError> {
+        self.store.list(prefix, page, freshness).await
+    }
+
+    async fn export(&self) -> Result<Export, StoreError> {
+        self.store.export().await
+    }
+
+    async fn commit(&self, batch: Batch) -> Result<Revision, CommitError> {
+        if self.commits.fetch_add(1, Ordering::Relaxed) % 100 == 50 {
+            self.last.lock().unwrap().clone_from(&batch);
+        }
+        self.store.commit(batch).await
+    }
+
+    async fn changed(&self, prefix: &str, since: Revision) -> Result<Revision, StoreError> {
+        self.store.changed(prefix, since).await
+    }
+}

@@ -1,0 +1,59 @@
+//! A token with everything that decides what it may do.
+
+use serde::Serialize;
+
+use super::view::TokenView;
+use crate::acl::api::error::ApiError;
+use crate::acl::api::policies::{self, PolicyView};
+use crate::acl::api::roles::{self, RoleView};
+use crate::acl::api::state::Rooms;
+use crate::acl::model::id::Id;
+use crate::acl::model::names::NamespaceName;
+use crate::acl::service::tokens::Expanded;
+use crate::acl::store::Freshness;
+
+/// A token with everything that decides what it may do. Lists without an entry are `null`.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub(super) struct ExpandedView<'a> {
+    #[serde(flatten)]
+    token: TokenView<'a>,
+    expanded_policies: Option<Vec<PolicyView<'a>>>,
+    expanded_roles: Option<Vec<RoleView<'a>>>,
+    #[serde(rename = "NamespaceDefaultPolicyIDs")]
+    namespace_default_policy_ids: Option<&'a [Id]>,
+    #[serde(rename = "NamespaceDefaultRoleIDs")]
+    namespace_default_role_ids: Option<&'a [Id]>,
+    #[serde(rename = "AgentACLDefaultPolicy")]
+    agent_acl_default_policy: &'static str,
+    #[serde(rename = "AgentACLDownPolicy")]
+    agent_acl_down_policy: &'static str,
+    resolved_by_agent: String,
+}
+
+pub(super) async fn view<'a>(
+    rooms: &Rooms,
+    token: TokenView<'a>,
+    namespace: &'a NamespaceName,
+    all: &'a Expanded,
+    freshness: Freshness,
+) -> Result<ExpandedView<'a>, ApiError> {
+    let stored = all.policies.iter().map(|policy| policies::view(policy, false));
+    let synthetic = all.synthetic.iter().map(|policy| policies::synthetic_view(policy, namespace));
+    let policies: Vec<PolicyView<'a>> = stored.chain(synthetic).collect();
+    let mut roles = Vec::with_capacity(all.roles.len());
+    for role in &all.roles {
+        roles.push(roles::view(rooms, role, freshness).await?);
+    }
+    Ok(ExpandedView {
+        token,
+        expanded_policies: Some(policies).filter(|them| !them.is_empty()),
+        expanded_roles: Some(roles).filter(|them| !them.is_empty()),
+        namespace_default_policy_ids: Some(all.default_policies.as_slice()).filter(|them| !them.is_empty()),
+        namespace_default_role_ids: Some(all.default_roles.as_slice()).filter(|them| !them.is_empty()),
+        agent_acl_default_policy: rooms.directory.default_policy.word(),
+        // Without its records this server answers nobody.
+        agent_acl_down_policy: "deny",
+        resolved_by_agent: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+    })
+}

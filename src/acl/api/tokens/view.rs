@@ -1,0 +1,92 @@
+//! A token as it is shown.
+
+use serde::Serialize;
+
+use crate::acl::api::error::ApiError;
+use crate::acl::api::request::DEFAULT_PARTITION;
+use crate::acl::api::state::Rooms;
+use crate::acl::api::views::{self, LinkView};
+use crate::acl::model::id::Id;
+use crate::acl::model::links::{NodeIdentity, ServiceIdentity, TemplatedPolicy};
+use crate::acl::model::timestamp::Timestamp;
+use crate::acl::model::token::TokenRecord;
+use crate::acl::service::links::{Link, Linked};
+use crate::acl::service::repository::Stored;
+use crate::acl::store::Freshness;
+
+/// A token as it is shown. Lists without an entry are left out; `ExpirationTTL` is never shown.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub(in crate::acl::api) struct TokenView<'a> {
+    #[serde(rename = "AccessorID")]
+    accessor_id: Id,
+    #[serde(rename = "SecretID")]
+    secret_id: &'a str,
+    description: &'a str,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    policies: Vec<LinkView>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    roles: Vec<LinkView>,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    service_identities: &'a [ServiceIdentity],
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    node_identities: &'a [NodeIdentity],
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    templated_policies: &'a [TemplatedPolicy],
+    local: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    auth_method: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    auth_method_namespace: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expiration_time: Option<Timestamp>,
+    create_time: Timestamp,
+    hash: String,
+    namespace: &'a str,
+    partition: &'static str,
+    create_index: u64,
+    modify_index: u64,
+}
+
+/// A token as it is shown, with the names that its policies and roles have now.
+pub(in crate::acl::api) async fn view<'a>(
+    rooms: &Rooms,
+    token: &'a Stored<TokenRecord>,
+    secret: &'a str,
+    freshness: Freshness,
+) -> Result<TokenView<'a>, ApiError> {
+    let (namespace, links) = (&token.value.birth().namespace, &token.value.links);
+    let policies = rooms.directory.shown(namespace, Linked::Policy, &links.policies, freshness).await?;
+    let roles = rooms.directory.shown(namespace, Linked::Role, &token.value.roles, freshness).await?;
+    Ok(with_names(token, secret, policies, roles))
+}
+
+/// A token as it is shown, where the names of its policies and roles are known.
+pub(super) fn with_names<'a>(
+    token: &'a Stored<TokenRecord>,
+    secret: &'a str,
+    policies: Vec<Link>,
+    roles: Vec<Link>,
+) -> TokenView<'a> {
+    let (record, birth, links) = (&token.value, token.value.birth(), &token.value.links);
+    TokenView {
+        accessor_id: birth.accessor_id,
+        secret_id: secret,
+        description: &record.description,
+        policies: views::links(policies),
+        roles: views::links(roles),
+        service_identities: &links.service_identities,
+        node_identities: &links.node_identities,
+        templated_policies: &links.templated_policies,
+        local: birth.local,
+        auth_method: record.auth_method(),
+        auth_method_namespace: birth.login.as_ref().map(|login| login.namespace.as_str()),
+        expiration_time: birth.expiration_time,
+        create_time: birth.create_time,
+        hash: record.content_hash(),
+        namespace: birth.namespace.as_str(),
+        partition: DEFAULT_PARTITION,
+        create_index: token.created.0,
+        modify_index: token.modified.0,
+    }
+}

@@ -1,0 +1,97 @@
+//! `POST /v1/auth/MOUNT/login`, in Vault's wire.
+
+use http::{HeaderMap, HeaderName, Response};
+use hyper::body::Incoming;
+use secrecy::{ExposeSecret as _, SecretString};
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::acl::api::body;
+use crate::acl::api::error::ApiError;
+use crate::acl::api::response::Body;
+use crate::acl::api::state::Rooms;
+use crate::acl::model::azure_identity::Stated;
+use crate::acl::model::id::Id;
+use crate::acl::service::login::{Granted, Request};
+
+const WRAP_HEADER: HeaderName = HeaderName::from_static("x-vault-wrap-ttl");
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LoginBody {
+    role: Option<String>,
+    jwt: Option<UnverifiedJwt>,
+    subscription_id: Option<String>,
+    resource_group_name: Option<String>,
+    vm_name: Option<String>,
+    vmss_name: Option<String>,
+    resource_id: Option<String>,
+}
+
+/// Takes the text over as a secret.
+#[derive(Deserialize)]
+#[serde(from = "String")]
+struct UnverifiedJwt(SecretString);
+
+impl From<String> for UnverifiedJwt {
+    fn from(text: String) -> Self {
+        Self(SecretString::from(text))
+    }
+}
+
+pub(super) async fn log_in(
+    rooms: &Rooms,
+    mount: &str,
+    headers: &HeaderMap,
+    body: Incoming,
+) -> Result<Response<Body>, ApiError> {
+    super::default_namespace(headers)?;
+    // Who asks for a wrapped token must not get a bare one.
+    if headers.contains_key(WRAP_HEADER) {
+        return Err(ApiError::Wrapping);
+    }
+    let body: LoginBody = body::login(body).await?;
+    let request = Request {
+        role: body.role,
+        unverified_jwt: body.jwt.map(|UnverifiedJwt(jwt)| jwt).filter(|jwt| !jwt.expose_secret().is_empty()),
+        unverified_fields: Stated {
+            vm_name: body.vm_name,
+            vmss_name: body.vmss_name,
+            resource_group_name: body.resource_group_name,
+            subscription_id: body.subscription_id,
+            resource_id: body.resource_id,
+        },
+    };
+    let granted = rooms.methods.login(mount, request).await.map_err(ApiError::Login)?;
+    super::json(&answer(&granted))
+}
+
+fn answer(granted: &Granted) -> serde_json::Value {
+    let Granted { live, secret, policies } = granted;
+    let token = &live.token.value;
+    let birth = token.birth();
+    let mut metadata = birth.login.as_ref().map(|login| login.facts.clone()).unwrap_or_default();
+    metadata.extend(birth.login.as_ref().and_then(|login| Some(("role".to_owned(), login.role.clone()?))));
+    json!({
+        "request_id": Id::random(),
+        "lease_id": "",
+        "renewable": false,
+        "lease_duration": 0,
+        "data": null,
+        "wrap_info": null,
+        "warnings": null,
+        "auth": {
+            "client_token": secret.reveal(),
+            "accessor": birth.accessor_id,
+            "policies": policies,
+            "token_policies": policies,
+            "metadata": metadata,
+            "lease_duration": token.remaining(live.read).map_or(0, |left| left.as_secs()),
+            "renewable": false,
+            "entity_id": "",
+            "token_type": "service",
+            "orphan": true,
+            "num_uses": 0,
+        },
+    })
+}

@@ -1,0 +1,69 @@
+//! `/v1/auth/token/{lookup,revoke,renew}-self`, in Vault's wire.
+
+use http::{HeaderMap, Response, StatusCode};
+use serde_json::json;
+
+use super::caller;
+use crate::acl::api::error::ApiError;
+use crate::acl::api::response::{Body, Reply};
+use crate::acl::api::state::Rooms;
+use crate::acl::model::id::Id;
+use crate::acl::service::links::Linked;
+use crate::acl::store::Freshness;
+
+pub(super) async fn look_up(rooms: &Rooms, headers: &HeaderMap) -> Result<Response<Body>, ApiError> {
+    let (live, secret) = caller(rooms, headers).await?;
+    let token = &live.token.value;
+    let birth = token.birth();
+    let links = &token.links.policies;
+    let linked = rooms.directory.shown(&birth.namespace, Linked::Policy, links, Freshness::Linearizable).await?;
+    let policies: Vec<String> = linked.into_iter().map(|link| link.name).collect();
+    let login = birth.login.as_ref();
+    let lived = birth.expiration_time.map_or(0, |end| end.since(birth.create_time).as_secs());
+    let data = json!({
+        "accessor": birth.accessor_id,
+        "creation_time": birth.create_time.unix_seconds(),
+        "creation_ttl": lived,
+        "display_name": login.map_or("token".to_owned(), |login| match &login.role {
+            Some(role) => format!("{}-{role}", login.auth_method),
+            None => login.auth_method.clone(),
+        }),
+        "entity_id": "",
+        "expire_time": birth.expiration_time,
+        "explicit_max_ttl": lived,
+        "id": secret.reveal(),
+        "issue_time": birth.create_time,
+        "meta": login.map(|login| &login.facts),
+        "num_uses": 0,
+        "orphan": true,
+        "path": login.map_or("auth/token/create".to_owned(), |login| format!("auth/{}/login", login.auth_method)),
+        "policies": policies,
+        "renewable": false,
+        "ttl": token.remaining(live.read).map_or(0, |left| left.as_secs()),
+        "type": "service",
+    });
+    let answer = json!({
+        "request_id": Id::random(),
+        "lease_id": "",
+        "renewable": false,
+        "lease_duration": 0,
+        "data": data,
+        "wrap_info": null,
+        "warnings": null,
+        "auth": null,
+    });
+    super::json(&answer)
+}
+
+pub(super) async fn revoke(rooms: &Rooms, headers: &HeaderMap) -> Result<Response<Body>, ApiError> {
+    let (live, _) = caller(rooms, headers).await?;
+    rooms.directory.destroy_token(&live.token.value).await?;
+    let accessor = live.token.value.birth().accessor_id;
+    tracing::info!(event = "access.token.revoked", %accessor, "a token was revoked by its holder");
+    Ok(Reply::empty(StatusCode::NO_CONTENT).answer())
+}
+
+pub(super) async fn renew(rooms: &Rooms, headers: &HeaderMap) -> Result<Response<Body>, ApiError> {
+    caller(rooms, headers).await?;
+    Err(ApiError::NotRenewable)
+}

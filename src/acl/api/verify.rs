@@ -1,0 +1,35 @@
+//! `GET /v1/operator/verify`.
+
+use serde::Serialize;
+
+use super::error::ApiError;
+use super::request::Ask;
+use super::response::Reply;
+use super::state::Rooms;
+use crate::acl::store::Freshness;
+
+/// Result of checking all records.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct VerificationView<'a> {
+    clean: bool,
+    records: u64,
+    without_checksum: u64,
+    damaged: u64,
+    damaged_keys: &'a [String],
+    damaged_kinds: &'a [String],
+}
+
+pub(super) async fn verify(rooms: &Rooms, ask: &Ask) -> Result<Reply, ApiError> {
+    let caller = ask.caller(rooms, Freshness::Linearizable).await?;
+    let found = rooms.directory.verify(&caller).await?;
+    let view = VerificationView {
+        clean: found.is_clean(),
+        records: found.records,
+        without_checksum: found.unchecked,
+        damaged: found.damaged,
+        damaged_keys: &found.damaged_keys,
+        damaged_kinds: &found.damaged_kinds,
+    };
+    Ok(Reply::json(&view, ask.pretty())?)
+}

@@ -1,0 +1,302 @@
+//! What an auth method's type asks for: whom it trusts, and what it takes from their claims.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+use url::Url;
+
+use super::MethodType;
+use crate::acl::model::azure_identity::FACTS;
+use crate::acl::model::go_duration::GoDuration;
+use crate::acl::model::jwks_url::keys_url;
+use crate::acl::model::jwt_claims::JwtRules;
+use crate::acl::model::verified_claims::Known;
+
+/// What an auth method's type asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MethodConfig {
+    /// Whom it lets in.
+    pub whom: Whom,
+    /// Where the keys are that it believes.
+    pub keys: KeySource,
+    /// How tokens may be signed.
+    pub algorithms: Vec<Algorithm>,
+}
+
+/// Whom a method lets in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Whom {
+    /// Identities of a cloud.
+    Cloud {
+        /// Who vouches for them, byte for byte.
+        issuer: String,
+        /// Whom their tokens must be for one of, byte for byte.
+        audiences: Vec<String>,
+    },
+    /// Whoever has a token that meets rules.
+    Jwt(JwtRules),
+}
+
+/// Where the keys are that signatures are checked with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KeySource {
+    /// A discovery document of that issuer names them.
+    Discovery {
+        /// The document.
+        url: Url,
+        /// The issuer that it must be of.
+        issuer: String,
+        /// Certificates to trust in place of the system's, in PEM.
+        authorities: Option<String>,
+    },
+    /// A set of keys.
+    Jwks {
+        /// The set.
+        url: Url,
+        /// Certificates to trust in place of the system's, in PEM.
+        authorities: Option<String>,
+    },
+    /// These, in PEM.
+    Fixed(Vec<String>),
+}
+
+/// How a token may be signed: by a private key alone. A shared secret would let whoever checks it sign too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Algorithm {
+    /// RSA, PKCS #1 with SHA-256.
+    Rs256,
+    /// RSA, PKCS #1 with SHA-384.
+    Rs384,
+    /// RSA, PKCS #1 with SHA-512.
+    Rs512,
+    /// ECDSA on P-256 with SHA-256.
+    Es256,
+    /// ECDSA on P-384 with SHA-384.
+    Es384,
+    /// RSA, PSS with SHA-256.
+    Ps256,
+}
+
+impl Algorithm {
+    const ALL: [Self; 6] = [Self::Rs256, Self::Rs384, Self::Rs512, Self::Es256, Self::Es384, Self::Ps256];
+
+    /// As a token's header has it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Rs256 => "RS256",
+            Self::Rs384 => "RS384",
+            Self::Rs512 => "RS512",
+            Self::Es256 => "ES256",
+            Self::Es384 => "ES384",
+            Self::Ps256 => "PS256",
+        }
+    }
+
+    /// The one of that name.
+    pub fn named(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|algorithm| algorithm.as_str() == text)
+    }
+}
+
+/// Why a configuration cannot be taken, in one line.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct ConfigError(String);
+
+const DISCOVERY: &str = "/.well-known/openid-configuration";
+
+/// Most keys, algorithms, audiences and mapped claims.
+const MOST: usize = 64;
+
+impl MethodConfig {
+    /// Reads what was written for a method of that type. Keys match without case.
+    ///
+    /// # Errors
+    /// Something is missing, unknown, or does not go together.
+    pub fn read(kind: MethodType, written: &Map<String, Value>) -> Result<Self, ConfigError> {
+        let mut fields = Fields::of(written)?;
+        let issuer = fields.text("BoundIssuer")?;
+        let audiences = fields.texts("BoundAudiences")?;
+        let keys = fields.keys(kind, issuer.as_deref())?;
+        let (whom, algorithms) = match kind {
+            MethodType::Cloud => {
+                let issuer = issuer.ok_or_else(|| missing("BoundIssuer"))?;
+                if audiences.is_empty() {
+                    return Err(missing("BoundAudiences"));
+                }
+                (Whom::Cloud { issuer, audiences }, vec![Algorithm::Rs256])
+            }
+            MethodType::Jwt => {
+                let issuer = issuer.or_else(|| match &keys {
+                    KeySource::Discovery { issuer, .. } => Some(issuer.clone()),
+                    _ => None,
+                });
+                let rules = JwtRules {
+                    issuer,
+                    audiences,
+                    values: fields.mappings("ClaimMappings")?,
+                    lists: fields.mappings("ListClaimMappings")?,
+                    expiration_leeway: fields.leeway("ExpirationLeeway", Duration::from_secs(150))?,
+                    not_before_leeway: fields.leeway("NotBeforeLeeway", Duration::from_secs(150))?,
+                    clock_skew: fields.leeway("ClockSkewLeeway", Duration::from_mins(1))?,
+                };
+                (Whom::Jwt(rules), fields.algorithms()?)
+            }
+        };
+        fields.finish()?;
+        Ok(Self { whom, keys, algorithms })
+    }
+
+    /// The names that selectors and bind names may use.
+    pub fn blank(&self) -> Known {
+        match &self.whom {
+            Whom::Cloud { .. } => Known::blank(FACTS, []),
+            Whom::Jwt(rules) => rules.blank(),
+        }
+    }
+}
+
+fn missing(name: &str) -> ConfigError {
+    ConfigError(format!("Config {name} is required"))
+}
+
+/// What was written, field by field.
+struct Fields<'a>(BTreeMap<String, (&'a str, &'a Value)>);
+
+impl<'a> Fields<'a> {
+    fn of(written: &'a Map<String, Value>) -> Result<Self, ConfigError> {
+        let mut fields = BTreeMap::new();
+        for (name, value) in written.iter().filter(|(_, value)| !value.is_null()) {
+            if fields.insert(name.to_ascii_lowercase(), (name.as_str(), value)).is_some() {
+                return Err(ConfigError(format!("Config {} is given twice", shown(name))));
+            }
+        }
+        Ok(Self(fields))
+    }
+
+    fn take(&mut self, name: &str) -> Option<&'a Value> {
+        self.0.remove(&name.to_ascii_lowercase()).map(|(_, value)| value)
+    }
+
+    fn text(&mut self, name: &str) -> Result<Option<String>, ConfigError> {
+        match self.take(name) {
+            None => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text.clone()).filter(|text| !text.is_empty())),
+            Some(_) => Err(ConfigError(format!("Config {name} must be a text"))),
+        }
+    }
+
+    fn texts(&mut self, name: &str) -> Result<Vec<String>, ConfigError> {
+        let fail = || ConfigError(format!("Config {name} must be a list of at most {MOST} texts, none of them empty"));
+        let Some(value) = self.take(name) else { return Ok(Vec::new()) };
+        let list = value.as_array().filter(|list| list.len() <= MOST).ok_or_else(fail)?;
+        let text = |value: &Value| value.as_str().filter(|text| !text.is_empty()).map(str::to_owned).ok_or_else(fail);
+        list.iter().map(text).collect()
+    }
+
+    fn keys(&mut self, kind: MethodType, issuer: Option<&str>) -> Result<KeySource, ConfigError> {
+        let discovery = self.text("OIDCDiscoveryURL")?;
+        let discovery_authorities = self.text("OIDCDiscoveryCACert")?;
+        let jwks = self.text("JWKSURL")?;
+        let jwks_authorities = self.text("JWKSCACert")?;
+        let fixed = if kind == MethodType::Jwt { self.texts("JWTValidationPubKeys")? } else { Vec::new() };
+        let without = |authorities: &Option<String>, name: &str, of: &str| match authorities {
+            Some(_) => Err(ConfigError(format!("Config {name} goes with {of} alone"))),
+            None => Ok(()),
+        };
+        if discovery.is_none() {
+            without(&discovery_authorities, "OIDCDiscoveryCACert", "OIDCDiscoveryURL")?;
+        }
+        if jwks.is_none() {
+            without(&jwks_authorities, "JWKSCACert", "JWKSURL")?;
+        }
+        match (discovery, jwks, fixed.is_empty()) {
+            (Some(text), None, true) => {
+                let base = text.strip_suffix(DISCOVERY).unwrap_or(&text);
+                let document = format!("{}{DISCOVERY}", base.strip_suffix('/').unwrap_or(base));
+                let url = url("OIDCDiscoveryURL", &document)?;
+                let issuer = issuer.unwrap_or(base).to_owned();
+                Ok(KeySource::Discovery { url, issuer, authorities: discovery_authorities })
+            }
+            (None, Some(text), true) => {
+                Ok(KeySource::Jwks { url: url("JWKSURL", &text)?, authorities: jwks_authorities })
+            }
+            (None, None, false) => Ok(KeySource::Fixed(fixed)),
+            _ => {
+                let sources = match kind {
+                    MethodType::Jwt => "OIDCDiscoveryURL, JWKSURL and JWTValidationPubKeys",
+                    MethodType::Cloud => "OIDCDiscoveryURL and JWKSURL",
+                };
+                Err(ConfigError(format!("Config must have exactly one of {sources}")))
+            }
+        }
+    }
+
+    fn algorithms(&mut self) -> Result<Vec<Algorithm>, ConfigError> {
+        let names = self.texts("JWTSupportedAlgs")?;
+        if names.is_empty() {
+            return Ok(vec![Algorithm::Rs256]);
+        }
+        let known = |name: &String| {
+            let all = Algorithm::ALL.map(Algorithm::as_str).join(", ");
+            let text = || format!("Config JWTSupportedAlgs has {}, which is none of {all}", shown(name));
+            Algorithm::named(name).ok_or_else(|| ConfigError(text()))
+        };
+        names.iter().map(known).collect()
+    }
+
+    /// Names of claims to the names that they are known by, each of which stands for one claim.
+    fn mappings(&mut self, name: &str) -> Result<BTreeMap<String, String>, ConfigError> {
+        let fail = |reason: &str| ConfigError(format!("Config {name} {reason}"));
+        let Some(value) = self.take(name) else { return Ok(BTreeMap::new()) };
+        let map = value.as_object().filter(|map| map.len() <= MOST);
+        let map = map.ok_or_else(|| fail("must be a map of at most 64 names of claims to names"))?;
+        let mut mappings: BTreeMap<String, String> = BTreeMap::new();
+        for (claim, value) in map {
+            let target = value.as_str().unwrap_or_default();
+            let inner = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+            if !target.starts_with(|first: char| first.is_ascii_alphabetic()) || !target.bytes().all(inner) {
+                return Err(fail(&format!("maps {} to no name: letters, digits and _ make one", shown(claim))));
+            }
+            if mappings.values().any(|other| other == target) {
+                return Err(fail(&format!("maps two claims to {}", shown(target))));
+            }
+            mappings.insert(claim.clone(), target.to_owned());
+        }
+        Ok(mappings)
+    }
+
+    /// A span as Go writes it, or in nanoseconds. Zero is the usual one, and a negative one is none.
+    fn leeway(&mut self, name: &str, usual: Duration) -> Result<Duration, ConfigError> {
+        let fail = || ConfigError(format!("Config {name} must be a duration, such as \"150s\""));
+        let span = match self.take(name) {
+            None => GoDuration(0),
+            Some(Value::String(text)) => text.parse().map_err(|_| fail())?,
+            Some(value) => GoDuration(value.as_i64().ok_or_else(fail)?),
+        };
+        let span = span.span().map_or(Duration::ZERO, |span| if span.is_zero() { usual } else { span });
+        if span > LONGEST { Err(ConfigError(format!("Config {name} cannot be more than 1h0m0s"))) } else { Ok(span) }
+    }
+
+    fn finish(self) -> Result<(), ConfigError> {
+        match self.0.values().next() {
+            None => Ok(()),
+            Some((name, _)) => Err(ConfigError(format!("Config {} is unknown for this type", shown(name)))),
+        }
+    }
+}
+
+/// The longest leeway. More would make the times in a token mean nothing.
+const LONGEST: Duration = Duration::from_hours(1);
+
+fn url(name: &str, text: &str) -> Result<Url, ConfigError> {
+    keys_url(text).map_err(|reason| ConfigError(format!("Config {name} {reason}")))
+}
+
+fn shown(text: &str) -> String {
+    format!("{:?}", text.chars().take(128).collect::<String>())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,28 @@
+//! What the service knows, and the rules that judge it: plain values, no clock, no files, no network.
+
+pub mod azure_identity;
+pub mod content_hash;
+pub mod go_duration;
+pub mod id;
+pub mod links;
+pub mod names;
+pub mod namespace;
+pub mod policy;
+pub mod resource_id;
+pub mod rules;
+pub mod authorize;
+pub mod role;
+pub mod secret;
+pub mod timestamp;
+pub mod templated;
+pub mod token;
+pub mod verified_claims;
+pub mod selector;
+pub mod jwks_url;
+pub mod jwt_claims;
+pub mod auth_method;
+pub mod binding_rule;
+pub mod snapshot;
+
+/// The namespace that everything lives in unless it is said otherwise.
+pub const DEFAULT_NAMESPACE: &str = "default";

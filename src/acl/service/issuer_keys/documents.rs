@@ -1,0 +1,102 @@
+//! The documents that tell an issuer's keys.
+
+use std::time::Duration;
+
+use http::Method;
+use jsonwebtoken::DecodingKey;
+use serde::Deserialize;
+use serde_json::Value;
+use url::Url;
+
+use super::{Authorities, IssuerKey, Options, Shape, Source};
+use crate::acl::model::jwks_url::{KeysUrlError, keys_url};
+use crate::http::client;
+
+impl Options {
+    /// Fetches the keys of `issuer` that signatures are checked with.
+    pub(super) async fn fetch(&self, issuer: &str) -> Result<Vec<IssuerKey>, FetchError> {
+        let jwks = match &self.source {
+            Source::Jwks(url) => url.clone(),
+            Source::Discovery(url) => {
+                let found: Discovery = self.document(url).await?;
+                if found.issuer != issuer {
+                    return Err(FetchError::Issuer { found: found.issuer, wanted: issuer.to_owned() });
+                }
+                keys_url(&found.jwks_uri).map_err(FetchError::KeysUrl)?
+            }
+        };
+        let set: KeySet = self.document(&jwks).await?;
+        let keys: Vec<_> = set.keys.iter().filter_map(usable).collect();
+        if keys.is_empty() { Err(FetchError::NoKeys) } else { Ok(keys) }
+    }
+
+    async fn document<T: serde::de::DeserializeOwned>(&self, url: &Url) -> Result<T, FetchError> {
+        let tls = match self.authorities.clone() {
+            Authorities::System => client::Tls::default(),
+            Authorities::File(path) => client::Tls { ca_file: Some(path), ..client::Tls::default() },
+            Authorities::Pem(text) => client::Tls { ca_pem: Some(text), ..client::Tls::default() },
+        };
+        let client = client::Options {
+            address: client::Address::Url(url.clone()),
+            tls,
+            proxy: client::Proxy::Environment,
+            connect_timeout: Duration::from_secs(5),
+            answer_timeout: Duration::from_secs(10),
+        };
+        // Built anew each time: at most once a minute, and the CA file may have been replaced.
+        let client = client.build()?;
+        let answer = client.send(client.request(Method::GET, "")).await?;
+        if answer.status != http::StatusCode::OK {
+            return Err(FetchError::Status { server: client.server().to_owned(), status: answer.status.as_u16() });
+        }
+        serde_json::from_slice(&answer.body).map_err(|_| FetchError::Form { server: client.server().to_owned() })
+    }
+}
+
+#[derive(Deserialize)]
+struct Discovery {
+    issuer: String,
+    jwks_uri: String,
+}
+
+#[derive(Deserialize)]
+struct KeySet {
+    keys: Vec<Value>,
+}
+
+/// A public key that signatures are checked with. Others in the set are none of our concern.
+fn usable(key: &Value) -> Option<IssuerKey> {
+    let text = |name: &str| key.get(name).and_then(Value::as_str);
+    text("use").is_none_or(|usage| usage == "sig").then_some(())?;
+    let (shape, decoding) = match (text("kty")?, text("crv")) {
+        ("RSA", _) => (Shape::Rsa, DecodingKey::from_rsa_components(text("n")?, text("e")?)),
+        ("EC", Some("P-256")) => (Shape::P256, DecodingKey::from_ec_components(text("x")?, text("y")?)),
+        ("EC", Some("P-384")) => (Shape::P384, DecodingKey::from_ec_components(text("x")?, text("y")?)),
+        _ => return None,
+    };
+    let [id, algorithm] = ["kid", "alg"].map(|name| text(name).map(str::to_owned));
+    Some(IssuerKey { id, algorithm, shape, key: decoding.ok()? })
+}
+
+/// Why the keys could not be fetched.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum FetchError {
+    #[error("{}", cause(.0))]
+    Build(#[from] client::BuildError),
+    #[error("{0}")]
+    Transport(#[from] client::TransportError),
+    #[error("{server} answers with HTTP {status}")]
+    Status { server: String, status: u16 },
+    #[error("{server} answers with something else than a JSON document of the kind")]
+    Form { server: String },
+    #[error("the discovery document is of issuer {found:?}, expected {wanted:?}")]
+    Issuer { found: String, wanted: String },
+    #[error("the discovery document's jwks_uri {0}")]
+    KeysUrl(KeysUrlError),
+    #[error("the key set holds no RSA, P-256 or P-384 key for signatures")]
+    NoKeys,
+}
+
+fn cause(error: &client::BuildError) -> String {
+    std::error::Error::source(error).map_or_else(|| error.to_string(), |source| format!("{error}: {source}"))
+}

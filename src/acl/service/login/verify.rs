@@ -1,0 +1,81 @@
+//! The signature of an identity's token.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use jsonwebtoken::Validation;
+use jsonwebtoken::errors::ErrorKind;
+use secrecy::{ExposeSecret as _, SecretString};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use super::LoginError;
+use crate::acl::model::auth_method::Algorithm;
+use crate::acl::service::issuer_keys::Keys;
+
+/// The claims of a token, once its signature holds. Which key is looked up is all that its header decides; where it need
+/// not name one, those that fit are tried.
+pub(super) async fn signed_claims<T: DeserializeOwned>(
+    unverified_jwt: &SecretString,
+    keys: &Keys,
+    allowed: &[Algorithm],
+    must_name_key: bool,
+) -> Result<T, LoginError> {
+    let unverified_jwt = unverified_jwt.expose_secret();
+    let unverified_header = unverified_header(unverified_jwt).ok_or(LoginError::Malformed)?;
+    let algorithm = Algorithm::named(&unverified_header.alg).filter(|algorithm| allowed.contains(algorithm));
+    let Some(algorithm) = algorithm else {
+        let wanted: Vec<_> = allowed.iter().map(|algorithm| algorithm.as_str()).collect();
+        let found = unverified_header.alg.chars().take(32).collect();
+        return Err(LoginError::Algorithm { wanted: wanted.join(", "), found });
+    };
+    // An extension that must be understood, and that nobody here knows (RFC 7515, 4.1.11).
+    if unverified_header.crit.is_some() {
+        return Err(LoginError::Malformed);
+    }
+    let unverified_key_id = unverified_header.kid;
+    if must_name_key && unverified_key_id.is_none() {
+        return Err(LoginError::NoKeyId);
+    }
+    let candidates = keys.get(unverified_key_id.as_deref(), algorithm).await?;
+
+    // Issuer, audience and time are judged with the rest of the claims, by our clock.
+    let mut signature_alone = Validation::new(native(algorithm));
+    signature_alone.required_spec_claims.clear();
+    signature_alone.validate_exp = false;
+    signature_alone.validate_nbf = false;
+    signature_alone.validate_aud = false;
+    for key in &candidates {
+        match jsonwebtoken::decode::<T>(unverified_jwt, key, &signature_alone) {
+            Ok(signed) => return Ok(signed.claims),
+            Err(error) if matches!(error.kind(), ErrorKind::Json(_)) => return Err(LoginError::Claims),
+            Err(_) => {}
+        }
+    }
+    Err(LoginError::Signature)
+}
+
+const fn native(algorithm: Algorithm) -> jsonwebtoken::Algorithm {
+    match algorithm {
+        Algorithm::Rs256 => jsonwebtoken::Algorithm::RS256,
+        Algorithm::Rs384 => jsonwebtoken::Algorithm::RS384,
+        Algorithm::Rs512 => jsonwebtoken::Algorithm::RS512,
+        Algorithm::Es256 => jsonwebtoken::Algorithm::ES256,
+        Algorithm::Es384 => jsonwebtoken::Algorithm::ES384,
+        Algorithm::Ps256 => jsonwebtoken::Algorithm::PS256,
+    }
+}
+
+#[derive(Deserialize)]
+struct UnverifiedHeader {
+    alg: String,
+    kid: Option<String>,
+    crit: Option<serde_json::Value>,
+}
+
+fn unverified_header(jwt: &str) -> Option<UnverifiedHeader> {
+    let mut parts = jwt.split('.');
+    let (Some(header), Some(_), Some(_), None) = (parts.next(), parts.next(), parts.next(), parts.next()) else {
+        return None;
+    };
+    serde_json::from_slice(&URL_SAFE_NO_PAD.decode(header).ok()?).ok()
+}

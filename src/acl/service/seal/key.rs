@@ -1,0 +1,94 @@
+//! One key: what is found and sealed with it.
+
+use aws_lc_rs::hmac;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use crate::acl::model::id::Id;
+use crate::acl::model::secret::{PlainSecret, SealedSecret, SecretHash};
+use crate::aead::Seal;
+
+/// Hashes and seals secrets with keys derived from one line of the key file.
+pub struct SealKey {
+    id: String,
+    hash: hmac::Key,
+    seal: Seal,
+}
+
+impl std::fmt::Debug for SealKey {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "SealKey({})", self.id)
+    }
+}
+
+impl SealKey {
+    /// Derives it; `None` if the crypto library refuses.
+    pub(super) fn derived(key: &[u8; 32]) -> Option<Self> {
+        let master = hmac::Key::new(hmac::HMAC_SHA256, key);
+        let derive = |purpose: &[u8]| hmac::sign(&master, purpose);
+        let id = STANDARD.encode(&derive(b"keyward access: key id").as_ref()[..6]);
+        let seal = Seal::new(derive(b"keyward access: seal").as_ref().try_into().ok()?).ok()?;
+        let hash = hmac::Key::new(hmac::HMAC_SHA256, derive(b"keyward access: hash").as_ref());
+        Some(Self { id, hash, seal })
+    }
+
+    /// Its name in records: it tells nothing of the key.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// The hash by which a token is found.
+    pub fn hash(&self, secret: &PlainSecret) -> SecretHash {
+        let mut bytes = [0; 32];
+        bytes.copy_from_slice(hmac::sign(&self.hash, secret.reveal().as_bytes()).as_ref());
+        SecretHash::new(bytes)
+    }
+
+    /// Seals the secret of the token with that accessor; it opens for no other.
+    ///
+    /// # Errors
+    /// The crypto library refused.
+    pub fn seal(&self, accessor: Id, secret: &PlainSecret) -> Result<SealedSecret, SealError> {
+        let sealed = self.seal.close(secret.reveal().as_bytes(), accessor.to_string().as_bytes());
+        let sealed = STANDARD.encode(sealed.map_err(|_| SealError)?);
+        Ok(SealedSecret { key_id: self.id.clone(), sealed })
+    }
+
+    /// Opens a sealed secret.
+    ///
+    /// # Errors
+    /// It was sealed with another key or for another token, or is damaged.
+    pub fn unseal(&self, accessor: Id, sealed: &SealedSecret) -> Result<PlainSecret, SealError> {
+        let sealed = STANDARD.decode(&sealed.sealed).map_err(|_| SealError)?;
+        let plain = self.seal.open(&sealed, accessor.to_string().as_bytes()).map_err(|_| SealError)?;
+        Ok(PlainSecret::presented(std::str::from_utf8(&plain).map_err(|_| SealError)?))
+    }
+}
+
+/// A secret cannot be sealed, or was sealed with another key, or is damaged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a token's secret cannot be sealed or opened with the server's key")]
+pub struct SealError;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_opens_with_its_key_for_its_token_alone() {
+        let [key, other] = [[1; 32], [2; 32]].map(|key| SealKey::derived(&key).unwrap());
+        let (accessor, secret) = (Id::random(), PlainSecret::random());
+        let sealed = key.seal(accessor, &secret).unwrap();
+        assert_eq!(key.unseal(accessor, &sealed).unwrap().reveal(), secret.reveal());
+        assert_ne!(key.seal(accessor, &secret).unwrap(), sealed);
+        assert_eq!(key.unseal(Id::random(), &sealed).unwrap_err(), SealError);
+        assert_eq!(other.unseal(accessor, &sealed).unwrap_err(), SealError);
+        for damaged in ["", "AAAA", "!", &sealed.sealed.replacen(char::is_alphabetic, "+", 1)] {
+            let damaged = SealedSecret { sealed: damaged.to_owned(), ..sealed.clone() };
+            assert_eq!(key.unseal(accessor, &damaged).unwrap_err(), SealError);
+        }
+        assert_eq!(key.hash(&secret), key.hash(&secret));
+        assert_ne!(key.hash(&secret), other.hash(&secret));
+        assert_ne!(key.id(), other.id());
+    }
+}

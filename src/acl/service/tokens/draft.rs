@@ -1,0 +1,110 @@
+//! What a token is to be, and when it is to end.
+
+use crate::acl::model::go_duration::GoDuration;
+use crate::acl::model::secret::PlainSecret;
+use crate::acl::model::timestamp::Timestamp;
+use crate::acl::model::token::{MAX_TTL, MIN_TTL};
+use crate::acl::service::error::ServiceError;
+use crate::acl::service::links::{LinkDraft, LinksDraft};
+
+/// What a token is to be. What is not said is empty, or zero.
+#[derive(Debug, Clone, Default)]
+pub struct TokenDraft {
+    /// Its accessor; one is made up where none is given. An update does not look at it.
+    pub accessor: Option<String>,
+    /// Its secret; one is made up where none is given.
+    pub secret: Option<PlainSecret>,
+    /// Free text.
+    pub description: String,
+    /// What it may do.
+    pub links: LinksDraft,
+    /// The roles that it has.
+    pub roles: Vec<LinkDraft>,
+    /// Whether it counts in this datacenter only.
+    pub local: bool,
+    /// The auth method that made it.
+    pub auth_method: Option<String>,
+    /// When it ends.
+    pub expiration_time: Option<Timestamp>,
+    /// How long it lives; zero for "not said".
+    pub expiration_ttl: GoDuration,
+}
+
+impl TokenDraft {
+    /// When a token made at `now` ends, if it does.
+    ///
+    /// # Errors
+    /// Both an end and a life are given, or one that is out of bounds.
+    pub(super) fn end(&self, now: Timestamp) -> Result<Option<Timestamp>, ServiceError> {
+        let end = match (self.expiration_time, self.expiration_ttl) {
+            (end, GoDuration(0)) => end,
+            (_, ttl @ GoDuration(..0)) => {
+                return Err(ServiceError::Invalid(format!("Token Expiration TTL '{ttl}' should be > 0")));
+            }
+            (Some(_), _) => {
+                let text = "Token Expiration TTL and Expiration Time cannot both be set";
+                return Err(ServiceError::Invalid(text.to_owned()));
+            }
+            (None, ttl) => ttl.span().map(|span| now.after(span)),
+        };
+        if let Some(end) = end {
+            within_bounds(now, end)?;
+        }
+        Ok(end)
+    }
+}
+
+/// Refuses an end that is nearer or farther than a token made at `now` may have. Both bounds are allowed.
+///
+/// # Errors
+/// It is out of bounds.
+pub(super) fn within_bounds(now: Timestamp, end: Timestamp) -> Result<(), ServiceError> {
+    if end < now {
+        return Err(ServiceError::Invalid("ExpirationTime cannot be before CreateTime".to_owned()));
+    }
+    let life = end.since(now);
+    let (word, bound) = match life {
+        short if short < MIN_TTL => ("less", MIN_TTL),
+        long if long > MAX_TTL => ("more", MAX_TTL),
+        _ => return Ok(()),
+    };
+    let (bound, life) = (GoDuration::of(bound), GoDuration::of(life));
+    let text = format!("ExpirationTime cannot be {word} than {bound} in the future (was {life})");
+    Err(ServiceError::Invalid(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, UNIX_EPOCH};
+
+    use super::*;
+
+    #[test]
+    fn an_end_is_a_minute_to_a_day_away() {
+        let now = Timestamp::of(UNIX_EPOCH + Duration::from_secs(1_000_000));
+        let check = |time: Option<u64>, ttl: &str, wanted: Result<Option<u64>, &str>| {
+            let at = |seconds: u64| Timestamp::of(UNIX_EPOCH + Duration::from_secs(seconds));
+            let draft = TokenDraft {
+                expiration_time: time.map(at),
+                expiration_ttl: ttl.parse().unwrap(),
+                ..TokenDraft::default()
+            };
+            let found = draft.end(now).map_err(|error| error.to_string());
+            assert_eq!(found, wanted.map(|end| end.map(at)).map_err(str::to_owned), "{time:?} {ttl}");
+        };
+        check(None, "0", Ok(None));
+        check(None, "1m", Ok(Some(1_000_060)));
+        check(None, "24h", Ok(Some(1_086_400)));
+        check(Some(1_000_060), "0", Ok(Some(1_000_060)));
+        check(Some(1_086_400), "0", Ok(Some(1_086_400)));
+        check(None, "59s", Err("ExpirationTime cannot be less than 1m0s in the future (was 59s)"));
+        check(None, "1ms", Err("ExpirationTime cannot be less than 1m0s in the future (was 1ms)"));
+        check(None, "25h", Err("ExpirationTime cannot be more than 24h0m0s in the future (was 25h0m0s)"));
+        check(None, "-5m", Err("Token Expiration TTL '-5m0s' should be > 0"));
+        check(Some(1_000_060), "-5m", Err("Token Expiration TTL '-5m0s' should be > 0"));
+        check(Some(1_000_060), "1m", Err("Token Expiration TTL and Expiration Time cannot both be set"));
+        check(Some(999_999), "0", Err("ExpirationTime cannot be before CreateTime"));
+        check(Some(1_000_000), "0", Err("ExpirationTime cannot be less than 1m0s in the future (was 0s)"));
+        check(Some(1_086_401), "0", Err("ExpirationTime cannot be more than 24h0m0s in the future (was 24h0m1s)"));
+    }
+}

@@ -1,0 +1,46 @@
+//! The store is verified: all records are there, and whole.
+
+use super::acl_service::Directory;
+use super::caller::{Caller, Privilege};
+use super::error::ServiceError;
+use crate::acl::model::names::NamespaceName;
+use crate::acl::store::Verification;
+use crate::words::chain;
+
+impl Directory {
+    /// Verifies the store for a caller.
+    ///
+    /// # Errors
+    /// The caller lacks `operator:read` in `default`; the store failed.
+    pub async fn verify(&self, caller: &Caller) -> Result<Verification, ServiceError> {
+        caller.require(Privilege::OperatorRead, &NamespaceName::default_one())?;
+        self.verify_store().await
+    }
+
+    /// Verifies the store, and logs what was found. A stop waits for its end: it has the store's file open.
+    pub async fn verify_at_start(&self) {
+        match self.verify_store().await {
+            Ok(found) => tracing::info!(
+                event = "access.store.verified",
+                records = found.records,
+                without_checksum = found.unchecked,
+                damaged = found.damaged,
+                "looked whether all records are there and whole"
+            ),
+            Err(error) => {
+                let error = chain(&error);
+                tracing::warn!(event = "access.store.unverified", error, "the store could not be verified");
+            }
+        }
+    }
+
+    /// Verifies the store. Damage is told in the log, and in lists from then on.
+    ///
+    /// # Errors
+    /// The store failed.
+    async fn verify_store(&self) -> Result<Verification, ServiceError> {
+        let found = self.records.store().verify().await?;
+        self.records.note_damage(&found);
+        Ok(found)
+    }
+}

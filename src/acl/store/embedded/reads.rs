@@ -1,0 +1,84 @@
+//! Looks into the file: each sees the records as they are at one moment.
+
+use bytes::Bytes;
+use redb::{Database, ReadTransaction, ReadableDatabase as _};
+
+use super::checksums::Checksums;
+use super::tables::{KINDS, RECORDS, decode, kind_of, revisions};
+use super::{Key, Listing, Page, Record, Revision, StoreError};
+
+pub(super) fn begin(database: &Database) -> Result<ReadTransaction, StoreError> {
+    Ok(database.begin_read()?)
+}
+
+pub(super) fn get(
+    transaction: &ReadTransaction,
+    checksums: &Checksums,
+    key: &Key,
+) -> Result<Option<Record>, StoreError> {
+    let records = transaction.open_table(RECORDS)?;
+    records.get(key.as_str())?.map(|bytes| decode(key.as_str(), checksums, bytes.value())).transpose()
+}
+
+/// One page. Every key starts with the prefix "", whose revision is that of all kinds. A damaged record has an empty value,
+/// which no record is read from: the others of the page can be.
+pub(super) fn list(
+    transaction: &ReadTransaction,
+    checksums: &Checksums,
+    prefix: &str,
+    page: &Page,
+) -> Result<Listing, StoreError> {
+    let revision = transaction.open_table(KINDS)?.get(kind_of(prefix))?.map_or(0, |last| last.value());
+    let records = transaction.open_table(RECORDS)?;
+    let start = page.after.as_ref().map_or(prefix, Key::as_str);
+    let mut listing = Listing { entries: Vec::new(), more: false, revision: Revision(revision) };
+    for entry in records.range(start..)? {
+        let (key, bytes) = entry?;
+        let key = key.value();
+        if !key.starts_with(prefix) {
+            break;
+        }
+        if page.after.as_ref().is_some_and(|after| after.as_str() == key) {
+            continue;
+        }
+        if listing.entries.len() == page.limit {
+            listing.more = true;
+            break;
+        }
+        let record = decode(key, checksums, bytes.value()).unwrap_or_else(|_| {
+            let (created, modified) = revisions(bytes.value()).unwrap_or_default();
+            Record { value: Bytes::new(), created, modified }
+        });
+        listing.entries.push((Key::from(key.to_owned()), record));
+    }
+    Ok(listing)
+}
+
+/// All records as they were when it began. The file keeps what it reads until it is dropped, and grows meanwhile.
+#[derive(Debug)]
+pub(in crate::acl::store) struct Export {
+    moment: ReadTransaction,
+    checksums: Checksums,
+    revision: Revision,
+    after: Option<Key>,
+}
+
+impl Export {
+    pub(super) fn begin(database: &Database, checksums: &Checksums) -> Result<Self, StoreError> {
+        let moment = begin(database)?;
+        let revision = list(&moment, checksums, "", &Page { after: None, limit: 0 })?.revision;
+        Ok(Self { moment, checksums: checksums.clone(), revision, after: None })
+    }
+
+    pub(in crate::acl::store) fn revision(&self) -> Revision {
+        self.revision
+    }
+
+    /// The next records, at most so many; none at the end.
+    pub(in crate::acl::store) fn next(&mut self, limit: usize) -> Result<Vec<(Key, Record)>, StoreError> {
+        let page = Page { after: self.after.take(), limit };
+        let entries = list(&self.moment, &self.checksums, "", &page)?.entries;
+        self.after = entries.last().map(|(key, _)| key.clone()).or(page.after);
+        Ok(entries)
+    }
+}

@@ -1,0 +1,86 @@
+//! Records as etcd has them: their keys under the store's prefix, batches as transactions.
+
+use etcd_client::{Compare, CompareOp, GetOptions, KeyValue, Txn, TxnOp, TxnOpResponse, TxnResponse};
+
+use crate::acl::store::{Batch, Check, Key, Record, Revision, StoreError, Write};
+
+/// What stands before every key of the store.
+#[derive(Debug, Clone)]
+pub(super) struct Prefix(pub(super) String);
+
+impl Prefix {
+    /// A key or the start of keys, as etcd has it.
+    pub(super) fn with(&self, key: &str) -> Vec<u8> {
+        [self.0.as_bytes(), key.as_bytes()].concat()
+    }
+
+    /// The key of a record; `None` for what is none.
+    pub(super) fn without(&self, key: &[u8]) -> Option<Key> {
+        let key = std::str::from_utf8(key.strip_prefix(self.0.as_bytes())?).ok()?;
+        key.contains('/').then(|| Key::from(key.to_owned()))
+    }
+
+    /// A record with its key.
+    pub(super) fn record(&self, found: KeyValue) -> Result<(Key, Record), StoreError> {
+        let (created, modified) = (revision(found.create_revision()), revision(found.mod_revision()));
+        let (key, value) = found.into_key_value();
+        let unreadable = || StoreError::Unreadable { key: String::from_utf8_lossy(&key).into_owned() };
+        Ok((self.without(&key).ok_or_else(unreadable)?, Record { value: value.into(), created, modified }))
+    }
+
+    /// The transaction that writes a batch, or else tells how the records of its checks are.
+    pub(super) fn transaction(&self, batch: &Batch) -> Txn {
+        let compare = |check: &Check| {
+            let key = self.with(check.key().as_str());
+            match check {
+                Check::Absent(_) => Compare::create_revision(key, CompareOp::Equal, 0),
+                // What is not there has the revision 0 for etcd, and is no record that did not change.
+                Check::Unchanged(_, Revision(0)) => Compare::mod_revision(key, CompareOp::Less, 0),
+                Check::Unchanged(_, at) => Compare::mod_revision(key, CompareOp::Equal, number(*at)),
+            }
+        };
+        let look =
+            |check: &Check| TxnOp::get(self.with(check.key().as_str()), Some(GetOptions::new().with_keys_only()));
+        let write = |write: &Write| {
+            let key = self.with(write.key().as_str());
+            match write {
+                Write::Put(_, value) => TxnOp::put(key, value.clone(), None),
+                Write::Delete(_) => TxnOp::delete(key, None),
+            }
+        };
+        let mut writes: Vec<_> = batch.writes.iter().map(write).collect();
+        if writes.is_empty() {
+            // A transaction without an operation is answered by what the member has, however old.
+            writes.push(TxnOp::get(self.with("about"), Some(GetOptions::new().with_keys_only())));
+        }
+        Txn::new()
+            .when(batch.checks.iter().map(compare).collect::<Vec<_>>())
+            .and_then(writes)
+            .or_else(batch.checks.iter().map(look).collect::<Vec<_>>())
+    }
+}
+
+/// The first check that did not hold, by what the transaction found.
+pub(super) fn conflict(checks: &[Check], answer: &TxnResponse) -> Option<Key> {
+    let found = answer.op_responses();
+    let mut pairs = checks.iter().zip(&found);
+    pairs.find_map(|(check, found)| {
+        let TxnOpResponse::Get(found) = found else { return None };
+        let modified = found.kvs().first().map(|record| revision(record.mod_revision()));
+        let holds = match check {
+            Check::Absent(_) => modified.is_none(),
+            Check::Unchanged(_, at) => modified == Some(*at),
+        };
+        (!holds).then(|| check.key().clone())
+    })
+}
+
+/// etcd's revisions start at 1.
+pub(super) fn revision(number: i64) -> Revision {
+    Revision(u64::try_from(number).unwrap_or_default())
+}
+
+/// A revision beyond etcd's is of no record.
+pub(super) fn number(revision: Revision) -> i64 {
+    i64::try_from(revision.0).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,45 @@
+//! One listener: who may come in, and what is counted of those who do.
+
+use std::net::SocketAddr;
+
+use http::Response;
+use prometheus_client::metrics::counter::Counter;
+
+use super::answer::Answered;
+use crate::http::guard::Guard;
+use crate::http::server::{Answers, Observed};
+use crate::metrics::{CacheUse, Listener, Seconds};
+
+/// One listener's guard and counts, each looked up once.
+pub(super) struct Door {
+    pub(super) guard: Guard,
+    /// The listener's address, over TCP.
+    pub(super) local: Option<SocketAddr>,
+    pub(super) answers: Answers,
+    /// Time to the head of the server's answer.
+    pub(super) spent: Seconds,
+    pub(super) replays: Counter,
+    pub(super) hits: Counter,
+    pub(super) misses: Counter,
+    pub(super) stale: Counter,
+}
+
+impl Door {
+    pub(super) fn new(guard: Guard, local: Option<SocketAddr>, observed: Observed) -> Self {
+        let label = Listener { listener: observed.listener.clone() };
+        let spent = observed.metrics.proxy_seconds.get_or_create(&label).clone();
+        let replays = observed.metrics.proxy_replays.get_or_create(&label).clone();
+        let cached = |outcome| {
+            let label = CacheUse { listener: observed.listener.clone(), outcome };
+            observed.metrics.cache_requests.get_or_create(&label).clone()
+        };
+        let (hits, misses, stale) = (cached("hit"), cached("miss"), cached("stale"));
+        Self { guard, local, answers: Answers::of(observed), spent, replays, hits, misses, stale }
+    }
+
+    /// Counts an answer.
+    pub(super) fn counted(&self, answer: Response<Answered>) -> Response<Answered> {
+        self.answers.count(answer.status());
+        answer
+    }
+}

@@ -1,0 +1,268 @@
+//! Keeps what was issued alive, drops it where its end has come, its own or that of the token that it was got with, and has
+//! all of it written where it is to outlive a restart.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::entry::Issued;
+use super::key::{Key, Whose};
+use super::lru::Due;
+use super::snapshot;
+use super::{Cache, Inner};
+use crate::agent::secrets::encrypted_file::{Archive, ArchiveError, Dirt, LARGEST, Persist, Writer};
+use crate::agent::secrets::snapshot_format::TokenMark;
+use crate::agent::server_client::{CallError, Upstream, Verdict};
+use crate::agent::state_file::Use;
+use crate::agent::token::{Lease, Token, TokenFeed};
+use crate::agent::token_lifecycle::retry_budget::{Failure, Pace};
+use crate::backoff::random_unit;
+use crate::credential_watch::{Nudge, State};
+
+/// What a tender works with.
+#[derive(Debug, Clone)]
+pub struct Parts {
+    /// The session's token.
+    pub tokens: TokenFeed,
+    /// Whether the token is taken up after a restart; else another is made at each start, which says nothing of the one before.
+    pub outlives_restarts: bool,
+    /// Rung where the server says that the token is dead.
+    pub session: Nudge,
+    /// The server.
+    pub upstream: Upstream,
+    /// The namespace that the session logs in to.
+    pub namespace: Option<String>,
+}
+
+/// Tends one cache.
+#[derive(Debug)]
+pub struct Tender {
+    cache: Cache,
+    inner: Arc<Inner>,
+    parts: Parts,
+    token: Option<Arc<Token>>,
+    pace: Pace,
+    /// The flag says whether it was asked with the issued token itself, not the session's.
+    renewing: JoinSet<(Key, bool, Result<Lease, CallError>)>,
+    /// Leases of the last process that were not renewed yet.
+    unproven: Vec<Key>,
+    persisting: Option<(Archive, Writer)>,
+    /// The session's token that there was last.
+    mark: Option<TokenMark>,
+}
+
+impl Tender {
+    /// One that has done nothing yet.
+    pub fn new(cache: &Cache, parts: Parts) -> Self {
+        let inner = Arc::clone(&cache.0);
+        let pace = Pace::new(inner.clock.now());
+        Self {
+            cache: cache.clone(),
+            inner,
+            parts,
+            token: None,
+            pace,
+            renewing: JoinSet::new(),
+            unproven: Vec::new(),
+            persisting: None,
+            mark: None,
+        }
+    }
+
+    /// Keeps the answers over a restart. What is in the file is taken for the same `bound_to` alone.
+    ///
+    /// # Errors
+    /// No key could be made of the one that is given.
+    pub fn persisting(mut self, persist: &Persist, bound_to: &[&str]) -> Result<Self, ArchiveError> {
+        let archive = Archive::new(persist, Use::Answers, bound_to)?;
+        self.persisting = Some((archive.clone(), Writer::new(archive)));
+        self.inner.persists.store(true, Ordering::Relaxed);
+        Ok(self)
+    }
+
+    /// Takes up what the last process kept, so that it is there for the first request.
+    pub async fn resume(&mut self) {
+        let Some((archive, _)) = &self.persisting else { return };
+        let (now, most) = (self.inner.clock.now(), self.cache.most_age());
+        let Some((mark, taken)) = archive.load(move |plain| snapshot::taken(plain, most, now)).await else { return };
+        self.mark = mark;
+        self.unproven = taken.iter().filter(|its| its.held.is_some()).map(|its| its.key.clone()).collect();
+        tracing::info!(event = "cache.resumed", answers = taken.len(), "answers of the last process are taken up");
+        let mut shelf = self.inner.shelf();
+        shelf.take_up(taken, now);
+        self.inner.tell(&mut shelf);
+    }
+
+    /// Tends it until `stop` is cancelled, or the session has ended.
+    pub async fn run(mut self, stop: CancellationToken) {
+        self.follow();
+        while let Some(true) = stop.run_until_cancelled(self.step()).await {}
+        self.finish().await;
+    }
+
+    /// Does the next thing; false once the session has ended.
+    async fn step(&mut self) -> bool {
+        let clock = self.inner.clock.clone();
+        let due = self.inner.shelf().next_due().filter(|_| self.renewing.len() < AT_ONCE);
+        // While the server is away nothing is asked of it.
+        let due = due.map(|due| if due.boot < self.pace.not_before().boot { self.pace.not_before() } else { due });
+        let writing = async {
+            match &mut self.persisting {
+                Some((_, writer)) => writer.time(&clock).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            changed = self.parts.tokens.changed() => {
+                if changed.is_err() {
+                    return false;
+                }
+                self.follow();
+            }
+            Some(Ok((key, own, outcome))) = self.renewing.join_next() => self.renewed(&key, own, outcome),
+            () = self.inner.put.notified() => self.changed(),
+            () = clock.sleep_until_some(due) => self.renew(),
+            () = writing => self.save(),
+        }
+        true
+    }
+
+    /// What was got with a token ends with it. One that ends before its time was revoked: then what it had read is not
+    /// given any more either.
+    fn follow(&mut self) {
+        let before = self.token.take();
+        self.token = match self.parts.tokens.current().state {
+            State::Serving(token) => Some(token),
+            State::None { .. } => None,
+        };
+        let now = self.inner.clock.now();
+        let mut dropped = 0;
+        let mut revoked = self.token.is_none()
+            && before.is_some_and(|before| before.expires.is_none_or(|end| !now.until(end).is_zero()));
+        {
+            let mut shelf = self.inner.shelf();
+            if let Some(token) = self.token.as_ref().filter(|_| shelf.is_awaiting()) {
+                let mark = self.mark.as_ref();
+                let same = mark.is_some_and(|mark| mark.is(token));
+                revoked = !same && self.parts.outlives_restarts && mark.is_some_and(|mark| mark.lives(now));
+                dropped = shelf.adopt(same.then_some(token.generation));
+            }
+            let current = self.token.as_ref().map(|token| token.generation);
+            dropped += shelf.drop_where(|key, _, generation| {
+                (revoked && key.whose == Whose::Session) || generation.is_some_and(|its| Some(its) != current)
+            });
+            self.inner.tell(&mut shelf);
+        }
+        let mark = self.token.as_deref().map(TokenMark::of);
+        if mark.is_some() && mark != self.mark {
+            self.mark = mark;
+            self.note(Dirt::Other);
+        }
+        if dropped > 0 {
+            tracing::info!(
+                event = "cache.token.ended",
+                dropped,
+                "what was got with the token before is not given any more"
+            );
+        }
+    }
+
+    fn renew(&mut self) {
+        let now = self.inner.clock.now();
+        let due = {
+            let mut shelf = self.inner.shelf();
+            let due = shelf.take_due(now);
+            self.inner.tell(&mut shelf);
+            due
+        };
+        let Some(Due { key, issued }) = due else { return };
+        let (upstream, token) = (self.parts.upstream.clone(), self.token.clone());
+        let place = key.place().0.to_owned();
+        let namespace = if place.is_empty() { self.parts.namespace.clone() } else { Some(place) };
+        match (issued, token) {
+            (Issued::Token(own, ..), _) => self.renewing.spawn(async move {
+                let renewed = upstream.renew_self(&own, namespace.as_deref()).await;
+                (key, true, renewed.map(|renewed| renewed.lease))
+            }),
+            (Issued::Secret(lease), Some(token)) => self.renewing.spawn(async move {
+                let renewed = upstream.renew_lease(&token.secret, &lease, namespace.as_deref()).await;
+                (key, false, renewed)
+            }),
+            // Nothing to renew it with.
+            (Issued::Secret(_), None) => return self.inner.shelf().renewed(&key, None, now, random_unit()),
+        };
+    }
+
+    fn renewed(&mut self, key: &Key, own: bool, outcome: Result<Lease, CallError>) {
+        let now = self.inner.clock.now();
+        let mut shelf = self.inner.shelf();
+        let unproven = self.unproven.iter().position(|its| its == key);
+        match outcome {
+            Ok(lease) => {
+                self.pace.succeeded(now);
+                shelf.renewed(key, Some(lease), now, random_unit());
+                unproven.map(|at| self.unproven.swap_remove(at));
+            }
+            Err(error) => {
+                let verdict = error.verdict();
+                tracing::warn!(event = "cache.renewal.failed", %error, "a lease that is kept could not be renewed");
+                let doubts_session = verdict.doubts_token() && !own;
+                if doubts_session {
+                    self.parts.session.ring();
+                }
+                if verdict.doubts_token() && own {
+                    self.unproven.retain(|its| its != key);
+                    shelf.drop_one(key);
+                } else if verdict == Verdict::Unavailable || doubts_session {
+                    self.pace.failed(now, Failure::Passing, error.retry_after(), random_unit());
+                    shelf.again(key, self.pace.not_before());
+                } else if let Some(at) = unproven {
+                    // It was ended while nobody looked.
+                    self.unproven.swap_remove(at);
+                    shelf.drop_one(key);
+                } else {
+                    // Another is got before it ends.
+                    shelf.renewed(key, None, now, random_unit());
+                }
+            }
+        }
+        self.inner.tell(&mut shelf);
+    }
+
+    fn note(&mut self, dirt: Dirt) {
+        if let Some((_, writer)) = &mut self.persisting {
+            writer.changed(self.inner.clock.now(), dirt);
+        }
+    }
+
+    fn changed(&mut self) {
+        let dirt = self.inner.shelf().dirt();
+        self.note(dirt);
+    }
+
+    fn save(&mut self) {
+        let now = self.inner.clock.now();
+        let mark = self.mark.clone();
+        if let Some((_, writer)) = &mut self.persisting {
+            let lines = self.inner.shelf().lines(LARGEST, now);
+            writer.write(move || snapshot::plain(&lines, mark, now));
+        }
+    }
+
+    /// Writes what was not written yet.
+    async fn finish(&mut self) {
+        self.changed();
+        let clock = self.inner.clock.clone();
+        let Some((_, writer)) = &mut self.persisting else { return };
+        if writer.settled(&clock).await {
+            self.save();
+            let Some((_, writer)) = &mut self.persisting else { return };
+            writer.settled(&clock).await;
+        }
+    }
+}
+
+/// How many leases are renewed at once.
+const AT_ONCE: usize = 8;

@@ -1,0 +1,254 @@
+//! The secrets of a store as they are to outlive a restart.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::sync::Notify;
+use zeroize::Zeroizing;
+
+use super::encrypted_file::{Archive, ArchiveError, Dirt, LARGEST, Persist, Why, Writer};
+use super::lease::{Step, Term, is_certificate};
+use super::snapshot_format::{Content, SavedTerm, TokenMark, age};
+use super::{SecretFields, SecretRequest};
+use crate::agent::server_client::SecretLease;
+use crate::agent::state_file::Use;
+use crate::agent::token::{Generation, Lease, TokenFeed};
+use crate::clock::{Clock, Moment, millis};
+use crate::credential_watch::State;
+
+/// How the secrets of a store are kept over a restart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Offline {
+    /// Where.
+    pub persist: Persist,
+    /// How old a secret without a lease may be that is used while the server does not answer.
+    pub stale: Duration,
+}
+
+/// What is known of each secret. Clones share it.
+#[derive(Debug, Clone)]
+pub(super) struct Book(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    archive: Archive,
+    stale: Duration,
+    pages: Mutex<Pages>,
+    changed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Pages {
+    /// The token of the last process.
+    mark: Option<TokenMark>,
+    records: BTreeMap<SecretRequest, Record>,
+    dirt: Dirt,
+}
+
+/// What is known of a secret.
+#[derive(Debug, Clone)]
+pub(super) struct Record {
+    pub(super) data: Arc<SecretFields>,
+    /// When it was read, and how old it was by then.
+    pub(super) read: Moment,
+    pub(super) before: Duration,
+    pub(super) lease: Option<(SecretLease, Term, Step)>,
+    /// The login that it was read with; `None` for that of the last process.
+    pub(super) login: Option<Generation>,
+}
+
+impl Record {
+    /// Time since it was read.
+    pub(super) fn age(&self, now: Moment) -> Duration {
+        self.before + now.since(self.read)
+    }
+}
+
+/// One in the file.
+#[derive(Serialize, Deserialize)]
+struct Saved<'a> {
+    request: Cow<'a, SecretRequest>,
+    at: u64,
+    lease: Option<(Cow<'a, str>, SavedTerm)>,
+    data: Cow<'a, SecretFields>,
+}
+
+impl Book {
+    /// An empty one, written to the file. What is in that is taken for the same `bound_to` alone.
+    pub(super) fn new(offline: &Offline, bound_to: &[&str]) -> Result<Self, ArchiveError> {
+        let archive = Archive::new(&offline.persist, Use::Secrets, bound_to)?;
+        let (pages, changed) = (Mutex::default(), Notify::new());
+        Ok(Self(Arc::new(Inner { archive, stale: offline.stale, pages, changed })))
+    }
+
+    fn pages(&self) -> MutexGuard<'_, Pages> {
+        self.0.pages.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes up what the last process kept.
+    pub(super) async fn load(&self, now: Moment) {
+        let stale = self.0.stale;
+        let Some((mark, records)) = self.0.archive.load(move |plain| taken(plain, stale, now)).await else { return };
+        tracing::info!(event = "secrets.resumed", secrets = records.len(), "secrets of the last process are taken up");
+        let mut pages = self.pages();
+        (pages.mark, pages.records) = (mark, records);
+    }
+
+    /// What the last process knew of a secret, and its token then.
+    pub(super) fn known(&self, request: &SecretRequest) -> Option<(Record, Option<TokenMark>)> {
+        let pages = self.pages();
+        let record = pages.records.get(request).filter(|record| record.login.is_none())?;
+        Some((record.clone(), pages.mark.clone()))
+    }
+
+    pub(super) fn write(&self, request: &SecretRequest, record: Record) {
+        let mut pages = self.pages();
+        let same = pages.records.get(request).is_some_and(|there| {
+            there.login.is_some() && there.lease.is_none() && record.lease.is_none() && there.data == record.data
+        });
+        pages.records.insert(request.clone(), record);
+        self.note(&mut pages, if same { Dirt::Younger } else { Dirt::Other });
+    }
+
+    pub(super) fn strike(&self, request: &SecretRequest) {
+        let mut pages = self.pages();
+        if pages.records.remove(request).is_some() {
+            self.note(&mut pages, Dirt::Other);
+        }
+    }
+
+    /// Strikes what nobody has asked for since it was taken up.
+    pub(super) fn strike_unclaimed(&self, claimed: impl Fn(&SecretRequest) -> bool) {
+        let mut pages = self.pages();
+        let before = pages.records.len();
+        pages.records.retain(|request, _| claimed(request));
+        if pages.records.len() < before {
+            self.note(&mut pages, Dirt::Other);
+        }
+    }
+
+    fn note(&self, pages: &mut Pages, dirt: Dirt) {
+        if dirt > pages.dirt {
+            pages.dirt = dirt;
+            self.0.changed.notify_one();
+        }
+    }
+
+    /// What writes it.
+    pub(super) fn writer(&self) -> Writer {
+        Writer::new(self.0.archive.clone())
+    }
+
+    /// Has it written when there is something new, for as long as this is polled.
+    pub(super) async fn keep(&self, clock: &Clock, tokens: &TokenFeed, writer: &mut Writer) {
+        loop {
+            tokio::select! {
+                () = self.0.changed.notified() => writer.changed(clock.now(), self.pages().dirt),
+                () = writer.time(clock) => self.save(clock.now(), tokens, writer),
+            }
+        }
+    }
+
+    /// Writes what was not written yet.
+    pub(super) async fn finish(&self, clock: &Clock, tokens: &TokenFeed, mut writer: Writer) {
+        writer.changed(clock.now(), self.pages().dirt);
+        if writer.settled(clock).await {
+            self.save(clock.now(), tokens, &mut writer);
+            writer.settled(clock).await;
+        }
+    }
+
+    fn save(&self, now: Moment, tokens: &TokenFeed, writer: &mut Writer) {
+        let token = match tokens.peek().state {
+            State::Serving(token) => Some(token),
+            State::None { .. } => None,
+        };
+        let (mut records, before) = {
+            let mut pages = self.pages();
+            pages.dirt = Dirt::None;
+            (pages.records.clone(), pages.mark.clone())
+        };
+        let login = token.as_ref().map(|token| token.generation);
+        // What was leased with another token has ended with it.
+        let same = token.as_ref().is_none_or(|token| before.as_ref().is_some_and(|mark| mark.is(token)));
+        records.retain(|_, its| its.lease.is_none() || if its.login.is_some() { its.login == login } else { same });
+        let mark = token.as_deref().map(TokenMark::of).or(before);
+        writer.write(move || plain(&records, mark, now));
+    }
+}
+
+fn plain(
+    records: &BTreeMap<SecretRequest, Record>,
+    mark: Option<TokenMark>,
+    now: Moment,
+) -> Option<Zeroizing<Vec<u8>>> {
+    let wall = millis(now.wall);
+    let saved = |(request, record)| saved(request, record, wall, now);
+    let content = Content::new(now, mark, records.iter().map(saved).collect());
+    let mut room = Room(0);
+    if serde_json::to_writer(&mut room, &content).is_err() {
+        tracing::warn!(
+            event = "secrets.state.failed",
+            what = "kept secrets",
+            error = "they are more than a file may hold",
+            "a restart may lack what is kept now"
+        );
+        return None;
+    }
+    let mut plain = Zeroizing::new(Vec::with_capacity(room.0));
+    serde_json::to_writer(&mut *plain, &content).ok()?;
+    Some(plain)
+}
+
+fn saved<'a>(request: &'a SecretRequest, record: &'a Record, wall: u64, now: Moment) -> Saved<'a> {
+    Saved {
+        request: Cow::Borrowed(request),
+        at: wall.saturating_sub(u64::try_from(record.age(now).as_millis()).unwrap_or(u64::MAX)),
+        lease: record
+            .lease
+            .as_ref()
+            .map(|(lease, term, next)| (Cow::Borrowed(lease.id.as_str()), SavedTerm::of(term, *next, now))),
+        data: Cow::Borrowed(&record.data),
+    }
+}
+
+/// Counts what is written to it, and takes no more than a file may hold.
+struct Room(usize);
+
+impl std::io::Write for Room {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0 += bytes.len();
+        if self.0 > LARGEST { Err(std::io::ErrorKind::FileTooLarge.into()) } else { Ok(bytes.len()) }
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+type Taken = (Option<TokenMark>, BTreeMap<SecretRequest, Record>);
+
+fn taken(plain: &[u8], stale: Duration, now: Moment) -> Result<Taken, Why> {
+    let content: Content<Saved<'_>> = serde_json::from_slice(plain).map_err(|_| Why::Shape)?;
+    let content = content.in_time(now)?;
+    let record = |saved: Saved<'_>| {
+        let lease = match saved.lease {
+            Some((id, term)) => {
+                let (term, next) = term.taken_up(now)?;
+                // It is renewed for as long as it was first given.
+                let lease = Lease { ttl: term.first, renewable: term.lease.renewable };
+                Some((SecretLease { id: id.into_owned(), lease }, term, next))
+            }
+            None => None,
+        };
+        let before = age(saved.at, now);
+        let data = Arc::new(saved.data.into_owned());
+        let usable = lease.is_some() || before <= stale || is_certificate(&data);
+        let record = Record { data, read: now, before, lease, login: None };
+        usable.then(|| (saved.request.into_owned(), record))
+    };
+    Ok((content.token, content.kept.into_iter().filter_map(record).collect()))
+}

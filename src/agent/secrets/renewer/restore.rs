@@ -1,0 +1,106 @@
+//! How a keeper begins with what the last process knew, and writes down what the next one may begin with.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Held, SecretKeeper};
+use crate::agent::secrets::lease::{Step, remade_after};
+use crate::agent::secrets::persisted_secrets::{Book, Record};
+use crate::agent::secrets::{Options, SecretAnswer};
+use crate::agent::token::{Generation, Token};
+use crate::credential_watch::State;
+
+impl<T> SecretKeeper<T> {
+    /// Begins with what the last process knew, and writes down for the next one what is known. It is given to readers once the
+    /// server says that it is good, or does not answer.
+    pub(in crate::agent::secrets) fn resuming(mut self, book: &Book) -> Self {
+        let now = self.parts.clock.now();
+        self.book = Some(book.clone());
+        if let Some((record, mark)) = book.known(&self.options.request) {
+            self.show_at = Some(now + SHOWN_AFTER);
+            if record.lease.is_some() {
+                self.awaited = Some((record, mark));
+            } else {
+                let (Options { request, interval, .. }, data) = (&self.options, &record.data);
+                if let Some(after) = remade_after(request, data, *interval, now) {
+                    (self.next, self.show_at) = (Step::ReadAt(now + after), Some(now));
+                }
+                self.take_up(record, Generation::new());
+            }
+        }
+        self
+    }
+
+    fn take_up(&mut self, record: Record, generation: Generation) {
+        let Record { data, read, before, lease, .. } = record;
+        let lease = lease.map(|(lease, term, next)| {
+            self.next = next;
+            (lease, term)
+        });
+        let look_after = self.options.interval;
+        self.held = Some(Held { data, read, before, shown: false, lease, look_after, generation });
+    }
+
+    /// Takes up the lease of the last process, if this is the token that it was got with. It is given to readers once it has
+    /// been renewed; where it cannot be, at once, as nothing would tell whether it lives.
+    pub(super) fn take_up_awaited(&mut self, token: &Token) -> bool {
+        let Some((record, mark)) = self.awaited.take() else { return false };
+        let ended = record.lease.as_ref().is_none_or(|(_, term, _)| self.parts.clock.has_reached(term.ends()));
+        if ended || !mark.is_some_and(|mark| mark.is(token)) {
+            self.forget();
+            return false;
+        }
+        self.take_up(record, token.generation);
+        if matches!(self.next, Step::ReadAt(_)) {
+            self.show();
+        }
+        true
+    }
+
+    pub(super) fn write_down(&self) {
+        let (Some(book), Some(held)) = (&self.book, &self.held) else { return };
+        let lease = held.lease.as_ref().map(|(lease, term)| (lease.clone(), *term, self.next));
+        let login = Some(held.generation);
+        let record = Record { data: Arc::clone(&held.data), read: held.read, before: held.before, lease, login };
+        book.write(&self.options.request, record);
+    }
+
+    /// Gives readers what the last process knew, unless they have it or something else by now.
+    pub(super) fn show(&mut self) {
+        let now = self.parts.clock.now();
+        let Some(held) = self.held.as_mut().filter(|held| !held.shown) else { return };
+        let lease = held.lease.as_ref().map(|(lease, _)| lease.clone());
+        let answer = SecretAnswer { data: Arc::clone(&held.data), lease };
+        if let Ok(view) = (self.parts.view)(&self.options, &answer, now) {
+            held.shown = true;
+            let age = (held.before + now.since(held.read)).as_secs();
+            tracing::info!(
+                event = "agent.secret.resumed",
+                secret = self.options.name,
+                age,
+                "a secret is used as it was known"
+            );
+            self.parts.publisher.publish(State::Serving(Arc::new(view)), None);
+            if let Some(health) = &self.parts.health {
+                health.ready();
+            }
+        }
+    }
+
+    /// The server does not give any more what the last process knew.
+    pub(super) fn drop_unshown(&mut self) {
+        if self.held.as_ref().is_some_and(|held| !held.shown) {
+            self.held = None;
+            self.forget();
+        }
+    }
+
+    pub(super) fn forget(&self) {
+        if let Some(book) = &self.book {
+            book.strike(&self.options.request);
+        }
+    }
+}
+
+/// How long the server is given to say that what the last process knew is still good, before it is used without its word.
+const SHOWN_AFTER: Duration = Duration::from_secs(3);

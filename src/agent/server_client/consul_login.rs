@@ -1,0 +1,163 @@
+//! The access-control service's own wire: `/v1/acl/login`, `/v1/acl/token/self`, `/v1/acl/logout`.
+
+use std::time::{Duration, SystemTime};
+
+use http::{HeaderValue, Method};
+use reqwest::RequestBuilder;
+use secrecy::{ExposeSecret as _, SecretString};
+use serde::Serialize;
+use serde_json::Value;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+use super::parse_response::{self, LONGEST_LEASE};
+use super::{CallError, LoginAnswer, LookedUp, Upstream};
+use crate::agent::token::{self, ClientToken, Lease};
+use crate::http::client::Answer;
+use crate::http::client::sanitize::{date, tame};
+
+impl Upstream {
+    /// `POST acl/login`: logs in by the auth method of that name with a signed token.
+    ///
+    /// # Errors
+    /// There was no answer, the server refused, or it answered with something else than a usable token.
+    pub async fn acl_login(
+        &self,
+        method: &str,
+        namespace: Option<&str>,
+        bearer: &SecretString,
+    ) -> Result<LoginAnswer, CallError> {
+        let body = WireLogin { method, bearer: bearer.expose_secret() };
+        let request = self.acl(Method::POST, "v1/acl/login", None, namespace).json(&body);
+        let answer = self.client.send_within(request, self.login_timeout).await?;
+        let mut made = ok(&answer, bearer)?;
+        let secret = match made.get_mut("SecretID").map(Value::take) {
+            Some(Value::String(text)) => ClientToken::parse(SecretString::from(text)),
+            _ => None,
+        };
+        let secret = secret.ok_or_else(|| garbage("SecretID is not 1 to 4096 visible ASCII characters"))?;
+        let (accessor, policies) = (accessor(&made), policies(&made));
+        // Both times are the server's, so no difference of clocks plays a part.
+        let lease = lease(&made, time(&made, "CreateTime")?.unwrap_or_else(|| now(&answer)))?;
+        Ok(LoginAnswer { secret, accessor, lease, kind: token::Kind::Service, policies })
+    }
+
+    /// `GET acl/token/self`.
+    pub(super) async fn acl_lookup(&self, token: &ClientToken, namespace: Option<&str>) -> Result<LookedUp, CallError> {
+        let request = self.acl(Method::GET, "v1/acl/token/self", Some(token), namespace);
+        let answer = self.client.send(request).await?;
+        let found = ok(&answer, token.secret())?;
+        let lease = lease(&found, now(&answer))?;
+        Ok(LookedUp { lease, accessor: accessor(&found), batch: false, policies: policies(&found) })
+    }
+
+    /// `POST acl/logout`.
+    pub(super) async fn acl_logout(&self, token: &ClientToken, namespace: Option<&str>) -> Result<(), CallError> {
+        let request = self.acl(Method::POST, "v1/acl/logout", Some(token), namespace);
+        let answer = self.client.send(request).await?;
+        parse_response::accepted(&answer, token.secret()).map_err(|error| with_text(error, &answer, token.secret()))
+    }
+
+    fn acl(&self, method: Method, path: &str, token: Option<&ClientToken>, namespace: Option<&str>) -> RequestBuilder {
+        let mut request = self.client.request(method, path);
+        if let Some(namespace) = namespace {
+            request = request.header("x-consul-namespace", namespace);
+        }
+        // A client token is visible ASCII, which every header takes.
+        if let Some(Ok(mut value)) = token.map(|token| HeaderValue::from_str(token.secret().expose_secret())) {
+            value.set_sensitive(true);
+            request = request.header("x-consul-token", value);
+        }
+        request
+    }
+}
+
+#[derive(Serialize)]
+struct WireLogin<'a> {
+    #[serde(rename = "AuthMethod")]
+    method: &'a str,
+    #[serde(rename = "BearerToken")]
+    bearer: &'a str,
+}
+
+fn ok(answer: &Answer, sent: &SecretString) -> Result<Value, CallError> {
+    parse_response::ok(answer, sent).map_err(|error| with_text(error, answer, sent))
+}
+
+/// These servers refuse in plain text.
+fn with_text(error: CallError, answer: &Answer, sent: &SecretString) -> CallError {
+    match error {
+        CallError::Status { status, errors, retry_after, date } if errors.is_empty() => {
+            let text = String::from_utf8_lossy(&answer.body);
+            let text = tame(text.trim(), sent.expose_secret());
+            let errors = if text.is_empty() { Vec::new() } else { vec![text] };
+            CallError::Status { status, errors, retry_after, date }
+        }
+        error => error,
+    }
+}
+
+/// The server's time.
+fn now(answer: &Answer) -> SystemTime {
+    date(&answer.headers).unwrap_or_else(SystemTime::now)
+}
+
+/// What is left at a time; a token without an end has a lease of zero.
+fn lease(token: &Value, at: SystemTime) -> Result<Lease, CallError> {
+    let ttl = match time(token, "ExpirationTime")? {
+        None => Duration::ZERO,
+        // One that is over lives a moment longer rather than for ever.
+        Some(end) => end.duration_since(at).unwrap_or_default().clamp(Duration::from_millis(1), LONGEST_LEASE),
+    };
+    Ok(Lease { ttl, renewable: false })
+}
+
+fn time(token: &Value, field: &str) -> Result<Option<SystemTime>, CallError> {
+    match token.get(field) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) => match OffsetDateTime::parse(text, &Rfc3339) {
+            Ok(time) => Ok(Some(time.into())),
+            Err(_) => Err(garbage(&format!("{field} is no time"))),
+        },
+        Some(_) => Err(garbage(&format!("{field} is no time"))),
+    }
+}
+
+fn accessor(token: &Value) -> Option<String> {
+    let text = token.get("AccessorID")?.as_str()?;
+    ((1..=256).contains(&text.len()) && !text.chars().any(char::is_control)).then(|| text.to_owned())
+}
+
+/// Names of its policies and of its roles.
+fn policies(token: &Value) -> Vec<String> {
+    let names = ["Policies", "Roles"].into_iter().filter_map(|list| token.get(list)?.as_array()).flatten();
+    names.filter_map(|link| link.get("Name")?.as_str()).take(256).map(|name| tame(name, "")).collect()
+}
+
+fn garbage(what: &str) -> CallError {
+    CallError::Garbage { what: what.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_lease_ends_when_the_server_says_by_its_own_clock() {
+        let at = SystemTime::from(OffsetDateTime::parse("2026-01-01T00:00:00Z", &Rfc3339).unwrap());
+        let check = |end: Value, wanted: Option<u64>| {
+            let found = lease(&json!({ "ExpirationTime": end }), at).ok().map(|lease| lease.ttl.as_secs());
+            assert_eq!(found, wanted);
+        };
+        check(json!("2026-01-01T00:10:00.5Z"), Some(600));
+        check(json!("2026-01-01T01:00:00+01:00"), Some(0));
+        check(json!("2099-01-01T00:00:00Z"), Some(32 * 24 * 3600));
+        check(json!("soon"), None);
+        check(json!(7), None);
+        let over = lease(&json!({ "ExpirationTime": "2020-01-01T00:00:00Z" }), at).unwrap();
+        assert!(!over.ttl.is_zero(), "zero would mean that it never ends");
+        assert!(lease(&json!({}), at).unwrap().ttl.is_zero());
+    }
+}

@@ -1,0 +1,291 @@
+//! What the server's answers say. Every field is checked; an error names the field and never holds its value.
+
+use std::time::{Duration, SystemTime};
+
+use secrecy::{ExposeSecret as _, SecretString};
+use serde_json::Value;
+
+use super::error::CallError;
+use super::{LoginAnswer, LookedUp, Renewed};
+use crate::agent::token;
+use crate::agent::token::{ClientToken, Lease};
+use crate::http::client::Answer;
+use crate::http::client::sanitize::{date, retry_after, tame};
+
+/// The longest lease that is taken at its word; a longer one is renewed earlier than it had to be.
+pub(super) const LONGEST_LEASE: Duration = Duration::from_hours(32 * 24);
+
+const MOST_POLICIES: usize = 256;
+const MOST_ERRORS: usize = 4;
+
+/// Takes the JSON of a good answer.
+pub(super) fn ok(answer: &Answer, sent: &SecretString) -> Result<Value, CallError> {
+    accepted(answer, sent)?;
+    serde_json::from_slice(&answer.body)
+        .ok()
+        .filter(Value::is_object)
+        .ok_or_else(|| garbage("it is not a JSON object", ""))
+}
+
+/// Takes any good answer, with or without a body. `sent` is the credential of the call.
+pub(super) fn accepted(answer: &Answer, sent: &SecretString) -> Result<(), CallError> {
+    if answer.status.is_success() {
+        return Ok(());
+    }
+    let date = date(&answer.headers);
+    let errors = if answer.status.is_redirection() {
+        vec!["it redirects, which is never followed; give the address of the server that answers".to_owned()]
+    } else {
+        errors(&answer.body, sent)
+    };
+    let retry_after = retry_after(&answer.headers, date.unwrap_or_else(SystemTime::now));
+    Err(CallError::Status { status: answer.status.as_u16(), errors, retry_after, date })
+}
+
+fn errors(body: &[u8], sent: &SecretString) -> Vec<String> {
+    let Ok(Value::Object(body)) = serde_json::from_slice(body) else { return Vec::new() };
+    let errors = body.get("errors").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let texts = errors.iter().filter_map(Value::as_str).take(MOST_ERRORS);
+    texts.map(|text| tame(text, sent.expose_secret())).filter(|text| !text.is_empty()).collect()
+}
+
+/// Reads the answer of a login, and how many uses the token is limited to, if it is.
+pub(super) fn login(mut answer: Value, wrapped: bool) -> Result<(LoginAnswer, Option<u64>), CallError> {
+    if wrapped {
+        let wrap = section(&answer, "wrap_info")?;
+        let ttl = seconds(wrap, "wrap_info", "ttl")?;
+        if ttl.is_zero() {
+            return Err(garbage("wrap_info.ttl", " is zero"));
+        }
+        let kind = token::Kind::Wrapping {
+            creation_time: text(wrap, "creation_time").unwrap_or_default(),
+            creation_path: text(wrap, "creation_path").unwrap_or_default(),
+        };
+        let accessor = text(wrap, "accessor");
+        let lease = Lease { ttl, renewable: false };
+        let secret = secret(&mut answer, "wrap_info", "token")?;
+        return Ok((LoginAnswer { secret, accessor, lease, kind, policies: Vec::new() }, None));
+    }
+    let auth = section(&answer, "auth")?;
+    let uses = limited_use(auth, "auth")?;
+    let batch = auth.get("token_type").and_then(Value::as_str) == Some("batch");
+    let mut lease = lease(auth, "auth", "lease_duration")?;
+    lease.renewable &= !batch;
+    let kind = if batch { token::Kind::Batch } else { token::Kind::Service };
+    let (accessor, policies) = (text(auth, "accessor"), policies(auth));
+    let secret = secret(&mut answer, "auth", "client_token")?;
+    Ok((LoginAnswer { secret, accessor, lease, kind, policies }, uses))
+}
+
+/// Reads the answer of a look-up.
+pub(super) fn lookup(answer: &Value) -> Result<LookedUp, CallError> {
+    let found = section(answer, "data")?;
+    let batch = found.get("type").and_then(Value::as_str) == Some("batch");
+    let lease = lease(found, "data", "ttl")?;
+    Ok(LookedUp { lease, accessor: text(found, "accessor"), batch, policies: policies(found) })
+}
+
+/// Reads the answer of a renewal.
+pub(super) fn renewal(answer: &Value) -> Result<Renewed, CallError> {
+    let auth = section(answer, "auth")?;
+    Ok(Renewed { lease: lease(auth, "auth", "lease_duration")?, policies: policies(auth) })
+}
+
+type Section = serde_json::Map<String, Value>;
+
+fn section<'a>(answer: &'a Value, name: &str) -> Result<&'a Section, CallError> {
+    answer.get(name).and_then(Value::as_object).ok_or_else(|| garbage(name, " is missing"))
+}
+
+fn lease(section: &Section, name: &str, key: &str) -> Result<Lease, CallError> {
+    let renewable = match section.get("renewable") {
+        None | Some(Value::Null) => false,
+        Some(Value::Bool(renewable)) => *renewable,
+        Some(_) => return Err(garbage(&format!("{name}.renewable"), " is neither true nor false")),
+    };
+    Ok(Lease { ttl: seconds(section, name, key)?, renewable })
+}
+
+/// A whole number of seconds, at most [`LONGEST_LEASE`].
+fn seconds(section: &Section, name: &str, key: &str) -> Result<Duration, CallError> {
+    match section.get(key).and_then(Value::as_u64) {
+        Some(seconds) => Ok(Duration::from_secs(seconds).min(LONGEST_LEASE)),
+        None => Err(garbage(&format!("{name}.{key}"), " is not a whole number of seconds")),
+    }
+}
+
+fn limited_use(section: &Section, name: &str) -> Result<Option<u64>, CallError> {
+    match section.get("num_uses") {
+        None | Some(Value::Null) => Ok(None),
+        Some(uses) => match uses.as_u64() {
+            Some(0) => Ok(None),
+            Some(uses) => Ok(Some(uses)),
+            None => Err(garbage(&format!("{name}.num_uses"), " is not a count")),
+        },
+    }
+}
+
+fn secret(answer: &mut Value, name: &str, key: &str) -> Result<ClientToken, CallError> {
+    let found = answer.get_mut(name).and_then(|section| section.get_mut(key)).map(Value::take);
+    match found {
+        Some(Value::String(text)) => ClientToken::parse(SecretString::from(text))
+            .ok_or_else(|| garbage(&format!("{name}.{key}"), " is not 1 to 4096 visible ASCII characters")),
+        _ => Err(garbage(&format!("{name}.{key}"), " is missing")),
+    }
+}
+
+/// A text without secrets, such as an accessor; nothing if it is empty or too long.
+fn text(section: &Section, key: &str) -> Option<String> {
+    let text = section.get(key)?.as_str()?;
+    ((1..=256).contains(&text.len()) && !text.chars().any(char::is_control)).then(|| text.to_owned())
+}
+
+fn policies(section: &Section) -> Vec<String> {
+    let names = section.get("policies").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let names = names.iter().filter_map(Value::as_str).take(MOST_POLICIES);
+    names.map(|name| tame(name, "")).collect()
+}
+
+fn garbage(what: &str, wrong: &str) -> CallError {
+    CallError::Garbage { what: format!("{what}{wrong}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderMap, StatusCode};
+    use proptest::prelude::*;
+    use serde_json::json;
+    use zeroize::Zeroizing;
+
+    use super::*;
+
+    fn answered(body: &[u8]) -> Result<Value, CallError> {
+        let (headers, body) = (HeaderMap::new(), Zeroizing::new(body.to_vec()));
+        ok(&Answer { status: StatusCode::OK, headers, body }, &SecretString::from("sent"))
+    }
+
+    #[test]
+    fn a_login_is_taken_only_if_every_field_makes_sense() {
+        let check = |auth: Value, wanted: Result<(u64, bool), &str>| {
+            let found = login(json!({ "auth": auth }), false);
+            let found = found.map(|(found, _)| (found.lease.ttl.as_secs(), found.lease.renewable));
+            assert_eq!(found.map_err(|error| error.to_string()), wanted.map_err(str::to_owned));
+        };
+        let nonsense = |what: &str| format!("the server's answer makes no sense: {what}");
+        let good = json!({ "client_token": "t", "lease_duration": 60, "renewable": true });
+        let with = |key: &str, value: Value| {
+            let mut auth = good.clone();
+            auth[key] = value;
+            auth
+        };
+        check(good.clone(), Ok((60, true)));
+        check(with("token_type", json!("batch")), Ok((60, false)));
+        check(with("renewable", Value::Null), Ok((60, false)));
+        check(with("lease_duration", json!(0)), Ok((0, true)));
+        check(with("lease_duration", json!(u64::MAX)), Ok((32 * 24 * 3600, true)));
+        check(with("num_uses", json!(0)), Ok((60, true)));
+        check(with("policies", json!([1, null, { "a": 1 }])), Ok((60, true)));
+        check(with("accessor", json!({})), Ok((60, true)));
+        let lease = nonsense("auth.lease_duration is not a whole number of seconds");
+        for bad in [json!(-1), json!(1.5), json!("60"), json!(1e300), Value::Null, json!([60]), json!(true)] {
+            check(with("lease_duration", bad), Err(&lease));
+        }
+        let token = nonsense("auth.client_token is not 1 to 4096 visible ASCII characters");
+        for bad in ["", "a b", "a\nb", "a\r\nX-Other: b", "a\0", "é", &"a".repeat(4097)] {
+            check(with("client_token", json!(bad)), Err(&token));
+        }
+        for bad in [Value::Null, json!(1), json!(["t"]), json!({})] {
+            check(with("client_token", bad), Err(&nonsense("auth.client_token is missing")));
+        }
+        for bad in [json!("yes"), json!(1)] {
+            check(with("renewable", bad), Err(&nonsense("auth.renewable is neither true nor false")));
+        }
+        for bad in [json!(-1), json!("1"), json!(0.5)] {
+            check(with("num_uses", bad), Err(&nonsense("auth.num_uses is not a count")));
+        }
+        for bad in [Value::Null, json!([]), json!("auth"), json!(1)] {
+            check(bad, Err(&nonsense("auth is missing")));
+        }
+        assert_eq!(login(json!({ "auth": with("num_uses", json!(3)) }), false).unwrap().1, Some(3));
+    }
+
+    #[test]
+    fn a_wrapped_login_is_taken_only_with_a_token_and_an_end() {
+        let check = |answer: Value, wanted: bool| assert_eq!(login(answer, true).is_ok(), wanted);
+        check(json!({ "wrap_info": { "token": "t", "ttl": 60 } }), true);
+        check(json!({ "wrap_info": { "token": "t", "ttl": 0 } }), false);
+        check(json!({ "wrap_info": { "token": "t", "ttl": -1 } }), false);
+        check(json!({ "wrap_info": { "ttl": 60 } }), false);
+        check(json!({ "wrap_info": null, "auth": { "client_token": "t", "lease_duration": 60 } }), false);
+    }
+
+    #[test]
+    fn an_answer_that_is_no_json_object_is_refused() {
+        let deep = "[".repeat(100_000);
+        for body in ["", " ", "null", "1", "\"x\"", "[]", "{", "{\"auth\":", "<html></html>", "\u{feff}{}", &deep] {
+            assert!(matches!(answered(body.as_bytes()), Err(CallError::Garbage { .. })), "{body:.20}");
+        }
+        assert!(answered(&[0xff, 0xfe]).is_err());
+        assert!(answered(b"{}").is_ok());
+    }
+
+    #[test]
+    fn a_look_up_and_a_renewal_are_checked_alike() {
+        assert!(lookup(&json!({ "data": { "ttl": 60, "renewable": true, "type": "service" } })).is_ok());
+        assert!(lookup(&json!({ "data": { "ttl": 0, "expire_time": null } })).unwrap().lease.ttl.is_zero());
+        assert!(lookup(&json!({ "data": { "ttl": -5 } })).is_err());
+        assert!(lookup(&json!({ "data": null })).is_err());
+        assert!(renewal(&json!({ "auth": { "lease_duration": 60, "renewable": true } })).is_ok());
+        assert!(renewal(&json!({ "auth": { "lease_duration": "60" } })).is_err());
+        assert!(renewal(&json!({ "data": {} })).is_err());
+    }
+
+    fn any_json() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            any::<f64>().prop_map(Value::from),
+            any::<String>().prop_map(Value::from),
+        ];
+        let key = prop_oneof![
+            Just("auth"),
+            Just("data"),
+            Just("wrap_info"),
+            Just("client_token"),
+            Just("token"),
+            Just("lease_duration"),
+            Just("ttl"),
+            Just("renewable"),
+            Just("num_uses"),
+            Just("policies"),
+            Just("errors"),
+        ];
+        leaf.prop_recursive(4, 64, 8, move |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..8).prop_map(Value::from),
+                prop::collection::btree_map(key.clone().prop_map(str::to_owned), inner, 0..8)
+                    .prop_map(|map| Value::Object(map.into_iter().collect())),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn no_answer_makes_the_reader_panic(body in prop::collection::vec(any::<u8>(), 0..256), status in 100_u16..1000) {
+            let status = StatusCode::from_u16(status).unwrap();
+            let answer = Answer { status, headers: HeaderMap::new(), body: Zeroizing::new(body) };
+            let _ = ok(&answer, &SecretString::from("sent"));
+        }
+
+        #[test]
+        fn what_is_taken_from_any_json_is_a_usable_token(answer in any_json(), wrapped in any::<bool>()) {
+            let _ = (lookup(&answer), renewal(&answer));
+            if let Ok((found, _)) = login(answer, wrapped) {
+                let text = found.secret.secret().expose_secret();
+                prop_assert!((1..=4096).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic()));
+                prop_assert!(found.lease.ttl <= LONGEST_LEASE);
+            }
+        }
+    }
+}

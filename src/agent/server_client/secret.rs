@@ -1,0 +1,326 @@
+//! Secrets of the server: read at a path, their leases renewed and given back.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Method, StatusCode};
+use secrecy::SecretString;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use zeroize::Zeroize as _;
+
+use super::parse_response::{self, LONGEST_LEASE};
+use super::{CallError, Upstream};
+use crate::agent::token::{ClientToken, Lease};
+
+/// The content of a secret: texts, numbers and whatever else the server keeps there. Zeroed on drop; shown by nothing.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct SecretFields(Map<String, Value>);
+
+impl fmt::Debug for SecretFields {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SecretFields")
+    }
+}
+
+impl Drop for SecretFields {
+    fn drop(&mut self) {
+        self.0.values_mut().for_each(wipe);
+    }
+}
+
+impl From<Map<String, Value>> for SecretFields {
+    fn from(fields: Map<String, Value>) -> Self {
+        Self(fields)
+    }
+}
+
+/// Overwrites every text in a value. Numbers and names of fields stay.
+pub(in crate::agent) fn wipe(value: &mut Value) {
+    match value {
+        Value::String(text) => text.zeroize(),
+        Value::Array(values) => values.iter_mut().for_each(wipe),
+        Value::Object(fields) => fields.values_mut().for_each(wipe),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+impl SecretFields {
+    /// All that the answer held as `data`.
+    pub const fn whole(&self) -> &Map<String, Value> {
+        &self.0
+    }
+
+    /// The fields themselves. A key-value store of version 2 wraps them once more, beside their `metadata`.
+    fn inner(&self) -> &Map<String, Value> {
+        let versioned = self.0.get("metadata").and_then(|metadata| metadata.get("version")).is_some_and(Value::is_u64);
+        match self.0.get("data") {
+            Some(Value::Object(inner)) if self.0.len() == 2 && versioned => inner,
+            _ => &self.0,
+        }
+    }
+
+    /// A field that is a text and not empty.
+    pub fn text(&self, field: &str) -> Option<SecretString> {
+        self.inner().get(field)?.as_str().filter(|text| !text.is_empty()).map(SecretString::from)
+    }
+}
+
+/// What is asked of the server: at which path, and how.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct SecretRequest {
+    /// The path as it reads, without `/v1/`: `terraform/creds/ROLE`, `secret/data/PATH`, `secret/data/PATH?version=2`.
+    pub path: String,
+    /// How it is asked for.
+    pub how: How,
+}
+
+/// How something is asked for.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum How {
+    /// What is kept there, or made there for whoever reads.
+    Read,
+    /// The names below the path, as `keys`.
+    List,
+    /// What the server answers to these fields, which may be secrets.
+    Write(BTreeMap<String, String>),
+}
+
+impl SecretRequest {
+    /// A read.
+    pub fn read(path: impl Into<String>) -> Self {
+        Self { path: path.into(), how: How::Read }
+    }
+}
+
+impl fmt::Debug for SecretRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let how = match self.how {
+            How::Read => "read",
+            How::List => "list",
+            How::Write(_) => "write",
+        };
+        write!(f, "{how} {}", self.path)
+    }
+}
+
+impl fmt::Debug for How {
+    /// The fields of a write may be secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Read => "Read",
+            Self::List => "List",
+            Self::Write(_) => "Write",
+        })
+    }
+}
+
+/// What a request for a secret gave.
+#[derive(Debug, Clone)]
+pub struct SecretAnswer {
+    /// Its content.
+    pub data: Arc<SecretFields>,
+    /// Its lease; `None` for a secret that stays until someone changes it.
+    pub lease: Option<SecretLease>,
+}
+
+/// A lease of a secret, as the server keeps it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SecretLease {
+    /// The server's name for it.
+    pub id: String,
+    /// How long it lasts from the answer on, and whether it can be renewed.
+    pub lease: Lease,
+}
+
+impl Upstream {
+    /// Reads what a path holds (`GET PATH`), lists what is below it (`GET PATH?list=true`), or has an answer made of fields
+    /// (`POST PATH`). Nothing below a path is an empty list.
+    ///
+    /// # Errors
+    /// There was no answer, the server refused, or it made no sense.
+    pub async fn ask(
+        &self,
+        token: Option<&ClientToken>,
+        asked: &SecretRequest,
+        namespace: Option<&str>,
+    ) -> Result<SecretAnswer, CallError> {
+        // What follows a `?` is a query, such as the version of a value; the rest is encoded, segment by segment.
+        let (path, query) = asked.path.split_once('?').unwrap_or((&asked.path, ""));
+        let path = format!("v1/{path}");
+        let query: Vec<_> = url::form_urlencoded::parse(query.as_bytes()).collect();
+        let request = |method: Method| {
+            let request = match token {
+                Some(token) => self.with_token(method, &path, token, namespace),
+                None => self.request(method, &path, namespace),
+            };
+            if query.is_empty() { request } else { request.query(&query) }
+        };
+        let request = match &asked.how {
+            How::Read => request(Method::GET),
+            How::List => request(Method::GET).query(&[("list", "true")]),
+            How::Write(fields) => request(Method::POST).json(fields),
+        };
+        let answer = self.client.send(request).await?;
+        let none = SecretString::default();
+        if answer.status == StatusCode::NO_CONTENT {
+            return Err(CallError::NoSecret { what: "it answers with nothing" });
+        }
+        match parse_response::ok(&answer, token.map_or(&none, ClientToken::secret)) {
+            Err(CallError::Status { status: 404, errors, .. }) if asked.how == How::List && errors.is_empty() => {
+                let none = json!({ "keys": [] });
+                let data = none.as_object().cloned().unwrap_or_default();
+                Ok(SecretAnswer { data: Arc::new(SecretFields(data)), lease: None })
+            }
+            Err(CallError::Status { status: 404, errors, retry_after, date }) if errors.is_empty() => {
+                Err(CallError::Status { status: 404, errors: vec![nothing_at(&asked.path)], retry_after, date })
+            }
+            answer => secret(answer?),
+        }
+    }
+
+    /// `PUT sys/leases/renew`, for as long as the secret was first given. Gives what is left of the lease from now on.
+    ///
+    /// # Errors
+    /// There was no answer, the server refused, or it made no sense.
+    pub async fn renew_lease(
+        &self,
+        token: &ClientToken,
+        lease: &SecretLease,
+        namespace: Option<&str>,
+    ) -> Result<Lease, CallError> {
+        let request = self.with_token(Method::PUT, "v1/sys/leases/renew", token, namespace);
+        let body = json!({ "lease_id": lease.id, "increment": lease.lease.ttl.as_secs() });
+        let answer = self.client.send(request.json(&body)).await?;
+        leased(&parse_response::ok(&answer, token.secret())?)
+    }
+
+    /// `PUT sys/leases/revoke`.
+    ///
+    /// # Errors
+    /// There was no answer, or the server refused.
+    pub async fn revoke_lease(
+        &self,
+        token: &ClientToken,
+        lease: &SecretLease,
+        namespace: Option<&str>,
+    ) -> Result<(), CallError> {
+        let request = self.with_token(Method::PUT, "v1/sys/leases/revoke", token, namespace);
+        let answer = self.client.send(request.json(&json!({ "lease_id": lease.id }))).await?;
+        parse_response::accepted(&answer, token.secret())
+    }
+}
+
+/// What an answer without `data` holds.
+fn instead(answer: &Value) -> &'static str {
+    let holds = |name: &str| answer.get(name).is_some_and(Value::is_object);
+    if holds("auth") {
+        "it answers with a token, which is for a sink to have ([sink.NAME.child])"
+    } else if holds("wrap_info") {
+        "it answers with a wrapping, which is for a sink to have"
+    } else {
+        "its answer has no data"
+    }
+}
+
+/// What a 404 without a word means. People of version 2 of key-value leave `data` out, as some clients put it in for them.
+fn nothing_at(path: &str) -> String {
+    match path.split_once('/') {
+        Some((mount, below)) if !below.starts_with("data/") && !below.starts_with("metadata/") => {
+            format!("nothing is there; in version 2 of key-value it would be {mount}/data/{below}")
+        }
+        _ => "nothing is there, or it was deleted".to_owned(),
+    }
+}
+
+fn secret(mut answer: Value) -> Result<SecretAnswer, CallError> {
+    let id = match answer.get("lease_id") {
+        None | Some(Value::Null) => String::new(),
+        Some(Value::String(id)) if id.len() <= 1024 && id.bytes().all(|byte| byte.is_ascii_graphic()) => id.clone(),
+        Some(_) => return Err(garbage("lease_id is no visible text of at most 1024 characters")),
+    };
+    let lease = if id.is_empty() { None } else { Some(SecretLease { id, lease: leased(&answer)? }) };
+    match answer.get_mut("data").map(Value::take) {
+        Some(Value::Object(data)) => Ok(SecretAnswer { data: Arc::new(SecretFields(data)), lease }),
+        _ => Err(CallError::NoSecret { what: instead(&answer) }),
+    }
+}
+
+/// `lease_duration` and `renewable`, which stand at the top of an answer about a secret.
+fn leased(answer: &Value) -> Result<Lease, CallError> {
+    let Some(seconds) = answer.get("lease_duration").and_then(Value::as_u64) else {
+        return Err(garbage("lease_duration is not a whole number of seconds"));
+    };
+    let renewable = answer.get("renewable").and_then(Value::as_bool).unwrap_or_default();
+    Ok(Lease { ttl: Duration::from_secs(seconds).min(LONGEST_LEASE), renewable })
+}
+
+fn garbage(what: &str) -> CallError {
+    CallError::Garbage { what: what.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use secrecy::ExposeSecret as _;
+
+    use super::*;
+    use crate::agent::server_client::Verdict;
+
+    #[test]
+    fn a_secret_is_read_with_its_lease_and_out_of_a_versioned_store() {
+        let check = |answer: Value, field: &str, wanted: Option<&str>, lease: Option<(&str, u64, bool)>| {
+            let found = secret(answer).unwrap();
+            assert_eq!(found.data.text(field).map(|text| text.expose_secret().to_owned()).as_deref(), wanted);
+            let found = found.lease.map(|found| (found.id, found.lease.ttl.as_secs(), found.lease.renewable));
+            assert_eq!(found, lease.map(|(id, ttl, renewable)| (id.to_owned(), ttl, renewable)));
+        };
+        check(json!({ "lease_id": "", "lease_duration": 0, "data": { "token": "t" } }), "token", Some("t"), None);
+        let leased = json!({ "lease_id": "a/b/c", "lease_duration": 60, "renewable": true, "data": { "token": "t" } });
+        check(leased, "token", Some("t"), Some(("a/b/c", 60, true)));
+        let versioned = json!({ "data": { "data": { "token": "t" }, "metadata": { "version": 3 } } });
+        check(versioned, "token", Some("t"), None);
+        // A secret of version 1 that only looks a little like it.
+        check(json!({ "data": { "data": "t", "metadata": "m" } }), "data", Some("t"), None);
+        check(json!({ "data": { "token": "", "count": 3 } }), "token", None, None);
+        check(json!({ "data": { "count": 3 } }), "count", None, None);
+    }
+
+    #[test]
+    fn where_nothing_is_the_path_of_a_versioned_store_is_offered() {
+        assert!(nothing_at("secret/web/app").ends_with("it would be secret/data/web/app"));
+        assert_eq!(nothing_at("secret/data/app?version=3"), "nothing is there, or it was deleted");
+        assert_eq!(nothing_at("cubbyhole"), "nothing is there, or it was deleted");
+    }
+
+    #[test]
+    fn an_answer_that_is_none_is_told_without_its_content() {
+        for (answer, wanted) in [
+            (json!({ "data": null }), "its answer has no data"),
+            (json!({}), "its answer has no data"),
+            (json!({ "data": "canary" }), "its answer has no data"),
+            (json!({ "data": null, "auth": { "client_token": "canary" } }), "it answers with a token"),
+            (json!({ "data": null, "wrap_info": { "token": "canary" } }), "it answers with a wrapping"),
+        ] {
+            let error = secret(answer).unwrap_err();
+            assert_eq!(error.verdict(), Verdict::Refused, "asking again does not help");
+            let error = error.to_string();
+            assert!(
+                error.starts_with(&format!("the path gives no secret: {wanted}")) && !error.contains("ary"),
+                "{error}"
+            );
+        }
+        for answer in [
+            json!({ "lease_id": "a", "lease_duration": "canary", "data": {} }),
+            json!({ "lease_id": "can\nary", "lease_duration": 1, "data": {} }),
+            json!({ "lease_id": 7, "data": {} }),
+        ] {
+            let error = secret(answer).unwrap_err().to_string();
+            assert!(error.starts_with("the server's answer makes no sense: ") && !error.contains("ary"), "{error}");
+        }
+        let data = SecretFields(json!({ "token": "canary" }).as_object().unwrap().clone());
+        assert_eq!(format!("{data:?}"), "SecretFields");
+    }
+}

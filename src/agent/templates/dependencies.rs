@@ -1,0 +1,148 @@
+//! What a template's needs are, kept known: secrets by use of the store, files by looking at them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::evaluation::{Known, Need};
+use crate::agent::secrets::{SecretAnswer, Store, Subscription};
+use crate::credential_watch::{State, any_changed};
+use crate::secret;
+
+/// Where one template's secrets and files come from.
+#[derive(Debug)]
+pub(super) struct Source {
+    store: Store,
+    /// The folders that files are read beneath.
+    folders: Vec<PathBuf>,
+    secrets: BTreeMap<Need, Used>,
+    files: BTreeMap<Need, Known>,
+}
+
+/// A secret in use, and what of it the last rendering saw.
+#[derive(Debug)]
+struct Used {
+    subscription: Subscription,
+    seen: Option<Arc<SecretAnswer>>,
+}
+
+impl Source {
+    /// One that asks for nothing yet.
+    pub(super) const fn new(store: Store, folders: Vec<PathBuf>) -> Self {
+        Self { store, folders, secrets: BTreeMap::new(), files: BTreeMap::new() }
+    }
+
+    /// Asks for what is needed besides.
+    pub(super) fn ask(&mut self, needs: BTreeSet<Need>) {
+        for need in needs {
+            match &need {
+                Need::Secret(request) => {
+                    let subscription = self.store.subscribe(request);
+                    self.secrets.entry(need).or_insert(Used { subscription, seen: None });
+                }
+                Need::File(path) => {
+                    let known = look(&self.folders, path);
+                    self.files.insert(need, known);
+                }
+            }
+        }
+    }
+
+    /// Forgets what was not used.
+    pub(super) fn keep(&mut self, used: &BTreeSet<Need>) {
+        self.secrets.retain(|need, _| used.contains(need));
+        self.files.retain(|need, _| used.contains(need));
+    }
+
+    /// All that is known now, or why something is not known yet or not any more.
+    pub(super) fn known(&mut self) -> Result<BTreeMap<Need, Known>, String> {
+        let mut known = self.files.clone();
+        let mut missing = None;
+        for (need, used) in &mut self.secrets {
+            match used.subscription.feed.current().state {
+                State::Serving(answer) => {
+                    used.seen = Some(Arc::clone(&answer));
+                    known.insert(need.clone(), Known::Secret(answer));
+                }
+                State::None { reason, .. } => {
+                    missing.get_or_insert(reason);
+                }
+            }
+        }
+        match missing {
+            Some(reason) => Err(reason.to_string()),
+            None => Ok(known),
+        }
+    }
+
+    /// Why a secret is not there, if one is not.
+    pub(super) fn absent(&self) -> Option<String> {
+        self.secrets.values().find_map(|used| match used.subscription.feed.peek().state {
+            State::None { reason, .. } => Some(reason.to_string()),
+            State::Serving(_) => None,
+        })
+    }
+
+    /// Whether a secret is another than the last rendering saw.
+    pub(super) fn is_new(&self) -> bool {
+        self.secrets.values().any(|used| match (&used.subscription.feed.peek().state, &used.seen) {
+            (State::Serving(now), Some(seen)) => !Arc::ptr_eq(now, seen),
+            (State::Serving(_), None) => true,
+            (State::None { .. }, _) => false,
+        })
+    }
+
+    /// Returns once a secret has changed, or (`true`) one has gone or come back. A look at the server that changed nothing is
+    /// no news.
+    pub(super) async fn changed(&mut self) -> bool {
+        let absent = self.absent();
+        loop {
+            any_changed(self.secrets.values_mut().map(|used| &mut used.subscription.feed)).await;
+            // Marks as seen by the feed, so that the next wait waits.
+            for used in self.secrets.values_mut() {
+                let _ = used.subscription.feed.current();
+            }
+            if self.is_new() {
+                return false;
+            }
+            if self.absent() != absent {
+                return true;
+            }
+        }
+    }
+
+    /// Whether there are files to look at.
+    pub(super) fn has_files(&self) -> bool {
+        !self.files.is_empty()
+    }
+
+    /// Looks at the files again. Says whether one has changed.
+    pub(super) fn look_again(&mut self) -> bool {
+        let mut changed = false;
+        for (need, known) in &mut self.files {
+            let Need::File(path) = need else { continue };
+            let now = look(&self.folders, path);
+            if !same(known, &now) {
+                *known = now;
+                changed = true;
+            }
+        }
+        changed
+    }
+}
+
+fn look(folders: &[PathBuf], path: &Path) -> Known {
+    match secret::read_text_beneath(folders, path) {
+        Ok(text) => Known::Text(Arc::new(text)),
+        Err(error) => Known::Absent(crate::words::chain(&error).into()),
+    }
+}
+
+fn same(one: &Known, other: &Known) -> bool {
+    use secrecy::ExposeSecret as _;
+    match (one, other) {
+        (Known::Text(one), Known::Text(other)) => secret::same(one, other.expose_secret().as_bytes()),
+        (Known::Absent(one), Known::Absent(other)) => one == other,
+        _ => false,
+    }
+}

@@ -1,0 +1,174 @@
+//! Functions of what is known outside the template: secrets, files, variables, the time.
+
+use std::collections::BTreeMap;
+use std::path::{Component, Path};
+use std::sync::Arc;
+
+use gotmpl::{FuncMap, TemplateError, Value};
+use secrecy::ExposeSecret as _;
+use serde_json::Value as Json;
+
+use super::Answer;
+use super::arguments::Arguments;
+use super::go_time::by_layout;
+use crate::agent::secrets::{How, SecretAnswer, SecretRequest};
+use crate::agent::templates::Text;
+use crate::agent::templates::evaluation::{Known, Need, Shared};
+use crate::agent::templates::value::{list, map, of_json, text};
+use crate::words::rfc3339;
+
+pub(super) const NAMES: [&str; 8] =
+    ["env", "envOrDefault", "file", "mustEnv", "pkiCert", "secret", "secrets", "timestamp"];
+
+type Function = dyn Fn(&[Value]) -> Answer + Send + Sync;
+
+/// Adds the functions for one rendering.
+pub(super) fn add(all: &mut FuncMap, source: &Text, round: &Shared) {
+    let mut function = |name: &'static str, answer: Box<Function>| {
+        all.insert(name.to_owned(), Arc::new(answer));
+    };
+    let shared = round.clone();
+    function(
+        "secret",
+        Box::new(move |args| {
+            let request = request("secret", args)?;
+            Ok(known(&shared, request)?.map_or(Value::Nil, |answer| whole(&answer)))
+        }),
+    );
+    let shared = round.clone();
+    function(
+        "secrets",
+        Box::new(move |args| {
+            let args = Arguments::exactly("secrets", args, 1)?;
+            let request = SecretRequest { path: path(&args)?, how: How::List };
+            let answer = known(&shared, request)?;
+            let names = answer.as_ref().and_then(|answer| answer.data.whole().get("keys").map(of_json));
+            Ok(names.unwrap_or_else(|| list([])))
+        }),
+    );
+    let shared = round.clone();
+    function(
+        "pkiCert",
+        Box::new(move |args| {
+            let mut request = request("pkiCert", args)?;
+            if request.how == How::Read {
+                request.how = How::Write(BTreeMap::new());
+            }
+            Ok(known(&shared, request)?.map_or(Value::Nil, |answer| certificate(&answer)))
+        }),
+    );
+    let variables = source.variables.clone();
+    let variable = move |name: &str| variables.get(name).map(|value| text(value.expose_secret()));
+    for name in ["env", "mustEnv"] {
+        let variable = variable.clone();
+        function(
+            name,
+            Box::new(move |args| {
+                let args = Arguments::exactly(name, args, 1)?;
+                let wanted = args.text(0)?;
+                variable(wanted).ok_or_else(|| {
+                args.fail(&format!(
+                    "the variable {wanted} is not set or not passed; name it in the template's pass, or write envOrDefault"
+                ))
+            })
+            }),
+        );
+    }
+    function(
+        "envOrDefault",
+        Box::new(move |args| {
+            let args = Arguments::exactly("envOrDefault", args, 2)?;
+            Ok(variable(args.text(0)?).unwrap_or(text(args.text(1)?)))
+        }),
+    );
+    let (shared, folders) = (round.clone(), source.folders.clone());
+    function(
+        "file",
+        Box::new(move |args| {
+            let args = Arguments::exactly("file", args, 1)?;
+            let path = Path::new(args.text(0)?);
+            let plain = path.is_absolute() && !path.components().any(|part| part == Component::ParentDir);
+            if !plain || !folders.iter().any(|folder| path.starts_with(folder)) {
+                return Err(args
+                    .fail("the path is below none of the template's read_folders, or not absolute, or has .. in it"));
+            }
+            match shared.known(Need::File(path.to_owned()))? {
+                Some(Known::Text(its)) => Ok(text(its.expose_secret())),
+                _ => Ok(Value::Nil),
+            }
+        }),
+    );
+    let shared = round.clone();
+    function(
+        "timestamp",
+        Box::new(move |args| {
+            let args = Arguments::between("timestamp", args, 0, 1)?;
+            let now = shared.lock().now;
+            Ok(text(if args.len() == 0 { rfc3339(now) } else { by_layout(now, args.text(0)?) }))
+        }),
+    );
+}
+
+/// A path and fields to write: `"PATH" "NAME=VALUE" ...`. With no field it is a read.
+fn request(name: &str, args: &[Value]) -> Result<SecretRequest, TemplateError> {
+    let args = Arguments::between(name, args, 1, usize::MAX)?;
+    let mut fields = BTreeMap::new();
+    for at in 1..args.len() {
+        let field = args.shown(at)?;
+        let (field, value) = field.split_once('=').ok_or_else(|| args.wrong(at, "a text NAME=VALUE"))?;
+        fields.insert(field.to_owned(), value.to_owned());
+    }
+    let how = if fields.is_empty() { How::Read } else { How::Write(fields) };
+    Ok(SecretRequest { path: path(&args)?, how })
+}
+
+/// A path of the server, as it reads: it is encoded when it is sent. What could lead elsewhere is refused.
+fn path(args: &Arguments<'_>) -> Result<String, TemplateError> {
+    let path = args.text(0)?.trim_start_matches('/').trim_end_matches('/');
+    let (only, _) = path.split_once('?').unwrap_or((path, ""));
+    let wrong = if only.is_empty() {
+        "argument 1 is no path of a secret: it is empty"
+    } else if only.split('/').any(|part| ["", ".", ".."].contains(&part)) {
+        "argument 1 is no path of a secret: it has an empty segment, or . or .."
+    } else if only.contains(['#', '\\', '%']) {
+        "argument 1 is no path of a secret: # \\ and % cannot stand in one, and nothing in it is encoded"
+    } else if path.chars().any(char::is_control) {
+        "argument 1 is no path of a secret: it holds a control character"
+    } else {
+        return Ok(path.to_owned());
+    };
+    Err(args.fail(wrong))
+}
+
+fn known(round: &Shared, request: SecretRequest) -> Result<Option<Arc<SecretAnswer>>, TemplateError> {
+    match round.known(Need::Secret(request))? {
+        Some(Known::Secret(answer)) => Ok(Some(answer)),
+        _ => Ok(None),
+    }
+}
+
+/// The whole answer, named as Go's client names it.
+fn whole(answer: &SecretAnswer) -> Value {
+    let data = map(answer.data.whole().iter().map(|(name, value)| (name, of_json(value))));
+    let lease = answer.lease.as_ref();
+    let seconds = lease.map_or(0, |lease| lease.lease.ttl.as_secs());
+    map([
+        ("Data", data),
+        ("LeaseID", text(lease.map_or("", |lease| &lease.id))),
+        ("LeaseDuration", Value::Int(i64::try_from(seconds).unwrap_or(i64::MAX))),
+        ("Renewable", Value::Bool(lease.is_some_and(|lease| lease.lease.renewable))),
+    ])
+}
+
+/// A certificate with its key, named as consul-template names them.
+fn certificate(answer: &SecretAnswer) -> Value {
+    let data = answer.data.whole();
+    let field = |name: &str| data.get(name).and_then(Json::as_str).map_or(Value::Nil, text);
+    let ca = match field("issuing_ca") {
+        Value::Nil => field("ca"),
+        ca => ca,
+    };
+    let parts = [("Cert", field("certificate")), ("Key", field("private_key")), ("CA", ca)];
+    let chain = data.get("ca_chain").map_or_else(|| list([]), of_json);
+    map(parts.clone().into_iter().chain([("CAChain", chain), ("Data", map(parts))]))
+}

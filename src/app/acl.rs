@@ -1,0 +1,81 @@
+//! The access-control service, opened from its options and joined to its sockets.
+
+use std::time::Duration;
+
+use anyhow::Context as _;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::fd_limits;
+use super::session::Shared;
+use crate::acl::Service;
+use crate::config;
+use crate::health::Reporter;
+use crate::http::server::{Endpoint, Inherited, Limits, Listener, Observed};
+use crate::http::tls::ServerTls;
+
+/// The service, its store open and its sockets bound, answering nobody yet.
+#[derive(Debug)]
+pub(super) struct BuiltAccess {
+    service: Service,
+    endpoints: Vec<Endpoint>,
+    sockets: Vec<Listener>,
+    connections: usize,
+    tls: Option<ServerTls>,
+    health: Reporter,
+    observed: Observed,
+}
+
+impl BuiltAccess {
+    /// Opens the store and binds the sockets.
+    ///
+    /// # Errors
+    /// The store, the certificate or an address cannot be used, or the process may not have that many connections.
+    pub(super) async fn build(
+        options: &config::Access,
+        inherited: &Inherited,
+        shared: &Shared,
+    ) -> anyhow::Result<Self> {
+        let tls = options.tls.as_ref().map(ServerTls::new).transpose()?;
+        let connections = fd_limits::room_for(options.connections, options.endpoints.len())?;
+        let service = Service::open(&options.service, shared.clock.clone(), shared.metrics.clone()).await?;
+        let mut sockets = Vec::new();
+        for endpoint in &options.endpoints {
+            let socket = Listener::open(endpoint, inherited);
+            sockets.push(socket.with_context(|| format!("the access-control service cannot listen on {endpoint}"))?);
+        }
+        let health = shared.health.component("listener/access", true, "not serving yet");
+        let observed = Observed { metrics: shared.metrics.clone(), listener: "access".to_owned() };
+        Ok(Self { service, endpoints: options.endpoints.clone(), sockets, connections, tls, health, observed })
+    }
+
+    /// Where it listens: with the port that was taken, where any would do.
+    pub(super) fn endpoints(&self) -> Vec<Endpoint> {
+        let taken = |(endpoint, socket): (&Endpoint, &Listener)| {
+            socket.tcp_address().map_or_else(|| endpoint.clone(), Endpoint::Tcp)
+        };
+        self.endpoints.iter().zip(&self.sockets).map(taken).collect()
+    }
+
+    /// Serves until `stop`, then lets requests in flight end within `drain`.
+    pub(super) async fn run(self, drain: Duration, stop: CancellationToken) -> anyhow::Result<()> {
+        let mut serving = JoinSet::new();
+        for socket in self.sockets {
+            // Who reads along a unix socket can read the process.
+            let tls = self.tls.clone().filter(|_| socket.tcp_address().is_some());
+            let limits = Limits {
+                connections: self.connections,
+                per_user: (self.connections / 4).max(1),
+                drain,
+                tls,
+                observed: Some(self.observed.clone()),
+                ..Limits::default()
+            };
+            let answering = self.service.answering(socket.tcp_address());
+            serving.spawn(socket.serve(answering, limits, stop.clone()));
+        }
+        self.health.ready();
+        let (ran, _) = tokio::join!(self.service.run(stop), serving.join_all());
+        Ok(ran?)
+    }
+}

@@ -1,0 +1,225 @@
+//! What runs the parts: starts what is new, stops what is gone, keeps what is the same, and stops well.
+
+use rustix::process::Signal;
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+
+#[cfg(feature = "acl")]
+use super::acl::BuiltAccess;
+use super::certificate_files::{self, CertificateFiles};
+use super::certificates;
+use super::logging::{self, LogLevel};
+use super::reload::{Agent, Plan};
+use super::session::Shared;
+use super::systemd;
+use crate::config::Config;
+use crate::health::Health;
+#[cfg(any(feature = "acl", feature = "gateway"))]
+use crate::http::server::Endpoint;
+use crate::http::server::Inherited;
+use crate::metrics::Outcome;
+use crate::status::Board;
+use crate::tasks::Tasks;
+
+/// Everything that the configuration asks for, running or about to.
+#[derive(Debug)]
+pub struct App {
+    shared: Shared,
+    config: Config,
+    log: Option<LogLevel>,
+    inherited: Inherited,
+    /// What starts when it runs.
+    plan: Plan,
+    #[cfg(feature = "acl")]
+    access: Option<BuiltAccess>,
+}
+
+/// What is said to a running [`App`] from outside.
+#[derive(Debug)]
+pub struct Signals {
+    /// Cancelled to stop it.
+    pub stop: CancellationToken,
+    /// A configuration to take over, or why there is none.
+    pub reloads: mpsc::Receiver<Result<Config, Vec<String>>>,
+    /// Signals for the child.
+    pub passed: mpsc::Receiver<Signal>,
+}
+
+impl Signals {
+    /// Those that a configuration without a child needs.
+    pub fn new(stop: CancellationToken, reloads: mpsc::Receiver<Result<Config, Vec<String>>>) -> Self {
+        Self { stop, reloads, passed: mpsc::channel(1).1 }
+    }
+}
+
+impl App {
+    /// Builds and binds all that `config` asks for. Nothing is sent and nothing is served yet.
+    ///
+    /// # Errors
+    /// A file cannot be used, or an address cannot be bound.
+    #[cfg_attr(not(feature = "acl"), expect(clippy::unused_async, reason = "what waits here is the service's store"))]
+    pub async fn build(config: Config, log: Option<LogLevel>, inherited: Inherited) -> anyhow::Result<Self> {
+        let shared = Shared::default();
+        let plan = Agent::default().plan(&config, &inherited, &shared)?;
+        #[cfg(feature = "acl")]
+        let access = match &config.access {
+            Some(options) => Some(BuiltAccess::build(options, &inherited, &shared).await?),
+            None => None,
+        };
+        Ok(Self {
+            shared,
+            config,
+            log,
+            inherited,
+            plan,
+            #[cfg(feature = "acl")]
+            access,
+        })
+    }
+
+    /// Readiness of its components.
+    pub const fn health(&self) -> &Health {
+        &self.shared.health
+    }
+
+    /// Status of its sessions.
+    pub const fn board(&self) -> &Board {
+        &self.shared.board
+    }
+
+    /// Where the access-control service listens, if there is one.
+    #[cfg(feature = "acl")]
+    pub fn access_endpoints(&self) -> Vec<Endpoint> {
+        self.access.as_ref().map(BuiltAccess::endpoints).unwrap_or_default()
+    }
+
+    /// Where the gateway listens, if there is one.
+    #[cfg(feature = "gateway")]
+    pub fn gateway_endpoints(&self) -> Vec<Endpoint> {
+        self.plan.gateway_endpoints()
+    }
+
+    /// Runs until `signals.stop`, a failure, or the end of the child: the child stops first, then listeners, then sinks, then
+    /// sessions. Gives the child's code, or 0.
+    ///
+    /// # Errors
+    /// A task failed that never should.
+    pub async fn run(self, mut signals: Signals) -> anyhow::Result<u8> {
+        let mut services = Tasks::new(CancellationToken::new());
+        let grace = self.config.agent.stop_grace;
+        #[cfg(feature = "acl")]
+        if let Some(access) = self.access {
+            services.start("access", access.run(grace, services.stop_token()));
+        }
+        let told = systemd::Told::default();
+        let tell = systemd::tell(
+            told.clone(),
+            self.shared.health.clone(),
+            self.config.agent.ready,
+            self.shared.clock.clone(),
+            services.stop_token(),
+        );
+        services.start("service manager", async move {
+            tell.await;
+            Ok(())
+        });
+        let (outputs, stop) = (self.shared.outputs.clone(), services.stop_token());
+        services.start("output watch", async move {
+            outputs.run(stop).await;
+            Ok(())
+        });
+        let (certificates, listed) = watch::channel(certificate_files::files(&self.config));
+        let Shared { clock, metrics, .. } = self.shared.clone();
+        let watching = certificates::watch(listed, clock, metrics, services.stop_token());
+        services.start("certificates", async move {
+            watching.await;
+            Ok(())
+        });
+        let mut agent = Agent::default();
+        agent.commit(self.plan, &self.config);
+        let mut reloading = Reloading {
+            shared: self.shared,
+            config: self.config,
+            log: self.log,
+            inherited: self.inherited,
+            told: told.clone(),
+            certificates,
+        };
+        let mut code = None;
+        let failure = loop {
+            tokio::select! {
+                () = signals.stop.cancelled() => break None,
+                Some(new) = signals.reloads.recv() => reloading.reload(&mut agent, new),
+                failure = agent.sessions.tasks.failed() => break Some(failure),
+                failure = agent.sinks.tasks.failed() => break Some(failure),
+                failure = agent.listeners.tasks.failed() => break Some(failure),
+                failure = agent.rendering.tasks.failed() => break Some(failure),
+                failure = services.failed() => break Some(failure),
+                ended = agent.rendering.ended.next() => {
+                    code = Some(ended);
+                    break None;
+                }
+                Some(signal) = signals.passed.recv() => agent.rendering.pass(signal),
+            }
+        };
+        tracing::info!(event = "agent.stopping", "stopping");
+        told.stopping();
+        let code = code.or(agent.rendering.stop_child().await);
+        let mut result = failure.map_or(Ok(()), |failure| Err(failure.into()));
+        result = result.and(agent.stop(reloading.config.agent.stop_grace).await.map_err(Into::into));
+        services.stop_token().cancel();
+        result = result.and(services.run(grace).await.map_err(Into::into));
+        tracing::info!(event = "agent.stopped", "stopped");
+        result.map(|()| code.unwrap_or_default())
+    }
+}
+
+/// What a reload compares with, and changes.
+struct Reloading {
+    shared: Shared,
+    config: Config,
+    log: Option<LogLevel>,
+    inherited: Inherited,
+    told: systemd::Told,
+    certificates: watch::Sender<CertificateFiles>,
+}
+
+impl Reloading {
+    /// Takes a new configuration over as a whole, or keeps the old one and tells why.
+    fn reload(&mut self, agent: &mut Agent, new: Result<Config, Vec<String>>) {
+        self.told.reloading();
+        let outcome = match new.and_then(|new| self.take(agent, new).map_err(|error| vec![format!("{error:#}")])) {
+            Ok(()) => {
+                self.shared.board.reloaded(None);
+                tracing::info!(event = "config.reload.ok", "the new configuration is in force");
+                "ok"
+            }
+            Err(mistakes) => {
+                for mistake in &mistakes {
+                    tracing::error!(event = "config.reload.failed", %mistake, "the old configuration stays");
+                }
+                self.shared.board.reloaded(Some(mistakes.join("\n")));
+                "failed"
+            }
+        };
+        self.shared.metrics.reloads.get_or_create(&Outcome { outcome }).inc();
+        self.told.reloaded();
+    }
+
+    fn take(&mut self, agent: &mut Agent, new: Config) -> anyhow::Result<()> {
+        #[cfg(feature = "acl")]
+        anyhow::ensure!(new.access == self.config.access, "[access] has changed, which takes a restart");
+        anyhow::ensure!(new.log.format == self.config.log.format, "log.format has changed, which takes a restart");
+        anyhow::ensure!(new.agent.ready == self.config.agent.ready, "agent.ready has changed, which takes a restart");
+        let plan = agent.plan(&new, &self.inherited, &self.shared)?;
+        if let Some(log) = &self.log
+            && new.log != self.config.log
+        {
+            log.set(logging::targets(&new.log));
+        }
+        agent.commit(plan, &new);
+        self.certificates.send_replace(certificate_files::files(&new));
+        self.config = new;
+        Ok(())
+    }
+}

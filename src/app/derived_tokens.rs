@@ -1,0 +1,110 @@
+//! Tokens made of a session's for one output, joined to it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use tokio_util::sync::CancellationToken;
+
+use super::session::Shared;
+use crate::agent::local_api::Source;
+use crate::agent::secrets::{Derive, DerivedKeeper, DerivedParts};
+use crate::agent::server_client::Upstream;
+use crate::agent::token::TokenFeed;
+use crate::config;
+use crate::credential_watch::{Nudge, State, feed};
+use crate::health::Reporter;
+
+/// What makes tokens of `session`'s for an output, and where they are read.
+///
+/// # Errors
+/// The session's server cannot be called.
+pub(super) fn keeper(
+    output: String,
+    derive: Derive,
+    (session, source): (&config::Session, &Source),
+    health: Option<Reporter>,
+    shared: &Shared,
+) -> anyhow::Result<(DerivedKeeper, Source)> {
+    let (publisher, made) = feed("no token was made for it yet");
+    // Who waits for what is made of the session's token waits for the session.
+    let nudge = Nudge::with_demand(shared.clock.clone(), source.nudge.demand().clone());
+    let parts = DerivedParts {
+        publisher,
+        upstream: Upstream::build(&session.upstream).with_context(|| output.clone())?,
+        namespace: session.login.namespace.clone(),
+        tokens: source.feed.clone(),
+        session: source.nudge.clone(),
+        nudge: nudge.clone(),
+        health,
+        clock: shared.clock.clone(),
+    };
+    Ok((DerivedKeeper::new(output, derive, parts), Source { feed: made, nudge }))
+}
+
+/// The child tokens that one listener serves in place of its sessions' own.
+#[derive(Debug, Default)]
+pub(super) struct Children {
+    keepers: Vec<DerivedKeeper>,
+    /// A session's token and its child.
+    pairs: Vec<(TokenFeed, TokenFeed)>,
+}
+
+impl Children {
+    /// What a listener's sessions are, once each has its child in place of its token, where the listener asks for that.
+    ///
+    /// # Errors
+    /// A session's server cannot be called.
+    pub(super) fn of(
+        listener: &config::Listener,
+        sources: BTreeMap<String, Source>,
+        sessions: &[config::Session],
+        shared: &Shared,
+    ) -> anyhow::Result<(Self, BTreeMap<String, Source>)> {
+        let mut children = Self::default();
+        let Some(child) = &listener.child else { return Ok((children, sources)) };
+        let mut replaced = BTreeMap::new();
+        for (name, source) in sources {
+            let session = sessions.iter().find(|its| its.name == name).context("the listener has no such session")?;
+            let component = format!("child_token/{}/{name}", listener.name);
+            let health = shared.health.component(component, listener.required, "no token was made for it yet");
+            let output = format!("listener {}", listener.name);
+            let derive = Derive::Child(child.clone());
+            let (keeper, made) = keeper(output, derive, (session, &source), Some(health), shared)?;
+            children.keepers.push(keeper);
+            children.pairs.push((source.feed, made.feed.clone()));
+            replaced.insert(name, made);
+        }
+        Ok((children, replaced))
+    }
+
+    /// Keeps the children while `serving` runs, which begins once there is a child of each token that is there: a reload
+    /// that changes a listener keeps its callers waiting rather than refusing them.
+    pub(super) async fn beside(self, serving: impl Future<Output = ()>, stop: &CancellationToken) {
+        let ended = CancellationToken::new();
+        let (mut keepers, pairs) = (tokio::task::JoinSet::new(), self.pairs);
+        for keeper in self.keepers {
+            keepers.spawn(keeper.run(ended.clone()));
+        }
+        tokio::select! {
+            () = first(pairs) => {}
+            () = tokio::time::sleep(FIRST_WITHIN) => {}
+            () = stop.cancelled() => {}
+        }
+        serving.await;
+        ended.cancel();
+        while keepers.join_next().await.is_some() {}
+    }
+}
+
+async fn first(pairs: Vec<(TokenFeed, TokenFeed)>) {
+    let serves = |feed: &TokenFeed| feed.with(|reading| matches!(reading.state, State::Serving(_)));
+    for (session, mut child) in pairs {
+        while serves(&session) && !serves(&child) && child.changed().await.is_ok() {
+            child.current();
+        }
+    }
+}
+
+/// How long callers of a listener that is begun wait for its first child.
+const FIRST_WITHIN: Duration = Duration::from_secs(5);

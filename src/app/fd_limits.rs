@@ -1,0 +1,101 @@
+//! How many connections the process may have, and how many secrets it may keep, as far as open files go.
+
+#[cfg(feature = "acl")]
+use anyhow::Context as _;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+#[cfg(feature = "acl")]
+use crate::http::server::Limits;
+
+/// Files that are no connections of the service: its store, the log, the agent's own sockets.
+const OTHERS: usize = 256;
+
+/// Makes room for so many templates, beside all else, as far as the process's hard limit goes: each waits for up to
+/// [`A_TEMPLATE`] timers of the kernel.
+pub(super) fn room_for_templates(count: usize) {
+    let limit = getrlimit(Resource::Nofile);
+    let needed = u64::try_from(OTHERS + 1024 + count * A_TEMPLATE).unwrap_or(u64::MAX);
+    let needed = limit.maximum.map_or(needed, |hard| hard.min(needed));
+    if limit.current.is_some_and(|soft| soft < needed) {
+        // What finds no timer falls back to one that a suspend stops.
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(needed), ..limit });
+    }
+}
+
+/// Timers of a template and of a secret in it.
+const A_TEMPLATE: usize = 5;
+
+/// How many connections each of the sockets may have. What is asked for must be possible; where nothing is, it is what a
+/// listener has of itself, or what is possible. Raises the process's soft limit of open files to its hard one if needed.
+///
+/// # Errors
+/// The hard limit is too low for what is asked for.
+#[cfg(feature = "acl")]
+pub(super) fn room_for(asked: Option<usize>, sockets: usize) -> anyhow::Result<usize> {
+    let limit = getrlimit(Resource::Nofile);
+    let room = room(asked, sockets, limit)?;
+    if let Some(soft) = room.raise_to {
+        setrlimit(Resource::Nofile, Rlimit { current: Some(soft), ..limit })
+            .with_context(|| format!("cannot raise the limit of open files to {soft}"))?;
+    }
+    Ok(room.connections)
+}
+
+#[cfg(feature = "acl")]
+#[derive(Debug, PartialEq, Eq)]
+struct Room {
+    connections: usize,
+    raise_to: Option<u64>,
+}
+
+#[cfg(feature = "acl")]
+fn room(asked: Option<usize>, sockets: usize, limit: Rlimit) -> anyhow::Result<Room> {
+    let hard = limit.maximum.map_or(usize::MAX, |hard| usize::try_from(hard).unwrap_or(usize::MAX));
+    let sockets = sockets.max(1);
+    let most = hard.saturating_sub(OTHERS) / sockets;
+    let connections = asked.unwrap_or_else(|| Limits::default().connections.min(most.max(16)));
+    let needed = connections.saturating_mul(sockets).saturating_add(OTHERS);
+    anyhow::ensure!(
+        asked.is_none() || connections <= most,
+        "access.connections = {connections} takes {needed} open files, and this process may have {hard}: raise its limit \
+         (LimitNOFILE= of the unit, or ulimit -n), or write {most} or less"
+    );
+    let needed = u64::try_from(needed).unwrap_or(u64::MAX);
+    let raise = limit.current.is_some_and(|soft| soft < needed);
+    Ok(Room { connections, raise_to: raise.then(|| limit.maximum.unwrap_or(needed)) })
+}
+
+#[cfg(all(test, feature = "acl"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_asked_for_must_be_possible_and_what_is_not_asked_for_is_made_to_fit() {
+        let check = |asked, sockets, soft, hard, wanted: Result<Room, &str>| {
+            let found = room(asked, sockets, Rlimit { current: soft, maximum: hard });
+            match (found, wanted) {
+                (Ok(found), Ok(wanted)) => assert_eq!(found, wanted),
+                (Err(found), Err(wanted)) => assert!(found.to_string().contains(wanted), "{found}"),
+                (found, wanted) => panic!("{found:?} in place of {wanted:?}"),
+            }
+        };
+        let as_it_is = |connections| Ok(Room { connections, raise_to: None });
+        let raised = |connections, soft| Ok(Room { connections, raise_to: Some(soft) });
+        check(None, 1, Some(4096), Some(4096), as_it_is(1024));
+        check(None, 1, Some(1024), Some(524_288), raised(1024, 524_288));
+        check(None, 2, Some(1024), Some(1024), as_it_is(384));
+        check(None, 1, Some(64), Some(64), raised(16, 64));
+        check(Some(12_000), 1, Some(20_000), Some(20_000), as_it_is(12_000));
+        check(Some(12_000), 2, Some(1024), Some(524_288), raised(12_000, 524_288));
+        check(Some(12_000), 1, None, None, as_it_is(12_000));
+        check(Some(12_000), 1, Some(1024), None, raised(12_000, 12_256));
+        check(
+            Some(12_000),
+            2,
+            Some(1024),
+            Some(20_000),
+            Err("takes 24256 open files, and this process may have 20000"),
+        );
+        check(Some(12_000), 2, Some(1024), Some(20_000), Err("or write 9872 or less"));
+    }
+}

@@ -1,0 +1,180 @@
+//! One login without an agent: for a trial, for scripts, and for `check --online`.
+
+use std::time::Duration;
+
+use http::Method;
+use hyper_util::client::proxy::matcher::Matcher;
+use url::Url;
+
+use crate::agent::identity;
+use crate::agent::login::{Login, LoginError};
+use crate::agent::server_client::Upstream;
+use crate::agent::token::Token;
+use crate::clock::Clock;
+use crate::config::Session;
+use crate::http::client::{self, Address, Proxy, TransportError};
+
+/// What one login gave.
+#[derive(Debug)]
+pub struct LoggedIn {
+    /// Where the identity came from.
+    pub identity: String,
+    /// The token.
+    pub token: Token,
+    upstream: Upstream,
+    namespace: Option<String>,
+    /// Whether the login made the token.
+    ours: bool,
+}
+
+/// Logs the session in once. Nothing that can be used once is used up: no file is removed, and no wrapping opened.
+///
+/// # Errors
+/// The source gave no proof, or the server no token.
+pub async fn login(session: &Session) -> Result<LoggedIn, OnceError> {
+    let upstream = Upstream::build(&session.upstream).map_err(|error| OnceError::Local(error.into()))?;
+    let namespace = session.login.namespace.as_deref();
+    let method = sparing(&session.identity).map_err(OnceError::Local)?;
+    let source = method.build(Clock::System, &upstream, namespace).map_err(LoginError::NoProof)?;
+    let proof = source.prove().await.map_err(LoginError::NoProof)?;
+    let login = Login::new(upstream.clone(), session.login.clone());
+    let token = login.login(&proof, &Clock::System).await?;
+    let ours = !matches!(method, identity::Method::TokenFile(_));
+    let namespace = session.login.namespace.clone();
+    Ok(LoggedIn { identity: source.describe(), token, upstream, namespace, ours })
+}
+
+/// The same method, without what happens only once.
+fn sparing(method: &identity::Method) -> anyhow::Result<identity::Method> {
+    let mut method = method.clone();
+    match &mut method {
+        identity::Method::Jwt(options) => options.remove = false,
+        identity::Method::AppRole(options) if options.wrapping_path.is_some() => {
+            anyhow::bail!("no login is tried: it would open the wrapping of the secret id, which opens once")
+        }
+        identity::Method::AppRole(options) => options.remove_secret_id = false,
+        identity::Method::Cloud(_) | identity::Method::Certificate | identity::Method::TokenFile(_) => {}
+    }
+    Ok(method)
+}
+
+impl LoggedIn {
+    /// The server, as it was logged in to.
+    pub(super) const fn upstream(&self) -> &Upstream {
+        &self.upstream
+    }
+
+    /// Revokes the token, if the login made it; says in words what became of it.
+    ///
+    /// # Errors
+    /// In words: what the server said.
+    pub async fn revoke(&self) -> Result<&'static str, String> {
+        if !self.ours {
+            return Ok("the token is another's, and lives on");
+        }
+        let revoked = self.upstream.revoke_self(&self.token.secret, self.namespace.as_deref()).await;
+        revoked.map(|()| "the token is revoked").map_err(|error| error.to_string())
+    }
+}
+
+/// Why one login gave no token.
+#[derive(Debug, thiserror::Error)]
+pub enum OnceError {
+    /// A file that the session names cannot be used.
+    #[error(transparent)]
+    Local(anyhow::Error),
+    /// The source or the server.
+    #[error(transparent)]
+    Login(#[from] LoginError),
+}
+
+/// One step of an online check.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Step {
+    /// The part of the configuration: `session` or `gateway`.
+    pub part: &'static str,
+    /// The session's name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session: Option<String>,
+    /// What was tried: `dns`, `server`, `identity and login`, `revocation`; of the gateway `dns`, `platform`, `platform token`.
+    pub step: &'static str,
+    /// Whether it worked.
+    pub ok: bool,
+    /// What was seen.
+    pub found: String,
+}
+
+impl Step {
+    /// The part in words: `session web`, `gateway`.
+    pub fn subject(&self) -> String {
+        self.session.as_ref().map_or_else(|| self.part.to_owned(), |name| format!("{} {name}", self.part))
+    }
+}
+
+/// Tries what a session needs: the server's name, a connection to it, the identity source, and a login that is revoked
+/// at once. Later steps are left out once one has failed.
+pub async fn check_online(session: &Session) -> Vec<Step> {
+    let mut steps = Vec::new();
+    let mut note = |step, result: Result<String, String>| {
+        let ok = result.is_ok();
+        let found = result.unwrap_or_else(|error| error);
+        steps.push(Step { part: "session", session: Some(session.name.clone()), step, ok, found });
+        ok
+    };
+    let fine = note("dns", resolve(&session.upstream.client).await) && note("server", reach(session).await);
+    if fine {
+        match login(session).await {
+            Ok(logged_in) => {
+                let policies = logged_in.token.policies.join(", ");
+                note("identity and login", Ok(format!("{}; policies {policies}", logged_in.identity)));
+                let revoked = logged_in.revoke().await;
+                note("revocation", revoked.map(str::to_owned));
+            }
+            Err(error) => {
+                note("identity and login", Err(format!("{:#}", anyhow::Error::from(error))));
+            }
+        }
+    }
+    steps
+}
+
+/// Looks up whom we connect to: behind a proxy that is the proxy, which looks the server's name up itself.
+pub(super) async fn resolve(client: &client::Options) -> Result<String, String> {
+    let Address::Url(url) = &client.address else { return Ok("a unix socket needs no name".to_owned()) };
+    if let Some((host, port)) = proxy(client, url) {
+        let found = look_up(&host, port).await.map_err(|error| format!("the proxy {error}"))?;
+        return Ok(format!("the proxy {host} is {found}; it looks the server's name up itself"));
+    }
+    look_up(url.host_str().unwrap_or_default(), url.port_or_known_default().unwrap_or(443)).await
+}
+
+async fn look_up(host: &str, port: u16) -> Result<String, String> {
+    let looked_up = tokio::net::lookup_host((host.trim_matches(['[', ']']), port));
+    let found = tokio::time::timeout(Duration::from_secs(10), looked_up).await;
+    let found = found.map_err(|_| format!("{host}: no answer within 10 s"))?;
+    let addresses: Vec<String> =
+        found.map_err(|error| format!("{host}: {error}"))?.map(|address| address.ip().to_string()).collect();
+    if addresses.is_empty() { Err(format!("{host} has no address")) } else { Ok(addresses.join(", ")) }
+}
+
+/// Host and port of the proxy on the way, chosen as the client chooses it.
+fn proxy(client: &client::Options, server: &Url) -> Option<(String, u16)> {
+    match &client.proxy {
+        Proxy::Direct => None,
+        Proxy::Through(proxy) => Some((proxy.host_str()?.to_owned(), proxy.port_or_known_default()?)),
+        Proxy::Environment if client.tls.server_name.is_some() || client::is_loopback(server) => None,
+        Proxy::Environment => {
+            let proxy = Matcher::from_env().intercept(&server.as_str().parse().ok()?)?;
+            let usual = if proxy.uri().scheme_str() == Some("https") { 443 } else { 80 };
+            Some((proxy.uri().host()?.to_owned(), proxy.uri().port_u16().unwrap_or(usual)))
+        }
+    }
+}
+
+/// Any HTTP answer will do: a sealed or standby server says so in the login's answer.
+async fn reach(session: &Session) -> Result<String, String> {
+    let client = session.upstream.client.build().map_err(|error| format!("{:#}", anyhow::Error::from(error)))?;
+    let answer: Result<_, TransportError> = client.send(client.request(Method::GET, "v1/sys/health")).await;
+    let answer = answer.map_err(|error| format!("{}: {error}", client.server()))?;
+    Ok(format!("{} answers (health {})", client.server(), answer.status.as_u16()))
+}

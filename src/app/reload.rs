@@ -1,0 +1,308 @@
+//! What a configuration changes: built and bound as a whole, then put in force at once.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+#[cfg(feature = "gateway")]
+use super::gateway::{GatewayPlan, RunningGateway};
+use super::outputs::{BoundListener, BuiltSink, SinkOrders, reader_of};
+use super::session::{Origin, Predecessor, Session, SessionOrders, Sessions, Shared, Stamp};
+use super::templates::{Rendering, RenderingPlan};
+use crate::agent::local_api::Source;
+use crate::agent::token_lifecycle;
+use crate::config;
+use crate::config::{Config, Serves};
+#[cfg(feature = "gateway")]
+use crate::http::server::Endpoint;
+use crate::http::server::{Inherited, Listener};
+use crate::tasks::{TaskError, Tasks};
+
+/// What runs of a configuration: sessions, and the outputs that drink from them.
+#[derive(Debug, Default)]
+pub(super) struct Agent {
+    pub(super) sessions: Group<RunningSession>,
+    pub(super) sinks: Group<RunningSink>,
+    /// The gateway's task is among these: it stops when they do.
+    pub(super) listeners: Group<RunningListener>,
+    #[cfg(feature = "gateway")]
+    gateway: RunningGateway,
+    pub(super) rendering: Rendering,
+}
+
+/// Tasks that stop together, and what each of them was built from.
+#[derive(Debug)]
+pub(super) struct Group<R> {
+    running: BTreeMap<String, R>,
+    pub(super) tasks: Tasks,
+}
+
+impl<R> Default for Group<R> {
+    fn default() -> Self {
+        Self { running: BTreeMap::new(), tasks: Tasks::default() }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct RunningSink {
+    options: config::Sink,
+    reader: Option<Stamp>,
+    orders: SinkOrders,
+}
+
+#[derive(Debug)]
+pub(super) struct RunningSession {
+    origin: Origin,
+    source: Source,
+    lifecycle: watch::Sender<token_lifecycle::Options>,
+    orders: SessionOrders,
+}
+
+#[derive(Debug)]
+pub(super) struct RunningListener {
+    options: config::Listener,
+    socket: Listener,
+    stop: CancellationToken,
+    /// Cancelled by the listener once what it keeps over a restart is written.
+    written: CancellationToken,
+}
+
+/// What a configuration changes: built and bound, with nothing started yet. Dropping it changes nothing.
+#[derive(Debug)]
+pub(super) struct Plan {
+    sessions: Vec<Session>,
+    /// Sessions that go on, perhaps with other lifecycle options.
+    following: Vec<Origin>,
+    sinks: Vec<BuiltSink>,
+    listeners: Vec<BoundListener>,
+    #[cfg(feature = "gateway")]
+    gateway: GatewayPlan,
+    rendering: RenderingPlan,
+}
+
+impl Plan {
+    /// Where the gateway will listen, if one is to start.
+    #[cfg(feature = "gateway")]
+    pub(super) fn gateway_endpoints(&self) -> Vec<Endpoint> {
+        match &self.gateway {
+            GatewayPlan::Start(gateway) => gateway.endpoints(),
+            GatewayPlan::Same | GatewayPlan::Stop => Vec::new(),
+        }
+    }
+}
+
+impl Agent {
+    /// Builds and binds what `new` asks for and does not run already.
+    ///
+    /// # Errors
+    /// A file cannot be used, or an address cannot be bound. Nothing has changed then.
+    pub(super) fn plan(&self, new: &Config, inherited: &Inherited, shared: &Shared) -> anyhow::Result<Plan> {
+        let (mut sessions, mut following) = (Vec::new(), Vec::new());
+        let mut sources = BTreeMap::new();
+        for options in &new.sessions {
+            let origin = Origin::of(options);
+            match self.sessions.running.get(&options.name) {
+                Some(running) if running.origin.differs_in_lifecycle_alone(&origin) => {
+                    sources.insert(options.name.clone(), running.source.clone());
+                    following.push(origin);
+                }
+                running => {
+                    let mut session = Session::build(origin, shared)?;
+                    if let Some(running) = running {
+                        session.follow(&running.origin, &running.source);
+                    }
+                    sources.insert(options.name.clone(), session.source.clone());
+                    sessions.push(session);
+                }
+            }
+        }
+        let rebuilt = |name: &String| sessions.iter().any(|session| session.name() == name);
+        let mut sinks = Vec::new();
+        for options in &new.sinks {
+            let name = &options.options.name;
+            let reader = reader_of(options);
+            let same = |running: &RunningSink| running.options == *options && running.reader == reader;
+            let same = self.sinks.running.get(name).is_some_and(same);
+            if let Some(source) = sources.get(&options.session)
+                && (!same || rebuilt(&options.session))
+            {
+                let session = new.sessions.iter().find(|its| its.name == options.session);
+                sinks.push(BuiltSink::build(options.clone(), source, session, shared)?);
+            }
+        }
+        let mut listeners = Vec::new();
+        for options in &new.listeners {
+            let running = self.listeners.running.get(&options.name);
+            let same = running.is_some_and(|running| running.options == *options);
+            // Probes ask no session: their connections outlive one.
+            let asked: &[String] = if options.serves == Serves::Health { &[] } else { &options.sessions };
+            if same && !asked.iter().any(rebuilt) {
+                continue;
+            }
+            // By address, whatever the name.
+            let socket = self.listeners.running.values().find(|running| running.options.endpoint == options.endpoint);
+            let served = asked.iter().filter_map(|name| Some((name.clone(), sources.get(name)?.clone())));
+            listeners.push(BoundListener::bind(
+                options.clone(),
+                served.collect(),
+                &new.sessions,
+                socket.map(|running| &running.socket),
+                inherited,
+                shared,
+            )?);
+        }
+        let joined = Sessions { options: &new.sessions, sources: &sources };
+        #[cfg(feature = "gateway")]
+        let gateway = self.gateway.plan(new.gateway.as_ref(), inherited, joined, rebuilt, shared)?;
+        #[cfg(feature = "gateway")]
+        let beside = self.gateway.for_child(&gateway).into_iter().collect();
+        #[cfg(not(feature = "gateway"))]
+        let beside = Vec::new();
+        let rendering = self.rendering.plan(new, joined, rebuilt, beside, shared)?;
+        Ok(Plan {
+            sessions,
+            following,
+            sinks,
+            listeners,
+            #[cfg(feature = "gateway")]
+            gateway,
+            rendering,
+        })
+    }
+
+    /// Stops what is gone or replaced, and starts what the plan built.
+    pub(super) fn commit(&mut self, plan: Plan, config: &Config) {
+        #[cfg(feature = "gateway")]
+        self.gateway.commit(plan.gateway, &mut self.listeners.tasks, config.agent.stop_grace);
+        let replaced = |name: &String| plan.listeners.iter().any(|it| it.name() == name);
+        let kept = |name: &String| config.listeners.iter().any(|it| it.name == *name) && !replaced(name);
+        let mut writing = BTreeMap::new();
+        for (name, listener) in self.listeners.take_all_but(kept) {
+            listener.stop.cancel();
+            writing.insert(name, listener.written);
+        }
+
+        let replaced = |name: &String| plan.sessions.iter().any(|it| it.name() == name);
+        let kept = |name: &String| config.sessions.iter().any(|it| it.name == *name) && !replaced(name);
+        let ending: BTreeMap<String, RunningSession> = self.sessions.take_all_but(kept).collect();
+
+        let replaced = |name: &String| plan.sinks.iter().any(|it| it.name() == name);
+        let kept = |name: &String| config.sinks.iter().any(|it| it.options.name == *name) && !replaced(name);
+        let heirs: BTreeSet<&str> = plan.sessions.iter().filter(|it| it.inherits).map(Session::name).collect();
+        let mut letting_go = Vec::new();
+        for (_, sink) in self.sinks.take_all_but(kept) {
+            let session = &*sink.options.session;
+            let revoked = !heirs.contains(session)
+                && ending.get(session).is_some_and(|it| it.origin.options.lifecycle.revoke_on_exit);
+            letting_go.push(sink.stop(revoked));
+        }
+        let predecessor = |(name, session): (&String, &RunningSession)| {
+            let token = heirs.contains(&**name).then(|| session.orders.hand_over());
+            (name.clone(), Predecessor { ended: session.orders.ended.clone(), token })
+        };
+        let mut predecessors: BTreeMap<String, Predecessor> = ending.iter().map(predecessor).collect();
+        for (name, session) in ending {
+            // A token is revoked once no file holds it any more.
+            let files = letting_go.clone();
+            self.sessions.tasks.start(format!("end of session {name}"), async move {
+                for file in files {
+                    file.cancelled().await;
+                }
+                session.orders.stop.cancel();
+                Ok(())
+            });
+        }
+
+        for origin in plan.following {
+            if let Some(running) = self.sessions.running.get_mut(&origin.options.name) {
+                running.lifecycle.send_replace(origin.options.lifecycle.clone());
+                running.origin = origin;
+            }
+        }
+        for session in plan.sessions {
+            let stop = self.sessions.tasks.stop_token().child_token();
+            let orders = SessionOrders { stop, ..SessionOrders::default() };
+            let name = session.name().to_owned();
+            let (origin, source) = (session.origin.clone(), session.source.clone());
+            let running =
+                RunningSession { origin, source, lifecycle: session.lifecycle.clone(), orders: orders.clone() };
+            self.sessions.tasks.start(format!("session {name}"), session.run(orders, predecessors.remove(&name)));
+            self.sessions.running.insert(name, running);
+        }
+        for sink in plan.sinks {
+            let stop = self.sinks.tasks.stop_token().child_token();
+            let orders = SinkOrders { stop, ..SinkOrders::default() };
+            let name = sink.name().to_owned();
+            let running = RunningSink { options: sink.options.clone(), reader: sink.reader, orders: orders.clone() };
+            self.sinks.tasks.start(format!("sink {name}"), sink.run(orders, letting_go.clone()));
+            self.sinks.running.insert(name, running);
+        }
+        self.rendering.commit(plan.rendering, config);
+        for listener in plan.listeners {
+            let stop = self.listeners.tasks.stop_token().child_token();
+            let name = listener.name().to_owned();
+            let (follows, written) = (writing.remove(&name), CancellationToken::new());
+            // A copy of the socket stays here, so that a reload can hand it over.
+            if let Ok(socket) = listener.socket.try_clone() {
+                let running = RunningListener {
+                    options: listener.options.clone(),
+                    socket,
+                    stop: stop.clone(),
+                    written: written.clone(),
+                };
+                self.listeners.running.insert(name.clone(), running);
+            }
+            let serving = listener.serve(config.agent.stop_grace, stop, follows, written);
+            self.listeners.tasks.start(format!("listener {name}"), serving);
+        }
+    }
+
+    /// Stops all: listeners drain, then sinks and templates let go of their files, then sessions end, and revoke where asked.
+    ///
+    /// # Errors
+    /// The first task that failed.
+    pub(super) async fn stop(self, drain: Duration) -> Result<(), TaskError> {
+        let Self { sessions, sinks, listeners, rendering, .. } = self;
+        let Group { running, tasks } = listeners;
+        tasks.stop_token().cancel();
+        let drained = tasks.run(drain + Duration::from_secs(1)).await;
+        // The last copies of the sockets: from here on nobody can connect.
+        drop(running);
+        let revoked = |sink: &RunningSink| {
+            sessions.running.get(&sink.options.session).is_some_and(|it| it.origin.options.lifecycle.revoke_on_exit)
+        };
+        for sink in sinks.running.values() {
+            let _ = sink.stop(revoked(sink));
+        }
+        let emptied = sinks.tasks.run(FILES_LET_GO_WITHIN).await.and(rendering.stop().await);
+        sessions.tasks.stop_token().cancel();
+        let ended = sessions.tasks.run(SESSIONS_END_WITHIN).await;
+        drained.and(emptied).and(ended)
+    }
+}
+
+/// Time for sinks to finish a write, and to empty their files.
+const FILES_LET_GO_WITHIN: Duration = Duration::from_secs(3);
+
+/// Time for a session to write its state and, where asked, to revoke its token.
+const SESSIONS_END_WITHIN: Duration = Duration::from_secs(8);
+
+impl RunningSink {
+    /// Tells it to stop, and to clear its file where the token is to be revoked. Gives what tells that it is done.
+    fn stop(&self, revoked: bool) -> CancellationToken {
+        if revoked {
+            self.orders.clear.cancel();
+        }
+        self.orders.stop.cancel();
+        self.orders.done.clone()
+    }
+}
+
+impl<R> Group<R> {
+    /// Takes out what is not kept.
+    fn take_all_but(&mut self, kept: impl Fn(&String) -> bool) -> impl Iterator<Item = (String, R)> {
+        self.running.extract_if(.., move |name, _| !kept(name))
+    }
+}

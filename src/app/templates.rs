@@ -1,0 +1,326 @@
+//! Templates and the child, built from their options and joined to the sessions that their secrets are read through.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use rustix::process::Signal;
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+
+use super::fd_limits;
+use super::session::{Sessions, Shared, bound_to};
+use crate::agent::process::{self, Inputs, Supervisor};
+use crate::agent::secrets::{Keepers, Offline, Origin, Store};
+use crate::agent::server_client::Upstream;
+use crate::agent::templates::{Parts, Template, TemplateTask};
+use crate::command::Provision;
+use crate::config;
+use crate::config::Config;
+use crate::credential_watch::{Feed, feed};
+use crate::tasks::{TaskError, Tasks};
+
+/// What is rendered, and the child that waits for it.
+#[derive(Debug, Default)]
+pub(super) struct Rendering {
+    pub(super) tasks: Tasks,
+    /// By session.
+    stores: BTreeMap<String, RunningStore>,
+    /// By what they are called in health.
+    templates: BTreeMap<String, Running>,
+    child: Option<RunningChild>,
+    pub(super) ended: Ended,
+}
+
+/// Where the code of a child that has ended for good arrives.
+#[derive(Debug)]
+pub(super) struct Ended {
+    sender: mpsc::Sender<u8>,
+    receiver: mpsc::Receiver<u8>,
+}
+
+impl Default for Ended {
+    fn default() -> Self {
+        let (sender, receiver) = mpsc::channel(1);
+        Self { sender, receiver }
+    }
+}
+
+impl Ended {
+    /// Returns the code of a child that has ended for good.
+    pub(super) async fn next(&mut self) -> u8 {
+        match self.receiver.recv().await {
+            Some(code) => code,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Running {
+    options: config::Template,
+    feed: Feed<Provision>,
+    stop: CancellationToken,
+    done: CancellationToken,
+}
+
+#[derive(Debug)]
+struct RunningChild {
+    options: process::Options,
+    inputs: watch::Sender<Inputs>,
+    signals: mpsc::Sender<Signal>,
+    stop: CancellationToken,
+    /// Cancelled where another one takes its place, so that its code ends nothing.
+    replaced: CancellationToken,
+    done: CancellationToken,
+}
+
+/// How a session's secrets are kept: how often they are looked at, and over a restart.
+type Keeping = (Duration, Option<Offline>);
+
+#[derive(Debug)]
+struct RunningStore {
+    store: Store,
+    keeping: Keeping,
+    stop: CancellationToken,
+    /// Cancelled once it keeps and writes nothing any more.
+    done: CancellationToken,
+}
+
+/// What a configuration changes of it. Dropping it changes nothing.
+#[derive(Debug)]
+pub(super) struct RenderingPlan {
+    stores: Vec<(String, Store, Keeping, Keepers)>,
+    templates: Vec<Built>,
+    /// All that is rendered then, and what the child waits for.
+    kept: Vec<String>,
+    inputs: Inputs,
+    child: Option<BuiltChild>,
+}
+
+impl RenderingPlan {
+    /// The child waits for what is required.
+    fn awaits(&mut self, name: String, options: &config::Template, feed: &Feed<Provision>) {
+        if options.options.required {
+            self.inputs.push((name, feed.clone()));
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Built {
+    name: String,
+    options: config::Template,
+    feed: Feed<Provision>,
+    task: TemplateTask,
+}
+
+#[derive(Debug)]
+struct BuiltChild {
+    options: process::Options,
+    inputs: watch::Sender<Inputs>,
+    signals: mpsc::Sender<Signal>,
+    supervisor: Supervisor,
+}
+
+impl Rendering {
+    /// Builds what `new` asks for and does not run already. `rebuilt` tells whether a session starts anew: what drank from it
+    /// is built anew too. The child waits for `beside` besides what is rendered.
+    ///
+    /// # Errors
+    /// A client of a session's server cannot be made.
+    pub(super) fn plan(
+        &self,
+        new: &Config,
+        sessions: Sessions<'_>,
+        rebuilt: impl Fn(&String) -> bool,
+        beside: Inputs,
+        shared: &Shared,
+    ) -> anyhow::Result<RenderingPlan> {
+        let mut plan =
+            RenderingPlan { stores: Vec::new(), templates: Vec::new(), kept: Vec::new(), inputs: beside, child: None };
+        // Variables are for the child alone.
+        let variables: &[config::Template] = if new.child.is_some() { &new.env_templates } else { &[] };
+        let all = new.templates.iter().map(|its| ("template", its));
+        for (kind, options) in all.chain(variables.iter().map(|its| ("env_template", its))) {
+            let name = format!("{kind}/{}", options.options.text.name);
+            plan.kept.push(name.clone());
+            let running = self.stores.get(&options.session);
+            let keeping = (options.options.interval, options.offline.clone());
+            let kept = running.filter(|running| running.keeping == keeping && !rebuilt(&options.session));
+            if kept.is_some()
+                && let Some(running) = self.templates.get(&name).filter(|running| running.options == *options)
+            {
+                plan.awaits(name, options, &running.feed);
+                continue;
+            }
+            let store = match (kept, plan.stores.iter().find(|(session, ..)| *session == options.session)) {
+                (Some(RunningStore { store, .. }), _) | (None, Some((_, store, ..))) => store.clone(),
+                (None, None) => {
+                    let (store, keepers) = store(&options.session, &keeping, sessions, shared)?;
+                    plan.stores.push((options.session.clone(), store.clone(), keeping, keepers));
+                    store
+                }
+            };
+            let built = Built::build(name, options, store, shared)?;
+            plan.awaits(built.name.clone(), options, &built.feed);
+            plan.templates.push(built);
+        }
+        let same = self.child.as_ref().map(|child| &child.options) == new.child.as_ref();
+        plan.child = new.child.as_ref().filter(|_| !same).map(|options| {
+            let (inputs, awaited) = watch::channel(plan.inputs.clone());
+            let (signals, passed) = mpsc::channel(16);
+            let parts = process::Parts {
+                signals: passed,
+                clock: shared.clock.clone(),
+                health: shared.health.component("child", true, "not started yet"),
+                metrics: shared.metrics.clone(),
+            };
+            let supervisor = Supervisor::new(options.clone(), awaited, parts);
+            BuiltChild { options: options.clone(), inputs, signals, supervisor }
+        });
+        Ok(plan)
+    }
+
+    /// Stops what is gone or replaced, and starts what the plan built.
+    pub(super) fn commit(&mut self, plan: RenderingPlan, config: &Config) {
+        fd_limits::room_for_templates(plan.kept.len());
+        let stays = |name: &String| plan.kept.contains(name) && !plan.templates.iter().any(|built| built.name == *name);
+        let gone: Vec<_> = self.templates.extract_if(.., |name, _| !stays(name)).collect();
+        // One that takes a file over begins once the one before is done.
+        let follows: Vec<_> = gone.iter().map(|(_, running)| running.done.clone()).collect();
+        for (_, running) in &gone {
+            running.stop.cancel();
+        }
+        for (session, store, keeping, keepers) in plan.stores {
+            let (stop, done) = (self.tasks.stop_token().child_token(), CancellationToken::new());
+            // What is written to one file is written by one.
+            let follows = self.stores.remove(&session).map(|before| {
+                before.stop.cancel();
+                before.done
+            });
+            let (running, over) = (stop.clone(), done.clone().drop_guard());
+            self.tasks.start(format!("secrets of session {session}"), async move {
+                let _over = over;
+                if let Some(other) = follows {
+                    other.cancelled().await;
+                }
+                keepers.run(running).await;
+                Ok(())
+            });
+            self.stores.insert(session, RunningStore { store, keeping, stop, done });
+        }
+        for built in plan.templates {
+            let stop = self.tasks.stop_token().child_token();
+            let done = CancellationToken::new();
+            let running = Running { options: built.options, feed: built.feed, stop: stop.clone(), done: done.clone() };
+            let (task, follows) = (built.task, follows.clone());
+            self.tasks.start(built.name.clone(), async move {
+                let _done = done.drop_guard();
+                for other in follows {
+                    other.cancelled().await;
+                }
+                task.run(stop).await;
+                Ok(())
+            });
+            self.templates.insert(built.name, running);
+        }
+        let used = |session: &String| self.templates.values().any(|running| running.options.session == *session);
+        self.stores.extract_if(.., |session, _| !used(session)).for_each(|(_, store)| store.stop.cancel());
+        self.commit_child(plan.child, plan.inputs, config.child.is_some());
+    }
+
+    fn commit_child(&mut self, new: Option<BuiltChild>, inputs: Inputs, wanted: bool) {
+        let before = if new.is_some() || !wanted { self.child.take() } else { None };
+        if let Some(child) = &before {
+            child.replaced.cancel();
+            child.stop.cancel();
+        }
+        if let Some(child) = &self.child {
+            child.inputs.send_replace(inputs);
+        }
+        let Some(BuiltChild { options, inputs, signals, supervisor }) = new else { return };
+        let stop = self.tasks.stop_token().child_token();
+        let (replaced, done) = (CancellationToken::new(), CancellationToken::new());
+        let (stopped, forgotten, over) = (stop.clone(), replaced.clone(), done.clone());
+        let ended = self.ended.sender.clone();
+        self.tasks.start("child", async move {
+            let _over = over.drop_guard();
+            if let Some(other) = before {
+                other.done.cancelled().await;
+            }
+            if let Some(code) = supervisor.run(stopped).await
+                && !forgotten.is_cancelled()
+            {
+                let _ = ended.send(code).await;
+            }
+            Ok(())
+        });
+        self.child = Some(RunningChild { options, inputs, signals, stop, replaced, done });
+    }
+
+    /// Gives the child a signal.
+    pub(super) fn pass(&self, signal: Signal) {
+        if let Some(child) = &self.child {
+            let _ = child.signals.try_send(signal);
+        }
+    }
+
+    /// Stops the child, which may use all that is served here until then. Gives its code, if there was one.
+    pub(super) async fn stop_child(&mut self) -> Option<u8> {
+        let child = self.child.take()?;
+        child.stop.cancel();
+        child.done.cancelled().await;
+        self.ended.receiver.try_recv().ok()
+    }
+
+    /// Stops all. Files stay as they are.
+    ///
+    /// # Errors
+    /// The first task that failed.
+    pub(super) async fn stop(self) -> Result<(), TaskError> {
+        self.tasks.stop_token().cancel();
+        self.tasks.run(WITHIN).await
+    }
+}
+
+/// Time for templates to finish a write.
+const WITHIN: Duration = Duration::from_secs(3);
+
+impl Built {
+    fn build(name: String, options: &config::Template, store: Store, shared: &Shared) -> anyhow::Result<Self> {
+        let mistakes = |wrong: Vec<_>| {
+            let all: Vec<_> = wrong.iter().map(crate::agent::templates::Wrong::to_string).collect();
+            anyhow::anyhow!("{name}: {}", all.join("; "))
+        };
+        let template = Template::compile(options.options.text.clone()).map_err(mistakes)?;
+        let (publisher, feed) = feed("it is not rendered yet");
+        let parts = Parts {
+            publisher,
+            store,
+            clock: shared.clock.clone(),
+            health: shared.health.component(name.clone(), options.options.required, "not rendered yet"),
+            metrics: shared.metrics.clone(),
+            outputs: shared.outputs.clone(),
+        };
+        let task = TemplateTask::new(options.options.clone(), template, parts);
+        Ok(Self { name, options: options.clone(), feed, task })
+    }
+}
+
+fn store(name: &str, keeping: &Keeping, sessions: Sessions<'_>, shared: &Shared) -> anyhow::Result<(Store, Keepers)> {
+    let session = sessions.options.iter().find(|session| session.name == name).zip(sessions.sources.get(name));
+    let (session, source) = session.with_context(|| format!("there is no session {name}"))?;
+    let (interval, offline) = keeping.clone();
+    let made = Store::new(Origin {
+        upstream: Upstream::build(&session.upstream).with_context(|| format!("session {name}"))?,
+        tokens: source.feed.clone(),
+        session: source.nudge.clone(),
+        namespace: session.login.namespace.clone(),
+        interval,
+        clock: shared.clock.clone(),
+        metrics: shared.metrics.clone(),
+        offline: offline.map(|offline| (offline, bound_to(session))),
+    });
+    made.with_context(|| format!("session {name}"))
+}

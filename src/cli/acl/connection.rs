@@ -1,0 +1,145 @@
+//! How the service is reached, and with which token.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueHint};
+use secrecy::SecretString;
+use serde::Serialize;
+
+use super::failure::Failure;
+use super::secret_input::Input;
+use super::show;
+use crate::acl::client::{Client, Options};
+use crate::cli::{Exit, Format};
+use crate::config::Environment;
+use crate::config::server::address;
+use crate::http::client::{self, Address, Identity, Proxy, Tls};
+
+/// Where the service is, and who asks.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "The service")]
+pub(in crate::cli) struct Connection {
+    /// Where it is: `https://HOST:PORT`, `http://` on loopback, with a base path if it has one, or `unix:///PATH` [or
+    /// `KEYWARD_ACL_ADDR`; default: `http://127.0.0.1:8500`]
+    #[arg(long, global = true, value_name = "ADDRESS", value_parser = address)]
+    address: Option<Address>,
+    /// The file that holds the token to ask with, or - [or `KEYWARD_ACL_TOKEN_FILE`, or the token in `KEYWARD_ACL_TOKEN`]
+    #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    token_file: Option<Input>,
+    /// PEM file of certificates to trust in place of the system's [or `KEYWARD_ACL_CA_FILE`]
+    #[arg(long, global = true, value_name = "FILE")]
+    ca_file: Option<PathBuf>,
+    /// PEM file of a client certificate to show
+    #[arg(long, global = true, value_name = "FILE", requires = "client_key_file")]
+    client_cert_file: Option<PathBuf>,
+    /// PEM file of its private key
+    #[arg(long, global = true, value_name = "FILE", requires = "client_cert_file")]
+    client_key_file: Option<PathBuf>,
+    /// The namespace to ask in; `*` lists all [or `KEYWARD_ACL_NAMESPACE`; default: the token's own]
+    #[arg(long, global = true, value_name = "NAME")]
+    namespace: Option<String>,
+    /// How the output looks
+    #[arg(long, global = true, value_enum, default_value_t)]
+    format: Format,
+}
+
+/// The service, as a command asks it.
+pub(in crate::cli) struct Service {
+    pub(in crate::cli) client: Client,
+    format: Format,
+    /// The arguments that lead another command to the same place, without the token.
+    flags: String,
+}
+
+/// The token that a command asks with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum TokenUse {
+    /// The token of a flag or a variable, where one is given.
+    Given,
+    /// A token of a flag alone: the call needs none, and the variable may name a file that the command is to make.
+    FlagOnly,
+}
+
+impl Connection {
+    /// Takes flags before variables, and variables before defaults. Sends nothing.
+    pub(super) fn open(self, token_use: TokenUse) -> Result<Service, Failure> {
+        let environment = Environment::of_this_process();
+        let variable = |name: &str| environment.variables.get(name).filter(|value| !value.is_empty());
+        let wrong = |name: &str, why: String| Failure::new(Exit::Failed, format!("{name}: {why}"));
+        let given = match (self.address, variable("KEYWARD_ACL_ADDR")) {
+            (Some(address), _) => Some(address),
+            (None, Some(text)) => Some(address(text).map_err(|why| wrong("KEYWARD_ACL_ADDR", why))?),
+            (None, None) => None,
+        };
+        let at = match given {
+            Some(address) => address,
+            None => address(DEFAULT).map_err(|why| wrong("the default address", why))?,
+        };
+        let token_variable = |name: &str| variable(name).filter(|_| token_use == TokenUse::Given);
+        let file = match (self.token_file, token_variable("KEYWARD_ACL_TOKEN_FILE")) {
+            (Some(file), _) => Some(file),
+            (None, Some(path)) => Some(Input::File(path.into())),
+            (None, None) => None,
+        };
+        let token = match file {
+            Some(file) => Some(file.secret()?),
+            None => token_variable("KEYWARD_ACL_TOKEN").map(|token| SecretString::from(token.trim())),
+        };
+        let ca_file = self.ca_file.or_else(|| variable("KEYWARD_ACL_CA_FILE").map(PathBuf::from));
+        let namespace = self.namespace.or_else(|| variable("KEYWARD_ACL_NAMESPACE").cloned());
+        let mut flags = format!(" --address {}", shown(&at));
+        flags.extend(ca_file.iter().map(|path| format!(" --ca-file {}", path.display())));
+        flags.extend(namespace.iter().map(|name| format!(" --namespace {name}")));
+        let identity = self.client_cert_file.zip(self.client_key_file);
+        let http = client::Options {
+            address: at,
+            tls: Tls {
+                ca_file,
+                identity: identity.map(|(certificate, key)| Identity { certificate, key }),
+                ..Tls::default()
+            },
+            proxy: Proxy::Environment,
+            connect_timeout: Duration::from_secs(5),
+            answer_timeout: Duration::from_secs(30),
+        };
+        let client = Client::new(&Options { http, token, namespace }).map_err(|error| Failure::local(&error))?;
+        Ok(Service { client, format: self.format, flags })
+    }
+}
+
+fn shown(address: &Address) -> String {
+    match address {
+        Address::Url(url) => url.to_string(),
+        Address::Unix(path) => format!("unix://{}", path.display()),
+    }
+}
+
+const DEFAULT: &str = "http://127.0.0.1:8500";
+
+impl Service {
+    /// Prints what was asked for: as JSON, or as `text` does.
+    pub(in crate::cli) fn show(&self, value: &impl Serialize, text: impl FnOnce()) {
+        match self.format {
+            Format::Json => show::json(value),
+            Format::Text => text(),
+        }
+    }
+
+    /// A command that goes to the same service in the same namespace, for people to run.
+    pub(super) fn command(&self, words: &str) -> String {
+        format!("keyward acl {words}{}", self.flags)
+    }
+
+    /// Says what a person can do about a failure, where that is known.
+    pub(super) fn explain(&self, failure: Failure) -> Failure {
+        match failure.exit {
+            Exit::Denied if failure.unknown_token && !self.client.has_token() => {
+                let hint = "say --token-file FILE, or set KEYWARD_ACL_TOKEN_FILE or KEYWARD_ACL_TOKEN";
+                Failure { text: format!("no token was given: {hint}"), ..failure }
+            }
+            Exit::NotRunning => failure.and("say where the service is by --address or KEYWARD_ACL_ADDR"),
+            _ => failure,
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! Which one is meant: an id, the beginning of one, or a name.
+
+use super::connection::Service;
+use super::failure::Failure;
+use crate::acl::client::{Error, Link, Query, TokenFilter};
+use crate::acl::model::id::Id;
+use crate::cli::Exit;
+
+/// The token whose accessor is this, or begins so.
+pub(super) async fn token(service: &Service, text: &str) -> Result<Id, Failure> {
+    if let Some(id) = whole(text) {
+        return Ok(id);
+    }
+    let start = beginning(text).ok_or_else(|| none("token", text, "whose accessor begins so"))?;
+    let all = service.client.list_tokens(&TokenFilter::default(), &Query::default()).await?.value;
+    unique("token", &start, all.iter().map(|token| token.accessor_id))
+}
+
+/// The role of this name, of this id, or whose id begins so.
+pub(super) async fn role(service: &Service, text: &str) -> Result<Id, Failure> {
+    if let Some(id) = whole(text) {
+        return Ok(id);
+    }
+    match service.client.read_role_by_name(text, &Query::default()).await {
+        Ok(role) => return Ok(role.value.id),
+        Err(Error::NotFound { .. }) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let start = beginning(text).ok_or_else(|| none("role", text, "of that name"))?;
+    let all = service.client.list_roles(None, &Query::default()).await?.value;
+    unique("role", &start, all.iter().map(|role| role.id))
+}
+
+/// The policy of this name, of this id, or whose id begins so.
+pub(super) async fn policy(service: &Service, text: &str) -> Result<Id, Failure> {
+    if let Some(id) = whole(text) {
+        return Ok(id);
+    }
+    match service.client.read_policy_by_name(text, &Query::default()).await {
+        Ok(policy) => {
+            return whole(&policy.value.id).ok_or_else(|| none("policy", text, "with an id that is one"));
+        }
+        Err(Error::NotFound { .. }) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let start = beginning(text).ok_or_else(|| none("policy", text, "of that name"))?;
+    policy_by_beginning(service, &start).await
+}
+
+/// The binding rule of this id, or whose id begins so.
+pub(super) async fn binding_rule(service: &Service, text: &str) -> Result<Id, Failure> {
+    if let Some(id) = whole(text) {
+        return Ok(id);
+    }
+    let start = beginning(text).ok_or_else(|| none("binding rule", text, "whose id begins so"))?;
+    let all = service.client.list_binding_rules(None, &Query::default()).await?.value;
+    unique("binding rule", &start, all.iter().map(|rule| rule.id))
+}
+
+/// Links to policies, from ids or their beginnings and from names. Names are the server's to look up.
+pub(super) async fn policy_links(service: &Service, ids: &[String], names: &[String]) -> Result<Vec<Link>, Failure> {
+    let mut links = Vec::new();
+    for text in ids {
+        let id = match (whole(text), beginning(text)) {
+            (Some(id), _) => id,
+            (None, Some(start)) => policy_by_beginning(service, &start).await?,
+            (None, None) => return Err(none("policy", text, "whose id begins so")),
+        };
+        links.push(Link::by_id(id));
+    }
+    links.extend(names.iter().map(Link::by_name));
+    Ok(links)
+}
+
+/// Links to roles, as [`policy_links`].
+pub(super) async fn role_links(service: &Service, ids: &[String], names: &[String]) -> Result<Vec<Link>, Failure> {
+    let mut links = Vec::new();
+    for text in ids {
+        let id = match (whole(text), beginning(text)) {
+            (Some(id), _) => id,
+            (None, Some(start)) => {
+                let all = service.client.list_roles(None, &Query::default()).await?.value;
+                unique("role", &start, all.iter().map(|role| role.id))?
+            }
+            (None, None) => return Err(none("role", text, "whose id begins so")),
+        };
+        links.push(Link::by_id(id));
+    }
+    links.extend(names.iter().map(Link::by_name));
+    Ok(links)
+}
+
+async fn policy_by_beginning(service: &Service, start: &str) -> Result<Id, Failure> {
+    let all = service.client.list_policies(&Query::default()).await?.value;
+    unique("policy", start, all.iter().filter_map(|policy| whole(&policy.id)))
+}
+
+fn whole(text: &str) -> Option<Id> {
+    text.parse().ok()
+}
+
+/// The text as the beginning of an id, if it can be one.
+fn beginning(text: &str) -> Option<String> {
+    let fits = (SHORTEST..36).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-');
+    fits.then(|| text.to_ascii_lowercase())
+}
+
+/// A shorter beginning is more likely a slip.
+const SHORTEST: usize = 4;
+
+fn unique(what: &str, start: &str, ids: impl Iterator<Item = Id>) -> Result<Id, Failure> {
+    let found: Vec<Id> = ids.filter(|id| id.to_string().starts_with(start)).collect();
+    match found.as_slice() {
+        [only] => Ok(*only),
+        [] => Err(none(what, start, "whose id begins so")),
+        many => {
+            let (count, first) = (many.len(), many[0]);
+            let text = format!("{start:?} begins the ids of {count} {what}s, such as {first}: write more of it");
+            Err(Failure::new(Exit::Failed, text))
+        }
+    }
+}
+
+fn none(what: &str, text: &str, how: &str) -> Failure {
+    Failure::new(
+        Exit::Missing,
+        format!("there is no {what} {text:?}, nor one {how} (by {SHORTEST} characters or more)"),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_is_found_by_a_beginning_that_is_its_alone() {
+        let ids = ["6a1253d2-1785-24fd-91c2-f8e78c745511", "6a125fff-1785-24fd-91c2-f8e78c745511"];
+        let check = |text: &str, wanted: Result<&str, &str>| {
+            let ids = ids.iter().map(|id| id.parse::<Id>().unwrap());
+            let found =
+                beginning(text).ok_or_else(|| none("token", text, "such")).and_then(|it| unique("token", &it, ids));
+            match (found, wanted) {
+                (Ok(found), Ok(wanted)) => assert_eq!(found.to_string(), wanted),
+                (Err(found), Err(wanted)) => assert!(found.text.contains(wanted), "{text}: {found:?}"),
+                (found, wanted) => panic!("{text}: {found:?} instead of {wanted:?}"),
+            }
+        };
+        check("6a1253", Ok(ids[0]));
+        check("6A125F", Ok(ids[1]));
+        check("6a1253d2-17", Ok(ids[0]));
+        check("6a125", Err("begins the ids of 2 tokens"));
+        check("6a1", Err("no token \"6a1\""));
+        check("ffff", Err("no token \"ffff\""));
+        check("web", Err("no token \"web\""));
+        check("", Err("no token"));
+    }
+}

@@ -1,0 +1,93 @@
+//! Where a new secret goes: to standard output once, or into a file that nobody else can read.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use secrecy::{ExposeSecret as _, SecretString};
+
+use super::connection::Service;
+use super::failure::Failure;
+use crate::acl::client::Token;
+use crate::atomic_file::{self, Attributes};
+use crate::cli::Exit;
+
+/// Where the secret of a new token goes.
+#[derive(Debug, Args)]
+pub(super) struct HandOver {
+    /// Write the secret into this file, mode 0600, and print it nowhere
+    #[arg(long, value_name = "FILE")]
+    pub(super) out: Option<PathBuf>,
+}
+
+impl HandOver {
+    /// Writes the secret of a token that was just made into the file, where one is named. Where that fails the token is
+    /// deleted again by `undo`, as nobody could use it.
+    pub(super) async fn take(
+        &self,
+        token: &Token,
+        undo: impl AsyncFnOnce() -> Result<bool, crate::acl::client::Error>,
+    ) -> Result<Shown, Failure> {
+        let secret = secret_of(token)?;
+        let Some(path) = &self.out else { return Ok(Shown::Plain(secret)) };
+        let Err(failure) = write(path, &secret) else { return Ok(Shown::InFile(path.clone())) };
+        Err(match undo().await {
+            Ok(_) => failure.and("the token that was made for it is deleted again"),
+            Err(error) => {
+                let id = token.accessor_id;
+                failure.and(&format!("the token that was made for it, {id}, lives on and should be deleted: {error}"))
+            }
+        })
+    }
+}
+
+/// What is told of a secret.
+#[derive(Debug)]
+pub(super) enum Shown {
+    /// The secret itself.
+    Plain(SecretString),
+    /// Where it was written.
+    InFile(PathBuf),
+    /// That it was not asked for.
+    Unasked,
+    /// That the server hides it.
+    Hidden,
+}
+
+impl Shown {
+    /// In words for people.
+    pub(super) fn text(&self) -> String {
+        match self {
+            Self::Plain(secret) => secret.expose_secret().to_owned(),
+            Self::InFile(path) => format!("in {}", path.display()),
+            Self::Unasked => "(--show-secret prints it)".to_owned(),
+            Self::Hidden => "(hidden: it takes acl:write to see it)".to_owned(),
+        }
+    }
+
+    /// The secret, where it is to be printed.
+    pub(super) fn plain(&self) -> Option<&str> {
+        match self {
+            Self::Plain(secret) => Some(secret.expose_secret()),
+            _ => None,
+        }
+    }
+}
+
+/// The secret of a token that was just made.
+pub(super) fn secret_of(token: &Token) -> Result<SecretString, Failure> {
+    let told = || format!("the server made token {} and does not tell its secret; delete it", token.accessor_id);
+    token.secret_id.clone().ok_or_else(|| Failure::new(Exit::Remote, told()))
+}
+
+/// Puts a secret into a file as a whole.
+pub(super) fn write(path: &Path, secret: &SecretString) -> Result<(), Failure> {
+    let attributes = Attributes { mode: 0o600, owner: None, group: None };
+    atomic_file::replace(path, secret.expose_secret().as_bytes(), &attributes)
+        .map(|_| ())
+        .map_err(|error| Failure::local(&error))
+}
+
+/// The undoing of a token that this client made.
+pub(super) async fn delete(service: &Service, token: &Token) -> Result<bool, crate::acl::client::Error> {
+    service.client.delete_token(&token.accessor_id).await
+}

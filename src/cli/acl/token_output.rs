@@ -1,0 +1,70 @@
+//! How a token is told.
+
+use std::time::SystemTime;
+
+use serde_json::Value;
+
+use super::connection::Service;
+use super::secret_output::Shown;
+use super::show::{self, Fields};
+use crate::acl::client::{Expansion, Token};
+use crate::acl::model::timestamp::Timestamp;
+
+/// Prints a token, with what is to be told of its secret. `date` is the server's own, where it told one.
+pub(super) fn token(service: &Service, token: &Token, secret: &Shown, date: Option<SystemTime>) {
+    service.show(&as_json(token, secret), || fields(token, secret, now(date)).print());
+}
+
+/// Prints a token and all that its rights come from.
+pub(super) fn expanded(
+    service: &Service,
+    (token, expansion): &(Token, Expansion),
+    secret: &Shown,
+    date: Option<SystemTime>,
+) {
+    let mut json = as_json(token, secret);
+    if let (Value::Object(json), Ok(Value::Object(more))) = (&mut json, serde_json::to_value(expansion)) {
+        json.extend(more);
+    }
+    service.show(&json, || {
+        let mut fields = fields(token, secret, now(date));
+        let roles = expansion.expanded_roles.iter().map(|role| format!("{} ({})", role.name, role.id));
+        fields
+            .each("All roles", roles)
+            .each("Default policies", expansion.namespace_default_policy_ids.clone())
+            .each("Default roles", expansion.namespace_default_role_ids.clone())
+            .add("Where no rule is", &expansion.agent_acl_default_policy)
+            .print();
+        show::policies(&expansion.expanded_policies);
+    });
+}
+
+/// The server's clock says what is left of a token; ours, where it told none.
+pub(super) fn now(date: Option<SystemTime>) -> Timestamp {
+    Timestamp::of(date.unwrap_or_else(SystemTime::now))
+}
+
+fn fields(token: &Token, secret: &Shown, now: Timestamp) -> Fields {
+    let mut fields = Fields::default();
+    fields
+        .add("AccessorID", token.accessor_id)
+        .add("SecretID", secret.text())
+        .maybe("Namespace", token.namespace.as_ref())
+        .add("Description", &token.description)
+        .add("Local", token.local)
+        .maybe("Auth method", token.auth_method.as_ref())
+        .maybe("Created", token.create_time)
+        .add("Ends", show::end(token.expiration_time, now))
+        .each("Roles", token.roles.iter().map(show::link))
+        .links(&token.links);
+    fields
+}
+
+/// A token as JSON, with its secret where that is to be printed.
+pub(super) fn as_json(token: &Token, secret: &Shown) -> Value {
+    let mut json = serde_json::to_value(token).unwrap_or_default();
+    if let (Some(plain), Value::Object(fields)) = (secret.plain(), &mut json) {
+        fields.insert("SecretID".to_owned(), plain.into());
+    }
+    json
+}

@@ -1,0 +1,325 @@
+//! How the commands that ask the running agent find it, and how its answers end them.
+
+use std::io::Write as _;
+use std::net::{IpAddr, Ipv4Addr};
+use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use http::{Method, StatusCode};
+use secrecy::{ExposeSecret as _, SecretString};
+use serde_json::Value;
+use url::Url;
+
+use super::{ConfigFiles, Exit, say_error};
+use crate::config::{self, Environment, Listener, Outcome, Purpose, Serves};
+use crate::http::client::{self, Address, Client, Proxy, Tls, TransportError};
+use crate::http::guard::Admit;
+use crate::http::server::Endpoint;
+use crate::os;
+
+/// Where the running agent is.
+#[derive(Debug, Clone, Args)]
+pub(super) struct Where {
+    #[command(flatten)]
+    files: ConfigFiles,
+    /// Ask there, whatever the configuration says: `unix:///PATH` or `http://127.0.0.1:PORT` [or `KEYWARD_ADDR`]
+    #[arg(long, value_name = "ADDRESS", value_parser = given)]
+    address: Option<Address>,
+}
+
+#[cfg(feature = "gateway")]
+impl Where {
+    /// The configuration's files, where it has a gateway, and no listener that tells the status; no address is given.
+    pub(super) fn without_listener(&self) -> Option<&ConfigFiles> {
+        let environment = Environment::of_this_process();
+        if self.address.is_some() || environment.variables.get(VARIABLE).is_some_and(|text| !text.is_empty()) {
+            return None;
+        }
+        let config = config::load(&self.files.config, &environment, Purpose::Check).config?;
+        let alone = config.gateway.is_some() && reachable(&config.listeners, Asks::LocalApi).is_none();
+        alone.then_some(&self.files)
+    }
+}
+
+/// Which listener a command needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Asks {
+    LocalApi,
+    Health,
+}
+
+/// The running agent, as it is reached.
+pub(super) struct Agent {
+    client: Client,
+    key: Option<SecretString>,
+    /// The unix socket that it is asked at.
+    socket: Option<PathBuf>,
+    runtime: tokio::runtime::Runtime,
+}
+
+impl Agent {
+    pub(super) fn of(at: &Where, asks: Asks) -> Result<Self, Exit> {
+        let environment = Environment::of_this_process();
+        let outcome = config::load(&at.files.config, &environment, Purpose::Check);
+        let (address, listener) = match at.given(&environment)? {
+            Some(address) => {
+                let listener = listens_at(&outcome.listeners, &address);
+                (address, listener)
+            }
+            None => find(&outcome, asks)?,
+        };
+        let key = match listener {
+            Some(listener) => key(listener, &outcome)?,
+            None => None,
+        };
+        let socket = match &address {
+            Address::Unix(path) => Some(path.clone()),
+            Address::Url(_) => None,
+        };
+        let options = client::Options {
+            address,
+            tls: Tls::default(),
+            proxy: Proxy::Direct,
+            connect_timeout: Duration::from_secs(2),
+            answer_timeout: ASK_TIME,
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let built = runtime.map_err(anyhow::Error::from).and_then(|runtime| {
+            let client = runtime.block_on(async { options.build() })?;
+            Ok(Self { client, key, socket, runtime })
+        });
+        built.map_err(|error| {
+            say_error(&format!("{error:#}"));
+            Exit::Failed
+        })
+    }
+
+    /// Asks and gives status and body, within `time`.
+    pub(super) fn ask(
+        &self,
+        path: &str,
+        query: &[(&str, &str)],
+        time: Duration,
+    ) -> Result<(StatusCode, Value), TransportError> {
+        self.call(Method::GET, path, query, time)
+    }
+
+    /// Asks it to do something, as [`Agent::ask`] asks for something.
+    pub(super) fn order(
+        &self,
+        path: &str,
+        query: &[(&str, &str)],
+        time: Duration,
+    ) -> Result<(StatusCode, Value), TransportError> {
+        self.call(Method::POST, path, query, time)
+    }
+
+    fn call(
+        &self,
+        method: Method,
+        path: &str,
+        query: &[(&str, &str)],
+        time: Duration,
+    ) -> Result<(StatusCode, Value), TransportError> {
+        let mut request = self.client.request(method, path).query(query).header("x-vault-request", "true");
+        if let Some(key) = &self.key {
+            request = request.header("x-vault-token", key.expose_secret());
+        }
+        let answer = self.runtime.block_on(self.client.send_within(request, time))?;
+        Ok((answer.status, serde_json::from_slice(&answer.body).unwrap_or(Value::Null)))
+    }
+
+    /// The answer if it is a good one; else says why not.
+    pub(super) fn expect(&self, answer: Result<(StatusCode, Value), TransportError>) -> Result<Value, Exit> {
+        match answer {
+            Ok((status, body)) if status.is_success() => Ok(body),
+            Ok((status, body)) => {
+                let errors = body["errors"].as_array().cloned().unwrap_or_default();
+                let errors: Vec<&str> = errors.iter().filter_map(Value::as_str).collect();
+                say_error(&format!("the agent answers {status}: {}", errors.join("; ")));
+                Err(match status {
+                    StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED => Exit::Denied,
+                    StatusCode::SERVICE_UNAVAILABLE => Exit::NotReady,
+                    StatusCode::TOO_MANY_REQUESTS => Exit::TryLater,
+                    _ => Exit::Failed,
+                })
+            }
+            Err(error) => {
+                if let Some(refusal) = self.refusal() {
+                    say_error(&refusal);
+                    return Err(Exit::Denied);
+                }
+                say_error(&format!("no agent answers at {}: {error}", self.client.server()));
+                Err(Exit::NotRunning)
+            }
+        }
+    }
+
+    /// Says why this user may not connect to the agent's socket, if that is so.
+    pub(super) fn refusal(&self) -> Option<String> {
+        self.socket.as_deref().and_then(refusal)
+    }
+}
+
+impl Where {
+    /// The address that the command line gives, else the variable.
+    fn given(&self, environment: &Environment) -> Result<Option<Address>, Exit> {
+        let variable = environment.variables.get(VARIABLE).filter(|text| !text.is_empty());
+        match (&self.address, variable) {
+            (Some(address), _) => Ok(Some(address.clone())),
+            (None, Some(text)) => given(text).map(Some).map_err(|why| {
+                say_error(&format!("{VARIABLE} is {text:?}: {why}"));
+                Exit::Failed
+            }),
+            (None, None) => Ok(None),
+        }
+    }
+}
+
+/// The listener to ask. The file may be edited, or broken, while the agent goes on with what it read before.
+fn find(outcome: &Outcome, asks: Asks) -> Result<(Address, Option<&Listener>), Exit> {
+    let found = reachable(&outcome.listeners, asks).map(|(listener, address)| (address, Some(listener)));
+    if outcome.config.is_some() {
+        return found.ok_or_else(|| {
+            say_error(
+                "the configuration has no listener that this command could ask; \
+                 say --address unix:///PATH, or add [listener.local]",
+            );
+            Exit::Failed
+        });
+    }
+    let (address, listener) = found.unwrap_or_else(|| (Address::Unix(PathBuf::from(DEFAULT_SOCKET)), None));
+    let more = match outcome.mistakes.len() {
+        0 | 1 => String::new(),
+        count => format!(" (and {} more)", count - 1),
+    };
+    let first = outcome.mistakes.first().map(ToString::to_string).unwrap_or_default();
+    let at = match &address {
+        Address::Unix(path) => format!("unix://{}", path.display()),
+        Address::Url(url) => url.to_string(),
+    };
+    let line = format!("the configuration has errors: {first}{more}; asking the agent at {at} all the same");
+    let _ = writeln!(std::io::stderr(), "warning: {line}");
+    Ok((address, listener))
+}
+
+/// Describes why the system refuses this user the socket, and which group may use it; `None` if it does not refuse.
+fn refusal(socket: &Path) -> Option<String> {
+    let refused = UnixStream::connect(socket).err()?;
+    if refused.kind() != std::io::ErrorKind::PermissionDenied {
+        return None;
+    }
+    // Where the socket itself cannot be seen, a folder above it is what refuses.
+    let (path, there) = socket.ancestors().find_map(|path| Some((path, path.metadata().ok()?)))?;
+    let group = os::group_name(there.gid()).unwrap_or_else(|| there.gid().to_string());
+    let (path, socket, mode) = (path.display(), socket.display(), there.mode() & 0o7777);
+    Some(format!(
+        "permission denied on the agent's socket {socket}: {path} has mode {mode:04o} and group {group}; \
+         add this user to the group {group} and log in anew, or run the command as the agent's user"
+    ))
+}
+
+/// The API proxy of the running agent that serves a session.
+pub(super) struct Through {
+    pub(super) address: Address,
+    pub(super) key: Option<SecretString>,
+}
+
+impl Through {
+    /// The one that fits best: with the session's own token before a child of it, a unix socket before TCP.
+    pub(super) fn of(outcome: &Outcome, session: &str) -> Result<Self, Exit> {
+        let listeners = outcome.config.iter().flat_map(|config| &config.listeners);
+        let serves = |listener: &&Listener| {
+            matches!(listener.serves, Serves::ApiProxy(_)) && listener.sessions.iter().any(|its| its == session)
+        };
+        let mut fit: Vec<_> =
+            listeners.filter(serves).filter_map(|listener| Some((listener, address(&listener.endpoint)?))).collect();
+        fit.sort_by_key(|(listener, address)| (listener.child.is_some(), !matches!(address, Address::Unix(_))));
+        let Some((listener, address)) = fit.into_iter().next() else {
+            say_error(&format!(
+                "the configuration has no API proxy for session {session}, through which the running agent could be asked; \
+                 add [listener.NAME] with kind = \"api_proxy\""
+            ));
+            return Err(Exit::Failed);
+        };
+        Ok(Self { address, key: key(listener, outcome)? })
+    }
+}
+
+/// Variable with the agent's address, in place of what a configuration says.
+const VARIABLE: &str = "KEYWARD_ADDR";
+
+/// The socket of the packaged configurations, asked where a configuration cannot be read.
+const DEFAULT_SOCKET: &str = "/run/keyward/api.sock";
+
+/// The time for an answer that waits for nothing.
+pub(super) const ASK_TIME: Duration = Duration::from_secs(10);
+
+fn given(text: &str) -> Result<Address, String> {
+    let wrong = || "write unix:///PATH or http://127.0.0.1:PORT".to_owned();
+    if let Some(path) = text.strip_prefix("unix://") {
+        return if path.starts_with('/') { Ok(Address::Unix(PathBuf::from(path))) } else { Err(wrong()) };
+    }
+    let url = Url::parse(text).map_err(|_| wrong())?;
+    let fits = url.scheme() == "http" && url.path() == "/" && client::is_loopback(&url);
+    if fits { Ok(Address::Url(url)) } else { Err(wrong()) }
+}
+
+/// The key that a listener asks for, if it does.
+fn key(listener: &Listener, outcome: &Outcome) -> Result<Option<SecretString>, Exit> {
+    let Admit::Key(key) = &listener.guard.admit else { return Ok(None) };
+    if key.expose_secret() != NOT_READ {
+        return Ok(Some(key.clone()));
+    }
+    let place = format!("listener.{}.key_file", listener.name);
+    for note in outcome.notes.iter().filter(|note| note.key == place) {
+        say_error(&note.to_string());
+    }
+    Err(Exit::Failed)
+}
+
+/// What a configuration holds in place of a secret that could not be read.
+const NOT_READ: &str = "\0";
+
+/// The listener that fits best, and where it is: unix sockets first, a local API before a health listener.
+fn reachable(listeners: &[Listener], asks: Asks) -> Option<(&Listener, Address)> {
+    let mut fit: Vec<_> = listeners
+        .iter()
+        .filter(|listener| match listener.serves {
+            Serves::LocalApi => true,
+            Serves::Health => asks == Asks::Health,
+            Serves::ApiProxy(_) => false,
+        })
+        .filter_map(|listener| Some((listener, address(&listener.endpoint)?)))
+        .collect();
+    fit.sort_by_key(|(listener, address)| (listener.serves != Serves::LocalApi, !matches!(address, Address::Unix(_))));
+    fit.into_iter().next()
+}
+
+/// The listener at this address; else one whose address only the service manager knows.
+fn listens_at<'a>(listeners: &'a [Listener], at: &Address) -> Option<&'a Listener> {
+    let there = listeners.iter().find(|listener| address(&listener.endpoint).as_ref() == Some(at));
+    let unknown = || {
+        let mut passed = listeners.iter().filter(|listener| matches!(listener.endpoint, Endpoint::Inherited(_)));
+        // A unix socket asks for no key, and a socket of another kind for one that is not to be sent to it.
+        passed.find(|listener| matches!(at, Address::Url(_)) && matches!(listener.guard.admit, Admit::Key(_)))
+    };
+    there.or_else(unknown)
+}
+
+fn address(endpoint: &Endpoint) -> Option<Address> {
+    match endpoint {
+        Endpoint::Unix(socket) => Some(Address::Unix(socket.path.clone())),
+        Endpoint::Tcp(address) => {
+            let mut address = *address;
+            if address.ip().is_unspecified() {
+                address.set_ip(IpAddr::V4(Ipv4Addr::LOCALHOST));
+            }
+            Url::parse(&format!("http://{address}/")).ok().map(Address::Url)
+        }
+        Endpoint::Inherited(_) => None,
+    }
+}

@@ -1,0 +1,250 @@
+//! `[access]`: the access-control service.
+
+use std::time::Duration;
+
+use humantime::format_duration;
+use url::Url;
+
+use super::diagnostic::At;
+use super::listener::{endpoint, host};
+use super::reader::Reader;
+use super::values::{self, Wrong, wrong, wrong_and_secret};
+use crate::acl::Options;
+use crate::acl::api;
+use crate::acl::model::authorize::DefaultPolicy;
+use crate::acl::model::azure_identity::{Bounds, Trust};
+use crate::acl::model::jwks_url::{self, KeysUrlError};
+use crate::acl::model::names::is_name;
+use crate::acl::model::token::{MAX_TTL, MIN_TTL};
+use crate::acl::service::issuer_keys::{self as keys, Authorities, Source};
+use crate::acl::service::login::{self, RoleOptions};
+use crate::acl::store::StoreOptions;
+use crate::http::server::Endpoint;
+use crate::http::tls::Certificate;
+
+/// The access-control service and the sockets that it is served on.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Access {
+    /// Where it listens: at one place at least.
+    pub endpoints: Vec<Endpoint>,
+    /// What it speaks TLS with on TCP, where it does.
+    pub tls: Option<Certificate>,
+    /// Connections at once in each of these places. Where it is not said, as many as a listener has of itself, or fewer
+    /// where the process may not open so many files.
+    pub connections: Option<usize>,
+    /// The service itself.
+    pub service: Options,
+}
+
+const DATACENTER: &str = "dc1";
+
+/// How long tokens live where it is not said.
+const TTL: Duration = Duration::from_hours(1);
+
+/// Reads the section; `None` where it says too little, which is then said.
+pub(super) fn read(mut reader: Reader<'_>) -> Option<Access> {
+    let tls = tls(&mut reader);
+    let endpoints = endpoints(&mut reader, tls.is_some());
+    let connections = reader.number("connections", 16..=1_000_000);
+    let store = store(&mut reader);
+    let key_file = reader.key_file("key_file");
+    let datacenter = reader.parsed("datacenter", name).unwrap_or_else(|| DATACENTER.to_owned());
+    let methods = reader.tables("method").into_iter().map(|(name, table)| {
+        let method = method(&name, table)?;
+        Some((name, method))
+    });
+    let methods = methods.collect::<Vec<_>>();
+    let words = [("deny", DefaultPolicy::Deny), ("allow", DefaultPolicy::Allow)];
+    let default_policy = reader.choice("default_policy", &words).unwrap_or_default();
+    let base_path = reader.parsed("base_path", base_path).unwrap_or_default();
+    let token_in_query = reader.flag("token_in_query", true);
+    let hosts = reader.list("allowed_hosts").unwrap_or_default();
+    let allowed_hosts = hosts.iter().filter_map(|text| reader.parse(text, host)).collect();
+    let usual = api::LoginLimit::default();
+    let mut logins = |name| reader.number(name, 1..=1_000_000).and_then(|number| u32::try_from(number).ok());
+    let api = api::Options {
+        base_path,
+        token_in_query,
+        allowed_hosts,
+        login_limit: api::LoginLimit {
+            burst: logins("login_burst").unwrap_or(usual.burst),
+            per_second: logins("login_rate").unwrap_or(usual.per_second),
+        },
+    };
+    reader.finish();
+    let methods = methods.into_iter().collect::<Option<_>>()?;
+    let service = Options { store: store?, key_file, datacenter, default_policy, api, methods };
+    (!endpoints.is_empty()).then_some(Access { endpoints, tls, connections, service })
+}
+
+/// Where it listens. Beyond loopback it has to speak TLS.
+fn endpoints(reader: &mut Reader<'_>, tls: bool) -> Vec<Endpoint> {
+    if reader.place_of("listen").is_none() {
+        reader.missing("listen", "where to listen, such as \"tcp://127.0.0.1:8500\", or a list of places");
+    }
+    let mut endpoints = Vec::new();
+    for text in reader.one_or_more("listen") {
+        let Some(endpoint) = reader.parse(&text, endpoint) else { continue };
+        if let Endpoint::Tcp(address) = &endpoint
+            && !tls
+            && !address.ip().is_loopback()
+        {
+            let advice = "write tls_cert and tls_key, or listen on loopback or a unix socket";
+            reader.scope.remarks.mistake(text.at, &text.key, "would take and give tokens in the clear", advice);
+        }
+        if endpoints.contains(&endpoint) {
+            reader.scope.remarks.mistake(text.at, &text.key, "an address given twice", "name each once");
+        } else {
+            endpoints.push(endpoint);
+        }
+    }
+    endpoints
+}
+
+/// Where the records are kept: in a folder, or on etcd.
+fn store(reader: &mut Reader<'_>) -> Option<StoreOptions> {
+    let Some(at) = reader.place_of("etcd") else {
+        let text = reader.required("data_dir", "the folder of its store, such as \"/var/lib/keyward/access\"")?;
+        let data_dir = reader.parse(&text, values::path)?;
+        reader.folder_to_make(&text, &data_dir);
+        reader.closed_in(&text, &data_dir, &["access.redb", "seal.key"]);
+        return Some(StoreOptions::Embedded { data_dir });
+    };
+    if reader.place_of("data_dir").is_some() {
+        reader.conflict("data_dir", "etcd", "the records are kept in one place");
+    }
+    if reader.place_of("key_file").is_none() {
+        reader.missing("key_file", "what tokens are sealed with; the same on every server of the cluster");
+    }
+    etcd(reader, at)
+}
+
+#[cfg(feature = "etcd")]
+fn etcd(reader: &mut Reader<'_>, _: At) -> Option<StoreOptions> {
+    reader.table("etcd").and_then(super::etcd::read).map(StoreOptions::Etcd)
+}
+
+#[cfg(not(feature = "etcd"))]
+fn etcd(reader: &mut Reader<'_>, at: At) -> Option<StoreOptions> {
+    let advice = "keep the records in data_dir, or take a build that has it";
+    reader.scope.remarks.mistake(at, &reader.key("etcd"), "this build has no etcd part", advice);
+    None
+}
+
+fn tls(reader: &mut Reader<'_>) -> Option<Certificate> {
+    let certificate = (reader.place_of("tls_cert"), reader.file("tls_cert"));
+    let key = (reader.place_of("tls_key"), reader.key_file("tls_key"));
+    match (certificate.0, key.0) {
+        (Some(_), None) => reader.missing("tls_key", "the private key that belongs to tls_cert"),
+        (None, Some(_)) => reader.missing("tls_cert", "the certificate that belongs to tls_key"),
+        _ => {}
+    }
+    certificate.1.zip(key.1).map(|(certificate, key)| Certificate { certificate, key })
+}
+
+fn method(name: &str, mut reader: Reader<'_>) -> Option<login::Options> {
+    if name == "token" {
+        let found = "the name token, which the tokens' own calls have in their path";
+        reader.scope.remarks.mistake(reader.at, &reader.path, found, "take another name");
+    }
+    let issuer = reader.required("issuer", "who makes the tokens, such as \"https://sts.windows.net/TENANT/\"");
+    let audience = reader.required("audience", "whom they are for: the agent's resource, byte for byte");
+    let discovery = reader.parsed("discovery_url", keys_url);
+    let jwks = reader.parsed("jwks_url", keys_url);
+    match (reader.place_of("discovery_url"), reader.place_of("jwks_url")) {
+        (None, None) => reader.missing("discovery_url", "where the issuer's keys are told; or write jwks_url"),
+        (Some(_), Some(_)) => reader.conflict("jwks_url", "discovery_url", "the keys have one source"),
+        _ => {}
+    }
+    let ca_file = reader.file("ca_file");
+    let mut roles = Vec::new();
+    for (name, table) in reader.tables("role") {
+        roles.push((name, role(table)));
+    }
+    if roles.is_empty() && reader.place_of("role").is_none() {
+        let advice = format!("write [{}.role.NAME], or nobody can log in", reader.path);
+        reader.scope.remarks.warning(reader.at, &reader.key("role"), "no role", advice);
+    }
+    reader.finish();
+    let source = discovery.map(Source::Discovery).or_else(|| jwks.map(Source::Jwks))?;
+    Some(login::Options {
+        trust: Trust { issuer: issuer?.value, audience: audience?.value },
+        keys: keys::Options { source, authorities: ca_file.map_or(Authorities::System, Authorities::File) },
+        roles: roles.into_iter().collect(),
+    })
+}
+
+fn role(mut reader: Reader<'_>) -> RoleOptions {
+    let mut list = |name| {
+        let texts = reader.list(name).unwrap_or_default();
+        texts.into_iter().map(|text| text.value).collect::<Vec<_>>()
+    };
+    let bounds = Bounds {
+        principals: list("principals"),
+        subscriptions: list("subscriptions"),
+        resource_groups: list("resource_groups"),
+        scale_sets: list("scale_sets"),
+        virtual_machines: list("virtual_machines"),
+    };
+    if let Some(mistake) = bounds.mistake() {
+        let (found, advice) = mistake.split_once("; ").unwrap_or((mistake, ""));
+        reader.scope.remarks.mistake(reader.at, &reader.path, found, advice);
+    }
+    let policies = reader.list("policies").unwrap_or_default();
+    let policies = policies.iter().filter_map(|text| reader.parse(text, name)).collect();
+    let ttl = reader.duration("ttl", TTL, MIN_TTL..=MAX_TTL);
+    reader.finish();
+    RoleOptions { bounds, policies, ttl }
+}
+
+fn name(text: &str) -> Result<String, Wrong> {
+    if is_name(text) { Ok(text.to_owned()) } else { wrong("is no name", "write 1 to 128 letters, digits, - and _") }
+}
+
+/// What stands before `/v1` in every path.
+fn base_path(text: &str) -> Result<String, Wrong> {
+    let segment = |segment: &str| {
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+        !segment.is_empty() && segment.bytes().all(plain) && !matches!(segment, "." | "..")
+    };
+    match text.strip_prefix('/') {
+        Some(rest) if rest.split('/').all(segment) => Ok(text.to_owned()),
+        _ => wrong("is no base path", "write \"/NAME\", with no slash at the end"),
+    }
+}
+
+/// Where keys are fetched.
+fn keys_url(text: &str) -> Result<Url, Wrong> {
+    match jwks_url::keys_url(text) {
+        Ok(url) => Ok(url),
+        Err(KeysUrlError::NoUrl) => wrong("is no URL", "write \"https://HOST/PATH\""),
+        Err(KeysUrlError::NotBare) => {
+            wrong_and_secret("holds a user, a query or a fragment", "write \"https://HOST/PATH\"")
+        }
+        Err(KeysUrlError::Plain) => {
+            wrong("could be answered by anyone on the way", "use https://; http:// is for loopback only")
+        }
+    }
+}
+
+/// What the service would do, a clause each.
+pub(super) fn words(access: &Access) -> Vec<String> {
+    let Access { endpoints, tls, connections: _, service } = access;
+    let mut does = Vec::new();
+    for endpoint in endpoints {
+        let secured = if tls.is_some() && !matches!(endpoint, Endpoint::Unix(_)) { ", over TLS" } else { "" };
+        does.push(format!("serves the access-control API on {endpoint}{secured}"));
+    }
+    does.push(format!("keeps the tokens of datacenter {} in {}", service.datacenter, service.store));
+    for (name, method) in &service.methods {
+        let trust = &method.trust;
+        does.push(format!("lets in by auth/{name} whom {} vouches for, toward {}", trust.issuer, trust.audience));
+        for (role, options) in &method.roles {
+            let policies =
+                if options.policies.is_empty() { "no policy".to_owned() } else { options.policies.join(", ") };
+            let life = format_duration(options.ttl);
+            does.push(format!("gives role {role} of {name} a token for {life} with {policies}"));
+        }
+    }
+    does
+}

@@ -1,0 +1,180 @@
+//! `[listener.NAME] kind = "api_proxy"`: what is let through to the secrets server, and with whose token.
+
+use std::time::Duration;
+
+use humantime::format_duration;
+
+use super::reader::Reader;
+use super::sink::Sessions;
+use super::tree::quoted;
+use super::values::either;
+use crate::agent::api_proxy::{AllowedNamespaces, CacheOptions, Lift, NamespacePattern, Options, Put, Rule, Rules};
+use crate::agent::secrets::cache;
+
+const TENTH: Duration = Duration::from_millis(100);
+
+/// Connections to the server at once.
+const CONNECTIONS: usize = 256;
+
+const PUTS: [(&str, Put); 2] = [("always", Put::Always), ("when_missing", Put::WhenMissing)];
+
+/// The keys that only such a listener has.
+pub(super) const KEYS: [&str; 10] = [
+    "allow",
+    "answer_timeout",
+    "connections",
+    "deny",
+    "lift",
+    "logins",
+    "namespaces",
+    "require_request_header",
+    "session",
+    "token",
+];
+
+/// Reads them, and the name of the session.
+pub(super) fn read(reader: &mut Reader<'_>, sessions: &Sessions) -> (Options, Option<String>) {
+    let session = sessions.one_of(reader);
+    if let Some(name) = session.as_ref().filter(|name| sessions.is_wrapped(name)) {
+        let at = reader.place_of("session").unwrap_or(reader.at);
+        let found = format!("session {name} has a wrap_ttl, and its token is for one reader");
+        reader.scope.remarks.missing(at, &reader.key("session"), found, "name a session without one");
+    }
+    let rules = Rules { allow: rules(reader, "allow"), deny: rules(reader, "deny"), lift: lift(reader) };
+    let options = Options {
+        put: reader.choice("token", &PUTS).unwrap_or(Put::WhenMissing),
+        rules,
+        namespaces: namespaces(reader),
+        logins: reader.flag("logins", true),
+        request_header: reader.flag("require_request_header", true),
+        connections: reader.number("connections", 1..=10_000).unwrap_or(CONNECTIONS),
+        answer_timeout: reader.duration("answer_timeout", Duration::from_secs(30), TENTH..=Duration::from_hours(1)),
+        cache: cache(reader, sessions, session.as_deref()),
+    };
+    (options, session)
+}
+
+/// `[listener.NAME.cache]`.
+fn cache(reader: &mut Reader<'_>, sessions: &Sessions, session: Option<&str>) -> Option<CacheOptions> {
+    let listener = reader.path.rsplit('.').next().unwrap_or_default().to_owned();
+    let mut table = reader.table("cache")?;
+    let day = Duration::from_hours(24);
+    let kept = cache::Options {
+        bytes: table.number("size_mib", 1..=4096).unwrap_or(SIZE) * 1024 * 1024,
+        max_age: table.duration("max_age", Duration::from_secs(10), Duration::ZERO..=day),
+        stale_if_error: table.duration("stale_if_error", Duration::ZERO, Duration::ZERO..=7 * day),
+    };
+    let default = |texts: &[&str]| texts.iter().filter_map(|text| Rule::parse(text).ok()).collect();
+    let mut paths = |name, usual: &[&str]| match table.place_of(name) {
+        Some(_) => rules(&mut table, name),
+        None => default(usual),
+    };
+    let (values, leases) = (paths("values", &VALUES), paths("leases", &LEASES));
+    let wanted = table.flag("persist", false);
+    let persist = session.filter(|_| wanted).and_then(|session| {
+        let at = table.place_of("persist").unwrap_or(table.at);
+        sessions.persist(&table, (at, &table.key("persist")), session, &format!("{listener}.answers"))
+    });
+    table.finish();
+    Some(CacheOptions { kept, values, leases, persist })
+}
+
+/// Mebibytes that a cache keeps.
+const SIZE: usize = 16;
+
+/// Where key-value stores usually are.
+const VALUES: [&str; 2] = ["secret/*", "kv/*"];
+
+/// Where engines usually lend credentials.
+const LEASES: [&str; 2] = ["+/creds/*", "+/sts/*"];
+
+fn rules(reader: &mut Reader<'_>, name: &'static str) -> Vec<Rule> {
+    let advice = "write \"[METHOD,...] PATH\" without /v1/, such as \"GET,LIST secret/data/web/*\"; + is one segment";
+    let texts = reader.list(name).unwrap_or_default();
+    let read = |text: super::references::Text| match Rule::parse(&text.value) {
+        Ok(rule) => Some(rule),
+        Err(_) if text.unknown => None,
+        Err(why) => {
+            reader.scope.remarks.mistake(text.at, &text.key, format!("{} {why}", text.shown()), advice);
+            None
+        }
+    };
+    texts.into_iter().filter_map(read).collect()
+}
+
+fn namespaces(reader: &mut Reader<'_>) -> AllowedNamespaces {
+    let advice = "write its path, such as \"team-a\", \"team-a/*\" for those below it, \"root\", or \"*\" for all";
+    let Some(texts) = reader.list("namespaces") else { return AllowedNamespaces::default() };
+    let parse = |text: super::references::Text| match NamespacePattern::parse(&text.value) {
+        Ok(pattern) => Some(pattern),
+        Err(_) if text.unknown => None,
+        Err(why) => {
+            reader.scope.remarks.mistake(text.at, &text.key, format!("{} {why}", text.shown()), advice);
+            None
+        }
+    };
+    AllowedNamespaces::matching(texts.into_iter().filter_map(parse).collect())
+}
+
+fn lift(reader: &mut Reader<'_>) -> Vec<Lift> {
+    let texts = reader.list("lift").unwrap_or_default();
+    let read = |text: super::references::Text| {
+        let lift = Lift::parse(&text.value);
+        if lift.is_none() && !text.unknown {
+            let names: Vec<_> = Lift::names().map(quoted).collect();
+            let found = format!("{} is nothing that is refused by itself", text.shown());
+            reader.scope.remarks.mistake(text.at, &text.key, found, format!("write {}", either(&names)));
+        }
+        lift
+    };
+    texts.into_iter().filter_map(read).collect()
+}
+
+/// What such a listener does, in words.
+pub(super) fn words(options: &Options, session: &str) -> Vec<String> {
+    let mut does = vec![match options.put {
+        Put::Always => format!("puts the token of session {session} on every request"),
+        Put::WhenMissing => format!("puts the token of session {session} on requests that bring none"),
+    }];
+    let count = |rules: &[Rule], one: &str, many: &str| match rules.len() {
+        1 => format!("1 {one}"),
+        count => format!("{count} {many}"),
+    };
+    if !options.rules.allow.is_empty() {
+        does.push(format!("lets through what {}", count(&options.rules.allow, "rule allows", "rules allow")));
+    }
+    if !options.rules.deny.is_empty() {
+        does.push(format!("lets nothing through that {}", count(&options.rules.deny, "rule denies", "rules deny")));
+    }
+    let lifted: Vec<_> = options.rules.lift.iter().map(|lift| lift.name()).collect();
+    let kept: Vec<_> = Lift::names().filter(|name| !lifted.contains(name)).collect();
+    if !kept.is_empty() {
+        does.push(format!("does not do with that token: {}", kept.join(", ")));
+    }
+    if !lifted.is_empty() {
+        does.push(format!("does with that token, as it is lifted: {}", lifted.join(", ")));
+    }
+    if let Some(namespaces) = options.namespaces.describe() {
+        does.push(format!("lets callers name the namespaces {namespaces} alone"));
+    }
+    if !options.logins {
+        does.push("lets nobody log in through it".to_owned());
+    }
+    if !options.request_header {
+        does.push("takes requests without X-Vault-Request".to_owned());
+    }
+    if let Some(cached) = &options.cache {
+        let kept = cached.kept;
+        does.push(format!(
+            "keeps answers, at most {} MiB: values for {}, while the server does not answer for {}; leases while they live",
+            kept.bytes / 1024 / 1024,
+            format_duration(kept.max_age),
+            format_duration(kept.stale_if_error.max(kept.max_age)),
+        ));
+        if let Some(persist) = &cached.persist {
+            does.push(format!("keeps them over a restart, sealed, in {}", persist.file.display()));
+        }
+    }
+    does.push(format!("gives the server {} for an answer", format_duration(options.answer_timeout)));
+    does
+}

@@ -1,0 +1,157 @@
+//! Finds the files that make a configuration, and reads them into one tree.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::Read as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags};
+
+use super::Environment;
+use super::diagnostic::{At, Remarks};
+use super::tree::{self, Entry, Table, Value, quoted};
+use super::trust;
+
+/// The largest configuration file that is read, in bytes.
+const LARGEST: u64 = 1024 * 1024;
+
+/// What is gathered.
+struct Gathering<'a> {
+    environment: &'a Environment,
+    remarks: &'a mut Remarks,
+    tree: Table,
+    /// Files read so far, by device and number: one that is named twice is read once.
+    files: BTreeSet<(u64, u64)>,
+    /// Folders looked at so far.
+    folders: BTreeSet<PathBuf>,
+}
+
+/// Reads files, and folders of files in name order, then the drop-in folder that they name.
+pub(super) fn gather(paths: &[PathBuf], environment: &Environment, remarks: &mut Remarks) -> Table {
+    let (files, folders) = (BTreeSet::new(), BTreeSet::new());
+    let mut gathering = Gathering { environment, remarks, tree: Table::new(), files, folders };
+    for path in paths {
+        gathering.path(path);
+    }
+    if let Some((at, folder)) = drop_in(&gathering.tree, gathering.remarks) {
+        gathering.drop_in(at, &folder);
+    }
+    gathering.tree
+}
+
+impl Gathering<'_> {
+    fn path(&mut self, path: &Path) {
+        if !path.is_dir() {
+            return self.file(path);
+        }
+        let at = self.remarks.file(path);
+        match toml_files(path) {
+            Ok(files) if files.is_empty() => {
+                self.remarks.unreadable(at, "", "a folder without a *.toml file", "name a file, or put one there");
+            }
+            Ok(files) => files.iter().for_each(|file| self.file(file)),
+            Err(error) => self.remarks.unreadable(at, "", format!("cannot be read: {error}"), ""),
+        }
+    }
+
+    fn drop_in(&mut self, at: At, folder: &Path) {
+        let key = "agent.drop_in";
+        let files = match toml_files(folder) {
+            Ok(files) => files,
+            Err(error) => {
+                let found = format!("the folder {} cannot be read: {error}", folder.display());
+                return self.remarks.lacking(at, key, found, "make it before the agent starts");
+            }
+        };
+        for file in files {
+            let mut own = std::mem::take(&mut self.tree);
+            self.file(&file);
+            let nested = match self.tree.get("agent") {
+                Some(Entry { value: Value::Table(agent), .. }) => agent.get("drop_in").map(|entry| entry.key),
+                _ => None,
+            };
+            if let Some(at) = nested {
+                self.remarks.mistake(at, key, "given in a drop-in file", "write it in the main file only");
+                if let Some(Entry { value: Value::Table(agent), .. }) = self.tree.get_mut("agent") {
+                    agent.remove("drop_in");
+                }
+            }
+            tree::merge(&mut own, std::mem::take(&mut self.tree), "", self.remarks);
+            self.tree = own;
+        }
+    }
+
+    fn file(&mut self, path: &Path) {
+        let at = self.remarks.file(path);
+        match self.read(path, at) {
+            Ok(None) => {}
+            Ok(Some(text)) => {
+                let tree = tree::parse(&text, at, self.remarks);
+                tree::merge(&mut self.tree, tree, "", self.remarks);
+            }
+            Err(why) => self.remarks.unreadable(at, "", why, ""),
+        }
+    }
+
+    /// The text of a file; `None` if it was read before.
+    fn read(&mut self, path: &Path, at: At) -> Result<Option<String>, String> {
+        let cannot = |error: std::io::Error| format!("cannot be read: {error}");
+        // A FIFO is not waited for.
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| cannot(errno.into()))?;
+        let mut file = File::from(file);
+        let metadata = file.metadata().map_err(cannot)?;
+        if !metadata.is_file() {
+            return Err("is no regular file".to_owned());
+        }
+        if !self.files.insert((metadata.dev(), metadata.ino())) {
+            return Ok(None);
+        }
+        for (found, advice) in trust::doubts(path, &file, &metadata, self.environment.user, &mut self.folders) {
+            self.remarks.lacking(at, "", found, advice);
+        }
+        let mut bytes = Vec::new();
+        file.by_ref().take(LARGEST + 1).read_to_end(&mut bytes).map_err(cannot)?;
+        if bytes.len() as u64 > LARGEST {
+            return Err(format!("is larger than {LARGEST} bytes"));
+        }
+        String::from_utf8(bytes).map(Some).map_err(|_| "is not UTF-8 text".to_owned())
+    }
+}
+
+/// The `*.toml` files of a folder in name order, but those whose name begins with a dot.
+fn toml_files(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        let hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+        if !hidden && path.extension().is_some_and(|extension| extension == "toml") && !path.is_dir() {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// The folder that `agent.drop_in` names, from the folder of the file where it stands.
+fn drop_in(tree: &Table, remarks: &Remarks) -> Option<(At, PathBuf)> {
+    let Value::Table(agent) = &tree.get("agent")?.value else { return None };
+    let entry = agent.get("drop_in")?;
+    match &entry.value {
+        Value::Text(text) if !text.is_empty() && !text.contains("${") => {
+            let base = remarks.path(entry.at).parent().map(Path::to_owned).unwrap_or_default();
+            Some((entry.at, base.join(text)))
+        }
+        Value::Text(text) => {
+            let found = format!("{} is no folder's path", quoted(text));
+            remarks.mistake(entry.at, "agent.drop_in", found, "write it in full, or from this file's folder");
+            None
+        }
+        other => {
+            let found = format!("{} instead of a string", other.kind());
+            remarks.mistake(entry.at, "agent.drop_in", found, "put it in quotes");
+            None
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! What `keyward check` says of a gateway.
+
+use std::collections::BTreeMap;
+
+use humantime::format_duration;
+use url::Url;
+
+use super::Gateway;
+use crate::config::platform_token::TokenSource;
+use crate::gateway::actions::Mode;
+use crate::gateway::client_setup::{Brings, NO_VARIABLE, ServiceHost};
+use crate::gateway::proxy::Limit;
+use crate::http::client::Proxy;
+
+/// What the gateway would do, a clause each; `references` says what was written for values that came from elsewhere.
+pub(in crate::config) fn words(gateway: &Gateway, references: &BTreeMap<String, String>) -> Vec<String> {
+    let Gateway { endpoints, proxy, token, local_token, host, drop_in, child, child_reads, required } = gateway;
+    let tell =
+        |key: &str, value: &str| references.get(&format!("gateway.{key}")).map_or(value, String::as_str).to_owned();
+    let upstream = tell("upstream", proxy.upstream.as_str().trim_end_matches('/'));
+    let mut does = Vec::new();
+    for endpoint in endpoints {
+        let endpoint = tell("listen", &endpoint.to_string());
+        does.push(format!("serves the platform's API of {upstream} on {endpoint}"));
+    }
+    match &proxy.proxy {
+        Proxy::Environment => {}
+        Proxy::Direct => does.push("goes there directly, whatever the proxy variables say".to_owned()),
+        Proxy::Through(url) => {
+            let host = format!("{}:{}", url.host_str().unwrap_or_default(), url.port_or_known_default().unwrap_or(80));
+            does.push(format!("goes there through the proxy {}", tell("proxy", &host)));
+        }
+    }
+    let from = match token {
+        TokenSource::File(file) => format!("of the file {}", tell("token_file", &file.display().to_string())),
+        TokenSource::Secret(secret) => {
+            let path = tell("secret.path", &secret.path);
+            format!("that session {} reads from {path}, field {}", secret.session, secret.field)
+        }
+        TokenSource::Mint(mint) => {
+            let (owner, ttl) = (&mint.owner, format_duration(mint.ttl));
+            let parent = tell("mint.parent_token_file", &mint.parent_token_file.display().to_string());
+            format!("that it makes for {owner} with the token of {parent}, another every {ttl} at the latest,")
+        }
+    };
+    does.push(format!("puts the platform token {from} on each request"));
+    let rotation = match local_token.max_age {
+        Some(age) => format!(
+            ", which is replaced every {} and good for {} after it",
+            format_duration(age),
+            format_duration(local_token.grace)
+        ),
+        None => String::new(),
+    };
+    let file = tell("local_token_file", &local_token.file.display().to_string());
+    does.push(format!("lets in callers that bring the local token of {file}{rotation}"));
+    does.push(match proxy.limit {
+        Limit::AsTold => "sends as many requests a second as the platform says that it takes".to_owned(),
+        Limit::PerSecond(rate) => format!("sends at most {rate} requests a second"),
+        Limit::None => "sends requests as fast as they come".to_owned(),
+    });
+    does.push(
+        match proxy.actions.deprecated {
+            Mode::Off => "sends deprecated calls as they are, and says nothing of them",
+            Mode::Warn => "sends deprecated calls as they are, with a warning",
+            Mode::Fallback => "sends what replaces a deprecated call where the platform no longer has that",
+            Mode::Always => "sends what replaces a deprecated call in its place",
+        }
+        .to_owned(),
+    );
+    if proxy.token_wait.is_zero() {
+        does.push("refuses calls at once whose platform token is refused".to_owned());
+    } else {
+        let wait = format_duration(proxy.token_wait);
+        does.push(format!("holds calls whose platform token is refused until there is another, for {wait} at most"));
+    }
+    let exempt: Vec<_> = proxy.exempt.iter().map(|kind| kind.name()).collect();
+    does.push(match exempt.as_slice() {
+        [] => "makes no platform tokens for its callers".to_owned(),
+        _ => format!("makes platform tokens for its callers, as they are exempt: {}", exempt.join(", ")),
+    });
+    if proxy.actions.strict {
+        does.push("refuses calls that the platform cannot take, by what its changelog says".to_owned());
+    }
+    if proxy.actions.merge_pages {
+        does.push("merges the pages of the lists that once came whole".to_owned());
+    }
+    let has_variable = host.variable().is_some();
+    let host = shown_host(host, &proxy.upstream, references);
+    if let Some(drop_in) = drop_in {
+        let file = tell("drop_in.path", &drop_in.file.display().to_string());
+        does.push(match drop_in.brings {
+            Brings::LocalToken => format!("leads the host {host} of Terraform and OpenTofu here, by the file {file}"),
+            Brings::PlatformToken => {
+                format!("hands the platform's own token to Terraform and OpenTofu, for {host}, by the file {file}")
+            }
+        });
+        does.push(PROVIDER.to_owned());
+    }
+    let whom = if child_reads.is_some() { "the child" } else { "programs of keyward exec" };
+    does.extend(child.map(|brings| match brings {
+        Brings::LocalToken => format!("gives {whom} variables that lead clients here, with the local token"),
+        Brings::PlatformToken => format!("gives {whom} variables with the platform's address and own token"),
+    }));
+    if let Some(brings) = child.filter(|_| !has_variable) {
+        let file = match brings {
+            Brings::LocalToken => "the file of TF_CLI_CONFIG_FILE",
+            Brings::PlatformToken => "[gateway.drop_in]",
+        };
+        does.push(format!("leaves the token of Terraform and OpenTofu for {host} to {file}: {NO_VARIABLE}"));
+    }
+    if !required {
+        does.push("does not keep the agent from being ready".to_owned());
+    }
+    does
+}
+
+/// The limit of a file beside the user's own.
+const PROVIDER: &str = "does not reach the tfe provider by that file, which reads the main file alone: run it by keyward exec, or \
+                        name the file in TF_CLI_CONFIG_FILE";
+
+/// The host as it was written; one that was taken from the upstream's address, as that was written.
+fn shown_host(host: &ServiceHost, upstream: &Url, references: &BTreeMap<String, String>) -> String {
+    let taken = ServiceHost::parse(upstream.authority()).is_ok_and(|its| its == *host);
+    let of_upstream = || references.get("gateway.upstream").filter(|_| taken);
+    references.get("gateway.host").or_else(of_upstream).map_or_else(|| host.to_string(), Clone::clone)
+}

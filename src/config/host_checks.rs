@@ -1,0 +1,190 @@
+//! What a configuration needs of the machine: files, folders, users. Its lack is a note where the file is only looked
+//! at, and a mistake where it is to run.
+
+use std::error::Error as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use secrecy::SecretString;
+
+use super::reader::Reader;
+use super::references::Text;
+use super::trust::doubt;
+use super::values;
+use crate::os;
+use crate::secret;
+
+/// The bits of a mode that let others than the owner at a file.
+#[cfg(feature = "acl")]
+const OTHERS: u32 = 0o077;
+
+impl Reader<'_> {
+    /// The path of a file that must be there.
+    pub(super) fn file(&mut self, name: &'static str) -> Option<PathBuf> {
+        let text = self.text(name)?;
+        let path = self.parse(&text, values::secret_path)?;
+        self.must_be(&text, &path, false);
+        Some(path)
+    }
+
+    /// The path of a folder that must be there.
+    pub(super) fn folder(&mut self, name: &'static str) -> Option<PathBuf> {
+        let text = self.text(name)?;
+        let path = self.parse(&text, values::path)?;
+        self.must_be(&text, &path, true);
+        Some(path)
+    }
+
+    /// Says so where a path that the agent creates has no folder to stand in.
+    pub(super) fn folder_of(&self, text: &Text, path: &Path) {
+        if let Some(folder) = path.parent() {
+            self.must_be(text, folder, true);
+        }
+        if !text.unknown && path.is_dir() {
+            let shown = if text.written.is_some() { text.shown() } else { path.display().to_string() };
+            self.scope.remarks.done_without(text.at, &text.key, format!("{shown} is a folder"), "name a file in it");
+        }
+    }
+
+    /// Says so where others than root and the agent's user own or may write the folder of a file that the agent writes:
+    /// they can put a file of their own in its place.
+    pub(super) fn unshared_folder_of(&self, text: &Text, path: &Path) {
+        let Some(folder) = path.parent() else { return };
+        let Ok(metadata) = std::fs::metadata(folder) else { return };
+        if text.unknown || !metadata.is_dir() {
+            return;
+        }
+        let shown = if text.written.is_some() { text.shown() } else { folder.display().to_string() };
+        if let Some((found, advice)) = doubt("its folder", &shown, &metadata, self.scope.environment.user) {
+            let advice =
+                format!("{advice}, or write shared_folder = true where all who write there may replace the file");
+            self.scope.remarks.lacking(text.at, &text.key, found, advice);
+        }
+    }
+
+    /// Warns of files in a folder of ours that others may read.
+    #[cfg(feature = "acl")]
+    pub(super) fn closed_in(&self, text: &Text, folder: &Path, names: &[&str]) {
+        for name in names.iter().filter(|_| !text.unknown) {
+            let Ok(metadata) = std::fs::metadata(folder.join(name)) else { continue };
+            let mode = metadata.mode() & 0o7777;
+            if mode & OTHERS != 0 {
+                let found = format!("{name} in that folder is open to others than its owner (mode {mode:04o})");
+                self.scope.remarks.warning(text.at, &text.key, found, "give it 0600");
+            }
+        }
+    }
+
+    /// Says so where a folder that the service creates has no folder to stand in, or something else is in its place.
+    #[cfg(feature = "acl")]
+    pub(super) fn folder_to_make(&self, text: &Text, path: &Path) {
+        if path.exists() {
+            self.must_be(text, path, true);
+        } else if let Some(folder) = path.parent() {
+            self.must_be(text, folder, true);
+        }
+    }
+
+    fn must_be(&self, text: &Text, path: &Path, folder: bool) {
+        if text.unknown {
+            return;
+        }
+        // A path that came from a reference may hold a secret.
+        let shown = if text.written.is_some() { text.shown() } else { path.display().to_string() };
+        let kind = if folder { "folder" } else { "file" };
+        let found = match std::fs::metadata(path) {
+            Ok(metadata) if metadata.is_dir() == folder => return,
+            Ok(_) => format!("{shown} is no {kind}"),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => format!("the {kind} {shown} is not there"),
+            Err(error) => format!("the {kind} {shown} cannot be looked at: {error}"),
+        };
+        let advice = if folder { "make it before the agent starts" } else { "put it there before the agent starts" };
+        self.scope.remarks.lacking(text.at, &text.key, found, advice);
+    }
+
+    /// The secret in the file that a key names, of at least so many bytes. A stand-in that nobody can send, where this
+    /// machine lacks the file.
+    pub(super) fn secret(&mut self, name: &'static str, least: usize) -> Option<SecretString> {
+        use secrecy::ExposeSecret as _;
+        let text = self.text(name)?;
+        let path = self.parse(&text, values::secret_path)?;
+        if text.unknown {
+            return Some(SecretString::from("\0"));
+        }
+        let found = match secret::read_file(&path) {
+            Ok(secret) if secret.expose_secret().len() >= least => {
+                self.closed(&text, &path);
+                return Some(secret);
+            }
+            Ok(_) => format!("the secret in that file is shorter than {least} characters"),
+            Err(error) => {
+                let why = error.source().map(ToString::to_string).unwrap_or_default();
+                format!("no secret can be read from that file: {why}")
+            }
+        };
+        self.scope.remarks.unknown(text.at, &text.key, found, "make one with: openssl rand -hex 32");
+        Some(SecretString::from("\0"))
+    }
+
+    /// The path of a file that must be there and that others should not read.
+    pub(super) fn key_file(&mut self, name: &'static str) -> Option<PathBuf> {
+        let text = self.text(name)?;
+        let path = self.parse(&text, values::secret_path)?;
+        self.must_be(&text, &path, false);
+        self.closed(&text, &path);
+        Some(path)
+    }
+
+    /// Warns of a secret's file that others may read. Where root owns it, its group may: that is how root hands a key
+    /// to the agent, and systemd and a kubelet do it so.
+    pub(super) fn closed(&self, text: &Text, path: &Path) {
+        let Ok(metadata) = std::fs::metadata(path) else { return };
+        let (mode, roots) = (metadata.mode() & 0o7777, metadata.uid() == 0);
+        if text.unknown || mode & if roots { 0o037 } else { 0o077 } == 0 {
+            return;
+        }
+        let found = format!("that file is open to others than its owner (mode {mode:04o})");
+        let advice = "give it 0600, or 0640 where root owns it and the agent is in its group";
+        self.scope.remarks.warning(text.at, &text.key, found, advice);
+    }
+
+    /// The id of the user that a key names.
+    pub(super) fn user(&mut self, name: &'static str) -> Option<u32> {
+        self.id(name, "user", os::user_id)
+    }
+
+    /// The id of the group that a key names.
+    pub(super) fn group(&mut self, name: &'static str) -> Option<u32> {
+        self.id(name, "group", os::group_id)
+    }
+
+    fn id(
+        &mut self,
+        name: &'static str,
+        kind: &str,
+        look_up: impl FnOnce(&str) -> std::io::Result<Option<u32>>,
+    ) -> Option<u32> {
+        let text = self.text(name)?;
+        if text.unknown {
+            return None;
+        }
+        let shown = text.shown();
+        let (found, advice) = match look_up(&text.value) {
+            // The kernel takes the last id as "leave it".
+            Ok(Some(u32::MAX)) => {
+                self.scope.remarks.mistake(
+                    text.at,
+                    &text.key,
+                    format!("{shown} is no id"),
+                    "write a name or another id",
+                );
+                return None;
+            }
+            Ok(Some(id)) => return Some(id),
+            Ok(None) => (format!("this machine has no {kind} {shown}"), format!("make the {kind}, or write its id")),
+            Err(error) => (format!("the {kind} {shown} cannot be looked up: {error}"), "write its id".to_owned()),
+        };
+        self.scope.remarks.unknown(text.at, &text.key, found, advice);
+        None
+    }
+}

@@ -1,0 +1,279 @@
+//! What is read: blocks, taken apart key by key. What nobody asked for is told at the end.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::output::{Outcome, Report};
+use crate::hcl::{Item, Object, Place, Value};
+
+/// What is said of a value that should be one.
+pub(super) const NO_FLAG: &str = "neither true nor false";
+
+/// A block, or the top of the file.
+#[derive(Debug)]
+pub(super) struct Block<'a> {
+    report: &'a Report,
+    /// From the top, without a dot at its end.
+    path: String,
+    pub(super) at: Place,
+    /// What stands in it. A block that stands there twice is two blocks.
+    items: Vec<&'a Item>,
+    taken: BTreeSet<usize>,
+}
+
+/// A value with its key.
+#[derive(Debug, Clone)]
+pub(super) struct Taken<'a> {
+    report: &'a Report,
+    pub(super) key: String,
+    pub(super) at: Place,
+    pub(super) value: &'a Value,
+}
+
+impl<'a> Block<'a> {
+    pub(super) fn top(object: &'a Object, report: &'a Report) -> Self {
+        let at = Place { line: 1, column: 1 };
+        Self { report, path: String::new(), at, items: object.items.iter().collect(), taken: BTreeSet::new() }
+    }
+
+    /// The value of a key. Of a key that stands there more than once the last counts, as it does for them.
+    pub(super) fn take(&mut self, key: &str) -> Option<Taken<'a>> {
+        let mut found: Vec<_> = self.all(key);
+        let last = found.pop();
+        for earlier in found {
+            earlier.not_supported("given again further down, which is what counts there");
+        }
+        last
+    }
+
+    /// The same, of a key whose last value is such a one; another is left where it is.
+    pub(super) fn take_if(&mut self, key: &str, wanted: impl Fn(&Value) -> bool) -> Option<Taken<'a>> {
+        let last = self.items.iter().rfind(|item| item.key == key)?;
+        if wanted(&last.value.value) { self.take(key) } else { None }
+    }
+
+    fn all(&mut self, key: &str) -> Vec<Taken<'a>> {
+        let path = self.key(key);
+        let mut found = Vec::new();
+        for (number, item) in self.items.iter().enumerate().filter(|(_, item)| item.key == key) {
+            if self.taken.insert(number) {
+                found.push(Taken { report: self.report, key: path.clone(), at: item.at, value: &item.value.value });
+            }
+        }
+        found
+    }
+
+    /// The blocks of that name. JSON writes several as a list.
+    pub(super) fn blocks(&mut self, key: &str) -> Vec<Self> {
+        let mut blocks = Vec::new();
+        for taken in self.all(key) {
+            match taken.value {
+                Value::Object(object) => blocks.push(Self::of(&taken, object, taken.at)),
+                Value::List(items) => {
+                    for item in items {
+                        match &item.value {
+                            Value::Object(object) => blocks.push(Self::of(&taken, object, item.at)),
+                            other => taken.not_supported(format!("{} where a block should be", other.kind())),
+                        }
+                    }
+                }
+                other => taken.not_supported(format!("{} where a block should be", other.kind())),
+            }
+        }
+        blocks
+    }
+
+    /// The one block of that name.
+    pub(super) fn block(&mut self, key: &str) -> Option<Self> {
+        let mut blocks = self.blocks(key);
+        let last = blocks.pop();
+        for earlier in blocks {
+            self.report.tell(
+                earlier.at,
+                &earlier.path,
+                Outcome::NotSupported,
+                "given again further down, which counts",
+            );
+        }
+        last
+    }
+
+    fn of(taken: &Taken<'a>, object: &'a Object, at: Place) -> Self {
+        let items = object.items.iter().collect();
+        Self { report: taken.report, path: taken.key.clone(), at, items, taken: BTreeSet::new() }
+    }
+
+    /// The blocks of that name with their labels: `sink "file" {}`, which is also written `sink { type = "file" }`.
+    pub(super) fn labelled(&mut self, key: &str) -> Vec<(String, Self)> {
+        let mut labelled = Vec::new();
+        for mut block in self.blocks(key) {
+            if let Some(kind) = block.take("type") {
+                kind.kept("");
+                labelled.push((kind.text().unwrap_or_default().to_owned(), block));
+                continue;
+            }
+            // A label is an object of one key.
+            let labels = block.items.iter().all(|item| matches!(item.value.value, Value::Object(_) | Value::List(_)));
+            if labels && !block.items.is_empty() {
+                let names: BTreeSet<&str> = block.items.iter().map(|item| item.key.as_str()).collect();
+                for name in names {
+                    labelled.extend(block.blocks(name).into_iter().map(|inner| (name.to_owned(), inner)));
+                }
+                block.finish();
+            } else {
+                labelled.push((String::new(), block));
+            }
+        }
+        labelled
+    }
+
+    /// The names of what stands in it, each once.
+    pub(super) fn names(&self) -> BTreeSet<String> {
+        self.items.iter().map(|item| item.key.clone()).collect()
+    }
+
+    /// A key below this block, from the top.
+    pub(super) fn key(&self, key: &str) -> String {
+        if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
+    }
+
+    /// Tells something of the block itself.
+    pub(super) fn tell(&self, outcome: Outcome, words: impl Into<String>) {
+        self.report.tell(self.at, &self.path, outcome, words);
+    }
+
+    /// Tells something of a key that is not there.
+    pub(super) fn tell_as(&self, key: &str, outcome: Outcome, words: impl Into<String>) {
+        self.report.tell(self.at, &self.key(key), outcome, words);
+    }
+
+    /// Keys that are left out for one reason.
+    pub(super) fn drop_keys(&mut self, keys: &[&str], why: &str) {
+        for key in keys {
+            if let Some(taken) = self.take(key) {
+                taken.not_supported(why);
+            }
+        }
+    }
+
+    /// Tells of the block, and of every key in it, that it is left out.
+    pub(super) fn drop_all(self, why: &str) {
+        self.tell(Outcome::NotSupported, why);
+        for (_, item) in self.items.iter().enumerate().filter(|(number, _)| !self.taken.contains(number)) {
+            self.report.tell(item.at, &self.key(&item.key), Outcome::NotSupported, "with it");
+        }
+    }
+
+    /// Tells of what nobody asked for.
+    pub(super) fn finish(self) {
+        for (number, item) in self.items.iter().enumerate() {
+            if !self.taken.contains(&number) {
+                let words = "no key that is known here; a misspelt one is passed over there in silence";
+                self.report.tell(item.at, &self.key(&item.key), Outcome::NotSupported, words);
+            }
+        }
+    }
+}
+
+impl Taken<'_> {
+    pub(super) fn kept(&self, words: impl Into<String>) {
+        self.report.tell(self.at, &self.key, Outcome::Kept, words);
+    }
+
+    pub(super) fn changed(&self, words: impl Into<String>) {
+        self.report.tell(self.at, &self.key, Outcome::Changed, words);
+    }
+
+    pub(super) fn action(&self, words: impl Into<String>) {
+        self.report.tell(self.at, &self.key, Outcome::Action, words);
+    }
+
+    pub(super) fn not_supported(&self, words: impl Into<String>) {
+        self.report.tell(self.at, &self.key, Outcome::NotSupported, words);
+    }
+
+    /// A string that is not empty.
+    pub(super) fn text(&self) -> Option<&str> {
+        match self.value {
+            Value::Text(text) if !text.is_empty() => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The same; says so where it is none.
+    pub(super) fn required_text(&self) -> Option<&str> {
+        let text = self.text();
+        if text.is_none() {
+            self.not_supported(format!("{} where a string should be, or an empty one", self.value.kind()));
+        }
+        text
+    }
+
+    /// `true` or `false`, which they also take as a string or a number.
+    pub(super) fn flag(&self) -> Option<bool> {
+        match self.value {
+            Value::Flag(flag) => Some(*flag),
+            Value::Text(text) | Value::Number(text) => match text.as_str() {
+                "1" | "t" | "T" | "true" | "True" | "TRUE" => Some(true),
+                "0" | "f" | "F" | "false" | "False" | "FALSE" => Some(false),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// A span: a number of seconds, or a text such as `1m30s`.
+    pub(super) fn span(&self) -> Option<Duration> {
+        match self.value {
+            Value::Number(text) | Value::Text(text) => span(text),
+            _ => None,
+        }
+    }
+
+    /// Strings: one, or a list.
+    pub(super) fn texts(&self) -> Option<Vec<String>> {
+        match self.value {
+            Value::Text(text) => Some(vec![text.clone()]),
+            Value::List(items) => items
+                .iter()
+                .map(|item| match &item.value {
+                    Value::Text(text) => Some(text.clone()),
+                    _ => None,
+                })
+                .collect(),
+            _ => None,
+        }
+    }
+}
+
+/// A span as Go writes it, to the millisecond: `90`, `90s`, `1h30m`, `1.5s`.
+pub(super) fn span(text: &str) -> Option<Duration> {
+    if let Ok(seconds) = text.parse::<u64>() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let (mut rest, mut sum) = (text, Duration::ZERO);
+    while !rest.is_empty() {
+        let end = rest.find(|letter: char| !(letter.is_ascii_digit() || letter == '.'))?;
+        let number: f64 = rest[..end].parse().ok().filter(|number| (0.0..1e12).contains(number))?;
+        let unit = &rest[end..];
+        let unit = &unit[..unit.find(|letter: char| letter.is_ascii_digit()).unwrap_or(unit.len())];
+        let seconds = match unit {
+            "h" => 3600.0,
+            "m" => 60.0,
+            "s" => 1.0,
+            "ms" => 0.001,
+            "us" | "µs" => 0.000_001,
+            "ns" => 0.000_000_001,
+            "d" => 86_400.0,
+            _ => return None,
+        };
+        sum = sum.checked_add(Duration::try_from_secs_f64(number * seconds).ok()?)?;
+        rest = &rest[end + unit.len()..];
+    }
+    (!text.is_empty()).then_some(Duration::from_millis(u64::try_from(sum.as_millis()).ok()?))
+}
+
+/// A span as ours are written.
+pub(super) fn written(span: Duration) -> String {
+    humantime::format_duration(span).to_string()
+}

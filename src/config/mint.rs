@@ -1,0 +1,120 @@
+//! `[gateway.mint]`: platform tokens that the gateway makes for itself.
+
+use std::time::Duration;
+
+use super::reader::Reader;
+use super::values::{self, Wrong, wrong};
+use crate::gateway::token_minting::{Options, Owner};
+
+/// What `kind` says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Team,
+    AgentPool,
+    User,
+    Organization,
+    TeamLegacy,
+}
+
+const KINDS: [(&str, Kind); 5] = [
+    ("team", Kind::Team),
+    ("agent-pool", Kind::AgentPool),
+    ("user", Kind::User),
+    ("organization", Kind::Organization),
+    ("team-legacy", Kind::TeamLegacy),
+];
+
+/// Reads the section; `None` where it says too little or something wrong, which is then said.
+pub(super) fn read(mut table: Reader<'_>) -> Option<Options> {
+    let parent = table.required("parent_token_file", "the file of a token that may make tokens");
+    let parent = parent.and_then(|text| {
+        let path = table.parse(&text, values::secret_path);
+        if let Some(path) = &path {
+            table.closed(&text, path);
+        }
+        if text.unknown { path.or_else(|| Some("/".into())) } else { path }
+    });
+    let words = "whose tokens: \"team\", \"agent-pool\", \"user\"; or, of which there is one, \"organization\", \"team-legacy\"";
+    if table.place_of("kind").is_none() {
+        table.missing("kind", words);
+    }
+    let kind = table.choice("kind", &KINDS);
+    let owner = match kind {
+        Some(Kind::Organization) => "the organization's name",
+        Some(Kind::AgentPool) => "the agent pool's id, such as \"apool-yoGUFz5zcRMMz53i\"",
+        Some(Kind::User) => "the user's id, such as \"user-V3R563qtJNcExAkN\"",
+        _ => "the team's id, such as \"team-6p5jTwJQXwqZBncC\"",
+    };
+    let owner = table.required("owner", owner).and_then(|text| table.parse(&text, id));
+    let organization = organization(&mut table, kind);
+    let ttl = table.duration("ttl", Duration::from_hours(1), Duration::from_mins(5)..=Duration::from_hours(24 * 365));
+    let grace = table.duration("grace", Duration::from_mins(1), Duration::ZERO..=Duration::from_hours(24));
+    if grace > ttl / 4 {
+        let at = table.place_of("grace").or_else(|| table.place_of("ttl")).unwrap_or(table.at);
+        let found = "longer than a quarter of ttl: a token that was replaced ends before it";
+        table.scope.remarks.mistake(at, &table.key("grace"), found, "shorten it, or lengthen ttl");
+    }
+    let acknowledged = single_slot(&mut table, kind);
+    table.finish();
+    let owner = match (kind?, owner?) {
+        (Kind::Team, team) => Owner::Team { team, organization: organization? },
+        (Kind::AgentPool, id) => Owner::AgentPool(id),
+        (Kind::User, id) => Owner::User(id),
+        (Kind::Organization, name) => Owner::Organization(name),
+        (Kind::TeamLegacy, id) => Owner::TeamLegacy(id),
+    };
+    acknowledged.then_some(Options { parent_token_file: parent?, owner, ttl, grace })
+}
+
+/// The team's organization, which lists the tokens of its teams.
+fn organization(table: &mut Reader<'_>, kind: Option<Kind>) -> Option<String> {
+    if kind == Some(Kind::Team) {
+        let text = table.required("organization", "the name of the team's organization, which lists the team's tokens");
+        return text.and_then(|text| table.parse(&text, id));
+    }
+    if let (Some(at), Some(_)) = (table.place_of("organization"), kind) {
+        let found = "given for a kind that needs none";
+        table.scope.remarks.mistake(at, &table.key("organization"), found, "leave it out: it is for kind = \"team\"");
+    }
+    None
+}
+
+/// Whether it has been said that tokens of an owner that has one may be made; it must be.
+fn single_slot(table: &mut Reader<'_>, kind: Option<Kind>) -> bool {
+    let at = table.place_of("single_slot");
+    let given = table.choice("single_slot", &[("acknowledged", ())]).is_some();
+    let key = table.key("single_slot");
+    match kind {
+        Some(Kind::Organization | Kind::TeamLegacy) if at.is_none() => {
+            let at = table.place_of("kind").unwrap_or(table.at);
+            let (what, other) = if kind == Some(Kind::Organization) {
+                ("an organization", "use kind = \"team\", whose tokens stand side by side")
+            } else {
+                ("a team", "use kind = \"team\", whose tokens have a description and stand side by side")
+            };
+            let found = format!(
+                "missing: {what} has one token of this kind, and making another ends it at once, wherever it is in use"
+            );
+            let advice = format!("{other}; or write single_slot = \"acknowledged\" if nobody else uses or makes it");
+            table.scope.remarks.mistake(at, &key, found, advice);
+            false
+        }
+        Some(Kind::Team | Kind::AgentPool | Kind::User) if at.is_some() => {
+            let at = at.unwrap_or(table.at);
+            let found = "given for a kind of which there is any number";
+            table.scope.remarks.mistake(at, &key, found, "leave it out");
+            false
+        }
+        Some(Kind::Organization | Kind::TeamLegacy) => given,
+        _ => true,
+    }
+}
+
+/// An id or a name of the platform's: it becomes part of a path.
+fn id(text: &str) -> Result<String, Wrong> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    if text.len() <= 128 && text.bytes().all(plain) {
+        return Ok(text.to_owned());
+    }
+    wrong("is no id or name of the platform's", "it has letters, digits, - and _")
+}

@@ -1,0 +1,224 @@
+//! Strings that may refer to a variable or a file: `${env:NAME}` and `${file:PATH}`.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::error::Error as _;
+use std::path::Path;
+
+use secrecy::ExposeSecret as _;
+
+use super::Environment;
+use super::diagnostic::{At, Remarks};
+use super::tree::quoted;
+use crate::secret;
+
+/// The keys that may hold references, anywhere in their text; `*` stands for a name.
+pub const REFERENCE_KEYS: [&str; 64] = [
+    "access.data_dir",
+    "access.etcd.ca_file",
+    "access.etcd.client_cert",
+    "access.etcd.client_key",
+    "access.etcd.endpoints",
+    "access.etcd.password_file",
+    "access.etcd.user",
+    "access.key_file",
+    "access.listen",
+    "access.method.*.audience",
+    "access.method.*.ca_file",
+    "access.method.*.discovery_url",
+    "access.method.*.issuer",
+    "access.method.*.jwks_url",
+    "access.method.*.role.*.principals",
+    "access.method.*.role.*.subscriptions",
+    "access.tls_cert",
+    "access.tls_key",
+    "agent.state_dir",
+    "gateway.ca_file",
+    "gateway.listen",
+    "gateway.local_token_file",
+    "gateway.mint.parent_token_file",
+    "gateway.token_file",
+    "gateway.upstream",
+    "listener.*.address",
+    "listener.*.key_file",
+    "server.*.address",
+    "server.*.ca_dir",
+    "server.*.ca_file",
+    "server.*.client_cert",
+    "server.*.client_key",
+    "server.*.proxy",
+    "server.*.server_name",
+    "session.*.approle.role_id_file",
+    "session.*.approle.secret_id_file",
+    "session.*.approle.secret_id_wrapping_path",
+    "session.*.auth_method",
+    "session.*.cert.client_cert",
+    "session.*.cert.client_key",
+    "session.*.cert.role",
+    "session.*.cloud.client_id",
+    "session.*.cloud.object_id",
+    "session.*.cloud.resource",
+    "session.*.cloud.resource_group_name",
+    "session.*.cloud.resource_id",
+    "session.*.cloud.role",
+    "session.*.cloud.scope",
+    "session.*.cloud.subscription_id",
+    "session.*.cloud.vm_name",
+    "session.*.cloud.vmss_name",
+    "session.*.jwt.file",
+    "session.*.jwt.role",
+    "session.*.kubernetes.file",
+    "session.*.kubernetes.role",
+    "session.*.mount",
+    "session.*.namespace",
+    "session.*.seal_key_file",
+    "session.*.token_file.file",
+    "sink.*.encrypt.aad",
+    "sink.*.encrypt.public_key_file",
+    "sink.*.path",
+    "template.*.destination",
+    "template.*.source",
+];
+
+/// The most that one value with references may hold, in bytes.
+const MAX_VALUE: usize = 64 * 1024;
+
+/// The most that all values with references may hold together, in bytes.
+const MAX_ALL: usize = 4 * 1024 * 1024;
+
+/// What a reference looks like.
+const FORMS: &str = "write ${env:NAME} or ${file:/PATH}";
+
+/// What readers share.
+#[derive(Debug)]
+pub(super) struct Scope<'a> {
+    pub(super) remarks: &'a Remarks,
+    pub(super) environment: &'a Environment,
+    /// What was written where a value came from elsewhere, by key.
+    pub(super) references: RefCell<BTreeMap<String, String>>,
+    /// Bytes of all values with references so far.
+    pub(super) expanded: Cell<usize>,
+}
+
+/// A string of the file, its references resolved.
+#[derive(Debug, Clone)]
+pub(super) struct Text {
+    /// Where it stands.
+    pub(super) at: At,
+    /// Its key from the top.
+    pub(super) key: String,
+    /// What it says. May be a secret if `written` is set.
+    pub(super) value: String,
+    /// What stands in the file, where that is a reference.
+    pub(super) written: Option<String>,
+    /// A reference could not be resolved, and that has been said: `value` is no use.
+    pub(super) unknown: bool,
+}
+
+impl Text {
+    /// How a message shows it.
+    pub(super) fn shown(&self) -> String {
+        match &self.written {
+            Some(written) => format!("the value of {}", quoted(written)),
+            None => quoted(&self.value),
+        }
+    }
+}
+
+impl Scope<'_> {
+    /// Resolves what a key's string refers to; `pattern` is the key with `*` for names.
+    pub(super) fn resolve(&self, at: At, key: &str, pattern: &str, written: &str) -> Text {
+        let mut text = Text { at, key: key.to_owned(), value: written.to_owned(), written: None, unknown: false };
+        if !written.contains("${") {
+            return text;
+        }
+        text.written = Some(written.to_owned());
+        if REFERENCE_KEYS.binary_search(&pattern).is_err() {
+            text.unknown = true;
+            let advice = format!("only these take one: {}", REFERENCE_KEYS.join(", "));
+            self.remarks.mistake(at, key, "a reference, which this key does not take", advice);
+            return text;
+        }
+        self.references.borrow_mut().insert(key.to_owned(), written.to_owned());
+        text.value.clear();
+        let mut rest = written;
+        while let Some((before, after)) = rest.split_once("${") {
+            text.value.push_str(before);
+            let Some((inside, after)) = after.split_once('}') else {
+                let found = format!("{} has no end", quoted(&format!("${{{after}")));
+                self.remarks.mistake(at, key, found, FORMS);
+                text.unknown = true;
+                break;
+            };
+            match self.look_up(at, key, inside) {
+                Some(value) if !self.expand(&mut text, &value) => break,
+                Some(_) => {}
+                None => text.unknown = true,
+            }
+            rest = after;
+        }
+        if !text.unknown {
+            self.expand(&mut text, rest);
+        }
+        text
+    }
+
+    /// Adds to a value, within the bounds of what references may expand to; says so where it does not fit. A file that
+    /// names one large file many times would otherwise fill the memory of whoever checks it.
+    fn expand(&self, text: &mut Text, part: &str) -> bool {
+        let all = self.expanded.get() + part.len();
+        let most = if text.value.len() + part.len() > MAX_VALUE {
+            "64 KiB in one value"
+        } else if all > MAX_ALL {
+            "4 MiB in all values"
+        } else {
+            self.expanded.set(all);
+            text.value.push_str(part);
+            return true;
+        };
+        let found = format!("{} expands to more than {most}", text.shown());
+        self.remarks.mistake(text.at, &text.key, found, "refer to shorter variables and files");
+        text.value.clear();
+        text.unknown = true;
+        false
+    }
+
+    fn look_up(&self, at: At, key: &str, reference: &str) -> Option<String> {
+        let shown = quoted(&format!("${{{reference}}}"));
+        if let Some(name) = reference.strip_prefix("env:").filter(|name| is_variable(name)) {
+            let found = match self.environment.variables.get(name) {
+                Some(value) if !value.is_empty() => return Some(value.clone()),
+                Some(_) => format!("{shown}: the variable is empty"),
+                None => format!("{shown}: the variable is not set"),
+            };
+            self.remarks.unknown(at, key, found, "set it for the agent");
+        } else if let Some(path) = reference.strip_prefix("file:").filter(|path| path.starts_with('/')) {
+            match secret::read_file(Path::new(path)) {
+                Ok(value) => return Some(value.expose_secret().to_owned()),
+                Err(error) => {
+                    let why = error.source().map(ToString::to_string).unwrap_or_default();
+                    self.remarks.unknown(at, key, format!("{shown}: {why}"), "a file of one line is read");
+                }
+            }
+        } else {
+            self.remarks.mistake(at, key, format!("{shown} is no reference"), FORMS);
+        }
+        None
+    }
+}
+
+fn is_variable(name: &str) -> bool {
+    let mut bytes = name.bytes();
+    bytes.next().is_some_and(|first| first.is_ascii_alphabetic() || first == b'_')
+        && bytes.all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_keys_that_take_references_are_sorted_so_that_they_are_found() {
+        assert!(REFERENCE_KEYS.is_sorted());
+    }
+}

@@ -1,0 +1,73 @@
+//! The identity endpoint of an Arc machine: it answers only who can read a file that only its agent's group can.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{RawQuery, State as Held};
+use axum::response::Response;
+use axum::routing::get;
+use http::header::{AUTHORIZATION, HeaderValue, WWW_AUTHENTICATE};
+use http::{HeaderMap, StatusCode};
+use secrecy::{ExposeSecret as _, SecretString};
+
+use super::State;
+use super::faults::Door;
+use super::folder::write_private;
+use super::identities::random_secret;
+use super::metadata::{checked, issued, refuse};
+use super::tokens::Principal;
+
+pub(super) fn routes() -> Router<Arc<State>> {
+    Router::new().route("/arc/metadata/identity/oauth2/token", get(token))
+}
+
+async fn token(Held(state): Held<Arc<State>>, headers: HeaderMap, RawQuery(query): RawQuery) -> Response {
+    if let Err(failure) = state.knock(Door::Arc).await {
+        return *failure;
+    }
+    let query = match checked(&headers, query.as_deref()) {
+        Ok(query) => query,
+        Err(refusal) => return *refusal,
+    };
+    let Some(resource) = query.get("resource") else {
+        return refuse(StatusCode::BAD_REQUEST, "invalid_request", "The resource is missing");
+    };
+    if query.contains_key("client_id") || query.contains_key("object_id") {
+        return refuse(StatusCode::BAD_REQUEST, "invalid_request", "Arc machines have one identity");
+    }
+    let Some(credential) = headers.get(AUTHORIZATION).and_then(|value| value.as_bytes().strip_prefix(b"Basic ")) else {
+        return challenge(&state.arc_tokens);
+    };
+    if answers(&state.arc_tokens, credential) {
+        issued(&state, Principal::System, resource, "Arc machine")
+    } else {
+        refuse(StatusCode::UNAUTHORIZED, "unauthorized", "The key is not the one that was asked for")
+    }
+}
+
+fn challenge(folder: &Path) -> Response {
+    let path = folder.join(format!("{}.key", uuid::Uuid::new_v4()));
+    let written = random_secret().is_some_and(|secret| write_private(&path, secret.as_bytes()).is_ok());
+    let realm = HeaderValue::try_from(format!("Basic realm={}", path.display()));
+    let (true, Ok(realm)) = (written, realm) else {
+        return refuse(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", "Cannot write the challenge file");
+    };
+    let mut answer = refuse(StatusCode::UNAUTHORIZED, "unauthorized", "Read the file and send its content");
+    answer.headers_mut().insert(WWW_AUTHENTICATE, realm);
+    answer
+}
+
+/// Whether some challenge's key is this one; a key is good once.
+fn answers(folder: &Path, credential: &[u8]) -> bool {
+    let Ok(entries) = std::fs::read_dir(folder) else { return false };
+    entries.flatten().any(|entry| {
+        let secret = std::fs::read_to_string(entry.path()).map(SecretString::from);
+        let same = secret.is_ok_and(|key| !key.expose_secret().is_empty() && crate::secret::same(&key, credential));
+        if same {
+            // It was good once; a key left behind is only good for this user, who can read it anyway.
+            let _ = std::fs::remove_file(entry.path());
+        }
+        same
+    })
+}

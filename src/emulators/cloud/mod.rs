@@ -1,0 +1,305 @@
+//! The emulated cloud: metadata service, identity endpoints, token endpoint, signing keys, a projected token file.
+//!
+//! It speaks the real services' HTTP with real TLS and real RS256 signatures, but it is not them: every answer says
+//! so in its `Server` header, and its issuer is its own address. It keeps no cache of tokens, where the real metadata
+//! service keeps one for about a day. Its keys and ids are made at the first start in the folder it is given.
+
+mod app_service;
+mod arc;
+mod assertion;
+mod authority;
+mod certificates;
+mod faults;
+mod faults_api;
+mod federated;
+mod folder;
+mod keys;
+mod metadata;
+mod identities;
+mod serve;
+mod tokens;
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use secrecy::SecretString;
+use url::Url;
+
+use crate::clock::Clock;
+use crate::emulators::control_listener;
+use crate::http::server::Listener;
+use crate::secure_dir::FolderError;
+use crate::tasks::Tasks;
+
+use folder::Folder;
+use keys::SigningKey;
+use serve::{Doorway, bind, labelled, url};
+
+pub use faults::{Dials, Door, Failure};
+pub use identities::{Identity, Names};
+
+/// What the emulated cloud is started with.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Folder for keys, ids and the projected token; made with mode 0700 if it is not there.
+    pub dir: PathBuf,
+    /// Where the metadata service, the App Service endpoint and the Arc endpoint listen, over plain HTTP.
+    /// Loopback or 169.254.169.254; port 0 takes a free one.
+    pub metadata: SocketAddr,
+    /// Where the token endpoint, discovery and keys listen, over TLS. Loopback; port 0 takes a free one.
+    pub authority: SocketAddr,
+    /// Where the dials listen, over plain HTTP; `None` leaves them to the process. Loopback; port 0 takes a free one.
+    pub dials: Option<SocketAddr>,
+    /// What the metadata service says that the machine is.
+    pub machine: Machine,
+    /// How long the tokens that are issued live.
+    pub token_life: Duration,
+    /// How long a projected federated token lives; it is replaced at four fifths of that.
+    pub federated_life: Duration,
+    /// The clock that tokens are dated by.
+    pub clock: Clock,
+}
+
+impl Options {
+    /// A virtual machine on free ports of loopback, with the lifetimes that the real cloud uses.
+    pub fn in_folder(dir: PathBuf) -> Self {
+        let free = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        Self {
+            dir,
+            metadata: free,
+            authority: free,
+            dials: None,
+            machine: Machine::VirtualMachine,
+            token_life: Duration::from_hours(24),
+            federated_life: Duration::from_hours(1),
+            clock: Clock::System,
+        }
+    }
+}
+
+/// What the emulated machine is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Machine {
+    /// A virtual machine on its own.
+    VirtualMachine,
+    /// A member of a scale set with uniform orchestration.
+    ScaleSet,
+    /// An app of App Service.
+    App,
+}
+
+/// A running emulated cloud. It stops with the tasks that it was started in.
+#[derive(Debug)]
+pub struct Cloud {
+    state: Arc<State>,
+    metadata_url: Url,
+    dials_url: Option<Url>,
+    folder: Folder,
+}
+
+/// What every door answers from.
+#[derive(Debug)]
+struct State {
+    names: Names,
+    machine: Machine,
+    authority: Url,
+    token_life: Duration,
+    clock: Clock,
+    dials: Dials,
+    signing_key: SigningKey,
+    cluster_key: SigningKey,
+    certificate: certificates::AppCertificate,
+    arc_tokens: PathBuf,
+}
+
+impl Cloud {
+    /// Makes what is missing in the folder, binds the listeners and starts serving in `tasks`.
+    /// Must be called inside a runtime.
+    ///
+    /// # Errors
+    /// The folder cannot be used, an address is taken, or one is open to other machines.
+    pub fn start(options: Options, tasks: &mut Tasks) -> Result<Self, StartError> {
+        for address in [Some(options.metadata), Some(options.authority), options.dials].into_iter().flatten() {
+            if !address.ip().is_loopback() && address.ip() != METADATA_ADDRESS {
+                return Err(StartError::Exposed(address));
+            }
+        }
+        let folder = Folder::open(&options.dir)?;
+        let names = Names::load_or_make(&folder)?;
+        let certificate = certificates::AppCertificate::load_or_make(&folder)?;
+        let (metadata, metadata_address) = bind(options.metadata)?;
+        let (authority, authority_address) = bind(options.authority)?;
+        let tls = certificates::server(&folder, authority_address.ip())?;
+        let state = Arc::new(State {
+            machine: options.machine,
+            authority: url("https", authority_address),
+            token_life: options.token_life,
+            clock: options.clock,
+            dials: Dials::default(),
+            signing_key: SigningKey::load_or_make(&folder, "signing-key.der")?,
+            cluster_key: SigningKey::load_or_make(&folder, "cluster-key.der")?,
+            certificate,
+            arc_tokens: folder.folder("arc-tokens")?,
+            names,
+        });
+        let plain = axum::Router::new()
+            .merge(metadata::routes())
+            .merge(app_service::routes())
+            .merge(arc::routes())
+            .with_state(state.clone());
+        let secure = authority::routes().with_state(state.clone());
+        let stop = tasks.stop_token();
+        let doorway = |listener: Listener, address, router, tls| Doorway { listener, address, router, tls };
+        let metadata = doorway(metadata, metadata_address, plain, None);
+        let authority = doorway(authority, authority_address, secure, Some(tls));
+        tasks.start("emulated metadata service", metadata.serve(state.dials.clone(), stop.clone()));
+        tasks.start("emulated authority", authority.serve(state.dials.clone(), stop.clone()));
+        let mut dials_url = None;
+        if let Some(address) = options.dials {
+            let (listener, address) = bind(address)?;
+            dials_url = Some(url("http", address));
+            let router = faults_api::routes(state.dials.clone(), state.names.dials_key.clone());
+            tasks.start(
+                "dials of the emulated cloud",
+                control_listener::serve(listener, labelled(router), stop.clone()),
+            );
+        }
+        let projection = federated::Projection::start(&folder, state.clone(), options.federated_life)?;
+        tasks.start("emulated projected token", projection.keep_fresh(stop));
+        Ok(Self { state, metadata_url: url("http", metadata_address), dials_url, folder })
+    }
+
+    /// The metadata service's base, such as `http://127.0.0.1:40001/`.
+    pub fn metadata_url(&self) -> &Url {
+        &self.metadata_url
+    }
+
+    /// The authority's base, such as `https://127.0.0.1:40002/`; what `AZURE_AUTHORITY_HOST` is set to.
+    pub fn authority_url(&self) -> &Url {
+        &self.state.authority
+    }
+
+    /// What tokens carry as `iss`; discovery is at this followed by `.well-known/openid-configuration`.
+    pub fn issuer(&self) -> String {
+        self.state.issuer()
+    }
+
+    /// Where the dials are over HTTP, if they are.
+    pub fn dials_url(&self) -> Option<&Url> {
+        self.dials_url.as_ref()
+    }
+
+    /// What a caller of the dials over HTTP sends as `X-Dials-Key`.
+    pub fn dials_key(&self) -> &SecretString {
+        &self.state.names.dials_key
+    }
+
+    /// The dials, in process.
+    pub fn dials(&self) -> &Dials {
+        &self.state.dials
+    }
+
+    /// PEM file with the certificate that signed the authority's own.
+    pub fn ca_file(&self) -> PathBuf {
+        self.folder.path(certificates::CA_FILE)
+    }
+
+    /// Ids of the tenant, the subscription, the machine and its identities.
+    pub fn names(&self) -> &Names {
+        &self.state.names
+    }
+
+    /// Resource id of the machine.
+    pub fn machine_id(&self) -> String {
+        self.state.names.machine_id(self.state.machine)
+    }
+
+    /// Folder that Arc challenge files stand in.
+    pub fn arc_tokens(&self) -> &Path {
+        &self.state.arc_tokens
+    }
+
+    /// What the workload-identity webhook puts into a pod's environment.
+    pub fn variables_for_workload_identity(&self) -> BTreeMap<String, String> {
+        let token = self.folder.path(federated::TOKEN_FILE).display().to_string();
+        let more = [("AZURE_FEDERATED_TOKEN_FILE", token)];
+        self.variables(&self.state.names.workload, more)
+    }
+
+    /// The variables of a service principal with a client secret.
+    pub fn variables_for_client_secret(&self) -> BTreeMap<String, String> {
+        use secrecy::ExposeSecret as _;
+        let secret = self.state.names.client_secret.expose_secret().to_owned();
+        self.variables(&self.state.names.application, [("AZURE_CLIENT_SECRET", secret)])
+    }
+
+    /// The variables of a service principal with a client certificate.
+    pub fn variables_for_client_certificate(&self) -> BTreeMap<String, String> {
+        let path = self.folder.path(certificates::APP_FILE).display().to_string();
+        self.variables(&self.state.names.application, [("AZURE_CLIENT_CERTIFICATE_PATH", path)])
+    }
+
+    /// What App Service puts into an app's environment.
+    pub fn variables_for_app_service(&self) -> BTreeMap<String, String> {
+        use secrecy::ExposeSecret as _;
+        let header = self.state.names.identity_header.expose_secret().to_owned();
+        let endpoint = format!("{}msi/token", self.metadata_url);
+        [("IDENTITY_ENDPOINT", endpoint), ("IDENTITY_HEADER", header)].map(|(name, value)| (name.into(), value)).into()
+    }
+
+    /// What the Arc agent puts into a machine's environment.
+    pub fn variables_for_arc(&self) -> BTreeMap<String, String> {
+        let endpoint = format!("{}arc/metadata/identity/oauth2/token", self.metadata_url);
+        let imds = format!("{}arc", self.metadata_url);
+        [("IDENTITY_ENDPOINT", endpoint), ("IMDS_ENDPOINT", imds)].map(|(name, value)| (name.into(), value)).into()
+    }
+
+    fn variables<const N: usize>(&self, who: &Identity, more: [(&str, String); N]) -> BTreeMap<String, String> {
+        let shared = [
+            ("AZURE_TENANT_ID", self.state.names.tenant.clone()),
+            ("AZURE_CLIENT_ID", who.client_id.clone()),
+            ("AZURE_AUTHORITY_HOST", self.state.authority.to_string()),
+        ];
+        shared.into_iter().chain(more).map(|(name, value)| (name.to_owned(), value)).collect()
+    }
+}
+
+const METADATA_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(169, 254, 169, 254));
+
+/// Why the emulated cloud did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// Its folder.
+    #[error(transparent)]
+    Folder(#[from] FolderError),
+    /// A file of its own.
+    #[error("cannot use {}", path.display())]
+    File {
+        /// Which one.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        cause: std::io::Error,
+    },
+    /// A listener.
+    #[error("cannot listen on {address}")]
+    Bind {
+        /// Where.
+        address: SocketAddr,
+        /// Why not.
+        #[source]
+        cause: std::io::Error,
+    },
+    /// A key or certificate that could not be made or read.
+    #[error("cannot make or read {what} (delete the emulated cloud's folder to begin anew)")]
+    Key {
+        /// Which one.
+        what: &'static str,
+    },
+    /// An address that other machines may reach.
+    #[error("the emulated cloud listens on loopback or 169.254.169.254 only, not on {0}")]
+    Exposed(SocketAddr),
+}

@@ -1,0 +1,120 @@
+//! Listening, closing on command, and what all answers have in common.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::response::{IntoResponse as _, Response};
+use http::StatusCode;
+use http::header::{CACHE_CONTROL, HeaderValue, RETRY_AFTER, SERVER};
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+use url::Url;
+
+use super::faults::{Dials, Door, Failure};
+use super::{StartError, State};
+use crate::emulators::control_listener;
+use crate::http::server::{Endpoint, Limits, Listener, router};
+
+/// One listener of the emulated cloud.
+pub(super) struct Doorway {
+    pub(super) listener: Listener,
+    pub(super) address: SocketAddr,
+    pub(super) router: axum::Router,
+    pub(super) tls: Option<Arc<rustls::ServerConfig>>,
+}
+
+impl Doorway {
+    /// Serves until `stop`; closes the listener while the dials say so, and opens it at the same address again.
+    pub(super) async fn serve(self, dials: Dials, stop: CancellationToken) -> anyhow::Result<()> {
+        let mut refusing = dials.refusing();
+        let mut listener = Some(self.listener);
+        loop {
+            let open = stop.child_token();
+            let listening = match listener.take() {
+                Some(listener) => listener,
+                None => Listener::bind(&Endpoint::Tcp(self.address))?,
+            };
+            let limits = Limits { tls: self.tls.clone().map(Into::into), drain: DRAIN, ..Limits::default() };
+            let serving = listening.serve(router(labelled(self.router.clone())), limits, open.clone());
+            let closing = async {
+                // Ends with an error only when the dials are gone; then nobody can close the door.
+                if refusing.wait_for(|refusing| *refusing).await.is_err() {
+                    std::future::pending::<()>().await;
+                }
+                open.cancel();
+            };
+            tokio::join!(serving, async {
+                tokio::select! {
+                    () = closing => {}
+                    () = stop.cancelled() => {}
+                }
+            });
+            tokio::select! {
+                _ = refusing.wait_for(|refusing| !*refusing) => {}
+                () = stop.cancelled() => {}
+            }
+            if stop.is_cancelled() {
+                return Ok(());
+            }
+        }
+    }
+}
+
+pub(super) fn bind(address: SocketAddr) -> Result<(Listener, SocketAddr), StartError> {
+    control_listener::bind(address).map_err(|cause| StartError::Bind { address, cause })
+}
+
+#[expect(clippy::expect_used, reason = "a scheme and a socket address make a URL")]
+pub(super) fn url(scheme: &str, address: SocketAddr) -> Url {
+    Url::parse(&format!("{scheme}://{address}/")).expect("a scheme and a socket address make a URL")
+}
+
+impl State {
+    /// Counts the request, waits and fails as the dials say. A token or document is given only after `Ok`.
+    pub(super) async fn knock(&self, door: Door) -> Result<(), Box<Response>> {
+        let (delay, failure) = self.dials.knock(door);
+        if !delay.is_zero() {
+            self.clock.sleep(delay).await;
+        }
+        failure.map_or(Ok(()), |failure| Err(Box::new(failed(door, failure))))
+    }
+}
+
+fn failed(door: Door, failure: Failure) -> Response {
+    let status = StatusCode::from_u16(failure.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let body = failure.body.unwrap_or_else(|| {
+        let (error, description) = match status.as_u16() {
+            400 => ("invalid_request", "Identity not found"),
+            401 => ("unauthorized_client", "The emulated cloud was told to refuse"),
+            404 => ("not_found", "The service is being updated"),
+            410 => ("gone", "The service is being updated"),
+            429 => ("too_many_requests", "Temporarily throttled, too many requests"),
+            500 if door != Door::Authority => ("unknown", "Failed to retrieve token from the Active directory"),
+            _ => ("temporarily_unavailable", "The emulated cloud was told to fail"),
+        };
+        serde_json::json!({"error": error, "error_description": description})
+    });
+    let mut answer = answer(status, &body);
+    if let Some(seconds) = failure.retry_after {
+        answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    answer
+}
+
+/// A JSON answer that nobody keeps.
+pub(super) fn answer(status: StatusCode, body: &Value) -> Response {
+    let mut response = (status, axum::Json(body)).into_response();
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+/// Says in each answer what this is.
+pub(super) fn labelled(routes: axum::Router) -> axum::Router {
+    routes.layer(axum::middleware::map_response(async |mut response: Response| {
+        response.headers_mut().insert(SERVER, HeaderValue::from_static("keyward-emulated-cloud"));
+        response
+    }))
+}
+
+const DRAIN: Duration = Duration::from_secs(1);

@@ -1,0 +1,103 @@
+//! The tokens that the emulated cloud issues: version 1.0, with the claims that real ones carry.
+
+use std::time::{Duration, SystemTime};
+
+use serde_json::{Value, json};
+
+use super::State;
+use super::identities::Identity;
+
+/// Whom a token is for, and how that was proved.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Principal {
+    /// The machine's own identity.
+    System,
+    /// A user-assigned identity of the machine.
+    User,
+    /// The identity that a service account is federated with.
+    Workload,
+    /// The service principal, by its secret or certificate.
+    Application,
+}
+
+/// A token, and the times in it.
+pub(super) struct Issued {
+    pub(super) token: String,
+    pub(super) client_id: String,
+    /// Seconds since 1970.
+    pub(super) not_before: i64,
+    /// Seconds since 1970.
+    pub(super) expires: i64,
+    /// Seconds from now to the end.
+    pub(super) life: i64,
+}
+
+impl State {
+    /// What tokens carry as `iss`. The real one is `https://sts.windows.net/TENANT/`.
+    pub(super) fn issuer(&self) -> String {
+        format!("{}{}/", self.authority, self.names.tenant)
+    }
+
+    pub(super) fn identity(&self, who: Principal) -> &Identity {
+        match who {
+            Principal::System => &self.names.system,
+            Principal::User => &self.names.user,
+            Principal::Workload => &self.names.workload,
+            Principal::Application => &self.names.application,
+        }
+    }
+
+    /// Signs a token for `audience`. `None` if the system's generator failed.
+    pub(super) fn issue(&self, who: Principal, audience: &str) -> Option<Issued> {
+        let settings = self.dials.settings();
+        let identity = self.identity(who);
+        let now = seconds(self.clock.now().wall).saturating_add(settings.skew_seconds);
+        let life = settings.token_life.unwrap_or(self.token_life);
+        let life = i64::try_from(life.as_secs()).unwrap_or(i64::MAX);
+        // Real tokens start five minutes before they are issued.
+        let (start, end) = (now.saturating_sub(300), now.saturating_add(life));
+        let audience = settings.audience.as_deref().unwrap_or(audience);
+        let mut claims = json!({
+            "aud": audience, "iss": self.issuer(), "idp": self.issuer(), "iat": start, "nbf": start, "exp": end,
+            "appid": identity.client_id, "appidacr": if matches!(who, Principal::Application) { "1" } else { "2" },
+            "idtyp": "app", "oid": identity.object_id, "sub": identity.object_id, "tid": self.names.tenant,
+            "uti": uuid::Uuid::new_v4().simple().to_string(), "ver": "1.0",
+        });
+        if first_party(audience) {
+            self.add_resource_claims(who, &mut claims);
+        }
+        let token = self.signing_key.sign(&claims)?;
+        Some(Issued { token, client_id: identity.client_id.clone(), not_before: start, expires: end, life })
+    }
+
+    fn add_resource_claims(&self, who: Principal, claims: &mut Value) {
+        match who {
+            Principal::System => claims["xms_mirid"] = self.names.machine_id(self.machine).into(),
+            Principal::User => {
+                claims["xms_mirid"] = self.names.identity_id("keyward-user").into();
+                claims["xms_az_rid"] = self.names.machine_id(self.machine).into();
+            }
+            Principal::Workload => claims["xms_mirid"] = self.names.identity_id("keyward-workload").into(),
+            Principal::Application => {}
+        }
+    }
+}
+
+/// Whether the real cloud puts resource ids into tokens for this audience: only for services of its own.
+fn first_party(audience: &str) -> bool {
+    const OWN: [&str; 6] = [
+        "https://management.azure.com",
+        "https://management.core.windows.net",
+        "https://vault.azure.net",
+        "https://storage.azure.com",
+        "https://graph.microsoft.com",
+        "https://database.windows.net",
+    ];
+    OWN.contains(&audience.strip_suffix('/').unwrap_or(audience))
+}
+
+/// Seconds since 1970.
+pub(super) fn seconds(time: SystemTime) -> i64 {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+}

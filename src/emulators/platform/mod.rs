@@ -1,0 +1,133 @@
+//! The emulated provisioning platform: what clients of the real one need for workspaces, states, modules and tokens,
+//! with what its changelog says of them.
+//!
+//! It is built from public documentation, keeps everything in memory, and says in every answer what it is (`Server`). It
+//! is for trials and tests. Runs, plans, policies and version control are not emulated.
+
+mod account;
+mod request;
+mod blobs;
+mod faults;
+mod faults_api;
+mod edition;
+mod middleware;
+mod ids;
+mod limits;
+mod lists;
+mod lists_table;
+mod module_versions;
+mod modules;
+mod page;
+mod records;
+mod registry;
+mod reply;
+mod routes;
+mod state;
+mod state_versions;
+mod store;
+mod tags;
+mod token_routes;
+mod tokens;
+mod workspaces;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::Clock;
+use crate::emulators::control_listener;
+use crate::http::server::{Limits, router};
+use crate::tasks::Tasks;
+
+pub use crate::emulators::control_listener::{BindError, DialsDoor};
+pub use edition::Edition;
+pub use faults::{Dials, Minted, NEW_REGISTRY_ROUTES, OLD_REGISTRY_ROUTES};
+pub use page::Paging;
+pub use records::{Call, Presented};
+pub use tokens::Kind;
+
+/// What an emulated platform is made from.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Where it listens; port 0 takes a free one.
+    pub address: SocketAddr,
+    /// TLS, where it is to be spoken.
+    pub tls: Option<Arc<rustls::ServerConfig>>,
+    /// The time that tokens and limits live by.
+    pub clock: Clock,
+    /// The organizations that are there from the start.
+    pub organizations: Vec<String>,
+    /// The dials over HTTP; `None` leaves them to the process.
+    pub dials: Option<DialsDoor>,
+}
+
+impl Default for Options {
+    /// On a free loopback port, with one organization, `example`.
+    fn default() -> Self {
+        Self {
+            address: SocketAddr::from(([127, 0, 0, 1], 0)),
+            tls: None,
+            clock: Clock::System,
+            organizations: vec!["example".to_owned()],
+            dials: None,
+        }
+    }
+}
+
+/// What every request is answered from.
+#[derive(Debug, Clone)]
+struct Held {
+    dials: Dials,
+    /// The platform's own URL, which links begin with.
+    url: Arc<String>,
+}
+
+/// A running emulated platform. It ends with the tasks that it was started in.
+#[derive(Debug, Clone)]
+pub struct Platform {
+    url: String,
+    dials_url: Option<String>,
+    dials: Dials,
+}
+
+impl Platform {
+    /// Binds the addresses and serves in `tasks`. Must be called inside a runtime. [`Dials::mint`] gives the first token.
+    ///
+    /// # Errors
+    /// An address cannot be had or is open to other machines.
+    pub fn start(options: Options, tasks: &mut Tasks) -> Result<Self, BindError> {
+        let (listener, address) = control_listener::bind_here(options.address)?;
+        let url = format!("{}://{address}", if options.tls.is_some() { "https" } else { "http" });
+        let stop = tasks.stop_token();
+        let dials = Dials::new(state::State::new(&options.organizations), options.clock);
+        let mut dials_url = None;
+        if let Some(door) = options.dials {
+            let (listener, address) = control_listener::bind_here(door.address)?;
+            dials_url = Some(format!("http://{address}/dials"));
+            let routes = faults_api::routes(dials.clone(), door.key);
+            tasks.start("dials of the emulated platform", control_listener::serve(listener, routes, stop.clone()));
+        }
+        let routes = middleware::router(Held { dials: dials.clone(), url: Arc::new(url.clone()) });
+        let limits = Limits { drain: Duration::from_secs(1), tls: options.tls.map(Into::into), ..Limits::default() };
+        tasks.start("emulated platform", async move {
+            listener.serve(router(routes), limits, stop).await;
+            Ok(())
+        });
+        Ok(Self { url, dials_url, dials })
+    }
+
+    /// Its URL, without a slash at the end.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Where the dials are over HTTP, if they are.
+    pub fn dials_url(&self) -> Option<&str> {
+        self.dials_url.as_deref()
+    }
+
+    /// What makes it behave differently, and tells what it was asked.
+    pub const fn dials(&self) -> &Dials {
+        &self.dials
+    }
+}

@@ -1,0 +1,67 @@
+//! Versions of registry modules, and their archives.
+
+use super::blobs::{PATH, Purpose};
+use super::ids;
+use super::modules::{KIND, VERSIONS, one};
+use super::reply::{Answer, Refusal, made, nothing, shown};
+use super::request::{Asked, required};
+use super::state::State;
+use super::store::Resource;
+
+/// Removes a version, and its module with the last one.
+pub(super) async fn remove_version(asked: Asked) -> Answer {
+    let mut state = asked.state();
+    let module = one(&asked, &state)?.id.clone();
+    let id = version(&state, &module, asked.name("version"))?.id.clone();
+    state.remove(&id);
+    if state.store.list(VERSIONS, &module).is_empty() {
+        state.remove(&module);
+    }
+    Ok(nothing())
+}
+
+fn version<'a>(state: &'a State, module: &str, version: &str) -> Result<&'a Resource, Refusal> {
+    let mut versions = state.store.list(VERSIONS, module).into_iter();
+    versions.find(|one| one.text("version") == version).ok_or_else(Refusal::not_found)
+}
+
+/// Only this answer says where the archive is to go.
+pub(super) async fn create_version(asked: Asked) -> Answer {
+    let attributes = asked.attributes()?;
+    let number = required(&attributes, "version")?;
+    let mut state = asked.state();
+    let module = one(&asked, &state)?.id.clone();
+    if version(&state, &module, number).is_ok() {
+        return Err(Refusal::invalid("version", "Version has already been taken"));
+    }
+    let mut version = Resource::new(VERSIONS, "modver", &module);
+    let blob = state.blobs.make(Purpose::Archive(version.id.clone()));
+    version.set("version", number);
+    version.set("status", "pending");
+    version.set("source", "tfe-api");
+    version.set("created-at", ids::timestamp(asked.now.wall));
+    version.set("updated-at", ids::timestamp(asked.now.wall));
+    version.relate("registry-module", KIND, &module);
+    version.hidden.insert("archive-blob", blob.clone());
+    let mut document = version.document();
+    document["links"]["upload"] = format!("{}{PATH}{blob}", asked.held.url).into();
+    state.store.put(version)?;
+    Ok(made(&document))
+}
+
+/// A version by its path, or by `?module_version=`.
+pub(super) async fn show_version(asked: Asked) -> Answer {
+    let state = asked.state();
+    let number = asked.query("module_version").unwrap_or_else(|| asked.name("version"));
+    Ok(shown(&version(&state, &one(&asked, &state)?.id, number)?.document()))
+}
+
+/// What an upload makes of a version: it can be used.
+pub(super) fn uploaded(state: &mut State, id: &str) -> Result<(), Refusal> {
+    let mut version = state.store.find(VERSIONS, id)?.clone();
+    version.set("status", "ok");
+    let mut module = state.store.find(KIND, &version.parent)?.clone();
+    module.set("status", "setup_complete");
+    state.store.put(version)?;
+    state.store.put(module)
+}

@@ -1,0 +1,172 @@
+//! The module registry's own protocol, by which Terraform gets modules, and the blobs that both it and states lead to.
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::{Query, Request};
+use axum::response::{IntoResponse as _, Response};
+use bytes::Bytes;
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
+use http::{HeaderName, StatusCode};
+use http_body_util::BodyExt as _;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::blobs::{PATH, Purpose};
+use super::module_versions;
+use super::modules::{KIND, VERSIONS};
+use super::reply::{Answer, Refusal, nothing, redirect};
+use super::request::Asked;
+use super::state::State;
+use super::state_versions;
+use super::store::Resource;
+
+/// The module in the path: its organization is its namespace.
+fn module<'a>(asked: &Asked, state: &'a State) -> Result<&'a Resource, Refusal> {
+    let organization = state.find(asked.caller()?, "organizations", asked.name("namespace"))?;
+    let (name, provider) = (asked.name("name"), asked.name("provider"));
+    let is = |module: &&Resource| module.text("name") == name && module.text("provider") == provider;
+    state.store.list(KIND, &organization.id).into_iter().find(is).ok_or_else(Refusal::not_found)
+}
+
+/// The versions that can be used, newest last.
+fn usable<'a>(state: &'a State, module: &Resource) -> Vec<&'a Resource> {
+    let number = |version: &&Resource| -> Vec<u64> {
+        version.text("version").split(['.', '-', '+']).map(|part| part.parse().unwrap_or_default()).collect()
+    };
+    let mut versions = state.store.list(VERSIONS, &module.id);
+    versions.retain(|version| version.text("status") == "ok");
+    versions.sort_by_key(number);
+    versions
+}
+
+pub(super) async fn versions(asked: Asked) -> Answer {
+    let state = asked.state();
+    let module = module(&asked, &state)?;
+    let versions: Vec<Value> =
+        usable(&state, module).iter().map(|version| json!({"version": version.text("version")})).collect();
+    let source = source(module);
+    Ok(Json(json!({"modules": [{"source": source, "versions": versions}]})).into_response())
+}
+
+fn source(module: &Resource) -> String {
+    format!("{}/{}/{}", module.text("namespace"), module.text("name"), module.text("provider"))
+}
+
+fn described(state: &State, module: &Resource, version: &Resource) -> Value {
+    let versions: Vec<&str> = usable(state, module).iter().map(|version| version.text("version")).collect();
+    json!({
+        "id": format!("{}/{}", source(module), version.text("version")), "owner": "", "downloads": 0, "verified": false,
+        "namespace": module.text("namespace"), "name": module.text("name"), "provider": module.text("provider"),
+        "version": version.text("version"), "description": "", "source": "", "published_at": version.text("created-at"),
+        "versions": versions, "providers": [module.text("provider")], "submodules": [],
+        "root": {"name": module.text("name"), "path": "", "readme": "", "empty": false, "inputs": [], "outputs": [], "dependencies": [], "resources": []},
+    })
+}
+
+/// One version, or the newest where the path names none.
+fn version<'a>(asked: &Asked, state: &'a State, module: &Resource) -> Result<&'a Resource, Refusal> {
+    let wanted = asked.name("version");
+    let mut versions = usable(state, module).into_iter();
+    let found =
+        if wanted.is_empty() { versions.next_back() } else { versions.find(|one| one.text("version") == wanted) };
+    found.ok_or_else(Refusal::not_found)
+}
+
+pub(super) async fn show(asked: Asked) -> Answer {
+    let state = asked.state();
+    let module = module(&asked, &state)?;
+    Ok(Json(described(&state, module, version(&asked, &state, module)?)).into_response())
+}
+
+/// The modules of all organizations that the caller may know of; `?q=` searches their names.
+pub(super) async fn list(asked: Asked) -> Answer {
+    let state = asked.state();
+    let caller = asked.caller()?;
+    let wanted = asked.query("q").unwrap_or_default();
+    let organizations = state.store.list("organizations", "");
+    let modules = organizations.iter().filter(|one| state.may_see(caller, &one.id));
+    let modules = modules.flat_map(|organization| state.store.list(KIND, &organization.id));
+    let modules: Vec<Value> = modules
+        .filter(|module| module.text("name").contains(wanted))
+        .filter_map(|module| Some(described(&state, module, usable(&state, module).last()?)))
+        .collect();
+    let meta = json!({"limit": modules.len(), "current_offset": 0});
+    Ok(Json(json!({"meta": meta, "modules": modules})).into_response())
+}
+
+/// Where a version's archive is, in a header of its own.
+pub(super) async fn download(asked: Asked) -> Answer {
+    let state = asked.state();
+    let version = version(&asked, &state, module(&asked, &state)?)?;
+    let blob = version.hidden.get("archive-blob").ok_or_else(Refusal::not_found)?;
+    let base = if state.turned.relative_downloads { "" } else { asked.held.url.as_str() };
+    let mut answer = nothing();
+    header(&mut answer, HeaderName::from_static("x-terraform-get"), &format!("{base}{PATH}{blob}?archive=tar.gz"));
+    Ok(answer)
+}
+
+/// Leads to the newest version.
+pub(super) async fn download_newest(asked: Asked) -> Answer {
+    let state = asked.state();
+    let module = module(&asked, &state)?;
+    let number = version(&asked, &state, module)?.text("version");
+    Ok(redirect(&format!("/api/registry/v1/modules/{}/{number}/download", source(module))))
+}
+
+fn header(answer: &mut Response, name: HeaderName, value: &str) {
+    if let Ok(value) = HeaderValue::from_str(value) {
+        answer.headers_mut().insert(name, value);
+    }
+}
+
+pub(super) async fn upload(asked: Asked) -> Answer {
+    let mut state = asked.state();
+    let purpose = state.blobs.put(asked.name("secret"), asked.body.clone())?;
+    match &purpose {
+        Purpose::Archive(version) => module_versions::uploaded(&mut state, version)?,
+        Purpose::State(_) | Purpose::JsonState(_) => state_versions::uploaded(&mut state, &purpose, &asked.body)?,
+    }
+    Ok(StatusCode::OK.into_response())
+}
+
+pub(super) async fn blob(asked: Asked) -> Answer {
+    let state = asked.state();
+    let bytes = state.blobs.get(asked.name("secret")).ok_or_else(Refusal::not_found)?;
+    Ok(match state.turned.blob_mib {
+        Some(mib) => meaningless(mib),
+        None => ([(CONTENT_TYPE, "application/octet-stream")], bytes).into_response(),
+    })
+}
+
+/// `?mib=10`.
+#[derive(Deserialize)]
+pub(super) struct Size {
+    mib: u32,
+}
+
+/// A body of any size that nothing keeps in memory. This route is the emulation's own.
+pub(super) async fn bytes(Query(size): Query<Size>) -> Response {
+    meaningless(size.mib)
+}
+
+fn meaningless(mib: u32) -> Response {
+    static CHUNK: [u8; 64 * 1024] = [b'k'; 64 * 1024];
+    let chunks = usize::try_from(mib).unwrap_or(usize::MAX).saturating_mul(16);
+    let stream =
+        futures_util::stream::iter((0..chunks).map(|_| Ok::<_, std::convert::Infallible>(Bytes::from_static(&CHUNK))));
+    let mut answer = Body::from_stream(stream).into_response();
+    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
+    answer.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(u64::from(mib) * 1024 * 1024));
+    answer
+}
+
+/// Counts a body and keeps nothing of it. This route is the emulation's own.
+pub(super) async fn swallow(request: Request) -> Answer {
+    let mut body = request.into_body();
+    let mut received = 0;
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|_| Refusal::bad_request("the body broke off"))?;
+        received += frame.data_ref().map_or(0, Bytes::len);
+    }
+    Ok(Json(json!({ "received": received })).into_response())
+}

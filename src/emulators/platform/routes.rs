@@ -1,0 +1,122 @@
+//! What is at which path. A name in braces is what [`Asked::name`](super::request::Asked::name) asks for.
+
+use axum::Router;
+use axum::extract::DefaultBodyLimit;
+use axum::routing::{get, post, put};
+
+use super::{
+    Held, account, lists, module_versions as versions, modules, registry, state_versions, token_routes as tokens,
+    workspaces,
+};
+
+pub(super) fn routes() -> Router<Held> {
+    Router::new()
+        .route("/.well-known/terraform.json", get(account::discovery))
+        .route("/_archivist/v1/object/{secret}", put(registry::upload).get(registry::blob))
+        .nest("/api/registry/v1/modules", registry_routes())
+        .route("/api/meta/ip-ranges", get(account::ip_ranges))
+        .route("/api/state-versions/{version}/{file}", get(state_versions::redirect_to_archive))
+        .nest("/api/v2", account_routes().merge(workspace_routes()).merge(token_routes()).merge(module_routes()))
+        .merge(lists::routes())
+        .layer(DefaultBodyLimit::disable())
+}
+
+fn registry_routes() -> Router<Held> {
+    Router::new()
+        .route("/", get(registry::list))
+        .route("/search", get(registry::list))
+        .route("/{namespace}/{name}/{provider}", get(registry::show))
+        .route("/{namespace}/{name}/{provider}/versions", get(registry::versions))
+        .route("/{namespace}/{name}/{provider}/download", get(registry::download_newest))
+        .route("/{namespace}/{name}/{provider}/{version}", get(registry::show))
+        .route("/{namespace}/{name}/{provider}/{version}/download", get(registry::download))
+}
+
+fn account_routes() -> Router<Held> {
+    Router::new()
+        .route("/ping", get(account::ping))
+        .route("/account/details", get(account::details))
+        .route("/organizations", get(account::organizations).post(account::create_organization))
+        .route(
+            "/organizations/{organization}",
+            get(account::show_organization).patch(account::update_organization).delete(account::delete_organization),
+        )
+        .route("/organizations/{organization}/entitlement-set", get(account::entitlements))
+        .route("/emulated/bytes", get(registry::bytes).post(registry::swallow).put(registry::swallow))
+}
+
+fn workspace_routes() -> Router<Held> {
+    Router::new()
+        .route("/organizations/{organization}/workspaces", get(workspaces::list).post(workspaces::create))
+        .route(
+            "/organizations/{organization}/workspaces/{name}",
+            get(workspaces::show).patch(workspaces::update).delete(workspaces::remove),
+        )
+        .route("/organizations/{organization}/workspaces/{name}/actions/safe-delete", post(workspaces::safe_delete))
+        .route("/workspaces/{parent}", get(workspaces::show).patch(workspaces::update).delete(workspaces::remove))
+        .route("/workspaces/{parent}/actions/safe-delete", post(workspaces::safe_delete))
+        .route("/workspaces/{parent}/actions/lock", post(workspaces::lock))
+        .route("/workspaces/{parent}/actions/unlock", post(workspaces::unlock))
+        .route("/workspaces/{parent}/actions/force-unlock", post(workspaces::force_unlock))
+        .route(
+            "/workspaces/{parent}/relationships/tags",
+            get(workspaces::list_tags).post(workspaces::add_tags).delete(workspaces::remove_tags),
+        )
+        .route("/workspaces/{parent}/state-versions", post(state_versions::create))
+        .route("/workspaces/{parent}/current-state-version", get(state_versions::show_current))
+        .route("/workspaces/{parent}/current-state-version-outputs", get(state_versions::list_current_outputs))
+        .route("/state-versions", get(state_versions::list))
+        .route("/state-versions/{version}", get(state_versions::show))
+        .route("/state-versions/{version}/download", get(state_versions::redirect_to_archive))
+        .route("/state-versions/{version}/outputs", get(state_versions::list_outputs))
+        .route("/state-version-outputs/{output}", get(state_versions::show_output))
+}
+
+fn token_routes() -> Router<Held> {
+    Router::new()
+        .route("/users/{user}/authentication-tokens", get(tokens::list_of_user).post(tokens::make_for_user))
+        .route("/teams/{entry}/authentication-tokens", post(tokens::make_for_team))
+        .route(
+            "/teams/{entry}/authentication-token",
+            get(tokens::show_the_one_of_team).post(tokens::make_the_one_of_team).delete(tokens::end_the_one_of_team),
+        )
+        .route("/organizations/{organization}/team-tokens", get(tokens::list_of_teams))
+        .route(
+            "/organizations/{organization}/authentication-token",
+            get(tokens::show_that_of_organization)
+                .post(tokens::make_for_organization)
+                .delete(tokens::end_that_of_organization),
+        )
+        .route(
+            "/agent-pools/{entry}/authentication-tokens",
+            get(tokens::list_of_agent_pool).post(tokens::make_for_agent_pool),
+        )
+        .route("/authentication-tokens/{token}", get(tokens::show).delete(tokens::end))
+}
+
+fn module_routes() -> Router<Held> {
+    let new = "/organizations/{organization}/registry-modules";
+    let name = format!("{new}/{{registry}}/{{namespace}}/{{name}}");
+    let old = "/registry-modules";
+    let old_name = "/registry-modules/actions/delete/{organization}/{name}";
+    Router::new()
+        .route(new, get(modules::list).post(modules::create))
+        .route(&format!("{new}/vcs"), post(modules::create_from_repository))
+        .route(&name, axum::routing::delete(modules::remove))
+        .route(&format!("{name}/{{provider}}"), get(modules::show).patch(modules::update).delete(modules::remove))
+        .route(&format!("{name}/{{provider}}/version"), get(versions::show_version))
+        .route(&format!("{name}/{{provider}}/versions"), post(versions::create_version))
+        .route(
+            &format!("{name}/{{provider}}/{{version}}"),
+            get(versions::show_version).delete(versions::remove_version),
+        )
+        .route(&format!("{old}/{{module}}"), get(modules::show_by_id))
+        .route(&format!("{old}/{{organization}}/{{name}}/{{provider}}/commits"), get(modules::list_commits))
+        // What the entry of 2021-06-8 replaced.
+        .route(old, post(modules::create_from_repository_of_token))
+        .route(old_name, post(modules::remove))
+        .route(&format!("{old_name}/{{provider}}"), post(modules::remove))
+        .route(&format!("{old_name}/{{provider}}/{{version}}"), post(versions::remove_version))
+        .route(&format!("{old}/{{organization}}/{{name}}/{{provider}}/versions"), post(versions::create_version))
+        .route(&format!("{old}/show/{{organization}}/{{name}}/{{provider}}"), get(modules::show_as_before))
+}

@@ -1,0 +1,232 @@
+//! State versions: made in a locked workspace, uploaded without a token, read back with their outputs.
+
+use axum::response::Response;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http::StatusCode;
+use serde_json::{Map, Value, json};
+
+use super::blobs::{PATH, Purpose};
+use super::ids;
+use super::page::Paging;
+use super::reply::{Answer, Refusal, document, made, redirect, shown};
+use super::request::{Asked, text};
+use super::state::State;
+use super::store::Resource;
+use super::workspaces::is_locked_by;
+
+const KIND: &str = "state-versions";
+const OUTPUTS: &str = "state-version-outputs";
+
+/// The last segments of the paths that redirect to a state and to its stable JSON form.
+const HOSTED_STATE: &str = "hosted_state";
+const HOSTED_JSON_STATE: &str = "hosted_json_state";
+
+/// A new version. Its state is in the request, or comes to the URLs that the answer gives.
+pub(super) async fn create(asked: Asked) -> Answer {
+    let attributes = asked.attributes()?;
+    let mut state = asked.state();
+    let caller = asked.caller()?;
+    let workspace = state.find(caller, "workspaces", asked.name("parent"))?;
+    if !is_locked_by(workspace, &caller.acts_as()) {
+        return Err(Refusal::conflict("The workspace must be locked by you to create a new state version."));
+    }
+    let Some(serial) = attributes.get("serial").and_then(Value::as_u64) else {
+        return Err(Refusal::invalid("serial", "can't be blank"));
+    };
+    if text(&attributes, "md5").is_none() {
+        return Err(Refusal::invalid("md5", "can't be blank"));
+    }
+    let workspace = workspace.id.clone();
+    let forced = attributes.get("force") == Some(&Value::Bool(true));
+    if let Some(current) = current(&state, &workspace).filter(|_| !forced) {
+        follows(current, serial, text(&attributes, "lineage"))?;
+    }
+    let inline = match text(&attributes, "state") {
+        None => None,
+        Some(state) => Some(STANDARD.decode(state).map_err(|_| Refusal::invalid("state", "is not base64"))?),
+    };
+    let mut version = new(&mut state, &asked, &workspace, &attributes, serial);
+    let secret = version.hidden.get("state-blob").cloned().unwrap_or_default();
+    if inline.is_none() {
+        // Only in this answer: what is uploaded cannot be uploaded again.
+        for (name, blob) in [("hosted-state-upload-url", "state-blob"), ("hosted-json-state-upload-url", "json-blob")] {
+            let secret = version.hidden.get(blob).cloned().unwrap_or_default();
+            version.set(name, format!("{}{PATH}{secret}", asked.held.url));
+        }
+    }
+    let mut answer = made(&version.document());
+    for name in ["hosted-state-upload-url", "hosted-json-state-upload-url"] {
+        version.attributes.remove(name);
+    }
+    let id = version.id.clone();
+    state.store.put(version)?;
+    if let Some(inline) = inline {
+        let inline = Bytes::from(inline);
+        state.blobs.put(&secret, inline.clone())?;
+        uploaded(&mut state, &Purpose::State(id.clone()), &inline)?;
+        answer = made(&state.store.find(KIND, &id)?.document());
+    }
+    Ok(answer)
+}
+
+/// Whether a serial and lineage can come after what is there.
+fn follows(current: &Resource, serial: u64, lineage: Option<&str>) -> Result<(), Refusal> {
+    let before = current.attributes.get("serial").and_then(Value::as_u64).unwrap_or_default();
+    let origin = current.hidden.get("lineage").map_or("", String::as_str);
+    if lineage.is_some_and(|lineage| !origin.is_empty() && lineage != origin) {
+        return Err(Refusal::conflict("The state's lineage is not that of the workspace's current state."));
+    }
+    if serial <= before {
+        return Err(Refusal::conflict("The state's serial is not greater than that of the workspace's current state."));
+    }
+    Ok(())
+}
+
+fn new(state: &mut State, asked: &Asked, workspace: &str, attributes: &Map<String, Value>, serial: u64) -> Resource {
+    let mut version = Resource::new(KIND, "sv", workspace);
+    let blob = state.blobs.make(Purpose::State(version.id.clone()));
+    let json_blob = state.blobs.make(Purpose::JsonState(version.id.clone()));
+    version.set("created-at", ids::timestamp(asked.now.wall));
+    version.set("serial", serial);
+    version.set("size", 0);
+    version.set("status", "pending");
+    version.set("state-version", 4);
+    version.set("resources-processed", false);
+    // The entry of 2023-09-25.
+    version.set("intermediate", attributes.get("intermediate") == Some(&Value::Bool(true)));
+    for (name, file, blob) in [
+        ("hosted-state-download-url", HOSTED_STATE, &blob),
+        ("hosted-json-state-download-url", HOSTED_JSON_STATE, &json_blob),
+    ] {
+        let path = if state.turned.edition.guards_downloads() {
+            format!("/api/state-versions/{}/{file}", version.id)
+        } else {
+            format!("{PATH}{blob}")
+        };
+        version.set(name, format!("{}{path}", asked.held.url));
+    }
+    version.relate("workspace", "workspaces", workspace);
+    version.links.insert("self".to_owned(), format!("/api/v2/state-versions/{}", version.id).into());
+    version.hidden.insert("lineage", text(attributes, "lineage").unwrap_or_default().to_owned());
+    version.hidden.insert("state-blob", blob);
+    version.hidden.insert("json-blob", json_blob);
+    version
+}
+
+/// What an upload makes of a version: it is there, and has outputs.
+pub(super) fn uploaded(state: &mut State, purpose: &Purpose, bytes: &Bytes) -> Result<(), Refusal> {
+    let Purpose::State(id) = purpose else { return Ok(()) };
+    let content: Value = serde_json::from_slice(bytes).map_err(|_| Refusal::bad_request("the state is no JSON"))?;
+    let mut version = state.store.find(KIND, id)?.clone();
+    version.set("status", "finalized");
+    version.set("resources-processed", true);
+    version.set("size", bytes.len());
+    version.set("terraform-version", content.get("terraform_version").cloned().unwrap_or_default());
+    let resources = content.get("resources").and_then(Value::as_array).map_or(0, Vec::len);
+    let mut workspace = state.store.find("workspaces", &version.parent)?.clone();
+    workspace.set("resource-count", resources);
+    workspace.relate("current-state-version", KIND, id);
+    let mut outputs = Vec::new();
+    for (name, output) in content.get("outputs").and_then(Value::as_object).into_iter().flatten() {
+        let mut one = Resource::new(OUTPUTS, "wsout", id);
+        let kind = output.get("type").cloned().unwrap_or_default();
+        one.set("name", name.as_str());
+        one.set("sensitive", output.get("sensitive") == Some(&Value::Bool(true)));
+        one.set("type", if kind.is_array() { "array".into() } else { kind.clone() });
+        one.set("detailed-type", kind);
+        one.set("value", output.get("value").cloned().unwrap_or_default());
+        outputs.push(json!({"id": one.id, "type": OUTPUTS}));
+        state.store.put(one)?;
+    }
+    version.relationships.insert("outputs".to_owned(), json!({ "data": outputs }));
+    state.store.put(version)?;
+    state.store.put(workspace)
+}
+
+/// The newest one that was uploaded.
+fn current<'a>(state: &'a State, workspace: &str) -> Option<&'a Resource> {
+    state.store.list(KIND, workspace).into_iter().rfind(|version| version.text("status") == "finalized")
+}
+
+fn current_of(asked: &Asked, state: &State) -> Result<Resource, Refusal> {
+    let workspace = state.find(asked.caller()?, "workspaces", asked.name("parent"))?;
+    current(state, &workspace.id).cloned().ok_or_else(Refusal::not_found)
+}
+
+/// Lists never show what is sensitive.
+fn outputs(state: &State, version: &str) -> Vec<Value> {
+    let outputs = state.store.list(OUTPUTS, version).into_iter().map(|output| {
+        let mut document = output.document();
+        if output.attributes.get("sensitive") == Some(&Value::Bool(true)) {
+            document["attributes"]["value"] = Value::Null;
+        }
+        document
+    });
+    outputs.collect()
+}
+
+fn with_included(asked: &Asked, state: &State, version: &Resource) -> Response {
+    if asked.query("include").is_some_and(|include| include.split(',').any(|it| it == "outputs")) {
+        let body = json!({"data": version.document(), "included": outputs(state, &version.id)});
+        return document(StatusCode::OK, &body);
+    }
+    shown(&version.document())
+}
+
+pub(super) async fn show_current(asked: Asked) -> Answer {
+    let state = asked.state();
+    Ok(with_included(&asked, &state, &current_of(&asked, &state)?))
+}
+
+pub(super) async fn show(asked: Asked) -> Answer {
+    let state = asked.state();
+    let version = state.find(asked.caller()?, KIND, asked.name("version"))?;
+    Ok(with_included(&asked, &state, version))
+}
+
+/// Redirects to a version's state in the archive: `/api/state-versions/ID/hosted_state`, `.../hosted_json_state`, and
+/// `/api/v2/state-versions/ID/download`.
+pub(super) async fn redirect_to_archive(asked: Asked) -> Answer {
+    let blob = match asked.name("file") {
+        "" | HOSTED_STATE => "state-blob",
+        HOSTED_JSON_STATE => "json-blob",
+        _ => return Err(Refusal::not_found()),
+    };
+    let state = asked.state();
+    let version = state.find(asked.caller()?, KIND, asked.name("version"))?;
+    let secret = version.hidden.get(blob).ok_or_else(Refusal::not_found)?;
+    Ok(redirect(&format!("{}{PATH}{secret}", asked.held.url)))
+}
+
+/// The entry of 2021-08-18, of a version.
+pub(super) async fn list_outputs(asked: Asked) -> Answer {
+    let state = asked.state();
+    let id = state.find(asked.caller()?, KIND, asked.name("version"))?.id.clone();
+    asked.list(&outputs(&state, &id), Paging::Always)
+}
+
+pub(super) async fn list_current_outputs(asked: Asked) -> Answer {
+    let state = asked.state();
+    let version = current_of(&asked, &state)?;
+    asked.list(&outputs(&state, &version.id), Paging::Always)
+}
+
+/// One output, with its value whether it is sensitive or not.
+pub(super) async fn show_output(asked: Asked) -> Answer {
+    let state = asked.state();
+    Ok(shown(&state.find(asked.caller()?, OUTPUTS, asked.name("output"))?.document()))
+}
+
+/// The versions of `filter[workspace][name]` in `filter[organization][name]`, newest first.
+pub(super) async fn list(asked: Asked) -> Answer {
+    let filter = |name: &str| asked.query(&format!("filter[{name}][name]")).unwrap_or_default();
+    let state = asked.state();
+    let organization = state.find(asked.caller()?, "organizations", filter("organization"))?;
+    let workspace =
+        state.store.named("workspaces", &organization.id, filter("workspace")).ok_or_else(Refusal::not_found)?;
+    let versions: Vec<Value> =
+        state.store.list(KIND, &workspace.id).into_iter().rev().map(Resource::document).collect();
+    asked.list(&versions, Paging::Always)
+}

@@ -1,0 +1,234 @@
+//! Workspaces, their locks and their tags. Plans and applies run where Terraform runs, never here.
+
+use serde_json::{Map, Value, json};
+
+use super::ids;
+use super::page::Paging;
+use super::reply::{Answer, Refusal, made, nothing, shown};
+use super::request::{Asked, required, text};
+use super::state::State;
+use super::store::Resource;
+use super::tags;
+
+/// A workspace by its id or by the organization and name in the path.
+pub(super) fn find(asked: &Asked, state: &State) -> Result<Resource, Refusal> {
+    if asked.name("organization").is_empty() {
+        return state.find(asked.caller()?, "workspaces", asked.name("parent")).cloned();
+    }
+    let organization = asked.organization(state)?;
+    let found = state.store.named("workspaces", &organization, asked.name("name"));
+    found.cloned().ok_or_else(Refusal::not_found)
+}
+
+/// The organization's workspaces, cut by the platform's search and tag parameters.
+pub(super) async fn list(asked: Asked) -> Answer {
+    let state = asked.state();
+    let organization = asked.organization(&state)?;
+    let tags = |name: &str| -> Vec<&str> {
+        asked.query(name).map(|tags| tags.split(',').filter(|tag| !tag.is_empty()).collect()).unwrap_or_default()
+    };
+    let (with, without) = (tags("search[tags]"), tags("search[exclude-tags]"));
+    let name = asked.query("search[name]").unwrap_or_default();
+    let has = |workspace: &Resource, tag: &&str| tags::names(workspace).iter().any(|name| name == tag);
+    let mut all: Vec<&Resource> = state
+        .store
+        .list("workspaces", &organization)
+        .into_iter()
+        .filter(|workspace| workspace.text("name").contains(name))
+        .filter(|workspace| with.iter().all(|tag| has(workspace, tag)))
+        .filter(|workspace| !without.iter().any(|tag| has(workspace, tag)))
+        .collect();
+    // The entry of 2023-03-30.
+    match asked.query("sort") {
+        Some("-name") => all.sort_by(|left, right| right.text("name").cmp(left.text("name"))),
+        _ => all.sort_by(|left, right| left.text("name").cmp(right.text("name"))),
+    }
+    let all: Vec<Value> = all.into_iter().map(Resource::document).collect();
+    asked.list(&all, Paging::Always)
+}
+
+pub(super) async fn create(asked: Asked) -> Answer {
+    let attributes = asked.attributes()?;
+    let name = required(&attributes, "name")?;
+    if !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte)) {
+        return Err(Refusal::invalid("name", "can only include letters, numbers, -, and _"));
+    }
+    let mut state = asked.state();
+    let organization = asked.organization(&state)?;
+    if state.store.named("workspaces", &organization, name).is_some() {
+        return Err(Refusal::invalid("name", "Name has already been taken"));
+    }
+    let mut workspace = new(&organization, &ids::timestamp(asked.now.wall));
+    take(&mut workspace, attributes);
+    let sent = asked.sent()?;
+    if let Some(tags) = sent.pointer("/data/relationships/tags/data").and_then(Value::as_array) {
+        tags::change(&mut workspace, tags, true);
+    }
+    let answer = made(&workspace.document());
+    state.store.put(workspace)?;
+    Ok(answer)
+}
+
+fn new(organization: &str, now: &str) -> Resource {
+    let mut workspace = Resource::new("workspaces", "ws", organization);
+    let permissions: Map<String, Value> = [
+        "can-update",
+        "can-destroy",
+        "can-queue-run",
+        "can-queue-apply",
+        "can-queue-destroy",
+        "can-read-settings",
+        "can-lock",
+        "can-unlock",
+        "can-force-unlock",
+        "can-update-variable",
+        "can-read-variable",
+        "can-read-state-versions",
+        "can-create-state-versions",
+        "can-read-state-outputs",
+        "can-manage-tags",
+        "can-force-delete",
+    ]
+    .into_iter()
+    .map(|name| (name.to_owned(), true.into()))
+    .collect();
+    let attributes = json!({
+        "actions": {"is-destroyable": true}, "agent-pool-id": null, "allow-destroy-plan": true, "auto-apply": false,
+        "created-at": now, "updated-at": now, "latest-change-at": now, "description": null, "environment": "default",
+        "execution-mode": "local", "file-triggers-enabled": true, "global-remote-state": false, "locked": false,
+        "operations": false, "permissions": permissions, "queue-all-runs": false, "resource-count": 0,
+        "setting-overwrites": {"execution-mode": false, "agent-pool": false}, "source": "tfe-api",
+        "speculative-enabled": true, "structured-run-output-enabled": true, "tag-names": [],
+        "terraform-version": "latest", "trigger-prefixes": [], "working-directory": null,
+    });
+    if let Value::Object(attributes) = attributes {
+        workspace.attributes = attributes;
+    }
+    workspace.relate("organization", "organizations", organization);
+    workspace.relationships.insert("current-state-version".to_owned(), json!({"data": null}));
+    workspace.relationships.insert("locked-by".to_owned(), json!({"data": null}));
+    workspace.links.insert("self".to_owned(), format!("/api/v2/workspaces/{}", workspace.id).into());
+    workspace
+}
+
+/// Takes what a client may set. Runs need a machine of the platform's, which is not emulated: the mode stays `local`.
+fn take(workspace: &mut Resource, mut attributes: Map<String, Value>) {
+    for fixed in ["locked", "execution-mode", "operations", "permissions", "created-at"] {
+        attributes.remove(fixed);
+    }
+    attributes.retain(|_, value| !value.is_null());
+    workspace.attributes.extend(attributes);
+}
+
+pub(super) async fn show(asked: Asked) -> Answer {
+    let state = asked.state();
+    Ok(shown(&find(&asked, &state)?.document()))
+}
+
+pub(super) async fn update(asked: Asked) -> Answer {
+    let attributes = asked.attributes()?;
+    let mut state = asked.state();
+    let mut workspace = find(&asked, &state)?;
+    let named = text(&attributes, "name").and_then(|name| state.store.named("workspaces", &workspace.parent, name));
+    if named.is_some_and(|named| named.id != workspace.id) {
+        return Err(Refusal::invalid("name", "Name has already been taken"));
+    }
+    take(&mut workspace, attributes);
+    workspace.set("updated-at", ids::timestamp(asked.now.wall));
+    let answer = shown(&workspace.document());
+    state.store.put(workspace)?;
+    Ok(answer)
+}
+
+pub(super) async fn remove(asked: Asked) -> Answer {
+    let mut state = asked.state();
+    let id = find(&asked, &state)?.id;
+    state.remove(&id);
+    Ok(nothing())
+}
+
+/// The entries of 2022-10-17 and 2022-12-22: not while there is something that it manages.
+pub(super) async fn safe_delete(asked: Asked) -> Answer {
+    let mut state = asked.state();
+    let workspace = find(&asked, &state)?;
+    if workspace.attributes.get("resource-count").and_then(Value::as_u64).unwrap_or_default() > 0 {
+        return Err(Refusal::conflict("Workspace is managing resources and cannot be safely deleted"));
+    }
+    state.remove(&workspace.id);
+    Ok(nothing())
+}
+
+pub(super) async fn lock(asked: Asked) -> Answer {
+    let mut state = asked.state();
+    let mut workspace = find(&asked, &state)?;
+    if is_locked(&workspace) {
+        return Err(Refusal::conflict("Unable to lock workspace. The workspace is already locked."));
+    }
+    let holder = asked.caller()?.acts_as();
+    workspace.set("locked", true);
+    workspace.relate("locked-by", "users", &holder);
+    let answer = shown(&workspace.document());
+    state.store.put(workspace)?;
+    Ok(answer)
+}
+
+pub(super) async fn unlock(asked: Asked) -> Answer {
+    release(&asked, false)
+}
+
+pub(super) async fn force_unlock(asked: Asked) -> Answer {
+    release(&asked, true)
+}
+
+fn release(asked: &Asked, whoever_holds_it: bool) -> Answer {
+    let mut state = asked.state();
+    let mut workspace = find(asked, &state)?;
+    if !is_locked(&workspace) {
+        return Err(Refusal::conflict("Unable to unlock workspace. The workspace is already unlocked."));
+    }
+    if !whoever_holds_it && !is_locked_by(&workspace, &asked.caller()?.acts_as()) {
+        return Err(Refusal::conflict("Unable to unlock workspace. The workspace is locked by another user."));
+    }
+    workspace.set("locked", false);
+    workspace.relationships.insert("locked-by".to_owned(), json!({"data": null}));
+    let answer = shown(&workspace.document());
+    state.store.put(workspace)?;
+    Ok(answer)
+}
+
+pub(super) fn is_locked(workspace: &Resource) -> bool {
+    workspace.attributes.get("locked") == Some(&Value::Bool(true))
+}
+
+/// Whether this user holds the lock, by whatever token.
+pub(super) fn is_locked_by(workspace: &Resource, user: &str) -> bool {
+    let holder = workspace.relationships.get("locked-by").and_then(|lock| lock.pointer("/data/id"));
+    is_locked(workspace) && holder.and_then(Value::as_str) == Some(user)
+}
+
+pub(super) async fn list_tags(asked: Asked) -> Answer {
+    let state = asked.state();
+    let workspace = find(&asked, &state)?;
+    let names = tags::names(&workspace)
+        .into_iter()
+        .map(|name| json!({"id": format!("tag-{name}"), "type": "tags", "attributes": {"name": name}}));
+    asked.list(&names.collect::<Vec<_>>(), Paging::Always)
+}
+
+pub(super) async fn add_tags(asked: Asked) -> Answer {
+    tag(&asked, true)
+}
+
+pub(super) async fn remove_tags(asked: Asked) -> Answer {
+    tag(&asked, false)
+}
+
+fn tag(asked: &Asked, add: bool) -> Answer {
+    let sent = asked.sent()?;
+    let named = sent.get("data").and_then(Value::as_array).cloned().unwrap_or_default();
+    let mut state = asked.state();
+    let mut workspace = find(asked, &state)?;
+    tags::change(&mut workspace, &named, add);
+    state.store.put(workspace)?;
+    Ok(nothing())
+}

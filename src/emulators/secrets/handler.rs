@@ -1,0 +1,206 @@
+//! Requests -> answers.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::request::Parts;
+use http::{Request, StatusCode};
+use http_body_util::{BodyExt as _, Limited};
+use hyper::body::Incoming;
+use serde_json::Value;
+
+use super::faults::{Dials, PERMISSION_DENIED};
+use super::kv::{self, Stores};
+use super::pki::Authority;
+use super::reply::{Answer, Reply, canned, date, envelope, garbage, good, refusal};
+use super::route::{Asked, Engine, Route, Verb, query, seconds};
+use super::terraform;
+use super::token_api::{self, Caller};
+use super::verify::Verifier;
+use super::{Options, StartError, Verification, policies, system};
+use crate::clock::Moment;
+
+/// What answers.
+#[derive(Debug)]
+pub(super) struct Wire {
+    options: Options,
+    dials: Dials,
+    stores: Stores,
+    /// `None` lets anyone in.
+    verifier: Option<Verifier>,
+    authority: Authority,
+    pub(super) engine: terraform::Engine,
+}
+
+impl Wire {
+    pub(super) fn new(options: Options, dials: Dials) -> Result<Self, StartError> {
+        let verifier = match &options.verification {
+            Verification::Anyone => None,
+            Verification::Cloud { discovery, ca_file, audience } => {
+                Some(Verifier::new(discovery, ca_file.clone(), audience)?)
+            }
+        };
+        let engine = terraform::Engine::new(&options.terraform)?;
+        let stores = Stores::with_examples(options.clock.now());
+        let authority = Authority::new().ok_or(StartError::Authority)?;
+        Ok(Self { options, dials, stores, verifier, authority, engine })
+    }
+
+    pub(super) const fn options(&self) -> &Options {
+        &self.options
+    }
+
+    pub(super) const fn dials(&self) -> &Dials {
+        &self.dials
+    }
+
+    pub(super) const fn verifier(&self) -> Option<&Verifier> {
+        self.verifier.as_ref()
+    }
+
+    pub(super) async fn answer(&self, request: Request<Incoming>) -> Reply {
+        let mut reply = self.answer_undated(request).await;
+        date(&mut reply, self.dials.skewed(self.options.clock.now().wall));
+        reply
+    }
+
+    async fn answer_undated(&self, request: Request<Incoming>) -> Reply {
+        let (head, body) = request.into_parts();
+        let Ok(body) = Limited::new(body, MOST_BODY).collect().await else {
+            return refusal(StatusCode::PAYLOAD_TOO_LARGE, "http: request body too large").reply();
+        };
+        let route = Route::of(&head);
+        let operation = route.as_ref().and_then(|route| route.asked.operation());
+        let instead = operation.and_then(|operation| self.dials.asked(operation));
+        self.dials.released().await;
+        if self.dials.is_garbage() {
+            return garbage();
+        }
+        if let Some(instead) = instead {
+            return canned(instead);
+        }
+        let now = self.options.clock.now();
+        for lent in self.dials.swept(now) {
+            self.take_back(&lent).await;
+        }
+        match route {
+            Some(route) => self.real(&route, &head, &body.to_bytes(), now).await.reply(),
+            None => no_route(head.uri.path()).reply(),
+        }
+    }
+
+    async fn real(&self, route: &Route<'_>, head: &Parts, body: &Bytes, now: Moment) -> Answer {
+        let body = match body.as_ref() {
+            b"" => Value::Null,
+            body => match serde_json::from_slice(body) {
+                Ok(body) => body,
+                Err(_) => return refusal(StatusCode::BAD_REQUEST, "error parsing JSON"),
+            },
+        };
+        let answer = match route.asked {
+            Asked::Health => system::health(&route.path, now),
+            Asked::Login => self.login(&route.path, namespace(head), &body, now).await,
+            Asked::Unwrap => return self.unwrap(head, &body, now),
+            Asked::LookupWrapped => {
+                let secret = wrapping_token(head, &body);
+                match self.dials.with_tokens(|tokens| tokens.look_up_wrapped(secret, now)) {
+                    Some(known) => good("data", known),
+                    None => refusal(StatusCode::BAD_REQUEST, NO_WRAPPING_TOKEN),
+                }
+            }
+            _ => self.with_token(route, head, body, now).await,
+        };
+        self.wrapped(answer, head, &route.path, now)
+    }
+
+    /// Puts a success away, where the request asks for that.
+    fn wrapped(&self, answer: Answer, head: &Parts, path: &str, now: Moment) -> Answer {
+        match (wrap_ttl(head), answer) {
+            (Err(()), _) => refusal(StatusCode::BAD_REQUEST, "error parsing X-Vault-Wrap-TTL header"),
+            (Ok(Some(ttl)), Answer::Json(StatusCode::OK, answer)) => {
+                let info = self.dials.with_tokens(|tokens| tokens.wrap(answer, ttl, path, now));
+                Answer::Json(StatusCode::OK, envelope("", "wrap_info", info))
+            }
+            (_, answer) => answer,
+        }
+    }
+
+    fn unwrap(&self, head: &Parts, body: &Value, now: Moment) -> Answer {
+        let secret = wrapping_token(head, body);
+        match self.dials.with_tokens(|tokens| tokens.unwrap(secret, now)) {
+            Some(answer) => Answer::Json(StatusCode::OK, answer),
+            None => refusal(StatusCode::BAD_REQUEST, NO_WRAPPING_TOKEN),
+        }
+    }
+
+    /// Answers what needs a token.
+    async fn with_token(&self, route: &Route<'_>, head: &Parts, body: Value, now: Moment) -> Answer {
+        let secret = sent_token(head).unwrap_or_default();
+        let namespace = namespace(head);
+        let Some(token) = self.dials.with_tokens(|tokens| tokens.use_once(secret, namespace, now)) else {
+            return refusal(StatusCode::FORBIDDEN, self.dials.dead_token());
+        };
+        let names = &token.role().policies;
+        if !policies::allow(&self.options.policies, names, &route.path) {
+            return refusal(StatusCode::FORBIDDEN, PERMISSION_DENIED);
+        }
+        match route.asked {
+            Asked::Token(call) => {
+                let caller = Caller { secret, token: &token, namespace };
+                let path = route.below("auth/token");
+                self.dials.with_tokens(|tokens| token_api::answer(tokens, call, path, &caller, &body, now))
+            }
+            Asked::Lease(call) => self.lease(call, route, &body, now).await,
+            Asked::System if route.path == "sys/capabilities-self" => {
+                system::capabilities(&body, &self.options.policies, names)
+            }
+            Asked::System if route.verb == Verb::Read => system::mounts(&route.path),
+            Asked::Wrap if wrap_ttl(head) == Ok(None) => {
+                refusal(StatusCode::BAD_REQUEST, "endpoint requires response wrapping to be used")
+            }
+            Asked::Wrap => good("data", body),
+            Asked::Engine(engine) => match engine {
+                Engine::Terraform => self.platform_token(route, secret, now).await,
+                Engine::Database => self.login_of_a_database(route, secret, now),
+                Engine::Pki => self.authority.answer(route.verb, route.below("pki"), &body, now.wall),
+                Engine::Versioned | Engine::Plain => {
+                    let version = query(head, "version").and_then(|version| version.parse().ok()).unwrap_or(0);
+                    let path = route.below(engine.mount());
+                    let call = kv::Call { verb: route.verb, path, version, body, namespace, now };
+                    if engine == Engine::Plain { self.stores.plain(call) } else { self.stores.versioned(call) }
+                }
+            },
+            _ => no_route(&route.path),
+        }
+    }
+}
+
+const MOST_BODY: usize = 1024 * 1024;
+
+const NO_WRAPPING_TOKEN: &str = "wrapping token is not valid or does not exist";
+
+fn no_route(path: &str) -> Answer {
+    refusal(StatusCode::NOT_FOUND, &format!("no handler for route {path:?}"))
+}
+
+fn header<'a>(head: &'a Parts, name: &str) -> Option<&'a str> {
+    head.headers.get(name)?.to_str().ok()
+}
+
+fn sent_token(head: &Parts) -> Option<&str> {
+    header(head, "x-vault-token").or_else(|| header(head, "authorization")?.strip_prefix("Bearer "))
+}
+
+/// A wrapping token, which may be sent as the caller's own.
+fn wrapping_token<'a>(head: &'a Parts, body: &'a Value) -> &'a str {
+    body.get("token").and_then(Value::as_str).or_else(|| sent_token(head)).unwrap_or_default()
+}
+
+fn namespace(head: &Parts) -> &str {
+    header(head, "x-vault-namespace").unwrap_or_default().trim_matches('/')
+}
+
+fn wrap_ttl(head: &Parts) -> Result<Option<Duration>, ()> {
+    let Some(value) = header(head, "x-vault-wrap-ttl") else { return Ok(None) };
+    seconds(&Value::from(value)).filter(|ttl| !ttl.is_zero()).map(Some).ok_or(())
+}

@@ -1,0 +1,166 @@
+//! What a request asks of a key-value store -> its answer.
+
+use http::StatusCode;
+use serde_json::{Value, json};
+
+use super::versioned::{Change, Found, Refused};
+use super::{Namespace, Stores};
+use crate::clock::Moment;
+use crate::emulators::secrets::reply::{Answer, empty, good, refusal};
+use crate::emulators::secrets::route::Verb;
+
+/// A request of a store.
+#[derive(Debug)]
+pub(in crate::emulators::secrets) struct Call<'a> {
+    pub(in crate::emulators::secrets) verb: Verb,
+    /// Below the mount.
+    pub(in crate::emulators::secrets) path: &'a str,
+    /// `?version=`; 0 is the newest.
+    pub(in crate::emulators::secrets) version: u64,
+    pub(in crate::emulators::secrets) body: Value,
+    pub(in crate::emulators::secrets) namespace: &'a str,
+    pub(in crate::emulators::secrets) now: Moment,
+}
+
+impl Stores {
+    /// A request below `kv/`.
+    pub(in crate::emulators::secrets) fn plain(&self, call: Call<'_>) -> Answer {
+        let mut all = self.all();
+        let store = &mut all.entry(call.namespace.to_owned()).or_default().plain;
+        match call.verb {
+            Verb::Read => store.read(call.path).map_or_else(empty, |value| good("data", value.clone())),
+            Verb::List => listed(&store.list(call.path)),
+            Verb::Write if call.body.as_object().is_none_or(serde_json::Map::is_empty) => {
+                refusal(StatusCode::BAD_REQUEST, "missing data fields")
+            }
+            Verb::Write => {
+                store.write(call.path, call.body);
+                Answer::Nothing
+            }
+            Verb::Delete => {
+                store.delete(call.path);
+                Answer::Nothing
+            }
+            Verb::Patch => unsupported(),
+        }
+    }
+
+    /// A request below `secret/`.
+    pub(in crate::emulators::secrets) fn versioned(&self, call: Call<'_>) -> Answer {
+        let mut all = self.all();
+        let namespace = all.entry(call.namespace.to_owned()).or_default();
+        let (part, path) = call.path.split_once('/').unwrap_or((call.path, ""));
+        match part {
+            "data" => namespace.value(path, call),
+            "metadata" => namespace.metadata(path, call),
+            "config" => namespace.config(&call),
+            "delete" | "undelete" | "destroy" if call.verb == Verb::Write => {
+                let Some(versions) = versions(&call.body) else {
+                    return refusal(StatusCode::BAD_REQUEST, "No version number provided");
+                };
+                let store = &mut namespace.versioned;
+                match part {
+                    "delete" => store.delete(path, &versions, call.now),
+                    "undelete" => store.undelete(path, &versions),
+                    _ => store.destroy(path, &versions),
+                }
+                Answer::Nothing
+            }
+            _ => refusal(
+                StatusCode::NOT_FOUND,
+                "no handler for route: this store has versions; its values are below secret/data/",
+            ),
+        }
+    }
+}
+
+impl Namespace {
+    fn value(&mut self, path: &str, mut call: Call<'_>) -> Answer {
+        let store = &mut self.versioned;
+        let cas = call.body.pointer("/options/cas").and_then(Value::as_u64);
+        match call.verb {
+            Verb::Read => match store.read(path, call.version) {
+                Found::Here(value) => good("data", value),
+                Found::Gone(value) => good("data", value).with_status(StatusCode::NOT_FOUND),
+                Found::Nothing => empty(),
+            },
+            Verb::Write if call.body.get("data").is_none_or(|value| !value.is_object()) => {
+                refusal(StatusCode::BAD_REQUEST, "no data provided")
+            }
+            Verb::Write => written(store.write(path, call.body["data"].take(), cas, call.now)),
+            Verb::Patch => match call.body.get("data").filter(|value| value.is_object()) {
+                Some(change) => store.patch(path, change, cas, call.now).map_or_else(empty, written),
+                None => refusal(StatusCode::BAD_REQUEST, "no data provided"),
+            },
+            Verb::Delete => {
+                store.delete(path, &[], call.now);
+                Answer::Nothing
+            }
+            Verb::List => unsupported(),
+        }
+    }
+
+    fn metadata(&mut self, path: &str, mut call: Call<'_>) -> Answer {
+        let store = &mut self.versioned;
+        match call.verb {
+            Verb::Read => store.metadata(path).map_or_else(empty, |known| good("data", known)),
+            Verb::List => listed(&store.list(path)),
+            Verb::Write | Verb::Patch => {
+                let custom = call.body.get_mut("custom_metadata").map(Value::take);
+                store.tell(path, change(&call.body), custom, call.now);
+                Answer::Nothing
+            }
+            Verb::Delete => {
+                store.forget(path);
+                Answer::Nothing
+            }
+        }
+    }
+
+    fn config(&mut self, call: &Call<'_>) -> Answer {
+        match call.verb {
+            Verb::Read => {
+                let settings = self.versioned.settings();
+                let told = json!({
+                    "max_versions": settings.max_versions, "cas_required": settings.cas_required,
+                    "delete_version_after": "0s",
+                });
+                good("data", told)
+            }
+            Verb::Write => {
+                self.versioned.tell_all(change(&call.body));
+                Answer::Nothing
+            }
+            _ => unsupported(),
+        }
+    }
+}
+
+fn written(written: Result<Value, Refused>) -> Answer {
+    match written {
+        Ok(metadata) => good("data", metadata),
+        Err(refused) => refusal(StatusCode::BAD_REQUEST, refused.text()),
+    }
+}
+
+fn listed(names: &[String]) -> Answer {
+    if names.is_empty() { empty() } else { good("data", json!({ "keys": names })) }
+}
+
+fn unsupported() -> Answer {
+    refusal(StatusCode::METHOD_NOT_ALLOWED, "unsupported operation")
+}
+
+fn change(body: &Value) -> Change {
+    Change {
+        max_versions: body.get("max_versions").and_then(Value::as_u64),
+        cas_required: body.get("cas_required").and_then(Value::as_bool),
+    }
+}
+
+/// Version numbers, which some clients send as texts. `None` if there are none.
+fn versions(body: &Value) -> Option<Vec<u64>> {
+    let number = |value: &Value| value.as_u64().or_else(|| value.as_str()?.parse().ok());
+    let versions: Vec<u64> = body.get("versions")?.as_array()?.iter().filter_map(number).collect();
+    (!versions.is_empty()).then_some(versions)
+}

@@ -1,0 +1,247 @@
+//! A key-value store with versions (version 2). Time is passed in.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+
+use super::names_below;
+use crate::clock::Moment;
+use crate::emulators::secrets::tokens::rfc3339;
+
+/// Secrets by path, and what holds for all of them.
+#[derive(Debug, Default)]
+pub(super) struct Store {
+    secrets: BTreeMap<String, Secret>,
+    settings: Settings,
+}
+
+/// What a store, or one secret, is told.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Settings {
+    /// How many versions are kept; 0 for the server's own number.
+    pub(super) max_versions: u64,
+    /// Whether a write must say which version it replaces.
+    pub(super) cas_required: bool,
+}
+
+#[derive(Debug)]
+struct Secret {
+    versions: BTreeMap<u64, Version>,
+    current: u64,
+    created: Moment,
+    updated: Moment,
+    settings: Settings,
+    custom: Value,
+}
+
+#[derive(Debug)]
+struct Version {
+    /// `None` once it is destroyed.
+    value: Option<Value>,
+    created: Moment,
+    deleted: Option<Moment>,
+}
+
+/// What a read finds.
+#[derive(Debug, PartialEq)]
+pub(super) enum Found {
+    Nothing,
+    /// A version whose value is deleted or destroyed.
+    Gone(Value),
+    Here(Value),
+}
+
+/// Why a write is not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Refused {
+    /// It must name the version that it replaces.
+    CasMissing,
+    /// It names another version than the current one.
+    CasWrong,
+}
+
+impl Refused {
+    pub(super) const fn text(self) -> &'static str {
+        match self {
+            Self::CasMissing => "check-and-set parameter required for this call",
+            Self::CasWrong => "check-and-set parameter did not match the current version",
+        }
+    }
+}
+
+impl Store {
+    /// One version of a secret, the newest if 0; the `data` part of the answer.
+    pub(super) fn read(&self, path: &str, version: u64) -> Found {
+        let Some(secret) = self.secrets.get(path) else { return Found::Nothing };
+        let number = if version == 0 { secret.current } else { version };
+        let Some(version) = secret.versions.get(&number) else { return Found::Nothing };
+        let metadata = version.metadata(number, &secret.custom);
+        match &version.value {
+            Some(value) if version.deleted.is_none() => Found::Here(json!({ "data": value, "metadata": metadata })),
+            _ => Found::Gone(json!({ "data": null, "metadata": metadata })),
+        }
+    }
+
+    /// Adds a version. `cas` is the version that it replaces, 0 for none. Gives the `data` part of the answer.
+    pub(super) fn write(&mut self, path: &str, value: Value, cas: Option<u64>, now: Moment) -> Result<Value, Refused> {
+        let required = self.settings.cas_required;
+        let secret = self.secrets.get(path);
+        match cas {
+            Some(cas) if cas != secret.map_or(0, |secret| secret.current) => return Err(Refused::CasWrong),
+            None if required || secret.is_some_and(|secret| secret.settings.cas_required) => {
+                return Err(Refused::CasMissing);
+            }
+            _ => {}
+        }
+        let most = self.settings.max_versions;
+        let secret = self.secret(path, now);
+        secret.current += 1;
+        secret.updated = now;
+        secret.versions.insert(secret.current, Version { value: Some(value), created: now, deleted: None });
+        let kept = [secret.settings.max_versions, most, KEPT].into_iter().find(|most| *most > 0).unwrap_or(KEPT);
+        let first = secret.current.saturating_sub(kept - 1);
+        secret.versions = secret.versions.split_off(&first);
+        let made = &secret.versions[&secret.current];
+        Ok(made.metadata(secret.current, &secret.custom))
+    }
+
+    /// Adds a version that is the newest one with the members of `change` put in, or taken out where they are null
+    /// (RFC 7386). `None` if there is no newest one.
+    pub(super) fn patch(
+        &mut self,
+        path: &str,
+        change: &Value,
+        cas: Option<u64>,
+        now: Moment,
+    ) -> Option<Result<Value, Refused>> {
+        let Found::Here(mut found) = self.read(path, 0) else { return None };
+        let mut value = found["data"].take();
+        merge(&mut value, change);
+        let cas = cas.or_else(|| self.secrets.get(path).map(|secret| secret.current));
+        Some(self.write(path, value, cas, now))
+    }
+
+    /// Deletes versions, the newest if none is named; they can be had back.
+    pub(super) fn delete(&mut self, path: &str, versions: &[u64], now: Moment) {
+        self.each(path, versions, |version| version.deleted = version.deleted.or(Some(now)));
+    }
+
+    pub(super) fn undelete(&mut self, path: &str, versions: &[u64]) {
+        self.each(path, versions, |version| version.deleted = None);
+    }
+
+    /// Takes the values of versions away for good.
+    pub(super) fn destroy(&mut self, path: &str, versions: &[u64]) {
+        self.each(path, versions, |version| version.value = None);
+    }
+
+    pub(super) fn list(&self, folder: &str) -> Vec<String> {
+        names_below(self.secrets.keys(), folder)
+    }
+
+    /// What is known of a secret and its versions; the `data` part of the answer.
+    pub(super) fn metadata(&self, path: &str) -> Option<Value> {
+        let secret = self.secrets.get(path)?;
+        let versions: Map<String, Value> = secret
+            .versions
+            .iter()
+            .map(|(number, version)| (number.to_string(), version.metadata(*number, &Value::Null)))
+            .collect();
+        Some(json!({
+            "cas_required": secret.settings.cas_required, "created_time": rfc3339(secret.created.wall),
+            "current_version": secret.current, "custom_metadata": secret.custom, "delete_version_after": "0s",
+            "max_versions": secret.settings.max_versions,
+            "oldest_version": secret.versions.keys().next().copied().unwrap_or_default(),
+            "updated_time": rfc3339(secret.updated.wall), "versions": versions,
+        }))
+    }
+
+    /// Changes what a secret is told; it need not be there yet. What is `None` stays.
+    pub(super) fn tell(&mut self, path: &str, change: Change, custom: Option<Value>, now: Moment) {
+        let secret = self.secret(path, now);
+        change.put(&mut secret.settings);
+        if let Some(custom) = custom {
+            secret.custom = custom;
+        }
+        secret.updated = now;
+    }
+
+    /// Takes a secret away with all its versions.
+    pub(super) fn forget(&mut self, path: &str) {
+        self.secrets.remove(path);
+    }
+
+    pub(super) const fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Changes what the store is told.
+    pub(super) fn tell_all(&mut self, change: Change) {
+        change.put(&mut self.settings);
+    }
+
+    fn secret(&mut self, path: &str, now: Moment) -> &mut Secret {
+        self.secrets.entry(path.to_owned()).or_insert_with(|| Secret {
+            versions: BTreeMap::new(),
+            current: 0,
+            created: now,
+            updated: now,
+            settings: Settings::default(),
+            custom: Value::Null,
+        })
+    }
+
+    fn each(&mut self, path: &str, versions: &[u64], mut change: impl FnMut(&mut Version)) {
+        let Some(secret) = self.secrets.get_mut(path) else { return };
+        let newest = [secret.current];
+        for number in if versions.is_empty() { &newest } else { versions } {
+            if let Some(version) = secret.versions.get_mut(number) {
+                change(version);
+            }
+        }
+    }
+}
+
+/// What is to be changed of [`Settings`].
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Change {
+    pub(super) max_versions: Option<u64>,
+    pub(super) cas_required: Option<bool>,
+}
+
+impl Change {
+    fn put(self, settings: &mut Settings) {
+        settings.max_versions = self.max_versions.unwrap_or(settings.max_versions);
+        settings.cas_required = self.cas_required.unwrap_or(settings.cas_required);
+    }
+}
+
+impl Version {
+    fn metadata(&self, number: u64, custom: &Value) -> Value {
+        json!({
+            "created_time": rfc3339(self.created.wall), "custom_metadata": custom,
+            "deletion_time": self.deleted.map_or_else(String::new, |at| rfc3339(at.wall)),
+            "destroyed": self.value.is_none(), "version": number,
+        })
+    }
+}
+
+/// How many versions the real server keeps, if not told otherwise.
+const KEPT: u64 = 10;
+
+fn merge(value: &mut Value, change: &Value) {
+    let Value::Object(change) = change else {
+        *value = change.clone();
+        return;
+    };
+    if !value.is_object() {
+        *value = json!({});
+    }
+    for (name, change) in change {
+        if change.is_null() {
+            value.as_object_mut().map(|value| value.remove(name));
+        } else {
+            merge(&mut value[name], change);
+        }
+    }
+}

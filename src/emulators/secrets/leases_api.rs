@@ -1,0 +1,113 @@
+//! Requests for credentials that are lent, and for their leases.
+
+use http::StatusCode;
+use serde_json::{Value, json};
+
+use super::faults::Dials;
+use super::handler::Wire;
+use super::leases::{Lent, Terms};
+use super::reply::{Answer, empty, good, leased, refusal};
+use super::route::{LeaseCall, Route, Verb, seconds};
+use super::terraform::Credential;
+use super::tokens::random_text;
+use crate::clock::Moment;
+
+impl Wire {
+    /// Answers a call about leases.
+    pub(super) async fn lease(&self, call: LeaseCall, route: &Route<'_>, body: &Value, now: Moment) -> Answer {
+        // The id is in the body, or at the end of the path.
+        let starts = ["sys/leases/lookup", "sys/leases/renew", "sys/leases/revoke-prefix", "sys/leases/revoke"];
+        let older = ["sys/renew", "sys/revoke-prefix", "sys/revoke"];
+        let start = starts.iter().chain(&older).find(|start| route.path.starts_with(**start));
+        let below = route.below(start.copied().unwrap_or_default());
+        let id = body.get("lease_id").and_then(Value::as_str).unwrap_or(below);
+        match call {
+            LeaseCall::Lookup if route.verb == Verb::List => {
+                let keys = self.dials().with_leases(|leases| leases.list(below));
+                if keys.is_empty() { empty() } else { good("data", json!({ "keys": keys })) }
+            }
+            LeaseCall::Lookup => match self.dials().with_leases(|leases| leases.look_up(id, now)) {
+                Some(known) => good("data", known),
+                None => refusal(StatusCode::BAD_REQUEST, "invalid lease"),
+            },
+            LeaseCall::Renew => {
+                let increment = body.get("increment").and_then(seconds);
+                match self.dials().with_leases(|leases| leases.renew(id, increment, now)) {
+                    Ok(ttl) => leased(id, ttl, true, Value::Null),
+                    Err(why) => refusal(StatusCode::BAD_REQUEST, why),
+                }
+            }
+            LeaseCall::Revoke => {
+                if let Some(lent) = self.dials().with_leases(|leases| leases.revoke(id)) {
+                    self.take_back(&lent).await;
+                }
+                Answer::Nothing
+            }
+            LeaseCall::RevokePrefix => {
+                for lent in self.dials().with_leases(|leases| leases.revoke_below(below)) {
+                    self.take_back(&lent).await;
+                }
+                Answer::Nothing
+            }
+        }
+    }
+
+    /// Ends what a lease lent.
+    pub(super) async fn take_back(&self, lent: &Lent) {
+        match lent {
+            Lent::PlatformToken(id) => self.engine.end(id).await,
+            Lent::Nothing => {}
+        }
+    }
+
+    /// Answers a request below `terraform/`. `owner` is the token of the request.
+    pub(super) async fn platform_token(&self, route: &Route<'_>, owner: &str, now: Moment) -> Answer {
+        let (asked, name) = route.below("terraform").split_once('/').unwrap_or_default();
+        if !matches!(asked, "creds" | "rotate-role") {
+            return refusal(StatusCode::NOT_FOUND, "no handler for route");
+        }
+        let Some(role) = self.engine.role(name) else {
+            return refusal(StatusCode::BAD_REQUEST, &format!("unknown role {name:?}"));
+        };
+        let read = matches!(route.verb, Verb::Read | Verb::Write);
+        let (made, terms) = match (asked, role) {
+            ("rotate-role", Credential::TeamLegacy) if route.verb == Verb::Write => {
+                return match self.engine.rotate(name).await {
+                    Ok(_) => Answer::Nothing,
+                    Err(error) => refusal(StatusCode::INTERNAL_SERVER_ERROR, &error),
+                };
+            }
+            ("creds", Credential::TeamLegacy) if read => (self.engine.standing(name).await, None),
+            ("creds", Credential::Team(terms)) if read => {
+                (self.engine.make(&format!("{name} {}", random_text())).await, Some(*terms))
+            }
+            _ => return refusal(StatusCode::METHOD_NOT_ALLOWED, "unsupported operation"),
+        };
+        let made = match made {
+            Ok(made) => made,
+            Err(error) => return refusal(StatusCode::INTERNAL_SERVER_ERROR, &error),
+        };
+        let credential = json!({ "token": made.token, "token_id": made.id, "role": name });
+        match terms {
+            None => good("data", credential),
+            Some(terms) => lend(self.dials(), &route.path, owner, terms, Lent::PlatformToken(made.id), credential, now),
+        }
+    }
+
+    /// Answers a request below `database/`: a name and a password that open nothing.
+    pub(super) fn login_of_a_database(&self, route: &Route<'_>, owner: &str, now: Moment) -> Answer {
+        let Some(name) = route.below("database").strip_prefix("creds/").filter(|_| route.verb == Verb::Read) else {
+            return refusal(StatusCode::NOT_FOUND, "no handler for route");
+        };
+        let Some(terms) = self.options().database.get(name) else {
+            return refusal(StatusCode::BAD_REQUEST, &format!("unknown role: {name}"));
+        };
+        let credential = json!({ "username": format!("v-{name}-{}", random_text()), "password": random_text() });
+        lend(self.dials(), &route.path, owner, *terms, Lent::Nothing, credential, now)
+    }
+}
+
+fn lend(dials: &Dials, path: &str, owner: &str, terms: Terms, lent: Lent, credential: Value, now: Moment) -> Answer {
+    let id = dials.with_leases(|leases| leases.lend(path, owner, terms, lent, now));
+    leased(&id, terms.ttl.min(terms.max_ttl), terms.renewable, credential)
+}

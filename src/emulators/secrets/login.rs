@@ -1,0 +1,130 @@
+//! Logins: `auth/MOUNT/login`.
+
+use std::collections::BTreeMap;
+
+use http::StatusCode;
+use secrecy::SecretString;
+use serde_json::Value;
+
+use super::Role;
+use super::bounds::Fields;
+use super::handler::Wire;
+use super::reply::{Answer, envelope, refusal};
+use super::tokens::{Origin, random_text};
+use crate::clock::Moment;
+use crate::secret;
+
+impl Wire {
+    /// Answers a login at `path`, such as `auth/azure/login`.
+    pub(super) async fn login(&self, path: &str, namespace: &str, body: &Value, now: Moment) -> Answer {
+        let mount = path.strip_prefix("auth/").and_then(|rest| rest.strip_suffix("/login")).unwrap_or_default();
+        let proved = if mount == self.options().mount {
+            self.cloud_login(body, now).await
+        } else {
+            self.options().methods.get(mount).map_or_else(
+                || Err(refusal(StatusCode::FORBIDDEN, "permission denied")),
+                |method| method.prove(body).map_err(|text| refusal(StatusCode::BAD_REQUEST, text)),
+            )
+        };
+        let (name, role, metadata) = match proved {
+            Ok(proved) => proved,
+            Err(refused) => return refused,
+        };
+        let origin =
+            Origin { namespace: namespace.to_owned(), path: path.to_owned(), display_name: mount.to_owned(), metadata };
+        let auth = self.dials().with_tokens(|tokens| tokens.issue(role, origin, None, now));
+        tracing::info!(event = "dev.secrets.login", role = name, "the emulated secrets server gave a token");
+        Answer::Json(StatusCode::OK, envelope(&random_text(), "auth", auth))
+    }
+
+    /// The real Azure method's checks, in its order.
+    async fn cloud_login<'a>(&'a self, body: &'a Value, now: Moment) -> Result<Proved<'a>, Answer> {
+        let text = |name: &str| body.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
+        let missing = |text: &str| refusal(StatusCode::BAD_REQUEST, text);
+        let jwt = text("jwt").ok_or_else(|| missing("jwt is required"))?;
+        let name = text("role").ok_or_else(|| missing("role is required"))?;
+        let role = self.options().roles.get(&name.to_lowercase());
+        let role = role.ok_or_else(|| missing(&format!("invalid role name {name:?}")))?;
+        let fields = Fields::of(body);
+        if let Some(text) = fields.malformed() {
+            return Err(missing(&text));
+        }
+        let mut metadata = fields.metadata();
+        metadata.insert("role".to_owned(), name.to_owned());
+        if let Some(verifier) = self.verifier() {
+            let verified = verifier.verify(jwt, self.dials().skewed(now.wall)).await;
+            match verified.and_then(|claims| role.bounds.admit(&claims, &fields).map(|()| claims)) {
+                Ok(claims) => {
+                    let app = claims.get("appid").and_then(Value::as_str).unwrap_or_default();
+                    metadata.insert("app_id".to_owned(), app.to_owned());
+                }
+                Err(text) => {
+                    tracing::info!(event = "dev.secrets.refused", role = name, reason = text, "a login was refused");
+                    return Err(refusal(StatusCode::INTERNAL_SERVER_ERROR, &text));
+                }
+            }
+        }
+        Ok((name, role, metadata))
+    }
+}
+
+/// A login method for machines without a cloud. It knows proofs by their text: no signature is verified.
+#[derive(Debug, Clone)]
+pub enum LoginMethod {
+    /// `jwt`, `kubernetes`: signed tokens.
+    Jwt {
+        /// The texts of those that are believed.
+        believed: Vec<SecretString>,
+        /// The roles, by name.
+        roles: BTreeMap<String, Role>,
+    },
+    /// `approle`.
+    AppRole {
+        /// The role's id.
+        role_id: SecretString,
+        /// Its secret ids; where there are none, none is wanted.
+        secret_ids: Vec<SecretString>,
+        /// What the role gives.
+        role: Role,
+    },
+    /// `cert`: whoever the server's TLS let through is believed.
+    Certificate {
+        /// The roles, by name. A login without a name gets the first.
+        roles: BTreeMap<String, Role>,
+    },
+}
+
+impl LoginMethod {
+    fn prove<'a>(&'a self, body: &'a Value) -> Result<Proved<'a>, &'static str> {
+        let text = |name: &str| body.get(name).and_then(Value::as_str).unwrap_or_default();
+        let one_of =
+            |known: &[SecretString], name: &str| known.iter().any(|it| secret::same(it, text(name).as_bytes()));
+        let (name, role) = match self {
+            Self::Jwt { .. } if text("role").is_empty() => return Err("missing role"),
+            Self::Jwt { believed, .. } if !one_of(believed, "jwt") => {
+                return Err("error validating token: invalid signature");
+            }
+            Self::Jwt { roles, .. } => roles.get_key_value(text("role")).ok_or("role could not be found")?,
+            Self::AppRole { role_id, .. } if !secret::same(role_id, text("role_id").as_bytes()) => {
+                return Err("invalid role or secret ID");
+            }
+            Self::AppRole { secret_ids, .. } if !secret_ids.is_empty() && text("secret_id").is_empty() => {
+                return Err("missing secret_id");
+            }
+            Self::AppRole { secret_ids, .. } if !secret_ids.is_empty() && !one_of(secret_ids, "secret_id") => {
+                return Err("invalid role or secret ID");
+            }
+            Self::AppRole { role, .. } => return Ok(("approle", role, BTreeMap::new())),
+            Self::Certificate { roles } if text("name").is_empty() => {
+                roles.iter().next().ok_or("invalid certificate or no client certificate supplied")?
+            }
+            Self::Certificate { roles } => {
+                roles.get_key_value(text("name")).ok_or("failed to match all constraints for this login certificate")?
+            }
+        };
+        Ok((name, role, BTreeMap::from([("role".to_owned(), name.clone())])))
+    }
+}
+
+/// Who logged in: the role's name, the role, and what the token is to say of it.
+type Proved<'a> = (&'a str, &'a Role, BTreeMap<String, String>);

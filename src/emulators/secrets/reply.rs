@@ -1,0 +1,141 @@
+//! Answers in Vault's form.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use http::{HeaderValue, Response, StatusCode, header};
+use http_body_util::Full;
+use hyper::body::{Body, Frame, SizeHint};
+use serde_json::{Value, json};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc2822;
+
+use super::faults::Canned;
+use super::tokens::random_text;
+
+/// An answer as it goes out.
+pub(super) type Reply = Response<ReplyBody>;
+
+/// A response body that is framed as Go's net/http frames one whose handler sets no length: up to 2,048 bytes with a
+/// `Content-Length`, above that chunked (its `bufferBeforeChunkingSize`).
+#[derive(Debug, Default)]
+pub(super) struct ReplyBody(Full<Bytes>);
+
+const CHUNKED_ABOVE: u64 = 2048;
+
+impl Body for ReplyBody {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Pin::new(&mut self.get_mut().0).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let exact = self.0.size_hint();
+        if exact.lower() > CHUNKED_ABOVE { SizeHint::default() } else { exact }
+    }
+}
+
+/// An answer that can still be wrapped.
+#[derive(Debug)]
+pub(super) enum Answer {
+    Json(StatusCode, Value),
+    /// A success without content.
+    Nothing,
+}
+
+impl Answer {
+    /// As it goes out.
+    pub(super) fn reply(self) -> Reply {
+        match self {
+            Self::Json(status, body) => whole(status, "application/json", body.to_string()),
+            Self::Nothing => {
+                let mut reply = Reply::default();
+                *reply.status_mut() = StatusCode::NO_CONTENT;
+                reply
+            }
+        }
+    }
+
+    pub(super) fn with_status(self, status: StatusCode) -> Self {
+        match self {
+            Self::Json(_, body) => Self::Json(status, body),
+            Self::Nothing => self,
+        }
+    }
+}
+
+/// A success with one part of the envelope.
+pub(super) fn good(key: &str, value: Value) -> Answer {
+    Answer::Json(StatusCode::OK, envelope(&random_text(), key, value))
+}
+
+/// A success with a lease.
+pub(super) fn leased(id: &str, ttl: Duration, renewable: bool, value: Value) -> Answer {
+    let mut answer = envelope(&random_text(), "data", value);
+    answer["lease_id"] = id.into();
+    answer["lease_duration"] = ttl.as_secs().into();
+    answer["renewable"] = renewable.into();
+    Answer::Json(StatusCode::OK, answer)
+}
+
+/// A refusal: `{"errors": [...]}`.
+pub(super) fn refusal(status: StatusCode, message: &str) -> Answer {
+    Answer::Json(status, json!({ "errors": [message] }))
+}
+
+/// Nothing is there.
+pub(super) fn empty() -> Answer {
+    Answer::Json(StatusCode::NOT_FOUND, json!({ "errors": [] }))
+}
+
+/// What no client expects.
+pub(super) fn garbage() -> Reply {
+    whole(StatusCode::OK, "text/html", "<html><body>It works!</body></html>".to_owned())
+}
+
+/// An answer that a dial was set to.
+pub(super) fn canned(canned: Canned) -> Reply {
+    let status = StatusCode::from_u16(canned.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let mut reply = whole(status, "application/json", canned.body);
+    if let Some(value) = canned.retry_after.and_then(|value| HeaderValue::from_str(&value).ok()) {
+        reply.headers_mut().insert(header::RETRY_AFTER, value);
+    }
+    reply
+}
+
+/// Dates an answer by the emulated server's clock, before the HTTP library would by the machine's.
+pub(super) fn date(reply: &mut Reply, now: SystemTime) {
+    let text = OffsetDateTime::from(now).format(&Rfc2822).unwrap_or_default().replace("+0000", "GMT");
+    if let Ok(value) = HeaderValue::from_str(&text) {
+        reply.headers_mut().insert(header::DATE, value);
+    }
+}
+
+/// The envelope around every success, with one of `auth`, `data` and `wrap_info` in it.
+pub(super) fn envelope(request_id: &str, key: &str, value: Value) -> Value {
+    let mut envelope = json!({
+        "request_id": request_id, "lease_id": "", "renewable": false, "lease_duration": 0,
+        "data": null, "wrap_info": null, "warnings": null, "auth": null,
+    });
+    envelope[key] = value;
+    envelope
+}
+
+fn whole(status: StatusCode, content_type: &'static str, body: String) -> Reply {
+    let mut reply = Reply::new(ReplyBody(Full::new(Bytes::from(body))));
+    *reply.status_mut() = status;
+    let headers = reply.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(header::SERVER, HeaderValue::from_static("keyward-emulated-secrets"));
+    reply
+}

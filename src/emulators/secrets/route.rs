@@ -1,0 +1,218 @@
+//! What a request asks for, by its method and path alone; and how spans of time are written in one.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use http::Method;
+use http::request::Parts;
+use serde_json::Value;
+
+use super::faults::Operation;
+
+/// A request, taken apart.
+#[derive(Debug)]
+pub(super) struct Route<'a> {
+    pub(super) verb: Verb,
+    /// Below `/v1/`, without escapes and without slashes around it.
+    pub(super) path: Cow<'a, str>,
+    pub(super) asked: Asked,
+}
+
+/// What is to be done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verb {
+    Read,
+    List,
+    Write,
+    Patch,
+    Delete,
+}
+
+/// Which part of the server answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Asked {
+    /// `sys/health`, `sys/seal-status`, `sys/init`: needs no token, and is not counted.
+    Health,
+    /// `auth/MOUNT/login`.
+    Login,
+    /// `sys/wrapping/unwrap`.
+    Unwrap,
+    /// `sys/wrapping/lookup`.
+    LookupWrapped,
+    /// `sys/wrapping/wrap`.
+    Wrap,
+    /// `auth/token/...`.
+    Token(TokenCall),
+    /// `sys/leases/...`, and the older `sys/renew`, `sys/revoke`.
+    Lease(LeaseCall),
+    /// `sys/mounts`, `sys/internal/ui/mounts/...`, `sys/capabilities-self`.
+    System,
+    /// An engine.
+    Engine(Engine),
+}
+
+/// What is asked of `auth/token`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum TokenCall {
+    LookupSelf,
+    RenewSelf,
+    RevokeSelf,
+    Create,
+    /// Of another token, by its text or its accessor.
+    Lookup,
+    Renew,
+    Revoke,
+    RevokeOrphan,
+    Accessors,
+}
+
+/// What is asked of leases.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LeaseCall {
+    Lookup,
+    Renew,
+    Revoke,
+    RevokePrefix,
+}
+
+/// The mounts of engines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Engine {
+    /// `secret/`.
+    Versioned,
+    /// `kv/`.
+    Plain,
+    Terraform,
+    Database,
+    Pki,
+}
+
+impl Engine {
+    pub(super) const ALL: [Self; 5] = [Self::Versioned, Self::Plain, Self::Terraform, Self::Database, Self::Pki];
+
+    /// Where it is mounted.
+    pub(super) const fn mount(self) -> &'static str {
+        match self {
+            Self::Versioned => "secret",
+            Self::Plain => "kv",
+            Self::Terraform => "terraform",
+            Self::Database => "database",
+            Self::Pki => "pki",
+        }
+    }
+}
+
+impl Asked {
+    /// As what it is counted, and by which dial it fails.
+    pub(super) const fn operation(self) -> Option<Operation> {
+        Some(match self {
+            Self::Health => return None,
+            Self::Login => Operation::Login,
+            Self::Unwrap => Operation::Unwrap,
+            Self::Wrap | Self::LookupWrapped => Operation::Wrap,
+            Self::Token(TokenCall::LookupSelf) => Operation::Lookup,
+            Self::Token(TokenCall::RenewSelf) => Operation::Renew,
+            Self::Token(TokenCall::RevokeSelf) => Operation::Revoke,
+            Self::Token(TokenCall::Create) => Operation::CreateToken,
+            Self::Token(_) => Operation::OtherToken,
+            Self::Lease(LeaseCall::Lookup) => Operation::LookupLease,
+            Self::Lease(LeaseCall::Renew) => Operation::RenewLease,
+            Self::Lease(LeaseCall::Revoke | LeaseCall::RevokePrefix) => Operation::RevokeLease,
+            Self::System => Operation::System,
+            Self::Engine(_) => Operation::Secret,
+        })
+    }
+}
+
+impl<'a> Route<'a> {
+    /// `None` for what this server has nothing at.
+    pub(super) fn of(head: &'a Parts) -> Option<Self> {
+        let path = head.uri.path().strip_prefix("/v1/")?.trim_matches('/');
+        let path = percent_encoding::percent_decode_str(path).decode_utf8().ok()?;
+        // As Go reads a truth; hvac sends `True`.
+        let lists =
+            query(head, "list").is_some_and(|list| matches!(&*list, "1" | "t" | "T" | "true" | "True" | "TRUE"));
+        let verb = match head.method {
+            Method::GET if lists => Verb::List,
+            Method::GET | Method::HEAD => Verb::Read,
+            Method::POST | Method::PUT => Verb::Write,
+            Method::PATCH => Verb::Patch,
+            Method::DELETE => Verb::Delete,
+            _ if head.method.as_str() == "LIST" => Verb::List,
+            _ => return None,
+        };
+        let asked = asked(verb, &path)?;
+        Some(Self { verb, path, asked })
+    }
+
+    /// What follows the mount of an engine, or a word of the system.
+    pub(super) fn below(&self, start: &str) -> &str {
+        self.path.strip_prefix(start).unwrap_or_default().trim_start_matches('/')
+    }
+}
+
+/// One value of the query.
+pub(super) fn query<'a>(head: &'a Parts, name: &str) -> Option<Cow<'a, str>> {
+    let pairs = url::form_urlencoded::parse(head.uri.query().unwrap_or_default().as_bytes());
+    pairs.into_iter().find(|(key, _)| key == name).map(|(_, value)| value)
+}
+
+fn asked(verb: Verb, path: &str) -> Option<Asked> {
+    let (first, rest) = path.split_once('/').unwrap_or((path, ""));
+    match (first, verb) {
+        ("sys", _) => system(verb, rest),
+        ("auth", _) => match (rest.strip_prefix("token/"), verb) {
+            (Some(call), _) => token(verb, call).map(Asked::Token),
+            (None, Verb::Write) if rest.ends_with("/login") => Some(Asked::Login),
+            _ => None,
+        },
+        _ => Engine::ALL.into_iter().find(|engine| engine.mount() == first).map(Asked::Engine),
+    }
+}
+
+fn system(verb: Verb, rest: &str) -> Option<Asked> {
+    let starts = |start: &str| rest == start || rest.strip_prefix(start).is_some_and(|more| more.starts_with('/'));
+    Some(match (rest, verb) {
+        ("health" | "seal-status" | "init", Verb::Read) => Asked::Health,
+        ("wrapping/unwrap", Verb::Write) => Asked::Unwrap,
+        ("wrapping/lookup", Verb::Write | Verb::Read) => Asked::LookupWrapped,
+        ("wrapping/wrap", Verb::Write) => Asked::Wrap,
+        ("mounts" | "capabilities-self", _) => Asked::System,
+        _ if starts("internal/ui/mounts") && verb == Verb::Read => Asked::System,
+        ("leases/lookup", Verb::Write) => Asked::Lease(LeaseCall::Lookup),
+        _ if starts("leases/lookup") && verb == Verb::List => Asked::Lease(LeaseCall::Lookup),
+        _ if verb != Verb::Write => return None,
+        _ if starts("leases/renew") || starts("renew") => Asked::Lease(LeaseCall::Renew),
+        _ if starts("leases/revoke-prefix") || starts("revoke-prefix") => Asked::Lease(LeaseCall::RevokePrefix),
+        _ if starts("leases/revoke") || starts("revoke") => Asked::Lease(LeaseCall::Revoke),
+        _ => return None,
+    })
+}
+
+fn token(verb: Verb, call: &str) -> Option<TokenCall> {
+    Some(match (call, verb) {
+        ("lookup-self", Verb::Read | Verb::Write) => TokenCall::LookupSelf,
+        ("accessors", Verb::List) => TokenCall::Accessors,
+        ("lookup", Verb::Read) => TokenCall::Lookup,
+        (_, verb) if verb != Verb::Write => return None,
+        ("renew-self", _) => TokenCall::RenewSelf,
+        ("revoke-self", _) => TokenCall::RevokeSelf,
+        ("create" | "create-orphan", _) => TokenCall::Create,
+        ("lookup" | "lookup-accessor", _) => TokenCall::Lookup,
+        ("renew" | "renew-accessor", _) => TokenCall::Renew,
+        ("revoke" | "revoke-accessor", _) => TokenCall::Revoke,
+        ("revoke-orphan", _) => TokenCall::RevokeOrphan,
+        _ => return None,
+    })
+}
+
+/// A number of seconds, or a text such as `90`, `90s` or `2m`.
+pub(super) fn seconds(value: &Value) -> Option<Duration> {
+    match value {
+        Value::Number(number) => number.as_u64().map(Duration::from_secs),
+        Value::String(text) => {
+            text.parse().map(Duration::from_secs).ok().or_else(|| humantime::parse_duration(text).ok())
+        }
+        _ => None,
+    }
+}

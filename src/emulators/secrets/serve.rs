@@ -1,0 +1,57 @@
+//! Listens, goes away and comes back.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use super::handler::Wire;
+use crate::http::server::{Endpoint, Limits, Listener};
+
+/// Serves until `stop`, with the absences that the dials ask for.
+pub(super) async fn serve(
+    first: Listener,
+    address: SocketAddr,
+    tls: Option<Arc<rustls::ServerConfig>>,
+    wire: Arc<Wire>,
+    stop: CancellationToken,
+) -> anyhow::Result<()> {
+    let mut away = wire.dials().away_wanted();
+    let mut listener = Some(first);
+    loop {
+        if let Some(listener) = listener.take() {
+            let absent = stop.child_token();
+            let service = {
+                let wire = Arc::clone(&wire);
+                move |_peer, request| {
+                    let wire = Arc::clone(&wire);
+                    async move { wire.answer(request).await }
+                }
+            };
+            // An emulated failure breaks calls off: nothing is drained.
+            let limits = Limits { drain: Duration::ZERO, tls: tls.clone().map(Into::into), ..Limits::default() };
+            wire.dials().is_away(false);
+            let serving = listener.serve(service, limits, absent.clone());
+            let watching = async {
+                let _ = away.wait_for(|away| *away).await;
+                absent.cancel();
+                std::future::pending::<()>().await;
+            };
+            tokio::select! {
+                () = serving => {}
+                () = watching => {}
+            }
+            wire.dials().is_away(true);
+        }
+        tokio::select! {
+            () = stop.cancelled() => return Ok(()),
+            _ = away.wait_for(|away| !*away) => {}
+        }
+        match Listener::bind(&Endpoint::Tcp(address)) {
+            Ok(bound) => listener = Some(bound),
+            // The port may be somebody else's for a moment.
+            Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+        }
+    }
+}

@@ -1,0 +1,344 @@
+//! A configuration of Terraform's or OpenTofu's that one program finds by `TF_CLI_CONFIG_FILE`: what the user's own files say, and
+//! behind it the `host` block that leads to the gateway. The user's own files are read and never written.
+//!
+//! Of blocks for the same host the last one holds. The `tfe` provider reads `host` blocks from the main file alone, which is the
+//! one that the variable names.
+
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use aws_lc_rs::digest::{SHA256, digest};
+use secrecy::{ExposeSecret as _, SecretString};
+use serde_json::{Map, Value, json};
+use zeroize::Zeroizing;
+
+use super::ServiceHost;
+use super::user_files::UserFiles;
+use crate::atomic_file::{self, Attributes, ReplaceError};
+use crate::words::hex;
+
+/// One of the user's files.
+#[derive(Debug)]
+struct Part {
+    file: PathBuf,
+    text: Zeroizing<String>,
+}
+
+impl Part {
+    /// `None` where there is no such file. Terraform passes over one that it cannot look at, as in a home that a unit hides.
+    fn read(path: &Path) -> Result<Option<Self>, CliConfigError> {
+        let unreadable = |source| CliConfigError::Read { file: path.to_owned(), source };
+        if path.metadata().is_err() {
+            return Ok(None);
+        }
+        let file = std::fs::File::open(path).map_err(unreadable)?;
+        let mut text = Zeroizing::new(String::new());
+        file.take(LARGEST).read_to_string(&mut text).map_err(unreadable)?;
+        if text.len() as u64 == LARGEST {
+            return Err(CliConfigError::Unfit { file: path.to_owned(), why: "is too large".to_owned() });
+        }
+        Ok(Some(Self { file: path.to_owned(), text }))
+    }
+
+    /// Its content where it is JSON, as Terraform tells it: by the first letter.
+    fn document(&self) -> Result<Option<Map<String, Value>>, CliConfigError> {
+        if !self.text.trim_start().starts_with('{') {
+            return Ok(None);
+        }
+        // The error would show what stands there.
+        let mut document: Map<String, Value> =
+            serde_json::from_str(&self.text).map_err(|_| self.unfit("is no JSON document"))?;
+        for name in LABELLED {
+            if let Some(blocks) = document.get_mut(name) {
+                let labels = labels(blocks.take());
+                *blocks =
+                    labels.ok_or_else(|| self.unfit(format!("holds {name:?} in a form that says no label")))?.into();
+            }
+        }
+        Ok(Some(document))
+    }
+
+    fn unfit(&self, why: impl Into<String>) -> CliConfigError {
+        CliConfigError::Unfit { file: self.file.clone(), why: why.into() }
+    }
+}
+
+/// The blocks that have a label: in JSON an object by label, or an array of such objects.
+const LABELLED: [&str; 3] = ["credentials", "credentials_helper", "host"];
+
+fn labels(blocks: Value) -> Option<Map<String, Value>> {
+    match blocks {
+        Value::Object(labels) => Some(labels),
+        Value::Array(several) => several.into_iter().map(labels).try_fold(Map::new(), |mut all, more| {
+            all.extend(more?);
+            Some(all)
+        }),
+        Value::Null => Some(Map::new()),
+        _ => None,
+    }
+}
+
+/// In bytes.
+const LARGEST: u64 = 256 * 1024;
+
+/// The file for the programs of one user.
+#[derive(Debug, Clone)]
+pub struct CliConfig {
+    folder: PathBuf,
+    reads: UserFiles,
+}
+
+impl CliConfig {
+    /// One that is kept in `folder` and says what `reads` say.
+    pub const fn new(folder: PathBuf, reads: UserFiles) -> Self {
+        Self { folder, reads }
+    }
+
+    /// Writes it, mode 0600, for a gateway at `address` (`http://HOST:PORT`); gives its path. Blocks. The token stands in it only
+    /// where no variable could bring it.
+    ///
+    /// # Errors
+    /// A file of the user's cannot be read, or not be put together with the others; or the file cannot be written.
+    pub fn write(&self, host: &ServiceHost, address: &str, token: &SecretString) -> Result<PathBuf, CliConfigError> {
+        let token = if host.variable().is_some() { None } else { Some(token) };
+        let unreadable = |(file, source)| CliConfigError::Read { file, source };
+        let mut parts = Vec::new();
+        for file in self.reads.all().map_err(unreadable)? {
+            parts.extend(Part::read(&file)?);
+        }
+        let text = compose(&parts, host, address, token)?;
+        // Programs of users with files of their own do not take each other's.
+        let main = self.reads.main().unwrap_or_default();
+        let whose = [host.to_string().as_bytes(), main.as_os_str().as_encoded_bytes()].join(&0);
+        let tag = hex(digest(&SHA256, &whose).as_ref().get(..4).unwrap_or_default());
+        let file = self.folder.join(format!("terraform-{tag}.tfrc"));
+        atomic_file::sweep_at_start(&file);
+        atomic_file::replace(&file, text.as_bytes(), &Attributes { mode: 0o600, owner: None, group: None })?;
+        Ok(file)
+    }
+}
+
+fn compose(
+    parts: &[Part],
+    host: &ServiceHost,
+    address: &str,
+    token: Option<&SecretString>,
+) -> Result<Zeroizing<String>, CliConfigError> {
+    let documents = parts.iter().map(Part::document).collect::<Result<Vec<_>, _>>()?;
+    if !documents.is_empty() && documents.iter().all(Option::is_some) {
+        let mut whole = Map::new();
+        for document in documents.into_iter().flatten() {
+            for (key, value) in document {
+                match (whole.get_mut(&key), value) {
+                    (Some(Value::Object(before)), Value::Object(more)) => before.extend(more),
+                    (_, value) => drop(whole.insert(key, value)),
+                }
+            }
+        }
+        let mut set = |key: &str, value: Value| {
+            if let Value::Object(all) = whole.entry(key).or_insert_with(|| json!({})) {
+                all.insert(host.to_string(), value);
+            }
+        };
+        set("host", json!({ "services": ServiceHost::services(address) }));
+        if let Some(token) = token {
+            set("credentials", json!({ "token": token.expose_secret() }));
+        }
+        return Ok(Zeroizing::new(format!("{:#}\n", Value::Object(whole))));
+    }
+    let mut text = Zeroizing::new(format!("{MADE}\n"));
+    for (part, document) in parts.iter().zip(&documents) {
+        match document {
+            None => text.push_str(&part.text),
+            Some(document) => text.push_str(&in_blocks(part, document)?),
+        }
+        text.push('\n');
+    }
+    text.push_str(&host.block(address).join("\n"));
+    text.push('\n');
+    if let Some(token) = token {
+        let token = native(&token.expose_secret().into()).unwrap_or_default();
+        text.extend(["credentials \"", &host.to_string(), "\" {\n  token = ", &token, "\n}\n"]);
+    }
+    Ok(text)
+}
+
+const MADE: &str =
+    "# Made by keyward for programs that it runs: the user's own configuration, and behind it the way to the gateway.";
+
+/// A document in the syntax of the other files.
+fn in_blocks(part: &Part, document: &Map<String, Value>) -> Result<Zeroizing<String>, CliConfigError> {
+    let mut text = Zeroizing::new(String::new());
+    for (key, value) in document {
+        let unfit = || {
+            part.unfit(format!(
+                "holds {key:?}, which has no form in the other syntax of these files; write all files in one"
+            ))
+        };
+        match value {
+            _ if key == "//" => {}
+            Value::Object(labels) if LABELLED.contains(&key.as_str()) => {
+                for (label, body) in labels {
+                    let (label, body) = (native(&label.as_str().into()), native(body).filter(|_| body.is_object()));
+                    let (label, body) = label.zip(body).ok_or_else(unfit)?;
+                    text.extend([key, " ", &label, " ", &body, "\n"]);
+                }
+            }
+            Value::String(_) | Value::Bool(_) | Value::Number(_) => {
+                text.extend([key, " = ", &*native(value).ok_or_else(unfit)?, "\n"]);
+            }
+            _ => return Err(unfit()),
+        }
+    }
+    Ok(text)
+}
+
+/// A value in that syntax; `None` where it has none: `${` begins an expression there.
+fn native(value: &Value) -> Option<Zeroizing<String>> {
+    let mut text = Zeroizing::new(String::new());
+    match value {
+        Value::Object(members) => {
+            text.push_str("{\n");
+            for (key, value) in members {
+                text.extend([&*native(&key.as_str().into())?, " = ", &*native(value)?, "\n"]);
+            }
+            text.push('}');
+        }
+        Value::Array(all) => {
+            let all = all.iter().map(native).collect::<Option<Vec<_>>>()?;
+            text.push('[');
+            for value in all {
+                text.push_str(&value);
+                text.push_str(", ");
+            }
+            text.push(']');
+        }
+        Value::String(told) if told.contains("${") => return None,
+        Value::Null => return None,
+        other => text.push_str(&other.to_string()),
+    }
+    Some(text)
+}
+
+/// Why the file was not written.
+#[derive(Debug, thiserror::Error)]
+pub enum CliConfigError {
+    /// One of the user's cannot be read.
+    #[error("cannot read {}, which Terraform or OpenTofu would read", file.display())]
+    Read {
+        /// Which.
+        file: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// One of the user's cannot stand beside the way to the gateway.
+    #[error("{}, which Terraform or OpenTofu would read, {why}", file.display())]
+    Unfit {
+        /// Which.
+        file: PathBuf,
+        /// Why, in words that follow its name.
+        why: String,
+    },
+    /// It cannot be written.
+    #[error(transparent)]
+    Write(#[from] ReplaceError),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::Variables;
+
+    fn of(pairs: &[(&str, &Path)]) -> UserFiles {
+        let mut variables = Variables::default();
+        for (name, value) in pairs {
+            variables.set(*name, SecretString::from(value.display().to_string()));
+        }
+        UserFiles::of(&variables, &["terraform".to_owned()], None)
+    }
+
+    fn written(folder: &Path, reads: UserFiles, host: &str) -> Result<String, CliConfigError> {
+        let host = ServiceHost::parse(host).unwrap();
+        let path =
+            CliConfig::new(folder.to_owned(), reads).write(&host, "http://127.0.0.1:8800", &"of-the-gateway".into())?;
+        Ok(std::fs::read_to_string(path).unwrap())
+    }
+
+    #[test]
+    fn what_terraform_would_read_is_kept_in_its_order_and_the_way_here_is_the_last_word() {
+        let folder = tempfile::tempdir().unwrap();
+        let home = folder.path();
+        std::fs::create_dir(home.join(".terraform.d")).unwrap();
+        let put = |name: &str, text: &str| std::fs::write(home.join(name), text).unwrap();
+        put(".terraformrc", "plugin_cache_dir = \"/c\"");
+        put(".terraform.d/credentials.tfrc.json", r#"{"//": "x", "credentials": {"a.example": {"token": "t\"1"}}}"#);
+        put(".terraform.d/b.tfrc", "disable_checkpoint = true");
+        put(".terraform.d/c.tfrc.bak", "no");
+        let text = written(home, of(&[("HOME", home)]), "app.terraform.io").unwrap();
+        let place = |wanted: &str| text.find(wanted).unwrap_or_else(|| panic!("{wanted}: {text}"));
+        let order = [
+            place("plugin_cache_dir = \"/c\"\n"),
+            place("disable_checkpoint = true\n"),
+            place("credentials \"a.example\" {\n\"token\" = \"t\\\"1\"\n}\n"),
+            place("host \"app.terraform.io\" {\n"),
+        ];
+        assert!(order.is_sorted() && !text.contains("no\n") && !text.contains("of-the-gateway"), "{text}");
+
+        // The one that is named stands alone.
+        put("mine.json", r#"{"host": {"app.terraform.io": {"services": {}}, "b.example": {"services": {}}}}"#);
+        let named = of(&[("HOME", home), ("TF_CLI_CONFIG_FILE", &home.join("mine.json"))]);
+        let whole: Value = serde_json::from_str(&written(home, named, "app.terraform.io").unwrap()).unwrap();
+        assert_eq!(whole["host"]["app.terraform.io"]["services"]["tfe.v2"], "http://127.0.0.1:8800/api/v2/");
+        assert_eq!((&whole["host"]["b.example"]["services"], whole.as_object().unwrap().len()), (&json!({}), 1));
+
+        // Blocks may stand in an array too.
+        let blocks = r#"{"host": [{"b.example": {"services": {}}}, {"c.example": {}}], "credentials": null}"#;
+        for beside in ["", "disable_checkpoint = true"] {
+            let folder = tempfile::tempdir().unwrap();
+            std::fs::create_dir(folder.path().join(".terraform.d")).unwrap();
+            std::fs::write(folder.path().join(".terraform.d/a.tfrc.json"), blocks).unwrap();
+            if !beside.is_empty() {
+                std::fs::write(folder.path().join(".terraformrc"), beside).unwrap();
+            }
+            let text = written(home, of(&[("HOME", folder.path())]), "app.terraform.io").unwrap();
+            let named = ["\"b.example\"", "\"c.example\"", "\"app.terraform.io\""];
+            assert!(named.iter().all(|host| text.contains(host)), "{text}");
+        }
+
+        // Whose host has no variable finds its token here.
+        let text = written(home, UserFiles::default(), "tfe.example.com:8443").unwrap();
+        assert!(text.ends_with("credentials \"tfe.example.com:8443\" {\n  token = \"of-the-gateway\"\n}\n"), "{text}");
+        let missing = of(&[("TF_CLI_CONFIG_FILE", &home.join("nowhere"))]);
+        // A home that cannot be looked into is passed over too.
+        for nothing in [missing, of(&[("HOME", &home.join("mine.json"))])] {
+            let text = written(home, nothing, "app.terraform.io").unwrap();
+            assert!(text.starts_with(&format!("{MADE}\nhost \"app.terraform.io\"")), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_stand_together_is_told_with_its_file_and_without_its_content() {
+        let folder = tempfile::tempdir().unwrap();
+        let home = folder.path();
+        std::fs::create_dir(home.join(".terraform.d")).unwrap();
+        std::fs::write(home.join(".terraformrc"), "disable_checkpoint = true").unwrap();
+        for text in [
+            r#"{"provider_installation": {"direct": {}}}"#,
+            r#"{"credentials": {"a": {"token": "canary ${x}"}}}"#,
+            r#"{"credentials": {"a": "canary"}}"#,
+            r#"{"credentials": "#,
+        ] {
+            std::fs::write(home.join(".terraform.d/x.tfrc.json"), text).unwrap();
+            let error = written(home, of(&[("HOME", home)]), "app.terraform.io").unwrap_err().to_string();
+            assert!(error.contains("x.tfrc.json") && !error.contains("canary"), "{error}");
+        }
+        let mine = home.join("mine.json");
+        for part in ["host", "credentials"] {
+            std::fs::write(&mine, format!("{{\"{part}\": \"canary\"}}")).unwrap();
+            let error =
+                written(home, of(&[("TF_CLI_CONFIG_FILE", &mine)]), "app.terraform.io").unwrap_err().to_string();
+            assert!(error.contains("mine.json") && error.contains(part) && !error.contains("canary"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! The program that Terraform asks for credentials: `credentials_helper "keyward" {}`. Terraform runs
+//! `terraform-credentials-keyward ARGS... VERB HOST` and reads one JSON object from what it prints.
+
+use std::path::{Path, PathBuf};
+
+use secrecy::{ExposeSecret as _, SecretString};
+use serde_json::json;
+use zeroize::Zeroizing;
+
+use super::service_host::ServiceHost;
+use super::tfrc_file::{DropInError, brought};
+use crate::gateway::local_token::{self, LocalTokenError};
+
+/// The name that the executable has when Terraform runs it.
+pub const PROGRAM: &str = "terraform-credentials-keyward";
+
+/// What Terraform asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verb {
+    /// For a host's token.
+    Get,
+    /// To keep one, which is on standard input (`terraform login`).
+    Store,
+    /// To forget one (`terraform logout`).
+    Forget,
+}
+
+/// Why Terraform gets no answer: one line, for people.
+#[derive(Debug, thiserror::Error)]
+pub enum CredentialsError {
+    /// The last two arguments are not a verb and a host.
+    #[error("Terraform and OpenTofu run this program, with get, store or forget and a host as its last arguments")]
+    Usage,
+    /// The token of a host that the gateway keeps was to be replaced by another.
+    #[error("the token of {0} is kept by keyward: there is nothing to log in to, and no token is stored here")]
+    Kept(ServiceHost),
+    /// A token for another host was to be kept.
+    #[error("no token is stored here: keyward keeps that of its gateway alone; write a credentials block for {0}")]
+    Stranger(ServiceHost),
+    /// The local token cannot be read.
+    #[error("keyward's gateway has no local token to give; is it running?")]
+    NoToken(#[source] LocalTokenError),
+    /// The platform's token cannot be read.
+    #[error("keyward's gateway has no platform token to give; is it running?")]
+    NoPlatformToken(#[source] DropInError),
+}
+
+/// Reads the last two arguments.
+///
+/// # Errors
+/// They are something else.
+pub fn asked(verb: &str, host: &str) -> Result<(Verb, ServiceHost), CredentialsError> {
+    let verb = match verb {
+        "get" => Verb::Get,
+        "store" => Verb::Store,
+        "forget" => Verb::Forget,
+        _ => return Err(CredentialsError::Usage),
+    };
+    Ok((verb, ServiceHost::parse(host).map_err(|_| CredentialsError::Usage)?))
+}
+
+/// The file with the token that clients are given.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Kept {
+    /// The local token's own.
+    Local(PathBuf),
+    /// The one that brings the platform's token.
+    Platform(PathBuf),
+}
+
+impl Kept {
+    /// Reads the token for the host that the gateway is for.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn read(&self, host: &ServiceHost) -> Result<SecretString, CredentialsError> {
+        match self {
+            Self::Local(file) => local(file),
+            Self::Platform(file) => brought(file, host).map_err(CredentialsError::NoPlatformToken),
+        }
+    }
+}
+
+/// Reads the local token, for whoever asks the gateway or hands the token on.
+///
+/// # Errors
+/// It cannot be read.
+pub fn local(file: &Path) -> Result<SecretString, CredentialsError> {
+    local_token::read(file).map_err(CredentialsError::NoToken)
+}
+
+/// Answers: what is printed. `ours` is the host that the gateway is for.
+///
+/// # Errors
+/// The token cannot be read, or one was to be stored.
+pub fn answer(
+    verb: Verb,
+    host: &ServiceHost,
+    ours: &ServiceHost,
+    kept: &Kept,
+) -> Result<Zeroizing<String>, CredentialsError> {
+    match verb {
+        Verb::Get if host == ours => {
+            Ok(Zeroizing::new(json!({ "token": kept.read(host)?.expose_secret() }).to_string()))
+        }
+        // Terraform then goes on as if there were no helper.
+        Verb::Get => Ok(Zeroizing::new("{}".to_owned())),
+        Verb::Store if host == ours => Err(CredentialsError::Kept(host.clone())),
+        Verb::Store => Err(CredentialsError::Stranger(host.clone())),
+        // Nothing is kept in between.
+        Verb::Forget => Ok(Zeroizing::new(String::new())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn its_own_host_has_a_token_and_others_have_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("gateway.token");
+        std::fs::write(&file, "keyward-local-0123456789\n").unwrap();
+        let ours = ServiceHost::parse("app.terraform.io").unwrap();
+        let check = |verb: &str, host: &str, wanted: Result<&str, &str>| {
+            let (verb, host) = asked(verb, host).unwrap();
+            let found = answer(verb, &host, &ours, &Kept::Local(file.clone())).map_err(|error| error.to_string());
+            match (&found, wanted) {
+                (Ok(found), Ok(wanted)) => assert_eq!(found.as_str(), wanted),
+                (Err(found), Err(wanted)) => assert!(found.contains(wanted), "{found}"),
+                _ => panic!("{found:?}"),
+            }
+        };
+        check("get", "app.terraform.io", Ok(r#"{"token":"keyward-local-0123456789"}"#));
+        check("get", "APP.terraform.io:443", Ok(r#"{"token":"keyward-local-0123456789"}"#));
+        check("get", "tfe.example.com", Ok("{}"));
+        check("get", "app.terraform.io:8443", Ok("{}"));
+        check("store", "app.terraform.io", Err("is kept by keyward"));
+        check("store", "tfe.example.com", Err("no token is stored here"));
+        check("forget", "app.terraform.io", Ok(""));
+        std::fs::remove_file(&file).unwrap();
+        check("get", "app.terraform.io", Err("is it running?"));
+        check("get", "tfe.example.com", Ok("{}"));
+        for (verb, host) in [("list", "a.example"), ("get", "https://a.example"), ("get", "")] {
+            assert!(matches!(asked(verb, host), Err(CredentialsError::Usage)), "{verb} {host}");
+        }
+    }
+}

@@ -1,0 +1,358 @@
+//! A configuration file of Terraform's and OpenTofu's that belongs to the gateway: it leads a host's services here and brings the local
+//! token, or brings the platform's own, where that is asked for. It stands in `~/.terraform.d/`, where Terraform reads every `*.tfrc.json` beside the user's own files.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use secrecy::{ExposeSecret as _, SecretString};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+use zeroize::Zeroizing;
+
+use super::ServiceHost;
+use crate::atomic_file::{self, Attributes, ReplaceError};
+use crate::backoff::{Backoff, random_unit};
+use crate::clock::Clock;
+use crate::credential_watch::{Feed, State};
+use crate::gateway::local_token::Accepted;
+use crate::gateway::platform_token::PlatformToken;
+use crate::health::Reporter;
+use crate::words::chain;
+
+/// Which file, for which host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    /// The file; its name ends in `.tfrc.json`.
+    pub file: PathBuf,
+    /// Its owner and group, where the gateway runs as another user.
+    pub attributes: Attributes,
+    /// The host that it is about.
+    pub host: ServiceHost,
+    /// Which token it brings.
+    pub brings: Brings,
+}
+
+/// What a client is given.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Brings {
+    /// The local token, and the way to the gateway.
+    #[default]
+    LocalToken,
+    /// The platform's own token, with which a client goes to the platform itself. It learns of no rotation.
+    PlatformToken,
+}
+
+/// Where the token comes from.
+#[derive(Debug)]
+pub enum Content {
+    /// The local token, and where the gateway is: `http://HOST:PORT`.
+    Local(Feed<Accepted>, String),
+    /// The platform's.
+    Platform(Feed<PlatformToken>),
+}
+
+impl Content {
+    /// What the file says now; `None` while there is no token.
+    fn now(&mut self, host: &ServiceHost) -> Option<Zeroizing<String>> {
+        let host = host.to_string();
+        let document = match self {
+            Self::Local(feed, address) => {
+                let State::Serving(accepted) = feed.current().state else { return None };
+                json!({
+                    "host": { &host: { "services": ServiceHost::services(address) } },
+                    "credentials": { &host: { "token": accepted.current.expose_secret() } },
+                })
+            }
+            Self::Platform(feed) => {
+                let State::Serving(token) = feed.current().state else { return None };
+                json!({ MARK: OURS, "credentials": { &host: { "token": token.secret().expose_secret() } } })
+            }
+        };
+        Some(Zeroizing::new(format!("{document:#}\n")))
+    }
+
+    /// Where a client calls, and with which token; `None` while there is none. `platform` is the platform's own address.
+    pub(super) fn token(&mut self, platform: &str) -> Option<(String, SecretString)> {
+        match self {
+            Self::Local(feed, address) => match feed.current().state {
+                State::Serving(accepted) => Some((address.clone(), accepted.current.clone())),
+                State::None { .. } => None,
+            },
+            Self::Platform(feed) => match feed.current().state {
+                State::Serving(token) => Some((platform.to_owned(), token.secret().clone())),
+                State::None { .. } => None,
+            },
+        }
+    }
+
+    /// Returns after the token has changed; false once it never will again.
+    pub(super) async fn changed(&mut self) -> bool {
+        match self {
+            Self::Local(feed, _) => feed.changed().await.is_ok(),
+            Self::Platform(feed) => feed.changed().await.is_ok(),
+        }
+    }
+}
+
+/// By what a file that brings the platform's token is known as ours: Terraform passes over what it does not know.
+const MARK: &str = "//";
+const OURS: &str = "written by keyward, which replaces and removes this file";
+
+/// Keeps the file.
+#[derive(Debug)]
+pub struct DropIn {
+    options: Options,
+    content: Content,
+    clock: Clock,
+    health: Reporter,
+}
+
+/// When it is tried again where it failed: the folder may come, and someone else's file go.
+const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
+
+impl DropIn {
+    /// Nothing is written yet.
+    pub const fn new(options: Options, content: Content, clock: Clock, health: Reporter) -> Self {
+        Self { options, content, clock, health }
+    }
+
+    /// Writes the file with each new token, until `stop`; what fails is tried again after 1 s to 60 s (full jitter). A file that
+    /// leads to the gateway stays there after that: whoever runs while the gateway restarts finds its way. The platform's token
+    /// is removed with its end, and at the end.
+    pub async fn run(mut self, stop: CancellationToken) {
+        let file = self.options.file.clone();
+        let _ = tokio::task::spawn_blocking(move || atomic_file::sweep_at_start(&file)).await;
+        let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
+        loop {
+            let done = match self.content.now(&self.options.host) {
+                Some(text) => {
+                    let written = self.does("not written", move |options| write(options, &text)).await;
+                    if written {
+                        self.health.ready();
+                    }
+                    written
+                }
+                None => self.remove("no platform token").await,
+            };
+            let again = if done {
+                backoff.reset();
+                None
+            } else {
+                Some(self.clock.now() + backoff.next(random_unit()))
+            };
+            tokio::select! {
+                () = stop.cancelled() => break,
+                () = self.clock.sleep_until_some(again) => {}
+                changed = self.content.changed() => if !changed {
+                    stop.cancelled().await;
+                    break;
+                },
+            }
+        }
+        self.remove("stopped").await;
+    }
+
+    /// Says whether nothing is there that should not be.
+    async fn remove(&self, why: &str) -> bool {
+        if self.options.brings == Brings::LocalToken {
+            return true;
+        }
+        let removed = self.does("not removed", remove).await;
+        if removed {
+            self.health.not_ready(why);
+        }
+        removed
+    }
+
+    /// Says whether it was done, and where it was not, why.
+    async fn does(
+        &self,
+        failure: &str,
+        what: impl FnOnce(&Options) -> Result<(), DropInError> + Send + 'static,
+    ) -> bool {
+        let options = self.options.clone();
+        let cause = match tokio::task::spawn_blocking(move || what(&options)).await {
+            Ok(Ok(())) => return true,
+            Ok(Err(error)) => chain(&error),
+            Err(error) => error.to_string(),
+        };
+        tracing::error!(
+            event = "gateway.drop_in.failed",
+            cause,
+            failure,
+            "the file of Terraform and OpenTofu for the gateway is not as it should be"
+        );
+        self.health.not_ready(&cause);
+        false
+    }
+}
+
+fn write(options: &Options, text: &str) -> Result<(), DropInError> {
+    ours(options)?;
+    atomic_file::replace(&options.file, text.as_bytes(), &options.attributes)?;
+    Ok(())
+}
+
+fn remove(options: &Options) -> Result<(), DropInError> {
+    ours(options)?;
+    atomic_file::remove(&options.file)?;
+    Ok(())
+}
+
+/// Passes where there is no file, or one of ours.
+///
+/// # Errors
+/// It is someone else's: that stays theirs.
+fn ours(options: &Options) -> Result<(), DropInError> {
+    let Some(text) = there(&options.file)? else { return Ok(()) };
+    let ours = serde_json::from_str(&text).is_ok_and(|found: Value| is_ours(&found));
+    if ours { Ok(()) } else { Err(DropInError::Theirs { file: options.file.clone() }) }
+}
+
+/// The token that a file brings for a host.
+///
+/// # Errors
+/// It cannot be read, or is none that keyward wrote.
+pub fn brought(file: &Path, host: &ServiceHost) -> Result<SecretString, DropInError> {
+    let theirs = || DropInError::Theirs { file: file.to_owned() };
+    let missing = || DropInError::Missing { file: file.to_owned() };
+    let text = there(file)?.ok_or_else(missing)?;
+    let found: Value = serde_json::from_str(&text).map_err(|_| theirs())?;
+    if !is_ours(&found) {
+        return Err(theirs());
+    }
+    found["credentials"][host.to_string()]["token"].as_str().map(SecretString::from).ok_or_else(missing)
+}
+
+/// What stands in the file's place, if it is a text of a moderate size.
+fn there(file: &Path) -> Result<Option<Zeroizing<String>>, DropInError> {
+    let unreadable = |source| DropInError::Read { file: file.to_owned(), source };
+    match std::fs::symlink_metadata(file) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(unreadable(error)),
+        // Something else than a file is refused when it is written.
+        Ok(found) if !found.is_file() => return Ok(None),
+        Ok(found) if found.len() > LARGEST => return Err(DropInError::Theirs { file: file.to_owned() }),
+        Ok(_) => {}
+    }
+    std::fs::read_to_string(file).map(|text| Some(Zeroizing::new(text))).map_err(unreadable)
+}
+
+const LARGEST: u64 = 64 * 1024;
+
+/// Whether a document is one that [`write()`] made: of one host, with the way here or the mark, a token, and nothing else.
+fn is_ours(found: &Value) -> bool {
+    let one = |part: &str| found[part].as_object().filter(|members| members.len() == 1).and_then(|it| it.iter().next());
+    let only =
+        |value: &Value, member: &str| value.as_object().is_some_and(|it| it.len() == 1 && it.contains_key(member));
+    let Some((named, brought)) = one("credentials") else { return false };
+    let way = one("host").is_some_and(|(host, way)| host == named && only(way, "services"));
+    let marked = found[MARK] == OURS;
+    found.as_object().is_some_and(|members| members.len() == 2) && only(brought, "token") && (way || marked)
+}
+
+/// Why the file was not written.
+#[derive(Debug, thiserror::Error)]
+pub enum DropInError {
+    /// Someone else's file stands there.
+    #[error("{} was not written by keyward and stays as it is; name another file, or remove it", file.display())]
+    Theirs {
+        /// Which.
+        file: PathBuf,
+    },
+    /// There is none, or none for that host.
+    #[error("{} brings no token; is the gateway running?", file.display())]
+    Missing {
+        /// Which.
+        file: PathBuf,
+    },
+    /// What stands there cannot be read.
+    #[error("cannot look at {}", file.display())]
+    Read {
+        /// Which.
+        file: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// It cannot be written or removed.
+    #[error(transparent)]
+    Write(#[from] ReplaceError),
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use super::*;
+    use crate::clock::Driven;
+    use crate::credential_watch::feed;
+
+    fn options(folder: &Path, brings: Brings) -> Options {
+        Options {
+            file: folder.join("zz-keyward.tfrc.json"),
+            attributes: Attributes { mode: 0o600, owner: None, group: None },
+            host: ServiceHost::parse("app.terraform.io").unwrap(),
+            brings,
+        }
+    }
+
+    fn local(token: &str, host: &ServiceHost) -> Zeroizing<String> {
+        let (publisher, feed) = feed("none");
+        let accepted = Accepted { current: SecretString::from(token), made: SystemTime::now(), previous: None };
+        publisher.publish(State::Serving(accepted.into()), None);
+        Content::Local(feed, "http://127.0.0.1:8800".to_owned()).now(host).unwrap()
+    }
+
+    fn platform(token: &str, host: &ServiceHost) -> Zeroizing<String> {
+        let (publisher, feed) = feed("none");
+        let taken = Clock::Driven(Driven::starting_at(SystemTime::UNIX_EPOCH)).now();
+        let token = PlatformToken::parse(SecretString::from(token), taken).unwrap();
+        publisher.publish(State::Serving(token.into()), None);
+        Content::Platform(feed).now(host).unwrap()
+    }
+
+    #[test]
+    fn the_file_is_written_over_its_own_kind_and_over_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let options = options(folder.path(), Brings::LocalToken);
+        let read = || -> Value { serde_json::from_str(&std::fs::read_to_string(&options.file).unwrap()).unwrap() };
+        for token in ["one", "two"] {
+            write(&options, &local(token, &options.host)).unwrap();
+            assert_eq!(read()["credentials"]["app.terraform.io"]["token"], token);
+        }
+        assert_eq!(read()["host"]["app.terraform.io"]["services"]["tfe.v2"], "http://127.0.0.1:8800/api/v2/");
+        let other = Options { host: ServiceHost::parse("tfe.example.com").unwrap(), ..options.clone() };
+        write(&other, &local("three", &other.host)).unwrap();
+        write(&options, &platform("four", &options.host)).unwrap();
+        assert_eq!(brought(&options.file, &options.host).unwrap().expose_secret(), "four");
+        assert!(matches!(brought(&options.file, &other.host), Err(DropInError::Missing { .. })));
+        for theirs in [
+            r#"{"credentials":{"app.terraform.io":{"token":"mine"}}}"#,
+            r#"{"host":{"a":{"services":{}}},"credentials":{"b":{"token":"mine"}}}"#,
+            r#"{"host":{"a":{"services":{}}},"credentials":{"a":{"token":"mine"},"b":{"token":"mine"}}}"#,
+            r#"{"//":"my own","credentials":{"app.terraform.io":{"token":"mine"}}}"#,
+            "plugin_cache_dir = \"x\"",
+            "",
+        ] {
+            std::fs::write(&options.file, theirs).unwrap();
+            for result in [write(&options, "{}"), remove(&options), brought(&options.file, &options.host).map(drop)] {
+                let error = result.unwrap_err();
+                assert!(matches!(error, DropInError::Theirs { .. }), "{error}");
+            }
+            assert_eq!(std::fs::read_to_string(&options.file).unwrap(), theirs);
+        }
+    }
+
+    #[test]
+    fn the_platforms_token_leads_nowhere_and_is_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let options = options(folder.path(), Brings::PlatformToken);
+        write(&options, &platform("a-token", &options.host)).unwrap();
+        let text = std::fs::read_to_string(&options.file).unwrap();
+        assert!(text.contains("a-token") && !text.contains("services"), "{text}");
+        remove(&options).unwrap();
+        assert!(!options.file.exists());
+        remove(&options).unwrap();
+    }
+}

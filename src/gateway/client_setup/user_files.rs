@@ -1,0 +1,170 @@
+//! The configuration files that a user's Terraform or OpenTofu reads.
+//!
+//! Terraform reads the one file that `TF_CLI_CONFIG_FILE` names, or `~/.terraformrc` and the files of `~/.terraform.d/`. OpenTofu
+//! reads the same variable, and prefers names of its own: `~/.tofurc` to `~/.terraformrc`, and where neither is there
+//! `$XDG_CONFIG_HOME/opentofu/tofurc`; the folder is `~/.terraform.d/`, and where that is not there `$XDG_CONFIG_HOME/opentofu/`.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use secrecy::ExposeSecret as _;
+
+use crate::command::Variables;
+
+/// The variable by which Terraform and OpenTofu take another file than the user's own.
+pub(super) const VARIABLE: &str = "TF_CLI_CONFIG_FILE";
+
+/// The places where a program's Terraform or OpenTofu looks for its configuration. Which of them are there is found out when they
+/// are read.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct UserFiles {
+    named: Option<PathBuf>,
+    home: Option<PathBuf>,
+    config_home: Option<PathBuf>,
+    reader: Reader,
+}
+
+/// The program that reads the files.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Reader {
+    Terraform,
+    OpenTofu,
+    /// A script or a wrapper: it may run either. Terraform's names come first, and OpenTofu's where those are not there.
+    #[default]
+    Either,
+}
+
+impl UserFiles {
+    /// The places for a program with these variables, run by this command. `config_home` is the user's `XDG_CONFIG_HOME`, where
+    /// the program has none.
+    pub fn of(variables: &Variables, command: &[String], config_home: Option<PathBuf>) -> Self {
+        let path = |name: &str| {
+            let value = variables.get(name).map(|value| PathBuf::from(value.expose_secret()));
+            value.filter(|path| !path.as_os_str().is_empty())
+        };
+        let config_home = path("XDG_CONFIG_HOME").or_else(|| config_home.filter(|path| path.is_absolute()));
+        Self {
+            named: path(VARIABLE).or_else(|| path("TERRAFORM_CONFIG")),
+            home: path("HOME"),
+            config_home,
+            reader: Reader::of(command),
+        }
+    }
+
+    /// The main file; it need not be there.
+    pub(super) fn main(&self) -> Option<PathBuf> {
+        if self.named.is_some() {
+            return self.named.clone();
+        }
+        let home = self.home.as_ref()?;
+        let (terraform, tofu) = (home.join(".terraformrc"), home.join(".tofurc"));
+        let fresh = || self.config_home.as_ref().map(|folder| folder.join("opentofu/tofurc"));
+        Some(match self.reader {
+            Reader::Terraform => terraform,
+            Reader::Either if terraform.exists() => terraform,
+            _ if tofu.exists() => tofu,
+            _ if terraform.exists() => terraform,
+            Reader::OpenTofu => fresh().unwrap_or(tofu),
+            Reader::Either => fresh().filter(|file| file.exists()).unwrap_or(terraform),
+        })
+    }
+
+    /// The folder whose files are read beside the main one; it need not be there.
+    fn folder(&self) -> Option<PathBuf> {
+        if self.named.is_some() {
+            return None;
+        }
+        let terraform = self.home.as_ref()?.join(".terraform.d");
+        let tofu = self.config_home.as_ref().filter(|_| self.reader != Reader::Terraform && !terraform.exists());
+        Some(tofu.map_or(terraform, |folder| folder.join("opentofu")))
+    }
+
+    /// All files, in the order in which they are read; the main one need not be there.
+    ///
+    /// # Errors
+    /// The folder cannot be listed.
+    pub(super) fn all(&self) -> Result<Vec<PathBuf>, (PathBuf, io::Error)> {
+        let mut all: Vec<PathBuf> = self.main().into_iter().collect();
+        if let Some(folder) = self.folder().filter(|folder| folder.is_dir()) {
+            all.append(&mut beside(&folder).map_err(|error| (folder, error))?);
+        }
+        Ok(all)
+    }
+}
+
+impl Reader {
+    fn of(command: &[String]) -> Self {
+        let program = command.first().map(Path::new).and_then(Path::file_name).unwrap_or_default().to_string_lossy();
+        if program.starts_with("terraform") {
+            Self::Terraform
+        } else if program.starts_with("tofu") || program.starts_with("opentofu") {
+            Self::OpenTofu
+        } else {
+            Self::Either
+        }
+    }
+}
+
+fn beside(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut beside = Vec::new();
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if !name.starts_with('.') && (name.ends_with(".tfrc") || name.ends_with(".tfrc.json")) {
+            beside.push(path);
+        }
+    }
+    beside.sort();
+    Ok(beside)
+}
+
+#[cfg(test)]
+mod tests {
+    use secrecy::SecretString;
+
+    use super::*;
+
+    #[test]
+    fn each_program_has_the_files_that_it_would_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let (home, config) = (folder.path().join("home"), folder.path().join("config"));
+        let mut variables = Variables::default();
+        variables.set("HOME", SecretString::from(home.display().to_string()));
+        // What is there, and what each of the three reads: the main file, and one of the folder.
+        let check = |there: &[&str], command: &str, wanted: &[&str]| {
+            let _ = (std::fs::remove_dir_all(&home), std::fs::remove_dir_all(&config));
+            for path in there {
+                let path = folder.path().join(path);
+                std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+                std::fs::write(path, "").unwrap();
+            }
+            let files = UserFiles::of(&variables, &[command.to_owned()], Some(config.clone())).all().unwrap();
+            let short = |path: &PathBuf| path.strip_prefix(folder.path()).unwrap().display().to_string();
+            let found: Vec<String> = files.iter().filter(|path| path.exists()).map(short).collect();
+            assert_eq!(found, wanted, "{command} {there:?}");
+        };
+        let both = ["home/.terraformrc", "home/.tofurc", "config/opentofu/tofurc"];
+        check(&both, "terraform", &["home/.terraformrc"]);
+        check(&both, "/usr/bin/tofu", &["home/.tofurc"]);
+        check(&both, "make", &["home/.terraformrc"]);
+        for command in ["tofu", "opentofu-1.12", "sh"] {
+            check(&both[1..], command, &["home/.tofurc"]);
+            check(&["config/opentofu/tofurc"], command, &["config/opentofu/tofurc"]);
+            check(&["home/.terraformrc"], command, &["home/.terraformrc"]);
+            let folders = ["config/opentofu/a.tfrc", "home/.terraform.d/b.tfrc.json"];
+            check(&folders, command, &["home/.terraform.d/b.tfrc.json"]);
+            check(&folders[..1], command, &["config/opentofu/a.tfrc"]);
+        }
+        check(&["home/.terraformrc", "config/opentofu/tofurc"], "tofu", &["home/.terraformrc"]);
+        for command in ["terraform", "terraform-1.11"] {
+            check(&["home/.tofurc", "config/opentofu/tofurc", "config/opentofu/a.tfrc"], command, &[]);
+        }
+        check(&[], "tofu", &[]);
+        // The program's own variables come first.
+        variables.set("XDG_CONFIG_HOME", SecretString::from("/other".to_owned()));
+        let files = UserFiles::of(&variables, &["tofu".to_owned()], Some(config));
+        assert_eq!(files.main(), Some(PathBuf::from("/other/opentofu/tofurc")));
+        variables.set(VARIABLE, SecretString::from("/named".to_owned()));
+        assert_eq!(UserFiles::of(&variables, &["tofu".to_owned()], None).all().unwrap(), [PathBuf::from("/named")]);
+    }
+}

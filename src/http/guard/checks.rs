@@ -1,0 +1,259 @@
+//! The decision itself: from peer, method, target and headers to a caller or a refusal.
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Version};
+use secrecy::SecretString;
+
+use super::connection::names_end_to_end;
+use super::{Admit, Guard, LocalCaller, Refusal, Rules};
+use crate::http::server::Peer;
+use crate::secret;
+
+const MAX_URI: usize = 4 * 1024;
+const MAX_HEADERS: usize = 64;
+
+impl Guard {
+    /// Decides, and tells nobody.
+    ///
+    /// # Errors
+    /// The request is not to be served: why, and with which status.
+    pub fn decide<B>(&self, peer: &Peer, request: &Request<B>) -> Result<LocalCaller, Refusal> {
+        let headers = request.headers();
+        if request.uri().path_and_query().is_some_and(|target| target.as_str().len() > MAX_URI) {
+            return refuse(StatusCode::URI_TOO_LONG, "uri", "the URI is longer than 4096 bytes");
+        }
+        if headers.len() > MAX_HEADERS {
+            return refuse(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "headers", "there are more than 64 headers");
+        }
+        if matches!(*request.method(), Method::CONNECT | Method::TRACE) {
+            return refuse(StatusCode::METHOD_NOT_ALLOWED, "method", "CONNECT and TRACE are not served");
+        }
+        let found = Found::in_headers(headers)?;
+        if found.length.is_some() && found.encoding.is_some() {
+            return refuse(StatusCode::BAD_REQUEST, "framing", TWO_LENGTHS);
+        }
+        let mut key_as_token = false;
+        match &self.rules {
+            Rules::Probes => {}
+            Rules::Local { admit, hosts, common, port, body_bytes, chunked, request_header } => {
+                if request.version() != Version::HTTP_11 {
+                    return refuse(StatusCode::HTTP_VERSION_NOT_SUPPORTED, "version", "HTTP/1.1 is needed");
+                }
+                let plain = request.uri().authority().is_none();
+                if !(plain && found.host.is_some_and(|host| common.iter().any(|it| **it == *host.as_bytes()))) {
+                    found.check_host(request.uri(), hosts, *port)?;
+                }
+                found.check_caller_is_no_relay(*request_header)?;
+                found.check_framing(*body_bytes, *chunked)?;
+                admit.admit(peer, self.own_uid, &found)?;
+                key_as_token = matches!(admit, Admit::Key(key) if found.token_is(key));
+            }
+        }
+        Ok(LocalCaller { uid: peer.uid(), pid: peer.pid(), key_as_token })
+    }
+}
+
+/// What one walk through the headers finds. A second header of a kind is an error where one alone has a meaning.
+#[derive(Default)]
+struct Found<'a> {
+    host: Option<&'a HeaderValue>,
+    request: Option<&'a HeaderValue>,
+    relayed: bool,
+    /// A key in `X-Keyward-Key`.
+    key: Option<&'a [u8]>,
+    /// A token, or a key in its place, in `X-Vault-Token` or `Authorization: Bearer`.
+    token: Option<&'a [u8]>,
+    length: Option<&'a HeaderValue>,
+    encoding: Option<&'a HeaderValue>,
+}
+
+impl<'a> Found<'a> {
+    fn in_headers(headers: &'a HeaderMap) -> Result<Self, Refusal> {
+        let mut found = Self::default();
+        for (name, value) in headers {
+            match name.as_str() {
+                "host" => once(&mut found.host, value, "host", "there is more than one Host header")?,
+                "x-vault-request" => {
+                    once(&mut found.request, value, "request_header", "there is more than one X-Vault-Request header")?;
+                }
+                "x-keyward-key" => {
+                    once(&mut found.key, value.as_bytes(), "key", "there is more than one X-Keyward-Key header")?;
+                }
+                "x-vault-token" => once(&mut found.token, value.as_bytes(), "key", MANY_KEYS)?,
+                "authorization" => {
+                    if let Some(token) = bearer(value.as_bytes()) {
+                        once(&mut found.token, token, "key", MANY_KEYS)?;
+                    }
+                }
+                "connection" if names_end_to_end(value.as_bytes()) => {
+                    let message = "Connection names a header that the request is judged by; leave it out there";
+                    return refuse(StatusCode::BAD_REQUEST, "connection", message);
+                }
+                "content-length" => once(&mut found.length, value, "framing", "there is more than one Content-Length")?,
+                "transfer-encoding" => {
+                    once(&mut found.encoding, value, "framing", "there is more than one Transfer-Encoding")?;
+                }
+                // An offer that may be ignored (RFC 9110, 7.8), and that some clients make with every request.
+                "upgrade" if value.as_bytes().eq_ignore_ascii_case(b"h2c") => {}
+                "upgrade" => return refuse(StatusCode::BAD_REQUEST, "upgrade", "Upgrade is not served"),
+                "origin" | "referer" | "cookie" | "cookie2" => return browser(),
+                "forwarded" | "via" | "x-real-ip" | "x-client-ip" | "cf-connecting-ip" | "true-client-ip" => {
+                    found.relayed = true;
+                }
+                name if name.starts_with("sec-fetch-") || name.starts_with("access-control-request-") => {
+                    return browser();
+                }
+                name if ["x-forwarded-", "x-envoy-", "proxy-"].iter().any(|start| name.starts_with(start)) => {
+                    found.relayed = true;
+                }
+                _ => {}
+            }
+        }
+        Ok(found)
+    }
+
+    fn token_is(&self, key: &SecretString) -> bool {
+        self.token.is_some_and(|token| secret::same(key, token))
+    }
+
+    fn check_host(&self, uri: &http::Uri, hosts: &BTreeSet<String>, port: Option<u16>) -> Result<(), Refusal> {
+        let Some(host) = self.host.and_then(|host| host.to_str().ok()) else {
+            return refuse(StatusCode::BAD_REQUEST, "host", "there is no readable Host header");
+        };
+        if !is_allowed_host(host, hosts, port) {
+            let hosts: Vec<&str> = hosts.iter().map(String::as_str).collect();
+            let port = port.map(|port| format!(", with no port or :{port}")).unwrap_or_default();
+            let message = format!("the Host header must be one of {}{port}", hosts.join(", "));
+            return Err(Refusal {
+                status: StatusCode::MISDIRECTED_REQUEST,
+                reason: "host",
+                message: Cow::Owned(message),
+            });
+        }
+        if uri.authority().is_some_and(|authority| !authority.as_str().eq_ignore_ascii_case(host)) {
+            return refuse(StatusCode::MISDIRECTED_REQUEST, "host", "the URI names another host than the Host header");
+        }
+        Ok(())
+    }
+
+    fn check_caller_is_no_relay(&self, needed: bool) -> Result<(), Refusal> {
+        if self.relayed {
+            return refuse(StatusCode::BAD_REQUEST, "forwarded", "a request that a proxy has forwarded is not served");
+        }
+        match self.request {
+            Some(value) if value.as_bytes() == b"true" => Ok(()),
+            None if !needed => Ok(()),
+            Some(_) => refuse(StatusCode::PRECONDITION_FAILED, "request_header", "X-Vault-Request must be true"),
+            None => {
+                let message = "the header X-Vault-Request: true is missing";
+                refuse(StatusCode::PRECONDITION_FAILED, "request_header", message)
+            }
+        }
+    }
+
+    fn check_framing(&self, body_bytes: u64, chunked: bool) -> Result<(), Refusal> {
+        if let Some(encoding) = self.encoding {
+            if !chunked {
+                return refuse(StatusCode::BAD_REQUEST, "framing", TWO_LENGTHS);
+            }
+            // What else was done to the body would be taken for the body itself.
+            if !encoding.as_bytes().eq_ignore_ascii_case(b"chunked") {
+                let message = "the body has another Transfer-Encoding than chunked";
+                return refuse(StatusCode::BAD_REQUEST, "framing", message);
+            }
+        }
+        let Some(length) = self.length else { return Ok(()) };
+        match length.to_str().ok().and_then(|length| length.parse::<u64>().ok()) {
+            Some(length) if length <= body_bytes => Ok(()),
+            Some(_) => {
+                let message = Cow::Owned(format!("the body is larger than {body_bytes} bytes"));
+                Err(Refusal { status: StatusCode::PAYLOAD_TOO_LARGE, reason: "body", message })
+            }
+            None => refuse(StatusCode::BAD_REQUEST, "framing", "Content-Length is not a number"),
+        }
+    }
+}
+
+impl Admit {
+    fn admit(&self, peer: &Peer, own_uid: u32, found: &Found<'_>) -> Result<(), Refusal> {
+        if matches!(peer, Peer::Tcp(address) if !address.ip().is_loopback()) {
+            return refuse(StatusCode::FORBIDDEN, "peer", "callers on this machine alone are served");
+        }
+        match (self, peer) {
+            (Self::AnyLocalUser, _) => Ok(()),
+            (Self::SocketPeers, Peer::Unix { uid, in_group, .. }) => {
+                if *uid == own_uid || *uid == 0 || *in_group {
+                    return Ok(());
+                }
+                let text = "this user is neither the agent's, nor root, nor a member of the socket's group";
+                refuse(StatusCode::FORBIDDEN, "peer", text)
+            }
+            (Self::SocketPeers, Peer::Tcp(_)) => refuse(
+                StatusCode::FORBIDDEN,
+                "peer",
+                "the callers' user is not known over TCP, and no key is configured",
+            ),
+            (Self::Key(key), _) => check_key(key, found.key.or(found.token)),
+        }
+    }
+}
+
+fn check_key(key: &SecretString, brought: Option<&[u8]>) -> Result<(), Refusal> {
+    match brought {
+        Some(brought) if secret::same(key, brought) => Ok(()),
+        Some(_) => refuse(StatusCode::FORBIDDEN, "key", "the key is not this listener's"),
+        None => {
+            let message =
+                "this listener's key is missing: bring it in X-Keyward-Key, X-Vault-Token or Authorization: Bearer";
+            refuse(StatusCode::UNAUTHORIZED, "key", message)
+        }
+    }
+}
+
+/// True if a `Host` value is a name on the list, with no port or the listener's; with any port where none is given.
+pub fn is_allowed_host(host: &str, hosts: &BTreeSet<String>, port: Option<u16>) -> bool {
+    let name_end = if host.starts_with('[') {
+        host.find(']').map_or(0, |end| end + 1)
+    } else {
+        host.find(':').unwrap_or(host.len())
+    };
+    let (name, rest) = host.split_at(name_end);
+    let port_fits = match rest.strip_prefix(':') {
+        None => rest.is_empty(),
+        Some(found) => {
+            let digits = found.bytes().all(|byte| byte.is_ascii_digit());
+            digits && found.parse::<u16>().is_ok_and(|found| port.is_none_or(|port| port == found))
+        }
+    };
+    port_fits && hosts.iter().any(|allowed| allowed.eq_ignore_ascii_case(name))
+}
+
+fn bearer(value: &[u8]) -> Option<&[u8]> {
+    let (scheme, key) = value.split_at_checked(7)?;
+    scheme.eq_ignore_ascii_case(b"Bearer ").then_some(key.trim_ascii())
+}
+
+fn once<T>(place: &mut Option<T>, value: T, reason: &'static str, message: &'static str) -> Result<(), Refusal> {
+    match place.replace(value) {
+        None => Ok(()),
+        Some(_) => refuse(StatusCode::BAD_REQUEST, reason, message),
+    }
+}
+
+fn browser<T>() -> Result<T, Refusal> {
+    let message = "requests from web pages are not served (Origin, Referer, Cookie, Sec-Fetch-*)";
+    refuse(StatusCode::FORBIDDEN, "browser", message)
+}
+
+fn refuse<T>(status: StatusCode, reason: &'static str, message: &'static str) -> Result<T, Refusal> {
+    Err(Refusal { status, reason, message: Cow::Borrowed(message) })
+}
+
+const TWO_LENGTHS: &str = "the body must have a Content-Length and no Transfer-Encoding";
+
+const MANY_KEYS: &str = "there is more than one key (X-Vault-Token, Authorization)";
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,245 @@
+//! Shares of the connections to an upstream: no caller has more than half of them, and the last ones are for root and ourselves.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use super::ForwardError;
+use crate::http::server::{Caller, CallerGroup};
+
+/// The places of one upstream, one for each connection that answers a request.
+#[derive(Debug)]
+pub(super) struct Places {
+    most: usize,
+    /// Of these, the most that one caller has.
+    share: usize,
+    /// Of these, the last ones, for root and ourselves: a sixteenth, at most 16.
+    reserve: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The holder of each place; `None` is free.
+    held: Vec<Option<Holder>>,
+    free: Vec<usize>,
+    /// Places held by each group that is known.
+    known: HashMap<CallerGroup, usize>,
+    /// Places whose holders were not asked for yet.
+    unknown: usize,
+    /// Callers that wait, the longest first.
+    waiting: VecDeque<(CallerGroup, oneshot::Sender<Place>)>,
+}
+
+#[derive(Debug)]
+struct Holder {
+    caller: Caller,
+    /// Asked for once places are short.
+    group: Option<CallerGroup>,
+}
+
+/// A place, given back when it is dropped.
+#[derive(Debug)]
+pub(super) struct Place {
+    places: Arc<Places>,
+    index: usize,
+}
+
+impl Places {
+    pub(super) fn new(most: usize) -> Self {
+        Self { most, share: (most / 2).max(1), reserve: (most / 16).min(16), state: Mutex::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A place for that caller, for which it waits at most so long.
+    pub(super) async fn take(self: &Arc<Self>, caller: Caller, within: Duration) -> Result<Place, ForwardError> {
+        let (group, place) = {
+            let mut state = self.lock();
+            // Nobody can have more than its share yet: who it is does not matter.
+            if state.taken() < self.share {
+                return Ok(state.enter(self, caller, None));
+            }
+            let group = caller.group();
+            state.know_all();
+            if self.admits(&state, group) {
+                return Ok(state.enter(self, caller, Some(group)));
+            }
+            let (give, place) = oneshot::channel();
+            state.waiting.push_back((group, give));
+            (group, place)
+        };
+        // In a box: few wait.
+        let place = Box::pin(tokio::time::timeout(within, place)).await;
+        place.ok().and_then(Result::ok).ok_or_else(|| {
+            let mut state = self.lock();
+            state.waiting.retain(|(_, give)| !give.is_closed());
+            let all = state.taken() >= self.most || state.known.get(&group).is_none_or(|held| *held < self.share);
+            if all { ForwardError::Busy(self.most) } else { ForwardError::ShareBusy(self.share) }
+        })
+    }
+
+    fn admits(&self, state: &State, group: CallerGroup) -> bool {
+        let most = if group.is_trusted() { self.most } else { self.most - self.reserve };
+        state.taken() < most && state.known.get(&group).is_none_or(|held| *held < self.share)
+    }
+
+    /// Takes a place back, and gives it to whoever waits the longest and may have it.
+    fn give_back(self: &Arc<Self>, index: usize) {
+        let mut state = self.lock();
+        state.leave(index);
+        while let Some(next) =
+            state.waiting.iter().position(|(group, give)| give.is_closed() || self.admits(&state, *group))
+        {
+            let Some((group, give)) = state.waiting.remove(next) else { return };
+            if give.is_closed() {
+                continue;
+            }
+            let place = state.enter_known(self, group);
+            if let Err(mut place) = give.send(place) {
+                // It went while it was given. This lock is held: the place must not be given back by its end.
+                state.leave(place.index);
+                place.index = NONE;
+            }
+        }
+    }
+}
+
+impl State {
+    fn taken(&self) -> usize {
+        self.held.len() - self.free.len()
+    }
+
+    fn enter(&mut self, places: &Arc<Places>, caller: Caller, group: Option<CallerGroup>) -> Place {
+        match group {
+            None => self.unknown += 1,
+            Some(group) => *self.known.entry(group).or_default() += 1,
+        }
+        let holder = Some(Holder { caller, group });
+        let index = if let Some(index) = self.free.pop() {
+            if let Some(place) = self.held.get_mut(index) {
+                *place = holder;
+            }
+            index
+        } else {
+            self.held.push(holder);
+            self.held.len() - 1
+        };
+        Place { places: Arc::clone(places), index }
+    }
+
+    fn enter_known(&mut self, places: &Arc<Places>, group: CallerGroup) -> Place {
+        // Who it is was asked for: the caller itself is not needed any more.
+        self.enter(places, Caller::ourselves(), Some(group))
+    }
+
+    fn leave(&mut self, index: usize) {
+        let Some(holder) = self.held.get_mut(index).and_then(Option::take) else { return };
+        self.free.push(index);
+        match holder.group {
+            None => self.unknown -= 1,
+            Some(group) => {
+                if let Some(held) = self.known.get_mut(&group) {
+                    *held -= 1;
+                    if *held == 0 {
+                        self.known.remove(&group);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Asks who those are that have places and were not asked for.
+    fn know_all(&mut self) {
+        if self.unknown == 0 {
+            return;
+        }
+        for holder in self.held.iter_mut().flatten().filter(|holder| holder.group.is_none()) {
+            let group = holder.caller.group();
+            holder.group = Some(group);
+            *self.known.entry(group).or_default() += 1;
+        }
+        self.unknown = 0;
+    }
+}
+
+const NONE: usize = usize::MAX;
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if self.index != NONE {
+            self.places.give_back(self.index);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::server::Peer;
+
+    fn user(uid: u32) -> Caller {
+        Caller::new(Peer::Unix { uid, gid: 0, pid: 0, in_group: false }, None)
+    }
+
+    const WITHIN: Duration = Duration::from_secs(5);
+
+    #[tokio::test(start_paused = true)]
+    async fn no_caller_has_more_than_half_and_the_last_ones_are_kept_for_root_and_ourselves() {
+        let places = Arc::new(Places::new(32));
+        let mut held = Vec::new();
+        let mut fill = async |uid, count, wanted: Option<&str>| {
+            for _ in 0..count {
+                held.push(places.take(user(uid), WITHIN).await.unwrap());
+            }
+            if let Some(wanted) = wanted {
+                assert_eq!(places.take(user(uid), WITHIN).await.unwrap_err().to_string(), wanted);
+            }
+        };
+        let own = rustix::process::geteuid().as_raw() + 1000;
+        fill(own, 16, Some("all 16 connections to the upstream that one caller may have are busy")).await;
+        fill(own + 1, 14, Some("all 32 connections to the upstream are busy")).await;
+        fill(own + 2, 0, Some("all 32 connections to the upstream are busy")).await;
+        fill(0, 2, Some("all 32 connections to the upstream are busy")).await;
+        held.truncate(1);
+        assert_eq!(places.lock().taken(), 1);
+        held.clear();
+        let state = places.lock();
+        assert!(
+            state.taken() == 0 && state.unknown == 0 && state.known.is_empty() && state.waiting.is_empty(),
+            "{state:?}"
+        );
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "a test awaits or aborts its own tasks")]
+    #[tokio::test(start_paused = true)]
+    async fn a_place_that_comes_free_goes_to_who_waits_the_longest_of_those_who_may_have_it() {
+        let places = Arc::new(Places::new(4));
+        let mut held = Vec::new();
+        for uid in [7, 7, 8, 8] {
+            held.push(places.take(user(uid), WITHIN).await.unwrap());
+        }
+        let wait = |uid| {
+            tokio::spawn({
+                let places = Arc::clone(&places);
+                async move { places.take(user(uid), Duration::from_mins(1)).await.map(|place| (uid, place)) }
+            })
+        };
+        let (greedy, gone, patient) = (wait(7), wait(9), wait(9));
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        gone.abort();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        drop(held.pop());
+        let (uid, place) = patient.await.unwrap().unwrap();
+        assert_eq!(uid, 9);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert!(!greedy.is_finished(), "it has its share");
+        drop(held.remove(0));
+        assert_eq!(greedy.await.unwrap().unwrap().0, 7);
+        drop(place);
+    }
+}

@@ -1,0 +1,189 @@
+//! What of a request is still to be written.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice, Write as _};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf as _, Bytes};
+use http::HeaderMap;
+use hyper::body::{Body as _, Frame};
+use tokio::io::AsyncWrite as _;
+use zeroize::Zeroizing;
+
+use super::{Broken, Stream};
+use crate::http::reverse_proxy::request_body::Sent;
+use crate::http::reverse_proxy::request_head::Ending;
+
+/// What is written as the stream takes it.
+#[derive(Default)]
+pub(super) struct Sending {
+    queue: VecDeque<Bytes>,
+    /// In a box: few requests have one.
+    body: Option<Box<(Sent, Ending)>>,
+    /// Whether the stream may hold back what it has taken, as TLS does.
+    unflushed: bool,
+}
+
+impl Sending {
+    pub(super) fn is_done(&self) -> bool {
+        self.queue.is_empty() && self.body.is_none() && !self.unflushed
+    }
+
+    /// Takes what of a head is still to be written, and the body that follows it.
+    pub(super) fn begin(&mut self, head: &[u8], body: Option<(Sent, Ending)>) {
+        self.unflushed = true;
+        if !head.is_empty() {
+            // It carries a token, which is not left in freed memory.
+            self.queue.push_back(Bytes::from_owner(Zeroizing::new(head.to_vec())));
+        }
+        self.body = body.map(Box::new);
+    }
+
+    /// Writes all that can be written. Ready once there is nothing more.
+    pub(super) fn poll(&mut self, stream: &mut Stream, cx: &mut Context<'_>) -> Poll<Result<(), Broken>> {
+        loop {
+            let waits = self.gather(cx)?;
+            ready!(self.poll_queue(stream, cx)).map_err(Broken::Failed)?;
+            if self.unflushed && (waits || self.body.is_none()) {
+                // What there is does not wait for what comes.
+                ready!(Pin::new(&mut *stream).poll_flush(cx)).map_err(Broken::Failed)?;
+                self.unflushed = false;
+            }
+            if waits {
+                return Poll::Pending;
+            }
+            if self.body.is_none() {
+                return Poll::Ready(Ok(()));
+            }
+        }
+    }
+
+    /// Takes what there is of the body, so that it is written with what stands before it, up to a bound of bytes and of pieces: a
+    /// small piece may be all that is used of a large buffer. Says whether more is waited for.
+    fn gather(&mut self, cx: &mut Context<'_>) -> Result<bool, Broken> {
+        while let Some(body) = &mut self.body
+            && self.queue.len() < AT_ONCE
+            && self.queue.iter().map(Bytes::len).sum::<usize>() < GATHERED
+        {
+            match Pin::new(&mut body.0).poll_frame(cx) {
+                Poll::Ready(frame) => self.take(frame.transpose()?)?,
+                Poll::Pending => return Ok(true),
+            }
+        }
+        Ok(false)
+    }
+
+    /// Takes the next part of the body, or its end.
+    fn take(&mut self, frame: Option<Frame<Bytes>>) -> Result<(), Broken> {
+        let Some(body) = &mut self.body else { return Ok(()) };
+        let (body, ending) = &mut **body;
+        let trailers = match frame.map(Frame::into_data) {
+            None => None,
+            Some(Ok(bytes)) => {
+                match ending {
+                    Ending::Length(left) => {
+                        *left = left.checked_sub(bytes.len() as u64).ok_or(Broken::Length)?;
+                        self.queue.push_back(bytes);
+                    }
+                    // A chunk without bytes would be the last one.
+                    Ending::Chunks if bytes.is_empty() => {}
+                    Ending::Chunks => {
+                        let size = format!("{:x}\r\n", bytes.len());
+                        self.queue.extend([size.into(), bytes, Bytes::from_static(b"\r\n")]);
+                    }
+                }
+                if !body.is_end_stream() {
+                    return Ok(());
+                }
+                None
+            }
+            Some(Err(other)) => other.into_trailers().ok(),
+        };
+        match ending {
+            Ending::Length(0) => {}
+            Ending::Length(_) => return Err(Broken::Length),
+            Ending::Chunks => self.queue.push_back(last_chunk(&trailers.unwrap_or_default())),
+        }
+        self.body = None;
+        Ok(())
+    }
+
+    fn poll_queue(&mut self, stream: &mut Stream, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while let Some(first) = self.queue.front() {
+            if first.is_empty() {
+                self.queue.pop_front();
+                continue;
+            }
+            let mut slices = [IoSlice::new(&[]); AT_ONCE];
+            for (slice, bytes) in slices.iter_mut().zip(&self.queue) {
+                *slice = IoSlice::new(bytes);
+            }
+            let mut written = ready!(Pin::new(&mut *stream).poll_write_vectored(cx, &slices))?;
+            if written == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            self.unflushed = true;
+            while let Some(first) = self.queue.front_mut()
+                && written > 0
+            {
+                let taken = written.min(first.len());
+                first.advance(taken);
+                written -= taken;
+                if first.is_empty() {
+                    self.queue.pop_front();
+                }
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// The last chunk, with the trailers that may be (RFC 9110, 6.5.1).
+fn last_chunk(trailers: &HeaderMap) -> Bytes {
+    let mut out = b"0\r\n".to_vec();
+    for (name, value) in trailers.iter().filter(|(name, _)| !NO_TRAILERS.contains(&name.as_str())) {
+        // Into memory, which takes all.
+        let _ = write!(out, "{name}: ");
+        out.extend_from_slice(value.as_bytes());
+        out.extend_from_slice(b"\r\n");
+    }
+    out.extend_from_slice(b"\r\n");
+    out.into()
+}
+
+/// What frames a message, leads it or lets it in, which its receiver has to know before its body.
+const NO_TRAILERS: [&str; 13] = [
+    "authorization",
+    "cache-control",
+    "connection",
+    "content-encoding",
+    "content-length",
+    "content-range",
+    "content-type",
+    "cookie",
+    "host",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "x-vault-token",
+];
+
+/// How much is taken of a body before it is written, in bytes; with the last piece it may be more.
+const GATHERED: usize = 64 * 1024;
+
+/// How many pieces are written by one call of the system.
+const AT_ONCE: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_must_be_known_before_a_body_is_no_trailer_of_it() {
+        let pairs = [("x-sum", "42"), ("authorization", "Bearer t"), ("x-vault-token", "t"), ("content-length", "9")];
+        let trailers = pairs.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect();
+        assert_eq!(last_chunk(&trailers), "0\r\nx-sum: 42\r\n\r\n");
+        assert_eq!(last_chunk(&HeaderMap::new()), "0\r\n\r\n");
+    }
+}

@@ -1,0 +1,147 @@
+//! What of an answer was received, and what is still to come.
+
+use std::cell::RefCell;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Bytes, BytesMut};
+use http::Response;
+use hyper::body::Frame;
+use tokio::io::{AsyncRead as _, ReadBuf};
+use tokio_util::io::poll_read_buf;
+
+use super::body_decoder::{Expected, Piece};
+use super::response_head;
+use super::{Broken, Stream};
+
+/// An answer on its way.
+pub(super) struct Receiving {
+    /// Received, and not yet taken.
+    received: Bytes,
+    /// What of a body is still to come.
+    expected: Expected,
+    /// Whether the connection may be used again after it: not while an answer is on its way.
+    stays: bool,
+    /// How much is read at once, in bytes.
+    at_once: usize,
+}
+
+impl Default for Receiving {
+    fn default() -> Self {
+        Self { received: Bytes::new(), expected: Expected::Nothing, stays: true, at_once: SHARED }
+    }
+}
+
+impl Receiving {
+    pub(super) fn may_stay(&self) -> bool {
+        self.stays && self.expected == Expected::Nothing && self.received.is_empty()
+    }
+
+    /// Ready once the stream has ended, or has brought something.
+    pub(super) fn poll_silence(&mut self, stream: &mut Stream, cx: &mut Context<'_>) -> Poll<()> {
+        self.at_once = SHARED;
+        self.poll_more(stream, cx).map(|_| ())
+    }
+
+    /// The head of the answer.
+    pub(super) fn poll_head(
+        &mut self,
+        stream: &mut Stream,
+        bodiless: bool,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Response<()>, Broken>> {
+        self.stays = false;
+        loop {
+            if !ready!(self.poll_more(stream, cx)).map_err(Broken::Failed)? {
+                return Poll::Ready(Err(Broken::Closed));
+            }
+            if let Some(head) = response_head::take(&mut self.received, bodiless)? {
+                (self.expected, self.stays) = (head.body, head.stays);
+                return Poll::Ready(Ok(head.response));
+            }
+        }
+    }
+
+    /// The body, if all of it is here.
+    pub(super) fn whole_body(&mut self) -> Option<Bytes> {
+        match self.expected {
+            Expected::Nothing => Some(Bytes::new()),
+            Expected::Length(length) if length <= self.received.len() as u64 => {
+                match self.expected.take(&mut self.received) {
+                    Ok(Some(Piece::Bytes(bytes))) => Some(bytes),
+                    _ => None,
+                }
+            }
+            _ => None,
+        }
+    }
+
+    /// The next part of the body.
+    pub(super) fn poll_body(
+        &mut self,
+        stream: &mut Stream,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+        loop {
+            match self.expected.take(&mut self.received) {
+                Ok(Some(Piece::Bytes(bytes))) => return Poll::Ready(Some(Ok(Frame::data(bytes)))),
+                Ok(Some(Piece::Trailers(trailers))) => return Poll::Ready(Some(Ok(Frame::trailers(trailers)))),
+                Ok(None) if self.expected == Expected::Nothing => return Poll::Ready(None),
+                Ok(None) => {}
+                Err(error) => return Poll::Ready(Some(Err(error.into()))),
+            }
+            match ready!(self.poll_more(stream, cx)) {
+                Ok(true) => {}
+                Ok(false) if self.expected == Expected::All => {
+                    self.expected = Expected::Nothing;
+                    return Poll::Ready(None);
+                }
+                Ok(false) => return Poll::Ready(Some(Err(Broken::Closed))),
+                Err(error) => return Poll::Ready(Some(Err(Broken::Failed(error)))),
+            }
+        }
+    }
+
+    /// How much of the body is still to come, where that is known.
+    pub(super) fn left(&self) -> Option<u64> {
+        match self.expected {
+            Expected::Nothing => Some(0),
+            Expected::Length(left) => Some(left),
+            Expected::Chunks(_) | Expected::All => None,
+        }
+    }
+
+    /// Receives more: `false` at the end of the stream.
+    fn poll_more(&mut self, stream: &mut Stream, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
+        let more = if self.at_once == SHARED {
+            ROOM.with_borrow_mut(|room| {
+                let mut room = ReadBuf::new(room);
+                ready!(Pin::new(stream).poll_read(cx, &mut room))?;
+                Poll::Ready(io::Result::Ok(Bytes::copy_from_slice(room.filled())))
+            })
+        } else {
+            let mut room = BytesMut::with_capacity(self.at_once);
+            ready!(poll_read_buf(Pin::new(stream), cx, &mut room))?;
+            Poll::Ready(Ok(room.freeze()))
+        };
+        let more = ready!(more)?;
+        // Who sends much at once is read in large pieces.
+        if more.len() == self.at_once {
+            self.at_once = LARGE;
+        } else if more.len() < SHARED {
+            self.at_once = SHARED;
+        }
+        let some = !more.is_empty();
+        self.received = if self.received.is_empty() { more } else { [&*self.received, &*more].concat().into() };
+        Poll::Ready(Ok(some))
+    }
+}
+
+/// How much is read at once into the room that is shared, and into one of its own, in bytes.
+const SHARED: usize = 16 * 1024;
+const LARGE: usize = 128 * 1024;
+
+thread_local! {
+    static ROOM: RefCell<Box<[u8]>> = RefCell::new(vec![0; SHARED].into());
+}

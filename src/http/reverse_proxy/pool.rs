@@ -1,0 +1,167 @@
+//! Connections to one upstream: lent for one request each, kept for the next, never more than the cap.
+
+use std::future::poll_fn;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::net::{TcpStream, UnixStream};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_util::either::Either;
+
+use super::connection_slots::{Place, Places};
+use super::http1::{Plain, Wire};
+use super::{ForwardError, Options, Target, tunnel};
+use crate::http::server::Caller;
+
+#[derive(Debug)]
+pub(super) struct Pool {
+    pub(super) options: Options,
+    /// One for each connection that answers a request.
+    places: Arc<Places>,
+    idle: Arc<Idle>,
+    /// What closes connections that get old; dropped with the pool.
+    closing: Mutex<JoinSet<()>>,
+}
+
+/// Connections without a request, the one that was used last at the end.
+#[derive(Debug, Default)]
+struct Idle(Mutex<Kept>);
+
+#[derive(Debug, Default)]
+struct Kept {
+    wires: Vec<(Box<Wire>, Instant)>,
+    /// Whether someone sees to it that they are closed in time.
+    watched: bool,
+}
+
+impl Idle {
+    fn lock(&self) -> MutexGuard<'_, Kept> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Closes those that get old, until there are none.
+    async fn close_old(&self, most: Duration) {
+        loop {
+            let oldest = {
+                let mut kept = self.lock();
+                let now = Instant::now();
+                kept.wires.retain(|(_, since)| now - *since < most);
+                kept.watched = !kept.wires.is_empty();
+                kept.wires.first().map(|(_, since)| *since)
+            };
+            match oldest {
+                Some(since) => tokio::time::sleep_until(since + most).await,
+                None => return,
+            }
+        }
+    }
+}
+
+/// A connection that is lent for one request. Dropped, it is closed.
+#[derive(Debug)]
+pub(super) struct Lent {
+    /// In a box: it is handed on some times for each request.
+    pub(super) wire: Box<Wire>,
+    pool: Arc<Pool>,
+    _place: Place,
+    /// Whether it has answered a request before.
+    pub(super) kept: bool,
+}
+
+impl Lent {
+    /// Time that the answer's body may bring nothing.
+    pub(super) fn body_idle(&self) -> Option<Duration> {
+        self.pool.options.body_idle
+    }
+
+    /// Its answer is read: it serves the next request, if it may.
+    pub(super) fn give_back(self) {
+        if self.wire.may_stay() {
+            self.pool.keep(self.wire);
+        }
+    }
+}
+
+impl Pool {
+    pub(super) fn new(options: Options) -> Self {
+        let places = Arc::new(Places::new(options.connections));
+        Self { options, places, idle: Arc::default(), closing: Mutex::default() }
+    }
+
+    /// A connection that was kept, or a new one.
+    pub(super) async fn lend(self: &Arc<Self>, caller: Caller) -> Result<Lent, ForwardError> {
+        let place = self.places.take(caller, self.options.connect_timeout).await?;
+        while let Some(mut wire) = self.last_kept() {
+            if poll_fn(|cx| Poll::Ready(wire.poll_ready(cx))).await {
+                return Ok(Lent { wire, pool: Arc::clone(self), _place: place, kept: true });
+            }
+        }
+        // In a box: every request would carry the room for a handshake, which few make.
+        Box::pin(self.connect(place)).await
+    }
+
+    /// A new connection.
+    pub(super) async fn lend_new(self: &Arc<Self>, caller: Caller) -> Result<Lent, ForwardError> {
+        let place = self.places.take(caller, self.options.connect_timeout).await?;
+        self.connect(place).await
+    }
+
+    /// The one that was used last, if it is not old: then all are.
+    fn last_kept(&self) -> Option<Box<Wire>> {
+        let mut kept = self.idle.lock();
+        let (wire, since) = kept.wires.pop()?;
+        if since.elapsed() < self.options.idle {
+            return Some(wire);
+        }
+        kept.wires.clear();
+        None
+    }
+
+    async fn connect(self: &Arc<Self>, place: Place) -> Result<Lent, ForwardError> {
+        let limit = self.options.connect_timeout;
+        let wire = tokio::time::timeout(limit, self.dial())
+            .await
+            .map_err(|_| ForwardError::ConnectTimeout { upstream: self.options.target.to_string(), after: limit })?
+            .map_err(|error| ForwardError::Connect(self.options.target.to_string(), error))?;
+        Ok(Lent { wire: Box::new(wire), pool: Arc::clone(self), _place: place, kept: false })
+    }
+
+    /// Keeps a connection for the next request, for a time: an upstream that closes it first is noticed when it is lent, or
+    /// after that time.
+    fn keep(&self, wire: Box<Wire>) {
+        let watched = {
+            let mut kept = self.idle.lock();
+            kept.wires.push((wire, Instant::now()));
+            std::mem::replace(&mut kept.watched, true)
+        };
+        if !watched {
+            let (idle, most) = (Arc::clone(&self.idle), self.options.idle);
+            let mut closing = self.closing.lock().unwrap_or_else(PoisonError::into_inner);
+            while closing.try_join_next().is_some() {}
+            closing.spawn(async move { idle.close_old(most).await });
+        }
+    }
+
+    async fn dial(&self) -> io::Result<Wire> {
+        let stream = match &self.options.target {
+            Target::Tcp(address) => tcp(TcpStream::connect(address).await?)?,
+            Target::Host(host, port) => tcp(TcpStream::connect((host.as_str(), *port)).await?)?,
+            Target::Unix(path) => Either::Left(Either::Right(UnixStream::connect(path).await?)),
+            Target::Through(proxy) => Either::Right(tunnel::dig(proxy).await?),
+        };
+        Ok(Wire::new(match &self.options.tls {
+            None => Either::Left(stream),
+            Some((config, name)) => {
+                let connector = tokio_rustls::TlsConnector::from(config.current());
+                Either::Right(Box::new(connector.connect(name.clone(), stream).await?))
+            }
+        }))
+    }
+}
+
+fn tcp(stream: TcpStream) -> io::Result<Plain> {
+    Ok(Either::Left(Either::Left(tunnel::nodelay(stream)?)))
+}

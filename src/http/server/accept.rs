@@ -1,0 +1,256 @@
+//! The loop that accepts and serves.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use hyper::body::{Body, Incoming};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::connection_table::Table;
+use super::listener::Stream;
+use super::socket_file::BACKLOG;
+use super::{Limits, Listener, Peer, connection};
+use crate::http::tls::ServerTls;
+use crate::metrics::{self, Metrics};
+
+impl Listener {
+    /// Serves until `stop`, then lets requests in flight end, at most for `limits.drain`.
+    pub async fn serve<S, F, B>(self, service: S, limits: Limits, stop: CancellationToken)
+    where
+        S: Fn(Peer, Request<Incoming>) -> F + Clone + Send + Unpin + 'static,
+        F: Future<Output = Response<B>> + Send + 'static,
+        B: Body<Data = Bytes> + Unpin + Send + 'static,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let mut trouble = Trouble::default();
+        let mut open = Open::new(&self, service, limits);
+        loop {
+            let accepted = tokio::select! {
+                accepted = self.accept() => accepted,
+                () = stop.cancelled() => break,
+                () = sleep_until(open.sweep) => {
+                    open.sweep = open.table.sweep();
+                    continue;
+                }
+                () = open.table.attention.notified() => {
+                    open.sweep = open.table.sweep();
+                    continue;
+                }
+                Some(_) = open.tasks.join_next(), if !open.tasks.is_empty() => continue,
+            };
+            match accepted {
+                Ok((stream, peer)) => {
+                    trouble.over();
+                    open.take(stream, peer);
+                }
+                Err(error) => trouble.rest(&error, &open.table, &stop).await,
+            }
+        }
+        // Whoever is in the kernel's queue has connected, and would be cut off when the socket is closed.
+        let soon = Instant::now() + QUEUED;
+        for _ in 0..BACKLOG {
+            match tokio::time::timeout_at(soon, self.accept()).await {
+                Ok(Ok((stream, peer))) => open.take(stream, peer),
+                Ok(Err(_)) | Err(_) => break,
+            }
+        }
+        drop(self);
+        open.end().await;
+    }
+}
+
+/// Time to look for connections that are queued when a listener stops.
+const QUEUED: Duration = Duration::from_millis(5);
+
+/// Time that a connection which has sent nothing has for its first byte once its listener stops: the caller may have
+/// sent it, and the task not looked yet.
+const LAST_CALL: Duration = Duration::from_millis(250);
+
+/// The open connections of a listener, and what serves them.
+struct Open<S> {
+    service: S,
+    http: hyper::server::conn::http1::Builder,
+    tls: Option<ServerTls>,
+    limits: Limits,
+    counts: Counts,
+    table: Arc<Table>,
+    tasks: JoinSet<()>,
+    /// Whether only callers from loopback can be meant.
+    loopback: bool,
+    next_id: u64,
+    /// When to look for connections whose time is over.
+    sweep: Option<Instant>,
+}
+
+impl<S> Open<S> {
+    fn new(listener: &Listener, service: S, limits: Limits) -> Self {
+        let counts = Counts::of(&limits);
+        let mut http = hyper::server::conn::http1::Builder::new();
+        // The table keeps time: hyper's own timer would cost each request an entry in the timer wheel. No
+        // `pipeline_flush`: with it an answer is lost when bytes are left unread at the connection's end.
+        http.header_read_timeout(None).max_header_size(limits.head_bytes);
+        Self {
+            service,
+            http,
+            tls: limits.tls.clone(),
+            table: Arc::new(Table::new(limits.clone(), listener.tcp_address(), counts.connections())),
+            limits,
+            counts,
+            tasks: JoinSet::new(),
+            loopback: listener.tcp_address().is_some_and(|address| address.ip().to_canonical().is_loopback()),
+            next_id: 0,
+            sweep: None,
+        }
+    }
+
+    fn take<F, B>(&mut self, stream: Stream, peer: Peer)
+    where
+        S: Fn(Peer, Request<Incoming>) -> F + Clone + Send + Unpin + 'static,
+        F: Future<Output = Response<B>> + Send + 'static,
+        B: Body<Data = Bytes> + Unpin + Send + 'static,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        if self.loopback && matches!(peer, Peer::Tcp(address) if !address.ip().is_loopback()) {
+            return self.counts.refuse("peer", &peer);
+        }
+        if !self.table.make_room(&peer) {
+            return self.counts.refuse("connections", &peer);
+        }
+        let first_byte = if self.tls.is_some() { self.limits.header_timeout } else { self.limits.first_byte_timeout };
+        let first = Instant::now() + first_byte;
+        self.sweep = Some(self.sweep.map_or(first, |at| at.min(first)));
+        let id = self.next_id;
+        self.next_id += 1;
+        let (table, tasks) = (&self.table, &mut self.tasks);
+        let (http, service, counts) = (self.http.clone(), self.service.clone(), self.counts.clone());
+        // A task for each of the two: one for both would take for every plain connection what TLS needs.
+        table.enter(id, &peer, |state, entered| match &self.tls {
+            None => {
+                let serving = connection::serve(&http, stream, peer, service, state, entered);
+                tasks.spawn(async move { counts.end(&serving.await, &peer) })
+            }
+            Some(tls) => {
+                let acceptor = tokio_rustls::TlsAcceptor::from(tls.current());
+                tasks.spawn(async move {
+                    match acceptor.accept(stream).await {
+                        Ok(stream) => {
+                            let serving = connection::serve(&http, stream, peer, service, state, entered);
+                            counts.end(&serving.await, &peer);
+                        }
+                        Err(_) => counts.refuse("tls", &peer),
+                    }
+                })
+            }
+        });
+    }
+
+    /// Lets requests in flight end, at most for the time that the limits give. Where another listener is in its place, those
+    /// who are idle have that time to find out by an answer.
+    async fn end(self) {
+        let Self { table, mut tasks, limits, .. } = self;
+        if let Some(until) = &limits.replaced_until {
+            table.linger();
+            let ended = async { while tasks.join_next().await.is_some() {} };
+            tokio::select! {
+                () = ended => return,
+                () = until.cancelled() => {}
+                () = tokio::time::sleep(limits.drain) => {}
+            }
+        }
+        table.close();
+        let ended = async { while tasks.join_next().await.is_some() {} };
+        let silent = async {
+            tokio::time::sleep(LAST_CALL).await;
+            table.close_silent();
+            std::future::pending::<()>().await;
+        };
+        let ended = async {
+            tokio::select! {
+                () = ended => {}
+                () = silent => {}
+            }
+        };
+        if tokio::time::timeout(limits.drain, ended).await.is_err() {
+            tasks.shutdown().await;
+        }
+    }
+}
+
+async fn sleep_until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Where refusals of this listener are counted and told.
+#[derive(Debug, Clone)]
+struct Counts(Option<(Metrics, Arc<str>)>);
+
+impl Counts {
+    fn of(limits: &Limits) -> Self {
+        Self(limits.observed.as_ref().map(|it| (it.metrics.clone(), it.listener.as_str().into())))
+    }
+
+    fn connections(&self) -> Option<prometheus_client::metrics::gauge::Gauge> {
+        let (metrics, listener) = self.0.as_ref()?;
+        let label = metrics::Listener { listener: listener.to_string() };
+        Some(metrics.local_connections.get_or_create(&label).clone())
+    }
+
+    /// A connection has ended.
+    fn end(&self, outcome: &hyper::Result<()>, peer: &Peer) {
+        match outcome {
+            Err(error) if error.is_parse_too_large() => self.refuse("head_size", peer),
+            Err(error) if error.is_parse() => self.refuse("malformed", peer),
+            _ => {}
+        }
+    }
+
+    fn refuse(&self, reason: &'static str, peer: &Peer) {
+        let listener = self.0.as_ref().map_or("", |(_, listener)| listener);
+        tracing::debug!(event = "local.connection.refused", listener, reason, uid = peer.uid(), pid = peer.pid());
+        if let Some((metrics, listener)) = &self.0 {
+            metrics.local_refused.get_or_create(&metrics::Refusal { listener: listener.to_string(), reason }).inc();
+        }
+    }
+}
+
+/// How accepting fails: descriptors or memory used up, mostly.
+#[derive(Debug, Default)]
+struct Trouble {
+    pause: Duration,
+    told: Option<Instant>,
+}
+
+impl Trouble {
+    /// Gets a descriptor back from a connection that answers no request, or gives the system a moment.
+    async fn rest(&mut self, error: &io::Error, table: &Table, stop: &CancellationToken) {
+        // The caller's own going away is no trouble of ours.
+        if matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset) {
+            return;
+        }
+        let now = Instant::now();
+        if self.told.is_none_or(|told| now - told >= Self::QUIET) {
+            self.told = Some(now);
+            tracing::warn!(event = "listener.accept.failed", %error, "cannot accept connections for now");
+        }
+        let freed = table.free_one();
+        self.pause = (self.pause * 2).clamp(Self::SHORTEST, Self::LONGEST);
+        let pause = if freed { Self::SHORTEST } else { self.pause };
+        let _ = tokio::time::timeout(pause, stop.cancelled()).await;
+    }
+
+    fn over(&mut self) {
+        self.pause = Duration::ZERO;
+    }
+
+    const SHORTEST: Duration = Duration::from_millis(50);
+    const LONGEST: Duration = Duration::from_secs(1);
+    const QUIET: Duration = Duration::from_secs(10);
+}

@@ -1,0 +1,202 @@
+//! One connection: its bytes and answers watched, HTTP/1 spoken on it.
+
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker, ready};
+
+use bytes::Bytes;
+use http::header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING};
+use http::{HeaderValue, Request, Response};
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::Peer;
+use super::connection_state::{Connection, Received};
+use super::connection_table::Entered;
+use super::framing::{Framing, FramingScan};
+use super::lingering::Lingering;
+
+/// Serves one connection to its end. The error is one of the caller's: a malformed head, one that is too large.
+pub(super) fn serve<I, S, F, B>(
+    http: &hyper::server::conn::http1::Builder,
+    stream: I,
+    peer: Peer,
+    service: S,
+    connection: Arc<Connection>,
+    entered: Entered,
+) -> impl Future<Output = hyper::Result<()>> + use<I, S, F, B>
+where
+    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    S: Fn(Peer, Request<Incoming>) -> F + Unpin,
+    F: Future<Output = Response<B>> + Send + 'static,
+    B: Body<Data = Bytes> + Unpin + Send + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let watched =
+        Watched { stream, connection: Arc::clone(&connection), scan: FramingScan::default(), lingering: None };
+    let stream = TokioIo::new(watched);
+    let service = {
+        let connection = Arc::clone(&connection);
+        service_fn(move |mut request: Request<Incoming>| {
+            connection.busy(!request.body().is_end_stream());
+            if connection.take_framing() != Some(Framing::Plain) {
+                restore_length(&mut request);
+            }
+            let answer = service(peer, request);
+            let connection = Arc::clone(&connection);
+            async move {
+                let mut answer = answer.await;
+                if connection.closing() {
+                    answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+                }
+                Ok::<_, Infallible>(answer.map(|body| Answer { body, _connection: Done(connection) }))
+            }
+        })
+    };
+    let mut protocol = http.serve_connection(stream, service);
+    let mut told = false;
+    let mut waker: Option<Waker> = None;
+    // No `async`, which would keep room for what it is given beside what it makes of it: there may be ten thousand.
+    poll_fn(move |cx| {
+        if !waker.as_ref().is_some_and(|known| known.will_wake(cx.waker())) {
+            connection.wake_with(cx.waker());
+            waker = Some(cx.waker().clone());
+        }
+        let mut ended = Pin::new(&mut protocol).poll(cx);
+        // Told after it has looked for bytes: a request that is here already is answered.
+        if ended.is_pending() && !told && connection.closes_now() {
+            told = true;
+            Pin::new(&mut protocol).graceful_shutdown();
+            ended = Pin::new(&mut protocol).poll(cx);
+        }
+        if ended.is_pending() && connection.pause() {
+            entered.attention();
+        }
+        ended
+    })
+}
+
+/// Puts a `Content-Length` back that the parser has left out beside a `Transfer-Encoding`, for those to refuse who decide about the
+/// request. Of a head that was not looked at it is not known whether it had one, and the same is taken for granted.
+fn restore_length(request: &mut Request<Incoming>) {
+    let headers = request.headers_mut();
+    if headers.contains_key(TRANSFER_ENCODING) {
+        headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
+    }
+}
+
+/// Tells the connection's state what its bytes do.
+struct Watched<I> {
+    stream: I,
+    connection: Arc<Connection>,
+    scan: FramingScan,
+    /// Once our side has said all.
+    lingering: Option<Box<Lingering>>,
+}
+
+impl<I: AsyncRead + Unpin> AsyncRead for Watched<I> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let result = ready!(Pin::new(&mut self.stream).poll_read(cx, buffer));
+        if let Some(bytes @ [_, ..]) = buffer.filled().get(before..) {
+            self.received(bytes);
+        }
+        Poll::Ready(result)
+    }
+}
+
+impl<I> Watched<I> {
+    fn received(&mut self, bytes: &[u8]) {
+        match self.connection.received() {
+            Received::Begin => self.scan = FramingScan::default(),
+            Received::Head => {}
+            Received::Body => return,
+        }
+        if let Some(framing) = self.scan.feed(bytes) {
+            self.connection.framed(framing);
+        }
+    }
+
+    fn wrote<T>(&self, outcome: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        match outcome {
+            Poll::Pending => self.connection.write_waits(),
+            Poll::Ready(_) => self.connection.write_went_on(),
+        }
+        outcome
+    }
+}
+
+impl<I: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Watched<I> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let outcome = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.wrote(outcome)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let outcome = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
+        self.wrote(outcome)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    /// Closes our side; what the caller may still be sending is read on, so that it can read what it was told.
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let Self { stream, connection, lingering, .. } = &mut *self;
+        let lingering = if let Some(lingering) = lingering {
+            lingering
+        } else {
+            ready!(Pin::new(&mut *stream).poll_shutdown(cx))?;
+            if !connection.may_send() {
+                return Poll::Ready(Ok(()));
+            }
+            lingering.insert(Box::new(Lingering::new(connection.closing())))
+        };
+        lingering.poll(stream, cx).map(Ok)
+    }
+}
+
+/// An answer's body; its end is the end of the request.
+struct Answer<B> {
+    body: B,
+    _connection: Done,
+}
+
+impl<B: Body<Data = Bytes> + Unpin> Body for Answer<B> {
+    type Data = Bytes;
+    type Error = B::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+struct Done(Arc<Connection>);
+
+impl Drop for Done {
+    fn drop(&mut self) {
+        self.0.answered();
+    }
+}

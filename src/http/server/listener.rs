@@ -1,0 +1,169 @@
+//! Bound sockets.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Arc;
+
+use rustix::net::{AddressFamily, SocketAddrAny, SocketAddrUnix, SocketType};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio_util::either::Either;
+
+use super::socket_file::{self, SocketFile};
+use super::{Endpoint, Inherited, Peer, UnixSocket};
+
+/// What a listener accepts.
+pub(super) type Stream = Either<TcpStream, UnixStream>;
+
+/// A bound socket that does not accept yet: an address that is taken is known before anything starts.
+///
+/// The file of a unix socket that was bound here is removed when the last clone is dropped.
+#[derive(Debug)]
+pub struct Listener {
+    socket: Socket,
+    file: Option<Arc<SocketFile>>,
+}
+
+#[derive(Debug)]
+enum Socket {
+    Tcp(TcpListener),
+    /// The socket, and the group whose members may be let in.
+    Unix(UnixListener, Option<u32>),
+}
+
+impl Listener {
+    /// Binds. Must be called inside a runtime. An [`Endpoint::Inherited`] is an error here: see [`Listener::open`].
+    ///
+    /// A unix socket's path may hold a socket that nobody listens on, which is replaced, or one of this process.
+    ///
+    /// # Errors
+    /// The address is taken, not allowed, or not there; the path holds a live socket or something else than a socket.
+    pub fn bind(endpoint: &Endpoint) -> io::Result<Self> {
+        Self::open(endpoint, &Inherited::default())
+    }
+
+    /// As [`Listener::bind`], and takes sockets that the service manager passed.
+    ///
+    /// # Errors
+    /// As [`Listener::bind`]; no socket was passed by that name, several were, or it is none that accepts streams.
+    pub fn open(endpoint: &Endpoint, inherited: &Inherited) -> io::Result<Self> {
+        match endpoint {
+            Endpoint::Tcp(address) => Self::tcp(std::net::TcpListener::bind(address)?),
+            Endpoint::Unix(socket) => Self::unix(socket),
+            Endpoint::Inherited(name) => Self::adopt(inherited.socket(name)?),
+        }
+    }
+
+    fn tcp(listener: std::net::TcpListener) -> io::Result<Self> {
+        listener.set_nonblocking(true)?;
+        let local = listener.local_addr()?.ip().to_canonical();
+        // Accepted connections inherit both. With a time to live of one nothing gets past the first router, whatever
+        // `route_localnet` and port forwards on this machine make of loopback.
+        rustix::net::sockopt::set_tcp_nodelay(&listener, true)?;
+        if local.is_loopback() {
+            match local {
+                IpAddr::V4(_) => rustix::net::sockopt::set_ip_ttl(&listener, 1)?,
+                IpAddr::V6(_) => rustix::net::sockopt::set_ipv6_unicast_hops(&listener, Some(1))?,
+            }
+        }
+        Ok(Self { socket: Socket::Tcp(TcpListener::from_std(listener)?), file: None })
+    }
+
+    fn unix(socket: &UnixSocket) -> io::Result<Self> {
+        let (listener, file) = socket_file::bind(socket)?;
+        let socket = Socket::Unix(UnixListener::from_std(listener)?, Some(file.group));
+        Ok(Self { socket, file: Some(Arc::new(file)) })
+    }
+
+    fn adopt(socket: OwnedFd) -> io::Result<Self> {
+        use rustix::net::sockopt::{socket_acceptconn, socket_domain, socket_type};
+        if socket_type(&socket)? != SocketType::STREAM || !socket_acceptconn(&socket)? {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the socket that was passed accepts no streams"));
+        }
+        match socket_domain(&socket)? {
+            AddressFamily::INET | AddressFamily::INET6 => Self::tcp(std::net::TcpListener::from(socket)),
+            AddressFamily::UNIX => {
+                let group = socket_group(rustix::net::getsockname(&socket)?);
+                let listener = std::os::unix::net::UnixListener::from(socket);
+                listener.set_nonblocking(true)?;
+                Ok(Self { socket: Socket::Unix(UnixListener::from_std(listener)?, group), file: None })
+            }
+            _ => Err(io::Error::new(io::ErrorKind::InvalidInput, "the socket that was passed is neither TCP nor unix")),
+        }
+    }
+
+    /// A second handle of the same socket, for the one who serves it next: callers that connect between the end of
+    /// one and the start of the other wait in the kernel's queue.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        let socket = match &self.socket {
+            Socket::Tcp(listener) => {
+                let copy = listener.as_fd().try_clone_to_owned()?;
+                Socket::Tcp(TcpListener::from_std(std::net::TcpListener::from(copy))?)
+            }
+            Socket::Unix(listener, group) => {
+                let copy = std::os::unix::net::UnixListener::from(listener.as_fd().try_clone_to_owned()?);
+                Socket::Unix(UnixListener::from_std(copy)?, *group)
+            }
+        };
+        Ok(Self { socket, file: self.file.clone() })
+    }
+
+    /// The TCP address that was bound.
+    pub fn tcp_address(&self) -> Option<SocketAddr> {
+        match &self.socket {
+            Socket::Tcp(listener) => listener.local_addr().ok(),
+            Socket::Unix(..) => None,
+        }
+    }
+
+    pub(super) async fn accept(&self) -> io::Result<(Stream, Peer)> {
+        match &self.socket {
+            Socket::Tcp(listener) => {
+                let (stream, address) = listener.accept().await?;
+                let address = SocketAddr::new(address.ip().to_canonical(), address.port());
+                Ok((Either::Left(stream), Peer::Tcp(address)))
+            }
+            Socket::Unix(listener, group) => {
+                let (stream, _) = listener.accept().await?;
+                let credentials = stream.peer_cred()?;
+                let pid = credentials.pid().and_then(|pid| u32::try_from(pid).ok()).unwrap_or(0);
+                let in_group = group.is_some_and(|group| {
+                    credentials.gid() == group
+                        || crate::os::peer_groups(&stream).is_ok_and(|groups| groups.contains(&group))
+                });
+                let peer = Peer::Unix { uid: credentials.uid(), gid: credentials.gid(), pid, in_group };
+                Ok((Either::Right(stream), peer))
+            }
+        }
+    }
+}
+
+/// The group of the file that a passed socket was bound to.
+fn socket_group(address: SocketAddrAny) -> Option<u32> {
+    let address = SocketAddrUnix::try_from(address).ok()?;
+    rustix::fs::lstat(address.path()?).ok().map(|stat| stat.st_gid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_accepted_on_loopback_reaches_no_other_machine_and_is_sent_at_once() {
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            let listener = Listener::bind(&Endpoint::Tcp(address.parse().unwrap())).unwrap();
+            let address = listener.tcp_address().unwrap();
+            let (_caller, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
+            let (Either::Left(stream), Peer::Tcp(_)) = accepted.unwrap() else { panic!("a TCP stream") };
+            assert!(stream.nodelay().unwrap());
+            let hops = match address {
+                SocketAddr::V4(_) => rustix::net::sockopt::ip_ttl(&stream).unwrap(),
+                SocketAddr::V6(_) => u32::from(rustix::net::sockopt::ipv6_unicast_hops(&stream).unwrap()),
+            };
+            assert_eq!(hops, 1, "{address}");
+        }
+    }
+}

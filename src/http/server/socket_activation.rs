@@ -1,0 +1,44 @@
+//! Sockets that the service manager opened before we started (`sd_listen_fds(3)`).
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+/// The sockets that were passed, by name. They stay open for the life of the process, so that a reload finds them again.
+#[derive(Debug, Default)]
+pub struct Inherited(Vec<(String, OwnedFd)>);
+
+impl Inherited {
+    /// Takes the sockets that these values of `LISTEN_PID`, `LISTEN_FDS` and `LISTEN_FDNAMES` tell of; none where a
+    /// value is missing or meant for another process. To be called once, early: it becomes their owner.
+    ///
+    /// # Errors
+    /// A value is malformed, or a socket that was promised is not there.
+    pub fn take(pid: Option<&str>, count: Option<&str>, names: Option<&str>) -> io::Result<Self> {
+        match (pid, count) {
+            (Some(pid), Some(count)) => crate::os::passed_sockets(pid, count, names.unwrap_or_default()).map(Self),
+            _ => Ok(Self::default()),
+        }
+    }
+
+    /// The names that were passed, in their order.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|(name, _)| name.as_str())
+    }
+
+    /// A second descriptor of the one socket of this name.
+    pub(super) fn socket(&self, name: &str) -> io::Result<OwnedFd> {
+        let mut found = self.0.iter().filter(|(known, _)| known == name);
+        match (found.next(), found.next()) {
+            (Some((_, socket)), None) => socket.try_clone(),
+            (Some(_), Some(_)) => Err(io::Error::other(format!("several sockets were passed by the name {name}"))),
+            (None, _) if self.0.is_empty() => {
+                Err(io::Error::other(format!("no socket was passed by the name {name}, nor any other")))
+            }
+            (None, _) => {
+                let names: Vec<&str> = self.names().collect();
+                let text = format!("no socket was passed by the name {name}, but {}", names.join(", "));
+                Err(io::Error::other(text))
+            }
+        }
+    }
+}

@@ -1,0 +1,382 @@
+//! `keyward acl` and the client module against the real service.
+
+use std::time::Duration;
+
+use keyward::acl::client::{
+    Client, Error, Link, Links, NewPolicy, NewRole, NewToken, Options, Query, Question, TokenUpdate,
+};
+use keyward::acl::model::timestamp::Timestamp;
+use secrecy::{ExposeSecret as _, SecretString};
+use serde_json::{Value, json as object};
+
+use crate::acl::acl_commands::{Ended, acl};
+use crate::harness::acl::Acl;
+use crate::harness::issuer::Key;
+
+fn client(service: &Acl, token: &str) -> Client {
+    let mut options = Options::at(service.url.parse().unwrap());
+    options.token = Some(SecretString::from(token));
+    Client::new(&options).unwrap()
+}
+
+/// Runs a command as the first token; it must go well.
+async fn done(service: &Acl, words: &str, input: &str) -> String {
+    let ended = acl(&service.url, &service.root, words, input).await;
+    assert_eq!(ended.code, 0, "{words}: {ended:?}");
+    ended.out
+}
+
+async fn json(service: &Acl, words: &str) -> Value {
+    serde_json::from_str(&done(service, &format!("{words} --format json"), "").await).unwrap()
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_else(|| panic!("{value}")).to_owned()
+}
+
+#[tokio::test]
+async fn policies_roles_and_tokens_are_made_read_changed_and_deleted_by_commands() {
+    let service = Acl::start().await;
+    done(&service, "policy create web-read --description d --rules -", "key \"web\" { policy = \"read\" }").await;
+    done(&service, "policy create web-write --rules -", "key \"web\" { policy = \"write\" }").await;
+    let shown = done(&service, "policy read web-read", "").await;
+    assert!(shown.contains("  key \"web\" { policy = \"read\" }"), "{shown}");
+    let id = text(&json(&service, "policy read web-read").await["ID"]);
+    done(&service, &format!("policy update {} --name web-look", &id[..8]), "").await;
+    let all = done(&service, "policy list", "").await;
+    assert!(all.contains("web-look") && all.contains("global-management") && !all.contains("web-read"), "{all}");
+
+    done(&service, &format!("role create ops --policy-id {} --service-identity web:dc1", &id[..8]), "").await;
+    done(&service, "role update ops --policy-name web-write --merge --node-identity n1:dc1", "").await;
+    let role = json(&service, "role read ops").await;
+    assert_eq!(role["Policies"].as_array().unwrap().len(), 2, "{role}");
+    assert_eq!(
+        (&role["ServiceIdentities"][0]["ServiceName"], &role["NodeIdentities"][0]["NodeName"]),
+        (&"web".into(), &"n1".into())
+    );
+    done(&service, "role update ops --no-service-identities --policy-name web-look", "").await;
+    let role = json(&service, "role read ops").await;
+    assert_eq!((role["Policies"].as_array().unwrap().len(), &role["ServiceIdentities"]), (1, &Value::Null), "{role}");
+    let listed = json(&service, "role list --policy web-look").await;
+    assert_eq!(listed[0]["Name"], "ops", "{listed}");
+    assert_eq!(json(&service, "role list --policy web-write").await, Value::Array(Vec::new()));
+
+    let words = "token create --description web --role-name ops --policy-name web-look --local --ttl 90m \
+                 --templated-policy builtin/service --var name:api --templated-policy builtin/dns";
+    let token = json(&service, words).await;
+    let (accessor, secret) = (text(&token["AccessorID"]), text(&token["SecretID"]));
+    assert_eq!(token["TemplatedPolicies"].as_array().unwrap().len(), 2, "{token}");
+    let own = acl(&service.url, &secret, "whoami", "").await;
+    assert!(own.out.contains("Remaining life:      1h 29m") || own.out.contains("1h 30m"), "{own:?}");
+    assert!(own.out.contains("ops (") && own.out.contains("builtin/service name=api"), "{own:?}");
+    done(&service, &format!("token update {accessor} --description new --no-roles"), "").await;
+    let read = json(&service, &format!("token read {accessor}")).await;
+    assert_eq!((&read["Description"], &read["Roles"], &read["Local"]), (&"new".into(), &Value::Null, &true.into()));
+    assert_eq!((&read["ExpirationTime"], &read["SecretID"]), (&token["ExpirationTime"], &Value::Null));
+    let cloned = json(&service, &format!("token clone {accessor} --description two")).await;
+    assert_eq!((&cloned["Description"], &cloned["TemplatedPolicies"]), (&"two".into(), &read["TemplatedPolicies"]));
+    let gone = done(&service, &format!("token delete {accessor}"), "").await;
+    assert_eq!(gone, format!("token {accessor} is deleted\n"));
+    for (words, code, wanted) in [
+        (format!("token delete {accessor}"), 8, "there is no token"),
+        (format!("token read {accessor}"), 8, "does not exist"),
+        ("role create ops".to_owned(), 9, "already exists"),
+        ("role read nobody".to_owned(), 8, "there is no role"),
+        ("token create --policy-name nobody".to_owned(), 2, "nobody"),
+        ("token create --service-identity Web".to_owned(), 2, "invalid name"),
+        ("token create --ttl 30s".to_owned(), 2, "cannot be less than"),
+    ] {
+        let ended = acl(&service.url, &service.root, &words, "").await;
+        assert!(ended.code == code && ended.error.contains(wanted) && ended.out.is_empty(), "{words}: {ended:?}");
+    }
+    let old = acl(&service.url, &secret, "whoami", "").await;
+    assert!(old.code == 6 && old.error.contains("wrong, expired or deleted"), "{old:?}");
+    done(&service, "role delete ops", "").await;
+    done(&service, "policy delete web-look", "").await;
+}
+
+#[tokio::test]
+async fn tokens_are_found_by_what_they_link_and_by_how_their_accessor_begins() {
+    let service = Acl::start().await;
+    done(&service, "policy create web-read --rules -", "key \"web\" { policy = \"read\" }").await;
+    done(&service, "role create ops --policy-name web-read", "").await;
+    let by_policy = json(&service, "token create --description one --policy-name web-read").await;
+    let by_role = json(&service, "token create --description two --role-name ops --node-identity n1:dc1").await;
+    let by_service = json(&service, "token create --description three --service-identity web --ttl 1h").await;
+    for (filter, wanted) in
+        [("--policy web-read", &by_policy), ("--role ops", &by_role), ("--service-name web", &by_service)]
+    {
+        let found = json(&service, &format!("token list {filter}")).await;
+        assert_eq!((found.as_array().unwrap().len(), &found[0]["AccessorID"]), (1, &wanted["AccessorID"]), "{filter}");
+    }
+    let table = done(&service, "token list", "").await;
+    assert_eq!(table.lines().count(), 6, "a head, three of ours, the first and the anonymous one: {table}");
+    for (words, wanted) in [("one", "policy web-read"), ("two", "role ops, node n1"), ("three", "service web")] {
+        let line = table.lines().find(|line| line.ends_with(words)).unwrap_or_else(|| panic!("{words}: {table}"));
+        assert!(line.contains(wanted) && !line.contains(&text(&by_policy["SecretID"])), "{line}");
+    }
+    let two = acl(&service.url, &service.root, "token list --policy web-read --role ops", "").await;
+    assert!(two.code == 1 && two.error.contains("cannot be used with"), "{two:?}");
+
+    let accessor = text(&by_role["AccessorID"]);
+    let expanded = done(&service, &format!("token read {} --expanded", &accessor[..13]), "").await;
+    for wanted in ["policy web-read (", "  key \"web\" { policy = \"read\" }", "node \"n1\"", "All roles:", "ops ("] {
+        assert!(expanded.contains(wanted), "{wanted}: {expanded}");
+    }
+    let expanded = json(&service, &format!("token read {accessor} --expanded")).await;
+    assert_eq!(expanded["ExpandedPolicies"].as_array().unwrap().len(), 2, "{expanded}");
+    assert_eq!((&expanded["AgentACLDefaultPolicy"], &expanded["SecretID"]), (&"deny".into(), &Value::Null));
+    let nobody = acl(&service.url, &service.root, "token read ffff0000ffff", "").await;
+    assert!(nobody.code == 8 && nobody.error.contains("there is no token"), "{nobody:?}");
+}
+
+#[tokio::test]
+async fn who_may_only_read_sees_no_secret_and_is_told_what_is_missing() {
+    let service = Acl::start().await;
+    let reader = service.token_with("acl = \"read\"").await;
+    let made = json(&service, "token create --description web").await;
+    let (accessor, secret) = (text(&made["AccessorID"]), text(&made["SecretID"]));
+    let run = async |words: String| acl(&service.url, &reader, &words, "").await;
+    let read = run(format!("token read {accessor} --show-secret")).await;
+    assert!(read.code == 0 && read.out.contains("takes acl:write") && !read.out.contains(&secret), "{read:?}");
+    let own = run("token read --self --format json".to_owned()).await;
+    let own: Value = serde_json::from_str(&own.out).unwrap();
+    let refused = run(format!("token update {accessor} --description new")).await;
+    let wanted = format!("the token with accessor {} has no acl:write", text(&own["AccessorID"]));
+    assert!(refused.code == 6 && refused.error.contains(&wanted), "{refused:?}");
+    let none = acl(&service.url, "", &format!("token read {accessor}"), "").await;
+    assert!(none.code == 6 && none.error.contains("no token was sent"), "{none:?}");
+}
+
+#[tokio::test]
+async fn a_rotated_token_is_refused_and_its_successor_does_what_it_did() {
+    let service = Acl::start().await;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("ops.token");
+    let made = json(&service, "token create --description ops --policy-name global-management").await;
+    let (accessor, secret) = (text(&made["AccessorID"]), text(&made["SecretID"]));
+    std::fs::write(&file, &secret).unwrap();
+    let words = format!("token rotate --self --grace 0s --token-file {0} --out {0}", file.display());
+    let ended: Ended = acl(&service.url, "", &words, "").await;
+    assert_eq!(ended.code, 0, "{ended:?}");
+    let fresh = std::fs::read_to_string(&file).unwrap();
+    assert!(!ended.out.contains(&fresh) && !ended.error.contains(&fresh), "{ended:?}");
+    let client = client(&service, &fresh);
+    let own = client.read_self(&Query::default()).await.unwrap().value;
+    assert_eq!((own.description.as_str(), own.links.policies.len()), ("ops", 1));
+    assert!(matches!(
+        client.read_token(&accessor.parse().unwrap(), &Query::default()).await,
+        Err(Error::NotFound { .. })
+    ));
+    let old = client.with_token(SecretString::from(secret));
+    assert_eq!(old.read_self(&Query::default()).await.unwrap_err(), Error::Unauthenticated);
+
+    let short = json(&service, "token create --description job --ttl 2m --policy-name global-management").await;
+    let words = format!("token rotate {} --grace 0s --ttl 1h --format json", text(&short["AccessorID"]));
+    let next: Value = serde_json::from_str(&done(&service, &words, "").await).unwrap();
+    assert!(text(&next["ExpirationTime"]) > text(&short["ExpirationTime"]), "{next}");
+    assert_eq!((&next["Description"], &next["Policies"]), (&short["Description"], &short["Policies"]));
+}
+
+#[tokio::test]
+async fn the_client_tells_one_refusal_of_the_real_service_from_another() {
+    let service = Acl::start().await;
+    let root = client(&service, &service.root);
+    let policy = NewPolicy { name: "p".into(), rules: "acl = \"read\"".into(), ..NewPolicy::default() };
+    let policy = root.create_policy(&policy).await.unwrap();
+    let role = root.create_role(&NewRole { name: "r".into(), ..NewRole::default() }).await.unwrap();
+    let again = root.create_role(&NewRole { name: "r".into(), ..NewRole::default() }).await.unwrap_err();
+    assert!(matches!(again, Error::Conflict { .. }), "{again:?}");
+    let links = Links { policies: vec![Link::by_id(policy.id.parse().unwrap())], ..Links::default() };
+    let token = root.create_token(&NewToken { links: links.clone(), ..NewToken::default() }).await.unwrap();
+    let reader = root.with_token(token.secret_id.clone().unwrap());
+    let denied = reader.create_role(&NewRole { name: "x".into(), ..NewRole::default() }).await.unwrap_err();
+    let Error::PermissionDenied(denial) = &denied else { panic!("{denied:?}") };
+    assert_eq!(denial.accessor.as_deref(), Some(token.accessor_id.to_string().as_str()));
+    assert_eq!(denial.permission.as_deref(), Some("acl:write"));
+    let hidden = reader.read_token(&token.accessor_id, &Query::default()).await.unwrap().value;
+    assert!(hidden.secret_id.is_none());
+    let unknown = root.with_token(SecretString::from("45a3bd52-07c7-47a4-52fd-0745e0cfe967"));
+    assert_eq!(unknown.read_role(&role.id, &Query::default()).await.unwrap_err(), Error::Unauthenticated);
+    assert_eq!(unknown.read_self(&Query::default()).await.unwrap_err(), Error::Unauthenticated);
+    let missing = root.read_role_by_name("nobody", &Query::default()).await.unwrap_err();
+    assert!(matches!(missing, Error::NotFound { .. }), "{missing:?}");
+    let wrong = NewToken { expiration_ttl: Some(Duration::from_secs(1)), ..NewToken::default() };
+    let wrong = root.create_token(&wrong).await.unwrap_err();
+    assert!(matches!(wrong, Error::Invalid { .. }), "{wrong:?}");
+    let large = NewToken { description: "x".repeat(8 * 1024 * 1024), ..NewToken::default() };
+    let large = root.create_token(&large).await.unwrap_err();
+    assert!(matches!(large, Error::TooLarge { .. } | Error::Transport(_)), "{large:?}");
+    let itself = root.read_self(&Query::default()).await.unwrap().value;
+    let itself = root.delete_token(&itself.accessor_id).await.unwrap_err();
+    assert!(matches!(itself, Error::Invalid { .. }), "{itself:?}");
+    let mut update = TokenUpdate::from(&token);
+    update.links.policies.push(Link::by_name("nobody"));
+    let refused = root.update_token(&token.accessor_id, &update).await.unwrap_err();
+    assert!(matches!(refused, Error::Invalid { .. }), "{refused:?}");
+    assert_eq!(token.secret_id.as_ref().map(|secret| secret.expose_secret().len()), Some(36));
+    assert_eq!(root.delete_token(&token.accessor_id).await, Ok(true));
+    assert_eq!(root.delete_token(&token.accessor_id).await, Ok(false));
+}
+
+#[tokio::test]
+async fn the_client_asks_beforehand_what_its_token_may_do() {
+    let service = Acl::start().await;
+    let reader = client(&service, &service.token_with("acl = \"read\" key \"web\" { policy = \"write\" }").await);
+    let ask = |resource: &str, access: &str, segment: &str| Question {
+        resource: resource.into(),
+        access: access.into(),
+        segment: segment.into(),
+    };
+    let asked =
+        [ask("acl", "read", ""), ask("acl", "write", ""), ask("key", "write", "web"), ask("key", "read", "other")];
+    let rulings = reader.authorize(&asked).await.unwrap();
+    assert_eq!(rulings.iter().map(|ruling| ruling.allow).collect::<Vec<_>>(), [true, false, true, false]);
+    assert_eq!((rulings[2].resource.as_str(), rulings[2].segment.as_str()), ("key", "web"));
+    let many = vec![ask("acl", "read", ""); 65];
+    let error = reader.authorize(&many).await.unwrap_err();
+    assert!(matches!(error, Error::Invalid { .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_blocking_read_of_the_client_returns_when_something_changes() {
+    let service = Acl::start().await;
+    let root = client(&service, &service.root);
+    let first = root.list_roles(None, &Query::default()).await.unwrap();
+    assert!(first.known_leader && first.value.is_empty());
+    let waiting = Query { index: first.index, wait: Some(Duration::from_secs(30)), ..Query::default() };
+    let change = async {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        root.create_role(&NewRole { name: "r".into(), ..NewRole::default() }).await.unwrap()
+    };
+    let (second, role) = tokio::join!(root.list_roles(None, &waiting), change);
+    let second = second.unwrap();
+    assert!(second.index > first.index && second.value[0].id == role.id, "{second:?}");
+}
+
+#[tokio::test]
+async fn namespaces_are_made_filled_listed_and_taken_away_by_commands() {
+    let service = Acl::start().await;
+    done(&service, "policy create web-read --rules -", "key \"web\" { policy = \"read\" }").await;
+    done(&service, "role create ops", "").await;
+    let words = "namespace create team-1 --description d --default-policy-name web-read --meta owner=ops --meta tier=1";
+    let made = json(&service, words).await;
+    assert_eq!(made["ACLs"]["PolicyDefaults"][0]["Name"], "web-read", "{made}");
+    let words = "namespace update team-1 --default-role-name ops --meta tier=2 --merge";
+    done(&service, words, "").await;
+    let shown = done(&service, "namespace read team-1", "").await;
+    for wanted in ["web-read (", "ops (", "owner=ops", "tier=2"] {
+        assert!(shown.contains(wanted), "{wanted}: {shown}");
+    }
+    done(&service, "namespace update team-1 --no-meta --no-default-roles --description new", "").await;
+    let read = json(&service, "namespace read team-1").await;
+    assert_eq!((&read["Description"], &read["Meta"]), (&"new".into(), &Value::Null), "{read}");
+    assert_eq!(read["ACLs"]["PolicyDefaults"].as_array().unwrap().len(), 1, "{read}");
+    let names: Vec<_> =
+        json(&service, "namespace list").await.as_array().unwrap().iter().map(|it| text(&it["Name"])).collect();
+    assert_eq!(names, ["default", "team-1"]);
+
+    done(&service, "role create ops --description theirs --namespace team-1", "").await;
+    assert_eq!(json(&service, "role read ops --namespace team-1").await["Description"], "theirs");
+    assert_eq!(json(&service, "role read ops").await["Description"], "");
+    let all = json(&service, "role list --namespace *").await;
+    assert_eq!(all.as_array().unwrap().len(), 2, "{all}");
+    let token = json(&service, "token create --role-name ops --namespace team-1").await;
+    let secret = text(&token["SecretID"]);
+    let own = acl(&service.url, &secret, "whoami", "").await;
+    assert!(own.code == 0 && own.out.contains("team-1") && own.out.contains("ops ("), "{own:?}");
+
+    // A token that links nothing may have all that its namespace gives.
+    done(&service, "namespace update team-1 --default-role-name ops --merge", "").await;
+    let bare = text(&json(&service, "token create --namespace team-1").await["SecretID"]);
+    let own = acl(&service.url, &bare, "whoami", "").await;
+    assert!(
+        own.out.contains("Default policies:  web-read (") && own.out.contains("Default roles:     ops ("),
+        "{own:?}"
+    );
+    assert!(own.error.contains("it has what its namespace gives"), "{own:?}");
+    let own = acl(&service.url, &bare, "whoami --format json", "").await;
+    let own: Value = serde_json::from_str(&own.out).unwrap();
+    assert_eq!(own["NamespaceDefaults"]["PolicyDefaults"][0]["Name"], "web-read", "{own}");
+    let bare = text(&json(&service, "token create").await["SecretID"]);
+    let own = acl(&service.url, &bare, "whoami", "").await;
+    assert!(own.code == 0 && own.error.contains("may not read its namespace"), "{own:?}");
+    let nobody = acl(&service.url, "", "whoami", "").await;
+    assert!(nobody.code == 6 && nobody.error.starts_with("error: no token was given: say --token-file"), "{nobody:?}");
+
+    let gone = acl(&service.url, &service.root, "namespace delete team-1", "").await;
+    assert!(gone.code == 0 && gone.out == "namespace team-1 is deleted\n" && gone.error.contains("in the background"));
+    let own = acl(&service.url, &secret, "whoami", "").await;
+    assert_eq!(own.code, 6, "{own:?}");
+    let missing = acl(&service.url, &service.root, "namespace delete nobody", "").await;
+    assert_eq!(missing.code, 8, "{missing:?}");
+    let reader = service.token_with("acl = \"read\"").await;
+    let refused = acl(&service.url, &reader, "namespace create team-2", "").await;
+    assert!(refused.code == 6 && refused.error.contains("has no operator:write"), "{refused:?}");
+}
+
+#[tokio::test]
+async fn people_log_in_by_a_method_that_commands_made_and_out_again() {
+    let service = Acl::start().await;
+    let key = Key::shared("k");
+    let config = object!({
+        "JWTValidationPubKeys": [key.pem()], "BoundIssuer": "i", "BoundAudiences": ["a"],
+        "ClaimMappings": {"first_name": "name"},
+    });
+    let words = "auth-method create people --type jwt --max-token-ttl 10m --config -";
+    done(&service, words, &config.to_string()).await;
+    done(&service, "auth-method update people --display-name Staff", "").await;
+    let method = json(&service, "auth-method read people").await;
+    assert_eq!((&method["DisplayName"], &method["MaxTokenTTL"]), (&"Staff".into(), &"10m0s".into()), "{method}");
+    assert_eq!(method["Config"], config);
+    assert!(done(&service, "auth-method list", "").await.contains("people"));
+
+    let words = "binding-rule create --method people --bind-type service --bind-name ${value.name} \
+                 --selector value.name==\"jeff\"";
+    let rule = json(&service, words).await;
+    let id = text(&rule["ID"]);
+    done(&service, &format!("binding-rule update {id} --description d"), "").await;
+    let read = json(&service, &format!("binding-rule read {id}")).await;
+    assert_eq!((&read["Description"], &read["BindName"]), (&"d".into(), &"${value.name}".into()), "{read}");
+    assert_eq!(json(&service, "binding-rule list --method people").await[0]["ID"], id.as_str());
+
+    let now = Timestamp::of(service.now()).unix_seconds();
+    let jwt = key.sign(&object!({"iss": "i", "aud": "a", "exp": now + 600, "iat": now, "first_name": "jeff"}));
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("jeff.token");
+    let words = format!("login --method people --bearer-token-file - --meta host=web-1 --out {}", out.display());
+    let told = acl(&service.url, "", &words, &jwt).await;
+    assert_eq!(told.code, 0, "{told:?}");
+    let secret = std::fs::read_to_string(&out).unwrap();
+    assert!(!told.out.contains(&secret) && !told.error.contains(&secret), "{told:?}");
+    let own = acl(&service.url, &secret, "whoami", "").await;
+    assert!(own.out.contains("  people\n") && own.out.contains("  jeff\n"), "{own:?}");
+    let listed = json(&service, "token list --auth-method people").await;
+    assert_eq!(listed.as_array().map(Vec::len), Some(1), "{listed}");
+    assert_eq!(acl(&service.url, &secret, "logout", "").await.code, 0);
+    assert_eq!(acl(&service.url, &secret, "whoami", "").await.code, 6);
+
+    // Who is not meant by any rule, and who does not prove anything, gets nothing.
+    let other = key.sign(&object!({"iss": "i", "aud": "a", "exp": now + 600, "iat": now, "first_name": "eve"}));
+    for (proof, code) in [(other.as_str(), 6), ("no.such.proof", 2)] {
+        let refused = acl(&service.url, "", "login --method people --bearer-token-file -", proof).await;
+        assert_eq!((refused.code, refused.out.as_str()), (code, ""), "{refused:?}");
+        assert!(!refused.error.contains(proof), "{refused:?}");
+    }
+    done(&service, &format!("binding-rule delete {id}"), "").await;
+    done(&service, "auth-method delete people", "").await;
+    assert_eq!(acl(&service.url, &service.root, "auth-method read people", "").await.code, 8);
+}
+
+#[tokio::test]
+async fn people_see_what_a_template_makes_before_they_link_it() {
+    let service = Acl::start().await;
+    assert!(done(&service, "templated-policy list", "").await.contains("builtin/service"));
+    assert!(done(&service, "templated-policy read builtin/node", "").await.contains("name"));
+    let shown = done(&service, "templated-policy preview builtin/service --var name:web", "").await;
+    assert!(shown.contains("service \"web\"") && shown.contains("web-sidecar-proxy"), "{shown}");
+    let refused = acl(&service.url, &service.root, "templated-policy preview builtin/service", "").await;
+    assert!(refused.code != 0 && refused.error.contains("name"), "{refused:?}");
+    let missing = acl(&service.url, &service.root, "templated-policy read builtin/nothing", "").await;
+    assert_eq!(missing.code, 8, "{missing:?}");
+}

@@ -1,0 +1,227 @@
+//! Each call goes where the service has it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use keyward::acl::client::{
+    BindingRule, Consistency, Link, Links, Login, NamespaceDefaults, NewAuthMethod, NewBindingRule, NewNamespace,
+    NewPolicy, NewRole, NewToken, NodeIdentity, Query, Question, ServiceIdentity, TemplatedPolicy, TokenFilter,
+    TokenUpdate,
+};
+use secrecy::{ExposeSecret as _, SecretString};
+use serde_json::{Map, Value, json};
+
+use super::{ID, SECRET, answering, id, sent, token};
+
+#[tokio::test]
+async fn each_call_for_tokens_and_roles_goes_where_the_service_has_it() {
+    let links = Links {
+        policies: vec![Link::by_name("web-read"), Link::by_id(id())],
+        templated_policies: vec![TemplatedPolicy { template_name: "builtin/dns".into(), ..TemplatedPolicy::default() }],
+        service_identities: vec![ServiceIdentity { service_name: "web".into(), datacenters: vec!["dc1".into()] }],
+        node_identities: vec![NodeIdentity { node_name: "n1".into(), datacenter: "dc1".into() }],
+    };
+    let links_sent = json!({"Policies": [{"Name": "web-read"}, {"ID": ID}],
+        "TemplatedPolicies": [{"TemplateName": "builtin/dns"}],
+        "ServiceIdentities": [{"ServiceName": "web", "Datacenters": ["dc1"]}],
+        "NodeIdentities": [{"NodeName": "n1", "Datacenter": "dc1"}]});
+    let with_links = |body: Value| -> Value {
+        let mut all = body.as_object().unwrap().clone();
+        all.extend(links_sent.as_object().unwrap().clone());
+        all.into()
+    };
+    let (server, client) = answering(200, token().to_string()).await;
+    let told = client.create_token(&NewToken::default()).await.unwrap();
+    assert_eq!(told.secret_id.as_ref().unwrap().expose_secret(), SECRET);
+    assert_eq!(sent(&server).await, ("PUT /v1/acl/token".into(), json!({"Description": "", "Local": false})));
+    let new = NewToken {
+        accessor_id: Some(id()),
+        secret_id: Some(SecretString::from(SECRET)),
+        description: "web".into(),
+        roles: vec![Link::by_name("web")],
+        links: links.clone(),
+        local: true,
+        expiration_time: None,
+        expiration_ttl: Some(Duration::from_mins(90)),
+    };
+    client.in_namespace(Some("team 1")).create_token(&new).await.unwrap();
+    let body = with_links(json!({"AccessorID": ID, "SecretID": SECRET, "Description": "web", "Local": true,
+        "Roles": [{"Name": "web"}], "ExpirationTTL": "5400s"}));
+    assert_eq!(sent(&server).await, ("PUT /v1/acl/token?ns=team+1".into(), body));
+    client.read_token(&id(), &Query::default()).await.unwrap();
+    assert_eq!(sent(&server).await, (format!("GET /v1/acl/token/{ID}"), Value::Null));
+    client.read_token_expanded(&id(), &Query::default()).await.unwrap();
+    assert_eq!(sent(&server).await.0, format!("GET /v1/acl/token/{ID}?expanded=true"));
+    let query = Query { index: 9, wait: Some(Duration::from_mins(1)), consistency: Consistency::Stale };
+    client.read_self(&query).await.unwrap();
+    assert_eq!(sent(&server).await.0, "GET /v1/acl/token/self?index=9&wait=60s&stale=");
+    let mut update = TokenUpdate::from(&told);
+    update.links = links.clone();
+    client.update_token(&id(), &update).await.unwrap();
+    let body = with_links(json!({"Description": "web", "Local": true}));
+    assert_eq!(sent(&server).await, (format!("PUT /v1/acl/token/{ID}"), body));
+    client.clone_token(&id(), None).await.unwrap();
+    assert_eq!(sent(&server).await, (format!("PUT /v1/acl/token/{ID}/clone"), json!({})));
+    client.clone_token(&id(), Some("two")).await.unwrap();
+    assert_eq!(sent(&server).await.1, json!({"Description": "two"}));
+
+    let (server, client) = answering(200, "[]").await;
+    let filter = TokenFilter {
+        policy: Some(id()),
+        role: Some(id()),
+        service_name: Some("web".into()),
+        auth_method: Some("cloud".into()),
+        auth_method_namespace: Some("team".into()),
+    };
+    client.in_namespace(Some("*")).list_tokens(&filter, &Query::default()).await.unwrap();
+    let wanted =
+        format!("GET /v1/acl/tokens?ns=*&policy={ID}&role={ID}&servicename=web&authmethod=cloud&authmethod-ns=team");
+    assert_eq!(sent(&server).await.0, wanted);
+    client.list_roles(Some(&id()), &Query::default()).await.unwrap();
+    assert_eq!(sent(&server).await.0, format!("GET /v1/acl/roles?policy={ID}"));
+
+    let (server, client) = answering(200, json!({"ID": ID, "Name": "web"}).to_string()).await;
+    let new = NewRole { name: "web".into(), description: "w".into(), links };
+    client.create_role(&new).await.unwrap();
+    let body = with_links(json!({"Name": "web", "Description": "w"}));
+    assert_eq!(sent(&server).await, ("PUT /v1/acl/role".into(), body));
+    let role = client.read_role(&id(), &Query::default()).await.unwrap().value;
+    assert_eq!(sent(&server).await.0, format!("GET /v1/acl/role/{ID}"));
+    client.read_role_by_name("web", &Query::default()).await.unwrap();
+    assert_eq!(sent(&server).await.0, "GET /v1/acl/role/name/web");
+    client.update_role(&id(), &NewRole::from(&role)).await.unwrap();
+    assert_eq!(sent(&server).await, (format!("PUT /v1/acl/role/{ID}"), json!({"Name": "web", "Description": ""})));
+
+    let (server, client) = answering(200, "true").await;
+    assert_eq!(client.delete_token(&id()).await, Ok(true));
+    assert_eq!(sent(&server).await, (format!("DELETE /v1/acl/token/{ID}"), Value::Null));
+    assert_eq!(client.delete_role(&id()).await, Ok(true));
+    assert_eq!(sent(&server).await.0, format!("DELETE /v1/acl/role/{ID}"));
+}
+
+#[tokio::test]
+async fn each_call_for_namespaces_goes_where_the_service_has_it_and_is_in_none_itself() {
+    let told = json!({"Name": "team", "Description": "d", "Meta": {"a": "b"}, "DeletedAt": "2030-01-02T03:04:05Z",
+        "ACLs": {"PolicyDefaults": [{"ID": ID, "Name": "p"}], "RoleDefaults": null}});
+    let (server, client) = answering(200, told.to_string()).await;
+    let client = client.in_namespace(Some("other"));
+    let new = NewNamespace {
+        name: "team".into(),
+        description: "d".into(),
+        acls: NamespaceDefaults { policy_defaults: vec![Link::by_name("p")], role_defaults: Vec::new() },
+        meta: BTreeMap::from([("a".to_owned(), "b".to_owned())]),
+    };
+    client.create_namespace(&new).await.unwrap();
+    let body = json!({"Name": "team", "Description": "d", "ACLs": {"PolicyDefaults": [{"Name": "p"}]},
+        "Meta": {"a": "b"}});
+    assert_eq!(sent(&server).await, ("PUT /v1/namespace".into(), body.clone()));
+    let read = client.read_namespace("team", &Query::default()).await.unwrap().value;
+    assert_eq!(sent(&server).await.0, "GET /v1/namespace/team");
+    assert_eq!(read.acls.policy_defaults, [Link { id: Some(id()), name: Some("p".into()) }]);
+    assert_eq!(read.deleted_at.unwrap().to_string(), "2030-01-02T03:04:05Z");
+    client.update_namespace(&new).await.unwrap();
+    assert_eq!(sent(&server).await, ("PUT /v1/namespace/team".into(), body));
+    let (server, client) = answering(200, "[]").await;
+    client.list_namespaces(&Query::default()).await.unwrap();
+    assert_eq!(sent(&server).await.0, "GET /v1/namespaces");
+    let (server, client) = answering(200, "").await;
+    assert_eq!(client.delete_namespace("team").await, Ok(true), "nothing is said but by the status");
+    assert_eq!(sent(&server).await.0, "DELETE /v1/namespace/team");
+}
+
+#[tokio::test]
+async fn the_calls_that_make_the_others_useful_go_where_such_services_have_them() {
+    let (server, client) = answering(200, json!({"ID": ID, "Name": "p", "Rules": "acl = \"read\""}).to_string()).await;
+    let new = NewPolicy { name: "p".into(), rules: "acl = \"read\"".into(), ..NewPolicy::default() };
+    let policy = client.create_policy(&new).await.unwrap();
+    let body = json!({"Name": "p", "Description": "", "Rules": "acl = \"read\""});
+    assert_eq!(sent(&server).await, ("PUT /v1/acl/policy".into(), body.clone()));
+    client.read_policy(&id(), &Query::default()).await.unwrap();
+    assert_eq!(sent(&server).await.0, format!("GET /v1/acl/policy/{ID}"));
+    client.read_policy_by_name("builtin/x", &Query::default()).await.unwrap();
+    assert_eq!(sent(&server).await.0, "GET /v1/acl/policy/name/builtin%2Fx");
+    client.update_policy(&id(), &NewPolicy::from(&policy)).await.unwrap();
+    assert_eq!(sent(&server).await, (format!("PUT /v1/acl/policy/{ID}"), body));
+    let variables = Map::from_iter([("name".to_owned(), json!("web"))]);
+    client.preview_template("builtin/service", &variables).await.unwrap();
+    let wanted = ("POST /v1/acl/templated-policy/preview/builtin%2Fservice".into(), json!({"name": "web"}));
+    assert_eq!(sent(&server).await, wanted);
+
+    let method = json!({"Name": "m", "Type": "jwt", "MaxTokenTTL": "0s", "Config": {"BoundIssuer": "i"}});
+    let (server, client) = answering(200, method.to_string()).await;
+    let read = client.read_auth_method("m", &Query::default()).await.unwrap().value;
+    assert_eq!(sent(&server).await.0, "GET /v1/acl/auth-method/m");
+    assert_eq!(read.max_token_ttl, None);
+    client.create_auth_method(&NewAuthMethod::from(&read)).await.unwrap();
+    let body = json!({"Name": "m", "Type": "jwt", "Description": "", "Config": {"BoundIssuer": "i"}});
+    assert_eq!(sent(&server).await, ("PUT /v1/acl/auth-method".into(), body.clone()));
+    client.update_auth_method(&NewAuthMethod::from(&read)).await.unwrap();
+    assert_eq!(sent(&server).await, ("PUT /v1/acl/auth-method/m".into(), body));
+
+    let rule = json!({"ID": ID, "AuthMethod": "m", "Description": "", "Selector": "", "BindType": "policy",
+        "BindName": "p"});
+    let (server, client) = answering(200, rule.to_string()).await;
+    let BindingRule { rule, .. } = client.read_binding_rule(&id(), &Query::default()).await.unwrap().value;
+    assert_eq!(sent(&server).await.0, format!("GET /v1/acl/binding-rule/{ID}"));
+    client.create_binding_rule(&NewBindingRule { selector: "a == 1".into(), ..rule.clone() }).await.unwrap();
+    let body = json!({"AuthMethod": "m", "Description": "", "Selector": "a == 1", "BindType": "policy",
+        "BindName": "p"});
+    assert_eq!(sent(&server).await, ("PUT /v1/acl/binding-rule".into(), body));
+    client.update_binding_rule(&id(), &rule).await.unwrap();
+    assert_eq!(sent(&server).await.0, format!("PUT /v1/acl/binding-rule/{ID}"));
+
+    let (server, client) = answering(200, token().to_string()).await;
+    client.bootstrap(None).await.unwrap();
+    assert_eq!(sent(&server).await, ("PUT /v1/acl/bootstrap".into(), json!({})));
+    client.bootstrap(Some(SecretString::from(SECRET))).await.unwrap();
+    assert_eq!(sent(&server).await.1, json!({"BootstrapSecret": SECRET}));
+    let login = Login {
+        auth_method: "m".into(),
+        bearer_token: Some(SecretString::from("proof")),
+        meta: BTreeMap::from([("host".to_owned(), "web-1".to_owned())]),
+    };
+    client.login(&login).await.unwrap();
+    let body = json!({"AuthMethod": "m", "BearerToken": "proof", "Meta": {"host": "web-1"}});
+    assert_eq!(sent(&server).await, ("POST /v1/acl/login".into(), body));
+    let requests = server.received_requests().await.unwrap();
+    assert!(requests.iter().all(|it| !it.headers.contains_key("x-service-token")), "these calls need no token");
+
+    let (server, client) = answering(200, "[]").await;
+    client.list_policies(&Query::default()).await.unwrap();
+    assert_eq!(sent(&server).await.0, "GET /v1/acl/policies");
+    client.list_auth_methods(&Query::default()).await.unwrap();
+    assert_eq!(sent(&server).await.0, "GET /v1/acl/auth-methods");
+    client.list_binding_rules(Some("m"), &Query::default()).await.unwrap();
+    assert_eq!(sent(&server).await.0, "GET /v1/acl/binding-rules?authmethod=m");
+    let (server, client) = answering(200, "true").await;
+    assert_eq!(client.logout().await, Ok(true));
+    assert_eq!(sent(&server).await, ("POST /v1/acl/logout".into(), Value::Null));
+    for (result, path) in [
+        (client.delete_policy(&id()).await, format!("policy/{ID}")),
+        (client.delete_auth_method("m").await, "auth-method/m".to_owned()),
+        (client.delete_binding_rule(&id()).await, format!("binding-rule/{ID}")),
+    ] {
+        assert_eq!(result, Ok(true));
+        let requests = server.received_requests().await.unwrap();
+        assert!(requests.iter().any(|it| it.url.path() == format!("/v1/acl/{path}")), "{path}");
+    }
+
+    let template = json!({"TemplateName": "builtin/dns", "Schema": "", "Template": "node_prefix \"\" {}"});
+    let (server, client) = answering(200, json!({"builtin/dns": template}).to_string()).await;
+    let all = client.list_templates(&Query::default()).await.unwrap().value;
+    assert_eq!(all["builtin/dns"].template, "node_prefix \"\" {}");
+    assert_eq!(sent(&server).await.0, "GET /v1/acl/templated-policies");
+    let (server, client) = answering(200, template.to_string()).await;
+    client.read_template("builtin/dns", &Query::default()).await.unwrap();
+    assert_eq!(sent(&server).await.0, "GET /v1/acl/templated-policy/name/builtin%2Fdns");
+    let (server, client) = answering(200, json!({"KeyID": "k", "Rewritten": 7, "Done": true}).to_string()).await;
+    let came = client.rekey(true).await.unwrap();
+    assert_eq!((came.key_id.as_str(), came.rewritten, came.done, came.unreadable.len()), ("k", 7, true, 0));
+    assert_eq!(sent(&server).await, ("PUT /v1/operator/rekey".into(), json!({"Generate": true})));
+    let ruling = json!([{"Resource": "acl", "Access": "read", "Allow": true}]);
+    let (server, client) = answering(200, ruling.to_string()).await;
+    let question = Question { resource: "acl".into(), access: "read".into(), segment: String::new() };
+    assert!(client.authorize(&[question]).await.unwrap()[0].allow);
+    let wanted = ("POST /v1/internal/acl/authorize".into(), json!([{"Resource": "acl", "Access": "read"}]));
+    assert_eq!(sent(&server).await, wanted);
+}

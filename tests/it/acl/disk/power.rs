@@ -1,0 +1,118 @@
+//! The power fails: what was acknowledged is there, and no batch is there in part.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use keyward::acl::store::{Batch, Embedded, Freshness, Key, Page, Revision, Store as _, Write};
+
+use super::drive::{Chance, Drive};
+use super::{all, open};
+
+type Model = BTreeMap<Key, String>;
+
+/// Power losses; every tenth begins with a new drive, the others go on with what the one before left.
+const SEEDS: u64 = 1000;
+
+#[test]
+fn every_acknowledged_batch_outlives_a_power_loss_and_none_is_there_in_part() {
+    let halves = [0..SEEDS / 2, SEEDS / 2..SEEDS];
+    let acknowledged: usize = std::thread::scope(|scope| {
+        let runs = halves.map(|seeds| scope.spawn(move || lives(seeds)));
+        runs.map(|run| run.join().unwrap()).into_iter().sum()
+    });
+    assert!(acknowledged > 3 * usize::try_from(SEEDS).unwrap(), "{acknowledged} batches were acknowledged");
+}
+
+fn lives(seeds: std::ops::Range<u64>) -> usize {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let mut acknowledged = 0;
+    let mut lived = None;
+    for seed in seeds {
+        let Life { drive, store, model } = lived.take().filter(|_| seed % 10 > 0).unwrap_or_else(|| {
+            let drive = Drive::default();
+            Life { store: open(&drive), drive, model: Model::new() }
+        });
+        lived = Some(runtime.block_on(life(seed, drive, store, model, &mut acknowledged)));
+    }
+    acknowledged
+}
+
+/// A store, the drive it is on, and what must be there.
+struct Life {
+    drive: Drive,
+    store: Embedded,
+    model: Model,
+}
+
+/// Writes until the power fails. Gives the store that is opened after that, once all of it was looked at.
+async fn life(seed: u64, drive: Drive, store: Embedded, mut model: Model, acknowledged: &mut usize) -> Life {
+    let chance = &mut Chance(seed);
+    let store = Arc::new(store);
+    drive.set(|state| state.power = Some(chance.below(250)));
+    let mut last = Revision::default();
+    let in_doubt = loop {
+        let batches: Vec<Batch> = (0..=chance.below(4)).map(|_| batch(chance)).collect();
+        let outcomes = commit_at_once(&store, &batches).await;
+        let done = outcomes.iter().take_while(|outcome| outcome.is_some()).count();
+        *acknowledged += done;
+        last = outcomes.iter().flatten().max().copied().unwrap_or(last);
+        batches[..done].iter().for_each(|batch| write(&mut model, batch));
+        if done < batches.len() {
+            assert_eq!(outcomes.iter().flatten().count(), done, "seed {seed}: a batch overtook one before it");
+            break batches[done..].to_vec();
+        }
+    };
+    drop(store);
+
+    let drive = drive.after_power_loss(chance);
+    let store = open(&drive);
+    let found: Model = all(&store, "a/").await.into_iter().chain(all(&store, "b/").await).collect();
+    let mut in_doubt = in_doubt.iter();
+    while found != model {
+        let next = in_doubt.next();
+        write(&mut model, next.unwrap_or_else(|| panic!("seed {seed}: what is there was never written: {found:?}")));
+    }
+    let page = Page { after: None, limit: 1 };
+    let (a, b) = tokio::join!(
+        store.list("a/", page.clone(), Freshness::Linearizable),
+        store.list("b/", page, Freshness::Linearizable)
+    );
+    let kept = a.unwrap().revision.max(b.unwrap().revision);
+    assert!(kept >= last, "seed {seed}: revision {last:?} was acknowledged, {kept:?} is kept");
+    Life { drive, store, model }
+}
+
+/// Hands all batches over before the first is written, and gives the revisions of those that were.
+async fn commit_at_once(store: &Arc<Embedded>, batches: &[Batch]) -> Vec<Option<Revision>> {
+    let mut commits = tokio::task::JoinSet::new();
+    for (number, batch) in batches.iter().cloned().enumerate() {
+        let store = Arc::clone(store);
+        // Tasks of this runtime begin in the order in which they are spawned.
+        commits.spawn(async move { (number, store.commit(batch).await.ok()) });
+    }
+    let mut outcomes = commits.join_all().await;
+    outcomes.sort_by_key(|(number, _)| *number);
+    outcomes.into_iter().map(|(_, outcome)| outcome).collect()
+}
+
+fn batch(chance: &mut Chance) -> Batch {
+    let stamp = chance.below(usize::MAX);
+    let writes = (0..=chance.below(5)).map(|_| {
+        let key = Key::of(&[["a", "b"][chance.below(2)], &chance.below(40).to_string()]);
+        if chance.below(4) == 0 {
+            return Write::Delete(key);
+        }
+        let longest = [30, 300, 6000][chance.below(3)];
+        Write::Put(key, format!("{stamp} {}", "x".repeat(chance.below(longest))).into_bytes())
+    });
+    Batch { checks: Vec::new(), writes: writes.collect() }
+}
+
+fn write(model: &mut Model, batch: &Batch) {
+    for write in &batch.writes {
+        match write {
+            Write::Put(key, value) => drop(model.insert(key.clone(), String::from_utf8(value.clone()).unwrap())),
+            Write::Delete(key) => drop(model.remove(key)),
+        }
+    }
+}

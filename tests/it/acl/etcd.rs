@@ -1,0 +1,222 @@
+//! Two servers of the access-control service that share an etcd: one service for those who use it.
+#![expect(
+    clippy::disallowed_methods,
+    clippy::large_futures,
+    reason = "servers and processes are waited for in real time, and end with the test"
+)]
+
+use std::time::{Duration, Instant};
+
+use keyward::acl::store::StoreOptions;
+use keyward::acl::store::etcd::Options;
+use serde_json::json;
+
+use crate::acl::removal::gone;
+use crate::acl::reset::index;
+use crate::acl::store::etcd_process::{Server, options, shared};
+use crate::acl::store::soon;
+use crate::harness::Acl;
+
+/// Two servers with one key, of one datacenter.
+async fn two(options: Options) -> (Acl, Acl, tempfile::TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let key = folder.path().join("seal.key");
+    let one = Acl::start_with(|service| {
+        service.store = StoreOptions::Etcd(options);
+        service.key_file = Some(key);
+    });
+    let one = one.await;
+    let other = one.beside().await;
+    (one, other, folder)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_one_server_writes_the_other_answers_with() {
+    let server = shared();
+    let (one, other, _folder) = two(server.options()).await;
+    let refused = other.call("PUT", "/v1/acl/bootstrap", None, None).await;
+    assert_eq!(refused.status, 403, "{refused:?}");
+
+    let token = one.make("/v1/acl/token", json!({"Description": "shared"})).await;
+    let path = format!("/v1/acl/token/{}", token["AccessorID"].as_str().unwrap());
+    let read = other.get(&path).await;
+    assert_eq!(read.json()["Description"], "shared");
+    let mine = other.call("GET", "/v1/acl/token/self", token["SecretID"].as_str(), None).await;
+    assert_eq!(mine.json()["AccessorID"], token["AccessorID"]);
+
+    // Who waits at the one wakes by what is written at the other, with an index that counts at both.
+    let index = read.headers["X-Service-Index"].to_str().unwrap().to_owned();
+    let waiting = async |acl: &Acl, path: String| {
+        let answer = acl.get(&path).await;
+        (answer.json()["Description"].clone(), answer.headers["X-Service-Index"].to_str().unwrap().to_owned())
+    };
+    let update = async {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        one.make(&path, json!({"AccessorID": token["AccessorID"], "Description": "changed"})).await
+    };
+    let (seen, _) = tokio::join!(waiting(&other, format!("{path}?index={index}&wait=20s")), update);
+    assert_eq!(seen.0, "changed");
+    assert!(seen.1.parse::<u64>().unwrap() > index.parse::<u64>().unwrap());
+    for mode in ["stale", "consistent", "index=1"] {
+        assert_eq!(waiting(&one, format!("{path}?{mode}")).await, seen, "{mode}");
+    }
+
+    assert_eq!(other.delete(&path).await.text, "true");
+    let gone = one.call("GET", "/v1/acl/token/self", token["SecretID"].as_str(), None).await;
+    assert_ne!(gone.status, 200, "{gone:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn while_etcd_is_away_callers_are_told_to_come_again() {
+    let mut server = Server::start();
+    let options = Options { request_timeout: Duration::from_secs(1), ..server.options() };
+    server.ready().await;
+    let (one, _other, _folder) = two(options).await;
+    let role = one.make("/v1/acl/role", json!({"Name": "kept"})).await;
+    server.kill();
+    let start = Instant::now();
+    for (method, path) in [("GET", "/v1/acl/role/name/kept"), ("PUT", "/v1/acl/role")] {
+        let body = (method == "PUT").then(|| json!({"Name": "new"}));
+        let answer = one.call(method, path, Some(&one.root), body).await;
+        assert_eq!(answer.status, 503, "{answer:?}");
+        assert!(answer.headers.contains_key("Retry-After"), "{answer:?}");
+        assert!(!answer.text.contains("127."), "{answer:?}");
+    }
+    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+    server.run();
+    server.ready().await;
+    assert_eq!(one.get("/v1/acl/role/name/kept").await.json()["ID"], role["ID"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_a_majority_only_stale_reads_are_answered() {
+    let mut servers = Server::cluster();
+    for server in &servers {
+        soon(server.ready()).await;
+    }
+    let endpoints = options(servers.each_ref().map(|server| server.endpoint("http")));
+    let (one, _other, _folder) = two(Options { request_timeout: Duration::from_secs(1), ..endpoints }).await;
+    let role = one.make("/v1/acl/role", json!({"Name": "kept"})).await;
+    // All three have it before two of them go.
+    for server in &servers {
+        soon(server.ready()).await;
+    }
+    let (left, gone) = servers.split_first_mut().unwrap();
+    gone.iter_mut().for_each(Server::kill);
+    soon(async { while one.get("/v1/acl/roles").await.status == 200 {} }).await;
+    for path in ["/v1/acl/role/name/kept", "/v1/acl/role/name/kept?consistent", "/v1/acl/roles"] {
+        let answer = one.get(path).await;
+        assert_eq!(answer.status, 503, "{path}: {answer:?}");
+        assert!(answer.headers.contains_key("Retry-After"), "{path}: {answer:?}");
+    }
+    let stale = one.get("/v1/acl/role/name/kept?stale").await;
+    assert_eq!((stale.status, &stale.json()["ID"]), (200, &role["ID"]), "{stale:?}");
+    assert_eq!(stale.headers["X-Service-Effective-Consistency"], "stale");
+    assert_eq!(one.get("/v1/acl/token/self?stale").await.status, 200);
+    let body = Some(json!({"Name": "new"}));
+    assert_eq!(one.call("PUT", "/v1/acl/role?stale", Some(&one.root), body).await.status, 503);
+    gone.iter_mut().for_each(Server::run);
+    soon(left.ready()).await;
+    soon(async { while one.get("/v1/acl/roles").await.status != 200 {} }).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_namespace_that_one_server_deletes_is_shut_and_removed_for_all() {
+    let server = shared();
+    let (one, other, _folder) = two(server.options()).await;
+    one.make("/v1/namespace", json!({"Name": "team"})).await;
+    let secret = one.token_in("team", "acl = \"write\"").await;
+    for number in 0..70 {
+        let server = if number % 2 == 0 { &one } else { &other };
+        server.make("/v1/acl/role?ns=team", json!({"Name": format!("r{number}")})).await;
+    }
+    assert_eq!(other.call("GET", "/v1/acl/roles", Some(&secret), None).await.status, 200);
+    assert_eq!(one.delete("/v1/namespace/team").await.status, 200);
+    let refused = other.call("GET", "/v1/acl/roles", Some(&secret), None).await;
+    assert_eq!((refused.status, refused.text.as_str()), (403, "ACL not found"));
+    gone(&other, "team").await;
+    assert_eq!(one.delete("/v1/namespace/team").await.status, 404);
+    other.make("/v1/namespace", json!({"Name": "team"})).await;
+    for server in [&one, &other] {
+        assert_eq!(server.get("/v1/acl/roles?ns=team").await.text, "[]");
+        assert_eq!(server.get("/v1/acl/policies?ns=team").await.text, "[]");
+        assert_eq!(server.call("GET", "/v1/acl/token/self", Some(&secret), None).await.status, 404);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_key_is_changed_under_two_servers_and_no_token_stops_working_at_either() {
+    let server = shared();
+    let (one, other, folder) = two(server.options()).await;
+    let mut secrets = vec![one.root.clone()];
+    for number in 0..60 {
+        let at = if number % 2 == 0 { &one } else { &other };
+        let token = at.make("/v1/acl/token", json!({"Description": format!("token {number}")})).await;
+        secrets.push(token["SecretID"].as_str().unwrap().to_owned());
+    }
+    let refused = one.put("/v1/operator/rekey", json!({"Generate": true})).await;
+    assert_eq!(refused.status, 400, "{refused:?}");
+    assert!(refused.text.contains("Other servers may use the same store"), "{refused:?}");
+
+    let file = folder.path().join("seal.key");
+    let old = std::fs::read_to_string(&file).unwrap();
+    let new = "b".repeat(64);
+    std::fs::write(&file, format!("{new}\n{old}")).unwrap();
+    let works = async |acl: &Acl, secret: &str| {
+        for mode in ["", "?stale"] {
+            let path = format!("/v1/acl/token/self{mode}");
+            let answer = acl.call("GET", &path, Some(secret), None).await;
+            assert_eq!(answer.status, 200, "{answer:?}");
+        }
+    };
+    let done = std::sync::atomic::AtomicBool::new(false);
+    let reading = async {
+        while !done.load(std::sync::atomic::Ordering::SeqCst) {
+            for secret in secrets.iter().step_by(7) {
+                works(&other, secret).await;
+            }
+        }
+    };
+    let changing = async {
+        let answer = one.make("/v1/operator/rekey", json!({})).await;
+        done.store(true, std::sync::atomic::Ordering::SeqCst);
+        answer
+    };
+    let (answer, ()) = tokio::join!(changing, reading);
+    // With the anonymous one.
+    assert_eq!((&answer["Done"], &answer["Rewritten"]), (&json!(true), &json!(secrets.len() + 1)), "{answer}");
+    let late = other.make("/v1/acl/token", json!({"Description": "late"})).await;
+    secrets.push(late["SecretID"].as_str().unwrap().to_owned());
+
+    std::fs::write(&file, &new).unwrap();
+    let third = one.beside().await;
+    for server in [&one, &other, &third] {
+        for secret in &secrets {
+            works(server, secret).await;
+        }
+    }
+    let listed = third.get("/v1/acl/tokens").await;
+    let shown = listed.json().as_array().unwrap().iter().filter(|token| token["SecretID"] == late["SecretID"]).count();
+    assert_eq!(shown, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_first_token_is_made_once_more_at_one_of_two_servers() {
+    let server = shared();
+    let (one, other, folder) = two(server.options()).await;
+    let told = index(&one.call("PUT", "/v1/acl/bootstrap", None, None).await);
+    // Beside the key file, which both have.
+    std::fs::write(folder.path().join("acl-bootstrap-reset"), &told).unwrap();
+    let ask = async |acl: &Acl| acl.call("PUT", "/v1/acl/bootstrap", None, None).await;
+    let (first, second) = tokio::join!(ask(&one), ask(&other));
+    let answers = [first, second];
+    let made: Vec<_> = answers.iter().filter(|answer| answer.status == 200).collect();
+    assert_eq!(made.len(), 1, "{answers:?}");
+    let secret = made[0].json()["SecretID"].as_str().unwrap().to_owned();
+    for server in [&one, &other] {
+        // The index was used, whoever puts it there again.
+        std::fs::write(folder.path().join("acl-bootstrap-reset"), &told).unwrap();
+        assert_ne!(index(&ask(server).await), told);
+        assert_eq!(server.call("GET", "/v1/acl/token/self", Some(&secret), None).await.status, 200);
+    }
+}

@@ -1,0 +1,132 @@
+//! A store that is gone or empty while its key file is left: no new service that anyone may bootstrap.
+
+use std::path::Path;
+use std::time::Duration;
+
+use keyward::acl::store::{self, Batch, StoreOptions, Write};
+
+use crate::acl::command::serve;
+use crate::harness::binary::{Binary, eventually, run};
+
+/// Starts and stops a service with a store in `folder/access`, whose first token is in `folder/root.token`.
+fn used(folder: &Path) {
+    let (service, address) = serve(folder, "127.0.0.1:0", &[]);
+    let root = folder.join("root.token").display().to_string();
+    let (code, _, error) = run(&["acl", "bootstrap", "--address", &address, "--out", &root], &[]);
+    assert_eq!(code, 0, "{error}");
+    assert_eq!(service.stop().0.code(), Some(0));
+}
+
+/// Starts the service and gives what it says where it does not start.
+fn refused(folder: &Path, more: &[&str]) -> String {
+    let dir = folder.join("access").display().to_string();
+    let (code, _, error) = run(&[&["access", "serve", "--dir", &dir, "--listen", "127.0.0.1:0"], more].concat(), &[]);
+    assert_eq!(code, 1, "{error}");
+    error
+}
+
+#[test]
+fn a_store_that_is_gone_or_empty_beside_its_key_file_is_never_a_new_open_service() {
+    let folder = tempfile::tempdir().unwrap();
+    used(folder.path());
+    let file = folder.path().join("access/access.redb");
+    let whole = std::fs::read(&file).unwrap();
+
+    std::fs::write(&file, "").unwrap();
+    let told = refused(folder.path(), &[]);
+    for wanted in
+        ["access.redb is empty, and its key file", "--new-store", "restore a snapshot", "put the store's file back"]
+    {
+        assert!(told.contains(wanted), "{wanted}: {told}");
+    }
+    assert_eq!(std::fs::metadata(&file).unwrap().len(), 0, "nothing is put in its place");
+    std::fs::remove_file(&file).unwrap();
+    assert!(refused(folder.path(), &[]).contains("access.redb is gone, and its key file"));
+    assert!(!file.exists(), "nothing is put in its place");
+
+    // The file is put back, and all is as it was.
+    std::fs::write(&file, &whole).unwrap();
+    let (service, address) = serve(folder.path(), "127.0.0.1:0", &[]);
+    let root = folder.path().join("root.token").display().to_string();
+    let (code, _, error) = run(&["acl", "whoami", "--address", &address, "--token-file", &root], &[]);
+    assert_eq!(code, 0, "{error}");
+    assert_eq!(service.stop().0.code(), Some(0));
+    let told = refused(folder.path(), &["--new-store"]);
+    assert!(told.contains("access.redb holds records: start without --new-store"), "{told}");
+}
+
+#[test]
+fn a_key_file_elsewhere_may_come_before_the_store_and_not_after_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    std::fs::write(at("seal.key"), "5a".repeat(32)).unwrap();
+    std::fs::set_permissions(at("seal.key"), std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    let config = format!(
+        "[access]\nlisten = \"unix://{}\"\ndata_dir = \"{}\"\nkey_file = \"{}\"\n",
+        at("acl.sock"),
+        at("access"),
+        at("seal.key"),
+    );
+    std::fs::write(at("keyward.toml"), config).unwrap();
+    let config = at("keyward.toml");
+    let args = ["run", "--config", &config];
+    let service = Binary::start(&args, &[], folder.path());
+    eventually(Duration::from_secs(30), || {
+        std::os::unix::net::UnixStream::connect(at("acl.sock")).map_err(|_| service.output())
+    });
+    assert_eq!(service.stop().0.code(), Some(0));
+    std::fs::remove_file(folder.path().join("access/access.redb")).unwrap();
+    let (code, _, error) = run(&args, &[]);
+    assert!(code == 1 && error.contains("access.redb is gone, and its key file"), "{error}");
+}
+
+#[test]
+fn a_new_store_is_begun_where_that_is_asked_for_and_takes_a_snapshot_of_the_old_one() {
+    let folder = tempfile::tempdir().unwrap();
+    used(folder.path());
+    let (service, address) = serve(folder.path(), "127.0.0.1:0", &[]);
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let (root, snapshot) = (at("root.token"), at("snapshot"));
+    let by = ["--address", &address, "--token-file", &root];
+    let (code, _, error) = run(&[&["access", "backup", "--out", &snapshot], &by[..]].concat(), &[]);
+    assert_eq!(code, 0, "{error}");
+    assert_eq!(service.stop().0.code(), Some(0));
+    std::fs::remove_file(folder.path().join("access/access.redb")).unwrap();
+
+    // By a configuration file, as the packaged unit starts it.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let config = format!("[access]\nlisten = \"tcp://127.0.0.1:{port}\"\ndata_dir = \"{}\"\n", at("access"));
+    std::fs::write(folder.path().join("keyward.toml"), config).unwrap();
+    let (code, _, error) = run(&["run", "--config", &at("keyward.toml")], &[]);
+    assert!(code == 1 && error.contains("--new-store"), "{error}");
+    let args = ["run", "--config", &at("keyward.toml"), "--new-store"];
+    let service = Binary::start(&args, &[], folder.path());
+    eventually(Duration::from_secs(30), || {
+        std::net::TcpStream::connect(("127.0.0.1", port)).map_err(|_| service.output())
+    });
+    let address = format!("http://127.0.0.1:{port}");
+    let second = at("second.token");
+    let (code, _, error) = run(&["acl", "bootstrap", "--address", &address, "--out", &second], &[]);
+    assert_eq!(code, 0, "{error}");
+    let args = ["access", "restore", &snapshot, "--address", &address, "--token-file", &second];
+    let (code, _, error) = run(&args, &[]);
+    assert_eq!(code, 0, "{error}");
+    let (code, _, error) = run(&["acl", "whoami", "--address", &address, "--token-file", &root], &[]);
+    assert_eq!(code, 0, "{error}");
+    assert_eq!(service.stop().0.code(), Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_first_start_that_broke_off_after_its_key_was_made_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let data_dir = folder.path().join("access");
+    let store = store::open(&StoreOptions::Embedded { data_dir: data_dir.clone() }, "dc1").await.unwrap();
+    let begun = Write::Put(store::Key::of(&["seal", "begun"]), b"{}".to_vec());
+    store.commit(Batch { checks: Vec::new(), writes: vec![begun] }).await.unwrap();
+    drop(store);
+    let key = data_dir.join("seal.key");
+    std::fs::write(&key, "5a".repeat(32)).unwrap();
+    std::fs::set_permissions(&key, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    let path = folder.path().to_owned();
+    tokio::task::spawn_blocking(move || used(&path)).await.unwrap();
+}

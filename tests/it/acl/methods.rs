@@ -1,0 +1,310 @@
+//! Auth methods and binding rules, over HTTP.
+
+use std::time::Duration;
+
+use keyward::acl::store::{Batch, Freshness, Key as RowKey, Page, Write};
+use serde_json::{Value, json};
+
+use crate::harness::Acl;
+use crate::harness::issuer::Key;
+
+fn jwt_method(name: &str, key: &Key) -> Value {
+    json!({
+        "Name": name, "Type": "jwt", "DisplayName": "people", "Description": "d", "MaxTokenTTL": "5m",
+        "TokenLocality": "global",
+        "Config": {
+            "JWTValidationPubKeys": [key.pem()], "BoundIssuer": "i", "BoundAudiences": ["a"],
+            "JWTSupportedAlgs": ["RS256", "ES256"], "ClaimMappings": {"first_name": "name", "/org/primary": "org"},
+            "ListClaimMappings": {"groups": "groups"}, "ExpirationLeeway": "90s", "ClockSkewLeeway": 5_000_000_000_i64,
+        },
+    })
+}
+
+#[tokio::test]
+async fn a_method_is_read_as_it_was_written() {
+    let acl = Acl::start().await;
+    let written = jwt_method("people", &Key::shared("k"));
+    let made = acl.make("/v1/acl/auth-method", written.clone()).await;
+    for field in ["Name", "Type", "DisplayName", "Description", "TokenLocality", "Config"] {
+        assert_eq!(made[field], written[field], "{field}");
+    }
+    assert_eq!(made["MaxTokenTTL"], "5m0s");
+    assert_eq!((&made["Namespace"], &made["Partition"]), (&json!("default"), &json!("default")));
+    assert_eq!(acl.get("/v1/acl/auth-method/people").await.json(), made);
+
+    // What was read can be written back.
+    let again = acl.make("/v1/acl/auth-method/people", made.clone()).await;
+    assert!(again["ModifyIndex"].as_u64() > made["ModifyIndex"].as_u64());
+    assert_eq!((&again["CreateIndex"], &again["Config"]), (&made["CreateIndex"], &made["Config"]));
+
+    let mut listed = acl.get("/v1/acl/auth-methods").await.json();
+    let mut whole = again.clone();
+    whole.as_object_mut().unwrap().remove("Config");
+    assert_eq!(listed.as_array_mut().unwrap().pop(), Some(whole));
+
+    // An update needs neither name nor type, and clears what it leaves out.
+    let config = json!({"JWKSURL": "https://issuer.example/keys"});
+    let least = acl.make("/v1/acl/auth-method/people", json!({"Config": config})).await;
+    assert_eq!((&least["Type"], &least["Config"]), (&json!("jwt"), &config));
+    // A locality that was not given is not made up: a Terraform plan would show it as a change for ever.
+    assert_eq!(least.get("TokenLocality"), None, "{least}");
+    assert_eq!(acl.get("/v1/acl/auth-method/people").await.json(), least);
+    let local = acl.make("/v1/acl/auth-method/people", json!({"Config": config, "TokenLocality": "local"})).await;
+    assert_eq!(local["TokenLocality"], "local");
+    assert!(["MaxTokenTTL", "DisplayName", "Description"].iter().all(|field| least.get(field).is_none()), "{least}");
+
+    assert_eq!(acl.delete("/v1/acl/auth-method/people").await.json(), json!(true));
+    let gone = acl.delete("/v1/acl/auth-method/people").await;
+    assert_eq!((gone.status, gone.json()), (200, json!(false)));
+    let gone = acl.get("/v1/acl/auth-method/people").await;
+    assert_eq!((gone.status, gone.text.as_str()), (404, "Requested auth method does not exist: ACL not found"));
+    assert!(gone.headers.contains_key("x-consul-index"));
+    assert_eq!(acl.get("/v1/acl/auth-methods").await.json(), json!([]));
+}
+
+#[tokio::test]
+async fn a_method_that_cannot_be_is_refused_with_the_reason() {
+    let acl = Acl::start().await;
+    let key = Key::shared("k");
+    acl.make("/v1/acl/auth-method", jwt_method("taken", &key)).await;
+    let check = async |change: Value, status: u16, reason: &str| {
+        let mut draft = jwt_method("new", &key);
+        draft.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
+        let answer = acl.put("/v1/acl/auth-method", draft).await;
+        assert_eq!(answer.status, status, "{change} {answer:?}");
+        assert!(answer.text.contains(reason), "{change} {answer:?}");
+    };
+    check(json!({"Name": ""}), 400, "Invalid Auth Method: no Name is set").await;
+    let form = "Invalid Auth Method: invalid Name. Only alphanumeric characters, '-' and '_' are allowed";
+    for name in ["a b", "a/b", "é", "bad?bad", &"x".repeat(129)] {
+        check(json!({ "Name": name }), 400, form).await;
+    }
+    check(json!({"Name": "taken"}), 409, "An auth method with Name \"taken\" already exists").await;
+    check(json!({"Type": ""}), 400, "no Type is set").await;
+    check(json!({"Type": "kubernetes"}), 400, "Type \"kubernetes\" is unknown: it is \"cloud\" or \"jwt\"").await;
+    check(json!({"MaxTokenTTL": "1ms"}), 400, "MaxTokenTTL 1ms cannot be less than 1m0s").await;
+    check(json!({"MaxTokenTTL": "25h"}), 400, "MaxTokenTTL 25h0m0s cannot be more than 24h0m0s").await;
+    check(json!({"MaxTokenTTL": "soon"}), 400, "not a duration").await;
+    check(json!({"TokenLocality": "here"}), 400, "TokenLocality \"here\" is neither").await;
+    check(json!({"Config": {}}), 400, "Config must have exactly one of").await;
+    check(json!({"Config": {"JWTValidationPubKeys": ["x"]}}), 400, "JWTValidationPubKeys[0] is no public key").await;
+    check(json!({"Config": {"JWKSURL": "http://10.0.0.1/"}}), 400, "could be answered by anyone on the way").await;
+    check(json!({"Config": {"JWKSURL": "https://u:hush@a/"}}), 400, "holds a user").await;
+    check(json!({"Config": {"JWTSupportedAlgs": ["HS256"], "JWKSURL": "https://a"}}), 400, "none of RS256").await;
+    check(json!({"Config": 7}), 400, "field Config of type map").await;
+    check(json!({"Other": 7}), 400, "AuthMethod decoding failed: json: unknown field \"Other\"").await;
+    check(json!({"MaxTokenTTL": 90_000_000_000_i64, "Name": "x".repeat(128)}), 200, "1m30s").await;
+
+    let update = async |name: &str, body: Value| acl.put(&format!("/v1/acl/auth-method/{name}"), body).await;
+    let typed = update("taken", json!({"Type": "cloud"})).await;
+    assert_eq!((typed.status, typed.text.as_str()), (400, "Changing an Auth Method's Type is not permitted"));
+    let named = update("taken", json!({"Name": "other"})).await;
+    assert_eq!((named.status, named.text.as_str()), (400, "Auth Method Name in URL and payload do not match"));
+    let missing = update("missing", jwt_method("missing", &key)).await;
+    assert_eq!((missing.status, missing.text.as_str()), (404, "cannot find auth method \"missing\""));
+    assert_eq!(acl.get("/v1/acl/auth-method/").await.text, "Missing auth method Name");
+}
+
+#[tokio::test]
+async fn methods_and_rules_need_acl_read_and_acl_write() {
+    let acl = Acl::start().await;
+    let key = Key::shared("k");
+    acl.jwt_method("people", &key).await;
+    let rule = acl.get("/v1/acl/binding-rules").await.json()[0]["ID"].as_str().unwrap().to_owned();
+    let rule = format!("/v1/acl/binding-rule/{rule}");
+    let reads = acl.token_with("acl = \"read\"").await;
+    let none = acl.token_with("operator = \"write\"").await;
+    let method = "/v1/acl/auth-method/people";
+    for path in [method, "/v1/acl/auth-methods", &rule, "/v1/acl/binding-rules"] {
+        assert_eq!(acl.call("GET", path, Some(&reads), None).await.status, 200, "{path}");
+        for token in [Some(none.as_str()), None] {
+            let answer = acl.call("GET", path, token, None).await;
+            assert!(answer.status == 403 && answer.text.contains("lacks permission 'acl:read'"), "{path} {answer:?}");
+        }
+    }
+    let bind = json!({"AuthMethod": "people", "BindType": "service", "BindName": "web"});
+    for (verb, path, body) in [
+        ("PUT", "/v1/acl/auth-method", Some(jwt_method("more", &key))),
+        ("PUT", method, Some(jwt_method("people", &key))),
+        ("DELETE", method, None),
+        ("PUT", "/v1/acl/binding-rule", Some(bind.clone())),
+        ("PUT", &rule, Some(bind)),
+        ("DELETE", &rule, None),
+    ] {
+        for token in [&reads, &none] {
+            let answer = acl.call(verb, path, Some(token), body.clone()).await;
+            assert!(answer.status == 403 && answer.text.contains("lacks permission 'acl:write'"), "{path} {answer:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_rule_is_made_read_changed_listed_and_deleted() {
+    let acl = Acl::start().await;
+    let key = Key::shared("k");
+    for name in ["people", "others"] {
+        acl.make("/v1/acl/auth-method", jwt_method(name, &key)).await;
+    }
+    let written = json!({
+        "AuthMethod": "people", "Description": "d", "Selector": "value.name == jeff and ops in list.groups",
+        "BindType": "templated-policy", "BindName": "builtin/service", "BindVars": {"Name": "web-${value.org}"},
+    });
+    let made = acl.make("/v1/acl/binding-rule", written.clone()).await;
+    for (field, value) in written.as_object().unwrap() {
+        assert_eq!(&made[field], value, "{field}");
+    }
+    let path = format!("/v1/acl/binding-rule/{}", made["ID"].as_str().unwrap());
+    assert_eq!(acl.get(&path).await.json(), made);
+    let mut back = made.clone();
+    back["Description"] = json!("e");
+    let changed = acl.make(&path, back).await;
+    assert_eq!((&changed["Description"], &changed["CreateIndex"]), (&json!("e"), &made["CreateIndex"]));
+
+    let node = json!({"AuthMethod": "others", "BindType": "node", "BindName": "n-${value.name}"});
+    acl.make("/v1/acl/binding-rule", node).await;
+    let list = async |query: &str| {
+        let found = acl.get(&format!("/v1/acl/binding-rules{query}")).await.json();
+        found.as_array().unwrap().len()
+    };
+    assert_eq!((list("").await, list("?authmethod=people").await, list("?authmethod=nobody").await), (2, 1, 0));
+
+    let least = json!({"BindType": "role", "BindName": "r"});
+    let least = acl.make(&path, least).await;
+    assert_eq!((&least["AuthMethod"], &least["Selector"], least.get("BindVars")), (&json!("people"), &json!(""), None));
+    assert_eq!(acl.delete(&path).await.json(), json!(true));
+    assert_eq!(acl.delete(&path).await.json(), json!(false));
+    let gone = acl.get(&path).await;
+    assert_eq!((gone.status, gone.text.as_str()), (404, "Requested binding rule does not exist: ACL not found"));
+    assert_eq!(acl.put(&path, json!({"BindType": "role", "BindName": "r"})).await.status, 404);
+    assert_eq!(acl.get("/v1/acl/binding-rule/").await.text, "Missing binding rule ID");
+}
+
+#[tokio::test]
+async fn a_rule_that_cannot_be_is_refused_with_the_reason() {
+    let acl = Acl::start().await;
+    acl.make("/v1/acl/auth-method", jwt_method("people", &Key::shared("k"))).await;
+    let check = async |change: Value, reason: &str| {
+        let mut draft = json!({"AuthMethod": "people", "BindType": "service", "BindName": "web"});
+        draft.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
+        let answer = acl.put("/v1/acl/binding-rule", draft).await;
+        assert_eq!(answer.status, 400, "{change} {answer:?}");
+        assert!(answer.text.contains(reason), "{change} {answer:?}");
+    };
+    check(json!({"AuthMethod": ""}), "Invalid Binding Rule: no AuthMethod is set").await;
+    check(json!({"AuthMethod": "nobody"}), "cannot find auth method \"nobody\"").await;
+    check(json!({"BindType": "group"}), "unknown BindType \"group\"").await;
+    check(json!({"BindName": ""}), "no BindName is set").await;
+    check(json!({"BindName": "Web"}), "\"Web\" is no name of that kind").await;
+    check(json!({"BindName": "${value.other}"}), "known is value.name, value.org, list.groups").await;
+    check(json!({"BindType": "role", "BindName": "a/b"}), "is no name of that kind").await;
+    check(json!({"BindType": "templated-policy", "BindName": "builtin/x"}), "no templated policy \"builtin/x\"").await;
+    check(json!({"BindType": "templated-policy", "BindName": "builtin/node"}), "BindVars must be").await;
+    check(json!({"Selector": "value.name = x"}), "invalid Selector: at character 12: expected \"==\"").await;
+    check(json!({"Selector": "value.other == x"}), "value.other is unknown here").await;
+    check(json!({"Selector": 7}), "field Selector of type string").await;
+    check(json!({"ID": "6a1253d2-1785-24fd-91c2-f8e78c745511"}), "Binding Rule ID in URL and payload do not match")
+        .await;
+    let rule = acl.make("/v1/acl/binding-rule", json!({"AuthMethod": "people", "BindType": "node", "BindName": "n"}));
+    let path = format!("/v1/acl/binding-rule/{}", rule.await["ID"].as_str().unwrap());
+    let moved = acl.put(&path, json!({"AuthMethod": "other", "BindType": "node", "BindName": "n"})).await;
+    assert!(moved.status == 400 && moved.text.contains("AuthMethod of a binding rule is immutable"), "{moved:?}");
+}
+
+#[tokio::test]
+async fn a_deleted_method_takes_its_rules_and_tokens_along_and_no_others() {
+    let acl = Acl::start().await;
+    let key = Key::shared("k");
+    acl.jwt_method("people", &key).await;
+    acl.jwt_method("others", &key).await;
+    let token = acl.log_in("people", &acl.proof(&key)).await.json();
+    let other = acl.log_in("others", &acl.proof(&key)).await.json();
+    let read = async |token: &Value| {
+        let secret = token["SecretID"].as_str().unwrap();
+        acl.call("GET", "/v1/acl/token/self", Some(secret), None).await.status
+    };
+    assert_eq!((read(&token).await, read(&other).await), (200, 200));
+    assert_eq!(acl.delete("/v1/acl/auth-method/people").await.json(), json!(true));
+    assert_eq!((read(&token).await, read(&other).await), (404, 200));
+    let accessor = format!("/v1/acl/token/{}", token["AccessorID"].as_str().unwrap());
+    assert_eq!(acl.get(&accessor).await.status, 404);
+    let rules = acl.get("/v1/acl/binding-rules").await.json();
+    assert_eq!((rules.as_array().unwrap().len(), &rules[0]["AuthMethod"]), (1, &json!("others")));
+
+    // One that is made anew under the name is another, with no rules.
+    let config = json!({"JWTValidationPubKeys": [key.pem()]});
+    acl.make("/v1/acl/auth-method", json!({"Name": "people", "Type": "jwt", "Config": config})).await;
+    let refused = acl.log_in("people", &acl.proof(&key)).await;
+    assert_eq!((refused.status, refused.text.as_str()), (403, "Permission denied"));
+    assert_eq!(read(&token).await, 404);
+}
+
+#[tokio::test]
+async fn a_token_that_cannot_be_read_does_not_keep_the_others_of_a_deleted_method() {
+    let acl = Acl::start().await;
+    let key = Key::shared("k");
+    acl.jwt_method("people", &key).await;
+    let mut tokens = Vec::new();
+    for _ in 0..3 {
+        let token = acl.log_in("people", &acl.proof(&key)).await.json();
+        tokens.push(token["AccessorID"].as_str().unwrap().to_owned());
+    }
+    tokens.sort();
+    let damaged = RowKey::of(&["token", "default", &tokens[0]]);
+    let writes = vec![Write::Put(damaged.clone(), b"nonsense".to_vec())];
+    let acl = acl
+        .restarted_with(async |store| {
+            store.commit(Batch { checks: vec![], writes }).await.unwrap();
+        })
+        .await;
+    assert_eq!(acl.delete("/v1/acl/auth-method/people").await.json(), json!(true));
+    acl.restarted_with(async |store| {
+        // The first token, the anonymous one, and the one that cannot be read, with what finds it and a note to try again.
+        for (prefix, wanted) in [("binding-rule/", 0), ("token-login/", 1), ("removal/", 1), ("token/", 3)] {
+            let page = Page { after: None, limit: 9 };
+            let found = store.list(prefix, page, Freshness::Linearizable).await.unwrap();
+            assert_eq!(found.entries.len(), wanted, "{prefix}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_a_deleted_method_leaves_is_removed_after_a_restart_too() {
+    let acl = Acl::start().await;
+    let key = Key::shared("k");
+    acl.jwt_method("people", &key).await;
+    let mut secrets = Vec::new();
+    for _ in 0..3 {
+        let token = acl.log_in("people", &acl.proof(&key)).await.json();
+        secrets.push(token["SecretID"].as_str().unwrap().to_owned());
+    }
+    // As a server leaves it that was killed right after the method was deleted.
+    let method = RowKey::of(&["auth-method", "default", "people"]);
+    let acl = acl
+        .restarted_with(async |store| {
+            let record = store.get(&method, Freshness::Linearizable).await.unwrap().unwrap();
+            let id = serde_json::from_slice::<Value>(&record.value).unwrap()["id"].as_str().unwrap().to_owned();
+            let row = json!({"method": id, "namespace": "default"}).to_string().into_bytes();
+            let mark = Write::Put(RowKey::of(&["removal", "auth-method", &id]), row);
+            store.commit(Batch { checks: vec![], writes: vec![Write::Delete(method), mark] }).await.unwrap();
+        })
+        .await;
+    for secret in &secrets {
+        assert_eq!(acl.call("GET", "/v1/acl/token/self", Some(secret), None).await.status, 404);
+    }
+    for _ in 0..200 {
+        if acl.get("/v1/acl/binding-rules").await.json() == json!([]) {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    acl.restarted_with(async |store| {
+        for (prefix, wanted) in [("binding-rule/", 0), ("token-login/", 0), ("removal/", 0), ("token/", 2)] {
+            let page = Page { after: None, limit: 9 };
+            let found = store.list(prefix, page, Freshness::Linearizable).await.unwrap();
+            assert_eq!(found.entries.len(), wanted, "{prefix}");
+        }
+    })
+    .await;
+}

@@ -1,0 +1,174 @@
+//! The key that tokens are under is changed while they are used: none is lost, none comes twice, none is left behind.
+
+mod races;
+mod served;
+mod stopped;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use async_trait::async_trait;
+use keyward::acl::model::authorize::DefaultPolicy;
+use keyward::acl::model::names::NamespaceName;
+use keyward::acl::model::secret::PlainSecret;
+use keyward::acl::service::acl_service::Directory;
+use keyward::acl::service::caller::Caller;
+use keyward::acl::service::seal::Sealer;
+use keyward::acl::service::tokens::{Made, TokenDraft};
+use keyward::acl::store::{
+    Batch, CommitError, Export, Freshness, Key, Listing, Page, Record, Revision, Store, StoreError,
+};
+use keyward::clock::{Clock, Driven};
+use tokio::sync::Notify;
+
+/// Pages that are enough for all tokens of a test.
+const ALL: usize = 100;
+
+/// A store that can stop before a batch, or hold up whom looks at keys that start in a way.
+#[derive(Debug)]
+struct Dials {
+    store: Arc<dyn Store>,
+    /// Batches that are written before the power goes.
+    batches: AtomicUsize,
+    /// What is held up, once: a look at it is given as it was before.
+    held: &'static str,
+    reached: AtomicBool,
+    open: Notify,
+    /// Whether others are told to use the same store.
+    shared: bool,
+}
+
+impl Dials {
+    fn new(store: &Arc<dyn Store>) -> Self {
+        Self {
+            store: Arc::clone(store),
+            batches: AtomicUsize::new(usize::MAX),
+            held: "nothing",
+            reached: AtomicBool::new(false),
+            open: Notify::new(),
+            shared: false,
+        }
+    }
+
+    async fn hold_up(&self, what: &str) {
+        if what.starts_with(self.held) && !self.reached.swap(true, Ordering::SeqCst) {
+            self.open.notified().await;
+        }
+    }
+
+    async fn is_reached(&self) {
+        while !self.reached.load(Ordering::SeqCst) {
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+#[async_trait]
+impl Store for Dials {
+    async fn get(&self, key: &Key, freshness: Freshness) -> Result<Option<Record>, StoreError> {
+        let found = self.store.get(key, freshness).await;
+        self.hold_up(key.as_str()).await;
+        found
+    }
+
+    async fn list(&self, prefix: &str, page: Page, freshness: Freshness) -> Result<Listing, StoreError> {
+        let listing = self.store.list(prefix, page, freshness).await;
+        self.hold_up(prefix).await;
+        listing
+    }
+
+    async fn export(&self) -> Result<Export, StoreError> {
+        self.store.export().await
+    }
+
+    async fn commit(&self, batch: Batch) -> Result<Revision, CommitError> {
+        let left = self.batches.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+        left.map_err(|_| StoreError::Stopped)?;
+        self.store.commit(batch).await
+    }
+
+    async fn changed(&self, prefix: &str, since: Revision) -> Result<Revision, StoreError> {
+        self.store.changed(prefix, since).await
+    }
+
+    fn last(&self, kind: &str) -> Option<Revision> {
+        self.store.last(kind).filter(|_| !self.shared)
+    }
+}
+
+fn default_one() -> NamespaceName {
+    NamespaceName::default_one()
+}
+
+/// A line of a key file.
+fn line(digit: char) -> String {
+    format!("{}\n", digit.to_string().repeat(64))
+}
+
+/// A key file of these lines.
+fn key_file(folder: &Path, name: &str, digits: &str) -> PathBuf {
+    let path = folder.join(name);
+    std::fs::write(&path, digits.chars().map(line).collect::<String>()).unwrap();
+    path
+}
+
+async fn server(store: Arc<dyn Store>, key_file: &Path, clock: &Driven) -> Directory {
+    let sealer = Sealer::open(key_file, &*store).await.unwrap();
+    let clock = Clock::Driven(clock.clone());
+    let directory = Directory::new(store, sealer, "dc1".to_owned(), DefaultPolicy::Deny, clock);
+    directory.prepare().await.unwrap();
+    directory
+}
+
+/// The first token, and who has it.
+async fn first(server: &Directory) -> (PlainSecret, Arc<Caller>) {
+    let secret = PlainSecret::random();
+    server.bootstrap(&secret, None).await.unwrap();
+    let caller = caller(server, &secret).await;
+    (secret, caller)
+}
+
+async fn caller(server: &Directory, secret: &PlainSecret) -> Arc<Caller> {
+    server.caller(Some(secret), Freshness::Linearizable).await.unwrap()
+}
+
+async fn token(server: &Directory, caller: &Caller, description: String) -> Made {
+    let draft = TokenDraft { description, ..TokenDraft::default() };
+    server.create_token(caller, &default_one(), &draft).await.unwrap()
+}
+
+async fn records(store: &dyn Store) -> Vec<(String, Vec<u8>)> {
+    let mut export = store.export().await.unwrap();
+    let all = export.next(100_000).await.unwrap();
+    all.into_iter().map(|(key, record)| (key.as_str().to_owned(), record.value.to_vec())).collect()
+}
+
+/// Ids of the keys that the store and its tokens name, the first of the store's own record in front; and that each token
+/// has its two rows and nothing has any other.
+async fn keys_in_use(store: &dyn Store) -> Vec<String> {
+    let all = records(store).await;
+    let named = all.iter().find(|(key, _)| key == "seal/key").unwrap();
+    let mut named: Vec<String> = String::from_utf8(named.1.clone()).unwrap().split(' ').map(str::to_owned).collect();
+    let tokens: Vec<serde_json::Value> = all
+        .iter()
+        .filter(|(key, _)| key.starts_with("token/"))
+        .map(|(_, value)| serde_json::from_slice(value).unwrap())
+        .collect();
+    let accessors: BTreeSet<_> = tokens.iter().map(|token| token["birth"]["accessor_id"].to_string()).collect();
+    let rows: Vec<serde_json::Value> = all
+        .iter()
+        .filter(|(key, _)| key.starts_with("token-id/"))
+        .map(|(_, value)| serde_json::from_slice(value).unwrap())
+        .collect();
+    assert_eq!(rows.len(), 2 * tokens.len(), "each token is found by its secret and by its accessor, and nothing else");
+    assert!(rows.iter().all(|row| accessors.contains(&row["accessor"].to_string())));
+    for token in tokens {
+        let id = token["birth"]["sealed_secret"]["key_id"].as_str().unwrap().to_owned();
+        if !named.contains(&id) {
+            named.push(id);
+        }
+    }
+    named
+}

@@ -1,0 +1,281 @@
+//! Deletion of namespaces: shut at once, removed in the background, whatever happens meanwhile.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, SystemTime};
+
+use async_trait::async_trait;
+use keyward::acl::model::authorize::DefaultPolicy;
+use keyward::acl::model::names::NamespaceName;
+use keyward::acl::model::secret::PlainSecret;
+use keyward::acl::model::timestamp::Timestamp;
+use keyward::acl::service::acl_service::Directory;
+use keyward::acl::service::namespaces::NamespaceDraft;
+use keyward::acl::service::roles::RoleDraft;
+use keyward::acl::service::seal::Sealer;
+use keyward::acl::store::{
+    Batch, CommitError, Embedded, Export, Freshness, Key, Listing, Page, Record, Revision, Store, StoreError, Write,
+};
+use keyward::clock::Clock;
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use crate::harness::issuer::Key as IssuerKey;
+use crate::harness::{Acl, log};
+
+/// A token of `team` that cannot be read: it holds the removal up.
+const UNREADABLE: &str = "token/team/11111111-1111-1111-1111-111111111111";
+
+async fn put(store: &dyn Store, key: &str, value: &[u8]) {
+    let writes = vec![Write::Put(Key::from(key.to_owned()), value.to_vec())];
+    store.commit(Batch { checks: vec![], writes }).await.unwrap();
+}
+
+async fn delete(store: &dyn Store, key: &str) {
+    let writes = vec![Write::Delete(Key::from(key.to_owned()))];
+    store.commit(Batch { checks: vec![], writes }).await.unwrap();
+}
+
+/// All keys but those of the namespace `default`.
+async fn keys(store: &dyn Store) -> Vec<String> {
+    let mut export = store.export().await.unwrap();
+    let all = export.next(100_000).await.unwrap();
+    all.into_iter().map(|(key, _)| key.as_str().to_owned()).filter(|key| !key.contains("default")).collect()
+}
+
+/// Waits until there is no such namespace.
+pub(crate) async fn gone(acl: &Acl, name: &str) {
+    let mut index = 1;
+    for _ in 0..50 {
+        let read = acl.get(&format!("/v1/namespace/{name}?index={index}&wait=10s")).await;
+        if read.status == 404 {
+            return;
+        }
+        index = read.headers["x-service-index"].to_str().unwrap().parse().unwrap();
+    }
+    panic!("{name} is still there");
+}
+
+/// A namespace `Team` with something of everything in it, and the secret of one of its tokens.
+async fn team(acl: &Acl) -> String {
+    acl.make("/v1/namespace", json!({"Name": "Team"})).await;
+    let secret = acl.token_in("team", "acl = \"write\"").await;
+    acl.make("/v1/acl/role?ns=team", json!({"Name": "r", "ServiceIdentities": [{"ServiceName": "web"}]})).await;
+    acl.make("/v1/acl/token?ns=team", json!({"Roles": [{"Name": "r"}], "ExpirationTTL": "5m"})).await;
+    acl.make("/v1/acl/token?ns=team", json!({"Local": true})).await;
+    let key = IssuerKey::shared("k");
+    let config = json!({"JWTValidationPubKeys": [key.pem()], "BoundIssuer": "i", "BoundAudiences": ["a"]});
+    acl.make("/v1/acl/auth-method?ns=team", json!({"Name": "people", "Type": "jwt", "Config": config})).await;
+    let rule = json!({"AuthMethod": "people", "BindType": "role", "BindName": "r"});
+    acl.make("/v1/acl/binding-rule?ns=team", rule).await;
+    let now = Timestamp::of(SystemTime::now()).unix_seconds();
+    let proof = key.sign(&json!({"iss": "i", "aud": "a", "exp": now + 600, "iat": now}));
+    let login = json!({"AuthMethod": "people", "BearerToken": proof});
+    assert_eq!(acl.call("POST", "/v1/acl/login?ns=team", None, Some(login)).await.status, 200);
+    assert_eq!(acl.call("GET", "/v1/acl/roles", Some(&secret), None).await.status, 200);
+    secret
+}
+
+#[tokio::test]
+async fn a_deleted_namespace_is_shut_at_once_and_removed_with_all_that_is_in_it() {
+    let acl = Acl::start().await;
+    let mut before = vec![];
+    let acl = acl.restarted_with(async |store| before = keys(&*store).await).await;
+    let secret = team(&acl).await;
+    let acl = acl.restarted_with(async |store| put(&*store, UNREADABLE, b"nonsense").await).await;
+
+    let deleted = acl.delete("/v1/namespace/team").await;
+    assert_eq!((deleted.status, deleted.text.as_str()), (200, ""), "{deleted:?}");
+    assert!(!deleted.headers.contains_key("content-type") && !deleted.headers.contains_key("x-service-index"));
+    let read = acl.get("/v1/namespace/team").await.json();
+    let at: Timestamp = read["DeletedAt"].as_str().unwrap().parse().unwrap();
+    assert!(Timestamp::of(SystemTime::now()).since(at) < Duration::from_mins(1), "{read}");
+    assert_eq!(acl.get("/v1/namespaces").await.json()[1], read);
+    let again = acl.delete("/v1/namespace/TEAM").await;
+    assert_eq!((again.status, again.text.as_str()), (200, ""));
+    assert_eq!(acl.get("/v1/namespace/team").await.json(), read, "a second deletion changes nothing");
+
+    for (method, path, body) in [
+        ("PUT", "/v1/namespace", json!({"Name": "team"})),
+        ("PUT", "/v1/namespace/team", json!({"Description": "d"})),
+        ("PUT", "/v1/acl/role?ns=team", json!({"Name": "other"})),
+        ("PUT", "/v1/acl/policy", json!({"Name": "other", "Namespace": "team"})),
+        ("PUT", "/v1/acl/token?ns=team", json!({})),
+        ("DELETE", "/v1/acl/token/11111111-1111-1111-1111-111111111111?ns=team", Value::Null),
+    ] {
+        let answer = acl.call(method, path, Some(&acl.root), Some(body)).await;
+        assert_eq!((answer.status, answer.text.as_str()), (409, "Namespace \"Team\" is marked for deletion"), "{path}");
+    }
+    let refused = acl.call("GET", "/v1/acl/roles", Some(&secret), None).await;
+    assert_eq!((refused.status, refused.text.as_str()), (403, "ACL not found"));
+    assert_eq!(acl.call("GET", "/v1/acl/token/self", Some(&secret), None).await.status, 404);
+    assert_eq!(acl.get("/v1/acl/roles?ns=team").await.status, 200, "reads go on");
+
+    // What can be read is removed whatever else is there; a restart takes the rest up again.
+    let left = ["namespace/team".to_owned(), UNREADABLE.to_owned()];
+    for _ in 0..50 {
+        if acl.get("/v1/acl/policies?ns=team").await.json() == json!([]) {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let acl = acl
+        .restarted_with(async |store| {
+            let found: Vec<String> = keys(&*store).await.into_iter().filter(|key| !before.contains(key)).collect();
+            assert_eq!(found, left);
+            delete(&*store, UNREADABLE).await;
+        })
+        .await;
+    gone(&acl, "team").await;
+    assert_eq!(acl.call("GET", "/v1/acl/token/self", Some(&secret), None).await.status, 404);
+    let gone_too = acl.get("/v1/acl/roles?ns=team").await;
+    assert_eq!((gone_too.status, gone_too.text.as_str()), (404, "Namespace \"team\" does not exist"));
+
+    // The name is free again, and what had an id or a secret there too.
+    let made = acl.make("/v1/namespace", json!({"Name": "team"})).await;
+    assert_eq!((&made["Name"], made.get("DeletedAt")), (&json!("team"), None));
+    acl.make("/v1/acl/token?ns=team", json!({"SecretID": secret})).await;
+    let restarted = acl.restarted().await;
+    assert_eq!(restarted.call("GET", "/v1/acl/token/self", Some(&secret), None).await.status, 200);
+}
+
+#[tokio::test]
+async fn a_removal_that_is_stuck_does_not_stop_others_and_is_tried_again() {
+    let acl = Acl::start().await;
+    team(&acl).await;
+    acl.make("/v1/namespace", json!({"Name": "other"})).await;
+    let acl = acl.restarted_with(async |store| put(&*store, UNREADABLE, b"nonsense").await).await;
+    log::keep();
+    assert_eq!(acl.delete("/v1/namespace/team").await.status, 200);
+    let stuck = async |times: usize| {
+        for _ in 0..100 {
+            let lines = log::lines();
+            let found = lines.iter().filter(|line| line["fields"]["event"] == "access.removal.stuck");
+            if found.clone().count() >= times {
+                return found.cloned().collect::<Vec<_>>();
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        panic!("{}", log::text());
+    };
+    let line = stuck(1).await.remove(0);
+    assert_eq!((&line["fields"]["namespace"], &line["fields"]["records"]), (&json!("Team"), &json!(1)), "{line}");
+    assert_eq!(acl.delete("/v1/namespace/other").await.status, 200);
+    gone(&acl, "other").await;
+    assert!(log::lines().iter().any(|line| {
+        line["fields"]["event"] == "access.namespace.removed" && line["fields"]["namespace"] == "other"
+    }));
+    let tried = stuck(2).await.len();
+    acl.clock.suspend(Duration::from_secs(31));
+    stuck(tried + 1).await;
+    assert_eq!(acl.get("/v1/namespace/team").await.status, 200);
+}
+
+/// A store that shows lists of one prefix late, as they were when they were asked for.
+#[derive(Debug)]
+struct Late {
+    store: Arc<dyn Store>,
+    prefix: &'static str,
+    reached: AtomicBool,
+    open: Notify,
+    /// How many of its batches were refused.
+    refused: AtomicUsize,
+}
+
+#[async_trait]
+impl Store for Late {
+    async fn get(&self, key: &Key, freshness: Freshness) -> Result<Option<Record>, StoreError> {
+        self.store.get(key, freshness).await
+    }
+
+    async fn list(&self, prefix: &str, page: Page, freshness: Freshness) -> Result<Listing, StoreError> {
+        let listing = self.store.list(prefix, page, freshness).await;
+        if prefix == self.prefix && !self.reached.swap(true, Ordering::SeqCst) {
+            self.open.notified().await;
+        }
+        listing
+    }
+
+    async fn export(&self) -> Result<Export, StoreError> {
+        self.store.export().await
+    }
+
+    async fn commit(&self, batch: Batch) -> Result<Revision, CommitError> {
+        let outcome = self.store.commit(batch).await;
+        if matches!(outcome, Err(CommitError::Conflict(_))) {
+            self.refused.fetch_add(1, Ordering::SeqCst);
+        }
+        outcome
+    }
+
+    async fn changed(&self, prefix: &str, since: Revision) -> Result<Revision, StoreError> {
+        self.store.changed(prefix, since).await
+    }
+}
+
+async fn server(store: Arc<dyn Store>, folder: &std::path::Path) -> Arc<Directory> {
+    let sealer = Sealer::open(&folder.join("seal.key"), &*store).await.unwrap();
+    Arc::new(Directory::new(store, sealer, "dc1".to_owned(), DefaultPolicy::Deny, Clock::System))
+}
+
+#[tokio::test]
+async fn several_servers_remove_at_once_and_a_late_one_leaves_a_new_namespace_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let store: Arc<dyn Store> = Arc::new(Embedded::open(&folder.path().join("store"), "dc1").unwrap());
+    let late = Arc::new(Late {
+        store: Arc::clone(&store),
+        prefix: "role-name/team/",
+        reached: AtomicBool::new(false),
+        open: Notify::new(),
+        refused: AtomicUsize::new(0),
+    });
+    let (first, second) = (server(store.clone(), folder.path()).await, server(store.clone(), folder.path()).await);
+    let slow = server(late.clone(), folder.path()).await;
+    first.prepare().await.unwrap();
+    let secret = PlainSecret::random();
+    first.bootstrap(&secret, None).await.unwrap();
+    let root = first.caller(Some(&secret), Freshness::Linearizable).await.unwrap();
+    let team: NamespaceName = "team".parse().unwrap();
+    let role = |name: String| RoleDraft { name, ..RoleDraft::default() };
+    first.create_namespace(&root, "team", &NamespaceDraft::default()).await.unwrap();
+    let before = keys(&*store).await;
+    for number in 0..150 {
+        first.create_role(&root, &team, &role(format!("r{number}"))).await.unwrap();
+    }
+    for _ in 0..40 {
+        first.create_token(&root, &team, &keyward::acl::service::tokens::TokenDraft::default()).await.unwrap();
+    }
+    assert!(keys(&*store).await.len() > before.len() + 400);
+
+    // The slow one has seen the names, and stands still.
+    assert!(first.delete_namespace(&root, &team).await.unwrap());
+    let stop = CancellationToken::new();
+    let mut running = tokio::task::JoinSet::new();
+    running.spawn({
+        let (slow, stop) = (slow.clone(), stop.clone());
+        async move { slow.remove_namespaces_until(stop).await }
+    });
+    while !late.reached.load(Ordering::SeqCst) {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    for server in [&first, &second] {
+        let (server, stop) = (server.clone(), stop.clone());
+        running.spawn(async move { server.remove_namespaces_until(stop).await });
+    }
+    while first.namespace(&team, Freshness::Linearizable).await.unwrap().is_some() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(keys(&*store).await.len(), before.len() - 1);
+
+    first.create_namespace(&root, "team", &NamespaceDraft::default()).await.unwrap();
+    first.create_role(&root, &team, &role("r1".to_owned())).await.unwrap();
+    late.open.notify_one();
+    while late.refused.load(Ordering::SeqCst) == 0 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let found = first.role_by_name(&root, &team, "r1", Freshness::Linearizable).await.unwrap();
+    assert!(found.is_some(), "a late server removed what is in the new namespace");
+    stop.cancel();
+    running.join_all().await;
+}

@@ -1,0 +1,52 @@
+//! What is no whole snapshot of this datacenter is refused, and nothing is changed.
+
+use keyward::acl::model::snapshot::Header;
+
+use super::{Acl, make_some_of_each, read, written};
+
+#[tokio::test]
+async fn a_damaged_snapshot_is_refused_with_a_line_and_changes_nothing() {
+    let acl = Acl::start().await;
+    let small = acl.snapshot().await;
+    make_some_of_each(&acl).await;
+    let before = read(&acl.snapshot().await);
+    let check = async |snapshot: &[u8], wanted: &str| {
+        let refused = acl.restore(&acl.root, snapshot).await;
+        assert_eq!(refused.status, 400, "{refused:?}");
+        let line = refused.text.starts_with("Invalid snapshot: ") && !refused.text.contains('\n');
+        assert!(line && refused.text.contains(wanted), "{refused:?}, not {wanted:?}");
+    };
+    check(b"", "cut off").await;
+    check(b"{}", "no snapshot").await;
+    check(&small[..small.len() - 1], "cut off").await;
+    check(&small[..200], "cut off").await;
+    check(&[&small[..], b"x"].concat(), "comes after its end").await;
+    let newer = String::from_utf8_lossy(&small).replacen("snapshot 1\n", "snapshot 2\n", 1);
+    check(newer.as_bytes(), "format \"2\"").await;
+    check(&written(&read(&small).0, &[]), "no default namespace").await;
+    let rewritten = |change: fn(&mut Header), more: &[(&str, &[u8])]| {
+        let (mut header, records) = read(&small);
+        change(&mut header);
+        let more = more.iter().map(|(key, value)| ((*key).to_owned(), value.to_vec()));
+        written(&header, &records.into_iter().chain(more).collect::<Vec<_>>())
+    };
+    check(&rewritten(|header| header.datacenter = "dc2".to_owned(), &[]), "of datacenter \"dc2\"").await;
+    check(&rewritten(|header| header.key_ids.push("other".to_owned()), &[]), "key \"other\"").await;
+    check(&rewritten(|_| (), &[("a/before", b"")]), "is damaged").await;
+    check(&rewritten(|_| (), &[("zone/large", &vec![0; 1024 * 1024])]), "no record is like zone/large").await;
+
+    // A bit in each byte of both ends, and in some of those between.
+    let (start, end) = (300, small.len() - 100);
+    for place in (0..start).chain((start..end).step_by(41)).chain(end..small.len()) {
+        let mut changed = small.clone();
+        changed[place] ^= 1 << (place % 8);
+        check(&changed, "").await;
+    }
+    let after = read(&acl.snapshot().await);
+    assert_eq!(after.0.revision, before.0.revision, "nothing was written");
+    assert!(after.1 == before.1);
+    let left = std::fs::read_dir(acl.options.store.folder().unwrap()).unwrap();
+    let mut left: Vec<_> = left.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    left.sort();
+    assert_eq!(left, ["access.redb", "seal.key"], "no file is left behind");
+}

@@ -1,0 +1,80 @@
+//! Snapshots of a service that several servers are on one etcd.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use keyward::acl::store::StoreOptions;
+use keyward::acl::store::etcd::Options;
+use serde_json::json;
+
+use super::{Acl, make_some_of_each, opens, read, told, with_key_in};
+use crate::acl::store::etcd_process::shared;
+
+async fn on_etcd(options: Options, key_file: PathBuf) -> Acl {
+    let change = |service: &mut keyward::acl::Options| {
+        service.store = StoreOptions::Etcd(options);
+        service.key_file = Some(key_file);
+    };
+    Acl::start_with(change).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_in_a_file_is_restored_on_etcd_and_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = with_key_in(folder.path()).await;
+    let secrets = make_some_of_each(&file).await;
+    let before = told(&file, &file.root).await;
+    let snapshot = file.snapshot().await;
+
+    let server = shared();
+    let mut one = on_etcd(server.options(), folder.path().join("seal.key")).await;
+    let other = one.beside().await;
+    let first = std::mem::replace(&mut one.root, file.root.clone());
+    assert!(opens(&other, &first).await);
+    // Both servers see that the store is shut, each by what it finds in it.
+    let seen_shut = async {
+        while other.call("GET", "/v1/acl/roles", Some(&first), None).await.status != 503 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let write = other.call("PUT", "/v1/acl/role", Some(&first), Some(json!({"Name": "late"}))).await;
+        (write.status, one.call("GET", "/v1/acl/roles", Some(&first), None).await.status)
+    };
+    let seen_shut = tokio::time::timeout(Duration::from_secs(20), seen_shut);
+    let (restored, seen) = tokio::join!(one.restore(&first, &snapshot), seen_shut);
+    assert_eq!((restored.status, seen), (200, Ok((503, 503))), "{restored:?}");
+    for server in [&one, &other] {
+        assert_eq!(told(server, &file.root).await, before);
+        assert!(opens(server, &secrets[3]).await && !opens(server, &first).await);
+    }
+    let back = one.snapshot().await;
+    assert!(read(&back).1 == read(&snapshot).1);
+
+    one.make("/v1/acl/role", json!({"Name": "of-etcd"})).await;
+    let changed = one.snapshot().await;
+    assert_eq!(file.restore(&file.root, &changed).await.status, 200);
+    assert_eq!(told(&file, &file.root).await, told(&other, &file.root).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_two_restores_at_two_servers_the_later_ends_and_the_earlier_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = shared();
+    let one = on_etcd(server.options(), folder.path().join("seal.key")).await;
+    let other = one.beside().await;
+    let empty = one.snapshot().await;
+    make_some_of_each(&one).await;
+    let (before, full) = (told(&one, &one.root).await, one.snapshot().await);
+    let later = async {
+        while other.get("/v1/acl/roles").await.status != 503 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        other.restore(&other.root, &full).await
+    };
+    let (earlier, later) = tokio::join!(one.restore(&one.root, &empty), later);
+    assert_eq!((earlier.status, earlier.text.as_str()), (409, "another restore has taken this one's place"));
+    assert_eq!(later.status, 200, "{later:?}");
+    for server in [&one, &other] {
+        assert_eq!(told(server, &server.root).await, before);
+    }
+    assert!(read(&one.snapshot().await).1 == read(&full).1);
+}

@@ -1,0 +1,155 @@
+//! `keyward access backup` and `restore` with a service as a process, which is killed in the middle.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use super::{read, written};
+use crate::acl::command::serve;
+use crate::harness::binary::{eventually, run};
+
+fn ok(arguments: &[&str]) -> String {
+    let (code, out, error) = run(arguments, &[]);
+    assert_eq!((code, error.as_str()), (0, ""), "{arguments:?}: {out}");
+    out
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+#[test]
+fn what_a_backup_writes_a_restore_takes() {
+    let folder = tempfile::tempdir().unwrap();
+    let (service, address) = serve(folder.path(), "127.0.0.1:0", &[]);
+    let (root, file) = (folder.path().join("root.token"), folder.path().join("all.snapshot"));
+    ok(&["acl", "bootstrap", "--address", &address, "--out", text(&root)]);
+    let by = ["--address", address.as_str(), "--token-file", text(&root)];
+    let as_root = |words: &[&str]| ok(&[words, &by].concat());
+    let refused = |words: &[&str], by: &[&str]| {
+        let (code, out, error) = run(&[words, by].concat(), &[]);
+        assert_eq!(out, "", "{words:?}");
+        (code, error)
+    };
+
+    let told = as_root(&["access", "backup", "--out", text(&file)]);
+    assert!(told.contains(" records are in "), "{told}");
+    assert_eq!(file.metadata().unwrap().permissions().mode() & 0o7777, 0o600);
+    let snapshot = std::fs::read(&file).unwrap();
+    let records = read(&snapshot).1.len();
+    let mut to_stdout = std::process::Command::new(env!("CARGO_BIN_EXE_keyward"));
+    let to_stdout = to_stdout.args(["access", "backup", "--out", "-"]).args(by).output().unwrap();
+    assert_eq!(String::from_utf8(to_stdout.stderr).unwrap(), format!("note: {records} records\n"));
+    assert!(to_stdout.status.success() && read(&to_stdout.stdout).1 == read(&snapshot).1);
+
+    as_root(&["acl", "role", "create", "late"]);
+    let told = as_root(&["access", "restore", text(&file), "--format", "json"]);
+    assert!(told.contains(&format!("\"Records\": {records}")), "{told}");
+    let (code, error) = refused(&["acl", "role", "read", "late"], &by);
+    assert_eq!(code, 8, "{error}");
+
+    // A file that is there stays whole where no backup comes.
+    let none = ["--address", address.as_str()];
+    let (code, error) = refused(&["access", "backup", "--out", text(&file)], &none);
+    assert!(code == 6 && error.contains("operator:write"), "{error}");
+    assert_eq!(std::fs::read(&file).unwrap(), snapshot);
+    let damaged = folder.path().join("damaged");
+    std::fs::write(&damaged, &snapshot[..snapshot.len() / 2]).unwrap();
+    let (code, error) = refused(&["access", "restore", text(&damaged)], &by);
+    assert!(code == 2 && error.contains("cut off"), "{error}");
+    let (code, error) = refused(&["access", "restore", "/no/such/file"], &by);
+    assert!(code == 1 && error.contains("/no/such/file"), "{error}");
+    let (status, output) = service.stop();
+    assert_eq!(status.code(), Some(0));
+    let secret = std::fs::read_to_string(&root).unwrap();
+    assert!(output.contains("access.snapshot.taken") && output.contains("snapshot.restore"), "{output}");
+    assert!(!output.contains(secret.trim()));
+    let names = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    assert!(names.into_iter().all(|name| !name.to_string_lossy().starts_with(".all")), "nothing half-written is left");
+}
+
+/// The snapshot with many more records.
+fn grown(snapshot: &[u8], records: usize, length: usize) -> Vec<u8> {
+    let (header, mut there) = read(snapshot);
+    there.extend((0..records).map(|number| (format!("zone/{number:09}"), vec![b'x'; length])));
+    written(&header, &there)
+}
+
+#[test]
+fn a_service_that_is_killed_in_the_middle_of_a_restore_is_shut_until_the_next_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let (service, address) = serve(folder.path(), "127.0.0.1:0", &[]);
+    let (root, file) = (folder.path().join("root.token"), folder.path().join("all.snapshot"));
+    ok(&["acl", "bootstrap", "--address", &address, "--out", text(&root)]);
+    ok(&["access", "backup", "--out", text(&file), "--address", &address, "--token-file", text(&root)]);
+    std::fs::write(&file, grown(&std::fs::read(&file).unwrap(), 20_000, 200)).unwrap();
+    drop(service);
+
+    let mut shut = 0;
+    // From before anything is changed to when it may be done.
+    for millis in [0, 900, 1050, 1150, 1300, 1700] {
+        let (mut service, address) = serve(folder.path(), "127.0.0.1:0", &[]);
+        let by = ["--address", address.as_str(), "--token-file", text(&root)];
+        std::thread::scope(|threads| {
+            let restore = threads.spawn(|| run(&[&["access", "restore", text(&file)][..], &by].concat(), &[]));
+            eventually(Duration::from_secs(30), || {
+                let output = service.output();
+                if output.contains("access.restore.begun") { Ok(()) } else { Err(output) }
+            });
+            std::thread::sleep(Duration::from_millis(millis));
+            service.signal(Signal::KILL);
+            service.ended(Duration::from_secs(10));
+            let (code, _, error) = restore.join().unwrap();
+            assert!(code == 0 || error.contains("restore again with the same token"), "{error}");
+        });
+        drop(service);
+        let (service, address) = serve(folder.path(), "127.0.0.1:0", &[]);
+        let by = ["--address", address.as_str(), "--token-file", text(&root)];
+        let (code, _, error) = run(&[&["acl", "whoami"][..], &by].concat(), &[]);
+        if code != 0 {
+            assert!(code == 75 && error.contains("being restored"), "{error}");
+            assert!(service.output().contains("access.restore.unfinished"), "{}", service.output());
+            shut += 1;
+        }
+        if millis != 900 {
+            // Once a new restore begins where one broke off, else this one has to end it.
+            ok(&[&["access", "restore", text(&file)][..], &by].concat());
+            ok(&[&["acl", "whoami"][..], &by].concat());
+            let (taken, wanted) = (folder.path().join("again"), std::fs::read(&file).unwrap());
+            ok(&[&["access", "backup", "--out", text(&taken)][..], &by].concat());
+            assert!(read(&std::fs::read(&taken).unwrap()).1 == read(&wanted).1);
+        }
+    }
+    // The first is killed before it has changed anything; how far the others came is chance.
+    assert!(shut >= 1, "{shut} restores broke off");
+}
+
+#[test]
+fn a_large_snapshot_is_taken_and_restored_in_little_memory() {
+    const RECORDS: usize = 4000;
+    const LENGTH: usize = 30_000;
+    let folder = tempfile::tempdir().unwrap();
+    let (service, address) = serve(folder.path(), "127.0.0.1:0", &[]);
+    let (root, file) = (folder.path().join("root.token"), folder.path().join("all.snapshot"));
+    ok(&["acl", "bootstrap", "--address", &address, "--out", text(&root)]);
+    let by = ["--address", address.as_str(), "--token-file", text(&root)];
+    ok(&[&["access", "backup", "--out", text(&file)][..], &by].concat());
+    std::fs::write(&file, grown(&std::fs::read(&file).unwrap(), RECORDS, LENGTH)).unwrap();
+    let peak = || {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", service.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() * 1024
+    };
+    let before = peak();
+    ok(&[&["access", "restore", text(&file)][..], &by].concat());
+    let restored = peak();
+    let taken = folder.path().join("again");
+    ok(&[&["access", "backup", "--out", text(&taken)][..], &by].concat());
+    let length = |path: &Path| std::fs::metadata(path).unwrap().len();
+    assert!(length(&taken).abs_diff(length(&file)) < 100, "the same, but for digits of its header");
+    let (grew, grew_more) = (restored - before, peak() - restored);
+    assert!(grew < RECORDS * LENGTH / 2, "{grew} bytes for {} bytes", RECORDS * LENGTH);
+    assert!(grew_more < 32 * 1024 * 1024, "{grew_more} bytes");
+}

@@ -1,0 +1,219 @@
+//! A store whose file was damaged: nothing is lost or changed without a word.
+
+use std::path::Path;
+
+use keyward::acl::store::{
+    Batch, Embedded, Freshness, Key, OpenError, Page, Store as _, StoreError, Verification, Write,
+};
+use redb::{Database, ReadableTable as _, TableDefinition};
+
+const RECORDS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("records");
+const KINDS: TableDefinition<'_, &str, u64> = TableDefinition::new("kinds");
+const ABOUT: TableDefinition<'_, &str, &str> = TableDefinition::new("about");
+
+fn key(kind: &str, number: usize) -> Key {
+    Key::of(&[kind, "default", &format!("{number:06}")])
+}
+
+fn value(number: usize) -> Vec<u8> {
+    format!("{{\"number\":{number},\"text\":\"{}\"}}", "x".repeat(number % 700)).into_bytes()
+}
+
+/// A store of some tokens and a few policies, closed again.
+async fn filled(folder: &Path, tokens: usize) {
+    let store = Embedded::open(folder, "dc1").unwrap();
+    let kinds = [("token", tokens), ("policy", 10)];
+    let all: Vec<_> = kinds.iter().flat_map(|(kind, count)| (0..*count).map(move |number| (*kind, number))).collect();
+    for some in all.chunks(100) {
+        let writes = some.iter().map(|(kind, number)| Write::Put(key(kind, *number), value(*number))).collect();
+        store.commit(Batch { checks: Vec::new(), writes }).await.unwrap();
+    }
+}
+
+type Found = Vec<(String, Vec<u8>, u64, u64)>;
+
+/// All that a store gives.
+async fn listed(store: &Embedded) -> Result<Found, StoreError> {
+    let page = Page { after: None, limit: 100_000 };
+    let listing = store.list("", page, Freshness::Linearizable).await?;
+    let record = |(key, record): (Key, keyward::acl::store::Record)| {
+        (key.as_str().to_owned(), record.value.to_vec(), record.created.0, record.modified.0)
+    };
+    Ok(listing.entries.into_iter().map(record).collect())
+}
+
+fn kinds_of(found: &Verification) -> Vec<&str> {
+    found.damaged_kinds.iter().map(String::as_str).collect()
+}
+
+#[tokio::test]
+async fn one_flipped_bit_loses_or_changes_nothing_without_a_word() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store");
+    filled(&path, 1500).await;
+    let store = Embedded::open(&path, "dc1").unwrap();
+    let wanted = listed(&store).await.unwrap();
+    assert_eq!((wanted.len(), store.verify().await.unwrap().is_clean()), (1510, true));
+    drop(store);
+    let file = path.join("access.redb");
+    let whole = std::fs::read(&file).unwrap();
+    let mut told = 0;
+    for flip in 0..200_usize {
+        let mut damaged = whole.clone();
+        let place = (flip * 7919 + 13).wrapping_mul(104_729) % damaged.len();
+        damaged[place] ^= 1 << (flip % 8);
+        std::fs::write(&file, damaged).unwrap();
+        let offline = Embedded::verify_file(&path);
+        match Embedded::open(&path, "dc1") {
+            Ok(store) => {
+                let found = listed(&store).await;
+                let clean = store.verify().await.is_ok_and(|found| found.is_clean());
+                assert!(!clean || found.is_ok_and(|found| found == wanted), "bit {} of byte {place}", flip % 8);
+            }
+            Err(error) => {
+                told += 1;
+                assert!(offline.is_err() || offline.is_ok_and(|found| !found.is_clean()), "{error}");
+            }
+        }
+    }
+    assert!(told > 20, "{told} of 200 were told of: are these bytes in use?");
+    std::fs::write(&file, whole).unwrap();
+    assert_eq!(listed(&Embedded::open(&path, "dc1").unwrap()).await.unwrap(), wanted);
+}
+
+#[tokio::test]
+async fn damaged_pages_are_an_error_that_says_how_to_go_on() {
+    let folder = tempfile::tempdir().unwrap();
+    filled(folder.path(), 300).await;
+    let file = Embedded::file_in(folder.path());
+    let mut bytes = std::fs::read(&file).unwrap();
+    let wanted = b"{\"number\":250,";
+    // Wherever it stands: pages that are no longer used may hold a copy.
+    let places: Vec<_> = (0..bytes.len() - wanted.len()).filter(|at| bytes[*at..].starts_with(wanted)).collect();
+    assert!(!places.is_empty());
+    for place in places {
+        bytes[place + 11] ^= 1;
+    }
+    std::fs::write(&file, &bytes).unwrap();
+    let error = Embedded::open(folder.path(), "dc1").unwrap_err();
+    assert!(matches!(error, OpenError::PagesDamaged { .. }), "{error}");
+    for wanted in ["access.redb is damaged", "keyward acl verify --dir", "--new-store", "restore a snapshot"] {
+        assert!(error.to_string().contains(wanted), "{error}");
+    }
+    let found = Embedded::verify_file(folder.path()).unwrap();
+    assert_eq!((found.pages, found.is_clean()), (Some(false), false));
+    assert_eq!(std::fs::read(&file).unwrap(), bytes, "nothing is changed");
+}
+
+/// Changes records behind the store's back, as sound pages have them.
+fn behind_its_back(folder: &Path, change: impl FnOnce(&mut redb::Table<'_, &'static str, &'static [u8]>)) {
+    let database = Database::open(Embedded::file_in(folder)).unwrap();
+    let transaction = database.begin_write().unwrap();
+    change(&mut transaction.open_table(RECORDS).unwrap());
+    transaction.commit().unwrap();
+}
+
+#[tokio::test]
+async fn a_record_that_was_changed_moved_or_lost_is_found() {
+    let folder = tempfile::tempdir().unwrap();
+    filled(folder.path(), 50).await;
+    let (first, second, third) = (key("token", 1), key("token", 2), key("policy", 3));
+    let bytes = |table: &redb::Table<'_, &'static str, &'static [u8]>, key: &Key| {
+        table.get(key.as_str()).unwrap().unwrap().value().to_vec()
+    };
+    behind_its_back(folder.path(), |table| {
+        let mut changed = bytes(table, &first);
+        *changed.last_mut().unwrap() ^= 1;
+        table.insert(first.as_str(), changed.as_slice()).unwrap();
+        let moved = bytes(table, &key("token", 5));
+        table.insert(second.as_str(), moved.as_slice()).unwrap();
+        table.remove(third.as_str()).unwrap();
+    });
+    let store = Embedded::open(folder.path(), "dc1").unwrap();
+    for damaged in [&first, &second] {
+        let error = store.get(damaged, Freshness::Linearizable).await.unwrap_err();
+        assert!(matches!(&error, StoreError::Unreadable { key } if key == damaged.as_str()), "{error}");
+    }
+    let found = store.verify().await.unwrap();
+    assert_eq!((found.records, found.unchecked, found.damaged), (59, 0, 2));
+    assert_eq!(found.damaged_keys, [first.as_str(), second.as_str()]);
+    // The second's checksum is another's; that of the first is its own.
+    assert_eq!(kinds_of(&found), ["policy", "token"]);
+    // The others of the list are read, and these have no value.
+    let listing = listed(&store).await.unwrap();
+    let empty: Vec<_> =
+        listing.iter().filter(|(_, value, ..)| value.is_empty()).map(|(key, ..)| key.as_str()).collect();
+    assert_eq!((listing.len(), empty), (59, vec![first.as_str(), second.as_str()]));
+    drop(store);
+    assert_eq!(Embedded::verify_file(folder.path()).unwrap(), Verification { pages: Some(true), ..found });
+}
+
+#[tokio::test]
+async fn a_damaged_record_that_is_replaced_or_removed_leaves_no_trace() {
+    let folder = tempfile::tempdir().unwrap();
+    filled(folder.path(), 50).await;
+    let keys = [key("token", 1), key("token", 2)];
+    behind_its_back(folder.path(), |table| {
+        for key in &keys {
+            let mut bytes = table.get(key.as_str()).unwrap().unwrap().value().to_vec();
+            *bytes.last_mut().unwrap() ^= 1;
+            table.insert(key.as_str(), bytes.as_slice()).unwrap();
+        }
+    });
+    let store = Embedded::open(folder.path(), "dc1").unwrap();
+    assert_eq!(store.verify().await.unwrap().damaged, 2);
+    let [replaced, removed] = keys;
+    let writes = vec![Write::Put(replaced, b"{}".to_vec()), Write::Delete(removed)];
+    store.commit(Batch { checks: Vec::new(), writes }).await.unwrap();
+    let found = store.verify().await.unwrap();
+    assert!(found.is_clean() && found.records == 59, "{found:?}");
+}
+
+/// Writes a store as versions did that knew no checksums.
+fn older(folder: &Path, records: usize) {
+    std::fs::create_dir_all(folder).unwrap();
+    std::fs::set_permissions(folder, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    let database = Database::create(Embedded::file_in(folder)).unwrap();
+    let transaction = database.begin_write().unwrap();
+    {
+        let mut about = transaction.open_table(ABOUT).unwrap();
+        about.insert("format", "1").unwrap();
+        about.insert("datacenter", "dc1").unwrap();
+        let mut table = transaction.open_table(RECORDS).unwrap();
+        for number in 0..records {
+            let revision = (number as u64 + 1).to_be_bytes();
+            let bytes = [&revision[..], &revision, &value(number)].concat();
+            table.insert(key("token", number).as_str(), bytes.as_slice()).unwrap();
+        }
+        let mut kinds = transaction.open_table(KINDS).unwrap();
+        kinds.insert("token", records as u64).unwrap();
+        kinds.insert("", records as u64).unwrap();
+    }
+    transaction.commit().unwrap();
+}
+
+#[tokio::test]
+async fn records_of_an_older_version_are_read_and_counted_and_their_loss_is_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store");
+    older(&path, 20);
+    let found = Embedded::verify_file(&path).unwrap();
+    assert_eq!((found.records, found.unchecked, found.is_clean()), (20, 20, true));
+    let store = Embedded::open(&path, "dc1").unwrap();
+    let listing = listed(&store).await.unwrap();
+    for (number, (found, content, created, modified)) in listing.iter().enumerate() {
+        let revision = number as u64 + 1;
+        assert_eq!((found.as_str(), content), (key("token", number).as_str(), &value(number)));
+        assert_eq!((*created, *modified), (revision, revision));
+    }
+    let put = Batch { checks: Vec::new(), writes: vec![Write::Put(key("token", 3), b"{}".to_vec())] };
+    assert_eq!(store.commit(put).await.unwrap().0, 21, "revisions go on");
+    let found = store.verify().await.unwrap();
+    assert_eq!((listing.len(), found.records, found.unchecked, found.is_clean()), (20, 20, 19, true));
+    let kept = store.get(&key("token", 3), Freshness::Linearizable).await.unwrap().unwrap();
+    assert_eq!((kept.created.0, kept.modified.0), (4, 21));
+    drop(store);
+    behind_its_back(&path, |table| drop(table.remove(key("token", 7).as_str()).unwrap()));
+    let store = Embedded::open(&path, "dc1").unwrap();
+    assert_eq!(kinds_of(&store.verify().await.unwrap()), ["token"]);
+}

@@ -1,0 +1,335 @@
+//! The store on one etcd server: shared by several of ours, refused to others, and away for a while.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "servers and processes are waited for in real time, and end with the test"
+)]
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use keyward::acl::store::etcd::Options;
+use keyward::acl::store::{Batch, Check, CommitError, Etcd, Freshness, OpenError, Page, Revision, Store, StoreError};
+use keyward::words::chain;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+
+use super::etcd_process::{Server, options, shared};
+use super::{conflict, get, key, names, put, soon, value};
+
+async fn open(options: &Options) -> Etcd {
+    Etcd::open(options, "dc1").await.unwrap_or_else(|error| panic!("{}", chain(&error)))
+}
+
+/// Why a store does not open, in full.
+async fn refused(options: &Options, datacenter: &str) -> String {
+    match Etcd::open(options, datacenter).await {
+        Ok(store) => panic!("{store:?}"),
+        Err(error) => chain(&error),
+    }
+}
+
+/// Soon at the end of its patience. What must succeed with it is tried again: a loaded machine takes longer at times.
+fn quick(options: Options) -> Options {
+    Options { connect_timeout: Duration::from_millis(200), request_timeout: Duration::from_millis(800), ..options }
+}
+
+/// Opens a store that has little patience.
+async fn open_quick(options: &Options) -> Etcd {
+    let attempt = Box::pin(async {
+        loop {
+            match Etcd::open(options, "dc1").await {
+                Ok(store) => return store,
+                Err(OpenError::Unreachable { .. }) => {}
+                Err(error) => panic!("{}", chain(&error)),
+            }
+        }
+    });
+    soon(attempt).await
+}
+
+/// Writes what may be written twice, however often that takes.
+async fn write(store: &Etcd, name: &str, value: &str) -> Revision {
+    let attempt = Box::pin(async {
+        loop {
+            match store.commit(put(name, value)).await {
+                Ok(at) => return at,
+                Err(CommitError::Store(StoreError::Unavailable(_)) | CommitError::Unknown(_)) => {}
+                Err(error) => panic!("{}", chain(&error)),
+            }
+        }
+    });
+    soon(attempt).await
+}
+
+/// Waits until it answers again.
+async fn answers(store: &Etcd) {
+    soon(async { while store.get(&key("a"), Freshness::Linearizable).await.is_err() {} }).await;
+}
+
+#[tokio::test]
+async fn a_store_is_refused_to_another_datacenter_and_to_another_format() {
+    let server = shared();
+    let options = server.options();
+    open(&options).await.commit(put("a", "1")).await.unwrap();
+    let place = options.to_string();
+    let error = refused(&options, "dc2").await;
+    assert_eq!(error, format!("{place} belongs to datacenter \"dc1\", and this server is of \"dc2\""));
+    assert_eq!(value(&open(&options).await, "a").await.as_deref(), Some("1"));
+
+    let mut client = etcd_client::Client::connect([options.endpoints[0].as_str()], None).await.unwrap();
+    let about = format!("{}about", options.prefix);
+    client.put(about.clone(), r#"{"format":"9","datacenter":"dc1"}"#, None).await.unwrap();
+    assert_eq!(refused(&options, "dc1").await, format!("{place} has the format 9, and this program knows 1"));
+    client.put(about, "something else", None).await.unwrap();
+    assert!(matches!(Etcd::open(&options, "dc1").await, Err(OpenError::Damaged { .. })));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn several_servers_share_a_store_without_a_leader_among_them() {
+    let server = shared();
+    let options = server.options();
+    let (one, other) = (open(&options).await, open(&options).await);
+    let now = one.commit(put("a", "1")).await.unwrap();
+    // What the other wrote wakes who waits here, and is read.
+    let (woken, at) = tokio::join!(soon(one.changed("token/a", now)), other.commit(put("a", "2")));
+    let at = at.unwrap();
+    assert_eq!(woken.unwrap(), at);
+    assert_eq!(value(&one, "a").await.as_deref(), Some("2"));
+    conflict(one.commit(Batch { checks: vec![Check::Unchanged(key("a"), now)], ..put("a", "3") }).await);
+    let last = one.commit(Batch { checks: vec![Check::Unchanged(key("a"), at)], ..put("a", "3") }).await.unwrap();
+    // A revision of the one counts with the other.
+    assert_eq!(soon(other.changed("token/", at)).await.unwrap(), last);
+    let page = Page { after: None, limit: 9 };
+    assert_eq!(other.list("token/", page, Freshness::Linearizable).await.unwrap().revision, last);
+    // And what is of another store on the same etcd does not.
+    assert_eq!(names(&open(&server.options()).await, "token/", None, 9).await, (vec![], false));
+}
+
+#[tokio::test]
+async fn a_cluster_that_is_away_at_the_start_is_told_with_what_to_look_at() {
+    // A port that nobody listens on, and one that never answers.
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let silent = format!("http://{}", silent.local_addr().unwrap());
+    let start = Instant::now();
+    let away = quick(options(["http://127.0.0.1:9".parse().unwrap(), silent.parse().unwrap()]));
+    let error = refused(&away, "dc1").await;
+    assert!(start.elapsed() < Duration::from_secs(15), "{:?}", start.elapsed());
+    let place = away.to_string();
+    assert!(error.starts_with(&format!("cannot open {place}: is it running, are addresses and ")), "{error}");
+    for wanted in ["http://127.0.0.1:9: ", "Connection refused", &silent, "no answer in time"] {
+        assert!(error.contains(wanted), "{wanted} is not in {error}");
+    }
+    // One of them that answers is enough.
+    let server = shared();
+    let endpoints = [away.endpoints[0].clone(), server.endpoint("http"), away.endpoints[1].clone()];
+    let store = open(&Options { request_timeout: Duration::from_secs(8), ..quick(options(endpoints)) }).await;
+    let at = store.commit(put("a", "1")).await.unwrap();
+    assert_eq!(get(&store, "a").await.unwrap().modified, at);
+    assert!(store.get(&key("a"), Freshness::Stale).await.unwrap().is_some());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_that_goes_away_is_an_error_within_seconds_and_works_again_once_it_is_back() {
+    let mut server = Server::start();
+    let options = server.options();
+    // With the usual time, as etcd has just been started.
+    open(&options).await;
+    let store = Arc::new(open_quick(&quick(options.clone())).await);
+    let now = write(&store, "a", "1").await;
+    let waiter = {
+        let store = Arc::clone(&store);
+        tokio::spawn(async move { store.changed("token/a", now).await })
+    };
+    server.kill();
+    let start = Instant::now();
+    let name = key("a");
+    let (newest, stale) = tokio::join!(store.get(&name, Freshness::Linearizable), store.get(&name, Freshness::Stale));
+    for error in [newest.unwrap_err(), stale.unwrap_err()] {
+        assert!(matches!(error, StoreError::Unavailable(_)), "{error:?}");
+        assert!(chain(&error).starts_with("the store does not answer: http://127."), "{}", chain(&error));
+    }
+    // A refused connection proves that nobody took the write. A machine under load may not see the refusal in time, and
+    // the outcome of that write counts as unknown.
+    let refused = async {
+        loop {
+            match store.commit(put("b", "1")).await.unwrap_err() {
+                CommitError::Unknown(_) => {}
+                error => return error,
+            }
+        }
+    };
+    let error = soon(Box::pin(refused)).await;
+    assert!(matches!(error, CommitError::Store(StoreError::Unavailable(_))), "{error:?}");
+    assert!(start.elapsed() < Duration::from_secs(15), "{:?}", start.elapsed());
+
+    server.run();
+    answers(&store).await;
+    let other = open(&options).await;
+    assert_eq!(names(&other, "token/", None, 9).await, (vec!["a".into()], false));
+    let at = write(&store, "a", "2").await;
+    assert!(soon(waiter).await.unwrap().unwrap() > now);
+    // What others write is told again, too.
+    let (woken, at) = tokio::join!(soon(store.changed("token/a", at)), other.commit(put("a", "3")));
+    assert!(woken.unwrap() >= at.unwrap());
+}
+
+/// A way to a server that can be closed, which cuts those who are on it, or be lost, which they are not told; or that
+/// leads there, and not back.
+struct Way {
+    address: url::Url,
+    state: tokio::sync::watch::Sender<State>,
+    _tasks: JoinSet<()>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct State {
+    closed: bool,
+    /// How often those who were on it were lost.
+    lost: usize,
+    /// Whether answers wait.
+    mute: bool,
+}
+
+impl Way {
+    async fn to(server: &Server) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+        let (state, seen) = tokio::sync::watch::channel(State::default());
+        let target = server.endpoint("http").socket_addrs(|| None).unwrap()[0];
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move {
+            let mut ways = JoinSet::new();
+            loop {
+                let (mut near, _) = listener.accept().await.unwrap();
+                let (mut closed, mut lost, mut mute) = (seen.clone(), seen.clone(), seen.clone());
+                ways.spawn(async move {
+                    let before = lost.borrow_and_update().lost;
+                    let mut far = TcpStream::connect(target).await.unwrap();
+                    let (mut from_near, mut to_near) = near.split();
+                    let (mut from_far, mut to_far) = far.split();
+                    let back = async {
+                        let mut bytes = [0; 4096];
+                        while let Ok(length @ 1..) = from_far.read(&mut bytes).await {
+                            let _ = mute.wait_for(|state| !state.mute).await;
+                            if to_near.write_all(&bytes[..length]).await.is_err() {
+                                return;
+                            }
+                        }
+                    };
+                    tokio::select! {
+                        // In this order: nothing passes once it was closed or lost.
+                        biased;
+                        _ = closed.wait_for(|state| state.closed) => return,
+                        _ = lost.wait_for(|state| state.lost > before) => {}
+                        _ = tokio::io::copy(&mut from_near, &mut to_far) => return,
+                        () = back => return,
+                    }
+                    std::future::pending::<()>().await;
+                });
+            }
+        });
+        Self { address, state, _tasks: tasks }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watch_outlives_a_lost_connection_and_a_compaction() {
+    let server = Server::start();
+    let mut client = etcd_client::Client::connect([server.endpoint("http").as_str()], None).await.unwrap();
+    let direct = server.options();
+    let other = open(&direct).await;
+    let way = Way::to(&server).await;
+    let store = Arc::new(open(&Options { endpoints: vec![way.address.clone()], ..direct }).await);
+    let mut now = other.commit(put("a", "0")).await.unwrap();
+    assert_eq!(soon(store.changed("token/a", Revision(now.0 - 1))).await.unwrap(), now);
+
+    for (round, compacted) in [("1", false), ("2", true)] {
+        let wait = |prefix: &'static str| {
+            let (store, now) = (Arc::clone(&store), now);
+            tokio::spawn(async move { soon(store.changed(prefix, now)).await.unwrap() })
+        };
+        let (waiting, elsewhere) = (wait("token/a"), wait("token/b"));
+        way.state.send_modify(|state| state.closed = true);
+        other.commit(put("a", round)).await.unwrap();
+        now = other.commit(put("c", round)).await.unwrap();
+        if compacted {
+            let last = i64::try_from(now.0).unwrap();
+            client.compact(last, None).await.unwrap();
+        }
+        assert!(!waiting.is_finished());
+        way.state.send_modify(|state| state.closed = false);
+        assert!(waiting.await.unwrap() <= now);
+        assert_eq!(value(&*store, "a").await.as_deref(), Some(round));
+        if compacted {
+            // What changed in the meantime cannot be told any more: everyone looks again.
+            assert!(elsewhere.await.unwrap() >= now);
+        } else {
+            assert!(!elsewhere.is_finished());
+            elsewhere.abort();
+        }
+        assert!(soon(store.changed("token/b", Revision(0))).await.unwrap() >= now);
+    }
+    let (woken, at) = tokio::join!(soon(store.changed("token/b", now)), other.commit(put("b", "1")));
+    assert_eq!(woken.unwrap(), at.unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_batch_whose_outcome_is_not_known_is_told_as_such_and_not_sent_twice() {
+    let server = Server::start();
+    let options = server.options();
+    let other = open(&options).await;
+    let store = open_quick(&quick(options.clone())).await;
+    write(&store, "a", "1").await;
+    // It takes the batch on, and answers when nobody listens any more.
+    server.stop();
+    let absent = Batch { checks: vec![Check::Absent(key("b"))], ..put("b", "1") };
+    unknown(soon(store.commit(absent.clone())).await);
+    server.go_on();
+    answers(&store).await;
+    // Written or not, maybe only now, it was so once.
+    let again = other.commit(absent).await;
+    assert!(matches!(&again, Ok(_) | Err(CommitError::Conflict(_))), "{again:?}");
+    let record = get(&other, "b").await.unwrap();
+    assert_eq!(record.created, record.modified);
+    write(&store, "c", "1").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_batch_whose_answer_is_lost_was_written_once() {
+    let server = shared();
+    let direct = server.options();
+    let way = Way::to(&server).await;
+    let store = open_quick(&quick(Options { endpoints: vec![way.address.clone()], ..direct.clone() })).await;
+    let other = open(&direct).await;
+    way.state.send_modify(|state| state.mute = true);
+    unknown(soon(store.commit(put("a", "1"))).await);
+    soon(async { while get(&other, "a").await.is_none() {} }).await;
+    way.state.send_modify(|state| state.mute = false);
+    write(&store, "b", "1").await;
+    let record = get(&other, "a").await.unwrap();
+    assert_eq!(record.created, record.modified, "it was sent twice");
+}
+
+/// Nobody can say whether it was written, and the store says so.
+fn unknown(outcome: Result<Revision, CommitError>) {
+    let error = outcome.unwrap_err();
+    assert!(matches!(error, CommitError::Unknown(StoreError::Unavailable(_))), "{error:?}");
+    assert!(chain(&error).starts_with("whether the change was written is not known: "), "{}", chain(&error));
+    assert!(chain(&error).ends_with("no answer in time"), "{}", chain(&error));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_that_leads_nowhere_any_more_is_left_for_another() {
+    let server = shared();
+    let way = Way::to(&server).await;
+    // Longer than a loaded machine takes, and shorter than a lost connection is noticed by itself.
+    let patience = Options { request_timeout: Duration::from_secs(4), ..options([way.address.clone()]) };
+    let store = open(&patience).await;
+    store.commit(put("a", "1")).await.unwrap();
+    way.state.send_modify(|state| state.lost += 1);
+    let error = store.commit(put("a", "2")).await.unwrap_err();
+    assert!(matches!(error, CommitError::Unknown(_)), "{error:?}");
+    store.commit(put("a", "3")).await.unwrap();
+    assert_eq!(value(&store, "a").await.as_deref(), Some("3"));
+}

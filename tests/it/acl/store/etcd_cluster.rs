@@ -1,0 +1,110 @@
+//! The store on a cluster of three that loses its members, one after the other.
+#![expect(
+    clippy::disallowed_methods,
+    clippy::large_futures,
+    reason = "servers and processes are waited for in real time, and end with the test"
+)]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use keyward::acl::store::etcd::Options;
+use keyward::acl::store::{Batch, Check, CommitError, Etcd, Freshness, Key, Page, Revision, Store, Write};
+use keyward::words::chain;
+use tokio::task::JoinSet;
+
+use super::etcd_process::{Server, options};
+use super::{key, put, soon};
+
+/// What a writer was told of its batches.
+#[derive(Default)]
+struct Told {
+    written: Vec<String>,
+    unknown: Vec<String>,
+    /// The longest time without a batch written.
+    gap: Duration,
+}
+
+/// Writes batches of two records until told to stop.
+async fn write(store: Arc<Etcd>, writer: usize, stop: Arc<AtomicBool>) -> Told {
+    let (mut told, mut last) = (Told::default(), Instant::now());
+    for number in 0.. {
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        let name = format!("{writer}-{number}");
+        let mut batch = Batch { checks: vec![Check::Absent(key(&name))], ..put(&name, &name) };
+        batch.writes.push(Write::Put(Key::of(&["twin", &name]), Vec::new()));
+        match store.commit(batch).await {
+            Ok(_) => {
+                told.written.push(name);
+                told.gap = told.gap.max(last.elapsed());
+                last = Instant::now();
+            }
+            Err(CommitError::Unknown(_)) => told.unknown.push(name),
+            // Surely not written, and never a conflict with what it wrote itself.
+            Err(CommitError::Store(_)) => {}
+            Err(error) => panic!("{}", chain(&error)),
+        }
+    }
+    told
+}
+
+async fn all(store: &Etcd, prefix: &str) -> Vec<String> {
+    let listing = store.list(prefix, Page { after: None, limit: usize::MAX }, Freshness::Linearizable).await.unwrap();
+    listing.entries.iter().map(|(key, _)| key.last().to_owned()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_that_loses_a_member_amid_writes_loses_nothing_and_wakes_who_waits() {
+    let mut servers = Server::cluster();
+    for server in &servers {
+        soon(server.ready()).await;
+    }
+    let options = options(servers.each_ref().map(|server| server.endpoint("http")));
+    // What a member hands on to a leader that is dead is lost, and answered by nobody.
+    let options = Options { request_timeout: Duration::from_secs(1), ..options };
+    let open = async || Etcd::open(&options, "dc1").await.unwrap_or_else(|error| panic!("{}", chain(&error)));
+    let stores = [Arc::new(open().await), Arc::new(open().await)];
+    let stop = Arc::new(AtomicBool::new(false));
+    let mut writers = JoinSet::new();
+    for writer in 0..8 {
+        writers.spawn(write(Arc::clone(&stores[writer % 2]), writer, Arc::clone(&stop)));
+    }
+    // Each of them once: the leader, and those that a store asks and watches, are among them.
+    for (place, server) in servers.iter_mut().enumerate() {
+        let name = format!("while-{place}-is-away");
+        let now = stores[1].changed("late/", Revision(0)).await.unwrap();
+        let waiters: Vec<_> = stores
+            .iter()
+            .map(|store| {
+                let (store, name) = (Arc::clone(store), format!("late/{name}"));
+                tokio::spawn(async move { store.changed(&name, now).await })
+            })
+            .collect();
+        tokio::time::sleep(Duration::from_millis(150)).await;
+        server.kill();
+        let batch = || Batch { checks: Vec::new(), writes: vec![Write::Put(Key::of(&["late", &name]), Vec::new())] };
+        soon(async { while stores[0].commit(batch()).await.is_err() {} }).await;
+        for waiter in waiters {
+            assert!(soon(waiter).await.unwrap().unwrap() > now);
+        }
+        server.run();
+        // Two others must be up before the next one goes.
+        soon(server.ready()).await;
+    }
+    stop.store(true, Ordering::Relaxed);
+    let told = soon(writers.join_all()).await;
+
+    let (tokens, twins) = (all(&stores[1], "token/").await, all(&stores[0], "twin/").await);
+    assert_eq!(tokens, twins, "a batch was written in part");
+    for Told { written, unknown, gap } in told {
+        for name in &written {
+            assert!(tokens.binary_search(name).is_ok(), "{name} was acknowledged and is lost");
+        }
+        // A second of such answers for each leader that is lost.
+        assert!(!written.is_empty() && unknown.len() <= 9, "{} written, {} unknown", written.len(), unknown.len());
+        assert!(gap < Duration::from_secs(10), "no batch was written for {gap:?}");
+    }
+}

@@ -1,0 +1,171 @@
+//! The store on an etcd that asks who comes: TLS with a client certificate, and a user with a password.
+
+use std::path::PathBuf;
+
+use etcd_client::{Certificate, Client, ConnectOptions, Permission, TlsOptions};
+use keyward::acl::store::etcd::{Login, Options};
+use keyward::acl::store::{Etcd, Freshness, Store};
+use keyward::http::client::Identity;
+use keyward::words::chain;
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+
+use super::etcd_process::{Server, host, options};
+use super::{get, key, put, soon, value};
+use crate::harness::log;
+
+/// A folder with an authority's certificate, and one of a server and one of a client by that authority.
+struct Certificates(tempfile::TempDir);
+
+impl Certificates {
+    fn of(host: &str) -> Self {
+        let made = Self(tempfile::tempdir().unwrap());
+        made.renew(host);
+        made
+    }
+
+    /// Makes others of the same names, by another authority.
+    fn renew(&self, host: &str) {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        self.write("ca.pem", &params.self_signed(&key).unwrap().pem());
+        let issuer = Issuer::from_params(&params, &key);
+        for (name, host) in [("server", host), ("client", "a-client.example")] {
+            let mut params = CertificateParams::new(vec![host.to_owned()]).unwrap();
+            params.distinguished_name.push(DnType::CommonName, "by-name");
+            let key = KeyPair::generate().unwrap();
+            self.write(&format!("{name}.pem"), &params.signed_by(&key, &issuer).unwrap().pem());
+            self.write(&format!("{name}.key"), &key.serialize_pem());
+        }
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        std::fs::write(self.path(name), text).unwrap();
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn read(&self, name: &str) -> Vec<u8> {
+        std::fs::read(self.path(name)).unwrap()
+    }
+}
+
+const PASSWORD: &str = "correct-horse-battery";
+const OTHER_PASSWORD: &str = "staple-of-another-kind";
+const ROOT: &str = "root-of-all";
+
+/// Users: root, one with a password, and one who comes by the name in a certificate; both may use one prefix.
+async fn set_up(admin: &mut Client, prefix: &str) {
+    admin.role_add("store").await.unwrap();
+    let permission = Permission::read_write(prefix).with_prefix();
+    admin.role_grant_permission("store", permission).await.unwrap();
+    for (user, password, role) in [("root", ROOT, "root"), ("keyward", PASSWORD, "store"), ("by-name", ROOT, "store")] {
+        admin.user_add(user, password, None).await.unwrap();
+        if role == "root" {
+            admin.role_add("root").await.unwrap();
+        }
+        admin.user_grant_role(user, role).await.unwrap();
+    }
+    admin.auth_enable().await.unwrap();
+    admin.update_user(Some(("root".to_owned(), ROOT.to_owned()))).await.unwrap();
+}
+
+async fn refused(options: &Options, wanted: &[&str]) {
+    let error = Etcd::open(options, "dc1").await.map(drop).unwrap_err();
+    let error = format!("{} {error:?}", chain(&error));
+    for wanted in wanted {
+        assert!(error.contains(wanted), "{wanted} is not in {error}");
+    }
+    for secret in [PASSWORD, OTHER_PASSWORD] {
+        assert!(!error.contains(secret), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn etcd_is_spoken_to_with_a_certificate_and_as_a_user_and_both_may_change() {
+    log::keep();
+    let host = host();
+    let files = Certificates::of(&host);
+    let mut server = Server::start_with(host.clone(), files.0.path());
+    files.write("password", PASSWORD);
+    let certified = Options {
+        ca_file: Some(files.path("ca.pem")),
+        identity: Some(Identity { certificate: files.path("client.pem"), key: files.path("client.key") }),
+        ..options([server.endpoint("https")])
+    };
+    let login = Login { user: "keyward".into(), password_file: files.path("password") };
+    let known = Options { login: Some(login.clone()), ..certified.clone() };
+
+    // Before etcd has users, who names one is let in as everybody is.
+    Etcd::open(&known, "dc1").await.unwrap_or_else(|error| panic!("{}", chain(&error)));
+    let tls = TlsOptions::new()
+        .ca_certificate(Certificate::from_pem(files.read("ca.pem")))
+        .identity(etcd_client::Identity::from_pem(files.read("client.pem"), files.read("client.key")));
+    let way = ConnectOptions::new().with_tls(tls);
+    let mut admin = Client::connect([server.endpoint("https").as_str()], Some(way)).await.unwrap();
+    set_up(&mut admin, &known.prefix).await;
+
+    // Who is not known, or wants more than it may.
+    let quick = |options: Options| Options { request_timeout: std::time::Duration::from_millis(500), ..options };
+    refused(&quick(Options { identity: None, ..known.clone() }), &["is it running", "https://127."]).await;
+    let other = Certificates::of(&host);
+    refused(&quick(Options { ca_file: Some(other.path("ca.pem")), ..known.clone() }), &["invalid peer certificate"])
+        .await;
+    let nowhere = Options { ca_file: Some("/nowhere/ca.pem".into()), ..known.clone() };
+    refused(&nowhere, &["cannot open /nowhere/ca.pem"]).await;
+    files.write("empty.pem", "hush");
+    let empty = Options { ca_file: Some(files.path("empty.pem")), ..known.clone() };
+    refused(&empty, &["empty.pem: it holds no certificate in PEM"]).await;
+    let failed = "login as keyward: etcdserver: authentication failed, invalid user ID or password";
+    files.write("password", OTHER_PASSWORD);
+    refused(&known, &["look at its users and roles", failed]).await;
+    std::fs::remove_file(files.path("password")).unwrap();
+    refused(&quick(known.clone()), &["cannot take a secret from", "password"]).await;
+    files.write("password", PASSWORD);
+    let elsewhere = Options { prefix: "elsewhere/".into(), ..known.clone() };
+    refused(&elsewhere, &["look at its users and roles", "permission denied"]).await;
+
+    // Who is known by its password, and who by its certificate's name.
+    let store = Etcd::open(&known, "dc1").await.unwrap();
+    let by_name = Etcd::open(&certified, "dc1").await.unwrap();
+    let mut now = store.commit(put("a", "0")).await.unwrap();
+    assert_eq!(value(&by_name, "a").await.as_deref(), Some("0"));
+
+    // The login ends with each change of users, and the password changes.
+    for (round, password) in [("1", PASSWORD), ("2", OTHER_PASSWORD)] {
+        admin.user_change_password("keyward", password).await.unwrap();
+        files.write("password", password);
+        let (woken, written) = tokio::join!(soon(store.changed("token/a", now)), by_name.commit(put("a", round)));
+        now = written.unwrap();
+        assert_eq!(woken.unwrap(), now);
+        assert_eq!(value(&store, "a").await.as_deref(), Some(round));
+        assert_eq!(store.get(&key("a"), Freshness::Stale).await.unwrap().unwrap().modified, now);
+        now = store.commit(put("b", round)).await.unwrap();
+    }
+
+    // It comes back with certificates by another authority, and has forgotten who was logged in.
+    server.kill();
+    files.renew(&host);
+    server.run();
+    soon(async { while store.get(&key("a"), Freshness::Linearizable).await.is_err() {} }).await;
+    let at = soon(async {
+        loop {
+            if let Ok(at) = store.commit(put("a", "3")).await {
+                break at;
+            }
+        }
+    });
+    let at = at.await;
+    assert_eq!(get(&store, "a").await.unwrap().modified, at);
+    let other = Etcd::open(&known, "dc1").await.unwrap();
+    let (woken, written) = tokio::join!(soon(store.changed("token/a", at)), other.commit(put("a", "4")));
+    assert_eq!(woken.unwrap(), written.unwrap());
+
+    let told = log::text();
+    assert!(told.contains("etcd has its authentication off"));
+    for secret in [PASSWORD, OTHER_PASSWORD] {
+        assert!(!told.contains(secret), "a password is in the log");
+    }
+}

@@ -1,0 +1,136 @@
+//! The access-control service's stores: one contract for all of them, and what is each one's own.
+
+mod contract;
+mod damage;
+mod embedded;
+mod wakes;
+
+#[cfg(feature = "etcd")]
+mod etcd;
+#[cfg(feature = "etcd")]
+mod etcd_cluster;
+#[cfg(all(feature = "etcd", feature = "dev"))]
+mod etcd_login;
+#[cfg(feature = "etcd")]
+pub(crate) mod etcd_process;
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use keyward::acl::store::{
+    Batch, CommitError, Freshness, Key, Page, Record, Revision, Store, StoreOptions, Write, open,
+};
+
+/// An empty store, and what must live as long.
+struct Fixture {
+    store: Arc<dyn Store>,
+    _folder: Option<tempfile::TempDir>,
+    #[cfg(feature = "etcd")]
+    _server: Option<Arc<etcd_process::Server>>,
+}
+
+impl Fixture {
+    async fn embedded() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let options = StoreOptions::Embedded { data_dir: folder.path().join("store") };
+        Self {
+            store: open(&options, "dc1").await.unwrap(),
+            _folder: Some(folder),
+            #[cfg(feature = "etcd")]
+            _server: None,
+        }
+    }
+
+    #[cfg(feature = "etcd")]
+    async fn etcd() -> Self {
+        let server = etcd_process::shared();
+        let store = open(&StoreOptions::Etcd(server.options()), "dc1").await.unwrap();
+        Self { store, _folder: None, _server: Some(server) }
+    }
+}
+
+/// Each case of the contract, once for each store.
+macro_rules! contract {
+    ($($part:ident::$case:ident),* $(,)?) => {
+        mod on_embedded {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $case() {
+                super::$part::$case(super::Fixture::embedded().await.store).await;
+            })*
+        }
+        #[cfg(feature = "etcd")]
+        mod on_etcd {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $case() {
+                super::$part::$case(super::Fixture::etcd().await.store).await;
+            })*
+        }
+    };
+}
+
+contract!(
+    contract::a_record_has_the_revisions_that_made_and_changed_it,
+    contract::keys_and_values_are_kept_byte_for_byte,
+    contract::a_batch_is_written_whole_or_not_at_all,
+    contract::a_check_names_the_record_that_it_failed_on,
+    contract::checks_alone_move_nothing,
+    contract::lists_are_in_the_order_of_the_keys_and_stay_in_their_prefix,
+    contract::a_long_list_of_large_records_comes_in_pages_and_as_a_whole,
+    contract::what_was_deleted_is_made_anew,
+    contract::of_two_writes_of_one_key_the_later_counts,
+    contract::a_batch_at_the_limits_is_taken_and_one_above_is_not,
+    contract::many_writers_count_without_a_gap,
+    contract::of_many_writers_with_the_same_check_one_wins,
+    contract::a_batch_is_written_though_its_caller_goes_away,
+    contract::what_may_be_old_comes_up_to_date,
+    contract::an_export_gives_everything_as_it_was_when_it_began,
+    wakes::who_is_behind_is_answered_at_once,
+    wakes::a_waiter_wakes_by_what_it_waits_for_alone,
+    wakes::no_change_is_missed_by_who_waits_again_and_again,
+    wakes::a_list_never_claims_a_change_that_it_does_not_show,
+    wakes::a_thousand_waiters_wake_by_one_write,
+    wakes::who_stops_waiting_is_forgotten,
+);
+
+fn key(name: &str) -> Key {
+    Key::of(&["token", name])
+}
+
+fn put(name: &str, value: &str) -> Batch {
+    writes([Write::Put(key(name), value.into())])
+}
+
+fn writes(writes: impl IntoIterator<Item = Write>) -> Batch {
+    Batch { checks: Vec::new(), writes: writes.into_iter().collect() }
+}
+
+async fn get(store: &dyn Store, name: &str) -> Option<Record> {
+    store.get(&key(name), Freshness::Linearizable).await.unwrap()
+}
+
+async fn value(store: &dyn Store, name: &str) -> Option<String> {
+    get(store, name).await.map(|record| String::from_utf8(record.value.to_vec()).unwrap())
+}
+
+/// The last segments of the keys of a page, and whether there are more.
+async fn names(store: &dyn Store, prefix: &str, after: Option<Key>, limit: usize) -> (Vec<String>, bool) {
+    let listing = store.list(prefix, Page { after, limit }, Freshness::Linearizable).await.unwrap();
+    (listing.entries.iter().map(|(key, _)| key.last().to_owned()).collect(), listing.more)
+}
+
+async fn revision_of(store: &dyn Store, prefix: &str) -> Revision {
+    store.list(prefix, Page { after: None, limit: 1 }, Freshness::Linearizable).await.unwrap().revision
+}
+
+fn conflict(outcome: Result<Revision, CommitError>) -> Key {
+    match outcome {
+        Err(CommitError::Conflict(key)) => key,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Fails loudly where nothing happens.
+pub(crate) async fn soon<T>(what: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_mins(1), what).await.expect("it did not happen in a minute")
+}

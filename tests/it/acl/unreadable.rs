@@ -1,0 +1,255 @@
+//! Records of the store that are damaged: told of once each, and all else goes on.
+
+use std::time::Duration;
+
+use keyward::acl::store::{Batch, Freshness, Key, Page, Store, Write};
+use serde_json::json;
+
+use crate::harness::{Acl, issuer, log};
+
+/// Makes one record of each of these kinds unreadable; gives their keys.
+async fn damage(store: &dyn Store, kinds: &[&str]) -> Vec<Key> {
+    let mut damaged = Vec::new();
+    for kind in kinds {
+        let page = Page { after: None, limit: 100 };
+        let listing = store.list(&format!("{kind}/"), page, Freshness::Linearizable).await.unwrap();
+        let holds = |value: &[u8]| String::from_utf8_lossy(value).contains("to-be-damaged");
+        let found = listing.entries.into_iter().find(|(_, record)| holds(&record.value));
+        damaged.push(found.unwrap_or_else(|| panic!("there is no such {kind}")).0);
+    }
+    let writes = damaged.iter().map(|key| Write::Put(key.clone(), b"nonsense".to_vec())).collect();
+    store.commit(Batch { checks: Vec::new(), writes }).await.unwrap();
+    damaged
+}
+
+#[tokio::test]
+async fn what_links_a_record_that_cannot_be_read_is_there() {
+    let acl = Acl::start().await;
+    let policy = acl.make("/v1/acl/policy", json!({"Name": "bad", "Description": "to-be-damaged"})).await;
+    let links = json!([{"Name": "bad"}]);
+    let bad = acl.make("/v1/acl/role", json!({"Name": "bad", "Description": "to-be-damaged"})).await;
+    let role = acl.make("/v1/acl/role", json!({"Name": "good", "Policies": links})).await;
+    let token = acl.make("/v1/acl/token", json!({"Policies": links, "Roles": links, "Description": "it"})).await;
+    acl.make("/v1/namespace", json!({"Name": "team", "ACLs": {"PolicyDefaults": links}})).await;
+
+    let acl = acl
+        .restarted_with(async |store| {
+            damage(&*store, &["policy", "role"]).await;
+        })
+        .await;
+    let nameless = json!([{"ID": policy["ID"], "Name": ""}]);
+    let listed = |path: &'static str| {
+        let acl = &acl;
+        async move {
+            let answer = acl.get(path).await;
+            assert_eq!(answer.status, 200, "{path}: {answer:?}");
+            let said = answer.headers.contains_key("x-service-results-unreadable");
+            (answer.json().as_array().unwrap().clone(), said)
+        }
+    };
+    let (roles, said) = listed("/v1/acl/roles").await;
+    assert_eq!((roles.len(), &roles[0]["Policies"], said), (1, &nameless, true));
+    let (policies, said) = listed("/v1/acl/policies").await;
+    assert!(said && policies.iter().all(|policy| policy["Name"] != "bad"), "{policies:?}");
+    // These are whole: what cannot be read is none of them.
+    let (tokens, said) = listed("/v1/acl/tokens").await;
+    let found = tokens.iter().find(|found| found["AccessorID"] == token["AccessorID"]).unwrap();
+    assert_eq!(
+        (&found["Policies"], &found["Roles"], said),
+        (&nameless, &json!([{"ID": bad["ID"], "Name": ""}]), false)
+    );
+    let (namespaces, said) = listed("/v1/namespaces").await;
+    assert_eq!((&namespaces[1]["ACLs"]["PolicyDefaults"], said), (&nameless, false));
+
+    // What is read can be written back, and keeps its links.
+    for path in [
+        format!("/v1/acl/token/{}", token["AccessorID"].as_str().unwrap()),
+        format!("/v1/acl/role/{}", role["ID"].as_str().unwrap()),
+    ] {
+        let read = acl.get(&path).await;
+        assert_eq!((read.status, &read.json()["Policies"]), (200, &nameless), "{path}");
+        assert_eq!(acl.make(&path, read.json()).await["Policies"], nameless, "{path}");
+    }
+    // Its denials may be what counts: nothing is done for who has it.
+    let secret = token["SecretID"].as_str().unwrap();
+    assert_eq!(acl.call("GET", "/v1/acl/roles", Some(secret), None).await.status, 500);
+}
+
+/// Removes the last record of that kind, or turns a bit of it, behind the store's back.
+#[cfg(feature = "dev")]
+fn tamper(folder: &std::path::Path, kind: &str, removes: bool) {
+    use redb::ReadableTable as _;
+
+    let table: redb::TableDefinition<'_, &str, &[u8]> = redb::TableDefinition::new("records");
+    let database = redb::Database::open(folder.join("access.redb")).unwrap();
+    let transaction = database.begin_write().unwrap();
+    {
+        let mut records = transaction.open_table(table).unwrap();
+        let (key, mut bytes) = {
+            let all = records.iter().unwrap().map(Result::unwrap);
+            let (key, bytes) = all.filter(|(key, _)| key.value().starts_with(kind)).last().unwrap();
+            (key.value().to_owned(), bytes.value().to_vec())
+        };
+        *bytes.last_mut().unwrap() ^= 1;
+        if removes {
+            records.remove(key.as_str()).unwrap();
+        } else {
+            records.insert(key.as_str(), bytes.as_slice()).unwrap();
+        }
+    }
+    transaction.commit().unwrap();
+}
+
+#[cfg(feature = "dev")]
+#[test]
+fn damage_is_told_by_verify_and_beside_lists() {
+    use crate::acl::command::serve;
+    use crate::harness::binary::{eventually, run};
+
+    let folder = tempfile::tempdir().unwrap();
+    let data_dir = folder.path().join("access");
+    let root = folder.path().join("root.token").display().to_string();
+    let dir = data_dir.display().to_string();
+    let (service, address) = serve(folder.path(), "127.0.0.1:0", &[]);
+    let by = |address: &str, words: &[&str]| {
+        run(&[&["acl"][..], words, &["--address", address, "--token-file", &root]].concat(), &[])
+    };
+    let (code, _, error) = run(&["acl", "bootstrap", "--address", &address, "--out", &root], &[]);
+    assert_eq!(code, 0, "{error}");
+    for name in ["one", "two"] {
+        let (code, _, error) = by(&address, &["role", "create", name]);
+        assert_eq!(code, 0, "{error}");
+    }
+    let (code, out, error) = by(&address, &["verify"]);
+    assert!(code == 0 && out.contains("0 of them without a checksum; 0 are damaged"), "{out} {error}");
+    let (code, _, error) = run(&["acl", "verify", "--address", &address], &[]);
+    assert!(code == 6 && error.contains("operator:read"), "{error}");
+    let (code, _, error) = run(&["acl", "verify", "--dir", &dir], &[]);
+    assert!(code == 1 && error.contains("in use by another process"), "{error}");
+    assert_eq!(service.stop().0.code(), Some(0));
+    let (code, out, error) = run(&["acl", "verify", "--dir", &dir, "--format", "json"], &[]);
+    assert!(code == 0 && out.contains("\"Clean\": true"), "{out} {error}");
+
+    tamper(&data_dir, "role/", true);
+    tamper(&data_dir, "policy/", false);
+    let (code, out, error) = run(&["acl", "verify", "--dir", &dir], &[]);
+    assert!(code == 1 && error.contains("the store is damaged: restore a snapshot"), "{error}");
+    assert!(out.contains("damaged: policy/default/") && out.contains("others than were written: role"), "{out}");
+
+    let (service, address) = serve(folder.path(), "127.0.0.1:0", &[]);
+    eventually(Duration::from_secs(30), || {
+        let output = service.output();
+        let told = ["access.store.verified", "access.store.damaged", "access.record.unreadable"];
+        told.iter().all(|event| output.contains(event)).then_some(()).ok_or(output)
+    });
+    let (code, out, error) = by(&address, &["role", "list"]);
+    assert!(code == 0 && error.contains("some records are left out"), "{out} {error}");
+    let (code, out, _) = by(&address, &["verify"]);
+    assert!(code == 1 && out.contains("damaged: policy/default/"), "{out}");
+    let kept = folder.path().join("snapshot").display().to_string();
+    let (code, _, error) =
+        run(&["access", "backup", "--out", &kept, "--address", &address, "--token-file", &root], &[]);
+    assert!(
+        code != 0 && !std::path::Path::new(&kept).exists(),
+        "a snapshot of damage would be taken for whole: {error}"
+    );
+    assert_eq!(service.stop().0.code(), Some(0));
+}
+
+#[tokio::test]
+async fn a_secret_that_cannot_be_unsealed_hides_no_token() {
+    let acl = Acl::start().await;
+    let token = acl.make("/v1/acl/token", json!({})).await;
+    let key: Key = format!("token/default/{}", token["AccessorID"].as_str().unwrap()).into();
+    let acl = acl
+        .restarted_with(async |store| {
+            let record = store.get(&key, Freshness::Linearizable).await.unwrap().unwrap();
+            let mut record: serde_json::Value = serde_json::from_slice(&record.value).unwrap();
+            let sealed = find(&mut record, "sealed").unwrap();
+            *sealed = json!("AAAA");
+            let writes = vec![Write::Put(key.clone(), record.to_string().into_bytes())];
+            store.commit(Batch { checks: Vec::new(), writes }).await.unwrap();
+        })
+        .await;
+    let listed = acl.get("/v1/acl/tokens").await;
+    assert_eq!(listed.status, 200, "{listed:?}");
+    let listed = listed.json();
+    let secrets = |shown: &str| listed.as_array().unwrap().iter().filter(|it| it["SecretID"] == shown).count();
+    assert_eq!((secrets("<hidden>"), secrets(&acl.root)), (1, 1), "{listed}");
+    // It opens what it did, and it can be deleted.
+    let secret = token["SecretID"].as_str().unwrap();
+    assert!(acl.call("GET", "/v1/acl/tokens", Some(secret), None).await.text.contains("lacks permission"));
+    let path = format!("/v1/acl/token/{}", token["AccessorID"].as_str().unwrap());
+    assert_eq!(acl.delete(&path).await.text, "true");
+}
+
+/// The value of that name, however deep it is.
+fn find<'a>(value: &'a mut serde_json::Value, name: &str) -> Option<&'a mut serde_json::Value> {
+    let map = value.as_object_mut()?;
+    if map.contains_key(name) && !map[name].is_object() {
+        return map.get_mut(name);
+    }
+    map.values_mut().find_map(|inner| find(inner, name))
+}
+
+#[tokio::test]
+async fn a_record_that_cannot_be_read_is_named_and_counted_and_all_else_goes_on() {
+    log::keep();
+    let acl = Acl::start().await;
+    let key = issuer::Key::shared("one");
+    acl.jwt_method("fleet", &key).await;
+    let rule = json!({
+        "AuthMethod": "fleet", "BindType": "service", "BindName": "other", "Description": "to-be-damaged",
+    });
+    acl.make("/v1/acl/binding-rule", rule).await;
+    acl.make("/v1/acl/role", json!({"Name": "good"})).await;
+    let role = acl.make("/v1/acl/role", json!({"Name": "bad", "Description": "to-be-damaged"})).await;
+    let policy = acl.make("/v1/acl/policy", json!({"Name": "bad", "Description": "to-be-damaged"})).await;
+    let short = json!({"Description": "to-be-damaged", "ExpirationTTL": "1m"});
+    let token = acl.make("/v1/acl/token", short).await;
+    let other = acl.make("/v1/acl/token", json!({"Description": "ends", "ExpirationTTL": "2m"})).await;
+
+    let mut keys = Vec::new();
+    let acl = acl
+        .restarted_with(async |store| keys = damage(&*store, &["role", "policy", "token", "binding-rule"]).await)
+        .await;
+    for _ in 0..3 {
+        let names = |list: serde_json::Value| -> Vec<String> {
+            list.as_array().unwrap().iter().map(|entry| entry["Name"].as_str().unwrap().to_owned()).collect()
+        };
+        assert_eq!(names(acl.get("/v1/acl/roles").await.json()), ["good"]);
+        let policies = names(acl.get("/v1/acl/policies").await.json());
+        assert!(!policies.is_empty() && !policies.contains(&"bad".to_owned()), "{policies:?}");
+        let tokens = acl.get("/v1/acl/tokens").await;
+        assert_eq!(tokens.status, 200, "{tokens:?}");
+        assert!(tokens.text.contains(other["AccessorID"].as_str().unwrap()), "{tokens:?}");
+        assert!(!tokens.text.contains(token["AccessorID"].as_str().unwrap()), "{tokens:?}");
+        assert_eq!(acl.get("/v1/acl/binding-rules").await.json().as_array().unwrap().len(), 1);
+        // Less is given than the damaged rule would give, and the door is open.
+        let login = acl.log_in("fleet", &acl.proof(&key)).await;
+        assert_eq!(login.json()["ServiceIdentities"].as_array().unwrap().len(), 1, "{login:?}");
+    }
+    // Who asks for it alone is not told that it is not there.
+    for path in [format!("role/{}", role["ID"].as_str().unwrap()), format!("policy/{}", policy["ID"].as_str().unwrap())]
+    {
+        assert_eq!(acl.get(&format!("/v1/acl/{path}")).await.status, 500, "{path}");
+    }
+    // What is swept beside it is swept.
+    let ended = other["AccessorID"].as_str().unwrap().to_owned();
+    acl.clock.suspend(Duration::from_mins(5));
+    let gone = async {
+        while !acl.metrics.text().contains("keyward_access_tokens_swept_total 1") {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_mins(1), gone).await.expect("it is swept");
+    assert_eq!(acl.delete(&format!("/v1/acl/token/{ended}")).await.text, "false", "it is gone");
+
+    let text = log::text();
+    for key in &keys {
+        let told = text.lines().filter(|line| line.contains("access.record.unreadable") && line.contains(key.as_str()));
+        assert_eq!(told.count(), 1, "{}", key.as_str());
+    }
+    let metrics = acl.metrics.text();
+    assert!(metrics.contains("keyward_access_unreadable_records_total 4"), "{metrics}");
+}

@@ -1,0 +1,362 @@
+//! The access-control service: a cloud identity logs in, its token is read, ends, and is revoked.
+
+mod input;
+#[cfg(feature = "dev")]
+mod joined;
+mod server;
+mod tokens;
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, SystemTime};
+
+use keyward::acl::{OpenError, Options, Service};
+use keyward::clock::{Clock, Driven};
+use keyward::metrics::Metrics;
+use serde_json::{Value, json};
+
+use crate::harness::issuer::{Issuer, Key, MACHINE, PRINCIPAL};
+use server::{Server, options};
+
+struct World {
+    issuer: Issuer,
+    server: Server,
+    clock: Driven,
+    options: Options,
+    _folder: tempfile::TempDir,
+}
+
+impl World {
+    async fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let issuer = Issuer::start();
+        let options = options(folder.path(), &issuer);
+        let clock = Driven::starting_at(SystemTime::now());
+        let server = Server::start(&options, Clock::Driven(clock.clone())).await;
+        Self { issuer, server, clock, options, _folder: folder }
+    }
+
+    fn now(&self) -> SystemTime {
+        Clock::Driven(self.clock.clone()).now().wall
+    }
+
+    fn claims(&self) -> Value {
+        self.issuer.claims(self.now())
+    }
+
+    fn claims_with(&self, name: &str, value: Value) -> Value {
+        let mut claims = self.claims();
+        claims[name] = value;
+        claims
+    }
+
+    fn jwt(&self) -> String {
+        self.issuer.key.sign(&self.claims())
+    }
+}
+
+#[tokio::test]
+async fn a_machine_logs_in_and_reads_its_token() {
+    let world = World::start().await;
+    let answer = world.server.login("machine", &world.jwt()).await;
+    assert_eq!(answer.status, 200, "{answer:?}");
+    assert_eq!(answer.headers["cache-control"], "no-store");
+    let body = answer.json();
+    let auth = &body["auth"];
+    assert_eq!(auth["policies"], json!(["web-read", "web-write"]));
+    assert_eq!((&auth["renewable"], &auth["token_type"]), (&json!(false), &json!("service")));
+    let left = auth["lease_duration"].as_u64().unwrap();
+    assert!((590..=600).contains(&left), "{left}");
+    let facts = json!({
+        "principal_id": PRINCIPAL, "tenant_id": "tenant", "app_id": "app-1", "role": "machine", "vm_name": "web-1",
+        "subscription_id": "sub-1", "resource_group_name": "group-1", "resource_id": MACHINE,
+    });
+    assert_eq!(auth["metadata"], facts);
+
+    let secret = answer.secret();
+    let read = world.server.read_self(&secret).await;
+    assert_eq!((read.status, &read.headers["content-type"]), (200, &"application/json".parse().unwrap()), "{read:?}");
+    let mut token = read.json();
+    let mut take = |name: &str| token.as_object_mut().unwrap().remove(name).unwrap_or_else(|| panic!("no {name}"));
+    assert_eq!((take("AccessorID"), take("SecretID")), (auth["accessor"].clone(), json!(secret)));
+    let links: Vec<Value> = take("Policies").as_array().unwrap().iter().map(|link| link["Name"].clone()).collect();
+    assert_eq!(links, ["web-read", "web-write"]);
+    assert_eq!((take("AuthMethod"), take("Namespace"), take("Local")), (json!("cloud"), json!("default"), json!(true)));
+    assert_eq!((take("AuthMethodNamespace"), take("Partition")), (json!("default"), json!("default")));
+    assert_eq!(take("Description"), "token created via login");
+    let time = |value: Value| value.as_str().unwrap().parse::<keyward::acl::model::timestamp::Timestamp>().unwrap();
+    let (end, created) = (time(take("ExpirationTime")), time(take("CreateTime")));
+    assert_eq!(end.since(created), Duration::from_mins(10));
+    assert!(take("CreateIndex").as_u64().unwrap() > 0 && take("ModifyIndex").as_u64().unwrap() > 0);
+    assert_eq!(take("Hash").as_str().unwrap().len(), 44);
+    assert_eq!(token, json!({}), "fields that nobody asked for");
+
+    let looked_up = world.server.look_up(&secret).await.json();
+    let data = &looked_up["data"];
+    assert_eq!((&data["accessor"], &data["id"]), (&auth["accessor"], &json!(secret)));
+    assert_eq!((&data["renewable"], &data["type"]), (&json!(false), &json!("service")));
+    assert_eq!((&data["path"], &data["policies"]), (&json!("auth/cloud/login"), &json!(["web-read", "web-write"])));
+    assert!(data["ttl"].as_u64().unwrap() <= left && data["ttl"].as_u64().unwrap() > left - 10);
+}
+
+#[tokio::test]
+async fn an_identity_that_does_not_fit_is_refused_with_the_reason() {
+    let world = World::start().await;
+    let now = world.now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
+    let check = async |name: &str, value: Value, role: &str, status: u16, reason: &str| {
+        let claims = world.claims_with(name, value.clone());
+        let answer = world.server.login(role, &world.issuer.key.sign(&claims)).await;
+        assert_eq!(answer.status, status, "{name} {value} {answer:?}");
+        if status != 200 {
+            assert!(answer.error().contains(reason), "{name} {value} {answer:?}");
+        }
+    };
+    check("aud", json!("https://management.example"), "principal", 403, "expected audience").await;
+    check("aud", json!(["other", "https://management.example/"]), "principal", 200, "").await;
+    check("aud", Value::Null, "principal", 400, "not of the types").await;
+    check("aud", json!(7), "principal", 400, "not of the types").await;
+    check("iss", json!("https://sts.example/"), "principal", 403, "issued by a different provider").await;
+    check("iss", json!(["a"]), "principal", 400, "not of the types").await;
+    check("exp", json!(now - 1), "principal", 403, "token is expired").await;
+    check("exp", Value::Null, "principal", 403, "never ends").await;
+    check("exp", json!("tomorrow"), "principal", 400, "not of the types").await;
+    check("exp", json!(-1), "principal", 400, "not of the types").await;
+    check("nbf", json!(now + 60), "principal", 403, "before the nbf (not before) time").await;
+    check("oid", Value::Null, "principal", 403, "no principal").await;
+    check("oid", json!("other"), "principal", 403, "service principal not authorized").await;
+    check("oid", json!("other"), "machine", 200, "").await;
+    check("xms_mirid", Value::Null, "machine", 403, "claims are missing").await;
+    check("xms_mirid", json!(MACHINE.replace("web-1", "web-2")), "machine", 403, "machine not authorized").await;
+    check("xms_mirid", json!(MACHINE), "set", 403, "scale set not authorized").await;
+    check("xms_mirid", json!(MACHINE), "group", 403, "resource group not authorized").await;
+    check("xms_mirid", json!(MACHINE), "elsewhere", 403, "subscription not authorized").await;
+    check("xms_az_rid", json!(MACHINE.replace("web-1", "web-2")), "machine", 403, "two different machines").await;
+}
+
+#[tokio::test]
+async fn what_the_caller_states_may_only_repeat_its_claims() {
+    let world = World::start().await;
+    let check = async |role: &str, fields: Value, status: u16| {
+        let answer = world.server.login_stating(role, &world.jwt(), &fields).await;
+        assert_eq!(answer.status, status, "{fields} {answer:?}");
+        if status == 400 {
+            assert!(answer.error().contains("differs from what the token says"), "{answer:?}");
+        }
+    };
+    check("machine", json!({"vm_name": "WEB-1", "subscription_id": "sub-1", "resource_group_name": "group-1"}), 200)
+        .await;
+    check("machine", json!({"vm_name": null, "vmss_name": "", "resource_id": MACHINE}), 200).await;
+    check("machine", json!({"vm_name": "web-2"}), 400).await;
+    check("principal", json!({"vm_name": "web-2"}), 400).await;
+    check("principal", json!({"subscription_id": "sub-2"}), 400).await;
+    check("principal", json!({"resource_group_name": "group-2"}), 400).await;
+    check("principal", json!({"resource_id": "/subscriptions/sub-2"}), 400).await;
+    // It is not let in by what it states, and what it states is remembered nowhere.
+    check("set", json!({"vmss_name": "pool"}), 403).await;
+    let nameless = world.issuer.key.sign(&world.claims_with("xms_mirid", Value::Null));
+    let fields = json!({"vm_name": "web-1", "subscription_id": "sub-1", "resource_group_name": "group-1"});
+    assert_eq!(world.server.login_stating("machine", &nameless, &fields).await.status, 403);
+    let answer = world.server.login_stating("principal", &nameless, &fields).await;
+    assert_eq!(answer.json()["auth"]["metadata"].get("vm_name"), None);
+}
+
+#[tokio::test]
+async fn only_a_signature_of_the_issuer_by_rs256_counts() {
+    let world = World::start().await;
+    let key = &world.issuer.key;
+    let claims = world.claims();
+    let good = world.jwt();
+    let (input, signature) = good.rsplit_once('.').unwrap();
+    let (header, _) = input.split_once('.').unwrap();
+    let other_claims = world.claims_with("oid", json!("other"));
+    let swapped = key.sign(&other_claims).split('.').nth(1).unwrap().to_owned();
+    let hmac_with_public_key = {
+        use base64::Engine as _;
+        let input = keyward::jwt::signing_input(&json!({"alg": "HS256", "kid": key.id}), &claims);
+        let public = key.jwk().to_string();
+        let tag = aws_lc_rs::hmac::sign(
+            &aws_lc_rs::hmac::Key::new(aws_lc_rs::hmac::HMAC_SHA256, public.as_bytes()),
+            input.as_bytes(),
+        );
+        format!("{input}.{}", base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(tag))
+    };
+    let none = keyward::jwt::signing_input(&json!({"alg": "none", "kid": key.id}), &claims);
+    let stranger = Key::new("key-1");
+    let own_key = stranger.sign_as(&json!({"alg": "RS256", "kid": "key-1", "jwk": stranger.jwk()}), &claims);
+    for (jwt, status, reason) in [
+        (good.clone(), 200, ""),
+        (format!("{none}."), 403, "unsupported algorithm"),
+        (format!("{none}.{signature}"), 403, "unsupported algorithm"),
+        (key.sign_as(&json!({"alg": "None", "kid": key.id}), &claims), 403, "unsupported algorithm"),
+        (hmac_with_public_key, 403, "unsupported algorithm"),
+        (key.sign_rs512(&claims), 403, "unsupported algorithm"),
+        (key.sign_as(&json!({"alg": "RS256"}), &claims), 403, "names no key"),
+        (key.sign_as(&json!({"kid": key.id}), &claims), 400, "malformed jwt"),
+        (key.sign_as(&json!({"alg": "RS256", "kid": key.id, "crit": ["x"]}), &claims), 400, "malformed jwt"),
+        (key.sign_as(&json!({"alg": "RS256", "kid": 7}), &claims), 400, "malformed jwt"),
+        (stranger.sign(&claims), 403, "failed to verify signature"),
+        (own_key, 403, "failed to verify signature"),
+        (format!("{header}.{swapped}.{signature}"), 403, "failed to verify signature"),
+        (format!("{input}."), 403, "failed to verify signature"),
+        (format!("{input}.!"), 403, "failed to verify signature"),
+        (key.sign(&json!("text")), 400, "malformed jwt"),
+        (input.to_owned(), 400, "malformed jwt"),
+        (format!("{good}.x"), 400, "malformed jwt"),
+        ("x".to_owned(), 400, "malformed jwt"),
+        ("..".to_owned(), 400, "malformed jwt"),
+        ("é.é.é".to_owned(), 400, "malformed jwt"),
+    ] {
+        let answer = world.server.login("principal", &jwt).await;
+        assert_eq!(answer.status, status, "{jwt} {answer:?}");
+        assert!(status == 200 || answer.error().contains(reason), "{jwt} {answer:?}");
+    }
+    assert_eq!(world.issuer.fetches(), 1);
+}
+
+#[tokio::test]
+async fn an_unknown_key_is_looked_for_at_most_once_a_minute_and_found_when_it_is_there() {
+    let world = World::start().await;
+    assert_eq!(world.server.login("principal", &world.jwt()).await.status, 200);
+    let next = Key::new("key-2");
+    let new = next.sign(&world.claims());
+    world.issuer.dials.keys.lock().unwrap().push(next.jwk());
+    for _ in 0..5 {
+        let answer = world.server.login("principal", &new).await;
+        assert_eq!(answer.status, 403);
+        assert!(answer.error().contains("no key \"key-2\""), "{answer:?}");
+    }
+    assert_eq!(world.issuer.fetches(), 1);
+
+    world.clock.suspend(Duration::from_secs(61));
+    let logins = (0..8).map(|_| world.server.login("principal", &new));
+    let answers = join_all(logins).await;
+    assert!(answers.iter().all(|answer| answer.status == 200), "{answers:?}");
+    assert_eq!(world.issuer.fetches(), 2, "many callers, one fetch");
+
+    // A failing issuer takes no key away, and is asked no more often.
+    world.issuer.dials.failing.store(true, Ordering::Relaxed);
+    world.clock.suspend(Duration::from_secs(61));
+    let unknown = Key::new("key-3").sign(&world.claims());
+    for _ in 0..5 {
+        let answer = world.server.login("principal", &unknown).await;
+        assert_eq!((answer.status, &answer.headers["retry-after"]), (503, &"5".parse().unwrap()));
+        assert!(answer.error().contains("fetching keys failed"), "{answer:?}");
+        assert_eq!(world.server.login("principal", &world.jwt()).await.status, 200);
+    }
+    assert_eq!(world.issuer.fetches(), 3);
+
+    // A key that the issuer withdrew is trusted for an hour at most.
+    world.issuer.dials.failing.store(false, Ordering::Relaxed);
+    *world.issuer.dials.keys.lock().unwrap() = vec![next.jwk()];
+    world.clock.suspend(Duration::from_mins(61));
+    let answer = world.server.login("principal", &world.jwt()).await;
+    assert!(answer.error().contains("no key \"key-1\""), "{answer:?}");
+}
+
+async fn join_all<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F::Output> {
+    let mut futures: Vec<_> = futures.into_iter().map(Box::pin).collect();
+    let mut outputs = Vec::new();
+    std::future::poll_fn(|context| {
+        futures.retain_mut(|future| match future.as_mut().poll(context) {
+            std::task::Poll::Ready(output) => {
+                outputs.push(output);
+                false
+            }
+            std::task::Poll::Pending => true,
+        });
+        if futures.is_empty() { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+    })
+    .await;
+    outputs
+}
+
+#[tokio::test]
+async fn an_issuer_that_cannot_be_asked_or_is_another_one_lets_nobody_in() {
+    let world = World::start().await;
+    *world.issuer.dials.claimed.lock().unwrap() = "https://other.example/".to_owned();
+    let answer = world.server.login("principal", &world.jwt()).await;
+    assert_eq!(answer.status, 503);
+    assert!(answer.error().contains("the discovery document is of issuer"), "{answer:?}");
+    assert_eq!(world.issuer.fetches(), 0);
+    world.issuer.dials.claimed.lock().unwrap().clear();
+    world.clock.suspend(Duration::from_secs(6));
+    assert_eq!(world.server.login("principal", &world.jwt()).await.status, 200);
+}
+
+#[tokio::test]
+async fn a_token_ends_at_its_time_and_cannot_be_renewed() {
+    let world = World::start().await;
+    let secret = world.server.login("principal", &world.jwt()).await.secret();
+    let renew = world.server.send("POST", "/v1/auth/token/renew-self", &[("X-Vault-Token", &secret)], b"{}").await;
+    assert_eq!(renew.status, 400);
+    assert!(renew.error().contains("lease is not renewable"), "{renew:?}");
+
+    world.clock.suspend(Duration::from_mins(9));
+    let left = world.server.look_up(&secret).await.json()["data"]["ttl"].as_u64().unwrap();
+    assert!((50..=60).contains(&left), "{left}");
+    world.clock.set_wall_by(61);
+    let answer = world.server.look_up(&secret).await;
+    assert_eq!((answer.status, answer.error().as_str()), (403, "permission denied: invalid token"));
+    let answer = world.server.read_self(&secret).await;
+    assert_eq!((answer.status, answer.text.as_str()), (404, "Supplied token does not exist"));
+    // Until it is destroyed, a wall clock that is set back brings it back: the end is a time of the wall clock.
+    world.clock.set_wall_by(-120);
+    assert_eq!(world.server.look_up(&secret).await.status, 200);
+    world.clock.set_wall_by(120);
+    world.clock.suspend(Duration::from_secs(61));
+    for _ in 0..100 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        world.clock.set_wall_by(-600);
+        let swept = world.server.look_up(&secret).await.status == 403;
+        world.clock.set_wall_by(600);
+        if swept {
+            return;
+        }
+    }
+    panic!("the token was not destroyed");
+}
+
+#[tokio::test]
+async fn a_revoked_token_is_gone_and_others_stay() {
+    let world = World::start().await;
+    let secret = world.server.login("principal", &world.jwt()).await.secret();
+    let other = world.server.login("principal", &world.jwt()).await.secret();
+    assert_ne!(secret, other);
+    let revoke =
+        async || world.server.send("PUT", "/v1/auth/token/revoke-self", &[("X-Vault-Token", &secret)], b"").await;
+    let answer = revoke().await;
+    assert_eq!((answer.status, answer.text.as_str()), (204, ""));
+    assert_eq!(revoke().await.status, 403);
+    assert_eq!(world.server.look_up(&secret).await.status, 403);
+    assert_eq!(world.server.read_self(&secret).await.status, 404);
+    assert_eq!(world.server.look_up(&other).await.status, 200);
+}
+
+#[tokio::test]
+async fn tokens_outlive_a_restart_and_their_secrets_are_in_no_file() {
+    let world = World::start().await;
+    let secret = world.server.login("principal", &world.jwt()).await.secret();
+    let before = world.server.read_self(&secret).await.json();
+    world.server.stop().await;
+    let folder = world.options.store.folder().unwrap();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let bytes = std::fs::read(entry.unwrap().path()).unwrap();
+        let found = bytes.windows(secret.len()).any(|window| window == secret.as_bytes());
+        assert!(!found, "the secret is in a file");
+    }
+    let clock = Clock::Driven(world.clock.clone());
+    let server = Server::start(&world.options, clock.clone()).await;
+    assert_eq!(server.read_self(&secret).await.json(), before);
+    server.stop().await;
+
+    // Neither another key nor a new one takes the store over.
+    let key = folder.join("seal.key");
+    let kept = std::fs::read(&key).unwrap();
+    std::fs::write(&key, "0".repeat(64)).unwrap();
+    let error = Service::open(&world.options, clock.clone(), Metrics::default()).await.unwrap_err();
+    assert!(matches!(error, OpenError::Key(_)) && error.to_string().contains("written with"), "{error}");
+    std::fs::remove_file(&key).unwrap();
+    let error = Service::open(&world.options, clock.clone(), Metrics::default()).await.unwrap_err();
+    assert!(error.to_string().contains("seal.key is gone"), "{error}");
+    std::fs::write(&key, kept).unwrap();
+    Service::open(&world.options, clock, Metrics::default()).await.unwrap();
+}

@@ -1,0 +1,155 @@
+//! The service between its neighbours, each as a stranger: the emulated cloud's tokens over TLS, the agent's client.
+
+use std::time::Duration;
+
+use keyward::acl::service::issuer_keys::{Authorities, Source};
+use keyward::agent::login::{Class, classify};
+use keyward::agent::server_client::{self, CallError, Kind, LoginBody, Upstream, Verdict};
+use keyward::agent::token::ClientToken;
+use keyward::clock::{Clock, Driven};
+use keyward::emulators::cloud::{Cloud, Machine};
+use keyward::http::client::{self, Address, Proxy, Tls};
+use keyward::tasks::Tasks;
+use secrecy::SecretString;
+use serde_json::Value;
+
+use super::server::{Server, options};
+use crate::harness::issuer::{AUDIENCE, Issuer};
+
+const ARM: &str = "https://management.azure.com/";
+
+struct Joined {
+    cloud: Cloud,
+    _tasks: Tasks,
+    _server: Server,
+    agent: Upstream,
+    clock: Driven,
+    _folder: tempfile::TempDir,
+}
+
+impl Joined {
+    async fn start(machine: Machine) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let clock = Driven::starting_at(std::time::SystemTime::now());
+        let mut of_cloud = keyward::emulators::cloud::Options::in_folder(folder.path().join("cloud"));
+        of_cloud.machine = machine;
+        let mut tasks = Tasks::default();
+        let cloud = Cloud::start(of_cloud, &mut tasks).unwrap();
+
+        let mut options = options(folder.path(), &Issuer::start());
+        let method = options.methods.get_mut("cloud").unwrap();
+        assert_eq!(method.trust.audience, AUDIENCE);
+        ARM.clone_into(&mut method.trust.audience);
+        method.trust.issuer = cloud.issuer();
+        let discovery = format!("{}.well-known/openid-configuration", cloud.issuer());
+        method.keys.source = Source::Discovery(discovery.parse().unwrap());
+        method.keys.authorities = Authorities::File(cloud.ca_file());
+        let names = cloud.names();
+        for (name, role) in &mut method.roles {
+            role.bounds = keyward::acl::model::azure_identity::Bounds::default();
+            match name.as_str() {
+                "principal" => role.bounds.principals = vec![names.system.object_id.clone()],
+                "set" => {
+                    role.bounds.subscriptions = vec![names.subscription.clone()];
+                    role.bounds.scale_sets =
+                        cloud.machine_id().split('/').next_back().map(str::to_owned).into_iter().collect();
+                }
+                _ => role.bounds.subscriptions = vec![names.subscription.clone()],
+            }
+        }
+        let server = Server::start(&options, Clock::Driven(clock.clone())).await;
+        let agent = Upstream::build(&server_client::Options {
+            name: "access".into(),
+            kind: Kind::Keyward,
+            client: client::Options {
+                address: Address::Url(server.url.parse().unwrap()),
+                tls: Tls::default(),
+                proxy: Proxy::Direct,
+                connect_timeout: Duration::from_secs(5),
+                answer_timeout: Duration::from_secs(10),
+            },
+            login_timeout: Duration::from_secs(30),
+        })
+        .unwrap();
+        Self { cloud, _tasks: tasks, _server: server, agent, clock, _folder: folder }
+    }
+
+    /// A token of the machine's identity, or of its user-assigned one.
+    async fn jwt(&self, query: &str) -> SecretString {
+        let http = reqwest::Client::builder().no_proxy().build().unwrap();
+        let path = "metadata/identity/oauth2/token?api-version=2018-02-01";
+        let url = format!("{}{path}&resource={ARM}{query}", self.cloud.metadata_url());
+        let body: Value = http.get(url).header("metadata", "true").send().await.unwrap().json().await.unwrap();
+        SecretString::from(body["access_token"].as_str().unwrap())
+    }
+
+    /// Closes the cloud's doors or opens them, and waits until they are so.
+    async fn close_the_cloud(&self, close: bool) {
+        self.cloud.dials().refuse(close);
+        let door = ("127.0.0.1", self.cloud.authority_url().port().unwrap());
+        while tokio::net::TcpStream::connect(door).await.is_err() != close {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    async fn login(&self, role: &str, jwt: &SecretString) -> Result<ClientToken, CallError> {
+        let body = LoginBody {
+            role,
+            jwt,
+            subscription_id: Some(&self.cloud.names().subscription),
+            resource_group_name: None,
+            vm_name: None,
+            vmss_name: None,
+            resource_id: None,
+        };
+        let answer = self.agent.login("cloud", None, None, &body).await?;
+        assert!(!answer.lease.renewable && answer.lease.ttl > Duration::from_secs(590));
+        assert_eq!(answer.policies, ["web-read", "web-write"]);
+        Ok(answer.secret)
+    }
+}
+
+#[tokio::test]
+async fn the_agents_client_logs_in_looks_up_and_revokes_with_the_emulated_clouds_tokens() {
+    let joined = Joined::start(Machine::VirtualMachine).await;
+    let jwt = joined.jwt("").await;
+    let token = joined.login("principal", &jwt).await.unwrap();
+    let found = joined.agent.lookup_self(&token, None).await.unwrap();
+    assert!(!found.lease.renewable && !found.lease.ttl.is_zero());
+    let refused = joined.agent.renew_self(&token, None).await.unwrap_err();
+    assert_eq!(refused.verdict(), Verdict::Refused, "{refused}");
+    joined.agent.revoke_self(&token, None).await.unwrap();
+    assert!(joined.agent.lookup_self(&token, None).await.unwrap_err().is_token_dead());
+
+    let user = joined.jwt(&format!("&client_id={}", joined.cloud.names().user.client_id)).await;
+    joined.login("group", &user).await.unwrap();
+    let refused = joined.login("principal", &user).await.unwrap_err();
+    assert_eq!(classify(&refused).0, Class::Refused, "{refused}");
+
+    // The agent knows by the words what a clock that differs means.
+    joined.clock.set_wall_by(-3600);
+    let refused = joined.login("principal", &jwt).await.unwrap_err();
+    assert_eq!(classify(&refused).0, Class::NotYet, "{refused}");
+    joined.clock.set_wall_by(3600 * 26);
+    let refused = joined.login("principal", &jwt).await.unwrap_err();
+    assert_eq!(classify(&refused).0, Class::Expired, "{refused}");
+}
+
+#[tokio::test]
+async fn a_member_of_a_scale_set_is_known_by_what_the_cloud_signed() {
+    let joined = Joined::start(Machine::ScaleSet).await;
+    let jwt = joined.jwt("").await;
+    joined.login("set", &jwt).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_agent_sees_an_outage_of_the_issuer_as_one_that_may_pass() {
+    let joined = Joined::start(Machine::VirtualMachine).await;
+    let jwt = joined.jwt("").await;
+    joined.close_the_cloud(true).await;
+    let refused = joined.login("principal", &jwt).await.unwrap_err();
+    assert_eq!(classify(&refused).0, Class::Unavailable, "{refused}");
+    joined.close_the_cloud(false).await;
+    joined.clock.suspend(Duration::from_secs(6));
+    joined.login("principal", &jwt).await.unwrap();
+}

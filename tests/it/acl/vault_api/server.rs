@@ -1,0 +1,84 @@
+//! The service as its users have it: on a socket, over HTTP.
+
+use std::collections::BTreeMap;
+use std::ops::Deref;
+use std::path::Path;
+use std::time::Duration;
+
+use keyward::acl::Options;
+use keyward::acl::model::azure_identity::{Bounds, Trust};
+use keyward::acl::service::issuer_keys::{self as keys, Authorities, Source};
+use keyward::acl::service::login::{self, RoleOptions};
+use keyward::clock::Clock;
+use serde_json::{Value, json};
+
+use crate::harness::acl;
+use crate::harness::issuer::{AUDIENCE, Issuer, PRINCIPAL};
+use crate::harness::served::{Answer, Served};
+
+/// A running service, as clients of Vault's wire call it.
+pub(super) struct Server(Served);
+
+impl Deref for Server {
+    type Target = Served;
+
+    fn deref(&self) -> &Served {
+        &self.0
+    }
+}
+
+/// Options with one method, `cloud`, and roles for the cases.
+pub(super) fn options(folder: &Path, issuer: &Issuer) -> Options {
+    let list = |entry: &str| vec![entry.to_owned()];
+    let subscription = Bounds { subscriptions: list("SUB-1"), ..Bounds::default() };
+    let roles = [
+        ("principal", Bounds { principals: list(PRINCIPAL), ..Bounds::default() }),
+        ("machine", Bounds { virtual_machines: list("web-1"), ..subscription.clone() }),
+        ("set", Bounds { scale_sets: list("pool"), ..subscription.clone() }),
+        ("group", Bounds { resource_groups: list("group-2"), ..subscription }),
+        ("elsewhere", Bounds { subscriptions: list("sub-2"), ..Bounds::default() }),
+    ];
+    let role = |bounds| RoleOptions {
+        bounds,
+        policies: vec!["web-read".to_owned(), "web-write".to_owned()],
+        ttl: Duration::from_mins(10),
+    };
+    let method = login::Options {
+        trust: Trust { issuer: issuer.url.clone(), audience: AUDIENCE.to_owned() },
+        keys: keys::Options {
+            source: Source::Discovery(format!("{}.well-known/openid-configuration", issuer.url).parse().unwrap()),
+            authorities: Authorities::System,
+        },
+        roles: roles.into_iter().map(|(name, bounds)| (name.to_owned(), role(bounds))).collect(),
+    };
+    Options { methods: BTreeMap::from([("cloud".to_owned(), method)]), ..acl::options(folder) }
+}
+
+impl Server {
+    pub(super) async fn start(options: &Options, clock: Clock) -> Self {
+        Self(Served::start(options, clock).await)
+    }
+
+    pub(super) async fn stop(self) {
+        self.0.stop().await;
+    }
+
+    pub(super) async fn login(&self, role: &str, jwt: &str) -> Answer {
+        self.login_stating(role, jwt, &json!({})).await
+    }
+
+    /// A login that says more of itself than its token.
+    pub(super) async fn login_stating(&self, role: &str, jwt: &str, fields: &Value) -> Answer {
+        let mut body = json!({"role": role, "jwt": jwt});
+        body.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        self.send("POST", "/v1/auth/cloud/login", &[], body.to_string().as_bytes()).await
+    }
+
+    pub(super) async fn read_self(&self, secret: &str) -> Answer {
+        self.send("GET", "/v1/acl/token/self", &[("X-Service-Token", secret)], b"").await
+    }
+
+    pub(super) async fn look_up(&self, secret: &str) -> Answer {
+        self.send("GET", "/v1/auth/token/lookup-self", &[("X-Vault-Token", secret)], b"").await
+    }
+}

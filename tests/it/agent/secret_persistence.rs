@@ -1,0 +1,195 @@
+//! Secrets that are kept through a session, in driven time against the emulated secrets server.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use keyward::agent::secrets::{Options, Parts, RetryBudget, SecretAnswer, SecretKeeper, SecretRequest};
+use keyward::clock::Moment;
+use keyward::credential_watch::{Feed, Nudge, Ring, State, feed};
+use keyward::emulators::secrets::terraform::Credential;
+use keyward::emulators::secrets::{Canned, Operation, Role, Terms, terraform};
+use secrecy::ExposeSecret as _;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+use crate::harness::session::{Session, World};
+
+const MINUTE: Duration = Duration::from_mins(1);
+
+fn world() -> World {
+    let terms = Terms { ttl: MINUTE * 10, max_ttl: MINUTE * 30, renewable: true };
+    let roles =
+        BTreeMap::from([("deploy".to_owned(), Credential::Team(terms)), ("old".to_owned(), Credential::TeamLegacy)]);
+    let role = Role { ttl: MINUTE * 60, max_ttl: None, ..Role::default() };
+    World::with_terraform(role, terraform::Options { roles, platform: None })
+}
+
+struct Kept {
+    feed: Feed<String>,
+    nudge: Nudge,
+    _running: JoinSet<()>,
+}
+
+impl Kept {
+    fn start(world: &World, session: &Session, path: &str) -> Self {
+        let (publisher, feed) = feed("starting");
+        let nudge = Nudge::new(world.clock.clone());
+        let options = Options {
+            name: "platform".to_owned(),
+            label: "platform".to_owned(),
+            request: SecretRequest::read(path),
+            field: "token".to_owned(),
+            namespace: None,
+            interval: MINUTE * 5,
+            grace: MINUTE,
+        };
+        let parts = Parts {
+            publisher,
+            view: text,
+            upstream: world.upstream().clone(),
+            tokens: session.feed.clone(),
+            session: session.nudge.clone(),
+            nudge: nudge.clone(),
+            clock: world.clock.clone(),
+            health: Some(world.health.component("secret/platform", true, "starting")),
+            gate: None,
+            retry_budget: RetryBudget::default(),
+            metrics: world.metrics.clone(),
+        };
+        let mut running = JoinSet::new();
+        running.spawn(SecretKeeper::new(options, parts).run(CancellationToken::new()));
+        Self { feed, nudge, _running: running }
+    }
+
+    async fn next(&mut self) -> Result<String, String> {
+        self.feed.changed().await.unwrap();
+        self.now()
+    }
+
+    fn now(&mut self) -> Result<String, String> {
+        match self.feed.current().state {
+            State::Serving(text) => Ok((*text).clone()),
+            State::None { reason, .. } => Err(reason.to_string()),
+        }
+    }
+}
+
+fn text(options: &Options, answer: &SecretAnswer, _: Moment) -> Result<String, String> {
+    let text = answer.data.text(&options.field).ok_or("it has no such field")?;
+    Ok(text.expose_secret().to_owned())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_is_renewed_and_replaced_before_its_last_end_and_given_back_after_a_grace() {
+    let world = world();
+    let session = world.start();
+    let mut kept = Kept::start(&world, &session, "terraform/creds/deploy");
+    let first = kept.next().await.unwrap();
+    assert_eq!((world.count(Operation::Secret), world.dials().leases()), (1, 1));
+    sleep(MINUTE * 9).await;
+    assert_eq!((world.count(Operation::Secret), world.count(Operation::RenewLease)), (1, 1));
+    assert_eq!(kept.now().as_deref(), Ok(first.as_str()), "a renewal publishes nothing new");
+
+    // Thirty minutes are the most: the next one is there before, and both live for the grace.
+    let mut second = kept.next().await.unwrap();
+    while second == first {
+        second = kept.next().await.unwrap();
+    }
+    assert_eq!(world.dials().leases(), 2);
+    sleep(Duration::from_secs(59)).await;
+    assert_eq!(world.count(Operation::RevokeLease), 0);
+    sleep(Duration::from_secs(2)).await;
+    assert_eq!((world.count(Operation::RevokeLease), world.dials().leases()), (1, 1));
+    assert!(world.health.ready());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_secret_without_a_lease_is_looked_at_and_published_when_it_changes() {
+    let world = world();
+    let session = world.start();
+    let mut kept = Kept::start(&world, &session, "terraform/creds/old");
+    let first = kept.next().await.unwrap();
+    sleep(MINUTE * 16).await;
+    let looks = world.count(Operation::Secret);
+    assert!((3..=4).contains(&looks), "{looks} looks");
+    assert_eq!(kept.now().as_deref(), Ok(first.as_str()));
+
+    rotate(&world, &session).await;
+    assert_eq!(kept.nudge.ring(), Ring::Heard, "who was refused asks for a look");
+    kept.nudge.settled().await;
+    let second = kept.now().unwrap();
+    assert_ne!(first, second);
+    rotate(&world, &session).await;
+    assert_ne!(kept.next().await.unwrap(), second, "it is seen without a ring too");
+}
+
+/// Rotates the role's token as its operator would.
+async fn rotate(world: &World, session: &Session) {
+    let token = session.token().unwrap();
+    let url = format!("{}/v1/terraform/rotate-role/old", world.secrets.url());
+    let request = reqwest::Client::new().post(url).header("x-vault-token", token.secret.secret().expose_secret());
+    assert_eq!(request.send().await.unwrap().status(), 204);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_is_served_to_its_real_end_whatever_fails_and_not_a_second_longer() {
+    let world = world();
+    let session = world.start();
+    let mut kept = Kept::start(&world, &session, "terraform/creds/deploy");
+    let first = kept.next().await.unwrap();
+    for operation in [Operation::Secret, Operation::RenewLease] {
+        world.dials().answer_always(operation, Some(Canned::error(503, "Vault is sealed")));
+    }
+    sleep(Duration::from_secs(599)).await;
+    assert_eq!(kept.now().as_deref(), Ok(first.as_str()));
+    sleep(Duration::from_secs(2)).await;
+    let reason = kept.now().unwrap_err();
+    assert!(reason.contains("the secret platform is not there"), "{reason}");
+    assert!(!world.health.ready());
+    let asked = world.count(Operation::Secret) + world.count(Operation::RenewLease);
+    assert!(asked < 40, "{asked} calls");
+    for operation in [Operation::Secret, Operation::RenewLease] {
+        world.dials().answer_always(operation, None);
+    }
+    loop {
+        if let Ok(second) = kept.next().await {
+            assert_ne!(first, second);
+            break;
+        }
+    }
+    assert!(world.health.ready());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_leased_with_a_token_is_read_anew_with_the_next_one() {
+    let world = world();
+    let mut session = world.start();
+    let mut kept = Kept::start(&world, &session, "terraform/creds/deploy");
+    let first = kept.next().await.unwrap();
+    let before = session.serving().await.generation;
+    world.dials().revoke_all();
+    // The server says that the token is dead: the session is rung, and its next token brings the next secret.
+    sleep(MINUTE * 8).await;
+    assert_ne!(session.serving().await.generation, before);
+    let second = kept.now().unwrap();
+    assert_ne!(first, second);
+    assert_eq!(world.dials().leases(), 1, "the other one ended with its token");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_is_told_and_does_not_loop() {
+    let world = world();
+    let session = world.start();
+    let mut kept = Kept::start(&world, &session, "terraform/creds/nobody");
+    let reason = kept.next().await.unwrap_err();
+    assert!(reason.contains("HTTP 400: unknown role \"nobody\""), "{reason}");
+    sleep(MINUTE * 60).await;
+    let asked = world.count(Operation::Secret);
+    assert!((10..=30).contains(&asked), "{asked} calls in an hour");
+    let text = world.metrics.text();
+    assert!(
+        text.contains("keyward_secret_calls_total{secret=\"platform\",call=\"read\",outcome=\"failed\"}"),
+        "{text}"
+    );
+}

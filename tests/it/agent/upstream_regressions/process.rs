@@ -1,0 +1,69 @@
+//! The process itself.
+
+use std::time::{Duration, SystemTime};
+
+use keyward::agent::sinks::{FileSink, Format, OnExpiry, Options};
+use keyward::clock::{Clock, Driven};
+use keyward::credential_watch::{State, feed};
+use keyward::health::Health;
+use keyward::metrics::Metrics;
+use tokio_util::sync::CancellationToken;
+
+use crate::harness::vault::token;
+use crate::harness::world::in_a_network_of_its_own;
+
+/// vault#24900, vault#28876, consul-template#1644: memory grows where a file cannot be written, and with every new token.
+#[test]
+fn two_thousand_tokens_for_a_file_that_cannot_be_written_take_no_memory() {
+    // Alone in a process, so that its memory is what is looked at.
+    in_a_network_of_its_own(|| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+        runtime.block_on(async {
+            let folder = tempfile::tempdir().unwrap();
+            let (clock, metrics) = (Clock::Driven(Driven::starting_at(SystemTime::now())), Metrics::default());
+            let (publisher, tokens) = feed("not logged in yet");
+            let health = Health::default();
+            let mut running = tokio::task::JoinSet::new();
+            for (name, path) in [("good", folder.path().join("good")), ("bad", folder.path().to_owned())] {
+                let options = Options {
+                    name: name.to_owned(),
+                    path,
+                    format: Format::Raw,
+                    encrypt: None,
+                    mode: 0o600,
+                    owner: None,
+                    group: None,
+                    on_expiry: OnExpiry::Keep,
+                    on_missing: None,
+                    required: true,
+                };
+                let health = health.component(format!("sink/{name}"), true, "not written yet");
+                let mut sink = FileSink::new(options, tokens.clone(), clock.clone(), health, metrics.clone());
+                running.spawn(async move { sink.run(CancellationToken::new()).await });
+            }
+            let round = async |from: usize| {
+                for number in from..from + 500 {
+                    publisher.publish(State::Serving(token(&format!("token-{number}")).into()), Some(clock.now()));
+                    tokio::time::sleep(Duration::from_secs(10)).await;
+                }
+                resident()
+            };
+            let before = round(0).await;
+            round(500).await;
+            round(1000).await;
+            let after = round(1500).await;
+            assert_eq!(std::fs::read_to_string(folder.path().join("good")).unwrap(), "token-1999");
+            let told = metrics.text();
+            let failures = told.lines().find(|line| line.starts_with("keyward_sink_failures_total")).unwrap();
+            assert!(failures.rsplit(' ').next().unwrap().parse::<u64>().unwrap() > 100, "{failures}");
+            assert!(after < before + 768, "{before} KiB, and {after} KiB after fifteen hundred tokens more");
+        });
+    });
+}
+
+/// In KiB.
+fn resident() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}

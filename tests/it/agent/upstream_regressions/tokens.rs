@@ -1,0 +1,106 @@
+//! Tokens, leases and what is kept over a restart.
+
+use std::time::Duration;
+
+use keyward::emulators::secrets::{Canned, Operation};
+use rustix::process::Signal;
+
+use crate::harness::agent::Agent;
+use crate::harness::binary::{ask, eventually};
+use crate::harness::world::{World, in_a_network_of_its_own};
+
+const LIMIT: Duration = Duration::from_mins(1);
+
+/// openbao#3747, vault#20645, vault#22575: where renewals are refused, the server gets hundreds of them a second.
+#[test]
+fn renewals_that_are_refused_cost_one_try_and_one_login_each() {
+    in_a_network_of_its_own(|| {
+        let world = World::with(
+            |_| (),
+            |_, secrets| secrets.roles.values_mut().for_each(|role| role.ttl = Duration::from_secs(12)),
+        );
+        world.secrets.dials().refuse_renewals(true);
+        let agent = Agent::ready(&world, &[], |text| text);
+        let asked = |operation| world.secrets.dials().counts().of(operation);
+        let (first, mut calls) = (agent.sink("token"), 0);
+        // Tokens live for twelve seconds: three are made, and there is one at every look.
+        eventually(LIMIT, || {
+            let (status, body) = ask(&agent.socket(), "GET", "/agent/v1/token").unwrap();
+            assert_eq!(status, 200, "{body}: {}", agent.binary.output());
+            calls += 1;
+            match asked(Operation::Login) {
+                logins if logins >= 3 => Ok(()),
+                logins => Err(format!("{logins} logins")),
+            }
+        });
+        let (logins, renewals, looks) = (asked(Operation::Login), asked(Operation::Renew), asked(Operation::Lookup));
+        assert!(renewals <= logins, "{renewals} renewals for {logins} logins");
+        assert!(looks <= 2 * logins, "{looks} looks for {logins} logins");
+        assert_ne!(agent.sink("token"), first, "after {calls} calls");
+    });
+}
+
+/// vault#28305, vault#16148: a restart while the server is away finds nothing, though the token still lives.
+#[test]
+fn an_agent_that_starts_while_the_server_is_away_serves_the_token_that_it_sealed() {
+    in_a_network_of_its_own(|| {
+        let world = World::start();
+        let mut agent = Agent::ready(&world, &[], |text| {
+            text.replace("mount = \"azure\"", "mount = \"azure\"\nseal_key_file = \"FOLDER/seal.key\"")
+        });
+        let token = agent.sink("token");
+        eventually(LIMIT, || match std::fs::read_to_string(agent.path("state/web.state")) {
+            Ok(text) if text.contains("\"token\"") => Ok(()),
+            other => Err(format!("{other:?}")),
+        });
+        agent.binary.signal(Signal::KILL);
+        agent.binary.ended(LIMIT);
+        world.block_on(world.secrets.dials().go_away());
+        agent.restart(&[]);
+        eventually(LIMIT, || match ask(&agent.socket(), "GET", "/agent/v1/token") {
+            Ok((200, body)) if body.contains(&token) => Ok(()),
+            other => Err(format!("{other:?}: {}", agent.binary.output())),
+        });
+        // It is ready once its sinks have the token too.
+        eventually(LIMIT, || match ask(&agent.socket(), "GET", "/readyz") {
+            Ok((200, _)) => Ok(()),
+            other => Err(format!("{other:?}: {}", agent.binary.output())),
+        });
+        world.block_on(world.secrets.dials().come_back());
+        assert_eq!(world.secrets.dials().counts().of(Operation::Login), 1);
+    });
+}
+
+/// vault-k8s#620, vault#29444, vault#11089: nobody can tell when it is ready, and everybody can stop it.
+#[test]
+fn probes_tell_how_far_it_is_and_nobody_ends_it_through_a_socket() {
+    in_a_network_of_its_own(|| {
+        let world = World::start();
+        world.secrets.dials().answer_always(Operation::Login, Some(Canned::error(503, "Vault is sealed")));
+        let agent = Agent::start(&world, &[], |text| {
+            text + "[listener.vault]\nkind = \"api_proxy\"\naddress = \"unix://FOLDER/vault.sock\"\n\
+                    [listener.probes]\nkind = \"health\"\naddress = \"unix://FOLDER/probes.sock\"\n"
+        });
+        let probes = agent.path("probes.sock");
+        let probe = |path: &str, wanted: u16| {
+            eventually(LIMIT, || match ask(&probes, "GET", path) {
+                Ok((status, _)) if status == wanted => Ok(()),
+                other => Err(format!("{path}: {other:?}: {}", agent.binary.output())),
+            });
+        };
+        probe("/livez", 200);
+        probe("/startupz", 503);
+        probe("/readyz", 503);
+        world.secrets.dials().answer_always(Operation::Login, None);
+        probe("/startupz", 200);
+        probe("/readyz", 200);
+        for socket in ["api.sock", "vault.sock", "probes.sock"] {
+            for path in ["/agent/v1/quit", "/proxy/v1/quit", "/quit"] {
+                let (status, body) = ask(&agent.path(socket), "POST", path).unwrap();
+                assert!((400..500).contains(&status), "{socket} {path}: {status} {body}");
+            }
+        }
+        probe("/livez", 200);
+        probe("/readyz", 200);
+    });
+}

@@ -1,0 +1,242 @@
+//! The emulated cloud answers as the real one does, signs what it issues, and goes wrong on command.
+
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use jsonwebtoken::jwk::JwkSet;
+use jsonwebtoken::{Algorithm, DecodingKey, Validation};
+use keyward::emulators::cloud::{Cloud, Door, Failure, Machine, Options};
+use keyward::tasks::Tasks;
+use secrecy::ExposeSecret as _;
+use serde_json::{Value, json};
+
+const ARM: &str = "https://management.azure.com/";
+
+fn start(folder: &Path, change: impl FnOnce(&mut Options)) -> (Cloud, Tasks) {
+    let mut options = Options::in_folder(folder.join("cloud"));
+    change(&mut options);
+    let mut tasks = Tasks::default();
+    let cloud = Cloud::start(options, &mut tasks).unwrap();
+    (cloud, tasks)
+}
+
+fn client(cloud: &Cloud) -> reqwest::Client {
+    let ca = reqwest::Certificate::from_pem(&std::fs::read(cloud.ca_file()).unwrap()).unwrap();
+    reqwest::Client::builder().no_proxy().tls_certs_only([ca]).build().unwrap()
+}
+
+async fn machine_token(cloud: &Cloud, query: &str) -> (u16, Value) {
+    let url = format!("{}metadata/identity/oauth2/token?api-version=2018-02-01{query}", cloud.metadata_url());
+    let answer = client(cloud).get(url).header("metadata", "true").send().await.unwrap();
+    assert_eq!(answer.headers()["server"], "keyward-emulated-cloud");
+    (answer.status().as_u16(), answer.json().await.unwrap())
+}
+
+/// Verifies a token as a stranger does: discovery at the issuer, then its keys.
+async fn verified(cloud: &Cloud, token: &str, audience: &str) -> Value {
+    let http = client(cloud);
+    let url = format!("{}.well-known/openid-configuration", cloud.issuer());
+    let discovery: Value = http.get(url).send().await.unwrap().json().await.unwrap();
+    assert_eq!(discovery["issuer"], cloud.issuer());
+    let keys: JwkSet = http.get(discovery["jwks_uri"].as_str().unwrap()).send().await.unwrap().json().await.unwrap();
+    let key = keys.find(&jsonwebtoken::decode_header(token).unwrap().kid.unwrap()).unwrap();
+    let mut rules = Validation::new(Algorithm::RS256);
+    rules.set_audience(&[audience]);
+    rules.set_issuer(&[cloud.issuer()]);
+    jsonwebtoken::decode(token, &DecodingKey::from_jwk(key).unwrap(), &rules).unwrap().claims
+}
+
+#[tokio::test]
+async fn a_machine_token_is_signed_and_carries_the_claims_of_a_real_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let (cloud, _tasks) = start(folder.path(), |_| {});
+    let (status, body) = machine_token(&cloud, &format!("&resource={ARM}")).await;
+    assert_eq!((status, &body["token_type"]), (200, &json!("Bearer")));
+    assert!(body["expires_on"].is_string() && body["expires_in"].is_string());
+    let claims = verified(&cloud, body["access_token"].as_str().unwrap(), ARM).await;
+    assert_eq!(claims["oid"], cloud.names().system.object_id);
+    assert_eq!(claims["tid"], cloud.names().tenant);
+    assert_eq!(claims["xms_mirid"], cloud.machine_id());
+    assert_eq!(claims["ver"], "1.0");
+
+    let user = &cloud.names().user;
+    let (_, body) = machine_token(&cloud, &format!("&resource={ARM}&client_id={}", user.client_id)).await;
+    let claims = verified(&cloud, body["access_token"].as_str().unwrap(), ARM).await;
+    assert_eq!((&claims["oid"], &claims["xms_az_rid"]), (&json!(user.object_id), &json!(cloud.machine_id())));
+
+    let (_, body) = machine_token(&cloud, "&resource=https://secrets.example/").await;
+    let claims = verified(&cloud, body["access_token"].as_str().unwrap(), "https://secrets.example/").await;
+    assert_eq!(claims.get("xms_mirid"), None, "resource ids are for the cloud's own audiences");
+    assert_eq!(cloud.dials().requests(Door::Metadata), 3);
+}
+
+#[tokio::test]
+async fn the_metadata_service_refuses_as_the_real_one_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let (cloud, _tasks) = start(folder.path(), |_| {});
+    let (status, body) = machine_token(&cloud, "&resource=r&object_id=nobody").await;
+    assert_eq!((status, &body["error_description"]), (400, &json!("Identity not found")));
+    let (status, _) = machine_token(&cloud, "").await;
+    assert_eq!(status, 400);
+    let bare = format!("{}metadata/identity/oauth2/token?api-version=2018-02-01&resource=r", cloud.metadata_url());
+    let answer = client(&cloud).get(&bare).send().await.unwrap();
+    assert_eq!(answer.json::<Value>().await.unwrap()["error"], "bad_request_102");
+    let answer = client(&cloud).post(&bare).header("metadata", "true").send().await.unwrap();
+    assert_eq!(answer.status(), 405);
+}
+
+#[tokio::test]
+async fn the_instance_document_names_machine_and_scale_set() {
+    let folder = tempfile::tempdir().unwrap();
+    let (cloud, _tasks) = start(folder.path(), |options| options.machine = Machine::ScaleSet);
+    let url = format!("{}metadata/instance/compute?api-version=2021-02-01", cloud.metadata_url());
+    let answer = client(&cloud).get(&url).header("metadata", "true").send().await.unwrap();
+    let body: Value = answer.json().await.unwrap();
+    assert_eq!((&body["name"], &body["vmScaleSetName"]), (&json!("keyward-set_0"), &json!("keyward-set")));
+    assert_eq!(body["resourceId"], cloud.machine_id());
+    cloud.dials().block_instance(true);
+    let answer = client(&cloud).get(&url).header("metadata", "true").send().await.unwrap();
+    assert_eq!(answer.status(), 404);
+}
+
+async fn exchange(cloud: &Cloud, fields: &[(&str, &str)]) -> (u16, Value) {
+    let url = format!("{}{}/oauth2/v2.0/token", cloud.authority_url(), cloud.names().tenant);
+    let shared = [("grant_type", "client_credentials"), ("scope", "https://management.azure.com//.default")];
+    let form: Vec<_> = shared.iter().chain(fields).collect();
+    let answer = client(cloud).post(url).form(&form).send().await.unwrap();
+    (answer.status().as_u16(), answer.json().await.unwrap())
+}
+
+const BEARER: (&str, &str) = ("client_assertion_type", "urn:ietf:params:oauth:client-assertion-type:jwt-bearer");
+
+#[tokio::test]
+async fn the_authority_takes_a_secret_or_the_projected_token() {
+    let folder = tempfile::tempdir().unwrap();
+    let (cloud, _tasks) = start(folder.path(), |_| {});
+    let app = cloud.names().application.client_id.clone();
+    let secret = cloud.names().client_secret.expose_secret().to_owned();
+    let (status, body) = exchange(&cloud, &[("client_id", &app), ("client_secret", &secret)]).await;
+    assert_eq!(status, 200, "{body}");
+    verified(&cloud, body["access_token"].as_str().unwrap(), ARM).await;
+    let (status, body) = exchange(&cloud, &[("client_id", &app), ("client_secret", "wrong")]).await;
+    assert_eq!((status, &body["error_codes"]), (401, &json!([7_000_215])));
+
+    let variables = cloud.variables_for_workload_identity();
+    let assertion = std::fs::read_to_string(&variables["AZURE_FEDERATED_TOKEN_FILE"]).unwrap();
+    let client_id = variables["AZURE_CLIENT_ID"].as_str();
+    let (status, body) = exchange(&cloud, &[("client_id", client_id), ("client_assertion", &assertion), BEARER]).await;
+    assert_eq!(status, 200, "{body}");
+    let claims = verified(&cloud, body["access_token"].as_str().unwrap(), ARM).await;
+    assert_eq!(claims["oid"], cloud.names().workload.object_id);
+
+    let (head, signature) = assertion.rsplit_once('.').unwrap();
+    let forged: String = signature.chars().rev().collect();
+    let forged = format!("{head}.{forged}");
+    let (status, body) = exchange(&cloud, &[("client_id", client_id), ("client_assertion", &forged), BEARER]).await;
+    assert_eq!((status, &body["error_codes"]), (400, &json!([50_027])));
+}
+
+#[tokio::test]
+async fn an_expired_projected_token_is_refused_by_its_number() {
+    let folder = tempfile::tempdir().unwrap();
+    let driven = keyward::clock::Driven::starting_at(SystemTime::now());
+    let clock = keyward::clock::Clock::Driven(driven.clone());
+    let (cloud, _tasks) = start(folder.path(), |options| options.clock = clock);
+    let variables = cloud.variables_for_workload_identity();
+    let assertion = std::fs::read_to_string(&variables["AZURE_FEDERATED_TOKEN_FILE"]).unwrap();
+    driven.set_wall_by(7200);
+    let fields = [("client_id", variables["AZURE_CLIENT_ID"].as_str()), ("client_assertion", &assertion), BEARER];
+    let (status, body) = exchange(&cloud, &fields).await;
+    assert_eq!((status, &body["error_codes"]), (401, &json!([700_024])));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_projected_token_is_replaced_before_it_ends() {
+    let folder = tempfile::tempdir().unwrap();
+    let clock = keyward::clock::Clock::Driven(keyward::clock::Driven::starting_at(SystemTime::now()));
+    let (cloud, _tasks) = start(folder.path(), |options| options.clock = clock);
+    let path = cloud.variables_for_workload_identity()["AZURE_FEDERATED_TOKEN_FILE"].clone();
+    let before = std::fs::read(&path).unwrap();
+    tokio::time::sleep(Duration::from_mins(47)).await;
+    assert_eq!(std::fs::read(&path).unwrap(), before);
+    tokio::time::sleep(Duration::from_mins(2)).await;
+    assert_ne!(std::fs::read(&path).unwrap(), before);
+}
+
+#[tokio::test]
+async fn dials_make_it_fail_skew_and_close() {
+    let folder = tempfile::tempdir().unwrap();
+    let (cloud, _tasks) = start(folder.path(), |_| {});
+    let resource = format!("&resource={ARM}");
+    let failure = Failure { status: 429, body: None, retry_after: Some(7) };
+    cloud.dials().fail_next_tokens(1, 410);
+    cloud.dials().fail_next_tokens_with(1, &failure);
+    assert_eq!(machine_token(&cloud, &resource).await.0, 410);
+    assert_eq!(machine_token(&cloud, &resource).await.0, 429);
+    assert_eq!(machine_token(&cloud, &resource).await.0, 200);
+
+    cloud.dials().skew(4000);
+    cloud.dials().audience(Some("other".to_owned()));
+    let (_, body) = machine_token(&cloud, &resource).await;
+    let claims = keyward::jwt::UnverifiedClaims::decode(body["access_token"].as_str().unwrap()).unwrap();
+    assert!(claims.nbf.unwrap() > SystemTime::now());
+    assert_eq!(claims.aud, ["other"]);
+
+    cloud.dials().refuse(true);
+    let url = cloud.metadata_url().clone();
+    let refused = async {
+        while client(&cloud).get(url.clone()).send().await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), refused).await.unwrap();
+    cloud.dials().reset();
+    let open = async {
+        while client(&cloud).get(url.clone()).send().await.is_err() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), open).await.unwrap();
+    assert_eq!(machine_token(&cloud, &resource).await.0, 200);
+}
+
+#[tokio::test]
+async fn dials_over_http_need_their_key() {
+    let folder = tempfile::tempdir().unwrap();
+    let (cloud, _tasks) = start(folder.path(), |options| options.dials = Some(([127, 0, 0, 1], 0).into()));
+    let url = format!("{}dials/fail-next-tokens?count=2&status=503", cloud.dials_url().unwrap());
+    let answer = client(&cloud).post(&url).send().await.unwrap();
+    assert_eq!(answer.status(), 403);
+    let key = cloud.dials_key().expose_secret();
+    let answer = client(&cloud).post(&url).header("x-dials-key", key).send().await.unwrap();
+    assert_eq!(answer.status(), 200);
+    assert_eq!(machine_token(&cloud, "&resource=r").await.0, 503);
+}
+
+#[tokio::test]
+async fn a_second_start_keeps_ids_and_keys_and_files_are_private() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let folder = tempfile::tempdir().unwrap();
+    let (first, tasks) = start(folder.path(), |_| {});
+    let (tenant, ca) = (first.names().tenant.clone(), std::fs::read(first.ca_file()).unwrap());
+    drop((first, tasks));
+    let (second, _tasks) = start(folder.path(), |_| {});
+    assert_eq!((&tenant, &ca), (&second.names().tenant, &std::fs::read(second.ca_file()).unwrap()));
+    machine_token(&second, "&resource=r").await;
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    let home = folder.path().join("cloud");
+    assert_eq!(mode(&home), 0o700);
+    for entry in std::fs::read_dir(&home).unwrap().flatten() {
+        let wanted = if entry.path().is_dir() { 0o700 } else { 0o600 };
+        assert_eq!(mode(&entry.path()), wanted, "{}", entry.path().display());
+    }
+}
+
+#[tokio::test]
+async fn it_does_not_listen_where_other_machines_reach_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut options = Options::in_folder(folder.path().join("cloud"));
+    options.authority = ([0, 0, 0, 0], 0).into();
+    let error = Cloud::start(options, &mut Tasks::default()).unwrap_err();
+    assert!(error.to_string().contains("loopback"), "{error}");
+}

@@ -1,0 +1,168 @@
+//! Clients of provisioning platforms that nobody here wrote: Terraform, pytfe, terrasnek and go-tfe. What they do and
+//! expect is in `tests/clients`; here the platform is started for them.
+
+use std::process::{Command, Stdio};
+
+use keyward::emulators::platform::OLD_REGISTRY_ROUTES;
+
+use crate::acl::clients::{clients, scripts};
+use crate::harness::platform::Emulated;
+use crate::harness::terraform::{HOST, Terraform};
+
+/// A platform as the scripts expect it.
+pub(crate) fn platform() -> Emulated {
+    let it = Emulated::start();
+    assert_eq!(it.platform.dials().fill("ssh-keys", "example", 250), 250);
+    it
+}
+
+/// A client that is run against an address.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Client {
+    Pytfe,
+    Terrasnek,
+    GoTfe,
+    GoTfeCurrent,
+}
+
+impl Client {
+    /// Runs it to its end: whether all went well, and what it said. `others` says whether calls with the tokens that it
+    /// makes for others are `taken` or `refused` there.
+    pub(crate) async fn run(self, address: &str, token: &str, others: &str) -> (bool, String) {
+        let mut command = match self {
+            Self::Pytfe => script("platform_pytfe.py", address, token),
+            Self::Terrasnek => script("platform_terrasnek.py", address, token),
+            Self::GoTfe => told(Command::new(clients().join("bin/go-tfe")), address, token),
+            Self::GoTfeCurrent => told(Command::new(clients().join("bin/go-tfe-current")), address, token),
+        };
+        command.env("OTHERS", others);
+        // The platform runs on this thread.
+        let output = tokio::process::Command::from(command).stdin(Stdio::null()).output().await.unwrap();
+        let told = [output.stdout, output.stderr].concat();
+        (output.status.success(), String::from_utf8_lossy(&told).into_owned())
+    }
+}
+
+/// One of the scripts, and what it is told.
+pub(crate) fn script(name: &str, address: &str, token: &str) -> Command {
+    let mut command = Command::new(clients().join("bin/python"));
+    command.arg(name);
+    told(command, address, token)
+}
+
+fn told(mut command: Command, address: &str, token: &str) -> Command {
+    command.current_dir(scripts()).env_clear().env("HOME", "/nonexistent").env("LC_ALL", "C.UTF-8");
+    command.env("PYTHONDONTWRITEBYTECODE", "1").env("TFE_ADDRESS", address).env("TFE_TOKEN", token);
+    command
+}
+
+/// How often the routes of before 2021-06-8 were asked for.
+pub(crate) fn old_calls(it: &Emulated) -> usize {
+    let calls = it.platform.dials().calls();
+    calls
+        .iter()
+        .filter(|call| OLD_REGISTRY_ROUTES.contains(&format!("{} {}", call.method, call.route).as_str()))
+        .count()
+}
+
+async fn goes_well(client: Client, old: usize) {
+    let it = platform();
+    // One of them does not wait when it is told to.
+    it.platform.dials().limit(None);
+    let (good, told) = client.run(it.platform.url(), it.token(), "taken").await;
+    assert!(good, "{told}");
+    assert_eq!(old_calls(&it), old, "calls that were replaced in 2021");
+    let without = platform();
+    without.platform.dials().limit(None);
+    without.platform.dials().routes(OLD_REGISTRY_ROUTES, false);
+    let (good, told) = client.run(without.platform.url(), without.token(), "taken").await;
+    assert_eq!(good, old == 0, "without the old routes: {told}");
+}
+
+#[tokio::test]
+async fn pytfe_does_its_work_and_still_needs_five_routes_of_before_2021() {
+    goes_well(Client::Pytfe, 7).await;
+}
+
+#[tokio::test]
+async fn terrasnek_does_its_work_and_needs_no_old_route() {
+    goes_well(Client::Terrasnek, 0).await;
+}
+
+#[tokio::test]
+async fn go_tfe_does_its_work_and_needs_all_six_old_routes() {
+    goes_well(Client::GoTfe, 11).await;
+}
+
+#[tokio::test]
+async fn go_tfe_of_today_does_its_work_and_needs_one_old_route() {
+    goes_well(Client::GoTfeCurrent, 1).await;
+}
+
+#[tokio::test]
+async fn pytfe_waits_when_the_limit_is_reached() {
+    let it = platform();
+    it.platform.dials().limit(Some(10));
+    let (good, told) = Client::Pytfe.run(it.platform.url(), it.token(), "taken").await;
+    let refused = it.platform.dials().calls().iter().filter(|call| call.status == 429).count();
+    assert!(good && refused > 0, "{refused} refusals: {told}");
+}
+
+/// A module, and what is made of it: from the first `init` to the last `destroy`.
+pub(crate) async fn whole_life(terraform: &Terraform, it: &Emulated, address: &str, token: &str) {
+    it.upload_module("net", "null", "1.0.0", "output \"where\" {\n  value = \"there\"\n}\n").await;
+    let configuration = format!(
+        r#"
+module "net" {{
+  source  = "{HOST}/example/net/null"
+  version = "1.0.0"
+}}
+resource "terraform_data" "one" {{
+  input = module.net.where
+}}
+output "place" {{
+  value = terraform_data.one.output
+}}
+output "hidden" {{
+  value     = "hush"
+  sensitive = true
+}}
+"#
+    );
+    let run = terraform.folder(address, token, &configuration);
+    for arguments in [&["init", "-input=false"][..], &["apply", "-input=false", "-auto-approve"]] {
+        run.goes_well(arguments).await;
+    }
+    assert_eq!(run.goes_well(&["output", "-raw", "place"]).await, "there");
+    assert_eq!(run.goes_well(&["output", "-raw", "hidden"]).await, "hush");
+    // Each of these reads the state that is on the platform.
+    run.goes_well(&["plan", "-input=false"]).await;
+    run.goes_well(&["apply", "-input=false", "-auto-approve"]).await;
+    assert!(run.goes_well(&["state", "pull"]).await.contains("\"terraform_data\""));
+    assert!(run.goes_well(&["state", "list"]).await.contains("terraform_data.one"));
+    assert!(!run.folder.path().join("terraform.tfstate").exists(), "the state is on the platform");
+    run.goes_well(&["apply", "-destroy", "-input=false", "-auto-approve"]).await;
+    let calls = it.platform.dials().calls();
+    let unlocked = calls.iter().filter(|call| call.route.ends_with("/unlock") && call.status == 200).count();
+    assert_eq!(unlocked, 4, "{calls:?}");
+    // It waits and asks again when the limit is reached.
+    assert!(calls.iter().all(|call| call.status < 400 || [404, 429].contains(&call.status)), "{calls:?}");
+    it.get("/api/v2/organizations/example/workspaces/web").await.with(200);
+}
+
+#[tokio::test]
+async fn terraform_initializes_applies_and_shows_outputs_and_gets_a_module() {
+    let name = "terraform_initializes_applies_and_shows_outputs_and_gets_a_module";
+    let Some(terraform) = Terraform::find(name) else { return };
+    let it = platform();
+    whole_life(&terraform, &it, it.platform.url(), it.token()).await;
+}
+
+#[tokio::test]
+async fn terraform_that_is_refused_says_so() {
+    let it = platform();
+    let Some(terraform) = Terraform::find("terraform_that_is_refused_says_so") else { return };
+    let run = terraform.folder(it.platform.url(), "emulatedXXXXXX.atlasv1.nobodys", "");
+    let (good, told) = run.run(&["init", "-input=false"]).await;
+    assert!(!good && told.contains("unauthorized"), "{told}");
+}

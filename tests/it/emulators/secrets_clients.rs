@@ -1,0 +1,42 @@
+//! The emulated secrets server as a client knows it that nobody here wrote: hvac. What it does and expects is in
+//! `tests/clients`; here the server is started for it.
+
+use std::collections::BTreeMap;
+use std::process::Stdio;
+use std::time::Duration;
+
+use keyward::clock::Clock;
+use keyward::emulators::secrets::{Options, Role, Secrets, Terms};
+use keyward::tasks::Tasks;
+use secrecy::ExposeSecret as _;
+
+use crate::acl::clients::{clients, scripts};
+
+/// A server as the script expects it, by the machine's clock.
+pub(crate) fn options() -> Options {
+    let terms = Terms { ttl: Duration::from_mins(10), max_ttl: Duration::from_hours(1), renewable: true };
+    let database = BTreeMap::from([("dev".to_owned(), terms)]);
+    Options { database, ..Options::for_anyone(Clock::System, "dev", Role::default()) }
+}
+
+/// Runs the script against an address (`http://...`, `unix:///...`): whether all went well, and what it said. `in_between`
+/// says that something puts its own token on the calls; `parts` are all that can be done then, if none is named.
+pub(crate) async fn hvac(address: &str, token: &str, in_between: bool, parts: &[&str]) -> (bool, String) {
+    let mut command = tokio::process::Command::new(clients().join("bin/python"));
+    command.arg("secrets_hvac.py").args(parts).current_dir(scripts()).env_clear();
+    command.env("HOME", "/nonexistent").env("LC_ALL", "C.UTF-8").env("PYTHONDONTWRITEBYTECODE", "1");
+    command.env("VAULT_ADDR", address).env("VAULT_TOKEN", token).env("IN_BETWEEN", if in_between { "1" } else { "" });
+    let output = command.stdin(Stdio::null()).output().await.unwrap();
+    let told = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8_lossy(&told).into_owned())
+}
+
+#[tokio::test]
+async fn hvac_reads_writes_lends_and_makes_tokens_on_the_emulated_server() {
+    let mut tasks = Tasks::default();
+    let secrets = Secrets::start(options(), &mut tasks).unwrap();
+    let token = secrets.token(&Role { policies: vec!["root".to_owned()], ttl: Duration::ZERO, ..Role::default() });
+    let (good, told) = hvac(secrets.url(), token.expose_secret(), false, &[]).await;
+    assert!(good, "{told}");
+    assert_eq!((secrets.dials().leases(), secrets.dials().lent()), (0, 2));
+}
