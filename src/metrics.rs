@@ -57,12 +57,12 @@ pub struct Inner {
     pub local_refused: Family<Refusal, Counter>,
     /// Connections open at a listener.
     pub local_connections: Family<Listener, Gauge<i64, AtomicI64>>,
-    /// Requests answered by the access-control service, by operation and status.
-    pub access_requests: Family<AccessRequest, Counter>,
+    /// Requests answered by the ACL server, by operation and status.
+    pub acl_requests: Family<AclRequestLabels, Counter>,
     /// Tokens that were destroyed because their end had come.
-    pub access_tokens_swept: Counter<u64, AtomicU64>,
-    /// Records of the access-control service that were found to be no records.
-    pub access_unreadable: Counter<u64, AtomicU64>,
+    pub acl_tokens_swept: Counter<u64, AtomicU64>,
+    /// Unreadable records of the ACL store, each counted once.
+    pub acl_unreadable: Counter<u64, AtomicU64>,
     /// Time from passing a request on to the head of the server's answer, by listener.
     pub proxy_seconds: Family<Listener, Seconds, fn() -> Seconds>,
     /// Requests that an API proxy sent once more with a newer token, by listener.
@@ -134,9 +134,9 @@ impl Default for Metrics {
             local_requests: add(all, "local_requests", "Requests answered, by status"),
             local_refused: add(all, "local_refused", "Requests that the guard refused"),
             local_connections: add(all, "local_connections", "Connections open at a listener"),
-            access_requests: add(all, "access_requests", "Requests answered by the access-control service"),
-            access_tokens_swept: add(all, "access_tokens_swept", "Tokens destroyed after their end"),
-            access_unreadable: add(all, "access_unreadable_records", "Records that cannot be read, each counted once"),
+            acl_requests: add(all, "acl_requests", "Requests answered by the ACL server"),
+            acl_tokens_swept: add(all, "acl_tokens_swept", "Tokens destroyed after their end"),
+            acl_unreadable: add(all, "acl_unreadable_records", "Records that cannot be read, each counted once"),
             proxy_seconds,
             proxy_replays: add(all, "proxy_replays", "Requests sent once more with a newer token"),
             proxy_leaks: add(all, "proxy_token_leaks", "Answers that repeat the session's token, not passed on"),
@@ -288,9 +288,9 @@ pub struct Answer {
     pub code: u16,
 }
 
-/// Labels of an answer of the access-control service.
+/// Labels of a response of the ACL server.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct AccessRequest {
+pub struct AclRequestLabels {
     /// What was asked for, such as `token.read`.
     pub operation: &'static str,
     /// The HTTP status.

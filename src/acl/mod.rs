@@ -160,7 +160,7 @@ impl Service {
         let directory = Arc::new(directory.counting(&metrics));
         match directory.prepare().await {
             Err(ServiceError::Restoring) => {
-                tracing::warn!(event = "access.restore.unfinished", "a restore has not ended: restore again");
+                tracing::warn!(event = "acl.restore.unfinished", "a restore has not ended: restore again");
             }
             prepared => prepared?,
         }
@@ -192,29 +192,29 @@ impl Service {
         let mut tasks = Tasks::new(stop.clone());
         let (directory, metrics) = (self.rooms.directory, self.rooms.metrics);
         let (remover, until) = (Arc::clone(&directory), stop.clone());
-        tasks.start("access removal", async move {
+        tasks.start("acl removal", async move {
             tokio::join!(remover.remove_namespaces_until(until.clone()), remover.remove_methods_until(until));
             Ok(())
         });
         let verifier = Arc::clone(&directory);
-        tasks.start("access verify", async move {
+        tasks.start("acl verify", async move {
             verifier.verify_at_start().await;
             Ok(())
         });
         let (restores, until) = (self.rooms.restores, stop.clone());
-        tasks.start("access restore", async move {
+        tasks.start("acl restore", async move {
             until.cancelled().await;
             restores.ended().await;
             Ok(())
         });
         let (waiting, until) = (self.rooms.stop, stop.clone());
-        tasks.start("access waiters", async move {
+        tasks.start("acl waiters", async move {
             until.cancelled().await;
             // Those who wait for a change are answered, so that they do not hold the end up.
             waiting.cancel();
             Ok(())
         });
-        tasks.start("access sweep", async move {
+        tasks.start("acl sweep", async move {
             directory.sweep_until(stop, &metrics).await;
             Ok(())
         });

@@ -44,8 +44,8 @@ impl BuiltAccess {
             let socket = Listener::open(endpoint, inherited);
             sockets.push(socket.with_context(|| format!("the access-control service cannot listen on {endpoint}"))?);
         }
-        let health = shared.health.component("listener/access", true, "not serving yet");
-        let observed = Observed { metrics: shared.metrics.clone(), listener: "access".to_owned() };
+        let health = shared.health.component("listener/acl", true, "not serving yet");
+        let observed = Observed { metrics: shared.metrics.clone(), listener: "acl".to_owned() };
         Ok(Self { service, endpoints: options.endpoints.clone(), sockets, connections, tls, health, observed })
     }
 

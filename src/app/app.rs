@@ -109,7 +109,7 @@ impl App {
         let grace = self.config.agent.stop_grace;
         #[cfg(feature = "acl")]
         if let Some(access) = self.access {
-            services.start("access", access.run(grace, services.stop_token()));
+            services.start("acl", access.run(grace, services.stop_token()));
         }
         let told = systemd::Told::default();
         let tell = systemd::tell(

@@ -57,11 +57,11 @@ impl BrowserGuard {
             return Ok(());
         };
         let (reason, error) = refused;
-        let label = metrics::Refusal { listener: "access".to_owned(), reason };
+        let label = metrics::Refusal { listener: "acl".to_owned(), reason };
         self.metrics.local_refused.get_or_create(&label).inc();
         if !self.logged.swap(true, Ordering::Relaxed) {
             tracing::warn!(
-                event = "access.request.refused",
+                event = "acl.request.refused",
                 reason,
                 "a request that a web page may have sent was refused; further ones are counted only"
             );

@@ -108,7 +108,7 @@ impl ApiError {
     pub(super) fn at(&self, door: Door) -> Response<Body> {
         let (status, text) = self.told(door);
         if let Some(error) = self.failure().filter(|_| status.is_server_error()) {
-            tracing::error!(event = "access.request.failed", error = chain(error), "a request failed");
+            tracing::error!(event = "acl.request.failed", error = chain(error), "a request failed");
         }
         let mut answer = match door {
             Door::Vault => {

@@ -18,7 +18,7 @@ use super::{blocking_query, dispatch, vault};
 use crate::acl::service::error::ServiceError;
 use crate::acl::store::Freshness;
 use crate::http::server::{Answering, Peer};
-use crate::metrics::AccessRequest;
+use crate::metrics::AclRequestLabels;
 
 /// All doors, to be served by [`crate::http::server`] on a socket bound to `address`, `None` for a unix socket.
 pub fn service(
@@ -116,8 +116,8 @@ impl At {
             answer
         });
         let code = answer.status().as_u16();
-        let labels = AccessRequest { operation: self.operation.name(), code };
-        let counter = || self.rooms().metrics.access_requests.get_or_create(&labels).clone();
+        let labels = AclRequestLabels { operation: self.operation.name(), code };
+        let counter = || self.rooms().metrics.acl_requests.get_or_create(&labels).clone();
         match self.doors.good.get(self.operation as usize).filter(|_| code == StatusCode::OK.as_u16()) {
             Some(good) => good.get_or_init(counter).inc(),
             None => counter().inc(),
@@ -159,7 +159,7 @@ async fn written(rooms: &Rooms, ask: &mut Ask) -> Result<Response<Body>, ApiErro
     };
     let (namespace, what) = (changed.namespace.as_str(), &changed.what);
     let by = changed.by.map(|accessor| accessor.to_string());
-    tracing::info!(event = "access.changed", operation, namespace, what, by, "changed what tokens may do");
+    tracing::info!(event = "acl.changed", operation, namespace, what, by, "changed what tokens may do");
     Ok(changed.reply.answer())
 }
 

@@ -33,7 +33,7 @@ pub(super) async fn take(rooms: &Rooms, ask: &Ask) -> Result<Reply, ApiError> {
     {
         Ok(bytes) => Ok(bytes.map(|bytes| (Frame::data(bytes.into()), coming))),
         Err(error) => {
-            tracing::error!(event = "access.snapshot.broken", %error, "a snapshot broke off");
+            tracing::error!(event = "acl.snapshot.broken", %error, "a snapshot broke off");
             Err(Broken)
         }
     });
@@ -56,7 +56,7 @@ impl Coming {
         let bytes = self.snapshot.next().await?;
         if let (None, Some(records)) = (&bytes, self.snapshot.records()) {
             let by = self.by.map(|by| by.to_string());
-            tracing::info!(event = "access.snapshot.taken", records, by, "a snapshot was taken");
+            tracing::info!(event = "acl.snapshot.taken", records, by, "a snapshot was taken");
         }
         Ok(bytes)
     }

@@ -49,6 +49,6 @@ pub(super) fn held(keys: &Keys, changes: Changes) -> Changes {
 const LACKING: &str = "this server's key file lacks a key that the store's tokens are under";
 
 fn lacking(error: &KeyError) -> ServiceError {
-    tracing::error!(event = "access.key.lacking", error = chain(error), "a key that the store names is not there");
+    tracing::error!(event = "acl.key.missing", error = chain(error), "a key that the store names is not there");
     ServiceError::NotNow(LACKING.to_owned())
 }

@@ -50,17 +50,17 @@ impl ResetFile {
         let index = text.and_then(|text| text.map(number).transpose());
         index.unwrap_or_else(|error| {
             let path = self.0.display();
-            tracing::warn!(event = "access.bootstrap.reset.unusable", %path, error, "no index can be taken from it");
+            tracing::warn!(event = "acl.bootstrap.reset.unusable", %path, error, "no index can be taken from it");
             None
         })
     }
 
     /// Notes that it was used, and removes it. Where that fails it is of no use any more, for its index counts once.
     pub async fn remove(&self) {
-        tracing::info!(event = "access.bootstrap.reset", "the first token was made once more, as an operator allowed");
+        tracing::info!(event = "acl.bootstrap.reset", "the first token was made once more, as an operator allowed");
         if let Err(error) = tokio::fs::remove_file(&self.0).await {
             let path = self.0.display();
-            tracing::warn!(event = "access.bootstrap.reset.left", %path, %error, "the file counts no more: remove it");
+            tracing::warn!(event = "acl.bootstrap.reset.left", %path, %error, "the file counts no more: remove it");
         }
     }
 }

@@ -246,12 +246,12 @@ impl Fetched {
         let issuer = &self.issuer;
         let (keys, failure) = match fetched {
             Ok(keys) => {
-                tracing::info!(event = "access.keys.fetched", %issuer, keys = keys.len(), "fetched signing keys");
+                tracing::info!(event = "acl.keys.fetched", %issuer, keys = keys.len(), "fetched signing keys");
                 (Some(keys), None)
             }
             Err(error) => {
                 let cause = error.to_string();
-                tracing::warn!(event = "access.keys.failed", %issuer, %cause, "cannot fetch signing keys; old ones stay");
+                tracing::warn!(event = "acl.keys.failed", %issuer, error = %cause, "cannot fetch signing keys; old ones stay");
                 (None, Some(cause.into()))
             }
         };

@@ -149,12 +149,12 @@ impl Methods {
                 let role = birth.login.as_ref().and_then(|login| login.role.as_deref());
                 let principal = birth.login.as_ref().and_then(|login| login.facts.get("principal_id"));
                 let accessor = birth.accessor_id;
-                tracing::info!(event = "access.login.ok", method, role, principal, %accessor, "logged in");
+                tracing::info!(event = "acl.login.ok", method, role, principal, %accessor, "logged in");
             }
             // Logged where it is answered.
             Err(LoginError::Service(_)) => {}
             // Who failed is not known: nothing that the caller says of itself is written down as if it were.
-            Err(error) => tracing::warn!(event = "access.login.refused", ?method, %error, "refused a login"),
+            Err(error) => tracing::warn!(event = "acl.login.refused", ?method, %error, "refused a login"),
         }
         outcome
     }

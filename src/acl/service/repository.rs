@@ -72,7 +72,7 @@ impl Records {
     /// The same, which counts records that cannot be read.
     #[must_use]
     pub fn counting(self, metrics: &Metrics) -> Self {
-        let found = metrics.access_unreadable.clone();
+        let found = metrics.acl_unreadable.clone();
         Self { unreadable: Arc::new(Unreadable { told: Mutex::default(), found }), ..self }
     }
 
@@ -227,7 +227,7 @@ impl Unreadable {
         if self.lock().insert(keys::within(kind, None).into()) {
             self.found.inc();
             tracing::error!(
-                event = "access.store.damaged",
+                event = "acl.store.damaged",
                 kind,
                 "records of this kind are missing, or are others than were written: restore a snapshot from before"
             );
@@ -240,7 +240,7 @@ impl Unreadable {
             self.found.inc();
             let key = key.as_str();
             tracing::error!(
-                event = "access.record.unreadable",
+                event = "acl.record.unreadable",
                 key,
                 "a record cannot be read, and is left out of lists: restore a snapshot from before it was damaged"
             );

@@ -21,7 +21,7 @@ impl Directory {
     pub async fn verify_at_start(&self) {
         match self.verify_store().await {
             Ok(found) => tracing::info!(
-                event = "access.store.verified",
+                event = "acl.store.verified",
                 records = found.records,
                 without_checksum = found.unchecked,
                 damaged = found.damaged,
@@ -29,7 +29,7 @@ impl Directory {
             ),
             Err(error) => {
                 let error = chain(&error);
-                tracing::warn!(event = "access.store.unverified", error, "the store could not be verified");
+                tracing::warn!(event = "acl.store.unverified", error, "the store could not be verified");
             }
         }
     }

@@ -8,7 +8,7 @@ use crate::harness::{Acl, log};
 fn changes(seen: &mut usize) -> Vec<(String, String, String, Option<String>)> {
     let lines = log::lines();
     let text = |line: &Value, name: &str| line["fields"][name].as_str().map(str::to_owned);
-    let new = lines[*seen..].iter().filter(|line| line["fields"]["event"] == "access.changed").map(|line| {
+    let new = lines[*seen..].iter().filter(|line| line["fields"]["event"] == "acl.changed").map(|line| {
         assert_eq!(line["level"], "INFO", "{line}");
         let must = |name: &str| text(line, name).unwrap_or_else(|| panic!("no {name} in {line}"));
         (must("operation"), must("namespace"), must("what"), text(line, "by"))

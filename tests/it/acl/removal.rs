@@ -151,7 +151,7 @@ async fn a_removal_that_is_stuck_does_not_stop_others_and_is_tried_again() {
     let stuck = async |times: usize| {
         for _ in 0..100 {
             let lines = log::lines();
-            let found = lines.iter().filter(|line| line["fields"]["event"] == "access.removal.stuck");
+            let found = lines.iter().filter(|line| line["fields"]["event"] == "acl.removal.stuck");
             if found.clone().count() >= times {
                 return found.cloned().collect::<Vec<_>>();
             }
@@ -163,9 +163,11 @@ async fn a_removal_that_is_stuck_does_not_stop_others_and_is_tried_again() {
     assert_eq!((&line["fields"]["namespace"], &line["fields"]["records"]), (&json!("Team"), &json!(1)), "{line}");
     assert_eq!(acl.delete("/v1/namespace/other").await.status, 200);
     gone(&acl, "other").await;
-    assert!(log::lines().iter().any(|line| {
-        line["fields"]["event"] == "access.namespace.removed" && line["fields"]["namespace"] == "other"
-    }));
+    assert!(
+        log::lines().iter().any(|line| {
+            line["fields"]["event"] == "acl.namespace.removed" && line["fields"]["namespace"] == "other"
+        })
+    );
     let tried = stuck(2).await.len();
     acl.clock.suspend(Duration::from_secs(31));
     stuck(tried + 1).await;

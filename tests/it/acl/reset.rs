@@ -39,8 +39,7 @@ async fn a_file_with_the_index_lets_the_first_token_be_made_once_more() {
     std::fs::create_dir(file(&acl)).unwrap();
     assert_eq!(index(&bootstrap(&acl).await), told);
     std::fs::remove_dir(file(&acl)).unwrap();
-    let unusable =
-        log::lines().iter().filter(|line| line["fields"]["event"] == "access.bootstrap.reset.unusable").count();
+    let unusable = log::lines().iter().filter(|line| line["fields"]["event"] == "acl.bootstrap.reset.unusable").count();
     assert_eq!(unusable, 5);
 
     std::fs::write(file(&acl), format!("{told}\n")).unwrap();
@@ -56,7 +55,7 @@ async fn a_file_with_the_index_lets_the_first_token_be_made_once_more() {
         let listed = acl.call("GET", "/v1/acl/tokens?ns=*", Some(secret), None).await;
         assert_eq!(listed.status, 200, "both tokens count: {listed:?}");
     }
-    assert!(log::lines().iter().any(|line| line["fields"]["event"] == "access.bootstrap.reset"));
+    assert!(log::lines().iter().any(|line| line["fields"]["event"] == "acl.bootstrap.reset"));
 
     // The used index does nothing, also after a restart; the next one does.
     std::fs::write(file(&acl), &told).unwrap();

@@ -139,7 +139,7 @@ fn damage_is_told_by_verify_and_beside_lists() {
     let (service, address) = serve(folder.path(), "127.0.0.1:0", &[]);
     eventually(Duration::from_secs(30), || {
         let output = service.output();
-        let told = ["access.store.verified", "access.store.damaged", "access.record.unreadable"];
+        let told = ["acl.store.verified", "acl.store.damaged", "acl.record.unreadable"];
         told.iter().all(|event| output.contains(event)).then_some(()).ok_or(output)
     });
     let (code, out, error) = by(&address, &["role", "list"]);
@@ -238,7 +238,7 @@ async fn a_record_that_cannot_be_read_is_named_and_counted_and_all_else_goes_on(
     let ended = other["AccessorID"].as_str().unwrap().to_owned();
     acl.clock.suspend(Duration::from_mins(5));
     let gone = async {
-        while !acl.metrics.text().contains("keyward_access_tokens_swept_total 1") {
+        while !acl.metrics.text().contains("keyward_acl_tokens_swept_total 1") {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
@@ -247,9 +247,9 @@ async fn a_record_that_cannot_be_read_is_named_and_counted_and_all_else_goes_on(
 
     let text = log::text();
     for key in &keys {
-        let told = text.lines().filter(|line| line.contains("access.record.unreadable") && line.contains(key.as_str()));
+        let told = text.lines().filter(|line| line.contains("acl.record.unreadable") && line.contains(key.as_str()));
         assert_eq!(told.count(), 1, "{}", key.as_str());
     }
     let metrics = acl.metrics.text();
-    assert!(metrics.contains("keyward_access_unreadable_records_total 4"), "{metrics}");
+    assert!(metrics.contains("keyward_acl_unreadable_records_total 4"), "{metrics}");
 }

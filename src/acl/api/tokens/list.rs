@@ -36,7 +36,7 @@ pub(in crate::acl::api) async fn list(rooms: &Rooms, ask: &Ask, freshness: Fresh
     let frames = try_unfold(text, async |mut text: Text| match text.next().await {
         Ok(bytes) => Ok(bytes.map(|bytes| (Frame::data(bytes), text))),
         Err(error) => {
-            tracing::error!(event = "access.list.broken", error = chain(&error), "a list of tokens broke off");
+            tracing::error!(event = "acl.list.broken", error = chain(&error), "a list of tokens broke off");
             Err(Broken)
         }
     });

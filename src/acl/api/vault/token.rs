@@ -59,7 +59,7 @@ pub(super) async fn revoke(rooms: &Rooms, headers: &HeaderMap) -> Result<Respons
     let (live, _) = caller(rooms, headers).await?;
     rooms.directory.destroy_token(&live.token.value).await?;
     let accessor = live.token.value.birth().accessor_id;
-    tracing::info!(event = "access.token.revoked", %accessor, "a token was revoked by its holder");
+    tracing::info!(event = "acl.token.revoked", %accessor, "a token was revoked by its holder");
     Ok(Reply::empty(StatusCode::NO_CONTENT).answer())
 }
 

@@ -140,7 +140,7 @@ fn a_text_that_is_no_rules_is_refused_in_words_that_clients_know() {
 
 #[test]
 fn the_rules_that_the_documentation_shows_are_read() {
-    let page = include_str!("../../../../docs/access-rules.md");
+    let page = include_str!("../../../../docs/acl-rules.md");
     let blocks = page.split("\n```").skip(1).step_by(2).map(|block| block.split_once('\n').unwrap().1);
     assert_eq!(blocks.map(|block| assert_eq!(said(block), "good", "{block}")).count(), 2);
 }

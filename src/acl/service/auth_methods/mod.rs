@@ -138,7 +138,7 @@ impl Directory {
         let Some(removal) = retrying(|| self.try_delete_auth_method(namespace, name)).await? else { return Ok(false) };
         if let Err(error) = self.remove_rest(&removal, removal::AT_ONCE).await {
             // It is deleted. What is left is taken up by the background.
-            tracing::warn!(event = "access.removal.failed", method = name, %error, "some of a deleted method is left");
+            tracing::warn!(event = "acl.removal.failed", method = name, %error, "some of a deleted method is left");
         }
         Ok(true)
     }

@@ -58,7 +58,7 @@ impl Directory {
         let (removals, seen) = match found {
             Ok(found) => (found.entries, found.revision),
             Err(error) => {
-                tracing::warn!(event = "access.removal.failed", %error, "cannot look for what deleted methods left");
+                tracing::warn!(event = "acl.removal.failed", %error, "cannot look for what deleted methods left");
                 return Some((Revision(0), false));
             }
         };
@@ -67,12 +67,12 @@ impl Directory {
             let method = removal.value.method;
             match self.remove_rest(&removal.value, usize::MAX).await {
                 Ok(records) => {
-                    tracing::info!(event = "access.method.removed", %method, records, "removed what a deleted method left");
+                    tracing::info!(event = "acl.method.removed", %method, records, "removed what a deleted method left");
                 }
                 Err(ServiceError::Restoring) => return None,
                 Err(error) => {
                     done = false;
-                    tracing::warn!(event = "access.removal.failed", %method, %error, "cannot remove what a deleted method left");
+                    tracing::warn!(event = "acl.removal.failed", %method, %error, "cannot remove what a deleted method left");
                 }
             }
         }

@@ -98,7 +98,7 @@ fn fits(rule: &BindingRuleRecord, blank: &Known, known: &Known) -> bool {
         // What the method knows may have changed since the rule was written.
         Err(error) => {
             let rule = rule.id;
-            tracing::warn!(event = "access.rule.broken", %rule, %error, "a binding rule's selector is passed over");
+            tracing::warn!(event = "acl.rule.broken", %rule, %error, "a binding rule's selector is passed over");
             false
         }
     }

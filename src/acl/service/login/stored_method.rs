@@ -52,11 +52,11 @@ impl Methods {
             Ok((live, _)) => {
                 let birth = live.token.value.birth();
                 let (accessor, namespace) = (birth.accessor_id, &birth.namespace);
-                tracing::info!(event = "access.login.ok", method, %namespace, %accessor, "logged in");
+                tracing::info!(event = "acl.login.ok", method, %namespace, %accessor, "logged in");
             }
             // Logged where it is answered.
             Err(LoginError::Service(_)) => {}
-            Err(error) => tracing::warn!(event = "access.login.refused", ?method, %error, "refused a login"),
+            Err(error) => tracing::warn!(event = "acl.login.refused", ?method, %error, "refused a login"),
         }
         outcome
     }

@@ -53,7 +53,7 @@ impl Directory {
                 }
                 Err(ServiceError::Restoring) => continue,
                 Err(error) => {
-                    tracing::warn!(event = "access.removal.failed", %error, "cannot look for namespaces to remove");
+                    tracing::warn!(event = "acl.removal.failed", %error, "cannot look for namespaces to remove");
                     false
                 }
             };
@@ -71,17 +71,17 @@ impl Directory {
             let namespace = marked.value.name.as_str();
             match self.remove_namespace(marked).await {
                 Ok(Came::Through(records)) => {
-                    tracing::info!(event = "access.namespace.removed", namespace, records, "removed a namespace");
+                    tracing::info!(event = "acl.namespace.removed", namespace, records, "removed a namespace");
                 }
                 Ok(Came::Late) => {}
                 Err(ServiceError::Restoring) => return Err(ServiceError::Restoring),
                 Ok(Came::Stuck(records)) => {
                     done = false;
-                    tracing::warn!(event = "access.removal.stuck", namespace, records, "records cannot be read");
+                    tracing::warn!(event = "acl.removal.stuck", namespace, records, "records cannot be read");
                 }
                 Err(error) => {
                     done = false;
-                    tracing::warn!(event = "access.removal.failed", namespace, %error, "cannot remove a namespace");
+                    tracing::warn!(event = "acl.removal.failed", namespace, %error, "cannot remove a namespace");
                 }
             }
         }

@@ -91,7 +91,7 @@ impl Restores {
                 Ok(restored) => {
                     let (operation, namespace) = ("snapshot.restore", "default");
                     let (what, by) = (format!("{} records", restored.records), restored.by.map(|by| by.to_string()));
-                    tracing::info!(event = "access.changed", operation, namespace, what, by, "restored everything");
+                    tracing::info!(event = "acl.changed", operation, namespace, what, by, "restored everything");
                 }
                 // Refused: nothing was done.
                 Err(
@@ -102,7 +102,7 @@ impl Restores {
                 ) => {}
                 Err(error) => {
                     let error = chain(error);
-                    tracing::error!(event = "access.restore.failed", error, "a restore did not come to its end");
+                    tracing::error!(event = "acl.restore.failed", error, "a restore did not come to its end");
                 }
             }
             outcome

@@ -74,7 +74,7 @@ impl Directory {
         // All that came may have taken a while.
         let restorer = self.restorer(presented).await?;
         let mark = self.shut(&restorer, presented).await?;
-        tracing::warn!(event = "access.restore.begun", records, "the store is shut until it is restored");
+        tracing::warn!(event = "acl.restore.started", records, "the store is shut until it is restored");
         tokio::time::sleep(DRAIN).await;
         let revision = self.replace(&mut spool, mark).await?;
         self.gate.look(&self.records, Freshness::Linearizable).await?;

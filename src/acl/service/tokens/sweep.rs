@@ -82,11 +82,11 @@ impl Directory {
             match self.sweep().await {
                 Ok(0) | Err(ServiceError::Restoring) => {}
                 Ok(swept) => {
-                    metrics.access_tokens_swept.inc_by(swept.try_into().unwrap_or(u64::MAX));
-                    tracing::info!(event = "access.token.swept", swept, "destroyed tokens whose end has come");
+                    metrics.acl_tokens_swept.inc_by(swept.try_into().unwrap_or(u64::MAX));
+                    tracing::info!(event = "acl.token.swept", swept, "destroyed tokens whose end has come");
                 }
                 Err(error) => {
-                    tracing::warn!(event = "access.sweep.failed", %error, "cannot destroy tokens whose end has come");
+                    tracing::warn!(event = "acl.sweep.failed", %error, "cannot destroy tokens whose end has come");
                 }
             }
         }

@@ -65,7 +65,7 @@ pub(super) fn open(loan: Loan) -> Result<Database, DatabaseError> {
     builder.set_cache_size(PAGES);
     builder.set_repair_callback(|repair| {
         if repair.progress() == 0.0 {
-            tracing::warn!(event = "access.store.repairing", "the store was not closed: looking through all of it");
+            tracing::warn!(event = "acl.store.repairing", "the store was not closed: looking through all of it");
         }
     });
     builder.create_with_backend(loan)

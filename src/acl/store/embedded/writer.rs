@@ -133,12 +133,12 @@ impl Writer {
         match write(&self.shared, group) {
             Ok(outcomes) => {
                 if self.failure.take().is_some() {
-                    tracing::info!(event = "access.store.recovered", "the store can write again");
+                    tracing::info!(event = "acl.store.recovered", "the store can write again");
                 }
                 Ok(outcomes)
             }
             Err(NotWritten { error, in_doubt }) => {
-                tracing::error!(event = "access.store.failed", error = %full(&error), "the store could not write");
+                tracing::error!(event = "acl.store.failed", error = %full(&error), "the store could not write");
                 let touched = self.disk.header_was_touched();
                 let writable = self.reopen(error.clone(), false);
                 // What was read anew from a disk that can be written says whether the group is there.
@@ -153,7 +153,7 @@ impl Writer {
     fn reopen(&mut self, error: StoreError, readable: bool) -> bool {
         let start = Clock::System.now();
         let writable = recovery::reopen(&self.shared, &mut self.disk, readable).unwrap_or_else(|error| {
-            tracing::error!(event = "access.store.failed", error = %full(&error), "the store could not be opened anew");
+            tracing::error!(event = "acl.store.failed", error = %full(&error), "the store could not be opened anew");
             false
         });
         let end = Clock::System.now();

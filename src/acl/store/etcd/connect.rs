@@ -97,11 +97,7 @@ impl Connection {
                     });
                 }
                 let etcd = &*self.member;
-                tracing::warn!(
-                    event = "access.store.open",
-                    etcd,
-                    "etcd has its authentication off: everyone is let in"
-                );
+                tracing::warn!(event = "acl.store.open", etcd, "etcd has its authentication off: everyone is let in");
             }
             *logins += 1;
             Ok(*logins)

@@ -174,12 +174,7 @@ impl Member {
             }
             Err(error) => {
                 let (etcd, error) = (&*self.address, crate::words::chain(&error));
-                tracing::warn!(
-                    event = "access.store.connect",
-                    etcd,
-                    error,
-                    "cannot take the certificates for etcd anew"
-                );
+                tracing::warn!(event = "acl.store.connect", etcd, error, "cannot take the certificates for etcd anew");
             }
         }
     }

@@ -103,7 +103,7 @@ impl Watch {
         loop {
             let Followed { next, mut why } = self.follow(stream, from).await;
             from = next;
-            tracing::warn!(event = "access.store.watch_lost", error = %why, "etcd's watch ended: trying again");
+            tracing::warn!(event = "acl.store.watch_lost", error = %why, "etcd's watch ended: trying again");
             let lost = Instant::now();
             stream = loop {
                 if why.kind == Kind::Compacted
@@ -120,7 +120,7 @@ impl Watch {
             };
             backoff.reset();
             let (etcd, after) = (&*stream.member, lost.elapsed());
-            tracing::info!(event = "access.store.watch_back", etcd, ?after, "etcd is watched again");
+            tracing::info!(event = "acl.store.watch_recovered", etcd, ?after, "etcd is watched again");
         }
     }
 

@@ -76,7 +76,7 @@ async fn tokens_work_before_during_and_after_the_change_and_the_old_key_opens_no
     assert!(answer["Message"].as_str().unwrap().contains("the other lines of the key file may go"), "{answer}");
     let audit: Vec<Value> = log::lines()
         .into_iter()
-        .filter(|line| line["fields"]["event"] == "access.changed" && line["fields"]["operation"] == "rekey")
+        .filter(|line| line["fields"]["event"] == "acl.changed" && line["fields"]["operation"] == "rekey")
         .collect();
     assert_eq!(audit.len(), 1);
     assert_eq!(audit[0]["fields"]["what"], answer["KeyID"]);
@@ -87,7 +87,7 @@ async fn tokens_work_before_during_and_after_the_change_and_the_old_key_opens_no
     let again = acl.make("/v1/operator/rekey", Value::Null).await;
     assert_eq!((&again["Rewritten"], &again["Done"], &again["KeyID"]), (&json!(0), &json!(true), &answer["KeyID"]));
     let text = log::text();
-    let audited = text.lines().filter(|line| line.contains("\"rekey\"") && line.contains("access.changed")).count();
+    let audited = text.lines().filter(|line| line.contains("\"rekey\"") && line.contains("acl.changed")).count();
     assert_eq!(audited, 1, "what changes nothing has no line");
 
     let file = seal_key(&acl);

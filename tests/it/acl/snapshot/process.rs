@@ -64,7 +64,7 @@ fn what_a_backup_writes_a_restore_takes() {
     let (status, output) = service.stop();
     assert_eq!(status.code(), Some(0));
     let secret = std::fs::read_to_string(&root).unwrap();
-    assert!(output.contains("access.snapshot.taken") && output.contains("snapshot.restore"), "{output}");
+    assert!(output.contains("acl.snapshot.taken") && output.contains("snapshot.restore"), "{output}");
     assert!(!output.contains(secret.trim()));
     let names = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
     assert!(names.into_iter().all(|name| !name.to_string_lossy().starts_with(".all")), "nothing half-written is left");
@@ -96,7 +96,7 @@ fn a_service_that_is_killed_in_the_middle_of_a_restore_is_shut_until_the_next_on
             let restore = threads.spawn(|| run(&[&["access", "restore", text(&file)][..], &by].concat(), &[]));
             eventually(Duration::from_secs(30), || {
                 let output = service.output();
-                if output.contains("access.restore.begun") { Ok(()) } else { Err(output) }
+                if output.contains("acl.restore.started") { Ok(()) } else { Err(output) }
             });
             std::thread::sleep(Duration::from_millis(millis));
             service.signal(Signal::KILL);
@@ -110,7 +110,7 @@ fn a_service_that_is_killed_in_the_middle_of_a_restore_is_shut_until_the_next_on
         let (code, _, error) = run(&[&["acl", "whoami"][..], &by].concat(), &[]);
         if code != 0 {
             assert!(code == 75 && error.contains("being restored"), "{error}");
-            assert!(service.output().contains("access.restore.unfinished"), "{}", service.output());
+            assert!(service.output().contains("acl.restore.unfinished"), "{}", service.output());
             shut += 1;
         }
         if millis != 900 {

@@ -214,7 +214,7 @@ async fn an_expired_token_is_there_to_be_deleted_until_it_is_swept() {
     let again = json!({"AccessorID": second["AccessorID"]});
     says(&acl.put(TOKEN, again.clone()).await, 409, "Invalid Token: AccessorID is already in use");
     acl.clock.suspend(Duration::from_secs(61));
-    while !acl.metrics.text().contains("keyward_access_tokens_swept_total 1") {
+    while !acl.metrics.text().contains("keyward_acl_tokens_swept_total 1") {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     says(&acl.delete(&path_of(&second)).await, 200, "false");

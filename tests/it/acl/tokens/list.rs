@@ -121,7 +121,7 @@ async fn a_list_of_many_pages_is_whole_but_for_what_cannot_be_read() {
     answer.await.unwrap_err();
     assert_eq!(accessors(&acl, "").await.len(), 603);
     assert!(says_unreadable(&acl.get("/v1/acl/tokens").await));
-    assert!(acl.metrics.text().contains("keyward_access_unreadable_records_total 1"));
+    assert!(acl.metrics.text().contains("keyward_acl_unreadable_records_total 1"));
 }
 
 fn says_unreadable(answer: &Answer) -> bool {
