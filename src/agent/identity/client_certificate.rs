@@ -26,7 +26,7 @@ use super::source_selection::{Certificate, Principal};
 use super::transport::Transport;
 use super::workload;
 use crate::jwt;
-use crate::sys::{self, KeyFileError};
+use crate::os::{self, KeyFileError};
 
 /// Reads the certificate, signs an assertion at the time `now`, and exchanges it for a token of this scope.
 pub(super) async fn token(
@@ -89,7 +89,7 @@ impl Signer {
         let wrong_password = if password.is_empty() { "needs a password" } else { "does not open with its password" };
         // A DER sequence, which no PEM text begins with.
         if content.first() == Some(&0x30) {
-            let (key, chain) = sys::read_pkcs12(content, password).map_err(|error| match error {
+            let (key, chain) = os::read_pkcs12(content, password).map_err(|error| match error {
                 KeyFileError::WrongPassword => wrong_password,
                 KeyFileError::Unreadable => "is no PKCS#12 file with a private key, or damaged",
             })?;
@@ -100,7 +100,7 @@ impl Signer {
         let chain: Result<Vec<_>, _> = certificate_blocks(content).map(CertificateDer::from_pem_slice).collect();
         let chain = chain.ok().filter(|chain| !chain.is_empty()).ok_or("holds no PEM certificate")?;
         let key = if ENCRYPTED.iter().any(|mark| memmem::find(content, mark).is_some()) {
-            let key = sys::decrypt_pem_key(content, password).map_err(|error| match error {
+            let key = os::decrypt_pem_key(content, password).map_err(|error| match error {
                 KeyFileError::WrongPassword => wrong_password,
                 KeyFileError::Unreadable => NOT_RSA,
             })?;
