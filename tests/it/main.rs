@@ -28,3 +28,5 @@ mod http;
 #[cfg(all(feature = "dev", feature = "etcd"))]
 mod snapshots;
 mod tidy;
+#[cfg(all(feature = "acl", feature = "gateway"))]
+mod tutorials;

@@ -1,0 +1,131 @@
+//! The guides for people: their commands run, their configurations pass the check, and the files that they name exist.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::harness::binary::run;
+
+const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(Path::new(ROOT).join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// The fenced blocks of this language in a document, without their fences.
+fn blocks(document: &str, language: &str) -> Vec<String> {
+    let start = format!("```{language}\n");
+    let text = read(document);
+    let rest = text.split(start.as_str()).skip(1);
+    let blocks: Vec<_> = rest.map(|rest| rest.split_once("```").unwrap().0.to_owned()).collect();
+    assert!(!blocks.is_empty(), "{document} has no block of {language}");
+    blocks
+}
+
+/// Runs the shell blocks of a tutorial one after the other, in an empty folder; returns what they print.
+fn follow(document: &str) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let script = folder.path().join("tutorial.sh");
+    std::fs::write(&script, blocks(document, "sh").join("\n")).unwrap();
+    let programs = Path::new(env!("CARGO_BIN_EXE_keyward")).parent().unwrap();
+    let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
+    let shell = Command::new("sh")
+        .args(["-eu", "tutorial.sh"])
+        .current_dir(folder.path())
+        .env_clear()
+        .envs([("PATH", path.as_str()), ("HOME", folder.path().to_str().unwrap())])
+        .output()
+        .unwrap();
+    let output = [shell.stdout, shell.stderr].map(|bytes| String::from_utf8(bytes).unwrap()).join("\n");
+    let log = std::fs::read_to_string(folder.path().join("acl.log")).unwrap_or_default();
+    assert!(shell.status.success(), "{document}: {}\n{output}\n{log}", shell.status);
+    output
+}
+
+#[test]
+fn the_commands_of_the_tutorial_of_the_acl_server_run_one_after_the_other() {
+    let output = follow("docs/tutorials/acl-server.md");
+    assert!(output.contains("web dashboards") && output.contains("team-1"), "{output}");
+}
+
+#[test]
+fn the_commands_of_the_tutorial_for_users_of_vault_agent_run_one_after_the_other() {
+    let output = follow("docs/tutorials/from-vault-agent.md");
+    assert!(output.contains("logs in to the vault server"), "{output}");
+}
+
+#[test]
+fn the_configurations_of_the_tutorials_pass_the_check() {
+    for document in ["vm-with-systemd", "aks-sidecar", "terraform"] {
+        for block in blocks(&format!("docs/tutorials/{document}.md"), "toml") {
+            let folder = tempfile::tempdir().unwrap();
+            let file = folder.path().join("keyward.toml");
+            std::fs::write(&file, block).unwrap();
+            let (code, output, error) = run(&["check", "--config", file.to_str().unwrap()], &[]);
+            assert_eq!(code, 0, "{document}: {output}{error}");
+        }
+    }
+}
+
+#[test]
+fn each_file_that_contributing_names_for_a_question_exists() {
+    let text = read("CONTRIBUTING.md");
+    let questions = text.split_once("## Twenty questions").unwrap().1;
+    let files: Vec<&str> = questions.split('`').filter(|part| part.starts_with("src/")).collect();
+    assert_eq!(files.len(), 20, "{files:?}");
+    for file in files {
+        assert!(Path::new(ROOT).join(file).is_file(), "CONTRIBUTING.md names {file}, which does not exist");
+    }
+}
+
+/// Targets of the relative links of a document, without their anchors.
+fn links(text: &str) -> Vec<&str> {
+    let targets = text.split("](").skip(1).filter_map(|rest| rest.split_once(')').map(|(target, _)| target));
+    let relative = targets.filter(|target| !target.contains("://") && !target.starts_with('#'));
+    relative.map(|target| target.split('#').next().unwrap()).collect()
+}
+
+/// The anchor that a heading gets.
+fn anchor(heading: &str) -> String {
+    let kept = heading
+        .trim()
+        .to_lowercase()
+        .chars()
+        .filter(|each| each.is_alphanumeric() || " -_".contains(*each))
+        .collect::<String>();
+    kept.replace(' ', "-")
+}
+
+#[test]
+fn every_link_between_documents_leads_to_a_file_and_a_heading() {
+    let mut pending = vec![Path::new(ROOT).join("docs")];
+    let mut documents: Vec<_> =
+        ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "packaging/README.md"]
+            .map(|name| Path::new(ROOT).join(name))
+            .to_vec();
+    while let Some(folder) = pending.pop() {
+        for path in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+            if path.is_dir() { pending.push(path) } else { documents.push(path) }
+        }
+    }
+    let mut broken = Vec::new();
+    for document in &documents {
+        let text = std::fs::read_to_string(document).unwrap();
+        for target in links(&text) {
+            if !document.parent().unwrap().join(target).exists() {
+                broken.push(format!("{}: {target}", document.display()));
+            }
+        }
+        for link in text.split("](").skip(1).filter_map(|rest| rest.split_once(')').map(|(target, _)| target)) {
+            let Some((file, fragment)) = link.split_once('#').filter(|_| !link.contains("://")) else { continue };
+            let target = if file.is_empty() { document.clone() } else { document.parent().unwrap().join(file) };
+            let Ok(text) = std::fs::read_to_string(&target) else { continue };
+            let mut headings =
+                text.lines().filter(|line| line.starts_with('#')).map(|line| anchor(line.trim_start_matches('#')));
+            if !headings.any(|heading| heading == fragment) {
+                broken.push(format!("{}: no heading for {link}", document.display()));
+            }
+        }
+    }
+    assert!(documents.len() > 20, "the documents were not found");
+    assert!(broken.is_empty(), "links that lead nowhere: {broken:#?}");
+}
