@@ -1,4 +1,4 @@
-//! The API proxy as the agent serves it: the real listener, guard, rules and forwarder around a feed that holds a token.
+//! The API proxy as the agent serves it: the real listener, guard, rules and forwarder around a watch that holds a token.
 //! `proxy tcp 127.0.0.1:0 URL [CA_FILE]` or `proxy unix PATH URL [CA_FILE]`; prints where it listens, and ends on SIGTERM. With
 //! `--cached` it keeps answers, so that each is asked for once.
 #![allow(clippy::print_stdout, clippy::unwrap_used, missing_docs)]
@@ -12,7 +12,7 @@ use keyward::agent::secrets::cache;
 use keyward::agent::server_client;
 use keyward::agent::token::{ClientToken, Generation, Kind, Lease, Token};
 use keyward::clock::Clock;
-use keyward::credential_watch::{Nudge, State, feed};
+use keyward::credential_watch::{Availability, RefreshSignal, credential_channel};
 use keyward::http::client::{self, Address, Proxy, Tls};
 use keyward::http::guard::{self, Admit};
 use keyward::http::server::{Endpoint, Limits, Listener, Observed, UnixSocket};
@@ -42,7 +42,7 @@ async fn main() {
     };
     let listener = Listener::bind(&endpoint).unwrap();
     let address = listener.tcp_address();
-    let (maker, feed) = feed("no token yet");
+    let (maker, watch) = credential_channel("no token yet");
     let now = Clock::System.now();
     let token = Token {
         secret: ClientToken::parse(SecretString::from(format!("hvs.{}", "x".repeat(91)))).unwrap(),
@@ -54,7 +54,7 @@ async fn main() {
         expires: Some(now + Duration::from_hours(24)),
         generation: Generation::new(),
     };
-    maker.publish(State::Serving(Arc::new(token)), Some(now));
+    maker.publish(Availability::Available(Arc::new(token)), Some(now));
     let rules = |texts: &[&str]| texts.iter().map(|text| Rule::parse(text).unwrap()).collect();
     let options = Options {
         put: Put::WhenMissing,
@@ -87,12 +87,12 @@ async fn main() {
         },
         login_timeout: Duration::from_secs(90),
     };
-    let nudge = Nudge::new(Clock::System);
+    let refresh_signal = RefreshSignal::new(Clock::System);
     let observed = Observed { metrics: Metrics::default(), listener: "bench".to_owned() };
     let parts = Parts {
         clock: Clock::System,
-        feed,
-        nudge,
+        watch,
+        refresh_signal,
         upstream,
         namespace: None,
         observed: observed.clone(),

@@ -22,7 +22,7 @@ use keyward::clock::Clock;
 use keyward::emulators::cloud::{self, Cloud};
 use keyward::emulators::secrets::{self, Bounds, Role, Secrets, Verification};
 use keyward::http::tls::Certificate;
-use keyward::tasks::Tasks;
+use keyward::tasks::TaskGroup;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use tokio_util::sync::CancellationToken;
 
@@ -69,7 +69,7 @@ fn measure(program: &str, rounds: u64, idle: u64) {
     }
     let folder = tempfile::tempdir().unwrap();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let mut tasks = Tasks::new(CancellationToken::new());
+    let mut tasks = TaskGroup::new(CancellationToken::new());
     let url = runtime.block_on(async { servers(folder.path(), &mut tasks) });
     let config = configure(folder.path(), &url);
     let socket = folder.path().join("api.sock");
@@ -109,7 +109,7 @@ fn measure(program: &str, rounds: u64, idle: u64) {
     assert!(whole < MOST_KIB, "{whole} KiB idle, and {MOST_KIB} are the most");
 }
 
-fn servers(folder: &Path, tasks: &mut Tasks) -> String {
+fn servers(folder: &Path, tasks: &mut TaskGroup) -> String {
     let mut options = cloud::Options::in_folder(folder.join("cloud"));
     options.metadata = "169.254.169.254:80".parse().unwrap();
     let cloud = Cloud::start(options, tasks).unwrap();

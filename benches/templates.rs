@@ -16,13 +16,13 @@ use keyward::agent::templates::{File, Options, Parts, Template, TemplateTask, Te
 use keyward::agent::token::{ClientToken, Generation, Kind, Lease, Token};
 use keyward::atomic_file::{self, Attributes};
 use keyward::clock::Clock;
-use keyward::command::Variables;
-use keyward::credential_watch::{Nudge, State, feed};
+use keyward::command::EnvVars;
+use keyward::credential_watch::{Availability, RefreshSignal, credential_channel};
 use keyward::emulators::secrets::{self, Role, Secrets};
 use keyward::health::Health;
 use keyward::http::client;
 use keyward::metrics::Metrics;
-use keyward::tasks::Tasks;
+use keyward::tasks::TaskGroup;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::json;
 use tokio::task::JoinSet;
@@ -51,7 +51,7 @@ fn main() {
 }
 
 async fn run(templates: usize, changes: usize) {
-    let mut tasks = Tasks::default();
+    let mut tasks = TaskGroup::default();
     let options = secrets::Options::for_anyone(Clock::System, "bench", Role::default());
     let secrets = Secrets::start(options, &mut tasks).unwrap();
     let upstream = Upstream::build(&server_client::Options {
@@ -144,7 +144,7 @@ impl World {
     }
 
     fn store(&mut self, interval: Duration) -> Store {
-        let (publisher, tokens) = feed("starting");
+        let (publisher, tokens) = credential_channel("starting");
         let now = Clock::System.now();
         let token = Token {
             secret: ClientToken::parse(self.token.clone()).unwrap(),
@@ -156,11 +156,11 @@ impl World {
             expires: Some(now + Duration::from_hours(1)),
             generation: Generation::new(),
         };
-        publisher.publish(State::Serving(Arc::new(token)), Some(now));
+        publisher.publish(Availability::Available(Arc::new(token)), Some(now));
         let (store, keepers) = Store::new(Origin {
             upstream: self.upstream.clone(),
             tokens,
-            session: Nudge::new(Clock::System),
+            session: RefreshSignal::new(Clock::System),
             namespace: None,
             interval,
             clock: Clock::System,
@@ -182,7 +182,7 @@ impl World {
             text: TEXT.replace("NAME", name),
             left: "{{".to_owned(),
             right: "}}".to_owned(),
-            variables: Variables::default(),
+            variables: EnvVars::default(),
             folders: Vec::new(),
         };
         let template = Template::compile(text.clone()).unwrap();
@@ -204,10 +204,10 @@ impl World {
             required: true,
         };
         let parts = Parts {
-            publisher: feed("starting").0,
+            publisher: credential_channel("starting").0,
             store: store.clone(),
             clock: Clock::System,
-            health: self.health.component(format!("template/{name}"), true, "starting"),
+            health: self.health.register(format!("template/{name}"), true, "starting"),
             metrics: self.metrics.clone(),
             outputs: OutputWatch::none(),
         };

@@ -1,4 +1,4 @@
-//! A token read as the agent serves it: the real listener, guard and local API around a feed that holds a token.
+//! A token read as the agent serves it: the real listener, guard and local API around a watch that holds a token.
 //! `token tcp 127.0.0.1:0` or `token unix PATH`; prints where it listens, and ends on SIGTERM.
 #![allow(clippy::print_stdout, clippy::unwrap_used, missing_docs)]
 
@@ -10,12 +10,12 @@ use std::time::Duration;
 use keyward::agent::local_api::{self, Parts, Serves, Source};
 use keyward::agent::token::{ClientToken, Generation, Kind, Lease, Token};
 use keyward::clock::Clock;
-use keyward::credential_watch::{Nudge, State, feed};
+use keyward::credential_watch::{Availability, RefreshSignal, credential_channel};
 use keyward::health::Health;
 use keyward::http::guard::{self, Admit};
 use keyward::http::server::{Endpoint, Limits, Listener, Observed, UnixSocket};
 use keyward::metrics::Metrics;
-use keyward::status::Board;
+use keyward::status::StatusRegistry;
 use secrecy::SecretString;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -38,7 +38,7 @@ async fn main() {
     };
     let listener = Listener::bind(&endpoint).unwrap();
     let address = listener.tcp_address();
-    let (maker, feed) = feed("no token yet");
+    let (maker, watch) = credential_channel("no token yet");
     let now = Clock::System.now();
     let token = Token {
         secret: ClientToken::parse(SecretString::from(format!("hvs.{}", "x".repeat(91)))).unwrap(),
@@ -50,15 +50,16 @@ async fn main() {
         expires: Some(now + Duration::from_hours(24)),
         generation: Generation::new(),
     };
-    maker.publish(State::Serving(Arc::new(token)), Some(now));
-    let sessions = BTreeMap::from([("web".to_owned(), Source { feed, nudge: Nudge::new(Clock::System) })]);
+    maker.publish(Availability::Available(Arc::new(token)), Some(now));
+    let sessions =
+        BTreeMap::from([("web".to_owned(), Source { watch, refresh_signal: RefreshSignal::new(Clock::System) })]);
     let options = local_api::Options { name: "bench".to_owned(), serves: Serves::LocalApi, sessions };
     let (metrics, stop) = (Metrics::default(), CancellationToken::new());
     let parts = Parts {
         clock: Clock::System,
         metrics: metrics.clone(),
         health: Health::default(),
-        board: Board::default(),
+        status_registry: StatusRegistry::default(),
         guard: guard::Options { admit, ..guard::Options::default() },
         address,
         stop: stop.clone(),

@@ -5,15 +5,15 @@ use aws_lc_rs::error::Unspecified;
 use zeroize::Zeroizing;
 
 /// AES-256-GCM with a random nonce for each seal.
-pub struct Seal(RandomizedNonceKey);
+pub struct AeadKey(RandomizedNonceKey);
 
-impl std::fmt::Debug for Seal {
+impl std::fmt::Debug for AeadKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Seal")
+        f.write_str("AeadKey")
     }
 }
 
-impl Seal {
+impl AeadKey {
     /// Takes a key that must be random or derived from what is.
     ///
     /// # Errors
@@ -22,27 +22,27 @@ impl Seal {
         RandomizedNonceKey::new(&AES_256_GCM, key).map(Self)
     }
 
-    /// The sealed form of `plain`: nonce, ciphertext, tag. It opens with the same `bound_to` alone.
+    /// The sealed form of `plain`: nonce, ciphertext, tag. It opens with the same `additional_data` alone.
     ///
     /// # Errors
     /// The crypto library refused.
-    pub fn close(&self, plain: &[u8], bound_to: &[u8]) -> Result<Vec<u8>, Unspecified> {
+    pub fn seal(&self, plain: &[u8], additional_data: &[u8]) -> Result<Vec<u8>, Unspecified> {
         // Room for all from the start: a buffer that grows leaves copies behind.
         let mut sealed = Zeroizing::new(Vec::with_capacity(plain.len() + AES_256_GCM.tag_len()));
         sealed.extend_from_slice(plain);
-        let nonce = self.0.seal_in_place_append_tag(Aad::from(bound_to), &mut *sealed)?;
+        let nonce = self.0.seal_in_place_append_tag(Aad::from(additional_data), &mut *sealed)?;
         Ok([nonce.as_ref().as_slice(), sealed.as_slice()].concat())
     }
 
-    /// The plain form of what [`Seal::close`] gave.
+    /// The plain form of what [`AeadKey::close`] gave.
     ///
     /// # Errors
     /// It was sealed with another key or bound to something else, or is damaged.
-    pub fn open(&self, sealed: &[u8], bound_to: &[u8]) -> Result<Zeroizing<Vec<u8>>, Unspecified> {
+    pub fn open(&self, sealed: &[u8], additional_data: &[u8]) -> Result<Zeroizing<Vec<u8>>, Unspecified> {
         let (nonce, sealed) = sealed.split_at_checked(NONCE_LEN).ok_or(Unspecified)?;
         let mut buffer = Zeroizing::new(sealed.to_vec());
         let nonce = Nonce::try_assume_unique_for_key(nonce)?;
-        let length = self.0.open_in_place(nonce, Aad::from(bound_to), &mut buffer)?.len();
+        let length = self.0.open_in_place(nonce, Aad::from(additional_data), &mut buffer)?.len();
         buffer.truncate(length);
         Ok(buffer)
     }
@@ -54,11 +54,11 @@ mod tests {
 
     #[test]
     fn a_single_changed_bit_anywhere_is_noticed() {
-        let [seal, other] = [[1; 32], [2; 32]].map(|key| Seal::new(&key).unwrap());
-        let sealed = seal.close(b"hvs.canary", b"web").unwrap();
+        let [seal, other] = [[1; 32], [2; 32]].map(|key| AeadKey::new(&key).unwrap());
+        let sealed = seal.seal(b"hvs.canary", b"web").unwrap();
         assert_eq!(&**seal.open(&sealed, b"web").unwrap(), b"hvs.canary");
         assert!(!sealed.windows(6).any(|part| part == b"canary"));
-        assert_ne!(sealed, seal.close(b"hvs.canary", b"web").unwrap());
+        assert_ne!(sealed, seal.seal(b"hvs.canary", b"web").unwrap());
         assert!(seal.open(&sealed, b"wen").is_err());
         assert!(other.open(&sealed, b"web").is_err());
         for at in 0..sealed.len() {

@@ -13,7 +13,7 @@ use rustix::fs::{AtFlags, FileType, FlockOperation, Gid, Mode, OFlags, Stat, Uid
 use rustix::io::Errno;
 use zeroize::Zeroizing;
 
-use crate::secure_dir::{Folder, FolderError};
+use crate::secure_dir::{Dir, DirError};
 
 /// Who may do what with the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,7 +43,7 @@ pub enum Outcome {
 /// # Errors
 /// Nothing has changed at `path`, but in the last case: the folder could not be synced after the rename.
 pub fn replace(path: &Path, bytes: &[u8], attributes: &Attributes) -> Result<Outcome, ReplaceError> {
-    let (folder, name) = Folder::of_file(path)?;
+    let (folder, name) = Dir::open_parent(path)?;
     let there = regular_or_absent(&folder, &name, path)?;
     if there.is_some_and(|stat| is_so(&folder, &name, &stat, bytes, attributes)) {
         return Ok(Outcome::Same);
@@ -57,7 +57,7 @@ pub fn replace(path: &Path, bytes: &[u8], attributes: &Attributes) -> Result<Out
 /// # Errors
 /// As [`replace`]; the copy could not be kept, and nothing has changed at `path`.
 pub fn replace_with_backup(path: &Path, bytes: &[u8], attributes: &Attributes) -> Result<Outcome, ReplaceError> {
-    let (folder, name) = Folder::of_file(path)?;
+    let (folder, name) = Dir::open_parent(path)?;
     if let Some(there) = regular_or_absent(&folder, &name, path)? {
         if is_so(&folder, &name, &there, bytes, attributes) {
             return Ok(Outcome::Same);
@@ -75,7 +75,7 @@ pub fn replace_with_backup(path: &Path, bytes: &[u8], attributes: &Attributes) -
 
 /// Gives the file a second name, in place of what had it before. The new content gets the first name by a rename, so that
 /// the second one keeps the old.
-fn keep_copy(folder: &Folder, name: &OsStr) -> io::Result<()> {
+fn keep_copy(folder: &Dir, name: &OsStr) -> io::Result<()> {
     let temporary = temporary_name(name)?;
     rustix::fs::linkat(folder, name, folder, &temporary, AtFlags::empty())?;
     let mut backup = name.to_owned();
@@ -95,13 +95,13 @@ pub fn replace_by(
     attributes: &Attributes,
     write: impl FnOnce(&mut std::fs::File) -> io::Result<()>,
 ) -> Result<(), ReplaceError> {
-    let (folder, name) = Folder::of_file(path)?;
+    let (folder, name) = Dir::open_parent(path)?;
     regular_or_absent(&folder, &name, path)?;
     put(&folder, &name, path, attributes, write)
 }
 
 fn put(
-    folder: &Folder,
+    folder: &Dir,
     name: &OsStr,
     path: &Path,
     attributes: &Attributes,
@@ -129,7 +129,7 @@ fn put(
 /// # Errors
 /// As [`replace`].
 pub fn truncate(path: &Path, attributes: &Attributes) -> Result<Outcome, ReplaceError> {
-    match Folder::of_file(path) {
+    match Dir::open_parent(path) {
         Err(error) if error.not_found() => Ok(Outcome::Same),
         Err(error) => Err(error.into()),
         Ok((folder, name)) => match regular_or_absent(&folder, &name, path)? {
@@ -144,7 +144,7 @@ pub fn truncate(path: &Path, attributes: &Attributes) -> Result<Outcome, Replace
 /// # Errors
 /// It is there and could not be removed.
 pub fn remove(path: &Path) -> Result<Outcome, ReplaceError> {
-    let (folder, name) = match Folder::of_file(path) {
+    let (folder, name) = match Dir::open_parent(path) {
         Err(error) if error.not_found() => return Ok(Outcome::Same),
         other => other?,
     };
@@ -165,8 +165,8 @@ pub fn remove(path: &Path) -> Result<Outcome, ReplaceError> {
 ///
 /// # Errors
 /// The folder cannot be opened.
-pub fn sweep(path: &Path) -> Result<usize, FolderError> {
-    let (folder, name) = Folder::of_file(path)?;
+pub fn sweep(path: &Path) -> Result<usize, DirError> {
+    let (folder, name) = Dir::open_parent(path)?;
     let listed = rustix::fs::openat(&folder, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
     let Ok(entries) = listed.and_then(rustix::fs::Dir::new) else { return Ok(0) };
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -176,7 +176,7 @@ pub fn sweep(path: &Path) -> Result<usize, FolderError> {
         if !is_temporary_of(&name, found) {
             continue;
         }
-        let Ok(Some(stat)) = folder.look(Path::new(found)) else { continue };
+        let Ok(Some(stat)) = folder.stat(Path::new(found)) else { continue };
         let written = Duration::from_secs(u64::try_from(stat.st_mtime).unwrap_or(0));
         let old = || now.saturating_sub(written) > STALE;
         let ours = stat.st_uid == rustix::process::geteuid().as_raw() && is_regular(&stat);
@@ -196,7 +196,7 @@ pub fn sweep_at_start(path: &Path) {
 }
 
 /// True if no process writes the temporary file: its writer holds a lock on it.
-fn is_abandoned(folder: &Folder, name: &OsStr, old: impl FnOnce() -> bool) -> bool {
+fn is_abandoned(folder: &Dir, name: &OsStr, old: impl FnOnce() -> bool) -> bool {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     // This user's files open, whatever their mode, for root; else one without the right to read was given its last mode.
     let Ok(file) = rustix::fs::openat(folder, name, flags, Mode::empty()) else { return old() };
@@ -217,8 +217,8 @@ const LET_IT_WRITE: &str = "the agent's user must be able to write in that folde
 const MAY_CHOWN: &str = "the agent needs CAP_CHOWN to give files away, or must be a member of the group";
 const ROOM: &str = "its file system must have room and work";
 
-fn regular_or_absent(folder: &Folder, name: &OsStr, path: &Path) -> Result<Option<Stat>, ReplaceError> {
-    let stat = folder.look(Path::new(name)).map_err(|source| ReplaceError::Step {
+fn regular_or_absent(folder: &Dir, name: &OsStr, path: &Path) -> Result<Option<Stat>, ReplaceError> {
+    let stat = folder.stat(Path::new(name)).map_err(|source| ReplaceError::Step {
         step: "look at",
         path: path.to_owned(),
         advice: "the agent's user must be able to enter its folder",
@@ -233,7 +233,7 @@ fn regular_or_absent(folder: &Folder, name: &OsStr, path: &Path) -> Result<Optio
 }
 
 /// Whether the file is what it should be. One with a second name is not: that name would keep the old content.
-fn is_so(folder: &Folder, name: &OsStr, stat: &Stat, bytes: &[u8], attributes: &Attributes) -> bool {
+fn is_so(folder: &Dir, name: &OsStr, stat: &Stat, bytes: &[u8], attributes: &Attributes) -> bool {
     let owner = attributes.owner.unwrap_or_else(|| rustix::process::geteuid().as_raw());
     let same_attributes = stat.st_mode & 0o7777 == attributes.mode & 0o7777
         && stat.st_uid == owner
@@ -243,7 +243,7 @@ fn is_so(folder: &Folder, name: &OsStr, stat: &Stat, bytes: &[u8], attributes: &
     same_attributes && same_length && content(folder, name, bytes.len()).is_some_and(|found| found[..] == *bytes)
 }
 
-fn content(folder: &Folder, name: &OsStr, length: usize) -> Option<Zeroizing<Vec<u8>>> {
+fn content(folder: &Dir, name: &OsStr, length: usize) -> Option<Zeroizing<Vec<u8>>> {
     // NONBLOCK: what was a file when it was looked at may be a FIFO by now.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = std::fs::File::from(rustix::fs::openat(folder, name, flags, Mode::empty()).ok()?);
@@ -258,14 +258,14 @@ fn content(folder: &Folder, name: &OsStr, length: usize) -> Option<Zeroizing<Vec
 
 /// A file that has no other name than a random one, and loses that when dropped.
 struct Temporary<'a> {
-    folder: &'a Folder,
+    folder: &'a Dir,
     name: OsString,
     file: std::fs::File,
     renamed: bool,
 }
 
 impl<'a> Temporary<'a> {
-    fn create(folder: &'a Folder, beside: &OsStr) -> io::Result<Self> {
+    fn create(folder: &'a Dir, beside: &OsStr) -> io::Result<Self> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         for _ in 0..ATTEMPTS {
             let name = temporary_name(beside)?;
@@ -338,7 +338,7 @@ fn kind(mode: u32) -> &'static str {
 pub enum ReplaceError {
     /// Its folder cannot be used.
     #[error(transparent)]
-    Folder(#[from] FolderError),
+    Folder(#[from] DirError),
     /// Something else stands in its place.
     #[error("{} is {found}, not a regular file; remove it or choose another path", path.display())]
     NotRegular {

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 /// Counts the failures of one thing and says how long to wait after each: a uniform share of a limit that doubles
-/// from `first` to `most`. Full jitter spreads a fleet that failed together better than a share of the wait does.
+/// from `base` to `most`. Full jitter spreads a fleet that failed together better than a share of the wait does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Backoff {
-    first: Duration,
-    most: Duration,
+    base: Duration,
+    max: Duration,
     failures: u32,
 }
 
@@ -15,9 +15,9 @@ impl Backoff {
     /// A backoff for calls to a server: 1 s to 5 min.
     pub const UPSTREAM: Self = Self::new(Duration::from_secs(1), Duration::from_mins(5));
 
-    /// A backoff whose limit starts at `first` and grows to `most`.
-    pub const fn new(first: Duration, most: Duration) -> Self {
-        Self { first, most, failures: 0 }
+    /// A backoff whose limit starts at `base` and grows to `most`.
+    pub const fn new(base: Duration, max: Duration) -> Self {
+        Self { base, max, failures: 0 }
     }
 
     /// The same, as it stood after so many failures in a row.
@@ -39,7 +39,7 @@ impl Backoff {
 
     /// The wait after one more failure, where `unit` is a random number in `0.0..1.0`.
     pub fn next(&mut self, unit: f64) -> Duration {
-        let limit = self.first.saturating_mul(1_u32 << self.failures.min(20)).min(self.most);
+        let limit = self.base.saturating_mul(1_u32 << self.failures.min(20)).min(self.max);
         self.failures = self.failures.saturating_add(1);
         limit.mul_f64(unit.clamp(0.0, 1.0))
     }

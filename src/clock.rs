@@ -17,19 +17,19 @@ pub enum Clock {
     #[default]
     System,
     /// tokio's (pausable) time, with jumps that a test makes.
-    Driven(Driven),
+    Test(TestClock),
 }
 
 /// A reading of both clocks at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Moment {
+pub struct ClockReading {
     /// Time since the machine started, suspends included.
     pub boot: Duration,
     /// The wall clock, which may be set forward or back at any time.
     pub wall: SystemTime,
 }
 
-impl Moment {
+impl ClockReading {
     /// Time from `earlier` to this moment by BOOTTIME; zero if `earlier` is later.
     pub fn since(&self, earlier: Self) -> Duration {
         self.boot.saturating_sub(earlier.boot)
@@ -41,7 +41,7 @@ impl Moment {
     }
 }
 
-impl std::ops::Add<Duration> for Moment {
+impl std::ops::Add<Duration> for ClockReading {
     type Output = Self;
 
     fn add(self, span: Duration) -> Self {
@@ -57,18 +57,18 @@ pub fn millis(wall: SystemTime) -> u64 {
 
 impl Clock {
     /// Now, by both clocks.
-    pub fn now(&self) -> Moment {
+    pub fn now(&self) -> ClockReading {
         match self {
-            Self::System => Moment { boot: boottime(), wall: SystemTime::now() },
-            Self::Driven(driven) => driven.now(),
+            Self::System => ClockReading { boot: boottime(), wall: SystemTime::now() },
+            Self::Test(driven) => driven.now(),
         }
     }
 
     /// Whether `moment` has come, by BOOTTIME. Costs half of [`Clock::now`].
-    pub fn has_reached(&self, moment: Moment) -> bool {
+    pub fn has_reached(&self, moment: ClockReading) -> bool {
         match self {
             Self::System => boottime() >= moment.boot,
-            Self::Driven(driven) => driven.now().boot >= moment.boot,
+            Self::Test(driven) => driven.now().boot >= moment.boot,
         }
     }
 
@@ -78,7 +78,7 @@ impl Clock {
     }
 
     /// Returns once BOOTTIME has reached `moment`.
-    pub async fn sleep_until(&self, moment: Moment) {
+    pub async fn sleep_until(&self, moment: ClockReading) {
         match self {
             Self::System => {
                 // Without a timer (descriptors used up) tokio's will do: it is only wrong across a suspend.
@@ -86,12 +86,12 @@ impl Clock {
                     tokio::time::sleep(self.now().until(moment)).await;
                 }
             }
-            Self::Driven(driven) => driven.sleep_until(moment).await,
+            Self::Test(driven) => driven.sleep_until(moment).await,
         }
     }
 
     /// Returns once BOOTTIME has reached `moment`; never, where there is none.
-    pub async fn sleep_until_some(&self, moment: Option<Moment>) {
+    pub async fn sleep_until_some(&self, moment: Option<ClockReading>) {
         match moment {
             Some(moment) => self.sleep_until(moment).await,
             None => std::future::pending().await,
@@ -99,24 +99,24 @@ impl Clock {
     }
 
     /// Watches for the wall clock being set, or the machine coming back from a suspend.
-    pub fn jumps(&self) -> Jumps {
+    pub fn changes(&self) -> ClockChanges {
         match self {
-            Self::System => Jumps::System(wall_clock_timer().ok()),
-            Self::Driven(driven) => Jumps::Driven(driven.offsets.subscribe()),
+            Self::System => ClockChanges::System(wall_clock_timer().ok()),
+            Self::Test(driven) => ClockChanges::Test(driven.offsets.subscribe()),
         }
     }
 }
 
 /// Tells when the clocks have moved by other than the passing of time.
 #[derive(Debug)]
-pub enum Jumps {
+pub enum ClockChanges {
     /// A timer that the kernel cancels when the wall clock is set; `None` where none could be had.
     System(Option<AsyncFd<std::os::fd::OwnedFd>>),
     /// The jumps that a test makes.
-    Driven(watch::Receiver<Offsets>),
+    Test(watch::Receiver<TestClockOffsets>),
 }
 
-impl Jumps {
+impl ClockChanges {
     /// Returns after the next jump. Never, where the system gives no such timer.
     pub async fn next(&mut self) {
         match self {
@@ -125,7 +125,7 @@ impl Jumps {
                 let _ = timer.async_io(Interest::READABLE, |fd| Ok(rustix::io::read(fd, &mut [0_u8; 8])?)).await;
             }
             Self::System(None) => std::future::pending().await,
-            Self::Driven(offsets) => {
+            Self::Test(offsets) => {
                 if offsets.changed().await.is_err() {
                     std::future::pending::<()>().await;
                 }
@@ -136,23 +136,27 @@ impl Jumps {
 
 /// A clock that a test drives: it follows tokio's time and jumps when told to.
 #[derive(Debug, Clone)]
-pub struct Driven {
+pub struct TestClock {
     start: tokio::time::Instant,
     wall: SystemTime,
-    offsets: Arc<watch::Sender<Offsets>>,
+    offsets: Arc<watch::Sender<TestClockOffsets>>,
 }
 
 /// How far a driven clock has been moved, in seconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Offsets {
+pub struct TestClockOffsets {
     boot: Duration,
     wall_seconds: i64,
 }
 
-impl Driven {
+impl TestClock {
     /// A driven clock whose wall clock starts at `wall`.
     pub fn starting_at(wall: SystemTime) -> Self {
-        Self { start: tokio::time::Instant::now(), wall, offsets: Arc::new(watch::Sender::new(Offsets::default())) }
+        Self {
+            start: tokio::time::Instant::now(),
+            wall,
+            offsets: Arc::new(watch::Sender::new(TestClockOffsets::default())),
+        }
     }
 
     /// Sets the wall clock forward (or back), as an administrator or a time service would.
@@ -168,16 +172,16 @@ impl Driven {
         });
     }
 
-    fn now(&self) -> Moment {
+    fn now(&self) -> ClockReading {
         let offsets = *self.offsets.borrow();
         let passed = self.start.elapsed();
         let wall = self.wall + passed;
         let shift = Duration::from_secs(offsets.wall_seconds.unsigned_abs());
         let wall = if offsets.wall_seconds < 0 { wall.checked_sub(shift) } else { wall.checked_add(shift) };
-        Moment { boot: UPTIME_AT_START + passed + offsets.boot, wall: wall.unwrap_or(self.wall) }
+        ClockReading { boot: UPTIME_AT_START + passed + offsets.boot, wall: wall.unwrap_or(self.wall) }
     }
 
-    async fn sleep_until(&self, moment: Moment) {
+    async fn sleep_until(&self, moment: ClockReading) {
         let mut offsets = self.offsets.subscribe();
         loop {
             let left = self.now().until(moment);
@@ -233,8 +237,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_suspend_ends_a_sleep_and_a_set_wall_clock_does_not() {
-        let driven = Driven::starting_at(SystemTime::UNIX_EPOCH);
-        let clock = Clock::Driven(driven.clone());
+        let driven = TestClock::starting_at(SystemTime::UNIX_EPOCH);
+        let clock = Clock::Test(driven.clone());
         let start = clock.now();
         let sleeper = {
             let clock = clock.clone();

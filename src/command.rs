@@ -12,23 +12,23 @@ use secrecy::{ExposeSecret as _, SecretString};
 use tokio::process::{Child, Command};
 
 use crate::clock::Clock;
-use crate::secret::same;
+use crate::secret::ct_eq;
 
 /// Variables for a program. Their values may be secrets: nothing shows them.
 #[derive(Clone, Default)]
-pub struct Variables(BTreeMap<String, SecretString>);
+pub struct EnvVars(BTreeMap<String, SecretString>);
 
-impl Variables {
+impl EnvVars {
     /// Of this process's variables those that any program may have (where to find programs, who the user is, language and time
-    /// zone), and those that `pass` names; a name there may end in `*`. Never those of [`is_kept_back`].
+    /// zone), and those that `pass` names; a name there may end in `*`. Never those of [`is_reserved`].
     pub fn allowed(of: &BTreeMap<String, String>, pass: &[String]) -> Self {
         let named = |name: &str, pattern: &str| match pattern.strip_suffix('*') {
             Some(start) => name.starts_with(start),
             None => name == pattern,
         };
         let passes = |name: &str| {
-            !is_kept_back(name)
-                && (ALWAYS.iter().any(|its| named(name, its)) || pass.iter().any(|its| named(name, its)))
+            !is_reserved(name)
+                && (ALWAYS_PASSED.iter().any(|its| named(name, its)) || pass.iter().any(|its| named(name, its)))
         };
         let passed = of.iter().filter(|(name, _)| passes(name));
         Self(passed.map(|(name, value)| (name.clone(), SecretString::from(value.as_str()))).collect())
@@ -57,63 +57,63 @@ impl Variables {
     }
 }
 
-impl PartialEq for Variables {
+impl PartialEq for EnvVars {
     fn eq(&self, other: &Self) -> bool {
         self.0.len() == other.0.len()
             && self
                 .0
                 .iter()
                 .zip(&other.0)
-                .all(|((name, value), (its, theirs))| name == its && same(value, theirs.expose_secret().as_bytes()))
+                .all(|((name, value), (its, theirs))| name == its && ct_eq(value, theirs.expose_secret().as_bytes()))
     }
 }
 
-impl Eq for Variables {}
+impl Eq for EnvVars {}
 
-impl fmt::Debug for Variables {
+impl fmt::Debug for EnvVars {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.names()).finish()
     }
 }
 
 /// What every program may have of this process's environment.
-pub const ALWAYS: [&str; 11] =
+pub const ALWAYS_PASSED: [&str; 11] =
     ["HOME", "HOSTNAME", "LANG", "LANGUAGE", "LC_*", "LOGNAME", "PATH", "SHELL", "TERM", "TZ", "USER"];
 
 /// Whether a variable is for this process alone, whatever is asked for: the cloud's identity and its endpoints, and what the
 /// service manager says to the one process that it started. The end of a name may stand as `*`.
-pub fn is_kept_back(name: &str) -> bool {
+pub fn is_reserved(name: &str) -> bool {
     ["AZURE_", "IDENTITY_", "MSI_", "LISTEN_", "WATCHDOG_"].iter().any(|start| name.starts_with(start))
         || ["NOTIFY_SOCKET", "CREDENTIALS_DIRECTORY"].contains(&name)
 }
 
 /// Something that a program waits for, once it is there.
 #[derive(Debug)]
-pub enum Provision {
+pub enum ProvidedEnv {
     /// A variable of this name and its value.
     Variable(String, SecretString),
     /// Several variables.
-    Variables(Variables),
+    Variables(EnvVars),
     /// A file, as it should be.
     File,
 }
 
 /// A program and what it is given.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Program {
+pub struct CommandSpec {
     /// Its name or path, and its arguments. Never empty, never a secret.
     pub command: Vec<String>,
     /// All that its environment holds.
-    pub variables: Variables,
+    pub variables: EnvVars,
 }
 
-impl Program {
+impl CommandSpec {
     /// The program and its arguments, that a shell takes apart.
-    pub fn by_shell(line: &str) -> Vec<String> {
+    pub fn shell_argv(line: &str) -> Vec<String> {
         ["/bin/sh", "-c", line].map(str::to_owned).to_vec()
     }
 
-    fn prepared(&self) -> std::process::Command {
+    fn to_command(&self) -> std::process::Command {
         let (program, arguments) = self.command.split_first().map_or(("", &[][..]), |(first, rest)| (first, rest));
         let mut command = std::process::Command::new(program);
         command.args(arguments).env_clear();
@@ -122,51 +122,51 @@ impl Program {
     }
 
     /// Starts it, beside this process. It has this one's standard output and error, and its standard input where `input` says
-    /// so. From a thread that stays: see [`crate::os::start_apart`].
+    /// so. From a thread that stays: see [`crate::os::isolate_child`].
     ///
     /// # Errors
     /// There is no such program, or it may not be run.
-    pub fn start(&self, input: bool) -> std::io::Result<Running> {
-        let mut command = self.prepared();
+    pub fn start(&self, input: bool) -> std::io::Result<ChildProcess> {
+        let mut command = self.to_command();
         if !input {
             command.stdin(Stdio::null());
         }
-        crate::os::start_apart(&mut command);
+        crate::os::isolate_child(&mut command);
         let child = Command::from(command).spawn()?;
         // A process that was just started and not waited for has its id.
         let group = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
-        Ok(Running { child, group })
+        Ok(ChildProcess { child, group })
     }
 
     /// Becomes the program: this process goes on as it. Returns only where that failed.
-    pub fn take_over(&self) -> std::io::Error {
-        crate::os::become_program(&mut self.prepared())
+    pub fn exec(&self) -> std::io::Error {
+        crate::os::exec_program(&mut self.to_command())
     }
 
     /// Starts it and waits for its end, at most for `limit`; then it is killed with all that it has started.
     ///
     /// # Errors
     /// It did not start, did not end in time, or ended with another code than 0.
-    pub async fn run_to_end(&self, limit: Duration, clock: &Clock) -> Result<(), ProgramError> {
-        let mut running = self.start(false).map_err(ProgramError::Start)?;
+    pub async fn run(&self, limit: Duration, clock: &Clock) -> Result<(), CommandError> {
+        let mut running = self.start(false).map_err(CommandError::Start)?;
         tokio::select! {
-            ended = running.ended() => match ended.map_err(ProgramError::Start)? {
+            ended = running.ended() => match ended.map_err(CommandError::Start)? {
                 status if status.success() => Ok(()),
-                status => Err(ProgramError::Failed(in_words(status))),
+                status => Err(CommandError::Failed(describe_exit(status))),
             },
-            () = clock.sleep(limit) => Err(ProgramError::TimedOut { after: limit }),
+            () = clock.sleep(limit) => Err(CommandError::TimedOut { after: limit }),
         }
     }
 }
 
 /// A program that was started.
 #[derive(Debug)]
-pub struct Running {
+pub struct ChildProcess {
     child: Child,
     group: Option<Pid>,
 }
 
-impl Running {
+impl ChildProcess {
     /// Its process id, until it was waited for.
     pub fn id(&self) -> Option<u32> {
         self.child.id()
@@ -199,20 +199,20 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for ChildProcess {
     fn drop(&mut self) {
         self.kill();
     }
 }
 
 /// The code that a shell would give for how a program ended: its own, or 128 and the signal.
-pub fn code(status: ExitStatus) -> u8 {
+pub fn exit_code(status: ExitStatus) -> u8 {
     let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default());
     u8::try_from(code).unwrap_or(u8::MAX)
 }
 
 /// How a program ended, in words.
-pub fn in_words(status: ExitStatus) -> String {
+pub fn describe_exit(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("ended with code {code}"),
         (None, Some(signal)) => format!("was ended by signal {signal}"),
@@ -221,7 +221,7 @@ pub fn in_words(status: ExitStatus) -> String {
 }
 
 /// The signal of a name such as `SIGHUP` or `HUP`, of those that programs take as a word.
-pub fn signal_named(name: &str) -> Option<Signal> {
+pub fn parse_signal(name: &str) -> Option<Signal> {
     let name = name.strip_prefix("SIG").unwrap_or(name);
     SIGNALS.iter().find(|(its, _)| *its == name).map(|(_, signal)| *signal)
 }
@@ -244,7 +244,7 @@ const SIGNALS: [(&str, Signal); 8] = [
 
 /// Why a program did not do its work.
 #[derive(Debug, thiserror::Error)]
-pub enum ProgramError {
+pub enum CommandError {
     /// The system did not start it.
     #[error("it cannot be started")]
     Start(#[source] std::io::Error),
@@ -270,7 +270,7 @@ mod tests {
         let of = of.iter().map(|name| ((*name).to_owned(), "x".to_owned())).collect();
         let check = |pass: &[&str], wanted: &[&str]| {
             let pass: Vec<_> = pass.iter().map(|name| (*name).to_owned()).collect();
-            assert_eq!(Variables::allowed(&of, &pass).names().collect::<Vec<_>>(), wanted, "{pass:?}");
+            assert_eq!(EnvVars::allowed(&of, &pass).names().collect::<Vec<_>>(), wanted, "{pass:?}");
         };
         check(&[], &["LC_ALL", "PATH"]);
         check(&["OTHER"], &["LC_ALL", "OTHER", "PATH"]);
@@ -282,32 +282,32 @@ mod tests {
     #[test]
     fn variables_are_the_same_by_value_and_show_their_names_alone() {
         let of = |value: &str| {
-            let mut variables = Variables::default();
+            let mut variables = EnvVars::default();
             variables.set("PASSWORD", SecretString::from(value));
             variables
         };
         assert_eq!(of("canary"), of("canary"));
         assert_ne!(of("canary"), of("other"));
-        assert_ne!(of("canary"), Variables::default());
+        assert_ne!(of("canary"), EnvVars::default());
         assert_eq!(format!("{:?}", of("canary")), "{\"PASSWORD\"}");
     }
 
-    fn shell(line: &str) -> Program {
-        Program { command: Program::by_shell(line), variables: Variables::default() }
+    fn shell(line: &str) -> CommandSpec {
+        CommandSpec { command: CommandSpec::shell_argv(line), variables: EnvVars::default() }
     }
 
     #[tokio::test]
     async fn a_program_is_judged_by_its_code_and_by_its_time() {
         let run = async |line: &str, limit: u64| {
-            let ended = shell(line).run_to_end(Duration::from_millis(limit), &Clock::System).await;
+            let ended = shell(line).run(Duration::from_millis(limit), &Clock::System).await;
             ended.map_err(|error| error.to_string())
         };
         assert_eq!(run("exit 0", 30_000).await, Ok(()));
         assert_eq!(run("exit 3", 30_000).await, Err("it ended with code 3".to_owned()));
         assert_eq!(run("kill -TERM $$", 30_000).await, Err("it was ended by signal 15".to_owned()));
         assert_eq!(run("sleep 60", 50).await, Err("it did not end within 0.05 s and was killed".to_owned()));
-        let nothing = Program { command: vec!["/nowhere/at/all".to_owned()], variables: Variables::default() };
-        let error = nothing.run_to_end(Duration::from_secs(30), &Clock::System).await.unwrap_err();
+        let nothing = CommandSpec { command: vec!["/nowhere/at/all".to_owned()], variables: EnvVars::default() };
+        let error = nothing.run(Duration::from_secs(30), &Clock::System).await.unwrap_err();
         assert_eq!(error.to_string(), "it cannot be started");
     }
 }

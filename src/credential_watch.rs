@@ -1,6 +1,6 @@
-//! What flows from a credential's one maker to its many readers, and the one word that flows back.
+//! Carries a credential from its single publisher to many readers, and refresh requests from the readers back to it.
 //!
-//! Generic in what it carries: a session's token, a secret's value, a platform token.
+//! The credential is a session's token, a secret's value or a platform token.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
@@ -8,232 +8,237 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
 
-use crate::clock::{Clock, Moment};
+use crate::clock::{Clock, ClockReading};
 use crate::demand::Demand;
 
-/// What readers see.
+/// A credential, or the reason why there is none.
 #[derive(Debug)]
-pub enum State<T> {
-    /// There is one, and it is good as far as anyone knows.
-    Serving(Arc<T>),
-    /// There is none: why, in words fit for a caller, and when asking again makes sense.
-    None {
-        /// Why, without any secret.
+pub enum Availability<T> {
+    /// The current credential; the server has not reported it as invalid.
+    Available(Arc<T>),
+    /// There is no credential now.
+    Unavailable {
+        /// The reason, fit for a caller's eyes: it holds no secret.
         reason: Arc<str>,
-        /// When to ask again.
+        /// Time after which a caller should ask again.
         retry_after: Duration,
     },
 }
 
-impl<T> Clone for State<T> {
+impl<T> Clone for Availability<T> {
     fn clone(&self) -> Self {
         match self {
-            Self::Serving(value) => Self::Serving(Arc::clone(value)),
-            Self::None { reason, retry_after } => Self::None { reason: Arc::clone(reason), retry_after: *retry_after },
+            Self::Available(value) => Self::Available(Arc::clone(value)),
+            Self::Unavailable { reason, retry_after } => {
+                Self::Unavailable { reason: Arc::clone(reason), retry_after: *retry_after }
+            }
         }
     }
 }
 
-/// A state and when its maker last looked whether it still holds.
+/// A credential's availability and the time of its last check.
 #[derive(Debug)]
-pub struct Reading<T> {
-    /// What is there.
-    pub state: State<T>,
-    /// When the maker last asked the server about it; `None` before the first answer.
-    pub last_checked: Option<Moment>,
+pub struct CredentialState<T> {
+    /// The credential, or the reason why there is none.
+    pub availability: Availability<T>,
+    /// Time of the server's last response about it; `None` before the first one.
+    pub last_checked: Option<ClockReading>,
 }
 
-impl<T> Clone for Reading<T> {
+impl<T> Clone for CredentialState<T> {
     fn clone(&self) -> Self {
-        Self { state: self.state.clone(), last_checked: self.last_checked }
+        Self { availability: self.availability.clone(), last_checked: self.last_checked }
     }
 }
 
-/// Makes the two ends of a feed. It starts with nothing to serve, for the reason given.
-pub fn feed<T>(reason: &str) -> (Publisher<T>, Feed<T>) {
-    let state = State::None { reason: reason.into(), retry_after: Duration::from_secs(1) };
-    let (sender, receiver) = watch::channel(Reading { state, last_checked: None });
-    (Publisher(sender), Feed(receiver))
+/// Creates a publisher and a watch on it. The credential is unavailable for `reason` until the first publication.
+pub fn credential_channel<T>(reason: &str) -> (CredentialPublisher<T>, CredentialWatch<T>) {
+    let availability = Availability::Unavailable { reason: reason.into(), retry_after: Duration::from_secs(1) };
+    let (sender, receiver) = watch::channel(CredentialState { availability, last_checked: None });
+    (CredentialPublisher(sender), CredentialWatch(receiver))
 }
 
-/// The write half. There is one, and what makes the credential holds it.
+/// Write half of a credential channel. It cannot be cloned: each credential has one publisher.
 #[derive(Debug)]
-pub struct Publisher<T>(watch::Sender<Reading<T>>);
+pub struct CredentialPublisher<T>(watch::Sender<CredentialState<T>>);
 
-impl<T> Publisher<T> {
-    /// Replaces what readers see.
-    pub fn publish(&self, state: State<T>, last_checked: Option<Moment>) {
-        self.0.send_replace(Reading { state, last_checked });
+impl<T> CredentialPublisher<T> {
+    /// Publishes a new state to all readers.
+    pub fn publish(&self, availability: Availability<T>, last_checked: Option<ClockReading>) {
+        self.0.send_replace(CredentialState { availability, last_checked });
     }
 
-    /// Says that the maker has looked, and what is there stays as it is.
-    pub fn checked(&self, at: Moment) {
-        self.0.send_modify(|reading| reading.last_checked = Some(at));
+    /// Records a check that left the credential as it is, and wakes readers.
+    pub fn record_check(&self, at: ClockReading) {
+        self.0.send_modify(|state| state.last_checked = Some(at));
     }
 }
 
-/// The read half: one clone for each output.
+/// Read half of a credential channel; each output has its own clone.
 #[derive(Debug)]
-pub struct Feed<T>(watch::Receiver<Reading<T>>);
+pub struct CredentialWatch<T>(watch::Receiver<CredentialState<T>>);
 
-impl<T> Clone for Feed<T> {
+impl<T> Clone for CredentialWatch<T> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
     }
 }
 
-impl<T> Feed<T> {
-    /// What is there now. Marks it as seen for [`Feed::changed`].
-    pub fn current(&mut self) -> Reading<T> {
+impl<T> CredentialWatch<T> {
+    /// Returns the current state and marks it as seen for [`CredentialWatch::changed`].
+    pub fn current(&mut self) -> CredentialState<T> {
         self.0.borrow_and_update().clone()
     }
 
-    /// What is there now, without marking it as seen.
-    pub fn peek(&self) -> Reading<T> {
+    /// Returns the current state without marking it as seen.
+    pub fn peek(&self) -> CredentialState<T> {
         self.0.borrow().clone()
     }
 
-    /// Looks at what is there without copying it. `look` must not block.
-    pub fn with<R>(&self, look: impl FnOnce(&Reading<T>) -> R) -> R {
-        look(&self.0.borrow())
+    /// Reads the current state without cloning it. `read` must not block: publishing waits for it.
+    pub fn with<R>(&self, read: impl FnOnce(&CredentialState<T>) -> R) -> R {
+        read(&self.0.borrow())
     }
 
-    /// Returns after something was published that [`Feed::current`] has not shown yet.
+    /// Waits for a publication that [`CredentialWatch::current`] has not returned yet.
     ///
     /// # Errors
-    /// The maker has ended and nothing new will come. What it published last can still be read.
-    pub async fn changed(&mut self) -> Result<(), Ended> {
-        self.0.changed().await.map_err(|_| Ended)
+    /// The publisher was dropped. Its last state can still be read.
+    pub async fn changed(&mut self) -> Result<(), PublisherClosed> {
+        self.0.changed().await.map_err(|_| PublisherClosed)
     }
 }
 
-/// Returns after something was published in one of the feeds that [`Feed::current`] has not shown yet. A feed whose maker has
-/// ended counts as silent; where all are, this never returns.
-pub async fn any_changed<'a, T: Send + Sync + 'a>(feeds: impl IntoIterator<Item = &'a mut Feed<T>>) {
-    let silent = async |feed: &mut Feed<T>| {
-        if feed.changed().await.is_err() {
+/// Waits for a publication in any of the watches that its [`CredentialWatch::current`] has not returned yet. A watch whose
+/// publisher was dropped is ignored; if all were, this never returns.
+pub async fn any_changed<'a, T: Send + Sync + 'a>(watches: impl IntoIterator<Item = &'a mut CredentialWatch<T>>) {
+    let next_change = async |watch: &mut CredentialWatch<T>| {
+        if watch.changed().await.is_err() {
             std::future::pending::<()>().await;
         }
     };
-    let mut waits: Vec<_> = feeds.into_iter().map(|feed| Box::pin(silent(feed))).collect();
+    let mut waits: Vec<_> = watches.into_iter().map(|watch| Box::pin(next_change(watch))).collect();
     std::future::poll_fn(|cx| {
         if waits.iter_mut().any(|wait| wait.as_mut().poll(cx).is_ready()) { Poll::Ready(()) } else { Poll::Pending }
     })
     .await;
 }
 
-/// The maker of a feed has ended.
+/// The publisher of a watched credential was dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("nothing more will be published")]
-pub struct Ended;
+pub struct PublisherClosed;
 
-/// Rings the maker of a feed: "the server says that this is no longer good; look for yourself". It carries no data.
+/// Asks a credential's publisher to check it with the server, because the server refused it. It carries no data.
 ///
-/// A bucket of three rings, refilled by one a minute, keeps a caller that rings all the time inside the request budget.
+/// A token bucket of three requests, refilled by one a minute, keeps a caller that asks all the time inside the request
+/// budget.
 #[derive(Debug, Clone)]
-pub struct Nudge(Arc<Inner>);
+pub struct RefreshSignal(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
     clock: Clock,
-    rung: Notify,
-    answered: Notify,
+    requested: Notify,
+    completed: Notify,
     bucket: Mutex<Bucket>,
     demand: Demand,
 }
 
 #[derive(Debug)]
 struct Bucket {
-    rings: u32,
-    refilled: Moment,
-    /// A ring that its maker has not answered yet; further rings join it.
+    tokens: u32,
+    refilled: ClockReading,
+    /// A request is not completed yet; further requests join it.
     pending: bool,
 }
 
-/// What became of a ring.
+/// Outcome of [`RefreshSignal::request`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ring {
-    /// The maker will look, or is looking: wait for `last_checked` to move.
-    Heard,
-    /// The bucket is empty: take the last result, and ring again after this time.
-    Spent {
-        /// Time until the bucket holds a ring again.
+pub enum RefreshRequest {
+    /// The publisher will check the credential, or is checking it: wait for `last_checked` to change.
+    Accepted,
+    /// The bucket is empty: use the last result.
+    RateLimited {
+        /// Time until the bucket holds a token again.
         retry_after: Duration,
     },
 }
 
-impl Nudge {
-    /// A full bucket.
+impl RefreshSignal {
+    /// Creates a signal with a full bucket.
     pub fn new(clock: Clock) -> Self {
         Self::with_demand(clock, Demand::default())
     }
 
-    /// A full bucket, for a credential whose callers wait for `demand`'s maker.
+    /// Creates a signal with a full bucket that shares `demand`, for a credential derived from another one.
     pub fn with_demand(clock: Clock, demand: Demand) -> Self {
-        let bucket = Mutex::new(Bucket { rings: Self::RINGS, refilled: clock.now(), pending: false });
-        Self(Arc::new(Inner { clock, rung: Notify::new(), answered: Notify::new(), bucket, demand }))
+        let bucket = Mutex::new(Bucket { tokens: Self::BUCKET_SIZE, refilled: clock.now(), pending: false });
+        Self(Arc::new(Inner { clock, requested: Notify::new(), completed: Notify::new(), bucket, demand }))
     }
 
-    /// Requests of callers to the maker beyond a look.
+    /// Returns the callers' demand: waiting callers and requests to retry.
     pub fn demand(&self) -> &Demand {
         &self.0.demand
     }
 
-    /// Rings. However many ring while the maker has not looked yet, it looks once.
-    pub fn ring(&self) -> Ring {
+    /// Requests a check. Requests made before the check is complete join it.
+    pub fn request(&self) -> RefreshRequest {
         let now = self.0.clock.now();
         let mut bucket = self.0.bucket.lock().unwrap_or_else(PoisonError::into_inner);
         if bucket.pending {
-            return Ring::Heard;
+            return RefreshRequest::Accepted;
         }
-        while bucket.rings < Self::RINGS && now.since(bucket.refilled) >= Self::REFILL {
-            bucket.rings += 1;
+        while bucket.tokens < Self::BUCKET_SIZE && now.since(bucket.refilled) >= Self::REFILL {
+            bucket.tokens += 1;
             bucket.refilled = bucket.refilled + Self::REFILL;
         }
-        if bucket.rings == 0 {
-            return Ring::Spent { retry_after: Self::REFILL.saturating_sub(now.since(bucket.refilled)) };
+        if bucket.tokens == 0 {
+            return RefreshRequest::RateLimited {
+                retry_after: Self::REFILL.saturating_sub(now.since(bucket.refilled)),
+            };
         }
-        if bucket.rings == Self::RINGS {
+        if bucket.tokens == Self::BUCKET_SIZE {
             bucket.refilled = now;
         }
-        bucket.rings -= 1;
+        bucket.tokens -= 1;
         bucket.pending = true;
-        self.0.rung.notify_one();
-        Ring::Heard
+        self.0.requested.notify_one();
+        RefreshRequest::Accepted
     }
 
-    /// For the maker: returns when someone has rung.
-    pub async fn rung(&self) {
-        self.0.rung.notified().await;
+    /// Waits for a request; for the publisher.
+    pub async fn requested(&self) {
+        self.0.requested.notified().await;
     }
 
-    /// For the maker: the last ring is answered, the next one counts anew.
-    pub fn answered(&self) {
+    /// Completes the pending request and wakes its callers; for the publisher.
+    pub fn complete(&self) {
         self.0.bucket.lock().unwrap_or_else(PoisonError::into_inner).pending = false;
-        self.0.answered.notify_waiters();
+        self.0.completed.notify_waiters();
     }
 
-    /// For the maker: there is a new credential, and at least one ring about it is heard. What makes credentials bounds how
-    /// often that is.
+    /// Accepts at least one more request, after a new credential was published; for the publisher. The caller bounds how
+    /// often that happens.
     pub fn allow_one(&self) {
         let mut bucket = self.0.bucket.lock().unwrap_or_else(PoisonError::into_inner);
-        bucket.rings = bucket.rings.max(1);
+        bucket.tokens = bucket.tokens.max(1);
     }
 
-    /// For a ringer: returns when the last ring is answered, at once if none waits for its answer.
-    pub async fn settled(&self) {
-        let mut answered = std::pin::pin!(self.0.answered.notified());
+    /// Waits until the pending request is complete; returns at once if there is none.
+    pub async fn wait(&self) {
+        let mut completed = std::pin::pin!(self.0.completed.notified());
         loop {
-            answered.as_mut().enable();
+            completed.as_mut().enable();
             if !self.0.bucket.lock().unwrap_or_else(PoisonError::into_inner).pending {
                 return;
             }
-            answered.as_mut().await;
-            answered.set(self.0.answered.notified());
+            completed.as_mut().await;
+            completed.set(self.0.completed.notified());
         }
     }
 
-    const RINGS: u32 = 3;
+    const BUCKET_SIZE: u32 = 3;
     const REFILL: Duration = Duration::from_mins(1);
 }
 

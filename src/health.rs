@@ -34,12 +34,12 @@ pub struct Component {
 impl Health {
     /// Adds a component, named like `session/web` or `sink/token`, that is not ready yet. It leaves when its reporter
     /// is dropped. A second one of the same name stands before the first for as long as it is there.
-    pub fn component(&self, name: impl Into<String>, required: bool, reason: &str) -> Reporter {
+    pub fn register(&self, name: impl Into<String>, required: bool, reason: &str) -> HealthHandle {
         let name = name.into();
         let component = Component { ready: false, required, started: false, reason: Some(reason.to_owned()) };
         let id = *self.0.version.borrow();
         self.change(|components| components.entry(name.clone()).or_default().push((id, component)));
-        Reporter { name, id, health: self.clone() }
+        HealthHandle { name, id, health: self.clone() }
     }
 
     /// Every component, by name.
@@ -71,13 +71,13 @@ impl Health {
 
 /// Says how one component is.
 #[derive(Debug)]
-pub struct Reporter {
+pub struct HealthHandle {
     name: String,
     id: u64,
     health: Health,
 }
 
-impl Reporter {
+impl HealthHandle {
     /// It does its work.
     pub fn ready(&self) {
         self.set(true, None);
@@ -107,7 +107,7 @@ impl Reporter {
     }
 }
 
-impl Drop for Reporter {
+impl Drop for HealthHandle {
     fn drop(&mut self) {
         self.health.change(|components| {
             if let Some(all) = components.get_mut(&self.name) {
@@ -127,8 +127,8 @@ mod tests {
     #[test]
     fn the_whole_is_ready_when_every_required_component_is() {
         let health = Health::default();
-        let session = health.component("session/web", true, "no token yet");
-        let sink = health.component("sink/token", false, "not written yet");
+        let session = health.register("session/web", true, "no token yet");
+        let sink = health.register("sink/token", false, "not written yet");
         assert!(!health.ready());
         session.ready();
         assert!(health.ready() && health.started());
@@ -144,13 +144,13 @@ mod tests {
     #[test]
     fn the_newest_of_one_name_speaks_and_the_older_one_does_again_once_it_is_gone() {
         let health = Health::default();
-        let old = health.component("session/web", true, "no token yet");
+        let old = health.register("session/web", true, "no token yet");
         old.ready();
-        let new = health.component("session/web", true, "no token yet");
+        let new = health.register("session/web", true, "no token yet");
         assert!(!health.ready());
         drop(new);
         assert!(health.ready());
-        let new = health.component("session/web", true, "no token yet");
+        let new = health.register("session/web", true, "no token yet");
         drop(old);
         assert!(!health.ready());
         new.ready();

@@ -46,20 +46,20 @@ impl UnverifiedClaims {
     ///
     /// # Errors
     /// It is no token: too large, not three parts, or its middle is no JSON object in base64url.
-    pub fn decode(token: &str) -> Result<Self, NotAToken> {
+    pub fn decode(token: &str) -> Result<Self, InvalidJwt> {
         if token.len() > MAX_TOKEN {
-            return Err(NotAToken::TooLarge);
+            return Err(InvalidJwt::TooLarge);
         }
         let mut parts = token.split('.');
         let (Some(_), Some(claims), Some(_), None) = (parts.next(), parts.next(), parts.next(), parts.next()) else {
-            return Err(NotAToken::Parts);
+            return Err(InvalidJwt::Parts);
         };
-        let claims = TOLERANT.decode(claims).map_err(|_| NotAToken::Encoding)?;
-        let claims: Map<String, Value> = serde_json::from_slice(&claims).map_err(|_| NotAToken::Json)?;
-        Ok(Self::of(&claims))
+        let claims = TOLERANT.decode(claims).map_err(|_| InvalidJwt::Encoding)?;
+        let claims: Map<String, Value> = serde_json::from_slice(&claims).map_err(|_| InvalidJwt::Json)?;
+        Ok(Self::from_claims(&claims))
     }
 
-    fn of(claims: &Map<String, Value>) -> Self {
+    fn from_claims(claims: &Map<String, Value>) -> Self {
         let text = |name: &str| claims.get(name).and_then(Value::as_str).map(str::to_owned);
         let time = |name: &str| claims.get(name).and_then(seconds);
         let aud = match claims.get("aud") {
@@ -92,7 +92,7 @@ pub fn signing_input(header: &Value, claims: &Value) -> String {
 
 /// Why a text is no token. Never holds any of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum NotAToken {
+pub enum InvalidJwt {
     /// Larger than [`MAX_TOKEN`].
     #[error("it is larger than {MAX_TOKEN} bytes")]
     TooLarge,
@@ -188,12 +188,12 @@ mod tests {
     #[test]
     fn what_is_no_token_is_told_without_quoting_it() {
         let check = |text: &str, wanted| assert_eq!(UnverifiedClaims::decode(text), Err(wanted), "{text}");
-        check("", NotAToken::Parts);
-        check("a.b", NotAToken::Parts);
-        check("a.b.c.d", NotAToken::Parts);
-        check("a.!.c", NotAToken::Encoding);
-        check(&format!("a.{}.c", URL_SAFE_NO_PAD.encode("[1]")), NotAToken::Json);
-        check(&"a".repeat(MAX_TOKEN + 1), NotAToken::TooLarge);
+        check("", InvalidJwt::Parts);
+        check("a.b", InvalidJwt::Parts);
+        check("a.b.c.d", InvalidJwt::Parts);
+        check("a.!.c", InvalidJwt::Encoding);
+        check(&format!("a.{}.c", URL_SAFE_NO_PAD.encode("[1]")), InvalidJwt::Json);
+        check(&"a".repeat(MAX_TOKEN + 1), InvalidJwt::TooLarge);
         let padded = format!("a.{}.c", base64::engine::general_purpose::URL_SAFE.encode(r#"{"iss":"i"}"#));
         assert!(padded.contains('=') && UnverifiedClaims::decode(&padded).is_ok());
     }

@@ -1,32 +1,36 @@
 //! keyward: a machine's cloud identity becomes short-lived tokens for the tools around it.
 //!
-//! A module names only modules above it in this list (`tests/it/tidy.rs` keeps that). The towers never name each other.
+//! A module imports only modules above it in this list, and the product parts never import each other; `tests/it/tidy.rs`
+//! checks both.
 
-// Floor 0: words that all parts share
+// Layer 0: shared by all parts
 pub mod os;
 pub mod backoff;
 pub mod clock;
 pub mod demand;
 pub mod credential_watch;
+pub mod error_chain;
 pub mod file_watch;
 pub mod beneath;
 pub mod secure_dir;
 pub mod atomic_file;
 pub mod health;
 pub mod hcl;
+pub mod hex;
 pub mod jwt;
 pub mod metrics;
 pub mod aead;
 pub mod secret;
 pub mod command;
 pub mod status;
+pub mod suggest;
 pub mod tasks;
-pub mod words;
+pub mod time_format;
 
-// Floor 1: what every part that speaks HTTP stands on
+// Layer 1: HTTP, for all parts
 pub mod http;
 
-// Floor 2: the towers
+// Layer 2: the product parts and the emulators
 pub mod agent;
 #[cfg(feature = "acl")]
 pub mod acl;
@@ -35,11 +39,11 @@ pub mod gateway;
 #[cfg(feature = "dev")]
 pub mod emulators;
 
-// Floor 3: the file
+// Layer 3: the configuration file
 pub mod config;
 
-// Floor 4: the root
+// Layer 4: joins the parts
 pub mod app;
 
-// Floor 5: the command line
+// Layer 5: the command line
 pub mod cli;

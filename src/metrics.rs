@@ -20,43 +20,43 @@ pub struct Metrics(Arc<Inner>);
 pub struct Inner {
     registry: Registry,
     /// Logins tried, by session, outcome (`ok` or `failed`) and reason (a short fixed word).
-    pub logins: Family<Attempt, Counter>,
+    pub logins: Family<AttemptLabels, Counter>,
     /// Renewals tried, by session, outcome and reason.
-    pub renewals: Family<Attempt, Counter>,
+    pub renewals: Family<AttemptLabels, Counter>,
     /// Light checks of a token, by session, outcome and reason.
-    pub checks: Family<Attempt, Counter>,
+    pub checks: Family<AttemptLabels, Counter>,
     /// Reads of secrets and renewals of their leases, by secret, call (`read` or `renew`) and outcome.
-    pub secret_calls: Family<SecretCall, Counter>,
+    pub secret_calls: Family<SecretCallLabels, Counter>,
     /// When the session's token ends, in seconds since 1970; 0 while there is none.
-    pub token_expiry: Family<Session, Gauge<i64, AtomicI64>>,
+    pub token_expiry: Family<SessionLabels, Gauge<i64, AtomicI64>>,
     /// Failures in a row of a session's upstream calls.
-    pub session_failures: Family<Session, Gauge<i64, AtomicI64>>,
+    pub session_failures: Family<SessionLabels, Gauge<i64, AtomicI64>>,
     /// State of a sink: 0 holds the newest token, 1 is waiting for one, 2 is failing.
-    pub sink_state: Family<Sink, Gauge<i64, AtomicI64>>,
+    pub sink_state: Family<SinkLabels, Gauge<i64, AtomicI64>>,
     /// When a sink was last written, in seconds since 1970.
-    pub sink_written: Family<Sink, Gauge<i64, AtomicI64>>,
+    pub sink_written: Family<SinkLabels, Gauge<i64, AtomicI64>>,
     /// Writes of a sink that failed.
-    pub sink_failures: Family<Sink, Counter>,
+    pub sink_failures: Family<SinkLabels, Counter>,
     /// Outputs that somebody else had deleted or changed, by what became of it: `restored` or `left`.
-    pub output_changes: Family<OutputChange, Counter>,
+    pub output_changes: Family<OutputChangeLabels, Counter>,
     /// State of a template: 0 rendered, 1 is waiting for its secrets, 2 is failing.
-    pub template_state: Family<Template, Gauge<i64, AtomicI64>>,
+    pub template_state: Family<TemplateLabels, Gauge<i64, AtomicI64>>,
     /// When a template's file was last changed, in seconds since 1970.
-    pub template_written: Family<Template, Gauge<i64, AtomicI64>>,
+    pub template_written: Family<TemplateLabels, Gauge<i64, AtomicI64>>,
     /// Renderings of a template, by outcome (`ok` or `failed`).
-    pub template_renders: Family<TemplateRun, Counter>,
+    pub template_renders: Family<TemplateRunLabels, Counter>,
     /// Runs of a template's command, by outcome.
-    pub template_commands: Family<TemplateRun, Counter>,
+    pub template_commands: Family<TemplateRunLabels, Counter>,
     /// Starts of the child, by reason: `first`, `changed` (a variable) or `ended` (it had).
-    pub child_starts: Family<Start, Counter>,
+    pub child_starts: Family<ProcessStartLabels, Counter>,
     /// Whether the child runs.
     pub child_running: Gauge<i64, AtomicI64>,
     /// Requests answered by a local listener, by status.
-    pub local_requests: Family<Answer, Counter>,
+    pub local_requests: Family<ResponseLabels, Counter>,
     /// Requests that a listener's guard refused, by reason.
-    pub local_refused: Family<Refusal, Counter>,
+    pub local_refused: Family<RefusalLabels, Counter>,
     /// Connections open at a listener.
-    pub local_connections: Family<Listener, Gauge<i64, AtomicI64>>,
+    pub local_connections: Family<ListenerLabel, Gauge<i64, AtomicI64>>,
     /// Requests answered by the ACL server, by operation and status.
     pub acl_requests: Family<AclRequestLabels, Counter>,
     /// Tokens that were destroyed because their end had come.
@@ -64,15 +64,15 @@ pub struct Inner {
     /// Unreadable records of the ACL store, each counted once.
     pub acl_unreadable: Counter<u64, AtomicU64>,
     /// Time from passing a request on to the head of the server's answer, by listener.
-    pub proxy_seconds: Family<Listener, Seconds, fn() -> Seconds>,
+    pub proxy_seconds: Family<ListenerLabel, LatencyHistogram, fn() -> LatencyHistogram>,
     /// Requests that an API proxy sent once more with a newer token, by listener.
-    pub proxy_replays: Family<Listener, Counter>,
+    pub proxy_replays: Family<ListenerLabel, Counter>,
     /// Answers that an API proxy did not pass on because they repeat the session's token, by listener.
-    pub proxy_leaks: Family<Listener, Counter>,
+    pub proxy_leaks: Family<ListenerLabel, Counter>,
     /// Requests for what a cache keeps, by listener and outcome (`hit`, `miss` or `stale`).
-    pub cache_requests: Family<CacheUse, Counter>,
+    pub cache_requests: Family<CacheRequestLabels, Counter>,
     /// Bytes that a cache keeps, by listener.
-    pub cache_bytes: Family<Listener, Gauge>,
+    pub cache_bytes: Family<ListenerLabel, Gauge>,
     /// Calls that the gateway made once more because the platform had refused its token.
     pub gateway_replays: Counter<u64, AtomicU64>,
     /// 1 while the platform refuses the gateway's platform token.
@@ -80,15 +80,15 @@ pub struct Inner {
     /// 1 while the gateway has no platform token.
     pub gateway_token_missing: Gauge<i64, AtomicI64>,
     /// Calls that a change of the platform's history is about, by change and client.
-    pub gateway_noticed: Family<Noticed, Counter>,
+    pub gateway_noticed: Family<DeprecatedCallLabels, Counter>,
     /// When the certificate that is due first ends, in seconds since 1970, by the configuration key of its file.
-    pub certificate_expiry: Family<Certificate, Gauge<i64, AtomicI64>>,
+    pub certificate_expiry: Family<CertificateLabels, Gauge<i64, AtomicI64>>,
     /// 1 while a certificate file cannot be used and connections use the one from before, by configuration key.
-    pub certificate_rejected: Family<Certificate, Gauge<i64, AtomicI64>>,
+    pub certificate_rejected: Family<CertificateLabels, Gauge<i64, AtomicI64>>,
     /// Times that the wall clock was set or the machine came back from a suspend.
     pub clock_jumps: Counter<u64, AtomicU64>,
     /// Configuration reloads, by outcome (`ok` or `failed`).
-    pub reloads: Family<Outcome, Counter>,
+    pub reloads: Family<OutcomeLabels, Counter>,
 }
 
 impl std::ops::Deref for Metrics {
@@ -103,7 +103,7 @@ impl Default for Metrics {
     fn default() -> Self {
         let mut registry = Registry::with_prefix("keyward");
         registry.register("build", "Version of the program", Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]));
-        let proxy_seconds = Family::new_with_constructor(seconds as fn() -> Seconds);
+        let proxy_seconds = Family::new_with_constructor(seconds as fn() -> LatencyHistogram);
         registry.register(
             "proxy_upstream_seconds",
             "Time to the head of the server's answer",
@@ -160,10 +160,10 @@ impl Default for Metrics {
 }
 
 /// Times, in seconds.
-pub type Seconds = Histogram;
+pub type LatencyHistogram = Histogram;
 
 /// From what an idle server on the same machine takes to what callers wait for at most.
-fn seconds() -> Seconds {
+fn seconds() -> LatencyHistogram {
     Histogram::new([0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10.0])
 }
 
@@ -190,7 +190,7 @@ pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; cha
 
 /// Labels of an upstream attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct Attempt {
+pub struct AttemptLabels {
     /// The session's name.
     pub session: String,
     /// `ok` or `failed`.
@@ -201,7 +201,7 @@ pub struct Attempt {
 
 /// Labels of a call for a secret.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct SecretCall {
+pub struct SecretCallLabels {
     /// The secret's name in the configuration.
     pub secret: String,
     /// `read` or `renew`.
@@ -212,35 +212,35 @@ pub struct SecretCall {
 
 /// The label of a session.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct Session {
+pub struct SessionLabels {
     /// Its name.
     pub session: String,
 }
 
 /// The label of a sink.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct Sink {
+pub struct SinkLabels {
     /// Its name.
     pub sink: String,
 }
 
 /// The label of a certificate file.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct Certificate {
+pub struct CertificateLabels {
     /// The configuration key that names it, such as `server.main.ca_file`.
     pub certificate: String,
 }
 
 /// The label of a template.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct Template {
+pub struct TemplateLabels {
     /// Its name.
     pub template: String,
 }
 
 /// Labels of what a template did.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct TemplateRun {
+pub struct TemplateRunLabels {
     /// Its name.
     pub template: String,
     /// `ok` or `failed`.
@@ -249,7 +249,7 @@ pub struct TemplateRun {
 
 /// Labels of an output that somebody else had deleted or changed.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct OutputChange {
+pub struct OutputChangeLabels {
     /// Such as `sink/NAME` or `template/NAME`.
     pub output: String,
     /// `restored` or `left`.
@@ -258,21 +258,21 @@ pub struct OutputChange {
 
 /// Why the child was started.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct Start {
+pub struct ProcessStartLabels {
     /// `first`, `changed` or `ended`.
     pub reason: &'static str,
 }
 
 /// The label of a listener.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct Listener {
+pub struct ListenerLabel {
     /// Its name.
     pub listener: String,
 }
 
 /// Labels of a request for what a cache keeps.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct CacheUse {
+pub struct CacheRequestLabels {
     /// The listener's name.
     pub listener: String,
     /// `hit`, `miss` or `stale`.
@@ -281,7 +281,7 @@ pub struct CacheUse {
 
 /// Labels of an answer.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct Answer {
+pub struct ResponseLabels {
     /// The listener's name.
     pub listener: String,
     /// The HTTP status.
@@ -299,7 +299,7 @@ pub struct AclRequestLabels {
 
 /// Labels of a refusal.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct Refusal {
+pub struct RefusalLabels {
     /// The listener's name.
     pub listener: String,
     /// A short fixed word, such as `host`.
@@ -308,7 +308,7 @@ pub struct Refusal {
 
 /// Labels of a call that a change of the platform's history is about.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct Noticed {
+pub struct DeprecatedCallLabels {
     /// The change's name, such as `2021-06-08/d1`.
     pub change: String,
     /// What the client calls itself, one of a bounded number.
@@ -319,7 +319,7 @@ pub struct Noticed {
 
 /// Labels of what went well or not.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct Outcome {
+pub struct OutcomeLabels {
     /// `ok` or `failed`.
     pub outcome: &'static str,
 }
@@ -331,7 +331,7 @@ mod tests {
     #[test]
     fn the_text_holds_the_names_and_labels() {
         let metrics = Metrics::default();
-        metrics.reloads.get_or_create(&Outcome { outcome: "ok" }).inc();
+        metrics.reloads.get_or_create(&OutcomeLabels { outcome: "ok" }).inc();
         let text = metrics.text();
         assert!(text.contains("keyward_config_reloads_total{outcome=\"ok\"} 1"), "{text}");
         assert!(text.contains("keyward_clock_jumps_total 0"), "{text}");

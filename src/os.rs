@@ -117,7 +117,7 @@ pub fn passed_sockets(pid: &str, count: &str, names: &str) -> std::io::Result<Ve
 /// Has a program started apart from this process: in a process group of its own, ended by SIGTERM when this process ends in
 /// whatever way, and with no descriptor but the first three. It must be started from a thread that stays: the kernel sends that
 /// signal when the thread ends that started it (`PR_SET_PDEATHSIG`).
-pub fn start_apart(command: &mut std::process::Command) {
+pub fn isolate_child(command: &mut std::process::Command) {
     use std::os::unix::process::CommandExt as _;
     let parent = rustix::process::getpid();
     let prepare = move || {
@@ -126,7 +126,7 @@ pub fn start_apart(command: &mut std::process::Command) {
             // It ended before the kernel was told whom to watch.
             return Err(rustix::io::Errno::SRCH.into());
         }
-        keep_three_descriptors();
+        close_on_exec_above_stdio();
         Ok(())
     };
     command.process_group(0);
@@ -136,15 +136,15 @@ pub fn start_apart(command: &mut std::process::Command) {
 }
 
 /// Turns this process into another program, which gets the first three descriptors alone. Returns only where that failed.
-pub fn become_program(command: &mut std::process::Command) -> std::io::Error {
+pub fn exec_program(command: &mut std::process::Command) -> std::io::Error {
     use std::os::unix::process::CommandExt as _;
-    keep_three_descriptors();
+    close_on_exec_above_stdio();
     command.exec()
 }
 
 /// Marks every descriptor but the first three to be closed when the program changes. Ours are so already; those that were
 /// there when this process started need not be. A kernel before 5.11 cannot do it, and leaves those open.
-fn keep_three_descriptors() {
+fn close_on_exec_above_stdio() {
     const CLOSE_RANGE_CLOEXEC: nix::libc::c_uint = 1 << 2;
     // SAFETY: the call takes three numbers and touches no memory of ours. Nothing is closed: descriptors in use stay usable.
     unsafe { nix::libc::syscall(nix::libc::SYS_close_range, 3_u32, u32::MAX, CLOSE_RANGE_CLOEXEC) };

@@ -14,14 +14,14 @@ use crate::beneath::open_beneath;
 
 /// Whether both texts are the same, in a time that depends on neither their content nor where they differ. It tells
 /// whether they are as long as each other, which is no secret of a key.
-pub fn same(left: &SecretString, right: &[u8]) -> bool {
+pub fn ct_eq(left: &SecretString, right: &[u8]) -> bool {
     verify_slices_are_equal(left.expose_secret().as_bytes(), right).is_ok()
 }
 
 /// Whether both are the same secret, or both none.
 pub fn same_or_none(left: Option<&SecretString>, right: Option<&SecretString>) -> bool {
     match (left, right) {
-        (Some(left), Some(right)) => same(left, right.expose_secret().as_bytes()),
+        (Some(left), Some(right)) => ct_eq(left, right.expose_secret().as_bytes()),
         (left, right) => left.is_none() && right.is_none(),
     }
 }
@@ -214,8 +214,8 @@ mod tests {
 
     #[test]
     fn secrets_are_compared_whole() {
-        assert!(same(&SecretString::from("abc"), b"abc"));
-        assert!(!same(&SecretString::from("abc"), b"abd"));
-        assert!(!same(&SecretString::from("abc"), b"ab"));
+        assert!(ct_eq(&SecretString::from("abc"), b"abc"));
+        assert!(!ct_eq(&SecretString::from("abc"), b"abd"));
+        assert!(!ct_eq(&SecretString::from("abc"), b"ab"));
     }
 }

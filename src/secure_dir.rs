@@ -14,16 +14,16 @@ use rustix::io::Errno;
 
 /// An open folder. What is named relative to it stays in it, whatever happens to its path.
 #[derive(Debug)]
-pub struct Folder(OwnedFd);
+pub struct Dir(OwnedFd);
 
-impl Folder {
+impl Dir {
     /// Opens the folder at `path`.
     ///
     /// # Errors
     /// It is not there, is no folder, cannot be searched, or a symlink that others than root could have placed stands
     /// on the way.
-    pub fn open(path: &Path) -> Result<Self, FolderError> {
-        let fail = |source: Errno| FolderError::Open { path: path.to_owned(), source: source.into() };
+    pub fn open(path: &Path) -> Result<Self, DirError> {
+        let fail = |source: Errno| DirError::Open { path: path.to_owned(), source: source.into() };
         // A stack: the next component is its last.
         let mut left = vec![if path.as_os_str().is_empty() { PathBuf::from(".") } else { path.to_owned() }];
         let mut hops = 0;
@@ -45,9 +45,7 @@ impl Folder {
                 // Where O_NOFOLLOW meets O_DIRECTORY a symlink is told as "not a directory".
                 Err(Errno::NOTDIR | Errno::LOOP) if hops < MAX_HOPS => {
                     let link = trusted_link(from, name).map_err(fail)?;
-                    left.push(
-                        link.ok_or_else(|| FolderError::Symlink { path: path.to_owned(), link: name.to_owned() })?,
-                    );
+                    left.push(link.ok_or_else(|| DirError::Symlink { path: path.to_owned(), link: name.to_owned() })?);
                     hops += 1;
                 }
                 Err(errno) => return Err(fail(errno)),
@@ -59,12 +57,12 @@ impl Folder {
     /// Opens the folder that holds the file at `path`, and gives the file's name in it.
     ///
     /// # Errors
-    /// As [`Folder::open`]; or `path` names no file.
-    pub fn of_file(path: &Path) -> Result<(Self, OsString), FolderError> {
+    /// As [`Dir::open`]; or `path` names no file.
+    pub fn open_parent(path: &Path) -> Result<(Self, OsString), DirError> {
         let ends_in_name = path.components().next_back().is_some_and(|last| matches!(last, Component::Normal(_)));
         match (path.parent(), path.file_name()) {
             (Some(parent), Some(name)) if ends_in_name => Ok((Self::open(parent)?, name.to_owned())),
-            _ => Err(FolderError::NoFile { path: path.to_owned() }),
+            _ => Err(DirError::NoFile { path: path.to_owned() }),
         }
     }
 
@@ -72,7 +70,7 @@ impl Folder {
     ///
     /// # Errors
     /// The folder cannot be searched.
-    pub fn look(&self, name: &Path) -> io::Result<Option<Stat>> {
+    pub fn stat(&self, name: &Path) -> io::Result<Option<Stat>> {
         match rustix::fs::statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(stat)),
             Err(Errno::NOENT) => Ok(None),
@@ -103,15 +101,15 @@ impl Folder {
 ///
 /// # Errors
 /// It cannot be made, or its mode has one of those bits.
-pub fn private(path: &Path, refused: u32) -> Result<PathBuf, FolderError> {
-    let fail = |source| FolderError::Make { path: path.to_owned(), source };
+pub fn create_private(path: &Path, refused: u32) -> Result<PathBuf, DirError> {
+    let fail = |source| DirError::Make { path: path.to_owned(), source };
     DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(fail)?;
     let path = path.canonicalize().map_err(fail)?;
     let mode = path.metadata().map_err(fail)?.permissions().mode() & 0o7777;
-    if mode & refused == 0 { Ok(path) } else { Err(FolderError::Exposed { path, mode, wanted: mode & !refused }) }
+    if mode & refused == 0 { Ok(path) } else { Err(DirError::Exposed { path, mode, wanted: mode & !refused }) }
 }
 
-impl AsFd for Folder {
+impl AsFd for Dir {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
@@ -137,7 +135,7 @@ fn trusted_link(folder: BorrowedFd<'_>, name: &Path) -> Result<Option<PathBuf>, 
     Ok(Some(PathBuf::from(OsString::from_vec(target.into_bytes()))))
 }
 
-impl FolderError {
+impl DirError {
     /// Whether the folder is not there (rather than closed to us).
     pub fn not_found(&self) -> bool {
         matches!(self, Self::Open { source, .. } if source.kind() == io::ErrorKind::NotFound)
@@ -146,7 +144,7 @@ impl FolderError {
 
 /// Why a folder was not opened.
 #[derive(Debug, thiserror::Error)]
-pub enum FolderError {
+pub enum DirError {
     /// The system refused.
     #[error("cannot open the folder {}; it must be there, and the agent's user must be able to enter it", path.display())]
     Open {

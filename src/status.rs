@@ -9,21 +9,21 @@ use crate::health::{Component, Health};
 
 /// Where the parts post what they are doing. Clones share it.
 #[derive(Debug, Clone, Default)]
-pub struct Board(Arc<Mutex<Posted>>);
+pub struct StatusRegistry(Arc<Mutex<RegistryState>>);
 
 #[derive(Debug, Default)]
-struct Posted {
+struct RegistryState {
     /// By name, oldest posting first: while one session takes another's place both may be there, and the newest speaks.
-    sessions: BTreeMap<String, Vec<(u64, Session)>>,
+    sessions: BTreeMap<String, Vec<(u64, SessionStatus)>>,
     /// How many postings were made so far.
     made: u64,
     reload_error: Option<String>,
-    platform: Option<Platform>,
+    platform: Option<PlatformStatus>,
 }
 
 /// What is known of the platform that the gateway leads to: each part once the platform has told it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Platform {
+pub struct PlatformStatus {
     /// Its origin, such as `https://app.terraform.io`.
     pub upstream: String,
     /// `hosted` or `self-managed`.
@@ -36,7 +36,7 @@ pub struct Platform {
 
 /// What one session is doing. Times are RFC 3339, in UTC.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Session {
+pub struct SessionStatus {
     /// Where the machine's identity comes from, such as `metadata service (system-assigned)`.
     pub identity: String,
     /// The secrets server's address.
@@ -73,11 +73,11 @@ pub struct Status {
     version: &'static str,
     ready: bool,
     /// The sessions that the caller may see.
-    sessions: BTreeMap<String, Session>,
+    sessions: BTreeMap<String, SessionStatus>,
     components: BTreeMap<String, Component>,
     /// The platform of the gateway; absent where there is no gateway.
     #[serde(skip_serializing_if = "Option::is_none")]
-    platform: Option<Platform>,
+    platform: Option<PlatformStatus>,
     /// Why the last reload of the configuration failed; absent if it did not.
     #[serde(skip_serializing_if = "Option::is_none")]
     reload_error: Option<String>,
@@ -85,35 +85,35 @@ pub struct Status {
 
 impl Status {
     /// The status now, with these sessions.
-    pub fn of(board: &Board, health: &Health, sessions: BTreeMap<String, Session>) -> Self {
+    pub fn new(status_registry: &StatusRegistry, health: &Health, sessions: BTreeMap<String, SessionStatus>) -> Self {
         Self {
             version: env!("CARGO_PKG_VERSION"),
             ready: health.ready(),
             sessions,
             components: health.components(),
-            platform: board.platform(),
-            reload_error: board.reload_error(),
+            platform: status_registry.platform(),
+            reload_error: status_registry.reload_error(),
         }
     }
 }
 
-impl Board {
+impl StatusRegistry {
     /// A place for one session of this name. It shows nothing before its first post, and then stands before those that
     /// were made earlier under the same name.
-    pub fn posting(&self, name: impl Into<String>) -> Posting {
+    pub fn register(&self, name: impl Into<String>) -> StatusHandle {
         let mut posted = self.lock();
         posted.made += 1;
-        Posting { name: name.into(), id: posted.made, board: self.clone() }
+        StatusHandle { name: name.into(), id: posted.made, status_registry: self.clone() }
     }
 
     /// Every session, by name.
-    pub fn sessions(&self) -> BTreeMap<String, Session> {
+    pub fn sessions(&self) -> BTreeMap<String, SessionStatus> {
         let posted = self.lock();
         posted.sessions.iter().filter_map(|(name, all)| Some((name.clone(), all.last()?.1.clone()))).collect()
     }
 
     /// Posts how the last reload of the configuration went: why it failed, or that it did not.
-    pub fn reloaded(&self, error: Option<String>) {
+    pub fn record_reload(&self, error: Option<String>) {
         self.lock().reload_error = error;
     }
 
@@ -123,32 +123,32 @@ impl Board {
     }
 
     /// Posts what is known of the gateway's platform; `None` where there is no gateway.
-    pub fn platform_is(&self, platform: Option<Platform>) {
+    pub fn set_platform(&self, platform: Option<PlatformStatus>) {
         self.lock().platform = platform;
     }
 
     /// What is known of the gateway's platform, if there is a gateway.
-    pub fn platform(&self) -> Option<Platform> {
+    pub fn platform(&self) -> Option<PlatformStatus> {
         self.lock().platform.clone()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Posted> {
+    fn lock(&self) -> MutexGuard<'_, RegistryState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// One session's place on a board.
+/// One session's place on a status_registry.
 #[derive(Debug)]
-pub struct Posting {
+pub struct StatusHandle {
     name: String,
     id: u64,
-    board: Board,
+    status_registry: StatusRegistry,
 }
 
-impl Posting {
-    /// Posts what the session is doing, in place of what it posted before. Says whether that is what the board shows.
-    pub fn post(&self, session: Session) -> bool {
-        let mut posted = self.board.lock();
+impl StatusHandle {
+    /// Posts what the session is doing, in place of what it posted before. Says whether that is what the status_registry shows.
+    pub fn update(&self, session: SessionStatus) -> bool {
+        let mut posted = self.status_registry.lock();
         let all = posted.sessions.entry(self.name.clone()).or_default();
         match all.binary_search_by_key(&self.id, |(id, _)| *id) {
             Ok(at) => all[at].1 = session,
@@ -157,9 +157,9 @@ impl Posting {
         all.last().is_some_and(|(id, _)| *id == self.id)
     }
 
-    /// Takes the session off the board. Says whether none of its name is left there.
+    /// Takes the session off the status_registry. Says whether none of its name is left there.
     pub fn remove(&self) -> bool {
-        let mut posted = self.board.lock();
+        let mut posted = self.status_registry.lock();
         let Some(all) = posted.sessions.get_mut(&self.name) else { return true };
         all.retain(|(id, _)| *id != self.id);
         let none = all.is_empty();
@@ -170,7 +170,7 @@ impl Posting {
     }
 }
 
-impl Drop for Posting {
+impl Drop for StatusHandle {
     fn drop(&mut self) {
         self.remove();
     }
@@ -182,14 +182,15 @@ mod tests {
 
     #[test]
     fn of_one_name_the_newest_that_has_posted_speaks_and_the_older_one_takes_only_its_own_away() {
-        let board = Board::default();
-        let said = || board.sessions().get("web").map(|session| session.role.clone());
-        let post =
-            |posting: &Posting, role: &str| posting.post(Session { role: role.to_owned(), ..Session::default() });
-        let (old, new) = (board.posting("web"), board.posting("web"));
+        let status_registry = StatusRegistry::default();
+        let said = || status_registry.sessions().get("web").map(|session| session.role.clone());
+        let post = |posting: &StatusHandle, role: &str| {
+            posting.update(SessionStatus { role: role.to_owned(), ..SessionStatus::default() })
+        };
+        let (old, new) = (status_registry.register("web"), status_registry.register("web"));
         assert_eq!(said(), None);
         assert!(post(&old, "old"));
-        drop(board.posting("web"));
+        drop(status_registry.register("web"));
         assert_eq!(said().as_deref(), Some("old"));
         assert!(post(&new, "new"));
         assert!(!post(&old, "old again"));

@@ -7,13 +7,13 @@ use tokio_util::sync::CancellationToken;
 
 /// A set of named tasks that live and end together.
 #[derive(Debug, Default)]
-pub struct Tasks {
+pub struct TaskGroup {
     running: JoinSet<(String, anyhow::Result<()>)>,
     names: std::collections::HashMap<tokio::task::Id, String>,
     stop: CancellationToken,
 }
 
-impl Tasks {
+impl TaskGroup {
     /// No tasks yet, stopped by `stop` or by the first failure among them.
     pub fn new(stop: CancellationToken) -> Self {
         Self { stop, ..Self::default() }
@@ -115,7 +115,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_first_failure_stops_all_and_is_told_by_name() {
-        let mut tasks = Tasks::default();
+        let mut tasks = TaskGroup::default();
         let stop = tasks.stop_token();
         tasks.start("waits", async move {
             stop.cancelled().await;
@@ -128,7 +128,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_panic_is_a_failure_and_a_stuck_task_is_dropped_after_the_grace() {
-        let mut tasks = Tasks::default();
+        let mut tasks = TaskGroup::default();
         tasks.start("sticks", std::future::pending());
         tasks.start("panics", async { panic!("on purpose") });
         let start = tokio::time::Instant::now();

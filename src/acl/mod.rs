@@ -44,7 +44,7 @@ use self::store::{Store, StoreOptions};
 use crate::clock::Clock;
 use crate::http::server::{Answering, Peer};
 use crate::metrics::Metrics;
-use crate::tasks::{TaskError, Tasks};
+use crate::tasks::{TaskError, TaskGroup};
 
 /// What the service is built from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -189,7 +189,7 @@ impl Service {
     /// # Errors
     /// One of these tasks panicked.
     pub async fn run(self, stop: CancellationToken) -> Result<(), TaskError> {
-        let mut tasks = Tasks::new(stop.clone());
+        let mut tasks = TaskGroup::new(stop.clone());
         let (directory, metrics) = (self.rooms.directory, self.rooms.metrics);
         let (remover, until) = (Arc::clone(&directory), stop.clone());
         tasks.start("acl removal", async move {

@@ -18,7 +18,7 @@ use tokio::io::Interest;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use crate::clock::{Clock, Moment};
+use crate::clock::{Clock, ClockReading};
 use crate::os;
 
 /// Reaction to an output that somebody else has deleted or changed.
@@ -211,13 +211,13 @@ const WATCHED: WatchFlags = WatchFlags::CLOSE_WRITE
 #[derive(Debug, Default)]
 pub struct RestorePace {
     restored: u32,
-    last: Option<Moment>,
+    last: Option<ClockReading>,
 }
 
 impl RestorePace {
     /// The time at which a change that is noticed now is looked at: at once, after restorations in the last ten minutes within
     /// 1 s, 2 s, 4 s ... 1 min.
-    pub fn check_at(&mut self, clock: &Clock) -> Moment {
+    pub fn check_at(&mut self, clock: &Clock) -> ClockReading {
         let now = clock.now();
         let Some(last) = self.last.filter(|last| now.since(*last) < QUIET) else {
             self.restored = 0;
@@ -242,7 +242,7 @@ mod tests {
     use std::time::SystemTime;
 
     use super::*;
-    use crate::clock::Driven;
+    use crate::clock::TestClock;
 
     #[tokio::test]
     async fn what_others_do_to_a_file_is_told_to_those_who_watch_it() {
@@ -288,7 +288,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_file_that_is_always_changed_is_restored_ever_more_slowly() {
-        let clock = Clock::Driven(Driven::starting_at(SystemTime::UNIX_EPOCH));
+        let clock = Clock::Test(TestClock::starting_at(SystemTime::UNIX_EPOCH));
         let mut pace = RestorePace::default();
         let mut waits = Vec::new();
         for _ in 0..10 {

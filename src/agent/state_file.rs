@@ -79,7 +79,7 @@ impl StateFile {
 /// A key, and what it is bound to.
 #[derive(Debug)]
 pub(super) struct Seal {
-    seal: aead::Seal,
+    seal: aead::AeadKey,
     bound_to: Vec<u8>,
 }
 
@@ -95,12 +95,12 @@ impl Seal {
             bound.extend_from_slice(&(name.len() as u64).to_be_bytes());
             bound.extend_from_slice(name.as_bytes());
         }
-        Ok(Self { seal: aead::Seal::new(&key)?, bound_to: bound })
+        Ok(Self { seal: aead::AeadKey::new(&key)?, bound_to: bound })
     }
 
     /// The sealed form of `plain`.
     pub(super) fn close(&self, plain: &[u8]) -> Result<Vec<u8>, Unspecified> {
-        self.seal.close(plain, &self.bound_to)
+        self.seal.seal(plain, &self.bound_to)
     }
 
     /// The plain form of what [`Seal::close`] gave.

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use secrecy::SecretString;
 
-use crate::clock::Moment;
-use crate::credential_watch::{Feed, Publisher};
+use crate::clock::ClockReading;
+use crate::credential_watch::{CredentialPublisher, CredentialWatch};
 
 /// A token of the secrets server, with what the server said about it.
 #[derive(Debug)]
@@ -21,18 +21,18 @@ pub struct Token {
     /// Names of the policies that the server gave it.
     pub policies: Vec<String>,
     /// When the login (or the last renewal) was answered.
-    pub obtained: Moment,
+    pub obtained: ClockReading,
     /// When it ends; `None` for one that never does.
-    pub expires: Option<Moment>,
+    pub expires: Option<ClockReading>,
     /// Groups what was got with this token; a renewal keeps it, a login makes a new one.
     pub generation: Generation,
 }
 
-/// The write half of a token's feed; its maker alone has it.
-pub type TokenPublisher = Publisher<Token>;
+/// The write half of a token's watch; its maker alone has it.
+pub type TokenPublisher = CredentialPublisher<Token>;
 
-/// The read half of a token's feed, one clone an output.
-pub type TokenFeed = Feed<Token>;
+/// The read half of a token's watch, one clone an output.
+pub type TokenWatch = CredentialWatch<Token>;
 
 /// The secret text of a token: 1 to 4096 visible ASCII characters, so that it fits a header and a line protocol.
 #[derive(Debug, Clone)]

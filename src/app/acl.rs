@@ -10,7 +10,7 @@ use super::fd_limits;
 use super::session::Shared;
 use crate::acl::Service;
 use crate::config;
-use crate::health::Reporter;
+use crate::health::HealthHandle;
 use crate::http::server::{Endpoint, Inherited, Limits, Listener, Observed};
 use crate::http::tls::ServerTls;
 
@@ -22,7 +22,7 @@ pub(super) struct BuiltAccess {
     sockets: Vec<Listener>,
     connections: usize,
     tls: Option<ServerTls>,
-    health: Reporter,
+    health: HealthHandle,
     observed: Observed,
 }
 
@@ -44,7 +44,7 @@ impl BuiltAccess {
             let socket = Listener::open(endpoint, inherited);
             sockets.push(socket.with_context(|| format!("the access-control service cannot listen on {endpoint}"))?);
         }
-        let health = shared.health.component("listener/acl", true, "not serving yet");
+        let health = shared.health.register("listener/acl", true, "not serving yet");
         let observed = Observed { metrics: shared.metrics.clone(), listener: "acl".to_owned() };
         Ok(Self { service, endpoints: options.endpoints.clone(), sockets, connections, tls, health, observed })
     }

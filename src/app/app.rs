@@ -17,9 +17,9 @@ use crate::health::Health;
 #[cfg(any(feature = "acl", feature = "gateway"))]
 use crate::http::server::Endpoint;
 use crate::http::server::Inherited;
-use crate::metrics::Outcome;
-use crate::status::Board;
-use crate::tasks::Tasks;
+use crate::metrics::OutcomeLabels;
+use crate::status::StatusRegistry;
+use crate::tasks::TaskGroup;
 
 /// Everything that the configuration asks for, running or about to.
 #[derive(Debug)]
@@ -83,8 +83,8 @@ impl App {
     }
 
     /// Status of its sessions.
-    pub const fn board(&self) -> &Board {
-        &self.shared.board
+    pub const fn status_registry(&self) -> &StatusRegistry {
+        &self.shared.status_registry
     }
 
     /// Where the access-control service listens, if there is one.
@@ -105,7 +105,7 @@ impl App {
     /// # Errors
     /// A task failed that never should.
     pub async fn run(self, mut signals: Signals) -> anyhow::Result<u8> {
-        let mut services = Tasks::new(CancellationToken::new());
+        let mut services = TaskGroup::new(CancellationToken::new());
         let grace = self.config.agent.stop_grace;
         #[cfg(feature = "acl")]
         if let Some(access) = self.access {
@@ -190,7 +190,7 @@ impl Reloading {
         self.told.reloading();
         let outcome = match new.and_then(|new| self.take(agent, new).map_err(|error| vec![format!("{error:#}")])) {
             Ok(()) => {
-                self.shared.board.reloaded(None);
+                self.shared.status_registry.record_reload(None);
                 tracing::info!(event = "config.reload.ok", "the new configuration is in force");
                 "ok"
             }
@@ -198,11 +198,11 @@ impl Reloading {
                 for mistake in &mistakes {
                     tracing::error!(event = "config.reload.failed", %mistake, "the old configuration stays");
                 }
-                self.shared.board.reloaded(Some(mistakes.join("\n")));
+                self.shared.status_registry.record_reload(Some(mistakes.join("\n")));
                 "failed"
             }
         };
-        self.shared.metrics.reloads.get_or_create(&Outcome { outcome }).inc();
+        self.shared.metrics.reloads.get_or_create(&OutcomeLabels { outcome }).inc();
         self.told.reloaded();
     }
 

@@ -11,10 +11,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::certificate_files::{CertificateFiles, Files};
 use crate::clock::Clock;
+use crate::error_chain::format_chain;
 use crate::file_watch::FileWatch;
 use crate::http::tls::{self, Expiry};
 use crate::metrics::{self, Metrics};
-use crate::words::{chain, rfc3339};
+use crate::time_format::format_rfc3339;
 
 /// Watches the files until `stop`; the sender's lists replace one another at reloads.
 pub(super) async fn watch(
@@ -84,7 +85,7 @@ impl Watched {
         let mut next: Option<SystemTime> = None;
         for (key, files) in list {
             let its = files.clone();
-            let read = tokio::task::spawn_blocking(move || its.read().map_err(|error| chain(&error))).await;
+            let read = tokio::task::spawn_blocking(move || its.read().map_err(|error| format_chain(&error))).await;
             let read = read.unwrap_or_else(|error| Err(error.to_string()));
             let due = self.take(&key, files, read);
             next = next.into_iter().chain(due).min();
@@ -154,7 +155,7 @@ impl Watched {
         let seconds = ends.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
         let gauge = self.metrics.certificate_expiry.get_or_create(&label(key)).clone();
         gauge.set(i64::try_from(seconds).unwrap_or(i64::MAX));
-        let (now, expires) = (self.clock.now().wall, rfc3339(ends));
+        let (now, expires) = (self.clock.now().wall, format_rfc3339(ends));
         if now >= ends {
             if !entry.told_end {
                 entry.told_end = true;
@@ -185,6 +186,6 @@ impl Watched {
     }
 }
 
-fn label(key: &str) -> metrics::Certificate {
-    metrics::Certificate { certificate: key.to_owned() }
+fn label(key: &str) -> metrics::CertificateLabels {
+    metrics::CertificateLabels { certificate: key.to_owned() }
 }

@@ -9,11 +9,11 @@ use serde_json::Value;
 use super::one_shot::{Step, login, resolve};
 use super::rendered_once::Reader;
 use crate::config::{Gateway, Session, TokenSource};
+use crate::error_chain::format_chain;
 use crate::gateway::availability::{Product, Server};
 use crate::http::client::sanitize::tame;
 use crate::http::client::{self, Address, Answer, Client, Tls};
 use crate::secret;
-use crate::words::chain;
 
 /// Time for one answer of the platform.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(30);
@@ -41,7 +41,7 @@ pub async fn check_gateway(gateway: &Gateway, sessions: &[Session]) -> Vec<Step>
     let client = match options.build() {
         Ok(client) => client,
         Err(error) => {
-            note("platform", Err(chain(&error)));
+            note("platform", Err(format_chain(&error)));
             return steps;
         }
     };
@@ -60,7 +60,7 @@ pub async fn check_gateway(gateway: &Gateway, sessions: &[Session]) -> Vec<Step>
 /// Asks what the platform is. It says so without a token too.
 async fn ping(client: &Client) -> Result<(Server, String), String> {
     let answer = client.send(client.request(Method::GET, "api/v2/ping")).await;
-    let answer = answer.map_err(|error| format!("{}: {}", client.server(), chain(&error)))?;
+    let answer = answer.map_err(|error| format!("{}: {}", client.server(), format_chain(&error)))?;
     let server = Server::default().after(&answer.headers).unwrap_or_default();
     let status = answer.status.as_u16();
     if !answer.status.is_success() && answer.status != StatusCode::UNAUTHORIZED && server == Server::default() {
@@ -93,22 +93,22 @@ async fn with_token(
 ) -> Result<String, String> {
     match &gateway.token {
         TokenSource::File(file) => {
-            let token = secret::read_file(file).map_err(|error| chain(&error))?;
+            let token = secret::read_file(file).map_err(|error| format_chain(&error))?;
             ask(&token).await.map(|found| format!("{found} (file {})", file.display()))
         }
         TokenSource::Mint(mint) => {
             let file = &mint.parent_token_file;
-            let token = secret::read_file(file).map_err(|error| chain(&error))?;
+            let token = secret::read_file(file).map_err(|error| format_chain(&error))?;
             ask(&token).await.map(|found| format!("the parent token: {found} (file {})", file.display()))
         }
         TokenSource::Secret(secret) => {
             let session = sessions.iter().find(|session| session.name == secret.session);
             let session = session.ok_or_else(|| format!("there is no session {}", secret.session))?;
             let logged_in =
-                login(session).await.map_err(|error| format!("session {}: {}", session.name, chain(&error)))?;
+                login(session).await.map_err(|error| format!("session {}: {}", session.name, format_chain(&error)))?;
             let read = Reader::with(session, &logged_in).read(&secret.path).await;
             let found = match read {
-                Err(error) => Err(format!("{}: {}", secret.path, chain(&error))),
+                Err(error) => Err(format!("{}: {}", secret.path, format_chain(&error))),
                 Ok(answer) => match answer.data.text(&secret.field) {
                     None => Err(format!("{} has no text in the field `{}`", secret.path, secret.field)),
                     Some(token) => {
@@ -119,7 +119,9 @@ async fn with_token(
                                 let (own, namespace) = (&logged_in.token.secret, session.login.namespace.as_deref());
                                 let given_back = logged_in.upstream().revoke_lease(own, lease, namespace).await;
                                 given_back
-                                    .map_err(|error| format!("{}: its lease stays: {}", secret.path, chain(&error)))
+                                    .map_err(|error| {
+                                        format!("{}: its lease stays: {}", secret.path, format_chain(&error))
+                                    })
                                     .and(found)
                             }
                         }
@@ -138,7 +140,8 @@ async fn with_token(
 /// Asks the platform whose token this is.
 async fn whose(client: &Client, token: &SecretString, server: &Server) -> Result<String, String> {
     let request = client.request(Method::GET, "api/v2/account/details").bearer_auth(token.expose_secret());
-    let answer = client.send(request).await.map_err(|error| format!("{}: {}", client.server(), chain(&error)))?;
+    let answer =
+        client.send(request).await.map_err(|error| format!("{}: {}", client.server(), format_chain(&error)))?;
     // Some platforms tell what they are to those alone that bring a token.
     let told = (*server == Server::default()).then(|| Server::default().after(&answer.headers)).flatten();
     let told = told.map(|server| format!("; {}", describe(&server))).unwrap_or_default();

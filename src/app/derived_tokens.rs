@@ -10,10 +10,10 @@ use super::session::Shared;
 use crate::agent::local_api::Source;
 use crate::agent::secrets::{Derive, DerivedKeeper, DerivedParts};
 use crate::agent::server_client::Upstream;
-use crate::agent::token::TokenFeed;
+use crate::agent::token::TokenWatch;
 use crate::config;
-use crate::credential_watch::{Nudge, State, feed};
-use crate::health::Reporter;
+use crate::credential_watch::{Availability, RefreshSignal, credential_channel};
+use crate::health::HealthHandle;
 
 /// What makes tokens of `session`'s for an output, and where they are read.
 ///
@@ -23,23 +23,23 @@ pub(super) fn keeper(
     output: String,
     derive: Derive,
     (session, source): (&config::Session, &Source),
-    health: Option<Reporter>,
+    health: Option<HealthHandle>,
     shared: &Shared,
 ) -> anyhow::Result<(DerivedKeeper, Source)> {
-    let (publisher, made) = feed("no token was made for it yet");
+    let (publisher, made) = credential_channel("no token was made for it yet");
     // Who waits for what is made of the session's token waits for the session.
-    let nudge = Nudge::with_demand(shared.clock.clone(), source.nudge.demand().clone());
+    let refresh_signal = RefreshSignal::with_demand(shared.clock.clone(), source.refresh_signal.demand().clone());
     let parts = DerivedParts {
         publisher,
         upstream: Upstream::build(&session.upstream).with_context(|| output.clone())?,
         namespace: session.login.namespace.clone(),
-        tokens: source.feed.clone(),
-        session: source.nudge.clone(),
-        nudge: nudge.clone(),
+        tokens: source.watch.clone(),
+        session: source.refresh_signal.clone(),
+        refresh_signal: refresh_signal.clone(),
         health,
         clock: shared.clock.clone(),
     };
-    Ok((DerivedKeeper::new(output, derive, parts), Source { feed: made, nudge }))
+    Ok((DerivedKeeper::new(output, derive, parts), Source { watch: made, refresh_signal }))
 }
 
 /// The child tokens that one listener serves in place of its sessions' own.
@@ -47,7 +47,7 @@ pub(super) fn keeper(
 pub(super) struct Children {
     keepers: Vec<DerivedKeeper>,
     /// A session's token and its child.
-    pairs: Vec<(TokenFeed, TokenFeed)>,
+    pairs: Vec<(TokenWatch, TokenWatch)>,
 }
 
 impl Children {
@@ -67,12 +67,12 @@ impl Children {
         for (name, source) in sources {
             let session = sessions.iter().find(|its| its.name == name).context("the listener has no such session")?;
             let component = format!("child_token/{}/{name}", listener.name);
-            let health = shared.health.component(component, listener.required, "no token was made for it yet");
+            let health = shared.health.register(component, listener.required, "no token was made for it yet");
             let output = format!("listener {}", listener.name);
             let derive = Derive::Child(child.clone());
             let (keeper, made) = keeper(output, derive, (session, &source), Some(health), shared)?;
             children.keepers.push(keeper);
-            children.pairs.push((source.feed, made.feed.clone()));
+            children.pairs.push((source.watch, made.watch.clone()));
             replaced.insert(name, made);
         }
         Ok((children, replaced))
@@ -97,8 +97,8 @@ impl Children {
     }
 }
 
-async fn first(pairs: Vec<(TokenFeed, TokenFeed)>) {
-    let serves = |feed: &TokenFeed| feed.with(|reading| matches!(reading.state, State::Serving(_)));
+async fn first(pairs: Vec<(TokenWatch, TokenWatch)>) {
+    let serves = |watch: &TokenWatch| watch.with(|reading| matches!(reading.availability, Availability::Available(_)));
     for (session, mut child) in pairs {
         while serves(&session) && !serves(&child) && child.changed().await.is_ok() {
             child.current();

@@ -9,16 +9,16 @@ use tokio_util::sync::CancellationToken;
 
 use super::platform_token::TokenMaker;
 use super::session::{Sessions, Shared};
-use crate::command::Provision;
+use crate::command::ProvidedEnv;
 use crate::config;
-use crate::credential_watch::Feed;
+use crate::credential_watch::CredentialWatch;
 use crate::gateway::client_setup::{Brings, CliConfig, Content, DropIn, ForChild};
 use crate::gateway::local_token::LocalToken;
 use crate::gateway::proxy::{Gateway, Parts, Record};
-use crate::health::Reporter;
+use crate::health::HealthHandle;
 use crate::http::server::{Endpoint, Inherited, Limits, Listener, Observed};
-use crate::status::Board;
-use crate::tasks::Tasks;
+use crate::status::StatusRegistry;
+use crate::tasks::TaskGroup;
 
 /// A gateway with its sockets bound, answering nobody yet.
 #[derive(Debug)]
@@ -30,9 +30,9 @@ pub(super) struct BuiltGateway {
     local: LocalToken,
     token: TokenMaker,
     drop_in: Option<DropIn>,
-    child: Option<(ForChild, Feed<Provision>)>,
-    health: Reporter,
-    board: Board,
+    child: Option<(ForChild, CredentialWatch<ProvidedEnv>)>,
+    health: HealthHandle,
+    status_registry: StatusRegistry,
     observed: Observed,
 }
 
@@ -45,8 +45,8 @@ struct Running {
     options: config::Gateway,
     sockets: Vec<Listener>,
     record: Arc<Record>,
-    child: Option<Feed<Provision>>,
-    board: Board,
+    child: Option<CredentialWatch<ProvidedEnv>>,
+    status_registry: StatusRegistry,
     stop: CancellationToken,
     /// Cancelled where nothing takes its place.
     gone: CancellationToken,
@@ -75,13 +75,13 @@ impl BuiltGateway {
             .context("the gateway cannot keep its local token")?;
         let (token, source) = TokenMaker::build(options, sessions, shared)?;
         let record = running.map(|running| Arc::clone(&running.record)).unwrap_or_default();
-        let platform = source.feed.clone();
+        let platform = source.watch.clone();
         let parts = Parts {
             clock: shared.clock.clone(),
-            board: shared.board.clone(),
+            status_registry: shared.status_registry.clone(),
             health: shared.health.clone(),
             metrics: shared.metrics.clone(),
-            token_health: shared.health.component("gateway/platform", options.required, "not serving yet"),
+            token_health: shared.health.register("gateway/platform", options.required, "not serving yet"),
             source,
             local: accepted.clone(),
             record: Arc::clone(&record),
@@ -121,11 +121,11 @@ impl BuiltGateway {
             None => None,
             Some(drop_in) => {
                 let content = content(drop_in.brings)?;
-                let health = shared.health.component("gateway/drop_in", options.required, "not written yet");
+                let health = shared.health.register("gateway/drop_in", options.required, "not written yet");
                 Some(DropIn::new(drop_in.clone(), content, shared.clock.clone(), health))
             }
         };
-        let health = shared.health.component("listener/gateway", options.required, "not serving yet");
+        let health = shared.health.register("listener/gateway", options.required, "not serving yet");
         let observed = Observed { metrics: shared.metrics.clone(), listener: "gateway".to_owned() };
         Ok(Self {
             options: options.clone(),
@@ -137,7 +137,7 @@ impl BuiltGateway {
             drop_in,
             child,
             health,
-            board: shared.board.clone(),
+            status_registry: shared.status_registry.clone(),
             observed,
         })
     }
@@ -220,23 +220,23 @@ impl RunningGateway {
     }
 
     /// What the child finds of the gateway once the plan is in force, if that is asked for, and what it is called.
-    pub(super) fn for_child(&self, plan: &GatewayPlan) -> Option<(String, Feed<Provision>)> {
-        let feed = match plan {
+    pub(super) fn for_child(&self, plan: &GatewayPlan) -> Option<(String, CredentialWatch<ProvidedEnv>)> {
+        let watch = match plan {
             GatewayPlan::Same => self.0.as_ref()?.child.clone()?,
             GatewayPlan::Stop => return None,
             GatewayPlan::Start(built) => built.child.as_ref()?.1.clone(),
         };
-        Some(("gateway".to_owned(), feed))
+        Some(("gateway".to_owned(), watch))
     }
 
     /// Stops what is gone or replaced, and starts what the plan built.
-    pub(super) fn commit(&mut self, plan: GatewayPlan, tasks: &mut Tasks, drain: Duration) {
+    pub(super) fn commit(&mut self, plan: GatewayPlan, tasks: &mut TaskGroup, drain: Duration) {
         if matches!(plan, GatewayPlan::Same) {
             return;
         }
         if let Some(running) = self.0.take() {
             if matches!(plan, GatewayPlan::Stop) {
-                running.board.platform_is(None);
+                running.status_registry.set_platform(None);
                 running.gone.cancel();
             }
             running.stop.cancel();
@@ -249,8 +249,8 @@ impl RunningGateway {
                 options: built.options.clone(),
                 sockets,
                 record: Arc::clone(&built.record),
-                child: built.child.as_ref().map(|(_, feed)| feed.clone()),
-                board: built.board.clone(),
+                child: built.child.as_ref().map(|(_, watch)| watch.clone()),
+                status_registry: built.status_registry.clone(),
                 stop: stop.clone(),
                 gone: gone.clone(),
             });

@@ -13,10 +13,10 @@ use crate::agent::local_api;
 use crate::agent::local_api::Source;
 use crate::agent::secrets::DerivedKeeper;
 use crate::agent::sinks::FileSink;
-use crate::agent::token::TokenFeed;
+use crate::agent::token::TokenWatch;
 use crate::config;
 use crate::config::Serves;
-use crate::health::Reporter;
+use crate::health::HealthHandle;
 use crate::http::server::{Inherited, Limits, Listener, Observed};
 
 /// A sink that has written nothing yet.
@@ -25,10 +25,10 @@ pub(super) struct BuiltSink {
     pub(super) options: config::Sink,
     /// Of the file with the key of its reader, as it stood.
     pub(super) reader: Option<Stamp>,
-    feed: TokenFeed,
+    watch: TokenWatch,
     /// Makes the token that is written, where that is not the session's own.
     derived: Option<DerivedKeeper>,
-    health: Reporter,
+    health: HealthHandle,
     shared: Shared,
 }
 
@@ -55,14 +55,14 @@ impl BuiltSink {
         shared: &Shared,
     ) -> anyhow::Result<Self> {
         let (sink, reader) = (&options.options, reader_of(&options));
-        let (mut feed, mut derived) = (source.feed.clone(), None);
+        let (mut watch, mut derived) = (source.watch.clone(), None);
         if let (Some(derive), Some(session)) = (&options.derive, session) {
             let output = format!("sink {}", sink.name);
             let (keeper, made) = derived_tokens::keeper(output, derive.clone(), (session, source), None, shared)?;
-            (feed, derived) = (made.feed, Some(keeper));
+            (watch, derived) = (made.watch, Some(keeper));
         }
-        let health = shared.health.component(format!("sink/{}", sink.name), sink.required, "not written yet");
-        Ok(Self { options, reader, feed, derived, health, shared: shared.clone() })
+        let health = shared.health.register(format!("sink/{}", sink.name), sink.required, "not written yet");
+        Ok(Self { options, reader, watch, derived, health, shared: shared.clone() })
     }
 
     pub(super) fn name(&self) -> &str {
@@ -77,7 +77,7 @@ impl BuiltSink {
             other.cancelled().await;
         }
         let Shared { clock, metrics, outputs, .. } = self.shared;
-        let mut sink = FileSink::new(self.options.options, self.feed, clock, self.health, metrics).watching(outputs);
+        let mut sink = FileSink::new(self.options.options, self.watch, clock, self.health, metrics).watching(outputs);
         let derived = async {
             if let Some(derived) = self.derived {
                 derived.run(orders.stop.clone()).await;
@@ -103,7 +103,7 @@ pub(super) struct BoundListener {
     pub(super) socket: Listener,
     serving: Serving,
     children: Children,
-    health: Reporter,
+    health: HealthHandle,
     shared: Shared,
 }
 
@@ -142,8 +142,8 @@ impl BoundListener {
                 let (session, source) = sources.iter().find_map(its).context("the listener has no session")?;
                 let parts = Parts {
                     clock: shared.clock.clone(),
-                    feed: source.feed.clone(),
-                    nudge: source.nudge.clone(),
+                    watch: source.watch.clone(),
+                    refresh_signal: source.refresh_signal.clone(),
                     upstream: session.upstream.clone(),
                     namespace: session.login.namespace.clone(),
                     observed: Observed { metrics: shared.metrics.clone(), listener: options.name.clone() },
@@ -154,7 +154,7 @@ impl BoundListener {
                 Serving::Proxied(proxy.with_context(|| format!("listener {}", options.name))?)
             }
         };
-        let health = shared.health.component(format!("listener/{}", options.name), options.required, "not serving yet");
+        let health = shared.health.register(format!("listener/{}", options.name), options.required, "not serving yet");
         Ok(Self { options, socket, serving, children, health, shared: shared.clone() })
     }
 
@@ -189,7 +189,7 @@ impl BoundListener {
                         clock: shared.clock,
                         metrics: shared.metrics,
                         health: shared.health,
-                        board: shared.board,
+                        status_registry: shared.status_registry,
                         guard: options.guard,
                         address: socket.tcp_address(),
                         stop: stop.clone(),

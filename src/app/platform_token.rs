@@ -6,10 +6,10 @@ use tokio_util::sync::CancellationToken;
 use super::session::{Sessions, Shared};
 use crate::agent::secrets::{self, SecretAnswer, SecretKeeper, SecretRequest};
 use crate::agent::server_client::Upstream;
-use crate::clock::Moment;
+use crate::clock::ClockReading;
 use crate::config;
 use crate::config::TokenSource;
-use crate::credential_watch::{Nudge, feed};
+use crate::credential_watch::{RefreshSignal, credential_channel};
 use crate::gateway::platform_token::{PlatformToken, Source, TokenFile};
 use crate::gateway::token_minting::{self, Minter};
 
@@ -31,7 +31,7 @@ impl TokenMaker {
         sessions: Sessions<'_>,
         shared: &Shared,
     ) -> anyhow::Result<(Self, Source)> {
-        let health = shared.health.component("gateway/token", options.required, "no platform token yet");
+        let health = shared.health.register("gateway/token", options.required, "no platform token yet");
         let secret = match &options.token {
             TokenSource::File(path) => {
                 let (file, source) = TokenFile::new(path.clone(), shared.clock.clone(), health);
@@ -54,10 +54,10 @@ impl TokenMaker {
         let session = sessions.options.iter().find(|session| session.name == secret.session);
         let session = session.zip(sessions.sources.get(&secret.session));
         let (session, tokens) = session.with_context(|| format!("there is no session {}", secret.session))?;
-        let (publisher, feed) = feed("the platform token has not been read yet");
-        let nudge = Nudge::new(shared.clock.clone());
+        let (publisher, watch) = credential_channel("the platform token has not been read yet");
+        let refresh_signal = RefreshSignal::new(shared.clock.clone());
         let origin = format!("secret {} by session {}", secret.path, secret.session);
-        let source = Source { feed, nudge: nudge.clone(), origin };
+        let source = Source { watch, refresh_signal: refresh_signal.clone(), origin };
         let kept = secrets::Options {
             name: "gateway".to_owned(),
             label: "gateway".to_owned(),
@@ -71,9 +71,9 @@ impl TokenMaker {
             publisher,
             view: platform_token,
             upstream: Upstream::build(&session.upstream).with_context(|| format!("session {}", session.name))?,
-            tokens: tokens.feed.clone(),
-            session: tokens.nudge.clone(),
-            nudge,
+            tokens: tokens.watch.clone(),
+            session: tokens.refresh_signal.clone(),
+            refresh_signal,
             clock: shared.clock.clone(),
             health: Some(health),
             gate: None,
@@ -93,7 +93,11 @@ impl TokenMaker {
     }
 }
 
-fn platform_token(options: &secrets::Options, answer: &SecretAnswer, read: Moment) -> Result<PlatformToken, String> {
+fn platform_token(
+    options: &secrets::Options,
+    answer: &SecretAnswer,
+    read: ClockReading,
+) -> Result<PlatformToken, String> {
     let Some(secret) = answer.data.text(&options.field) else {
         return Err(format!("{} has no text in the field {:?}", options.request.path, options.field));
     };

@@ -18,7 +18,7 @@ use crate::config::{Config, Serves};
 #[cfg(feature = "gateway")]
 use crate::http::server::Endpoint;
 use crate::http::server::{Inherited, Listener};
-use crate::tasks::{TaskError, Tasks};
+use crate::tasks::{TaskError, TaskGroup};
 
 /// What runs of a configuration: sessions, and the outputs that drink from them.
 #[derive(Debug, Default)]
@@ -32,16 +32,16 @@ pub(super) struct Agent {
     pub(super) rendering: Rendering,
 }
 
-/// Tasks that stop together, and what each of them was built from.
+/// TaskGroup that stop together, and what each of them was built from.
 #[derive(Debug)]
 pub(super) struct Group<R> {
     running: BTreeMap<String, R>,
-    pub(super) tasks: Tasks,
+    pub(super) tasks: TaskGroup,
 }
 
 impl<R> Default for Group<R> {
     fn default() -> Self {
-        Self { running: BTreeMap::new(), tasks: Tasks::default() }
+        Self { running: BTreeMap::new(), tasks: TaskGroup::default() }
     }
 }
 

@@ -15,9 +15,9 @@ use crate::agent::templates::{Known, Need, Rendered, Template, Text, Wrong};
 use crate::agent::token::ClientToken;
 use crate::clock::Clock;
 use crate::config::Session;
+use crate::error_chain::format_chain;
 use crate::http::client::{self, Address, Proxy, Tls};
 use crate::secret;
-use crate::words::chain;
 
 /// Where the secrets of a rendering come from.
 #[derive(Debug)]
@@ -79,7 +79,7 @@ impl Reader {
                             Need::Secret(request) => self.ask(request).await?,
                             Need::File(path) => match secret::read_text_beneath(&folders, path) {
                                 Ok(text) => Known::Text(Arc::new(text)),
-                                Err(error) => Known::Absent(chain(&error).into()),
+                                Err(error) => Known::Absent(format_chain(&error).into()),
                             },
                         };
                         known.insert(need, found);

@@ -1,4 +1,4 @@
-//! One chain identity -> login -> keeper -> feed, built from its options.
+//! One chain identity -> login -> keeper -> watch, built from its options.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt as _;
@@ -18,10 +18,10 @@ use crate::agent::server_client::Upstream;
 use crate::agent::token_lifecycle::{self, Farewell, Parts, TokenKeeper};
 use crate::clock::Clock;
 use crate::config;
-use crate::credential_watch::{Nudge, feed};
+use crate::credential_watch::{RefreshSignal, credential_channel};
 use crate::health::Health;
 use crate::metrics::Metrics;
-use crate::status::Board;
+use crate::status::StatusRegistry;
 
 /// What every part is handed.
 #[derive(Debug, Clone, Default)]
@@ -29,7 +29,7 @@ pub(super) struct Shared {
     pub(super) clock: Clock,
     pub(super) metrics: Metrics,
     pub(super) health: Health,
-    pub(super) board: Board,
+    pub(super) status_registry: StatusRegistry,
     pub(super) outputs: OutputWatch,
 }
 
@@ -155,21 +155,27 @@ impl Session {
         let namespace = options.login.namespace.as_deref();
         let identity = options.identity.build(shared.clock.clone(), &upstream, namespace).with_context(named)?;
         let login = Login::new(upstream, options.login.clone());
-        let (publisher, feed) = feed("no login has succeeded yet");
-        let nudge = Nudge::new(shared.clock.clone());
+        let (publisher, watch) = credential_channel("no login has succeeded yet");
+        let refresh_signal = RefreshSignal::new(shared.clock.clone());
         let parts = Parts {
             publisher,
             identity,
             login,
-            nudge: nudge.clone(),
+            refresh_signal: refresh_signal.clone(),
             clock: shared.clock.clone(),
-            board: shared.board.clone(),
-            health: shared.health.component(format!("session/{}", options.name), true, "no token yet"),
+            status_registry: shared.status_registry.clone(),
+            health: shared.health.register(format!("session/{}", options.name), true, "no token yet"),
             metrics: shared.metrics.clone(),
             fingerprint: fingerprint(options),
         };
         let keeper = TokenKeeper::new(options.lifecycle.clone(), parts);
-        Ok(Self { source: Source { feed, nudge }, lifecycle: keeper.options_sender(), inherits: false, keeper, origin })
+        Ok(Self {
+            source: Source { watch, refresh_signal },
+            lifecycle: keeper.options_sender(),
+            inherits: false,
+            keeper,
+            origin,
+        })
     }
 
     pub(super) fn name(&self) -> &str {
@@ -205,7 +211,7 @@ impl Session {
     pub(super) fn follow(&mut self, before: &Origin, source: &Source) {
         self.inherits = self.origin.keeps_token_of(before);
         if self.inherits {
-            self.keeper.serve_meanwhile(source.feed.peek());
+            self.keeper.serve_meanwhile(source.watch.peek());
         }
     }
 }

@@ -129,10 +129,10 @@ mod tests {
     #[test]
     fn ready_means_what_was_asked_for() {
         let health = Health::default();
-        let listener = health.component("listener/local", true, "not bound yet");
-        let session = health.component("session/web", true, "no token yet");
-        let sink = health.component("sink/token", true, "not written yet");
-        let extra = health.component("sink/extra", false, "not written yet");
+        let listener = health.register("listener/local", true, "not bound yet");
+        let session = health.register("session/web", true, "no token yet");
+        let sink = health.register("sink/token", true, "not written yet");
+        let extra = health.register("sink/extra", false, "not written yet");
         let check = |wanted: [bool; 3]| {
             let found = [Ready::Listener, Ready::Token, Ready::Outputs].map(|when| holds(when, &health));
             assert_eq!(found, wanted);

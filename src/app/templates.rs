@@ -14,16 +14,16 @@ use crate::agent::process::{self, Inputs, Supervisor};
 use crate::agent::secrets::{Keepers, Offline, Origin, Store};
 use crate::agent::server_client::Upstream;
 use crate::agent::templates::{Parts, Template, TemplateTask};
-use crate::command::Provision;
+use crate::command::ProvidedEnv;
 use crate::config;
 use crate::config::Config;
-use crate::credential_watch::{Feed, feed};
-use crate::tasks::{TaskError, Tasks};
+use crate::credential_watch::{CredentialWatch, credential_channel};
+use crate::tasks::{TaskError, TaskGroup};
 
 /// What is rendered, and the child that waits for it.
 #[derive(Debug, Default)]
 pub(super) struct Rendering {
-    pub(super) tasks: Tasks,
+    pub(super) tasks: TaskGroup,
     /// By session.
     stores: BTreeMap<String, RunningStore>,
     /// By what they are called in health.
@@ -59,7 +59,7 @@ impl Ended {
 #[derive(Debug)]
 struct Running {
     options: config::Template,
-    feed: Feed<Provision>,
+    watch: CredentialWatch<ProvidedEnv>,
     stop: CancellationToken,
     done: CancellationToken,
 }
@@ -100,9 +100,9 @@ pub(super) struct RenderingPlan {
 
 impl RenderingPlan {
     /// The child waits for what is required.
-    fn awaits(&mut self, name: String, options: &config::Template, feed: &Feed<Provision>) {
+    fn awaits(&mut self, name: String, options: &config::Template, watch: &CredentialWatch<ProvidedEnv>) {
         if options.options.required {
-            self.inputs.push((name, feed.clone()));
+            self.inputs.push((name, watch.clone()));
         }
     }
 }
@@ -111,7 +111,7 @@ impl RenderingPlan {
 struct Built {
     name: String,
     options: config::Template,
-    feed: Feed<Provision>,
+    watch: CredentialWatch<ProvidedEnv>,
     task: TemplateTask,
 }
 
@@ -151,7 +151,7 @@ impl Rendering {
             if kept.is_some()
                 && let Some(running) = self.templates.get(&name).filter(|running| running.options == *options)
             {
-                plan.awaits(name, options, &running.feed);
+                plan.awaits(name, options, &running.watch);
                 continue;
             }
             let store = match (kept, plan.stores.iter().find(|(session, ..)| *session == options.session)) {
@@ -163,7 +163,7 @@ impl Rendering {
                 }
             };
             let built = Built::build(name, options, store, shared)?;
-            plan.awaits(built.name.clone(), options, &built.feed);
+            plan.awaits(built.name.clone(), options, &built.watch);
             plan.templates.push(built);
         }
         let same = self.child.as_ref().map(|child| &child.options) == new.child.as_ref();
@@ -173,7 +173,7 @@ impl Rendering {
             let parts = process::Parts {
                 signals: passed,
                 clock: shared.clock.clone(),
-                health: shared.health.component("child", true, "not started yet"),
+                health: shared.health.register("child", true, "not started yet"),
                 metrics: shared.metrics.clone(),
             };
             let supervisor = Supervisor::new(options.clone(), awaited, parts);
@@ -213,7 +213,8 @@ impl Rendering {
         for built in plan.templates {
             let stop = self.tasks.stop_token().child_token();
             let done = CancellationToken::new();
-            let running = Running { options: built.options, feed: built.feed, stop: stop.clone(), done: done.clone() };
+            let running =
+                Running { options: built.options, watch: built.watch, stop: stop.clone(), done: done.clone() };
             let (task, follows) = (built.task, follows.clone());
             self.tasks.start(built.name.clone(), async move {
                 let _done = done.drop_guard();
@@ -294,17 +295,17 @@ impl Built {
             anyhow::anyhow!("{name}: {}", all.join("; "))
         };
         let template = Template::compile(options.options.text.clone()).map_err(mistakes)?;
-        let (publisher, feed) = feed("it is not rendered yet");
+        let (publisher, watch) = credential_channel("it is not rendered yet");
         let parts = Parts {
             publisher,
             store,
             clock: shared.clock.clone(),
-            health: shared.health.component(name.clone(), options.options.required, "not rendered yet"),
+            health: shared.health.register(name.clone(), options.options.required, "not rendered yet"),
             metrics: shared.metrics.clone(),
             outputs: shared.outputs.clone(),
         };
         let task = TemplateTask::new(options.options.clone(), template, parts);
-        Ok(Self { name, options: options.clone(), feed, task })
+        Ok(Self { name, options: options.clone(), watch, task })
     }
 }
 
@@ -314,8 +315,8 @@ fn store(name: &str, keeping: &Keeping, sessions: Sessions<'_>, shared: &Shared)
     let (interval, offline) = keeping.clone();
     let made = Store::new(Origin {
         upstream: Upstream::build(&session.upstream).with_context(|| format!("session {name}"))?,
-        tokens: source.feed.clone(),
-        session: source.nudge.clone(),
+        tokens: source.watch.clone(),
+        session: source.refresh_signal.clone(),
         namespace: session.login.namespace.clone(),
         interval,
         clock: shared.clock.clone(),

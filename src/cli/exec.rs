@@ -10,7 +10,7 @@ use super::agent_client::Through;
 use super::template::refused;
 use super::{ConfigFiles, Exit, say_error};
 use crate::app::rendered_once::Reader;
-use crate::command::{Program, Variables};
+use crate::command::{CommandSpec, EnvVars};
 use crate::config::{self, Config, Environment, Outcome, Purpose};
 #[cfg(feature = "gateway")]
 use crate::gateway::client_setup::UserFiles;
@@ -52,13 +52,13 @@ impl Exec {
             Err(exit) => return Ok(exit),
         };
         let passed = config.child.as_ref().map(|child| child.variables.clone()).unwrap_or_default();
-        let variables = Variables::allowed(&environment.variables, &self.pass).with(&passed);
+        let variables = EnvVars::allowed(&environment.variables, &self.pass).with(&passed);
         let variables = match led(config, variables, &self.command, &environment) {
             Ok(variables) => variables.with(&rendered),
             Err(exit) => return Ok(exit),
         };
-        let program = Program { command: self.command, variables };
-        let error = program.take_over();
+        let program = CommandSpec { command: self.command, variables };
+        let error = program.exec();
         say_error(&format!("{}: {error}", program.command[0]));
         // As a shell tells it.
         Ok(Exit::OfProgram(if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 }))
@@ -78,12 +78,7 @@ const fn brings(_: &Config) -> bool {
 
 /// The variables, and those that the gateway brings.
 #[cfg(feature = "gateway")]
-fn led(
-    config: &Config,
-    variables: Variables,
-    command: &[String],
-    environment: &Environment,
-) -> Result<Variables, Exit> {
+fn led(config: &Config, variables: EnvVars, command: &[String], environment: &Environment) -> Result<EnvVars, Exit> {
     let Some(gateway) = &config.gateway else { return Ok(variables) };
     let config_home = environment.variables.get("XDG_CONFIG_HOME").map(PathBuf::from);
     let files = UserFiles::of(&variables, command, config_home);
@@ -92,12 +87,12 @@ fn led(
 
 #[cfg(not(feature = "gateway"))]
 #[allow(clippy::unnecessary_wraps, reason = "the other one fails")]
-const fn led(_: &Config, variables: Variables, _: &[String], _: &Environment) -> Result<Variables, Exit> {
+const fn led(_: &Config, variables: EnvVars, _: &[String], _: &Environment) -> Result<EnvVars, Exit> {
     Ok(variables)
 }
 
-fn render(config: &Config, outcome: &Outcome) -> anyhow::Result<Result<Variables, Exit>> {
-    let mut variables = Variables::default();
+fn render(config: &Config, outcome: &Outcome) -> anyhow::Result<Result<EnvVars, Exit>> {
+    let mut variables = EnvVars::default();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     for template in &config.env_templates {
         let name = template.options.text.name.clone();

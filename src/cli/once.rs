@@ -5,7 +5,7 @@ use tokio::sync::watch;
 use crate::app::App;
 use crate::config::Config;
 use crate::health::{Component, Health};
-use crate::status::Board;
+use crate::status::StatusRegistry;
 
 /// The configuration with its sessions, sinks and templates alone.
 ///
@@ -35,15 +35,15 @@ pub(super) fn outputs_alone(mut config: Config) -> Result<Config, String> {
 /// Watches for the moment when everything is written.
 pub(super) struct Written {
     health: Health,
-    board: Board,
+    status_registry: StatusRegistry,
     changes: watch::Receiver<u64>,
 }
 
 impl Written {
     pub(super) fn watch(app: &App) -> Self {
-        let (health, board) = (app.health().clone(), app.board().clone());
+        let (health, status_registry) = (app.health().clone(), app.status_registry().clone());
         let changes = health.changes();
-        Self { health, board, changes }
+        Self { health, status_registry, changes }
     }
 
     /// Lists the components that are not ready yet, in one line.
@@ -66,7 +66,7 @@ impl Written {
                 return Ok(());
             }
             // A failure of the process before is counted too, and has no error here.
-            let mut sessions = self.board.sessions().into_iter().filter(|(_, session)| !session.serving);
+            let mut sessions = self.status_registry.sessions().into_iter().filter(|(_, session)| !session.serving);
             if let Some((name, error)) = sessions.find_map(|(name, session)| Some((name, session.last_error?))) {
                 return Err(format!("session {name}: {error}"));
             }

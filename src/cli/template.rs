@@ -10,7 +10,7 @@ use super::{ConfigFiles, Exit, print, say_error};
 use crate::agent::templates::Text;
 use crate::app::one_shot;
 use crate::app::rendered_once::{Reader, RenderError};
-use crate::command::Variables;
+use crate::command::EnvVars;
 use crate::config::{self, Environment, Purpose, Session};
 use crate::secret;
 
@@ -83,13 +83,15 @@ impl Try {
         let text = Text {
             name: self.file.display().to_string(),
             text: secret::read_text(&self.file)
-                .map_err(|error| anyhow::anyhow!(crate::words::chain(&error).replace("a secret", "a template")))?
+                .map_err(|error| {
+                    anyhow::anyhow!(crate::error_chain::format_chain(&error).replace("a secret", "a template"))
+                })?
                 .expose_secret()
                 .to_owned(),
             file: Some(self.file.clone()),
             left: self.left_delimiter.clone(),
             right: self.right_delimiter.clone(),
-            variables: Variables::allowed(&environment.variables, &self.pass),
+            variables: EnvVars::allowed(&environment.variables, &self.pass),
             folders: self.read_folder.clone(),
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -141,7 +143,7 @@ pub(super) fn refused(what: &str, error: &RenderError) -> Exit {
             Exit::NotRunning
         }
         RenderError::Unavailable(_) => {
-            say_error(&format!("{what}: {}", crate::words::chain(error)));
+            say_error(&format!("{what}: {}", crate::error_chain::format_chain(error)));
             Exit::TryLater
         }
     }

@@ -8,7 +8,7 @@ use super::reader::Reader;
 use super::template::{absent, variables};
 use super::values::{Wrong, wrong};
 use crate::agent::process::{OnChange, Options, Restart};
-use crate::command::{signal_name, signal_named};
+use crate::command::{parse_signal, signal_name};
 
 /// Reads it; `None` where it names no program.
 pub(super) fn read(mut reader: Reader<'_>) -> Option<Options> {
@@ -54,7 +54,7 @@ pub(super) fn read(mut reader: Reader<'_>) -> Option<Options> {
 }
 
 fn signal(text: &str) -> Result<Signal, Wrong> {
-    match signal_named(text) {
+    match parse_signal(text) {
         Some(signal) => Ok(signal),
         None => wrong(
             "is no signal that is known here",

@@ -16,7 +16,7 @@ use super::{Sink, Template, server};
 use crate::agent::secrets::Offline;
 use crate::agent::templates;
 use crate::agent::templates::{Command, File, Options, Text};
-use crate::command::{Program, Variables, is_kept_back};
+use crate::command::{CommandSpec, EnvVars, is_reserved};
 use crate::secret;
 
 /// How often secrets without a lease, and files, are looked at where nothing is said.
@@ -100,7 +100,7 @@ pub(super) fn read_variables(
         let refuse = |found: String, advice: &str| reader.scope.remarks.mistake(at, &path, found, advice);
         if !is_variable(&name) {
             refuse(format!("{} names no variable", quoted(&name)), "write letters, digits and _, no digit first");
-        } else if is_kept_back(&name) {
+        } else if is_reserved(&name) {
             refuse(format!("{name} is never given to a program"), "take another name");
         }
         if files.iter().any(|its| its.options.text.name == name) {
@@ -201,7 +201,7 @@ fn command(reader: &mut Reader<'_>) -> Option<Vec<String>> {
         absent(reader, at, program);
     }
     match (shell, words.as_slice()) {
-        (true, [line]) => Some(Program::by_shell(line)),
+        (true, [line]) => Some(CommandSpec::shell_argv(line)),
         (true, _) => {
             let advice = "write the line as one string, or leave shell out";
             reader.scope.remarks.mistake(at, &reader.key("command"), "several strings for a shell", advice);
@@ -227,11 +227,11 @@ pub(super) fn absent(reader: &Reader<'_>, at: At, program: &str) {
 }
 
 /// The variables that a program may have, by the names that `pass` adds to those that all may.
-pub(super) fn variables(reader: &mut Reader<'_>) -> Variables {
+pub(super) fn variables(reader: &mut Reader<'_>) -> EnvVars {
     let at = reader.place_of("pass").unwrap_or(reader.at);
     let pass: Vec<String> = reader.list("pass").unwrap_or_default().into_iter().map(|text| text.value).collect();
     for name in &pass {
-        let found = if is_kept_back(name.trim_end_matches('*')) {
+        let found = if is_reserved(name.trim_end_matches('*')) {
             format!("{name} is never given to a program")
         } else if is_variable(name.strip_suffix('*').unwrap_or(name)) || name == "*" {
             continue;
@@ -241,7 +241,7 @@ pub(super) fn variables(reader: &mut Reader<'_>) -> Variables {
         let advice = "write the name of a variable; it may end in *";
         reader.scope.remarks.mistake(at, &reader.key("pass"), found, advice);
     }
-    Variables::allowed(&reader.scope.environment.variables, &pass)
+    EnvVars::allowed(&reader.scope.environment.variables, &pass)
 }
 
 /// The template itself: compiled, to say what is wrong with it.
@@ -293,7 +293,7 @@ fn contents(reader: &mut Reader<'_>) -> (At, Option<PathBuf>, Option<String>) {
                     Some(text.expose_secret().to_owned())
                 }
                 Err(error) => {
-                    let found = crate::words::chain(&error).replace("a secret", "a template");
+                    let found = crate::error_chain::format_chain(&error).replace("a secret", "a template");
                     reader.scope.remarks.lacking(source.at, &source.key, found, "put the template there");
                     None
                 }

@@ -5,7 +5,7 @@ use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 use super::tree::quoted;
-pub(super) use crate::words::did_you_mean;
+pub(super) use crate::suggest::did_you_mean;
 
 /// What a value is not, and what would do.
 #[derive(Debug, PartialEq, Eq)]

@@ -46,7 +46,7 @@ pub(super) fn locked(routes: Router, key: SecretString) -> Router {
 
 /// Whether a header carries the secret.
 pub(super) fn carries(headers: &HeaderMap, name: &str, key: &SecretString) -> bool {
-    headers.get(name).is_some_and(|value| secret::same(key, value.as_bytes()))
+    headers.get(name).is_some_and(|value| secret::ct_eq(key, value.as_bytes()))
 }
 
 /// Where a server's dials listen, over plain HTTP.

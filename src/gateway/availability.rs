@@ -3,7 +3,7 @@
 use http::{HeaderMap, HeaderName};
 
 use super::api_changelog::{Action, Change, Edition, Release};
-use crate::status::Platform;
+use crate::status::PlatformStatus;
 
 /// The two products.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,8 +48,8 @@ pub enum Availability {
 
 impl Server {
     /// The same for people; `upstream` is the platform's origin.
-    pub fn shown(&self, upstream: &str) -> Platform {
-        Platform {
+    pub fn shown(&self, upstream: &str) -> PlatformStatus {
+        PlatformStatus {
             upstream: upstream.to_owned(),
             product: self.product.map(Product::as_str),
             release: self.release.map(|release| release.to_string()),

@@ -19,9 +19,9 @@ pub use owner::OwnerError;
 
 use crate::atomic_file::{self, Attributes, ReplaceError};
 use crate::clock::Clock;
-use crate::credential_watch::{Feed, Publisher, State, feed};
+use crate::credential_watch::{Availability, CredentialPublisher, CredentialWatch, credential_channel};
 use crate::secret::{self, SecretFileError};
-use crate::words::rfc3339;
+use crate::time_format::format_rfc3339;
 
 /// How the local token is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,8 +59,8 @@ pub enum Which {
 impl Accepted {
     /// Looks whether a caller's token is one of these, in a time that does not depend on where it differs.
     pub fn which(&self, presented: &[u8], now: SystemTime) -> Option<Which> {
-        let current = secret::same(&self.current, presented);
-        let previous = self.previous.as_ref().is_some_and(|(token, _)| secret::same(token, presented));
+        let current = secret::ct_eq(&self.current, presented);
+        let previous = self.previous.as_ref().is_some_and(|(token, _)| secret::ct_eq(token, presented));
         let in_time = self.previous.as_ref().is_some_and(|(_, until)| now < *until);
         match (current, previous && in_time) {
             (true, _) => Some(Which::Current),
@@ -75,7 +75,7 @@ impl Accepted {
 pub struct LocalToken {
     options: Options,
     clock: Clock,
-    publisher: Publisher<Accepted>,
+    publisher: CredentialPublisher<Accepted>,
     accepted: Arc<Accepted>,
 }
 
@@ -90,7 +90,7 @@ impl LocalToken {
     ///
     /// # Errors
     /// A file cannot be read or written, holds no token, or belongs to another gateway.
-    pub fn open(options: Options, clock: Clock) -> Result<(Self, Feed<Accepted>), LocalTokenError> {
+    pub fn open(options: Options, clock: Clock) -> Result<(Self, CredentialWatch<Accepted>), LocalTokenError> {
         owner::claim(&options.file, &options.owner)?;
         for file in [&options.file, &previous_file(&options.file)] {
             atomic_file::sweep_at_start(file);
@@ -109,9 +109,9 @@ impl LocalToken {
             Accepted { current, made: now, previous: None }
         };
         let accepted = Arc::new(accepted);
-        let (publisher, feed) = feed("the local token is being made");
-        publisher.publish(State::Serving(Arc::clone(&accepted)), None);
-        Ok((Self { options, clock, publisher, accepted }, feed))
+        let (publisher, watch) = credential_channel("the local token is being made");
+        publisher.publish(Availability::Available(Arc::clone(&accepted)), None);
+        Ok((Self { options, clock, publisher, accepted }, watch))
     }
 
     /// Rotates when it is time, until `stop`. A rotation that fails is tried again after a minute; the current token
@@ -129,7 +129,7 @@ impl LocalToken {
             if let Err(error) = self.rotate() {
                 tracing::warn!(
                     event = "gateway.local_token.failed",
-                    error = crate::words::chain(&error),
+                    error = crate::error_chain::format_chain(&error),
                     "the local token could not be rotated; the current one stays good"
                 );
                 tokio::select! {
@@ -149,15 +149,15 @@ impl LocalToken {
         let (current, until) = (random()?, now + self.options.grace);
         let old = &self.accepted.current;
         // Its end first: after a crash between the two files the current token stands in both.
-        let text = Zeroizing::new(format!("{} {}", old.expose_secret(), rfc3339(until)));
+        let text = Zeroizing::new(format!("{} {}", old.expose_secret(), format_rfc3339(until)));
         atomic_file::replace(&previous_file(&self.options.file), text.as_bytes(), &PRIVATE)?;
         write(&self.options.file, &current)?;
         let accepted = Accepted { current, made: now, previous: Some((old.clone(), until)) };
         self.accepted = Arc::new(accepted);
-        self.publisher.publish(State::Serving(Arc::clone(&self.accepted)), None);
+        self.publisher.publish(Availability::Available(Arc::clone(&self.accepted)), None);
         tracing::info!(
             event = "gateway.local_token.rotated",
-            previous_until = rfc3339(until),
+            previous_until = format_rfc3339(until),
             "there is a new local token; the one before it is good for the grace period"
         );
         Ok(())

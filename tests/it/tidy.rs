@@ -8,14 +8,14 @@ use std::path::Path;
 /// Files by their path from the package's root.
 type Tree = BTreeMap<String, String>;
 
-const TOWERS: [&str; 4] = ["agent", "acl", "gateway", "emulators"];
+const PARTS: [&str; 4] = ["agent", "acl", "gateway", "emulators"];
 
 #[test]
 fn modules_name_only_what_stands_on_lower_floors() {
     let tree = read("src", &["rs"]);
     assert!(tree.len() > 20, "the sources were not found");
     for list in ["src/lib.rs", "src/agent/mod.rs"] {
-        assert!(floors(&tree[list]).len() > 1, "{list} lists no floors");
+        assert!(layers(&tree[list]).len() > 1, "{list} lists no layers");
     }
     complain_about(tree.keys().flat_map(|path| misplaced(&tree, path)));
 }
@@ -90,55 +90,55 @@ fn misplaced(tree: &Tree, path: &str) -> Vec<String> {
         let shared = me.iter().zip(&target).take_while(|(mine, theirs)| mine == theirs).count();
         let (Some(mine), Some(theirs)) = (me.get(shared), target.get(shared)) else { continue };
         let mut refuse = |why: &str| complaints.push(format!("{path}: names {}: {why}", target.join("::")));
-        if shared == 0 && TOWERS.contains(&mine.as_str()) && TOWERS.contains(&theirs.as_str()) {
-            refuse("towers do not know each other");
+        if shared == 0 && PARTS.contains(&mine.as_str()) && PARTS.contains(&theirs.as_str()) {
+            refuse("parts do not import each other");
             continue;
         }
         let holder = &me[..shared];
         let list = if shared == 0 { "src/lib.rs".to_owned() } else { format!("src/{}/mod.rs", holder.join("/")) };
-        let Some(floors) = tree.get(&list).map(|text| floors(text)) else { continue };
-        // Other folders than towers have floors where they say so.
-        let tower = shared == 1 && TOWERS.contains(&holder[0].as_str());
-        if shared > 0 && !tower && floors.len() < 2 {
+        let Some(layers) = tree.get(&list).map(|text| layers(text)) else { continue };
+        // Other folders than parts have layers where they say so.
+        let part = shared == 1 && PARTS.contains(&holder[0].as_str());
+        if shared > 0 && !part && layers.len() < 2 {
             continue;
         }
-        let place = |name: &str| floors.iter().flat_map(|floor| &floor.modules).position(|module| module == name);
-        let floor = |name: &str| floors.iter().position(|floor| floor.modules.iter().any(|module| module == name));
+        let place = |name: &str| layers.iter().flat_map(|layer| &layer.modules).position(|module| module == name);
+        let layer = |name: &str| layers.iter().position(|layer| layer.modules.iter().any(|module| module == name));
         let (Some(my_place), Some(their_place)) = (place(mine), place(theirs)) else { continue };
         if their_place > my_place {
             refuse(&format!("{theirs} stands below {mine} in {list}"));
-        } else if floor(mine) == floor(theirs) && floor(mine).is_some_and(|floor| floors[floor].strangers) {
+        } else if layer(mine) == layer(theirs) && layer(mine).is_some_and(|layer| layers[layer].strangers) {
             refuse("outputs do not know each other");
-        } else if floor(mine).is_some_and(|floor| floors[floor].strangers) && theirs == "token_lifecycle" {
+        } else if layer(mine).is_some_and(|layer| layers[layer].strangers) && theirs == "token_lifecycle" {
             refuse("outputs take a credential watch and do not know the publisher");
         }
     }
     complaints
 }
 
-/// Modules between two comments that open a floor (`// Floor 1: …` or `// 1: …`).
+/// Modules between two comments that open a layer (`// Layer 1: …` or `// 1: …`).
 #[derive(Debug, Default, PartialEq)]
-struct Floor {
+struct Layer {
     strangers: bool,
     modules: Vec<String>,
 }
 
-fn floors(text: &str) -> Vec<Floor> {
-    let mut floors = vec![Floor::default()];
+fn layers(text: &str) -> Vec<Layer> {
+    let mut layers = vec![Layer::default()];
     for line in text.lines() {
-        let opens = line.strip_prefix("// ").map(|rest| rest.strip_prefix("Floor ").unwrap_or(rest));
+        let opens = line.strip_prefix("// ").map(|rest| rest.strip_prefix("Layer ").unwrap_or(rest));
         if opens.is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_digit())) {
-            floors.push(Floor { strangers: line.contains("strangers"), modules: Vec::new() });
+            layers.push(Layer { strangers: line.contains("strangers"), modules: Vec::new() });
         }
         let declared = ["pub mod ", "mod ", "pub(crate) mod ", "pub(super) mod "]
             .iter()
             .find_map(|start| line.strip_prefix(start)?.strip_suffix(';'));
-        if let (Some(name), Some(floor)) = (declared, floors.last_mut()) {
-            floor.modules.push(name.to_owned());
+        if let (Some(name), Some(layer)) = (declared, layers.last_mut()) {
+            layer.modules.push(name.to_owned());
         }
     }
-    floors.retain(|floor| !floor.modules.is_empty());
-    floors
+    layers.retain(|layer| !layer.modules.is_empty());
+    layers
 }
 
 /// `src/agent/login.rs` is `agent::login`, `src/agent/mod.rs` is `agent`, `src/lib.rs` is the root.
@@ -273,8 +273,8 @@ fn unmentioned(examples: &Tree, texts: &Tree) -> Vec<String> {
 }
 
 #[test]
-fn the_floor_rule_refuses_what_it_should() {
-    let lib = "// Floor 0: words\npub mod clock;\npub mod feed;\n// Floor 1\npub mod agent;\npub mod acl;\n";
+fn the_layer_rule_refuses_what_it_should() {
+    let lib = "// Layer 0: words\npub mod clock;\npub mod feed;\n// Layer 1\npub mod agent;\npub mod acl;\n";
     let agent =
         "// 0: x\npub mod token;\n// 1: y\npub mod token_lifecycle;\n// 2: strangers\npub mod sinks;\npub mod api;\n";
     let check = |path: &str, text: &str, wanted: &[&str]| {
@@ -286,12 +286,12 @@ fn the_floor_rule_refuses_what_it_should() {
     };
     check("src/feed.rs", "use crate::clock::Clock;", &[]);
     check("src/feed.rs", "use super::clock::Clock;", &[]);
-    check("src/clock.rs", "use crate::feed::Feed;", &["feed stands below clock"]);
-    check("src/clock.rs", "use super::feed::Feed;", &["feed stands below clock"]);
+    check("src/clock.rs", "use crate::feed::CredentialWatch;", &["feed stands below clock"]);
+    check("src/clock.rs", "use super::feed::CredentialWatch;", &["feed stands below clock"]);
     check("src/clock.rs", "fn f() { crate::agent::token::new() }", &["agent stands below clock"]);
     check("src/clock.rs", "/// See [`crate::feed`].\nmod tests {\n    use super::*;\n}", &[]);
-    check("src/acl/mod.rs", "use crate::agent::token::Token;", &["towers do not know each other"]);
-    check("src/agent/token.rs", "use crate::acl::model;", &["towers do not know each other"]);
+    check("src/acl/mod.rs", "use crate::agent::token::Token;", &["parts do not import each other"]);
+    check("src/agent/token.rs", "use crate::acl::model;", &["parts do not import each other"]);
     check(
         "src/agent/token.rs",
         "use crate::agent::{\n    token_lifecycle::{Keeper, Step as Next},\n    sinks,\n};",
@@ -300,7 +300,11 @@ fn the_floor_rule_refuses_what_it_should() {
     check("src/agent/token_lifecycle/keeper.rs", "use crate::agent::token::Token;\nuse super::Options;", &[]);
     check("src/agent/api/mod.rs", "use super::sinks::Options;", &["outputs do not know each other"]);
     check("src/agent/api/mod.rs", "use crate::agent::token_lifecycle::Keeper;", &["do not know the publisher"]);
-    check("src/agent/api/mod.rs", "use crate::agent::api::routes;\nuse crate::feed::{Feed, Nudge};", &[]);
+    check(
+        "src/agent/api/mod.rs",
+        "use crate::agent::api::routes;\nuse crate::feed::{CredentialWatch, RefreshSignal};",
+        &[],
+    );
 }
 
 #[test]

@@ -57,7 +57,7 @@ impl BrowserGuard {
             return Ok(());
         };
         let (reason, error) = refused;
-        let label = metrics::Refusal { listener: "acl".to_owned(), reason };
+        let label = metrics::RefusalLabels { listener: "acl".to_owned(), reason };
         self.metrics.local_refused.get_or_create(&label).inc();
         if !self.logged.swap(true, Ordering::Relaxed) {
             tracing::warn!(

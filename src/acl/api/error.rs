@@ -16,7 +16,7 @@ use crate::acl::service::issuer_keys::KeyError;
 use crate::acl::service::lists::LeftOut;
 use crate::acl::service::login::LoginError;
 use crate::acl::store::{CommitError, StoreError};
-use crate::words::chain;
+use crate::error_chain::format_chain;
 
 /// Whose wire an answer is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,7 +108,7 @@ impl ApiError {
     pub(super) fn at(&self, door: Door) -> Response<Body> {
         let (status, text) = self.told(door);
         if let Some(error) = self.failure().filter(|_| status.is_server_error()) {
-            tracing::error!(event = "acl.request.failed", error = chain(error), "a request failed");
+            tracing::error!(event = "acl.request.failed", error = format_chain(error), "a request failed");
         }
         let mut answer = match door {
             Door::Vault => {

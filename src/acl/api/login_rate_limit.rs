@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::clock::Moment;
+use crate::clock::ClockReading;
 use crate::http::server::Peer;
 
 /// How often one source may log in.
@@ -55,7 +55,7 @@ pub struct Limiter {
 /// Told by when it is full again: one that is full need not be kept.
 #[derive(Debug, Clone, Copy)]
 struct Bucket {
-    full: Moment,
+    full: ClockReading,
 }
 
 /// Sources that are kept. More at once are no longer told apart from new ones.
@@ -71,7 +71,7 @@ impl Limiter {
     ///
     /// # Errors
     /// It is one too many; says when there is room for one.
-    pub(super) fn admit(&self, peer: &Peer, now: Moment) -> Result<(), Duration> {
+    pub(super) fn admit(&self, peer: &Peer, now: ClockReading) -> Result<(), Duration> {
         let each = Duration::from_secs(1) / self.limit.per_second.max(1);
         let burst = each * self.limit.burst.max(1);
         let source = Source::of(peer);
@@ -98,8 +98,8 @@ mod tests {
 
     use super::*;
 
-    fn at(millis: u64) -> Moment {
-        Moment { boot: Duration::from_millis(1_000_000 + millis), wall: SystemTime::UNIX_EPOCH }
+    fn at(millis: u64) -> ClockReading {
+        ClockReading { boot: Duration::from_millis(1_000_000 + millis), wall: SystemTime::UNIX_EPOCH }
     }
 
     fn tcp(address: &str) -> Peer {

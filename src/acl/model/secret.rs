@@ -8,7 +8,7 @@ use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 
 use super::id::Id;
-use crate::words::hex;
+use crate::hex::encode_hex;
 
 /// What stands where a secret would, for those who may not know it.
 pub const REDACTED: &str = "<hidden>";
@@ -53,7 +53,7 @@ impl SecretHash {
 
     /// In hexadecimal, as keys of the store have it.
     pub fn to_hex(&self) -> String {
-        hex(&self.0)
+        encode_hex(&self.0)
     }
 }
 

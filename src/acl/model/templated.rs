@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use super::content_hash::content_hash;
 use crate::hcl::shown;
-use crate::words::hex;
+use crate::hex::encode_hex;
 
 /// A templated policy: rules with a place for a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -254,7 +254,7 @@ impl SyntheticPolicy {
     }
 
     fn new(description: String, rules: String, datacenters: &[String]) -> Self {
-        let id = hex(rules.as_bytes()) + ID_END;
+        let id = encode_hex(rules.as_bytes()) + ID_END;
         let name = format!("synthetic-policy-{id}");
         let texts = [name.clone(), description.clone(), rules.clone()];
         let hash = content_hash(texts.into_iter().chain(datacenters.iter().cloned()));

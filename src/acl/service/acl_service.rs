@@ -14,7 +14,7 @@ use crate::acl::model::names::NamespaceName;
 use crate::acl::model::namespace::NamespaceRecord;
 use crate::acl::model::timestamp::Timestamp;
 use crate::acl::store::{Freshness, Key, Revision, Store};
-use crate::clock::{Clock, Moment};
+use crate::clock::{Clock, ClockReading};
 use crate::metrics::Metrics;
 
 /// The records and the rules that hold for them.
@@ -73,7 +73,7 @@ impl Directory {
     }
 
     /// Now, by both clocks.
-    pub fn moment(&self) -> Moment {
+    pub fn moment(&self) -> ClockReading {
         self.clock.now()
     }
 

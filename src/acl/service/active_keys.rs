@@ -8,7 +8,7 @@ use super::repository::Changes;
 use super::seal::{self, KeyError, Keys, SealKey};
 use crate::acl::model::token::TokenRecord;
 use crate::acl::store::{Freshness, Record, StoreError};
-use crate::words::chain;
+use crate::error_chain::format_chain;
 
 impl Directory {
     /// The keys, as the store names them at this moment.
@@ -49,6 +49,6 @@ pub(super) fn held(keys: &Keys, changes: Changes) -> Changes {
 const LACKING: &str = "this server's key file lacks a key that the store's tokens are under";
 
 fn lacking(error: &KeyError) -> ServiceError {
-    tracing::error!(event = "acl.key.missing", error = chain(error), "a key that the store names is not there");
+    tracing::error!(event = "acl.key.missing", error = format_chain(error), "a key that the store names is not there");
     ServiceError::NotNow(LACKING.to_owned())
 }

@@ -16,8 +16,8 @@ use crate::acl::model::names::NamespaceName;
 use crate::acl::model::policy::GLOBAL_MANAGEMENT;
 use crate::acl::model::secret::PlainSecret;
 use crate::acl::store::{Freshness, Key};
+use crate::error_chain::format_chain;
 use crate::secret;
-use crate::words::chain;
 
 /// That it was done.
 #[derive(Debug, Serialize, Deserialize)]
@@ -43,7 +43,7 @@ impl ResetFile {
             _ => Some(secret::read_file(&path)).transpose(),
         });
         let text = match read.await {
-            Ok(read) => read.map_err(|error| chain(&error)),
+            Ok(read) => read.map_err(|error| format_chain(&error)),
             Err(error) => Err(error.to_string()),
         };
         let number = |text: SecretString| text.expose_secret().parse().map_err(|_| "it holds no number".to_owned());

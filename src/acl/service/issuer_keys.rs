@@ -18,7 +18,7 @@ use url::Url;
 
 use self::documents::FetchError;
 use crate::acl::model::auth_method::Algorithm;
-use crate::clock::{Clock, Moment};
+use crate::clock::{Clock, ClockReading};
 
 pub use fixed::{PemError, pem_keys};
 
@@ -129,9 +129,9 @@ struct State {
     keys: Arc<[IssuerKey]>,
     tries: u64,
     /// No fetch before then.
-    next: Option<Moment>,
+    next: Option<ClockReading>,
     /// When the keys that are held are to be fetched anew.
-    old: Option<Moment>,
+    old: Option<ClockReading>,
     failure: Option<Arc<str>>,
 }
 
@@ -193,7 +193,7 @@ impl Keys {
         let mut states = fetched.states.subscribe();
         let before = states.borrow_and_update().clone();
         let found = select(&before.keys, key_id, algorithm);
-        let has_come = |moment: Option<Moment>| moment.is_none_or(|moment| fetched.clock.has_reached(moment));
+        let has_come = |moment: Option<ClockReading>| moment.is_none_or(|moment| fetched.clock.has_reached(moment));
         if !found.is_empty() && !has_come(before.old) {
             return Ok(found);
         }

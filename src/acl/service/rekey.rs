@@ -20,7 +20,7 @@ use super::tokens::TokenRows;
 use crate::acl::model::names::NamespaceName;
 use crate::acl::model::token::TokenRecord;
 use crate::acl::store::{Batch, CommitError, Freshness, Key, Page, Record, Revision};
-use crate::words::chain;
+use crate::error_chain::format_chain;
 
 /// How far a change of the key came.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -101,7 +101,7 @@ impl Directory {
         let keys = self.sealer.reread(&told, generate).await.map_err(|error| {
             let advice =
                 if generate { ": put a new key before the others by hand, and let none be made here" } else { "" };
-            ServiceError::Invalid(format!("{}{advice}", chain(&error)))
+            ServiceError::Invalid(format!("{}{advice}", format_chain(&error)))
         })?;
         if keys.file.first.id() == keys.current().id() {
             return Ok((keys, false));

@@ -5,7 +5,7 @@ use super::caller::{Caller, Privilege};
 use super::error::ServiceError;
 use crate::acl::model::names::NamespaceName;
 use crate::acl::store::Verification;
-use crate::words::chain;
+use crate::error_chain::format_chain;
 
 impl Directory {
     /// Verifies the store for a caller.
@@ -28,7 +28,7 @@ impl Directory {
                 "looked whether all records are there and whole"
             ),
             Err(error) => {
-                let error = chain(&error);
+                let error = format_chain(&error);
                 tracing::warn!(event = "acl.store.unverified", error, "the store could not be verified");
             }
         }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::{Batch, FORMAT, Key};
-use crate::secure_dir::FolderError;
+use crate::secure_dir::DirError;
 
 /// Why a store could not be opened.
 #[derive(Debug, thiserror::Error)]
@@ -36,7 +36,7 @@ pub enum OpenError {
     },
     /// Its folder cannot be made, or others may write there.
     #[error(transparent)]
-    Folder(#[from] FolderError),
+    Folder(#[from] DirError),
     /// A file could not be made or opened.
     #[error("cannot open {}", path.display())]
     File {

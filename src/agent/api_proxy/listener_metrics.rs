@@ -8,7 +8,7 @@ use prometheus_client::metrics::counter::Counter;
 use super::answer::Answered;
 use crate::http::guard::Guard;
 use crate::http::server::{Answers, Observed};
-use crate::metrics::{CacheUse, Listener, Seconds};
+use crate::metrics::{CacheRequestLabels, LatencyHistogram, ListenerLabel};
 
 /// One listener's guard and counts, each looked up once.
 pub(super) struct Door {
@@ -17,7 +17,7 @@ pub(super) struct Door {
     pub(super) local: Option<SocketAddr>,
     pub(super) answers: Answers,
     /// Time to the head of the server's answer.
-    pub(super) spent: Seconds,
+    pub(super) spent: LatencyHistogram,
     pub(super) replays: Counter,
     pub(super) hits: Counter,
     pub(super) misses: Counter,
@@ -26,11 +26,11 @@ pub(super) struct Door {
 
 impl Door {
     pub(super) fn new(guard: Guard, local: Option<SocketAddr>, observed: Observed) -> Self {
-        let label = Listener { listener: observed.listener.clone() };
+        let label = ListenerLabel { listener: observed.listener.clone() };
         let spent = observed.metrics.proxy_seconds.get_or_create(&label).clone();
         let replays = observed.metrics.proxy_replays.get_or_create(&label).clone();
         let cached = |outcome| {
-            let label = CacheUse { listener: observed.listener.clone(), outcome };
+            let label = CacheRequestLabels { listener: observed.listener.clone(), outcome };
             observed.metrics.cache_requests.get_or_create(&label).clone()
         };
         let (hits, misses, stale) = (cached("hit"), cached("miss"), cached("stale"));

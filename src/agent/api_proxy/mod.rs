@@ -41,9 +41,9 @@ pub use rules::{Lift, Rule, Rules};
 use crate::agent::secrets::cache::{self, Cache, Tender};
 use crate::agent::secrets::{ArchiveError, ChildOptions};
 use crate::agent::server_client::{self, Upstream};
-use crate::agent::token::TokenFeed;
+use crate::agent::token::TokenWatch;
 use crate::clock::Clock;
-use crate::credential_watch::Nudge;
+use crate::credential_watch::RefreshSignal;
 use crate::http::body_buffer::BufferBudget;
 use crate::http::client;
 use crate::http::guard;
@@ -93,9 +93,9 @@ pub struct Parts {
     /// Tells when the token has ended.
     pub clock: Clock,
     /// The session's token.
-    pub feed: TokenFeed,
+    pub watch: TokenWatch,
     /// Rung where the server refuses the token.
-    pub nudge: Nudge,
+    pub refresh_signal: RefreshSignal,
     /// The server that the session logs in to.
     pub upstream: server_client::Options,
     /// The namespace that the session logs in to.
@@ -115,7 +115,7 @@ pub struct ApiProxy(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     options: Options,
-    nudge: Nudge,
+    refresh_signal: RefreshSignal,
     credential: Credential,
     forwarder: Forwarder,
     wire: Wire,
@@ -149,9 +149,9 @@ impl ApiProxy {
     /// # Errors
     /// A file cannot be used, or the server has no host that could be called.
     pub fn build(options: Options, parts: Parts) -> Result<Self, BuildError> {
-        let Parts { clock, feed, nudge, upstream, namespace, observed, child, bound_to } = parts;
+        let Parts { clock, watch, refresh_signal, upstream, namespace, observed, child, bound_to } = parts;
         let Reach { target, tls, host, prefix } = Reach::of(&upstream.client)?;
-        let label = metrics::Listener { listener: observed.listener.clone() };
+        let label = metrics::ListenerLabel { listener: observed.listener.clone() };
         let keeping = options.cache.clone().map(|cached| {
             let bytes = observed.metrics.cache_bytes.get_or_create(&label).clone();
             Arc::new(Keeping { cache: Cache::new(cached.kept, clock.clone(), Some(bytes)), options: cached })
@@ -159,7 +159,7 @@ impl ApiProxy {
         let tender = match &keeping {
             None => None,
             Some(keeping) => {
-                let (tokens, session, namespace) = (feed.clone(), nudge.clone(), namespace.clone());
+                let (tokens, session, namespace) = (watch.clone(), refresh_signal.clone(), namespace.clone());
                 let upstream = Upstream::build(&upstream)?;
                 let rules = format!("{:?} {:?} {child:?}", keeping.options.values, keeping.options.leases);
                 let mut bound: Vec<&str> = bound_to.iter().map(String::as_str).collect();
@@ -189,14 +189,14 @@ impl ApiProxy {
         let leaks = observed.metrics.proxy_leaks.get_or_create(&label).clone();
         let screen = Arc::new(Screen::new(upstream.name.clone(), leaks));
         let wire = Wire::new(upstream.kind, upstream.name, host, prefix, namespace.as_deref());
-        let credential = Credential::new(feed, clock.clone());
+        let credential = Credential::new(watch, clock.clone());
         let buffers = BufferBudget::new(ALL_COPIES);
         let (failing, doubt) = (AtomicBool::new(false), Doubt::new(clock));
         let (probes, waiting) = mpsc::channel(1);
         let tender = Mutex::new(tender.map(|tender| Tending { tender, probes: waiting }));
         Ok(Self(Arc::new(Inner {
             options,
-            nudge,
+            refresh_signal,
             credential,
             forwarder,
             wire,

@@ -20,8 +20,8 @@ use super::server_dialect::Call;
 use super::session_token::{Absent, Worn};
 use super::token_recovery::{Fresh, Refusal};
 use crate::agent::token::{Generation, Token};
+use crate::error_chain::format_chain;
 use crate::http::reverse_proxy::{Copied, Copying, ForwardError, Head, Upstream, is_direct, remove_all};
-use crate::words::chain;
 
 /// A request that is ready to be sent.
 pub(super) struct Ready {
@@ -189,7 +189,7 @@ impl Inner {
     }
 
     fn failed(&self, error: &ForwardError) -> Response<Answered> {
-        let cause = chain(error);
+        let cause = format_chain(error);
         if matches!(error, ForwardError::Asked(_)) {
             return refuse(error.status(), &cause);
         }

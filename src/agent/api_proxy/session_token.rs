@@ -6,14 +6,14 @@ use std::time::Duration;
 use http::HeaderValue;
 use secrecy::ExposeSecret as _;
 
-use crate::agent::token::{Generation, Token, TokenFeed};
+use crate::agent::token::{Generation, Token, TokenWatch};
 use crate::clock::Clock;
-use crate::credential_watch::State;
+use crate::credential_watch::Availability;
 
 /// Reads a session's token.
 #[derive(Debug)]
 pub(super) struct Credential {
-    pub(super) feed: TokenFeed,
+    pub(super) watch: TokenWatch,
     clock: Clock,
     written: RwLock<Option<Worn>>,
 }
@@ -41,18 +41,18 @@ pub(super) struct Absent {
 }
 
 impl Credential {
-    pub(super) fn new(feed: TokenFeed, clock: Clock) -> Self {
-        Self { feed, clock, written: RwLock::new(None) }
+    pub(super) fn new(watch: TokenWatch, clock: Clock) -> Self {
+        Self { watch, clock, written: RwLock::new(None) }
     }
 
     /// The token of this moment. One whose end has come is none, though its maker has not said so yet.
     pub(super) fn current(&self) -> Result<Worn, Absent> {
-        self.feed.with(|reading| match &reading.state {
-            State::Serving(token) if token.expires.is_some_and(|end| self.clock.has_reached(end)) => {
+        self.watch.with(|reading| match &reading.availability {
+            Availability::Available(token) if token.expires.is_some_and(|end| self.clock.has_reached(end)) => {
                 Err(Absent { reason: "the token has expired".into(), retry_after: Duration::from_secs(1) })
             }
-            State::Serving(token) => Ok(self.worn(token)),
-            State::None { reason, retry_after } => {
+            Availability::Available(token) => Ok(self.worn(token)),
+            Availability::Unavailable { reason, retry_after } => {
                 Err(Absent { reason: Arc::clone(reason), retry_after: *retry_after })
             }
         })

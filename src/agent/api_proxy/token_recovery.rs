@@ -13,8 +13,8 @@ use super::answer::Answered;
 use super::screen::Screened;
 use super::session_token::{Absent, Worn};
 use crate::agent::server_client::is_bare_denial;
-use crate::clock::{Clock, Moment};
-use crate::credential_watch::Ring;
+use crate::clock::{Clock, ClockReading};
+use crate::credential_watch::RefreshRequest;
 use crate::http::body_buffer::collect;
 
 /// A 403, and what it says of the token.
@@ -81,21 +81,21 @@ impl Inner {
 
     /// The token that there is by then.
     async fn present_by(&self, end: Instant) -> Result<Worn, Absent> {
-        let mut feed = self.credential.feed.clone();
-        let _waiting = self.nudge.demand().wait();
+        let mut watch = self.credential.watch.clone();
+        let _waiting = self.refresh_signal.demand().wait();
         let mut asked = false;
         loop {
-            feed.current();
+            watch.current();
             match self.credential.current() {
                 Err(absent) if Instant::now() + absent.retry_after < end => {
-                    if !matches!(tokio::time::timeout_at(end, feed.changed()).await, Ok(Ok(()))) {
+                    if !matches!(tokio::time::timeout_at(end, watch.changed()).await, Ok(Ok(()))) {
                         return Err(absent);
                     }
                 }
                 // Now that somebody waits the keeper may try sooner, and says so.
                 Err(_) if !asked => {
                     asked = true;
-                    let _ = tokio::time::timeout(A_WORD, feed.changed()).await;
+                    let _ = tokio::time::timeout(A_WORD, watch.changed()).await;
                 }
                 found => return found,
             }
@@ -105,7 +105,7 @@ impl Inner {
     /// Has the session's keeper look for itself, where a refusal is a reason to. Says whether it will; `None` where it is none.
     pub(super) fn ring(&self, says_dead: bool) -> Option<bool> {
         let rings = says_dead || self.doubt.is_due();
-        rings.then(|| !matches!(self.nudge.ring(), Ring::Spent { .. }))
+        rings.then(|| !matches!(self.refresh_signal.request(), RefreshRequest::RateLimited { .. }))
     }
 
     /// Another token than the one that the server has refused: the one that is there by now, or the one that its keeper
@@ -119,7 +119,7 @@ impl Inner {
             // Without a ring too: somebody else's may be under way.
             // One that doubts the token is answered once a login has replaced it.
             let within = if says_dead { LOOKED_WITHIN + LOGIN_WITHIN } else { LOOKED_WITHIN };
-            if tokio::time::timeout(within, self.nudge.settled()).await.is_err() {
+            if tokio::time::timeout(within, self.refresh_signal.wait()).await.is_err() {
                 return Fresh::Same;
             }
         }
@@ -148,7 +148,7 @@ const A_MOMENT: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(super) struct Doubt {
     clock: Clock,
-    last: Mutex<Option<Moment>>,
+    last: Mutex<Option<ClockReading>>,
 }
 
 impl Doubt {
@@ -174,7 +174,7 @@ mod tests {
     use std::time::SystemTime;
 
     use super::*;
-    use crate::clock::Driven;
+    use crate::clock::TestClock;
 
     #[test]
     fn a_refusal_says_that_the_token_is_dead_in_the_words_of_each_server() {
@@ -194,7 +194,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_policy_that_refuses_all_the_time_is_doubted_now_and_then() {
-        let doubt = Doubt::new(Clock::Driven(Driven::starting_at(SystemTime::UNIX_EPOCH)));
+        let doubt = Doubt::new(Clock::Test(TestClock::starting_at(SystemTime::UNIX_EPOCH)));
         assert!(doubt.is_due() && !doubt.is_due());
         tokio::time::advance(Duration::from_secs(119)).await;
         assert!(!doubt.is_due());

@@ -17,7 +17,7 @@ use url::Url;
 use super::failure::{Failure, quoted};
 use super::token_proxy::TokenProxy;
 use super::transport::Transport;
-use crate::words::chain;
+use crate::error_chain::format_chain;
 
 /// Options for a credential of the library: our transport, the authority where it asks one, no retries.
 pub(super) fn options(client: Client, authority: Option<&Url>) -> ClientOptions {
@@ -43,7 +43,7 @@ pub(super) async fn token(credential: &dyn TokenCredential, scope: &str) -> Resu
 pub(super) fn failure(error: &Error) -> Failure {
     let first: &(dyn std::error::Error + 'static) = error;
     let found = std::iter::successors(Some(first), |error| error.source()).find_map(|error| error.downcast_ref());
-    found.cloned().unwrap_or_else(|| Failure::setting(quoted(&chain(first), 300)))
+    found.cloned().unwrap_or_else(|| Failure::setting(quoted(&format_chain(first), 300)))
 }
 
 /// A failure of ours as an error that the library passes on without trying again.

@@ -6,8 +6,8 @@ use std::sync::{Mutex, PoisonError};
 use secrecy::SecretString;
 
 use super::{Class, IdentityError};
+use crate::error_chain::format_chain;
 use crate::secret;
-use crate::words::chain;
 
 /// The file.
 #[derive(Debug)]
@@ -50,5 +50,5 @@ impl KeptFile {
 
 /// The error where a file gives nothing: it may be on its way.
 pub(super) fn unreadable(source_name: &'static str, error: &secret::SecretFileError) -> IdentityError {
-    IdentityError { class: Class::NotReady, source_name, message: chain(error), hint: None, retry_after: None }
+    IdentityError { class: Class::NotReady, source_name, message: format_chain(error), hint: None, retry_after: None }
 }

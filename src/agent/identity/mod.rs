@@ -1,14 +1,14 @@
 //! Who this machine is: sources of what a login proves it with. The cloud's signed token first; files and a client
 //! certificate for machines that have no cloud.
 
-// Floor 0: words
+// Layer 0: words
 mod endpoints;
 mod error;
 mod failure;
 mod preflight;
 mod env;
 
-// Floor 1: what all sources stand on
+// Layer 1: what all sources stand on
 mod token_response;
 mod login_fields;
 mod managed_identity_host;
@@ -17,7 +17,7 @@ mod transport;
 mod token_proxy;
 mod azure_sdk;
 
-// Floor 2: one source each, and which one
+// Layer 2: one source each, and which one
 mod app_service;
 mod arc;
 mod source_selection;
@@ -29,7 +29,7 @@ mod consumable_file;
 mod approle;
 mod jwt_file;
 
-// Floor 3: the whole
+// Layer 3: the whole
 mod source;
 mod method;
 

@@ -12,9 +12,9 @@ use zeroize::Zeroizing;
 
 use super::failure::{Failure, MAX_ANSWER};
 use super::token_response;
+use crate::error_chain::format_chain;
 use crate::http::client::Renamed;
 use crate::http::tls::{Tls, client_config};
-use crate::words::chain;
 
 /// A client for one kind of service. Clones share it.
 #[derive(Debug, Clone)]
@@ -41,7 +41,7 @@ impl Transport {
         }
         if let Some(path) = ca {
             let tls = Tls { ca_file: Some(path.to_owned()), ..Tls::default() };
-            let config = client_config(&tls).map_err(|error| Failure::setting(chain(&error)))?;
+            let config = client_config(&tls).map_err(|error| Failure::setting(format_chain(&error)))?;
             builder = builder.tls_backend_preconfigured(config);
         }
         Self::build(builder, AUTHORITY_WHOLE)
@@ -73,7 +73,7 @@ impl Transport {
             // Logins are hours apart; an idle connection would only be found dead.
             .pool_max_idle_per_host(0)
             .build()
-            .map_err(|error| Failure::setting(format!("cannot set up TLS: {}", chain(&error))))?;
+            .map_err(|error| Failure::setting(format!("cannot set up TLS: {}", format_chain(&error))))?;
         Ok(Self { http, whole, hidden: Vec::new() })
     }
 
@@ -121,7 +121,7 @@ fn told(error: reqwest::Error) -> Failure {
     if connecting && error.is_timeout() {
         return Failure::ConnectTimedOut(there);
     }
-    let text = chain(&error);
+    let text = format_chain(&error);
     if is_certificate_trouble(&error) {
         return Failure::Untrusted(text);
     }

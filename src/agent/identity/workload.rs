@@ -14,8 +14,8 @@ use secrecy::{ExposeSecret as _, SecretString};
 use super::azure_sdk;
 use super::failure::{Failure, Refusal};
 use super::source_selection::Principal;
+use crate::error_chain::format_chain;
 use crate::jwt::UnverifiedClaims;
-use crate::words::chain;
 
 /// Exchanges the file's token for one of this scope, by the client that is given. `now` is for the words of a failure alone.
 pub(super) async fn token(
@@ -55,7 +55,7 @@ impl ClientAssertion for File {
 }
 
 fn read(file: &Path) -> Result<SecretString, Failure> {
-    crate::secret::read_file(file).map_err(|error| Failure::NoAssertion(chain(&error)))
+    crate::secret::read_file(file).map_err(|error| Failure::NoAssertion(format_chain(&error)))
 }
 
 /// Adds what the file's token says of its own time to a refusal that is about it.

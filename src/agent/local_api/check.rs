@@ -10,11 +10,11 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 use super::token::{Found, TokenReader};
-use crate::agent::token::{Token, TokenFeed};
-use crate::clock::{Clock, Moment};
-use crate::credential_watch::{Nudge, Reading, Ring};
+use crate::agent::token::{Token, TokenWatch};
+use crate::clock::{Clock, ClockReading};
+use crate::credential_watch::{CredentialState, RefreshRequest, RefreshSignal};
 use crate::http::answer::{json, later};
-use crate::words::rfc3339;
+use crate::time_format::format_rfc3339;
 
 /// How long a caller waits for the keeper's look. A login that follows may take longer; the token's waiters wait for it.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -43,20 +43,20 @@ pub(super) struct Report {
 /// Rings and waits for the look.
 pub(super) async fn check(
     reader: Arc<TokenReader>,
-    mut feed: TokenFeed,
-    nudge: Nudge,
+    mut watch: TokenWatch,
+    refresh_signal: RefreshSignal,
     clock: Clock,
     stop: CancellationToken,
 ) -> Response<Full<Bytes>> {
-    let before = feed.current();
-    if let Ring::Spent { retry_after } = nudge.ring() {
+    let before = watch.current();
+    if let RefreshRequest::RateLimited { retry_after } = refresh_signal.request() {
         let report = report(&reader, &before, &clock, Some("asked too often; this is the last result"));
         return later(StatusCode::TOO_MANY_REQUESTS, &report, retry_after);
     }
     let looked = async {
         tokio::select! {
-            () = moved(&mut feed, before.last_checked) => {}
-            () = nudge.settled() => {}
+            () = moved(&mut watch, before.last_checked) => {}
+            () = refresh_signal.wait() => {}
         }
     };
     tokio::select! {
@@ -64,7 +64,7 @@ pub(super) async fn check(
         () = tokio::time::sleep(PATIENCE) => {}
         () = stop.cancelled() => {}
     }
-    let after = feed.current();
+    let after = watch.current();
     if after.last_checked == before.last_checked {
         let report = report(&reader, &after, &clock, Some("the server gave no answer about the token yet"));
         return later(StatusCode::SERVICE_UNAVAILABLE, &report, Duration::from_secs(1));
@@ -72,9 +72,9 @@ pub(super) async fn check(
     json(StatusCode::OK, &report(&reader, &after, &clock, None))
 }
 
-async fn moved(feed: &mut TokenFeed, from: Option<Moment>) {
-    while feed.current().last_checked == from {
-        if feed.changed().await.is_err() {
+async fn moved(watch: &mut TokenWatch, from: Option<ClockReading>) {
+    while watch.current().last_checked == from {
+        if watch.changed().await.is_err() {
             // Its maker has ended: there is nothing to wait for but the patience's end.
             std::future::pending::<()>().await;
         }
@@ -84,7 +84,7 @@ async fn moved(feed: &mut TokenFeed, from: Option<Moment>) {
 /// How the session is now.
 pub(super) fn report(
     reader: &TokenReader,
-    reading: &Reading<Token>,
+    reading: &CredentialState<Token>,
     clock: &Clock,
     error: Option<&'static str>,
 ) -> Report {
@@ -97,7 +97,7 @@ pub(super) fn report(
         serving: generation.is_some(),
         generation,
         reason,
-        last_checked: reading.last_checked.map(|at| rfc3339(at.wall)),
+        last_checked: reading.last_checked.map(|at| format_rfc3339(at.wall)),
         age: reading.last_checked.map(|at| clock.now().since(at).as_secs()),
     }
 }

@@ -15,9 +15,9 @@ use crate::metrics::CONTENT_TYPE;
 use crate::status::Status;
 
 pub(super) fn status(parts: &Parts, served: &BTreeSet<String>) -> Response<Full<Bytes>> {
-    let mut sessions = parts.board.sessions();
+    let mut sessions = parts.status_registry.sessions();
     sessions.retain(|name, _| served.contains(name));
-    json(StatusCode::OK, &Status::of(&parts.board, &parts.health, sessions))
+    json(StatusCode::OK, &Status::new(&parts.status_registry, &parts.health, sessions))
 }
 
 pub(super) fn live() -> Response<Full<Bytes>> {

@@ -27,13 +27,13 @@ use tokio_util::sync::CancellationToken;
 
 pub use route::service;
 
-use crate::agent::token::TokenFeed;
+use crate::agent::token::TokenWatch;
 use crate::clock::Clock;
-use crate::credential_watch::Nudge;
+use crate::credential_watch::RefreshSignal;
 use crate::health::Health;
 use crate::http::guard;
 use crate::metrics::Metrics;
-use crate::status::Board;
+use crate::status::StatusRegistry;
 
 /// What one listener serves.
 #[derive(Debug, Clone)]
@@ -59,9 +59,9 @@ pub enum Serves {
 #[derive(Debug, Clone)]
 pub struct Source {
     /// The token.
-    pub feed: TokenFeed,
+    pub watch: TokenWatch,
     /// Rung by `POST /agent/v1/check`.
-    pub nudge: Nudge,
+    pub refresh_signal: RefreshSignal,
 }
 
 /// What a listener's answers are made from, besides the sessions.
@@ -74,7 +74,7 @@ pub struct Parts {
     /// Served by `/livez`, `/readyz` and `/startupz`.
     pub health: Health,
     /// Served by `/agent/v1/status`.
-    pub board: Board,
+    pub status_registry: StatusRegistry,
     /// Whom to let in; a listener of [`Serves::Health`] lets everyone in but browsers.
     pub guard: guard::Options,
     /// The address that the listener is bound to ([`crate::http::server::Listener::tcp_address`]).

@@ -29,14 +29,14 @@ pub(super) async fn retry(
     clock: Clock,
     stop: CancellationToken,
 ) -> Response<Full<Bytes>> {
-    let Source { mut feed, nudge } = source;
-    let tried = nudge.demand().retry();
+    let Source { mut watch, refresh_signal } = source;
+    let tried = refresh_signal.demand().retry();
     let retried = tokio::select! {
         retried = tried => retried.ok(),
         () = tokio::time::sleep(PATIENCE) => None,
         () = stop.cancelled() => None,
     };
-    let reading = feed.current();
+    let reading = watch.current();
     let tell = |error| report(&reader, &reading, &clock, error);
     match (retried, reader.look(&reading)) {
         (Some(Retried::Later { after }), _) => later(StatusCode::TOO_MANY_REQUESTS, &tell(Some(TOO_OFTEN)), after),

@@ -61,7 +61,7 @@ impl Api {
         };
         let names = sessions.keys().cloned().collect();
         let serve = |(name, source): (String, Source)| {
-            let reader = Arc::new(TokenReader::new(name.clone(), source.feed.clone(), parts.clock.clone()));
+            let reader = Arc::new(TokenReader::new(name.clone(), source.watch.clone(), parts.clock.clone()));
             (name, Served { source, reader })
         };
         let sessions: BTreeMap<String, Served> = sessions.into_iter().map(serve).collect();
@@ -153,7 +153,7 @@ impl Api {
         }
         let after = query.after.map(std::borrow::Cow::into_owned);
         let answer = Arc::clone(&served.reader).wait(after, query.wait, self.parts.stop.clone());
-        let waiting = served.source.nudge.demand().wait();
+        let waiting = served.source.refresh_signal.demand().wait();
         Ok(self.waiting.wait(async move {
             let _waiting = waiting;
             answer.await
@@ -164,9 +164,9 @@ impl Api {
         let query = Query::parse(query, &["session"])?;
         let (name, served) = self.session(query.session.as_deref())?;
         self.log_grant(caller, "check", name);
-        let Source { feed, nudge } = served.source.clone();
+        let Source { watch, refresh_signal } = served.source.clone();
         let (clock, stop) = (self.parts.clock.clone(), self.parts.stop.clone());
-        let answer = check::check(Arc::clone(&served.reader), feed, nudge, clock, stop);
+        let answer = check::check(Arc::clone(&served.reader), watch, refresh_signal, clock, stop);
         Ok(self.checking.wait(answer))
     }
 
@@ -244,7 +244,7 @@ impl From<query::Malformed> for Fault {
 }
 
 fn counter(parts: &Parts, listener: &str, status: StatusCode) -> Counter {
-    let label = metrics::Answer { listener: listener.to_owned(), code: status.as_u16() };
+    let label = metrics::ResponseLabels { listener: listener.to_owned(), code: status.as_u16() };
     parts.metrics.local_requests.get_or_create(&label).clone()
 }
 

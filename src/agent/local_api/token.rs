@@ -1,4 +1,4 @@
-//! The token itself: serialised once for each state of the feed, and never served past its end.
+//! The token itself: serialised once for each state of the watch, and never served past its end.
 
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -11,17 +11,17 @@ use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 use zeroize::Zeroizing;
 
-use crate::agent::token::{Kind, Token, TokenFeed};
-use crate::clock::{Clock, Moment};
-use crate::credential_watch::{Reading, State};
+use crate::agent::token::{Kind, Token, TokenWatch};
+use crate::clock::{Clock, ClockReading};
+use crate::credential_watch::{Availability, CredentialState};
 use crate::http::answer::{Errors, in_json, later};
-use crate::words::rfc3339;
+use crate::time_format::format_rfc3339;
 
 /// Serves one session's token.
 #[derive(Debug)]
 pub(super) struct TokenReader {
     session: String,
-    feed: TokenFeed,
+    watch: TokenWatch,
     clock: Clock,
     written: RwLock<Option<Written>>,
 }
@@ -46,13 +46,13 @@ pub(super) enum Found {
 }
 
 impl TokenReader {
-    pub(super) fn new(session: String, feed: TokenFeed, clock: Clock) -> Self {
-        Self { session, feed, clock, written: RwLock::new(None) }
+    pub(super) fn new(session: String, watch: TokenWatch, clock: Clock) -> Self {
+        Self { session, watch, clock, written: RwLock::new(None) }
     }
 
     /// The answer of this moment.
     pub(super) fn now(&self) -> Response<Full<Bytes>> {
-        self.feed.with(|reading| self.answer(reading))
+        self.watch.with(|reading| self.answer(reading))
     }
 
     /// The answer as soon as there is a token of another generation than `after` (any token, where that is not
@@ -63,10 +63,10 @@ impl TokenReader {
         wait: Duration,
         stop: CancellationToken,
     ) -> Response<Full<Bytes>> {
-        let mut feed = self.feed.clone();
+        let mut watch = self.watch.clone();
         let news = async {
             loop {
-                if self.is_news(&feed.current(), after.as_deref()) || feed.changed().await.is_err() {
+                if self.is_news(&watch.current(), after.as_deref()) || watch.changed().await.is_err() {
                     return;
                 }
             }
@@ -81,10 +81,10 @@ impl TokenReader {
 
     /// Whether there is a token of another generation than `after`, so that [`TokenReader::wait`] would not wait.
     pub(super) fn has_news(&self, after: Option<&str>) -> bool {
-        self.feed.with(|reading| self.is_news(reading, after))
+        self.watch.with(|reading| self.is_news(reading, after))
     }
 
-    fn is_news(&self, reading: &Reading<Token>, after: Option<&str>) -> bool {
+    fn is_news(&self, reading: &CredentialState<Token>, after: Option<&str>) -> bool {
         match self.look(reading) {
             Found::Token(token) => after.is_none_or(|after| token.generation.to_string() != after),
             Found::None { .. } => false,
@@ -92,13 +92,13 @@ impl TokenReader {
     }
 
     /// What a caller may be given: a token whose end has come is none, though its maker has not said so yet.
-    pub(super) fn look(&self, reading: &Reading<Token>) -> Found {
-        match &reading.state {
-            State::Serving(token) if self.has_ended(token) => {
+    pub(super) fn look(&self, reading: &CredentialState<Token>) -> Found {
+        match &reading.availability {
+            Availability::Available(token) if self.has_ended(token) => {
                 Found::None { reason: "the token has expired".into(), retry_after: Duration::from_secs(1) }
             }
-            State::Serving(token) => Found::Token(Arc::clone(token)),
-            State::None { reason, retry_after } => {
+            Availability::Available(token) => Found::Token(Arc::clone(token)),
+            Availability::Unavailable { reason, retry_after } => {
                 Found::None { reason: Arc::clone(reason), retry_after: *retry_after }
             }
         }
@@ -108,8 +108,8 @@ impl TokenReader {
         token.expires.is_some_and(|end| self.clock.has_reached(end))
     }
 
-    fn answer(&self, reading: &Reading<Token>) -> Response<Full<Bytes>> {
-        if let State::Serving(token) = &reading.state
+    fn answer(&self, reading: &CredentialState<Token>) -> Response<Full<Bytes>> {
+        if let Availability::Available(token) = &reading.availability
             && let Some(written) = &*self.written.read().unwrap_or_else(PoisonError::into_inner)
             && Arc::ptr_eq(token, &written.token)
             && !self.has_ended(token)
@@ -162,7 +162,7 @@ struct Wire<'a> {
 }
 
 fn write(session: &str, token: &Token) -> Bytes {
-    let wall = |moment: Moment| rfc3339(moment.wall);
+    let wall = |moment: ClockReading| format_rfc3339(moment.wall);
     let (kind, creation) = match &token.kind {
         Kind::Service => ("service", None),
         Kind::Batch => ("batch", None),

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use crate::agent::identity::{IdentityError, IdentityProof, SignedToken, Verdict, preflight};
 use crate::agent::server_client::{CallError, Kind, LoginAnswer, LoginBody, Upstream};
 use crate::agent::token::{self, Generation, Token};
-use crate::clock::{Clock, Moment};
+use crate::clock::{Clock, ClockReading};
 use crate::jwt::UnverifiedClaims;
 
 pub use classify::{Class, classify};
@@ -133,7 +133,7 @@ impl Login {
         error: &CallError,
         claims: Option<&UnverifiedClaims>,
         warnings: &[String],
-        now: Moment,
+        now: ClockReading,
     ) -> LoginError {
         let (class, hint) = classify(error);
         let mut message = match error {
@@ -166,7 +166,7 @@ impl Login {
 }
 
 /// Warnings about a proof that is worth sending; an error for one that no server would take now.
-fn inspect(signed: &SignedToken, now: Moment) -> Result<Vec<String>, LoginError> {
+fn inspect(signed: &SignedToken, now: ClockReading) -> Result<Vec<String>, LoginError> {
     let Some(claims) = &signed.claims else { return Ok(Vec::new()) };
     let look = preflight(claims, signed.audience.as_deref(), now.wall);
     match look.verdict {
@@ -180,7 +180,7 @@ fn inspect(signed: &SignedToken, now: Moment) -> Result<Vec<String>, LoginError>
 
 /// When the server will take a proof that starts at `start`, by our clock: a second later by its own, which its answer
 /// told. Nothing if that is far away: then a clock is wrong, and waiting does not mend it.
-fn opening(error: &CallError, start: SystemTime, now: Moment) -> Option<SystemTime> {
+fn opening(error: &CallError, start: SystemTime, now: ClockReading) -> Option<SystemTime> {
     let theirs = server_time(error).unwrap_or(now.wall);
     let wait = start.duration_since(theirs).ok()?.saturating_add(Duration::from_secs(1));
     now.wall.checked_add(wait).filter(|_| wait <= LONGEST_HOLD)
@@ -189,7 +189,7 @@ fn opening(error: &CallError, start: SystemTime, now: Moment) -> Option<SystemTi
 const LONGEST_HOLD: Duration = Duration::from_mins(10);
 
 /// How far the server's clock is from ours, in words, if that is worth a word.
-fn skew(error: &CallError, now: Moment) -> Option<String> {
+fn skew(error: &CallError, now: ClockReading) -> Option<String> {
     let theirs = server_time(error)?;
     let (apart, word) = match theirs.duration_since(now.wall) {
         Ok(ahead) => (ahead, "ahead of"),

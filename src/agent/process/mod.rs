@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::command::Variables;
+use crate::command::EnvVars;
 
 /// The child, and how it is treated.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub struct Options {
     /// The program and its arguments.
     pub command: Vec<String>,
     /// What it finds in its environment beside the rendered variables.
-    pub variables: Variables,
+    pub variables: EnvVars,
     /// What is done when a variable has changed.
     pub on_change: OnChange,
     /// What is done when it has ended by itself.

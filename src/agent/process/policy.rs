@@ -5,7 +5,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use crate::backoff::Backoff;
-use crate::clock::Moment;
+use crate::clock::ClockReading;
 
 /// What is done when a variable has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,7 +52,7 @@ impl RestartPolicy {
     }
 
     /// The child, started at `started`, has ended at `now`. `unit` is a random number in `0.0..1.0`.
-    pub fn ended(&mut self, well: bool, started: Moment, now: Moment, unit: f64) -> Verdict {
+    pub fn ended(&mut self, well: bool, started: ClockReading, now: ClockReading, unit: f64) -> Verdict {
         if self.restart == Restart::Never || (self.restart == Restart::OnFailure && well) {
             return Verdict::End;
         }
@@ -75,11 +75,11 @@ mod tests {
     use std::time::SystemTime;
 
     use super::*;
-    use crate::clock::{Clock, Driven};
+    use crate::clock::{Clock, TestClock};
 
     #[tokio::test]
     async fn an_end_ends_the_agent_or_is_followed_by_a_start_that_waits_longer_each_time() {
-        let start = Clock::Driven(Driven::starting_at(SystemTime::UNIX_EPOCH)).now();
+        let start = Clock::Test(TestClock::starting_at(SystemTime::UNIX_EPOCH)).now();
         let soon = start + Duration::from_secs(1);
         for (restart, well, ends) in [
             (Restart::Never, true, true),

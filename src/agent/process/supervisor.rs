@@ -7,14 +7,14 @@ use tokio_util::sync::CancellationToken;
 use super::Options;
 use super::policy::{OnChange, RestartPolicy, Verdict};
 use crate::backoff::random_unit;
-use crate::clock::{Clock, Moment};
-use crate::command::{self, Program, Provision, Running, Variables};
-use crate::credential_watch::{Feed, State, any_changed};
-use crate::health::Reporter;
-use crate::metrics::{Metrics, Start};
+use crate::clock::{Clock, ClockReading};
+use crate::command::{self, ChildProcess, CommandSpec, EnvVars, ProvidedEnv};
+use crate::credential_watch::{Availability, CredentialWatch, any_changed};
+use crate::health::HealthHandle;
+use crate::metrics::{Metrics, ProcessStartLabels};
 
 /// What the child waits for, each with its name: variables, and files.
-pub type Inputs = Vec<(String, Feed<Provision>)>;
+pub type Inputs = Vec<(String, CredentialWatch<ProvidedEnv>)>;
 
 /// What a supervisor works with.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ pub struct Parts {
     /// Where the time comes from.
     pub clock: Clock,
     /// Where to say whether the child runs.
-    pub health: Reporter,
+    pub health: HealthHandle,
     /// Where starts are counted.
     pub metrics: Metrics,
 }
@@ -71,7 +71,7 @@ impl Supervisor {
         loop {
             let variables = stop.run_until_cancelled(self.gathered()).await?;
             let started = self.parts.clock.now();
-            self.parts.metrics.child_starts.get_or_create(&Start { reason }).inc();
+            self.parts.metrics.child_starts.get_or_create(&ProcessStartLabels { reason }).inc();
             match self.start(variables, &stop).await {
                 End::Stopped(code) => return Some(code),
                 End::Changed => reason = "changed",
@@ -88,7 +88,7 @@ impl Supervisor {
     }
 
     /// The variables, once all that the child waits for is there.
-    async fn gathered(&mut self) -> Variables {
+    async fn gathered(&mut self) -> EnvVars {
         loop {
             match self.awaited.now() {
                 Ok(variables) => return variables,
@@ -99,9 +99,9 @@ impl Supervisor {
     }
 
     /// Starts the child and attends to it until it has ended.
-    async fn start(&mut self, variables: Variables, stop: &CancellationToken) -> End {
+    async fn start(&mut self, variables: EnvVars, stop: &CancellationToken) -> End {
         let all = self.options.variables.clone().with(&variables);
-        let program = Program { command: self.options.command.clone(), variables: all };
+        let program = CommandSpec { command: self.options.command.clone(), variables: all };
         let running = match program.start(true) {
             Ok(running) => running,
             Err(error) => {
@@ -118,10 +118,10 @@ impl Supervisor {
         end
     }
 
-    async fn attend(&mut self, mut running: Running, mut seen: Variables, stop: &CancellationToken) -> End {
+    async fn attend(&mut self, mut running: ChildProcess, mut seen: EnvVars, stop: &CancellationToken) -> End {
         let clock = self.parts.clock.clone();
         // When the variables, which are changing, are taken to be still; and the latest moment for it.
-        let mut still: Option<(Moment, Moment)> = None;
+        let mut still: Option<(ClockReading, ClockReading)> = None;
         loop {
             tokio::select! {
                 biased;
@@ -130,8 +130,8 @@ impl Supervisor {
                     return End::Stopped(self.end(running).await);
                 }
                 ended = running.ended() => {
-                    let code = ended.as_ref().map_or(1, |status| command::code(*status));
-                    let how = ended.map_or_else(|error| error.to_string(), command::in_words);
+                    let code = ended.as_ref().map_or(1, |status| command::exit_code(*status));
+                    let how = ended.map_or_else(|error| error.to_string(), command::describe_exit);
                     tracing::warn!(event = "child.ended", how, "the child has ended");
                     return End::Itself(code);
                 }
@@ -168,7 +168,7 @@ impl Supervisor {
     }
 
     /// Tells the child to end, and kills it where it does not in time. The code is 0 where it ended of the signal.
-    async fn end(&self, mut running: Running) -> u8 {
+    async fn end(&self, mut running: ChildProcess) -> u8 {
         use std::os::unix::process::ExitStatusExt as _;
         let signal = self.options.stop_signal;
         running.signal(signal);
@@ -182,7 +182,7 @@ impl Supervisor {
         };
         match ended {
             Ok(status) if status.signal() == Some(signal.as_raw()) => 0,
-            Ok(status) => command::code(status),
+            Ok(status) => command::exit_code(status),
             Err(_) => 1,
         }
     }
@@ -190,15 +190,15 @@ impl Supervisor {
 
 impl Awaited {
     /// The variables as they are, or what is not there.
-    fn now(&mut self) -> Result<Variables, String> {
-        let mut variables = Variables::default();
-        for (name, feed) in &mut self.inputs {
-            match feed.current().state {
-                State::None { .. } => return Err(name.clone()),
-                State::Serving(provision) => match &*provision {
-                    Provision::Variable(variable, value) => variables.set(variable.clone(), value.clone()),
-                    Provision::Variables(several) => variables = variables.with(several),
-                    Provision::File => {}
+    fn now(&mut self) -> Result<EnvVars, String> {
+        let mut variables = EnvVars::default();
+        for (name, watch) in &mut self.inputs {
+            match watch.current().availability {
+                Availability::Unavailable { .. } => return Err(name.clone()),
+                Availability::Available(provision) => match &*provision {
+                    ProvidedEnv::Variable(variable, value) => variables.set(variable.clone(), value.clone()),
+                    ProvidedEnv::Variables(several) => variables = variables.with(several),
+                    ProvidedEnv::File => {}
                 },
             }
         }
@@ -208,7 +208,7 @@ impl Awaited {
     /// Returns when something of what the child waits for has changed, or something else has taken its place.
     async fn news(&mut self) {
         let others = tokio::select! {
-            () = any_changed(self.inputs.iter_mut().map(|(_, feed)| feed)) => false,
+            () = any_changed(self.inputs.iter_mut().map(|(_, watch)| watch)) => false,
             changed = self.others.changed() => match changed {
                 Ok(()) => true,
                 // Who could have brought others has ended, as we are about to.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::backoff::{Backoff, random_unit};
-use crate::clock::{Clock, Moment};
+use crate::clock::{Clock, ClockReading};
 
 /// Lets calls through. Clones share it.
 #[derive(Debug, Clone)]
@@ -24,7 +24,7 @@ struct Inner {
 #[derive(Debug, Clone, Copy)]
 struct Closed {
     backoff: Backoff,
-    until: Moment,
+    until: ClockReading,
 }
 
 /// The right to make one call.
@@ -94,11 +94,11 @@ mod tests {
     use tokio::task::JoinSet;
 
     use super::*;
-    use crate::clock::Driven;
+    use crate::clock::TestClock;
 
     #[tokio::test(start_paused = true)]
     async fn a_hundred_callers_of_a_dead_server_are_one_who_tries_again() {
-        let clock = Clock::Driven(Driven::starting_at(SystemTime::UNIX_EPOCH));
+        let clock = Clock::Test(TestClock::starting_at(SystemTime::UNIX_EPOCH));
         let (gate, calls) = (Gate::new(clock.clone()), Arc::new(AtomicU64::new(0)));
         let mut callers = JoinSet::new();
         for _ in 0..100 {

@@ -7,13 +7,13 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use crate::agent::server_client::{CallError, ChildOptions, LoginAnswer, Upstream, Verdict};
-use crate::agent::token::{Generation, Token, TokenFeed, TokenPublisher};
+use crate::agent::token::{Generation, Token, TokenPublisher, TokenWatch};
 use crate::agent::token_lifecycle::retry_budget::{Failure, Pace};
 use crate::backoff::random_unit;
-use crate::clock::{Clock, Moment};
-use crate::credential_watch::{Nudge, State};
-use crate::health::Reporter;
-use crate::words::chain;
+use crate::clock::{Clock, ClockReading};
+use crate::credential_watch::{Availability, RefreshSignal};
+use crate::error_chain::format_chain;
+use crate::health::HealthHandle;
 
 /// What is made of a session's token.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,20 +27,20 @@ pub enum Derive {
 /// What a keeper works with.
 #[derive(Debug)]
 pub struct DerivedParts {
-    /// The feed's write half.
+    /// The watch's write half.
     pub publisher: TokenPublisher,
     /// The server.
     pub upstream: Upstream,
     /// The session's namespace there.
     pub namespace: Option<String>,
     /// The session's token.
-    pub tokens: TokenFeed,
+    pub tokens: TokenWatch,
     /// Rings the session: the server says that its token is dead.
-    pub session: Nudge,
+    pub session: RefreshSignal,
     /// Rung where the server refuses what was made.
-    pub nudge: Nudge,
+    pub refresh_signal: RefreshSignal,
     /// Says whether there is one, where the output does not say so itself.
-    pub health: Option<Reporter>,
+    pub health: Option<HealthHandle>,
     /// Where the time comes from.
     pub clock: Clock,
 }
@@ -55,7 +55,7 @@ pub struct DerivedKeeper {
     parent: Option<Arc<Token>>,
     /// What is published, and the login that it was made from.
     held: Option<(Generation, Arc<Token>)>,
-    next: Option<Moment>,
+    next: Option<ClockReading>,
 }
 
 enum Event {
@@ -88,7 +88,7 @@ impl DerivedKeeper {
                     if stop.run_until_cancelled(self.look()).await.is_none() {
                         return;
                     }
-                    self.parts.nudge.answered();
+                    self.parts.refresh_signal.complete();
                 }
             }
         }
@@ -107,13 +107,13 @@ impl DerivedKeeper {
                 Event::Parent
             }
             () = clock.sleep_until_some(step) => Event::Step,
-            () = self.parts.nudge.rung() => Event::Rung,
+            () = self.parts.refresh_signal.requested() => Event::Rung,
         })
     }
 
     fn take_parent(&mut self) {
-        match self.parts.tokens.current().state {
-            State::Serving(token) => {
+        match self.parts.tokens.current().availability {
+            Availability::Available(token) => {
                 let same = self.held.as_ref().is_some_and(|(parent, _)| *parent == token.generation);
                 self.parent = Some(token);
                 if !same {
@@ -121,7 +121,7 @@ impl DerivedKeeper {
                     self.next = Some(self.parts.clock.now());
                 }
             }
-            State::None { .. } => {
+            Availability::Unavailable { .. } => {
                 self.parent = None;
                 self.absent("the session has no token to make it of");
             }
@@ -133,7 +133,7 @@ impl DerivedKeeper {
         let Some((_, token)) = &self.held else { return };
         let looked = self.parts.upstream.lookup_self(&token.secret, self.parts.namespace.as_deref()).await;
         match looked {
-            Ok(_) => self.parts.publisher.checked(self.parts.clock.now()),
+            Ok(_) => self.parts.publisher.record_check(self.parts.clock.now()),
             Err(error) if error.verdict().doubts_token() => {
                 tracing::warn!(
                     event = "token.derived.dead",
@@ -171,7 +171,7 @@ impl DerivedKeeper {
         }
     }
 
-    fn made(&mut self, answer: LoginAnswer, parent: Generation, now: Moment) {
+    fn made(&mut self, answer: LoginAnswer, parent: Generation, now: ClockReading) {
         self.pace.succeeded(now);
         let ttl = answer.lease.ttl;
         let expires = (!ttl.is_zero()).then(|| now + ttl);
@@ -194,14 +194,14 @@ impl DerivedKeeper {
         };
         let token = Arc::new(token);
         self.held = Some((parent, Arc::clone(&token)));
-        self.parts.nudge.allow_one();
-        self.parts.publisher.publish(State::Serving(token), Some(now));
+        self.parts.refresh_signal.allow_one();
+        self.parts.publisher.publish(Availability::Available(token), Some(now));
         if let Some(health) = &self.parts.health {
             health.ready();
         }
     }
 
-    fn failed(&mut self, error: &CallError, now: Moment) {
+    fn failed(&mut self, error: &CallError, now: ClockReading) {
         let verdict = error.verdict();
         let failure =
             if verdict == Verdict::Unavailable || verdict.doubts_token() { Failure::Passing } else { Failure::Refused };
@@ -209,9 +209,9 @@ impl DerivedKeeper {
         self.next = Some(self.pace.not_before());
         if verdict.doubts_token() {
             // The session looks for itself; its next token brings us back.
-            self.parts.session.ring();
+            self.parts.session.request();
         }
-        let error = chain(error);
+        let error = format_chain(error);
         tracing::warn!(event = "token.derived.failed", output = self.output, error, "no token could be made for it");
         if self.held.is_none() {
             self.absent("no token could be made for it");
@@ -225,7 +225,7 @@ impl DerivedKeeper {
         }
         let now = self.parts.clock.now();
         let retry_after = self.next.map_or(SHORTEST, |next| now.until(next)).max(Duration::from_secs(1));
-        self.parts.publisher.publish(State::None { reason: reason.into(), retry_after }, Some(now));
+        self.parts.publisher.publish(Availability::Unavailable { reason: reason.into(), retry_after }, Some(now));
     }
 }
 

@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use zeroize::Zeroizing;
 
 use crate::agent::state_file::{Seal, StateFile, Use};
-use crate::clock::{Clock, Moment};
+use crate::clock::{Clock, ClockReading};
 use crate::secret;
 
 /// Where secrets are kept over a restart, and what seals them.
@@ -28,7 +28,7 @@ pub struct Persist {
 impl PartialEq for Persist {
     /// The key is compared in constant time.
     fn eq(&self, other: &Self) -> bool {
-        self.file == other.file && secret::same(&self.seal, other.seal.expose_secret().as_bytes())
+        self.file == other.file && secret::ct_eq(&self.seal, other.seal.expose_secret().as_bytes())
     }
 }
 
@@ -96,7 +96,7 @@ impl Archive {
             what = self.what,
             file = %self.file.path().display(),
             aside = aside.ok().map(|path| path.display().to_string()),
-            error = crate::words::chain(why),
+            error = crate::error_chain::format_chain(why),
             "what the last process left is not taken"
         );
     }
@@ -165,18 +165,18 @@ pub(super) enum Dirt {
 /// When the file is written: soon after a change, but the rarer the larger it is.
 #[derive(Debug, Default)]
 pub(super) struct Saving {
-    not_before: Option<Moment>,
-    due: Option<Moment>,
+    not_before: Option<ClockReading>,
+    due: Option<ClockReading>,
 }
 
 impl Saving {
     /// When.
-    pub(super) const fn due(&self) -> Option<Moment> {
+    pub(super) const fn due(&self) -> Option<ClockReading> {
         self.due
     }
 
     /// Notes a change.
-    pub(super) fn changed(&mut self, now: Moment, dirt: Dirt) {
+    pub(super) fn changed(&mut self, now: ClockReading, dirt: Dirt) {
         let wait = match dirt {
             Dirt::None => return,
             Dirt::Younger => LATER,
@@ -195,7 +195,7 @@ impl Saving {
     }
 
     /// Notes that so many bytes were written; none where that failed, which is tried again.
-    pub(super) fn ended(&mut self, now: Moment, bytes: Option<usize>) {
+    pub(super) fn ended(&mut self, now: ClockReading, bytes: Option<usize>) {
         let pause = bytes.map_or(LATER, |bytes| Duration::from_secs(bytes as u64 / BYTES_A_SECOND));
         self.not_before = Some(now + pause);
         if bytes.is_none() {
@@ -222,7 +222,7 @@ impl Writer {
     }
 
     /// Notes a change.
-    pub(super) fn changed(&mut self, now: Moment, dirt: Dirt) {
+    pub(super) fn changed(&mut self, now: ClockReading, dirt: Dirt) {
         self.saving.changed(now, dirt);
     }
 
@@ -274,8 +274,8 @@ mod tests {
 
     use super::*;
 
-    fn at(boot: u64, wall: u64) -> Moment {
-        Moment { boot: Duration::from_secs(boot), wall: SystemTime::UNIX_EPOCH + Duration::from_secs(wall) }
+    fn at(boot: u64, wall: u64) -> ClockReading {
+        ClockReading { boot: Duration::from_secs(boot), wall: SystemTime::UNIX_EPOCH + Duration::from_secs(wall) }
     }
 
     #[test]

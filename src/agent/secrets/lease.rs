@@ -6,20 +6,20 @@ use serde_json::Value;
 
 use crate::agent::server_client::{How, SecretFields, SecretRequest};
 use crate::agent::token::Lease;
-use crate::clock::Moment;
+use crate::clock::ClockReading;
 
 /// What comes next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
     /// Read it (again).
-    ReadAt(Moment),
+    ReadAt(ClockReading),
     /// Renew its lease.
-    RenewAt(Moment),
+    RenewAt(ClockReading),
 }
 
 impl Step {
     /// When.
-    pub(super) const fn at(self) -> Moment {
+    pub(super) const fn at(self) -> ClockReading {
         let (Self::ReadAt(at) | Self::RenewAt(at)) = self;
         at
     }
@@ -29,7 +29,7 @@ impl Step {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Term {
     /// When the answer came that the lease is from.
-    pub(super) since: Moment,
+    pub(super) since: ClockReading,
     /// The lease, as that answer has it.
     pub(super) lease: Lease,
     /// How long it was given when the secret was read.
@@ -40,13 +40,13 @@ pub(super) struct Term {
 
 impl Term {
     /// When it ends.
-    pub(super) fn ends(&self) -> Moment {
+    pub(super) fn ends(&self) -> ClockReading {
         self.since + self.lease.ttl
     }
 
     /// Takes what a renewal gave. It is told in whole seconds, the rest cut off: by that alone no end comes sooner than the one
     /// that was told before.
-    pub(super) fn renewed(&mut self, now: Moment, lease: Lease) {
+    pub(super) fn renewed(&mut self, now: ClockReading, lease: Lease) {
         let told_before = now.until(self.ends());
         let ttl = lease.ttl.max(told_before.min(lease.ttl + Duration::from_secs(1)));
         (self.since, self.lease) = (now, Lease { ttl, ..lease });
@@ -68,7 +68,7 @@ impl Term {
 /// is renewed, or read anew where it cannot be, at 63 to 70 % of its life, so that a new one is there before it ends; at once where
 /// a renewal has cut it short.
 /// `unit` is a random number in `0.0..1.0`.
-pub(super) fn next_step(read: Moment, term: Option<Term>, interval: Duration, unit: f64) -> Step {
+pub(super) fn next_step(read: ClockReading, term: Option<Term>, interval: Duration, unit: f64) -> Step {
     match term {
         None => Step::ReadAt(read + interval.mul_f64(0.2f64.mul_add(unit, 0.9))),
         Some(term) => {
@@ -83,7 +83,7 @@ pub(super) fn next_step(read: Moment, term: Option<Term>, interval: Duration, un
 
 /// How soon a secret without a lease is looked at again: every `interval`; a certificate at two thirds of what is left of it; a
 /// password that the server changes by itself right after it has. What was made for a write is made once, and not again.
-pub(super) fn rhythm(request: &SecretRequest, data: &SecretFields, interval: Duration, now: Moment) -> Duration {
+pub(super) fn rhythm(request: &SecretRequest, data: &SecretFields, interval: Duration, now: ClockReading) -> Duration {
     let number = |name: &str| data.whole().get(name).and_then(Value::as_u64);
     if let Some(end) = ends(data) {
         // One that has ended is asked for at the pace of any other.
@@ -114,7 +114,7 @@ pub(super) fn remade_after(
     request: &SecretRequest,
     data: &SecretFields,
     interval: Duration,
-    now: Moment,
+    now: ClockReading,
 ) -> Option<Duration> {
     let ended = ends(data).is_some_and(|end| end <= now.wall);
     (matches!(request.how, How::Write(_)) && !ended).then(|| rhythm(request, data, interval, now))
@@ -136,12 +136,12 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::clock::{Clock, Driven};
+    use crate::clock::{Clock, TestClock};
 
     #[test]
     fn a_lease_is_renewed_while_it_grows_and_read_anew_before_it_ends() {
-        let start = Clock::Driven(Driven::starting_at(SystemTime::UNIX_EPOCH)).now();
-        let check = |ttl: u64, renewable, refused, unit, wanted: fn(Moment) -> Step, after: f64| {
+        let start = Clock::Test(TestClock::starting_at(SystemTime::UNIX_EPOCH)).now();
+        let check = |ttl: u64, renewable, refused, unit, wanted: fn(ClockReading) -> Step, after: f64| {
             let lease = Lease { ttl: Duration::from_secs(ttl), renewable };
             let term = Term { since: start, lease, first: Duration::from_secs(100), refused };
             let step = next_step(start, Some(term), Duration::from_mins(5), unit);
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn a_lease_that_a_renewal_cuts_short_is_there_until_another_is() {
-        let start = Clock::Driven(Driven::starting_at(SystemTime::UNIX_EPOCH)).now();
+        let start = Clock::Test(TestClock::starting_at(SystemTime::UNIX_EPOCH)).now();
         let lease = |seconds| Lease { ttl: Duration::from_secs_f64(seconds), renewable: true };
         let check = |first: f64, told: f64, wanted: f64, at_once: bool| {
             let mut term =
@@ -184,7 +184,7 @@ mod tests {
 
     #[test]
     fn what_has_no_lease_is_looked_at_at_its_own_pace() {
-        let now = Clock::Driven(Driven::starting_at(SystemTime::UNIX_EPOCH + Duration::from_secs(1000))).now();
+        let now = Clock::Test(TestClock::starting_at(SystemTime::UNIX_EPOCH + Duration::from_secs(1000))).now();
         let written = SecretRequest { path: "pki/issue/web".to_owned(), how: How::Write(BTreeMap::new()) };
         let check = |request: &SecretRequest, data: Value, wanted: u64| {
             let data = SecretFields::from(data.as_object().unwrap().clone());

@@ -1,4 +1,4 @@
-//! Secrets of the server, read through a session: kept good while they are needed, published as a feed.
+//! Secrets of the server, read through a session: kept good while they are needed, published as a watch.
 //!
 //! `plan` decides and is pure; `keeper` acts on what it says, for one secret; `store` has a keeper for each that somebody uses,
 //! and a `book` of them where they outlive a restart.

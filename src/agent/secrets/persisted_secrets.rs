@@ -15,9 +15,9 @@ use super::snapshot_format::{Content, SavedTerm, TokenMark, age};
 use super::{SecretFields, SecretRequest};
 use crate::agent::server_client::SecretLease;
 use crate::agent::state_file::Use;
-use crate::agent::token::{Generation, Lease, TokenFeed};
-use crate::clock::{Clock, Moment, millis};
-use crate::credential_watch::State;
+use crate::agent::token::{Generation, Lease, TokenWatch};
+use crate::clock::{Clock, ClockReading, millis};
+use crate::credential_watch::Availability;
 
 /// How the secrets of a store are kept over a restart.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,7 +53,7 @@ struct Pages {
 pub(super) struct Record {
     pub(super) data: Arc<SecretFields>,
     /// When it was read, and how old it was by then.
-    pub(super) read: Moment,
+    pub(super) read: ClockReading,
     pub(super) before: Duration,
     pub(super) lease: Option<(SecretLease, Term, Step)>,
     /// The login that it was read with; `None` for that of the last process.
@@ -62,7 +62,7 @@ pub(super) struct Record {
 
 impl Record {
     /// Time since it was read.
-    pub(super) fn age(&self, now: Moment) -> Duration {
+    pub(super) fn age(&self, now: ClockReading) -> Duration {
         self.before + now.since(self.read)
     }
 }
@@ -89,7 +89,7 @@ impl Book {
     }
 
     /// Takes up what the last process kept.
-    pub(super) async fn load(&self, now: Moment) {
+    pub(super) async fn load(&self, now: ClockReading) {
         let stale = self.0.stale;
         let Some((mark, records)) = self.0.archive.load(move |plain| taken(plain, stale, now)).await else { return };
         tracing::info!(event = "secrets.resumed", secrets = records.len(), "secrets of the last process are taken up");
@@ -143,7 +143,7 @@ impl Book {
     }
 
     /// Has it written when there is something new, for as long as this is polled.
-    pub(super) async fn keep(&self, clock: &Clock, tokens: &TokenFeed, writer: &mut Writer) {
+    pub(super) async fn keep(&self, clock: &Clock, tokens: &TokenWatch, writer: &mut Writer) {
         loop {
             tokio::select! {
                 () = self.0.changed.notified() => writer.changed(clock.now(), self.pages().dirt),
@@ -153,7 +153,7 @@ impl Book {
     }
 
     /// Writes what was not written yet.
-    pub(super) async fn finish(&self, clock: &Clock, tokens: &TokenFeed, mut writer: Writer) {
+    pub(super) async fn finish(&self, clock: &Clock, tokens: &TokenWatch, mut writer: Writer) {
         writer.changed(clock.now(), self.pages().dirt);
         if writer.settled(clock).await {
             self.save(clock.now(), tokens, &mut writer);
@@ -161,10 +161,10 @@ impl Book {
         }
     }
 
-    fn save(&self, now: Moment, tokens: &TokenFeed, writer: &mut Writer) {
-        let token = match tokens.peek().state {
-            State::Serving(token) => Some(token),
-            State::None { .. } => None,
+    fn save(&self, now: ClockReading, tokens: &TokenWatch, writer: &mut Writer) {
+        let token = match tokens.peek().availability {
+            Availability::Available(token) => Some(token),
+            Availability::Unavailable { .. } => None,
         };
         let (mut records, before) = {
             let mut pages = self.pages();
@@ -183,7 +183,7 @@ impl Book {
 fn plain(
     records: &BTreeMap<SecretRequest, Record>,
     mark: Option<TokenMark>,
-    now: Moment,
+    now: ClockReading,
 ) -> Option<Zeroizing<Vec<u8>>> {
     let wall = millis(now.wall);
     let saved = |(request, record)| saved(request, record, wall, now);
@@ -203,7 +203,7 @@ fn plain(
     Some(plain)
 }
 
-fn saved<'a>(request: &'a SecretRequest, record: &'a Record, wall: u64, now: Moment) -> Saved<'a> {
+fn saved<'a>(request: &'a SecretRequest, record: &'a Record, wall: u64, now: ClockReading) -> Saved<'a> {
     Saved {
         request: Cow::Borrowed(request),
         at: wall.saturating_sub(u64::try_from(record.age(now).as_millis()).unwrap_or(u64::MAX)),
@@ -231,7 +231,7 @@ impl std::io::Write for Room {
 
 type Taken = (Option<TokenMark>, BTreeMap<SecretRequest, Record>);
 
-fn taken(plain: &[u8], stale: Duration, now: Moment) -> Result<Taken, Why> {
+fn taken(plain: &[u8], stale: Duration, now: ClockReading) -> Result<Taken, Why> {
     let content: Content<Saved<'_>> = serde_json::from_slice(plain).map_err(|_| Why::Shape)?;
     let content = content.in_time(now)?;
     let record = |saved: Saved<'_>| {

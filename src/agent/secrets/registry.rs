@@ -15,9 +15,9 @@ use super::renewer::{Parts, SecretKeeper};
 use super::retry::RetryBudget;
 use super::{Options, SecretAnswer, SecretRequest};
 use crate::agent::server_client::Upstream;
-use crate::agent::token::TokenFeed;
+use crate::agent::token::TokenWatch;
 use crate::clock::Clock;
-use crate::credential_watch::{Feed, Nudge, feed};
+use crate::credential_watch::{CredentialWatch, RefreshSignal, credential_channel};
 use crate::metrics::Metrics;
 
 /// Where the secrets of a store come from.
@@ -26,9 +26,9 @@ pub struct Origin {
     /// The server.
     pub upstream: Upstream,
     /// The session's token.
-    pub tokens: TokenFeed,
+    pub tokens: TokenWatch,
     /// Rings the session: the server says that its token is dead.
-    pub session: Nudge,
+    pub session: RefreshSignal,
     /// The namespace of the server; `None` for the root.
     pub namespace: Option<String>,
     /// How often a secret without a lease is looked at.
@@ -57,7 +57,7 @@ struct Inner {
 /// A secret that is kept, or was used until just now.
 #[derive(Debug)]
 struct Kept {
-    feed: Feed<SecretAnswer>,
+    watch: CredentialWatch<SecretAnswer>,
     uses: usize,
     stop: CancellationToken,
 }
@@ -73,7 +73,7 @@ enum Order {
 pub struct Keepers {
     clock: Clock,
     orders: mpsc::UnboundedReceiver<Order>,
-    tokens: TokenFeed,
+    tokens: TokenWatch,
     book: Option<Book>,
     inner: std::sync::Weak<Inner>,
 }
@@ -82,7 +82,7 @@ pub struct Keepers {
 #[derive(Debug)]
 pub struct Subscription {
     /// The secret.
-    pub feed: Feed<SecretAnswer>,
+    pub watch: CredentialWatch<SecretAnswer>,
     request: SecretRequest,
     store: Store,
 }
@@ -119,10 +119,10 @@ impl Store {
         let mut kept = self.0.kept();
         if let Some(there) = kept.get_mut(request) {
             there.uses += 1;
-            return Subscription { feed: there.feed.clone(), request: request.clone(), store: self.clone() };
+            return Subscription { watch: there.watch.clone(), request: request.clone(), store: self.clone() };
         }
         let origin = &self.0.origin;
-        let (publisher, feed) = feed(&format!("the secret {} has not been read yet", request.path));
+        let (publisher, watch) = credential_channel(&format!("the secret {} has not been read yet", request.path));
         let options = Options {
             name: request.path.clone(),
             label: "templates".to_owned(),
@@ -138,7 +138,7 @@ impl Store {
             upstream: origin.upstream.clone(),
             tokens: origin.tokens.clone(),
             session: origin.session.clone(),
-            nudge: Nudge::new(origin.clock.clone()),
+            refresh_signal: RefreshSignal::new(origin.clock.clone()),
             clock: origin.clock.clone(),
             health: None,
             gate: Some(self.0.gate.clone()),
@@ -146,10 +146,10 @@ impl Store {
             metrics: origin.metrics.clone(),
         };
         let stop = CancellationToken::new();
-        kept.insert(request.clone(), Kept { feed: feed.clone(), uses: 1, stop: stop.clone() });
+        kept.insert(request.clone(), Kept { watch: watch.clone(), uses: 1, stop: stop.clone() });
         // Where nothing keeps any more, the process is about to end.
         let _ = self.0.orders.send(Order::Keep(Box::new(SecretKeeper::new(options, parts)), stop));
-        Subscription { feed, request: request.clone(), store: self.clone() }
+        Subscription { watch, request: request.clone(), store: self.clone() }
     }
 
     /// How many secrets are kept.

@@ -15,35 +15,35 @@ use super::retry::{ReadFailure, RetryBudget, RetrySchedule};
 use super::snapshot_format::TokenMark;
 use super::{Options, SecretAnswer, SecretFields};
 use crate::agent::server_client::{CallError, SecretLease, Upstream, Verdict};
-use crate::agent::token::{Generation, Token, TokenFeed};
+use crate::agent::token::{Generation, Token, TokenWatch};
 use crate::backoff::random_unit;
-use crate::clock::{Clock, Moment};
-use crate::credential_watch::{Nudge, Publisher, State};
+use crate::clock::{Clock, ClockReading};
+use crate::credential_watch::{Availability, CredentialPublisher, RefreshSignal};
 use crate::health;
-use crate::metrics::{Metrics, SecretCall};
+use crate::metrics::{Metrics, SecretCallLabels};
 
 /// Makes of a secret what its readers want; or says what the secret lacks for it, without its content.
-pub type View<T> = fn(&Options, &SecretAnswer, Moment) -> Result<T, String>;
+pub type View<T> = fn(&Options, &SecretAnswer, ClockReading) -> Result<T, String>;
 
 /// What a keeper works with.
 #[derive(Debug)]
 pub struct Parts<T> {
-    /// The feed's write half.
-    pub publisher: Publisher<T>,
+    /// The watch's write half.
+    pub publisher: CredentialPublisher<T>,
     /// What is published of the secret.
     pub view: View<T>,
     /// The server.
     pub upstream: Upstream,
     /// The session's token.
-    pub tokens: TokenFeed,
+    pub tokens: TokenWatch,
     /// Rings the session: the server says that its token is dead.
-    pub session: Nudge,
+    pub session: RefreshSignal,
     /// What those ring who were told that the secret is no longer good.
-    pub nudge: Nudge,
+    pub refresh_signal: RefreshSignal,
     /// Where the time comes from.
     pub clock: Clock,
     /// Where to say whether there is a secret, if somebody is told.
-    pub health: Option<health::Reporter>,
+    pub health: Option<health::HealthHandle>,
     /// What calls go through that are made beside many others.
     pub gate: Option<Gate>,
     /// Quick retries after a refusal, shared by the secrets of a session.
@@ -65,10 +65,10 @@ pub struct SecretKeeper<T> {
     /// A lease of the last process, until it is known whether the token lives that it was got with.
     awaited: Option<(Record, Option<TokenMark>)>,
     /// When what is held is shown although nobody has said yet that it is still good.
-    show_at: Option<Moment>,
+    show_at: Option<ClockReading>,
     next: Step,
     /// Leases that were replaced, and when each is given back.
-    replaced: Vec<(SecretLease, Moment)>,
+    replaced: Vec<(SecretLease, ClockReading)>,
 }
 
 /// The secret that is published.
@@ -76,7 +76,7 @@ pub struct SecretKeeper<T> {
 struct Held {
     data: Arc<SecretFields>,
     /// When it was read, and how old it was by then.
-    read: Moment,
+    read: ClockReading,
     before: Duration,
     /// Whether readers are given it.
     shown: bool,
@@ -90,7 +90,7 @@ struct Held {
 /// What the loop woke up for.
 enum Event {
     Token,
-    Ring,
+    RefreshRequest,
     Step,
     Ended,
     Show,
@@ -135,9 +135,9 @@ impl<T> SecretKeeper<T> {
                     Some(())
                 }
                 Event::GiveBack => stop.run_until_cancelled(self.give_back()).await,
-                Event::Ring => {
+                Event::RefreshRequest => {
                     let read = stop.run_until_cancelled(self.call(true)).await;
-                    self.parts.nudge.answered();
+                    self.parts.refresh_signal.complete();
                     read
                 }
                 Event::Step => stop.run_until_cancelled(self.call(matches!(self.next, Step::ReadAt(_)))).await,
@@ -162,21 +162,21 @@ impl<T> SecretKeeper<T> {
                 changed.ok()?;
                 Event::Token
             }
-            () = self.parts.nudge.rung() => Event::Ring,
+            () = self.parts.refresh_signal.requested() => Event::RefreshRequest,
             () = clock.sleep_until_some(step) => Event::Step,
             () = clock.sleep_until_some(back) => Event::GiveBack,
         })
     }
 
-    fn ends(&self) -> Option<Moment> {
+    fn ends(&self) -> Option<ClockReading> {
         self.held.as_ref()?.lease.as_ref().map(|(_, term)| term.ends())
     }
 
     /// A new token: what was leased with the one before ends with that one.
     fn take_token(&mut self) {
-        self.token = match self.parts.tokens.current().state {
-            State::Serving(token) => Some(token),
-            State::None { .. } => None,
+        self.token = match self.parts.tokens.current().availability {
+            Availability::Available(token) => Some(token),
+            Availability::Unavailable { .. } => None,
         };
         let Some(token) = self.token.clone() else { return };
         if self.take_up_awaited(&token) {
@@ -248,7 +248,7 @@ impl<T> SecretKeeper<T> {
                 if let Some(Held { lease: Some((_, term)), .. }) = &mut self.held {
                     term.renewed(now, lease);
                 }
-                self.parts.publisher.checked(now);
+                self.parts.publisher.record_check(now);
                 self.plan(now);
                 self.show();
             }
@@ -256,7 +256,7 @@ impl<T> SecretKeeper<T> {
         }
     }
 
-    fn was_read(&mut self, answer: SecretAnswer, generation: Generation, now: Moment) {
+    fn was_read(&mut self, answer: SecretAnswer, generation: Generation, now: ClockReading) {
         let changed = self.held.as_ref().is_none_or(|before| !before.shown || before.data != answer.data);
         let view = if changed { (self.parts.view)(&self.options, &answer, now).map(Some) } else { Ok(None) };
         let look_after = rhythm(&self.options.request, &answer.data, self.options.interval, now);
@@ -283,9 +283,9 @@ impl<T> SecretKeeper<T> {
             Some(view) => {
                 let leased = lease.as_ref().map(|(lease, _)| lease.lease.ttl.as_secs());
                 tracing::info!(event = "agent.secret.read", secret = self.options.name, leased, "a secret was read");
-                self.parts.publisher.publish(State::Serving(Arc::new(view)), Some(now));
+                self.parts.publisher.publish(Availability::Available(Arc::new(view)), Some(now));
             }
-            None => self.parts.publisher.checked(now),
+            None => self.parts.publisher.record_check(now),
         }
         if let Some(health) = &self.parts.health {
             health.ready();
@@ -296,7 +296,7 @@ impl<T> SecretKeeper<T> {
     }
 
     /// What was read cannot be used: it is looked at again when somebody may have mended it.
-    fn useless(&mut self, lacks: &str, now: Moment) {
+    fn useless(&mut self, lacks: &str, now: ClockReading) {
         tracing::warn!(
             event = "agent.secret.failed",
             secret = self.options.name,
@@ -310,21 +310,21 @@ impl<T> SecretKeeper<T> {
         }
     }
 
-    fn plan(&mut self, now: Moment) {
+    fn plan(&mut self, now: ClockReading) {
         let term = self.held.as_ref().and_then(|held| held.lease.as_ref()).map(|(_, term)| *term);
         let look_after = self.held.as_ref().map_or(self.options.interval, |held| held.look_after);
         self.next = next_step(now, term, look_after, random_unit());
         self.write_down();
     }
 
-    fn failed(&mut self, error: &CallError, renewal: bool, generation: Generation, now: Moment) {
+    fn failed(&mut self, error: &CallError, renewal: bool, generation: Generation, now: ClockReading) {
         let verdict = error.verdict();
         let name = &self.options.name;
         tracing::warn!(event = "agent.secret.failed", secret = name, renewal, %error, "a secret could not be had");
         let suspect = verdict == Verdict::Denied && self.parts.retry_budget.may_suspect_token(now);
         if verdict.doubts_token() || suspect {
             // The session checks its token; a new one brings this secret back at once.
-            self.parts.session.ring();
+            self.parts.session.request();
         }
         let passing = verdict == Verdict::Unavailable;
         let failure = match error {
@@ -354,7 +354,7 @@ impl<T> SecretKeeper<T> {
         }
     }
 
-    fn retry_after(&mut self, now: Moment, failure: ReadFailure, asked: Option<Duration>) {
+    fn retry_after(&mut self, now: ClockReading, failure: ReadFailure, asked: Option<Duration>) {
         let interval = self.options.interval;
         self.retries.failed(now, failure, asked, interval, &self.parts.retry_budget, random_unit());
     }
@@ -372,13 +372,13 @@ impl<T> SecretKeeper<T> {
             health.not_ready(&reason);
         }
         let retry_after = retry_after.max(Duration::from_secs(1));
-        self.parts.publisher.publish(State::None { reason: reason.into(), retry_after }, None);
+        self.parts.publisher.publish(Availability::Unavailable { reason: reason.into(), retry_after }, None);
     }
 
     fn count(&self, renewal: bool, done: &Result<Done, CallError>) {
         let call = if renewal { "renew" } else { "read" };
         let outcome = if done.is_ok() { "ok" } else { "failed" };
-        let labels = SecretCall { secret: self.options.label.clone(), call, outcome };
+        let labels = SecretCallLabels { secret: self.options.label.clone(), call, outcome };
         self.parts.metrics.secret_calls.get_or_create(&labels).inc();
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::agent::token::Generation;
 use crate::agent::token_lifecycle::retry_budget::MOST;
 use crate::backoff::Backoff;
-use crate::clock::Moment;
+use crate::clock::ClockReading;
 
 /// Why a read gave no secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,15 +25,15 @@ pub(super) struct RetrySchedule {
     /// Failures of the same sort in a row.
     failures: u32,
     last: Option<ReadFailure>,
-    not_before: Moment,
+    not_before: ClockReading,
 }
 
 impl RetrySchedule {
-    pub(super) const fn new(now: Moment) -> Self {
+    pub(super) const fn new(now: ClockReading) -> Self {
         Self { failures: 0, last: None, not_before: now }
     }
 
-    pub(super) const fn succeeded(&mut self, now: Moment) {
+    pub(super) const fn succeeded(&mut self, now: ClockReading) {
         *self = Self::new(now);
     }
 
@@ -42,7 +42,7 @@ impl RetrySchedule {
     /// `0.0..1.0`.
     pub(super) fn failed(
         &mut self,
-        now: Moment,
+        now: ClockReading,
         failure: ReadFailure,
         retry_after: Option<Duration>,
         interval: Duration,
@@ -72,7 +72,7 @@ impl RetrySchedule {
     }
 
     /// Earliest time of the next try.
-    pub(super) const fn not_before(&self) -> Moment {
+    pub(super) const fn not_before(&self) -> ClockReading {
         self.not_before
     }
 
@@ -95,8 +95,8 @@ pub struct RetryBudget(Arc<Mutex<Budget>>);
 #[derive(Debug)]
 struct Budget {
     left: u32,
-    refilled: Option<Moment>,
-    suspected: Option<Moment>,
+    refilled: Option<ClockReading>,
+    suspected: Option<ClockReading>,
 }
 
 impl Default for Budget {
@@ -106,7 +106,7 @@ impl Default for Budget {
 }
 
 impl RetryBudget {
-    fn try_take(&self, now: Moment) -> bool {
+    fn try_take(&self, now: ClockReading) -> bool {
         let mut budget = self.lock();
         let mut refilled = budget.refilled.unwrap_or(now);
         while budget.left < QUICK_RETRIES && now.since(refilled) >= REFILL {
@@ -121,7 +121,7 @@ impl RetryBudget {
 
     /// True if a refusal that may be the policy's shall have the session check its token. At most once in two minutes,
     /// as for the API proxy: a policy that always refuses must not use up the checks that a dead token needs.
-    pub(super) fn may_suspect_token(&self, now: Moment) -> bool {
+    pub(super) fn may_suspect_token(&self, now: ClockReading) -> bool {
         let mut budget = self.lock();
         let due = budget.suspected.is_none_or(|last| now.since(last) >= SUSPICIONS_APART);
         if due {
@@ -153,8 +153,8 @@ mod tests {
 
     const MINUTES: Duration = Duration::from_mins(5);
 
-    fn at(seconds: u64) -> Moment {
-        Moment { boot: Duration::from_secs(seconds), wall: SystemTime::UNIX_EPOCH + Duration::from_secs(seconds) }
+    fn at(seconds: u64) -> ClockReading {
+        ClockReading { boot: Duration::from_secs(seconds), wall: SystemTime::UNIX_EPOCH + Duration::from_secs(seconds) }
     }
 
     #[test]

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::encrypted_file::Why;
 use super::lease::{Step, Term};
 use crate::agent::token::{Lease, Token};
-use crate::clock::{Moment, millis};
+use crate::clock::{ClockReading, millis};
 
 /// What a file holds. Times are in milliseconds since 1970 by the wall clock.
 #[derive(Debug, Serialize, Deserialize)]
@@ -21,12 +21,12 @@ pub(super) struct Content<E> {
 }
 
 impl<E> Content<E> {
-    pub(super) fn new(now: Moment, token: Option<TokenMark>, kept: Vec<E>) -> Self {
+    pub(super) fn new(now: ClockReading, token: Option<TokenMark>, kept: Vec<E>) -> Self {
         Self { saved: millis(now.wall), token, kept }
     }
 
     /// Nobody knows how old things are where the clock is behind.
-    pub(super) fn in_time(self, now: Moment) -> Result<Self, Why> {
+    pub(super) fn in_time(self, now: ClockReading) -> Result<Self, Why> {
         if self.saved > millis(now.wall).saturating_add(CLOCK_SLACK) { Err(Why::Clock) } else { Ok(self) }
     }
 }
@@ -51,7 +51,7 @@ impl TokenMark {
     }
 
     /// Whether its own end has not come.
-    pub(super) fn lives(&self, now: Moment) -> bool {
+    pub(super) fn lives(&self, now: ClockReading) -> bool {
         self.ends.is_none_or(|ends| ends > millis(now.wall))
     }
 }
@@ -68,7 +68,7 @@ pub(super) struct SavedTerm {
 }
 
 impl SavedTerm {
-    pub(super) fn of(term: &Term, next: Step, now: Moment) -> Self {
+    pub(super) fn of(term: &Term, next: Step, now: ClockReading) -> Self {
         let wall = millis(now.wall);
         let span = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
         let left = span(now.until(term.ends()));
@@ -82,7 +82,7 @@ impl SavedTerm {
 
     /// The lease with what is left of it, and what comes next: where it can be renewed that is tried at once, which tells
     /// whether it still lives. Nothing of one that has ended.
-    pub(super) fn taken_up(&self, now: Moment) -> Option<(Term, Step)> {
+    pub(super) fn taken_up(&self, now: ClockReading) -> Option<(Term, Step)> {
         let wall = millis(now.wall);
         let left = Duration::from_millis(self.ends.saturating_sub(wall).min(self.left));
         if left.is_zero() {
@@ -99,7 +99,7 @@ impl SavedTerm {
 }
 
 /// How long ago something was, by the wall clock.
-pub(super) fn age(at: u64, now: Moment) -> Duration {
+pub(super) fn age(at: u64, now: ClockReading) -> Duration {
     Duration::from_millis(millis(now.wall).saturating_sub(at))
 }
 
@@ -112,8 +112,8 @@ mod tests {
 
     use super::*;
 
-    fn at(boot: u64, wall: u64) -> Moment {
-        Moment { boot: Duration::from_secs(boot), wall: SystemTime::UNIX_EPOCH + Duration::from_secs(wall) }
+    fn at(boot: u64, wall: u64) -> ClockReading {
+        ClockReading { boot: Duration::from_secs(boot), wall: SystemTime::UNIX_EPOCH + Duration::from_secs(wall) }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! One file that follows one feed.
+//! One file that follows one watch.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -11,27 +11,27 @@ use super::file_lock::{Claim, ClaimError};
 use super::format::render;
 use super::{OnExpiry, Options};
 use crate::agent::output_watch::{OnMissing, OutputWatch, RestorePace, WatchedOutput};
-use crate::agent::token::{Token, TokenFeed};
+use crate::agent::token::{Token, TokenWatch};
 use crate::atomic_file::{self, Attributes, Outcome, ReplaceError};
 use crate::backoff::{Backoff, random_unit};
 use crate::clock::Clock;
-use crate::credential_watch::State;
-use crate::health::Reporter;
+use crate::credential_watch::Availability;
+use crate::error_chain::format_chain;
+use crate::health::HealthHandle;
 use crate::metrics::{self, Metrics};
-use crate::words::chain;
 
-/// Keeps a file the same as a feed's token. Each sink has its own task and its own retries, so that one that fails
+/// Keeps a file the same as a watch's token. Each sink has its own task and its own retries, so that one that fails
 /// holds back nobody.
 #[derive(Debug)]
 pub struct FileSink {
     options: Options,
-    feed: TokenFeed,
+    watch: TokenWatch,
     clock: Clock,
-    health: Reporter,
+    health: HealthHandle,
     metrics: Metrics,
     claim: Option<Claim>,
     envelope: Option<Envelope>,
-    /// Whether the feed has had a token since this sink started. Before that the file may hold the last run's, which
+    /// Whether the watch has had a token since this sink started. Before that the file may hold the last run's, which
     /// may well be good still.
     served: bool,
     outputs: OutputWatch,
@@ -42,11 +42,11 @@ pub struct FileSink {
 
 impl FileSink {
     /// A sink that has touched nothing yet.
-    pub fn new(options: Options, feed: TokenFeed, clock: Clock, health: Reporter, metrics: Metrics) -> Self {
+    pub fn new(options: Options, watch: TokenWatch, clock: Clock, health: HealthHandle, metrics: Metrics) -> Self {
         let envelope = options.encrypt.clone().map(Envelope::new);
         let (outputs, watched, pace) = (OutputWatch::none(), None, RestorePace::default());
         let (claim, served) = (None, false);
-        let sink = Self { options, feed, clock, health, metrics, claim, envelope, served, outputs, watched, pace };
+        let sink = Self { options, watch, clock, health, metrics, claim, envelope, served, outputs, watched, pace };
         sink.tell(WAITING);
         sink
     }
@@ -59,13 +59,13 @@ impl FileSink {
     }
 
     /// Writes each new token, and does what `on_expiry` says when there is none any more, until `stop` is cancelled.
-    /// A write that fails is tried again after 1 s to 60 s (full jitter), and at once when the feed has news.
+    /// A write that fails is tried again after 1 s to 60 s (full jitter), and at once when the watch has news.
     pub async fn run(&mut self, stop: CancellationToken) {
         self.sweep().await;
         let mut backoff = Backoff::new(FIRST_RETRY, MOST_RETRY);
         let (mut ended, mut touched) = (false, false);
         while !stop.is_cancelled() {
-            let state = self.feed.current().state;
+            let state = self.watch.current().availability;
             let done = if touched { self.check(&state).await } else { self.follow(&state).await.map(drop) };
             let retry_in = match done {
                 Ok(()) => {
@@ -83,7 +83,7 @@ impl FileSink {
             touched = loop {
                 tokio::select! {
                     () = stop.cancelled() => break false,
-                    news = self.feed.changed(), if !ended => {
+                    news = self.watch.changed(), if !ended => {
                         ended = news.is_err();
                         break false;
                     }
@@ -98,8 +98,10 @@ impl FileSink {
     }
 
     /// Writes the file again, or leaves it, where somebody else has deleted or changed it.
-    async fn check(&mut self, state: &State<Token>) -> Result<(), SinkError> {
-        let Some(watched) = self.watched.as_ref().filter(|_| matches!(state, State::Serving(_))) else { return Ok(()) };
+    async fn check(&mut self, state: &Availability<Token>) -> Result<(), SinkError> {
+        let Some(watched) = self.watched.as_ref().filter(|_| matches!(state, Availability::Available(_))) else {
+            return Ok(());
+        };
         if !watched.is_changed().await {
             return Ok(());
         }
@@ -130,7 +132,7 @@ impl FileSink {
 
     fn count_change(&self, outcome: &'static str) {
         let output = format!("sink/{}", self.options.name);
-        self.metrics.output_changes.get_or_create(&metrics::OutputChange { output, outcome }).inc();
+        self.metrics.output_changes.get_or_create(&metrics::OutputChangeLabels { output, outcome }).inc();
     }
 
     /// Takes the token out of the file, before it is revoked: removes the file where `on_expiry` says so, and empties
@@ -142,10 +144,10 @@ impl FileSink {
         }
     }
 
-    async fn follow(&mut self, state: &State<Token>) -> Result<Outcome, SinkError> {
+    async fn follow(&mut self, state: &Availability<Token>) -> Result<Outcome, SinkError> {
         let mut outcome = Outcome::Same;
         match state {
-            State::Serving(token) => {
+            Availability::Available(token) => {
                 self.served = true;
                 let mut bytes = render(token, self.options.format);
                 if let Some(envelope) = &mut self.envelope {
@@ -159,7 +161,7 @@ impl FileSink {
                 self.tell(HOLDS_NEWEST);
                 self.health.ready();
             }
-            State::None { reason, .. } => {
+            Availability::Unavailable { reason, .. } => {
                 let job = match self.options.on_expiry {
                     OnExpiry::Truncate if self.served => Some(Job::Truncate),
                     OnExpiry::Remove if self.served => Some(Job::Remove),
@@ -212,7 +214,7 @@ impl FileSink {
     }
 
     fn failed(&self, error: &SinkError, retry_in: Duration) {
-        let error = chain(error);
+        let error = format_chain(error);
         tracing::warn!(
             event = "sink.write.failed", sink = %self.options.name, path = %self.options.path.display(),
             retry_in_seconds = retry_in.as_secs_f64(), error, "the sink was not changed"
@@ -232,8 +234,8 @@ impl FileSink {
         self.metrics.sink_state.get_or_create(&self.label()).set(state);
     }
 
-    fn label(&self) -> metrics::Sink {
-        metrics::Sink { sink: self.options.name.clone() }
+    fn label(&self) -> metrics::SinkLabels {
+        metrics::SinkLabels { sink: self.options.name.clone() }
     }
 }
 

@@ -11,12 +11,12 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::secure_dir::{Folder, FolderError};
+use crate::secure_dir::{Dir, DirError};
 
 /// The right to write a sink, held until dropped.
 #[derive(Debug)]
 pub(super) struct Claim {
-    folder: Folder,
+    folder: Dir,
     name: OsString,
     lock: OwnedFd,
 }
@@ -36,11 +36,11 @@ impl Claim {
 
     /// Whether this claim still keeps others out: its lock file stands where another agent would look for it.
     pub(super) fn holds(&self, sink: &Path) -> bool {
-        Folder::of_file(sink).is_ok_and(|(folder, _)| self.stands_in(&folder))
+        Dir::open_parent(sink).is_ok_and(|(folder, _)| self.stands_in(&folder))
     }
 
     fn lock(sink: &Path) -> Result<Self, ClaimError> {
-        let (folder, file) = Folder::of_file(sink)?;
+        let (folder, file) = Dir::open_parent(sink)?;
         let mut name = OsString::from(".");
         name.push(file);
         name.push(".lock");
@@ -54,8 +54,8 @@ impl Claim {
         }
     }
 
-    fn stands_in(&self, folder: &Folder) -> bool {
-        let there = folder.look(Path::new(&self.name)).ok().flatten();
+    fn stands_in(&self, folder: &Dir) -> bool {
+        let there = folder.stat(Path::new(&self.name)).ok().flatten();
         let ours = rustix::fs::fstat(&self.lock).ok();
         there.zip(ours).is_some_and(|(there, ours)| (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino))
     }
@@ -74,7 +74,7 @@ const ATTEMPTS: u32 = 8;
 
 /// Opens the lock file, or makes it. In two steps: with `O_CREAT` the kernel refuses a file of another user in a sticky
 /// folder (`fs.protected_regular`).
-fn open(folder: &Folder, name: &OsStr) -> Result<OwnedFd, Errno> {
+fn open(folder: &Dir, name: &OsStr) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     for _ in 0..ATTEMPTS {
         match rustix::fs::openat(folder, name, flags, Mode::empty()) {
@@ -94,7 +94,7 @@ fn open(folder: &Folder, name: &OsStr) -> Result<OwnedFd, Errno> {
 pub(super) enum ClaimError {
     /// Its folder cannot be used.
     #[error(transparent)]
-    Folder(#[from] FolderError),
+    Folder(#[from] DirError),
     /// Another agent has it.
     #[error("another agent writes {}; give each agent a file of its own, or stop the other one", path.display())]
     Held {

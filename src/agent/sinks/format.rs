@@ -6,7 +6,7 @@ use zeroize::Zeroizing;
 
 use super::Format;
 use crate::agent::token::{Kind, Token};
-use crate::words::rfc3339;
+use crate::time_format::format_rfc3339;
 
 /// The bytes of a sink that holds `token`. No newline ends them, but that of a line for an environment.
 pub(super) fn render(token: &Token, format: Format) -> Zeroizing<Vec<u8>> {
@@ -45,7 +45,7 @@ pub(super) fn render(token: &Token, format: Format) -> Zeroizing<Vec<u8>> {
             Kind::Service | Kind::Batch => json(&Plain {
                 token: secret,
                 accessor: token.accessor.as_deref(),
-                expires_at: token.expires.map(|end| rfc3339(end.wall)),
+                expires_at: token.expires.map(|end| format_rfc3339(end.wall)),
                 renewable: token.lease.renewable,
                 policies: &token.policies,
             }),
@@ -90,10 +90,10 @@ mod tests {
 
     use super::*;
     use crate::agent::token::{ClientToken, Generation, Lease};
-    use crate::clock::Moment;
+    use crate::clock::ClockReading;
 
     fn token(kind: Kind, expires: Option<u64>) -> Token {
-        let at = |seconds| Moment {
+        let at = |seconds| ClockReading {
             boot: Duration::from_secs(seconds),
             wall: SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_250 + seconds * 1000),
         };

@@ -5,7 +5,7 @@ mod file_lock;
 mod format;
 mod envelope;
 
-// 1: the file that follows a feed
+// 1: the file that follows a watch
 mod file;
 
 pub use self::file::FileSink;

@@ -7,7 +7,7 @@ use gotmpl::parse::{ActionNode, CommandNode, DefineNode, Expr, ListNode, Node, N
 use super::Text;
 use super::functions::{self, AT, Refused, SHOWN};
 use super::wrong::{Wrong, place_of};
-use crate::words::did_you_mean;
+use crate::suggest::did_you_mean;
 
 /// A template that is ready to be rendered.
 #[derive(Debug, Clone)]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::evaluation::{Known, Need};
 use crate::agent::secrets::{SecretAnswer, Store, Subscription};
-use crate::credential_watch::{State, any_changed};
+use crate::credential_watch::{Availability, any_changed};
 use crate::secret;
 
 /// Where one template's secrets and files come from.
@@ -59,12 +59,12 @@ impl Source {
         let mut known = self.files.clone();
         let mut missing = None;
         for (need, used) in &mut self.secrets {
-            match used.subscription.feed.current().state {
-                State::Serving(answer) => {
+            match used.subscription.watch.current().availability {
+                Availability::Available(answer) => {
                     used.seen = Some(Arc::clone(&answer));
                     known.insert(need.clone(), Known::Secret(answer));
                 }
-                State::None { reason, .. } => {
+                Availability::Unavailable { reason, .. } => {
                     missing.get_or_insert(reason);
                 }
             }
@@ -77,18 +77,18 @@ impl Source {
 
     /// Why a secret is not there, if one is not.
     pub(super) fn absent(&self) -> Option<String> {
-        self.secrets.values().find_map(|used| match used.subscription.feed.peek().state {
-            State::None { reason, .. } => Some(reason.to_string()),
-            State::Serving(_) => None,
+        self.secrets.values().find_map(|used| match used.subscription.watch.peek().availability {
+            Availability::Unavailable { reason, .. } => Some(reason.to_string()),
+            Availability::Available(_) => None,
         })
     }
 
     /// Whether a secret is another than the last rendering saw.
     pub(super) fn is_new(&self) -> bool {
-        self.secrets.values().any(|used| match (&used.subscription.feed.peek().state, &used.seen) {
-            (State::Serving(now), Some(seen)) => !Arc::ptr_eq(now, seen),
-            (State::Serving(_), None) => true,
-            (State::None { .. }, _) => false,
+        self.secrets.values().any(|used| match (&used.subscription.watch.peek().availability, &used.seen) {
+            (Availability::Available(now), Some(seen)) => !Arc::ptr_eq(now, seen),
+            (Availability::Available(_), None) => true,
+            (Availability::Unavailable { .. }, _) => false,
         })
     }
 
@@ -97,10 +97,10 @@ impl Source {
     pub(super) async fn changed(&mut self) -> bool {
         let absent = self.absent();
         loop {
-            any_changed(self.secrets.values_mut().map(|used| &mut used.subscription.feed)).await;
-            // Marks as seen by the feed, so that the next wait waits.
+            any_changed(self.secrets.values_mut().map(|used| &mut used.subscription.watch)).await;
+            // Marks as seen by the watch, so that the next wait waits.
             for used in self.secrets.values_mut() {
-                let _ = used.subscription.feed.current();
+                let _ = used.subscription.watch.current();
             }
             if self.is_new() {
                 return false;
@@ -134,14 +134,14 @@ impl Source {
 fn look(folders: &[PathBuf], path: &Path) -> Known {
     match secret::read_text_beneath(folders, path) {
         Ok(text) => Known::Text(Arc::new(text)),
-        Err(error) => Known::Absent(crate::words::chain(&error).into()),
+        Err(error) => Known::Absent(crate::error_chain::format_chain(&error).into()),
     }
 }
 
 fn same(one: &Known, other: &Known) -> bool {
     use secrecy::ExposeSecret as _;
     match (one, other) {
-        (Known::Text(one), Known::Text(other)) => secret::same(one, other.expose_secret().as_bytes()),
+        (Known::Text(one), Known::Text(other)) => secret::ct_eq(one, other.expose_secret().as_bytes()),
         (Known::Absent(one), Known::Absent(other)) => one == other,
         _ => false,
     }

@@ -31,7 +31,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::agent::output_watch::OnMissing;
-use crate::command::Variables;
+use crate::command::EnvVars;
 
 /// A template and what it may ask for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,7 +47,7 @@ pub struct Text {
     /// What closes one.
     pub right: String,
     /// The variables that `env` knows.
-    pub variables: Variables,
+    pub variables: EnvVars,
     /// The folders that `file` reads below.
     pub folders: Vec<PathBuf>,
 }

@@ -18,25 +18,25 @@ use crate::agent::output_watch::{OnMissing, OutputWatch, RestorePace, WatchedOut
 use crate::agent::secrets::Store;
 use crate::atomic_file::{self, Attributes, Outcome, ReplaceError};
 use crate::backoff::{Backoff, random_unit};
-use crate::clock::{Clock, Moment};
-use crate::command::{Program, ProgramError, Provision};
-use crate::credential_watch::{Publisher, State};
-use crate::health::Reporter;
+use crate::clock::{Clock, ClockReading};
+use crate::command::{CommandError, CommandSpec, ProvidedEnv};
+use crate::credential_watch::{Availability, CredentialPublisher};
+use crate::error_chain::format_chain;
+use crate::health::HealthHandle;
 use crate::metrics::{self, Metrics};
-use crate::secret::same;
-use crate::words::chain;
+use crate::secret::ct_eq;
 
 /// What a template's task works with.
 #[derive(Debug)]
 pub struct Parts {
     /// Who waits for what is rendered.
-    pub publisher: Publisher<Provision>,
+    pub publisher: CredentialPublisher<ProvidedEnv>,
     /// The secrets.
     pub store: Store,
     /// Where the time comes from.
     pub clock: Clock,
     /// Where to say whether it is rendered.
-    pub health: Reporter,
+    pub health: HealthHandle,
     /// Where renderings are counted.
     pub metrics: Metrics,
     /// Notices that others delete or change the file.
@@ -52,7 +52,7 @@ pub struct TemplateTask {
     parts: Parts,
     backoff: Backoff,
     /// When what failed is tried again.
-    retry: Option<Moment>,
+    retry: Option<ClockReading>,
     /// It was rendered once, and what it gave was taken.
     delivered: bool,
     /// The value of a variable that was published last.
@@ -62,7 +62,7 @@ pub struct TemplateTask {
     /// The file, where there is one.
     watched: Option<WatchedOutput>,
     /// When the file is looked at, as something has happened to it.
-    check_at: Option<Moment>,
+    check_at: Option<ClockReading>,
     /// The file is another than was written: this rendering is for that alone.
     touched: bool,
     pace: RestorePace,
@@ -194,7 +194,7 @@ impl TemplateTask {
             Err(error) => {
                 let wait = self.backoff.next(random_unit());
                 self.retry = Some(self.parts.clock.now() + wait);
-                self.failed(&chain(&error), Some(wait));
+                self.failed(&format_chain(&error), Some(wait));
             }
         }
     }
@@ -204,10 +204,10 @@ impl TemplateTask {
             if text.contains('\0') {
                 return Err(DeliveryError::Nul);
             }
-            if !self.value.as_ref().is_some_and(|before| same(before, text.as_bytes())) {
+            if !self.value.as_ref().is_some_and(|before| ct_eq(before, text.as_bytes())) {
                 let value = SecretString::from(text.as_str());
                 self.value = Some(value.clone());
-                self.publish(Provision::Variable(self.options.text.name.clone(), value));
+                self.publish(ProvidedEnv::Variable(self.options.text.name.clone(), value));
             }
             return Ok(());
         };
@@ -229,24 +229,24 @@ impl TemplateTask {
             }
         }
         if let Some(command) = command.filter(|_| self.owes_command) {
-            let program = Program { command: command.command, variables: self.options.text.variables.clone() };
-            let ran = program.run_to_end(command.timeout, &self.parts.clock).await;
+            let program = CommandSpec { command: command.command, variables: self.options.text.variables.clone() };
+            let ran = program.run(command.timeout, &self.parts.clock).await;
             let outcome = if ran.is_ok() { "ok" } else { "failed" };
-            let labels = metrics::TemplateRun { template: self.options.text.name.clone(), outcome };
+            let labels = metrics::TemplateRunLabels { template: self.options.text.name.clone(), outcome };
             self.parts.metrics.template_commands.get_or_create(&labels).inc();
             ran.map_err(DeliveryError::Command)?;
             tracing::info!(event = "template.command.ok", template = self.options.text.name, "its command has run");
         }
         self.owes_command = false;
         if !self.delivered {
-            self.publish(Provision::File);
+            self.publish(ProvidedEnv::File);
         }
         Ok(())
     }
 
-    fn publish(&mut self, output: Provision) {
+    fn publish(&mut self, output: ProvidedEnv) {
         self.delivered = true;
-        self.parts.publisher.publish(State::Serving(Arc::new(output)), Some(self.parts.clock.now()));
+        self.parts.publisher.publish(Availability::Available(Arc::new(output)), Some(self.parts.clock.now()));
     }
 
     fn written(&self) {
@@ -293,7 +293,7 @@ impl TemplateTask {
 
     fn count_change(&self, outcome: &'static str) {
         let output = format!("template/{}", self.options.text.name);
-        self.parts.metrics.output_changes.get_or_create(&metrics::OutputChange { output, outcome }).inc();
+        self.parts.metrics.output_changes.get_or_create(&metrics::OutputChangeLabels { output, outcome }).inc();
     }
 
     fn failed(&self, error: &str, retry_in: Option<Duration>) {
@@ -311,7 +311,7 @@ impl TemplateTask {
     }
 
     fn count(&self, outcome: &'static str) {
-        let labels = metrics::TemplateRun { template: self.options.text.name.clone(), outcome };
+        let labels = metrics::TemplateRunLabels { template: self.options.text.name.clone(), outcome };
         self.parts.metrics.template_renders.get_or_create(&labels).inc();
     }
 
@@ -328,8 +328,8 @@ impl TemplateTask {
         self.parts.metrics.template_state.get_or_create(&self.label()).set(state);
     }
 
-    fn label(&self) -> metrics::Template {
-        metrics::Template { template: self.options.text.name.clone() }
+    fn label(&self) -> metrics::TemplateLabels {
+        metrics::TemplateLabels { template: self.options.text.name.clone() }
     }
 }
 
@@ -375,7 +375,7 @@ enum DeliveryError {
     #[error(transparent)]
     Replace(#[from] ReplaceError),
     #[error("its command failed")]
-    Command(#[source] ProgramError),
+    Command(#[source] CommandError),
     #[error("a variable cannot hold a NUL")]
     Nul,
     #[error("the writing task panicked; this is a mistake in the program")]

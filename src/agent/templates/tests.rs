@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{Known, Need, Rendered, Template, Text, Wrong};
 use crate::agent::secrets::{How, SecretAnswer, SecretFields, SecretRequest};
-use crate::command::Variables;
+use crate::command::EnvVars;
 
 const CANARY: &str = "canary-5ecret";
 
@@ -22,7 +22,7 @@ fn text(contents: &str) -> Text {
         text: contents.to_owned(),
         left: "{{".to_owned(),
         right: "}}".to_owned(),
-        variables: Variables::allowed(&of, &[]),
+        variables: EnvVars::allowed(&of, &[]),
         folders: vec![PathBuf::from("/etc/app")],
     }
 }

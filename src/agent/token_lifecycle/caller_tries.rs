@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::clock::Moment;
+use crate::clock::ClockReading;
 
 /// The bucket: [`MOST`] tries at once and one each 21 s, so with a session's own tries at most 120 in half an hour; after 32 minutes one each 45 s, so that an
 /// hour stays within the request budget. Pure: time and chance are passed in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct CallerTries {
     left: u32,
-    refilled: Moment,
+    refilled: ClockReading,
 }
 
 /// The bucket as a state file keeps it.
@@ -44,12 +44,12 @@ const fn refill_every(age: Duration) -> Duration {
 
 impl CallerTries {
     /// A full bucket.
-    pub(super) const fn new(now: Moment) -> Self {
+    pub(super) const fn new(now: ClockReading) -> Self {
         Self { left: MOST, refilled: now }
     }
 
     /// When there are `cost` tries in it.
-    pub(super) fn earliest(&mut self, now: Moment, age: Duration, cost: u32) -> Moment {
+    pub(super) fn earliest(&mut self, now: ClockReading, age: Duration, cost: u32) -> ClockReading {
         self.refill(now, age);
         match cost.saturating_sub(self.left) {
             0 => now,
@@ -58,7 +58,7 @@ impl CallerTries {
     }
 
     /// Takes `cost` tries.
-    pub(super) fn take(&mut self, now: Moment, age: Duration, cost: u32) {
+    pub(super) fn take(&mut self, now: ClockReading, age: Duration, cost: u32) {
         self.refill(now, age);
         if self.left == MOST {
             self.refilled = now;
@@ -66,7 +66,7 @@ impl CallerTries {
         self.left = self.left.saturating_sub(cost);
     }
 
-    fn refill(&mut self, now: Moment, age: Duration) {
+    fn refill(&mut self, now: ClockReading, age: Duration) {
         let every = refill_every(age);
         while self.left < MOST && now.since(self.refilled) >= every {
             self.left += 1;
@@ -75,12 +75,12 @@ impl CallerTries {
     }
 
     /// As a state file keeps it.
-    pub(super) fn record(&self, seconds: impl Fn(Moment) -> u64) -> CallerTriesRecord {
+    pub(super) fn record(&self, seconds: impl Fn(ClockReading) -> u64) -> CallerTriesRecord {
         CallerTriesRecord { left: self.left, refilled: seconds(self.refilled) }
     }
 
     /// As it was kept.
-    pub(super) fn resume(record: &CallerTriesRecord, moment: impl Fn(u64) -> Moment) -> Self {
+    pub(super) fn resume(record: &CallerTriesRecord, moment: impl Fn(u64) -> ClockReading) -> Self {
         Self { left: record.left.min(MOST), refilled: moment(record.refilled) }
     }
 }
@@ -91,8 +91,8 @@ mod tests {
 
     use super::*;
 
-    fn at(seconds: u64) -> Moment {
-        Moment { boot: Duration::from_secs(seconds), wall: SystemTime::UNIX_EPOCH + Duration::from_secs(seconds) }
+    fn at(seconds: u64) -> ClockReading {
+        ClockReading { boot: Duration::from_secs(seconds), wall: SystemTime::UNIX_EPOCH + Duration::from_secs(seconds) }
     }
 
     #[test]

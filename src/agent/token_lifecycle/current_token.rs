@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::schedule::{Life, still_grows};
 use crate::agent::server_client::{LookedUp, Renewed};
 use crate::agent::token::{Kind, Lease, Token};
-use crate::clock::{Clock, Moment};
+use crate::clock::{Clock, ClockReading};
 
 /// A token in hand.
 #[derive(Debug, Clone)]
@@ -80,12 +80,12 @@ impl Held {
     }
 
     /// What is left of its life; `None` if it never ends.
-    pub(super) fn left(&self, now: Moment) -> Option<Duration> {
+    pub(super) fn left(&self, now: ClockReading) -> Option<Duration> {
         self.life.ends.map(|ends| now.until(ends))
     }
 
     /// Whether it ends before it could be lived by.
-    pub(super) fn too_short(&self, now: Moment) -> bool {
+    pub(super) fn too_short(&self, now: ClockReading) -> bool {
         self.left(now).is_some_and(|left| left < SHORTEST_LEASE)
     }
 
@@ -95,7 +95,7 @@ impl Held {
     }
 
     /// Takes what a renewal gave.
-    pub(super) fn renew(&mut self, renewed: Renewed, now: Moment) {
+    pub(super) fn renew(&mut self, renewed: Renewed, now: ClockReading) {
         let ttl = renewed.lease.ttl;
         let ends = (!ttl.is_zero()).then(|| now + ttl);
         self.change(|token| {
@@ -118,7 +118,7 @@ impl Held {
     }
 
     /// Takes what a look-up told. Says whether the token's end is another than was thought.
-    pub(super) fn looked_up(&mut self, found: &LookedUp, now: Moment) -> bool {
+    pub(super) fn looked_up(&mut self, found: &LookedUp, now: ClockReading) -> bool {
         self.looks = Looks::Allowed;
         self.standing = Standing::Good;
         let ttl = found.lease.ttl;
@@ -151,8 +151,9 @@ impl Held {
     pub(super) fn follow_wall_clock(&mut self, clock: &Clock) {
         let now = clock.now();
         let obtained_ago = now.since(self.life.obtained);
-        let obtained = Moment { wall: now.wall.checked_sub(obtained_ago).unwrap_or(now.wall), ..self.life.obtained };
-        let ends = self.life.ends.map(|ends| Moment { wall: (now + now.until(ends)).wall, ..ends });
+        let obtained =
+            ClockReading { wall: now.wall.checked_sub(obtained_ago).unwrap_or(now.wall), ..self.life.obtained };
+        let ends = self.life.ends.map(|ends| ClockReading { wall: (now + now.until(ends)).wall, ..ends });
         self.life.obtained = obtained;
         self.life.ends = ends;
         self.change(|token| {

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::caller_tries::{CallerTries, spacing};
 use crate::backoff::Backoff;
-use crate::clock::Moment;
+use crate::clock::ClockReading;
 
 pub use super::caller_tries::CallerTriesRecord;
 
@@ -18,18 +18,18 @@ pub use super::caller_tries::CallerTriesRecord;
 pub struct Pace {
     failures: u32,
     clock_failures: u32,
-    not_before: Moment,
+    not_before: ClockReading,
     logins: u32,
-    refilled: Moment,
+    refilled: ClockReading,
     /// Failed renewals in a row: they keep no login waiting.
     renewal_failures: u32,
-    renewal_not_before: Moment,
+    renewal_not_before: ClockReading,
     /// The other side has asked for no login before this.
-    asked_until: Moment,
+    asked_until: ClockReading,
     /// The last failed login, since when logins fail, and what a try for a caller costs; nothing where only someone who changes a
     /// setting mends it.
-    failed: Option<Moment>,
-    failing_since: Option<Moment>,
+    failed: Option<ClockReading>,
+    failing_since: Option<ClockReading>,
     cost: Option<u32>,
     callers: CallerTries,
 }
@@ -49,7 +49,7 @@ pub enum Failure {
 
 impl Pace {
     /// No failure yet, a full bucket.
-    pub const fn new(now: Moment) -> Self {
+    pub const fn new(now: ClockReading) -> Self {
         Self {
             failures: 0,
             clock_failures: 0,
@@ -77,7 +77,7 @@ impl Pace {
     }
 
     /// Notes a failure, with the wait that the other side asked for. `unit` is a random number in `0.0..1.0`.
-    pub fn failed(&mut self, now: Moment, failure: Failure, retry_after: Option<Duration>, unit: f64) {
+    pub fn failed(&mut self, now: ClockReading, failure: Failure, retry_after: Option<Duration>, unit: f64) {
         let mut backoff = Backoff::UPSTREAM.after(self.failures);
         let slow = Duration::from_secs(150).mul_f64(1.0 + unit);
         let own = match failure {
@@ -105,7 +105,7 @@ impl Pace {
     }
 
     /// Notes a failed renewal, which says nothing about logins.
-    pub fn renewal_failed(&mut self, now: Moment, retry_after: Option<Duration>, unit: f64) {
+    pub fn renewal_failed(&mut self, now: ClockReading, retry_after: Option<Duration>, unit: f64) {
         let own = Backoff::UPSTREAM.after(self.renewal_failures).next(unit);
         let asked = retry_after.map(|asked| asked.clamp(Duration::from_secs(1), MOST).mul_f64(1.0 + unit / 2.0));
         self.renewal_failures = self.renewal_failures.saturating_add(1);
@@ -113,18 +113,18 @@ impl Pace {
     }
 
     /// Notes a renewal that went well, which says nothing about logins.
-    pub const fn renewal_succeeded(&mut self, now: Moment) {
+    pub const fn renewal_succeeded(&mut self, now: ClockReading) {
         self.renewal_failures = 0;
         self.renewal_not_before = now;
     }
 
     /// When the next renewal may be.
-    pub const fn renewal_not_before(&self) -> Moment {
+    pub const fn renewal_not_before(&self) -> ClockReading {
         self.renewal_not_before
     }
 
     /// When a login may be tried because a caller waits; `None` where logins do not fail, or fail for a setting.
-    pub fn next_for_caller(&mut self, now: Moment, unit: f64) -> Option<Moment> {
+    pub fn next_for_caller(&mut self, now: ClockReading, unit: f64) -> Option<ClockReading> {
         let (failed, since, cost) = (self.failed?, self.failing_since?, self.cost?);
         let age = now.since(since);
         let spaced = failed + spacing(age, unit);
@@ -132,19 +132,19 @@ impl Pace {
     }
 
     /// When a login may be tried because somebody asks for it: whatever it failed for.
-    pub fn next_on_demand(&mut self, now: Moment) -> Moment {
+    pub fn next_on_demand(&mut self, now: ClockReading) -> ClockReading {
         let age = self.failing_since.map(|since| now.since(since)).unwrap_or_default();
         latest([now, self.asked_until, self.callers.earliest(now, age, self.cost.unwrap_or(1))])
     }
 
     /// Takes such a try out of its bucket.
-    pub fn take_for_caller(&mut self, now: Moment) {
+    pub fn take_for_caller(&mut self, now: ClockReading) {
         let age = self.failing_since.map(|since| now.since(since)).unwrap_or_default();
         self.callers.take(now, age, self.cost.unwrap_or(1));
     }
 
     /// Notes a success: the next failure starts at the beginning again.
-    pub const fn succeeded(&mut self, now: Moment) {
+    pub const fn succeeded(&mut self, now: ClockReading) {
         self.failures = 0;
         self.clock_failures = 0;
         self.not_before = now;
@@ -156,12 +156,12 @@ impl Pace {
     }
 
     /// Forgets the failures: they were of other settings. What was taken from the bucket stays taken.
-    pub const fn forget_failures(&mut self, now: Moment) {
+    pub const fn forget_failures(&mut self, now: ClockReading) {
         self.succeeded(now);
     }
 
     /// Takes a login out of the bucket.
-    pub fn take(&mut self, now: Moment) {
+    pub fn take(&mut self, now: ClockReading) {
         self.refill(now);
         if self.logins == LOGINS {
             self.refilled = now;
@@ -170,7 +170,7 @@ impl Pace {
     }
 
     /// Takes one out of the bucket for a call that can be done without, if enough is left for logins.
-    pub fn spare(&mut self, now: Moment) -> bool {
+    pub fn spare(&mut self, now: ClockReading) -> bool {
         self.refill(now);
         let enough = self.logins > LOGINS / 2;
         if enough {
@@ -180,18 +180,18 @@ impl Pace {
     }
 
     /// When the next try may be, if it is no login from the bucket.
-    pub const fn not_before(&self) -> Moment {
+    pub const fn not_before(&self) -> ClockReading {
         self.not_before
     }
 
     /// When the next login from the bucket may be; a moment that has passed means now.
-    pub fn earliest_login(&mut self, now: Moment) -> Moment {
+    pub fn earliest_login(&mut self, now: ClockReading) -> ClockReading {
         self.refill(now);
         let refilled = if self.logins == 0 { self.refilled + REFILL } else { now };
         if refilled.boot > self.not_before.boot { refilled } else { self.not_before }
     }
 
-    fn refill(&mut self, now: Moment) {
+    fn refill(&mut self, now: ClockReading) {
         while self.logins < LOGINS && now.since(self.refilled) >= REFILL {
             self.logins += 1;
             self.refilled = self.refilled + REFILL;
@@ -215,12 +215,12 @@ impl Pace {
     }
 
     /// The pace as it was kept. A wall clock that was set meanwhile costs at most [`MOST`].
-    pub fn resume(record: &Record, now: Moment) -> Self {
+    pub fn resume(record: &Record, now: ClockReading) -> Self {
         let wall = seconds(now.wall);
         let ahead = |at: u64| now + Duration::from_secs(at.saturating_sub(wall)).min(MOST);
         let ago = |at: u64| {
             let passed = Duration::from_secs(wall.saturating_sub(at));
-            Moment {
+            ClockReading {
                 boot: now.boot.saturating_sub(passed),
                 wall: now.wall.checked_sub(passed).unwrap_or(SystemTime::UNIX_EPOCH),
             }
@@ -255,7 +255,7 @@ const REFILL: Duration = Duration::from_mins(2);
 /// The cost of a try for a caller where the identity fails: that makes more calls than a login.
 const IDENTITY_COST: u32 = 2;
 
-fn latest<const N: usize>(moments: [Moment; N]) -> Moment {
+fn latest<const N: usize>(moments: [ClockReading; N]) -> ClockReading {
     moments.into_iter().reduce(|one, other| if other.boot > one.boot { other } else { one }).unwrap_or(moments[0])
 }
 

@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use crate::clock::Moment;
+use crate::clock::ClockReading;
 
 /// What is known of the token that is held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Life {
     /// When the lease began: the login, or the last renewal.
-    pub obtained: Moment,
+    pub obtained: ClockReading,
     /// When it ends; `None` for a token that never does.
-    pub ends: Option<Moment>,
+    pub ends: Option<ClockReading>,
     /// The whole of the lease, as it was given at `obtained`.
     pub ttl: Duration,
     /// Whether asking for a renewal makes sense.
@@ -32,25 +32,25 @@ pub enum Last {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Earliest {
     /// For a renewal.
-    pub renewal: Moment,
+    pub renewal: ClockReading,
     /// For a login.
-    pub login: Moment,
+    pub login: ClockReading,
 }
 
 /// What comes next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     /// Ask for a renewal.
-    RenewAt(Moment),
+    RenewAt(ClockReading),
     /// Log in, while the old token (if there is one) is served to its end.
-    LoginAt(Moment),
+    LoginAt(ClockReading),
     /// Nothing is due: the token never ends.
     Rest,
 }
 
 impl Step {
     /// When it is due, if ever.
-    pub const fn at(&self) -> Option<Moment> {
+    pub const fn at(&self) -> Option<ClockReading> {
         match self {
             Self::RenewAt(at) | Self::LoginAt(at) => Some(*at),
             Self::Rest => None,
@@ -61,7 +61,7 @@ impl Step {
 /// The next step for the token that is held, or for none.
 ///
 /// `unit` is a random number in `0.0..1.0`.
-pub fn next_step(held: Option<&Life>, last: Last, earliest: Earliest, now: Moment, unit: f64) -> Step {
+pub fn next_step(held: Option<&Life>, last: Last, earliest: Earliest, now: ClockReading, unit: f64) -> Step {
     let Some(life) = held else { return Step::LoginAt(later(earliest.login, now)) };
     let Some(ends) = life.ends else { return Step::Rest };
     match last {
@@ -89,7 +89,7 @@ pub fn still_grows(granted: Duration, ttl: Duration) -> bool {
 }
 
 /// When a light check is due: an interval later, a tenth more or less.
-pub fn next_check(now: Moment, interval: Duration, unit: f64) -> Moment {
+pub fn next_check(now: ClockReading, interval: Duration, unit: f64) -> ClockReading {
     now + interval.mul_f64(0.9 + 0.2 * unit)
 }
 
@@ -103,7 +103,7 @@ fn share_of(ttl: Duration, unit: f64) -> Duration {
     ttl.mul_f64(RENEW_FROM + RENEW_WITHIN * unit)
 }
 
-fn later(one: Moment, other: Moment) -> Moment {
+fn later(one: ClockReading, other: ClockReading) -> ClockReading {
     if one.boot > other.boot { one } else { other }
 }
 
@@ -113,8 +113,8 @@ mod tests {
 
     use super::*;
 
-    fn at(seconds: u64) -> Moment {
-        Moment { boot: Duration::from_secs(seconds), wall: SystemTime::UNIX_EPOCH + Duration::from_secs(seconds) }
+    fn at(seconds: u64) -> ClockReading {
+        ClockReading { boot: Duration::from_secs(seconds), wall: SystemTime::UNIX_EPOCH + Duration::from_secs(seconds) }
     }
 
     fn life(obtained: u64, ttl: u64, renewable: bool) -> Life {

@@ -13,7 +13,7 @@ use super::retry_budget::Record;
 use super::state_encryption::{Why, held, plain};
 use crate::agent::state_file::{Seal, StateFile, Use};
 use crate::agent::token::Generation;
-use crate::clock::{Moment, millis};
+use crate::clock::{ClockReading, millis};
 
 /// A session's state file.
 #[derive(Debug)]
@@ -74,7 +74,7 @@ impl Archive {
     }
 
     /// Reads the file. Blocks.
-    pub(super) fn load(&self, now: Moment) -> Kept {
+    pub(super) fn load(&self, now: ClockReading) -> Kept {
         let refuse =
             |why| Kept { refused: Some(RefusedState { file: self.file.path().to_owned(), why }), ..Kept::default() };
         let text = match self.file.read(LARGEST) {

@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::current_token::Held;
 use crate::agent::login::Login;
 use crate::agent::token::{Kind, Token, TokenPublisher};
-use crate::credential_watch::State;
-use crate::words::chain;
+use crate::credential_watch::Availability;
+use crate::error_chain::format_chain;
 
 /// What is left of a keeper that was stopped. Readers keep what was published last until this is dropped.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ impl Farewell {
         }
         if self.held.is_some() {
             let reason = "the session has ended and its token is revoked".into();
-            self.publisher.publish(State::None { reason, retry_after: LIMIT }, None);
+            self.publisher.publish(Availability::Unavailable { reason, retry_after: LIMIT }, None);
         }
         let end = tokio::time::Instant::now() + LIMIT;
         let own = self.held.as_ref().map(|held| &held.token);
@@ -50,7 +50,7 @@ impl Farewell {
         let call = self.login.upstream().revoke_self(&token.secret, namespace);
         let (session, accessor) = (&self.session, token.accessor.as_deref());
         let error = match tokio::time::timeout_at(end, call).await {
-            Ok(Err(error)) if !error.verdict().doubts_token() => chain(&error),
+            Ok(Err(error)) if !error.verdict().doubts_token() => format_chain(&error),
             Ok(_) => {
                 tracing::info!(event = "token.revoke.ok", session, accessor, "a token of the session is revoked");
                 return;

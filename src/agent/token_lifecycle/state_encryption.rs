@@ -11,7 +11,7 @@ use zeroize::Zeroizing;
 use super::current_token::{Held, Looks, Standing};
 use super::schedule::Life;
 use crate::agent::token::{ClientToken, Generation, Kind, Lease, Token};
-use crate::clock::{Moment, millis};
+use crate::clock::{ClockReading, millis};
 
 /// The shape of what is sealed. Spans are in seconds, times in milliseconds since 1970 by the wall clock.
 #[derive(Serialize, Deserialize)]
@@ -60,7 +60,7 @@ pub(super) fn plain(held: &Held) -> Option<Zeroizing<Vec<u8>>> {
 }
 
 /// The token as it was sealed; nothing if its end has passed.
-pub(super) fn held(plain: &[u8], now: Moment) -> Result<Option<Held>, Why> {
+pub(super) fn held(plain: &[u8], now: ClockReading) -> Result<Option<Held>, Why> {
     let sealed: Sealed<'_> = serde_json::from_slice(plain).map_err(|_| Why::Shape)?;
     let secret = SecretString::from(sealed.secret.into_owned());
     let secret = ClientToken::parse(secret).ok_or(Why::Shape)?;
@@ -75,7 +75,7 @@ pub(super) fn held(plain: &[u8], now: Moment) -> Result<Option<Held>, Why> {
     }
     // A machine that was started since then has no BOOTTIME for the login: the lease begins now, with what is left.
     let (obtained, ttl) = match (now.boot.checked_sub(age), now.wall.checked_sub(age)) {
-        (Some(boot), Some(wall)) => (Moment { boot, wall }, ttl),
+        (Some(boot), Some(wall)) => (ClockReading { boot, wall }, ttl),
         _ => (now, left.unwrap_or(ttl)),
     };
     let ends = left.map(|left| now + left);
@@ -130,11 +130,11 @@ mod tests {
 
     use super::*;
 
-    fn at(boot: u64, wall: u64) -> Moment {
-        Moment { boot: Duration::from_secs(boot), wall: SystemTime::UNIX_EPOCH + Duration::from_secs(wall) }
+    fn at(boot: u64, wall: u64) -> ClockReading {
+        ClockReading { boot: Duration::from_secs(boot), wall: SystemTime::UNIX_EPOCH + Duration::from_secs(wall) }
     }
 
-    fn token(obtained: Moment) -> Held {
+    fn token(obtained: ClockReading) -> Held {
         let ttl = Duration::from_hours(1);
         Held::new(Token {
             secret: ClientToken::parse(SecretString::from("hvs.a")).unwrap(),
@@ -151,7 +151,7 @@ mod tests {
     #[test]
     fn a_token_is_taken_up_with_what_is_left_of_it() {
         let kept = plain(&token(at(5000, 100_000))).unwrap();
-        let check = |now: Moment, wanted: Option<(u64, u64)>| {
+        let check = |now: ClockReading, wanted: Option<(u64, u64)>| {
             let found = held(&kept, now).unwrap().map(|held| held.life);
             let found = found.map(|life| (life.obtained.boot.as_secs(), life.ends.unwrap().boot.as_secs()));
             assert_eq!(found, wanted, "{now:?}");

@@ -5,21 +5,21 @@ use std::time::{Duration, SystemTime};
 use super::current_token::Held;
 use super::schedule::Step;
 use crate::agent::login::Login;
-use crate::clock::Moment;
+use crate::clock::ClockReading;
 use crate::health;
 use crate::metrics;
 use crate::metrics::Metrics;
 use crate::status;
-use crate::status::Posting;
-use crate::words::rfc3339;
+use crate::status::StatusHandle;
+use crate::time_format::format_rfc3339;
 
 /// Tells how one session is.
 #[derive(Debug)]
 pub(super) struct Report {
     pub(super) session: String,
     pub(super) identity: String,
-    pub(super) posting: Posting,
-    pub(super) health: health::Reporter,
+    pub(super) status_handle: StatusHandle,
+    pub(super) health: health::HealthHandle,
     pub(super) metrics: Metrics,
 }
 
@@ -27,9 +27,9 @@ pub(super) struct Report {
 #[derive(Debug)]
 pub(super) struct Told<'a> {
     pub(super) held: Option<&'a Held>,
-    pub(super) now: Moment,
+    pub(super) now: ClockReading,
     pub(super) next: Step,
-    pub(super) last_checked: Option<Moment>,
+    pub(super) last_checked: Option<ClockReading>,
     pub(super) failures: u32,
     pub(super) last_error: Option<&'a str>,
     /// Why there is no token, or none that the server takes, in words for a caller; empty where all is well.
@@ -53,17 +53,17 @@ impl Report {
             Step::LoginAt(_) => "login",
             Step::Rest => "wait",
         };
-        let session = status::Session {
+        let session = status::SessionStatus {
             identity: self.identity.clone(),
             server: login.upstream().address().to_owned(),
             role: login.options().role.clone(),
             serving: held.is_some(),
             policies: held.map(|held| held.token.policies.clone()).unwrap_or_default(),
             renewable: held.is_some_and(|held| held.life.renewable),
-            expires: held.and_then(|held| Some(rfc3339(held.life.ends?.wall))),
+            expires: held.and_then(|held| Some(format_rfc3339(held.life.ends?.wall))),
             next_step: step.to_owned(),
-            next_step_at: told.next.at().map(|at| rfc3339((told.now + told.now.until(at)).wall)),
-            last_checked: told.last_checked.map(|at| rfc3339(at.wall)),
+            next_step_at: told.next.at().map(|at| format_rfc3339((told.now + told.now.until(at)).wall)),
+            last_checked: told.last_checked.map(|at| format_rfc3339(at.wall)),
             failures: told.failures,
             last_error: told.last_error.map(str::to_owned),
         };
@@ -73,7 +73,7 @@ impl Report {
             self.health.not_ready(told.reason);
         }
         // The gauges are the new session's where one has taken this one's place.
-        if !self.posting.post(session) {
+        if !self.status_handle.update(session) {
             return;
         }
         let expiry = match held.map(|held| held.life.ends) {
@@ -88,7 +88,8 @@ impl Report {
     /// Counts an attempt; no reason means that it went well.
     pub(super) fn count(&self, attempt: Attempt, failure: Option<&'static str>) {
         let outcome = if failure.is_none() { "ok" } else { "failed" };
-        let label = metrics::Attempt { session: self.session.clone(), outcome, reason: failure.unwrap_or_default() };
+        let label =
+            metrics::AttemptLabels { session: self.session.clone(), outcome, reason: failure.unwrap_or_default() };
         let family = match attempt {
             Attempt::Login => &self.metrics.logins,
             Attempt::Renewal => &self.metrics.renewals,
@@ -99,14 +100,14 @@ impl Report {
 
     /// The session has ended. What another of its name tells stays.
     pub(super) fn ended(&self) {
-        if self.posting.remove() {
+        if self.status_handle.remove() {
             self.metrics.token_expiry.remove(&self.label());
             self.metrics.session_failures.remove(&self.label());
         }
     }
 
-    fn label(&self) -> metrics::Session {
-        metrics::Session { session: self.session.clone() }
+    fn label(&self) -> metrics::SessionLabels {
+        metrics::SessionLabels { session: self.session.clone() }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::clock::Moment;
+use crate::clock::ClockReading;
 
 /// Limits the logins that suspect tokens lead to. Pure: time is passed in.
 ///
@@ -12,7 +12,7 @@ use crate::clock::Moment;
 pub(super) struct SuspicionLimit {
     /// Logins since a token was last seen alive.
     in_vain: u32,
-    last: Option<Moment>,
+    last: Option<ClockReading>,
 }
 
 impl SuspicionLimit {
@@ -22,7 +22,7 @@ impl SuspicionLimit {
     }
 
     /// Returns true if a login may replace the token now, and counts it.
-    pub(super) fn allow(&mut self, now: Moment) -> bool {
+    pub(super) fn allow(&mut self, now: ClockReading) -> bool {
         let wait = match self.in_vain {
             0 => Duration::ZERO,
             times => (SHORTEST * 4_u32.saturating_pow(times - 1)).min(LONGEST),
@@ -47,8 +47,8 @@ mod tests {
 
     use super::*;
 
-    fn at(seconds: u64) -> Moment {
-        Moment { boot: Duration::from_secs(seconds), wall: SystemTime::UNIX_EPOCH + Duration::from_secs(seconds) }
+    fn at(seconds: u64) -> ClockReading {
+        ClockReading { boot: Duration::from_secs(seconds), wall: SystemTime::UNIX_EPOCH + Duration::from_secs(seconds) }
     }
 
     #[test]

@@ -26,7 +26,7 @@ use crate::emulators::platform::{self, Platform};
 use crate::emulators::secrets::{self, Bounds, DialsDoor, Role, Secrets, Verification};
 use crate::http::server::Inherited;
 use crate::secure_dir;
-use crate::tasks::Tasks;
+use crate::tasks::TaskGroup;
 
 use ports::Ports;
 pub use tour::take as take_the_tour;
@@ -46,7 +46,7 @@ pub struct Dev {
     /// The agent, the access-control service and the gateway.
     pub app: App,
     /// The emulated servers; they run already.
-    pub emulated: Tasks,
+    pub emulated: TaskGroup,
     /// Where everything is.
     pub places: Places,
     /// The configuration that the agent runs with.
@@ -115,12 +115,12 @@ impl Dev {
     /// # Errors
     /// The folder cannot be used, or a port is taken.
     pub async fn build(options: &Options) -> anyhow::Result<Self> {
-        let dir = secure_dir::private(&options.dir, 0o077)?;
+        let dir = secure_dir::create_private(&options.dir, 0o077)?;
         let lock = claim(&dir)?;
         let ports = Ports::choose(options.first_port)?;
-        secure_dir::private(&dir.join("state"), 0o077)?;
+        secure_dir::create_private(&dir.join("state"), 0o077)?;
         disown(&dir.join("state/gateway.token.owner"))?;
-        let mut emulated = Tasks::new(CancellationToken::new());
+        let mut emulated = TaskGroup::new(CancellationToken::new());
         let mut cloud = cloud::Options::in_folder(dir.join("cloud"));
         (cloud.metadata, cloud.authority, cloud.dials) = (ports.get(0), ports.get(1), Some(ports.get(2)));
         let cloud = Cloud::start(cloud, &mut emulated).context("cannot start the emulated cloud")?;
@@ -157,7 +157,7 @@ impl Dev {
             platform_token,
             gateway: ports.get(10),
             gateway_token: dir.join("state/gateway.token"),
-            terraform: secure_dir::private(&dir.join("terraform"), 0o077)?.join("keyward.tfrc.json"),
+            terraform: secure_dir::create_private(&dir.join("terraform"), 0o077)?.join("keyward.tfrc.json"),
             dials_key,
             dir,
         };

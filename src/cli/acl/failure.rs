@@ -2,8 +2,8 @@
 
 use crate::acl::client::Error;
 use crate::cli::{Exit, say};
+use crate::error_chain::format_chain;
 use crate::http::client::TransportError;
-use crate::words::chain;
 
 /// Why a command was not done.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ impl Failure {
 
     /// A failure on this machine, with its causes.
     pub(in crate::cli) fn local(error: &(dyn std::error::Error + 'static)) -> Self {
-        Self::new(Exit::Failed, chain(error))
+        Self::new(Exit::Failed, format_chain(error))
     }
 
     /// The same, with what it means put after it.
@@ -45,7 +45,7 @@ impl From<Error> for Failure {
             | Error::NotSupported { .. }
             | Error::Unexpected { .. } => Exit::Remote,
         };
-        Self { exit, unknown_token: error == Error::Unauthenticated, text: chain(&error) }
+        Self { exit, unknown_token: error == Error::Unauthenticated, text: format_chain(&error) }
     }
 }
 

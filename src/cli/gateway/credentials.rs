@@ -8,8 +8,8 @@ use clap::Parser;
 
 use super::reach::Where;
 use crate::cli::{Exit, say_error};
+use crate::error_chain::format_chain;
 use crate::gateway::client_setup::credentials::{self, CredentialsError, PROGRAM, Verb};
-use crate::words::chain;
 
 /// Give Terraform or OpenTofu the local token of keyward's gateway. They add a verb and a host to the arguments that its
 /// configuration gives in the block `credentials_helper "keyward"`.
@@ -70,6 +70,6 @@ impl Asked {
 }
 
 fn failed(error: &CredentialsError) -> Exit {
-    say_error(&chain(error));
+    say_error(&format_chain(error));
     Exit::Failed
 }

@@ -5,19 +5,19 @@ use std::path::Path;
 use secrecy::SecretString;
 
 use crate::cli::{Exit, say_error};
-use crate::command::Variables;
+use crate::command::EnvVars;
 use crate::config::{Gateway, TokenSource};
+use crate::error_chain::format_chain;
 use crate::gateway::client_setup::credentials::Kept;
 use crate::gateway::client_setup::{Brings, CliConfig, UserFiles, led_here};
 use crate::http::server::Endpoint;
 use crate::secret;
-use crate::words::chain;
 
 /// The variables that `gateway.child` asks for, for a program whose Terraform or OpenTofu would read `files`; none where it asks
 /// for nothing. Has said why not, where they cannot be had.
-pub(in crate::cli) fn for_program(gateway: &Gateway, files: UserFiles) -> Result<Variables, Exit> {
+pub(in crate::cli) fn for_program(gateway: &Gateway, files: UserFiles) -> Result<EnvVars, Exit> {
     let found = match gateway.child {
-        None => Ok(Variables::default()),
+        None => Ok(EnvVars::default()),
         Some(Brings::LocalToken) => to_the_gateway(gateway, files),
         Some(Brings::PlatformToken) => to_the_platform(gateway),
     };
@@ -27,7 +27,7 @@ pub(in crate::cli) fn for_program(gateway: &Gateway, files: UserFiles) -> Result
     })
 }
 
-fn to_the_gateway(gateway: &Gateway, files: UserFiles) -> Result<Variables, String> {
+fn to_the_gateway(gateway: &Gateway, files: UserFiles) -> Result<EnvVars, String> {
     let address = gateway.endpoints.iter().find_map(|endpoint| match endpoint {
         Endpoint::Tcp(address) if address.port() != 0 => Some(format!("http://{address}")),
         Endpoint::Tcp(_) | Endpoint::Unix(_) | Endpoint::Inherited(_) => None,
@@ -35,18 +35,18 @@ fn to_the_gateway(gateway: &Gateway, files: UserFiles) -> Result<Variables, Stri
     let address =
         address.ok_or("gateway.listen names no port on 127.0.0.1, by which the program could be led to the gateway")?;
     let file = &gateway.local_token.file;
-    let token = Kept::Local(file.clone()).read(&gateway.host).map_err(|error| chain(&error))?;
+    let token = Kept::Local(file.clone()).read(&gateway.host).map_err(|error| format_chain(&error))?;
     let folder = file.parent().map(Path::to_owned).unwrap_or_default();
     let terraform = CliConfig::new(folder, files);
-    led_here(&gateway.host, &address, &token, Some(&terraform)).map_err(|error| chain(&error))
+    led_here(&gateway.host, &address, &token, Some(&terraform)).map_err(|error| format_chain(&error))
 }
 
-fn to_the_platform(gateway: &Gateway) -> Result<Variables, String> {
+fn to_the_platform(gateway: &Gateway) -> Result<EnvVars, String> {
     let token: SecretString = match (&gateway.drop_in, &gateway.token) {
         (Some(drop_in), _) if drop_in.brings == Brings::PlatformToken => {
-            Kept::Platform(drop_in.file.clone()).read(&gateway.host).map_err(|error| chain(&error))?
+            Kept::Platform(drop_in.file.clone()).read(&gateway.host).map_err(|error| format_chain(&error))?
         }
-        (_, TokenSource::File(file)) => secret::read_file(file).map_err(|error| chain(&error))?,
+        (_, TokenSource::File(file)) => secret::read_file(file).map_err(|error| format_chain(&error))?,
         _ => {
             return Err("the platform's own token is in no file that this command could read; \
                         give gateway.child = \"local_token\", or [gateway.drop_in] with brings = \"platform_token\""
@@ -54,5 +54,5 @@ fn to_the_platform(gateway: &Gateway) -> Result<Variables, String> {
         }
     };
     let platform = gateway.proxy.upstream.as_str().trim_end_matches('/');
-    led_here(&gateway.host, platform, &token, None).map_err(|error| chain(&error))
+    led_here(&gateway.host, platform, &token, None).map_err(|error| format_chain(&error))
 }

@@ -52,7 +52,7 @@ impl Serve {
 
     /// What it comes to as settings of `[gateway]`.
     fn settings(&self, environment: &Environment) -> anyhow::Result<Vec<(&'static str, Vec<String>)>> {
-        let folder = secure_dir::private(&self.folder(environment)?, 0o077)?;
+        let folder = secure_dir::create_private(&self.folder(environment)?, 0o077)?;
         // One for each platform: two gateways of one user do not share a token.
         let name = self.upstream.split_once("://").map_or(self.upstream.as_str(), |(_, rest)| rest);
         let plain = |letter: char| if letter.is_ascii_alphanumeric() || ".-".contains(letter) { letter } else { '-' };

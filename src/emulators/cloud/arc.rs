@@ -63,7 +63,7 @@ fn answers(folder: &Path, credential: &[u8]) -> bool {
     let Ok(entries) = std::fs::read_dir(folder) else { return false };
     entries.flatten().any(|entry| {
         let secret = std::fs::read_to_string(entry.path()).map(SecretString::from);
-        let same = secret.is_ok_and(|key| !key.expose_secret().is_empty() && crate::secret::same(&key, credential));
+        let same = secret.is_ok_and(|key| !key.expose_secret().is_empty() && crate::secret::ct_eq(&key, credential));
         if same {
             // It was good once; a key left behind is only good for this user, who can read it anyway.
             let _ = std::fs::remove_file(entry.path());

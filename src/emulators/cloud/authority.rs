@@ -64,7 +64,7 @@ fn grant(state: &State, tenant: &str, form: &Fields) -> Result<(Principal, Strin
     };
     match (who, field("client_secret"), field("client_assertion")) {
         (Principal::Application, Some(secret), None) => {
-            if !crate::secret::same(&state.names.client_secret, secret.as_bytes()) {
+            if !crate::secret::ct_eq(&state.names.client_secret, secret.as_bytes()) {
                 return Err(Refusal::new(7_000_215, "Invalid client secret provided"));
             }
         }

@@ -13,7 +13,7 @@ pub(super) struct Folder(PathBuf);
 impl Folder {
     /// Takes a folder, or makes it; one that others can look into is refused.
     pub(super) fn open(path: &Path) -> Result<Self, StartError> {
-        Ok(Self(secure_dir::private(path, 0o077)?))
+        Ok(Self(secure_dir::create_private(path, 0o077)?))
     }
 
     /// The path of something in the folder.
@@ -23,7 +23,7 @@ impl Folder {
 
     /// A folder in it, made if it is not there.
     pub(super) fn folder(&self, name: &str) -> Result<PathBuf, StartError> {
-        Ok(secure_dir::private(&self.path(name), 0o077)?)
+        Ok(secure_dir::create_private(&self.path(name), 0o077)?)
     }
 
     /// A file's content; on the first call it is made and kept.

@@ -31,8 +31,8 @@ use url::Url;
 use crate::clock::Clock;
 use crate::emulators::control_listener;
 use crate::http::server::Listener;
-use crate::secure_dir::FolderError;
-use crate::tasks::Tasks;
+use crate::secure_dir::DirError;
+use crate::tasks::TaskGroup;
 
 use folder::Folder;
 use keys::SigningKey;
@@ -121,7 +121,7 @@ impl Cloud {
     ///
     /// # Errors
     /// The folder cannot be used, an address is taken, or one is open to other machines.
-    pub fn start(options: Options, tasks: &mut Tasks) -> Result<Self, StartError> {
+    pub fn start(options: Options, tasks: &mut TaskGroup) -> Result<Self, StartError> {
         for address in [Some(options.metadata), Some(options.authority), options.dials].into_iter().flatten() {
             if !address.ip().is_loopback() && address.ip() != METADATA_ADDRESS {
                 return Err(StartError::Exposed(address));
@@ -274,7 +274,7 @@ const METADATA_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(169, 254, 169, 254));
 pub enum StartError {
     /// Its folder.
     #[error(transparent)]
-    Folder(#[from] FolderError),
+    Folder(#[from] DirError),
     /// A file of its own.
     #[error("cannot use {}", path.display())]
     File {

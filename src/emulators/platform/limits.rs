@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use crate::clock::Moment;
+use crate::clock::ClockReading;
 
 /// The spans that run, by who asks for what.
 #[derive(Debug, Default)]
@@ -11,7 +11,7 @@ pub(super) struct Spans(HashMap<String, Span>);
 
 #[derive(Debug)]
 struct Span {
-    ends: Moment,
+    ends: ClockReading,
     used: u32,
 }
 
@@ -30,7 +30,7 @@ const MANY: usize = 1_000;
 
 impl Spans {
     /// Counts one request.
-    pub(super) fn count(&mut self, who: &str, limit: u32, length: Duration, now: Moment) -> Standing {
+    pub(super) fn count(&mut self, who: &str, limit: u32, length: Duration, now: ClockReading) -> Standing {
         if self.0.len() > MANY {
             self.0.retain(|_, span| !now.until(span.ends).is_zero());
         }
@@ -52,7 +52,7 @@ mod tests {
 
     #[test]
     fn a_span_allows_its_number_and_then_begins_anew() {
-        let start = Moment { boot: Duration::from_secs(100), wall: SystemTime::UNIX_EPOCH };
+        let start = ClockReading { boot: Duration::from_secs(100), wall: SystemTime::UNIX_EPOCH };
         let second = Duration::from_secs(1);
         let mut spans = Spans::default();
         let mut allowed = |who: &str, millis: u64| {

@@ -37,7 +37,7 @@ use std::time::Duration;
 use crate::clock::Clock;
 use crate::emulators::control_listener;
 use crate::http::server::{Limits, router};
-use crate::tasks::Tasks;
+use crate::tasks::TaskGroup;
 
 pub use crate::emulators::control_listener::{BindError, DialsDoor};
 pub use edition::Edition;
@@ -95,7 +95,7 @@ impl Platform {
     ///
     /// # Errors
     /// An address cannot be had or is open to other machines.
-    pub fn start(options: Options, tasks: &mut Tasks) -> Result<Self, BindError> {
+    pub fn start(options: Options, tasks: &mut TaskGroup) -> Result<Self, BindError> {
         let (listener, address) = control_listener::bind_here(options.address)?;
         let url = format!("{}://{address}", if options.tls.is_some() { "https" } else { "http" });
         let stop = tasks.stop_token();

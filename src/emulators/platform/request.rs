@@ -15,14 +15,14 @@ use super::page::{Paging, Wanted, page};
 use super::reply::{Answer, Refusal, listed};
 use super::state::State;
 use super::tokens::Token;
-use crate::clock::Moment;
+use crate::clock::ClockReading;
 
 /// Who asks for what.
 pub(super) struct Asked {
     pub(super) held: Held,
     pub(super) uri: Uri,
     pub(super) body: Bytes,
-    pub(super) now: Moment,
+    pub(super) now: ClockReading,
     caller: Option<Token>,
     names: HashMap<String, String>,
     query: Vec<(String, String)>,

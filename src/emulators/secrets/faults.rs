@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 use super::leases::{Leases, Lent};
 use super::tokens::Tokens;
-use crate::clock::Moment;
+use crate::clock::ClockReading;
 
 /// Makes the server fail, and counts what it is asked. Clones turn the same dials.
 #[derive(Debug, Clone, Default)]
@@ -281,7 +281,7 @@ impl Dials {
     }
 
     /// Leases whose time, or whose token's, is over: their credentials.
-    pub(super) fn swept(&self, now: Moment) -> Vec<Lent> {
+    pub(super) fn swept(&self, now: ClockReading) -> Vec<Lent> {
         let State { tokens, leases, .. } = &mut *self.state();
         leases.sweep(now, |owner| tokens.lives(owner, now))
     }

@@ -18,7 +18,7 @@ use super::terraform;
 use super::token_api::{self, Caller};
 use super::verify::Verifier;
 use super::{Options, StartError, Verification, policies, system};
-use crate::clock::Moment;
+use crate::clock::ClockReading;
 
 /// What answers.
 #[derive(Debug)]
@@ -89,7 +89,7 @@ impl Wire {
         }
     }
 
-    async fn real(&self, route: &Route<'_>, head: &Parts, body: &Bytes, now: Moment) -> Answer {
+    async fn real(&self, route: &Route<'_>, head: &Parts, body: &Bytes, now: ClockReading) -> Answer {
         let body = match body.as_ref() {
             b"" => Value::Null,
             body => match serde_json::from_slice(body) {
@@ -114,7 +114,7 @@ impl Wire {
     }
 
     /// Puts a success away, where the request asks for that.
-    fn wrapped(&self, answer: Answer, head: &Parts, path: &str, now: Moment) -> Answer {
+    fn wrapped(&self, answer: Answer, head: &Parts, path: &str, now: ClockReading) -> Answer {
         match (wrap_ttl(head), answer) {
             (Err(()), _) => refusal(StatusCode::BAD_REQUEST, "error parsing X-Vault-Wrap-TTL header"),
             (Ok(Some(ttl)), Answer::Json(StatusCode::OK, answer)) => {
@@ -125,7 +125,7 @@ impl Wire {
         }
     }
 
-    fn unwrap(&self, head: &Parts, body: &Value, now: Moment) -> Answer {
+    fn unwrap(&self, head: &Parts, body: &Value, now: ClockReading) -> Answer {
         let secret = wrapping_token(head, body);
         match self.dials.with_tokens(|tokens| tokens.unwrap(secret, now)) {
             Some(answer) => Answer::Json(StatusCode::OK, answer),
@@ -134,7 +134,7 @@ impl Wire {
     }
 
     /// Answers what needs a token.
-    async fn with_token(&self, route: &Route<'_>, head: &Parts, body: Value, now: Moment) -> Answer {
+    async fn with_token(&self, route: &Route<'_>, head: &Parts, body: Value, now: ClockReading) -> Answer {
         let secret = sent_token(head).unwrap_or_default();
         let namespace = namespace(head);
         let Some(token) = self.dials.with_tokens(|tokens| tokens.use_once(secret, namespace, now)) else {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::tokens::{random_text, rfc3339};
-use crate::clock::Moment;
+use crate::clock::ClockReading;
 
 /// All leases, by id.
 #[derive(Debug, Default)]
@@ -29,11 +29,11 @@ pub(super) enum Lent {
 pub(super) struct Lease {
     /// The server's token that it was read with, whose end is its own.
     owner: String,
-    issued: Moment,
-    renewed: Option<Moment>,
+    issued: ClockReading,
+    renewed: Option<ClockReading>,
     ttl: Duration,
-    ends: Moment,
-    most: Moment,
+    ends: ClockReading,
+    most: ClockReading,
     renewable: bool,
     lent: Lent,
 }
@@ -51,7 +51,7 @@ pub struct Terms {
 
 impl Leases {
     /// Lends a credential; gives the lease's id.
-    pub(super) fn lend(&mut self, path: &str, owner: &str, terms: Terms, lent: Lent, now: Moment) -> String {
+    pub(super) fn lend(&mut self, path: &str, owner: &str, terms: Terms, lent: Lent, now: ClockReading) -> String {
         let id = format!("{path}/{}", random_text());
         let ttl = terms.ttl.min(terms.max_ttl);
         let lease = Lease {
@@ -74,7 +74,7 @@ impl Leases {
         &mut self,
         id: &str,
         increment: Option<Duration>,
-        now: Moment,
+        now: ClockReading,
     ) -> Result<Duration, &'static str> {
         let lease =
             self.leases.get_mut(id).filter(|lease| !now.until(lease.ends).is_zero()).ok_or("lease not found")?;
@@ -89,7 +89,7 @@ impl Leases {
     }
 
     /// What is known of a lease; the `data` part of the answer.
-    pub(super) fn look_up(&self, id: &str, now: Moment) -> Option<Value> {
+    pub(super) fn look_up(&self, id: &str, now: ClockReading) -> Option<Value> {
         let lease = self.leases.get(id)?;
         Some(json!({
             "id": id, "issue_time": rfc3339(lease.issued.wall),
@@ -119,7 +119,7 @@ impl Leases {
     }
 
     /// Ends those whose time is over, and those whose owner `lives` no more; gives what they lent.
-    pub(super) fn sweep(&mut self, now: Moment, lives: impl Fn(&str) -> bool) -> Vec<Lent> {
+    pub(super) fn sweep(&mut self, now: ClockReading, lives: impl Fn(&str) -> bool) -> Vec<Lent> {
         self.end(|_, lease| now.until(lease.ends).is_zero() || !lives(&lease.owner))
     }
 

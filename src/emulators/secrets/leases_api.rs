@@ -10,11 +10,11 @@ use super::reply::{Answer, empty, good, leased, refusal};
 use super::route::{LeaseCall, Route, Verb, seconds};
 use super::terraform::Credential;
 use super::tokens::random_text;
-use crate::clock::Moment;
+use crate::clock::ClockReading;
 
 impl Wire {
     /// Answers a call about leases.
-    pub(super) async fn lease(&self, call: LeaseCall, route: &Route<'_>, body: &Value, now: Moment) -> Answer {
+    pub(super) async fn lease(&self, call: LeaseCall, route: &Route<'_>, body: &Value, now: ClockReading) -> Answer {
         // The id is in the body, or at the end of the path.
         let starts = ["sys/leases/lookup", "sys/leases/renew", "sys/leases/revoke-prefix", "sys/leases/revoke"];
         let older = ["sys/renew", "sys/revoke-prefix", "sys/revoke"];
@@ -61,7 +61,7 @@ impl Wire {
     }
 
     /// Answers a request below `terraform/`. `owner` is the token of the request.
-    pub(super) async fn platform_token(&self, route: &Route<'_>, owner: &str, now: Moment) -> Answer {
+    pub(super) async fn platform_token(&self, route: &Route<'_>, owner: &str, now: ClockReading) -> Answer {
         let (asked, name) = route.below("terraform").split_once('/').unwrap_or_default();
         if !matches!(asked, "creds" | "rotate-role") {
             return refusal(StatusCode::NOT_FOUND, "no handler for route");
@@ -95,7 +95,7 @@ impl Wire {
     }
 
     /// Answers a request below `database/`: a name and a password that open nothing.
-    pub(super) fn login_of_a_database(&self, route: &Route<'_>, owner: &str, now: Moment) -> Answer {
+    pub(super) fn login_of_a_database(&self, route: &Route<'_>, owner: &str, now: ClockReading) -> Answer {
         let Some(name) = route.below("database").strip_prefix("creds/").filter(|_| route.verb == Verb::Read) else {
             return refusal(StatusCode::NOT_FOUND, "no handler for route");
         };
@@ -107,7 +107,15 @@ impl Wire {
     }
 }
 
-fn lend(dials: &Dials, path: &str, owner: &str, terms: Terms, lent: Lent, credential: Value, now: Moment) -> Answer {
+fn lend(
+    dials: &Dials,
+    path: &str,
+    owner: &str,
+    terms: Terms,
+    lent: Lent,
+    credential: Value,
+    now: ClockReading,
+) -> Answer {
     let id = dials.with_leases(|leases| leases.lend(path, owner, terms, lent, now));
     leased(&id, terms.ttl.min(terms.max_ttl), terms.renewable, credential)
 }

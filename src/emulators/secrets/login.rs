@@ -11,12 +11,12 @@ use super::bounds::Fields;
 use super::handler::Wire;
 use super::reply::{Answer, envelope, refusal};
 use super::tokens::{Origin, random_text};
-use crate::clock::Moment;
+use crate::clock::ClockReading;
 use crate::secret;
 
 impl Wire {
     /// Answers a login at `path`, such as `auth/azure/login`.
-    pub(super) async fn login(&self, path: &str, namespace: &str, body: &Value, now: Moment) -> Answer {
+    pub(super) async fn login(&self, path: &str, namespace: &str, body: &Value, now: ClockReading) -> Answer {
         let mount = path.strip_prefix("auth/").and_then(|rest| rest.strip_suffix("/login")).unwrap_or_default();
         let proved = if mount == self.options().mount {
             self.cloud_login(body, now).await
@@ -38,7 +38,7 @@ impl Wire {
     }
 
     /// The real Azure method's checks, in its order.
-    async fn cloud_login<'a>(&'a self, body: &'a Value, now: Moment) -> Result<Proved<'a>, Answer> {
+    async fn cloud_login<'a>(&'a self, body: &'a Value, now: ClockReading) -> Result<Proved<'a>, Answer> {
         let text = |name: &str| body.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
         let missing = |text: &str| refusal(StatusCode::BAD_REQUEST, text);
         let jwt = text("jwt").ok_or_else(|| missing("jwt is required"))?;
@@ -98,14 +98,14 @@ impl LoginMethod {
     fn prove<'a>(&'a self, body: &'a Value) -> Result<Proved<'a>, &'static str> {
         let text = |name: &str| body.get(name).and_then(Value::as_str).unwrap_or_default();
         let one_of =
-            |known: &[SecretString], name: &str| known.iter().any(|it| secret::same(it, text(name).as_bytes()));
+            |known: &[SecretString], name: &str| known.iter().any(|it| secret::ct_eq(it, text(name).as_bytes()));
         let (name, role) = match self {
             Self::Jwt { .. } if text("role").is_empty() => return Err("missing role"),
             Self::Jwt { believed, .. } if !one_of(believed, "jwt") => {
                 return Err("error validating token: invalid signature");
             }
             Self::Jwt { roles, .. } => roles.get_key_value(text("role")).ok_or("role could not be found")?,
-            Self::AppRole { role_id, .. } if !secret::same(role_id, text("role_id").as_bytes()) => {
+            Self::AppRole { role_id, .. } if !secret::ct_eq(role_id, text("role_id").as_bytes()) => {
                 return Err("invalid role or secret ID");
             }
             Self::AppRole { secret_ids, .. } if !secret_ids.is_empty() && text("secret_id").is_empty() => {

@@ -36,7 +36,7 @@ use url::Url;
 use crate::clock::Clock;
 use crate::emulators::control_listener;
 use crate::http::client::BuildError;
-use crate::tasks::Tasks;
+use crate::tasks::TaskGroup;
 
 pub use crate::emulators::control_listener::{BindError, DialsDoor};
 pub use bounds::Bounds;
@@ -156,7 +156,7 @@ impl Secrets {
     ///
     /// # Errors
     /// An address cannot be had or is open to other machines, or the CA file cannot be used.
-    pub fn start(options: Options, tasks: &mut Tasks) -> Result<Self, StartError> {
+    pub fn start(options: Options, tasks: &mut TaskGroup) -> Result<Self, StartError> {
         let (listener, address) = control_listener::bind_here(options.address)?;
         let url = format!("{}://{address}", if options.tls.is_some() { "https" } else { "http" });
         let stop = tasks.stop_token();

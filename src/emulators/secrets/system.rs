@@ -7,10 +7,10 @@ use super::policies::{Policies, allow};
 use super::reply::{Answer, good, refusal};
 use super::route::Engine;
 use super::tokens::rfc3339;
-use crate::clock::Moment;
+use crate::clock::ClockReading;
 
 /// `sys/health`, `sys/seal-status`, `sys/init`.
-pub(super) fn health(path: &str, now: Moment) -> Answer {
+pub(super) fn health(path: &str, now: ClockReading) -> Answer {
     let told = match path {
         "sys/init" => json!({ "initialized": true }),
         "sys/seal-status" => json!({

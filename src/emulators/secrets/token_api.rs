@@ -9,7 +9,7 @@ use super::Role;
 use super::reply::{Answer, good, refusal};
 use super::route::{TokenCall, seconds};
 use super::tokens::{Origin, Refusal, Token, TokenType, Tokens};
-use crate::clock::Moment;
+use crate::clock::ClockReading;
 
 /// Who asks, with what.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub(super) fn answer(
     path: &str,
     caller: &Caller<'_>,
     body: &Value,
-    now: Moment,
+    now: ClockReading,
 ) -> Answer {
     let increment = body.get("increment").and_then(seconds);
     match call {
@@ -86,7 +86,7 @@ fn revoked(revoked: Result<(), Refusal>) -> Answer {
     }
 }
 
-fn created(tokens: &mut Tokens, orphan: bool, caller: &Caller<'_>, body: &Value, now: Moment) -> Answer {
+fn created(tokens: &mut Tokens, orphan: bool, caller: &Caller<'_>, body: &Value, now: ClockReading) -> Answer {
     let mine = caller.token.role();
     if mine.token_type == TokenType::Batch {
         return refusal(StatusCode::BAD_REQUEST, "batch tokens cannot create more tokens");

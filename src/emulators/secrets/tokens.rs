@@ -11,7 +11,7 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use super::Role;
-use crate::clock::Moment;
+use crate::clock::ClockReading;
 
 /// What kind of token a role gives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,10 +33,10 @@ pub(super) struct Tokens {
 pub(super) struct Token {
     accessor: String,
     role: Role,
-    created: Moment,
+    created: ClockReading,
     issued_ttl: Duration,
     /// `None` for a token without an end.
-    ends: Option<Moment>,
+    ends: Option<ClockReading>,
     uses_left: Option<u64>,
     /// The token that made it, whose end is its own.
     parent: Option<String>,
@@ -56,14 +56,14 @@ pub(super) struct Origin {
 #[derive(Debug)]
 struct Wrapped {
     answer: Value,
-    made: Moment,
+    made: ClockReading,
     ttl: Duration,
     path: String,
 }
 
 impl Tokens {
     /// Makes a token of a role; gives the `auth` part of a login's answer.
-    pub(super) fn issue(&mut self, role: &Role, origin: Origin, parent: Option<String>, now: Moment) -> Value {
+    pub(super) fn issue(&mut self, role: &Role, origin: Origin, parent: Option<String>, now: ClockReading) -> Value {
         let ttl = role.max_ttl.map_or(role.ttl, |most| role.ttl.min(most));
         let batch = role.token_type == TokenType::Batch;
         let secret = format!("{}.emulated-{}", if batch { "hvb" } else { "hvs" }, random_text());
@@ -83,7 +83,7 @@ impl Tokens {
     }
 
     /// Uses a token once. `None` if it is not there, ended, used up, or of another namespace.
-    pub(super) fn use_once(&mut self, secret: &str, namespace: &str, now: Moment) -> Option<Token> {
+    pub(super) fn use_once(&mut self, secret: &str, namespace: &str, now: ClockReading) -> Option<Token> {
         if !self.lives(secret, now) {
             self.remove(secret);
             return None;
@@ -96,7 +96,7 @@ impl Tokens {
     }
 
     /// Whether a token is there and has not ended, nor any that it hangs on.
-    pub(super) fn lives(&self, secret: &str, now: Moment) -> bool {
+    pub(super) fn lives(&self, secret: &str, now: ClockReading) -> bool {
         self.tokens.get(secret).is_some_and(|token| {
             token.ends.is_none_or(|ends| !now.until(ends).is_zero())
                 && token.uses_left != Some(0)
@@ -105,7 +105,7 @@ impl Tokens {
     }
 
     /// A token as it is, without using it.
-    pub(super) fn look_up(&self, secret: &str, now: Moment) -> Option<&Token> {
+    pub(super) fn look_up(&self, secret: &str, now: ClockReading) -> Option<&Token> {
         self.tokens.get(secret).filter(|_| self.lives(secret, now))
     }
 
@@ -120,7 +120,12 @@ impl Tokens {
     }
 
     /// Renews a token for `increment`, or as its role says, but never past its role's maximum; gives the `auth` part.
-    pub(super) fn renew(&mut self, secret: &str, increment: Option<Duration>, now: Moment) -> Result<Value, Refusal> {
+    pub(super) fn renew(
+        &mut self,
+        secret: &str,
+        increment: Option<Duration>,
+        now: ClockReading,
+    ) -> Result<Value, Refusal> {
         let token = self.tokens.get_mut(secret).ok_or(Refusal::NotRenewable)?;
         match (token.role.token_type, token.role.renewable) {
             (TokenType::Batch, _) => return Err(Refusal::Batch),
@@ -161,7 +166,7 @@ impl Tokens {
     }
 
     /// Puts an answer away; gives `wrap_info`.
-    pub(super) fn wrap(&mut self, answer: Value, ttl: Duration, path: &str, now: Moment) -> Value {
+    pub(super) fn wrap(&mut self, answer: Value, ttl: Duration, path: &str, now: ClockReading) -> Value {
         let secret = format!("hvs.emulated-wrap-{}", random_text());
         let accessor = answer.pointer("/auth/accessor").cloned().unwrap_or_default();
         self.wrapped.insert(secret.clone(), Wrapped { answer, made: now, ttl, path: path.to_owned() });
@@ -172,13 +177,13 @@ impl Tokens {
     }
 
     /// Gives what was put away, once.
-    pub(super) fn unwrap(&mut self, secret: &str, now: Moment) -> Option<Value> {
+    pub(super) fn unwrap(&mut self, secret: &str, now: ClockReading) -> Option<Value> {
         let wrapped = self.wrapped.remove(secret)?;
         (!now.until(wrapped.made + wrapped.ttl).is_zero()).then_some(wrapped.answer)
     }
 
     /// What is known of what was put away.
-    pub(super) fn look_up_wrapped(&self, secret: &str, now: Moment) -> Option<Value> {
+    pub(super) fn look_up_wrapped(&self, secret: &str, now: ClockReading) -> Option<Value> {
         let wrapped = self.wrapped.get(secret).filter(|it| !now.until(it.made + it.ttl).is_zero())?;
         Some(json!({
             "creation_path": wrapped.path, "creation_time": rfc3339(wrapped.made.wall),
@@ -212,11 +217,11 @@ impl Token {
         }
     }
 
-    fn seconds_left(&self, now: Moment) -> u64 {
+    fn seconds_left(&self, now: ClockReading) -> u64 {
         self.ends.map_or(0, |ends| whole_seconds(now.until(ends)))
     }
 
-    fn auth(&self, secret: &str, now: Moment) -> Value {
+    fn auth(&self, secret: &str, now: ClockReading) -> Value {
         json!({
             "client_token": secret, "accessor": self.accessor, "policies": self.role.policies,
             "token_policies": self.role.policies, "metadata": self.origin.metadata,
@@ -227,7 +232,7 @@ impl Token {
     }
 
     /// The `data` part of a look-up's answer.
-    pub(super) fn data(&self, secret: &str, now: Moment) -> Value {
+    pub(super) fn data(&self, secret: &str, now: ClockReading) -> Value {
         json!({
             "accessor": self.accessor, "creation_time": unix_seconds(self.created.wall),
             "creation_ttl": self.issued_ttl.as_secs(), "display_name": self.origin.display_name, "entity_id": "",

@@ -7,9 +7,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::{CliConfig, Content, ServiceHost, led_here};
 use crate::clock::Clock;
-use crate::command::Provision;
-use crate::credential_watch::{Feed, Publisher, State, feed};
-use crate::words::chain;
+use crate::command::ProvidedEnv;
+use crate::credential_watch::{Availability, CredentialPublisher, CredentialWatch, credential_channel};
+use crate::error_chain::format_chain;
 
 /// Tells the variables anew with each new token.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ pub struct ForChild {
     /// Leads the child's Terraform here, where it does not go to the platform itself.
     terraform: Option<CliConfig>,
     clock: Clock,
-    publisher: Publisher<Provision>,
+    publisher: CredentialPublisher<ProvidedEnv>,
     /// Why there is nothing, where there is not.
     lacks: Option<Arc<str>>,
 }
@@ -35,12 +35,12 @@ impl ForChild {
         platform: String,
         terraform: Option<CliConfig>,
         clock: Clock,
-    ) -> (Self, Feed<Provision>) {
-        let (publisher, feed) = feed(NONE);
+    ) -> (Self, CredentialWatch<ProvidedEnv>) {
+        let (publisher, watch) = credential_channel(NONE);
         let mut this = Self { content, host, platform, terraform, clock, publisher, lacks: None };
         let tell = this.look();
         this.tell(tell());
-        (this, feed)
+        (this, watch)
     }
 
     /// Tells what there is, until `stop`. While there is nothing it looks again every 5 s: what keeps Terraform's file from being
@@ -59,10 +59,10 @@ impl ForChild {
     }
 
     /// Tells it, but for what was told already.
-    fn tell(&mut self, told: State<Provision>) {
+    fn tell(&mut self, told: Availability<ProvidedEnv>) {
         let lacks = match &told {
-            State::Serving(_) => None,
-            State::None { reason, .. } => Some(Arc::clone(reason)),
+            Availability::Available(_) => None,
+            Availability::Unavailable { reason, .. } => Some(Arc::clone(reason)),
         };
         if lacks.is_none() || lacks != self.lacks {
             if let Some(reason) = lacks.as_deref().filter(|reason| *reason != NONE) {
@@ -74,22 +74,22 @@ impl ForChild {
     }
 
     /// What makes the variables of the token that is there now.
-    fn look(&mut self) -> impl FnOnce() -> State<Provision> + Send + 'static {
+    fn look(&mut self) -> impl FnOnce() -> Availability<ProvidedEnv> + Send + 'static {
         let found = self.content.token(&self.platform);
         let (host, terraform) = (self.host.clone(), self.terraform.clone());
         move || {
             let Some((address, token)) = found else { return none(NONE) };
             match led_here(&host, &address, &token, terraform.as_ref()) {
-                Ok(all) if all.names().next().is_some() => State::Serving(Provision::Variables(all).into()),
+                Ok(all) if all.names().next().is_some() => Availability::Available(ProvidedEnv::Variables(all).into()),
                 Ok(_) => none(NONE),
-                Err(error) => none(&chain(&error)),
+                Err(error) => none(&format_chain(&error)),
             }
         }
     }
 }
 
-fn none(reason: &str) -> State<Provision> {
-    State::None { reason: reason.into(), retry_after: LATER }
+fn none(reason: &str) -> Availability<ProvidedEnv> {
+    Availability::Unavailable { reason: reason.into(), retry_after: LATER }
 }
 
 const NONE: &str = "there is no token of the platform yet";

@@ -15,7 +15,7 @@ use zeroize::Zeroizing;
 use super::ServiceHost;
 use super::user_files::UserFiles;
 use crate::atomic_file::{self, Attributes, ReplaceError};
-use crate::words::hex;
+use crate::hex::encode_hex;
 
 /// One of the user's files.
 #[derive(Debug)]
@@ -110,7 +110,7 @@ impl CliConfig {
         // Programs of users with files of their own do not take each other's.
         let main = self.reads.main().unwrap_or_default();
         let whose = [host.to_string().as_bytes(), main.as_os_str().as_encoded_bytes()].join(&0);
-        let tag = hex(digest(&SHA256, &whose).as_ref().get(..4).unwrap_or_default());
+        let tag = encode_hex(digest(&SHA256, &whose).as_ref().get(..4).unwrap_or_default());
         let file = self.folder.join(format!("terraform-{tag}.tfrc"));
         atomic_file::sweep_at_start(&file);
         atomic_file::replace(&file, text.as_bytes(), &Attributes { mode: 0o600, owner: None, group: None })?;
@@ -248,10 +248,10 @@ pub enum CliConfigError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::Variables;
+    use crate::command::EnvVars;
 
     fn of(pairs: &[(&str, &Path)]) -> UserFiles {
-        let mut variables = Variables::default();
+        let mut variables = EnvVars::default();
         for (name, value) in pairs {
             variables.set(*name, SecretString::from(value.display().to_string()));
         }

@@ -13,11 +13,11 @@ use super::ServiceHost;
 use crate::atomic_file::{self, Attributes, ReplaceError};
 use crate::backoff::{Backoff, random_unit};
 use crate::clock::Clock;
-use crate::credential_watch::{Feed, State};
+use crate::credential_watch::{Availability, CredentialWatch};
+use crate::error_chain::format_chain;
 use crate::gateway::local_token::Accepted;
 use crate::gateway::platform_token::PlatformToken;
-use crate::health::Reporter;
-use crate::words::chain;
+use crate::health::HealthHandle;
 
 /// Which file, for which host.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,9 +46,9 @@ pub enum Brings {
 #[derive(Debug)]
 pub enum Content {
     /// The local token, and where the gateway is: `http://HOST:PORT`.
-    Local(Feed<Accepted>, String),
+    Local(CredentialWatch<Accepted>, String),
     /// The platform's.
-    Platform(Feed<PlatformToken>),
+    Platform(CredentialWatch<PlatformToken>),
 }
 
 impl Content {
@@ -56,15 +56,15 @@ impl Content {
     fn now(&mut self, host: &ServiceHost) -> Option<Zeroizing<String>> {
         let host = host.to_string();
         let document = match self {
-            Self::Local(feed, address) => {
-                let State::Serving(accepted) = feed.current().state else { return None };
+            Self::Local(watch, address) => {
+                let Availability::Available(accepted) = watch.current().availability else { return None };
                 json!({
                     "host": { &host: { "services": ServiceHost::services(address) } },
                     "credentials": { &host: { "token": accepted.current.expose_secret() } },
                 })
             }
-            Self::Platform(feed) => {
-                let State::Serving(token) = feed.current().state else { return None };
+            Self::Platform(watch) => {
+                let Availability::Available(token) = watch.current().availability else { return None };
                 json!({ MARK: OURS, "credentials": { &host: { "token": token.secret().expose_secret() } } })
             }
         };
@@ -74,13 +74,13 @@ impl Content {
     /// Where a client calls, and with which token; `None` while there is none. `platform` is the platform's own address.
     pub(super) fn token(&mut self, platform: &str) -> Option<(String, SecretString)> {
         match self {
-            Self::Local(feed, address) => match feed.current().state {
-                State::Serving(accepted) => Some((address.clone(), accepted.current.clone())),
-                State::None { .. } => None,
+            Self::Local(watch, address) => match watch.current().availability {
+                Availability::Available(accepted) => Some((address.clone(), accepted.current.clone())),
+                Availability::Unavailable { .. } => None,
             },
-            Self::Platform(feed) => match feed.current().state {
-                State::Serving(token) => Some((platform.to_owned(), token.secret().clone())),
-                State::None { .. } => None,
+            Self::Platform(watch) => match watch.current().availability {
+                Availability::Available(token) => Some((platform.to_owned(), token.secret().clone())),
+                Availability::Unavailable { .. } => None,
             },
         }
     }
@@ -88,8 +88,8 @@ impl Content {
     /// Returns after the token has changed; false once it never will again.
     pub(super) async fn changed(&mut self) -> bool {
         match self {
-            Self::Local(feed, _) => feed.changed().await.is_ok(),
-            Self::Platform(feed) => feed.changed().await.is_ok(),
+            Self::Local(watch, _) => watch.changed().await.is_ok(),
+            Self::Platform(watch) => watch.changed().await.is_ok(),
         }
     }
 }
@@ -104,7 +104,7 @@ pub struct DropIn {
     options: Options,
     content: Content,
     clock: Clock,
-    health: Reporter,
+    health: HealthHandle,
 }
 
 /// When it is tried again where it failed: the folder may come, and someone else's file go.
@@ -112,7 +112,7 @@ const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins
 
 impl DropIn {
     /// Nothing is written yet.
-    pub const fn new(options: Options, content: Content, clock: Clock, health: Reporter) -> Self {
+    pub const fn new(options: Options, content: Content, clock: Clock, health: HealthHandle) -> Self {
         Self { options, content, clock, health }
     }
 
@@ -173,7 +173,7 @@ impl DropIn {
         let options = self.options.clone();
         let cause = match tokio::task::spawn_blocking(move || what(&options)).await {
             Ok(Ok(())) => return true,
-            Ok(Err(error)) => chain(&error),
+            Ok(Err(error)) => format_chain(&error),
             Err(error) => error.to_string(),
         };
         tracing::error!(
@@ -285,8 +285,8 @@ mod tests {
     use std::time::SystemTime;
 
     use super::*;
-    use crate::clock::Driven;
-    use crate::credential_watch::feed;
+    use crate::clock::TestClock;
+    use crate::credential_watch::credential_channel;
 
     fn options(folder: &Path, brings: Brings) -> Options {
         Options {
@@ -298,18 +298,18 @@ mod tests {
     }
 
     fn local(token: &str, host: &ServiceHost) -> Zeroizing<String> {
-        let (publisher, feed) = feed("none");
+        let (publisher, watch) = credential_channel("none");
         let accepted = Accepted { current: SecretString::from(token), made: SystemTime::now(), previous: None };
-        publisher.publish(State::Serving(accepted.into()), None);
-        Content::Local(feed, "http://127.0.0.1:8800".to_owned()).now(host).unwrap()
+        publisher.publish(Availability::Available(accepted.into()), None);
+        Content::Local(watch, "http://127.0.0.1:8800".to_owned()).now(host).unwrap()
     }
 
     fn platform(token: &str, host: &ServiceHost) -> Zeroizing<String> {
-        let (publisher, feed) = feed("none");
-        let taken = Clock::Driven(Driven::starting_at(SystemTime::UNIX_EPOCH)).now();
+        let (publisher, watch) = credential_channel("none");
+        let taken = Clock::Test(TestClock::starting_at(SystemTime::UNIX_EPOCH)).now();
         let token = PlatformToken::parse(SecretString::from(token), taken).unwrap();
-        publisher.publish(State::Serving(token.into()), None);
-        Content::Platform(feed).now(host).unwrap()
+        publisher.publish(Availability::Available(token.into()), None);
+        Content::Platform(watch).now(host).unwrap()
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use secrecy::ExposeSecret as _;
 
-use crate::command::Variables;
+use crate::command::EnvVars;
 
 /// The variable by which Terraform and OpenTofu take another file than the user's own.
 pub(super) const VARIABLE: &str = "TF_CLI_CONFIG_FILE";
@@ -37,7 +37,7 @@ enum Reader {
 impl UserFiles {
     /// The places for a program with these variables, run by this command. `config_home` is the user's `XDG_CONFIG_HOME`, where
     /// the program has none.
-    pub fn of(variables: &Variables, command: &[String], config_home: Option<PathBuf>) -> Self {
+    pub fn of(variables: &EnvVars, command: &[String], config_home: Option<PathBuf>) -> Self {
         let path = |name: &str| {
             let value = variables.get(name).map(|value| PathBuf::from(value.expose_secret()));
             value.filter(|path| !path.as_os_str().is_empty())
@@ -128,7 +128,7 @@ mod tests {
     fn each_program_has_the_files_that_it_would_read() {
         let folder = tempfile::tempdir().unwrap();
         let (home, config) = (folder.path().join("home"), folder.path().join("config"));
-        let mut variables = Variables::default();
+        let mut variables = EnvVars::default();
         variables.set("HOME", SecretString::from(home.display().to_string()));
         // What is there, and what each of the three reads: the main file, and one of the folder.
         let check = |there: &[&str], command: &str, wanted: &[&str]| {

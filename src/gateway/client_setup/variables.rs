@@ -4,7 +4,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 
 use super::user_files::VARIABLE;
 use super::{CliConfig, CliConfigError, ServiceHost};
-use crate::command::Variables;
+use crate::command::EnvVars;
 
 /// The variables that lead a client to an address with a token, by name: `TFE_ADDRESS`, `TFE_HOSTNAME` and `TFE_TOKEN`, which
 /// clients of the platform's API read, and Terraform's own `TF_TOKEN_...`, where the host has one. None for a token that is
@@ -31,8 +31,8 @@ pub fn led_here(
     address: &str,
     token: &SecretString,
     terraform: Option<&CliConfig>,
-) -> Result<Variables, CliConfigError> {
-    let mut all = Variables::default();
+) -> Result<EnvVars, CliConfigError> {
+    let mut all = EnvVars::default();
     let found = variables(host, address, token);
     if let Some(terraform) = terraform.filter(|_| !found.is_empty()) {
         let file = terraform.write(host, address, token)?;

@@ -7,38 +7,38 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::{PlatformToken, Source, watch};
-use crate::clock::{Clock, Moment};
-use crate::credential_watch::{Nudge, Publisher, State, feed};
-use crate::health::Reporter;
+use crate::clock::{Clock, ClockReading};
+use crate::credential_watch::{Availability, CredentialPublisher, RefreshSignal, credential_channel};
+use crate::error_chain::format_chain;
+use crate::health::HealthHandle;
 use crate::secret;
-use crate::words::chain;
 
 /// Reads a token's file: at the start, when it changes, and when the platform refuses the token.
 #[derive(Debug)]
 pub struct TokenFile {
     path: PathBuf,
     clock: Clock,
-    health: Reporter,
-    publisher: Publisher<PlatformToken>,
-    nudge: Nudge,
+    health: HealthHandle,
+    publisher: CredentialPublisher<PlatformToken>,
+    refresh_signal: RefreshSignal,
     held: Option<Arc<PlatformToken>>,
 }
 
 impl TokenFile {
     /// Reads the file for the first time, so that a token that is there is served from the start; blocks for that.
     /// `health` is told whether there is a token.
-    pub fn new(path: PathBuf, clock: Clock, health: Reporter) -> (Self, Source) {
+    pub fn new(path: PathBuf, clock: Clock, health: HealthHandle) -> (Self, Source) {
         let origin = format!("file {}", path.display());
-        let (publisher, feed) = feed("the platform token's file has not been read yet");
-        let nudge = Nudge::new(clock.clone());
-        let source = Source { feed, nudge: nudge.clone(), origin };
+        let (publisher, watch) = credential_channel("the platform token's file has not been read yet");
+        let refresh_signal = RefreshSignal::new(clock.clone());
+        let source = Source { watch, refresh_signal: refresh_signal.clone(), origin };
         let now = clock.now();
-        let mut file = Self { path, clock, health, publisher, nudge, held: None };
+        let mut file = Self { path, clock, health, publisher, refresh_signal, held: None };
         file.take(look(&file.path, now), now);
         (file, source)
     }
 
-    /// Keeps the feed until `stop`. A file that is gone or empty for a while does not take the token away: whoever
+    /// Keeps the watch until `stop`. A file that is gone or empty for a while does not take the token away: whoever
     /// replaces it may be in the midst of it, and the platform says when a token is no longer good.
     pub async fn run(mut self, stop: CancellationToken) {
         let watch = watch();
@@ -47,9 +47,9 @@ impl TokenFile {
             self.read().await;
             tokio::select! {
                 () = stop.cancelled() => return,
-                () = self.nudge.rung() => {
+                () = self.refresh_signal.requested() => {
                     self.read().await;
-                    self.nudge.answered();
+                    self.refresh_signal.complete();
                 }
                 // A folder where much happens costs a look each time.
                 () = watch.changed() => tokio::time::sleep(SETTLES_WITHIN).await,
@@ -64,13 +64,13 @@ impl TokenFile {
         self.take(read.unwrap_or_else(|error| Err(error.to_string())), now);
     }
 
-    fn take(&mut self, read: Result<PlatformToken, String>, now: Moment) {
+    fn take(&mut self, read: Result<PlatformToken, String>, now: ClockReading) {
         match read {
-            Ok(token) if self.held.as_ref().is_some_and(|held| held.same(&token)) => self.publisher.checked(now),
+            Ok(token) if self.held.as_ref().is_some_and(|held| held.same(&token)) => self.publisher.record_check(now),
             Ok(token) => {
                 let token = Arc::new(token);
                 self.held = Some(Arc::clone(&token));
-                self.publisher.publish(State::Serving(token), Some(now));
+                self.publisher.publish(Availability::Available(token), Some(now));
                 self.health.ready();
                 tracing::info!(
                     event = "gateway.token.taken",
@@ -84,20 +84,20 @@ impl TokenFile {
                     reason,
                     "the platform token stays as it was read before"
                 );
-                self.publisher.checked(now);
+                self.publisher.record_check(now);
             }
             Err(reason) => {
                 self.health.not_ready(reason.clone());
                 let reason = format!("there is no platform token: {reason}").into();
-                self.publisher.publish(State::None { reason, retry_after: AGAIN }, Some(now));
+                self.publisher.publish(Availability::Unavailable { reason, retry_after: AGAIN }, Some(now));
             }
         }
     }
 }
 
 /// The token in a file; or why there is none, in words that hold nothing of it.
-fn look(path: &Path, now: Moment) -> Result<PlatformToken, String> {
-    let secret = secret::read_file(path).map_err(|error| chain(&error))?;
+fn look(path: &Path, now: ClockReading) -> Result<PlatformToken, String> {
+    let secret = secret::read_file(path).map_err(|error| format_chain(&error))?;
     PlatformToken::parse(secret, now).map_err(|error| format!("{}: {error}", path.display()))
 }
 

@@ -1,4 +1,4 @@
-//! The platform's token: what it is, and who makes it. The gateway takes a feed of it and does not know from where.
+//! The platform's token: what it is, and who makes it. The gateway takes a watch of it and does not know from where.
 
 mod file;
 
@@ -6,8 +6,8 @@ use http::HeaderValue;
 use secrecy::{ExposeSecret as _, SecretString};
 use zeroize::Zeroizing;
 
-use crate::clock::Moment;
-use crate::credential_watch::{Feed, Nudge};
+use crate::clock::ClockReading;
+use crate::credential_watch::{CredentialWatch, RefreshSignal};
 use crate::file_watch::FileWatch;
 use crate::secret;
 
@@ -31,16 +31,16 @@ pub struct PlatformToken {
     /// What is put into `Authorization`, sensitive, so that nothing shows it. Made once for each token.
     bearer: HeaderValue,
     /// When it was taken over here.
-    pub taken: Moment,
+    pub taken: ClockReading,
 }
 
 /// Where the gateway has its platform token from.
 #[derive(Debug, Clone)]
 pub struct Source {
     /// The token.
-    pub feed: Feed<PlatformToken>,
+    pub watch: CredentialWatch<PlatformToken>,
     /// Rung when the platform says that it is no longer good.
-    pub nudge: Nudge,
+    pub refresh_signal: RefreshSignal,
     /// Where it comes from, in words for people, such as `file /run/tfe.token`.
     pub origin: String,
 }
@@ -50,7 +50,7 @@ impl PlatformToken {
     ///
     /// # Errors
     /// It is empty or holds what no header may (RFC 6750, 2.1: visible ASCII).
-    pub fn parse(secret: SecretString, taken: Moment) -> Result<Self, MalformedToken> {
+    pub fn parse(secret: SecretString, taken: ClockReading) -> Result<Self, MalformedToken> {
         let text = secret.expose_secret();
         if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(MalformedToken);
@@ -75,7 +75,7 @@ impl PlatformToken {
 
     /// Whether both are the same token.
     pub fn same(&self, other: &Self) -> bool {
-        secret::same(&self.secret, other.secret.expose_secret().as_bytes())
+        secret::ct_eq(&self.secret, other.secret.expose_secret().as_bytes())
     }
 }
 

@@ -11,13 +11,13 @@ use super::body::Answered;
 use super::response::{no_method, own, refuse};
 use super::token_state::wall;
 use super::{Inner, Parts};
-use crate::credential_watch::State;
+use crate::credential_watch::Availability;
 use crate::gateway::api_changelog::Endpoint;
 use crate::gateway::availability::Product;
 use crate::gateway::changes_api;
 use crate::gateway::jsonapi_error::MEDIA_TYPE;
 use crate::status::Status;
-use crate::words::rfc3339;
+use crate::time_format::format_rfc3339;
 
 impl Inner {
     /// Answers what stands below `/v1/platform/`.
@@ -46,8 +46,8 @@ impl Inner {
     /// The status of the process for `keyward status`, where no listener of the local API tells it. Sessions are left out: they
     /// are for callers of that API.
     fn status(&self) -> Value {
-        let Parts { health, board, .. } = &self.parts;
-        let status = Status::of(board, health, BTreeMap::new());
+        let Parts { health, status_registry, .. } = &self.parts;
+        let status = Status::new(status_registry, health, BTreeMap::new());
         serde_json::to_value(status).unwrap_or_default()
     }
 
@@ -74,7 +74,7 @@ impl Inner {
                     "client": call.client,
                     "calls": noticed.calls,
                     "replaced": noticed.replaced,
-                    "last": rfc3339(noticed.last),
+                    "last": format_rfc3339(noticed.last),
                 })
             })
             .collect();
@@ -93,9 +93,9 @@ impl Inner {
     /// Which tokens there are, never a token.
     fn tokens(&self) -> Value {
         let now = self.parts.clock.now();
-        let reading = self.parts.source.feed.peek();
-        let platform = match &reading.state {
-            State::Serving(token) => json!({
+        let reading = self.parts.source.watch.peek();
+        let platform = match &reading.availability {
+            Availability::Available(token) => json!({
                 "source": self.parts.source.origin,
                 "serving": true,
                 "taken": wall(now, token.taken),
@@ -103,21 +103,21 @@ impl Inner {
                 "refused_since": self.refused_since().map(|since| wall(now, since)),
                 "last_checked": reading.last_checked.map(|checked| wall(now, checked)),
             }),
-            State::None { reason, .. } => json!({
+            Availability::Unavailable { reason, .. } => json!({
                 "source": self.parts.source.origin,
                 "serving": false,
                 "reason": &**reason,
                 "last_checked": reading.last_checked.map(|checked| wall(now, checked)),
             }),
         };
-        let local = match self.parts.local.peek().state {
-            State::Serving(accepted) => json!({
-                "made": rfc3339(accepted.made),
+        let local = match self.parts.local.peek().availability {
+            Availability::Available(accepted) => json!({
+                "made": format_rfc3339(accepted.made),
                 "age_seconds": now.wall.duration_since(accepted.made).unwrap_or_default().as_secs(),
                 "previous_until":
-                    accepted.previous.as_ref().filter(|(_, until)| now.wall < *until).map(|(_, until)| rfc3339(*until)),
+                    accepted.previous.as_ref().filter(|(_, until)| now.wall < *until).map(|(_, until)| format_rfc3339(*until)),
             }),
-            State::None { reason, .. } => json!({ "reason": &*reason }),
+            Availability::Unavailable { reason, .. } => json!({ "reason": &*reason }),
         };
         let callers = self.parts.record.all();
         let callers: Vec<Value> = callers
@@ -127,7 +127,7 @@ impl Inner {
                     "client": client,
                     "requests": calls.requests,
                     "requests_with_previous": calls.with_previous,
-                    "last": rfc3339(calls.last),
+                    "last": format_rfc3339(calls.last),
                 })
             })
             .collect();

@@ -67,7 +67,7 @@ impl Inner {
                 api_version = learned.api_version,
                 "the platform has told what it is"
             );
-            self.parts.board.platform_is(Some(learned.shown(&self.origin)));
+            self.parts.status_registry.set_platform(Some(learned.shown(&self.origin)));
             *known = Arc::new(learned);
         }
     }
@@ -97,7 +97,7 @@ impl Inner {
 
     fn notice(&self, change: &'static Change, client: &str, called: Called, what: &'static str, replaced: bool) {
         self.parts.record.notice(change, client, called, replaced, self.parts.clock.now().wall);
-        let label = metrics::Noticed { change: change.id.clone(), client: client.to_owned(), what };
+        let label = metrics::DeprecatedCallLabels { change: change.id.clone(), client: client.to_owned(), what };
         self.parts.metrics.gateway_noticed.get_or_create(&label).inc();
     }
 

@@ -49,19 +49,19 @@ pub use token_making::Exemption;
 pub use usage_stats::Record;
 
 use crate::clock::Clock;
-use crate::credential_watch::Feed;
+use crate::credential_watch::CredentialWatch;
 use crate::gateway::actions::{self, Actions};
 use crate::gateway::availability::Server;
 use crate::gateway::local_token::Accepted;
 use crate::gateway::platform_token::Source;
-use crate::health::{Health, Reporter};
+use crate::health::{Health, HealthHandle};
 use crate::http::body_buffer::BufferBudget;
 use crate::http::client::{self, Address, Proxy, Tls};
 use crate::http::guard;
 use crate::http::reverse_proxy::{self, Forwarder, Reach, ReachError};
 use crate::http::server::Observed;
 use crate::metrics::Metrics;
-use crate::status::Board;
+use crate::status::StatusRegistry;
 
 /// How the platform is reached and called.
 #[derive(Debug, Clone, PartialEq)]
@@ -98,17 +98,17 @@ pub struct Parts {
     /// Tells when a local token has ended.
     pub clock: Clock,
     /// Where it is shown what the platform is.
-    pub board: Board,
+    pub status_registry: StatusRegistry,
     /// Served by `/v1/platform/status`.
     pub health: Health,
     /// Where requests are counted.
     pub metrics: Metrics,
     /// Reports that the platform refuses the token.
-    pub token_health: Reporter,
+    pub token_health: HealthHandle,
     /// The platform token.
     pub source: Source,
     /// What callers may present.
-    pub local: Feed<Accepted>,
+    pub local: CredentialWatch<Accepted>,
     /// Who called: handed on from one gateway to the next that a reload makes.
     pub record: Arc<Record>,
 }

@@ -18,7 +18,7 @@ use super::path::{self, Place, place};
 use super::response::{self, Shape, no_method, refuse};
 use super::upstream_call::Call;
 use super::{Gateway, Inner, token_making};
-use crate::credential_watch::State;
+use crate::credential_watch::Availability;
 use crate::gateway::local_token::Which;
 use crate::http::guard::{Guard, Refusal};
 use crate::http::server::{Answering, Answers, Caller, Observed, Peer};
@@ -135,9 +135,9 @@ impl Inner {
             return None;
         }
         let now = self.parts.clock.now().wall;
-        self.parts.local.with(|reading| match &reading.state {
-            State::Serving(accepted) => accepted.which(token.trim_ascii(), now),
-            State::None { .. } => None,
+        self.parts.local.with(|reading| match &reading.availability {
+            Availability::Available(accepted) => accepted.which(token.trim_ascii(), now),
+            Availability::Unavailable { .. } => None,
         })
     }
 

@@ -14,7 +14,7 @@ use super::body::Asked;
 use super::upstream_call::Call;
 use super::{Gateway, Inner};
 use crate::backoff::{Backoff, random_unit};
-use crate::credential_watch::State as Reading;
+use crate::credential_watch::Availability;
 use crate::gateway::availability::Server;
 use crate::gateway::jsonapi_error::MEDIA_TYPE;
 use crate::gateway::platform_token::PlatformToken;
@@ -73,15 +73,15 @@ impl Gateway {
 
 impl Inner {
     async fn pings(&self) {
-        self.parts.board.platform_is(Some(self.server().shown(&self.origin)));
-        let mut feed = self.parts.source.feed.clone();
+        self.parts.status_registry.set_platform(Some(self.server().shown(&self.origin)));
+        let mut watch = self.parts.source.watch.clone();
         let mut backoff = Backoff::UPSTREAM;
         loop {
             let token = loop {
-                if let Reading::Serving(token) = feed.current().state {
+                if let Availability::Available(token) = watch.current().availability {
                     break token;
                 }
-                if feed.changed().await.is_err() {
+                if watch.changed().await.is_err() {
                     return std::future::pending().await;
                 }
             };
@@ -94,7 +94,7 @@ impl Inner {
                 // Another token is tried at once.
                 Pinged::Refused => tokio::select! {
                     () = self.parts.clock.sleep(backoff.next(random_unit())) => {}
-                    changed = feed.changed() => if changed.is_err() { return std::future::pending().await },
+                    changed = watch.changed() => if changed.is_err() { return std::future::pending().await },
                 },
             }
         }

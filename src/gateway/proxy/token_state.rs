@@ -15,12 +15,12 @@ use super::body::Asked;
 use super::response::later;
 use super::server_probe::own_headers;
 use super::upstream_call::{Call, Refused};
-use crate::clock::Moment;
-use crate::credential_watch::{Feed, State as Reading};
+use crate::clock::ClockReading;
+use crate::credential_watch::{Availability, CredentialWatch};
 use crate::gateway::platform_token::PlatformToken;
 use crate::http::reverse_proxy::Downstream;
 use crate::http::server::Caller;
-use crate::words::rfc3339;
+use crate::time_format::format_rfc3339;
 
 /// Refusals of the platform token, and the calls that wait for another.
 #[derive(Debug)]
@@ -38,14 +38,14 @@ pub(super) struct TokenState {
 #[derive(Debug, Clone)]
 struct Refusal {
     token: Arc<PlatformToken>,
-    since: Moment,
+    since: ClockReading,
 }
 
 /// Why calls cannot be made with a token.
 #[derive(Debug, Clone)]
 enum Problem {
     /// The platform refuses the token that is there.
-    Refused { since: Moment },
+    Refused { since: ClockReading },
     /// There is no token.
     Missing { reason: Arc<str> },
 }
@@ -131,7 +131,7 @@ impl Inner {
         loop {
             if self.record_refusal(&refused) {
                 // Its maker looks once, however many callers ring.
-                self.parts.source.nudge.ring();
+                self.parts.source.refresh_signal.request();
             }
             let Some(again) = body.as_ref().and_then(Asked::again) else {
                 return Err(self.without_token("its body is too large to be sent again with another one"));
@@ -149,12 +149,12 @@ impl Inner {
 
     /// Waits for another token than the one that was refused.
     async fn another_token(&self, refused: &PlatformToken, deadline: Instant) -> Result<Arc<PlatformToken>, Refused> {
-        let mut feed = self.parts.source.feed.clone();
-        let other = |feed: &mut Feed<PlatformToken>| match feed.current().state {
-            Reading::Serving(token) if !token.same(refused) => Some(token),
+        let mut watch = self.parts.source.watch.clone();
+        let other = |watch: &mut CredentialWatch<PlatformToken>| match watch.current().availability {
+            Availability::Available(token) if !token.same(refused) => Some(token),
             _ => None,
         };
-        if let Some(token) = other(&mut feed) {
+        if let Some(token) = other(&mut watch) {
             return Ok(token);
         }
         let Ok(_permit) = self.token_state.waiting.try_acquire() else {
@@ -162,12 +162,12 @@ impl Inner {
         };
         let wait = async {
             loop {
-                if let Some(token) = other(&mut feed) {
+                if let Some(token) = other(&mut watch) {
                     return Some(token);
                 }
                 tokio::select! {
-                    changed = feed.changed() => if changed.is_err() { return None },
-                    () = tokio::time::sleep(RING_EVERY) => { self.parts.source.nudge.ring(); }
+                    changed = watch.changed() => if changed.is_err() { return None },
+                    () = tokio::time::sleep(RING_EVERY) => { self.parts.source.refresh_signal.request(); }
                 }
             }
         };
@@ -189,7 +189,7 @@ impl Inner {
     }
 
     /// Since when the platform refuses the token that is there, if it does.
-    pub(super) fn refused_since(&self) -> Option<Moment> {
+    pub(super) fn refused_since(&self) -> Option<ClockReading> {
         let refusal = self.token_state.lock().clone()?;
         self.is_current(&refusal.token).then_some(refusal.since)
     }
@@ -198,22 +198,22 @@ impl Inner {
         if let Some(since) = self.refused_since() {
             return Some(Problem::Refused { since });
         }
-        self.parts.source.feed.with(|reading| match &reading.state {
-            Reading::Serving(_) => None,
-            Reading::None { reason, .. } => Some(Problem::Missing { reason: Arc::clone(reason) }),
+        self.parts.source.watch.with(|reading| match &reading.availability {
+            Availability::Available(_) => None,
+            Availability::Unavailable { reason, .. } => Some(Problem::Missing { reason: Arc::clone(reason) }),
         })
     }
 
     /// Reports a token that is refused or missing, once, and that there is a good one again. Never returns.
     pub(super) async fn report_token(&self) {
-        let mut feed = self.parts.source.feed.clone();
+        let mut watch = self.parts.source.watch.clone();
         self.parts.token_health.ready();
         loop {
             while self.problem().is_none() {
-                self.token_changes(&mut feed).await;
+                self.token_changes(&mut watch).await;
             }
             let noticed = self.parts.clock.now();
-            if self.passes(&mut feed).await {
+            if self.passes(&mut watch).await {
                 if self.refused_since().is_none() {
                     self.token_state.clear();
                 }
@@ -221,31 +221,31 @@ impl Inner {
             }
             let Some(problem) = self.problem() else { continue };
             let since = self.report_problem(&problem, noticed);
-            self.is_solved(&mut feed, &problem).await;
+            self.is_solved(&mut watch, &problem).await;
             self.report_recovery(&problem, since);
         }
     }
 
     /// Returns when the token is another, or is refused or taken otherwise than before.
-    async fn token_changes(&self, feed: &mut Feed<PlatformToken>) {
+    async fn token_changes(&self, watch: &mut CredentialWatch<PlatformToken>) {
         tokio::select! {
             () = self.token_state.changed.notified() => {}
-            changed = feed.changed() => if changed.is_err() { std::future::pending().await },
+            changed = watch.changed() => if changed.is_err() { std::future::pending().await },
         }
-        feed.current();
+        watch.current();
     }
 
     /// Gives the token's maker time. Says whether there is no problem any more.
-    async fn passes(&self, feed: &mut Feed<PlatformToken>) -> bool {
+    async fn passes(&self, watch: &mut CredentialWatch<PlatformToken>) -> bool {
         let time = if matches!(self.problem(), Some(Problem::Refused { .. })) {
-            let _ = tokio::time::timeout(MADE_WITHIN, self.parts.source.nudge.settled()).await;
+            let _ = tokio::time::timeout(MADE_WITHIN, self.parts.source.refresh_signal.wait()).await;
             PASSES_WITHIN
         } else {
             ARRIVES_WITHIN
         };
         let end = Instant::now() + time;
         while self.problem().is_some() {
-            if tokio::time::timeout_at(end, self.token_changes(feed)).await.is_err() {
+            if tokio::time::timeout_at(end, self.token_changes(watch)).await.is_err() {
                 return self.problem().is_none();
             }
         }
@@ -253,10 +253,10 @@ impl Inner {
     }
 
     /// Returns when there is a token that the platform takes.
-    async fn is_solved(&self, feed: &mut Feed<PlatformToken>, problem: &Problem) {
+    async fn is_solved(&self, watch: &mut CredentialWatch<PlatformToken>, problem: &Problem) {
         loop {
             while self.problem().is_some() {
-                self.token_changes(feed).await;
+                self.token_changes(watch).await;
             }
             if matches!(problem, Problem::Missing { .. }) || !self.token_state.refused.load(Ordering::Relaxed) {
                 return;
@@ -275,7 +275,7 @@ impl Inner {
     }
 
     /// Reports a problem. Gives when it began.
-    fn report_problem(&self, problem: &Problem, noticed: Moment) -> Moment {
+    fn report_problem(&self, problem: &Problem, noticed: ClockReading) -> ClockReading {
         let (source, metrics) = (self.parts.source.origin.as_str(), &self.parts.metrics);
         match problem {
             Problem::Refused { since } => {
@@ -304,7 +304,7 @@ impl Inner {
         }
     }
 
-    fn report_recovery(&self, problem: &Problem, since: Moment) {
+    fn report_recovery(&self, problem: &Problem, since: ClockReading) {
         let was = match problem {
             Problem::Refused { .. } => "refused",
             Problem::Missing { .. } => "missing",
@@ -332,6 +332,6 @@ impl Inner {
 const WHO_AM_I: &str = "/api/v2/account/details";
 
 /// A moment by the wall clock as it is now, in RFC 3339: it may have been set since.
-pub(super) fn wall(now: Moment, moment: Moment) -> String {
-    rfc3339(now.wall.checked_sub(now.since(moment)).unwrap_or(SystemTime::UNIX_EPOCH))
+pub(super) fn wall(now: ClockReading, moment: ClockReading) -> String {
+    format_rfc3339(now.wall.checked_sub(now.since(moment)).unwrap_or(SystemTime::UNIX_EPOCH))
 }

@@ -12,12 +12,12 @@ use super::body::{Answered, Asked};
 use super::rate_limiter::Kind;
 use super::response::{self, later};
 use super::{Inner, path};
-use crate::credential_watch::State as Reading;
+use crate::credential_watch::Availability;
+use crate::error_chain::format_chain;
 use crate::gateway::platform_token::PlatformToken;
 use crate::http::body_buffer::{BodyBuffer, collect};
 use crate::http::reverse_proxy::{Downstream, ForwardError, Head, Line, Upstream, remove_all};
 use crate::http::server::Caller;
-use crate::words::chain;
 
 /// What is asked of the platform, without its body and its token.
 #[derive(Debug, Clone)]
@@ -153,7 +153,7 @@ impl Inner {
     }
 
     fn failed(&self, error: &ForwardError) -> Response<Answered> {
-        let cause = chain(error);
+        let cause = format_chain(error);
         if matches!(error, ForwardError::Asked(_)) {
             return response::refuse(error.status(), &cause);
         }
@@ -170,9 +170,9 @@ impl Inner {
 
     /// The current platform token.
     pub(super) fn token(&self) -> Result<Arc<PlatformToken>, Refused> {
-        self.parts.source.feed.with(|reading| match &reading.state {
-            Reading::Serving(token) => Ok(Arc::clone(token)),
-            Reading::None { reason, retry_after } => {
+        self.parts.source.watch.with(|reading| match &reading.availability {
+            Availability::Available(token) => Ok(Arc::clone(token)),
+            Availability::Unavailable { reason, retry_after } => {
                 Err(Box::new(later(StatusCode::SERVICE_UNAVAILABLE, reason.to_string(), *retry_after)))
             }
         })

@@ -16,12 +16,13 @@ use time::format_description::well_known::Rfc3339;
 use super::owner::Owner;
 use super::plan::{Failure, Listed};
 use crate::clock::Clock;
+use crate::error_chain::format_chain;
 use crate::gateway::path_rules::check_path;
 use crate::gateway::platform_token::PlatformToken;
 use crate::http::client::sanitize::{date, retry_after, tame};
 use crate::http::client::{Answer, Client, TransportError};
 use crate::secret;
-use crate::words::{chain, rfc3339};
+use crate::time_format::format_rfc3339;
 
 /// Calls the platform for one owner.
 #[derive(Debug)]
@@ -113,7 +114,7 @@ fn passes(status: StatusCode) -> bool {
 
 /// The parent token, as its file has it now; or why there is none, in words that hold nothing of it.
 pub(super) fn parent(file: &Path, clock: &Clock) -> Result<PlatformToken, String> {
-    let secret = secret::read_file(file).map_err(|error| chain(&error))?;
+    let secret = secret::read_file(file).map_err(|error| format_chain(&error))?;
     PlatformToken::parse(secret, clock.now()).map_err(|error| format!("{}: {error}", file.display()))
 }
 
@@ -135,7 +136,7 @@ impl Calls {
                 // The first call of all asks for the time alone: an end by the wrong clock gives a dead token, or a long-lived one.
                 self.send(parent, self.client.request_to(Method::GET, ["api", "v2", "ping"])).await?;
             }
-            attributes["expired-at"] = rfc3339(self.platform_time() + ttl).into();
+            attributes["expired-at"] = format_rfc3339(self.platform_time() + ttl).into();
         }
         let kind = if single { "authentication-token" } else { "authentication-tokens" };
         let body = json!({"data": {"type": kind, "attributes": attributes}}).to_string();

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use aws_lc_rs::{digest, rand};
 
-use crate::words::hex;
+use crate::hex::encode_hex;
 
 /// How the descriptions of one gateway's tokens begin.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,7 +29,7 @@ impl Prefix {
             whole.update(&part.len().to_be_bytes());
             whole.update(part);
         }
-        let tag = hex(whole.finish().as_ref().get(..6).unwrap_or_default());
+        let tag = encode_hex(whole.finish().as_ref().get(..6).unwrap_or_default());
         let plain = |letter: char| if letter.is_ascii_alphanumeric() || "-._".contains(letter) { letter } else { '-' };
         let host: String = name.chars().take(64).map(plain).collect();
         Self { host: if host.is_empty() { "-".to_owned() } else { host }, tag }
@@ -39,7 +39,7 @@ impl Prefix {
     pub(super) fn next(&self) -> Option<String> {
         let mut nonce = [0_u8; 8];
         rand::fill(&mut nonce).ok()?;
-        Some(format!("keyward {} {} {}", self.host, self.tag, hex(&nonce)))
+        Some(format!("keyward {} {} {}", self.host, self.tag, encode_hex(&nonce)))
     }
 
     /// Whether a description is that of a token of this gateway.

@@ -14,11 +14,11 @@ use super::plan::{Failure, Life, Pace, life, replaced_at};
 use super::token_cleanup::Leftovers;
 use super::{MinterError, Options, Parts};
 use crate::backoff::random_unit;
-use crate::clock::{Clock, Moment};
-use crate::credential_watch::{Nudge, Publisher, State, feed};
+use crate::clock::{Clock, ClockReading};
+use crate::credential_watch::{Availability, CredentialPublisher, RefreshSignal, credential_channel};
 use crate::file_watch::FileWatch;
 use crate::gateway::platform_token::{PlatformToken, Source, watch};
-use crate::health::Reporter;
+use crate::health::HealthHandle;
 use crate::http::client::{self, Address, Tls};
 
 /// Makes tokens, and ends what it has made.
@@ -27,16 +27,16 @@ pub struct Minter {
     options: Options,
     calls: Arc<Calls>,
     clock: Clock,
-    health: Reporter,
-    publisher: Publisher<PlatformToken>,
-    nudge: Nudge,
+    health: HealthHandle,
+    publisher: CredentialPublisher<PlatformToken>,
+    refresh_signal: RefreshSignal,
     prefix: Prefix,
     lock: Lock,
     pace: Pace,
     /// The token that is published.
     held: Option<Held>,
     /// When the next token is made, or its making is tried again.
-    next: Moment,
+    next: ClockReading,
     /// Why the last attempt failed, if it did.
     trouble: Option<String>,
     parent: Parent,
@@ -46,7 +46,7 @@ pub struct Minter {
 #[derive(Debug)]
 struct Held {
     id: String,
-    ends: Option<Moment>,
+    ends: Option<ClockReading>,
 }
 
 /// How the parent token was when it was last used.
@@ -87,9 +87,13 @@ impl Minter {
         let calls = Arc::new(Calls { client: client.build()?, owner, clock: clock.clone(), ahead });
         let path = lock_file(&options, &local_token_file);
         let lock = Lock::open(path.clone()).map_err(|source| MinterError::Lock { path, source })?;
-        let (publisher, feed) = feed("the platform token has not been made yet");
-        let nudge = Nudge::new(clock.clone());
-        let source = Source { feed, nudge: nudge.clone(), origin: format!("made here for {}", options.owner) };
+        let (publisher, watch) = credential_channel("the platform token has not been made yet");
+        let refresh_signal = RefreshSignal::new(clock.clone());
+        let source = Source {
+            watch,
+            refresh_signal: refresh_signal.clone(),
+            origin: format!("made here for {}", options.owner),
+        };
         let prefix = Prefix::of(&local_token_file);
         let leftovers =
             Leftovers::new(Arc::clone(&calls), options.parent_token_file.clone(), prefix.clone(), clock.clone());
@@ -98,7 +102,7 @@ impl Minter {
         let parent = Parent::Fine;
         #[rustfmt::skip]
         let minter = Self {
-            options, calls, clock, health, publisher, nudge, prefix, lock, pace, held, next, trouble, parent, leftovers,
+            options, calls, clock, health, publisher, refresh_signal, prefix, lock, pace, held, next, trouble, parent, leftovers,
         };
         Ok((minter, source))
     }
@@ -134,14 +138,14 @@ impl Minter {
         tokio::select! {
             biased;
             () = clock.sleep_until_some(self.ends()) => Event::Ended,
-            () = self.nudge.rung() => Event::Ring,
+            () = self.refresh_signal.requested() => Event::Ring,
             () = clock.sleep_until(self.next) => Event::Make,
             () = clock.sleep_until_some(self.leftovers.next()) => Event::Leftovers,
             () = watch.changed(), if !matches!(self.parent, Parent::Fine) => Event::Parent,
         }
     }
 
-    fn ends(&self) -> Option<Moment> {
+    fn ends(&self) -> Option<ClockReading> {
         self.held.as_ref().and_then(|held| held.ends)
     }
 
@@ -154,7 +158,7 @@ impl Minter {
         if let Some(why) = &self.trouble {
             self.health.not_ready(why);
         }
-        self.nudge.answered();
+        self.refresh_signal.complete();
     }
 
     /// Makes a token and publishes it. Meanwhile the one that is there may end.
@@ -215,7 +219,7 @@ impl Minter {
         let seconds = ends.map(|ends| now.until(ends).as_secs());
         tracing::info!(event = "gateway.mint.made", owner = %self.options.owner, id, seconds, "a platform token was made");
         let before = self.held.replace(Held { id, ends });
-        self.publisher.publish(State::Serving(Arc::new(token)), Some(now));
+        self.publisher.publish(Availability::Available(Arc::new(token)), Some(now));
         self.health.ready();
         self.pace.succeeded();
         (self.trouble, self.parent) = (None, Parent::Fine);
@@ -229,10 +233,10 @@ impl Minter {
         // Who has rung meanwhile was refused with the token before this one.
         tokio::select! {
             biased;
-            () = self.nudge.rung() => {}
+            () = self.refresh_signal.requested() => {}
             () = std::future::ready(()) => {}
         }
-        self.nudge.answered();
+        self.refresh_signal.complete();
     }
 
     fn refused(&mut self, error: &CallError, parent: PlatformToken) {
@@ -268,7 +272,7 @@ impl Minter {
     fn absent(&self, why: &str, retry_after: Duration) {
         self.health.not_ready(why);
         let retry_after = retry_after.max(Duration::from_secs(1));
-        self.publisher.publish(State::None { reason: why.into(), retry_after }, None);
+        self.publisher.publish(Availability::Unavailable { reason: why.into(), retry_after }, None);
     }
 
     /// Makes another attempt at once where the parent token is another than the one that did not do.
@@ -296,7 +300,7 @@ fn lock_file(options: &Options, local_token_file: &Path) -> PathBuf {
     local_token_file.with_file_name(name)
 }
 
-fn usable(token: SecretString, life: Life, ttl: Duration, now: Moment) -> Result<PlatformToken, String> {
+fn usable(token: SecretString, life: Life, ttl: Duration, now: ClockReading) -> Result<PlatformToken, String> {
     if let Life::TooShort(life) = life {
         let (life, ttl) = (life.as_secs(), ttl.as_secs());
         return Err(format!(

@@ -27,7 +27,7 @@ use std::time::Duration;
 use url::Url;
 
 use crate::clock::Clock;
-use crate::health::Reporter;
+use crate::health::HealthHandle;
 use crate::http::client::{BuildError, Proxy};
 
 pub use minter::Minter;
@@ -60,7 +60,7 @@ pub struct Parts {
     /// Where the time comes from.
     pub clock: Clock,
     /// Where to say whether there is a token.
-    pub health: Reporter,
+    pub health: HealthHandle,
 }
 
 /// Why there is no [`Minter`].

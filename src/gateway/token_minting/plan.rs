@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use super::description::Prefix;
 use crate::backoff::Backoff;
-use crate::clock::Moment;
+use crate::clock::ClockReading;
 
 /// How long a token lives, as the platform tells it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub(super) fn life(ttl: Duration, created: Option<SystemTime>, expires: Option<S
 
 /// When a token is replaced: at 63 to 70 % of its life, so that gateways that started together drift apart. `unit` is a
 /// random number in `0.0..1.0`.
-pub(super) fn replaced_at(made: Moment, ttl: Duration, life: Life, unit: f64) -> Moment {
+pub(super) fn replaced_at(made: ClockReading, ttl: Duration, life: Life, unit: f64) -> ClockReading {
     let lasts = match life {
         Life::Ends(life) | Life::TooShort(life) => life.min(ttl),
         Life::Endless => ttl,
@@ -97,7 +97,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::clock::{Clock, Driven};
+    use crate::clock::{Clock, TestClock};
 
     #[test]
     fn a_life_is_measured_by_the_platforms_own_clock() {
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn a_token_is_replaced_before_it_ends() {
-        let start = Clock::Driven(Driven::starting_at(SystemTime::UNIX_EPOCH)).now();
+        let start = Clock::Test(TestClock::starting_at(SystemTime::UNIX_EPOCH)).now();
         let check = |life: Life, unit: f64, wanted: f64| {
             let after = start.until(replaced_at(start, Duration::from_secs(100), life, unit)).as_secs_f64();
             assert!((after - wanted).abs() < 0.01, "{life:?}: {after}");

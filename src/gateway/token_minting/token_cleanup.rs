@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::call::{Calls, parent};
 use super::description::Prefix;
 use super::plan::left_behind;
-use crate::clock::{Clock, Moment};
+use crate::clock::{Clock, ClockReading};
 use crate::gateway::platform_token::PlatformToken;
 
 /// The tokens of one gateway that are to end.
@@ -19,9 +19,9 @@ pub(super) struct Leftovers {
     prefix: Prefix,
     clock: Clock,
     /// Tokens that were replaced, and when each is ended.
-    replaced: Vec<(String, Moment)>,
+    replaced: Vec<(String, ClockReading)>,
     /// When to look for tokens that nobody knows of.
-    sweep: Option<Moment>,
+    sweep: Option<ClockReading>,
     /// Whether there may be such.
     doubt: bool,
 }
@@ -33,12 +33,12 @@ impl Leftovers {
     }
 
     /// When there is something to do.
-    pub(super) fn next(&self) -> Option<Moment> {
+    pub(super) fn next(&self) -> Option<ClockReading> {
         self.replaced.iter().map(|(_, at)| *at).chain(self.sweep).min_by_key(|at| at.boot)
     }
 
     /// A token is to end at a time.
-    pub(super) fn end_at(&mut self, id: String, at: Moment) {
+    pub(super) fn end_at(&mut self, id: String, at: ClockReading) {
         self.replaced.push((id, at));
     }
 

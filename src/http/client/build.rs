@@ -7,8 +7,8 @@ use url::{Host, Url};
 
 use super::call::Client;
 use super::{Address, Options, Proxy};
+use crate::error_chain::format_chain;
 use crate::http::tls::{CertificateError, FollowedFiles, client_config, plain_client_config};
-use crate::words::chain;
 
 impl Options {
     /// Reads the certificates that it names and makes a client, which follows those files. Nothing is sent yet.
@@ -68,7 +68,7 @@ impl Options {
             None => plain_client_config(&self.tls)?,
         };
         let built = builder.tls_backend_preconfigured(tls).build();
-        built.map_err(|error| BuildError::Client { cause: chain(&error.without_url()) })
+        built.map_err(|error| BuildError::Client { cause: format_chain(&error.without_url()) })
     }
 }
 

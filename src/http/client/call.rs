@@ -9,8 +9,8 @@ use url::Url;
 use zeroize::Zeroizing;
 
 use super::unreached;
+use crate::error_chain::format_chain;
 use crate::http::tls::FollowedFiles;
-use crate::words::chain;
 
 /// The largest answer that is read, in bytes.
 pub const MAX_ANSWER: usize = 1024 * 1024;
@@ -113,7 +113,7 @@ impl Client {
         if error.is_connect() || error.is_builder() {
             // The proxy's, or one of several that a name stands for.
             let address = unreached::address(&error).map(|address| address.to_string());
-            let cause = chain(&error.without_url());
+            let cause = format_chain(&error.without_url());
             let cause = match address.filter(|address| !self.name.contains(address)) {
                 Some(address) => format!("{address}: {cause}"),
                 None => cause,
@@ -125,7 +125,7 @@ impl Client {
     }
 
     fn broken(&self, error: reqwest::Error) -> TransportError {
-        TransportError::Broken { server: self.name.clone(), cause: chain(&error.without_url()) }
+        TransportError::Broken { server: self.name.clone(), cause: format_chain(&error.without_url()) }
     }
 }
 

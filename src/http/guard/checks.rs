@@ -115,7 +115,7 @@ impl<'a> Found<'a> {
     }
 
     fn token_is(&self, key: &SecretString) -> bool {
-        self.token.is_some_and(|token| secret::same(key, token))
+        self.token.is_some_and(|token| secret::ct_eq(key, token))
     }
 
     fn check_host(&self, uri: &http::Uri, hosts: &BTreeSet<String>, port: Option<u16>) -> Result<(), Refusal> {
@@ -202,7 +202,7 @@ impl Admit {
 
 fn check_key(key: &SecretString, brought: Option<&[u8]>) -> Result<(), Refusal> {
     match brought {
-        Some(brought) if secret::same(key, brought) => Ok(()),
+        Some(brought) if secret::ct_eq(key, brought) => Ok(()),
         Some(_) => refuse(StatusCode::FORBIDDEN, "key", "the key is not this listener's"),
         None => {
             let message =

@@ -185,7 +185,7 @@ impl Guard {
             );
         }
         if let Some(observed) = &self.observed {
-            let label = metrics::Refusal { listener: observed.listener.clone(), reason: refusal.reason };
+            let label = metrics::RefusalLabels { listener: observed.listener.clone(), reason: refusal.reason };
             observed.metrics.local_refused.get_or_create(&label).inc();
         }
     }

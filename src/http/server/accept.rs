@@ -199,7 +199,7 @@ impl Counts {
 
     fn connections(&self) -> Option<prometheus_client::metrics::gauge::Gauge> {
         let (metrics, listener) = self.0.as_ref()?;
-        let label = metrics::Listener { listener: listener.to_string() };
+        let label = metrics::ListenerLabel { listener: listener.to_string() };
         Some(metrics.local_connections.get_or_create(&label).clone())
     }
 
@@ -216,7 +216,10 @@ impl Counts {
         let listener = self.0.as_ref().map_or("", |(_, listener)| listener);
         tracing::debug!(event = "local.connection.refused", listener, reason, uid = peer.uid(), pid = peer.pid());
         if let Some((metrics, listener)) = &self.0 {
-            metrics.local_refused.get_or_create(&metrics::Refusal { listener: listener.to_string(), reason }).inc();
+            metrics
+                .local_refused
+                .get_or_create(&metrics::RefusalLabels { listener: listener.to_string(), reason })
+                .inc();
         }
     }
 }

@@ -4,7 +4,7 @@ use http::StatusCode;
 use prometheus_client::metrics::counter::Counter;
 
 use super::Observed;
-use crate::metrics::Answer;
+use crate::metrics::ResponseLabels;
 
 /// Counts answers. Most are good: their counter is looked up once.
 #[derive(Debug)]
@@ -16,7 +16,7 @@ pub struct Answers {
 impl Answers {
     /// Of that listener.
     pub fn of(observed: Observed) -> Self {
-        let label = Answer { listener: observed.listener.clone(), code: StatusCode::OK.as_u16() };
+        let label = ResponseLabels { listener: observed.listener.clone(), code: StatusCode::OK.as_u16() };
         let good = observed.metrics.local_requests.get_or_create(&label).clone();
         Self { observed, good }
     }
@@ -26,7 +26,7 @@ impl Answers {
         if status == StatusCode::OK {
             self.good.inc();
         } else {
-            let label = Answer { listener: self.observed.listener.clone(), code: status.as_u16() };
+            let label = ResponseLabels { listener: self.observed.listener.clone(), code: status.as_u16() };
             self.observed.metrics.local_requests.get_or_create(&label).inc();
         }
     }

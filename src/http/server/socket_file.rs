@@ -14,13 +14,13 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use super::UnixSocket;
-use crate::secure_dir::{Folder, FolderError};
+use crate::secure_dir::{Dir, DirError};
 
 /// The file of a bound socket. Dropped, it removes the file, if that is still the one that it made.
 #[derive(Debug)]
 pub(super) struct SocketFile {
     path: PathBuf,
-    folder: Folder,
+    folder: Dir,
     name: OsString,
     identity: (u64, u64),
     /// The group that the file belongs to.
@@ -30,7 +30,7 @@ pub(super) struct SocketFile {
 impl Drop for SocketFile {
     fn drop(&mut self) {
         our_own().remove(&self.identity);
-        let found = self.folder.look(Path::new(&self.name));
+        let found = self.folder.stat(Path::new(&self.name));
         let ours = found.is_ok_and(|stat| stat.is_some_and(|stat| identity(&stat) == self.identity));
         if ours && let Err(error) = remove(&self.folder, &self.name) {
             tracing::warn!(event = "listener.socket.left", path = %self.path.display(), %error, "a socket stays behind");
@@ -40,7 +40,7 @@ impl Drop for SocketFile {
 
 /// Binds and listens: under a name of its own first, then moved into place.
 pub(super) fn bind(socket: &UnixSocket) -> io::Result<(UnixListener, SocketFile)> {
-    let (folder, name) = Folder::of_file(&socket.path).map_err(|error| without_folder(&error))?;
+    let (folder, name) = Dir::open_parent(&socket.path).map_err(|error| without_folder(&error))?;
     refuse_what_is_not_ours_to_replace(&folder, &name, &socket.path)?;
     let listener = rustix::net::socket_with(
         AddressFamily::UNIX,
@@ -58,12 +58,12 @@ pub(super) fn bind(socket: &UnixSocket) -> io::Result<(UnixListener, SocketFile)
     Ok((UnixListener::from(listener), made?))
 }
 
-fn without_folder(error: &FolderError) -> io::Error {
+fn without_folder(error: &DirError) -> io::Error {
     let kind = match error {
-        FolderError::Open { source, .. } => source.kind(),
+        DirError::Open { source, .. } => source.kind(),
         _ => io::ErrorKind::PermissionDenied,
     };
-    io::Error::new(kind, crate::words::chain(error))
+    io::Error::new(kind, crate::error_chain::format_chain(error))
 }
 
 const fn mode(socket: &UnixSocket) -> Mode {
@@ -72,7 +72,7 @@ const fn mode(socket: &UnixSocket) -> Mode {
 
 fn finish(
     socket: &UnixSocket,
-    folder: Folder,
+    folder: Dir,
     (temporary, name): (&OsStr, &OsStr),
     listener: &OwnedFd,
 ) -> io::Result<SocketFile> {
@@ -117,13 +117,13 @@ fn complete(socket: &UnixSocket, file: &OwnedFd, stat: &Stat) -> io::Result<Stat
     Ok(rustix::fs::fstat(file)?)
 }
 
-fn remove(folder: &Folder, name: &OsStr) -> io::Result<()> {
+fn remove(folder: &Dir, name: &OsStr) -> io::Result<()> {
     Ok(rustix::fs::unlinkat(folder, name, AtFlags::empty())?)
 }
 
 /// What stood at the path comes out under the temporary name, so that a socket which came to life meanwhile is seen
 /// and put back.
-fn move_into_place(folder: &Folder, (temporary, name): (&OsStr, &OsStr), path: &Path) -> io::Result<()> {
+fn move_into_place(folder: &Dir, (temporary, name): (&OsStr, &OsStr), path: &Path) -> io::Result<()> {
     match rustix::fs::renameat_with(folder, temporary, folder, name, RenameFlags::NOREPLACE) {
         Ok(()) => return Ok(()),
         Err(Errno::EXIST) => {}
@@ -139,8 +139,8 @@ fn move_into_place(folder: &Folder, (temporary, name): (&OsStr, &OsStr), path: &
     remove(folder, temporary)
 }
 
-fn refuse_what_is_not_ours_to_replace(folder: &Folder, name: &OsStr, path: &Path) -> io::Result<()> {
-    let Some(stat) = folder.look(Path::new(name))? else { return Ok(()) };
+fn refuse_what_is_not_ours_to_replace(folder: &Dir, name: &OsStr, path: &Path) -> io::Result<()> {
+    let Some(stat) = folder.stat(Path::new(name))? else { return Ok(()) };
     if FileType::from_raw_mode(stat.st_mode) != FileType::Socket {
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, "what is there is not a socket, and is not replaced"));
     }

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::config::client_config;
 use super::pem::certificate_files;
 use super::{Certificate, CertificateError, Tls};
-use crate::words::chain;
+use crate::error_chain::format_chain;
 
 /// A value that is built from files, and built again once they have changed. Clones share it.
 pub struct FollowedFiles<T>(Arc<Inner<T>>);
@@ -46,7 +46,7 @@ impl<T: Clone> FollowedFiles<T> {
         // Before the files are read: one that changes meanwhile is read again.
         let stamps = stamps(&paths);
         let held = Mutex::new(Held { value: build()?, stamps });
-        let build = Box::new(move || build().map_err(|error| chain(&error)));
+        let build = Box::new(move || build().map_err(|error| format_chain(&error)));
         Ok(Self(Arc::new(Inner { paths, build, held })))
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use keyward::emulators::cloud::{Cloud, Options};
-use keyward::tasks::Tasks;
+use keyward::tasks::TaskGroup;
 use serde_json::json;
 
 use crate::harness::Acl;
@@ -105,7 +105,7 @@ fn a_machine_logs_in_there_with_its_clouds_identity_and_logs_out_at_the_end() {
             let path = |name: &str| folder.path().join(name);
             let mut options = Options::in_folder(path("cloud"));
             options.metadata = "169.254.169.254:80".parse().unwrap();
-            let mut tasks = Tasks::default();
+            let mut tasks = TaskGroup::default();
             let cloud = Cloud::start(options, &mut tasks).unwrap();
             let acl = Acl::start().await;
             let config = json!({

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
 use keyward::acl::{OpenError, Options, Service};
-use keyward::clock::{Clock, Driven};
+use keyward::clock::{Clock, TestClock};
 use keyward::metrics::Metrics;
 use serde_json::{Value, json};
 
@@ -20,7 +20,7 @@ use server::{Server, options};
 struct World {
     issuer: Issuer,
     server: Server,
-    clock: Driven,
+    clock: TestClock,
     options: Options,
     _folder: tempfile::TempDir,
 }
@@ -30,13 +30,13 @@ impl World {
         let folder = tempfile::tempdir().unwrap();
         let issuer = Issuer::start();
         let options = options(folder.path(), &issuer);
-        let clock = Driven::starting_at(SystemTime::now());
-        let server = Server::start(&options, Clock::Driven(clock.clone())).await;
+        let clock = TestClock::starting_at(SystemTime::now());
+        let server = Server::start(&options, Clock::Test(clock.clone())).await;
         Self { issuer, server, clock, options, _folder: folder }
     }
 
     fn now(&self) -> SystemTime {
-        Clock::Driven(self.clock.clone()).now().wall
+        Clock::Test(self.clock.clone()).now().wall
     }
 
     fn claims(&self) -> Value {
@@ -343,7 +343,7 @@ async fn tokens_outlive_a_restart_and_their_secrets_are_in_no_file() {
         let found = bytes.windows(secret.len()).any(|window| window == secret.as_bytes());
         assert!(!found, "the secret is in a file");
     }
-    let clock = Clock::Driven(world.clock.clone());
+    let clock = Clock::Test(world.clock.clone());
     let server = Server::start(&world.options, clock.clone()).await;
     assert_eq!(server.read_self(&secret).await.json(), before);
     server.stop().await;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use keyward::clock::Clock;
 use keyward::emulators::secrets::{LoginMethod, Operation, Options, Role, Secrets};
-use keyward::tasks::Tasks;
+use keyward::tasks::TaskGroup;
 use secrecy::SecretString;
 use serde_json::{Value, json};
 
@@ -15,7 +15,7 @@ use crate::harness::binary::{Binary, eventually};
 
 const JWT: &str = "eyJhbGciOiJub25lIn0.e30.c2ln";
 
-pub(super) fn server(tasks: &mut Tasks) -> Secrets {
+pub(super) fn server(tasks: &mut TaskGroup) -> Secrets {
     let role = Role { policies: vec!["ops".to_owned(), "web".to_owned()], ..Role::default() };
     let roles = BTreeMap::from([("ci".to_owned(), role)]);
     let method = LoginMethod::Jwt { believed: vec![SecretString::from(JWT)], roles };
@@ -65,7 +65,7 @@ pub(super) fn sink(agent: &Binary, path: &Path, before: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sink_may_hold_a_child_a_wrapping_or_a_line_for_an_environment() {
-    let (mut tasks, folder) = (Tasks::default(), tempfile::tempdir().unwrap());
+    let (mut tasks, folder) = (TaskGroup::default(), tempfile::tempdir().unwrap());
     let secrets = server(&mut tasks);
     let sinks = "[sink.env]\npath = \"FOLDER/env\"\nformat = \"env\"\n\
         [sink.child]\npath = \"FOLDER/child\"\n[sink.child.child]\npolicies = [\"web\"]\nttl = \"1h\"\n\
@@ -101,7 +101,7 @@ async fn a_sink_may_hold_a_child_a_wrapping_or_a_line_for_an_environment() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_child_is_replaced_before_its_end_while_its_parent_lives_on() {
-    let (mut tasks, folder) = (Tasks::default(), tempfile::tempdir().unwrap());
+    let (mut tasks, folder) = (TaskGroup::default(), tempfile::tempdir().unwrap());
     let secrets = server(&mut tasks);
     let agent = start(
         &secrets,

@@ -10,9 +10,9 @@ use std::time::{Duration, SystemTime};
 use keyward::agent::identity::{
     Class, Endpoints, From, IdentityError, IdentityProof, LoginFields, ManagedIdentity, Options, SignedToken, Variables,
 };
-use keyward::clock::{Clock, Driven};
+use keyward::clock::{Clock, TestClock};
 use keyward::emulators::cloud::{self, Cloud, Door, Failure, Machine, Names};
-use keyward::tasks::Tasks;
+use keyward::tasks::TaskGroup;
 use secrecy::ExposeSecret;
 use serde_json::json;
 
@@ -22,9 +22,9 @@ pub(crate) const ARM: &str = "https://management.azure.com/";
 pub(crate) struct Scene {
     pub(crate) cloud: Cloud,
     pub(crate) clock: Clock,
-    pub(crate) driven: Driven,
+    pub(crate) driven: TestClock,
     pub(crate) options: Options,
-    _tasks: Tasks,
+    _tasks: TaskGroup,
     pub(crate) folder: tempfile::TempDir,
 }
 
@@ -35,13 +35,13 @@ impl Scene {
 
     pub(crate) fn with(change: impl FnOnce(&mut cloud::Options)) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let driven = Driven::starting_at(SystemTime::now());
-        let clock = Clock::Driven(driven.clone());
+        let driven = TestClock::starting_at(SystemTime::now());
+        let clock = Clock::Test(driven.clone());
         let mut options = cloud::Options::in_folder(folder.path().join("cloud"));
         copy_keys(&options.dir);
         options.clock = clock.clone();
         change(&mut options);
-        let mut tasks = Tasks::default();
+        let mut tasks = TaskGroup::default();
         let cloud = Cloud::start(options, &mut tasks).unwrap();
         let options = Options {
             resource: ARM.to_owned(),
@@ -84,7 +84,7 @@ fn copy_keys(to: &Path) {
     static MADE: std::sync::OnceLock<tempfile::TempDir> = std::sync::OnceLock::new();
     let made = MADE.get_or_init(|| {
         let folder = tempfile::tempdir().unwrap();
-        Cloud::start(cloud::Options::in_folder(folder.path().join("cloud")), &mut Tasks::default()).unwrap();
+        Cloud::start(cloud::Options::in_folder(folder.path().join("cloud")), &mut TaskGroup::default()).unwrap();
         folder
     });
     std::os::unix::fs::DirBuilderExt::mode(&mut std::fs::DirBuilder::new(), 0o700).create(to).unwrap();
@@ -434,7 +434,7 @@ async fn a_refused_secret_is_told_without_it() {
 async fn an_authority_with_a_foreign_certificate_is_told_at_once() {
     let mut scene = Scene::new().environment(Cloud::variables_for_workload_identity);
     let other = scene.folder.path().join("other");
-    let other = Cloud::start(cloud::Options::in_folder(other), &mut Tasks::default()).unwrap();
+    let other = Cloud::start(cloud::Options::in_folder(other), &mut TaskGroup::default()).unwrap();
     scene.options.endpoints.authority_ca = Some(other.ca_file());
     let error = scene.prove().await.unwrap_err();
     assert_eq!(error.class, Class::Config);

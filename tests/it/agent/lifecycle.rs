@@ -39,7 +39,7 @@ async fn a_token_is_renewed_near_two_thirds_of_its_lease_and_stays_the_same() {
     let last = session.token().unwrap();
     assert_eq!(last.generation, first.generation);
     assert!(last.expires.unwrap().boot > first.expires.unwrap().boot);
-    let status = &world.board.sessions()["web"];
+    let status = &world.status_registry.sessions()["web"];
     assert_eq!((status.serving, status.failures, status.next_step.as_str()), (true, 0, "renew"));
     assert!(world.health.ready());
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use keyward::emulators::secrets::{Canned, Operation, Secrets};
-use keyward::tasks::Tasks;
+use keyward::tasks::TaskGroup;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -60,7 +60,7 @@ async fn a_child_that_openbao_no_longer_knows_is_replaced_as_one_that_vault_call
 }
 
 async fn child_is_replaced_when_it_or_its_parent_dies(openbao: bool) {
-    let (mut tasks, folder) = (Tasks::default(), tempfile::tempdir().unwrap());
+    let (mut tasks, folder) = (TaskGroup::default(), tempfile::tempdir().unwrap());
     let secrets = server(&mut tasks);
     secrets.dials().answer_as_openbao(openbao);
     let agent = start(&secrets, folder.path(), LISTENERS);
@@ -105,7 +105,7 @@ async fn child_is_replaced_when_it_or_its_parent_dies(openbao: bool) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reload_that_changes_the_child_of_a_listener_fails_no_call() {
-    let (mut tasks, folder) = (Tasks::default(), tempfile::tempdir().unwrap());
+    let (mut tasks, folder) = (TaskGroup::default(), tempfile::tempdir().unwrap());
     let secrets = server(&mut tasks);
     let agent = start(&secrets, folder.path(), LISTENERS);
     sink(&agent, &folder.path().join("raw"), "");
@@ -146,7 +146,7 @@ async fn a_reload_that_changes_the_child_of_a_listener_fails_no_call() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_asks_where_no_child_may_be_made_is_told_so_and_the_agent_is_not_ready() {
-    let (mut tasks, folder) = (Tasks::default(), tempfile::tempdir().unwrap());
+    let (mut tasks, folder) = (TaskGroup::default(), tempfile::tempdir().unwrap());
     let secrets = server(&mut tasks);
     let refused = Canned::error(403, "1 error occurred:\n\t* permission denied\n\n");
     secrets.dials().answer_always(Operation::CreateToken, Some(refused));

@@ -7,13 +7,13 @@ use std::time::{Duration, SystemTime};
 
 use keyward::agent::local_api::{self, Parts, Serves, Source};
 use keyward::agent::token::{ClientToken, Generation, Kind, Lease, Token, TokenPublisher};
-use keyward::clock::{Clock, Driven};
-use keyward::credential_watch::{Nudge, State, feed};
+use keyward::clock::{Clock, TestClock};
+use keyward::credential_watch::{Availability, RefreshSignal, credential_channel};
 use keyward::health::Health;
 use keyward::http::guard;
 use keyward::http::server::{Endpoint, Limits, Listener, UnixSocket};
 use keyward::metrics::Metrics;
-use keyward::status::{Board, Session};
+use keyward::status::{SessionStatus, StatusRegistry};
 use secrecy::SecretString;
 use tempfile::TempDir;
 use tokio::task::JoinSet;
@@ -28,36 +28,36 @@ struct Scene {
     folder: TempDir,
     clock: Clock,
     makers: BTreeMap<String, TokenPublisher>,
-    nudges: BTreeMap<String, Nudge>,
+    refresh_signals: BTreeMap<String, RefreshSignal>,
     sources: BTreeMap<String, Source>,
     health: Health,
     metrics: Metrics,
-    board: Board,
+    status_registry: StatusRegistry,
     stop: CancellationToken,
     servers: JoinSet<()>,
 }
 
 impl Scene {
     fn new(sessions: &[&str]) -> Self {
-        let clock = Clock::Driven(Driven::starting_at(SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000)));
+        let clock = Clock::Test(TestClock::starting_at(SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000)));
         let mut scene = Self {
             folder: tempfile::tempdir().unwrap(),
             clock: clock.clone(),
             makers: BTreeMap::new(),
-            nudges: BTreeMap::new(),
+            refresh_signals: BTreeMap::new(),
             sources: BTreeMap::new(),
             health: Health::default(),
             metrics: Metrics::default(),
-            board: Board::default(),
+            status_registry: StatusRegistry::default(),
             stop: CancellationToken::new(),
             servers: JoinSet::new(),
         };
         for name in sessions {
-            let (maker, feed) = feed("not logged in yet");
-            let nudge = Nudge::new(clock.clone());
+            let (maker, watch) = credential_channel("not logged in yet");
+            let refresh_signal = RefreshSignal::new(clock.clone());
             scene.makers.insert((*name).to_owned(), maker);
-            scene.nudges.insert((*name).to_owned(), nudge.clone());
-            scene.sources.insert((*name).to_owned(), Source { feed, nudge });
+            scene.refresh_signals.insert((*name).to_owned(), refresh_signal.clone());
+            scene.sources.insert((*name).to_owned(), Source { watch, refresh_signal });
         }
         scene
     }
@@ -74,7 +74,7 @@ impl Scene {
             clock: self.clock.clone(),
             metrics: self.metrics.clone(),
             health: self.health.clone(),
-            board: self.board.clone(),
+            status_registry: self.status_registry.clone(),
             guard: guard::Options::default(),
             address: listener.tcp_address(),
             stop: self.stop.clone(),
@@ -89,11 +89,11 @@ impl Scene {
     fn publish(&self, session: &str, secret: &str, generation: Generation, ttl: Duration) {
         let now = self.clock.now();
         let token = token(secret, generation, Lease { ttl, renewable: true }, now);
-        self.makers[session].publish(State::Serving(Arc::new(token)), Some(now));
+        self.makers[session].publish(Availability::Available(Arc::new(token)), Some(now));
     }
 }
 
-fn token(secret: &str, generation: Generation, lease: Lease, now: keyward::clock::Moment) -> Token {
+fn token(secret: &str, generation: Generation, lease: Lease, now: keyward::clock::ClockReading) -> Token {
     Token {
         secret: ClientToken::parse(SecretString::from(secret)).unwrap(),
         accessor: Some("accessor-1".to_owned()),
@@ -279,12 +279,12 @@ async fn a_check_rings_once_for_all_who_ask_and_tells_what_was_seen() {
     let generation = Generation::new();
     scene.publish("web", CANARY, generation, Duration::from_hours(1));
     let keeper = async {
-        let nudge = &scene.nudges["web"];
-        nudge.rung().await;
+        let refresh_signal = &scene.refresh_signals["web"];
+        refresh_signal.requested().await;
         tokio::time::sleep(Duration::from_secs(2)).await;
-        scene.makers["web"].checked(scene.clock.now());
-        nudge.answered();
-        let again = tokio::time::timeout(Duration::from_secs(1), nudge.rung()).await;
+        scene.makers["web"].record_check(scene.clock.now());
+        refresh_signal.complete();
+        let again = tokio::time::timeout(Duration::from_secs(1), refresh_signal.requested()).await;
         assert!(again.is_err(), "one look for all who rang");
     };
     let ask = || scene.ask("POST /agent/v1/check");
@@ -307,9 +307,9 @@ async fn a_caller_that_rings_all_the_time_gets_the_last_result_and_its_age() {
     scene.publish("web", CANARY, Generation::new(), Duration::from_hours(1));
     let keeper = async {
         loop {
-            scene.nudges["web"].rung().await;
-            scene.makers["web"].checked(scene.clock.now());
-            scene.nudges["web"].answered();
+            scene.refresh_signals["web"].requested().await;
+            scene.makers["web"].record_check(scene.clock.now());
+            scene.refresh_signals["web"].complete();
         }
     };
     let caller = async {
@@ -334,8 +334,8 @@ async fn a_check_that_the_server_did_not_answer_says_so() {
     let mut scene = Scene::new(&["web"]);
     scene.serve(Serves::LocalApi);
     let keeper = async {
-        scene.nudges["web"].rung().await;
-        scene.nudges["web"].answered();
+        scene.refresh_signals["web"].requested().await;
+        scene.refresh_signals["web"].complete();
         tokio::time::sleep(Duration::from_secs(1)).await;
     };
     let (answer, ()) = tokio::join!(scene.ask("POST /agent/v1/check"), keeper);
@@ -350,7 +350,7 @@ async fn a_check_that_the_server_did_not_answer_says_so() {
 async fn probes_tell_each_component_with_its_reason_and_the_status_is_of_the_listeners_sessions() {
     let mut scene = Scene::new(&["web"]);
     scene.serve(Serves::LocalApi);
-    let component = scene.health.component("session/web", true, "not logged in yet");
+    let component = scene.health.register("session/web", true, "not logged in yet");
     for path in ["/readyz", "/startupz", "/readyz/session/web"] {
         let answer = scene.ask(&format!("GET {path}")).await;
         assert_eq!((answer.status, answer.body.contains("not logged in yet")), (503, true), "{path}");
@@ -367,9 +367,9 @@ async fn probes_tell_each_component_with_its_reason_and_the_status_is_of_the_lis
     component.ready();
     assert_eq!(scene.ask("GET /readyz").await.json()["ready"], true);
     assert_eq!(scene.ask("GET /readyz/sink/none").await.status, 404);
-    let (web, other) = (scene.board.posting("web"), scene.board.posting("other"));
-    web.post(Session { role: "dev".to_owned(), ..Session::default() });
-    other.post(Session::default());
+    let (web, other) = (scene.status_registry.register("web"), scene.status_registry.register("other"));
+    web.update(SessionStatus { role: "dev".to_owned(), ..SessionStatus::default() });
+    other.update(SessionStatus::default());
     let status = scene.ask("GET /agent/v1/status").await.json();
     assert_eq!(status["sessions"]["web"]["role"], "dev");
     assert_eq!(status["sessions"].as_object().unwrap().len(), 1, "other listeners' sessions stay out");

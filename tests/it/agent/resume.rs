@@ -200,7 +200,7 @@ async fn a_session_with_other_settings_inherits_no_refusal_and_one_with_the_same
     let session = world.start();
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert!(session.reason().contains("invalid role name"), "{}", session.reason());
-    let status = &world.board.sessions()["web"];
+    let status = &world.status_registry.sessions()["web"];
     assert!(status.last_error.as_ref().unwrap().contains("invalid role name") && status.next_step_at.is_some());
     drop(session);
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use keyward::tasks::Tasks;
+use keyward::tasks::TaskGroup;
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -68,7 +68,7 @@ fn logs(agent: &Binary, words: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_documented_reader_opens_each_kind_of_sealed_sink_and_a_reload_takes_its_next_key() {
-    let (mut tasks, folder) = (Tasks::default(), tempfile::tempdir().unwrap());
+    let (mut tasks, folder) = (TaskGroup::default(), tempfile::tempdir().unwrap());
     let secrets = server(&mut tasks);
     let sealed = |name: &str, keys: &str, encrypt: &str| {
         format!(

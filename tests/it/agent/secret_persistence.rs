@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use keyward::agent::secrets::{Options, Parts, RetryBudget, SecretAnswer, SecretKeeper, SecretRequest};
-use keyward::clock::Moment;
-use keyward::credential_watch::{Feed, Nudge, Ring, State, feed};
+use keyward::clock::ClockReading;
+use keyward::credential_watch::{Availability, CredentialWatch, RefreshRequest, RefreshSignal, credential_channel};
 use keyward::emulators::secrets::terraform::Credential;
 use keyward::emulators::secrets::{Canned, Operation, Role, Terms, terraform};
 use secrecy::ExposeSecret as _;
@@ -26,15 +26,15 @@ fn world() -> World {
 }
 
 struct Kept {
-    feed: Feed<String>,
-    nudge: Nudge,
+    watch: CredentialWatch<String>,
+    refresh_signal: RefreshSignal,
     _running: JoinSet<()>,
 }
 
 impl Kept {
     fn start(world: &World, session: &Session, path: &str) -> Self {
-        let (publisher, feed) = feed("starting");
-        let nudge = Nudge::new(world.clock.clone());
+        let (publisher, watch) = credential_channel("starting");
+        let refresh_signal = RefreshSignal::new(world.clock.clone());
         let options = Options {
             name: "platform".to_owned(),
             label: "platform".to_owned(),
@@ -48,34 +48,34 @@ impl Kept {
             publisher,
             view: text,
             upstream: world.upstream().clone(),
-            tokens: session.feed.clone(),
-            session: session.nudge.clone(),
-            nudge: nudge.clone(),
+            tokens: session.watch.clone(),
+            session: session.refresh_signal.clone(),
+            refresh_signal: refresh_signal.clone(),
             clock: world.clock.clone(),
-            health: Some(world.health.component("secret/platform", true, "starting")),
+            health: Some(world.health.register("secret/platform", true, "starting")),
             gate: None,
             retry_budget: RetryBudget::default(),
             metrics: world.metrics.clone(),
         };
         let mut running = JoinSet::new();
         running.spawn(SecretKeeper::new(options, parts).run(CancellationToken::new()));
-        Self { feed, nudge, _running: running }
+        Self { watch, refresh_signal, _running: running }
     }
 
     async fn next(&mut self) -> Result<String, String> {
-        self.feed.changed().await.unwrap();
+        self.watch.changed().await.unwrap();
         self.now()
     }
 
     fn now(&mut self) -> Result<String, String> {
-        match self.feed.current().state {
-            State::Serving(text) => Ok((*text).clone()),
-            State::None { reason, .. } => Err(reason.to_string()),
+        match self.watch.current().availability {
+            Availability::Available(text) => Ok((*text).clone()),
+            Availability::Unavailable { reason, .. } => Err(reason.to_string()),
         }
     }
 }
 
-fn text(options: &Options, answer: &SecretAnswer, _: Moment) -> Result<String, String> {
+fn text(options: &Options, answer: &SecretAnswer, _: ClockReading) -> Result<String, String> {
     let text = answer.data.text(&options.field).ok_or("it has no such field")?;
     Ok(text.expose_secret().to_owned())
 }
@@ -116,8 +116,8 @@ async fn a_secret_without_a_lease_is_looked_at_and_published_when_it_changes() {
     assert_eq!(kept.now().as_deref(), Ok(first.as_str()));
 
     rotate(&world, &session).await;
-    assert_eq!(kept.nudge.ring(), Ring::Heard, "who was refused asks for a look");
-    kept.nudge.settled().await;
+    assert_eq!(kept.refresh_signal.request(), RefreshRequest::Accepted, "who was refused asks for a look");
+    kept.refresh_signal.wait().await;
     let second = kept.now().unwrap();
     assert_ne!(first, second);
     rotate(&world, &session).await;

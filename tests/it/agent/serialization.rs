@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use keyward::agent::templates::{Known, Need, Rendered, Template, Text};
-use keyward::command::Variables;
+use keyward::command::EnvVars;
 use secrecy::SecretString;
 use serde_json::{Value, json};
 
@@ -29,7 +29,7 @@ fn written(function: &str, value: &Value) -> String {
         text: format!("{{{{ file \"/f/v\" | parseJSON | {function} }}}}"),
         left: "{{".to_owned(),
         right: "}}".to_owned(),
-        variables: Variables::default(),
+        variables: EnvVars::default(),
         folders: vec!["/f".into()],
     };
     let file = Known::Text(Arc::new(SecretString::from(value.to_string())));

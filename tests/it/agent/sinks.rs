@@ -1,4 +1,4 @@
-//! File sinks: real files, a real feed, driven time.
+//! File sinks: real files, a real watch, driven time.
 
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
@@ -6,9 +6,9 @@ use std::time::{Duration, SystemTime};
 
 use keyward::agent::output_watch::OnMissing;
 use keyward::agent::sinks::{FileSink, Format, OnExpiry, Options};
-use keyward::agent::token::{ClientToken, Generation, Kind, Lease, Token, TokenFeed, TokenPublisher};
-use keyward::clock::{Clock, Driven};
-use keyward::credential_watch::{State, feed};
+use keyward::agent::token::{ClientToken, Generation, Kind, Lease, Token, TokenPublisher, TokenWatch};
+use keyward::clock::{Clock, TestClock};
+use keyward::credential_watch::{Availability, credential_channel};
 use keyward::health::Health;
 use keyward::metrics::Metrics;
 use secrecy::SecretString;
@@ -16,12 +16,12 @@ use tempfile::TempDir;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-/// A feed, the sinks that follow it, and what they tell.
+/// A watch, the sinks that follow it, and what they tell.
 struct Scene {
     folder: TempDir,
     clock: Clock,
     maker: TokenPublisher,
-    feed: TokenFeed,
+    watch: TokenWatch,
     health: Health,
     metrics: Metrics,
     stop: CancellationToken,
@@ -29,12 +29,12 @@ struct Scene {
 
 impl Scene {
     fn new() -> Self {
-        let (maker, feed) = feed("not logged in yet");
+        let (maker, watch) = credential_channel("not logged in yet");
         Self {
             folder: tempfile::tempdir().unwrap(),
-            clock: Clock::Driven(Driven::starting_at(SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000))),
+            clock: Clock::Test(TestClock::starting_at(SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000))),
             maker,
-            feed,
+            watch,
             health: Health::default(),
             metrics: Metrics::default(),
             stop: CancellationToken::new(),
@@ -57,8 +57,8 @@ impl Scene {
     }
 
     fn sink(&self, options: Options) -> FileSink {
-        let health = self.health.component(format!("sink/{}", options.name), options.required, "not written yet");
-        FileSink::new(options, self.feed.clone(), self.clock.clone(), health, self.metrics.clone())
+        let health = self.health.register(format!("sink/{}", options.name), options.required, "not written yet");
+        FileSink::new(options, self.watch.clone(), self.clock.clone(), health, self.metrics.clone())
     }
 
     fn start(&self, options: Options) -> JoinHandle<FileSink> {
@@ -83,11 +83,12 @@ impl Scene {
             expires: Some(now + ttl),
             generation: Generation::new(),
         };
-        self.maker.publish(State::Serving(token.into()), Some(now));
+        self.maker.publish(Availability::Available(token.into()), Some(now));
     }
 
     fn expire(&self) {
-        let state = State::None { reason: "the token has ended".into(), retry_after: Duration::from_secs(1) };
+        let state =
+            Availability::Unavailable { reason: "the token has ended".into(), retry_after: Duration::from_secs(1) };
         self.maker.publish(state, None);
     }
 
@@ -363,7 +364,7 @@ fn what_a_sink_logs_and_reports_does_not_hold_the_token() {
         scene.start(Options { path: scene.folder.path().join("none/token"), ..scene.options("token") });
         scene.serve("hvs.canary");
         scene.wait_for_reason("token", "none").await;
-        let told = format!("{:?} {} {:?}", scene.health.components(), scene.metrics.text(), scene.feed);
+        let told = format!("{:?} {} {:?}", scene.health.components(), scene.metrics.text(), scene.watch);
         assert!(!told.contains("canary"), "{told}");
     });
 }

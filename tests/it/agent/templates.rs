@@ -11,8 +11,8 @@ use std::time::Duration;
 use keyward::agent::output_watch::{OnMissing, OutputWatch};
 use keyward::agent::secrets::{Offline, Origin, Store};
 use keyward::agent::templates::{Command, File, Options, Parts, Template, TemplateTask, Text};
-use keyward::command::{Program, Variables};
-use keyward::credential_watch::feed;
+use keyward::command::{CommandSpec, EnvVars};
+use keyward::credential_watch::credential_channel;
 use keyward::emulators::secrets::terraform::Credential;
 use keyward::emulators::secrets::{Canned, Operation, Role, Terms, terraform};
 use secrecy::ExposeSecret as _;
@@ -50,8 +50,8 @@ impl<'a> Bench<'a> {
     fn with(world: &'a World, session: &Session, offline: Option<Offline>) -> Self {
         let (store, keepers) = Store::new(Origin {
             upstream: world.upstream().clone(),
-            tokens: session.feed.clone(),
-            session: session.nudge.clone(),
+            tokens: session.watch.clone(),
+            session: session.refresh_signal.clone(),
             namespace: None,
             interval: MINUTE * 5,
             clock: world.clock.clone(),
@@ -83,7 +83,7 @@ impl<'a> Bench<'a> {
             text: text.to_owned(),
             left: "{{".to_owned(),
             right: "}}".to_owned(),
-            variables: Variables::default(),
+            variables: EnvVars::default(),
             folders: vec![self.folder.path().to_owned()],
         };
         let template = Template::compile(text.clone()).unwrap();
@@ -95,16 +95,16 @@ impl<'a> Bench<'a> {
             create_folders: true,
             backup: false,
             on_missing: OnMissing::Restore,
-            command: command.map(|line| Command { command: Program::by_shell(line), timeout: MINUTE }),
+            command: command.map(|line| Command { command: CommandSpec::shell_argv(line), timeout: MINUTE }),
         };
         let options =
             Options { text, file: Some(file), debounce: Duration::from_secs(1), interval: MINUTE * 5, required: true };
-        let (publisher, _) = feed("starting");
+        let (publisher, _) = credential_channel("starting");
         let parts = Parts {
             publisher,
             store: self.store.clone(),
             clock: self.world.clock.clone(),
-            health: self.world.health.component(format!("template/{name}"), true, "starting"),
+            health: self.world.health.register(format!("template/{name}"), true, "starting"),
             metrics: self.world.metrics.clone(),
             outputs: OutputWatch::none(),
         };

@@ -17,7 +17,7 @@ use keyward::clock::Clock;
 use keyward::emulators::secrets::{Options, Role, Secrets};
 use keyward::http::client;
 use keyward::http::server::{Endpoint, Limits, Listener, UnixSocket, router};
-use keyward::tasks::Tasks;
+use keyward::tasks::TaskGroup;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use rustls::pki_types::PrivateKeyDer;
 use secrecy::SecretString;
@@ -30,7 +30,7 @@ fn token() -> ClientToken {
 }
 
 /// Serves a router on a free port of loopback.
-fn serve(routes: Router, tasks: &mut Tasks) -> SocketAddr {
+fn serve(routes: Router, tasks: &mut TaskGroup) -> SocketAddr {
     let listener = Listener::bind(&Endpoint::Tcp("127.0.0.1:0".parse().unwrap())).unwrap();
     let address = listener.tcp_address().unwrap();
     let stop = tasks.stop_token();
@@ -43,7 +43,7 @@ fn serve(routes: Router, tasks: &mut Tasks) -> SocketAddr {
 
 #[tokio::test]
 async fn a_redirect_is_refused_and_the_other_host_sees_nothing() {
-    let mut tasks = Tasks::default();
+    let mut tasks = TaskGroup::default();
     let seen = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&seen);
     let evil = serve(
@@ -75,7 +75,7 @@ async fn a_redirect_is_refused_and_the_other_host_sees_nothing() {
 
 #[tokio::test]
 async fn a_call_carries_the_headers_that_the_server_knows() {
-    let mut tasks = Tasks::default();
+    let mut tasks = TaskGroup::default();
     let routes = Router::new().fallback(async |headers: HeaderMap| {
         let header = |name: &str| headers.get(name).map_or("-", |value| value.to_str().unwrap()).to_owned();
         let names = ["x-vault-token", "x-vault-namespace", "x-vault-request", "x-vault-wrap-ttl"];
@@ -111,7 +111,7 @@ async fn a_unix_socket_is_an_address() {
     let path = folder.path().join("server.sock");
     let socket = UnixSocket { path: path.clone(), mode: 0o600, owner: None, group: None };
     let listener = Listener::bind(&Endpoint::Unix(socket)).unwrap();
-    let mut tasks = Tasks::default();
+    let mut tasks = TaskGroup::default();
     let stop = tasks.stop_token();
     let routes = Router::new().fallback(async || axum::Json(serde_json::json!({ "data": { "ttl": 60 } })));
     tasks.start("fake", async move {
@@ -191,7 +191,7 @@ async fn proxy(to: SocketAddr) -> (SocketAddr, tokio::sync::mpsc::UnboundedRecei
 #[tokio::test]
 async fn a_given_proxy_sees_a_tunnel_and_nothing_inside_it() {
     let ours = Authority::new();
-    let mut tasks = Tasks::default();
+    let mut tasks = TaskGroup::default();
     let tls = Some(ours.server(&["vault.example"], None));
     let settings = Options { tls, ..Options::for_anyone(Clock::System, "dev", Role::default()) };
     let secrets = Secrets::start(settings, &mut tasks).unwrap();
@@ -261,7 +261,7 @@ impl Authority {
 }
 
 async fn log_in_over(tls: Arc<rustls::ServerConfig>, trust: client::Tls) -> Result<(), String> {
-    let mut tasks = Tasks::default();
+    let mut tasks = TaskGroup::default();
     let settings = Options { tls: Some(tls), ..Options::for_anyone(Clock::System, "dev", Role::default()) };
     let secrets = Secrets::start(settings, &mut tasks).unwrap();
     let mut options = options(secrets.url());

@@ -6,16 +6,16 @@ use std::time::{Duration, SystemTime};
 use jsonwebtoken::jwk::JwkSet;
 use jsonwebtoken::{Algorithm, DecodingKey, Validation};
 use keyward::emulators::cloud::{Cloud, Door, Failure, Machine, Options};
-use keyward::tasks::Tasks;
+use keyward::tasks::TaskGroup;
 use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
 
 const ARM: &str = "https://management.azure.com/";
 
-fn start(folder: &Path, change: impl FnOnce(&mut Options)) -> (Cloud, Tasks) {
+fn start(folder: &Path, change: impl FnOnce(&mut Options)) -> (Cloud, TaskGroup) {
     let mut options = Options::in_folder(folder.join("cloud"));
     change(&mut options);
-    let mut tasks = Tasks::default();
+    let mut tasks = TaskGroup::default();
     let cloud = Cloud::start(options, &mut tasks).unwrap();
     (cloud, tasks)
 }
@@ -139,8 +139,8 @@ async fn the_authority_takes_a_secret_or_the_projected_token() {
 #[tokio::test]
 async fn an_expired_projected_token_is_refused_by_its_number() {
     let folder = tempfile::tempdir().unwrap();
-    let driven = keyward::clock::Driven::starting_at(SystemTime::now());
-    let clock = keyward::clock::Clock::Driven(driven.clone());
+    let driven = keyward::clock::TestClock::starting_at(SystemTime::now());
+    let clock = keyward::clock::Clock::Test(driven.clone());
     let (cloud, _tasks) = start(folder.path(), |options| options.clock = clock);
     let variables = cloud.variables_for_workload_identity();
     let assertion = std::fs::read_to_string(&variables["AZURE_FEDERATED_TOKEN_FILE"]).unwrap();
@@ -153,7 +153,7 @@ async fn an_expired_projected_token_is_refused_by_its_number() {
 #[tokio::test(start_paused = true)]
 async fn the_projected_token_is_replaced_before_it_ends() {
     let folder = tempfile::tempdir().unwrap();
-    let clock = keyward::clock::Clock::Driven(keyward::clock::Driven::starting_at(SystemTime::now()));
+    let clock = keyward::clock::Clock::Test(keyward::clock::TestClock::starting_at(SystemTime::now()));
     let (cloud, _tasks) = start(folder.path(), |options| options.clock = clock);
     let path = cloud.variables_for_workload_identity()["AZURE_FEDERATED_TOKEN_FILE"].clone();
     let before = std::fs::read(&path).unwrap();
@@ -237,6 +237,6 @@ async fn it_does_not_listen_where_other_machines_reach_it() {
     let folder = tempfile::tempdir().unwrap();
     let mut options = Options::in_folder(folder.path().join("cloud"));
     options.authority = ([0, 0, 0, 0], 0).into();
-    let error = Cloud::start(options, &mut Tasks::default()).unwrap_err();
+    let error = Cloud::start(options, &mut TaskGroup::default()).unwrap_err();
     assert!(error.to_string().contains("loopback"), "{error}");
 }

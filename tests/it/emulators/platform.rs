@@ -10,9 +10,9 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::Method;
-use keyward::clock::{Clock, Driven};
+use keyward::clock::{Clock, TestClock};
 use keyward::emulators::platform::{DialsDoor, Edition, Options, Platform, Presented};
-use keyward::tasks::Tasks;
+use keyward::tasks::TaskGroup;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Value, json};
 
@@ -185,7 +185,7 @@ async fn a_state_needs_the_lock_goes_up_without_a_token_and_comes_back_with_its_
 
 #[tokio::test(start_paused = true)]
 async fn the_limit_is_a_users_whatever_the_token_and_run_lists_have_their_own() {
-    let clock = Clock::Driven(Driven::starting_at(std::time::SystemTime::UNIX_EPOCH + Duration::from_hours(500_000)));
+    let clock = Clock::Test(TestClock::starting_at(std::time::SystemTime::UNIX_EPOCH + Duration::from_hours(500_000)));
     let it = Emulated::with(Options { clock, ..Options::default() });
     it.platform.dials().limit(Some(3));
     let second = it.platform.dials().mint("second").token;
@@ -304,6 +304,6 @@ async fn the_dials_turn_over_http_with_their_key() {
 #[tokio::test]
 async fn it_listens_on_loopback_only() {
     let options = Options { address: ([0, 0, 0, 0], 0).into(), ..Options::default() };
-    let error = Platform::start(options, &mut Tasks::default()).unwrap_err();
+    let error = Platform::start(options, &mut TaskGroup::default()).unwrap_err();
     assert!(error.to_string().contains("loopback only, not at 0.0.0.0:0"), "{error}");
 }

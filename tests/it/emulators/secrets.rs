@@ -16,7 +16,7 @@ use keyward::emulators::secrets::{
     Bounds, Canned, DialsDoor, Operation, Options, Role, Secrets, TokenType, Verification,
 };
 use keyward::jwt::UnverifiedClaims;
-use keyward::tasks::Tasks;
+use keyward::tasks::TaskGroup;
 use secrecy::SecretString;
 
 use crate::harness::secrets::{Bench, login_options, options as options_of, proof};
@@ -117,7 +117,7 @@ struct Pair {
     secrets: Secrets,
     upstream: Upstream,
     _folder: tempfile::TempDir,
-    _tasks: Tasks,
+    _tasks: TaskGroup,
 }
 
 const ARM: &str = "https://management.azure.com/";
@@ -126,7 +126,7 @@ impl Pair {
     /// With one role for each kind of bound.
     fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let mut tasks = Tasks::default();
+        let mut tasks = TaskGroup::default();
         let cloud = Cloud::start(cloud::Options::in_folder(folder.path().join("cloud")), &mut tasks).unwrap();
         let us = Bounds { service_principal_ids: vec![cloud.names().system.object_id.clone()], ..Bounds::default() };
         let group = machine(&cloud).resource_group_name.unwrap().to_uppercase();
@@ -319,7 +319,7 @@ async fn a_token_reads_a_secret_and_a_dead_one_does_not() {
 
 #[tokio::test]
 async fn a_dead_token_is_refused_in_the_words_of_vault_or_of_openbao() {
-    let mut tasks = Tasks::default();
+    let mut tasks = TaskGroup::default();
     let secrets = Secrets::start(Options::for_anyone(Clock::System, "dev", Role::default()), &mut tasks).unwrap();
     let client = reqwest::Client::builder().no_proxy().build().unwrap();
     for (openbao, wanted) in
@@ -338,7 +338,7 @@ async fn a_dead_token_is_refused_in_the_words_of_vault_or_of_openbao() {
 
 #[tokio::test]
 async fn the_dials_over_http_want_their_key() {
-    let mut tasks = Tasks::default();
+    let mut tasks = TaskGroup::default();
     let door = DialsDoor { address: "127.0.0.1:0".parse().unwrap(), key: SecretString::from("key") };
     let options = Options { dials: Some(door), ..Options::for_anyone(Clock::System, "dev", Role::default()) };
     let secrets = Secrets::start(options, &mut tasks).unwrap();

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use keyward::clock::Clock;
 use keyward::emulators::secrets::{Options, Role, Secrets, Terms};
-use keyward::tasks::Tasks;
+use keyward::tasks::TaskGroup;
 use secrecy::ExposeSecret as _;
 
 use crate::acl::clients::{clients, scripts};
@@ -33,7 +33,7 @@ pub(crate) async fn hvac(address: &str, token: &str, in_between: bool, parts: &[
 
 #[tokio::test]
 async fn hvac_reads_writes_lends_and_makes_tokens_on_the_emulated_server() {
-    let mut tasks = Tasks::default();
+    let mut tasks = TaskGroup::default();
     let secrets = Secrets::start(options(), &mut tasks).unwrap();
     let token = secrets.token(&Role { policies: vec!["root".to_owned()], ttl: Duration::ZERO, ..Role::default() });
     let (good, told) = hvac(secrets.url(), token.expose_secret(), false, &[]).await;

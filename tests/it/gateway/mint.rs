@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use http::Method;
-use keyward::clock::{Clock, Driven};
+use keyward::clock::{Clock, TestClock};
 use keyward::emulators::platform::{Call, Presented};
 use keyward::gateway::platform_token::Source;
 use keyward::gateway::token_minting::{Minter, Options, Owner, Parts};
@@ -73,7 +73,7 @@ impl Place {
             proxy: keyward::http::client::Proxy::Direct,
             local_token_file: self.folder.path().join(name),
             clock: Clock::System,
-            health: health.component("gateway/token", true, "no token yet"),
+            health: health.register("gateway/token", true, "no token yet"),
         };
         let (minter, source) = Minter::new(options, parts).unwrap();
         (minter, source, health)
@@ -135,9 +135,9 @@ impl Running {
 
     /// The token that is published, as a header.
     fn bearer(&self) -> String {
-        match self.source.feed.peek().state {
-            keyward::credential_watch::State::Serving(token) => token.bearer().to_str().unwrap().to_owned(),
-            keyward::credential_watch::State::None { reason, .. } => panic!("{reason}"),
+        match self.source.watch.peek().availability {
+            keyward::credential_watch::Availability::Available(token) => token.bearer().to_str().unwrap().to_owned(),
+            keyward::credential_watch::Availability::Unavailable { reason, .. } => panic!("{reason}"),
         }
     }
 
@@ -208,7 +208,7 @@ async fn two_gateways_of_one_team_rotate_side_by_side_and_no_call_meets_a_401() 
 async fn a_token_lives_as_long_as_it_should_however_wrong_this_machines_clock_is() {
     let (now, days) = (SystemTime::now(), Duration::from_hours(72));
     for wall in [now + days, now - days] {
-        let clock = Clock::Driven(Driven::starting_at(wall));
+        let clock = Clock::Test(TestClock::starting_at(wall));
         let place = Place::with(keyward::emulators::platform::Options { clock, ..Default::default() }).await;
         let running = place.run("one", place.options(place.team(), 600));
         running.ready().await;
@@ -341,8 +341,8 @@ async fn a_refused_parent_token_is_told_once_and_not_tried_until_it_changes() {
     let parent = place.parent().display().to_string();
     assert!(reason.contains(&format!("the parent token of {parent} is not good")), "{reason}");
     assert!(!reason.contains("no-token"), "{reason}");
-    running.source.nudge.ring();
-    running.source.nudge.settled().await;
+    running.source.refresh_signal.request();
+    running.source.refresh_signal.wait().await;
     let path = format!("/api/v2/teams/{}/authentication-tokens", place.team);
     assert_eq!(place.calls(&Method::POST, &path).len(), 1, "a ring does not repeat what was refused");
     replace(&place.parent(), place.it.token());
@@ -364,9 +364,9 @@ async fn a_ring_makes_one_new_token_and_the_one_before_ends_after_the_grace() {
     running.ready().await;
     let before = running.bearer();
     for _ in 0..5 {
-        running.source.nudge.ring();
+        running.source.refresh_signal.request();
     }
-    running.source.nudge.settled().await;
+    running.source.refresh_signal.wait().await;
     let after = running.bearer();
     assert_ne!(before, after);
     let path = format!("/api/v2/teams/{}/authentication-tokens", place.team);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use keyward::clock::{Clock, Driven};
+use keyward::clock::{Clock, TestClock};
 use keyward::gateway::actions::Options;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -28,13 +28,13 @@ fn release(version: &'static str) -> impl Fn(&Seen) -> http::Response<bytes::Byt
 /// What is shown of the platform, once it is known and fits.
 async fn shown(front: &Front, fits: impl Fn(&Value) -> bool) -> Value {
     for _ in 0..3000 {
-        let shown = serde_json::to_value(front.board.platform()).unwrap();
+        let shown = serde_json::to_value(front.status_registry.platform()).unwrap();
         if fits(&shown) {
             return shown;
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    panic!("{:?}", front.board.platform());
+    panic!("{:?}", front.status_registry.platform());
 }
 
 #[tokio::test]
@@ -59,10 +59,10 @@ async fn the_platform_is_asked_once_what_it_is_before_the_first_call() {
 
 #[tokio::test]
 async fn a_platform_that_cannot_tell_yet_is_asked_again_and_callers_are_served_meanwhile() {
-    let driven = Driven::starting_at(std::time::SystemTime::now());
+    let driven = TestClock::starting_at(std::time::SystemTime::now());
     let mut front = Front::with(|options, parts| {
         options.actions = Options { strict: true, ..Options::default() };
-        parts.clock = Clock::Driven(driven.clone());
+        parts.clock = Clock::Test(driven.clone());
     });
     let (ready, refused) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let (is_ready, counted) = (Arc::clone(&ready), Arc::clone(&refused));
@@ -80,7 +80,7 @@ async fn a_platform_that_cannot_tell_yet_is_asked_again_and_callers_are_served_m
     }
     assert_eq!(front.get(LATER_THAN_THE_RELEASE).await.status(), 200, "nothing is known, so it passes");
     ready.store(true, Ordering::SeqCst);
-    while front.board.platform().unwrap().release.is_none() {
+    while front.status_registry.platform().unwrap().release.is_none() {
         driven.suspend(Duration::from_mins(5));
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -89,14 +89,14 @@ async fn a_platform_that_cannot_tell_yet_is_asked_again_and_callers_are_served_m
 
 #[tokio::test]
 async fn a_platform_that_comes_back_as_another_release_is_asked_before_anyone_calls_it() {
-    let driven = Driven::starting_at(std::time::SystemTime::now());
+    let driven = TestClock::starting_at(std::time::SystemTime::now());
     let (old, mut servers) = (Platform::default(), JoinSet::new());
     old.accept("tok1");
     old.answers(release("v202012-1"));
     let address = old.serve(&mut servers);
     let mut front = Front::with(|options, parts| {
         options.upstream = format!("http://{address}").parse().unwrap();
-        parts.clock = Clock::Driven(driven.clone());
+        parts.clock = Clock::Test(driven.clone());
     });
     front.asks_what_the_platform_is();
     shown(&front, |shown| shown["release"] == "v202012-1").await;

@@ -8,7 +8,7 @@ use futures_util::StreamExt as _;
 use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
 use keyward::clock::Clock;
-use keyward::credential_watch::{Nudge, State, feed};
+use keyward::credential_watch::{Availability, RefreshSignal, credential_channel};
 use keyward::gateway::platform_token::{PlatformToken, Source};
 use secrecy::SecretString;
 use serde_json::Value;
@@ -25,20 +25,21 @@ fn token(text: &str) -> Arc<PlatformToken> {
 async fn a_refused_token_is_asked_for_anew_once_for_all_callers_and_each_call_is_made_once_more() {
     let rings = Arc::new(AtomicU64::new(0));
     let mut maker = JoinSet::new();
-    let (publisher, read) = feed("none yet");
-    let nudge = Nudge::new(Clock::System);
-    publisher.publish(State::Serving(token("tok1")), None);
-    let (counted, rung) = (Arc::clone(&rings), nudge.clone());
+    let (publisher, read) = credential_channel("none yet");
+    let refresh_signal = RefreshSignal::new(Clock::System);
+    publisher.publish(Availability::Available(token("tok1")), None);
+    let (counted, rung) = (Arc::clone(&rings), refresh_signal.clone());
     maker.spawn(async move {
         loop {
-            rung.rung().await;
+            rung.requested().await;
             counted.fetch_add(1, Ordering::Relaxed);
             tokio::time::sleep(Duration::from_millis(300)).await;
-            publisher.publish(State::Serving(token("tok2")), Some(Clock::System.now()));
-            rung.answered();
+            publisher.publish(Availability::Available(token("tok2")), Some(Clock::System.now()));
+            rung.complete();
         }
     });
-    let front = Front::with(|_, parts| parts.source = Source { feed: read, nudge, origin: "a test".to_owned() });
+    let front =
+        Front::with(|_, parts| parts.source = Source { watch: read, refresh_signal, origin: "a test".to_owned() });
     front.platform.revoke("tok1");
     front.platform.accept("tok2");
     let calls = (0..100)

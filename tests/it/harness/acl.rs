@@ -9,7 +9,7 @@ use std::time::SystemTime;
 use keyward::acl::model::authorize::DefaultPolicy;
 use keyward::acl::store::{self, Store, StoreOptions};
 use keyward::acl::{Options, api};
-use keyward::clock::{Clock, Driven};
+use keyward::clock::{Clock, TestClock};
 use serde_json::{Value, json};
 
 use super::issuer::Key;
@@ -20,7 +20,7 @@ pub(crate) struct Acl {
     served: Served,
     /// The secret of the first token, which may do everything.
     pub(crate) root: String,
-    pub(crate) clock: Driven,
+    pub(crate) clock: TestClock,
     pub(crate) options: Options,
     folder: tempfile::TempDir,
 }
@@ -55,15 +55,15 @@ impl Acl {
         let folder = tempfile::tempdir().unwrap();
         let mut options = options(folder.path());
         change(&mut options);
-        let clock = Driven::starting_at(SystemTime::now());
+        let clock = TestClock::starting_at(SystemTime::now());
         let mut acl = Self::serve(options, clock, folder).await;
         let first = acl.call("PUT", "/v1/acl/bootstrap", None, None).await;
         first.json()["SecretID"].as_str().unwrap().clone_into(&mut acl.root);
         acl
     }
 
-    async fn serve(options: Options, clock: Driven, folder: tempfile::TempDir) -> Self {
-        let served = Served::start(&options, Clock::Driven(clock.clone())).await;
+    async fn serve(options: Options, clock: TestClock, folder: tempfile::TempDir) -> Self {
+        let served = Served::start(&options, Clock::Test(clock.clone())).await;
         Self { served, root: String::new(), clock, options, folder }
     }
 

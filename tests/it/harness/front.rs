@@ -11,14 +11,14 @@ use std::time::Duration;
 use http::Request;
 use hyper::body::Incoming;
 use keyward::clock::Clock;
-use keyward::credential_watch::Feed;
+use keyward::credential_watch::CredentialWatch;
 use keyward::gateway::local_token::{self, Accepted, LocalToken};
 use keyward::gateway::platform_token::TokenFile;
 use keyward::gateway::proxy::{Gateway, Limit, Options, Parts};
 use keyward::health::Health;
 use keyward::http::server::{Endpoint, Limits, Listener, Observed};
 use keyward::metrics::Metrics;
-use keyward::status::Board;
+use keyward::status::StatusRegistry;
 use secrecy::ExposeSecret as _;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -107,9 +107,9 @@ pub(crate) struct Front {
     pub(crate) client: reqwest::Client,
     pub(crate) token_file: PathBuf,
     pub(crate) folder: tempfile::TempDir,
-    pub(crate) board: Board,
+    pub(crate) status_registry: StatusRegistry,
     pub(crate) health: Health,
-    local: Feed<Accepted>,
+    local: CredentialWatch<Accepted>,
     gateway: Gateway,
     servers: JoinSet<()>,
 }
@@ -132,7 +132,7 @@ impl Front {
         let options = local_token::Options { file, max_age: None, grace: Duration::from_hours(1), owner };
         let (_, local) = LocalToken::open(options, Clock::System).unwrap();
         let health = Health::default();
-        let of_maker = health.component("gateway/token", true, "no token yet");
+        let of_maker = health.register("gateway/token", true, "no token yet");
         let (maker, source) = TokenFile::new(token_file.clone(), Clock::System, of_maker);
         let stop = CancellationToken::new();
         servers.spawn(maker.run(stop.clone()));
@@ -151,11 +151,11 @@ impl Front {
             actions: keyward::gateway::actions::Options::default(),
             allowed_hosts: BTreeSet::new(),
         };
-        let board = Board::default();
-        let of_gateway = health.component("gateway/platform", true, "not serving yet");
+        let status_registry = StatusRegistry::default();
+        let of_gateway = health.register("gateway/platform", true, "not serving yet");
         let mut parts = Parts {
             clock: Clock::System,
-            board: board.clone(),
+            status_registry: status_registry.clone(),
             metrics: metrics.clone(),
             health: health.clone(),
             token_health: of_gateway,
@@ -181,7 +181,7 @@ impl Front {
             client,
             token_file,
             folder,
-            board,
+            status_registry,
             health,
             local,
             gateway,
@@ -197,9 +197,9 @@ impl Front {
 
     /// The current local token.
     pub(crate) fn local(&self) -> String {
-        match self.local.peek().state {
-            keyward::credential_watch::State::Serving(accepted) => accepted.current.expose_secret().to_owned(),
-            keyward::credential_watch::State::None { reason, .. } => panic!("{reason}"),
+        match self.local.peek().availability {
+            keyward::credential_watch::Availability::Available(accepted) => accepted.current.expose_secret().to_owned(),
+            keyward::credential_watch::Availability::Unavailable { reason, .. } => panic!("{reason}"),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use http::{HeaderMap, Method, StatusCode};
 use keyward::emulators::platform::{Minted, Options, Platform};
-use keyward::tasks::Tasks;
+use keyward::tasks::TaskGroup;
 use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ pub(crate) struct Emulated {
     pub(crate) platform: Platform,
     pub(crate) first: Minted,
     client: reqwest::Client,
-    _tasks: Tasks,
+    _tasks: TaskGroup,
 }
 
 /// An answer as it came.
@@ -54,7 +54,7 @@ impl Emulated {
     }
 
     pub(crate) fn with(options: Options) -> Self {
-        let mut tasks = Tasks::default();
+        let mut tasks = TaskGroup::default();
         let platform = Platform::start(options, &mut tasks).unwrap();
         let first = platform.dials().mint("first");
         let client = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).no_proxy().build().unwrap();

@@ -7,10 +7,10 @@ use keyward::agent::login;
 use keyward::agent::login::Login;
 use keyward::agent::server_client;
 use keyward::agent::server_client::Upstream;
-use keyward::clock::{Clock, Driven};
+use keyward::clock::{Clock, TestClock};
 use keyward::emulators::secrets::{Options, Role, Secrets};
 use keyward::http::client;
-use keyward::tasks::Tasks;
+use keyward::tasks::TaskGroup;
 use secrecy::SecretString;
 
 /// An emulated secrets server that lets anyone in as `dev`, by a driven clock, and a client of it.
@@ -18,14 +18,14 @@ pub(crate) struct Bench {
     pub(crate) secrets: Secrets,
     pub(crate) upstream: Upstream,
     pub(crate) clock: Clock,
-    _tasks: Tasks,
+    _tasks: TaskGroup,
 }
 
 impl Bench {
     pub(crate) fn new(role: Role) -> Self {
         let clock =
-            Clock::Driven(Driven::starting_at(std::time::SystemTime::UNIX_EPOCH + Duration::from_hours(500_000)));
-        let mut tasks = Tasks::default();
+            Clock::Test(TestClock::starting_at(std::time::SystemTime::UNIX_EPOCH + Duration::from_hours(500_000)));
+        let mut tasks = TaskGroup::default();
         let secrets = Secrets::start(Options::for_anyone(clock.clone(), "dev", role), &mut tasks).unwrap();
         let upstream = Upstream::build(&options(secrets.url())).unwrap();
         Self { secrets, upstream, clock, _tasks: tasks }

@@ -11,19 +11,19 @@ use keyward::agent::login;
 use keyward::agent::login::Login;
 use keyward::agent::server_client;
 use keyward::agent::server_client::Upstream;
-use keyward::agent::token::{Token, TokenFeed};
+use keyward::agent::token::{Token, TokenWatch};
 use keyward::agent::token_lifecycle;
 use keyward::agent::token_lifecycle::{Farewell, Options, Parts, TokenKeeper};
-use keyward::clock::{Clock, Driven, Moment};
-use keyward::credential_watch::{Nudge, Ring, State, feed};
+use keyward::clock::{Clock, ClockReading, TestClock};
+use keyward::credential_watch::{Availability, RefreshRequest, RefreshSignal, credential_channel};
 use keyward::emulators::secrets;
 use keyward::emulators::secrets::{Dials, Operation, Role, Secrets, Terms};
 use keyward::health::Health;
 use keyward::http::client;
 use keyward::jwt::{UnverifiedClaims, signing_input};
 use keyward::metrics::Metrics;
-use keyward::status::Board;
-use keyward::tasks::Tasks;
+use keyward::status::StatusRegistry;
+use keyward::tasks::TaskGroup;
 use secrecy::SecretString;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -115,20 +115,20 @@ impl IdentitySource for FakeIdentity {
 /// The world around a session.
 #[derive(Debug)]
 pub(crate) struct World {
-    pub(crate) driven: Driven,
+    pub(crate) driven: TestClock,
     pub(crate) clock: Clock,
     /// Made once: reading the system's certificates for each client takes long.
     upstream: Upstream,
     pub(crate) secrets: Secrets,
     pub(crate) identity: FakeIdentity,
     pub(crate) metrics: Metrics,
-    pub(crate) board: Board,
+    pub(crate) status_registry: StatusRegistry,
     pub(crate) health: Health,
     pub(crate) wrap_ttl: Option<Duration>,
     pub(crate) role: String,
     pub(crate) fingerprint: String,
     pub(crate) options: Options,
-    _tasks: Tasks,
+    _tasks: TaskGroup,
 }
 
 impl World {
@@ -137,9 +137,9 @@ impl World {
     }
 
     pub(crate) fn with_terraform(role: Role, terraform: secrets::terraform::Options) -> Self {
-        let driven = Driven::starting_at(SystemTime::UNIX_EPOCH + Duration::from_hours(500_000));
-        let clock = Clock::Driven(driven.clone());
-        let mut tasks = Tasks::default();
+        let driven = TestClock::starting_at(SystemTime::UNIX_EPOCH + Duration::from_hours(500_000));
+        let clock = Clock::Test(driven.clone());
+        let mut tasks = TaskGroup::default();
         let mut options = secrets::Options::for_anyone(clock.clone(), "dev", role.clone());
         options.roles.insert("ops".to_owned(), role);
         options.terraform = terraform;
@@ -166,7 +166,7 @@ impl World {
             secrets,
             identity: FakeIdentity::default(),
             metrics: Metrics::default(),
-            board: Board::default(),
+            status_registry: StatusRegistry::default(),
             health: Health::default(),
             wrap_ttl: None,
             role: "dev".to_owned(),
@@ -230,16 +230,16 @@ impl World {
 
     /// A session that takes the place of another one, and its token.
     pub(crate) fn start_after(&self, before: Option<Farewell>) -> Session {
-        let (publisher, feed) = feed("starting");
-        let nudge = Nudge::new(self.clock.clone());
+        let (publisher, watch) = credential_channel("starting");
+        let refresh_signal = RefreshSignal::new(self.clock.clone());
         let parts = Parts {
             publisher,
             identity: Box::new(self.identity.clone()),
             login: self.login(),
-            nudge: nudge.clone(),
+            refresh_signal: refresh_signal.clone(),
             clock: self.clock.clone(),
-            board: self.board.clone(),
-            health: self.health.component("session/web", true, "starting"),
+            status_registry: self.status_registry.clone(),
+            health: self.health.register("session/web", true, "starting"),
             metrics: self.metrics.clone(),
             fingerprint: self.fingerprint.clone(),
         };
@@ -251,15 +251,15 @@ impl World {
         let options = keeper.options_sender();
         let mut running = JoinSet::new();
         running.spawn(keeper.run(stop.clone()));
-        Session { feed, nudge, options, stop, clock: self.clock.clone(), running }
+        Session { watch, refresh_signal, options, stop, clock: self.clock.clone(), running }
     }
 }
 
 /// A running session. Dropping it is `kill -9`.
 #[derive(Debug)]
 pub(crate) struct Session {
-    pub(crate) feed: TokenFeed,
-    pub(crate) nudge: Nudge,
+    pub(crate) watch: TokenWatch,
+    pub(crate) refresh_signal: RefreshSignal,
     /// Other options for the running session.
     pub(crate) options: watch::Sender<Options>,
     pub(crate) clock: Clock,
@@ -270,32 +270,32 @@ pub(crate) struct Session {
 impl Session {
     /// The token that is served, if any.
     pub(crate) fn token(&self) -> Option<Arc<Token>> {
-        match self.feed.peek().state {
-            State::Serving(token) => Some(token),
-            State::None { .. } => None,
+        match self.watch.peek().availability {
+            Availability::Available(token) => Some(token),
+            Availability::Unavailable { .. } => None,
         }
     }
 
     /// Why there is none.
     pub(crate) fn reason(&self) -> String {
-        match self.feed.peek().state {
-            State::Serving(_) => panic!("there is a token"),
-            State::None { reason, .. } => reason.to_string(),
+        match self.watch.peek().availability {
+            Availability::Available(_) => panic!("there is a token"),
+            Availability::Unavailable { reason, .. } => reason.to_string(),
         }
     }
 
     pub(crate) async fn serving(&mut self) -> Arc<Token> {
         loop {
-            if let State::Serving(token) = self.feed.current().state {
+            if let Availability::Available(token) = self.watch.current().availability {
                 return token;
             }
-            self.feed.changed().await.unwrap();
+            self.watch.changed().await.unwrap();
         }
     }
 
     pub(crate) async fn not_serving(&mut self) -> String {
-        while matches!(self.feed.current().state, State::Serving(_)) {
-            self.feed.changed().await.unwrap();
+        while matches!(self.watch.current().availability, Availability::Available(_)) {
+            self.watch.changed().await.unwrap();
         }
         self.reason()
     }
@@ -303,10 +303,10 @@ impl Session {
     /// Rings and waits for the answer, at most a minute; says how long it took, or that the bucket was empty.
     pub(crate) async fn ring(&mut self) -> Option<Duration> {
         let start = self.clock.now();
-        if matches!(self.nudge.ring(), Ring::Spent { .. }) {
+        if matches!(self.refresh_signal.request(), RefreshRequest::RateLimited { .. }) {
             return None;
         }
-        tokio::time::timeout(Duration::from_mins(1), self.nudge.settled()).await.expect("a ring is answered");
+        tokio::time::timeout(Duration::from_mins(1), self.refresh_signal.wait()).await.expect("a ring is answered");
         Some(self.clock.now().since(start))
     }
 
@@ -320,7 +320,7 @@ impl Session {
     }
 
     /// Looks at what is served each second.
-    pub(crate) async fn watch(&self, span: Duration, mut look: impl FnMut(Option<&Token>, Moment)) {
+    pub(crate) async fn watch(&self, span: Duration, mut look: impl FnMut(Option<&Token>, ClockReading)) {
         let start = self.clock.now();
         while self.clock.now().since(start) < span {
             tokio::time::sleep(Duration::from_secs(1)).await;

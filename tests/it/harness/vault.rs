@@ -18,9 +18,9 @@ use hyper::body::{Frame, Incoming};
 use keyward::agent::api_proxy::{AllowedNamespaces, ApiProxy, CacheOptions, Lift, Options, Parts, Put, Rule, Rules};
 use keyward::agent::secrets::ChildOptions;
 use keyward::agent::server_client;
-use keyward::agent::token::{ClientToken, Generation, Kind, Lease, Token, TokenFeed, TokenPublisher};
+use keyward::agent::token::{ClientToken, Generation, Kind, Lease, Token, TokenPublisher, TokenWatch};
 use keyward::clock::Clock;
-use keyward::credential_watch::{Nudge, State, feed};
+use keyward::credential_watch::{Availability, RefreshSignal, credential_channel};
 use keyward::http::guard::{self, Admit};
 use keyward::http::server::{Endpoint, Limits, Listener, Observed, UnixSocket};
 use keyward::metrics::Metrics;
@@ -205,7 +205,7 @@ pub(crate) struct Proxied {
     pub(crate) client: reqwest::Client,
     /// Publishes the session's token, which is `tok1` at first.
     pub(crate) publisher: Option<TokenPublisher>,
-    pub(crate) nudge: Nudge,
+    pub(crate) refresh_signal: RefreshSignal,
     pub(crate) stop: CancellationToken,
     _folder: tempfile::TempDir,
     pub(crate) servers: JoinSet<()>,
@@ -233,14 +233,14 @@ impl Proxied {
     ) -> Self {
         let (vault, mut servers) = (Vault::default(), JoinSet::new());
         let server = vault.serve(Limits::default(), &mut servers);
-        let (publisher, tokens) = feed("no login has succeeded yet");
-        publisher.publish(State::Serving(Arc::new(token("tok1"))), None);
-        let nudge = Nudge::new(Clock::System);
+        let (publisher, tokens) = credential_channel("no login has succeeded yet");
+        publisher.publish(Availability::Available(Arc::new(token("tok1"))), None);
+        let refresh_signal = RefreshSignal::new(Clock::System);
         let mut options = options();
         let mut upstream = super::secrets::options(&format!("http://{server}"));
         change(&mut options, &mut upstream);
         let namespace = namespace.map(str::to_owned);
-        let parts = Parts { namespace, ..parts(upstream, tokens, nudge, Clock::System) };
+        let parts = Parts { namespace, ..parts(upstream, tokens, refresh_signal, Clock::System) };
         let mut this = Self::serve(admit, options, parts, servers);
         this.publisher = Some(publisher);
         this.vault = vault;
@@ -259,13 +259,13 @@ impl Proxied {
     /// The same where the token is a child of the session's, for its listener alone.
     pub(crate) fn of_child(world: &World, session: &Session, options: Options, child: Option<ChildOptions>) -> Self {
         let upstream = super::secrets::options(world.secrets.url());
-        let parts = parts(upstream, session.feed.clone(), session.nudge.clone(), world.clock.clone());
+        let parts = parts(upstream, session.watch.clone(), session.refresh_signal.clone(), world.clock.clone());
         Self::serve(Admit::AnyLocalUser, options, Parts { child, ..parts }, JoinSet::new())
     }
 
     fn serve(admit: Admit, options: Options, parts: Parts, mut servers: JoinSet<()>) -> Self {
         let (folder, stop) = (tempfile::tempdir().unwrap(), CancellationToken::new());
-        let (observed, nudge) = (parts.observed.clone(), parts.nudge.clone());
+        let (observed, refresh_signal) = (parts.observed.clone(), parts.refresh_signal.clone());
         let metrics = observed.metrics.clone();
         let proxy = ApiProxy::build(options, parts).unwrap();
         let listener = Listener::bind(&Endpoint::Tcp(([127, 0, 0, 1], 0).into())).unwrap();
@@ -286,16 +286,31 @@ impl Proxied {
         });
         let client = scripted::client();
         let (vault, url) = (Vault::default(), format!("http://{address}"));
-        Self { vault, address, url, socket, metrics, client, publisher: None, nudge, stop, _folder: folder, servers }
+        Self {
+            vault,
+            address,
+            url,
+            socket,
+            metrics,
+            client,
+            publisher: None,
+            refresh_signal,
+            stop,
+            _folder: folder,
+            servers,
+        }
     }
 
     pub(crate) fn publish(&self, text: &str) {
-        self.publisher.as_ref().unwrap().publish(State::Serving(Arc::new(token(text))), Some(Clock::System.now()));
+        self.publisher
+            .as_ref()
+            .unwrap()
+            .publish(Availability::Available(Arc::new(token(text))), Some(Clock::System.now()));
     }
 
     /// There is no token, for a reason.
     pub(crate) fn withdraw(&self, reason: &str, retry_after: Duration) {
-        let state = State::None { reason: reason.into(), retry_after };
+        let state = Availability::Unavailable { reason: reason.into(), retry_after };
         self.publisher.as_ref().unwrap().publish(state, Some(Clock::System.now()));
     }
 
@@ -313,10 +328,10 @@ impl Proxied {
     }
 }
 
-fn parts(upstream: server_client::Options, feed: TokenFeed, nudge: Nudge, clock: Clock) -> Parts {
+fn parts(upstream: server_client::Options, watch: TokenWatch, refresh_signal: RefreshSignal, clock: Clock) -> Parts {
     let observed = Observed { metrics: Metrics::default(), listener: "vault".to_owned() };
     let bound_to = vec!["web".to_owned()];
-    Parts { clock, feed, nudge, upstream, namespace: None, observed, child: None, bound_to }
+    Parts { clock, watch, refresh_signal, upstream, namespace: None, observed, child: None, bound_to }
 }
 
 /// An answer that was read.

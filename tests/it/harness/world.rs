@@ -10,7 +10,7 @@ use keyward::emulators::cloud::{self, Cloud, Names};
 use keyward::emulators::platform::{self, Platform};
 use keyward::emulators::secrets::terraform::{self, Credential};
 use keyward::emulators::secrets::{self, Bounds, Role, Secrets, Terms, Verification};
-use keyward::tasks::Tasks;
+use keyward::tasks::TaskGroup;
 use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -51,7 +51,7 @@ pub(crate) struct World {
     pub(crate) platform: Platform,
     pub(crate) secrets: Secrets,
     runtime: tokio::runtime::Runtime,
-    _tasks: Tasks,
+    _tasks: TaskGroup,
     _folder: tempfile::TempDir,
 }
 
@@ -87,7 +87,7 @@ impl World {
     ) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let folder = tempfile::tempdir().unwrap();
-        let mut tasks = Tasks::new(CancellationToken::new());
+        let mut tasks = TaskGroup::new(CancellationToken::new());
         let (cloud, secrets, platform) = runtime.block_on(async {
             let platform = Platform::start(platform::Options::default(), &mut tasks).unwrap();
             let mut options = cloud::Options::in_folder(folder.path().join("cloud"));

@@ -5,7 +5,7 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use keyward::clock::Clock;
-use keyward::credential_watch::Nudge;
+use keyward::credential_watch::RefreshSignal;
 use tokio::time::Instant;
 
 use crate::harness::Acl;
@@ -84,7 +84,7 @@ async fn a_refusal_of_the_acl_server_reaches_a_caller_that_sends_its_whole_body_
 #[tokio::test]
 async fn a_body_that_cannot_be_sent_again_never_waits_for_a_fresh_token() {
     // Nobody answers the ring.
-    let front = Front::with(|_, parts| parts.source.nudge = Nudge::new(Clock::System));
+    let front = Front::with(|_, parts| parts.source.refresh_signal = RefreshSignal::new(Clock::System));
     front.platform.revoke("tok1");
     let started = Instant::now();
     let answer = front.request("POST", "/api/v2/runs").body(vec![b'x'; 2 << 20]).send().await.unwrap();
@@ -97,6 +97,6 @@ async fn a_body_that_cannot_be_sent_again_never_waits_for_a_fresh_token() {
     let answer = proxied.request("PUT", "secret/data/a").body(vec![b'x'; 2 << 20]).send().await.unwrap();
     assert_eq!(answer.status(), 403);
     assert!(started.elapsed() < Duration::from_secs(8), "after {:?}", started.elapsed());
-    let rung = tokio::time::timeout(Duration::from_secs(5), proxied.nudge.rung()).await;
+    let rung = tokio::time::timeout(Duration::from_secs(5), proxied.refresh_signal.requested()).await;
     assert!(rung.is_ok(), "the session's keeper is told all the same");
 }

@@ -8,10 +8,10 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request, Response};
 use http_body_util::{BodyExt as _, Either, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
+use keyward::error_chain::format_chain;
 use keyward::http::reverse_proxy::{Downstream, ForwardError, Forwarder, Head, Line, Options, Target, Upstream};
 use keyward::http::server::{Caller, Endpoint, Limits, Listener, Observed, Peer, UnixSocket};
 use keyward::metrics::{self, Metrics};
-use keyward::words::chain;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{UnixListener, UnixStream};
@@ -91,12 +91,12 @@ impl Scene {
     }
 
     fn open_at_back(&self) -> i64 {
-        self.metrics.local_connections.get_or_create(&metrics::Listener { listener: "back".to_owned() }).get()
+        self.metrics.local_connections.get_or_create(&metrics::ListenerLabel { listener: "back".to_owned() }).get()
     }
 }
 
 fn told(error: &ForwardError) -> Response<Either<Downstream, Full<Bytes>>> {
-    let mut answer = Response::new(Either::Right(Full::from(chain(error))));
+    let mut answer = Response::new(Either::Right(Full::from(format_chain(error))));
     *answer.status_mut() = error.status();
     answer
 }

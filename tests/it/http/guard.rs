@@ -9,12 +9,12 @@ use std::time::Duration;
 use keyward::agent::local_api::{self, Parts, Serves, Source};
 use keyward::agent::token::{ClientToken, Generation, Kind, Lease, Token};
 use keyward::clock::Clock;
-use keyward::credential_watch::{Nudge, State, feed};
+use keyward::credential_watch::{Availability, RefreshSignal, credential_channel};
 use keyward::health::Health;
 use keyward::http::guard::{self, Admit};
 use keyward::http::server::{Endpoint, Limits, Listener, Observed};
 use keyward::metrics::Metrics;
-use keyward::status::Board;
+use keyward::status::StatusRegistry;
 use secrecy::SecretString;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -36,7 +36,7 @@ impl Scene {
     fn new(admit: Admit) -> Self {
         let listener = Listener::bind(&Endpoint::Tcp(([127, 0, 0, 1], 0).into())).unwrap();
         let address = listener.tcp_address().unwrap();
-        let (maker, feed) = feed("not logged in yet");
+        let (maker, watch) = credential_channel("not logged in yet");
         let now = Clock::System.now();
         let token = Token {
             secret: ClientToken::parse(SecretString::from(CANARY)).unwrap(),
@@ -48,8 +48,8 @@ impl Scene {
             expires: Some(now + Duration::from_hours(1)),
             generation: Generation::new(),
         };
-        maker.publish(State::Serving(Arc::new(token)), Some(now));
-        let source = Source { feed, nudge: Nudge::new(Clock::System) };
+        maker.publish(Availability::Available(Arc::new(token)), Some(now));
+        let source = Source { watch, refresh_signal: RefreshSignal::new(Clock::System) };
         let options = local_api::Options {
             name: "local".to_owned(),
             serves: Serves::LocalApi,
@@ -60,7 +60,7 @@ impl Scene {
             clock: Clock::System,
             metrics: metrics.clone(),
             health: Health::default(),
-            board: Board::default(),
+            status_registry: StatusRegistry::default(),
             guard: guard::Options { admit, ..guard::Options::default() },
             address: Some(address),
             stop: stop.clone(),

@@ -57,11 +57,11 @@ impl Scene {
     }
 
     fn open(&self) -> i64 {
-        self.metrics.local_connections.get_or_create(&metrics::Listener { listener: "test".to_owned() }).get()
+        self.metrics.local_connections.get_or_create(&metrics::ListenerLabel { listener: "test".to_owned() }).get()
     }
 
     fn refused(&self, reason: &'static str) -> u64 {
-        self.metrics.local_refused.get_or_create(&metrics::Refusal { listener: "test".to_owned(), reason }).get()
+        self.metrics.local_refused.get_or_create(&metrics::RefusalLabels { listener: "test".to_owned(), reason }).get()
     }
 }
 

@@ -20,7 +20,7 @@ use crate::acl::service::keys;
 use crate::acl::service::lists::LeftOut;
 use crate::acl::service::tokens::{Listed, TokenFilter, TokenPages};
 use crate::acl::store::{Freshness, StoreError};
-use crate::words::chain;
+use crate::error_chain::format_chain;
 
 pub(in crate::acl::api) async fn list(rooms: &Rooms, ask: &Ask, freshness: Freshness) -> Result<Seen, ApiError> {
     let caller = ask.caller(rooms, freshness).await?;
@@ -36,7 +36,7 @@ pub(in crate::acl::api) async fn list(rooms: &Rooms, ask: &Ask, freshness: Fresh
     let frames = try_unfold(text, async |mut text: Text| match text.next().await {
         Ok(bytes) => Ok(bytes.map(|bytes| (Frame::data(bytes), text))),
         Err(error) => {
-            tracing::error!(event = "acl.list.broken", error = chain(&error), "a list of tokens broke off");
+            tracing::error!(event = "acl.list.broken", error = format_chain(&error), "a list of tokens broke off");
             Err(Broken)
         }
     });

@@ -10,8 +10,8 @@ use super::key::SealKey;
 use super::keyring::Ring;
 use crate::acl::store::{CommitError, StoreError};
 use crate::atomic_file::{self, Attributes, ReplaceError};
+use crate::hex;
 use crate::secret;
-use crate::words;
 
 /// Most keys of a file: each is tried for each token while keys are changed.
 const MAX_KEYS: usize = 8;
@@ -64,7 +64,7 @@ fn new_line(path: &Path) -> Result<Zeroizing<String>, KeyError> {
     let mut key = Zeroizing::new([0; 32]);
     let fail = |_| KeyError::Make { path: path.to_owned(), source: std::io::Error::other("no random numbers") };
     aws_lc_rs::rand::fill(&mut *key).map_err(fail)?;
-    Ok(Zeroizing::new(words::hex(&*key) + "\n"))
+    Ok(Zeroizing::new(hex::encode_hex(&*key) + "\n"))
 }
 
 fn write(path: &Path, text: &str) -> Result<(), KeyError> {

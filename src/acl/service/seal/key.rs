@@ -6,13 +6,13 @@ use base64::engine::general_purpose::STANDARD;
 
 use crate::acl::model::id::Id;
 use crate::acl::model::secret::{PlainSecret, SealedSecret, SecretHash};
-use crate::aead::Seal;
+use crate::aead::AeadKey;
 
 /// Hashes and seals secrets with keys derived from one line of the key file.
 pub struct SealKey {
     id: String,
     hash: hmac::Key,
-    seal: Seal,
+    seal: AeadKey,
 }
 
 impl std::fmt::Debug for SealKey {
@@ -27,7 +27,7 @@ impl SealKey {
         let master = hmac::Key::new(hmac::HMAC_SHA256, key);
         let derive = |purpose: &[u8]| hmac::sign(&master, purpose);
         let id = STANDARD.encode(&derive(b"keyward access: key id").as_ref()[..6]);
-        let seal = Seal::new(derive(b"keyward access: seal").as_ref().try_into().ok()?).ok()?;
+        let seal = AeadKey::new(derive(b"keyward access: seal").as_ref().try_into().ok()?).ok()?;
         let hash = hmac::Key::new(hmac::HMAC_SHA256, derive(b"keyward access: hash").as_ref());
         Some(Self { id, hash, seal })
     }
@@ -49,7 +49,7 @@ impl SealKey {
     /// # Errors
     /// The crypto library refused.
     pub fn seal(&self, accessor: Id, secret: &PlainSecret) -> Result<SealedSecret, SealError> {
-        let sealed = self.seal.close(secret.reveal().as_bytes(), accessor.to_string().as_bytes());
+        let sealed = self.seal.seal(secret.reveal().as_bytes(), accessor.to_string().as_bytes());
         let sealed = STANDARD.encode(sealed.map_err(|_| SealError)?);
         Ok(SealedSecret { key_id: self.id.clone(), sealed })
     }

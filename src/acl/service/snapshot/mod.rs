@@ -27,7 +27,7 @@ use crate::acl::model::id::Id;
 use crate::acl::model::names::NamespaceName;
 use crate::acl::model::secret::PlainSecret;
 use crate::acl::store::{Revision, StoreError};
-use crate::words::chain;
+use crate::error_chain::format_chain;
 
 /// What a restore did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,7 +101,7 @@ impl Restores {
                     | ServiceError::UnknownSecret,
                 ) => {}
                 Err(error) => {
-                    let error = chain(error);
+                    let error = format_chain(error);
                     tracing::error!(event = "acl.restore.failed", error, "a restore did not come to its end");
                 }
             }

@@ -20,7 +20,7 @@ use crate::acl::service::keys;
 use crate::acl::service::restore_lock::Mark;
 use crate::acl::service::seal;
 use crate::acl::store::{Batch, Check, CommitError, Export, Freshness, Key, Page, Revision, Write};
-use crate::words::chain;
+use crate::error_chain::format_chain;
 
 /// Who may restore.
 #[derive(Debug)]
@@ -123,7 +123,7 @@ impl Directory {
         if self.opens(&named).is_err() {
             // The key may have been put into the file for this.
             let reread = self.sealer.reread(&self.key_record().await?, false).await;
-            reread.map_err(|error| ServiceError::Invalid(format!("Invalid snapshot: {}", chain(&error))))?;
+            reread.map_err(|error| ServiceError::Invalid(format!("Invalid snapshot: {}", format_chain(&error))))?;
         }
         self.opens(&named)
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use aws_lc_rs::hmac;
 
 use super::{Revision, StoreError};
-use crate::words::hex;
+use crate::hex::encode_hex;
 
 /// Bytes of a checksum.
 pub(super) const LENGTH: usize = 16;
@@ -30,7 +30,7 @@ impl Checksums {
         let mut key = [0; 32];
         let none = |_| StoreError::failed(std::io::Error::other("no random numbers"));
         aws_lc_rs::rand::fill(&mut key).map_err(none)?;
-        Ok(hex(&key))
+        Ok(encode_hex(&key))
     }
 
     /// By the key that the store keeps.

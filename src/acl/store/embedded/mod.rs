@@ -60,7 +60,7 @@ impl Embedded {
     /// # Errors
     /// Another process has it, it belongs to another datacenter, it is damaged, or it cannot be opened.
     pub fn open(folder: &Path, datacenter: &str) -> Result<Self, OpenError> {
-        let folder = secure_dir::private(folder, 0o022)?;
+        let folder = secure_dir::create_private(folder, 0o022)?;
         let path = Self::file_in(&folder);
         let backend = FileBackend::new(files::private_file(&path)?);
         let backend =

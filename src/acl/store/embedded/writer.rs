@@ -13,7 +13,7 @@ use super::checksums::{Checksums, Totals};
 use super::recovery::{self, Shared};
 use super::tables::{ALL, KINDS, RECORDS, TOTALS, encode, part_in_sum, revisions};
 use super::{Batch, Check, CommitError, Key, Revision, StoreError, Write};
-use crate::clock::{Clock, Moment};
+use crate::clock::{Clock, ClockReading};
 
 /// A batch, and where its outcome goes.
 #[derive(Debug)]
@@ -49,7 +49,7 @@ struct Writer {
 struct Failure {
     error: StoreError,
     /// When the next one is tried.
-    again: Moment,
+    again: ClockReading,
     /// Whether the database is open for it.
     writable: bool,
 }

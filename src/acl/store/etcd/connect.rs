@@ -15,8 +15,8 @@ use zeroize::Zeroizing;
 use super::error::{Kind, Trouble};
 use super::options::{self, Options};
 use crate::acl::store::OpenError;
+use crate::error_chain;
 use crate::secret;
-use crate::words;
 
 /// A member whose machine is gone is noticed after the two together. etcd closes a connection where pings come more often
 /// than each 5 s, or where nothing is asked.
@@ -57,7 +57,7 @@ impl Connection {
         }
         let client = Client::connect([&**member], Some(how)).await.map_err(|error| {
             let path = options.identity.as_ref().map(|identity| &identity.key).or(options.ca_file.as_ref());
-            unusable(path.map_or(Path::new(""), |path| path), words::chain(&error))
+            unusable(path.map_or(Path::new(""), |path| path), error_chain::format_chain(&error))
         })?;
         Ok(Self { member: Arc::clone(member), client, login: options.login.clone(), logins: Mutex::new(0) })
     }
@@ -83,7 +83,7 @@ impl Connection {
                 return Ok(*logins);
             }
             let password = secret::read_file(&login.password_file)
-                .map_err(|error| Trouble::not_done(&self.member, words::chain(&error)))?;
+                .map_err(|error| Trouble::not_done(&self.member, error_chain::format_chain(&error)))?;
             let credentials = (login.user.clone(), password.expose_secret().to_owned());
             if let Err(error) = self.client().update_user(Some(credentials)).await {
                 let trouble = Trouble::told(&self.member, &error);

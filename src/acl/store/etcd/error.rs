@@ -7,7 +7,7 @@ use etcd_client::Error as ClientError;
 use tonic::{Code, ConnectError};
 
 use crate::acl::store::{CommitError, StoreError};
-use crate::words::describe;
+use crate::error_chain::describe_error;
 
 /// A call that failed, with the member that it was for. Holds no secret: etcd repeats none.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -49,7 +49,7 @@ impl Trouble {
                 let causes = causes(status);
                 let unsent = causes.iter().any(|cause| cause.is::<ConnectError>());
                 let mut text = status.message().to_owned();
-                for cause in causes.iter().map(|cause| describe(*cause)) {
+                for cause in causes.iter().map(|cause| describe_error(*cause)) {
                     if !text.contains(&cause) {
                         text = format!("{text}: {cause}");
                     }

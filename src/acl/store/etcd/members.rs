@@ -173,7 +173,7 @@ impl Member {
                 }
             }
             Err(error) => {
-                let (etcd, error) = (&*self.address, crate::words::chain(&error));
+                let (etcd, error) = (&*self.address, crate::error_chain::format_chain(&error));
                 tracing::warn!(event = "acl.store.connect", etcd, error, "cannot take the certificates for etcd anew");
             }
         }

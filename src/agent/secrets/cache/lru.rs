@@ -15,7 +15,7 @@ use crate::agent::secrets::encrypted_file::Dirt;
 use crate::agent::secrets::lease::{Step, Term, next_step};
 use crate::agent::secrets::snapshot_format::SavedTerm;
 use crate::agent::token::{Generation, Lease};
-use crate::clock::Moment;
+use crate::clock::ClockReading;
 
 /// All of them.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ pub(super) struct Shelf {
 #[derive(Debug)]
 struct Entry {
     kept: Arc<Kept>,
-    since: Moment,
+    since: ClockReading,
     /// How old it was by then.
     before: Duration,
     held: Option<Held>,
@@ -102,7 +102,7 @@ impl Shelf {
     }
 
     /// What is there for a request. What was issued is there until it is time to get another.
-    pub(super) fn look(&mut self, key: &Key, now: Moment) -> Option<Found> {
+    pub(super) fn look(&mut self, key: &Key, now: ClockReading) -> Option<Found> {
         self.turn += 1;
         let entry = self.entries.get_mut(key)?;
         entry.used = self.turn;
@@ -119,7 +119,7 @@ impl Shelf {
 
     /// Keeps an answer in place of what was there; those that were not used for longest go where there is no room. `unit` is
     /// a random number in `0.0..1.0`.
-    pub(super) fn put(&mut self, key: Key, kept: Kept, generation: Option<Generation>, now: Moment, unit: f64) {
+    pub(super) fn put(&mut self, key: Key, kept: Kept, generation: Option<Generation>, now: ClockReading, unit: f64) {
         let same = kept.issued().is_none() && self.entries.get(&key).is_some_and(|there| there.kept.is_same(&kept));
         let held = kept.issued().map(|issued| {
             let lease = issued.lease();
@@ -134,7 +134,7 @@ impl Shelf {
 
     /// Takes up what the last process kept. What had been got with the session's token waits for [`Shelf::adopt`] under the
     /// generation that this gives.
-    pub(super) fn take_up(&mut self, all: Vec<Taken>, now: Moment) {
+    pub(super) fn take_up(&mut self, all: Vec<Taken>, now: ClockReading) {
         let awaited = *self.awaited.get_or_insert_with(Generation::new);
         for Taken { key, kept, age, held, with_session } in all {
             let generation = with_session.then_some(awaited);
@@ -162,7 +162,7 @@ impl Shelf {
     }
 
     /// What is to be written: at most so many bytes, of what was used last. From here on what changes is news.
-    pub(super) fn lines(&mut self, most: usize, now: Moment) -> Vec<Line> {
+    pub(super) fn lines(&mut self, most: usize, now: ClockReading) -> Vec<Line> {
         (self.dirt, self.told) = (Dirt::None, Dirt::None);
         let mut entries: Vec<_> = self.entries.iter().collect();
         entries.sort_by_key(|(_, entry)| std::cmp::Reverse(entry.used));
@@ -207,7 +207,7 @@ impl Shelf {
         news
     }
 
-    fn insert(&mut self, key: Key, kept: Kept, since: Moment, before: Duration, held: Option<Held>) {
+    fn insert(&mut self, key: Key, kept: Kept, since: ClockReading, before: Duration, held: Option<Held>) {
         self.drop_one(&key);
         let size = key.size() + kept.size() + size_of::<Entry>();
         if size > self.most {
@@ -254,14 +254,14 @@ impl Shelf {
     }
 
     /// When something is to be done for a lease; `None` while there is nothing.
-    pub(super) fn next_due(&self) -> Option<Moment> {
+    pub(super) fn next_due(&self) -> Option<ClockReading> {
         let held = self.entries.values().filter_map(|entry| entry.held.as_ref());
         let waiting = held.filter(|held| !held.busy && !held.is_awaited(self.awaited));
         waiting.map(|held| held.next.at()).min_by_key(|at| at.boot)
     }
 
     /// Drops what is at the end of its time, and gives a lease that is to be renewed.
-    pub(super) fn take_due(&mut self, now: Moment) -> Option<Due> {
+    pub(super) fn take_due(&mut self, now: ClockReading) -> Option<Due> {
         let awaited = self.awaited;
         let is_due = |held: &Held| !held.busy && !held.is_awaited(awaited) && now.until(held.next.at()).is_zero();
         let ended: Vec<Key> = self
@@ -282,7 +282,7 @@ impl Shelf {
     }
 
     /// Notes what became of a renewal: the lease that there is now, or that there will be no more of it.
-    pub(super) fn renewed(&mut self, key: &Key, outcome: Option<Lease>, now: Moment, unit: f64) {
+    pub(super) fn renewed(&mut self, key: &Key, outcome: Option<Lease>, now: ClockReading, unit: f64) {
         let Some(held) = self.entries.get_mut(key).and_then(|entry| entry.held.as_mut()) else { return };
         held.busy = false;
         match outcome {
@@ -294,7 +294,7 @@ impl Shelf {
     }
 
     /// Notes that a renewal is to be tried again at that time.
-    pub(super) fn again(&mut self, key: &Key, at: Moment) {
+    pub(super) fn again(&mut self, key: &Key, at: ClockReading) {
         if let Some(held) = self.entries.get_mut(key).and_then(|entry| entry.held.as_mut()) {
             held.busy = false;
             let ends = held.term.ends();
@@ -312,8 +312,8 @@ mod tests {
     use super::*;
     use crate::agent::secrets::cache::entry::Kind;
 
-    fn at(seconds: u64) -> Moment {
-        Moment { boot: Duration::from_secs(seconds), wall: SystemTime::UNIX_EPOCH + Duration::from_secs(seconds) }
+    fn at(seconds: u64) -> ClockReading {
+        ClockReading { boot: Duration::from_secs(seconds), wall: SystemTime::UNIX_EPOCH + Duration::from_secs(seconds) }
     }
 
     fn key(path: &str) -> Key {

@@ -203,7 +203,7 @@ impl Cache {
                 _ => false,
             },
             Forget::Token(token) => {
-                let is_it = matches!(issued, Some(entry::Issued::Token(its, ..)) if secret::same(its.secret(), token));
+                let is_it = matches!(issued, Some(entry::Issued::Token(its, ..)) if secret::ct_eq(its.secret(), token));
                 is_it || whose == Some(key.whose)
             }
         })

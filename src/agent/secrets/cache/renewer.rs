@@ -16,20 +16,20 @@ use crate::agent::secrets::encrypted_file::{Archive, ArchiveError, Dirt, LARGEST
 use crate::agent::secrets::snapshot_format::TokenMark;
 use crate::agent::server_client::{CallError, Upstream, Verdict};
 use crate::agent::state_file::Use;
-use crate::agent::token::{Lease, Token, TokenFeed};
+use crate::agent::token::{Lease, Token, TokenWatch};
 use crate::agent::token_lifecycle::retry_budget::{Failure, Pace};
 use crate::backoff::random_unit;
-use crate::credential_watch::{Nudge, State};
+use crate::credential_watch::{Availability, RefreshSignal};
 
 /// What a tender works with.
 #[derive(Debug, Clone)]
 pub struct Parts {
     /// The session's token.
-    pub tokens: TokenFeed,
+    pub tokens: TokenWatch,
     /// Whether the token is taken up after a restart; else another is made at each start, which says nothing of the one before.
     pub outlives_restarts: bool,
     /// Rung where the server says that the token is dead.
-    pub session: Nudge,
+    pub session: RefreshSignal,
     /// The server.
     pub upstream: Upstream,
     /// The namespace that the session logs in to.
@@ -133,9 +133,9 @@ impl Tender {
     /// given any more either.
     fn follow(&mut self) {
         let before = self.token.take();
-        self.token = match self.parts.tokens.current().state {
-            State::Serving(token) => Some(token),
-            State::None { .. } => None,
+        self.token = match self.parts.tokens.current().availability {
+            Availability::Available(token) => Some(token),
+            Availability::Unavailable { .. } => None,
         };
         let now = self.inner.clock.now();
         let mut dropped = 0;
@@ -210,7 +210,7 @@ impl Tender {
                 tracing::warn!(event = "cache.renewal.failed", %error, "a lease that is kept could not be renewed");
                 let doubts_session = verdict.doubts_token() && !own;
                 if doubts_session {
-                    self.parts.session.ring();
+                    self.parts.session.request();
                 }
                 if verdict.doubts_token() && own {
                     self.unproven.retain(|its| its != key);

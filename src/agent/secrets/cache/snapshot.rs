@@ -13,7 +13,7 @@ use super::key::Key;
 use crate::agent::secrets::encrypted_file::Why;
 use crate::agent::secrets::lease::{Step, Term};
 use crate::agent::secrets::snapshot_format::{Content, SavedTerm, TokenMark, age};
-use crate::clock::{Moment, millis};
+use crate::clock::{ClockReading, millis};
 
 /// An answer that is to be written.
 #[derive(Debug)]
@@ -52,7 +52,7 @@ struct Saved<'a> {
 }
 
 /// What is written of them.
-pub(super) fn plain(lines: &[Line], token: Option<TokenMark>, now: Moment) -> Option<Zeroizing<Vec<u8>>> {
+pub(super) fn plain(lines: &[Line], token: Option<TokenMark>, now: ClockReading) -> Option<Zeroizing<Vec<u8>>> {
     let wall = millis(now.wall);
     let kept: Vec<Saved<'_>> = lines
         .iter()
@@ -71,7 +71,7 @@ pub(super) fn plain(lines: &[Line], token: Option<TokenMark>, now: Moment) -> Op
 }
 
 /// What was written, but for what has ended, or is older than `most` and plain.
-pub(super) fn taken(plain: &[u8], most: Duration, now: Moment) -> Result<(Option<TokenMark>, Vec<Taken>), Why> {
+pub(super) fn taken(plain: &[u8], most: Duration, now: ClockReading) -> Result<(Option<TokenMark>, Vec<Taken>), Why> {
     let content: Content<Saved<'_>> = serde_json::from_slice(plain).map_err(|_| Why::Shape)?;
     let content = content.in_time(now)?;
     let taken = content.kept.into_iter().filter_map(|saved| {

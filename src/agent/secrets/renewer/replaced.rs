@@ -2,7 +2,7 @@
 
 use super::SecretKeeper;
 use crate::agent::server_client::SecretLease;
-use crate::clock::Moment;
+use crate::clock::ClockReading;
 
 impl<T> SecretKeeper<T> {
     /// Gives back the leases whose time of grace is over. Where that fails they end by themselves.
@@ -11,7 +11,7 @@ impl<T> SecretKeeper<T> {
         let clock = &self.parts.clock;
         let (due, kept) = std::mem::take(&mut self.replaced).into_iter().partition(|(_, at)| clock.has_reached(*at));
         self.replaced = kept;
-        let due: Vec<(SecretLease, Moment)> = due;
+        let due: Vec<(SecretLease, ClockReading)> = due;
         for (lease, _) in due {
             let back = self.parts.upstream.revoke_lease(&token.secret, &lease, self.options.namespace.as_deref()).await;
             if let Err(error) = back {

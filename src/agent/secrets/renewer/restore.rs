@@ -8,7 +8,7 @@ use crate::agent::secrets::lease::{Step, remade_after};
 use crate::agent::secrets::persisted_secrets::{Book, Record};
 use crate::agent::secrets::{Options, SecretAnswer};
 use crate::agent::token::{Generation, Token};
-use crate::credential_watch::State;
+use crate::credential_watch::Availability;
 
 impl<T> SecretKeeper<T> {
     /// Begins with what the last process knew, and writes down for the next one what is known. It is given to readers once the
@@ -80,7 +80,7 @@ impl<T> SecretKeeper<T> {
                 age,
                 "a secret is used as it was known"
             );
-            self.parts.publisher.publish(State::Serving(Arc::new(view)), None);
+            self.parts.publisher.publish(Availability::Available(Arc::new(view)), None);
             if let Some(health) = &self.parts.health {
                 health.ready();
             }

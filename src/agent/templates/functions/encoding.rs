@@ -10,7 +10,7 @@ use zeroize::Zeroizing;
 use super::arguments::Arguments;
 use super::{Answer, Named};
 use crate::agent::templates::value::{Wiped, map, of_json, text, to_json};
-use crate::words::hex;
+use crate::hex::encode_hex;
 
 pub(super) const FUNCTIONS: &[Named] = &[
     ("base64Decode", |args| decoded("base64Decode", args, [&STANDARD, &STANDARD_NO_PAD])),
@@ -20,7 +20,7 @@ pub(super) const FUNCTIONS: &[Named] = &[
     ("hmacSHA256Hex", |args| {
         let args = Arguments::exactly("hmacSHA256Hex", args, 2)?;
         let key = hmac::Key::new(hmac::HMAC_SHA256, args.text(1)?.as_bytes());
-        Ok(text(hex(hmac::sign(&key, args.text(0)?.as_bytes()).as_ref())))
+        Ok(text(encode_hex(hmac::sign(&key, args.text(0)?.as_bytes()).as_ref())))
     }),
     ("parseJSON", |args| {
         let args = Arguments::exactly("parseJSON", args, 1)?;
@@ -54,7 +54,7 @@ fn decoded(name: &str, args: &[Value], engines: [&GeneralPurpose; 2]) -> Answer 
 
 fn hashed(name: &str, args: &[Value]) -> Answer {
     let args = Arguments::exactly(name, args, 1)?;
-    Ok(text(hex(digest::digest(&digest::SHA256, args.text(0)?.as_bytes()).as_ref())))
+    Ok(text(encode_hex(digest::digest(&digest::SHA256, args.text(0)?.as_bytes()).as_ref())))
 }
 
 fn json(name: &str, args: &[Value], pretty: bool) -> Result<Zeroizing<String>, gotmpl::TemplateError> {

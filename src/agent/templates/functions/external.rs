@@ -15,7 +15,7 @@ use crate::agent::secrets::{How, SecretAnswer, SecretRequest};
 use crate::agent::templates::Text;
 use crate::agent::templates::evaluation::{Known, Need, Shared};
 use crate::agent::templates::value::{list, map, of_json, text};
-use crate::words::rfc3339;
+use crate::time_format::format_rfc3339;
 
 pub(super) const NAMES: [&str; 8] =
     ["env", "envOrDefault", "file", "mustEnv", "pkiCert", "secret", "secrets", "timestamp"];
@@ -104,7 +104,7 @@ pub(super) fn add(all: &mut FuncMap, source: &Text, round: &Shared) {
         Box::new(move |args| {
             let args = Arguments::between("timestamp", args, 0, 1)?;
             let now = shared.lock().now;
-            Ok(text(if args.len() == 0 { rfc3339(now) } else { by_layout(now, args.text(0)?) }))
+            Ok(text(if args.len() == 0 { format_rfc3339(now) } else { by_layout(now, args.text(0)?) }))
         }),
     );
 }

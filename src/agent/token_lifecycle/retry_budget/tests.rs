@@ -2,8 +2,8 @@
 
 use super::*;
 
-fn at(seconds: u64) -> Moment {
-    Moment { boot: Duration::from_secs(seconds), wall: SystemTime::UNIX_EPOCH + Duration::from_secs(seconds) }
+fn at(seconds: u64) -> ClockReading {
+    ClockReading { boot: Duration::from_secs(seconds), wall: SystemTime::UNIX_EPOCH + Duration::from_secs(seconds) }
 }
 
 #[test]

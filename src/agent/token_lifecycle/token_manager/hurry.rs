@@ -10,13 +10,13 @@ use crate::agent::token::Token;
 use crate::agent::token_lifecycle::current_token::Standing;
 use crate::agent::token_lifecycle::schedule::Step;
 use crate::backoff::random_unit;
-use crate::clock::Moment;
+use crate::clock::ClockReading;
 use crate::demand::Retried;
 
 impl TokenKeeper {
     /// Callers wait, or have asked for a try.
     pub(super) fn demanded(&mut self) {
-        self.retries.extend(self.nudge.demand().take_retries());
+        self.retries.extend(self.refresh_signal.demand().take_retries());
         if !self.retries.is_empty() {
             self.retry();
         }
@@ -26,7 +26,7 @@ impl TokenKeeper {
     /// Brings the login that is planned forward, where there is no token and callers wait for one.
     pub(super) fn hurry(&mut self) {
         let idle = self.held.is_none() && self.work.is_none() && !self.for_caller;
-        if !idle || !self.nudge.demand().is_waited_for() {
+        if !idle || !self.refresh_signal.demand().is_waited_for() {
             return;
         }
         let sooner = self.pace.next_for_caller(self.clock.now(), random_unit());
@@ -74,8 +74,8 @@ impl TokenKeeper {
     }
 
     /// The proof that is kept, where it was got a short time ago and lives on for a minute.
-    pub(super) fn usable_proof(&mut self, now: Moment) -> Option<Arc<IdentityProof>> {
-        let usable = |(proof, got): &(Arc<IdentityProof>, Moment)| {
+    pub(super) fn usable_proof(&mut self, now: ClockReading) -> Option<Arc<IdentityProof>> {
+        let usable = |(proof, got): &(Arc<IdentityProof>, ClockReading)| {
             let IdentityProof::Signed(signed) = &**proof else { return false };
             let ends = signed.claims.as_ref().and_then(|claims| claims.exp);
             let lives = ends.is_some_and(|ends| ends.duration_since(now.wall).is_ok_and(|left| left > LEAST));

@@ -5,13 +5,13 @@ use crate::agent::token::Token;
 use crate::agent::token_lifecycle::Farewell;
 use crate::agent::token_lifecycle::schedule::{Earliest, Last, Step, next_step};
 use crate::backoff::random_unit;
-use crate::credential_watch::{Reading, State};
+use crate::credential_watch::{Availability, CredentialState};
 
 impl TokenKeeper {
     /// Publishes what the session before this one serves, so that outputs that are joined to this one have it at once.
-    pub fn serve_meanwhile(&self, reading: Reading<Token>) {
-        if matches!(reading.state, State::Serving(_)) {
-            self.publisher.publish(reading.state, reading.last_checked);
+    pub fn serve_meanwhile(&self, reading: CredentialState<Token>) {
+        if matches!(reading.availability, Availability::Available(_)) {
+            self.publisher.publish(reading.availability, reading.last_checked);
             self.report.health.ready();
         }
     }

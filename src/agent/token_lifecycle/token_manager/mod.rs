@@ -27,30 +27,30 @@ use crate::agent::identity::{IdentityProof, IdentitySource};
 use crate::agent::login::Login;
 use crate::agent::token::{Token, TokenPublisher};
 use crate::backoff::random_unit;
-use crate::clock::{Clock, Jumps, Moment};
-use crate::credential_watch::Nudge;
+use crate::clock::{Clock, ClockChanges, ClockReading};
+use crate::credential_watch::RefreshSignal;
 use crate::demand::Retried;
 use crate::health;
 use crate::metrics::Metrics;
-use crate::status::Board;
+use crate::status::StatusRegistry;
 
 /// What a keeper works with.
 #[derive(Debug)]
 pub struct Parts {
-    /// The feed's write half.
+    /// The watch's write half.
     pub publisher: TokenPublisher,
     /// Who the machine is.
     pub identity: Box<dyn IdentitySource>,
     /// Where and how to log in.
     pub login: Login,
     /// What callers ring.
-    pub nudge: Nudge,
+    pub refresh_signal: RefreshSignal,
     /// Where the time comes from.
     pub clock: Clock,
     /// Where to post what the session is doing.
-    pub board: Board,
+    pub status_registry: StatusRegistry,
     /// Where to say whether there is a token.
-    pub health: health::Reporter,
+    pub health: health::HealthHandle,
     /// Where attempts are counted.
     pub metrics: Metrics,
     /// Digest of what the session logs in with: a session does not inherit the refusals and the backoff of other settings.
@@ -65,7 +65,7 @@ pub struct TokenKeeper {
     publisher: TokenPublisher,
     identity: Arc<dyn IdentitySource>,
     login: Login,
-    nudge: Nudge,
+    refresh_signal: RefreshSignal,
     clock: Clock,
     report: Report,
     fingerprint: String,
@@ -79,19 +79,19 @@ pub struct TokenKeeper {
     for_caller: bool,
     retries: Vec<oneshot::Sender<Retried>>,
     /// The proof of a login that the server did not judge.
-    proof: Option<(Arc<IdentityProof>, Moment)>,
+    proof: Option<(Arc<IdentityProof>, ClockReading)>,
     work: Option<Call<Done>>,
     /// Whether `work` is a renewal, which is of no use once its token has ended.
     renewing: bool,
     look: Option<Call<Look>>,
-    next_check: Option<Moment>,
-    last_checked: Option<Moment>,
+    next_check: Option<ClockReading>,
+    last_checked: Option<ClockReading>,
     /// Someone has rung and is not answered yet.
     ringing: bool,
-    jump_looked: Option<Moment>,
+    jump_looked: Option<ClockReading>,
     suspicions: SuspicionLimit,
     /// The server would not renew a fresh token: until then others like it are not tried either.
-    no_renewal_until: Option<Moment>,
+    no_renewal_until: Option<ClockReading>,
     /// Why there is no token, when there is none.
     absence: &'static str,
     last_error: Option<String>,
@@ -111,7 +111,7 @@ enum Event {
     End,
     Done(Done),
     Looked(Look),
-    Ring,
+    RefreshRequest,
     Demand,
     Jump,
     Check,
@@ -123,9 +123,11 @@ enum Event {
 impl TokenKeeper {
     /// A keeper that has done nothing yet.
     pub fn new(options: Options, parts: Parts) -> Self {
-        let Parts { publisher, identity, login, nudge, clock, board, health, metrics, fingerprint } = parts;
-        let posting = board.posting(options.name.clone());
-        let report = Report { session: options.name.clone(), identity: identity.describe(), posting, health, metrics };
+        let Parts { publisher, identity, login, refresh_signal, clock, status_registry, health, metrics, fingerprint } =
+            parts;
+        let status_handle = status_registry.register(options.name.clone());
+        let report =
+            Report { session: options.name.clone(), identity: identity.describe(), status_handle, health, metrics };
         let now = clock.now();
         let (sent, received) = watch::channel(options.clone());
         let mut keeper = Self {
@@ -135,7 +137,7 @@ impl TokenKeeper {
             publisher,
             identity: identity.into(),
             login,
-            nudge,
+            refresh_signal,
             clock,
             report,
             fingerprint,
@@ -169,7 +171,7 @@ impl TokenKeeper {
     ///
     /// Publishes a token while there is one that has not ended, and within a second after its end that there is none.
     pub async fn run(mut self, stop: CancellationToken) -> Farewell {
-        let mut jumps = self.clock.jumps();
+        let mut jumps = self.clock.changes();
         let started = stop.run_until_cancelled(self.start()).await;
         if started.is_some() {
             self.tell();
@@ -181,7 +183,7 @@ impl TokenKeeper {
         self.end().await
     }
 
-    async fn wait(&mut self, jumps: &mut Jumps) -> Event {
+    async fn wait(&mut self, jumps: &mut ClockChanges) -> Event {
         let ends = self.held.as_ref().and_then(|held| held.life.ends);
         let step = self.next.at().filter(|_| self.work.is_none());
         let check = self.next_check.filter(|_| self.look.is_none());
@@ -192,8 +194,8 @@ impl TokenKeeper {
             done = inflight::of(&mut self.work) => Event::Done(done),
             look = inflight::of(&mut self.look) => Event::Looked(look),
             () = jumps.next() => Event::Jump,
-            () = self.nudge.rung() => Event::Ring,
-            () = self.nudge.demand().changed() => Event::Demand,
+            () = self.refresh_signal.requested() => Event::RefreshRequest,
+            () = self.refresh_signal.demand().changed() => Event::Demand,
             () = clock.sleep_until_some(check) => Event::Check,
             () = clock.sleep_until_some(step) => Event::Step,
             // Never an error: the keeper holds a sender itself.
@@ -221,7 +223,7 @@ impl TokenKeeper {
                 self.look = None;
                 self.look_done(generation, result);
             }
-            Event::Ring => {
+            Event::RefreshRequest => {
                 self.ringing = true;
                 if !self.awaits_replacement() {
                     self.start_look();

@@ -1,18 +1,18 @@
-//! What a keeper tells: readers of the feed, who has rung, and operators.
+//! What a keeper tells: readers of the watch, who has rung, and operators.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::TokenKeeper;
 use crate::agent::token_lifecycle::status_reporter::Told;
-use crate::credential_watch::State;
+use crate::credential_watch::Availability;
 
 impl TokenKeeper {
     /// Publishes what there is.
     pub(super) fn publish(&self) {
         let state = match &self.held {
-            Some(held) => State::Serving(Arc::clone(&held.token)),
-            None => State::None { reason: self.reason().into(), retry_after: self.retry_after() },
+            Some(held) => Availability::Available(Arc::clone(&held.token)),
+            None => Availability::Unavailable { reason: self.reason().into(), retry_after: self.retry_after() },
         };
         self.publisher.publish(state, self.last_checked);
     }
@@ -53,7 +53,7 @@ impl TokenKeeper {
         if self.ringing && self.look.is_none() && !self.renewing && !self.awaits_replacement() {
             self.ringing = false;
             self.publish_checked();
-            self.nudge.answered();
+            self.refresh_signal.complete();
         }
     }
 
@@ -68,7 +68,7 @@ impl TokenKeeper {
 
     pub(super) fn publish_checked(&self) {
         if let Some(at) = self.last_checked {
-            self.publisher.checked(at);
+            self.publisher.record_check(at);
         }
     }
 }

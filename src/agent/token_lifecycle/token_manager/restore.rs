@@ -11,7 +11,8 @@ use crate::agent::token_lifecycle::schedule::Step;
 use crate::agent::token_lifecycle::session_state::Kept;
 use crate::agent::token_lifecycle::status_reporter::words;
 use crate::backoff::random_unit;
-use crate::words::{chain, rfc3339};
+use crate::error_chain::format_chain;
+use crate::time_format::format_rfc3339;
 
 impl TokenKeeper {
     /// Takes up what the last process left; if that is no token, plans the first login.
@@ -27,7 +28,7 @@ impl TokenKeeper {
             self.last_error = last_error;
         }
         if let Some(refused) = refused {
-            let (session, error) = (&self.options.name, chain(&refused));
+            let (session, error) = (&self.options.name, format_chain(&refused));
             tracing::warn!(event = "state.refused", session, error, "what the last process left is not taken");
         }
         // A token that the session before this one has handed over is newer than the file.
@@ -60,7 +61,7 @@ impl TokenKeeper {
             None if failures > 0 => format!("{failures} logins have failed before this start"),
             None => "all logins of the request budget are used up by processes before this one".to_owned(),
         };
-        let (session, until) = (&self.options.name, rfc3339((now + wait).wall));
+        let (session, until) = (&self.options.name, format_rfc3339((now + wait).wall));
         tracing::warn!(
             event = "token.login.delayed",
             session,

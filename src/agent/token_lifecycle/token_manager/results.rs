@@ -12,8 +12,9 @@ use crate::agent::token_lifecycle::retry_budget::Failure;
 use crate::agent::token_lifecycle::schedule::{Last, next_check};
 use crate::agent::token_lifecycle::status_reporter::{Attempt, words};
 use crate::backoff::random_unit;
-use crate::clock::Moment;
-use crate::words::{chain, rfc3339};
+use crate::clock::ClockReading;
+use crate::error_chain::format_chain;
+use crate::time_format::format_rfc3339;
 
 impl TokenKeeper {
     pub(super) fn login_done(&mut self, result: Result<Token, LoginError>) {
@@ -21,7 +22,7 @@ impl TokenKeeper {
         match result {
             Ok(token) => self.logged_in(Held::new(token), now),
             Err(error) => {
-                let message = chain(&error);
+                let message = format_chain(&error);
                 self.report.count(Attempt::Login, Some(error.reason()));
                 self.pace.failed(now, failure(&error, now), error.retry_after(), random_unit());
                 self.plan(Last::Failed);
@@ -39,7 +40,7 @@ impl TokenKeeper {
         self.answer_ring();
     }
 
-    fn logged_in(&mut self, mut new: Held, now: Moment) {
+    fn logged_in(&mut self, mut new: Held, now: ClockReading) {
         self.report.count(Attempt::Login, None);
         let session = self.options.name.clone();
         let short = new.too_short(now);
@@ -55,7 +56,7 @@ impl TokenKeeper {
         new.life.renewable &= !short && self.no_renewal_until.is_none_or(|until| now.until(until).is_zero());
         let outlived = short && self.held.as_ref().is_some_and(|old| old.left(now) >= new.left(now));
         if !outlived {
-            let expires = new.life.ends.map(|ends| rfc3339(ends.wall));
+            let expires = new.life.ends.map(|ends| format_rfc3339(ends.wall));
             let accessor = new.token.accessor.clone();
             let (renewable, policies) = (new.life.renewable, new.token.policies.join(","));
             tracing::info!(event = "token.login.ok", session, accessor, expires, renewable, policies, "logged in");
@@ -66,7 +67,7 @@ impl TokenKeeper {
             self.replaced.extend(old.map(|old| old.token));
             self.forget_ended();
             self.take(new);
-            self.nudge.allow_one();
+            self.refresh_signal.allow_one();
             if suspected {
                 // At once: where the server refuses this one too, it was not the token.
                 self.next_check = Some(now);
@@ -101,7 +102,7 @@ impl TokenKeeper {
             Ok(renewed) => {
                 held.renew(renewed, now);
                 self.suspicions.confirm();
-                let expires = held.life.ends.map(|ends| rfc3339(ends.wall));
+                let expires = held.life.ends.map(|ends| format_rfc3339(ends.wall));
                 let again = held.life.renewable;
                 let short = held.too_short(now);
                 tracing::info!(event = "token.renew.ok", session, expires, again, "renewed");
@@ -120,7 +121,7 @@ impl TokenKeeper {
                 self.publish();
             }
             Err(error) => {
-                let message = format!("the renewal failed: {}", chain(&error));
+                let message = format!("the renewal failed: {}", format_chain(&error));
                 match error.verdict() {
                     Verdict::Dead => {
                         self.report.count(Attempt::Renewal, Some("dead"));
@@ -187,7 +188,7 @@ impl TokenKeeper {
                 }
             }
             Err(error) => {
-                let message = format!("the look-up failed: {}", chain(&error));
+                let message = format!("the look-up failed: {}", format_chain(&error));
                 match error.verdict() {
                     Verdict::Dead => {
                         self.report.count(Attempt::Check, Some("dead"));
@@ -250,7 +251,7 @@ impl TokenKeeper {
         self.save();
     }
 
-    pub(super) fn check_later(&mut self, now: Moment) {
+    pub(super) fn check_later(&mut self, now: ClockReading) {
         let lookable = self.held.as_ref().is_some_and(Held::can_be_looked_up);
         let interval = self.options.check_interval.filter(|_| lookable);
         self.next_check = interval.map(|interval| next_check(now, interval, random_unit()));
@@ -308,7 +309,7 @@ const MOST_REPLACED: usize = 4;
 const REFUSAL_HOLDS: Duration = Duration::from_hours(1);
 const JUMP_LOOKS_APART: Duration = Duration::from_mins(1);
 
-fn failure(error: &LoginError, now: Moment) -> Failure {
+fn failure(error: &LoginError, now: ClockReading) -> Failure {
     match error {
         LoginError::Unavailable { .. } => Failure::Passing,
         LoginError::Refused { .. } | LoginError::Bug { .. } => Failure::Refused,

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::versioned::{Change, Found, Refused};
 use super::{Namespace, Stores};
-use crate::clock::Moment;
+use crate::clock::ClockReading;
 use crate::emulators::secrets::reply::{Answer, empty, good, refusal};
 use crate::emulators::secrets::route::Verb;
 
@@ -19,7 +19,7 @@ pub(in crate::emulators::secrets) struct Call<'a> {
     pub(in crate::emulators::secrets) version: u64,
     pub(in crate::emulators::secrets) body: Value,
     pub(in crate::emulators::secrets) namespace: &'a str,
-    pub(in crate::emulators::secrets) now: Moment,
+    pub(in crate::emulators::secrets) now: ClockReading,
 }
 
 impl Stores {

@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde_json::json;
 
-use crate::clock::Moment;
+use crate::clock::ClockReading;
 
 pub(super) use api::Call;
 
@@ -25,7 +25,7 @@ struct Namespace {
 
 impl Stores {
     /// Stores that hold a value each to try a token on.
-    pub(super) fn with_examples(now: Moment) -> Self {
+    pub(super) fn with_examples(now: ClockReading) -> Self {
         let stores = Self::default();
         let value = json!({ "greeting": "hello from the emulated secrets server" });
         let mut all = stores.all();

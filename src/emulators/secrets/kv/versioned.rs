@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 
 use super::names_below;
-use crate::clock::Moment;
+use crate::clock::ClockReading;
 use crate::emulators::secrets::tokens::rfc3339;
 
 /// Secrets by path, and what holds for all of them.
@@ -28,8 +28,8 @@ pub(super) struct Settings {
 struct Secret {
     versions: BTreeMap<u64, Version>,
     current: u64,
-    created: Moment,
-    updated: Moment,
+    created: ClockReading,
+    updated: ClockReading,
     settings: Settings,
     custom: Value,
 }
@@ -38,8 +38,8 @@ struct Secret {
 struct Version {
     /// `None` once it is destroyed.
     value: Option<Value>,
-    created: Moment,
-    deleted: Option<Moment>,
+    created: ClockReading,
+    deleted: Option<ClockReading>,
 }
 
 /// What a read finds.
@@ -83,7 +83,13 @@ impl Store {
     }
 
     /// Adds a version. `cas` is the version that it replaces, 0 for none. Gives the `data` part of the answer.
-    pub(super) fn write(&mut self, path: &str, value: Value, cas: Option<u64>, now: Moment) -> Result<Value, Refused> {
+    pub(super) fn write(
+        &mut self,
+        path: &str,
+        value: Value,
+        cas: Option<u64>,
+        now: ClockReading,
+    ) -> Result<Value, Refused> {
         let required = self.settings.cas_required;
         let secret = self.secrets.get(path);
         match cas {
@@ -112,7 +118,7 @@ impl Store {
         path: &str,
         change: &Value,
         cas: Option<u64>,
-        now: Moment,
+        now: ClockReading,
     ) -> Option<Result<Value, Refused>> {
         let Found::Here(mut found) = self.read(path, 0) else { return None };
         let mut value = found["data"].take();
@@ -122,7 +128,7 @@ impl Store {
     }
 
     /// Deletes versions, the newest if none is named; they can be had back.
-    pub(super) fn delete(&mut self, path: &str, versions: &[u64], now: Moment) {
+    pub(super) fn delete(&mut self, path: &str, versions: &[u64], now: ClockReading) {
         self.each(path, versions, |version| version.deleted = version.deleted.or(Some(now)));
     }
 
@@ -157,7 +163,7 @@ impl Store {
     }
 
     /// Changes what a secret is told; it need not be there yet. What is `None` stays.
-    pub(super) fn tell(&mut self, path: &str, change: Change, custom: Option<Value>, now: Moment) {
+    pub(super) fn tell(&mut self, path: &str, change: Change, custom: Option<Value>, now: ClockReading) {
         let secret = self.secret(path, now);
         change.put(&mut secret.settings);
         if let Some(custom) = custom {
@@ -180,7 +186,7 @@ impl Store {
         change.put(&mut self.settings);
     }
 
-    fn secret(&mut self, path: &str, now: Moment) -> &mut Secret {
+    fn secret(&mut self, path: &str, now: ClockReading) -> &mut Secret {
         self.secrets.entry(path.to_owned()).or_insert_with(|| Secret {
             versions: BTreeMap::new(),
             current: 0,

@@ -2,7 +2,7 @@
 #![cfg(feature = "dev")]
 
 use keyward::emulators::cloud::{Cloud, Machine, Options};
-use keyward::tasks::Tasks;
+use keyward::tasks::TaskGroup;
 use serde_json::{Value, json};
 
 use crate::harness::Acl;
@@ -22,7 +22,7 @@ async fn a_machine_is_known_by_what_the_cloud_signed() {
     let folder = tempfile::tempdir().unwrap();
     let mut options = Options::in_folder(folder.path().join("cloud"));
     options.machine = Machine::VirtualMachine;
-    let mut tasks = Tasks::default();
+    let mut tasks = TaskGroup::default();
     let cloud = Cloud::start(options, &mut tasks).unwrap();
     let acl = Acl::start().await;
     let method = |audience: &str| {

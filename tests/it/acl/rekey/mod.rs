@@ -20,7 +20,7 @@ use keyward::acl::service::tokens::{Made, TokenDraft};
 use keyward::acl::store::{
     Batch, CommitError, Export, Freshness, Key, Listing, Page, Record, Revision, Store, StoreError,
 };
-use keyward::clock::{Clock, Driven};
+use keyward::clock::{Clock, TestClock};
 use tokio::sync::Notify;
 
 /// Pages that are enough for all tokens of a test.
@@ -114,9 +114,9 @@ fn key_file(folder: &Path, name: &str, digits: &str) -> PathBuf {
     path
 }
 
-async fn server(store: Arc<dyn Store>, key_file: &Path, clock: &Driven) -> Directory {
+async fn server(store: Arc<dyn Store>, key_file: &Path, clock: &TestClock) -> Directory {
     let sealer = Sealer::open(key_file, &*store).await.unwrap();
-    let clock = Clock::Driven(clock.clone());
+    let clock = Clock::Test(clock.clone());
     let directory = Directory::new(store, sealer, "dc1".to_owned(), DefaultPolicy::Deny, clock);
     directory.prepare().await.unwrap();
     directory

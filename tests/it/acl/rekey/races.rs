@@ -10,10 +10,10 @@ use tokio_util::sync::CancellationToken;
 use super::*;
 
 /// A store, its clock and its folder.
-fn store() -> (Arc<dyn Store>, Driven, tempfile::TempDir) {
+fn store() -> (Arc<dyn Store>, TestClock, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let store = Embedded::open(&folder.path().join("store"), "dc1").unwrap();
-    (Arc::new(store), Driven::starting_at(SystemTime::now()), folder)
+    (Arc::new(store), TestClock::starting_at(SystemTime::now()), folder)
 }
 
 #[tokio::test]

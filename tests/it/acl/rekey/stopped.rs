@@ -17,7 +17,7 @@ async fn a_change_that_stops_before_any_of_its_batches_loses_nothing_and_is_take
     for stops in 0..=5 {
         let folder = tempfile::tempdir().unwrap();
         let store: Arc<dyn Store> = Arc::new(Embedded::open(&folder.path().join("store"), "dc1").unwrap());
-        let clock = Driven::starting_at(SystemTime::now());
+        let clock = TestClock::starting_at(SystemTime::now());
         let file = key_file(folder.path(), "seal.key", "a");
         let dials = Arc::new(Dials::new(&store));
         let before = server(dials.clone(), &file, &clock).await;
@@ -75,7 +75,7 @@ async fn a_change_that_stops_before_any_of_its_batches_loses_nothing_and_is_take
 async fn many_tokens_take_several_calls_and_each_moves_once() {
     let folder = tempfile::tempdir().unwrap();
     let store: Arc<dyn Store> = Arc::new(Embedded::open(&folder.path().join("store"), "dc1").unwrap());
-    let clock = Driven::starting_at(SystemTime::now());
+    let clock = TestClock::starting_at(SystemTime::now());
     let file = key_file(folder.path(), "seal.key", "a");
     let directory = server(Arc::clone(&store), &file, &clock).await;
     let (_, root) = first(&directory).await;
@@ -100,7 +100,7 @@ async fn many_tokens_take_several_calls_and_each_moves_once() {
 async fn expired_tokens_and_those_of_a_namespace_that_is_going_move_too_and_are_removed_after_all() {
     let folder = tempfile::tempdir().unwrap();
     let store: Arc<dyn Store> = Arc::new(Embedded::open(&folder.path().join("store"), "dc1").unwrap());
-    let clock = Driven::starting_at(SystemTime::now());
+    let clock = TestClock::starting_at(SystemTime::now());
     let file = key_file(folder.path(), "seal.key", "a");
     let directory = server(Arc::clone(&store), &file, &clock).await;
     let (_, root) = first(&directory).await;
@@ -142,7 +142,7 @@ async fn expired_tokens_and_those_of_a_namespace_that_is_going_move_too_and_are_
 async fn tokens_that_cannot_be_read_keep_the_old_key_and_are_told_of() {
     let folder = tempfile::tempdir().unwrap();
     let store: Arc<dyn Store> = Arc::new(Embedded::open(&folder.path().join("store"), "dc1").unwrap());
-    let clock = Driven::starting_at(SystemTime::now());
+    let clock = TestClock::starting_at(SystemTime::now());
     let file = key_file(folder.path(), "seal.key", "a");
     let directory = server(Arc::clone(&store), &file, &clock).await;
     let (_, root) = first(&directory).await;

@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use keyward::acl::store::{Embedded, OpenError, Store as _};
-use keyward::secure_dir::FolderError;
+use keyward::secure_dir::DirError;
 
 use super::{put, value};
 
@@ -24,7 +24,7 @@ async fn a_second_opener_another_datacenter_and_an_open_folder_are_refused() {
     assert!(error.to_string().ends_with("belongs to datacenter \"dc1\", and this server is of \"dc2\""), "{error}");
     for open in [0o702, 0o770] {
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(open)).unwrap();
-        assert!(matches!(Embedded::open(&path, "dc1"), Err(OpenError::Folder(FolderError::Exposed { .. }))));
+        assert!(matches!(Embedded::open(&path, "dc1"), Err(OpenError::Folder(DirError::Exposed { .. }))));
     }
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).unwrap();
     assert_eq!(value(&Embedded::open(&path, "dc1").unwrap(), "a").await.as_deref(), Some("1"));

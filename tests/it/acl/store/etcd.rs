@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use keyward::acl::store::etcd::Options;
 use keyward::acl::store::{Batch, Check, CommitError, Etcd, Freshness, OpenError, Page, Revision, Store, StoreError};
-use keyward::words::chain;
+use keyward::error_chain::format_chain;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
@@ -18,14 +18,14 @@ use super::etcd_process::{Server, options, shared};
 use super::{conflict, get, key, names, put, soon, value};
 
 async fn open(options: &Options) -> Etcd {
-    Etcd::open(options, "dc1").await.unwrap_or_else(|error| panic!("{}", chain(&error)))
+    Etcd::open(options, "dc1").await.unwrap_or_else(|error| panic!("{}", format_chain(&error)))
 }
 
 /// Why a store does not open, in full.
 async fn refused(options: &Options, datacenter: &str) -> String {
     match Etcd::open(options, datacenter).await {
         Ok(store) => panic!("{store:?}"),
-        Err(error) => chain(&error),
+        Err(error) => format_chain(&error),
     }
 }
 
@@ -41,7 +41,7 @@ async fn open_quick(options: &Options) -> Etcd {
             match Etcd::open(options, "dc1").await {
                 Ok(store) => return store,
                 Err(OpenError::Unreachable { .. }) => {}
-                Err(error) => panic!("{}", chain(&error)),
+                Err(error) => panic!("{}", format_chain(&error)),
             }
         }
     });
@@ -55,7 +55,7 @@ async fn write(store: &Etcd, name: &str, value: &str) -> Revision {
             match store.commit(put(name, value)).await {
                 Ok(at) => return at,
                 Err(CommitError::Store(StoreError::Unavailable(_)) | CommitError::Unknown(_)) => {}
-                Err(error) => panic!("{}", chain(&error)),
+                Err(error) => panic!("{}", format_chain(&error)),
             }
         }
     });
@@ -147,7 +147,7 @@ async fn a_cluster_that_goes_away_is_an_error_within_seconds_and_works_again_onc
     let (newest, stale) = tokio::join!(store.get(&name, Freshness::Linearizable), store.get(&name, Freshness::Stale));
     for error in [newest.unwrap_err(), stale.unwrap_err()] {
         assert!(matches!(error, StoreError::Unavailable(_)), "{error:?}");
-        assert!(chain(&error).starts_with("the store does not answer: http://127."), "{}", chain(&error));
+        assert!(format_chain(&error).starts_with("the store does not answer: http://127."), "{}", format_chain(&error));
     }
     // A refused connection proves that nobody took the write. A machine under load may not see the refusal in time, and
     // the outcome of that write counts as unknown.
@@ -315,8 +315,12 @@ async fn a_batch_whose_answer_is_lost_was_written_once() {
 fn unknown(outcome: Result<Revision, CommitError>) {
     let error = outcome.unwrap_err();
     assert!(matches!(error, CommitError::Unknown(StoreError::Unavailable(_))), "{error:?}");
-    assert!(chain(&error).starts_with("whether the change was written is not known: "), "{}", chain(&error));
-    assert!(chain(&error).ends_with("no answer in time"), "{}", chain(&error));
+    assert!(
+        format_chain(&error).starts_with("whether the change was written is not known: "),
+        "{}",
+        format_chain(&error)
+    );
+    assert!(format_chain(&error).ends_with("no answer in time"), "{}", format_chain(&error));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

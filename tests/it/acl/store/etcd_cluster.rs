@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use keyward::acl::store::etcd::Options;
 use keyward::acl::store::{Batch, Check, CommitError, Etcd, Freshness, Key, Page, Revision, Store, Write};
-use keyward::words::chain;
+use keyward::error_chain::format_chain;
 use tokio::task::JoinSet;
 
 use super::etcd_process::{Server, options};
@@ -45,7 +45,7 @@ async fn write(store: Arc<Etcd>, writer: usize, stop: Arc<AtomicBool>) -> Told {
             Err(CommitError::Unknown(_)) => told.unknown.push(name),
             // Surely not written, and never a conflict with what it wrote itself.
             Err(CommitError::Store(_)) => {}
-            Err(error) => panic!("{}", chain(&error)),
+            Err(error) => panic!("{}", format_chain(&error)),
         }
     }
     told
@@ -65,7 +65,7 @@ async fn a_cluster_that_loses_a_member_amid_writes_loses_nothing_and_wakes_who_w
     let options = options(servers.each_ref().map(|server| server.endpoint("http")));
     // What a member hands on to a leader that is dead is lost, and answered by nobody.
     let options = Options { request_timeout: Duration::from_secs(1), ..options };
-    let open = async || Etcd::open(&options, "dc1").await.unwrap_or_else(|error| panic!("{}", chain(&error)));
+    let open = async || Etcd::open(&options, "dc1").await.unwrap_or_else(|error| panic!("{}", format_chain(&error)));
     let stores = [Arc::new(open().await), Arc::new(open().await)];
     let stop = Arc::new(AtomicBool::new(false));
     let mut writers = JoinSet::new();

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use etcd_client::{Certificate, Client, ConnectOptions, Permission, TlsOptions};
 use keyward::acl::store::etcd::{Login, Options};
 use keyward::acl::store::{Etcd, Freshness, Store};
+use keyward::error_chain::format_chain;
 use keyward::http::client::Identity;
-use keyward::words::chain;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 
 use super::etcd_process::{Server, host, options};
@@ -74,7 +74,7 @@ async fn set_up(admin: &mut Client, prefix: &str) {
 
 async fn refused(options: &Options, wanted: &[&str]) {
     let error = Etcd::open(options, "dc1").await.map(drop).unwrap_err();
-    let error = format!("{} {error:?}", chain(&error));
+    let error = format!("{} {error:?}", format_chain(&error));
     for wanted in wanted {
         assert!(error.contains(wanted), "{wanted} is not in {error}");
     }
@@ -99,7 +99,7 @@ async fn etcd_is_spoken_to_with_a_certificate_and_as_a_user_and_both_may_change(
     let known = Options { login: Some(login.clone()), ..certified.clone() };
 
     // Before etcd has users, who names one is let in as everybody is.
-    Etcd::open(&known, "dc1").await.unwrap_or_else(|error| panic!("{}", chain(&error)));
+    Etcd::open(&known, "dc1").await.unwrap_or_else(|error| panic!("{}", format_chain(&error)));
     let tls = TlsOptions::new()
         .ca_certificate(Certificate::from_pem(files.read("ca.pem")))
         .identity(etcd_client::Identity::from_pem(files.read("client.pem"), files.read("client.key")));

@@ -6,10 +6,10 @@ use keyward::acl::service::issuer_keys::{Authorities, Source};
 use keyward::agent::login::{Class, classify};
 use keyward::agent::server_client::{self, CallError, Kind, LoginBody, Upstream, Verdict};
 use keyward::agent::token::ClientToken;
-use keyward::clock::{Clock, Driven};
+use keyward::clock::{Clock, TestClock};
 use keyward::emulators::cloud::{Cloud, Machine};
 use keyward::http::client::{self, Address, Proxy, Tls};
-use keyward::tasks::Tasks;
+use keyward::tasks::TaskGroup;
 use secrecy::SecretString;
 use serde_json::Value;
 
@@ -20,20 +20,20 @@ const ARM: &str = "https://management.azure.com/";
 
 struct Joined {
     cloud: Cloud,
-    _tasks: Tasks,
+    _tasks: TaskGroup,
     _server: Server,
     agent: Upstream,
-    clock: Driven,
+    clock: TestClock,
     _folder: tempfile::TempDir,
 }
 
 impl Joined {
     async fn start(machine: Machine) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let clock = Driven::starting_at(std::time::SystemTime::now());
+        let clock = TestClock::starting_at(std::time::SystemTime::now());
         let mut of_cloud = keyward::emulators::cloud::Options::in_folder(folder.path().join("cloud"));
         of_cloud.machine = machine;
-        let mut tasks = Tasks::default();
+        let mut tasks = TaskGroup::default();
         let cloud = Cloud::start(of_cloud, &mut tasks).unwrap();
 
         let mut options = options(folder.path(), &Issuer::start());
@@ -57,7 +57,7 @@ impl Joined {
                 _ => role.bounds.subscriptions = vec![names.subscription.clone()],
             }
         }
-        let server = Server::start(&options, Clock::Driven(clock.clone())).await;
+        let server = Server::start(&options, Clock::Test(clock.clone())).await;
         let agent = Upstream::build(&server_client::Options {
             name: "access".into(),
             kind: Kind::Keyward,

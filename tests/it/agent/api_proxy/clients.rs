@@ -5,7 +5,7 @@ use keyward::agent::api_proxy::Options;
 use keyward::emulators::secrets::{Role, Secrets};
 use keyward::http::client::Address;
 use keyward::http::guard::Admit;
-use keyward::tasks::Tasks;
+use keyward::tasks::TaskGroup;
 use secrecy::{ExposeSecret as _, SecretString};
 
 use crate::emulators::secrets_clients::{hvac, options};
@@ -26,7 +26,7 @@ fn in_front_of(secrets: &Secrets, admit: Admit, change: impl FnOnce(&mut Options
 
 #[tokio::test]
 async fn hvac_reads_writes_and_lends_through_the_proxy_without_a_token_of_its_own() {
-    let mut tasks = Tasks::default();
+    let mut tasks = TaskGroup::default();
     let secrets = Secrets::start(options(), &mut tasks).unwrap();
     let open = in_front_of(&secrets, Admit::AnyLocalUser, |_| {});
     let keyed = in_front_of(&secrets, Admit::Key(SecretString::from(KEY)), |_| {});
@@ -42,7 +42,7 @@ async fn hvac_reads_writes_and_lends_through_the_proxy_without_a_token_of_its_ow
 
 #[tokio::test]
 async fn hvac_wraps_and_makes_tokens_through_the_proxy_where_that_is_lifted() {
-    let mut tasks = Tasks::default();
+    let mut tasks = TaskGroup::default();
     let secrets = Secrets::start(options(), &mut tasks).unwrap();
     let strict = in_front_of(&secrets, Admit::AnyLocalUser, |_| {});
     for part in ["wrapping", "tokens"] {

@@ -118,15 +118,18 @@ async fn callers_are_told_to_come_back_where_no_login_succeeds() {
 /// A keeper that has another token when it is rung, and counts.
 fn keeper(proxied: &mut Proxied) -> Arc<AtomicU64> {
     let rings = Arc::new(AtomicU64::new(0));
-    let (counted, nudge, publisher) = (Arc::clone(&rings), proxied.nudge.clone(), proxied.publisher.take().unwrap());
+    let (counted, refresh_signal, publisher) =
+        (Arc::clone(&rings), proxied.refresh_signal.clone(), proxied.publisher.take().unwrap());
     proxied.servers.spawn(async move {
         loop {
-            nudge.rung().await;
+            refresh_signal.requested().await;
             counted.fetch_add(1, Ordering::Relaxed);
             let token = Arc::new(crate::harness::vault::token("tok2"));
-            publisher
-                .publish(keyward::credential_watch::State::Serving(token), Some(keyward::clock::Clock::System.now()));
-            nudge.answered();
+            publisher.publish(
+                keyward::credential_watch::Availability::Available(token),
+                Some(keyward::clock::Clock::System.now()),
+            );
+            refresh_signal.complete();
         }
     });
     proxied.vault.answers(|seen| match seen.token() {

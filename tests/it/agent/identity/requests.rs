@@ -191,7 +191,7 @@ async fn odd_answers_of_a_service_give_a_token_or_say_what_is_odd() {
         Mock::given(path("/metadata/identity/oauth2/token")).respond_with(template).mount(&server).await;
         let mut options = options(&server);
         options.overrides.vm_name = Some("vm".to_owned());
-        let source = options.build(Clock::Driven(keyward::clock::Driven::starting_at(std::time::SystemTime::now())));
+        let source = options.build(Clock::Test(keyward::clock::TestClock::starting_at(std::time::SystemTime::now())));
         let proof = source.unwrap().prove().await.map(signed);
         match (proof, wanted) {
             (Ok(proof), Ok(())) => assert_eq!(proof.fields.vm_name.as_deref(), Some("vm")),
@@ -218,8 +218,8 @@ async fn a_page_in_place_of_a_token_is_told_with_its_first_words() {
     let server =
         serve(ResponseTemplate::new(200).set_body_string("<html>Sign in, eyJhbGciOi.eyJhdWQi.c2ln</html>")).await;
     // One failure first, so that the second proof is a single attempt.
-    let clock = keyward::clock::Driven::starting_at(std::time::SystemTime::now());
-    let source = options(&server).build(Clock::Driven(clock.clone())).unwrap();
+    let clock = keyward::clock::TestClock::starting_at(std::time::SystemTime::now());
+    let source = options(&server).build(Clock::Test(clock.clone())).unwrap();
     let proving = async {
         let error = source.prove().await.unwrap_err();
         assert_eq!(error.class, Class::Transient);

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use keyward::agent::token::Token;
-use keyward::clock::Moment;
+use keyward::clock::ClockReading;
 use keyward::emulators::secrets::{Canned, Operation, Role};
 
 use crate::harness::session::{Session, World};
@@ -18,7 +18,7 @@ fn hour() -> Role {
 /// Counts the calls of each hour from now on, and checks that nothing that ended is served and nothing good is withheld.
 async fn hours_within_budget(world: &World, session: &mut Session, hours: u32) -> Vec<u64> {
     let mut spent = Vec::new();
-    let mut last: Option<Moment> = session.token().and_then(|token| token.expires);
+    let mut last: Option<ClockReading> = session.token().and_then(|token| token.expires);
     for _ in 0..hours {
         let before = world.upstream_calls();
         session.watch(Duration::from_hours(1), |token, now| last = honest(token, now, last)).await;
@@ -29,7 +29,7 @@ async fn hours_within_budget(world: &World, session: &mut Session, hours: u32) -
 }
 
 /// What is served has not ended; what is not served any more has.
-fn honest(token: Option<&Token>, now: Moment, last: Option<Moment>) -> Option<Moment> {
+fn honest(token: Option<&Token>, now: ClockReading, last: Option<ClockReading>) -> Option<ClockReading> {
     match (token, last) {
         (Some(token), _) => {
             let ends = token.expires.expect("every token of these tests ends");
@@ -114,10 +114,10 @@ async fn when_a_caller_rings_all_the_time() {
     let world = World::new(hour());
     let mut session = world.start();
     session.serving().await;
-    let nudge = session.nudge.clone();
+    let refresh_signal = session.refresh_signal.clone();
     let ringing = async {
         loop {
-            nudge.ring();
+            refresh_signal.request();
             tokio::time::sleep(Duration::from_millis(250)).await;
         }
     };
@@ -133,11 +133,11 @@ async fn when_a_caller_rings_all_the_time_at_a_server_that_forgets_every_token()
     let world = World::new(hour());
     let mut session = world.start();
     session.serving().await;
-    let nudge = session.nudge.clone();
+    let refresh_signal = session.refresh_signal.clone();
     let forgetting = async {
         loop {
             world.dials().lose_state();
-            nudge.ring();
+            refresh_signal.request();
             tokio::time::sleep(Duration::from_millis(250)).await;
         }
     };

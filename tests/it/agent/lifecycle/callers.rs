@@ -34,7 +34,7 @@ async fn a_caller_that_waits_has_its_token_soon_after_an_outage() {
         let world = world();
         world.dials().go_away().await;
         let mut session = world.start();
-        let _waiting = session.nudge.demand().wait();
+        let _waiting = session.refresh_signal.demand().wait();
         tokio::time::sleep(Duration::from_secs(outage)).await;
         world.dials().come_back().await;
         let back = world.clock.now();
@@ -52,7 +52,7 @@ async fn a_caller_that_comes_after_a_long_outage_is_tried_for_at_once() {
     minutes(60).await;
     world.dials().come_back().await;
     let back = world.clock.now();
-    let _waiting = session.nudge.demand().wait();
+    let _waiting = session.refresh_signal.demand().wait();
     session.serving().await;
     assert!(world.clock.now().since(back) < Duration::from_secs(61));
 }
@@ -62,7 +62,7 @@ async fn callers_that_wait_all_the_time_stay_within_the_budget() {
     let world = world();
     world.dials().go_away().await;
     let session = world.start();
-    let _waiting: Vec<_> = (0..10).map(|_| session.nudge.demand().wait()).collect();
+    let _waiting: Vec<_> = (0..10).map(|_| session.refresh_signal.demand().wait()).collect();
     minutes(30).await;
     let tries = logins(&world);
     assert!((60..=120).contains(&tries), "{tries} tries in half an hour");
@@ -82,7 +82,7 @@ async fn an_identity_that_is_gone_stays_within_the_budget_though_callers_wait() 
     let world = world();
     world.identity.gone(true);
     let session = world.start();
-    let _waiting = session.nudge.demand().wait();
+    let _waiting = session.refresh_signal.demand().wait();
     minutes(60).await;
     // Each of these is one call: a source that fails makes no second one, and no login follows.
     assert!(world.identity.asked() <= 120, "{}", world.identity.asked());
@@ -94,7 +94,7 @@ async fn nobody_is_tried_for_before_a_retry_after() {
     let busy = Canned::error(429, "quota exceeded").retry_after("120");
     world.dials().answer_always(Operation::Login, Some(busy));
     let session = world.start();
-    let _waiting = session.nudge.demand().wait();
+    let _waiting = session.refresh_signal.demand().wait();
     for _ in 0..30 {
         minutes(1).await;
         retry(&session).await;
@@ -103,7 +103,7 @@ async fn nobody_is_tried_for_before_a_retry_after() {
 }
 
 async fn retry(session: &Session) -> Retried {
-    tokio::time::timeout(Duration::from_mins(1), session.nudge.demand().retry()).await.unwrap().unwrap()
+    tokio::time::timeout(Duration::from_mins(1), session.refresh_signal.demand().retry()).await.unwrap().unwrap()
 }
 
 #[tokio::test(start_paused = true)]
@@ -111,7 +111,7 @@ async fn a_refused_session_is_tried_again_when_somebody_asks_and_not_because_cal
     let world = world();
     world.dials().answer_always(Operation::Login, Some(Canned::error(400, "invalid role name \"dev\"")));
     let session = world.start();
-    let _waiting = session.nudge.demand().wait();
+    let _waiting = session.refresh_signal.demand().wait();
     minutes(2).await;
     assert_eq!(world.count(Operation::Login), 1);
     assert_eq!(retry(&session).await, Retried::Tried);
@@ -144,7 +144,7 @@ async fn a_proof_that_the_server_did_not_judge_is_used_again_for_ten_minutes() {
     let world = world();
     world.dials().answer_always(Operation::Login, Some(Canned::error(503, "Vault is sealed")));
     let session = world.start();
-    let _waiting = session.nudge.demand().wait();
+    let _waiting = session.refresh_signal.demand().wait();
     minutes(30).await;
     assert!(world.count(Operation::Login) > 50, "{:?}", world.dials().counts());
     assert!((3..=5).contains(&world.identity.asked()), "{}", world.identity.asked());

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use keyward::credential_watch::Ring;
+use keyward::credential_watch::RefreshRequest;
 use keyward::emulators::secrets::{Canned, Operation, Role};
 
 use crate::harness::session::{Session, World, minutes};
@@ -148,8 +148,8 @@ async fn a_ring_that_leads_to_no_question_is_answered_and_marks_nothing() {
 }
 
 async fn answered_unmarked(session: &Session) {
-    let before = session.feed.peek().last_checked;
-    assert_eq!(session.nudge.ring(), Ring::Heard);
-    tokio::time::timeout(Duration::from_secs(1), session.nudge.settled()).await.expect("a ring is answered");
-    assert_eq!(session.feed.peek().last_checked, before);
+    let before = session.watch.peek().last_checked;
+    assert_eq!(session.refresh_signal.request(), RefreshRequest::Accepted);
+    tokio::time::timeout(Duration::from_secs(1), session.refresh_signal.wait()).await.expect("a ring is answered");
+    assert_eq!(session.watch.peek().last_checked, before);
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use keyward::clock::Moment;
+use keyward::clock::ClockReading;
 use keyward::emulators::secrets::{Canned, Operation, Role, TokenType};
 use proptest::prelude::*;
 
@@ -97,7 +97,7 @@ async fn a_day(role: Role, script: Vec<(Fault, u64, u64)>) -> Result<(), TestCas
     let mut world = World::new(role);
     world.keep_state(folder.path(), true);
     let mut session = world.start();
-    let mut last: Option<Moment> = None;
+    let mut last: Option<ClockReading> = None;
     let mut spent = 0;
     for step in 0..24 * 720_u64 {
         for (fault, from, length) in &script {
@@ -109,7 +109,7 @@ async fn a_day(role: Role, script: Vec<(Fault, u64, u64)>) -> Result<(), TestCas
                 last = None;
             }
             if during && matches!(fault, Fault::Ringing) {
-                session.nudge.ring();
+                session.refresh_signal.request();
             }
         }
         tokio::time::sleep(Duration::from_secs(5)).await;

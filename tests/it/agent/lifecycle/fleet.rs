@@ -7,12 +7,12 @@ use std::time::{Duration, SystemTime};
 
 use keyward::agent::token_lifecycle::retry_budget::{Failure, Pace};
 use keyward::agent::token_lifecycle::schedule::{Earliest, Last, Life, Step, next_step};
-use keyward::clock::Moment;
+use keyward::clock::ClockReading;
 
 const AGENTS: usize = 10_000;
 
-fn at(time: Duration) -> Moment {
-    Moment { boot: time, wall: SystemTime::UNIX_EPOCH + time }
+fn at(time: Duration) -> ClockReading {
+    ClockReading { boot: time, wall: SystemTime::UNIX_EPOCH + time }
 }
 
 /// xorshift64, so that each run is the same.
@@ -28,7 +28,7 @@ impl Chance {
 }
 
 /// When the next login is tried: by the session's own backoff, or sooner where a caller waits.
-fn next_login(pace: &mut Pace, now: Moment, waits: bool, chance: &mut Chance) -> Moment {
+fn next_login(pace: &mut Pace, now: ClockReading, waits: bool, chance: &mut Chance) -> ClockReading {
     let own = pace.earliest_login(now);
     if let Some(sooner) = pace.next_for_caller(now, chance.unit()).filter(|sooner| waits && sooner.boot < own.boot) {
         pace.take_for_caller(now);
@@ -75,12 +75,12 @@ struct Agent {
 
 const LEASE: Duration = Duration::from_hours(1);
 
-fn life(now: Moment) -> Life {
+fn life(now: ClockReading) -> Life {
     Life { obtained: now, ends: Some(now + LEASE), ttl: LEASE, renewable: true }
 }
 
 impl Agent {
-    fn plan(&mut self, last: Last, now: Moment, chance: &mut Chance) {
+    fn plan(&mut self, last: Last, now: ClockReading, chance: &mut Chance) {
         let earliest = Earliest { renewal: self.pace.renewal_not_before(), login: self.pace.not_before() };
         self.step = next_step(self.life.as_ref(), last, earliest, now, chance.unit());
         if let (Step::LoginAt(_), Last::Failed) = (self.step, last) {
@@ -96,7 +96,7 @@ impl Agent {
     }
 
     /// Does what is due. Gives whether that was a login.
-    fn wake(&mut self, now: Moment, away: bool, chance: &mut Chance) -> bool {
+    fn wake(&mut self, now: ClockReading, away: bool, chance: &mut Chance) -> bool {
         if self.life.as_ref().and_then(|life| life.ends).is_some_and(|ends| now.until(ends).is_zero()) {
             self.life = None;
             self.plan(Last::Failed, now, chance);

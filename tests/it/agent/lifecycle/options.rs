@@ -74,7 +74,7 @@ async fn the_name_of_a_session_that_runs_is_its_own() {
     world.options.name = "other".to_owned();
     session.options.send_replace(world.options.clone());
     minutes(1).await;
-    assert_eq!(world.board.sessions().into_keys().collect::<Vec<_>>(), ["web"]);
+    assert_eq!(world.status_registry.sessions().into_keys().collect::<Vec<_>>(), ["web"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -72,11 +72,11 @@ async fn callers_at_the_instant_of_the_end_share_one_login() {
     minutes(10).await;
     world.dials().revoke_all();
     for _ in 0..1000 {
-        session.nudge.ring();
+        session.refresh_signal.request();
     }
     session.not_serving().await;
     for _ in 0..1000 {
-        session.nudge.ring();
+        session.refresh_signal.request();
     }
     session.serving().await;
     minutes(1).await;
@@ -89,14 +89,17 @@ async fn the_token_is_revoked_at_the_end_where_asked_and_only_after_the_outputs_
     world.options.revoke_on_exit = true;
     let mut session = world.start();
     session.serving().await;
-    let mut feed = session.feed.clone();
+    let mut watch = session.watch.clone();
     let farewell = session.stop().await;
-    assert!(matches!(feed.current().state, keyward::credential_watch::State::Serving(_)), "readers drain first");
+    assert!(
+        matches!(watch.current().availability, keyward::credential_watch::Availability::Available(_)),
+        "readers drain first"
+    );
     assert_eq!((world.dials().tokens(), world.count(Operation::Revoke)), (1, 0));
     farewell.revoke().await;
     assert_eq!((world.dials().tokens(), world.count(Operation::Revoke)), (0, 1));
-    assert!(matches!(feed.current().state, keyward::credential_watch::State::None { .. }));
-    assert!(world.board.sessions().is_empty());
+    assert!(matches!(watch.current().availability, keyward::credential_watch::Availability::Unavailable { .. }));
+    assert!(world.status_registry.sessions().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
@@ -126,11 +129,11 @@ async fn a_session_that_takes_anothers_place_keeps_its_row_and_gauges() {
     let mut new = world.start();
     new.serving().await;
     drop(old.stop().await);
-    assert!(world.board.sessions()["web"].serving);
+    assert!(world.status_registry.sessions()["web"].serving);
     let gauge = "keyward_token_expiry_timestamp_seconds{session=\"web\"}";
     assert!(world.metrics.text().contains(gauge), "{}", world.metrics.text());
     drop(new.stop().await);
-    assert!(world.board.sessions().is_empty() && !world.metrics.text().contains(gauge));
+    assert!(world.status_registry.sessions().is_empty() && !world.metrics.text().contains(gauge));
 }
 
 #[tokio::test(start_paused = true)]

@@ -15,7 +15,7 @@ use keyward::app::one_shot;
 use keyward::clock::Clock;
 use keyward::config::{Config, Environment, Purpose, load};
 use keyward::emulators::secrets::{LoginMethod, Operation, Options, Role, Secrets};
-use keyward::tasks::Tasks;
+use keyward::tasks::TaskGroup;
 use secrecy::{ExposeSecret as _, SecretString};
 
 use crate::agent::upstream::Authority;
@@ -24,7 +24,7 @@ use crate::agent::upstream::Authority;
 struct Scene {
     secrets: Secrets,
     folder: tempfile::TempDir,
-    _tasks: Tasks,
+    _tasks: TaskGroup,
 }
 
 /// A session as its configuration made it.
@@ -44,7 +44,7 @@ impl Session {
     #[track_caller]
     fn refused(tried: &Result<Token, LoginError>, wanted: &str) {
         let error = tried.as_ref().unwrap_err();
-        let text = format!("{:#}", anyhow::anyhow!("{}", keyward::words::chain(error)));
+        let text = format!("{:#}", anyhow::anyhow!("{}", keyward::error_chain::format_chain(error)));
         assert!(text.contains(wanted), "{text}");
     }
 }
@@ -73,7 +73,7 @@ impl Scene {
         ];
         let methods = methods.map(|(mount, method)| (mount.to_owned(), method)).into_iter().collect();
         let options = Options { methods, tls, ..Options::for_anyone(Clock::System, "dev", Role::default()) };
-        let mut tasks = Tasks::default();
+        let mut tasks = TaskGroup::default();
         let secrets = Secrets::start(options, &mut tasks).unwrap();
         Self { secrets, folder: tempfile::tempdir().unwrap(), _tasks: tasks }
     }

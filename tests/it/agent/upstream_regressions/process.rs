@@ -3,8 +3,8 @@
 use std::time::{Duration, SystemTime};
 
 use keyward::agent::sinks::{FileSink, Format, OnExpiry, Options};
-use keyward::clock::{Clock, Driven};
-use keyward::credential_watch::{State, feed};
+use keyward::clock::{Clock, TestClock};
+use keyward::credential_watch::{Availability, credential_channel};
 use keyward::health::Health;
 use keyward::metrics::Metrics;
 use tokio_util::sync::CancellationToken;
@@ -20,8 +20,8 @@ fn two_thousand_tokens_for_a_file_that_cannot_be_written_take_no_memory() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
         runtime.block_on(async {
             let folder = tempfile::tempdir().unwrap();
-            let (clock, metrics) = (Clock::Driven(Driven::starting_at(SystemTime::now())), Metrics::default());
-            let (publisher, tokens) = feed("not logged in yet");
+            let (clock, metrics) = (Clock::Test(TestClock::starting_at(SystemTime::now())), Metrics::default());
+            let (publisher, tokens) = credential_channel("not logged in yet");
             let health = Health::default();
             let mut running = tokio::task::JoinSet::new();
             for (name, path) in [("good", folder.path().join("good")), ("bad", folder.path().to_owned())] {
@@ -37,13 +37,14 @@ fn two_thousand_tokens_for_a_file_that_cannot_be_written_take_no_memory() {
                     on_missing: None,
                     required: true,
                 };
-                let health = health.component(format!("sink/{name}"), true, "not written yet");
+                let health = health.register(format!("sink/{name}"), true, "not written yet");
                 let mut sink = FileSink::new(options, tokens.clone(), clock.clone(), health, metrics.clone());
                 running.spawn(async move { sink.run(CancellationToken::new()).await });
             }
             let round = async |from: usize| {
                 for number in from..from + 500 {
-                    publisher.publish(State::Serving(token(&format!("token-{number}")).into()), Some(clock.now()));
+                    publisher
+                        .publish(Availability::Available(token(&format!("token-{number}")).into()), Some(clock.now()));
                     tokio::time::sleep(Duration::from_secs(10)).await;
                 }
                 resident()

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use http::Method;
-use keyward::clock::{Clock, Driven};
+use keyward::clock::{Clock, TestClock};
 use keyward::emulators::platform::{Edition, Options};
 use serde_json::{Value, json};
 
@@ -160,7 +160,7 @@ async fn editions_differ_in_which_tokens_there_are_and_whether_they_end() {
 
 #[tokio::test(start_paused = true)]
 async fn a_token_ends_at_its_time_and_at_a_dial() {
-    let clock = Clock::Driven(Driven::starting_at(std::time::SystemTime::UNIX_EPOCH + Duration::from_hours(500_000)));
+    let clock = Clock::Test(TestClock::starting_at(std::time::SystemTime::UNIX_EPOCH + Duration::from_hours(500_000)));
     let it = Emulated::with(Options { clock, ..Options::default() });
     let wish = json!({"expired-at": "2027-01-15T08:01:00Z"});
     let made = it.post(&format!("{ORG}/authentication-token"), wish).await.with(201);

@@ -1,0 +1,72 @@
+//! Formats errors with their causes, the same way in every log line and message.
+
+use std::error::Error;
+
+/// Formats an error with all its causes on one line, `error: cause: cause`. A cause that the line already holds is left out.
+pub fn format_chain(error: &(dyn Error + 'static)) -> String {
+    let mut line = describe_error(error);
+    let mut next = error.source();
+    while let Some(cause) = next {
+        next = cause.source();
+        let text = describe_error(cause);
+        if !line.contains(&text) {
+            line.push_str(": ");
+            line.push_str(&text);
+        }
+    }
+    line
+}
+
+/// Formats an error without its causes. A rejected certificate is described in plain words, where rustls prints the names
+/// of its own types.
+pub fn describe_error(error: &(dyn Error + 'static)) -> String {
+    // `io::Error` prints the error that it wraps and does not return it as its source.
+    let mut innermost = error;
+    while let Some(wrapped) = innermost.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref) {
+        innermost = wrapped;
+    }
+    match innermost.downcast_ref::<rustls::Error>() {
+        Some(rustls::Error::InvalidCertificate(cause)) => {
+            format!("invalid peer certificate: {}", describe_certificate(cause))
+        }
+        _ => error.to_string(),
+    }
+}
+
+fn describe_certificate(error: &rustls::CertificateError) -> String {
+    use rustls::CertificateError as Cause;
+    let text = match error {
+        Cause::UnknownIssuer => "no authority that is trusted here has issued it",
+        Cause::BadEncoding => "it cannot be read",
+        Cause::BadSignature => "its signature is wrong",
+        Cause::Expired => "it has expired",
+        Cause::NotValidYet => "it is not valid yet",
+        Cause::Revoked => "it is revoked",
+        Cause::NotValidForName => "it is not valid for this name",
+        Cause::InvalidPurpose => "it is made for another purpose",
+        Cause::Other(other) => {
+            return match other.0.to_string() {
+                text if text == "CaUsedAsEndEntity" => "this is a CA certificate; a server needs one of its own".into(),
+                text => text,
+            };
+        }
+        other => return other.to_string(),
+    };
+    text.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("cannot connect")]
+    struct Outer(#[source] std::io::Error);
+
+    #[test]
+    fn a_repeated_cause_is_printed_once() {
+        let outer = || Outer(std::io::Error::other("no route"));
+        assert_eq!(format_chain(&outer()), "cannot connect: no route");
+        assert_eq!(format_chain(&std::io::Error::other(outer())), "cannot connect: no route");
+    }
+}
