@@ -11,15 +11,17 @@
 mod redact;
 mod transcript;
 
+mod acl;
 mod check;
 mod exit_codes;
 mod help;
 mod migrate;
+mod status;
 
 use transcript::Transcript;
 
 /// Every snapshot, by the name of its file.
-const NAMES: [&str; 4] = ["check", "exit_codes", "help", "migrate"];
+const NAMES: [&str; 6] = ["acl", "check", "exit_codes", "help", "migrate", "status"];
 
 #[test]
 fn every_snapshot_file_is_compared_by_a_test() {

@@ -20,6 +20,11 @@ impl Transcript {
         Self { text: String::new(), redactions }
     }
 
+    /// Replaces this text too, in the sections that follow.
+    pub(super) fn redact(&mut self, text: &str, by: &str) {
+        self.redactions = std::mem::take(&mut self.redactions).text(text, by);
+    }
+
     /// Adds a section.
     pub(super) fn add(&mut self, title: &str, text: &str) {
         let (title, text) = (self.redactions.apply(title), self.redactions.apply(text));

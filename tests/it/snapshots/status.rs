@@ -1,0 +1,167 @@
+//! `keyward status` of real agents in the states that operators meet, as text and as JSON.
+
+use std::path::Path;
+use std::time::Duration;
+
+use keyward::emulators::secrets::{Bounds, Canned, Operation, Role};
+use secrecy::ExposeSecret as _;
+use serde_json::Value;
+
+use super::Transcript;
+use super::redact::Redactions;
+use crate::harness::agent::Agent;
+use crate::harness::binary::{eventually, run};
+use crate::harness::world::{World, in_a_network_of_its_own};
+
+/// Adds both forms of an agent's status, once these components alone are not ready and this text is in it.
+fn add(transcript: &mut Transcript, title: &str, agent: &Agent, not_ready: &[&str], wanted: &str) {
+    transcript.redact(&agent.path("").display().to_string(), "FOLDER/");
+    let config = agent.config.display().to_string();
+    let settled = |format: &str, is_settled: &dyn Fn(&str) -> bool| {
+        eventually(Duration::from_secs(30), || {
+            let (code, output, error) = run(&["status", "--format", format, "--config", &config], &[]);
+            if code == 0 && output.contains(wanted) && is_settled(&output) {
+                return Ok((output, error));
+            }
+            Err(format!("{title}: {code} {output}{error}{}", agent.binary.output()))
+        })
+    };
+    let (json, _) = settled("json", &|output| {
+        let status: Value = serde_json::from_str(output).unwrap();
+        let components = status["components"].as_object().unwrap().iter();
+        components
+            .filter(|(_, component)| component["ready"] == false)
+            .map(|(name, _)| name.as_str())
+            .eq(not_ready.iter().copied())
+    });
+    let (output, error) = settled("text", &|_| true);
+    transcript.add_output(title, 0, &output, &error);
+    let status: Value = serde_json::from_str(&json).unwrap();
+    transcript.add(&format!("{title}, --format json"), &format!("{status:#}"));
+}
+
+/// The configuration without the checks of the token, which come after some seconds and show in the status.
+fn steady(text: &str) -> String {
+    text.replace("mount = \"azure\"", "mount = \"azure\"\ncheck_interval = \"off\"")
+}
+
+/// The configuration without its server, session and sink.
+fn sessionless(text: &str) -> String {
+    format!("[listener.local]{}", text.split_once("[listener.local]").unwrap().1)
+}
+
+/// The folder that a configuration names.
+fn folder(text: &str) -> &Path {
+    Path::new(text.split_once("address = \"unix://").unwrap().1.split_once("/api.sock").unwrap().0)
+}
+
+/// Addresses, and what else differs from run to run.
+fn redactions(world: &World) -> Redactions {
+    Redactions::default()
+        .text(world.secrets.url().trim_end_matches('/'), "http://SERVER")
+        .text(world.platform.url().trim_end_matches('/'), "http://PLATFORM")
+        .text(env!("CARGO_PKG_VERSION"), "VERSION")
+        .pattern(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", "TIME")
+        // How often a session has tried depends on how long the test took to ask.
+        .pattern(r"[1-9]\d* failures in a row", "N failures in a row")
+        .pattern(r#""failures": [1-9]\d*"#, r#""failures": N"#)
+}
+
+const NO_SUCH_SECRET: &str = "[template.conf]\ndestination = \"FOLDER/conf\"\n\
+    contents = '{{ with secret \"secret/data/none\" }}{{ .Data.data.password }}{{ end }}'\n";
+const DERIVED: &str = "[listener.derived]\naddress = \"unix://FOLDER/derived.sock\"\n\
+    [listener.derived.child]\npolicies = [\"web\"]\nttl = \"1h\"\n";
+const PROGRAM: &str = "[child]\ncommand = [\"/bin/false\"]\nrestart = \"always\"\n";
+const ACL: &str = "[access]\nlisten = \"unix://FOLDER/acl.sock\"\ndata_dir = \"FOLDER/access\"\n";
+const GATEWAY: &str = "[gateway]\nupstream = \"PLATFORM\"\nlisten = \"tcp://127.0.0.1:8800\"\n\
+    token_file = \"FOLDER/platform.token\"\nlocal_token_file = \"FOLDER/local.token\"\n";
+const REFUSED: &str = "Azure token verified, but the principal is not bound to this role";
+
+#[test]
+fn status_in_each_state() {
+    in_a_network_of_its_own(|| {
+        let world = World::with(
+            |_| (),
+            |cloud, options| {
+                let service_principal_ids = vec![cloud.names().system.object_id.clone()];
+                let bounds = Bounds { service_principal_ids, ..Bounds::default() };
+                let policies = vec!["once".to_owned(), "more".to_owned()];
+                let once = Role { policies, renewable: false, bounds, ..Role::default() };
+                let endless = Role { ttl: Duration::ZERO, max_ttl: None, ..once.clone() };
+                options.roles.insert("once".to_owned(), once);
+                options.roles.insert("endless".to_owned(), endless);
+            },
+        );
+        let mut transcript = Transcript::new(redactions(&world));
+        let mut show = |title: &str, agent: &Agent, not_ready: &[&str], wanted: &str| {
+            add(&mut transcript, title, agent, not_ready, wanted);
+        };
+        let start = |edit: &dyn Fn(String) -> String| Agent::start(&world, &[], |text| edit(steady(&text)));
+        let ready = |edit: &dyn Fn(String) -> String| Agent::ready(&world, &[], |text| edit(steady(&text)));
+
+        let agent = ready(&|text| text);
+        show("ready", &agent, &[], "");
+        agent.edit(|text| text.replace("[sink.token]", "[sink.token]\ncolour = \"green\""));
+        agent.reload("failed");
+        show("ready, after a reload that failed", &agent, &[], "colour");
+        drop(agent);
+        let agent = ready(&|text| text.replace("role = \"web\"", "role = \"once\""));
+        show("a token that cannot be renewed", &agent, &[], "once");
+        drop(agent);
+        let agent = ready(&|text| text.replace("role = \"web\"", "role = \"endless\""));
+        show("a token that never ends", &agent, &[], "endless");
+        drop(agent);
+
+        let agent = start(&|text| text + NO_SUCH_SECRET);
+        show("a template failed", &agent, &["template/conf"], "HTTP 404");
+        drop(agent);
+        let agent = start(&|text| {
+            std::fs::create_dir(folder(&text).join("other")).unwrap();
+            text + "[sink.other]\npath = \"FOLDER/other\"\nrequired = false\n"
+        });
+        show("a sink failed", &agent, &["sink/other"], "is a folder");
+        drop(agent);
+        world.secrets.dials().answer_always(Operation::CreateToken, Some(Canned::error(403, "permission denied")));
+        let agent = start(&|text| text + DERIVED);
+        show("a token for a listener was refused", &agent, &["child_token/derived/web"], "could be made");
+        drop(agent);
+        let agent = start(&|text| text + PROGRAM);
+        show("a program is started again", &agent, &["child"], "ended with code 1");
+        drop(agent);
+        let agent = start(&|text| sessionless(&text) + ACL);
+        show("the ACL server", &agent, &[], "");
+        drop(agent);
+
+        let token = world.platform.dials().mint("gateway");
+        let agent = start(&|text| {
+            std::fs::write(folder(&text).join("platform.token"), token.token.expose_secret()).unwrap();
+            sessionless(&text) + &GATEWAY.replace("PLATFORM", world.platform.url())
+        });
+        show("the gateway", &agent, &[], "2.6");
+        assert!(world.platform.dials().revoke(&token.id));
+        let local = std::fs::read_to_string(agent.path("local.token")).unwrap();
+        let call = reqwest::Client::new().get("http://127.0.0.1:8800/api/v2/account/details").bearer_auth(local.trim());
+        let call = call.timeout(Duration::from_millis(500));
+        let answer = world.block_on(async { call.send().await });
+        assert!(answer.is_err(), "it waits for another token");
+        show("the gateway, its token refused", &agent, &["gateway/platform"], "refuses");
+        drop(agent);
+
+        world.secrets.dials().answer_always(Operation::Login, Some(Canned::error(403, REFUSED)));
+        let agent = start(&|text| text);
+        show("the login is refused", &agent, &["session/web", "sink/token"], REFUSED);
+        drop(agent);
+        world.secrets.dials().answer_always(Operation::Login, None);
+        world.secrets.dials().hang(true);
+        let agent = start(&|text| text);
+        agent.logs("identity.source.chosen");
+        show("logging in", &agent, &["session/web", "sink/token"], "");
+        drop(agent);
+        world.secrets.dials().hang(false);
+        world.away(true);
+        let agent = start(&|text| text);
+        show("the server is down", &agent, &["session/web", "sink/token"], "Connection refused");
+        drop(agent);
+        transcript.compare("status");
+    });
+}
