@@ -37,7 +37,7 @@ use keyward::acl::store::{
     Batch, Check, CommitError, Embedded, Export, Freshness, Key, Listing, Page, Record, Revision, Store, StoreError,
     StoreOptions, Write,
 };
-use keyward::acl::{Options, Service, api};
+use keyward::acl::{AclOptions, AclServer, api};
 use keyward::clock::Clock;
 use keyward::http::server::{Endpoint, Limits, Listener};
 use keyward::metrics::Metrics;
@@ -65,13 +65,13 @@ fn main() {
     });
 }
 
-fn options(folder: &Path) -> Options {
-    Options {
+fn options(folder: &Path) -> AclOptions {
+    AclOptions {
         store: StoreOptions::Embedded { data_dir: folder.to_owned() },
         key_file: None,
         datacenter: "dc1".to_owned(),
         default_policy: DefaultPolicy::Deny,
-        api: api::Options::default(),
+        api: api::ApiOptions::default(),
         methods: std::collections::BTreeMap::new(),
     }
 }
@@ -82,10 +82,10 @@ async fn creates(folder: &Path) {
     let store = Embedded::over(backend, &folder.join("http.redb"), "dc1").unwrap();
     let store = Arc::new(Watched { store, commits: AtomicU64::new(0), last: Mutex::default() });
     let (options, shared) = (options(folder), Arc::clone(&store) as Arc<dyn Store>);
-    let service = Service::over(shared, &options, Clock::System, Metrics::default()).await.unwrap();
+    let service = AclServer::with_store(shared, &options, Clock::System, Metrics::default()).await.unwrap();
     let listener = Listener::bind(&Endpoint::Tcp("127.0.0.1:0".parse().unwrap())).unwrap();
     let address = listener.tcp_address().unwrap().to_string();
-    let answering = service.answering(listener.tcp_address());
+    let answering = service.handler(listener.tcp_address());
     tokio::spawn(listener.serve(answering, Limits::default(), CancellationToken::new()));
     let first = ask(&address, "/v1/acl/bootstrap", "", "").await;
     let secret = serde_json::from_slice::<serde_json::Value>(&first).unwrap()["SecretID"].as_str().unwrap().to_owned();

@@ -50,8 +50,8 @@ pub(crate) fn rules(bytes: &[u8]) {
 
 /// Reads bytes as the body of a request, and takes from it what requests are about.
 pub(crate) fn json(bytes: &[u8]) {
-    let outcome = Fields::read(bytes, "Token").and_then(taken);
-    let list = Fields::read_all(bytes, "Token").and_then(|all| all.into_iter().try_for_each(taken));
+    let outcome = Fields::parse(bytes, "Token").and_then(taken);
+    let list = Fields::parse_list(bytes, "Token").and_then(|all| all.into_iter().try_for_each(taken));
     assert!(outcome.is_err() || list.is_err() || bytes.trim_ascii() == b"null", "an object and a list at once");
     for error in [outcome, list].into_iter().filter_map(Result::err) {
         let words = error.to_string();
@@ -61,18 +61,18 @@ pub(crate) fn json(bytes: &[u8]) {
 }
 
 fn taken(mut fields: Fields) -> Result<(), DecodeError> {
-    let link = |fields: &mut Fields| Ok((fields.text("ID")?, fields.text("Name")?));
-    let _ = (fields.text("AccessorID")?, fields.text("Description")?, fields.flag("Local")?);
+    let link = |fields: &mut Fields| Ok((fields.string("ID")?, fields.string("Name")?));
+    let _ = (fields.string("AccessorID")?, fields.string("Description")?, fields.bool("Local")?);
     let _ = (fields.objects("Policies", link)?, fields.objects("Roles", link)?);
     let _ = fields
-        .objects("ServiceIdentities", |fields| Ok((fields.text("ServiceName")?, fields.texts("Datacenters")?)))?;
+        .objects("ServiceIdentities", |fields| Ok((fields.string("ServiceName")?, fields.strings("Datacenters")?)))?;
     let _ = fields.objects("TemplatedPolicies", |fields| fields.map("TemplateVariables"))?;
     if let Some(mut acls) = fields.object("ACLs")? {
         acls.objects("PolicyDefaults", link)?;
         acls.finish()?;
     }
-    let _ = (fields.pairs("Meta")?, fields.take("ExpirationTTL"));
-    fields.pass_over(&["CreateIndex", "ModifyIndex", "Hash"]);
+    let _ = (fields.string_map("Meta")?, fields.take("ExpirationTTL"));
+    fields.ignore(&["CreateIndex", "ModifyIndex", "Hash"]);
     fields.finish()
 }
 

@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::fd_limits;
 use super::session::Shared;
-use crate::acl::Service;
+use crate::acl::AclServer;
 use crate::config;
 use crate::health::HealthHandle;
 use crate::http::server::{Endpoint, Inherited, Limits, Listener, Observed};
@@ -17,7 +17,7 @@ use crate::http::tls::ServerTls;
 /// The service, its store open and its sockets bound, answering nobody yet.
 #[derive(Debug)]
 pub(super) struct BuiltAccess {
-    service: Service,
+    service: AclServer,
     endpoints: Vec<Endpoint>,
     sockets: Vec<Listener>,
     connections: usize,
@@ -38,7 +38,7 @@ impl BuiltAccess {
     ) -> anyhow::Result<Self> {
         let tls = options.tls.as_ref().map(ServerTls::new).transpose()?;
         let connections = fd_limits::room_for(options.connections, options.endpoints.len())?;
-        let service = Service::open(&options.service, shared.clock.clone(), shared.metrics.clone()).await?;
+        let service = AclServer::open(&options.service, shared.clock.clone(), shared.metrics.clone()).await?;
         let mut sockets = Vec::new();
         for endpoint in &options.endpoints {
             let socket = Listener::open(endpoint, inherited);
@@ -71,7 +71,7 @@ impl BuiltAccess {
                 observed: Some(self.observed.clone()),
                 ..Limits::default()
             };
-            let answering = self.service.answering(socket.tcp_address());
+            let answering = self.service.handler(socket.tcp_address());
             serving.spawn(socket.serve(answering, limits, stop.clone()));
         }
         self.health.ready();

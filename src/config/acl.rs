@@ -9,7 +9,7 @@ use super::diagnostic::At;
 use super::listener::{endpoint, host};
 use super::reader::Reader;
 use super::values::{self, Wrong, wrong, wrong_and_secret};
-use crate::acl::Options;
+use crate::acl::AclOptions;
 use crate::acl::api;
 use crate::acl::model::authorize::DefaultPolicy;
 use crate::acl::model::azure_identity::{Bounds, Trust};
@@ -33,7 +33,7 @@ pub struct Access {
     /// where the process may not open so many files.
     pub connections: Option<usize>,
     /// The service itself.
-    pub service: Options,
+    pub service: AclOptions,
 }
 
 const DATACENTER: &str = "dc1";
@@ -62,7 +62,7 @@ pub(super) fn read(mut reader: Reader<'_>) -> Option<Access> {
     let allowed_hosts = hosts.iter().filter_map(|text| reader.parse(text, host)).collect();
     let usual = api::LoginLimit::default();
     let mut logins = |name| reader.number(name, 1..=1_000_000).and_then(|number| u32::try_from(number).ok());
-    let api = api::Options {
+    let api = api::ApiOptions {
         base_path,
         token_in_query,
         allowed_hosts,
@@ -73,7 +73,7 @@ pub(super) fn read(mut reader: Reader<'_>) -> Option<Access> {
     };
     reader.finish();
     let methods = methods.into_iter().collect::<Option<_>>()?;
-    let service = Options { store: store?, key_file, datacenter, default_policy, api, methods };
+    let service = AclOptions { store: store?, key_file, datacenter, default_policy, api, methods };
     (!endpoints.is_empty()).then_some(Access { endpoints, tls, connections, service })
 }
 

@@ -1,4 +1,4 @@
-//! Who asks, and in which namespace: what most operations begin and end with.
+//! Authentication of a request, and the results of changes made by the authenticated caller.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -6,56 +6,75 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::error::ApiError;
-use super::request::Ask;
-use super::response::{Changed, Done, Reply};
-use super::state::Rooms;
+use super::request::ApiRequest;
+use super::response::{ApiResponse, Change, WriteResult};
+use super::state::ApiState;
 use crate::acl::model::names::NamespaceName;
 use crate::acl::service::caller::Caller;
 use crate::acl::store::Freshness;
 
-/// The caller of a request, and the namespace that it means.
+/// Caller of a request, and the namespace that the request acts in.
 #[derive(Debug)]
-pub(super) struct Here {
+pub(super) struct Authenticated {
     pub(super) caller: Arc<Caller>,
     pub(super) namespace: NamespaceName,
 }
 
-impl Here {
-    /// Who asks to see something.
+impl Authenticated {
+    /// Authenticates a read.
     ///
     /// # Errors
-    /// The secret opens nothing, or the namespace is no name.
-    pub(super) async fn reading(rooms: &Rooms, ask: &Ask, freshness: Freshness) -> Result<Self, ApiError> {
-        let caller = ask.caller(rooms, freshness).await?;
-        let namespace = ask.namespace(&caller, None)?;
+    /// The token does not exist, or the namespace name is invalid.
+    pub(super) async fn for_read(
+        state: &ApiState,
+        request: &ApiRequest,
+        freshness: Freshness,
+    ) -> Result<Self, ApiError> {
+        let caller = request.authenticate(state, freshness).await?;
+        let namespace = request.namespace(&caller, None)?;
         Ok(Self { caller, namespace })
     }
 
-    /// Who asks to change something; `stated` is the namespace of the body.
+    /// Authenticates a change. `body_namespace` is the namespace that the body names.
     ///
     /// # Errors
-    /// The secret opens nothing, or the namespace is no name.
-    pub(super) async fn writing(rooms: &Rooms, ask: &Ask, stated: Option<&str>) -> Result<Self, ApiError> {
-        let caller = ask.caller(rooms, Freshness::Linearizable).await?;
-        let namespace = ask.namespace(&caller, stated)?;
+    /// The token does not exist, or the namespace name is invalid.
+    pub(super) async fn for_write(
+        state: &ApiState,
+        request: &ApiRequest,
+        body_namespace: Option<&str>,
+    ) -> Result<Self, ApiError> {
+        let caller = request.authenticate(state, Freshness::Linearizable).await?;
+        let namespace = request.namespace(&caller, body_namespace)?;
         Ok(Self { caller, namespace })
     }
 
-    /// The answer to a change: how `what` is now.
+    /// Builds the result of a change; `view` is the record after it, `subject` its id or name for the audit log.
     ///
     /// # Errors
     /// The view cannot be written as JSON.
-    pub(super) fn changed(self, ask: &Ask, view: &impl Serialize, what: impl Display) -> Result<Changed, ApiError> {
-        let reply = Reply::json(view, ask.pretty())?;
-        Ok(Changed { reply, by: self.caller.accessor(), namespace: self.namespace, what: what.to_string() })
+    pub(super) fn into_change(
+        self,
+        request: &ApiRequest,
+        view: &impl Serialize,
+        subject: impl Display,
+    ) -> Result<Change, ApiError> {
+        let response = ApiResponse::json(view, request.pretty())?;
+        let (by, namespace, subject) = (self.caller.accessor(), self.namespace, subject.to_string());
+        Ok(Change { response, by, namespace, subject })
     }
 
-    /// The answer to a deletion: whether there was something to delete.
+    /// Builds the result of a deletion; `deleted` is false if there was no such record.
     ///
     /// # Errors
-    /// None that is known of: JSON has `true` and `false`.
-    pub(super) fn deleted(self, ask: &Ask, deleted: bool, what: impl Display) -> Result<Done, ApiError> {
-        let changed = self.changed(ask, &deleted, what)?;
-        Ok(if deleted { Done::Changed(changed) } else { Done::Nothing(changed.reply) })
+    /// The response cannot be written as JSON.
+    pub(super) fn into_deletion(
+        self,
+        request: &ApiRequest,
+        deleted: bool,
+        subject: impl Display,
+    ) -> Result<WriteResult, ApiError> {
+        let change = self.into_change(request, &deleted, subject)?;
+        Ok(if deleted { WriteResult::Changed(change) } else { WriteResult::Unchanged(change.response) })
     }
 }

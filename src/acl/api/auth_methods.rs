@@ -1,16 +1,15 @@
-//! `/v1/acl/auth-method...`.
+//! Handlers of `/v1/acl/auth-method` and `/v1/acl/auth-methods`.
 
-use http::StatusCode;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::auth::Here;
-use super::error::ApiError;
+use super::auth::Authenticated;
+use super::error::{ApiError, record_not_found};
 use super::json::Fields;
-use super::request::{Ask, DEFAULT_PARTITION, stated};
-use super::response::{Changed, Done, Reply, Seen};
-use super::state::Rooms;
-use super::views::{READ_ONLY, duration};
+use super::request::{ApiRequest, DEFAULT_PARTITION, take_namespace};
+use super::response::{ApiResponse, Change, ReadResult, WriteResult};
+use super::state::ApiState;
+use super::views::{READ_ONLY, parse_duration};
 use crate::acl::model::auth_method::{AuthMethodRecord, Locality};
 use crate::acl::model::go_duration::GoDuration;
 use crate::acl::service::auth_methods::AuthMethodDraft;
@@ -18,7 +17,7 @@ use crate::acl::service::keys;
 use crate::acl::service::repository::Stored;
 use crate::acl::store::Freshness;
 
-/// An auth method as it is shown.
+/// JSON view of an auth method.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "PascalCase")]
 struct AuthMethodView<'a> {
@@ -33,7 +32,7 @@ struct AuthMethodView<'a> {
     max_token_ttl: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     token_locality: Option<&'static str>,
-    /// Lists leave it out.
+    /// Absent in lists, as in Consul.
     #[serde(skip_serializing_if = "Option::is_none")]
     config: Option<&'a Map<String, Value>>,
     namespace: &'a str,
@@ -42,7 +41,7 @@ struct AuthMethodView<'a> {
     modify_index: u64,
 }
 
-fn view(method: &Stored<AuthMethodRecord>, whole: bool) -> AuthMethodView<'_> {
+fn view(method: &Stored<AuthMethodRecord>, with_config: bool) -> AuthMethodView<'_> {
     let record = &method.value;
     AuthMethodView {
         name: &record.name,
@@ -51,7 +50,7 @@ fn view(method: &Stored<AuthMethodRecord>, whole: bool) -> AuthMethodView<'_> {
         description: &record.description,
         max_token_ttl: record.max_token_ttl.map(|ttl| GoDuration::of(ttl).to_string()),
         token_locality: record.locality.map(Locality::as_str),
-        config: whole.then_some(&record.config),
+        config: with_config.then_some(&record.config),
         namespace: record.namespace.as_str(),
         partition: DEFAULT_PARTITION,
         create_index: method.created.0,
@@ -59,12 +58,12 @@ fn view(method: &Stored<AuthMethodRecord>, whole: bool) -> AuthMethodView<'_> {
     }
 }
 
-/// The draft and the namespace of a body.
-fn draft(mut fields: Fields) -> Result<(AuthMethodDraft, Option<String>), ApiError> {
-    let namespace = stated(&mut fields)?;
-    let max_token_ttl = duration(&mut fields, "MaxTokenTTL")?;
+/// Parses a body into the draft and the namespace.
+fn parse_draft(mut fields: Fields) -> Result<(AuthMethodDraft, Option<String>), ApiError> {
+    let namespace = take_namespace(&mut fields)?;
+    let max_token_ttl = parse_duration(&mut fields, "MaxTokenTTL")?;
     let config = fields.map("Config")?.unwrap_or_default();
-    let mut text = |name| fields.text(name).map(Option::unwrap_or_default);
+    let mut text = |name| fields.string(name).map(Option::unwrap_or_default);
     let draft = AuthMethodDraft {
         name: text("Name")?,
         kind: text("Type")?,
@@ -74,66 +73,66 @@ fn draft(mut fields: Fields) -> Result<(AuthMethodDraft, Option<String>), ApiErr
         locality: text("TokenLocality")?,
         config,
     };
-    fields.pass_over(READ_ONLY);
+    fields.ignore(READ_ONLY);
     fields.finish()?;
     Ok((draft, namespace))
 }
 
-pub(super) async fn create(rooms: &Rooms, ask: &mut Ask) -> Result<Changed, ApiError> {
-    let (draft, stated) = draft(ask.fields("AuthMethod").await?)?;
-    let here = Here::writing(rooms, ask, stated.as_deref()).await?;
-    let method = rooms.directory.create_auth_method(&here.caller, &here.namespace, &draft).await?;
+pub(super) async fn create(state: &ApiState, request: &mut ApiRequest) -> Result<Change, ApiError> {
+    let (draft, body_namespace) = parse_draft(request.json_body("AuthMethod").await?)?;
+    let auth = Authenticated::for_write(state, request, body_namespace.as_deref()).await?;
+    let method = state.service.create_auth_method(&auth.caller, &auth.namespace, &draft).await?;
     let view = view(&method, true);
-    here.changed(ask, &view, draft.name)
+    auth.into_change(request, &view, draft.name)
 }
 
-pub(super) async fn update(rooms: &Rooms, ask: &mut Ask) -> Result<Changed, ApiError> {
-    let (mut draft, stated) = draft(ask.fields("AuthMethod").await?)?;
-    let name = path_name(ask)?;
+pub(super) async fn update(state: &ApiState, request: &mut ApiRequest) -> Result<Change, ApiError> {
+    let (mut draft, body_namespace) = parse_draft(request.json_body("AuthMethod").await?)?;
+    let name = path_name(request)?;
     if draft.name.is_empty() {
         draft.name = name.to_owned();
     } else if draft.name != name {
-        return Err(ApiError::Invalid("Auth Method Name in URL and payload do not match".to_owned()));
+        return Err(ApiError::PathBodyMismatch { field: "Auth Method Name".to_owned() });
     }
-    let here = Here::writing(rooms, ask, stated.as_deref()).await?;
-    let method = rooms.directory.update_auth_method(&here.caller, &here.namespace, &draft).await?;
+    let auth = Authenticated::for_write(state, request, body_namespace.as_deref()).await?;
+    let method = state.service.update_auth_method(&auth.caller, &auth.namespace, &draft).await?;
     let view = view(&method, true);
-    here.changed(ask, &view, draft.name)
+    auth.into_change(request, &view, draft.name)
 }
 
-pub(super) async fn delete(rooms: &Rooms, ask: &Ask) -> Result<Done, ApiError> {
-    let name = path_name(ask)?;
-    let here = Here::writing(rooms, ask, None).await?;
-    let deleted = rooms.directory.delete_auth_method(&here.caller, &here.namespace, name).await?;
-    here.deleted(ask, deleted, name)
+pub(super) async fn delete(state: &ApiState, request: &ApiRequest) -> Result<WriteResult, ApiError> {
+    let name = path_name(request)?;
+    let auth = Authenticated::for_write(state, request, None).await?;
+    let deleted = state.service.delete_auth_method(&auth.caller, &auth.namespace, name).await?;
+    auth.into_deletion(request, deleted, name)
 }
 
-fn path_name(ask: &Ask) -> Result<&str, ApiError> {
-    match ask.subject.as_str() {
-        "" => Err(ApiError::Invalid("Missing auth method Name".to_owned())),
+fn path_name(request: &ApiRequest) -> Result<&str, ApiError> {
+    match request.subject.as_str() {
+        "" => Err(ApiError::MissingSubject { kind: "auth method", field: "Name" }),
         name => Ok(name),
     }
 }
 
-pub(super) async fn read(rooms: &Rooms, ask: &Ask, freshness: Freshness) -> Result<Seen, ApiError> {
-    let name = path_name(ask)?;
-    let here = Here::reading(rooms, ask, freshness).await?;
-    let watch = keys::auth_method(&here.namespace, name).as_str().to_owned();
-    let index = rooms.directory.records().revision(&watch, freshness).await?;
-    let reply = match rooms.directory.auth_method(&here.caller, &here.namespace, name, freshness).await? {
-        Some(method) => Reply::json(&view(&method, true), ask.pretty())?,
-        None => Reply::text(StatusCode::NOT_FOUND, "Requested auth method does not exist: ACL not found"),
+pub(super) async fn read(state: &ApiState, request: &ApiRequest, freshness: Freshness) -> Result<ReadResult, ApiError> {
+    let name = path_name(request)?;
+    let auth = Authenticated::for_read(state, request, freshness).await?;
+    let watch = keys::auth_method(&auth.namespace, name).as_str().to_owned();
+    let index = state.service.records().revision(&watch, freshness).await?;
+    let response = match state.service.auth_method(&auth.caller, &auth.namespace, name, freshness).await? {
+        Some(method) => ApiResponse::json(&view(&method, true), request.pretty())?,
+        None => record_not_found("auth method"),
     };
-    Ok(Seen { reply, index, watch: vec![watch], until: None })
+    Ok(ReadResult { response, index, watch: vec![watch], until: None })
 }
 
-pub(super) async fn list(rooms: &Rooms, ask: &Ask, freshness: Freshness) -> Result<Seen, ApiError> {
-    let caller = ask.caller(rooms, freshness).await?;
-    let scope = ask.scope(&caller, None)?;
-    let watch = keys::within("auth-method", scope.named());
-    let found = rooms.directory.auth_methods(&caller, scope.named(), freshness).await?;
+pub(super) async fn list(state: &ApiState, request: &ApiRequest, freshness: Freshness) -> Result<ReadResult, ApiError> {
+    let caller = request.authenticate(state, freshness).await?;
+    let scope = request.scope(&caller, None)?;
+    let watch = keys::within("auth-method", scope.single());
+    let found = state.service.auth_methods(&caller, scope.single(), freshness).await?;
     let methods: Vec<_> = found.entries.iter().map(|method| view(method, false)).collect();
-    let mut reply = Reply::json(&methods, ask.pretty())?;
-    reply.left_out = found.left_out;
-    Ok(Seen { reply, index: found.revision, watch: vec![watch], until: None })
+    let mut response = ApiResponse::json(&methods, request.pretty())?;
+    response.omitted = found.left_out;
+    Ok(ReadResult { response, index: found.revision, watch: vec![watch], until: None })
 }

@@ -1,22 +1,22 @@
-//! `POST /v1/internal/acl/authorize`: what the caller may do, told without doing it.
+//! Handler of `POST /v1/internal/acl/authorize`: tells what the caller may do.
 
 use serde::Serialize;
 
 use super::error::ApiError;
 use super::json::Fields;
-use super::request::{Ask, stated};
-use super::response::Reply;
-use super::state::Rooms;
+use super::request::{ApiRequest, take_namespace};
+use super::response::ApiResponse;
+use super::state::ApiState;
 use crate::acl::model::authorize::{Access, Resource};
 use crate::acl::store::Freshness;
 
-/// Most questions of one request.
-const MOST: usize = 64;
+/// Maximum number of authorization requests in a body, as in Consul.
+const MAX_REQUESTS: usize = 64;
 
-/// One question, and what the answer repeats of it.
+/// Authorization request, which the response repeats.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "PascalCase")]
-struct Question {
+struct AuthorizationRequest {
     resource: String,
     access: String,
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -27,24 +27,28 @@ struct Question {
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "PascalCase")]
-struct Ruling {
+struct AuthorizationResponse {
     #[serde(flatten)]
-    question: Question,
+    request: AuthorizationRequest,
     allow: bool,
 }
 
-fn question(mut fields: Fields) -> Result<Question, ApiError> {
-    let namespace = stated(&mut fields)?;
-    let mut text = |name| fields.text(name).map(Option::unwrap_or_default);
-    let question =
-        Question { resource: text("Resource")?, access: text("Access")?, segment: text("Segment")?, namespace };
+fn parse_request(mut fields: Fields) -> Result<AuthorizationRequest, ApiError> {
+    let namespace = take_namespace(&mut fields)?;
+    let mut text = |name| fields.string(name).map(Option::unwrap_or_default);
+    let request = AuthorizationRequest {
+        resource: text("Resource")?,
+        access: text("Access")?,
+        segment: text("Segment")?,
+        namespace,
+    };
     fields.finish()?;
-    Ok(question)
+    Ok(request)
 }
 
-impl Question {
-    /// The access and the resource that are meant.
-    fn meant(&self) -> Result<(Access, Resource<'_>), ApiError> {
+impl AuthorizationRequest {
+    /// Parses the access and the resource.
+    fn parse(&self) -> Result<(Access, Resource<'_>), ApiError> {
         let access = match self.access.as_str() {
             "read" => Access::Read,
             "list" => Access::List,
@@ -56,28 +60,25 @@ impl Question {
     }
 }
 
-fn unknown(field: &str, found: &str) -> ApiError {
-    let found: String = found.chars().take(128).collect();
-    ApiError::Invalid(format!("Invalid {field} {found:?}"))
+fn unknown(field: &'static str, found: &str) -> ApiError {
+    let value = found.chars().take(128).collect();
+    ApiError::UnknownAuthorization { field, value }
 }
 
-/// No privilege is asked for: a caller may know what it may do. Each question may name a namespace.
-pub(super) async fn authorize(rooms: &Rooms, ask: &mut Ask) -> Result<Reply, ApiError> {
-    let questions = Fields::read_all(&ask.bytes().await?, "Authorization")?;
-    if questions.len() > MOST {
-        return Err(ApiError::Invalid(format!(
-            "{} questions are too many, at most {MOST} are answered",
-            questions.len()
-        )));
+/// Needs no privilege: a caller may know its own rights. Each authorization request may name a namespace.
+pub(super) async fn authorize(state: &ApiState, request: &mut ApiRequest) -> Result<ApiResponse, ApiError> {
+    let bodies = Fields::parse_list(&request.read_body().await?, "Authorization")?;
+    if bodies.len() > MAX_REQUESTS {
+        return Err(ApiError::TooManyAuthorizations { count: bodies.len(), max: MAX_REQUESTS });
     }
-    let questions = questions.into_iter().map(question).collect::<Result<Vec<_>, _>>()?;
-    let caller = ask.caller(rooms, Freshness::Linearizable).await?;
-    let mut rulings = Vec::with_capacity(questions.len());
-    for question in questions {
-        let namespace = ask.namespace(&caller, question.namespace.as_deref())?;
-        let (access, resource) = question.meant()?;
+    let parsed = bodies.into_iter().map(parse_request).collect::<Result<Vec<_>, _>>()?;
+    let caller = request.authenticate(state, Freshness::Linearizable).await?;
+    let mut responses = Vec::with_capacity(parsed.len());
+    for authorization in parsed {
+        let namespace = request.namespace(&caller, authorization.namespace.as_deref())?;
+        let (access, resource) = authorization.parse()?;
         let allow = caller.may(&resource, access, &namespace);
-        rulings.push(Ruling { question, allow });
+        responses.push(AuthorizationResponse { request: authorization, allow });
     }
-    Ok(Reply::json(&rulings, ask.pretty())?)
+    Ok(ApiResponse::json(&responses, request.pretty())?)
 }

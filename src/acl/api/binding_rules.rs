@@ -1,15 +1,14 @@
-//! `/v1/acl/binding-rule...`.
+//! Handlers of `/v1/acl/binding-rule` and `/v1/acl/binding-rules`.
 
-use http::StatusCode;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::auth::Here;
-use super::error::ApiError;
+use super::auth::Authenticated;
+use super::error::{ApiError, record_not_found};
 use super::json::Fields;
-use super::request::{Ask, DEFAULT_PARTITION, Kind, stated};
-use super::response::{Changed, Done, Reply, Seen};
-use super::state::Rooms;
+use super::request::{ApiRequest, DEFAULT_PARTITION, RecordKind, take_namespace};
+use super::response::{ApiResponse, Change, ReadResult, WriteResult};
+use super::state::ApiState;
 use super::views::READ_ONLY;
 use crate::acl::model::binding_rule::BindingRuleRecord;
 use crate::acl::model::id::Id;
@@ -18,7 +17,7 @@ use crate::acl::service::keys;
 use crate::acl::service::repository::Stored;
 use crate::acl::store::Freshness;
 
-/// A binding rule as it is shown.
+/// JSON view of a binding rule.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "PascalCase")]
 struct BindingRuleView<'a> {
@@ -54,11 +53,11 @@ fn view(rule: &Stored<BindingRuleRecord>) -> BindingRuleView<'_> {
     }
 }
 
-/// The draft, the id and the namespace of a body.
-fn draft(mut fields: Fields) -> Result<(BindingRuleDraft, Option<String>, Option<String>), ApiError> {
-    let namespace = stated(&mut fields)?;
+/// Parses a body into the draft, the id and the namespace.
+fn parse_draft(mut fields: Fields) -> Result<(BindingRuleDraft, Option<String>, Option<String>), ApiError> {
+    let namespace = take_namespace(&mut fields)?;
     let bind_vars = fields.map("BindVars")?;
-    let mut text = |name| fields.text(name).map(Option::unwrap_or_default);
+    let mut text = |name| fields.string(name).map(Option::unwrap_or_default);
     let id = Some(text("ID")?).filter(|id| !id.is_empty());
     let draft = BindingRuleDraft {
         description: text("Description")?,
@@ -68,58 +67,58 @@ fn draft(mut fields: Fields) -> Result<(BindingRuleDraft, Option<String>, Option
         bind_name: text("BindName")?,
         bind_vars,
     };
-    fields.pass_over(READ_ONLY);
+    fields.ignore(READ_ONLY);
     fields.finish()?;
     Ok((draft, id, namespace))
 }
 
-const KIND: Kind = Kind("binding rule", "Binding Rule");
+const KIND: RecordKind = RecordKind { name: "binding rule", title: "Binding Rule" };
 
-pub(super) async fn create(rooms: &Rooms, ask: &mut Ask) -> Result<Changed, ApiError> {
-    let (draft, id, stated) = draft(ask.fields("BindingRule").await?)?;
-    KIND.no_id(id.as_deref())?;
-    let here = Here::writing(rooms, ask, stated.as_deref()).await?;
-    let rule = rooms.directory.create_binding_rule(&here.caller, &here.namespace, &draft).await?;
+pub(super) async fn create(state: &ApiState, request: &mut ApiRequest) -> Result<Change, ApiError> {
+    let (draft, id, body_namespace) = parse_draft(request.json_body("BindingRule").await?)?;
+    KIND.refuse_id(id.as_deref())?;
+    let auth = Authenticated::for_write(state, request, body_namespace.as_deref()).await?;
+    let rule = state.service.create_binding_rule(&auth.caller, &auth.namespace, &draft).await?;
     let view = view(&rule);
-    here.changed(ask, &view, rule.value.id)
+    auth.into_change(request, &view, rule.value.id)
 }
 
-pub(super) async fn update(rooms: &Rooms, ask: &mut Ask) -> Result<Changed, ApiError> {
-    let (draft, stated_id, stated) = draft(ask.fields("BindingRule").await?)?;
-    let id = ask.id_of(KIND, stated_id.as_deref())?;
-    let here = Here::writing(rooms, ask, stated.as_deref()).await?;
-    let rule = rooms.directory.update_binding_rule(&here.caller, &here.namespace, id, &draft).await?;
+pub(super) async fn update(state: &ApiState, request: &mut ApiRequest) -> Result<Change, ApiError> {
+    let (draft, body_id, body_namespace) = parse_draft(request.json_body("BindingRule").await?)?;
+    let id = request.id_matching_body(KIND, body_id.as_deref())?;
+    let auth = Authenticated::for_write(state, request, body_namespace.as_deref()).await?;
+    let rule = state.service.update_binding_rule(&auth.caller, &auth.namespace, id, &draft).await?;
     let view = view(&rule);
-    here.changed(ask, &view, id)
+    auth.into_change(request, &view, id)
 }
 
-pub(super) async fn delete(rooms: &Rooms, ask: &Ask) -> Result<Done, ApiError> {
-    let id = ask.id(KIND.0)?;
-    let here = Here::writing(rooms, ask, None).await?;
-    let deleted = rooms.directory.delete_binding_rule(&here.caller, &here.namespace, id).await?;
-    here.deleted(ask, deleted, id)
+pub(super) async fn delete(state: &ApiState, request: &ApiRequest) -> Result<WriteResult, ApiError> {
+    let id = request.id_from_path(KIND.name)?;
+    let auth = Authenticated::for_write(state, request, None).await?;
+    let deleted = state.service.delete_binding_rule(&auth.caller, &auth.namespace, id).await?;
+    auth.into_deletion(request, deleted, id)
 }
 
-pub(super) async fn read(rooms: &Rooms, ask: &Ask, freshness: Freshness) -> Result<Seen, ApiError> {
-    let id = ask.id(KIND.0)?;
-    let here = Here::reading(rooms, ask, freshness).await?;
-    let watch = keys::binding_rule(&here.namespace, id).as_str().to_owned();
-    let index = rooms.directory.records().revision(&watch, freshness).await?;
-    let reply = match rooms.directory.binding_rule(&here.caller, &here.namespace, id, freshness).await? {
-        Some(rule) => Reply::json(&view(&rule), ask.pretty())?,
-        None => Reply::text(StatusCode::NOT_FOUND, "Requested binding rule does not exist: ACL not found"),
+pub(super) async fn read(state: &ApiState, request: &ApiRequest, freshness: Freshness) -> Result<ReadResult, ApiError> {
+    let id = request.id_from_path(KIND.name)?;
+    let auth = Authenticated::for_read(state, request, freshness).await?;
+    let watch = keys::binding_rule(&auth.namespace, id).as_str().to_owned();
+    let index = state.service.records().revision(&watch, freshness).await?;
+    let response = match state.service.binding_rule(&auth.caller, &auth.namespace, id, freshness).await? {
+        Some(rule) => ApiResponse::json(&view(&rule), request.pretty())?,
+        None => record_not_found("binding rule"),
     };
-    Ok(Seen { reply, index, watch: vec![watch], until: None })
+    Ok(ReadResult { response, index, watch: vec![watch], until: None })
 }
 
-pub(super) async fn list(rooms: &Rooms, ask: &Ask, freshness: Freshness) -> Result<Seen, ApiError> {
-    let method = ask.query.get("authmethod")?;
-    let caller = ask.caller(rooms, freshness).await?;
-    let scope = ask.scope(&caller, None)?;
-    let watch = keys::within("binding-rule", scope.named());
-    let found = rooms.directory.binding_rules(&caller, scope.named(), method, freshness).await?;
+pub(super) async fn list(state: &ApiState, request: &ApiRequest, freshness: Freshness) -> Result<ReadResult, ApiError> {
+    let method = request.query.get("authmethod")?;
+    let caller = request.authenticate(state, freshness).await?;
+    let scope = request.scope(&caller, None)?;
+    let watch = keys::within("binding-rule", scope.single());
+    let found = state.service.binding_rules(&caller, scope.single(), method, freshness).await?;
     let rules: Vec<_> = found.entries.iter().map(view).collect();
-    let mut reply = Reply::json(&rules, ask.pretty())?;
-    reply.left_out = found.left_out;
-    Ok(Seen { reply, index: found.revision, watch: vec![watch], until: None })
+    let mut response = ApiResponse::json(&rules, request.pretty())?;
+    response.omitted = found.left_out;
+    Ok(ReadResult { response, index: found.revision, watch: vec![watch], until: None })
 }

@@ -1,4 +1,4 @@
-//! Blocking queries: a read that waits until there is something newer than the caller knows.
+//! Blocking queries: a read waits until the index is higher than the one that the caller knows.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -9,86 +9,103 @@ use tokio::time::Instant;
 
 use super::dispatch;
 use super::error::ApiError;
-use super::query::{Mode, Waiting};
-use super::request::Ask;
-use super::response::{Body, Seen, say_default_policy, say_index};
-use super::response_cache::{Asked, Given};
-use super::state::Rooms;
+use super::query::{BlockingQuery, ConsistencyMode};
+use super::request::ApiRequest;
+use super::response::{ReadResult, ResponseBody, set_default_policy_header, set_index_headers};
+use super::response_cache::{CachedResponse, HashedKey};
+use super::state::ApiState;
 use crate::acl::store::Revision;
 use crate::backoff::random_unit;
 
-/// Reads, and while nothing is newer than `waiting.index`, waits and reads again: who asks and what it may do is looked at
-/// each time. Once the time is over, the answer is what there is then.
-pub(super) async fn read(rooms: &Rooms, ask: &Ask, waiting: Waiting) -> Result<Response<Body>, ApiError> {
-    let freshness = waiting.mode.freshness();
-    let end = (waiting.index > 0).then(|| Instant::now() + waiting.wait + jitter(waiting.wait));
+/// Reads, and repeats the read after each change until the index exceeds `blocking.index` or the wait is over. The caller
+/// and its rights are checked anew each time.
+pub(super) async fn read(
+    state: &ApiState,
+    request: &ApiRequest,
+    blocking: BlockingQuery,
+) -> Result<Response<ResponseBody>, ApiError> {
+    let freshness = blocking.mode.freshness();
+    let end = (blocking.index > 0).then(|| Instant::now() + blocking.wait + jitter(blocking.wait));
     let mut over = false;
-    // What is asked stays the same however often it is asked.
-    let mut question = None;
+    // Built once: the key stays the same however often the read is repeated.
+    let mut key = None;
     loop {
-        // What to wait on and until when, or the answer where there is nothing to wait for.
-        let judged = |given: Given| match end {
-            Some(end) if !over && given.index.0 <= waiting.index => ControlFlow::Continue((given.watch, end)),
-            _ => ControlFlow::Break(given.answer),
+        // The keys and the end of the wait, or the response if there is nothing to wait for.
+        let decide = |found: CachedResponse| match end {
+            Some(end) if !over && found.index.0 <= blocking.index => ControlFlow::Continue((found.watch, end)),
+            _ => ControlFlow::Break(found.response),
         };
-        // Taken before anything is read: of what is written meanwhile too much is forgotten, not too little.
-        let at = rooms.directory.records().store().last("");
-        // What is given again was seen while the store was open, and nothing was written since: no restore has begun.
-        let known = match at.and_then(|at| given_again(rooms, ask, waiting.mode, &mut question, at)).map(judged) {
-            Some(ControlFlow::Break(answer)) => return Ok(answer),
-            Some(ControlFlow::Continue(known)) => Some(known),
+        // Taken before the read: a concurrent write then invalidates too much, not too little.
+        let revision = state.service.records().store().last("");
+        // A cached response was read while the store was open, and nothing was written since: no restore has started.
+        let cached = revision.and_then(|revision| from_cache(state, request, blocking.mode, &mut key, revision));
+        let cached = match cached.map(decide) {
+            Some(ControlFlow::Break(response)) => return Ok(response),
+            Some(ControlFlow::Continue(wait)) => Some(wait),
             None => None,
         };
-        let epoch = rooms.directory.epoch(freshness).await?;
-        let (watch, end) = if let Some(known) = known {
-            known
+        let epoch = state.service.epoch(freshness).await?;
+        let (watch, end) = if let Some(wait) = cached {
+            wait
         } else {
-            // In a box of its own, which is gone while this waits: ten thousand may.
-            match judged(Box::pin(look(rooms, ask, waiting.mode, at.zip(question.as_ref()))).await?) {
-                ControlFlow::Continue(found) => found,
-                ControlFlow::Break(answer) => return Ok(answer),
+            // Boxed, so that the read's memory is free during the wait: there may be ten thousand waits.
+            let found = Box::pin(read_once(state, request, blocking.mode, revision.zip(key.as_ref()))).await?;
+            match decide(found) {
+                ControlFlow::Continue(wait) => wait,
+                ControlFlow::Break(response) => return Ok(response),
             }
         };
-        let store = rooms.directory.records().store();
-        let since = Revision(waiting.index);
+        let store = state.service.records().store();
+        let since = Revision(blocking.index);
         let changed = select_all(watch.iter().map(|watched| store.changed(watched, since)));
         tokio::select! {
             biased;
             (changed, ..) = changed => {
                 changed.map_err(|error| ApiError::Service(error.into()))?;
             }
-            restored = rooms.directory.restored_since(epoch) => restored?,
+            restored = state.service.restored_since(epoch) => restored?,
             () = tokio::time::sleep_until(end) => over = true,
-            () = rooms.stop.cancelled() => over = true,
+            () = state.stop.cancelled() => over = true,
         }
     }
 }
 
-/// What was read already, if nothing was written since.
-fn given_again(rooms: &Rooms, ask: &Ask, mode: Mode, question: &mut Option<Asked>, at: Revision) -> Option<Given> {
-    let question = question.get_or_insert_with(|| rooms.answers.ask(ask.question(&rooms.directory, mode)));
-    rooms.answers.get(question, at, rooms.directory.now())
+/// Returns the cached response if nothing was written since `revision`.
+fn from_cache(
+    state: &ApiState,
+    request: &ApiRequest,
+    mode: ConsistencyMode,
+    key: &mut Option<HashedKey>,
+    revision: Revision,
+) -> Option<CachedResponse> {
+    let key = key.get_or_insert_with(|| state.response_cache.hash_key(request.cache_key(&state.service, mode)));
+    state.response_cache.get(key, revision, state.service.now())
 }
 
-/// Reads, and keeps what was read for those who ask the same.
-async fn look(rooms: &Rooms, ask: &Ask, mode: Mode, asked: Option<(Revision, &Asked)>) -> Result<Given, ApiError> {
+/// Reads once, and caches the response.
+async fn read_once(
+    state: &ApiState,
+    request: &ApiRequest,
+    mode: ConsistencyMode,
+    key: Option<(Revision, &HashedKey)>,
+) -> Result<CachedResponse, ApiError> {
     let freshness = mode.freshness();
-    let Seen { reply, index, watch, until } = dispatch::read(rooms, ask, freshness).await?;
-    let mut answer = reply.answer();
-    say_index(answer.headers_mut(), index, mode);
-    say_default_policy(answer.headers_mut(), rooms.directory.default_policy);
-    let given = Given { answer, index, watch: watch.into() };
-    // Who is nobody was told so by what it asked for, and what it is told is not kept.
-    if let Some((at, question)) = asked
-        && let Ok(caller) = ask.caller(rooms, freshness).await
+    let ReadResult { response, index, watch, until } = dispatch::read(state, request, freshness).await?;
+    let mut response = response.into_http();
+    set_index_headers(response.headers_mut(), index, mode);
+    set_default_policy_header(response.headers_mut(), state.service.default_policy);
+    let found = CachedResponse { response, index, watch: watch.into() };
+    // Not cached if the caller's token no longer resolves.
+    if let Some((revision, key)) = key
+        && let Ok(caller) = request.authenticate(state, freshness).await
     {
         let until = caller.live.token.value.birth().expiration_time.into_iter().chain(until).min();
-        rooms.answers.keep(question, at, &given, until);
+        state.response_cache.insert(key, revision, &found, until);
     }
-    Ok(given)
+    Ok(found)
 }
 
-/// Up to a sixteenth more, so that those who began together do not come back together.
+/// Returns up to a sixteenth of the wait, as Consul does, so that waits that began together do not end together.
 fn jitter(wait: Duration) -> Duration {
     (wait / 16).mul_f64(random_unit())
 }

@@ -1,31 +1,31 @@
-//! Refuses what web pages send: requests with an `Origin`, and requests by a name that its owner points at this server.
+//! Refuses requests of web pages: those with an `Origin`, and those for a host name that is not allowed.
 //!
-//! A page that was loaded under a name of its author may call that name, with any header, after the name was made to
-//! resolve to this server (DNS rebinding). A token that a browser keeps, or none under `default_policy = "allow"`, would
-//! then serve the page. Programs send neither `Origin` nor `Sec-Fetch-*`.
+//! A page may call the host name it was loaded from with any header, also after the name's owner made it resolve to this
+//! server (DNS rebinding). The page could then use a token that the browser stores, or none if `default_policy` is `allow`.
+//! Programs send neither `Origin` nor `Sec-Fetch-*`.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use http::{HeaderMap, Request, StatusCode, header};
+use http::{HeaderMap, Request, header};
 
 use super::error::ApiError;
 use crate::http::guard::is_allowed_host;
 use crate::metrics::{self, Metrics};
 
-/// The rules of one socket.
+/// Browser rules of one socket.
 #[derive(Debug)]
 pub(super) struct BrowserGuard {
-    /// Names that `Host` may carry, without port; `None` for any.
+    /// Allowed values of `Host`, without port; `None` for any.
     hosts: Option<BTreeSet<String>>,
     metrics: Metrics,
-    /// True if a refusal has been logged. Each is counted.
+    /// True after the first refusal, the only one that is logged.
     logged: AtomicBool,
 }
 
 impl BrowserGuard {
-    /// The rules of a socket bound to `address`, `None` for a unix socket. On loopback `Host` must name this machine or
+    /// Builds the rules of a socket bound to `address` (`None` for a unix socket). On loopback `Host` must name this machine or
     /// an allowed host; elsewhere it is checked where allowed hosts are configured.
     pub(super) fn new(allowed: &BTreeSet<String>, address: Option<SocketAddr>, metrics: Metrics) -> Self {
         let checked = address.map(|address| (address.ip(), address.ip().to_canonical()));
@@ -43,20 +43,16 @@ impl BrowserGuard {
     /// Checks the head of a request.
     ///
     /// # Errors
-    /// A page may have sent it.
+    /// A web page may have sent it.
     pub(super) fn verify<B>(&self, request: &Request<B>) -> Result<(), ApiError> {
-        let refused = if is_from_a_page(request.headers()) {
-            let text = "requests from web pages are not served (Origin, Sec-Fetch-*)".to_owned();
-            ("browser", ApiError::Page { status: StatusCode::FORBIDDEN, text })
+        let (reason, error) = if is_from_a_page(request.headers()) {
+            ("browser", ApiError::BrowserRequest)
         } else if self.hosts.as_ref().is_some_and(|hosts| !names_one_of(request, hosts)) {
             let hosts: Vec<&str> = self.hosts.iter().flatten().map(String::as_str).collect();
-            let hosts = hosts.join(", ");
-            let text = format!("the Host header must be one of {hosts}; add other names to allowed_hosts");
-            ("host", ApiError::Page { status: StatusCode::MISDIRECTED_REQUEST, text })
+            ("host", ApiError::HostNotAllowed { allowed: hosts.join(", ") })
         } else {
             return Ok(());
         };
-        let (reason, error) = refused;
         let label = metrics::RefusalLabels { listener: "acl".to_owned(), reason };
         self.metrics.local_refused.get_or_create(&label).inc();
         if !self.logged.swap(true, Ordering::Relaxed) {
@@ -74,7 +70,7 @@ fn is_from_a_page(headers: &HeaderMap) -> bool {
     headers.contains_key(header::ORIGIN) || headers.keys().any(|name| name.as_str().starts_with("sec-fetch-"))
 }
 
-/// True if the request names one of the hosts, in `Host` and, where its target has one, in the target's authority.
+/// True if `Host`, and the authority of the request target if there is one, are among the hosts.
 fn names_one_of<B>(request: &Request<B>, hosts: &BTreeSet<String>) -> bool {
     let mut given = request.headers().get_all(header::HOST).iter();
     let (Some(host), None) = (given.next(), given.next()) else { return false };
@@ -88,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_checked_on_loopback_and_where_names_are_configured() {
+    fn host_is_checked_on_loopback_and_where_hosts_are_configured() {
         let check = |allowed: &[&str], address: Option<&str>, host: &str, wanted: bool| {
             let allowed = allowed.iter().map(|host| (*host).to_owned()).collect();
             let address = address.map(|address| address.parse().unwrap());

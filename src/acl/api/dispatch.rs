@@ -1,72 +1,72 @@
-//! Which operation is done by whom.
+//! Dispatch of operations to their handlers.
 
 use super::error::ApiError;
-use super::operation::Operation as Do;
-use super::request::Ask;
-use super::response::{Done, Seen};
-use super::state::Rooms;
+use super::operation::Operation as Op;
+use super::request::ApiRequest;
+use super::response::{ReadResult, WriteResult};
+use super::state::ApiState;
 use super::{
     auth_methods, authorize, binding_rules, bootstrap, login, namespaces, policies, rekey, roles, snapshot, templated,
     tokens, verify,
 };
 use crate::acl::store::Freshness;
 
-/// Does a read once.
-pub(super) async fn read(rooms: &Rooms, ask: &Ask, freshness: Freshness) -> Result<Seen, ApiError> {
-    match ask.operation {
-        Do::TokenSelf => tokens::read_self(rooms, ask, freshness).await,
-        Do::TokenRead => tokens::read(rooms, ask, freshness).await,
-        Do::TokenList => tokens::list(rooms, ask, freshness).await,
-        Do::RoleRead => roles::read(rooms, ask, freshness).await,
-        Do::RoleReadByName => roles::read_by_name(rooms, ask, freshness).await,
-        Do::RoleList => roles::list(rooms, ask, freshness).await,
-        Do::PolicyRead => policies::read(rooms, ask, freshness).await,
-        Do::PolicyReadByName => policies::read_by_name(rooms, ask, freshness).await,
-        Do::PolicyList => policies::list(rooms, ask, freshness).await,
-        Do::NamespaceRead => namespaces::read(rooms, ask, freshness).await,
-        Do::NamespaceList => namespaces::list(rooms, ask, freshness).await,
-        Do::MethodRead => auth_methods::read(rooms, ask, freshness).await,
-        Do::MethodList => auth_methods::list(rooms, ask, freshness).await,
-        Do::RuleRead => binding_rules::read(rooms, ask, freshness).await,
-        Do::RuleList => binding_rules::list(rooms, ask, freshness).await,
-        _ => Err(ApiError::NoRoute { versioned: true }),
+/// Performs a read once.
+pub(super) async fn read(state: &ApiState, request: &ApiRequest, freshness: Freshness) -> Result<ReadResult, ApiError> {
+    match request.operation {
+        Op::TokenSelf => tokens::read_self(state, request, freshness).await,
+        Op::TokenRead => tokens::read(state, request, freshness).await,
+        Op::TokenList => tokens::list(state, request, freshness).await,
+        Op::RoleRead => roles::read(state, request, freshness).await,
+        Op::RoleReadByName => roles::read_by_name(state, request, freshness).await,
+        Op::RoleList => roles::list(state, request, freshness).await,
+        Op::PolicyRead => policies::read(state, request, freshness).await,
+        Op::PolicyReadByName => policies::read_by_name(state, request, freshness).await,
+        Op::PolicyList => policies::list(state, request, freshness).await,
+        Op::NamespaceRead => namespaces::read(state, request, freshness).await,
+        Op::NamespaceList => namespaces::list(state, request, freshness).await,
+        Op::MethodRead => auth_methods::read(state, request, freshness).await,
+        Op::MethodList => auth_methods::list(state, request, freshness).await,
+        Op::RuleRead => binding_rules::read(state, request, freshness).await,
+        Op::RuleList => binding_rules::list(state, request, freshness).await,
+        _ => Err(ApiError::RouteNotFound { versioned: true }),
     }
 }
 
-/// Does an operation that may write.
-pub(super) async fn write(rooms: &Rooms, ask: &mut Ask) -> Result<Done, ApiError> {
-    let changed = match ask.operation {
-        Do::TokenCreate => tokens::create(rooms, ask).await,
-        Do::TokenUpdate => tokens::update(rooms, ask).await,
-        Do::TokenDelete => return tokens::delete(rooms, ask).await,
-        Do::TokenClone => tokens::clone(rooms, ask).await,
-        Do::RoleCreate => roles::create(rooms, ask).await,
-        Do::RoleUpdate => roles::update(rooms, ask).await,
-        Do::RoleDelete => return roles::delete(rooms, ask).await,
-        Do::PolicyCreate => policies::create(rooms, ask).await,
-        Do::PolicyUpdate => policies::update(rooms, ask).await,
-        Do::PolicyDelete => return policies::delete(rooms, ask).await,
-        Do::NamespaceCreate => namespaces::create(rooms, ask).await,
-        Do::NamespaceUpdate => namespaces::update(rooms, ask).await,
-        Do::NamespaceDelete => return namespaces::delete(rooms, ask).await,
-        Do::TemplateList => return templated::list(rooms, ask).await.map(Done::Nothing),
-        Do::TemplateRead => return templated::read(rooms, ask).await.map(Done::Nothing),
-        Do::TemplatePreview => return templated::preview(rooms, ask).await.map(Done::Nothing),
-        Do::Authorize => return authorize::authorize(rooms, ask).await.map(Done::Nothing),
-        Do::MethodCreate => auth_methods::create(rooms, ask).await,
-        Do::MethodUpdate => auth_methods::update(rooms, ask).await,
-        Do::MethodDelete => return auth_methods::delete(rooms, ask).await,
-        Do::RuleCreate => binding_rules::create(rooms, ask).await,
-        Do::RuleUpdate => binding_rules::update(rooms, ask).await,
-        Do::RuleDelete => return binding_rules::delete(rooms, ask).await,
-        Do::Login => return login::log_in(rooms, ask).await.map(Done::Nothing),
-        Do::Logout => login::log_out(rooms, ask).await,
-        Do::Bootstrap => bootstrap::bootstrap(rooms, ask).await,
-        Do::Verify => return verify::verify(rooms, ask).await.map(Done::Nothing),
-        Do::Rekey => return rekey::rekey(rooms, ask).await,
-        Do::SnapshotTake => return snapshot::take(rooms, ask).await.map(Done::Nothing),
-        Do::SnapshotRestore => return snapshot::restore(rooms, ask).await.map(Done::Nothing),
-        _ => Err(ApiError::NoRoute { versioned: true }),
+/// Performs an operation that may write.
+pub(super) async fn write(state: &ApiState, request: &mut ApiRequest) -> Result<WriteResult, ApiError> {
+    let changed = match request.operation {
+        Op::TokenCreate => tokens::create(state, request).await,
+        Op::TokenUpdate => tokens::update(state, request).await,
+        Op::TokenDelete => return tokens::delete(state, request).await,
+        Op::TokenClone => tokens::clone(state, request).await,
+        Op::RoleCreate => roles::create(state, request).await,
+        Op::RoleUpdate => roles::update(state, request).await,
+        Op::RoleDelete => return roles::delete(state, request).await,
+        Op::PolicyCreate => policies::create(state, request).await,
+        Op::PolicyUpdate => policies::update(state, request).await,
+        Op::PolicyDelete => return policies::delete(state, request).await,
+        Op::NamespaceCreate => namespaces::create(state, request).await,
+        Op::NamespaceUpdate => namespaces::update(state, request).await,
+        Op::NamespaceDelete => return namespaces::delete(state, request).await,
+        Op::TemplateList => return templated::list(state, request).await.map(WriteResult::Unchanged),
+        Op::TemplateRead => return templated::read(state, request).await.map(WriteResult::Unchanged),
+        Op::TemplatePreview => return templated::preview(state, request).await.map(WriteResult::Unchanged),
+        Op::Authorize => return authorize::authorize(state, request).await.map(WriteResult::Unchanged),
+        Op::MethodCreate => auth_methods::create(state, request).await,
+        Op::MethodUpdate => auth_methods::update(state, request).await,
+        Op::MethodDelete => return auth_methods::delete(state, request).await,
+        Op::RuleCreate => binding_rules::create(state, request).await,
+        Op::RuleUpdate => binding_rules::update(state, request).await,
+        Op::RuleDelete => return binding_rules::delete(state, request).await,
+        Op::Login => return login::log_in(state, request).await.map(WriteResult::Unchanged),
+        Op::Logout => login::log_out(state, request).await,
+        Op::Bootstrap => bootstrap::bootstrap(state, request).await,
+        Op::Verify => return verify::verify(state, request).await.map(WriteResult::Unchanged),
+        Op::Rekey => return rekey::rekey(state, request).await,
+        Op::SnapshotTake => return snapshot::export(state, request).await.map(WriteResult::Unchanged),
+        Op::SnapshotRestore => return snapshot::restore(state, request).await.map(WriteResult::Unchanged),
+        _ => Err(ApiError::RouteNotFound { versioned: true }),
     };
-    changed.map(Done::Changed)
+    changed.map(WriteResult::Changed)
 }

@@ -1,4 +1,4 @@
-//! The only place that knows statuses and texts.
+//! Errors of the API, with their statuses and texts in Consul's and in Vault's wire format.
 
 use std::time::Duration;
 
@@ -9,8 +9,9 @@ use serde_json::json;
 use super::body::BodyError;
 use super::json::DecodeError;
 use super::query::QueryError;
-use super::response::{Body, JSON, Reply, whole};
+use super::response::{ApiResponse, JSON, ResponseBody, full_body};
 use crate::acl::model::azure_identity::Refusal;
+use crate::acl::model::names::NamespaceName;
 use crate::acl::service::error::{Denied, ServiceError};
 use crate::acl::service::issuer_keys::KeyError;
 use crate::acl::service::lists::LeftOut;
@@ -18,49 +19,81 @@ use crate::acl::service::login::LoginError;
 use crate::acl::store::{CommitError, StoreError};
 use crate::error_chain::format_chain;
 
-/// Whose wire an answer is in.
+/// Wire format of error responses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Door {
-    /// Errors as `{"errors": [...]}`.
+pub(super) enum Dialect {
+    /// Vault's: errors as `{"errors": [...]}`.
     Vault,
-    /// Errors as one line of plain text.
-    Acl,
+    /// Consul's: errors as one line of plain text.
+    Consul,
 }
 
-/// Why a request was not done.
+/// Error of an API request; holds no secret.
 #[derive(Debug)]
 pub(super) enum ApiError {
-    /// Nothing is at this path; whether it looked like one of the API.
-    NoRoute { versioned: bool },
-    /// Something is, for other methods, which are listed.
-    NoMethod { method: Method, allow: String },
-    /// The path holds what no path of this API holds.
-    Path,
-    /// A web page may have sent the request.
-    Page { status: StatusCode, text: String },
-    /// The body cannot be taken.
+    /// The API has no such path; `versioned` if the path has a `/v1/` segment.
+    RouteNotFound { versioned: bool },
+    /// The path exists for the methods in `allow` only.
+    MethodNotAllowed { method: Method, allow: String },
+    /// The path has an empty or dotted segment, or characters that cannot be printed.
+    MalformedPath,
+    /// The headers show that a web page sent the request.
+    BrowserRequest,
+    /// The request is for a host name that the configuration does not allow.
+    HostNotAllowed { allowed: String },
+    /// The request has two framings: a proxy might read its end elsewhere (request smuggling).
+    AmbiguousLength,
+    /// The body could not be read.
     Body(BodyError),
-    /// The request is wrong.
-    Invalid(String),
-    /// A template was named that is not there.
-    NoTemplate,
-    /// A partition was named that is not there.
-    NoPartition(String),
-    /// A header under one of its names says something else than under another.
-    TwoHeaders(&'static str),
-    /// A secret is needed and none was given, or one that opens nothing.
-    NoToken,
-    /// Who logs out brought no token.
-    NoLogout,
-    /// One login too many; when there is room for one.
-    TooMany { wait: Duration },
-    /// The login gave nothing.
+    /// The body does not describe the record.
+    Decode(DecodeError),
+    /// The query is malformed.
+    Query(QueryError),
+    /// A header value is not visible ASCII.
+    HeaderNotText,
+    /// A header has different values, also under its alternative names.
+    ConflictingHeaders(&'static str),
+    /// The path lacks the name or id (`field`) of the record.
+    MissingSubject { kind: &'static str, field: &'static str },
+    /// The id in the path is not a UUID; `is_uuid_length` if it has at least its length.
+    MalformedId { kind: &'static str, is_uuid_length: bool },
+    /// The field has different values in path and body.
+    PathBodyMismatch { field: String },
+    /// The namespace name is invalid.
+    InvalidNamespace { name: String, reason: String },
+    /// `*` names all namespaces, which only lists accept.
+    WildcardNamespace,
+    /// The query or a header names a partition other than `default`.
+    UnknownPartition(String),
+    /// The body names a partition other than `default`.
+    UnknownPartitionInBody(String),
+    /// The body of a clone names another namespace than the source's.
+    CloneNamespace(NamespaceName),
+    /// A token list has more than one filter.
+    FilterConflict,
+    /// The bootstrap secret is not a UUID.
+    BootstrapSecret { reason: String },
+    /// The template does not accept the variables.
+    TemplateVariables { reason: String },
+    /// An authorization request has an unknown `Access` or `Resource`.
+    UnknownAuthorization { field: &'static str, value: String },
+    /// The body has more authorization requests than one call answers.
+    TooManyAuthorizations { count: usize, max: usize },
+    /// There is no such policy template.
+    UnknownTemplate,
+    /// The request has no token, or one that does not exist.
+    UnknownToken,
+    /// The logout request has no token.
+    LogoutWithoutToken,
+    /// The source logs in too often; `wait` is the time until its next login.
+    LoginRateLimited { wait: Duration },
+    /// The login was refused or failed.
     Login(LoginError),
-    /// A wrapped answer was asked for.
-    Wrapping,
-    /// A namespace was asked for where there is only one.
-    Namespace(String),
-    /// A token was to be renewed.
+    /// The request asks for a wrapped response.
+    WrappingUnsupported,
+    /// The Vault API serves the `default` namespace only.
+    NamespaceUnsupported(String),
+    /// Tokens cannot be renewed.
     NotRenewable,
     /// The service refused or failed.
     Service(ServiceError),
@@ -86,11 +119,11 @@ impl From<BodyError> for ApiError {
 
 impl From<DecodeError> for ApiError {
     fn from(error: DecodeError) -> Self {
-        Self::Invalid(error.to_string())
+        Self::Decode(error)
     }
 }
 
-/// An answer could not be written as JSON.
+/// A response could not be written as JSON.
 impl From<serde_json::Error> for ApiError {
     fn from(error: serde_json::Error) -> Self {
         Self::Service(ServiceError::Encode(error))
@@ -99,99 +132,122 @@ impl From<serde_json::Error> for ApiError {
 
 impl From<QueryError> for ApiError {
     fn from(error: QueryError) -> Self {
-        Self::Invalid(error.to_string())
+        Self::Query(error)
     }
 }
 
 impl ApiError {
-    /// The answer in the wire of that door.
-    pub(super) fn at(&self, door: Door) -> Response<Body> {
-        let (status, text) = self.told(door);
+    /// Converts the error into a response of a dialect, and logs failures of this server.
+    pub(super) fn to_response(&self, dialect: Dialect) -> Response<ResponseBody> {
+        let (status, text) = self.status_and_text(dialect);
         if let Some(error) = self.failure().filter(|_| status.is_server_error()) {
             tracing::error!(event = "acl.request.failed", error = format_chain(error), "a request failed");
         }
-        let mut answer = match door {
-            Door::Vault => {
-                let body = whole(Bytes::from(json!({"errors": [text]}).to_string()));
-                Reply { status, kind: Some(JSON), body, left_out: LeftOut::default() }.answer()
+        let mut response = match dialect {
+            Dialect::Vault => {
+                let body = full_body(Bytes::from(json!({"errors": [text]}).to_string()));
+                ApiResponse { status, content_type: Some(JSON), body, omitted: LeftOut::default() }.into_http()
             }
-            Door::Acl => Reply::text(status, text).answer(),
+            Dialect::Consul => ApiResponse::text(status, text).into_http(),
         };
-        let headers = answer.headers_mut();
+        let headers = response.headers_mut();
         if status == StatusCode::SERVICE_UNAVAILABLE {
             headers.insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
         }
-        if let Self::TooMany { wait } = self {
+        if let Self::LoginRateLimited { wait } = self {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(wait.as_secs() + 1));
         }
-        if let Self::NoMethod { allow, .. } = self
+        if let Self::MethodNotAllowed { allow, .. } = self
             && let Ok(allow) = HeaderValue::from_str(allow)
         {
             headers.insert(header::ALLOW, allow);
         }
-        answer
+        response
     }
 
-    fn told(&self, door: Door) -> (StatusCode, String) {
-        match self {
-            Self::NoRoute { .. } if door == Door::Vault => (StatusCode::NOT_FOUND, "no handler for route".into()),
-            Self::NoRoute { versioned: true } => {
-                (StatusCode::NOT_FOUND, "Invalid URL path: not a recognized HTTP API endpoint\n".into())
-            }
-            Self::NoRoute { versioned: false } => (
-                StatusCode::NOT_FOUND,
-                "Invalid URL path: if attempting to use the HTTP API, ensure the path starts with '/v1/'\n".into(),
-            ),
-            Self::NoMethod { .. } if door == Door::Vault => {
-                (StatusCode::METHOD_NOT_ALLOWED, "unsupported operation".into())
-            }
-            Self::NoMethod { method, .. } => (StatusCode::METHOD_NOT_ALLOWED, format!("method {method} not allowed")),
-            Self::Page { status, text } => (*status, text.clone()),
-            Self::Path => (
-                StatusCode::BAD_REQUEST,
-                "Invalid URL path: it holds an empty or dotted segment, or a character that cannot be printed".into(),
-            ),
-            Self::Body(error @ BodyError::TooLarge { .. }) => (StatusCode::PAYLOAD_TOO_LARGE, error.to_string()),
-            Self::Body(error @ (BodyError::TooSlow | BodyError::Stalled { .. })) => {
-                (StatusCode::REQUEST_TIMEOUT, error.to_string())
-            }
-            Self::Body(error) => (StatusCode::BAD_REQUEST, error.to_string()),
-            Self::Invalid(text) => (StatusCode::BAD_REQUEST, text.clone()),
-            Self::NoTemplate => (
-                StatusCode::NOT_FOUND,
-                "Requested templated policy does not exist: ACL templated policy not found".into(),
-            ),
-            Self::NoPartition(name) => (StatusCode::NOT_FOUND, format!("Partition {name:?} does not exist")),
-            Self::TwoHeaders(name) => {
-                (StatusCode::BAD_REQUEST, format!("Invalid header: {name:?} is given twice with different values"))
-            }
-            // The words by which an agent knows that its token is dead.
-            Self::NoToken if door == Door::Acl => (StatusCode::NOT_FOUND, "Supplied token does not exist".into()),
-            Self::NoToken => (StatusCode::FORBIDDEN, "permission denied: invalid token".into()),
-            Self::NoLogout => (StatusCode::UNAUTHORIZED, "Supplied token does not exist".into()),
-            Self::TooMany { .. } => (
-                StatusCode::TOO_MANY_REQUESTS,
-                "too many logins from where this one comes from: try again later".into(),
-            ),
-            Self::Login(error) => login(error, door),
-            Self::Wrapping => {
-                (StatusCode::BAD_REQUEST, "this server does not wrap answers: leave the wrap TTL out".into())
-            }
-            Self::Namespace(name) => {
-                (StatusCode::BAD_REQUEST, format!("this door opens to the default namespace, not to {name:?}"))
-            }
-            Self::NotRenewable => (
-                StatusCode::BAD_REQUEST,
-                "lease is not renewable: the ExpirationTime of a token never changes, log in again".into(),
-            ),
-            Self::Service(error) => service(error),
-        }
+    fn status_and_text(&self, dialect: Dialect) -> (StatusCode, String) {
+        let status = match self {
+            Self::RouteNotFound { .. } | Self::UnknownTemplate | Self::UnknownPartition(_) => StatusCode::NOT_FOUND,
+            // Agents recognize an expired or deleted token by 404 and this text.
+            Self::UnknownToken if dialect == Dialect::Consul => StatusCode::NOT_FOUND,
+            Self::UnknownToken | Self::BrowserRequest => StatusCode::FORBIDDEN,
+            Self::HostNotAllowed { .. } => StatusCode::MISDIRECTED_REQUEST,
+            Self::MethodNotAllowed { .. } => StatusCode::METHOD_NOT_ALLOWED,
+            Self::LogoutWithoutToken => StatusCode::UNAUTHORIZED,
+            Self::LoginRateLimited { .. } => StatusCode::TOO_MANY_REQUESTS,
+            Self::Body(BodyError::TooLarge { .. }) => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::Body(BodyError::TooSlow | BodyError::Stalled { .. }) => StatusCode::REQUEST_TIMEOUT,
+            Self::Login(error) => return login(error, dialect),
+            Self::Service(error) => return service(error),
+            _ => StatusCode::BAD_REQUEST,
+        };
+        (status, self.text(dialect))
     }
 
-    /// What failed on this side, if something did.
+    fn text(&self, dialect: Dialect) -> String {
+        let text = match self {
+            Self::RouteNotFound { .. } if dialect == Dialect::Vault => "no handler for route",
+            Self::RouteNotFound { versioned: true } => "Invalid URL path: not a recognized HTTP API endpoint\n",
+            Self::RouteNotFound { versioned: false } => {
+                "Invalid URL path: if attempting to use the HTTP API, ensure the path starts with '/v1/'\n"
+            }
+            Self::MethodNotAllowed { .. } if dialect == Dialect::Vault => "unsupported operation",
+            Self::MethodNotAllowed { method, .. } => return format!("method {method} not allowed"),
+            Self::MalformedPath => {
+                "Invalid URL path: it has an empty or dotted segment, or a character that cannot be printed"
+            }
+            Self::BrowserRequest => "requests from web pages are not served (Origin, Sec-Fetch-*)",
+            Self::HostNotAllowed { allowed } => {
+                return format!("the Host header must be one of {allowed}; add other names to allowed_hosts");
+            }
+            Self::AmbiguousLength => "the request has both Content-Length and Transfer-Encoding",
+            Self::Body(error) => return error.to_string(),
+            Self::Decode(error) => return error.to_string(),
+            Self::Query(error) => return error.to_string(),
+            Self::HeaderNotText => "a header value is not visible ASCII",
+            Self::ConflictingHeaders(name) => {
+                return format!("Invalid header: {name:?} is given twice with different values");
+            }
+            Self::MissingSubject { kind, field } => return format!("Missing {kind} {field}"),
+            Self::MalformedId { kind, is_uuid_length } => {
+                let reason = if *is_uuid_length { "Invalid UUID" } else { "UUID must be 36 characters" };
+                return format!("failed acl {kind} lookup: index error: {reason}");
+            }
+            Self::PathBodyMismatch { field } => return format!("{field} in URL and payload do not match"),
+            Self::InvalidNamespace { name, reason } => return format!("Invalid namespace {name:?}: {reason}"),
+            Self::WildcardNamespace => "Invalid namespace \"*\": only lists span all namespaces",
+            Self::UnknownPartition(name) | Self::UnknownPartitionInBody(name) => {
+                return format!("Partition {name:?} does not exist");
+            }
+            Self::CloneNamespace(name) => {
+                return format!("A clone stays in the namespace of the token that it is made from: {name}");
+            }
+            Self::FilterConflict => "can only filter by one of policy, role, serviceName, or methodName at a time",
+            Self::BootstrapSecret { reason } => return format!("Invalid BootstrapSecret: {reason}"),
+            Self::TemplateVariables { reason } => return reason.clone(),
+            Self::UnknownAuthorization { field, value } => return format!("Invalid {field} {value:?}"),
+            Self::TooManyAuthorizations { count, max } => {
+                return format!("{count} questions are too many, at most {max} are answered");
+            }
+            Self::UnknownTemplate => "Requested templated policy does not exist: ACL templated policy not found",
+            Self::UnknownToken if dialect == Dialect::Vault => "permission denied: invalid token",
+            Self::UnknownToken | Self::LogoutWithoutToken => "Supplied token does not exist",
+            Self::LoginRateLimited { .. } => "too many logins from this source: try again later",
+            Self::Login(error) => return error.to_string(),
+            Self::WrappingUnsupported => "this server does not wrap responses: leave the wrap TTL out",
+            Self::NamespaceUnsupported(name) => {
+                return format!("the Vault API serves the default namespace only, not {name:?}");
+            }
+            Self::NotRenewable => "lease is not renewable: the ExpirationTime of a token never changes, log in again",
+            Self::Service(error) => return error.to_string(),
+        };
+        text.to_owned()
+    }
+
+    /// Returns the failure of this server behind the error, if there is one.
     fn failure(&self) -> Option<&ServiceError> {
         match self {
-            // Told once, when it begins.
+            // Logged once, when the restore starts.
             Self::Service(ServiceError::Restoring) | Self::Login(LoginError::Service(ServiceError::Restoring)) => None,
             Self::Service(error) | Self::Login(LoginError::Service(error)) => Some(error),
             _ => None,
@@ -199,7 +255,17 @@ impl ApiError {
     }
 }
 
-/// A failure's causes are for the log; they would tell a caller how this side is built.
+/// Builds the response to a read of a record that does not exist. It is no [`ApiError`]: blocking queries wait on it.
+pub(super) fn record_not_found(kind: &str) -> ApiResponse {
+    ApiResponse::text(StatusCode::NOT_FOUND, format!("Requested {kind} does not exist: ACL not found"))
+}
+
+/// Builds the response to a read of a namespace that does not exist.
+pub(super) fn namespace_not_found(name: &NamespaceName) -> ApiResponse {
+    ApiResponse::text(StatusCode::NOT_FOUND, format!("Namespace {:?} does not exist", name.as_str()))
+}
+
+/// Causes of failures go to the log only: they would show a caller how this server is built.
 fn service(error: &ServiceError) -> (StatusCode, String) {
     let status = match error {
         ServiceError::Invalid(_) => StatusCode::BAD_REQUEST,
@@ -229,7 +295,7 @@ fn service(error: &ServiceError) -> (StatusCode, String) {
     (status, error.to_string())
 }
 
-fn login(error: &LoginError, door: Door) -> (StatusCode, String) {
+fn login(error: &LoginError, dialect: Dialect) -> (StatusCode, String) {
     let status = match error {
         LoginError::Unknown(_) | LoginError::NoBinding => return (StatusCode::FORBIDDEN, error.to_string()),
         LoginError::NoSuchMethod => return (StatusCode::NOT_FOUND, "no handler for route: no such auth method".into()),
@@ -246,6 +312,6 @@ fn login(error: &LoginError, door: Door) -> (StatusCode, String) {
         | LoginError::Bind { .. }
         | LoginError::Refused(_) => StatusCode::FORBIDDEN,
     };
-    let denied = if door == Door::Acl && status == StatusCode::FORBIDDEN { "Permission denied: " } else { "" };
+    let denied = if dialect == Dialect::Consul && status == StatusCode::FORBIDDEN { "Permission denied: " } else { "" };
     (status, format!("{denied}{error}"))
 }

@@ -1,4 +1,4 @@
-//! `POST /v1/acl/login` and `POST /v1/acl/logout`.
+//! Handlers of `POST /v1/acl/login` and `POST /v1/acl/logout`.
 
 use std::collections::BTreeMap;
 
@@ -8,35 +8,35 @@ use serde_json::Value;
 use super::body::{self, MAX_LOGIN};
 use super::error::ApiError;
 use super::json::Fields;
-use super::request::{Ask, stated};
-use super::response::{Changed, Reply};
-use super::state::Rooms;
+use super::request::{ApiRequest, take_namespace};
+use super::response::{ApiResponse, Change};
+use super::state::ApiState;
 use super::tokens;
 use crate::acl::service::login::StoredLogin;
 use crate::acl::store::Freshness;
 
-/// A token that the request carries plays no part.
-pub(super) async fn log_in(rooms: &Rooms, ask: &mut Ask) -> Result<Reply, ApiError> {
-    let body = match ask.body() {
-        Some(body) => body::bytes(body, MAX_LOGIN).await?,
+/// Logs in by a stored auth method. A token in the request is ignored.
+pub(super) async fn log_in(state: &ApiState, request: &mut ApiRequest) -> Result<ApiResponse, ApiError> {
+    let body = match request.take_body() {
+        Some(body) => body::read_bounded(body, MAX_LOGIN).await?,
         None => zeroize::Zeroizing::default(),
     };
-    let (login, stated) = request(&body)?;
-    let namespace = ask.method_namespace(stated.as_deref())?;
-    let (live, secret) = rooms.methods.login_stored(&namespace, &login).await.map_err(ApiError::Login)?;
-    let view = tokens::view(rooms, &live.token, secret.reveal(), Freshness::Linearizable).await?;
-    Ok(Reply::json(&view, ask.pretty())?)
+    let (login, body_namespace) = parse_login(&body)?;
+    let namespace = request.method_namespace(body_namespace.as_deref())?;
+    let (live, secret) = state.methods.login_stored(&namespace, &login).await.map_err(ApiError::Login)?;
+    let view = tokens::view(state, &live.token, secret.reveal(), Freshness::Linearizable).await?;
+    Ok(ApiResponse::json(&view, request.pretty())?)
 }
 
-fn request(body: &[u8]) -> Result<(StoredLogin, Option<String>), ApiError> {
-    let mut fields = Fields::read(body, Fields::REQUEST)?;
-    let namespace = stated(&mut fields)?;
-    let method = fields.text("AuthMethod")?.unwrap_or_default();
-    let bearer = SecretString::from(fields.text("BearerToken")?.unwrap_or_default());
+fn parse_login(body: &[u8]) -> Result<(StoredLogin, Option<String>), ApiError> {
+    let mut fields = Fields::parse(body, Fields::REQUEST)?;
+    let namespace = take_namespace(&mut fields)?;
+    let method = fields.string("AuthMethod")?.unwrap_or_default();
+    let bearer = SecretString::from(fields.string("BearerToken")?.unwrap_or_default());
     let mut meta = BTreeMap::new();
     for (name, value) in fields.map("Meta")?.unwrap_or_default() {
         let Value::String(value) = value else {
-            return Err(fields.refusal("Meta", &"a value in it is no text").into());
+            return Err(fields.invalid_value("Meta", &"a value in it is no string").into());
         };
         meta.insert(name, value);
     }
@@ -44,11 +44,16 @@ fn request(body: &[u8]) -> Result<(StoredLogin, Option<String>), ApiError> {
     Ok((StoredLogin { method, unverified_jwt: bearer, meta }, namespace))
 }
 
-/// The token that is brought is destroyed; only one that a login made.
-pub(super) async fn log_out(rooms: &Rooms, ask: &Ask) -> Result<Changed, ApiError> {
-    let secret = ask.secret.as_ref().ok_or(ApiError::NoLogout)?;
-    let live = rooms.directory.log_out(secret).await?;
+/// Deletes the token of the request, which a login must have created.
+pub(super) async fn log_out(state: &ApiState, request: &ApiRequest) -> Result<Change, ApiError> {
+    let secret = request.secret.as_ref().ok_or(ApiError::LogoutWithoutToken)?;
+    let live = state.service.log_out(secret).await?;
     let birth = live.token.value.birth();
-    let (namespace, what) = (birth.namespace.clone(), birth.accessor_id.to_string());
-    Ok(Changed { reply: Reply::json(&true, ask.pretty())?, by: Some(birth.accessor_id), namespace, what })
+    let (namespace, subject) = (birth.namespace.clone(), birth.accessor_id.to_string());
+    Ok(Change {
+        response: ApiResponse::json(&true, request.pretty())?,
+        by: Some(birth.accessor_id),
+        namespace,
+        subject,
+    })
 }

@@ -1,4 +1,4 @@
-//! How often one source may log in: who is not known before a login is judged, and judging costs.
+//! Rate limit of logins by source: callers are unknown before a login is verified, and verification is costly.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -8,33 +8,33 @@ use std::time::Duration;
 use crate::clock::ClockReading;
 use crate::http::server::Peer;
 
-/// How often one source may log in.
+/// Rate of logins allowed to one source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LoginLimit {
-    /// Logins at once; at least 1.
+    /// Logins allowed at once; at least 1.
     pub burst: u32,
-    /// Logins a second after that; at least 1.
+    /// Logins per second after the burst; at least 1.
     pub per_second: u32,
 }
 
 impl Default for LoginLimit {
-    /// Room for a fleet behind one address that comes back from an outage, and a few per cent of a core at most.
+    /// Enough for a fleet behind one address after an outage, at a few per cent of a core.
     fn default() -> Self {
         Self { burst: 200, per_second: 20 }
     }
 }
 
-/// Whose logins are counted together.
+/// Source of logins that share a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Source {
-    /// A user of this machine.
+enum LoginSource {
+    /// A local user, by uid.
     User(u32),
-    /// An IPv4 address, or the /64 of an IPv6 one: whoever has one address of it has them all.
+    /// An IPv4 address, or the /64 of an IPv6 one: a host usually has a whole /64.
     Address(IpAddr),
 }
 
-impl Source {
-    fn of(peer: &Peer) -> Self {
+impl LoginSource {
+    fn from_peer(peer: &Peer) -> Self {
         match peer {
             Peer::Unix { uid, .. } => Self::User(*uid),
             Peer::Tcp(address) => Self::Address(match address.ip().to_canonical() {
@@ -45,24 +45,24 @@ impl Source {
     }
 }
 
-/// The logins of each source, as a bucket that fills up with time.
+/// Rate limiter of logins, with a token bucket for each source.
 #[derive(Debug)]
-pub struct Limiter {
+pub struct LoginRateLimiter {
     limit: LoginLimit,
-    buckets: Mutex<HashMap<Source, Bucket>>,
+    buckets: Mutex<HashMap<LoginSource, Bucket>>,
 }
 
-/// Told by when it is full again: one that is full need not be kept.
+/// Token bucket, stored as the time at which it is full again; a full one need not be stored.
 #[derive(Debug, Clone, Copy)]
 struct Bucket {
     full: ClockReading,
 }
 
-/// Sources that are kept. More at once are no longer told apart from new ones.
-const SOURCES: usize = 8192;
+/// Maximum number of stored sources. If more are limited at once, all are reset.
+const MAX_SOURCES: usize = 8192;
 
-impl Limiter {
-    /// With no login so far.
+impl LoginRateLimiter {
+    /// Creates a limiter without logins so far.
     pub fn new(limit: LoginLimit) -> Self {
         Self { limit, buckets: Mutex::default() }
     }
@@ -70,20 +70,20 @@ impl Limiter {
     /// Counts a login.
     ///
     /// # Errors
-    /// It is one too many; says when there is room for one.
+    /// The limit is exceeded; the value is the time until the next login is allowed.
     pub(super) fn admit(&self, peer: &Peer, now: ClockReading) -> Result<(), Duration> {
         let each = Duration::from_secs(1) / self.limit.per_second.max(1);
         let burst = each * self.limit.burst.max(1);
-        let source = Source::of(peer);
+        let source = LoginSource::from_peer(peer);
         let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
         let left = buckets.get(&source).map_or(Duration::ZERO, |bucket| now.until(bucket.full));
-        // The time until it is full is what has been taken out; this login takes one more.
+        // The time until the bucket is full measures the logins taken; this one takes one more.
         if let Some(wait) = (left + each).checked_sub(burst).filter(|wait| !wait.is_zero()) {
             return Err(wait);
         }
-        if buckets.len() >= SOURCES && !buckets.contains_key(&source) {
+        if buckets.len() >= MAX_SOURCES && !buckets.contains_key(&source) {
             buckets.retain(|_, bucket| !now.until(bucket.full).is_zero());
-            if buckets.len() >= SOURCES {
+            if buckets.len() >= MAX_SOURCES {
                 buckets.clear();
             }
         }
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn a_source_has_its_burst_and_then_its_rate() {
-        let limiter = Limiter::new(LoginLimit { burst: 3, per_second: 2 });
+        let limiter = LoginRateLimiter::new(LoginLimit { burst: 3, per_second: 2 });
         let peer = tcp("192.0.2.1:1000");
         for _ in 0..3 {
             assert_eq!(limiter.admit(&peer, at(0)), Ok(()));
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn sources_are_addresses_networks_and_users() {
-        let limiter = Limiter::new(LoginLimit { burst: 1, per_second: 1 });
+        let limiter = LoginRateLimiter::new(LoginLimit { burst: 1, per_second: 1 });
         let check = |peer: Peer, admitted: bool| {
             assert_eq!(limiter.admit(&peer, at(0)).is_ok(), admitted, "{peer:?}");
         };
@@ -146,9 +146,9 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_bounded_and_who_waits_is_not_forgotten_for_the_idle() {
-        let limiter = Limiter::new(LoginLimit { burst: 2, per_second: 1 });
-        for uid in (0..).take(SOURCES - 1) {
+    fn memory_is_bounded_and_limited_sources_outlive_idle_ones() {
+        let limiter = LoginRateLimiter::new(LoginLimit { burst: 2, per_second: 1 });
+        for uid in (0..).take(MAX_SOURCES - 1) {
             assert!(limiter.admit(&user(uid), at(0)).is_ok());
         }
         let busy = user(u32::MAX);

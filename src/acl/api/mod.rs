@@ -1,9 +1,9 @@
-//! The service over HTTP: the access-control API in its own wire, the login and token doors in Vault's.
+//! HTTP API of the ACL server, in Consul's wire format; login and token calls also in Vault's.
 //!
-//! It stands on hyper alone: one table says what is at which path (`operation`), one place says what a request is in which
-//! namespace (`ask`), one loop waits for changes (`wait`), one file knows statuses and texts (`error`).
+//! It uses hyper directly. `operation` is the table of paths, `router` finds the operation of a request, `request` authenticates
+//! the caller, `dispatch` calls the handler, `blocking_query` waits for changes, `error` has all statuses and texts of errors.
 
-// 0: how things are written
+// 0: formats, options and shared state
 mod body;
 pub mod json;
 mod query;
@@ -15,13 +15,13 @@ mod browser;
 mod response_cache;
 pub mod state;
 
-// 1: a request, as far as it is the same for all
+// 1: parts of a request that all operations share
 mod request;
 mod auth;
 mod views;
-mod watched;
+mod watched_keys;
 
-// 2: the operations
+// 2: handlers of the operations
 mod policies;
 mod roles;
 mod tokens;
@@ -37,12 +37,12 @@ mod namespaces;
 mod authorize;
 mod vault;
 
-// 3: which of them is meant
+// 3: routing
 mod dispatch;
 mod blocking_query;
-mod serve;
+mod router;
 
 pub use login_rate_limit::LoginLimit;
-pub use response::Body;
-pub use serve::service;
-pub use state::{Options, Rooms};
+pub use response::ResponseBody;
+pub use router::handler;
+pub use state::{ApiOptions, ApiState};

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use http::StatusCode;
 use serde::Serialize;
 
-use super::error::ApiError;
+use super::error::{ApiError, namespace_not_found};
 use super::json::Fields;
-use super::request::{Ask, DEFAULT_PARTITION, partition};
-use super::response::{Changed, Done, Reply, Seen};
-use super::state::Rooms;
+use super::request::{ApiRequest, DEFAULT_PARTITION, take_partition};
+use super::response::{ApiResponse, Change, ReadResult, WriteResult};
+use super::state::ApiState;
 use super::views::{self, LinkView, READ_ONLY};
-use super::watched::Watched;
+use super::watched_keys::WatchedKeys;
 use crate::acl::model::names::NamespaceName;
 use crate::acl::model::namespace::{Defaults, NamespaceRecord};
 use crate::acl::model::timestamp::Timestamp;
@@ -21,7 +21,7 @@ use crate::acl::service::namespaces::{DefaultsDraft, NamespaceDraft};
 use crate::acl::service::repository::Stored;
 use crate::acl::store::Freshness;
 
-/// A namespace as it is shown. What it does not have is left out.
+/// JSON view of a namespace, without empty fields.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "PascalCase")]
 struct NamespaceView<'a> {
@@ -39,7 +39,7 @@ struct NamespaceView<'a> {
     modify_index: u64,
 }
 
-/// The defaults of a namespace. Both lists are always present: the Terraform provider for Consul reads them unasked.
+/// JSON view of a namespace's defaults. Both lists are always present: the Terraform provider for Consul needs them.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "PascalCase")]
 struct DefaultsView {
@@ -47,15 +47,15 @@ struct DefaultsView {
     role_defaults: Vec<LinkView>,
 }
 
-/// A namespace as it is shown, with the names that its defaults have now.
+/// Builds the view of a namespace, with the current names of its defaults.
 async fn view<'a>(
-    rooms: &Rooms,
+    state: &ApiState,
     namespace: &'a Stored<NamespaceRecord>,
     freshness: Freshness,
 ) -> Result<NamespaceView<'a>, ApiError> {
     let record = &namespace.value;
     let acls = match &record.defaults {
-        Some(defaults) => Some(defaults_view(rooms, defaults, freshness).await?),
+        Some(defaults) => Some(defaults_view(state, defaults, freshness).await?),
         None => None,
     };
     Ok(NamespaceView {
@@ -70,115 +70,113 @@ async fn view<'a>(
     })
 }
 
-async fn defaults_view(rooms: &Rooms, defaults: &Defaults, freshness: Freshness) -> Result<DefaultsView, ApiError> {
-    let (directory, home) = (&rooms.directory, NamespaceName::default_one());
-    let policies = directory.shown(&home, Linked::Policy, &defaults.policies, freshness).await?;
-    let roles = directory.shown(&home, Linked::Role, &defaults.roles, freshness).await?;
-    Ok(DefaultsView { policy_defaults: views::links(policies), role_defaults: views::links(roles) })
+async fn defaults_view(state: &ApiState, defaults: &Defaults, freshness: Freshness) -> Result<DefaultsView, ApiError> {
+    let (service, home) = (&state.service, NamespaceName::default_one());
+    let policies = service.shown(&home, Linked::Policy, &defaults.policies, freshness).await?;
+    let roles = service.shown(&home, Linked::Role, &defaults.roles, freshness).await?;
+    Ok(DefaultsView { policy_defaults: views::link_views(policies), role_defaults: views::link_views(roles) })
 }
 
-/// The name and the draft of a body.
-fn draft(mut fields: Fields) -> Result<(Option<String>, NamespaceDraft), ApiError> {
-    let name = fields.text("Name")?.filter(|name| !name.is_empty());
-    partition(&mut fields)?;
+/// Parses a body into the name and the draft.
+fn parse_draft(mut fields: Fields) -> Result<(Option<String>, NamespaceDraft), ApiError> {
+    let name = fields.string("Name")?.filter(|name| !name.is_empty());
+    take_partition(&mut fields)?;
     let mut draft = NamespaceDraft {
-        description: fields.text("Description")?.unwrap_or_default(),
-        meta: fields.pairs("Meta")?,
+        description: fields.string("Description")?.unwrap_or_default(),
+        meta: fields.string_map("Meta")?,
         ..NamespaceDraft::default()
     };
     if let Some(mut acls) = fields.object("ACLs")? {
         draft.defaults = Some(DefaultsDraft {
-            policies: views::link_drafts(&mut acls, "PolicyDefaults")?,
-            roles: views::link_drafts(&mut acls, "RoleDefaults")?,
+            policies: views::parse_link_list(&mut acls, "PolicyDefaults")?,
+            roles: views::parse_link_list(&mut acls, "RoleDefaults")?,
         });
         acls.finish()?;
     }
-    fields.pass_over(READ_ONLY);
-    fields.pass_over(&["DeletedAt"]);
+    fields.ignore(READ_ONLY);
+    fields.ignore(&["DeletedAt"]);
     fields.finish()?;
     Ok((name, draft))
 }
 
-pub(super) async fn create(rooms: &Rooms, ask: &mut Ask) -> Result<Changed, ApiError> {
-    let (name, draft) = draft(ask.fields("Namespace").await?)?;
-    let caller = ask.caller(rooms, Freshness::Linearizable).await?;
-    let made = rooms.directory.create_namespace(&caller, &name.unwrap_or_default(), &draft).await?;
-    let reply = Reply::json(&view(rooms, &made, Freshness::Linearizable).await?, ask.pretty())?;
-    Ok(Changed { reply, by: caller.accessor(), what: made.value.name.to_string(), namespace: made.value.name.clone() })
+pub(super) async fn create(state: &ApiState, request: &mut ApiRequest) -> Result<Change, ApiError> {
+    let (name, draft) = parse_draft(request.json_body("Namespace").await?)?;
+    let caller = request.authenticate(state, Freshness::Linearizable).await?;
+    let created = state.service.create_namespace(&caller, &name.unwrap_or_default(), &draft).await?;
+    let response = ApiResponse::json(&view(state, &created, Freshness::Linearizable).await?, request.pretty())?;
+    let (subject, namespace) = (created.value.name.to_string(), created.value.name.clone());
+    Ok(Change { response, by: caller.accessor(), subject, namespace })
 }
 
-pub(super) async fn update(rooms: &Rooms, ask: &mut Ask) -> Result<Changed, ApiError> {
-    let (stated, draft) = draft(ask.fields("Namespace").await?)?;
-    let name = path_name(ask)?;
-    if stated.is_some_and(|stated| stated.parse() != Ok(name.clone())) {
-        return Err(ApiError::Invalid("Namespace Name in URL and payload do not match".to_owned()));
+pub(super) async fn update(state: &ApiState, request: &mut ApiRequest) -> Result<Change, ApiError> {
+    let (body_name, draft) = parse_draft(request.json_body("Namespace").await?)?;
+    let name = path_name(request)?;
+    if body_name.is_some_and(|body_name| body_name.parse() != Ok(name.clone())) {
+        return Err(ApiError::PathBodyMismatch { field: "Namespace Name".to_owned() });
     }
-    let caller = ask.caller(rooms, Freshness::Linearizable).await?;
-    let namespace = rooms.directory.update_namespace(&caller, &name, &draft).await?;
-    let reply = Reply::json(&view(rooms, &namespace, Freshness::Linearizable).await?, ask.pretty())?;
-    Ok(Changed { reply, by: caller.accessor(), what: name.to_string(), namespace: name })
+    let caller = request.authenticate(state, Freshness::Linearizable).await?;
+    let namespace = state.service.update_namespace(&caller, &name, &draft).await?;
+    let response = ApiResponse::json(&view(state, &namespace, Freshness::Linearizable).await?, request.pretty())?;
+    Ok(Change { response, by: caller.accessor(), subject: name.to_string(), namespace: name })
 }
 
-/// Nothing but the status says how it went.
-pub(super) async fn delete(rooms: &Rooms, ask: &Ask) -> Result<Done, ApiError> {
-    let name = path_name(ask)?;
-    let caller = ask.caller(rooms, Freshness::Linearizable).await?;
-    let marked = rooms.directory.delete_namespace(&caller, &name).await?;
-    let reply = Reply::empty(StatusCode::OK);
+/// Marks a namespace for deletion; the response has no body.
+pub(super) async fn delete(state: &ApiState, request: &ApiRequest) -> Result<WriteResult, ApiError> {
+    let name = path_name(request)?;
+    let caller = request.authenticate(state, Freshness::Linearizable).await?;
+    let marked = state.service.delete_namespace(&caller, &name).await?;
+    let response = ApiResponse::empty(StatusCode::OK);
     if !marked {
-        return Ok(Done::Nothing(reply));
+        return Ok(WriteResult::Unchanged(response));
     }
-    Ok(Done::Changed(Changed { reply, by: caller.accessor(), what: name.to_string(), namespace: name }))
+    Ok(WriteResult::Changed(Change { response, by: caller.accessor(), subject: name.to_string(), namespace: name }))
 }
 
-fn path_name(ask: &Ask) -> Result<NamespaceName, ApiError> {
-    if ask.subject.is_empty() {
-        return Err(ApiError::Invalid("Missing namespace Name".to_owned()));
+fn path_name(request: &ApiRequest) -> Result<NamespaceName, ApiError> {
+    if request.subject.is_empty() {
+        return Err(ApiError::MissingSubject { kind: "namespace", field: "Name" });
     }
-    ask.subject.parse().map_err(|reason| {
-        let name: String = ask.subject.chars().take(128).collect();
-        ApiError::Invalid(format!("Invalid namespace {name:?}: {reason}"))
-    })
+    ApiRequest::parse_namespace(&request.subject)
 }
 
-pub(super) async fn read(rooms: &Rooms, ask: &Ask, freshness: Freshness) -> Result<Seen, ApiError> {
-    let name = path_name(ask)?;
-    let caller = ask.caller(rooms, freshness).await?;
-    let kinds = defaults_kinds().into_iter().chain([keys::namespace(&name).as_str().to_owned()]);
-    let watched = Watched::take(rooms, kinds, freshness).await?;
-    let found = rooms.directory.seen_namespace(&caller, &name, freshness).await?;
-    let (index, watch) = shown_kinds(watched, found.as_slice()).end();
-    let reply = match found {
-        Some(namespace) => Reply::json(&view(rooms, &namespace, freshness).await?, ask.pretty())?,
-        None => Reply::text(StatusCode::NOT_FOUND, format!("Namespace {:?} does not exist", name.as_str())),
+pub(super) async fn read(state: &ApiState, request: &ApiRequest, freshness: Freshness) -> Result<ReadResult, ApiError> {
+    let name = path_name(request)?;
+    let caller = request.authenticate(state, freshness).await?;
+    let kinds = default_link_kinds().into_iter().chain([keys::namespace(&name).as_str().to_owned()]);
+    let watched = WatchedKeys::load(state, kinds, freshness).await?;
+    let found = state.service.seen_namespace(&caller, &name, freshness).await?;
+    let (index, watch) = retain_linked_kinds(watched, found.as_slice()).into_parts();
+    let response = match found {
+        Some(namespace) => ApiResponse::json(&view(state, &namespace, freshness).await?, request.pretty())?,
+        None => namespace_not_found(&name),
     };
-    Ok(Seen { reply, index, watch, until: None })
+    Ok(ReadResult { response, index, watch, until: None })
 }
 
-/// The kinds of what namespaces have as defaults.
-fn defaults_kinds() -> [String; 2] {
-    Watched::linked(Some(&NamespaceName::default_one()))
+/// Returns the key prefixes of the records that a namespace's defaults can link.
+fn default_link_kinds() -> [String; 2] {
+    WatchedKeys::policies_and_roles(Some(&NamespaceName::default_one()))
 }
 
-/// Drops the kinds of which the namespaces have no defaults.
-fn shown_kinds(watched: Watched, namespaces: &[Stored<NamespaceRecord>]) -> Watched {
+/// Keeps the kinds that the defaults of the namespaces link.
+fn retain_linked_kinds(watched: WatchedKeys, namespaces: &[Stored<NamespaceRecord>]) -> WatchedKeys {
     let defaults = || namespaces.iter().filter_map(|namespace| namespace.value.defaults.as_ref());
     let policies = defaults().any(|defaults| !defaults.policies.is_empty());
     let roles = defaults().any(|defaults| !defaults.roles.is_empty());
-    watched.without("policy", policies).without("role", roles)
+    watched.retain_kind_if("policy", policies).retain_kind_if("role", roles)
 }
 
-pub(super) async fn list(rooms: &Rooms, ask: &Ask, freshness: Freshness) -> Result<Seen, ApiError> {
-    let caller = ask.caller(rooms, freshness).await?;
-    let kinds = defaults_kinds().into_iter().chain(["namespace/".to_owned()]);
-    let watched = Watched::take(rooms, kinds, freshness).await?;
-    let found = rooms.directory.namespaces(&caller, freshness).await?;
-    let (index, watch) = shown_kinds(watched, &found.entries).end();
+pub(super) async fn list(state: &ApiState, request: &ApiRequest, freshness: Freshness) -> Result<ReadResult, ApiError> {
+    let caller = request.authenticate(state, freshness).await?;
+    let kinds = default_link_kinds().into_iter().chain(["namespace/".to_owned()]);
+    let watched = WatchedKeys::load(state, kinds, freshness).await?;
+    let found = state.service.namespaces(&caller, freshness).await?;
+    let (index, watch) = retain_linked_kinds(watched, &found.entries).into_parts();
     let mut namespaces = Vec::with_capacity(found.entries.len());
     for namespace in &found.entries {
-        namespaces.push(view(rooms, namespace, freshness).await?);
+        namespaces.push(view(state, namespace, freshness).await?);
     }
-    let mut reply = Reply::json(&namespaces, ask.pretty())?;
-    reply.left_out = found.left_out;
-    Ok(Seen { reply, index, watch, until: None })
+    let mut response = ApiResponse::json(&namespaces, request.pretty())?;
+    response.omitted = found.left_out;
+    Ok(ReadResult { response, index, watch, until: None })
 }

@@ -1,11 +1,11 @@
-//! The table of operations: what is at which path, and what each supports.
+//! Table of the API's operations by method and path, and their properties.
 
 use std::borrow::Cow;
 
 use http::Method;
 use percent_encoding::percent_decode_str;
 
-/// What may be asked for.
+/// Operation of the API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Operation {
     TokenCreate,
@@ -60,72 +60,72 @@ pub(super) enum Operation {
     VaultHealth,
 }
 
-use Operation as Do;
+use Operation as Op;
 
-/// Paths below `/v1/`: `:` is one segment, `*` is the rest. The first that fits counts.
+/// Paths below `/v1/`: `:` matches one segment, `*` the rest. The first match wins.
 const TABLE: &[(&str, &[(Method, Operation)])] = &[
-    ("acl/token", &[(Method::PUT, Do::TokenCreate)]),
-    ("acl/token/self", &[(Method::GET, Do::TokenSelf)]),
-    ("acl/token/:", &[(Method::GET, Do::TokenRead), (Method::PUT, Do::TokenUpdate), (Method::DELETE, Do::TokenDelete)]),
-    ("acl/token/:/clone", &[(Method::PUT, Do::TokenClone)]),
-    ("acl/tokens", &[(Method::GET, Do::TokenList)]),
-    ("acl/role", &[(Method::PUT, Do::RoleCreate)]),
-    ("acl/role/name/:", &[(Method::GET, Do::RoleReadByName)]),
-    ("acl/role/:", &[(Method::GET, Do::RoleRead), (Method::PUT, Do::RoleUpdate), (Method::DELETE, Do::RoleDelete)]),
-    ("acl/roles", &[(Method::GET, Do::RoleList)]),
-    ("acl/policy", &[(Method::PUT, Do::PolicyCreate)]),
-    // Names of built-in policies hold a slash.
-    ("acl/policy/name/*", &[(Method::GET, Do::PolicyReadByName)]),
+    ("acl/token", &[(Method::PUT, Op::TokenCreate)]),
+    ("acl/token/self", &[(Method::GET, Op::TokenSelf)]),
+    ("acl/token/:", &[(Method::GET, Op::TokenRead), (Method::PUT, Op::TokenUpdate), (Method::DELETE, Op::TokenDelete)]),
+    ("acl/token/:/clone", &[(Method::PUT, Op::TokenClone)]),
+    ("acl/tokens", &[(Method::GET, Op::TokenList)]),
+    ("acl/role", &[(Method::PUT, Op::RoleCreate)]),
+    ("acl/role/name/:", &[(Method::GET, Op::RoleReadByName)]),
+    ("acl/role/:", &[(Method::GET, Op::RoleRead), (Method::PUT, Op::RoleUpdate), (Method::DELETE, Op::RoleDelete)]),
+    ("acl/roles", &[(Method::GET, Op::RoleList)]),
+    ("acl/policy", &[(Method::PUT, Op::PolicyCreate)]),
+    // Names of built-in policies contain a slash.
+    ("acl/policy/name/*", &[(Method::GET, Op::PolicyReadByName)]),
     (
         "acl/policy/:",
-        &[(Method::GET, Do::PolicyRead), (Method::PUT, Do::PolicyUpdate), (Method::DELETE, Do::PolicyDelete)],
+        &[(Method::GET, Op::PolicyRead), (Method::PUT, Op::PolicyUpdate), (Method::DELETE, Op::PolicyDelete)],
     ),
-    ("acl/policies", &[(Method::GET, Do::PolicyList)]),
-    ("acl/auth-method", &[(Method::PUT, Do::MethodCreate)]),
+    ("acl/policies", &[(Method::GET, Op::PolicyList)]),
+    ("acl/auth-method", &[(Method::PUT, Op::MethodCreate)]),
     (
         "acl/auth-method/:",
-        &[(Method::GET, Do::MethodRead), (Method::PUT, Do::MethodUpdate), (Method::DELETE, Do::MethodDelete)],
+        &[(Method::GET, Op::MethodRead), (Method::PUT, Op::MethodUpdate), (Method::DELETE, Op::MethodDelete)],
     ),
-    ("acl/auth-methods", &[(Method::GET, Do::MethodList)]),
-    ("acl/binding-rule", &[(Method::PUT, Do::RuleCreate)]),
+    ("acl/auth-methods", &[(Method::GET, Op::MethodList)]),
+    ("acl/binding-rule", &[(Method::PUT, Op::RuleCreate)]),
     (
         "acl/binding-rule/:",
-        &[(Method::GET, Do::RuleRead), (Method::PUT, Do::RuleUpdate), (Method::DELETE, Do::RuleDelete)],
+        &[(Method::GET, Op::RuleRead), (Method::PUT, Op::RuleUpdate), (Method::DELETE, Op::RuleDelete)],
     ),
-    ("acl/binding-rules", &[(Method::GET, Do::RuleList)]),
-    ("acl/login", &[(Method::POST, Do::Login)]),
-    ("acl/logout", &[(Method::POST, Do::Logout)]),
-    ("acl/bootstrap", &[(Method::PUT, Do::Bootstrap)]),
-    ("snapshot", &[(Method::GET, Do::SnapshotTake), (Method::PUT, Do::SnapshotRestore)]),
-    ("namespace", &[(Method::PUT, Do::NamespaceCreate)]),
+    ("acl/binding-rules", &[(Method::GET, Op::RuleList)]),
+    ("acl/login", &[(Method::POST, Op::Login)]),
+    ("acl/logout", &[(Method::POST, Op::Logout)]),
+    ("acl/bootstrap", &[(Method::PUT, Op::Bootstrap)]),
+    ("snapshot", &[(Method::GET, Op::SnapshotTake), (Method::PUT, Op::SnapshotRestore)]),
+    ("namespace", &[(Method::PUT, Op::NamespaceCreate)]),
     (
         "namespace/:",
-        &[(Method::GET, Do::NamespaceRead), (Method::PUT, Do::NamespaceUpdate), (Method::DELETE, Do::NamespaceDelete)],
+        &[(Method::GET, Op::NamespaceRead), (Method::PUT, Op::NamespaceUpdate), (Method::DELETE, Op::NamespaceDelete)],
     ),
-    ("namespaces", &[(Method::GET, Do::NamespaceList)]),
-    ("acl/templated-policies", &[(Method::GET, Do::TemplateList)]),
-    // Names of templates hold a slash.
-    ("acl/templated-policy/name/*", &[(Method::GET, Do::TemplateRead)]),
-    ("acl/templated-policy/preview/*", &[(Method::POST, Do::TemplatePreview)]),
-    ("operator/rekey", &[(Method::PUT, Do::Rekey)]),
-    ("operator/verify", &[(Method::GET, Do::Verify)]),
-    ("internal/acl/authorize", &[(Method::POST, Do::Authorize)]),
-    ("auth/token/lookup-self", &[(Method::GET, Do::VaultLookup)]),
-    ("auth/token/revoke-self", &[(Method::PUT, Do::VaultRevoke), (Method::POST, Do::VaultRevoke)]),
-    ("auth/token/renew-self", &[(Method::PUT, Do::VaultRenew), (Method::POST, Do::VaultRenew)]),
-    ("auth/:/login", &[(Method::PUT, Do::VaultLogin), (Method::POST, Do::VaultLogin)]),
-    ("sys/health", &[(Method::GET, Do::VaultHealth), (Method::HEAD, Do::VaultHealth)]),
+    ("namespaces", &[(Method::GET, Op::NamespaceList)]),
+    ("acl/templated-policies", &[(Method::GET, Op::TemplateList)]),
+    // Names of templates contain a slash.
+    ("acl/templated-policy/name/*", &[(Method::GET, Op::TemplateRead)]),
+    ("acl/templated-policy/preview/*", &[(Method::POST, Op::TemplatePreview)]),
+    ("operator/rekey", &[(Method::PUT, Op::Rekey)]),
+    ("operator/verify", &[(Method::GET, Op::Verify)]),
+    ("internal/acl/authorize", &[(Method::POST, Op::Authorize)]),
+    ("auth/token/lookup-self", &[(Method::GET, Op::VaultLookup)]),
+    ("auth/token/revoke-self", &[(Method::PUT, Op::VaultRevoke), (Method::POST, Op::VaultRevoke)]),
+    ("auth/token/renew-self", &[(Method::PUT, Op::VaultRenew), (Method::POST, Op::VaultRenew)]),
+    ("auth/:/login", &[(Method::PUT, Op::VaultLogin), (Method::POST, Op::VaultLogin)]),
+    ("sys/health", &[(Method::GET, Op::VaultHealth), (Method::HEAD, Op::VaultHealth)]),
 ];
 
 impl Operation {
-    /// How many places a list has that is indexed by operation: enough for each that the table leads to.
+    /// Length of an array indexed by operation, enough for all operations in the table.
     pub(super) const COUNT: usize = {
         let (mut count, mut row) = (0, 0);
         while row < TABLE.len() {
             let (methods, mut at) = (TABLE[row].1, 0);
             while at < methods.len() {
-                let place = methods[at].1 as usize + 1;
-                count = if place > count { place } else { count };
+                let length = methods[at].1 as usize + 1;
+                count = if length > count { length } else { count };
                 at += 1;
             }
             row += 1;
@@ -133,125 +133,125 @@ impl Operation {
         count
     };
 
-    /// Its name in logs and metrics.
+    /// Name of the operation in logs and metrics.
     pub(super) const fn name(self) -> &'static str {
         match self {
-            Do::TokenCreate => "token.create",
-            Do::TokenSelf | Do::VaultLookup => "token.self",
-            Do::TokenRead => "token.read",
-            Do::TokenUpdate => "token.update",
-            Do::TokenDelete => "token.delete",
-            Do::TokenClone => "token.clone",
-            Do::TokenList => "token.list",
-            Do::RoleCreate => "role.create",
-            Do::RoleRead | Do::RoleReadByName => "role.read",
-            Do::RoleUpdate => "role.update",
-            Do::RoleDelete => "role.delete",
-            Do::RoleList => "role.list",
-            Do::PolicyCreate => "policy.create",
-            Do::PolicyRead | Do::PolicyReadByName => "policy.read",
-            Do::PolicyUpdate => "policy.update",
-            Do::PolicyDelete => "policy.delete",
-            Do::PolicyList => "policy.list",
-            Do::NamespaceCreate => "namespace.create",
-            Do::NamespaceRead => "namespace.read",
-            Do::NamespaceUpdate => "namespace.update",
-            Do::NamespaceDelete => "namespace.delete",
-            Do::NamespaceList => "namespace.list",
-            Do::Authorize => "authorize",
-            Do::TemplateList => "template.list",
-            Do::TemplateRead => "template.read",
-            Do::TemplatePreview => "template.preview",
-            Do::MethodCreate => "auth_method.create",
-            Do::MethodRead => "auth_method.read",
-            Do::MethodUpdate => "auth_method.update",
-            Do::MethodDelete => "auth_method.delete",
-            Do::MethodList => "auth_method.list",
-            Do::RuleCreate => "binding_rule.create",
-            Do::RuleRead => "binding_rule.read",
-            Do::RuleUpdate => "binding_rule.update",
-            Do::RuleDelete => "binding_rule.delete",
-            Do::RuleList => "binding_rule.list",
-            Do::Login | Do::VaultLogin => "login",
-            Do::Logout => "logout",
-            Do::Bootstrap => "bootstrap",
-            Do::Rekey => "rekey",
-            Do::Verify => "verify",
-            Do::SnapshotTake => "snapshot.take",
-            Do::SnapshotRestore => "snapshot.restore",
-            Do::VaultRevoke => "token.revoke",
-            Do::VaultRenew => "token.renew",
-            Do::VaultHealth => "health",
+            Op::TokenCreate => "token.create",
+            Op::TokenSelf | Op::VaultLookup => "token.self",
+            Op::TokenRead => "token.read",
+            Op::TokenUpdate => "token.update",
+            Op::TokenDelete => "token.delete",
+            Op::TokenClone => "token.clone",
+            Op::TokenList => "token.list",
+            Op::RoleCreate => "role.create",
+            Op::RoleRead | Op::RoleReadByName => "role.read",
+            Op::RoleUpdate => "role.update",
+            Op::RoleDelete => "role.delete",
+            Op::RoleList => "role.list",
+            Op::PolicyCreate => "policy.create",
+            Op::PolicyRead | Op::PolicyReadByName => "policy.read",
+            Op::PolicyUpdate => "policy.update",
+            Op::PolicyDelete => "policy.delete",
+            Op::PolicyList => "policy.list",
+            Op::NamespaceCreate => "namespace.create",
+            Op::NamespaceRead => "namespace.read",
+            Op::NamespaceUpdate => "namespace.update",
+            Op::NamespaceDelete => "namespace.delete",
+            Op::NamespaceList => "namespace.list",
+            Op::Authorize => "authorize",
+            Op::TemplateList => "template.list",
+            Op::TemplateRead => "template.read",
+            Op::TemplatePreview => "template.preview",
+            Op::MethodCreate => "auth_method.create",
+            Op::MethodRead => "auth_method.read",
+            Op::MethodUpdate => "auth_method.update",
+            Op::MethodDelete => "auth_method.delete",
+            Op::MethodList => "auth_method.list",
+            Op::RuleCreate => "binding_rule.create",
+            Op::RuleRead => "binding_rule.read",
+            Op::RuleUpdate => "binding_rule.update",
+            Op::RuleDelete => "binding_rule.delete",
+            Op::RuleList => "binding_rule.list",
+            Op::Login | Op::VaultLogin => "login",
+            Op::Logout => "logout",
+            Op::Bootstrap => "bootstrap",
+            Op::Rekey => "rekey",
+            Op::Verify => "verify",
+            Op::SnapshotTake => "snapshot.take",
+            Op::SnapshotRestore => "snapshot.restore",
+            Op::VaultRevoke => "token.revoke",
+            Op::VaultRenew => "token.renew",
+            Op::VaultHealth => "health",
         }
     }
 
-    /// Whether it supports blocking queries and the consistency modes: all reads do, and nothing else does.
-    pub(super) const fn reads(self) -> bool {
+    /// True for reads, which alone support blocking queries and consistency modes.
+    pub(super) const fn is_read(self) -> bool {
         matches!(
             self,
-            Do::TokenSelf
-                | Do::TokenRead
-                | Do::TokenList
-                | Do::RoleRead
-                | Do::RoleReadByName
-                | Do::RoleList
-                | Do::PolicyRead
-                | Do::PolicyReadByName
-                | Do::PolicyList
-                | Do::NamespaceRead
-                | Do::NamespaceList
-                | Do::MethodRead
-                | Do::MethodList
-                | Do::RuleRead
-                | Do::RuleList
+            Op::TokenSelf
+                | Op::TokenRead
+                | Op::TokenList
+                | Op::RoleRead
+                | Op::RoleReadByName
+                | Op::RoleList
+                | Op::PolicyRead
+                | Op::PolicyReadByName
+                | Op::PolicyList
+                | Op::NamespaceRead
+                | Op::NamespaceList
+                | Op::MethodRead
+                | Op::MethodList
+                | Op::RuleRead
+                | Op::RuleList
         )
     }
 
-    /// Whether it looks itself whether the store is being restored: reads do each time that they look at all, and a
-    /// restore goes on with one that did not end.
-    pub(super) const fn looks_itself(self) -> bool {
-        self.reads() || matches!(self, Do::SnapshotRestore)
+    /// True if the operation checks for a running restore itself: a read before each look at the store, and a restore, which
+    /// continues one that did not finish.
+    pub(super) const fn checks_restore_itself(self) -> bool {
+        self.is_read() || matches!(self, Op::SnapshotRestore)
     }
 
-    /// Whether it gives a token to one who has none.
+    /// True if the operation issues a token to a caller without one.
     pub(super) const fn is_login(self) -> bool {
-        matches!(self, Do::Login | Do::VaultLogin)
+        matches!(self, Op::Login | Op::VaultLogin)
     }
 }
 
-/// What a request line leads to.
+/// Match of a request line in the table.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Route {
     /// An operation, and the variable part of its path, decoded.
-    To(Operation, String),
-    /// The methods that the path has, as `Allow` lists them: asked for by OPTIONS.
+    Operation(Operation, String),
+    /// An `OPTIONS` request; holds the methods of the path in the form of `Allow`.
     Options(String),
-    /// The path has other methods.
-    NoMethod(String),
-    /// Nothing is there.
-    Nothing,
+    /// The path has other methods only, listed in the form of `Allow`.
+    MethodNotAllowed(String),
+    /// The path is not in the table.
+    NotFound,
 }
 
-/// Finds what is at `path`, which is what follows `/v1/`, still encoded.
+/// Finds the operation at `path`, the part after `/v1/`, still percent-encoded.
 pub(super) fn route(method: &Method, path: &str) -> Route {
-    let fitting = TABLE.iter().find_map(|(pattern, methods)| Some((variable(pattern, path)?, methods)));
-    let Some((subject, methods)) = fitting else { return Route::Nothing };
+    let matching = TABLE.iter().find_map(|(pattern, methods)| Some((match_pattern(pattern, path)?, methods)));
+    let Some((subject, methods)) = matching else { return Route::NotFound };
     if let Some((_, operation)) = methods.iter().find(|(offered, _)| offered == method) {
         if !subject.contains('%') {
-            return Route::To(*operation, subject.to_owned());
+            return Route::Operation(*operation, subject.to_owned());
         }
         return match percent_decode_str(subject).decode_utf8() {
-            Ok(subject) => Route::To(*operation, subject.into_owned()),
-            Err(_) => Route::Nothing,
+            Ok(subject) => Route::Operation(*operation, subject.into_owned()),
+            Err(_) => Route::NotFound,
         };
     }
     let names = methods.iter().map(|(method, _)| Cow::from(method.as_str().to_owned()));
     let allow = ["OPTIONS".into()].into_iter().chain(names).collect::<Vec<_>>().join(",");
-    if method == Method::OPTIONS { Route::Options(allow) } else { Route::NoMethod(allow) }
+    if method == Method::OPTIONS { Route::Options(allow) } else { Route::MethodNotAllowed(allow) }
 }
 
-/// The part of a path that fits the pattern's variable; empty if it has none.
-fn variable<'a>(pattern: &str, path: &'a str) -> Option<&'a str> {
+/// Matches a path against a pattern, and returns the part for the variable; empty if the pattern has none.
+fn match_pattern<'a>(pattern: &str, path: &'a str) -> Option<&'a str> {
     if let Some(start) = pattern.strip_suffix('*') {
         return path.strip_prefix(start);
     }
@@ -265,29 +265,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_request_line_leads_to_one_thing() {
+    fn request_lines_map_to_operations() {
         let check = |method: &str, path: &str, wanted: Route| {
             assert_eq!(route(&method.parse().unwrap(), path), wanted, "{method} {path}");
         };
-        let to = |operation, subject: &str| Route::To(operation, subject.to_owned());
-        check("PUT", "acl/token", to(Do::TokenCreate, ""));
-        check("GET", "acl/token/self", to(Do::TokenSelf, ""));
-        check("PUT", "acl/token/self", Route::NoMethod("OPTIONS,GET".into()));
+        let to = |operation, subject: &str| Route::Operation(operation, subject.to_owned());
+        check("PUT", "acl/token", to(Op::TokenCreate, ""));
+        check("GET", "acl/token/self", to(Op::TokenSelf, ""));
+        check("PUT", "acl/token/self", Route::MethodNotAllowed("OPTIONS,GET".into()));
         check("OPTIONS", "acl/token/x", Route::Options("OPTIONS,GET,PUT,DELETE".into()));
-        check("POST", "acl/token", Route::NoMethod("OPTIONS,PUT".into()));
-        check("GET", "acl/token/", to(Do::TokenRead, ""));
-        check("GET", "acl/token/a%20b", to(Do::TokenRead, "a b"));
-        check("GET", "acl/token/a%2Fb", to(Do::TokenRead, "a/b"));
-        check("GET", "acl/token/%ff", Route::Nothing);
-        check("PUT", "acl/token/x/clone", to(Do::TokenClone, "x"));
-        check("GET", "acl/token/x/y", Route::Nothing);
-        check("GET", "acl/role/name/web", to(Do::RoleReadByName, "web"));
-        check("GET", "acl/role/name", to(Do::RoleRead, "name"));
-        check("GET", "acl/policy/name/builtin/global-read-only", to(Do::PolicyReadByName, "builtin/global-read-only"));
-        check("GET", "acl/tokens", to(Do::TokenList, ""));
-        check("GET", "acl/tokens/", Route::Nothing);
-        check("POST", "auth/azure/login", to(Do::VaultLogin, "azure"));
-        check("GET", "nope", Route::Nothing);
-        check("GET", "", Route::Nothing);
+        check("POST", "acl/token", Route::MethodNotAllowed("OPTIONS,PUT".into()));
+        check("GET", "acl/token/", to(Op::TokenRead, ""));
+        check("GET", "acl/token/a%20b", to(Op::TokenRead, "a b"));
+        check("GET", "acl/token/a%2Fb", to(Op::TokenRead, "a/b"));
+        check("GET", "acl/token/%ff", Route::NotFound);
+        check("PUT", "acl/token/x/clone", to(Op::TokenClone, "x"));
+        check("GET", "acl/token/x/y", Route::NotFound);
+        check("GET", "acl/role/name/web", to(Op::RoleReadByName, "web"));
+        check("GET", "acl/role/name", to(Op::RoleRead, "name"));
+        check("GET", "acl/policy/name/builtin/global-read-only", to(Op::PolicyReadByName, "builtin/global-read-only"));
+        check("GET", "acl/tokens", to(Op::TokenList, ""));
+        check("GET", "acl/tokens/", Route::NotFound);
+        check("POST", "auth/azure/login", to(Op::VaultLogin, "azure"));
+        check("GET", "nope", Route::NotFound);
+        check("GET", "", Route::NotFound);
     }
 }

@@ -1,16 +1,15 @@
-//! `/v1/acl/polic...`.
+//! Handlers of `/v1/acl/policy` and `/v1/acl/policies`.
 
 use std::borrow::Cow;
 
-use http::StatusCode;
 use serde::Serialize;
 
-use super::auth::Here;
-use super::error::ApiError;
+use super::auth::Authenticated;
+use super::error::{ApiError, record_not_found};
 use super::json::Fields;
-use super::request::{Ask, DEFAULT_PARTITION, Kind, stated};
-use super::response::{Changed, Done, Reply, Seen};
-use super::state::Rooms;
+use super::request::{ApiRequest, DEFAULT_PARTITION, RecordKind, take_namespace};
+use super::response::{ApiResponse, Change, ReadResult, WriteResult};
+use super::state::ApiState;
 use super::views::READ_ONLY;
 use crate::acl::model::names::NamespaceName;
 use crate::acl::model::policy::PolicyRecord;
@@ -20,7 +19,7 @@ use crate::acl::service::policies::PolicyDraft;
 use crate::acl::service::repository::Stored;
 use crate::acl::store::Freshness;
 
-/// A policy as it is shown; in a list it has no rules, and says so of its datacenters when it counts everywhere.
+/// JSON view of a policy. In lists `Rules` is absent and `Datacenters` is `null` for all, as in Consul.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub(super) struct PolicyView<'a> {
@@ -30,7 +29,7 @@ pub(super) struct PolicyView<'a> {
     description: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     rules: Option<&'a str>,
-    #[serde(skip_serializing_if = "Datacenters::is_left_out")]
+    #[serde(skip_serializing_if = "Datacenters::is_omitted")]
     datacenters: Datacenters<'a>,
     hash: Cow<'a, str>,
     namespace: &'a str,
@@ -44,12 +43,12 @@ pub(super) struct PolicyView<'a> {
 enum Datacenters<'a> {
     Some(&'a [String]),
     Null(()),
-    LeftOut,
+    Omitted,
 }
 
 impl Datacenters<'_> {
-    fn is_left_out(&self) -> bool {
-        matches!(self, Self::LeftOut)
+    fn is_omitted(&self) -> bool {
+        matches!(self, Self::Omitted)
     }
 }
 
@@ -63,7 +62,7 @@ pub(super) fn view(policy: &Stored<PolicyRecord>, in_list: bool) -> PolicyView<'
         datacenters: match (record.datacenters.is_empty(), in_list) {
             (false, _) => Datacenters::Some(&record.datacenters),
             (true, true) => Datacenters::Null(()),
-            (true, false) => Datacenters::LeftOut,
+            (true, false) => Datacenters::Omitted,
         },
         hash: record.content_hash().into(),
         namespace: record.namespace.as_str(),
@@ -73,7 +72,7 @@ pub(super) fn view(policy: &Stored<PolicyRecord>, in_list: bool) -> PolicyView<'
     }
 }
 
-/// A policy that is not stored, of a token in that namespace.
+/// Builds the view of a policy generated for a token in `namespace`; it has no record.
 pub(super) fn synthetic_view<'a>(policy: &'a SyntheticPolicy, namespace: &'a NamespaceName) -> PolicyView<'a> {
     PolicyView {
         id: policy.id.clone(),
@@ -81,7 +80,7 @@ pub(super) fn synthetic_view<'a>(policy: &'a SyntheticPolicy, namespace: &'a Nam
         description: &policy.description,
         rules: Some(&policy.rules),
         datacenters: match policy.datacenters.as_slice() {
-            [] => Datacenters::LeftOut,
+            [] => Datacenters::Omitted,
             some => Datacenters::Some(some),
         },
         hash: (&policy.hash).into(),
@@ -92,81 +91,95 @@ pub(super) fn synthetic_view<'a>(policy: &'a SyntheticPolicy, namespace: &'a Nam
     }
 }
 
-fn draft(mut fields: Fields) -> Result<(PolicyDraft, Option<String>, Option<String>), ApiError> {
-    let id = fields.text("ID")?.filter(|id| !id.is_empty());
-    let namespace = stated(&mut fields)?;
+fn parse_draft(mut fields: Fields) -> Result<(PolicyDraft, Option<String>, Option<String>), ApiError> {
+    let id = fields.string("ID")?.filter(|id| !id.is_empty());
+    let namespace = take_namespace(&mut fields)?;
     let draft = PolicyDraft {
-        name: fields.text("Name")?.unwrap_or_default(),
-        description: fields.text("Description")?.unwrap_or_default(),
-        rules: fields.text("Rules")?.unwrap_or_default(),
-        datacenters: fields.texts("Datacenters")?,
+        name: fields.string("Name")?.unwrap_or_default(),
+        description: fields.string("Description")?.unwrap_or_default(),
+        rules: fields.string("Rules")?.unwrap_or_default(),
+        datacenters: fields.strings("Datacenters")?,
     };
-    fields.pass_over(READ_ONLY);
+    fields.ignore(READ_ONLY);
     fields.finish()?;
     Ok((draft, id, namespace))
 }
 
-const KIND: Kind = Kind("policy", "Policy");
+const KIND: RecordKind = RecordKind { name: "policy", title: "Policy" };
 
-pub(super) async fn create(rooms: &Rooms, ask: &mut Ask) -> Result<Changed, ApiError> {
-    let (draft, id, stated) = draft(ask.fields("Policy").await?)?;
-    KIND.no_id(id.as_deref())?;
-    let here = Here::writing(rooms, ask, stated.as_deref()).await?;
-    let policy = rooms.directory.create_policy(&here.caller, &here.namespace, &draft).await?;
+pub(super) async fn create(state: &ApiState, request: &mut ApiRequest) -> Result<Change, ApiError> {
+    let (draft, id, body_namespace) = parse_draft(request.json_body("Policy").await?)?;
+    KIND.refuse_id(id.as_deref())?;
+    let auth = Authenticated::for_write(state, request, body_namespace.as_deref()).await?;
+    let policy = state.service.create_policy(&auth.caller, &auth.namespace, &draft).await?;
     let view = view(&policy, false);
-    here.changed(ask, &view, policy.value.id)
+    auth.into_change(request, &view, policy.value.id)
 }
 
-pub(super) async fn update(rooms: &Rooms, ask: &mut Ask) -> Result<Changed, ApiError> {
-    let (draft, stated_id, stated) = draft(ask.fields("Policy").await?)?;
-    let id = ask.id_of(KIND, stated_id.as_deref())?;
-    let here = Here::writing(rooms, ask, stated.as_deref()).await?;
-    let policy = rooms.directory.update_policy(&here.caller, &here.namespace, id, &draft).await?;
+pub(super) async fn update(state: &ApiState, request: &mut ApiRequest) -> Result<Change, ApiError> {
+    let (draft, body_id, body_namespace) = parse_draft(request.json_body("Policy").await?)?;
+    let id = request.id_matching_body(KIND, body_id.as_deref())?;
+    let auth = Authenticated::for_write(state, request, body_namespace.as_deref()).await?;
+    let policy = state.service.update_policy(&auth.caller, &auth.namespace, id, &draft).await?;
     let view = view(&policy, false);
-    here.changed(ask, &view, id)
+    auth.into_change(request, &view, id)
 }
 
-pub(super) async fn delete(rooms: &Rooms, ask: &Ask) -> Result<Done, ApiError> {
-    let id = ask.id(KIND.0)?;
-    let here = Here::writing(rooms, ask, None).await?;
-    let deleted = rooms.directory.delete_policy(&here.caller, &here.namespace, id).await?;
-    here.deleted(ask, deleted, id)
+pub(super) async fn delete(state: &ApiState, request: &ApiRequest) -> Result<WriteResult, ApiError> {
+    let id = request.id_from_path(KIND.name)?;
+    let auth = Authenticated::for_write(state, request, None).await?;
+    let deleted = state.service.delete_policy(&auth.caller, &auth.namespace, id).await?;
+    auth.into_deletion(request, deleted, id)
 }
 
-pub(super) async fn read(rooms: &Rooms, ask: &Ask, freshness: Freshness) -> Result<Seen, ApiError> {
-    let id = ask.id(KIND.0)?;
-    let here = Here::reading(rooms, ask, freshness).await?;
-    let watch = keys::policy(&here.namespace, id).as_str().to_owned();
-    let index = rooms.directory.records().revision(&watch, freshness).await?;
-    let policy = rooms.directory.policy(&here.caller, &here.namespace, id, freshness).await?;
-    shown(ask, policy.as_ref()).map(|reply| Seen { reply, index, watch: vec![watch], until: None })
+pub(super) async fn read(state: &ApiState, request: &ApiRequest, freshness: Freshness) -> Result<ReadResult, ApiError> {
+    let id = request.id_from_path(KIND.name)?;
+    let auth = Authenticated::for_read(state, request, freshness).await?;
+    let watch = keys::policy(&auth.namespace, id).as_str().to_owned();
+    let index = state.service.records().revision(&watch, freshness).await?;
+    let policy = state.service.policy(&auth.caller, &auth.namespace, id, freshness).await?;
+    read_response(request, policy.as_ref()).map(|response| ReadResult {
+        response,
+        index,
+        watch: vec![watch],
+        until: None,
+    })
 }
 
-pub(super) async fn read_by_name(rooms: &Rooms, ask: &Ask, freshness: Freshness) -> Result<Seen, ApiError> {
-    if ask.subject.is_empty() {
-        return Err(ApiError::Invalid("Missing policy Name".to_owned()));
+pub(super) async fn read_by_name(
+    state: &ApiState,
+    request: &ApiRequest,
+    freshness: Freshness,
+) -> Result<ReadResult, ApiError> {
+    if request.subject.is_empty() {
+        return Err(ApiError::MissingSubject { kind: "policy", field: "Name" });
     }
-    let here = Here::reading(rooms, ask, freshness).await?;
-    let watch = keys::within("policy", Some(&here.namespace));
-    let index = rooms.directory.records().revision(&watch, freshness).await?;
-    let policy = rooms.directory.policy_by_name(&here.caller, &here.namespace, &ask.subject, freshness).await?;
-    shown(ask, policy.as_ref()).map(|reply| Seen { reply, index, watch: vec![watch], until: None })
+    let auth = Authenticated::for_read(state, request, freshness).await?;
+    let watch = keys::within("policy", Some(&auth.namespace));
+    let index = state.service.records().revision(&watch, freshness).await?;
+    let policy = state.service.policy_by_name(&auth.caller, &auth.namespace, &request.subject, freshness).await?;
+    read_response(request, policy.as_ref()).map(|response| ReadResult {
+        response,
+        index,
+        watch: vec![watch],
+        until: None,
+    })
 }
 
-fn shown(ask: &Ask, policy: Option<&Stored<PolicyRecord>>) -> Result<Reply, ApiError> {
+fn read_response(request: &ApiRequest, policy: Option<&Stored<PolicyRecord>>) -> Result<ApiResponse, ApiError> {
     match policy {
-        Some(policy) => Ok(Reply::json(&view(policy, false), ask.pretty())?),
-        None => Ok(Reply::text(StatusCode::NOT_FOUND, "Requested policy does not exist: ACL not found")),
+        Some(policy) => Ok(ApiResponse::json(&view(policy, false), request.pretty())?),
+        None => Ok(record_not_found("policy")),
     }
 }
 
-pub(super) async fn list(rooms: &Rooms, ask: &Ask, freshness: Freshness) -> Result<Seen, ApiError> {
-    let caller = ask.caller(rooms, freshness).await?;
-    let scope = ask.scope(&caller, None)?;
-    let watch = keys::within("policy", scope.named());
-    let found = rooms.directory.policies(&caller, scope.named(), freshness).await?;
+pub(super) async fn list(state: &ApiState, request: &ApiRequest, freshness: Freshness) -> Result<ReadResult, ApiError> {
+    let caller = request.authenticate(state, freshness).await?;
+    let scope = request.scope(&caller, None)?;
+    let watch = keys::within("policy", scope.single());
+    let found = state.service.policies(&caller, scope.single(), freshness).await?;
     let policies: Vec<PolicyView<'_>> = found.entries.iter().map(|policy| view(policy, true)).collect();
-    let mut reply = Reply::json(&policies, ask.pretty())?;
-    reply.left_out = found.left_out;
-    Ok(Seen { reply, index: found.revision, watch: vec![watch], until: None })
+    let mut response = ApiResponse::json(&policies, request.pretty())?;
+    response.omitted = found.left_out;
+    Ok(ReadResult { response, index: found.revision, watch: vec![watch], until: None })
 }

@@ -1,60 +1,59 @@
-//! The query string.
+//! Query strings of the API, and the parameters of blocking queries.
 
 use std::time::Duration;
 
 use crate::acl::model::go_duration::GoDuration;
 use crate::acl::store::Freshness;
 
-/// A query string, decoded once.
+/// Decoded query string.
 #[derive(Debug, Default)]
-pub(super) struct Query {
+pub(super) struct QueryString {
     pairs: Vec<(String, String)>,
 }
 
-/// Why a query cannot be taken, in the words that clients know. Holds no value that may be a secret.
+/// Error of a query string, with Consul's texts where it has one. Holds no value that may be a secret.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum QueryError {
     #[error("Invalid query parameter: {0:?} is given twice with different values")]
-    Twice(&'static str),
+    Conflicting(&'static str),
     #[error("Invalid query string: it is not UTF-8")]
-    NoText,
+    NotUtf8,
     #[error("Invalid index")]
     Index,
     #[error("Invalid wait time")]
     Wait,
     #[error("Cannot specify ?stale with ?consistent, conflicting semantics.")]
-    Modes,
+    ConflictingModes,
     #[error("Invalid max_stale value {0:?}")]
     MaxStale(String),
     #[error("Invalid Cache-Control header.")]
     CacheControl,
     #[error("Invalid query parameter: {0:?} is not a bool")]
-    Flag(&'static str),
+    NotABool(&'static str),
 }
 
-/// What a read says of blocking and consistency.
+/// Parameters of a read for blocking and consistency.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Waiting {
-    /// The index that the answer must be newer than; 0 does not wait.
+pub(super) struct BlockingQuery {
+    /// The response must have a higher index than this; 0 does not wait.
     pub(super) index: u64,
-    /// How long it waits at most, without the random part.
+    /// Maximum wait, without the jitter.
     pub(super) wait: Duration,
-    /// The consistency mode.
-    pub(super) mode: Mode,
+    pub(super) mode: ConsistencyMode,
 }
 
-/// A consistency mode.
+/// Consistency mode of a read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub(super) enum Mode {
+pub(super) enum ConsistencyMode {
     #[default]
     Default,
     Consistent,
     Stale,
 }
 
-impl Mode {
-    /// How it is called in an answer.
-    pub(super) const fn word(self) -> &'static str {
+impl ConsistencyMode {
+    /// Name of the mode in the response's headers.
+    pub(super) const fn as_str(self) -> &'static str {
         match self {
             Self::Default => "leader",
             Self::Consistent => "consistent",
@@ -70,108 +69,108 @@ impl Mode {
     }
 }
 
-/// The wait where none is said, and the longest.
-const WAIT: Duration = Duration::from_mins(5);
-const LONGEST_WAIT: Duration = Duration::from_mins(10);
+/// Wait of a blocking query without `wait`, and the longest wait; both are Consul's.
+const DEFAULT_WAIT: Duration = Duration::from_mins(5);
+const MAX_WAIT: Duration = Duration::from_mins(10);
 
-impl Query {
+impl QueryString {
     /// Decodes a query string.
     ///
     /// # Errors
-    /// It is no UTF-8.
-    pub(super) fn read(text: Option<&str>) -> Result<Self, QueryError> {
+    /// It is not UTF-8.
+    pub(super) fn parse(text: Option<&str>) -> Result<Self, QueryError> {
         let text = text.unwrap_or_default();
         if text.is_empty() {
             return Ok(Self::default());
         }
         if percent_encoding::percent_decode_str(text).decode_utf8().is_err() {
-            return Err(QueryError::NoText);
+            return Err(QueryError::NotUtf8);
         }
         Ok(Self { pairs: url::form_urlencoded::parse(text.as_bytes()).into_owned().collect() })
     }
 
-    /// Whether a parameter is there, with whatever value.
+    /// True if the parameter is present, with or without a value.
     pub(super) fn has(&self, name: &str) -> bool {
         self.pairs.iter().any(|(key, _)| key == name)
     }
 
-    /// What it asks for.
-    pub(super) fn asked(&self) -> String {
+    /// Encodes the query string again, as part of a cache key.
+    pub(super) fn encode(&self) -> String {
         if self.pairs.is_empty() {
             return String::new();
         }
         url::form_urlencoded::Serializer::new(String::new()).extend_pairs(&self.pairs).finish()
     }
 
-    /// The value of a parameter; `None` if it is not there or empty.
+    /// Returns the value of a parameter; `None` if it is absent or empty.
     ///
     /// # Errors
-    /// It is given twice, with different values.
+    /// The parameter has two different values.
     pub(super) fn get(&self, name: &'static str) -> Result<Option<&str>, QueryError> {
         let mut values = self.pairs.iter().filter(|(key, value)| key == name && !value.is_empty());
         let Some((_, first)) = values.next() else { return Ok(None) };
-        if values.any(|(_, other)| other != first) { Err(QueryError::Twice(name)) } else { Ok(Some(first)) }
+        if values.any(|(_, other)| other != first) { Err(QueryError::Conflicting(name)) } else { Ok(Some(first)) }
     }
 
-    /// A bool: absent, `false` and `0` are false; a parameter without a value is true.
+    /// Returns the value of a bool parameter; one without a value is true, an absent one is false.
     ///
     /// # Errors
-    /// It is something else, or given twice with different values.
-    pub(super) fn flag(&self, name: &'static str) -> Result<bool, QueryError> {
+    /// The value is no bool, or there are two different ones.
+    pub(super) fn bool(&self, name: &'static str) -> Result<bool, QueryError> {
         if !self.has(name) {
             return Ok(false);
         }
         match self.get(name)?.map(str::to_ascii_lowercase).as_deref() {
             None | Some("1" | "t" | "true") => Ok(true),
             Some("0" | "f" | "false") => Ok(false),
-            Some(_) => Err(QueryError::Flag(name)),
+            Some(_) => Err(QueryError::NotABool(name)),
         }
     }
 
-    /// Takes out what it says of blocking and consistency, and the secret: what is left is what is asked, which is the same
-    /// however long its caller is ready to wait. `cache_control` is the header of that name.
+    /// Removes the parameters for blocking, consistency and the token, so that the rest identifies the request in the response
+    /// cache however long the caller waits. `cache_control` is the header of that name.
     ///
     /// # Errors
     /// A parameter is malformed, or two contradict each other.
-    pub(super) fn waiting(&mut self, cache_control: Option<&str>) -> Result<Waiting, QueryError> {
+    pub(super) fn take_blocking(&mut self, cache_control: Option<&str>) -> Result<BlockingQuery, QueryError> {
         let index = match self.get("index")? {
             None => 0,
-            // The parser takes a sign too.
+            // The integer parser accepts a sign.
             Some(text) if text.starts_with('+') => return Err(QueryError::Index),
             Some(text) => text.parse().map_err(|_| QueryError::Index)?,
         };
         let wait = match self.get("wait")? {
-            None => WAIT,
+            None => DEFAULT_WAIT,
             Some(text) => {
                 let wait = text.parse::<GoDuration>().map_err(|_| QueryError::Wait)?;
-                wait.span().filter(|wait| !wait.is_zero()).unwrap_or(WAIT).min(LONGEST_WAIT)
+                wait.span().filter(|wait| !wait.is_zero()).unwrap_or(DEFAULT_WAIT).min(MAX_WAIT)
             }
         };
         if let Some(text) = cache_control {
-            max_age(text)?;
+            check_cache_control(text)?;
         }
-        let old = self.get("max_stale")?;
-        if let Some(text) = old
+        let max_stale = self.get("max_stale")?;
+        if let Some(text) = max_stale
             && text.parse::<GoDuration>().is_err()
         {
             return Err(QueryError::MaxStale(text.chars().take(64).collect()));
         }
-        let mode = match (self.has("stale") || old.is_some(), self.has("consistent")) {
-            (true, true) => return Err(QueryError::Modes),
-            (true, false) => Mode::Stale,
-            (false, true) => Mode::Consistent,
-            (false, false) => Mode::Default,
+        let mode = match (self.has("stale") || max_stale.is_some(), self.has("consistent")) {
+            (true, true) => return Err(QueryError::ConflictingModes),
+            (true, false) => ConsistencyMode::Stale,
+            (false, true) => ConsistencyMode::Consistent,
+            (false, false) => ConsistencyMode::Default,
         };
-        self.pairs.retain(|(name, _)| !ABOUT_WAITING.contains(&name.as_str()));
+        self.pairs.retain(|(name, _)| !BLOCKING_PARAMETERS.contains(&name.as_str()));
         self.pairs.shrink_to_fit();
-        Ok(Waiting { index, wait, mode })
+        Ok(BlockingQuery { index, wait, mode })
     }
 }
 
-/// What is about waiting and consistency; and the secret, which is taken from the query before.
-const ABOUT_WAITING: [&str; 7] = ["index", "wait", "stale", "max_stale", "consistent", "cached", "token"];
+/// Parameters for blocking and consistency, and the token, which is read before them.
+const BLOCKING_PARAMETERS: [&str; 7] = ["index", "wait", "stale", "max_stale", "consistent", "cached", "token"];
 
-fn max_age(header: &str) -> Result<(), QueryError> {
+fn check_cache_control(header: &str) -> Result<(), QueryError> {
     for directive in header.split(',').map(str::trim) {
         if let Some(("max-age" | "stale-if-error", seconds)) = directive.split_once('=')
             && seconds.parse::<u64>().is_err()
@@ -186,28 +185,28 @@ fn max_age(header: &str) -> Result<(), QueryError> {
 mod tests {
     use super::*;
 
-    fn waiting(query: &str) -> Result<Waiting, String> {
-        let mut query = Query::read(Some(query)).map_err(|error| error.to_string())?;
-        query.waiting(None).map_err(|error| error.to_string())
+    fn take_blocking(query: &str) -> Result<BlockingQuery, String> {
+        let mut query = QueryString::parse(Some(query)).map_err(|error| error.to_string())?;
+        query.take_blocking(None).map_err(|error| error.to_string())
     }
 
     #[test]
-    fn waits_are_bounded_and_malformed_ones_refused() {
-        let check = |query: &str, index: u64, seconds: u64, mode: Mode| {
+    fn waits_are_bounded_and_malformed_parameters_refused() {
+        let check = |query: &str, index: u64, seconds: u64, mode: ConsistencyMode| {
             let wait = Duration::from_secs(seconds);
-            assert_eq!(waiting(query), Ok(Waiting { index, wait, mode }), "{query}");
+            assert_eq!(take_blocking(query), Ok(BlockingQuery { index, wait, mode }), "{query}");
         };
-        check("", 0, 300, Mode::Default);
-        check("index=7&wait=2s", 7, 2, Mode::Default);
-        check("index=7&wait=0s", 7, 300, Mode::Default);
-        check("index=7&wait=-3s", 7, 300, Mode::Default);
-        check("index=7&wait=11m", 7, 600, Mode::Default);
-        check("index=&wait=", 0, 300, Mode::Default);
-        check("stale", 0, 300, Mode::Stale);
-        check("max_stale=5s", 0, 300, Mode::Stale);
-        check("consistent=", 0, 300, Mode::Consistent);
-        check("leader", 0, 300, Mode::Default);
-        let refused = |query: &str, reason: &str| assert_eq!(waiting(query), Err(reason.to_owned()), "{query}");
+        check("", 0, 300, ConsistencyMode::Default);
+        check("index=7&wait=2s", 7, 2, ConsistencyMode::Default);
+        check("index=7&wait=0s", 7, 300, ConsistencyMode::Default);
+        check("index=7&wait=-3s", 7, 300, ConsistencyMode::Default);
+        check("index=7&wait=11m", 7, 600, ConsistencyMode::Default);
+        check("index=&wait=", 0, 300, ConsistencyMode::Default);
+        check("stale", 0, 300, ConsistencyMode::Stale);
+        check("max_stale=5s", 0, 300, ConsistencyMode::Stale);
+        check("consistent=", 0, 300, ConsistencyMode::Consistent);
+        check("leader", 0, 300, ConsistencyMode::Default);
+        let refused = |query: &str, reason: &str| assert_eq!(take_blocking(query), Err(reason.to_owned()), "{query}");
         refused("index=abc", "Invalid index");
         refused("index=-1", "Invalid index");
         refused("index=%2B1", "Invalid index");
@@ -216,14 +215,14 @@ mod tests {
         refused("max_stale=x", "Invalid max_stale value \"x\"");
         refused("index=1&index=2", "Invalid query parameter: \"index\" is given twice with different values");
         refused("ns=%ff", "Invalid query string: it is not UTF-8");
-        assert_eq!(Query::default().waiting(Some("max-age=abc")), Err(QueryError::CacheControl));
-        assert!(Query::default().waiting(Some("no-cache, max-age=5")).is_ok());
+        assert_eq!(QueryString::default().take_blocking(Some("max-age=abc")), Err(QueryError::CacheControl));
+        assert!(QueryString::default().take_blocking(Some("no-cache, max-age=5")).is_ok());
     }
 
     #[test]
-    fn a_flag_without_a_value_is_set() {
+    fn a_bool_parameter_without_a_value_is_true() {
         let check = |query: &str, wanted: Result<bool, QueryError>| {
-            assert_eq!(Query::read(Some(query)).unwrap().flag("expanded"), wanted, "{query}");
+            assert_eq!(QueryString::parse(Some(query)).unwrap().bool("expanded"), wanted, "{query}");
         };
         check("", Ok(false));
         check("expanded", Ok(true));
@@ -231,6 +230,6 @@ mod tests {
         check("expanded=1", Ok(true));
         check("expanded=false", Ok(false));
         check("expanded=0", Ok(false));
-        check("expanded=maybe", Err(QueryError::Flag("expanded")));
+        check("expanded=maybe", Err(QueryError::NotABool("expanded")));
     }
 }

@@ -1,21 +1,21 @@
-//! `PUT /v1/operator/rekey`.
+//! Handler of `PUT /v1/operator/rekey`.
 
 use serde::Serialize;
 
 use super::error::ApiError;
 use super::json::Fields;
-use super::request::Ask;
-use super::response::{Changed, Done, Reply};
-use super::state::Rooms;
+use super::request::ApiRequest;
+use super::response::{ApiResponse, Change, WriteResult};
+use super::state::ApiState;
 use crate::acl::model::names::NamespaceName;
 use crate::acl::store::Freshness;
 
-/// Pages of tokens that one call looks at: done in seconds, so that nobody on the way gives up waiting.
-const PAGES: usize = 40;
+/// Pages of tokens per call: done in seconds, within the timeouts of clients and proxies.
+const PAGES_PER_CALL: usize = 40;
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "PascalCase")]
-struct Answer<'a> {
+struct RekeyResponse<'a> {
     #[serde(rename = "KeyID")]
     key_id: &'a str,
     rewritten: usize,
@@ -25,29 +25,31 @@ struct Answer<'a> {
     message: &'static str,
 }
 
-/// The body may be left out; `Generate` in it has a new key made first.
-pub(super) async fn rekey(rooms: &Rooms, ask: &mut Ask) -> Result<Done, ApiError> {
-    let body = ask.bytes().await?;
+/// Moves tokens to the first key. `Generate` in the optional body creates a new key first.
+pub(super) async fn rekey(state: &ApiState, request: &mut ApiRequest) -> Result<WriteResult, ApiError> {
+    let body = request.read_body().await?;
     let mut generate = false;
     if !body.iter().all(u8::is_ascii_whitespace) {
-        let mut fields = Fields::read(&body, "Rekey")?;
-        generate = fields.flag("Generate")?.unwrap_or_default();
+        let mut fields = Fields::parse(&body, "Rekey")?;
+        generate = fields.bool("Generate")?.unwrap_or_default();
         fields.finish()?;
     }
-    let caller = ask.caller(rooms, Freshness::Linearizable).await?;
-    let came = rooms.directory.rekey(&caller, generate, PAGES).await?;
-    let message = match (came.done, came.unreadable.is_empty()) {
+    let caller = request.authenticate(state, Freshness::Linearizable).await?;
+    let progress = state.service.rekey(&caller, generate, PAGES_PER_CALL).await?;
+    let message = match (progress.done, progress.unreadable.is_empty()) {
         (true, _) => "all tokens are under this key: the other lines of the key file may go, on every server",
         (false, true) => "there are more tokens: call again, without Generate",
         (false, false) => {
             "some tokens cannot be read: the other lines of the key file must stay until these are removed"
         }
     };
-    let (key_id, rewritten, done, unreadable) = (&came.key_id, came.rewritten, came.done, &came.unreadable);
-    let reply = Reply::json(&Answer { key_id, rewritten, done, unreadable, message }, ask.pretty())?;
-    if !came.changed {
-        return Ok(Done::Nothing(reply));
+    let (key_id, rewritten, done, unreadable) =
+        (&progress.key_id, progress.rewritten, progress.done, &progress.unreadable);
+    let response =
+        ApiResponse::json(&RekeyResponse { key_id, rewritten, done, unreadable, message }, request.pretty())?;
+    if !progress.changed {
+        return Ok(WriteResult::Unchanged(response));
     }
     let namespace = NamespaceName::default_one();
-    Ok(Done::Changed(Changed { reply, by: caller.accessor(), namespace, what: came.key_id }))
+    Ok(WriteResult::Changed(Change { response, by: caller.accessor(), namespace, subject: progress.key_id }))
 }

@@ -1,4 +1,4 @@
-//! A request, as far as it is the same for every operation: who asks, in which namespace, with which body.
+//! Request of the ACL API, as far as it is the same for every operation: token, namespace and body.
 
 use std::sync::{Arc, OnceLock};
 
@@ -10,9 +10,9 @@ use super::body::{self, MAX_BODY};
 use super::error::ApiError;
 use super::json::Fields;
 use super::operation::Operation;
-use super::query::{Mode, Query};
-use super::response_cache::Question;
-use super::state::Rooms;
+use super::query::{ConsistencyMode, QueryString};
+use super::response_cache::CacheKey;
+use super::state::ApiState;
 use crate::acl::model::id::Id;
 use crate::acl::model::names::NamespaceName;
 use crate::acl::model::secret::{PlainSecret, SecretHash};
@@ -20,43 +20,46 @@ use crate::acl::service::acl_service::Directory;
 use crate::acl::service::caller::Caller;
 use crate::acl::store::Freshness;
 
-/// A request to one operation.
+/// Request for one operation.
 #[derive(Debug)]
-pub(super) struct Ask {
+pub(super) struct ApiRequest {
     pub(super) operation: Operation,
-    /// The variable part of the path.
+    /// Variable part of the path, decoded: the id or name of a record.
     pub(super) subject: String,
-    pub(super) query: Query,
-    /// The secret that it carries.
+    pub(super) query: QueryString,
+    /// Secret of the caller's token.
     pub(super) secret: Option<PlainSecret>,
-    /// What that is known as, once someone wanted to know.
-    known: OnceLock<SecretHash>,
-    /// The namespace that the query or a header names.
-    named: Option<String>,
+    /// Keyed hash of the secret, computed at first use.
+    secret_hash: OnceLock<SecretHash>,
+    /// Namespace of the query or a header.
+    namespace: Option<String>,
     body: Option<Incoming>,
 }
 
-static NAMESPACE: [HeaderName; 2] =
+static NAMESPACE_HEADERS: [HeaderName; 2] =
     [HeaderName::from_static("x-service-namespace"), HeaderName::from_static("x-consul-namespace")];
-static PARTITION: [HeaderName; 2] =
+static PARTITION_HEADERS: [HeaderName; 2] =
     [HeaderName::from_static("x-service-partition"), HeaderName::from_static("x-consul-partition")];
-static TOKEN: [HeaderName; 3] = [
+static TOKEN_HEADERS: [HeaderName; 3] = [
     HeaderName::from_static("x-service-token"),
     HeaderName::from_static("x-consul-token"),
-    // A token that was got at Vault's door may be brought as one.
+    // A token from a login at the Vault API is valid here too.
     HeaderName::from_static("x-vault-token"),
 ];
 
-/// Which namespaces a list is about.
+/// Longest name, in characters, that an error repeats.
+const MAX_ECHOED: usize = 128;
+
+/// Namespaces that a list covers.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Scope {
+pub(super) enum NamespaceScope {
     One(NamespaceName),
     All,
 }
 
-impl Scope {
-    /// The one that it is about; `None` for all.
-    pub(super) const fn named(&self) -> Option<&NamespaceName> {
+impl NamespaceScope {
+    /// Returns the namespace; `None` for all.
+    pub(super) const fn single(&self) -> Option<&NamespaceName> {
         match self {
             Self::One(name) => Some(name),
             Self::All => None,
@@ -64,12 +67,12 @@ impl Scope {
     }
 }
 
-impl Ask {
-    /// Looks at the head of a request.
+impl ApiRequest {
+    /// Parses the head of a request.
     ///
     /// # Errors
-    /// It says two different things in one place, or names a partition that is not there.
-    pub(super) fn read(
+    /// Headers or parameters contradict each other, or name a partition that does not exist.
+    pub(super) fn parse(
         operation: Operation,
         subject: String,
         query: Option<&str>,
@@ -77,242 +80,243 @@ impl Ask {
         body: Incoming,
         token_in_query: bool,
     ) -> Result<Self, ApiError> {
-        let query = Query::read(query)?;
-        let secret = presented(headers, &query, token_in_query)?;
-        let named = match query.get("ns")? {
+        let query = QueryString::parse(query)?;
+        let secret = token_secret(headers, &query, token_in_query)?;
+        let namespace = match query.get("ns")? {
             Some(name) => Some(name.to_owned()),
-            None => only(headers, &NAMESPACE)?,
+            None => single_header(headers, &NAMESPACE_HEADERS)?,
         };
         let partition = match query.get("partition")? {
             Some(name) => Some(name.to_owned()),
-            None => only(headers, &PARTITION)?,
+            None => single_header(headers, &PARTITION_HEADERS)?,
         };
         if let Some(name) = partition.filter(|name| !name.eq_ignore_ascii_case(DEFAULT_PARTITION)) {
-            return Err(ApiError::NoPartition(name.chars().take(128).collect()));
+            return Err(ApiError::UnknownPartition(name.chars().take(MAX_ECHOED).collect()));
         }
-        Ok(Self { operation, subject, query, secret, known: OnceLock::new(), named, body: Some(body) })
+        Ok(Self { operation, subject, query, secret, secret_hash: OnceLock::new(), namespace, body: Some(body) })
     }
 
-    fn known(&self, directory: &Directory) -> Option<&SecretHash> {
+    fn secret_hash(&self, service: &Directory) -> Option<&SecretHash> {
         let secret = self.secret.as_ref()?;
-        Some(self.known.get_or_init(|| directory.known_as(secret)))
+        Some(self.secret_hash.get_or_init(|| service.known_as(secret)))
     }
 
-    /// What it asks, and who asks.
-    pub(super) fn question(&self, directory: &Directory, mode: Mode) -> Question {
-        let (subject, query, namespace) = (self.subject.clone(), self.query.asked(), self.named.clone());
-        Question { who: self.known(directory).cloned(), operation: self.operation, subject, query, namespace, mode }
+    /// Builds the key under which the response is cached.
+    pub(super) fn cache_key(&self, service: &Directory, mode: ConsistencyMode) -> CacheKey {
+        let (subject, query) = (self.subject.clone(), self.query.encode());
+        let (caller, namespace) = (self.secret_hash(service).cloned(), self.namespace.clone());
+        CacheKey { caller, operation: self.operation, subject, query, namespace, mode }
     }
 
-    /// Whether JSON is to be laid out for people.
+    /// True if the query asks for indented JSON.
     pub(super) fn pretty(&self) -> bool {
         self.query.has("pretty")
     }
 
-    /// The id that the path names; `kind` is of what, such as `role`.
+    /// Parses the id in the path; `kind` is the record's kind in errors, such as `role`.
     ///
     /// # Errors
-    /// It is none.
-    pub(super) fn id(&self, kind: &str) -> Result<Id, ApiError> {
-        self.id_called(kind, "ID")
+    /// It is missing or no UUID.
+    pub(super) fn id_from_path(&self, kind: &'static str) -> Result<Id, ApiError> {
+        self.id_from_path_as(kind, "ID")
     }
 
-    /// As [`Ask::id`], where the kind calls its id otherwise.
+    /// Parses the id in the path like [`ApiRequest::id_from_path`]; `field` is the id's name in errors.
     ///
     /// # Errors
-    /// It is none.
-    pub(super) fn id_called(&self, kind: &str, name: &str) -> Result<Id, ApiError> {
+    /// It is missing or no UUID.
+    pub(super) fn id_from_path_as(&self, kind: &'static str, field: &'static str) -> Result<Id, ApiError> {
         if self.subject.is_empty() {
-            return Err(ApiError::Invalid(format!("Missing {kind} {name}")));
+            return Err(ApiError::MissingSubject { kind, field });
         }
-        self.subject.parse().map_err(|_| {
-            let reason = if self.subject.len() == 36 { "Invalid UUID" } else { "UUID must be 36 characters" };
-            ApiError::Invalid(format!("failed acl {kind} lookup: index error: {reason}"))
-        })
+        let is_uuid_length = self.subject.len() == 36;
+        self.subject.parse().map_err(|_| ApiError::MalformedId { kind, is_uuid_length })
     }
 
-    /// The id that the path names, which the body may repeat (`stated`).
+    /// Parses the id in the path, which the body may repeat.
     ///
     /// # Errors
-    /// It is none, or the body says another.
-    pub(super) fn id_of(&self, kind: Kind, stated: Option<&str>) -> Result<Id, ApiError> {
-        let id = self.id(kind.0)?;
-        if stated.is_some_and(|stated| stated.parse() != Ok(id)) { Err(kind.mismatch()) } else { Ok(id) }
+    /// It is missing or no UUID, or the body has another.
+    pub(super) fn id_matching_body(&self, kind: RecordKind, body_id: Option<&str>) -> Result<Id, ApiError> {
+        let id = self.id_from_path(kind.name)?;
+        if body_id.is_some_and(|body_id| body_id.parse() != Ok(id)) { Err(kind.id_mismatch()) } else { Ok(id) }
     }
 
-    /// Reads the body as the fields of an object; `kind` is of what, such as `Token`.
+    /// Reads the body as a JSON object; `kind` is the record's kind in errors, such as `Token`.
     ///
     /// # Errors
-    /// It is too large or too slow, or no such object.
-    pub(super) async fn fields(&mut self, kind: &'static str) -> Result<Fields, ApiError> {
-        Ok(Fields::read(&self.bytes().await?, kind)?)
+    /// The body is too large, too slow, or no such object.
+    pub(super) async fn json_body(&mut self, kind: &'static str) -> Result<Fields, ApiError> {
+        Ok(Fields::parse(&self.read_body().await?, kind)?)
     }
 
     /// Reads the body, which is empty after that.
     ///
     /// # Errors
-    /// It is too large or too slow.
-    pub(super) async fn bytes(&mut self) -> Result<Zeroizing<Vec<u8>>, ApiError> {
+    /// The body is too large or too slow.
+    pub(super) async fn read_body(&mut self) -> Result<Zeroizing<Vec<u8>>, ApiError> {
         match self.body.take() {
-            Some(body) => Ok(body::bytes(body, MAX_BODY).await?),
+            Some(body) => Ok(body::read_bounded(body, MAX_BODY).await?),
             None => Ok(Zeroizing::default()),
         }
     }
 
-    /// The body as it comes.
-    pub(super) fn body(&mut self) -> Option<Incoming> {
+    /// Takes the body unread.
+    pub(super) fn take_body(&mut self) -> Option<Incoming> {
         self.body.take()
     }
 
-    /// Who asks.
+    /// Authenticates the caller by its token; without one it is the anonymous caller.
     ///
     /// # Errors
-    /// The secret opens nothing.
-    pub(super) async fn caller(&self, rooms: &Rooms, freshness: Freshness) -> Result<Arc<Caller>, ApiError> {
-        let (directory, secret) = (&rooms.directory, self.secret.as_ref());
-        Ok(directory.caller_known_as(self.known(directory), secret, freshness).await?)
+    /// The token does not exist.
+    pub(super) async fn authenticate(&self, state: &ApiState, freshness: Freshness) -> Result<Arc<Caller>, ApiError> {
+        let (service, secret) = (&state.service, self.secret.as_ref());
+        Ok(service.caller_known_as(self.secret_hash(service), secret, freshness).await?)
     }
 
-    /// The namespace that is meant: the body's (`stated`), the query's, the header's, that of the caller's token. A token
-    /// has always one, and the anonymous one is of `default`.
+    /// Returns the namespace of the request: of the body, the query, a header, or the caller's token, in this order. The
+    /// anonymous token is in `default`.
     ///
     /// # Errors
-    /// What is named is no name.
-    pub(super) fn namespace(&self, caller: &Caller, stated: Option<&str>) -> Result<NamespaceName, ApiError> {
-        match self.scope(caller, stated)? {
-            Scope::One(name) => Ok(name),
-            Scope::All => Err(ApiError::Invalid("Invalid namespace \"*\": only lists span all namespaces".to_owned())),
+    /// The name is invalid, or `*`.
+    pub(super) fn namespace(&self, caller: &Caller, body_namespace: Option<&str>) -> Result<NamespaceName, ApiError> {
+        match self.scope(caller, body_namespace)? {
+            NamespaceScope::One(name) => Ok(name),
+            NamespaceScope::All => Err(ApiError::WildcardNamespace),
         }
     }
 
-    /// The namespace that an auth method is looked for in by one who has no token yet: the one that `authmethod-ns` names,
-    /// else the body's (`stated`), the query's, the header's, `default`.
+    /// Returns the namespace of the auth method of a login, whose caller has no token: of `authmethod-ns`, the body, the
+    /// query, a header, or `default`, in this order.
     ///
     /// # Errors
-    /// What is named is no name.
-    pub(super) fn method_namespace(&self, stated: Option<&str>) -> Result<NamespaceName, ApiError> {
-        match self.query.get("authmethod-ns")?.or(stated).or(self.named.as_deref()) {
+    /// The name is invalid.
+    pub(super) fn method_namespace(&self, body_namespace: Option<&str>) -> Result<NamespaceName, ApiError> {
+        match self.query.get("authmethod-ns")?.or(body_namespace).or(self.namespace.as_deref()) {
             None => Ok(NamespaceName::default_one()),
-            Some(name) => Self::named(name),
+            Some(name) => Self::parse_namespace(name),
         }
     }
 
-    /// Tells if the query or a header names a namespace.
+    /// True if the query or a header names a namespace.
     pub(super) fn names_namespace(&self) -> bool {
-        self.named.is_some()
+        self.namespace.is_some()
     }
 
-    /// As [`Ask::namespace`]; `*` names all.
+    /// Returns the namespaces of the request, found like those of [`ApiRequest::namespace`]; `*` names all.
     ///
     /// # Errors
-    /// What is named is no name.
-    pub(super) fn scope(&self, caller: &Caller, stated: Option<&str>) -> Result<Scope, ApiError> {
-        let stated = stated.filter(|name| !name.is_empty());
-        match stated.or(self.named.as_deref()) {
-            None => Ok(Scope::One(caller.namespace().clone())),
-            Some("*") => Ok(Scope::All),
-            Some(name) => Self::named(name).map(Scope::One),
+    /// The name is invalid.
+    pub(super) fn scope(&self, caller: &Caller, body_namespace: Option<&str>) -> Result<NamespaceScope, ApiError> {
+        let body_namespace = body_namespace.filter(|name| !name.is_empty());
+        match body_namespace.or(self.namespace.as_deref()) {
+            None => Ok(NamespaceScope::One(caller.namespace().clone())),
+            Some("*") => Ok(NamespaceScope::All),
+            Some(name) => Self::parse_namespace(name).map(NamespaceScope::One),
         }
     }
 
-    /// The namespace of that name.
+    /// Parses the name of a namespace.
     ///
     /// # Errors
-    /// It is no name.
-    pub(super) fn named(name: &str) -> Result<NamespaceName, ApiError> {
-        name.parse().map_err(|reason| {
-            let name: String = name.chars().take(128).collect();
-            ApiError::Invalid(format!("Invalid namespace {name:?}: {reason}"))
+    /// The name is invalid.
+    pub(super) fn parse_namespace(name: &str) -> Result<NamespaceName, ApiError> {
+        name.parse::<NamespaceName>().map_err(|reason| {
+            let name: String = name.chars().take(MAX_ECHOED).collect();
+            ApiError::InvalidNamespace { name, reason: reason.to_string() }
         })
     }
 }
 
-/// What a record is called within a sentence, and where one begins.
+/// Kind of record in errors: `name` within a sentence, `title` at its start.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Kind(pub(super) &'static str, pub(super) &'static str);
+pub(super) struct RecordKind {
+    pub(super) name: &'static str,
+    pub(super) title: &'static str,
+}
 
-impl Kind {
-    /// A new record's id is made here: the body states none.
+impl RecordKind {
+    /// Refuses an id in the body of a create: the server assigns it.
     ///
     /// # Errors
-    /// It does.
-    pub(super) fn no_id(self, stated: Option<&str>) -> Result<(), ApiError> {
-        stated.map_or(Ok(()), |_| Err(self.mismatch()))
+    /// The body has an id.
+    pub(super) fn refuse_id(self, body_id: Option<&str>) -> Result<(), ApiError> {
+        body_id.map_or(Ok(()), |_| Err(self.id_mismatch()))
     }
 
-    fn mismatch(self) -> ApiError {
-        ApiError::Invalid(format!("{} ID in URL and payload do not match", self.1))
+    fn id_mismatch(self) -> ApiError {
+        ApiError::PathBodyMismatch { field: format!("{} ID", self.title) }
     }
 }
 
-/// The only partition: there is no call that makes another.
+/// The only admin partition: the API has no call that creates another.
 pub(super) const DEFAULT_PARTITION: &str = "default";
 
-/// Takes `Namespace` and `Partition` of a body.
+/// Takes `Namespace` and `Partition` from a body, and returns the namespace.
 ///
 /// # Errors
-/// They are no texts, or the partition is another than the only one.
-pub(super) fn stated(fields: &mut Fields) -> Result<Option<String>, ApiError> {
-    partition(fields)?;
-    Ok(fields.text("Namespace")?.filter(|name| !name.is_empty()))
+/// One is no string, or the partition does not exist.
+pub(super) fn take_namespace(fields: &mut Fields) -> Result<Option<String>, ApiError> {
+    take_partition(fields)?;
+    Ok(fields.string("Namespace")?.filter(|name| !name.is_empty()))
 }
 
-/// Takes `Partition` of a body.
+/// Takes `Partition` from a body.
 ///
 /// # Errors
-/// It is no text, or another than the only one.
-pub(super) fn partition(fields: &mut Fields) -> Result<(), ApiError> {
-    match fields.text("Partition")?.filter(|name| !name.is_empty()) {
+/// It is no string, or does not exist.
+pub(super) fn take_partition(fields: &mut Fields) -> Result<(), ApiError> {
+    match fields.string("Partition")?.filter(|name| !name.is_empty()) {
         Some(name) if !name.eq_ignore_ascii_case(DEFAULT_PARTITION) => {
-            let name: String = name.chars().take(128).collect();
-            Err(ApiError::Invalid(format!("Partition {name:?} does not exist")))
+            Err(ApiError::UnknownPartitionInBody(name.chars().take(MAX_ECHOED).collect()))
         }
         _ => Ok(()),
     }
 }
 
-/// The secret that a request carries: in the query's `token`, else in a token header, else as a bearer. Empty ones count as
-/// absent.
-fn presented(headers: &HeaderMap, query: &Query, in_query: bool) -> Result<Option<PlainSecret>, ApiError> {
+/// Returns the secret of the caller's token: from `token` in the query, a token header, or a bearer, in this order. Empty
+/// values are ignored.
+fn token_secret(headers: &HeaderMap, query: &QueryString, in_query: bool) -> Result<Option<PlainSecret>, ApiError> {
     if in_query && let Some(secret) = query.get("token")? {
         return Ok(Some(PlainSecret::presented(secret)));
     }
-    if let Some(secret) = only(headers, &TOKEN)? {
+    if let Some(secret) = single_header(headers, &TOKEN_HEADERS)? {
         return Ok(Some(PlainSecret::presented(&secret)));
     }
-    bearer(headers)
+    bearer_secret(headers)
 }
 
-/// The first word after `Bearer`.
-pub(super) fn bearer(headers: &HeaderMap) -> Result<Option<PlainSecret>, ApiError> {
+/// Returns the first word after `Bearer` in `Authorization`.
+pub(super) fn bearer_secret(headers: &HeaderMap) -> Result<Option<PlainSecret>, ApiError> {
     let mut found: Option<&str> = None;
     for value in headers.get_all(header::AUTHORIZATION) {
-        let Some((scheme, rest)) = text(value)?.split_once(' ') else { continue };
+        let Some((scheme, rest)) = header_text(value)?.split_once(' ') else { continue };
         let Some(secret) = rest.split_whitespace().next() else { continue };
         if scheme.eq_ignore_ascii_case("bearer") && found.replace(secret).is_some_and(|other| other != secret) {
-            return Err(ApiError::TwoHeaders("authorization"));
+            return Err(ApiError::ConflictingHeaders("authorization"));
         }
     }
     Ok(found.map(PlainSecret::presented))
 }
 
-/// The value of a header that may come under several names; `None` if it is not there or empty.
+/// Returns the value of a header with several names; `None` if it is absent or empty.
 ///
 /// # Errors
-/// There are two different values, or one that is no text.
-pub(super) fn only(headers: &HeaderMap, names: &'static [HeaderName]) -> Result<Option<String>, ApiError> {
+/// There are two different values, or one that is not visible ASCII.
+pub(super) fn single_header(headers: &HeaderMap, names: &'static [HeaderName]) -> Result<Option<String>, ApiError> {
     let mut found: Option<&str> = None;
     for value in names.iter().flat_map(|name| headers.get_all(name)) {
-        let value = text(value)?;
+        let value = header_text(value)?;
         if !value.is_empty() && found.replace(value).is_some_and(|other| other != value) {
-            return Err(ApiError::TwoHeaders(names.first().map_or("", |name| name.as_str())));
+            return Err(ApiError::ConflictingHeaders(names.first().map_or("", |name| name.as_str())));
         }
     }
     Ok(found.map(str::to_owned))
 }
 
-fn text(value: &HeaderValue) -> Result<&str, ApiError> {
-    value.to_str().map_err(|_| ApiError::Invalid("a header is no text".to_owned()))
+fn header_text(value: &HeaderValue) -> Result<&str, ApiError> {
+    value.to_str().map_err(|_| ApiError::HeaderNotText)
 }
 
 #[cfg(test)]
@@ -320,13 +324,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_secret_is_taken_from_one_place() {
+    fn the_token_of_a_request_comes_from_one_place() {
         let check = |query: &str, given: &[(&str, &str)], wanted: Result<Option<&str>, ()>| {
             let mut headers = HeaderMap::new();
             for (name, value) in given {
                 headers.append(HeaderName::from_bytes(name.as_bytes()).unwrap(), value.parse().unwrap());
             }
-            let found = presented(&headers, &Query::read(Some(query)).unwrap(), true).map_err(|_| ());
+            let found = token_secret(&headers, &QueryString::parse(Some(query)).unwrap(), true).map_err(|_| ());
             let found = found.map(|secret| secret.map(|secret| secret.reveal().to_owned()));
             assert_eq!(found, wanted.map(|secret| secret.map(str::to_owned)), "{query} {given:?}");
         };
@@ -346,7 +350,7 @@ mod tests {
         check("token=q&token=r", &[], Err(()));
         let mut headers = HeaderMap::new();
         headers.append("x-service-token", "a".parse().unwrap());
-        let query = Query::read(Some("token=q")).unwrap();
-        assert_eq!(presented(&headers, &query, false).unwrap().unwrap().reveal(), "a");
+        let query = QueryString::parse(Some("token=q")).unwrap();
+        assert_eq!(token_secret(&headers, &query, false).unwrap().unwrap().reveal(), "a");
     }
 }

@@ -1,4 +1,4 @@
-//! Answers, before and after they are HTTP.
+//! Responses of the API: results of reads and writes, and their form as HTTP.
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
@@ -6,8 +6,8 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{Either, Full};
 use serde::Serialize;
 
-use super::json::rendered;
-use super::query::Mode;
+use super::json::to_json;
+use super::query::ConsistencyMode;
 use crate::acl::model::authorize::DefaultPolicy;
 use crate::acl::model::id::Id;
 use crate::acl::model::names::NamespaceName;
@@ -15,146 +15,146 @@ use crate::acl::model::timestamp::Timestamp;
 use crate::acl::service::lists::LeftOut;
 use crate::acl::store::Revision;
 
-/// What answers are made of: whole, or as they are read from the store.
-pub type Body = Either<Full<Bytes>, UnsyncBoxBody<Bytes, Broken>>;
+/// Body of a response: complete, or streamed from the store.
+pub type ResponseBody = Either<Full<Bytes>, UnsyncBoxBody<Bytes, BodyInterrupted>>;
 
-/// A list broke off in the middle, because the store failed.
+/// A streamed body ended early because the store failed; the connection is closed.
 #[derive(Debug, thiserror::Error)]
 #[error("the store failed in the middle of a list")]
-pub struct Broken;
+pub struct BodyInterrupted;
 
-/// An answer without the headers that all have.
+/// Response without the headers that all responses have.
 #[derive(Debug)]
-pub(super) struct Reply {
+pub(super) struct ApiResponse {
     pub(super) status: StatusCode,
-    pub(super) kind: Option<HeaderValue>,
-    pub(super) body: Body,
-    /// What was left out of a list.
-    pub(super) left_out: LeftOut,
+    pub(super) content_type: Option<HeaderValue>,
+    pub(super) body: ResponseBody,
+    /// Records that a list lacks, which the headers say.
+    pub(super) omitted: LeftOut,
 }
 
-/// What a read saw.
+/// Result of a read.
 #[derive(Debug)]
-pub(super) struct Seen {
-    pub(super) reply: Reply,
-    /// The last change of any record of the kinds that it shows, taken before the read: what changed in between is seen the next time.
+pub(super) struct ReadResult {
+    pub(super) response: ApiResponse,
+    /// Last change of the record kinds shown, taken before the read: a change in between ends the next wait at once.
     pub(super) index: Revision,
-    /// The keys, or the starts of keys, whose changes may change the answer.
+    /// Keys or key prefixes whose changes may change the response.
     pub(super) watch: Vec<String>,
-    /// When the answer is another although nothing was written: the end of the token that it shows, or of the one that asks.
+    /// Expiry of the token shown, from which on the response differs although nothing was written.
     pub(super) until: Option<Timestamp>,
 }
 
-/// What an operation that may write did.
+/// Result of an operation that may write.
 #[derive(Debug)]
-pub(super) enum Done {
-    /// It wrote.
-    Changed(Changed),
-    /// There was nothing to write.
-    Nothing(Reply),
+pub(super) enum WriteResult {
+    /// The operation changed records.
+    Changed(Change),
+    /// The operation wrote nothing.
+    Unchanged(ApiResponse),
 }
 
-/// What was changed, by whom.
+/// Change for the audit log, with its response.
 #[derive(Debug)]
-pub(super) struct Changed {
-    pub(super) reply: Reply,
-    /// The accessor of the caller; `None` for one without a token.
+pub(super) struct Change {
+    pub(super) response: ApiResponse,
+    /// Accessor of the caller's token; `None` for the bootstrap.
     pub(super) by: Option<Id>,
     pub(super) namespace: NamespaceName,
-    /// Id or name of what was changed.
-    pub(super) what: String,
+    /// Id or name of the record.
+    pub(super) subject: String,
 }
 
 pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json");
 pub(super) const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 
-impl Reply {
-    /// 200 with JSON.
+impl ApiResponse {
+    /// Builds a 200 with JSON.
     ///
     /// # Errors
     /// The value cannot be written as JSON.
     pub(super) fn json(value: &impl Serialize, pretty: bool) -> Result<Self, serde_json::Error> {
-        let body = rendered(value, pretty)?;
-        Ok(Self { status: StatusCode::OK, kind: Some(JSON), body: whole(body), left_out: LeftOut::default() })
+        let body = full_body(to_json(value, pretty)?);
+        Ok(Self { status: StatusCode::OK, content_type: Some(JSON), body, omitted: LeftOut::default() })
     }
 
-    /// A status and one line of plain text.
+    /// Builds a response with one line of plain text.
     pub(super) fn text(status: StatusCode, text: impl Into<Bytes>) -> Self {
-        Self { status, kind: Some(TEXT), body: whole(text.into()), left_out: LeftOut::default() }
+        Self { status, content_type: Some(TEXT), body: full_body(text.into()), omitted: LeftOut::default() }
     }
 
-    /// A status and nothing else.
+    /// Builds a response without a body.
     pub(super) fn empty(status: StatusCode) -> Self {
-        Self { status, kind: None, body: whole(Bytes::new()), left_out: LeftOut::default() }
+        Self { status, content_type: None, body: full_body(Bytes::new()), omitted: LeftOut::default() }
     }
 
-    /// 200 with JSON that comes as it is read.
-    pub(super) fn stream(body: UnsyncBoxBody<Bytes, Broken>) -> Self {
-        Self { status: StatusCode::OK, kind: Some(JSON), body: Either::Right(body), left_out: LeftOut::default() }
+    /// Builds a 200 with streamed JSON.
+    pub(super) fn stream(body: UnsyncBoxBody<Bytes, BodyInterrupted>) -> Self {
+        let body = Either::Right(body);
+        Self { status: StatusCode::OK, content_type: Some(JSON), body, omitted: LeftOut::default() }
     }
 
-    /// As HTTP, with the headers that all answers have. Nothing of it is to be kept by anyone on the way: it holds
-    /// secrets, or depends on one.
-    pub(super) fn answer(self) -> Response<Body> {
-        let mut answer = Response::new(self.body);
-        *answer.status_mut() = self.status;
-        // Room for all that an answer may be given: it would grow three times else.
-        *answer.headers_mut() = HeaderMap::with_capacity(24);
-        let headers = answer.headers_mut();
-        if let Some(kind) = self.kind {
-            headers.insert(header::CONTENT_TYPE, kind);
+    /// Converts to HTTP with the headers that all responses have. `no-store`, as each holds a secret or depends on one.
+    pub(super) fn into_http(self) -> Response<ResponseBody> {
+        let mut response = Response::new(self.body);
+        *response.status_mut() = self.status;
+        // Capacity for all headers that may follow: the map would grow three times otherwise.
+        *response.headers_mut() = HeaderMap::with_capacity(24);
+        let headers = response.headers_mut();
+        if let Some(content_type) = self.content_type {
+            headers.insert(header::CONTENT_TYPE, content_type);
         }
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        if self.left_out.unseen {
-            put_both(headers, &FILTERED, HeaderValue::from_static("true"));
+        if self.omitted.unseen {
+            insert_both(headers, &FILTERED, HeaderValue::from_static("true"));
         }
-        if self.left_out.unreadable {
-            put_both(headers, &UNREADABLE, HeaderValue::from_static("true"));
+        if self.omitted.unreadable {
+            insert_both(headers, &UNREADABLE, HeaderValue::from_static("true"));
         }
-        answer
+        response
     }
 }
 
-pub(super) fn whole(body: Bytes) -> Body {
+pub(super) fn full_body(body: Bytes) -> ResponseBody {
     Either::Left(Full::new(body))
 }
 
-/// A header under both of its names.
-type Both = [HeaderName; 2];
+/// Header under its neutral and its Consul name.
+type HeaderPair = [HeaderName; 2];
 
-macro_rules! both {
+macro_rules! header_pair {
     ($name:literal) => {
         [HeaderName::from_static(concat!("x-service-", $name)), HeaderName::from_static(concat!("x-consul-", $name))]
     };
 }
 
-static FILTERED: Both = both!("results-filtered-by-acls");
-static UNREADABLE: Both = both!("results-unreadable");
-static DEFAULT_POLICY: Both = both!("default-acl-policy");
-static INDEX: Both = both!("index");
-static KNOWN_LEADER: Both = both!("knownleader");
-static LAST_CONTACT: Both = both!("lastcontact");
-static CONSISTENCY: Both = both!("effective-consistency");
-static BACKEND: Both = both!("query-backend");
+static FILTERED: HeaderPair = header_pair!("results-filtered-by-acls");
+static UNREADABLE: HeaderPair = header_pair!("results-unreadable");
+static DEFAULT_POLICY: HeaderPair = header_pair!("default-acl-policy");
+static INDEX: HeaderPair = header_pair!("index");
+static KNOWN_LEADER: HeaderPair = header_pair!("knownleader");
+static LAST_CONTACT: HeaderPair = header_pair!("lastcontact");
+static CONSISTENCY: HeaderPair = header_pair!("effective-consistency");
+static BACKEND: HeaderPair = header_pair!("query-backend");
 
-fn put_both(headers: &mut HeaderMap, names: &Both, value: HeaderValue) {
+fn insert_both(headers: &mut HeaderMap, names: &HeaderPair, value: HeaderValue) {
     let [first, second] = names;
     headers.insert(first, value.clone());
     headers.insert(second, value);
 }
 
-/// What every answer of the access-control API says.
-pub(super) fn say_default_policy(headers: &mut HeaderMap, policy: DefaultPolicy) {
-    put_both(headers, &DEFAULT_POLICY, HeaderValue::from_static(policy.word()));
+/// Sets the header of the default policy, which every response of the ACL API has.
+pub(super) fn set_default_policy_header(headers: &mut HeaderMap, policy: DefaultPolicy) {
+    insert_both(headers, &DEFAULT_POLICY, HeaderValue::from_static(policy.word()));
 }
 
-/// What a read says of where its answer stands. The embedded store has no leader to lose; on etcd a read that needs one and
-/// finds none is refused, and a stale one does not ask whether there is one.
-pub(super) fn say_index(headers: &mut HeaderMap, index: Revision, mode: Mode) {
-    // Clients take 0 for "no index" and would ask again at once.
-    put_both(headers, &INDEX, HeaderValue::from(index.0.max(1)));
-    put_both(headers, &KNOWN_LEADER, HeaderValue::from_static("true"));
-    put_both(headers, &LAST_CONTACT, HeaderValue::from_static("0"));
-    put_both(headers, &CONSISTENCY, HeaderValue::from_static(mode.word()));
-    put_both(headers, &BACKEND, HeaderValue::from_static("blocking-query"));
+/// Sets the headers of a read's index and consistency. The leader is always known: the embedded store has none to lose,
+/// and etcd refuses a consistent read without a leader.
+pub(super) fn set_index_headers(headers: &mut HeaderMap, index: Revision, mode: ConsistencyMode) {
+    // Clients take 0 for "no index" and would repeat the query at once.
+    insert_both(headers, &INDEX, HeaderValue::from(index.0.max(1)));
+    insert_both(headers, &KNOWN_LEADER, HeaderValue::from_static("true"));
+    insert_both(headers, &LAST_CONTACT, HeaderValue::from_static("0"));
+    insert_both(headers, &CONSISTENCY, HeaderValue::from_static(mode.as_str()));
+    insert_both(headers, &BACKEND, HeaderValue::from_static("blocking-query"));
 }

@@ -1,7 +1,7 @@
-//! Answers that were given already: while nothing at all is written, they are given again as they were.
+//! Cache of responses to reads, valid until the next write to the store.
 //!
-//! To judge, look up and write an answer costs several times what it costs to send it; whoever waits for a change asks the
-//! same as ten thousand others. Who asks is part of the question: what it may do changes by a write, or with its token's end.
+//! Authorizing, reading and encoding a response costs several times as much as sending it, and ten thousand blocking queries
+//! may ask for the same. The caller is part of the key: its rights change by a write, or when its token expires.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher as _, RandomState};
@@ -13,33 +13,32 @@ use http_body_util::{Either, Full};
 use hyper::body::Body as _;
 
 use super::operation::Operation;
-use super::query::Mode;
-use super::response::Body;
+use super::query::ConsistencyMode;
+use super::response::ResponseBody;
 use crate::acl::model::secret::SecretHash;
 use crate::acl::model::timestamp::Timestamp;
 use crate::acl::store::Revision;
 
-/// Answers by what was asked, as the store was at a revision.
+/// Responses by request, all read at one revision of the store.
 #[derive(Debug, Default)]
-pub struct Answers {
-    known: Mutex<Known>,
-    /// Makes the hashes of questions, unlike those of any other process.
-    hashes: RandomState,
+pub struct ResponseCache {
+    contents: Mutex<CacheContents>,
+    /// Hasher of the keys, seeded per process against crafted collisions.
+    hasher: RandomState,
 }
 
 #[derive(Debug, Default)]
-struct Known {
-    at: Revision,
-    /// By the hash of their question, which is not hashed again.
-    answers: BTreeMap<u64, Kept>,
-    /// What they take, in bytes.
-    weight: usize,
+struct CacheContents {
+    revision: Revision,
+    /// Entries by the hash of their key, which is not hashed again.
+    entries: BTreeMap<u64, CacheEntry>,
+    /// Size of all entries in bytes.
+    size: usize,
 }
 
-/// An answer and its headers, which are the same each time.
 #[derive(Debug)]
-struct Kept {
-    question: Arc<Question>,
+struct CacheEntry {
+    key: Arc<CacheKey>,
     status: StatusCode,
     headers: HeaderMap,
     body: Full<Bytes>,
@@ -49,104 +48,105 @@ struct Kept {
     size: usize,
 }
 
-/// An answer, as HTTP has it and as one looks at it who waits for another.
+/// Response as HTTP, with the index and the keys that a blocking query needs.
 #[derive(Debug)]
-pub(super) struct Given {
-    pub(super) answer: Response<Body>,
+pub(super) struct CachedResponse {
+    pub(super) response: Response<ResponseBody>,
     pub(super) index: Revision,
     pub(super) watch: Arc<[String]>,
 }
 
-/// Bytes that are kept. When there are more, all are forgotten: what is asked often is back soon.
-const BYTES: usize = 4 * 1024 * 1024;
+/// Maximum size of all entries in bytes. Beyond it the cache is cleared: frequent requests fill it again at once.
+const MAX_SIZE: usize = 4 * 1024 * 1024;
 
-/// Bytes that an answer takes beside its body, roughly.
-const ENTRY: usize = 2048;
+/// Estimated size of an entry without its body, in bytes.
+const ENTRY_OVERHEAD: usize = 2048;
 
-/// Larger answers are not kept.
-const LARGEST: usize = BYTES / 64;
+/// Largest body that is cached, in bytes.
+const MAX_BODY: usize = MAX_SIZE / 64;
 
-/// What an answer depends on beside the store's records and the time.
+/// Everything that a response depends on besides the store's records and the time.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Question {
-    /// What the caller's secret is known as; `None` for one without.
-    pub(super) who: Option<SecretHash>,
+pub(super) struct CacheKey {
+    /// Keyed hash of the caller's secret; `None` for an anonymous caller.
+    pub(super) caller: Option<SecretHash>,
     pub(super) operation: Operation,
     pub(super) subject: String,
-    /// What the query asks for beside waiting.
+    /// The query without its blocking parameters.
     pub(super) query: String,
-    /// The namespace that the query or a header names.
+    /// Namespace of the query or a header.
     pub(super) namespace: Option<String>,
-    /// The consistency mode, which the answer tells.
-    pub(super) mode: Mode,
+    /// Consistency mode, which a header of the response repeats.
+    pub(super) mode: ConsistencyMode,
 }
 
-/// A question and its hash: who waits asks it again and again. It is one with that of others who ask the same.
+/// Cache key with its hash, shared by all requests for the same: a blocking query looks it up after each change.
 #[derive(Debug)]
-pub(super) struct Asked {
-    question: Arc<Question>,
+pub(super) struct HashedKey {
+    key: Arc<CacheKey>,
     hash: u64,
 }
 
-impl Asked {
-    fn asks(&self, kept: &Kept) -> bool {
-        Arc::ptr_eq(&kept.question, &self.question) || kept.question == self.question
+impl HashedKey {
+    fn matches(&self, entry: &CacheEntry) -> bool {
+        Arc::ptr_eq(&entry.key, &self.key) || entry.key == self.key
     }
 }
 
-impl Answers {
-    /// A question, ready to be asked.
-    pub(super) fn ask(&self, question: Question) -> Asked {
-        let hash = self.hashes.hash_one(&question);
-        let known = self.lock();
-        let same = known.answers.get(&hash).filter(|kept| *kept.question == question);
-        Asked { hash, question: same.map_or_else(|| Arc::new(question), |kept| Arc::clone(&kept.question)) }
+impl ResponseCache {
+    /// Hashes a key; shares the key of the cached entry if there is one.
+    pub(super) fn hash_key(&self, key: CacheKey) -> HashedKey {
+        let hash = self.hasher.hash_one(&key);
+        let contents = self.lock();
+        let same = contents.entries.get(&hash).filter(|entry| *entry.key == key);
+        HashedKey { hash, key: same.map_or_else(|| Arc::new(key), |entry| Arc::clone(&entry.key)) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, CacheContents> {
+        self.contents.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The answer, if the store is still as it was when it was given, and neither the end of the token that asks nor of the one
-    /// that is shown has come since.
-    pub(super) fn get(&self, asked: &Asked, at: Revision, now: Timestamp) -> Option<Given> {
-        let known = self.lock();
-        let kept = known.answers.get(&asked.hash).filter(|kept| known.at == at && asked.asks(kept))?;
-        if kept.until.is_some_and(|until| until <= now) {
+    /// Returns the response if the store is still at `revision`, and neither the caller's token nor the token shown has
+    /// expired since.
+    pub(super) fn get(&self, key: &HashedKey, revision: Revision, now: Timestamp) -> Option<CachedResponse> {
+        let contents = self.lock();
+        let entry = contents.entries.get(&key.hash);
+        let entry = entry.filter(|entry| contents.revision == revision && key.matches(entry))?;
+        if entry.until.is_some_and(|until| until <= now) {
             return None;
         }
-        let mut answer = Response::new(Either::Left(kept.body.clone()));
-        *answer.status_mut() = kept.status;
-        answer.headers_mut().clone_from(&kept.headers);
-        Some(Given { answer, index: kept.index, watch: Arc::clone(&kept.watch) })
+        let mut response = Response::new(Either::Left(entry.body.clone()));
+        *response.status_mut() = entry.status;
+        response.headers_mut().clone_from(&entry.headers);
+        Some(CachedResponse { response, index: entry.index, watch: Arc::clone(&entry.watch) })
     }
 
-    /// Keeps an answer that was made after the store was at that revision, and is good until then at most. One that comes as
-    /// it is read is not kept.
-    pub(super) fn keep(&self, asked: &Asked, at: Revision, given: &Given, until: Option<Timestamp>) {
-        let Either::Left(body) = given.answer.body() else { return };
+    /// Inserts a response that was read at `revision` or later, and is valid until `until` at most. Streamed bodies are not
+    /// cached.
+    pub(super) fn insert(&self, key: &HashedKey, revision: Revision, found: &CachedResponse, until: Option<Timestamp>) {
+        let Either::Left(body) = found.response.body() else { return };
         let size = body.size_hint().exact().and_then(|size| usize::try_from(size).ok());
-        let Some(size) = size.filter(|size| *size <= LARGEST) else { return };
-        let mut known = self.lock();
-        if known.at > at {
+        let Some(size) = size.filter(|size| *size <= MAX_BODY) else { return };
+        let mut contents = self.lock();
+        if contents.revision > revision {
             return;
         }
-        if known.at < at || known.weight + size + ENTRY > BYTES {
-            *known = Known { at, ..Known::default() };
+        if contents.revision < revision || contents.size + size + ENTRY_OVERHEAD > MAX_SIZE {
+            *contents = CacheContents { revision, ..CacheContents::default() };
         }
-        let kept = Kept {
-            question: Arc::clone(&asked.question),
-            status: given.answer.status(),
-            headers: given.answer.headers().clone(),
+        let entry = CacheEntry {
+            key: Arc::clone(&key.key),
+            status: found.response.status(),
+            headers: found.response.headers().clone(),
             body: body.clone(),
-            index: given.index,
-            watch: Arc::clone(&given.watch),
+            index: found.index,
+            watch: Arc::clone(&found.watch),
             until,
             size,
         };
-        if let Some(before) = known.answers.insert(asked.hash, kept) {
-            known.weight -= before.size + ENTRY;
+        if let Some(replaced) = contents.entries.insert(key.hash, entry) {
+            contents.size -= replaced.size + ENTRY_OVERHEAD;
         }
-        known.weight += size + ENTRY;
+        contents.size += size + ENTRY_OVERHEAD;
     }
 }

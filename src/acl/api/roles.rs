@@ -1,16 +1,15 @@
-//! `/v1/acl/role...`.
+//! Handlers of `/v1/acl/role` and `/v1/acl/roles`.
 
-use http::StatusCode;
 use serde::Serialize;
 
-use super::auth::Here;
-use super::error::ApiError;
+use super::auth::Authenticated;
+use super::error::{ApiError, record_not_found};
 use super::json::Fields;
-use super::request::{Ask, DEFAULT_PARTITION, Kind, stated};
-use super::response::{Changed, Done, Reply, Seen};
-use super::state::Rooms;
+use super::request::{ApiRequest, DEFAULT_PARTITION, RecordKind, take_namespace};
+use super::response::{ApiResponse, Change, ReadResult, WriteResult};
+use super::state::ApiState;
 use super::views::{self, LinkView, READ_ONLY};
-use super::watched::Watched;
+use super::watched_keys::WatchedKeys;
 use crate::acl::model::id::Id;
 use crate::acl::model::links::{NodeIdentity, ServiceIdentity, TemplatedPolicy};
 use crate::acl::model::role::RoleRecord;
@@ -20,7 +19,7 @@ use crate::acl::service::repository::Stored;
 use crate::acl::service::roles::RoleDraft;
 use crate::acl::store::Freshness;
 
-/// A role as it is shown. Lists without an entry are left out.
+/// JSON view of a role, without empty lists.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub(super) struct RoleView<'a> {
@@ -43,19 +42,19 @@ pub(super) struct RoleView<'a> {
     modify_index: u64,
 }
 
-/// A role as it is shown, with the names that its policies have now.
+/// Builds the view of a role, with the current names of its policies.
 pub(super) async fn view<'a>(
-    rooms: &Rooms,
+    state: &ApiState,
     role: &'a Stored<RoleRecord>,
     freshness: Freshness,
 ) -> Result<RoleView<'a>, ApiError> {
     let record = &role.value;
-    let policies = rooms.directory.shown(&record.namespace, Linked::Policy, &record.links.policies, freshness).await?;
+    let policies = state.service.shown(&record.namespace, Linked::Policy, &record.links.policies, freshness).await?;
     Ok(RoleView {
         id: record.id,
         name: &record.name,
         description: &record.description,
-        policies: views::links(policies),
+        policies: views::link_views(policies),
         service_identities: &record.links.service_identities,
         node_identities: &record.links.node_identities,
         templated_policies: &record.links.templated_policies,
@@ -67,98 +66,112 @@ pub(super) async fn view<'a>(
     })
 }
 
-/// The draft, the id and the namespace of a body.
-fn draft(mut fields: Fields) -> Result<(RoleDraft, Option<String>, Option<String>), ApiError> {
-    let id = fields.text("ID")?.filter(|id| !id.is_empty());
-    let namespace = stated(&mut fields)?;
+/// Parses a body into the draft, the id and the namespace.
+fn parse_draft(mut fields: Fields) -> Result<(RoleDraft, Option<String>, Option<String>), ApiError> {
+    let id = fields.string("ID")?.filter(|id| !id.is_empty());
+    let namespace = take_namespace(&mut fields)?;
     let draft = RoleDraft {
-        name: fields.text("Name")?.unwrap_or_default(),
-        description: fields.text("Description")?.unwrap_or_default(),
-        links: views::links_draft(&mut fields)?,
+        name: fields.string("Name")?.unwrap_or_default(),
+        description: fields.string("Description")?.unwrap_or_default(),
+        links: views::parse_links(&mut fields)?,
     };
-    fields.pass_over(READ_ONLY);
+    fields.ignore(READ_ONLY);
     fields.finish()?;
     Ok((draft, id, namespace))
 }
 
-const KIND: Kind = Kind("role", "Role");
+const KIND: RecordKind = RecordKind { name: "role", title: "Role" };
 
-pub(super) async fn create(rooms: &Rooms, ask: &mut Ask) -> Result<Changed, ApiError> {
-    let (draft, id, stated) = draft(ask.fields("Role").await?)?;
-    KIND.no_id(id.as_deref())?;
-    let here = Here::writing(rooms, ask, stated.as_deref()).await?;
-    let role = rooms.directory.create_role(&here.caller, &here.namespace, &draft).await?;
-    let view = view(rooms, &role, Freshness::Linearizable).await?;
-    here.changed(ask, &view, role.value.id)
+pub(super) async fn create(state: &ApiState, request: &mut ApiRequest) -> Result<Change, ApiError> {
+    let (draft, id, body_namespace) = parse_draft(request.json_body("Role").await?)?;
+    KIND.refuse_id(id.as_deref())?;
+    let auth = Authenticated::for_write(state, request, body_namespace.as_deref()).await?;
+    let role = state.service.create_role(&auth.caller, &auth.namespace, &draft).await?;
+    let view = view(state, &role, Freshness::Linearizable).await?;
+    auth.into_change(request, &view, role.value.id)
 }
 
-pub(super) async fn update(rooms: &Rooms, ask: &mut Ask) -> Result<Changed, ApiError> {
-    let (draft, stated_id, stated) = draft(ask.fields("Role").await?)?;
-    let id = ask.id_of(KIND, stated_id.as_deref())?;
-    let here = Here::writing(rooms, ask, stated.as_deref()).await?;
-    let role = rooms.directory.update_role(&here.caller, &here.namespace, id, &draft).await?;
-    let view = view(rooms, &role, Freshness::Linearizable).await?;
-    here.changed(ask, &view, id)
+pub(super) async fn update(state: &ApiState, request: &mut ApiRequest) -> Result<Change, ApiError> {
+    let (draft, body_id, body_namespace) = parse_draft(request.json_body("Role").await?)?;
+    let id = request.id_matching_body(KIND, body_id.as_deref())?;
+    let auth = Authenticated::for_write(state, request, body_namespace.as_deref()).await?;
+    let role = state.service.update_role(&auth.caller, &auth.namespace, id, &draft).await?;
+    let view = view(state, &role, Freshness::Linearizable).await?;
+    auth.into_change(request, &view, id)
 }
 
-pub(super) async fn delete(rooms: &Rooms, ask: &Ask) -> Result<Done, ApiError> {
-    let id = ask.id(KIND.0)?;
-    let here = Here::writing(rooms, ask, None).await?;
-    let deleted = rooms.directory.delete_role(&here.caller, &here.namespace, id).await?;
-    here.deleted(ask, deleted, id)
+pub(super) async fn delete(state: &ApiState, request: &ApiRequest) -> Result<WriteResult, ApiError> {
+    let id = request.id_from_path(KIND.name)?;
+    let auth = Authenticated::for_write(state, request, None).await?;
+    let deleted = state.service.delete_role(&auth.caller, &auth.namespace, id).await?;
+    auth.into_deletion(request, deleted, id)
 }
 
-pub(super) async fn read(rooms: &Rooms, ask: &Ask, freshness: Freshness) -> Result<Seen, ApiError> {
-    let id = ask.id(KIND.0)?;
-    let here = Here::reading(rooms, ask, freshness).await?;
-    let kinds = [keys::within("policy", Some(&here.namespace)), keys::role(&here.namespace, id).as_str().to_owned()];
-    let watched = Watched::take(rooms, kinds, freshness).await?;
-    let role = rooms.directory.role(&here.caller, &here.namespace, id, freshness).await?;
+pub(super) async fn read(state: &ApiState, request: &ApiRequest, freshness: Freshness) -> Result<ReadResult, ApiError> {
+    let id = request.id_from_path(KIND.name)?;
+    let auth = Authenticated::for_read(state, request, freshness).await?;
+    let kinds = [keys::within("policy", Some(&auth.namespace)), keys::role(&auth.namespace, id).as_str().to_owned()];
+    let watched = WatchedKeys::load(state, kinds, freshness).await?;
+    let role = state.service.role(&auth.caller, &auth.namespace, id, freshness).await?;
     let links = role.as_ref().is_some_and(|role| !role.value.links.policies.is_empty());
-    let (index, watch) = watched.without("policy", links).end();
-    shown(rooms, ask, role, freshness).await.map(|reply| Seen { reply, index, watch, until: None })
+    let (index, watch) = watched.retain_kind_if("policy", links).into_parts();
+    read_response(state, request, role, freshness).await.map(|response| ReadResult {
+        response,
+        index,
+        watch,
+        until: None,
+    })
 }
 
-pub(super) async fn read_by_name(rooms: &Rooms, ask: &Ask, freshness: Freshness) -> Result<Seen, ApiError> {
-    if ask.subject.is_empty() {
-        return Err(ApiError::Invalid("Missing role Name".to_owned()));
+pub(super) async fn read_by_name(
+    state: &ApiState,
+    request: &ApiRequest,
+    freshness: Freshness,
+) -> Result<ReadResult, ApiError> {
+    if request.subject.is_empty() {
+        return Err(ApiError::MissingSubject { kind: "role", field: "Name" });
     }
-    let here = Here::reading(rooms, ask, freshness).await?;
-    // A role can come to this name, or leave it: any of them may be the one.
-    let kinds = ["policy", "role"].map(|kind| keys::within(kind, Some(&here.namespace)));
-    let watched = Watched::take(rooms, kinds, freshness).await?;
-    let role = rooms.directory.role_by_name(&here.caller, &here.namespace, &ask.subject, freshness).await?;
+    let auth = Authenticated::for_read(state, request, freshness).await?;
+    // Any role may be renamed to or from this name.
+    let kinds = ["policy", "role"].map(|kind| keys::within(kind, Some(&auth.namespace)));
+    let watched = WatchedKeys::load(state, kinds, freshness).await?;
+    let role = state.service.role_by_name(&auth.caller, &auth.namespace, &request.subject, freshness).await?;
     let links = role.as_ref().is_some_and(|role| !role.value.links.policies.is_empty());
-    let (index, watch) = watched.without("policy", links).end();
-    shown(rooms, ask, role, freshness).await.map(|reply| Seen { reply, index, watch, until: None })
+    let (index, watch) = watched.retain_kind_if("policy", links).into_parts();
+    read_response(state, request, role, freshness).await.map(|response| ReadResult {
+        response,
+        index,
+        watch,
+        until: None,
+    })
 }
 
-async fn shown(
-    rooms: &Rooms,
-    ask: &Ask,
+async fn read_response(
+    state: &ApiState,
+    request: &ApiRequest,
     role: Option<Stored<RoleRecord>>,
     freshness: Freshness,
-) -> Result<Reply, ApiError> {
+) -> Result<ApiResponse, ApiError> {
     match role {
-        Some(role) => Ok(Reply::json(&view(rooms, &role, freshness).await?, ask.pretty())?),
-        None => Ok(Reply::text(StatusCode::NOT_FOUND, "Requested role does not exist: ACL not found")),
+        Some(role) => Ok(ApiResponse::json(&view(state, &role, freshness).await?, request.pretty())?),
+        None => Ok(record_not_found("role")),
     }
 }
 
-pub(super) async fn list(rooms: &Rooms, ask: &Ask, freshness: Freshness) -> Result<Seen, ApiError> {
-    let policy = ask.query.get("policy")?.map(str::to_owned);
-    let caller = ask.caller(rooms, freshness).await?;
-    let scope = ask.scope(&caller, None)?;
-    let kinds = ["policy", "role"].map(|kind| keys::within(kind, scope.named()));
-    let watched = Watched::take(rooms, kinds, freshness).await?;
-    let found = rooms.directory.roles(&caller, scope.named(), policy.as_deref(), freshness).await?;
+pub(super) async fn list(state: &ApiState, request: &ApiRequest, freshness: Freshness) -> Result<ReadResult, ApiError> {
+    let policy = request.query.get("policy")?.map(str::to_owned);
+    let caller = request.authenticate(state, freshness).await?;
+    let scope = request.scope(&caller, None)?;
+    let kinds = ["policy", "role"].map(|kind| keys::within(kind, scope.single()));
+    let watched = WatchedKeys::load(state, kinds, freshness).await?;
+    let found = state.service.roles(&caller, scope.single(), policy.as_deref(), freshness).await?;
     let mut roles = Vec::with_capacity(found.entries.len());
     for role in &found.entries {
-        roles.push(view(rooms, role, freshness).await?);
+        roles.push(view(state, role, freshness).await?);
     }
-    let mut reply = Reply::json(&roles, ask.pretty())?;
-    reply.left_out = found.left_out;
+    let mut response = ApiResponse::json(&roles, request.pretty())?;
+    response.omitted = found.left_out;
     let links = found.entries.iter().any(|role| !role.value.links.policies.is_empty());
-    let (index, watch) = watched.without("policy", links).end();
-    Ok(Seen { reply, index, watch, until: None })
+    let (index, watch) = watched.retain_kind_if("policy", links).into_parts();
+    Ok(ReadResult { response, index, watch, until: None })
 }

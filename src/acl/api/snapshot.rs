@@ -1,4 +1,4 @@
-//! `GET` and `PUT /v1/snapshot`.
+//! Handlers of `GET` and `PUT /v1/snapshot`.
 
 use std::time::Duration;
 
@@ -10,9 +10,9 @@ use serde_json::json;
 
 use super::body::BodyError;
 use super::error::ApiError;
-use super::request::Ask;
-use super::response::{Broken, Reply};
-use super::state::Rooms;
+use super::request::ApiRequest;
+use super::response::{ApiResponse, BodyInterrupted};
+use super::state::ApiState;
 use crate::acl::model::id::Id;
 use crate::acl::service::error::ServiceError;
 use crate::acl::service::lists::LeftOut;
@@ -21,34 +21,34 @@ use crate::acl::store::Freshness;
 
 const BYTES: HeaderValue = HeaderValue::from_static("application/octet-stream");
 
-/// Everything, as it is read from the store.
-pub(super) async fn take(rooms: &Rooms, ask: &Ask) -> Result<Reply, ApiError> {
-    let caller = ask.caller(rooms, Freshness::Linearizable).await?;
-    let mut snapshot = rooms.directory.snapshot(&caller).await?;
-    // While nothing is sent, a store that fails can still be told by a status.
+/// Streams a snapshot of all records from the store.
+pub(super) async fn export(state: &ApiState, request: &ApiRequest) -> Result<ApiResponse, ApiError> {
+    let caller = request.authenticate(state, Freshness::Linearizable).await?;
+    let mut snapshot = state.service.snapshot(&caller).await?;
+    // A store failure before the first byte still becomes an error status.
     let first = snapshot.next().await?;
-    let frames = try_unfold(Coming { first, snapshot, by: caller.accessor() }, async |mut coming: Coming| match coming
-        .next()
-        .await
-    {
-        Ok(bytes) => Ok(bytes.map(|bytes| (Frame::data(bytes.into()), coming))),
-        Err(error) => {
-            tracing::error!(event = "acl.snapshot.broken", %error, "a snapshot broke off");
-            Err(Broken)
-        }
-    });
+    let frames =
+        try_unfold(SnapshotStream { first, snapshot, by: caller.accessor() }, async |mut stream: SnapshotStream| {
+            match stream.next().await {
+                Ok(bytes) => Ok(bytes.map(|bytes| (Frame::data(bytes.into()), stream))),
+                Err(error) => {
+                    tracing::error!(event = "acl.snapshot.broken", %error, "a snapshot was interrupted");
+                    Err(BodyInterrupted)
+                }
+            }
+        });
     let body = Either::Right(StreamBody::new(frames).boxed_unsync());
-    Ok(Reply { status: StatusCode::OK, kind: Some(BYTES), body, left_out: LeftOut::default() })
+    Ok(ApiResponse { status: StatusCode::OK, content_type: Some(BYTES), body, omitted: LeftOut::default() })
 }
 
-/// A snapshot on its way out.
-struct Coming {
+/// Snapshot that is being sent.
+struct SnapshotStream {
     first: Option<Vec<u8>>,
     snapshot: Snapshot,
     by: Option<Id>,
 }
 
-impl Coming {
+impl SnapshotStream {
     async fn next(&mut self) -> Result<Option<Vec<u8>>, ServiceError> {
         if let Some(first) = self.first.take() {
             return Ok(Some(first));
@@ -62,45 +62,50 @@ impl Coming {
     }
 }
 
-/// Replaces everything by the body.
-pub(super) async fn restore(rooms: &Rooms, ask: &mut Ask) -> Result<Reply, ApiError> {
-    let mut body = ask.body();
-    let outcome = replace(rooms, ask, body.as_mut()).await;
-    if let (Err(_), Some(body)) = (&outcome, body) {
-        // Who is still sending would see a lost connection in place of the answer.
-        let _ = tokio::time::timeout(LINGER, read_out(body)).await;
+/// Replaces all records by the snapshot in the body.
+pub(super) async fn restore(state: &ApiState, request: &mut ApiRequest) -> Result<ApiResponse, ApiError> {
+    let mut body = request.take_body();
+    let result = run_restore(state, request, body.as_mut()).await;
+    if let (Err(_), Some(body)) = (&result, body) {
+        // A client that is still sending would see a connection reset in place of the response.
+        let _ = tokio::time::timeout(DRAIN_TIMEOUT, drain(body)).await;
     }
-    let Restored { records, revision, .. } = outcome?;
-    Ok(Reply::json(&json!({"Records": records, "Index": revision.0}), ask.pretty())?)
+    let Restored { records, revision, .. } = result?;
+    Ok(ApiResponse::json(&json!({"Records": records, "Index": revision.0}), request.pretty())?)
 }
 
-/// How long a refused body is read on.
-const LINGER: Duration = Duration::from_secs(10);
+/// Maximum time for reading the rest of a refused body.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a body may bring nothing.
-const STALL: Duration = Duration::from_secs(30);
+/// Maximum time between two parts of a body.
+const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 
-async fn replace(rooms: &Rooms, ask: &Ask, body: Option<&mut Incoming>) -> Result<Restored, ApiError> {
-    rooms.directory.restorer(ask.secret.as_ref()).await?;
-    let turn = rooms.restores.begin()?;
-    let mut spool = rooms.restores.spool(&turn).await?;
+async fn run_restore(
+    state: &ApiState,
+    request: &ApiRequest,
+    body: Option<&mut Incoming>,
+) -> Result<Restored, ApiError> {
+    state.service.restorer(request.secret.as_ref()).await?;
+    let permit = state.restores.begin()?;
+    let mut spool = state.restores.spool(&permit).await?;
     if let Some(body) = body {
-        keep(body, &mut spool).await?;
+        spool_body(body, &mut spool).await?;
     }
-    Ok(rooms.restores.run(turn, &rooms.directory, ask.secret.clone(), spool).await?)
+    Ok(state.restores.run(permit, &state.service, request.secret.clone(), spool).await?)
 }
 
-async fn keep(body: &mut Incoming, spool: &mut Spool) -> Result<(), ApiError> {
+async fn spool_body(body: &mut Incoming, spool: &mut Spool) -> Result<(), ApiError> {
     let too_large = || BodyError::TooLarge { limit: usize::try_from(Spool::LARGEST).unwrap_or(usize::MAX) };
     if body.size_hint().lower() > Spool::LARGEST {
         return Err(too_large().into());
     }
     loop {
-        let frame =
-            tokio::time::timeout(STALL, body.frame()).await.map_err(|_| BodyError::Stalled { within: STALL })?;
+        let frame = tokio::time::timeout(STALL_TIMEOUT, body.frame())
+            .await
+            .map_err(|_| BodyError::Stalled { within: STALL_TIMEOUT })?;
         match frame {
             None => return Ok(()),
-            Some(Err(_)) => return Err(BodyError::Broken.into()),
+            Some(Err(_)) => return Err(BodyError::Interrupted.into()),
             Some(Ok(frame)) => {
                 let Ok(bytes) = frame.into_data() else { continue };
                 if !spool.add(&bytes).await? {
@@ -111,6 +116,6 @@ async fn keep(body: &mut Incoming, spool: &mut Spool) -> Result<(), ApiError> {
     }
 }
 
-async fn read_out(mut body: Incoming) {
+async fn drain(mut body: Incoming) {
     while let Some(Ok(_)) = body.frame().await {}
 }

@@ -1,58 +1,58 @@
-//! What the doors open to.
+//! Shared state of the API handlers, and the options of the API.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-use super::login_rate_limit::{Limiter, LoginLimit};
-use super::response_cache::Answers;
+use super::login_rate_limit::{LoginLimit, LoginRateLimiter};
+use super::response_cache::ResponseCache;
 use crate::acl::service::acl_service::Directory;
 use crate::acl::service::bootstrap::ResetFile;
 use crate::acl::service::login::Methods;
 use crate::acl::service::snapshot::Restores;
 use crate::metrics::Metrics;
 
-/// How the API is spoken.
+/// Options of the HTTP API.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Options {
-    /// What stands before `/v1` in every path, such as `/acl-server`; empty for nothing.
+pub struct ApiOptions {
+    /// Prefix of every path before `/v1`, such as `/acl-server`; empty for none.
     pub base_path: String,
-    /// Whether a secret may come as `token` in the query. Queries tend to be written down on the way.
+    /// Accepts the token as `token` in the query too. Proxies and access logs tend to record queries.
     pub token_in_query: bool,
-    /// How often one source may log in, whatever by.
+    /// Rate limit of logins from one source, across all auth methods.
     pub login_limit: LoginLimit,
     /// Names that `Host` may carry besides `localhost` and the socket's own address. Checked on loopback always, and
     /// elsewhere if there is one.
     pub allowed_hosts: BTreeSet<String>,
 }
 
-impl Default for Options {
+impl Default for ApiOptions {
     fn default() -> Self {
         let (login_limit, allowed_hosts) = (LoginLimit::default(), BTreeSet::new());
         Self { base_path: String::new(), token_in_query: true, login_limit, allowed_hosts }
     }
 }
 
-/// What the doors open to.
+/// Shared state of the API handlers.
 #[derive(Debug, Clone)]
-pub struct Rooms {
-    /// The records.
-    pub directory: Arc<Directory>,
-    /// The auth methods of the configuration.
+pub struct ApiState {
+    /// Service over the records.
+    pub service: Arc<Directory>,
+    /// Auth methods of the configuration.
     pub methods: Arc<Methods>,
-    /// The restores of this server.
+    /// Restores of this server, of which one runs at a time.
     pub restores: Arc<Restores>,
-    /// Logins, by where they come from.
-    pub limiter: Arc<Limiter>,
-    /// Answers that were given already.
-    pub answers: Arc<Answers>,
-    /// How it is spoken.
-    pub options: Arc<Options>,
-    /// What lets the first token be made once more.
+    /// Rate limiter of logins by source.
+    pub login_limiter: Arc<LoginRateLimiter>,
+    /// Responses to reads, valid until the next write.
+    pub response_cache: Arc<ResponseCache>,
+    /// Options of the API.
+    pub options: Arc<ApiOptions>,
+    /// File by which an operator allows another bootstrap.
     pub reset: ResetFile,
-    /// Where requests are counted.
+    /// Metrics of the requests.
     pub metrics: Metrics,
-    /// Cancelled when the server stops: those who wait are answered then.
+    /// Cancelled when the server stops; blocking queries are answered then.
     pub stop: CancellationToken,
 }

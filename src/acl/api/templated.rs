@@ -1,4 +1,4 @@
-//! `/v1/acl/templated-polic...`: what the built-in templates are, and what they would give.
+//! Handlers of `/v1/acl/templated-policies` and `/v1/acl/templated-policy`.
 
 use std::collections::BTreeMap;
 
@@ -6,14 +6,14 @@ use serde::Serialize;
 
 use super::error::ApiError;
 use super::json::Fields;
-use super::request::Ask;
-use super::response::Reply;
-use super::state::Rooms;
+use super::request::ApiRequest;
+use super::response::ApiResponse;
+use super::state::ApiState;
 use crate::acl::model::templated::{SyntheticPolicy, TEMPLATES, Template, find};
 use crate::acl::service::caller::Privilege;
 use crate::acl::store::Freshness;
 
-/// A template as it is shown.
+/// JSON view of a template.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "PascalCase")]
 struct TemplateView {
@@ -32,10 +32,10 @@ fn view(template: &Template) -> TemplateView {
     }
 }
 
-/// The policy that a template would give. It is not stored.
+/// JSON view of the policy that a template generates; it is not stored.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "PascalCase")]
-struct PreviewView {
+struct TemplatePreview {
     #[serde(rename = "ID")]
     id: String,
     name: String,
@@ -44,38 +44,38 @@ struct PreviewView {
     hash: String,
 }
 
-async fn may_read(rooms: &Rooms, ask: &Ask) -> Result<(), ApiError> {
-    let caller = ask.caller(rooms, Freshness::Linearizable).await?;
-    let namespace = ask.namespace(&caller, None)?;
+async fn require_acl_read(state: &ApiState, request: &ApiRequest) -> Result<(), ApiError> {
+    let caller = request.authenticate(state, Freshness::Linearizable).await?;
+    let namespace = request.namespace(&caller, None)?;
     Ok(caller.require(Privilege::AclRead, &namespace)?)
 }
 
-fn named(ask: &Ask) -> Result<&'static Template, ApiError> {
-    find(&ask.subject).ok_or(ApiError::NoTemplate)
+fn template_from_path(request: &ApiRequest) -> Result<&'static Template, ApiError> {
+    find(&request.subject).ok_or(ApiError::UnknownTemplate)
 }
 
-pub(super) async fn list(rooms: &Rooms, ask: &Ask) -> Result<Reply, ApiError> {
-    may_read(rooms, ask).await?;
+pub(super) async fn list(state: &ApiState, request: &ApiRequest) -> Result<ApiResponse, ApiError> {
+    require_acl_read(state, request).await?;
     let all: BTreeMap<&str, TemplateView> = TEMPLATES.iter().map(|template| (template.name, view(template))).collect();
-    Ok(Reply::json(&all, ask.pretty())?)
+    Ok(ApiResponse::json(&all, request.pretty())?)
 }
 
-pub(super) async fn read(rooms: &Rooms, ask: &Ask) -> Result<Reply, ApiError> {
-    may_read(rooms, ask).await?;
-    Ok(Reply::json(&view(named(ask)?), ask.pretty())?)
+pub(super) async fn read(state: &ApiState, request: &ApiRequest) -> Result<ApiResponse, ApiError> {
+    require_acl_read(state, request).await?;
+    Ok(ApiResponse::json(&view(template_from_path(request)?), request.pretty())?)
 }
 
-/// The body holds the template's variables; it may be left out where there are none.
-pub(super) async fn preview(rooms: &Rooms, ask: &mut Ask) -> Result<Reply, ApiError> {
-    let body = ask.bytes().await?;
+/// Generates the policy of a template with the variables in the body; an empty body has none.
+pub(super) async fn preview(state: &ApiState, request: &mut ApiRequest) -> Result<ApiResponse, ApiError> {
+    let body = request.read_body().await?;
     let variables = if body.iter().all(u8::is_ascii_whitespace) {
         serde_json::Map::new()
     } else {
-        Fields::read(&body, "Templated policy variables")?.into_map()
+        Fields::parse(&body, "Templated policy variables")?.into_map()
     };
-    may_read(rooms, ask).await?;
-    let policy = SyntheticPolicy::of_template(named(ask)?.name, &variables, &[])
-        .map_err(|reason| ApiError::Invalid(reason.to_string()))?;
+    require_acl_read(state, request).await?;
+    let policy = SyntheticPolicy::of_template(template_from_path(request)?.name, &variables, &[])
+        .map_err(|reason| ApiError::TemplateVariables { reason: reason.to_string() })?;
     let SyntheticPolicy { id, name, description, rules, hash, .. } = policy;
-    Ok(Reply::json(&PreviewView { id, name, description, rules, hash }, ask.pretty())?)
+    Ok(ApiResponse::json(&TemplatePreview { id, name, description, rules, hash }, request.pretty())?)
 }

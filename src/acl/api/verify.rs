@@ -1,11 +1,11 @@
-//! `GET /v1/operator/verify`.
+//! Handler of `GET /v1/operator/verify`.
 
 use serde::Serialize;
 
 use super::error::ApiError;
-use super::request::Ask;
-use super::response::Reply;
-use super::state::Rooms;
+use super::request::ApiRequest;
+use super::response::ApiResponse;
+use super::state::ApiState;
 use crate::acl::store::Freshness;
 
 /// Result of checking all records.
@@ -20,9 +20,9 @@ struct VerificationView<'a> {
     damaged_kinds: &'a [String],
 }
 
-pub(super) async fn verify(rooms: &Rooms, ask: &Ask) -> Result<Reply, ApiError> {
-    let caller = ask.caller(rooms, Freshness::Linearizable).await?;
-    let found = rooms.directory.verify(&caller).await?;
+pub(super) async fn verify(state: &ApiState, request: &ApiRequest) -> Result<ApiResponse, ApiError> {
+    let caller = request.authenticate(state, Freshness::Linearizable).await?;
+    let found = state.service.verify(&caller).await?;
     let view = VerificationView {
         clean: found.is_clean(),
         records: found.records,
@@ -31,5 +31,5 @@ pub(super) async fn verify(rooms: &Rooms, ask: &Ask) -> Result<Reply, ApiError> 
         damaged_keys: &found.damaged_keys,
         damaged_kinds: &found.damaged_kinds,
     };
-    Ok(Reply::json(&view, ask.pretty())?)
+    Ok(ApiResponse::json(&view, request.pretty())?)
 }

@@ -63,7 +63,7 @@ async fn what_is_no_path_of_the_api_is_refused_in_the_known_words() {
     let acl = Acl::start().await;
     let unknown = "Invalid URL path: not a recognized HTTP API endpoint\n";
     let foreign = "Invalid URL path: if attempting to use the HTTP API, ensure the path starts with '/v1/'\n";
-    let odd = "Invalid URL path: it holds an empty or dotted segment, or a character that cannot be printed";
+    let odd = "Invalid URL path: it has an empty or dotted segment, or a character that cannot be printed";
     let mut raw = raw(&acl).await;
     for (path, status, text) in [
         ("/v1/nope", 404, unknown),

@@ -9,7 +9,7 @@ mod tokens;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
-use keyward::acl::{OpenError, Options, Service};
+use keyward::acl::{AclOpenError, AclOptions, AclServer};
 use keyward::clock::{Clock, TestClock};
 use keyward::metrics::Metrics;
 use serde_json::{Value, json};
@@ -21,7 +21,7 @@ struct World {
     issuer: Issuer,
     server: Server,
     clock: TestClock,
-    options: Options,
+    options: AclOptions,
     _folder: tempfile::TempDir,
 }
 
@@ -352,11 +352,11 @@ async fn tokens_outlive_a_restart_and_their_secrets_are_in_no_file() {
     let key = folder.join("seal.key");
     let kept = std::fs::read(&key).unwrap();
     std::fs::write(&key, "0".repeat(64)).unwrap();
-    let error = Service::open(&world.options, clock.clone(), Metrics::default()).await.unwrap_err();
-    assert!(matches!(error, OpenError::Key(_)) && error.to_string().contains("written with"), "{error}");
+    let error = AclServer::open(&world.options, clock.clone(), Metrics::default()).await.unwrap_err();
+    assert!(matches!(error, AclOpenError::Key(_)) && error.to_string().contains("written with"), "{error}");
     std::fs::remove_file(&key).unwrap();
-    let error = Service::open(&world.options, clock.clone(), Metrics::default()).await.unwrap_err();
+    let error = AclServer::open(&world.options, clock.clone(), Metrics::default()).await.unwrap_err();
     assert!(error.to_string().contains("seal.key is gone"), "{error}");
     std::fs::write(&key, kept).unwrap();
-    Service::open(&world.options, clock, Metrics::default()).await.unwrap();
+    AclServer::open(&world.options, clock, Metrics::default()).await.unwrap();
 }

@@ -31,7 +31,7 @@ fn a_service_of_one_method_is_read_with_its_defaults() {
     assert_eq!(access.endpoints, [Endpoint::Tcp("127.0.0.1:8500".parse().unwrap())]);
     assert_eq!((&access.tls, &access.service.key_file), (&None, &None));
     assert_eq!(access.service.datacenter, "dc1");
-    assert_eq!(access.service.mistakes(), []);
+    assert_eq!(access.service.validation_errors(), []);
     let method = &access.service.methods["cloud"];
     assert_eq!(method.trust.issuer, "https://sts.example/t/");
     assert!(matches!(&method.keys.source, Source::Jwks(url) if url.path() == "/keys"));

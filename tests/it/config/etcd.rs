@@ -34,7 +34,7 @@ request_timeout = "10s"
 
 fn read(section: &str) -> Options {
     let service = clean(&format!("{SERVICE}{section}")).access.unwrap().service;
-    assert_eq!(service.mistakes(), []);
+    assert_eq!(service.validation_errors(), []);
     match service.store {
         StoreOptions::Etcd(options) => options,
         other @ StoreOptions::Embedded { .. } => panic!("{other:?}"),

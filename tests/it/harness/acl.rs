@@ -8,7 +8,7 @@ use std::time::SystemTime;
 
 use keyward::acl::model::authorize::DefaultPolicy;
 use keyward::acl::store::{self, Store, StoreOptions};
-use keyward::acl::{Options, api};
+use keyward::acl::{AclOptions, api};
 use keyward::clock::{Clock, TestClock};
 use serde_json::{Value, json};
 
@@ -21,7 +21,7 @@ pub(crate) struct Acl {
     /// The secret of the first token, which may do everything.
     pub(crate) root: String,
     pub(crate) clock: TestClock,
-    pub(crate) options: Options,
+    pub(crate) options: AclOptions,
     folder: tempfile::TempDir,
 }
 
@@ -34,13 +34,13 @@ impl Deref for Acl {
 }
 
 /// Options of a service with its store in that folder and nothing else configured.
-pub(crate) fn options(folder: &Path) -> Options {
-    Options {
+pub(crate) fn options(folder: &Path) -> AclOptions {
+    AclOptions {
         store: StoreOptions::Embedded { data_dir: folder.join("access") },
         key_file: None,
         datacenter: "dc1".to_owned(),
         default_policy: DefaultPolicy::Deny,
-        api: api::Options::default(),
+        api: api::ApiOptions::default(),
         methods: BTreeMap::new(),
     }
 }
@@ -51,7 +51,7 @@ impl Acl {
     }
 
     /// Starts one with other options.
-    pub(crate) async fn start_with(change: impl FnOnce(&mut Options)) -> Self {
+    pub(crate) async fn start_with(change: impl FnOnce(&mut AclOptions)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut options = options(folder.path());
         change(&mut options);
@@ -62,7 +62,7 @@ impl Acl {
         acl
     }
 
-    async fn serve(options: Options, clock: TestClock, folder: tempfile::TempDir) -> Self {
+    async fn serve(options: AclOptions, clock: TestClock, folder: tempfile::TempDir) -> Self {
         let served = Served::start(&options, Clock::Test(clock.clone())).await;
         Self { served, root: String::new(), clock, options, folder }
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use keyward::acl::store::Store;
-use keyward::acl::{OpenError, Options, Service, store};
+use keyward::acl::{AclOpenError, AclOptions, AclServer, store};
 use keyward::clock::Clock;
 use keyward::http::server::{Endpoint, Limits, Listener};
 use keyward::metrics::Metrics;
@@ -67,26 +67,26 @@ pub(crate) async fn free<T, E: std::fmt::Debug>(
 }
 
 impl Served {
-    pub(crate) async fn start(options: &Options, clock: Clock) -> Self {
+    pub(crate) async fn start(options: &AclOptions, clock: Clock) -> Self {
         let metrics = Metrics::default();
-        let opened = async || Service::open(options, clock.clone(), metrics.clone()).await;
-        let service = free(opened, |error| matches!(error, OpenError::Store(store::OpenError::InUse { .. }))).await;
+        let opened = async || AclServer::open(options, clock.clone(), metrics.clone()).await;
+        let service = free(opened, |error| matches!(error, AclOpenError::Store(store::OpenError::InUse { .. }))).await;
         Self::of(service, metrics, clock)
     }
 
     /// Serves what is kept in a store that is open already.
-    pub(crate) async fn over(store: Arc<dyn Store>, options: &Options, clock: Clock) -> Self {
+    pub(crate) async fn over(store: Arc<dyn Store>, options: &AclOptions, clock: Clock) -> Self {
         let metrics = Metrics::default();
-        let service = Service::over(store, options, clock.clone(), metrics.clone()).await.unwrap();
+        let service = AclServer::with_store(store, options, clock.clone(), metrics.clone()).await.unwrap();
         Self::of(service, metrics, clock)
     }
 
-    fn of(service: Service, metrics: Metrics, clock: Clock) -> Self {
+    fn of(service: AclServer, metrics: Metrics, clock: Clock) -> Self {
         let listener = Listener::bind(&Endpoint::Tcp("127.0.0.1:0".parse().unwrap())).unwrap();
         let url = format!("http://{}", listener.tcp_address().unwrap());
         let stop = CancellationToken::new();
         let mut serving = JoinSet::new();
-        let answering = service.answering(listener.tcp_address());
+        let answering = service.handler(listener.tcp_address());
         serving.spawn(listener.serve(answering, Limits::default(), stop.clone()));
         let until = stop.clone();
         serving.spawn(async move { service.run(until).await.unwrap() });

@@ -1,4 +1,4 @@
-//! JSON as it goes out.
+//! JSON encoding that HTML parsers do not take for markup.
 
 use std::io;
 
@@ -8,24 +8,24 @@ use serde_json::Serializer;
 use serde_json::ser::{CompactFormatter, Formatter, PrettyFormatter};
 use zeroize::Zeroizing;
 
-/// A value as clients of such services expect it: `<`, `>` and `&` are escaped, so that no browser takes it for a page. The
-/// text may hold a secret: it is zeroed once nobody has it any more.
-pub(in crate::acl::api) fn rendered(value: &impl Serialize, pretty: bool) -> Result<Bytes, serde_json::Error> {
+/// Encodes a value with `<`, `>` and `&` escaped, as Go's encoder in Consul does. The text may hold a secret: it is zeroed on
+/// drop.
+pub(in crate::acl::api) fn to_json(value: &impl Serialize, pretty: bool) -> Result<Bytes, serde_json::Error> {
     let mut text = Zeroizing::new(Vec::with_capacity(1024));
     if pretty {
-        let formatter = NoPage(PrettyFormatter::with_indent(b"    "));
+        let formatter = HtmlSafe(PrettyFormatter::with_indent(b"    "));
         value.serialize(&mut Serializer::with_formatter(&mut *text, formatter))?;
         text.push(b'\n');
     } else {
-        value.serialize(&mut Serializer::with_formatter(&mut *text, NoPage(CompactFormatter)))?;
+        value.serialize(&mut Serializer::with_formatter(&mut *text, HtmlSafe(CompactFormatter)))?;
     }
     Ok(Bytes::from_owner(text))
 }
 
-/// Escapes on the way what a page is made of.
-struct NoPage<F>(F);
+/// Formatter that escapes HTML's special characters in strings.
+struct HtmlSafe<F>(F);
 
-impl<F: Formatter> Formatter for NoPage<F> {
+impl<F: Formatter> Formatter for HtmlSafe<F> {
     fn write_string_fragment<W: ?Sized + io::Write>(&mut self, writer: &mut W, fragment: &str) -> io::Result<()> {
         let mut rest = fragment;
         while let Some(at) = memchr::memchr3(b'<', b'>', b'&', rest.as_bytes()) {
@@ -84,11 +84,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_goes_out_is_no_page() {
+    fn html_characters_are_escaped() {
         let value = serde_json::json!({"a": "<hidden> & é"});
-        assert_eq!(rendered(&value, false).unwrap(), "{\"a\":\"\\u003chidden\\u003e \\u0026 é\"}".as_bytes());
+        assert_eq!(to_json(&value, false).unwrap(), "{\"a\":\"\\u003chidden\\u003e \\u0026 é\"}".as_bytes());
         assert_eq!(
-            rendered(&serde_json::json!({"a": [1]}), true).unwrap(),
+            to_json(&serde_json::json!({"a": [1]}), true).unwrap(),
             "{\n    \"a\": [\n        1\n    ]\n}\n".as_bytes()
         );
     }

@@ -1,21 +1,21 @@
-//! JSON in which no object has a key twice.
+//! JSON values without duplicate keys.
 
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
-/// A JSON value in which no object has a key twice.
-pub(super) struct Once(pub(super) Value);
+/// JSON value without duplicate keys in any of its objects.
+pub(super) struct UniqueKeys(pub(super) Value);
 
-impl<'de> Deserialize<'de> for Once {
+impl<'de> Deserialize<'de> for UniqueKeys {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(OnceVisitor).map(Self)
+        deserializer.deserialize_any(UniqueKeysVisitor).map(Self)
     }
 }
 
-struct OnceVisitor;
+struct UniqueKeysVisitor;
 
-impl<'de> Visitor<'de> for OnceVisitor {
+impl<'de> Visitor<'de> for UniqueKeysVisitor {
     type Value = Value;
 
     fn expecting(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -52,7 +52,7 @@ impl<'de> Visitor<'de> for OnceVisitor {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
         let mut list = Vec::new();
-        while let Some(Once(item)) = items.next_element()? {
+        while let Some(UniqueKeys(item)) = items.next_element()? {
             list.push(item);
         }
         Ok(list.into())
@@ -65,7 +65,7 @@ impl<'de> Visitor<'de> for OnceVisitor {
                 let key: String = key.chars().take(128).collect();
                 return Err(A::Error::custom(format!("duplicate field {key:?}")));
             }
-            let Once(value) = entries.next_value()?;
+            let UniqueKeys(value) = entries.next_value()?;
             map.insert(key, value);
         }
         Ok(map.into())

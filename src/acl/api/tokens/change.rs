@@ -1,60 +1,64 @@
-//! Tokens are made, changed and deleted.
+//! Handlers that create, clone, update and delete tokens.
 
-use super::draft::draft;
-use super::path_id;
+use super::accessor_from_path;
+use super::draft::parse_draft;
 use super::view::view;
-use crate::acl::api::auth::Here;
+use crate::acl::api::auth::Authenticated;
 use crate::acl::api::error::ApiError;
-use crate::acl::api::request::Ask;
-use crate::acl::api::response::{Changed, Done};
-use crate::acl::api::state::Rooms;
+use crate::acl::api::request::ApiRequest;
+use crate::acl::api::response::{Change, WriteResult};
+use crate::acl::api::state::ApiState;
 use crate::acl::model::id::Id;
 use crate::acl::service::tokens::Made;
 use crate::acl::store::Freshness;
 
-pub(in crate::acl::api) async fn create(rooms: &Rooms, ask: &mut Ask) -> Result<Changed, ApiError> {
-    let (draft, stated) = draft(ask.fields("Token").await?)?;
-    let here = Here::writing(rooms, ask, stated.as_deref()).await?;
-    let made = rooms.directory.create_token(&here.caller, &here.namespace, &draft).await?;
-    told(rooms, ask, here, &made).await
+pub(in crate::acl::api) async fn create(state: &ApiState, request: &mut ApiRequest) -> Result<Change, ApiError> {
+    let (draft, body_namespace) = parse_draft(request.json_body("Token").await?)?;
+    let auth = Authenticated::for_write(state, request, body_namespace.as_deref()).await?;
+    let created = state.service.create_token(&auth.caller, &auth.namespace, &draft).await?;
+    token_change(state, request, auth, &created).await
 }
 
-pub(in crate::acl::api) async fn clone(rooms: &Rooms, ask: &mut Ask) -> Result<Changed, ApiError> {
-    let (draft, stated) = draft(ask.fields("Token").await?)?;
-    let source = path_id(ask)?;
-    // The source and the clone are in one namespace: the body names it where the query and the headers say nothing.
-    let named = if ask.names_namespace() { None } else { stated.as_deref() };
-    let here = Here::writing(rooms, ask, named).await?;
-    if stated.is_some_and(|stated| stated.parse() != Ok(here.namespace.clone())) {
-        let text = format!("A clone stays in the namespace of the token that it is made from: {}", here.namespace);
-        return Err(ApiError::Invalid(text));
+pub(in crate::acl::api) async fn clone(state: &ApiState, request: &mut ApiRequest) -> Result<Change, ApiError> {
+    let (draft, body_namespace) = parse_draft(request.json_body("Token").await?)?;
+    let source = accessor_from_path(request)?;
+    // Source and clone are in one namespace: the body's if neither the query nor a header names one.
+    let named = if request.names_namespace() { None } else { body_namespace.as_deref() };
+    let auth = Authenticated::for_write(state, request, named).await?;
+    if body_namespace.is_some_and(|body_namespace| body_namespace.parse() != Ok(auth.namespace.clone())) {
+        return Err(ApiError::CloneNamespace(auth.namespace));
     }
-    let made = rooms.directory.clone_token(&here.caller, &here.namespace, source, &draft.description).await?;
-    told(rooms, ask, here, &made).await
+    let created = state.service.clone_token(&auth.caller, &auth.namespace, source, &draft.description).await?;
+    token_change(state, request, auth, &created).await
 }
 
-async fn told(rooms: &Rooms, ask: &Ask, here: Here, made: &Made) -> Result<Changed, ApiError> {
-    let token = &made.live.token;
-    let view = view(rooms, token, made.secret.reveal(), Freshness::Linearizable).await?;
-    here.changed(ask, &view, token.value.birth().accessor_id)
+async fn token_change(
+    state: &ApiState,
+    request: &ApiRequest,
+    auth: Authenticated,
+    created: &Made,
+) -> Result<Change, ApiError> {
+    let token = &created.live.token;
+    let view = view(state, token, created.secret.reveal(), Freshness::Linearizable).await?;
+    auth.into_change(request, &view, token.value.birth().accessor_id)
 }
 
-pub(in crate::acl::api) async fn update(rooms: &Rooms, ask: &mut Ask) -> Result<Changed, ApiError> {
-    let (draft, stated) = draft(ask.fields("Token").await?)?;
-    let accessor = path_id(ask)?;
-    if draft.accessor.as_ref().is_some_and(|stated| stated.parse() != Ok(accessor)) {
-        return Err(ApiError::Invalid("Token Accessor ID in URL and payload do not match".to_owned()));
+pub(in crate::acl::api) async fn update(state: &ApiState, request: &mut ApiRequest) -> Result<Change, ApiError> {
+    let (draft, body_namespace) = parse_draft(request.json_body("Token").await?)?;
+    let accessor = accessor_from_path(request)?;
+    if draft.accessor.as_ref().is_some_and(|body_namespace| body_namespace.parse() != Ok(accessor)) {
+        return Err(ApiError::PathBodyMismatch { field: "Token Accessor ID".to_owned() });
     }
-    let here = Here::writing(rooms, ask, stated.as_deref()).await?;
-    let token = rooms.directory.update_token(&here.caller, &here.namespace, accessor, &draft).await?;
-    let secret = rooms.directory.secret(&token.value).await?;
-    let view = view(rooms, &token, secret.reveal(), Freshness::Linearizable).await?;
-    here.changed(ask, &view, accessor)
+    let auth = Authenticated::for_write(state, request, body_namespace.as_deref()).await?;
+    let token = state.service.update_token(&auth.caller, &auth.namespace, accessor, &draft).await?;
+    let secret = state.service.secret(&token.value).await?;
+    let view = view(state, &token, secret.reveal(), Freshness::Linearizable).await?;
+    auth.into_change(request, &view, accessor)
 }
 
-pub(in crate::acl::api) async fn delete(rooms: &Rooms, ask: &Ask) -> Result<Done, ApiError> {
-    let accessor: Id = path_id(ask)?;
-    let here = Here::writing(rooms, ask, None).await?;
-    let deleted = rooms.directory.delete_token(&here.caller, &here.namespace, accessor).await?;
-    here.deleted(ask, deleted, accessor)
+pub(in crate::acl::api) async fn delete(state: &ApiState, request: &ApiRequest) -> Result<WriteResult, ApiError> {
+    let accessor: Id = accessor_from_path(request)?;
+    let auth = Authenticated::for_write(state, request, None).await?;
+    let deleted = state.service.delete_token(&auth.caller, &auth.namespace, accessor).await?;
+    auth.into_deletion(request, deleted, accessor)
 }

@@ -1,4 +1,4 @@
-//! A token with everything that decides what it may do.
+//! JSON view of a token with all policies and roles that its rights come from.
 
 use serde::Serialize;
 
@@ -6,13 +6,13 @@ use super::view::TokenView;
 use crate::acl::api::error::ApiError;
 use crate::acl::api::policies::{self, PolicyView};
 use crate::acl::api::roles::{self, RoleView};
-use crate::acl::api::state::Rooms;
+use crate::acl::api::state::ApiState;
 use crate::acl::model::id::Id;
 use crate::acl::model::names::NamespaceName;
 use crate::acl::service::tokens::Expanded;
 use crate::acl::store::Freshness;
 
-/// A token with everything that decides what it may do. Lists without an entry are `null`.
+/// Expanded view of a token; empty lists are `null`, as in Consul.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub(super) struct ExpandedView<'a> {
@@ -32,7 +32,7 @@ pub(super) struct ExpandedView<'a> {
 }
 
 pub(super) async fn view<'a>(
-    rooms: &Rooms,
+    state: &ApiState,
     token: TokenView<'a>,
     namespace: &'a NamespaceName,
     all: &'a Expanded,
@@ -43,15 +43,15 @@ pub(super) async fn view<'a>(
     let policies: Vec<PolicyView<'a>> = stored.chain(synthetic).collect();
     let mut roles = Vec::with_capacity(all.roles.len());
     for role in &all.roles {
-        roles.push(roles::view(rooms, role, freshness).await?);
+        roles.push(roles::view(state, role, freshness).await?);
     }
     Ok(ExpandedView {
         token,
-        expanded_policies: Some(policies).filter(|them| !them.is_empty()),
-        expanded_roles: Some(roles).filter(|them| !them.is_empty()),
-        namespace_default_policy_ids: Some(all.default_policies.as_slice()).filter(|them| !them.is_empty()),
-        namespace_default_role_ids: Some(all.default_roles.as_slice()).filter(|them| !them.is_empty()),
-        agent_acl_default_policy: rooms.directory.default_policy.word(),
+        expanded_policies: Some(policies).filter(|list| !list.is_empty()),
+        expanded_roles: Some(roles).filter(|list| !list.is_empty()),
+        namespace_default_policy_ids: Some(all.default_policies.as_slice()).filter(|list| !list.is_empty()),
+        namespace_default_role_ids: Some(all.default_roles.as_slice()).filter(|list| !list.is_empty()),
+        agent_acl_default_policy: state.service.default_policy.word(),
         // Without its records this server answers nobody.
         agent_acl_down_policy: "deny",
         resolved_by_agent: rustix::system::uname().nodename().to_string_lossy().into_owned(),

@@ -1,4 +1,4 @@
-//! `/v1/acl/token...`.
+//! Handlers of `/v1/acl/token` and `/v1/acl/tokens`.
 
 mod view;
 mod draft;
@@ -13,10 +13,10 @@ pub(super) use read::{read, read_self};
 pub(super) use view::{TokenView, view};
 
 use super::error::ApiError;
-use super::request::Ask;
+use super::request::ApiRequest;
 use crate::acl::model::id::Id;
 
-/// The accessor that the path names.
-fn path_id(ask: &Ask) -> Result<Id, ApiError> {
-    ask.id_called("token", "AccessorID")
+/// Parses the accessor in the path.
+fn accessor_from_path(request: &ApiRequest) -> Result<Id, ApiError> {
+    request.id_from_path_as("token", "AccessorID")
 }

@@ -1,62 +1,75 @@
-//! Tokens are read.
-
-use http::StatusCode;
+//! Handlers that read a token.
 
 use super::view::view;
-use super::{expanded, path_id};
-use crate::acl::api::auth::Here;
-use crate::acl::api::error::ApiError;
-use crate::acl::api::request::Ask;
-use crate::acl::api::response::{Reply, Seen};
-use crate::acl::api::state::Rooms;
-use crate::acl::api::watched::Watched;
+use super::{accessor_from_path, expanded};
+use crate::acl::api::auth::Authenticated;
+use crate::acl::api::error::{ApiError, record_not_found};
+use crate::acl::api::request::ApiRequest;
+use crate::acl::api::response::{ApiResponse, ReadResult};
+use crate::acl::api::state::ApiState;
+use crate::acl::api::watched_keys::WatchedKeys;
 use crate::acl::service::keys;
 use crate::acl::store::Freshness;
 
-/// No privilege is asked for, and the secret is shown: the caller holds it already.
-pub(in crate::acl::api) async fn read_self(rooms: &Rooms, ask: &Ask, freshness: Freshness) -> Result<Seen, ApiError> {
-    let secret = ask.secret.as_ref().ok_or(ApiError::NoToken)?;
-    // Taken before the read: what changes in between is newer than it.
-    let kinds = Watched::linked(None).into_iter().chain([keys::within("token", None)]);
-    let watched = Watched::take(rooms, kinds, freshness).await?;
-    let live = rooms.directory.live_by_secret(secret, freshness).await?.ok_or(ApiError::NoToken)?;
+/// Needs no privilege, and shows the secret: the caller has it already.
+pub(in crate::acl::api) async fn read_self(
+    state: &ApiState,
+    request: &ApiRequest,
+    freshness: Freshness,
+) -> Result<ReadResult, ApiError> {
+    let secret = request.secret.as_ref().ok_or(ApiError::UnknownToken)?;
+    // Loaded before the read: a change in between is then newer.
+    let kinds = WatchedKeys::policies_and_roles(None).into_iter().chain([keys::within("token", None)]);
+    let watched = WatchedKeys::load(state, kinds, freshness).await?;
+    let live = state.service.live_by_secret(secret, freshness).await?.ok_or(ApiError::UnknownToken)?;
     let token = &live.token.value;
     let birth = token.birth();
-    let watched = watched.without("policy", !token.links.policies.is_empty()).without("role", !token.roles.is_empty());
-    let (index, mut watch) = watched.end();
-    // The token itself, in place of all tokens.
+    let watched = watched
+        .retain_kind_if("policy", !token.links.policies.is_empty())
+        .retain_kind_if("role", !token.roles.is_empty());
+    let (index, mut watch) = watched.into_parts();
+    // Watches the token itself in place of all tokens.
     watch.pop();
     watch.push(keys::token(&birth.namespace, birth.accessor_id).as_str().to_owned());
     let until = birth.expiration_time;
-    let view = view(rooms, &live.token, secret.reveal(), freshness).await?;
-    Ok(Seen { reply: Reply::json(&view, ask.pretty())?, index, watch, until })
+    let view = view(state, &live.token, secret.reveal(), freshness).await?;
+    Ok(ReadResult { response: ApiResponse::json(&view, request.pretty())?, index, watch, until })
 }
 
-pub(in crate::acl::api) async fn read(rooms: &Rooms, ask: &Ask, freshness: Freshness) -> Result<Seen, ApiError> {
-    let accessor = path_id(ask)?;
-    let expanded = ask.query.flag("expanded")?;
-    let here = Here::reading(rooms, ask, freshness).await?;
-    let own = keys::token(&here.namespace, accessor).as_str().to_owned();
-    // An expanded read shows policies and roles of `default` too, which the namespace gives.
-    let linked = Watched::linked(Some(&here.namespace).filter(|_| !expanded));
-    let gives = expanded.then(|| keys::namespace(&here.namespace).as_str().to_owned());
-    let watched = Watched::take(rooms, linked.into_iter().chain(gives).chain([own]), freshness).await?;
-    let Some(token) = rooms.directory.token(&here.caller, &here.namespace, accessor, freshness).await? else {
-        let reply = Reply::text(StatusCode::NOT_FOUND, "Requested token does not exist: ACL not found");
-        let (index, watch) = watched.without("policy", false).without("role", false).without("namespace", false).end();
-        return Ok(Seen { reply, index, watch, until: None });
+pub(in crate::acl::api) async fn read(
+    state: &ApiState,
+    request: &ApiRequest,
+    freshness: Freshness,
+) -> Result<ReadResult, ApiError> {
+    let accessor = accessor_from_path(request)?;
+    let expanded = request.query.bool("expanded")?;
+    let auth = Authenticated::for_read(state, request, freshness).await?;
+    let own = keys::token(&auth.namespace, accessor).as_str().to_owned();
+    // An expanded read also shows the namespace's defaults, which are policies and roles of `default`.
+    let linked = WatchedKeys::policies_and_roles(Some(&auth.namespace).filter(|_| !expanded));
+    let defaults = expanded.then(|| keys::namespace(&auth.namespace).as_str().to_owned());
+    let watched = WatchedKeys::load(state, linked.into_iter().chain(defaults).chain([own]), freshness).await?;
+    let Some(token) = state.service.token(&auth.caller, &auth.namespace, accessor, freshness).await? else {
+        let response = record_not_found("token");
+        let (index, watch) = watched
+            .retain_kind_if("policy", false)
+            .retain_kind_if("role", false)
+            .retain_kind_if("namespace", false)
+            .into_parts();
+        return Ok(ReadResult { response, index, watch, until: None });
     };
     let links_policies = expanded || !token.value.links.policies.is_empty();
     let links_roles = expanded || !token.value.roles.is_empty();
-    let (index, watch) = watched.without("policy", links_policies).without("role", links_roles).end();
-    let secret = rooms.directory.secret_for(&here.caller, &token.value).await?;
-    let view = view(rooms, &token, secret.reveal(), freshness).await?;
-    let reply = if expanded {
-        let all = rooms.directory.expanded(&token.value, freshness).await?;
+    let (index, watch) =
+        watched.retain_kind_if("policy", links_policies).retain_kind_if("role", links_roles).into_parts();
+    let secret = state.service.secret_for(&auth.caller, &token.value).await?;
+    let view = view(state, &token, secret.reveal(), freshness).await?;
+    let response = if expanded {
+        let all = state.service.expanded(&token.value, freshness).await?;
         let home = &token.value.birth().namespace;
-        Reply::json(&expanded::view(rooms, view, home, &all, freshness).await?, ask.pretty())?
+        ApiResponse::json(&expanded::view(state, view, home, &all, freshness).await?, request.pretty())?
     } else {
-        Reply::json(&view, ask.pretty())?
+        ApiResponse::json(&view, request.pretty())?
     };
-    Ok(Seen { reply, index, watch, until: token.value.birth().expiration_time })
+    Ok(ReadResult { response, index, watch, until: token.value.birth().expiration_time })
 }

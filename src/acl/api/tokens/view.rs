@@ -1,10 +1,10 @@
-//! A token as it is shown.
+//! JSON view of a token.
 
 use serde::Serialize;
 
 use crate::acl::api::error::ApiError;
 use crate::acl::api::request::DEFAULT_PARTITION;
-use crate::acl::api::state::Rooms;
+use crate::acl::api::state::ApiState;
 use crate::acl::api::views::{self, LinkView};
 use crate::acl::model::id::Id;
 use crate::acl::model::links::{NodeIdentity, ServiceIdentity, TemplatedPolicy};
@@ -14,7 +14,7 @@ use crate::acl::service::links::{Link, Linked};
 use crate::acl::service::repository::Stored;
 use crate::acl::store::Freshness;
 
-/// A token as it is shown. Lists without an entry are left out; `ExpirationTTL` is never shown.
+/// JSON view of a token, without empty lists and `ExpirationTTL`.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub(in crate::acl::api) struct TokenView<'a> {
@@ -48,21 +48,21 @@ pub(in crate::acl::api) struct TokenView<'a> {
     modify_index: u64,
 }
 
-/// A token as it is shown, with the names that its policies and roles have now.
+/// Builds the view of a token, with the current names of its policies and roles.
 pub(in crate::acl::api) async fn view<'a>(
-    rooms: &Rooms,
+    state: &ApiState,
     token: &'a Stored<TokenRecord>,
     secret: &'a str,
     freshness: Freshness,
 ) -> Result<TokenView<'a>, ApiError> {
     let (namespace, links) = (&token.value.birth().namespace, &token.value.links);
-    let policies = rooms.directory.shown(namespace, Linked::Policy, &links.policies, freshness).await?;
-    let roles = rooms.directory.shown(namespace, Linked::Role, &token.value.roles, freshness).await?;
-    Ok(with_names(token, secret, policies, roles))
+    let policies = state.service.shown(namespace, Linked::Policy, &links.policies, freshness).await?;
+    let roles = state.service.shown(namespace, Linked::Role, &token.value.roles, freshness).await?;
+    Ok(view_with_links(token, secret, policies, roles))
 }
 
-/// A token as it is shown, where the names of its policies and roles are known.
-pub(super) fn with_names<'a>(
+/// Builds the view of a token from links with their names.
+pub(super) fn view_with_links<'a>(
     token: &'a Stored<TokenRecord>,
     secret: &'a str,
     policies: Vec<Link>,
@@ -73,8 +73,8 @@ pub(super) fn with_names<'a>(
         accessor_id: birth.accessor_id,
         secret_id: secret,
         description: &record.description,
-        policies: views::links(policies),
-        roles: views::links(roles),
+        policies: views::link_views(policies),
+        roles: views::link_views(roles),
         service_identities: &links.service_identities,
         node_identities: &links.node_identities,
         templated_policies: &links.templated_policies,

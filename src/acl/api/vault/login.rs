@@ -1,4 +1,4 @@
-//! `POST /v1/auth/MOUNT/login`, in Vault's wire.
+//! Handler of `POST /v1/auth/MOUNT/login` in Vault's wire format.
 
 use http::{HeaderMap, HeaderName, Response};
 use hyper::body::Incoming;
@@ -8,8 +8,8 @@ use serde_json::json;
 
 use crate::acl::api::body;
 use crate::acl::api::error::ApiError;
-use crate::acl::api::response::Body;
-use crate::acl::api::state::Rooms;
+use crate::acl::api::response::ResponseBody;
+use crate::acl::api::state::ApiState;
 use crate::acl::model::azure_identity::Stated;
 use crate::acl::model::id::Id;
 use crate::acl::service::login::{Granted, Request};
@@ -18,7 +18,7 @@ const WRAP_HEADER: HeaderName = HeaderName::from_static("x-vault-wrap-ttl");
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct LoginBody {
+struct VaultLoginRequest {
     role: Option<String>,
     jwt: Option<UnverifiedJwt>,
     subscription_id: Option<String>,
@@ -28,7 +28,7 @@ struct LoginBody {
     resource_id: Option<String>,
 }
 
-/// Takes the text over as a secret.
+/// JWT kept as a secret from parsing on.
 #[derive(Deserialize)]
 #[serde(from = "String")]
 struct UnverifiedJwt(SecretString);
@@ -40,17 +40,17 @@ impl From<String> for UnverifiedJwt {
 }
 
 pub(super) async fn log_in(
-    rooms: &Rooms,
+    state: &ApiState,
     mount: &str,
     headers: &HeaderMap,
     body: Incoming,
-) -> Result<Response<Body>, ApiError> {
-    super::default_namespace(headers)?;
-    // Who asks for a wrapped token must not get a bare one.
+) -> Result<Response<ResponseBody>, ApiError> {
+    super::require_default_namespace(headers)?;
+    // A caller that expects a wrapped token must not get a bare one.
     if headers.contains_key(WRAP_HEADER) {
-        return Err(ApiError::Wrapping);
+        return Err(ApiError::WrappingUnsupported);
     }
-    let body: LoginBody = body::login(body).await?;
+    let body: VaultLoginRequest = body::read_vault_login(body).await?;
     let request = Request {
         role: body.role,
         unverified_jwt: body.jwt.map(|UnverifiedJwt(jwt)| jwt).filter(|jwt| !jwt.expose_secret().is_empty()),
@@ -62,11 +62,11 @@ pub(super) async fn log_in(
             resource_id: body.resource_id,
         },
     };
-    let granted = rooms.methods.login(mount, request).await.map_err(ApiError::Login)?;
-    super::json(&answer(&granted))
+    let granted = state.methods.login(mount, request).await.map_err(ApiError::Login)?;
+    super::json(&login_response(&granted))
 }
 
-fn answer(granted: &Granted) -> serde_json::Value {
+fn login_response(granted: &Granted) -> serde_json::Value {
     let Granted { live, secret, policies } = granted;
     let token = &live.token.value;
     let birth = token.birth();

@@ -1,4 +1,4 @@
-//! The doors in the wire of Vault: login, and the calls of a token about itself. They open to the `default` namespace.
+//! API in Vault's wire format: login, and a token's calls about itself, in the `default` namespace.
 
 mod login;
 mod token;
@@ -10,9 +10,9 @@ use serde::Serialize;
 
 use super::error::ApiError;
 use super::operation::Operation;
-use super::request::{bearer, only};
-use super::response::{Body, JSON, Reply, whole};
-use super::state::Rooms;
+use super::request::{bearer_secret, single_header};
+use super::response::{ApiResponse, JSON, ResponseBody, full_body};
+use super::state::ApiState;
 use crate::acl::model::secret::PlainSecret;
 use crate::acl::service::caller::Live;
 use crate::acl::service::lists::LeftOut;
@@ -30,57 +30,52 @@ static NAMESPACE_HEADERS: [HeaderName; 3] = [
     HeaderName::from_static("x-consul-namespace"),
 ];
 
-pub(super) async fn answer(
-    rooms: &Rooms,
+pub(super) async fn handle(
+    state: &ApiState,
     operation: Operation,
     subject: String,
     request: Request<Incoming>,
-) -> Result<Response<Body>, ApiError> {
+) -> Result<Response<ResponseBody>, ApiError> {
     let (head, body) = request.into_parts();
     match operation {
-        Operation::VaultLogin => login::log_in(rooms, &subject, &head.headers, body).await,
-        Operation::VaultLookup => token::look_up(rooms, &head.headers).await,
-        Operation::VaultRevoke => token::revoke(rooms, &head.headers).await,
-        Operation::VaultRenew => token::renew(rooms, &head.headers).await,
+        Operation::VaultLogin => login::log_in(state, &subject, &head.headers, body).await,
+        Operation::VaultLookup => token::look_up(state, &head.headers).await,
+        Operation::VaultRevoke => token::revoke(state, &head.headers).await,
+        Operation::VaultRenew => token::renew(state, &head.headers).await,
         Operation::VaultHealth => health(),
-        _ => Err(ApiError::NoRoute { versioned: true }),
+        _ => Err(ApiError::RouteNotFound { versioned: true }),
     }
 }
 
-/// For probes: 200 while the process answers. It tells nothing else.
-fn health() -> Result<Response<Body>, ApiError> {
+/// Answers health probes with 200 while the process runs; it does not check the store.
+fn health() -> Result<Response<ResponseBody>, ApiError> {
     let version = concat!("keyward ", env!("CARGO_PKG_VERSION"));
     json(&serde_json::json!({"initialized": true, "sealed": false, "standby": false, "version": version}))
 }
 
-fn json(value: &impl Serialize) -> Result<Response<Body>, ApiError> {
+fn json(value: &impl Serialize) -> Result<Response<ResponseBody>, ApiError> {
     let body = serde_json::to_vec(value)?;
-    let reply = Reply {
-        status: StatusCode::OK,
-        kind: Some(JSON),
-        body: whole(Bytes::from(body)),
-        left_out: LeftOut::default(),
-    };
-    Ok(reply.answer())
+    let (body, omitted) = (full_body(Bytes::from(body)), LeftOut::default());
+    Ok(ApiResponse { status: StatusCode::OK, content_type: Some(JSON), body, omitted }.into_http())
 }
 
-/// The caller's token and its secret.
-async fn caller(rooms: &Rooms, headers: &HeaderMap) -> Result<(Live, PlainSecret), ApiError> {
-    let secret = match only(headers, &TOKEN_HEADERS)? {
+/// Authenticates the caller, and returns its token with the secret.
+async fn authenticate(state: &ApiState, headers: &HeaderMap) -> Result<(Live, PlainSecret), ApiError> {
+    let secret = match single_header(headers, &TOKEN_HEADERS)? {
         Some(secret) => Some(PlainSecret::presented(&secret)),
-        None => bearer(headers)?,
+        None => bearer_secret(headers)?,
     };
-    let secret = secret.ok_or(ApiError::NoToken)?;
-    let live = rooms.directory.live_by_secret(&secret, Freshness::Linearizable).await?.ok_or(ApiError::NoToken)?;
+    let secret = secret.ok_or(ApiError::UnknownToken)?;
+    let live = state.service.live_by_secret(&secret, Freshness::Linearizable).await?.ok_or(ApiError::UnknownToken)?;
     Ok((live, secret))
 }
 
-/// Refuses a request for another namespace than `default`: to answer it from there would be to answer another question.
-fn default_namespace(headers: &HeaderMap) -> Result<(), ApiError> {
+/// Refuses a namespace other than `default`: answering from `default` would be wrong silently.
+fn require_default_namespace(headers: &HeaderMap) -> Result<(), ApiError> {
     let named = NAMESPACE_HEADERS.iter().flat_map(|name| headers.get_all(name));
     for name in named.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned()) {
         if !matches!(name.trim_matches('/'), "" | "default" | "root") {
-            return Err(ApiError::Namespace(name.chars().take(64).collect()));
+            return Err(ApiError::NamespaceUnsupported(name.chars().take(64).collect()));
         }
     }
     Ok(())

@@ -1,36 +1,36 @@
-//! `/v1/auth/token/{lookup,revoke,renew}-self`, in Vault's wire.
+//! Handlers of `/v1/auth/token/{lookup,revoke,renew}-self` in Vault's wire format.
 
 use http::{HeaderMap, Response, StatusCode};
 use serde_json::json;
 
-use super::caller;
+use super::authenticate;
 use crate::acl::api::error::ApiError;
-use crate::acl::api::response::{Body, Reply};
-use crate::acl::api::state::Rooms;
+use crate::acl::api::response::{ApiResponse, ResponseBody};
+use crate::acl::api::state::ApiState;
 use crate::acl::model::id::Id;
 use crate::acl::service::links::Linked;
 use crate::acl::store::Freshness;
 
-pub(super) async fn look_up(rooms: &Rooms, headers: &HeaderMap) -> Result<Response<Body>, ApiError> {
-    let (live, secret) = caller(rooms, headers).await?;
+pub(super) async fn look_up(state: &ApiState, headers: &HeaderMap) -> Result<Response<ResponseBody>, ApiError> {
+    let (live, secret) = authenticate(state, headers).await?;
     let token = &live.token.value;
     let birth = token.birth();
     let links = &token.links.policies;
-    let linked = rooms.directory.shown(&birth.namespace, Linked::Policy, links, Freshness::Linearizable).await?;
+    let linked = state.service.shown(&birth.namespace, Linked::Policy, links, Freshness::Linearizable).await?;
     let policies: Vec<String> = linked.into_iter().map(|link| link.name).collect();
     let login = birth.login.as_ref();
-    let lived = birth.expiration_time.map_or(0, |end| end.since(birth.create_time).as_secs());
+    let ttl = birth.expiration_time.map_or(0, |end| end.since(birth.create_time).as_secs());
     let data = json!({
         "accessor": birth.accessor_id,
         "creation_time": birth.create_time.unix_seconds(),
-        "creation_ttl": lived,
+        "creation_ttl": ttl,
         "display_name": login.map_or("token".to_owned(), |login| match &login.role {
             Some(role) => format!("{}-{role}", login.auth_method),
             None => login.auth_method.clone(),
         }),
         "entity_id": "",
         "expire_time": birth.expiration_time,
-        "explicit_max_ttl": lived,
+        "explicit_max_ttl": ttl,
         "id": secret.reveal(),
         "issue_time": birth.create_time,
         "meta": login.map(|login| &login.facts),
@@ -42,7 +42,7 @@ pub(super) async fn look_up(rooms: &Rooms, headers: &HeaderMap) -> Result<Respon
         "ttl": token.remaining(live.read).map_or(0, |left| left.as_secs()),
         "type": "service",
     });
-    let answer = json!({
+    let response = json!({
         "request_id": Id::random(),
         "lease_id": "",
         "renewable": false,
@@ -52,18 +52,18 @@ pub(super) async fn look_up(rooms: &Rooms, headers: &HeaderMap) -> Result<Respon
         "warnings": null,
         "auth": null,
     });
-    super::json(&answer)
+    super::json(&response)
 }
 
-pub(super) async fn revoke(rooms: &Rooms, headers: &HeaderMap) -> Result<Response<Body>, ApiError> {
-    let (live, _) = caller(rooms, headers).await?;
-    rooms.directory.destroy_token(&live.token.value).await?;
+pub(super) async fn revoke(state: &ApiState, headers: &HeaderMap) -> Result<Response<ResponseBody>, ApiError> {
+    let (live, _) = authenticate(state, headers).await?;
+    state.service.destroy_token(&live.token.value).await?;
     let accessor = live.token.value.birth().accessor_id;
     tracing::info!(event = "acl.token.revoked", %accessor, "a token was revoked by its holder");
-    Ok(Reply::empty(StatusCode::NO_CONTENT).answer())
+    Ok(ApiResponse::empty(StatusCode::NO_CONTENT).into_http())
 }
 
-pub(super) async fn renew(rooms: &Rooms, headers: &HeaderMap) -> Result<Response<Body>, ApiError> {
-    caller(rooms, headers).await?;
+pub(super) async fn renew(state: &ApiState, headers: &HeaderMap) -> Result<Response<ResponseBody>, ApiError> {
+    authenticate(state, headers).await?;
     Err(ApiError::NotRenewable)
 }

@@ -11,7 +11,7 @@ use super::{Acl, make_some_of_each, opens, read, told, with_key_in};
 use crate::acl::store::etcd_process::shared;
 
 async fn on_etcd(options: Options, key_file: PathBuf) -> Acl {
-    let change = |service: &mut keyward::acl::Options| {
+    let change = |service: &mut keyward::acl::AclOptions| {
         service.store = StoreOptions::Etcd(options);
         service.key_file = Some(key_file);
     };

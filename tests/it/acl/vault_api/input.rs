@@ -13,15 +13,15 @@ async fn bodies_that_are_no_login_are_refused_and_quote_no_value() {
     let deep = format!("{{\"role\": {}", "[".repeat(20_000));
     let twice = format!("{{\"role\": \"elsewhere\", \"role\": \"principal\", \"jwt\": \"{jwt}\"}}");
     for (body, status, reason) in [
-        (&b""[..], 400, "the body is no JSON object"),
-        (b"  ", 400, "the body is no JSON object"),
-        (b"null", 400, "the body is no JSON object"),
-        (b"[]", 400, "the body is no JSON object"),
-        (b"\"hush\"", 400, "the body is no JSON object"),
-        (b"role=principal&jwt=hush", 400, "the body is no JSON object"),
-        (b"{", 400, "the body is no JSON from line 1, column 1 on"),
-        (b"{\"role\": \"hush\"} x", 400, "the body is no JSON from line 1, column 18 on"),
-        (b"{\"role\": \"\xff\"}", 400, "the body is no JSON"),
+        (&b""[..], 400, "the body is not a JSON object"),
+        (b"  ", 400, "the body is not a JSON object"),
+        (b"null", 400, "the body is not a JSON object"),
+        (b"[]", 400, "the body is not a JSON object"),
+        (b"\"hush\"", 400, "the body is not a JSON object"),
+        (b"role=principal&jwt=hush", 400, "the body is not a JSON object"),
+        (b"{", 400, "invalid JSON at line 1, column 1"),
+        (b"{\"role\": \"hush\"} x", 400, "invalid JSON at line 1, column 18"),
+        (b"{\"role\": \"\xff\"}", 400, "invalid JSON"),
         (deep.as_bytes(), 400, "is not of the type"),
         (b"{}", 400, "jwt is required"),
         (b"{\"role\": \"principal\"}", 400, "jwt is required"),
@@ -33,9 +33,9 @@ async fn bodies_that_are_no_login_are_refused_and_quote_no_value() {
         (b"{\"jwt\": \"hush\", \"role\": \"../principal\"}", 400, "invalid role name"),
         (b"{\"jwt\": \"hush\", \"role\": \"a\\u0000\\n\\u202e\"}", 400, "invalid role name \"a\\0\\n\\u{202e}\""),
         (b"{\"jwt\": \"hush\", \"role\": \"principal\"}", 400, "malformed jwt"),
-        (b"{\"jwt\": {\"hush\": 1}, \"role\": \"principal\"}", 400, "is not of the type that it should be"),
-        (b"{\"jwt\": 7, \"role\": \"principal\"}", 400, "is not of the type that it should be"),
-        (b"{\"role\": [\"hush\"]}", 400, "is not of the type that it should be"),
+        (b"{\"jwt\": {\"hush\": 1}, \"role\": \"principal\"}", 400, "wrong type of the value"),
+        (b"{\"jwt\": 7, \"role\": \"principal\"}", 400, "wrong type of the value"),
+        (b"{\"role\": [\"hush\"]}", 400, "wrong type of the value"),
         (b"{\"rolle\": \"principal\"}", 400, "unknown field `rolle`"),
         (b"{\"Role\": \"principal\"}", 400, "unknown field `Role`"),
         (twice.as_bytes(), 400, "duplicate field `role`"),
@@ -62,7 +62,7 @@ async fn what_this_server_does_not_do_is_said_and_not_passed_over() {
         async |headers: &[(&str, &str)], path: &str| world.server.send("POST", path, headers, body.as_bytes()).await;
     let path = "/v1/auth/cloud/login";
     for (headers, path, status, reason) in [
-        (&[("X-Vault-Wrap-TTL", "60")][..], path, 400, "does not wrap answers"),
+        (&[("X-Vault-Wrap-TTL", "60")][..], path, 400, "does not wrap responses"),
         (&[("X-Vault-Namespace", "team")], path, 400, "not to \"team\""),
         (&[("X-Consul-Namespace", "team")], path, 400, "not to \"team\""),
         (&[], "/v1/auth/other/login", 404, "no such auth method"),

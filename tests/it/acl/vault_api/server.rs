@@ -5,7 +5,7 @@ use std::ops::Deref;
 use std::path::Path;
 use std::time::Duration;
 
-use keyward::acl::Options;
+use keyward::acl::AclOptions;
 use keyward::acl::model::azure_identity::{Bounds, Trust};
 use keyward::acl::service::issuer_keys::{self as keys, Authorities, Source};
 use keyward::acl::service::login::{self, RoleOptions};
@@ -28,7 +28,7 @@ impl Deref for Server {
 }
 
 /// Options with one method, `cloud`, and roles for the cases.
-pub(super) fn options(folder: &Path, issuer: &Issuer) -> Options {
+pub(super) fn options(folder: &Path, issuer: &Issuer) -> AclOptions {
     let list = |entry: &str| vec![entry.to_owned()];
     let subscription = Bounds { subscriptions: list("SUB-1"), ..Bounds::default() };
     let roles = [
@@ -51,11 +51,11 @@ pub(super) fn options(folder: &Path, issuer: &Issuer) -> Options {
         },
         roles: roles.into_iter().map(|(name, bounds)| (name.to_owned(), role(bounds))).collect(),
     };
-    Options { methods: BTreeMap::from([("cloud".to_owned(), method)]), ..acl::options(folder) }
+    AclOptions { methods: BTreeMap::from([("cloud".to_owned(), method)]), ..acl::options(folder) }
 }
 
 impl Server {
-    pub(super) async fn start(options: &Options, clock: Clock) -> Self {
+    pub(super) async fn start(options: &AclOptions, clock: Clock) -> Self {
         Self(Served::start(options, clock).await)
     }
 

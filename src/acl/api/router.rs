@@ -1,0 +1,244 @@
+//! Router of the API: from the head of a request to the handler of its operation, and from its result to HTTP.
+
+use std::borrow::Cow;
+use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock};
+
+use http::{HeaderValue, Request, Response, StatusCode, header};
+use hyper::body::{Body as _, Incoming};
+use prometheus_client::metrics::counter::Counter;
+
+use super::browser::BrowserGuard;
+use super::error::{ApiError, Dialect};
+use super::operation::{Operation, Route, route};
+use super::request::ApiRequest;
+use super::response::{ApiResponse, ResponseBody, WriteResult, set_default_policy_header};
+use super::state::ApiState;
+use super::{blocking_query, dispatch, vault};
+use crate::acl::service::error::ServiceError;
+use crate::acl::store::Freshness;
+use crate::http::server::{Answering, Peer};
+use crate::metrics::AclRequestLabels;
+
+/// Builds the request handler of a socket bound to `address` (`None` for a unix socket), for [`crate::http::server`].
+pub fn handler(
+    state: ApiState,
+    address: Option<SocketAddr>,
+) -> impl Fn(Peer, Request<Incoming>) -> Answering<ResponseBody> + Clone + Send + 'static {
+    let browser_guard = BrowserGuard::new(&state.options.allowed_hosts, address, state.metrics.clone());
+    let ok_counters = [const { OnceLock::new() }; Operation::COUNT];
+    let router = Arc::new(Router { state, browser_guard, ok_counters });
+    move |peer, request| router.route(&peer, request)
+}
+
+/// Routes the requests of one socket.
+struct Router {
+    state: ApiState,
+    browser_guard: BrowserGuard,
+    /// Counters of 200 by operation, each looked up once: the lookup costs as much as the response.
+    ok_counters: [OnceLock<Counter>; Operation::COUNT],
+}
+
+impl Router {
+    /// Routes by the head alone, before there is a future. Each kind of request has a future of its own size, and the head
+    /// is freed before it starts: ten thousand may wait at once.
+    fn route(self: &Arc<Self>, peer: &Peer, request: Request<Incoming>) -> Answering<ResponseBody> {
+        let state = &self.state;
+        let (dialect, mut found) = find_operation(&state.options.base_path, &request);
+        if let Err(error) = self.browser_guard.verify(&request) {
+            found = Err(error.to_response(dialect));
+        }
+        if request.body().size_hint().exact().is_none() && request.headers().contains_key(header::CONTENT_LENGTH) {
+            found = Err(ApiError::AmbiguousLength.to_response(dialect));
+        }
+        let (operation, subject) = match found {
+            Ok(found) => found,
+            Err(mut response) => {
+                set_policy_header(state, dialect, &mut response);
+                return Answering::now(response);
+            }
+        };
+        let ctx = RouteCtx { router: Arc::clone(self), dialect, operation };
+        if operation.is_login()
+            && let Err(wait) = state.login_limiter.admit(peer, state.service.moment())
+        {
+            return Answering::now(ctx.finish(Err(ApiError::LoginRateLimited { wait })));
+        }
+        match dialect {
+            Dialect::Vault => {
+                Answering::later(async move { ctx.finish(vault(ctx.state(), operation, subject, request).await) })
+            }
+            Dialect::Consul => consul(ctx, subject, request),
+        }
+    }
+}
+
+/// Finds the dialect and the operation of a request, or the response if it has none.
+fn find_operation(
+    base: &str,
+    request: &Request<Incoming>,
+) -> (Dialect, Result<(Operation, String), Response<ResponseBody>>) {
+    let raw = request.uri().path();
+    let path = raw.strip_prefix(base).unwrap_or(raw).strip_prefix("/v1/");
+    let is_vault = path.is_some_and(|path| path.starts_with("auth/") || path.starts_with("sys/"));
+    let dialect = if is_vault { Dialect::Vault } else { Dialect::Consul };
+    let found = match path {
+        _ if !is_well_formed(raw.strip_prefix('/').unwrap_or(raw)) => Err(ApiError::MalformedPath),
+        None => Err(ApiError::RouteNotFound { versioned: raw.contains("/v1/") }),
+        Some(path) => match route(request.method(), path) {
+            Route::Operation(operation, subject) => Ok((operation, subject)),
+            Route::Options(allow) => return (dialect, Err(options_response(&allow))),
+            Route::MethodNotAllowed(allow) => {
+                Err(ApiError::MethodNotAllowed { method: request.method().clone(), allow })
+            }
+            Route::NotFound => Err(ApiError::RouteNotFound { versioned: true }),
+        },
+    };
+    (dialect, found.map_err(|error| error.to_response(dialect)))
+}
+
+fn set_policy_header(state: &ApiState, dialect: Dialect, response: &mut Response<ResponseBody>) {
+    if dialect == Dialect::Consul {
+        set_default_policy_header(response.headers_mut(), state.service.default_policy);
+    }
+}
+
+/// Routed request: its router, dialect and operation.
+struct RouteCtx {
+    router: Arc<Router>,
+    dialect: Dialect,
+    operation: Operation,
+}
+
+impl RouteCtx {
+    fn state(&self) -> &ApiState {
+        &self.router.state
+    }
+
+    /// Converts the result into a response, and counts it.
+    fn finish(&self, result: Result<Response<ResponseBody>, ApiError>) -> Response<ResponseBody> {
+        let response = result.unwrap_or_else(|error| {
+            let mut response = error.to_response(self.dialect);
+            set_policy_header(self.state(), self.dialect, &mut response);
+            response
+        });
+        let code = response.status().as_u16();
+        let labels = AclRequestLabels { operation: self.operation.name(), code };
+        let counter = || self.state().metrics.acl_requests.get_or_create(&labels).clone();
+        let ok_counter = self.router.ok_counters.get(self.operation as usize);
+        match ok_counter.filter(|_| code == StatusCode::OK.as_u16()) {
+            Some(ok_counter) => ok_counter.get_or_init(counter).inc(),
+            None => counter().inc(),
+        };
+        response
+    }
+}
+
+fn consul(ctx: RouteCtx, subject: String, request: Request<Incoming>) -> Answering<ResponseBody> {
+    let (head, body) = request.into_parts();
+    let token_in_query = ctx.state().options.token_in_query;
+    let parsed = ApiRequest::parse(ctx.operation, subject, head.uri.query(), &head.headers, body, token_in_query);
+    let mut request = match parsed {
+        Ok(request) => request,
+        Err(error) => return Answering::now(ctx.finish(Err(error))),
+    };
+    if !ctx.operation.is_read() {
+        return Answering::later(async move {
+            let mut result = write(ctx.state(), &mut request).await;
+            if let Ok(response) = &mut result {
+                set_policy_header(ctx.state(), ctx.dialect, response);
+            }
+            ctx.finish(result)
+        });
+    }
+    let cache_control = head.headers.get(header::CACHE_CONTROL).and_then(|value| value.to_str().ok());
+    match request.query.take_blocking(cache_control) {
+        Ok(blocking) => Answering::later(async move {
+            let result = blocking_query::read(ctx.state(), &request, blocking).await;
+            ctx.finish(result)
+        }),
+        Err(error) => Answering::now(ctx.finish(Err(error.into()))),
+    }
+}
+
+/// Performs an operation that may write, and logs the change for the audit.
+async fn write(state: &ApiState, request: &mut ApiRequest) -> Result<Response<ResponseBody>, ApiError> {
+    refuse_during_restore(state, request.operation).await?;
+    let operation = request.operation.name();
+    let change = match Box::pin(dispatch::write(state, request)).await? {
+        WriteResult::Changed(change) => change,
+        WriteResult::Unchanged(response) => return Ok(response.into_http()),
+    };
+    let (namespace, what) = (change.namespace.as_str(), &change.subject);
+    let by = change.by.map(|accessor| accessor.to_string());
+    tracing::info!(event = "acl.changed", operation, namespace, what, by, "changed what tokens may do");
+    Ok(change.response.into_http())
+}
+
+async fn vault(
+    state: &ApiState,
+    operation: Operation,
+    subject: String,
+    request: Request<Incoming>,
+) -> Result<Response<ResponseBody>, ApiError> {
+    refuse_during_restore(state, operation).await?;
+    vault::handle(state, operation, subject, request).await
+}
+
+/// Refuses operations while the store is being restored.
+async fn refuse_during_restore(state: &ApiState, operation: Operation) -> Result<(), ApiError> {
+    match operation {
+        // A health probe must not wait for a store that is unreachable.
+        Operation::VaultHealth if state.service.was_shut() => Err(ServiceError::Restoring.into()),
+        Operation::VaultHealth => Ok(()),
+        operation if operation.checks_restore_itself() => Ok(()),
+        _ => Ok(state.service.epoch(Freshness::Linearizable).await.map(drop)?),
+    }
+}
+
+/// Builds the response to `OPTIONS`, which needs no token.
+fn options_response(allow: &str) -> Response<ResponseBody> {
+    let mut response = ApiResponse::empty(StatusCode::OK).into_http();
+    if let Ok(allow) = HeaderValue::from_str(allow) {
+        response.headers_mut().insert(header::ALLOW, allow);
+    }
+    response
+}
+
+/// True if a path, still percent-encoded, has no empty or dotted segment and no control character. The last segment may be
+/// empty.
+fn is_well_formed(path: &str) -> bool {
+    // Fast path: most paths have these characters only.
+    if path.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'/'))
+        && !path.starts_with('/')
+        && !path.contains("//")
+    {
+        return true;
+    }
+    let mut segments = path.split('/').rev();
+    let plain = |segment: &str| {
+        let decoded: Cow<'_, [u8]> = percent_encoding::percent_decode_str(segment).into();
+        let dotted = matches!(&*decoded, b"." | b"..");
+        !dotted && std::str::from_utf8(&decoded).is_ok_and(|text| !text.chars().any(char::is_control))
+    };
+    segments.next().is_none_or(plain) && segments.all(|segment| !segment.is_empty() && plain(segment))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_with_empty_or_dotted_segments_or_unprintable_characters_are_malformed() {
+        for path in
+            ["acl/token/x", "acl/token/", "acl/token/a%20b", "acl/token/%c3%a9", "acl/token/.a", "acl/token/..."]
+        {
+            assert!(is_well_formed(path), "{path}");
+        }
+        for path in
+            ["acl//token", "acl/./token", "acl/../x", "acl/%2e%2E/x", "acl/%00", "acl/a%0a", "acl/%ff", "acl/.", "/acl"]
+        {
+            assert!(!is_well_formed(path), "{path}");
+        }
+    }
+}

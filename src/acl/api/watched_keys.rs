@@ -1,0 +1,51 @@
+//! Store keys that a response depends on: they give its index, and a blocking query ends when one of them changes.
+
+use futures_util::future::try_join_all;
+
+use super::error::ApiError;
+use super::state::ApiState;
+use crate::acl::model::names::NamespaceName;
+use crate::acl::service::keys;
+use crate::acl::store::{Freshness, Revision};
+
+/// Keys or key prefixes, each with the revision of the last change of its kind.
+#[derive(Debug)]
+pub(super) struct WatchedKeys(Vec<(String, Revision)>);
+
+impl WatchedKeys {
+    /// Loads the revisions of the last changes. Call it before the read: a change in between is then newer than they are.
+    ///
+    /// # Errors
+    /// The store failed.
+    pub(super) async fn load(
+        state: &ApiState,
+        keys: impl IntoIterator<Item = String>,
+        freshness: Freshness,
+    ) -> Result<Self, ApiError> {
+        let records = state.service.records();
+        let revisions = keys.into_iter().map(|key| async move {
+            let revision = records.revision(&key, freshness).await?;
+            Ok::<_, ApiError>((key, revision))
+        });
+        Ok(Self(try_join_all(revisions).await?))
+    }
+
+    /// Key prefixes of the policies and roles of a namespace, whose names appear in linking records.
+    pub(super) fn policies_and_roles(namespace: Option<&NamespaceName>) -> [String; 2] {
+        ["policy", "role"].map(|kind| keys::within(kind, namespace))
+    }
+
+    /// Keeps the keys of a kind only if the response shows records of it: others would wake blocking queries in vain.
+    #[must_use]
+    pub(super) fn retain_kind_if(mut self, kind: &str, is_shown: bool) -> Self {
+        let kind = keys::within(kind, None);
+        self.0.retain(|(key, _)| is_shown || !key.starts_with(&kind));
+        self
+    }
+
+    /// Returns the index of the response, and the keys whose change makes it stale.
+    pub(super) fn into_parts(self) -> (Revision, Vec<String>) {
+        let index = self.0.iter().map(|(_, revision)| *revision).max().unwrap_or_default();
+        (index, self.0.into_iter().map(|(key, _)| key).collect())
+    }
+}

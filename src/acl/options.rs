@@ -1,0 +1,74 @@
+//! Options of the ACL server and their validation.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use super::api::ApiOptions;
+use super::model::authorize::DefaultPolicy;
+use super::model::names::is_name;
+use super::model::token::{MAX_TTL, MIN_TTL};
+use super::service::login;
+use super::store::StoreOptions;
+
+/// Options of the ACL server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AclOptions {
+    /// Store of the records.
+    pub store: StoreOptions,
+    /// File of the keys that encrypt tokens. By default `seal.key` beside an embedded store, created at the first start.
+    pub key_file: Option<PathBuf>,
+    /// Name of the datacenter. The store records it and opens for no other.
+    pub datacenter: String,
+    /// Decision where no rule matches.
+    pub default_policy: DefaultPolicy,
+    /// Options of the HTTP API.
+    pub api: ApiOptions,
+    /// Auth methods by name, which is a segment of the path of their login.
+    pub methods: BTreeMap<String, login::Options>,
+}
+
+impl AclOptions {
+    /// Validates the options; returns each error as the path of the option and a text.
+    pub fn validation_errors(&self) -> Vec<(String, String)> {
+        let mut found = Vec::new();
+        let mut check = |holds: bool, path: String, text: &str| {
+            if !holds {
+                found.push((path, text.to_owned()));
+            }
+        };
+        let limit = self.api.login_limit;
+        check(limit.burst > 0, "login_burst".into(), "must be at least 1, or nobody can log in");
+        check(limit.per_second > 0, "login_rate".into(), "must be at least 1, or nobody can log in");
+        let form = "a name is 1 to 128 letters, digits, \"-\" and \"_\"";
+        check(is_name(&self.datacenter), "datacenter".into(), form);
+        for (name, method) in &self.methods {
+            let path = format!("method.{name}");
+            check(is_name(name), path.clone(), form);
+            check(name != "token", path.clone(), "\"token\" is the path of the calls for tokens; use another name");
+            check(!method.trust.issuer.is_empty(), format!("{path}.issuer"), "must not be empty");
+            check(!method.trust.audience.is_empty(), format!("{path}.audience"), "must not be empty");
+            for (name, role) in &method.roles {
+                let path = format!("{path}.role.{name}");
+                check(is_name(name), path.clone(), form);
+                check(role.policies.iter().all(|policy| is_name(policy)), format!("{path}.policies"), form);
+                let ttl = (MIN_TTL..=MAX_TTL).contains(&role.ttl);
+                check(ttl, format!("{path}.ttl"), "a token lives 1 minute to 24 hours");
+                let mistake = role.bounds.mistake();
+                check(mistake.is_none(), path, mistake.unwrap_or_default());
+            }
+        }
+        #[cfg(feature = "etcd")]
+        if let StoreOptions::Etcd(options) = &self.store {
+            for (name, text) in options.mistakes() {
+                check(false, format!("etcd.{name}"), text);
+            }
+        }
+        check(self.key_file().is_some(), "key_file".into(), "missing; a store on etcd has no folder for a default one");
+        found
+    }
+
+    /// Returns the key file, or its default beside an embedded store.
+    pub(super) fn key_file(&self) -> Option<PathBuf> {
+        self.key_file.clone().or_else(|| Some(self.store.folder()?.join("seal.key")))
+    }
+}
