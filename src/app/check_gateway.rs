@@ -10,7 +10,7 @@ use super::one_shot::{Step, login, resolve};
 use super::rendered_once::Reader;
 use crate::config::{Gateway, Session, TokenSource};
 use crate::error_chain::format_chain;
-use crate::gateway::availability::{Product, Server};
+use crate::gateway::availability::{Product, ServerInfo};
 use crate::http::client::sanitize::tame;
 use crate::http::client::{self, Address, Answer, Client, Tls};
 use crate::secret;
@@ -47,7 +47,7 @@ pub async fn check_gateway(gateway: &Gateway, sessions: &[Session]) -> Vec<Step>
     };
     let (server, reached) = match ping(&client).await {
         Ok((server, told)) => (server, Ok(told)),
-        Err(error) => (Server::default(), Err(error)),
+        Err(error) => (ServerInfo::default(), Err(error)),
     };
     if !note("platform", reached) {
         return steps;
@@ -58,12 +58,12 @@ pub async fn check_gateway(gateway: &Gateway, sessions: &[Session]) -> Vec<Step>
 }
 
 /// Asks what the platform is. It says so without a token too.
-async fn ping(client: &Client) -> Result<(Server, String), String> {
+async fn ping(client: &Client) -> Result<(ServerInfo, String), String> {
     let answer = client.send(client.request(Method::GET, "api/v2/ping")).await;
     let answer = answer.map_err(|error| format!("{}: {}", client.server(), format_chain(&error)))?;
-    let server = Server::default().after(&answer.headers).unwrap_or_default();
+    let server = ServerInfo::default().updated_by(&answer.headers).unwrap_or_default();
     let status = answer.status.as_u16();
-    if !answer.status.is_success() && answer.status != StatusCode::UNAUTHORIZED && server == Server::default() {
+    if !answer.status.is_success() && answer.status != StatusCode::UNAUTHORIZED && server == ServerInfo::default() {
         return Err(format!(
             "{} answers {status} to /api/v2/ping, as neither HCP Terraform nor Terraform Enterprise does",
             client.server()
@@ -74,7 +74,7 @@ async fn ping(client: &Client) -> Result<(Server, String), String> {
 }
 
 /// Describes the platform.
-fn describe(server: &Server) -> String {
+fn describe(server: &ServerInfo) -> String {
     let product = match server.product {
         Some(Product::Hosted) => "HCP Terraform",
         Some(Product::SelfManaged) => "Terraform Enterprise",
@@ -138,12 +138,12 @@ async fn with_token(
 }
 
 /// Asks the platform whose token this is.
-async fn whose(client: &Client, token: &SecretString, server: &Server) -> Result<String, String> {
+async fn whose(client: &Client, token: &SecretString, server: &ServerInfo) -> Result<String, String> {
     let request = client.request(Method::GET, "api/v2/account/details").bearer_auth(token.expose_secret());
     let answer =
         client.send(request).await.map_err(|error| format!("{}: {}", client.server(), format_chain(&error)))?;
     // Some platforms tell what they are to those alone that bring a token.
-    let told = (*server == Server::default()).then(|| Server::default().after(&answer.headers)).flatten();
+    let told = (*server == ServerInfo::default()).then(|| ServerInfo::default().updated_by(&answer.headers)).flatten();
     let told = told.map(|server| format!("; {}", describe(&server))).unwrap_or_default();
     owner(client, &answer, token).map(|owner| format!("{owner}{told}"))
 }

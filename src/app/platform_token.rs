@@ -10,13 +10,13 @@ use crate::clock::ClockReading;
 use crate::config;
 use crate::config::TokenSource;
 use crate::credential_watch::{RefreshSignal, credential_channel};
-use crate::gateway::platform_token::{PlatformToken, Source, TokenFile};
+use crate::gateway::platform_token::{PlatformToken, PlatformTokenFile, PlatformTokenSource};
 use crate::gateway::token_minting::{self, Minter};
 
 /// Makes the platform token, once it runs.
 #[derive(Debug)]
 pub(super) enum TokenMaker {
-    File(TokenFile),
+    File(PlatformTokenFile),
     Secret(Box<SecretKeeper<PlatformToken>>),
     Mint(Box<Minter>),
 }
@@ -30,15 +30,15 @@ impl TokenMaker {
         options: &config::Gateway,
         sessions: Sessions<'_>,
         shared: &Shared,
-    ) -> anyhow::Result<(Self, Source)> {
+    ) -> anyhow::Result<(Self, PlatformTokenSource)> {
         let health = shared.health.register("gateway/token", options.required, "no platform token yet");
         let secret = match &options.token {
             TokenSource::File(path) => {
-                let (file, source) = TokenFile::new(path.clone(), shared.clock.clone(), health);
+                let (file, source) = PlatformTokenFile::new(path.clone(), shared.clock.clone(), health);
                 return Ok((Self::File(file), source));
             }
             TokenSource::Mint(mint) => {
-                let parts = token_minting::Parts {
+                let parts = token_minting::MinterDependencies {
                     upstream: options.proxy.upstream.clone(),
                     ca_file: options.proxy.ca_file.clone(),
                     proxy: options.proxy.proxy.clone(),
@@ -57,7 +57,7 @@ impl TokenMaker {
         let (publisher, watch) = credential_channel("the platform token has not been read yet");
         let refresh_signal = RefreshSignal::new(shared.clock.clone());
         let origin = format!("secret {} by session {}", secret.path, secret.session);
-        let source = Source { watch, refresh_signal: refresh_signal.clone(), origin };
+        let source = PlatformTokenSource { watch, refresh_signal: refresh_signal.clone(), origin };
         let kept = secrets::Options {
             name: "gateway".to_owned(),
             label: "gateway".to_owned(),

@@ -22,7 +22,7 @@ use super::{Agent, Config, Environment, Listener, Log, Outcome, Purpose, Serves}
 use super::{agent, child, credential, listener, server, session, sink, template};
 use crate::agent::server_client::Kind;
 #[cfg(feature = "gateway")]
-use crate::gateway::client_setup::UserFiles;
+use crate::gateway::client_setup::UserConfigFiles;
 use crate::http::client::Address;
 use crate::http::server::Endpoint;
 
@@ -118,7 +118,7 @@ fn read(mut top: Reader<'_>, found: &mut Vec<Listener>) -> Option<Config> {
     let gateway = top.table("gateway").map(|table| {
         let config_home = top.scope.environment.variables.get("XDG_CONFIG_HOME").map(PathBuf::from);
         let child = child.as_ref().and_then(Option::as_ref);
-        let reads = child.map(|child| UserFiles::of(&child.variables, &child.command, config_home));
+        let reads = child.map(|child| UserConfigFiles::new(&child.variables, &child.command, config_home));
         gateway::read(table, &known, state_dir, reads)
     });
     #[cfg(not(feature = "gateway"))]

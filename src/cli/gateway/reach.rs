@@ -12,8 +12,8 @@ use url::Url;
 
 use crate::cli::{ConfigFiles, Exit, say_error};
 use crate::config::{self, Environment, Purpose};
-use crate::gateway::client_setup::credentials::{self, CredentialsError, Kept};
-use crate::gateway::client_setup::{Brings, ServiceHost};
+use crate::gateway::client_setup::credentials::{self, ClientTokenFile, CredentialsError};
+use crate::gateway::client_setup::{ServiceHost, TokenKind};
 use crate::http::client::{self, Address, Proxy, Tls, is_loopback};
 use crate::http::server::Endpoint;
 
@@ -39,7 +39,7 @@ pub(super) struct Found {
     pub(super) file: PathBuf,
     pub(super) host: Option<ServiceHost>,
     /// What clients are given, and where they go with it.
-    pub(super) kept: Kept,
+    pub(super) kept: ClientTokenFile,
     pub(super) clients_call: Address,
 }
 
@@ -53,7 +53,7 @@ impl Where {
     pub(super) fn find(&self) -> Result<Found, Exit> {
         if let (Some(address), Some(file)) = (&self.address, &self.local_token_file) {
             let (address, file) = (Address::Url(address.clone()), file.clone());
-            let (kept, clients_call) = (Kept::Local(file.clone()), address.clone());
+            let (kept, clients_call) = (ClientTokenFile::Local(file.clone()), address.clone());
             return Ok(Found { address, file, host: self.host.clone(), kept, clients_call });
         }
         let outcome = config::load(&self.files.config, &Environment::of_this_process(), Purpose::Check);
@@ -85,10 +85,10 @@ impl Where {
             return Err(Exit::Failed);
         };
         let file = self.local_token_file.clone().unwrap_or(gateway.local_token.file);
-        let platform = gateway.drop_in.filter(|drop_in| drop_in.brings == Brings::PlatformToken);
+        let platform = gateway.drop_in.filter(|drop_in| drop_in.token_kind == TokenKind::PlatformToken);
         let (kept, clients_call) = match platform {
-            Some(drop_in) => (Kept::Platform(drop_in.file), Address::Url(gateway.proxy.upstream)),
-            None => (Kept::Local(file.clone()), address.clone()),
+            Some(drop_in) => (ClientTokenFile::Platform(drop_in.file), Address::Url(gateway.proxy.upstream)),
+            None => (ClientTokenFile::Local(file.clone()), address.clone()),
         };
         Ok(Found { address, file, host: Some(self.host.clone().unwrap_or(gateway.host)), kept, clients_call })
     }
@@ -97,7 +97,7 @@ impl Where {
 impl Found {
     /// The local token.
     fn token(&self) -> Result<SecretString, CredentialsError> {
-        credentials::local(&self.file)
+        credentials::read_local_token(&self.file)
     }
 
     /// Asks for a path of the gateway's own, or of the platform, and gives the document; has said why not, where there

@@ -40,20 +40,20 @@ use std::time::Duration;
 use http::HeaderValue;
 use url::Url;
 
-use origins::Origins;
+use origins::LinkPrefixes;
 use token_state::TokenState;
 
-pub use body::Answered;
-pub use rate_limiter::Limit;
+pub use body::GatewayBody;
+pub use rate_limiter::RateLimit;
 pub use token_making::Exemption;
-pub use usage_stats::Record;
+pub use usage_stats::UsageStats;
 
 use crate::clock::Clock;
 use crate::credential_watch::CredentialWatch;
-use crate::gateway::actions::{self, Actions};
-use crate::gateway::availability::Server;
-use crate::gateway::local_token::Accepted;
-use crate::gateway::platform_token::Source;
+use crate::gateway::actions::{self, CallAssessor};
+use crate::gateway::availability::ServerInfo;
+use crate::gateway::local_token::AcceptedTokens;
+use crate::gateway::platform_token::PlatformTokenSource;
 use crate::health::{Health, HealthHandle};
 use crate::http::body_buffer::BufferBudget;
 use crate::http::client::{self, Address, Proxy, Tls};
@@ -65,7 +65,7 @@ use crate::status::StatusRegistry;
 
 /// How the platform is reached and called.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Options {
+pub struct GatewayOptions {
     /// Where it is: scheme, host and port alone.
     pub upstream: Url,
     /// Other addresses of it that links in its answers may begin with: scheme, host and port alone.
@@ -83,9 +83,9 @@ pub struct Options {
     /// How long a call waits for another token where the platform refuses the one that there is.
     pub token_wait: Duration,
     /// How many requests a second it takes.
-    pub limit: Limit,
+    pub limit: RateLimit,
     /// What is done with what the history of the platform's API says of calls.
-    pub actions: actions::Options,
+    pub actions: actions::ActionOptions,
     /// Calls that make platform tokens and are allowed.
     pub exempt: BTreeSet<Exemption>,
     /// Names that `Host` may carry besides the listener's own address and `localhost`, without port.
@@ -94,7 +94,7 @@ pub struct Options {
 
 /// What the gateway is joined to.
 #[derive(Debug)]
-pub struct Parts {
+pub struct GatewayDependencies {
     /// Tells when a local token has ended.
     pub clock: Clock,
     /// Where it is shown what the platform is.
@@ -106,11 +106,11 @@ pub struct Parts {
     /// Reports that the platform refuses the token.
     pub token_health: HealthHandle,
     /// The platform token.
-    pub source: Source,
+    pub source: PlatformTokenSource,
     /// What callers may present.
-    pub local: CredentialWatch<Accepted>,
+    pub local: CredentialWatch<AcceptedTokens>,
     /// Who called: handed on from one gateway to the next that a reload makes.
-    pub record: Arc<Record>,
+    pub usage: Arc<UsageStats>,
 }
 
 /// A gateway to one platform. Clones share its connections, its limit and its counts.
@@ -119,27 +119,27 @@ pub struct Gateway(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    options: Options,
-    parts: Parts,
+    options: GatewayOptions,
+    dependencies: GatewayDependencies,
     forwarder: Forwarder,
-    limiter: rate_limiter::Limiter,
+    limiter: rate_limiter::RateLimiter,
     /// For bodies that may have to be sent once more.
     buffers: BufferBudget,
     /// The platform's origin.
     origin: String,
     /// How links into its API begin.
-    links: Arc<Origins>,
+    link_prefixes: Arc<LinkPrefixes>,
     /// The same as the `Host` of requests.
     host: HeaderValue,
     /// Whether the platform answers.
-    reached: server_probe::Reached,
+    upstream_health: server_probe::UpstreamHealth,
     /// State of the platform token: taken or refused.
     token_state: TokenState,
-    actions: Actions,
+    actions: CallAssessor,
     /// What the platform has told of itself.
-    server: Mutex<Arc<Server>>,
+    server: Mutex<Arc<ServerInfo>>,
     /// True if an encoded answer was told of in the log.
-    encoded: AtomicBool,
+    warned_encoded: AtomicBool,
 }
 
 impl Gateway {
@@ -147,45 +147,45 @@ impl Gateway {
     ///
     /// # Errors
     /// The file cannot be used, or the address has no host that TLS could be spoken with.
-    pub fn build(options: Options, parts: Parts) -> Result<Self, BuildError> {
+    pub fn build(options: GatewayOptions, dependencies: GatewayDependencies) -> Result<Self, GatewayBuildError> {
         let upstream = &options.upstream;
-        let way = client::Options {
+        let client_options = client::Options {
             address: Address::Url(upstream.clone()),
             tls: Tls { ca_file: options.ca_file.clone(), ..Tls::default() },
             proxy: options.proxy.clone(),
             connect_timeout: options.connect_timeout,
             answer_timeout: options.answer_timeout,
         };
-        let Reach { target, tls, host, .. } = Reach::of(&way)?;
+        let Reach { target, tls, host, .. } = Reach::of(&client_options)?;
         let forwarder = Forwarder::new(reverse_proxy::Options {
             target,
             tls,
             connections: options.connections,
-            idle: KEPT,
+            idle: IDLE_TIMEOUT,
             connect_timeout: options.connect_timeout,
             body_idle: Some(options.answer_timeout),
         });
         let origin = upstream.origin().ascii_serialization();
-        let links = Arc::new(Origins::new(std::iter::once(upstream).chain(&options.aliases)));
-        let limiter = rate_limiter::Limiter::new(options.limit);
-        let actions = Actions::new(options.actions.clone());
+        let link_prefixes = Arc::new(LinkPrefixes::new(std::iter::once(upstream).chain(&options.aliases)));
+        let limiter = rate_limiter::RateLimiter::new(options.limit);
+        let actions = CallAssessor::new(options.actions.clone());
         let token_state = TokenState::new(options.connections);
-        let buffers = BufferBudget::new(body::ALL_HELD);
-        let (reached, server) = (server_probe::Reached::default(), Mutex::default());
+        let buffers = BufferBudget::new(body::BUFFER_BUDGET);
+        let (upstream_health, server) = (server_probe::UpstreamHealth::default(), Mutex::default());
         Ok(Self(Arc::new(Inner {
             options,
-            parts,
+            dependencies,
             forwarder,
             limiter,
             buffers,
             origin,
-            links,
+            link_prefixes,
             host,
-            reached,
+            upstream_health,
             token_state,
             actions,
             server,
-            encoded: AtomicBool::new(false),
+            warned_encoded: AtomicBool::new(false),
         })))
     }
 
@@ -199,11 +199,11 @@ impl Gateway {
 }
 
 /// Less than the usual load balancer in front of a platform keeps a connection.
-const KEPT: Duration = Duration::from_secs(30);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Why there is no gateway.
 #[derive(Debug, thiserror::Error)]
-pub enum BuildError {
+pub enum GatewayBuildError {
     /// Its address has no host, its proxy is none, or the authorities cannot be had.
     #[error(transparent)]
     Reach(#[from] ReachError),

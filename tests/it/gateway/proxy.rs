@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use keyward::gateway::proxy::{Exemption, Limit};
+use keyward::gateway::proxy::{Exemption, RateLimit};
 #[cfg(feature = "dev")]
 use keyward::http::{server::Limits, tls::Certificate};
 use serde_json::Value;
@@ -317,7 +317,7 @@ async fn a_call_that_was_one_too_many_is_made_once_more_when_the_platform_takes_
 
 #[tokio::test]
 async fn callers_together_stay_below_the_limit() {
-    let front = Front::with(|options, _| options.limit = Limit::PerSecond(20));
+    let front = Front::with(|options, _| options.limit = RateLimit::PerSecond(20));
     let arrived = Arc::new(Mutex::new(Vec::new()));
     let times = arrived.clone();
     front.platform.answers(move |_| {

@@ -12,9 +12,9 @@ use http::Request;
 use hyper::body::Incoming;
 use keyward::clock::Clock;
 use keyward::credential_watch::CredentialWatch;
-use keyward::gateway::local_token::{self, Accepted, LocalToken};
-use keyward::gateway::platform_token::TokenFile;
-use keyward::gateway::proxy::{Gateway, Limit, Options, Parts};
+use keyward::gateway::local_token::{self, AcceptedTokens, LocalTokenManager};
+use keyward::gateway::platform_token::PlatformTokenFile;
+use keyward::gateway::proxy::{Gateway, GatewayDependencies, GatewayOptions, RateLimit};
 use keyward::health::Health;
 use keyward::http::server::{Endpoint, Limits, Listener, Observed};
 use keyward::metrics::Metrics;
@@ -109,7 +109,7 @@ pub(crate) struct Front {
     pub(crate) folder: tempfile::TempDir,
     pub(crate) status_registry: StatusRegistry,
     pub(crate) health: Health,
-    local: CredentialWatch<Accepted>,
+    local: CredentialWatch<AcceptedTokens>,
     gateway: Gateway,
     servers: JoinSet<()>,
 }
@@ -120,7 +120,7 @@ impl Front {
     }
 
     /// The same with other options, or another source of the platform token.
-    pub(crate) fn with(change: impl FnOnce(&mut Options, &mut Parts)) -> Self {
+    pub(crate) fn with(change: impl FnOnce(&mut GatewayOptions, &mut GatewayDependencies)) -> Self {
         let (platform, mut servers) = (Platform::default(), JoinSet::new());
         platform.accept("tok1");
         let upstream = format!("http://{}", platform.serve(&mut servers));
@@ -129,15 +129,15 @@ impl Front {
         std::fs::write(&token_file, "tok1\n").unwrap();
         let file = folder.path().join("gateway.token");
         let owner = format!("{upstream} file {}", token_file.display());
-        let options = local_token::Options { file, max_age: None, grace: Duration::from_hours(1), owner };
-        let (_, local) = LocalToken::open(options, Clock::System).unwrap();
+        let options = local_token::LocalTokenOptions { file, max_age: None, grace: Duration::from_hours(1), owner };
+        let (_, local) = LocalTokenManager::open(options, Clock::System).unwrap();
         let health = Health::default();
         let of_maker = health.register("gateway/token", true, "no token yet");
-        let (maker, source) = TokenFile::new(token_file.clone(), Clock::System, of_maker);
+        let (maker, source) = PlatformTokenFile::new(token_file.clone(), Clock::System, of_maker);
         let stop = CancellationToken::new();
         servers.spawn(maker.run(stop.clone()));
         let metrics = Metrics::default();
-        let mut options = Options {
+        let mut options = GatewayOptions {
             upstream: upstream.parse().unwrap(),
             aliases: Vec::new(),
             ca_file: None,
@@ -146,14 +146,14 @@ impl Front {
             connect_timeout: Duration::from_secs(5),
             answer_timeout: Duration::from_secs(20),
             token_wait: Duration::from_mins(1),
-            limit: Limit::AsTold,
+            limit: RateLimit::FromServer,
             exempt: BTreeSet::new(),
-            actions: keyward::gateway::actions::Options::default(),
+            actions: keyward::gateway::actions::ActionOptions::default(),
             allowed_hosts: BTreeSet::new(),
         };
         let status_registry = StatusRegistry::default();
         let of_gateway = health.register("gateway/platform", true, "not serving yet");
-        let mut parts = Parts {
+        let mut parts = GatewayDependencies {
             clock: Clock::System,
             status_registry: status_registry.clone(),
             metrics: metrics.clone(),
@@ -161,7 +161,7 @@ impl Front {
             token_health: of_gateway,
             source,
             local: local.clone(),
-            record: Arc::default(),
+            usage: Arc::default(),
         };
         change(&mut options, &mut parts);
         let gateway = Gateway::build(options, parts).unwrap();
@@ -192,7 +192,7 @@ impl Front {
     /// Asks the platform what it is, from now on, as a gateway does that is run as a whole.
     pub(crate) fn asks_what_the_platform_is(&mut self) {
         let gateway = self.gateway.clone();
-        self.servers.spawn(async move { gateway.know_platform(CancellationToken::new()).await });
+        self.servers.spawn(async move { gateway.probe_platform(CancellationToken::new()).await });
     }
 
     /// The current local token.
