@@ -7,7 +7,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use keyward::agent::api_proxy::{AllowedNamespaces, ApiProxy, CacheOptions, Options, Parts, Put, Rule, Rules};
+use keyward::agent::api_proxy::{
+    AllowedNamespaces, ApiProxy, ApiProxyDeps, ApiProxyOptions, CacheOptions, Rule, Rules, TokenMode,
+};
 use keyward::agent::secrets::cache;
 use keyward::agent::server_client;
 use keyward::agent::token::{ClientToken, Generation, Kind, Lease, Token};
@@ -56,20 +58,24 @@ async fn main() {
     };
     maker.publish(Availability::Available(Arc::new(token)), Some(now));
     let rules = |texts: &[&str]| texts.iter().map(|text| Rule::parse(text).unwrap()).collect();
-    let options = Options {
-        put: Put::WhenMissing,
+    let options = ApiProxyOptions {
+        token_mode: TokenMode::WhenMissing,
         rules: Rules {
             allow: rules(&["GET,LIST secret/*", "+/creds/*", "pki/issue/+", "sys/health"]),
             deny: rules(&["secret/+/admin/*", "sys/raw/*"]),
-            lift: Vec::new(),
+            exempt: Vec::new(),
         },
         namespaces: AllowedNamespaces::default(),
         logins: true,
         request_header: true,
         connections: 256,
-        answer_timeout: Duration::from_secs(30),
+        response_timeout: Duration::from_secs(30),
         cache: cached.then(|| CacheOptions {
-            kept: cache::Options { bytes: 16 << 20, max_age: Duration::from_hours(1), stale_if_error: Duration::ZERO },
+            limits: cache::CacheLimits {
+                bytes: 16 << 20,
+                max_age: Duration::from_hours(1),
+                stale_if_error: Duration::ZERO,
+            },
             values: rules(&["secret/*"]),
             leases: rules(&["+/creds/*"]),
             persist: None,
@@ -89,14 +95,14 @@ async fn main() {
     };
     let refresh_signal = RefreshSignal::new(Clock::System);
     let observed = Observed { metrics: Metrics::default(), listener: "bench".to_owned() };
-    let parts = Parts {
+    let parts = ApiProxyDeps {
         clock: Clock::System,
         watch,
         refresh_signal,
         upstream,
         namespace: None,
         observed: observed.clone(),
-        child: None,
+        derived_token: None,
         bound_to: vec![],
     };
     let proxy = ApiProxy::build(options, parts).unwrap();

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use keyward::agent::local_api::{self, Parts, Serves, Source};
+use keyward::agent::local_api::{self, ListenerKind, LocalApiDeps, LocalApiOptions, SessionHandle};
 use keyward::agent::token::{ClientToken, Generation, Kind, Lease, Token};
 use keyward::clock::Clock;
 use keyward::credential_watch::{Availability, RefreshSignal, credential_channel};
@@ -51,11 +51,13 @@ async fn main() {
         generation: Generation::new(),
     };
     maker.publish(Availability::Available(Arc::new(token)), Some(now));
-    let sessions =
-        BTreeMap::from([("web".to_owned(), Source { watch, refresh_signal: RefreshSignal::new(Clock::System) })]);
-    let options = local_api::Options { name: "bench".to_owned(), serves: Serves::LocalApi, sessions };
+    let sessions = BTreeMap::from([(
+        "web".to_owned(),
+        SessionHandle { watch, refresh_signal: RefreshSignal::new(Clock::System) },
+    )]);
+    let options = LocalApiOptions { name: "bench".to_owned(), kind: ListenerKind::LocalApi, sessions };
     let (metrics, stop) = (Metrics::default(), CancellationToken::new());
-    let parts = Parts {
+    let parts = LocalApiDeps {
         clock: Clock::System,
         metrics: metrics.clone(),
         health: Health::default(),

@@ -8,10 +8,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::derived_tokens::{self, Children};
 use super::session::{Shared, Stamp, bound_to, stamp};
-use crate::agent::api_proxy::{ApiProxy, Parts};
+use crate::agent::api_proxy::{ApiProxy, ApiProxyDeps};
 use crate::agent::local_api;
-use crate::agent::local_api::Source;
-use crate::agent::secrets::DerivedKeeper;
+use crate::agent::local_api::{ListenerKind, LocalApiDeps, LocalApiOptions, SessionHandle};
+use crate::agent::secrets::DerivedTokenManager;
 use crate::agent::sinks::FileSink;
 use crate::agent::token::TokenWatch;
 use crate::config;
@@ -27,7 +27,7 @@ pub(super) struct BuiltSink {
     pub(super) reader: Option<Stamp>,
     watch: TokenWatch,
     /// Makes the token that is written, where that is not the session's own.
-    derived: Option<DerivedKeeper>,
+    derived: Option<DerivedTokenManager>,
     health: HealthHandle,
     shared: Shared,
 }
@@ -50,7 +50,7 @@ impl BuiltSink {
     /// The session's server cannot be called.
     pub(super) fn build(
         options: config::Sink,
-        source: &Source,
+        source: &SessionHandle,
         session: Option<&config::Session>,
         shared: &Shared,
     ) -> anyhow::Result<Self> {
@@ -110,7 +110,7 @@ pub(super) struct BoundListener {
 /// What a listener serves, joined to its sessions.
 #[derive(Debug)]
 enum Serving {
-    Own(local_api::Serves, BTreeMap<String, Source>),
+    Own(ListenerKind, BTreeMap<String, SessionHandle>),
     Proxied(ApiProxy),
 }
 
@@ -121,7 +121,7 @@ impl BoundListener {
     /// The address cannot be bound, the socket file's owner cannot be set, or the server that is served cannot be called.
     pub(super) fn bind(
         options: config::Listener,
-        sources: BTreeMap<String, Source>,
+        sources: BTreeMap<String, SessionHandle>,
         sessions: &[config::Session],
         running: Option<&Listener>,
         inherited: &Inherited,
@@ -135,22 +135,22 @@ impl BoundListener {
             socket.with_context(|| format!("listener {} cannot listen on {}", options.name, options.endpoint))?;
         let (children, sources) = Children::of(&options, sources, sessions, shared)?;
         let serving = match &options.serves {
-            Serves::LocalApi => Serving::Own(local_api::Serves::LocalApi, sources),
-            Serves::Health => Serving::Own(local_api::Serves::Health, sources),
+            Serves::LocalApi => Serving::Own(ListenerKind::LocalApi, sources),
+            Serves::Health => Serving::Own(ListenerKind::Health, sources),
             Serves::ApiProxy(proxied) => {
                 let its = |(name, source): (&String, _)| Some((sessions.iter().find(|its| its.name == *name)?, source));
                 let (session, source) = sources.iter().find_map(its).context("the listener has no session")?;
-                let parts = Parts {
+                let deps = ApiProxyDeps {
                     clock: shared.clock.clone(),
                     watch: source.watch.clone(),
                     refresh_signal: source.refresh_signal.clone(),
                     upstream: session.upstream.clone(),
                     namespace: session.login.namespace.clone(),
                     observed: Observed { metrics: shared.metrics.clone(), listener: options.name.clone() },
-                    child: options.child.clone(),
+                    derived_token: options.child.clone(),
                     bound_to: bound_to(session),
                 };
-                let proxy = ApiProxy::build(proxied.as_ref().clone(), parts);
+                let proxy = ApiProxy::build(proxied.as_ref().clone(), deps);
                 Serving::Proxied(proxy.with_context(|| format!("listener {}", options.name))?)
             }
         };
@@ -184,8 +184,8 @@ impl BoundListener {
         let serving = async {
             match serving {
                 Serving::Own(serves, sessions) => {
-                    let served = local_api::Options { name: options.name, serves, sessions };
-                    let parts = local_api::Parts {
+                    let served = LocalApiOptions { name: options.name, kind: serves, sessions };
+                    let deps = LocalApiDeps {
                         clock: shared.clock,
                         metrics: shared.metrics,
                         health: shared.health,
@@ -194,7 +194,7 @@ impl BoundListener {
                         address: socket.tcp_address(),
                         stop: stop.clone(),
                     };
-                    socket.serve(local_api::service(served, parts), limits, stop).await;
+                    socket.serve(local_api::service(served, deps), limits, stop).await;
                 }
                 Serving::Proxied(proxy) => {
                     proxy.resume().await;

@@ -4,7 +4,9 @@ use anyhow::Context as _;
 use tokio_util::sync::CancellationToken;
 
 use super::session::{Sessions, Shared};
-use crate::agent::secrets::{self, SecretAnswer, SecretKeeper, SecretRequest};
+use crate::agent::secrets::{
+    RetryBudget, SecretAnswer, SecretOptions, SecretRenewer, SecretRenewerDeps, SecretRequest,
+};
 use crate::agent::server_client::Upstream;
 use crate::clock::ClockReading;
 use crate::config;
@@ -17,7 +19,7 @@ use crate::gateway::token_minting::{self, Minter};
 #[derive(Debug)]
 pub(super) enum TokenMaker {
     File(PlatformTokenFile),
-    Secret(Box<SecretKeeper<PlatformToken>>),
+    Secret(Box<SecretRenewer<PlatformToken>>),
     Mint(Box<Minter>),
 }
 
@@ -58,7 +60,7 @@ impl TokenMaker {
         let refresh_signal = RefreshSignal::new(shared.clock.clone());
         let origin = format!("secret {} by session {}", secret.path, secret.session);
         let source = PlatformTokenSource { watch, refresh_signal: refresh_signal.clone(), origin };
-        let kept = secrets::Options {
+        let kept = SecretOptions {
             name: "gateway".to_owned(),
             label: "gateway".to_owned(),
             request: SecretRequest::read(secret.path.clone()),
@@ -67,7 +69,7 @@ impl TokenMaker {
             interval: secret.interval,
             grace: secret.grace,
         };
-        let parts = secrets::Parts {
+        let parts = SecretRenewerDeps {
             publisher,
             view: platform_token,
             upstream: Upstream::build(&session.upstream).with_context(|| format!("session {}", session.name))?,
@@ -76,11 +78,11 @@ impl TokenMaker {
             refresh_signal,
             clock: shared.clock.clone(),
             health: Some(health),
-            gate: None,
-            retry_budget: secrets::RetryBudget::default(),
+            circuit_breaker: None,
+            retry_budget: RetryBudget::default(),
             metrics: shared.metrics.clone(),
         };
-        Ok((Self::Secret(Box::new(SecretKeeper::new(kept, parts))), source))
+        Ok((Self::Secret(Box::new(SecretRenewer::new(kept, parts))), source))
     }
 
     /// Makes the token until `stop`.
@@ -93,11 +95,7 @@ impl TokenMaker {
     }
 }
 
-fn platform_token(
-    options: &secrets::Options,
-    answer: &SecretAnswer,
-    read: ClockReading,
-) -> Result<PlatformToken, String> {
+fn platform_token(options: &SecretOptions, answer: &SecretAnswer, read: ClockReading) -> Result<PlatformToken, String> {
     let Some(secret) = answer.data.text(&options.field) else {
         return Err(format!("{} has no text in the field {:?}", options.request.path, options.field));
     };

@@ -11,7 +11,7 @@ use super::gateway::{GatewayPlan, RunningGateway};
 use super::outputs::{BoundListener, BuiltSink, SinkOrders, reader_of};
 use super::session::{Origin, Predecessor, Session, SessionOrders, Sessions, Shared, Stamp};
 use super::templates::{Rendering, RenderingPlan};
-use crate::agent::local_api::Source;
+use crate::agent::local_api::SessionHandle;
 use crate::agent::token_lifecycle;
 use crate::config;
 use crate::config::{Config, Serves};
@@ -55,7 +55,7 @@ pub(super) struct RunningSink {
 #[derive(Debug)]
 pub(super) struct RunningSession {
     origin: Origin,
-    source: Source,
+    source: SessionHandle,
     lifecycle: watch::Sender<token_lifecycle::Options>,
     orders: SessionOrders,
 }

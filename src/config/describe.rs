@@ -14,9 +14,9 @@ use super::method;
 use super::{Agent, Config, Listener, Log, LogFormat, Outcome, Ready, Remark, Serves, Session, Sink, Template};
 use super::{child, child_token, credential, server, template};
 use crate::agent::identity::Method;
-use crate::agent::secrets::Derive;
+use crate::agent::secrets::DerivedTokenKind;
 use crate::agent::server_client::Kind;
-use crate::agent::sinks::{Format, OnExpiry};
+use crate::agent::sinks::{OnExpiry, SinkFormat};
 use crate::http::client::{Address, Proxy};
 use crate::http::guard::Admit;
 use crate::http::server::Endpoint;
@@ -216,9 +216,9 @@ impl Words<'_> {
     fn sink(&self, sink: &Sink) -> Part {
         let options = &sink.options;
         let format = match options.format {
-            Format::Raw => "as plain text",
-            Format::Json => "as JSON",
-            Format::Env(_) => "as a variable of an environment",
+            SinkFormat::Raw => "as plain text",
+            SinkFormat::Json => "as JSON",
+            SinkFormat::Env(_) => "as a variable of an environment",
         };
         let path = options.path.display().to_string();
         let id = |what: &str, id: Option<u32>| id.map_or(String::new(), |id| format!(", {what} {id}"));
@@ -232,8 +232,8 @@ impl Words<'_> {
             id("group", options.group),
         )];
         does.extend(sink.derive.as_ref().map(|derive| match derive {
-            Derive::Wrapped(ttl) => format!("it is the token, wrapped for {}", format_duration(*ttl)),
-            Derive::Child(child) => format!("it is a child of the token {}", child_token::words(child)),
+            DerivedTokenKind::Wrapped(ttl) => format!("it is the token, wrapped for {}", format_duration(*ttl)),
+            DerivedTokenKind::Child(child) => format!("it is a child of the token {}", child_token::words(child)),
         }));
         does.extend(options.encrypt.as_ref().map(|encrypt| {
             let path = encrypt.public_key_file.display().to_string();

@@ -5,13 +5,13 @@ use std::net::SocketAddr;
 use http::Response;
 use prometheus_client::metrics::counter::Counter;
 
-use super::answer::Answered;
+use super::answer::ProxyBody;
 use crate::http::guard::Guard;
 use crate::http::server::{Answers, Observed};
 use crate::metrics::{CacheRequestLabels, LatencyHistogram, ListenerLabel};
 
 /// One listener's guard and counts, each looked up once.
-pub(super) struct Door {
+pub(super) struct ProxyListener {
     pub(super) guard: Guard,
     /// The listener's address, over TCP.
     pub(super) local: Option<SocketAddr>,
@@ -24,7 +24,7 @@ pub(super) struct Door {
     pub(super) stale: Counter,
 }
 
-impl Door {
+impl ProxyListener {
     pub(super) fn new(guard: Guard, local: Option<SocketAddr>, observed: Observed) -> Self {
         let label = ListenerLabel { listener: observed.listener.clone() };
         let spent = observed.metrics.proxy_seconds.get_or_create(&label).clone();
@@ -38,7 +38,7 @@ impl Door {
     }
 
     /// Counts an answer.
-    pub(super) fn counted(&self, answer: Response<Answered>) -> Response<Answered> {
+    pub(super) fn counted(&self, answer: Response<ProxyBody>) -> Response<ProxyBody> {
         self.answers.count(answer.status());
         answer
     }

@@ -11,11 +11,11 @@ use tokio::sync::Semaphore;
 use crate::http::answer::{Errors, later};
 use crate::http::server::Answering;
 
-/// Places of one kind, one for each caller that waits.
+/// WaitSlots of one kind, one for each caller that waits.
 #[derive(Debug)]
-pub(super) struct Places(Arc<Semaphore>);
+pub(super) struct WaitSlots(Arc<Semaphore>);
 
-impl Places {
+impl WaitSlots {
     pub(super) fn new(count: usize) -> Self {
         Self(Arc::new(Semaphore::new(count)))
     }

@@ -18,7 +18,7 @@ mod unresponsive;
 
 use std::time::Duration;
 
-use keyward::agent::api_proxy::Put;
+use keyward::agent::api_proxy::TokenMode;
 use keyward::agent::server_client::Kind;
 use keyward::http::client::{self, Address};
 use keyward::http::guard::Admit;
@@ -56,7 +56,7 @@ async fn a_client_that_brings_no_token_is_given_the_sessions_and_one_that_does_k
 
 #[tokio::test]
 async fn a_listener_may_put_the_sessions_token_on_every_request() {
-    let proxied = Proxied::with(|options, _| options.put = Put::Always);
+    let proxied = Proxied::with(|options, _| options.token_mode = TokenMode::Always);
     for (name, value) in [("x-vault-token", "mine"), ("authorization", "Bearer mine")] {
         told(proxied.request("GET", "a").header(name, value)).await;
         let seen = proxied.vault.last();
@@ -270,7 +270,7 @@ async fn a_call_while_the_server_is_away_fails_within_seconds_and_says_why() {
         upstream.client.address = Address::Url(format!("http://{nobody}").parse().unwrap());
     });
     check(away, "a", 502, "cannot connect").await;
-    let silent = Proxied::with(|options, _| options.answer_timeout = Duration::from_millis(300));
+    let silent = Proxied::with(|options, _| options.response_timeout = Duration::from_millis(300));
     check(silent, "never", 504, "gave no answer within 300ms").await;
     let busy = Proxied::with(|options, upstream| {
         options.connections = 1;

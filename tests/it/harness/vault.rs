@@ -15,7 +15,9 @@ use bytes::Bytes;
 use http::{HeaderMap, Request, Response};
 use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
-use keyward::agent::api_proxy::{AllowedNamespaces, ApiProxy, CacheOptions, Lift, Options, Parts, Put, Rule, Rules};
+use keyward::agent::api_proxy::{
+    AllowedNamespaces, ApiProxy, ApiProxyDeps, ApiProxyOptions, CacheOptions, Exemption, Rule, Rules, TokenMode,
+};
 use keyward::agent::secrets::ChildOptions;
 use keyward::agent::server_client;
 use keyward::agent::token::{ClientToken, Generation, Kind, Lease, Token, TokenPublisher, TokenWatch};
@@ -163,26 +165,26 @@ pub(crate) fn token(text: &str) -> Token {
     }
 }
 
-/// Options of a proxy that lets everything through.
-pub(crate) fn options() -> Options {
-    Options {
-        put: Put::WhenMissing,
+/// ApiProxyOptions of a proxy that lets everything through.
+pub(crate) fn options() -> ApiProxyOptions {
+    ApiProxyOptions {
+        token_mode: TokenMode::WhenMissing,
         rules: Rules::default(),
         namespaces: AllowedNamespaces::default(),
         logins: true,
         request_header: true,
         connections: 64,
-        answer_timeout: Duration::from_secs(20),
+        response_timeout: Duration::from_secs(20),
         cache: None,
     }
 }
 
 /// The same that keeps answers: values for so long, and for so long while the server is away.
 pub(crate) fn cache(max_age: Duration, stale_if_error: Duration) -> CacheOptions {
-    let kept = keyward::agent::secrets::cache::Options { bytes: 1 << 20, max_age, stale_if_error };
+    let limits = keyward::agent::secrets::cache::CacheLimits { bytes: 1 << 20, max_age, stale_if_error };
     let rules = |texts: &[&str]| texts.iter().map(|text| Rule::parse(text).unwrap()).collect();
     CacheOptions {
-        kept,
+        limits,
         values: rules(&["secret/*", "kv/*"]),
         leases: rules(&["+/creds/*", "auth/+/login"]),
         persist: None,
@@ -191,8 +193,8 @@ pub(crate) fn cache(max_age: Duration, stale_if_error: Duration) -> CacheOptions
 
 pub(crate) fn rules(allow: &[&str], deny: &[&str], lift: &[&str]) -> Rules {
     let rules = |texts: &[&str]| texts.iter().map(|text| Rule::parse(text).unwrap()).collect();
-    let lift = lift.iter().map(|name| Lift::parse(name).unwrap()).collect();
-    Rules { allow: rules(allow), deny: rules(deny), lift }
+    let exempt = lift.iter().map(|name| Exemption::parse(name).unwrap()).collect();
+    Rules { allow: rules(allow), deny: rules(deny), exempt }
 }
 
 /// A proxy's listener on loopback and on a unix socket, and what stands behind it.
@@ -217,11 +219,14 @@ impl Proxied {
     }
 
     /// The same with other options, and a server at another place.
-    pub(crate) fn with(change: impl FnOnce(&mut Options, &mut server_client::Options)) -> Self {
+    pub(crate) fn with(change: impl FnOnce(&mut ApiProxyOptions, &mut server_client::Options)) -> Self {
         Self::admitting(Admit::AnyLocalUser, change)
     }
 
-    pub(crate) fn admitting(admit: Admit, change: impl FnOnce(&mut Options, &mut server_client::Options)) -> Self {
+    pub(crate) fn admitting(
+        admit: Admit,
+        change: impl FnOnce(&mut ApiProxyOptions, &mut server_client::Options),
+    ) -> Self {
         Self::in_namespace(None, admit, change)
     }
 
@@ -229,7 +234,7 @@ impl Proxied {
     pub(crate) fn in_namespace(
         namespace: Option<&str>,
         admit: Admit,
-        change: impl FnOnce(&mut Options, &mut server_client::Options),
+        change: impl FnOnce(&mut ApiProxyOptions, &mut server_client::Options),
     ) -> Self {
         let (vault, mut servers) = (Vault::default(), JoinSet::new());
         let server = vault.serve(Limits::default(), &mut servers);
@@ -240,7 +245,7 @@ impl Proxied {
         let mut upstream = super::secrets::options(&format!("http://{server}"));
         change(&mut options, &mut upstream);
         let namespace = namespace.map(str::to_owned);
-        let parts = Parts { namespace, ..parts(upstream, tokens, refresh_signal, Clock::System) };
+        let parts = ApiProxyDeps { namespace, ..parts(upstream, tokens, refresh_signal, Clock::System) };
         let mut this = Self::serve(admit, options, parts, servers);
         this.publisher = Some(publisher);
         this.vault = vault;
@@ -252,18 +257,23 @@ impl Proxied {
         Self::of_with(world, session, options())
     }
 
-    pub(crate) fn of_with(world: &World, session: &Session, options: Options) -> Self {
+    pub(crate) fn of_with(world: &World, session: &Session, options: ApiProxyOptions) -> Self {
         Self::of_child(world, session, options, None)
     }
 
     /// The same where the token is a child of the session's, for its listener alone.
-    pub(crate) fn of_child(world: &World, session: &Session, options: Options, child: Option<ChildOptions>) -> Self {
+    pub(crate) fn of_child(
+        world: &World,
+        session: &Session,
+        options: ApiProxyOptions,
+        child: Option<ChildOptions>,
+    ) -> Self {
         let upstream = super::secrets::options(world.secrets.url());
         let parts = parts(upstream, session.watch.clone(), session.refresh_signal.clone(), world.clock.clone());
-        Self::serve(Admit::AnyLocalUser, options, Parts { child, ..parts }, JoinSet::new())
+        Self::serve(Admit::AnyLocalUser, options, ApiProxyDeps { derived_token: child, ..parts }, JoinSet::new())
     }
 
-    fn serve(admit: Admit, options: Options, parts: Parts, mut servers: JoinSet<()>) -> Self {
+    fn serve(admit: Admit, options: ApiProxyOptions, parts: ApiProxyDeps, mut servers: JoinSet<()>) -> Self {
         let (folder, stop) = (tempfile::tempdir().unwrap(), CancellationToken::new());
         let (observed, refresh_signal) = (parts.observed.clone(), parts.refresh_signal.clone());
         let metrics = observed.metrics.clone();
@@ -328,10 +338,15 @@ impl Proxied {
     }
 }
 
-fn parts(upstream: server_client::Options, watch: TokenWatch, refresh_signal: RefreshSignal, clock: Clock) -> Parts {
+fn parts(
+    upstream: server_client::Options,
+    watch: TokenWatch,
+    refresh_signal: RefreshSignal,
+    clock: Clock,
+) -> ApiProxyDeps {
     let observed = Observed { metrics: Metrics::default(), listener: "vault".to_owned() };
     let bound_to = vec!["web".to_owned()];
-    Parts { clock, watch, refresh_signal, upstream, namespace: None, observed, child: None, bound_to }
+    ApiProxyDeps { clock, watch, refresh_signal, upstream, namespace: None, observed, derived_token: None, bound_to }
 }
 
 /// An answer that was read.

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use keyward::agent::local_api::{self, Parts, Serves, Source};
+use keyward::agent::local_api::{self, ListenerKind, LocalApiDeps, LocalApiOptions, SessionHandle};
 use keyward::agent::token::{ClientToken, Generation, Kind, Lease, Token};
 use keyward::clock::Clock;
 use keyward::credential_watch::{Availability, RefreshSignal, credential_channel};
@@ -49,14 +49,14 @@ impl Scene {
             generation: Generation::new(),
         };
         maker.publish(Availability::Available(Arc::new(token)), Some(now));
-        let source = Source { watch, refresh_signal: RefreshSignal::new(Clock::System) };
-        let options = local_api::Options {
+        let source = SessionHandle { watch, refresh_signal: RefreshSignal::new(Clock::System) };
+        let options = LocalApiOptions {
             name: "local".to_owned(),
-            serves: Serves::LocalApi,
+            kind: ListenerKind::LocalApi,
             sessions: BTreeMap::from([("web".to_owned(), source)]),
         };
         let (metrics, stop) = (Metrics::default(), CancellationToken::new());
-        let parts = Parts {
+        let parts = LocalApiDeps {
             clock: Clock::System,
             metrics: metrics.clone(),
             health: Health::default(),

@@ -1,7 +1,7 @@
 //! The API proxy as a client of secrets servers knows it that nobody here wrote: hvac. What it does and expects is in
 //! `tests/clients`.
 
-use keyward::agent::api_proxy::Options;
+use keyward::agent::api_proxy::ApiProxyOptions;
 use keyward::emulators::secrets::{Role, Secrets};
 use keyward::http::client::Address;
 use keyward::http::guard::Admit;
@@ -14,7 +14,7 @@ use crate::harness::vault::{Proxied, rules};
 const KEY: &str = "0123456789abcdef";
 
 /// A proxy with a token of this server's, which may do everything.
-fn in_front_of(secrets: &Secrets, admit: Admit, change: impl FnOnce(&mut Options)) -> Proxied {
+fn in_front_of(secrets: &Secrets, admit: Admit, change: impl FnOnce(&mut ApiProxyOptions)) -> Proxied {
     let proxied = Proxied::admitting(admit, |options, upstream| {
         upstream.client.address = Address::Url(secrets.url().parse().unwrap());
         change(options);
