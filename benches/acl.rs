@@ -47,7 +47,7 @@ use tokio_util::sync::CancellationToken;
 
 use counted::Counted;
 
-/// Who writes at the same time.
+/// Number of concurrent writers.
 const WRITERS: usize = 64;
 const SECONDS: u64 = 4;
 

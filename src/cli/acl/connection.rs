@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::failure::Failure;
 use super::secret_input::Input;
 use super::show;
-use crate::acl::client::{Client, Options};
+use crate::acl::client::{AclClient, AclClientOptions};
 use crate::cli::{Exit, Format};
 use crate::config::Environment;
 use crate::config::server::address;
@@ -46,7 +46,7 @@ pub(in crate::cli) struct Connection {
 
 /// The service, as a command asks it.
 pub(in crate::cli) struct Service {
-    pub(in crate::cli) client: Client,
+    pub(in crate::cli) client: AclClient,
     format: Format,
     /// The arguments that lead another command to the same place, without the token.
     flags: String,
@@ -103,7 +103,8 @@ impl Connection {
             connect_timeout: Duration::from_secs(5),
             answer_timeout: Duration::from_secs(30),
         };
-        let client = Client::new(&Options { http, token, namespace }).map_err(|error| Failure::local(&error))?;
+        let client =
+            AclClient::new(&AclClientOptions { http, token, namespace }).map_err(|error| Failure::local(&error))?;
         Ok(Service { client, format: self.format, flags })
     }
 }
