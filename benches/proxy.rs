@@ -7,17 +7,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use keyward::agent::api_proxy::{
-    AllowedNamespaces, ApiProxy, ApiProxyDeps, ApiProxyOptions, CacheOptions, Rule, Rules, TokenMode,
-};
+use keyward::agent::api_proxy::{AllowedNamespaces, ApiProxy, CacheOptions, Options, Parts, Put, Rule, Rules};
 use keyward::agent::secrets::cache;
 use keyward::agent::server_client;
 use keyward::agent::token::{ClientToken, Generation, Kind, Lease, Token};
 use keyward::clock::Clock;
 use keyward::credential_watch::{Availability, RefreshSignal, credential_channel};
-use keyward::http::client::{self, Address, Proxy, Tls};
-use keyward::http::guard::{self, Admit};
-use keyward::http::server::{Endpoint, Limits, Listener, Observed, UnixSocket};
+use keyward::http::client::{self, ProxyMode, ServerAddress, TlsOptions};
+use keyward::http::guard::{self, AccessMode};
+use keyward::http::server::{Endpoint, Listener, ListenerLimits, ListenerMetrics, UnixSocket};
 use keyward::metrics::Metrics;
 use secrecy::SecretString;
 use tokio::signal::unix::{SignalKind, signal};
@@ -38,9 +36,9 @@ async fn main() {
     };
     let (endpoint, admit) = if kind == "unix" {
         let socket = UnixSocket { path: PathBuf::from(place), mode: 0o600, owner: None, group: None };
-        (Endpoint::Unix(socket), Admit::SocketPeers)
+        (Endpoint::Unix(socket), AccessMode::SocketPeers)
     } else {
-        (Endpoint::Tcp(place.parse().unwrap()), Admit::AnyLocalUser)
+        (Endpoint::Tcp(place.parse().unwrap()), AccessMode::AnyLocalUser)
     };
     let listener = Listener::bind(&endpoint).unwrap();
     let address = listener.tcp_address();
@@ -58,24 +56,20 @@ async fn main() {
     };
     maker.publish(Availability::Available(Arc::new(token)), Some(now));
     let rules = |texts: &[&str]| texts.iter().map(|text| Rule::parse(text).unwrap()).collect();
-    let options = ApiProxyOptions {
-        token_mode: TokenMode::WhenMissing,
+    let options = Options {
+        put: Put::WhenMissing,
         rules: Rules {
             allow: rules(&["GET,LIST secret/*", "+/creds/*", "pki/issue/+", "sys/health"]),
             deny: rules(&["secret/+/admin/*", "sys/raw/*"]),
-            exempt: Vec::new(),
+            lift: Vec::new(),
         },
         namespaces: AllowedNamespaces::default(),
         logins: true,
         request_header: true,
         connections: 256,
-        response_timeout: Duration::from_secs(30),
+        answer_timeout: Duration::from_secs(30),
         cache: cached.then(|| CacheOptions {
-            limits: cache::CacheLimits {
-                bytes: 16 << 20,
-                max_age: Duration::from_hours(1),
-                stale_if_error: Duration::ZERO,
-            },
+            kept: cache::Options { bytes: 16 << 20, max_age: Duration::from_hours(1), stale_if_error: Duration::ZERO },
             values: rules(&["secret/*"]),
             leases: rules(&["+/creds/*"]),
             persist: None,
@@ -84,34 +78,35 @@ async fn main() {
     let upstream = server_client::Options {
         name: "bench".to_owned(),
         kind: server_client::Kind::Vault,
-        client: client::Options {
-            address: Address::Url(server.parse().unwrap()),
-            tls: Tls { ca_file: authorities.first().map(PathBuf::from), ..Tls::default() },
-            proxy: Proxy::Direct,
+        client: client::ClientOptions {
+            address: ServerAddress::Url(server.parse().unwrap()),
+            tls: TlsOptions { ca_file: authorities.first().map(PathBuf::from), ..TlsOptions::default() },
+            proxy: ProxyMode::Direct,
             connect_timeout: Duration::from_secs(5),
             answer_timeout: Duration::from_secs(10),
         },
         login_timeout: Duration::from_secs(90),
     };
     let refresh_signal = RefreshSignal::new(Clock::System);
-    let observed = Observed { metrics: Metrics::default(), listener: "bench".to_owned() };
-    let parts = ApiProxyDeps {
+    let listener_metrics = ListenerMetrics { metrics: Metrics::default(), listener: "bench".to_owned() };
+    let parts = Parts {
         clock: Clock::System,
         watch,
         refresh_signal,
         upstream,
         namespace: None,
-        observed: observed.clone(),
-        derived_token: None,
+        listener_metrics: listener_metrics.clone(),
+        child: None,
         bound_to: vec![],
     };
     let proxy = ApiProxy::build(options, parts).unwrap();
-    let limits = Limits { observed: Some(observed.clone()), ..Limits::default() };
+    let limits = ListenerLimits { listener_metrics: Some(listener_metrics.clone()), ..ListenerLimits::default() };
     match address {
         Some(address) => println!("{address}"),
         None => println!("{place}"),
     }
-    let service = proxy.service(guard::Options { admit, ..guard::Options::default() }, address, observed);
+    let service =
+        proxy.service(guard::GuardOptions { admit, ..guard::GuardOptions::default() }, address, listener_metrics);
     let mut terminate = signal(SignalKind::terminate()).unwrap();
     let serving = async {
         tokio::join!(listener.serve(service, limits, CancellationToken::new()), proxy.tend(CancellationToken::new()))

@@ -4,22 +4,20 @@ use anyhow::Context as _;
 use tokio_util::sync::CancellationToken;
 
 use super::session::{Sessions, Shared};
-use crate::agent::secrets::{
-    RetryBudget, SecretAnswer, SecretOptions, SecretRenewer, SecretRenewerDeps, SecretRequest,
-};
+use crate::agent::secrets::{self, SecretAnswer, SecretKeeper, SecretRequest};
 use crate::agent::server_client::Upstream;
 use crate::clock::ClockReading;
 use crate::config;
 use crate::config::TokenSource;
 use crate::credential_watch::{RefreshSignal, credential_channel};
-use crate::gateway::platform_token::{PlatformToken, PlatformTokenFile, PlatformTokenSource};
+use crate::gateway::platform_token::{PlatformToken, Source, TokenFile};
 use crate::gateway::token_minting::{self, Minter};
 
 /// Makes the platform token, once it runs.
 #[derive(Debug)]
 pub(super) enum TokenMaker {
-    File(PlatformTokenFile),
-    Secret(Box<SecretRenewer<PlatformToken>>),
+    File(TokenFile),
+    Secret(Box<SecretKeeper<PlatformToken>>),
     Mint(Box<Minter>),
 }
 
@@ -32,15 +30,15 @@ impl TokenMaker {
         options: &config::Gateway,
         sessions: Sessions<'_>,
         shared: &Shared,
-    ) -> anyhow::Result<(Self, PlatformTokenSource)> {
+    ) -> anyhow::Result<(Self, Source)> {
         let health = shared.health.register("gateway/token", options.required, "no platform token yet");
         let secret = match &options.token {
             TokenSource::File(path) => {
-                let (file, source) = PlatformTokenFile::new(path.clone(), shared.clock.clone(), health);
+                let (file, source) = TokenFile::new(path.clone(), shared.clock.clone(), health);
                 return Ok((Self::File(file), source));
             }
             TokenSource::Mint(mint) => {
-                let parts = token_minting::MinterDependencies {
+                let parts = token_minting::Parts {
                     upstream: options.proxy.upstream.clone(),
                     ca_file: options.proxy.ca_file.clone(),
                     proxy: options.proxy.proxy.clone(),
@@ -59,8 +57,8 @@ impl TokenMaker {
         let (publisher, watch) = credential_channel("the platform token has not been read yet");
         let refresh_signal = RefreshSignal::new(shared.clock.clone());
         let origin = format!("secret {} by session {}", secret.path, secret.session);
-        let source = PlatformTokenSource { watch, refresh_signal: refresh_signal.clone(), origin };
-        let kept = SecretOptions {
+        let source = Source { watch, refresh_signal: refresh_signal.clone(), origin };
+        let kept = secrets::Options {
             name: "gateway".to_owned(),
             label: "gateway".to_owned(),
             request: SecretRequest::read(secret.path.clone()),
@@ -69,7 +67,7 @@ impl TokenMaker {
             interval: secret.interval,
             grace: secret.grace,
         };
-        let parts = SecretRenewerDeps {
+        let parts = secrets::Parts {
             publisher,
             view: platform_token,
             upstream: Upstream::build(&session.upstream).with_context(|| format!("session {}", session.name))?,
@@ -78,11 +76,11 @@ impl TokenMaker {
             refresh_signal,
             clock: shared.clock.clone(),
             health: Some(health),
-            circuit_breaker: None,
-            retry_budget: RetryBudget::default(),
+            gate: None,
+            retry_budget: secrets::RetryBudget::default(),
             metrics: shared.metrics.clone(),
         };
-        Ok((Self::Secret(Box::new(SecretRenewer::new(kept, parts))), source))
+        Ok((Self::Secret(Box::new(SecretKeeper::new(kept, parts))), source))
     }
 
     /// Makes the token until `stop`.
@@ -95,7 +93,11 @@ impl TokenMaker {
     }
 }
 
-fn platform_token(options: &SecretOptions, answer: &SecretAnswer, read: ClockReading) -> Result<PlatformToken, String> {
+fn platform_token(
+    options: &secrets::Options,
+    answer: &SecretAnswer,
+    read: ClockReading,
+) -> Result<PlatformToken, String> {
     let Some(secret) = answer.data.text(&options.field) else {
         return Err(format!("{} has no text in the field {:?}", options.request.path, options.field));
     };

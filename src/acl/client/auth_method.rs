@@ -4,65 +4,65 @@ use http::Method;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::call::{AclClient, Endpoint};
-use super::error::AclClientError;
-use super::query::{QueryOptions, ReadResponse};
-use super::wire::{deserialize_ttl, empty_is_none, null_is_default};
+use super::call::{Client, To};
+use super::error::Error;
+use super::query::{Query, Reading};
+use super::wire::{bound, empty_is_none, null_is_default};
 
-/// An auth method as the server returns it.
+/// An auth method as the server tells it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct AuthMethod {
-    /// Name, unique in its namespace.
+    /// Its name.
     pub name: String,
     /// Its type, such as `jwt`.
     #[serde(rename = "Type")]
     pub kind: String,
-    /// Name shown in user interfaces.
+    /// Its name for people.
     #[serde(deserialize_with = "null_is_default", skip_serializing_if = "String::is_empty")]
     pub display_name: String,
-    /// Free text for people.
+    /// Free text.
     #[serde(deserialize_with = "null_is_default")]
     pub description: String,
-    /// Lifetime of its tokens, such as `5m`; `None` for no expiration.
-    #[serde(rename = "MaxTokenTTL", deserialize_with = "deserialize_ttl", skip_serializing_if = "Option::is_none")]
+    /// How long its tokens live, such as `5m`; without end, if `None`.
+    #[serde(rename = "MaxTokenTTL", deserialize_with = "bound", skip_serializing_if = "Option::is_none")]
     pub max_token_ttl: Option<String>,
-    /// `local` for tokens valid in one datacenter, `global` for all.
+    /// Whether its tokens count in one datacenter (`local`) or in all (`global`).
     #[serde(deserialize_with = "null_is_default", skip_serializing_if = "String::is_empty")]
     pub token_locality: String,
-    /// Configuration of the type; absent in lists.
+    /// What its type asks for; lists leave it out.
     #[serde(deserialize_with = "null_is_default", skip_serializing_if = "Map::is_empty")]
     pub config: Map<String, Value>,
-    /// Namespace of the record.
+    /// The namespace that it lives in.
     #[serde(deserialize_with = "empty_is_none", skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// Index of its creation.
+    /// The index at which it was made.
     pub create_index: u64,
-    /// Index of its last change.
+    /// The index of its last change.
     pub modify_index: u64,
 }
 
-/// An auth method to be created, or the new content of one. An update keeps the type.
+/// An auth method to be made, or what one becomes: an update replaces all of it but the type.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct NewAuthMethod {
-    /// Name of 1 to 128 letters, digits, `-` and `_`.
+    /// Its name: 1 to 128 letters, digits, `-` and `_`.
     pub name: String,
     /// Its type, such as `jwt`.
     #[serde(rename = "Type")]
     pub kind: String,
-    /// Name shown in user interfaces.
+    /// Its name for people.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub display_name: String,
-    /// Free text for people.
+    /// Free text.
     pub description: String,
-    /// Lifetime of its tokens, such as `5m`.
+    /// How long its tokens live, such as `5m`.
     #[serde(rename = "MaxTokenTTL", skip_serializing_if = "Option::is_none")]
     pub max_token_ttl: Option<String>,
-    /// `local` for tokens valid in one datacenter, `global` for all; the server's default if empty.
+    /// Whether its tokens count in one datacenter (`local`) or in all (`global`); the server's choice if empty.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub token_locality: String,
-    /// Configuration of the type.
+    /// What its type asks for.
     pub config: Map<String, Value>,
 }
 
@@ -74,55 +74,48 @@ impl From<&AuthMethod> for NewAuthMethod {
     }
 }
 
-fn endpoint<'a>(path: &'a [&'a str]) -> Endpoint<'a> {
-    Endpoint { path, name: "calls for auth methods", since: None }
+fn to<'a>(path: &'a [&'a str]) -> To<'a> {
+    To { path, name: "calls for auth methods", since: None }
 }
 
-impl AclClient {
-    /// Creates an auth method.
+impl Client {
+    /// Makes an auth method.
     ///
     /// # Errors
-    /// See [`AclClientError`].
-    pub async fn create_auth_method(&self, new: &NewAuthMethod) -> Result<AuthMethod, AclClientError> {
-        self.send_json(Method::PUT, &endpoint(&["acl", "auth-method"]), new).await
+    /// See [`Error`].
+    pub async fn create_auth_method(&self, new: &NewAuthMethod) -> Result<AuthMethod, Error> {
+        self.send_json(Method::PUT, &to(&["acl", "auth-method"]), new).await
     }
 
     /// Reads an auth method.
     ///
     /// # Errors
-    /// See [`AclClientError`].
-    pub async fn read_auth_method(
-        &self,
-        name: &str,
-        query: &QueryOptions,
-    ) -> Result<ReadResponse<AuthMethod>, AclClientError> {
-        self.get(&endpoint(&["acl", "auth-method", name]), &[], query).await
+    /// See [`Error`].
+    pub async fn read_auth_method(&self, name: &str, query: &Query) -> Result<Reading<AuthMethod>, Error> {
+        self.get(&to(&["acl", "auth-method", name]), &[], query).await
     }
 
-    /// Replaces the mutable fields of the auth method of that name.
+    /// Replaces what may change in the auth method of that name.
     ///
     /// # Errors
-    /// See [`AclClientError`].
-    pub async fn update_auth_method(&self, update: &NewAuthMethod) -> Result<AuthMethod, AclClientError> {
-        self.send_json(Method::PUT, &endpoint(&["acl", "auth-method", &update.name]), update).await
+    /// See [`Error`].
+    pub async fn update_auth_method(&self, update: &NewAuthMethod) -> Result<AuthMethod, Error> {
+        self.send_json(Method::PUT, &to(&["acl", "auth-method", &update.name]), update).await
     }
 
-    /// Deletes an auth method, its binding rules and the tokens that it made. Returns false if there was none.
+    /// Deletes an auth method, its binding rules and the tokens that it made. `false`: there was none.
     ///
     /// # Errors
-    /// See [`AclClientError`].
-    pub async fn delete_auth_method(&self, name: &str) -> Result<bool, AclClientError> {
-        self.delete(&endpoint(&["acl", "auth-method", name])).await
+    /// See [`Error`].
+    pub async fn delete_auth_method(&self, name: &str) -> Result<bool, Error> {
+        self.delete(&to(&["acl", "auth-method", name])).await
     }
 
-    /// Lists auth methods, without the configuration of their type.
+    /// Lists auth methods, without what their type asks for.
     ///
     /// # Errors
-    /// See [`AclClientError`].
-    pub async fn list_auth_methods(
-        &self,
-        query: &QueryOptions,
-    ) -> Result<ReadResponse<Vec<AuthMethod>>, AclClientError> {
-        self.get(&endpoint(&["acl", "auth-methods"]), &[], query).await
+    /// See [`Error`].
+    pub async fn list_auth_methods(&self, query: &Query) -> Result<Reading<Vec<AuthMethod>>, Error> {
+        self.get(&to(&["acl", "auth-methods"]), &[], query).await
     }
 }

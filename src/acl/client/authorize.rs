@@ -1,49 +1,45 @@
-//! Authorization requests: the rights of the client's token.
+//! What a token may do, asked beforehand.
 
 use http::Method;
 use serde::{Deserialize, Serialize};
 
-use super::call::{AclClient, Endpoint};
-use super::error::AclClientError;
+use super::call::{Client, To};
+use super::error::Error;
 
-/// Access to a resource that the token may have.
+/// Whether the token may do something.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "PascalCase")]
-pub struct AuthorizationRequest {
-    /// Kind of resource, such as `service` or `acl`.
+pub struct Question {
+    /// The kind of resource, such as `service` or `acl`.
     pub resource: String,
-    /// `read`, `write` or `list`.
+    /// What is to be done: `read`, `write`, `list`.
     pub access: String,
-    /// Name of the resource; empty if its kind has none.
+    /// The name of the resource, where its kind has names.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub segment: String,
 }
 
-/// Response to an [`AuthorizationRequest`], which it repeats.
+/// The answer to one [`Question`].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-pub struct AuthorizationResponse {
-    /// Repeated from the request.
+pub struct Ruling {
+    /// As asked.
     pub resource: String,
-    /// Repeated from the request.
+    /// As asked.
     pub access: String,
-    /// Repeated from the request.
+    /// As asked.
     pub segment: String,
-    /// True if the token has the access.
+    /// Whether the token may.
     pub allow: bool,
 }
 
-impl AclClient {
-    /// Returns the rights of this client's token, in the order of the requests; at most 64 at once.
+impl Client {
+    /// Asks what the token of this client may do; at most 64 questions at once, answered in their order.
     ///
     /// # Errors
-    /// See [`AclClientError`].
-    pub async fn authorize(
-        &self,
-        questions: &[AuthorizationRequest],
-    ) -> Result<Vec<AuthorizationResponse>, AclClientError> {
-        let endpoint =
-            Endpoint { path: &["internal", "acl", "authorize"], name: "the call that tells rights", since: None };
-        self.send_json(Method::POST, &endpoint, &questions).await
+    /// See [`Error`].
+    pub async fn authorize(&self, questions: &[Question]) -> Result<Vec<Ruling>, Error> {
+        let to = To { path: &["internal", "acl", "authorize"], name: "the call that tells rights", since: None };
+        self.send_json(Method::POST, &to, &questions).await
     }
 }

@@ -5,72 +5,72 @@ use std::collections::BTreeMap;
 use http::Method;
 use serde::{Deserialize, Serialize};
 
-use super::call::{AclClient, Endpoint};
-use super::error::AclClientError;
-use super::link::AclLink;
-use super::query::{QueryOptions, ReadResponse};
-use super::wire::{deserialize_time, null_is_default};
+use super::call::{Client, To};
+use super::error::Error;
+use super::link::Link;
+use super::query::{Query, Reading};
+use super::wire::{null_is_default, time};
 use crate::acl::model::timestamp::Timestamp;
 
-/// A namespace as the server returns it.
+/// A namespace as the server tells it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct Namespace {
-    /// Name, unique in its namespace.
+    /// Its name.
     pub name: String,
-    /// Free text for people.
+    /// Free text.
     #[serde(deserialize_with = "null_is_default")]
     pub description: String,
-    /// Default policies and roles of its tokens.
+    /// What its tokens have without linking it.
     #[serde(
         rename = "ACLs",
         deserialize_with = "null_is_default",
         skip_serializing_if = "NamespaceDefaults::is_empty"
     )]
     pub acls: NamespaceDefaults,
-    /// Metadata of the owner.
+    /// Whatever its owner wrote there.
     #[serde(deserialize_with = "null_is_default", skip_serializing_if = "BTreeMap::is_empty")]
     pub meta: BTreeMap<String, String>,
-    /// Time at which it was marked for deletion; it disappears once its records are deleted.
-    #[serde(deserialize_with = "deserialize_time", skip_serializing_if = "Option::is_none")]
+    /// When it was marked for deletion; it is gone once all that lives in it is.
+    #[serde(deserialize_with = "time", skip_serializing_if = "Option::is_none")]
     pub deleted_at: Option<Timestamp>,
-    /// Index of its creation.
+    /// The index at which it was made.
     pub create_index: u64,
-    /// Index of its last change.
+    /// The index of its last change.
     pub modify_index: u64,
 }
 
-/// Default policies and roles of a namespace; they apply to each of its tokens where no linked rule matches.
+/// Policies and roles that count for each token of a namespace where nothing that the token links says anything.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct NamespaceDefaults {
     /// Policies.
     #[serde(deserialize_with = "null_is_default", skip_serializing_if = "Vec::is_empty")]
-    pub policy_defaults: Vec<AclLink>,
+    pub policy_defaults: Vec<Link>,
     /// Roles.
     #[serde(deserialize_with = "null_is_default", skip_serializing_if = "Vec::is_empty")]
-    pub role_defaults: Vec<AclLink>,
+    pub role_defaults: Vec<Link>,
 }
 
 impl NamespaceDefaults {
-    /// True if there are none.
+    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.policy_defaults.is_empty() && self.role_defaults.is_empty()
     }
 }
 
-/// A namespace to be created, or the new content of one. An update replaces all fields.
+/// A namespace to be made, or what one becomes: an update replaces all of it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct NewNamespace {
-    /// Name, a DNS label.
+    /// Its name: a label of a host name.
     pub name: String,
-    /// Free text for people.
+    /// Free text.
     pub description: String,
-    /// Default policies and roles of its tokens.
+    /// What its tokens have without linking it.
     #[serde(rename = "ACLs", skip_serializing_if = "NamespaceDefaults::is_empty")]
     pub acls: NamespaceDefaults,
-    /// Metadata of the owner.
+    /// Whatever its owner writes there.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub meta: BTreeMap<String, String>,
 }
@@ -82,53 +82,49 @@ impl From<&Namespace> for NewNamespace {
     }
 }
 
-fn endpoint<'a>(path: &'a [&'a str]) -> Endpoint<'a> {
-    Endpoint { path, name: "calls for namespaces", since: Some("1.7.0") }
+fn to<'a>(path: &'a [&'a str]) -> To<'a> {
+    To { path, name: "calls for namespaces", since: Some("1.7.0") }
 }
 
-/// Calls for namespaces, which are in no namespace themselves.
-impl AclClient {
-    /// Creates a namespace.
+/// These calls are in no namespace themselves.
+impl Client {
+    /// Makes a namespace.
     ///
     /// # Errors
-    /// See [`AclClientError`].
-    pub async fn create_namespace(&self, new: &NewNamespace) -> Result<Namespace, AclClientError> {
-        self.in_namespace(None).send_json(Method::PUT, &endpoint(&["namespace"]), new).await
+    /// See [`Error`].
+    pub async fn create_namespace(&self, new: &NewNamespace) -> Result<Namespace, Error> {
+        self.in_namespace(None).send_json(Method::PUT, &to(&["namespace"]), new).await
     }
 
     /// Reads a namespace.
     ///
     /// # Errors
-    /// See [`AclClientError`].
-    pub async fn read_namespace(
-        &self,
-        name: &str,
-        query: &QueryOptions,
-    ) -> Result<ReadResponse<Namespace>, AclClientError> {
-        self.in_namespace(None).get(&endpoint(&["namespace", name]), &[], query).await
+    /// See [`Error`].
+    pub async fn read_namespace(&self, name: &str, query: &Query) -> Result<Reading<Namespace>, Error> {
+        self.in_namespace(None).get(&to(&["namespace", name]), &[], query).await
     }
 
-    /// Replaces the mutable fields of the namespace of that name.
+    /// Replaces what may change in the namespace of that name.
     ///
     /// # Errors
-    /// See [`AclClientError`].
-    pub async fn update_namespace(&self, update: &NewNamespace) -> Result<Namespace, AclClientError> {
-        self.in_namespace(None).send_json(Method::PUT, &endpoint(&["namespace", &update.name]), update).await
+    /// See [`Error`].
+    pub async fn update_namespace(&self, update: &NewNamespace) -> Result<Namespace, Error> {
+        self.in_namespace(None).send_json(Method::PUT, &to(&["namespace", &update.name]), update).await
     }
 
-    /// Marks a namespace for deletion; its records are deleted in the background. Returns false if there was none.
+    /// Marks a namespace for deletion; its data is removed in the background. `false`: there was none.
     ///
     /// # Errors
-    /// See [`AclClientError`].
-    pub async fn delete_namespace(&self, name: &str) -> Result<bool, AclClientError> {
-        self.in_namespace(None).delete(&endpoint(&["namespace", name])).await
+    /// See [`Error`].
+    pub async fn delete_namespace(&self, name: &str) -> Result<bool, Error> {
+        self.in_namespace(None).delete(&to(&["namespace", name])).await
     }
 
     /// Lists the namespaces that the token may see.
     ///
     /// # Errors
-    /// See [`AclClientError`].
-    pub async fn list_namespaces(&self, query: &QueryOptions) -> Result<ReadResponse<Vec<Namespace>>, AclClientError> {
-        self.in_namespace(None).get(&endpoint(&["namespaces"]), &[], query).await
+    /// See [`Error`].
+    pub async fn list_namespaces(&self, query: &Query) -> Result<Reading<Vec<Namespace>>, Error> {
+        self.in_namespace(None).get(&to(&["namespaces"]), &[], query).await
     }
 }

@@ -1,70 +1,70 @@
-//! Operator calls: verification of the store and change of the key.
+//! What operators do with the service itself.
 
 use http::Method;
 use serde::{Deserialize, Serialize};
 
-use super::call::{AclClient, Endpoint};
-use super::error::AclClientError;
-use super::query::QueryOptions;
+use super::call::{Client, To};
+use super::error::Error;
+use super::query::Query;
 
-/// Progress of a change of the key that encrypts tokens.
+/// How far a change of the key came that tokens are under.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-pub struct RekeyResponse {
-    /// Key that encrypts new tokens.
+pub struct Rekeyed {
+    /// The key that tokens are written with.
     #[serde(rename = "KeyID")]
     pub key_id: String,
-    /// Tokens that this call moved to the key.
+    /// How many tokens this call moved to it.
     pub rewritten: u64,
-    /// True if all tokens use the key; otherwise repeat the call, unless some tokens are unreadable.
+    /// Whether all are under it; else the call is to be made again, unless there are some that cannot be read.
     pub done: bool,
-    /// Store keys of tokens that cannot be read.
+    /// Tokens that cannot be moved, by where they are in the store.
     pub unreadable: Vec<String>,
 }
 
 /// Result of checking all records of a server.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-pub struct VerifyResponse {
-    /// True if no damage was found.
+pub struct Verified {
+    /// Tells if no damage was found.
     pub clean: bool,
-    /// Number of records.
+    /// Records that are there.
     pub records: u64,
-    /// Records without a checksum: written by an older version, or in a store without checksums.
+    /// Those of them that have no checksum: an older version wrote them, or the store keeps none.
     pub without_checksum: u64,
-    /// Records with a wrong checksum.
+    /// Records whose checksum does not fit.
     pub damaged: u64,
-    /// Keys of the first damaged records.
+    /// The keys of the first of them.
     pub damaged_keys: Vec<String>,
-    /// Record kinds with missing or altered records.
+    /// Kinds of which records are missing, or are others than were written.
     pub damaged_kinds: Vec<String>,
-    /// True if the checksums of the file's pages match; `None` if they were not checked.
+    /// Tells if the checksums of the file's pages fit, where they were looked at.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pages: Option<bool>,
 }
 
-impl AclClient {
-    /// Verifies that all records of the server are present and undamaged.
+impl Client {
+    /// Looks whether all records of the server are there and whole.
     ///
     /// # Errors
-    /// See [`AclClientError`].
-    pub async fn verify(&self) -> Result<VerifyResponse, AclClientError> {
-        let endpoint =
-            Endpoint { path: &["operator", "verify"], name: "the call that verifies the store", since: None };
-        Ok(self.in_namespace(None).get(&endpoint, &[], &QueryOptions::default()).await?.value)
+    /// See [`Error`].
+    pub async fn verify(&self) -> Result<Verified, Error> {
+        let to = To { path: &["operator", "verify"], name: "the call that verifies the store", since: None };
+        Ok(self.in_namespace(None).get(&to, &[], &Query::default()).await?.value)
     }
 
-    /// Moves some thousand tokens to the first key of the server's key file, or to a new key with `generate`.
+    /// Moves tokens to the first key of the service's key file; with `generate` to one that is made first. One call moves
+    /// some thousands.
     ///
     /// # Errors
-    /// See [`AclClientError`].
-    pub async fn rekey(&self, generate: bool) -> Result<RekeyResponse, AclClientError> {
+    /// See [`Error`].
+    pub async fn rekey(&self, generate: bool) -> Result<Rekeyed, Error> {
         #[derive(Serialize)]
         #[serde(rename_all = "PascalCase")]
         struct Body {
             generate: bool,
         }
-        let endpoint = Endpoint { path: &["operator", "rekey"], name: "the call that changes the key", since: None };
-        self.send_json(Method::PUT, &endpoint, &Body { generate }).await
+        let to = To { path: &["operator", "rekey"], name: "the call that changes the key", since: None };
+        self.send_json(Method::PUT, &to, &Body { generate }).await
     }
 }

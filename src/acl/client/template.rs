@@ -6,62 +6,55 @@ use http::Method;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::call::{AclClient, Endpoint};
-use super::error::AclClientError;
+use super::call::{Client, To};
+use super::error::Error;
 use super::policy::Policy;
-use super::query::{QueryOptions, ReadResponse};
+use super::query::{Query, Reading};
 use super::wire::null_is_default;
 
-/// Built-in template of policies.
+/// A template of policies.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-pub struct PolicyTemplate {
-    /// Name, such as `builtin/service`.
+pub struct Template {
+    /// Its name, such as `builtin/service`.
     pub template_name: String,
-    /// Purpose of the template.
+    /// What it is for.
     #[serde(deserialize_with = "null_is_default")]
     pub description: String,
-    /// JSON schema of its variables.
+    /// The variables that it takes, as a JSON schema.
     #[serde(deserialize_with = "null_is_default")]
     pub schema: String,
-    /// HCL text with Go template actions.
+    /// Its text.
     #[serde(deserialize_with = "null_is_default")]
     pub template: String,
 }
 
-fn endpoint<'a>(path: &'a [&'a str]) -> Endpoint<'a> {
-    Endpoint { path, name: "calls for templated policies", since: None }
+fn to<'a>(path: &'a [&'a str]) -> To<'a> {
+    To { path, name: "calls for templated policies", since: None }
 }
 
-impl AclClient {
+impl Client {
     /// Lists the templates, by name.
     ///
     /// # Errors
-    /// See [`AclClientError`].
-    pub async fn list_templates(
-        &self,
-        query: &QueryOptions,
-    ) -> Result<ReadResponse<BTreeMap<String, PolicyTemplate>>, AclClientError> {
-        self.get(&endpoint(&["acl", "templated-policies"]), &[], query).await
+    /// See [`Error`].
+    pub async fn list_templates(&self, query: &Query) -> Result<Reading<BTreeMap<String, Template>>, Error> {
+        self.get(&to(&["acl", "templated-policies"]), &[], query).await
     }
 
     /// Reads a template.
     ///
     /// # Errors
-    /// See [`AclClientError`].
-    pub async fn read_template(
-        &self,
-        name: &str,
-        query: &QueryOptions,
-    ) -> Result<ReadResponse<PolicyTemplate>, AclClientError> {
-        self.get(&endpoint(&["acl", "templated-policy", "name", name]), &[], query).await
+    /// See [`Error`].
+    pub async fn read_template(&self, name: &str, query: &Query) -> Result<Reading<Template>, Error> {
+        self.get(&to(&["acl", "templated-policy", "name", name]), &[], query).await
     }
 
-    /// Generates the policy of a template with variables; nothing is stored.
+    /// Shows the policy that a template makes of variables; nothing is stored.
     ///
     /// # Errors
-    /// See [`AclClientError`].
-    pub async fn preview_template(&self, name: &str, variables: &Map<String, Value>) -> Result<Policy, AclClientError> {
-        self.send_json(Method::POST, &endpoint(&["acl", "templated-policy", "preview", name]), variables).await
+    /// See [`Error`].
+    pub async fn preview_template(&self, name: &str, variables: &Map<String, Value>) -> Result<Policy, Error> {
+        self.send_json(Method::POST, &to(&["acl", "templated-policy", "preview", name]), variables).await
     }
 }

@@ -6,104 +6,103 @@ use http::Method;
 use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 
-use super::call::{AclClient, Endpoint, parse};
-use super::error::AclClientError;
-use super::link::{AclLink, AclLinks};
+use super::call::{Client, To, parse};
+use super::error::Error;
+use super::link::{Link, Links};
 use super::policy::Policy;
-use super::query::{QueryOptions, ReadResponse};
+use super::query::{Query, Reading};
 use super::role::Role;
-use super::wire::{
-    deserialize_secret, deserialize_time, empty_is_none, null_is_default, serialize_duration, serialize_secret,
-};
+use super::wire::{empty_is_none, null_is_default, reveal, secret, span, time};
 use crate::acl::model::id::Id;
 use crate::acl::model::timestamp::Timestamp;
 
-/// A token as the server returns it. Serialization omits the secret.
+/// A token as the server tells it. Serialized, it has all fields but the secret.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct Token {
-    /// Identifies the token in paths and logs.
+    /// Names it in paths and logs.
     #[serde(rename = "AccessorID")]
     pub accessor_id: Id,
-    /// Secret; `None` if the caller may not see it.
-    #[serde(rename = "SecretID", default, deserialize_with = "deserialize_secret", skip_serializing)]
+    /// The secret; `None` where the caller may not have it.
+    #[serde(rename = "SecretID", default, deserialize_with = "secret", skip_serializing)]
     pub secret_id: Option<SecretString>,
-    /// Free text for people.
+    /// Free text.
     #[serde(default, deserialize_with = "null_is_default")]
     pub description: String,
-    /// Roles that the token links.
+    /// Roles that it links.
     #[serde(default, deserialize_with = "null_is_default", skip_serializing_if = "Vec::is_empty")]
-    pub roles: Vec<AclLink>,
-    /// Policies, identities and templates that it links.
+    pub roles: Vec<Link>,
+    /// What else it links.
     #[serde(flatten)]
-    pub links: AclLinks,
-    /// True if the token is valid in this datacenter only.
+    pub links: Links,
+    /// Whether it counts in this datacenter only.
     #[serde(default)]
     pub local: bool,
-    /// Auth method whose login created the token.
+    /// The auth method whose login made it.
     #[serde(default, deserialize_with = "empty_is_none", skip_serializing_if = "Option::is_none")]
     pub auth_method: Option<String>,
-    /// Expiration; `None` for never.
-    #[serde(default, deserialize_with = "deserialize_time", skip_serializing_if = "Option::is_none")]
+    /// When it ends; never, if `None`.
+    #[serde(default, deserialize_with = "time", skip_serializing_if = "Option::is_none")]
     pub expiration_time: Option<Timestamp>,
-    /// Creation time.
-    #[serde(default, deserialize_with = "deserialize_time", skip_serializing_if = "Option::is_none")]
+    /// When it was made.
+    #[serde(default, deserialize_with = "time", skip_serializing_if = "Option::is_none")]
     pub create_time: Option<Timestamp>,
-    /// Hash of its mutable fields.
+    /// The hash of what may change in it.
     #[serde(default, deserialize_with = "null_is_default")]
     pub hash: String,
-    /// Namespace of the record.
+    /// The namespace that it lives in.
     #[serde(default, deserialize_with = "empty_is_none", skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// Index of its creation.
+    /// The index at which it was made.
     #[serde(default)]
     pub create_index: u64,
-    /// Index of its last change.
+    /// The index of its last change.
     #[serde(default)]
     pub modify_index: u64,
 }
 
-/// Token to be created.
+/// A token to be made.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct NewToken {
-    /// Accessor; random if `None`.
+    /// Its accessor; the server takes a random one if `None`.
     #[serde(rename = "AccessorID", skip_serializing_if = "Option::is_none")]
     pub accessor_id: Option<Id>,
-    /// Secret, a UUID from a cryptographic source; random if `None`.
-    #[serde(rename = "SecretID", serialize_with = "serialize_secret", skip_serializing_if = "Option::is_none")]
+    /// Its secret, a UUID from a cryptographic source; the server takes a random one if `None`.
+    #[serde(rename = "SecretID", serialize_with = "reveal", skip_serializing_if = "Option::is_none")]
     pub secret_id: Option<SecretString>,
-    /// Free text for people.
+    /// Free text.
     pub description: String,
     /// Roles.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub roles: Vec<AclLink>,
-    /// Policies, identities and templates that it links.
+    pub roles: Vec<Link>,
+    /// What else it links.
     #[serde(flatten)]
-    pub links: AclLinks,
-    /// True if the token is valid in this datacenter only.
+    pub links: Links,
+    /// Whether it counts in this datacenter only.
     pub local: bool,
-    /// Expiration, 1 minute to 24 hours from now.
+    /// When it ends: 1 minute to 24 hours from now.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expiration_time: Option<Timestamp>,
-    /// Lifetime in place of an expiration, 1 minute to 24 hours.
-    #[serde(rename = "ExpirationTTL", serialize_with = "serialize_duration", skip_serializing_if = "Option::is_none")]
+    /// How long it lives, in place of when it ends: 1 minute to 24 hours.
+    #[serde(rename = "ExpirationTTL", serialize_with = "span", skip_serializing_if = "Option::is_none")]
     pub expiration_ttl: Option<Duration>,
 }
 
-/// New content of a token. Links absent here are removed, so build it from the token read ([`TokenUpdate::from`]).
+/// What a token becomes. Whatever is not in here is taken from it, but for what cannot change: an update is made of
+/// what was read ([`TokenUpdate::from`]).
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct TokenUpdate {
-    /// Free text for people.
+    /// Free text.
     pub description: String,
     /// Roles.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub roles: Vec<AclLink>,
-    /// Policies, identities and templates that it links.
+    pub roles: Vec<Link>,
+    /// What else it links.
     #[serde(flatten)]
-    pub links: AclLinks,
-    /// Unchanged: the server takes a missing value for `false`, and refuses a change.
+    pub links: Links,
+    /// As it is: a server takes a missing one for `false`, and refuses a change.
     local: bool,
 }
 
@@ -114,102 +113,102 @@ impl From<&Token> for TokenUpdate {
     }
 }
 
-/// Expanded part of a token read: all policies and roles that the rights come from.
+/// What an expanded read tells beside the token: all that its rights come from.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-pub struct TokenExpansion {
-    /// Policies: linked, of roles, of the namespace's defaults, and generated for identities and templates.
+pub struct Expansion {
+    /// Its policies: linked, by roles, by the namespace's defaults, and made for identities and templates.
     #[serde(deserialize_with = "null_is_default")]
     pub expanded_policies: Vec<Policy>,
-    /// Roles: linked, and of the namespace's defaults.
+    /// Its roles.
     #[serde(deserialize_with = "null_is_default")]
     pub expanded_roles: Vec<Role>,
-    /// Ids of the policies that are defaults of the namespace.
+    /// Which of the policies are defaults of its namespace.
     #[serde(rename = "NamespaceDefaultPolicyIDs", deserialize_with = "null_is_default")]
     pub namespace_default_policy_ids: Vec<String>,
-    /// Ids of the roles that are defaults of the namespace.
+    /// Which of the roles are defaults of its namespace.
     #[serde(rename = "NamespaceDefaultRoleIDs", deserialize_with = "null_is_default")]
     pub namespace_default_role_ids: Vec<String>,
-    /// Decision where no rule matches: `allow` or `deny`.
+    /// What counts where no rule does: `allow` or `deny`.
     #[serde(rename = "AgentACLDefaultPolicy", deserialize_with = "null_is_default")]
     pub agent_acl_default_policy: String,
 }
 
-/// Filter of a token list. Servers accept one at a time; [`TokenListFilter::auth_method_namespace`] goes with its auth method.
+/// Which tokens a list is of. Servers take one of them at a time, [`TokenFilter::auth_method_namespace`] beside its own.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct TokenListFilter {
-    /// Tokens that link this policy.
+pub struct TokenFilter {
+    /// Those that link this policy.
     pub policy: Option<Id>,
-    /// Tokens that link this role.
+    /// Those that link this role.
     pub role: Option<Id>,
-    /// Tokens with this service identity.
+    /// Those with this service identity.
     pub service_name: Option<String>,
-    /// Tokens created by logins of this auth method.
+    /// Those that a login by this auth method made.
     pub auth_method: Option<String>,
-    /// Namespace of that auth method.
+    /// The namespace of that auth method.
     pub auth_method_namespace: Option<String>,
 }
 
 const NAME: &str = "calls for tokens";
 
-fn endpoint<'a>(path: &'a [&'a str]) -> Endpoint<'a> {
-    Endpoint { path, name: NAME, since: None }
+fn to<'a>(path: &'a [&'a str]) -> To<'a> {
+    To { path, name: NAME, since: None }
 }
 
-impl AclClient {
-    /// Creates a token. The result holds its secret.
+impl Client {
+    /// Makes a token. The answer holds its secret.
     ///
     /// # Errors
-    /// See [`AclClientError`].
-    pub async fn create_token(&self, new: &NewToken) -> Result<Token, AclClientError> {
-        self.send_json(Method::PUT, &endpoint(&["acl", "token"]), new).await
+    /// See [`Error`].
+    pub async fn create_token(&self, new: &NewToken) -> Result<Token, Error> {
+        self.send_json(Method::PUT, &to(&["acl", "token"]), new).await
     }
 
     /// Reads a token.
     ///
     /// # Errors
-    /// See [`AclClientError`].
-    pub async fn read_token(&self, accessor: &Id, query: &QueryOptions) -> Result<ReadResponse<Token>, AclClientError> {
-        self.get(&endpoint(&["acl", "token", &accessor.to_string()]), &[], query).await
+    /// See [`Error`].
+    pub async fn read_token(&self, accessor: &Id, query: &Query) -> Result<Reading<Token>, Error> {
+        self.get(&to(&["acl", "token", &accessor.to_string()]), &[], query).await
     }
 
-    /// Reads a token with all policies and roles that its rights come from.
+    /// Reads a token, and all that its rights come from.
     ///
     /// # Errors
-    /// See [`AclClientError`].
+    /// See [`Error`].
     pub async fn read_token_expanded(
         &self,
         accessor: &Id,
-        query: &QueryOptions,
-    ) -> Result<ReadResponse<(Token, TokenExpansion)>, AclClientError> {
+        query: &Query,
+    ) -> Result<Reading<(Token, Expansion)>, Error> {
         let accessor = accessor.to_string();
         let path = ["acl", "token", &accessor];
-        let response = self.read(&endpoint(&path), &[("expanded", "true")], query).await?;
-        let both = (parse(&response)?, parse(&response)?);
-        Ok(ReadResponse::from_headers(&response.headers).map(|()| both))
+        let answer = self.read(&to(&path), &[("expanded", "true")], query).await?;
+        let both = (parse(&answer)?, parse(&answer)?);
+        Ok(Reading::of(&answer.headers).map(|()| both))
     }
 
-    /// Reads the token of this client, with its secret.
+    /// Reads the token of this client. Its secret is never hidden from it.
     ///
     /// # Errors
-    /// See [`AclClientError`].
-    pub async fn read_self(&self, query: &QueryOptions) -> Result<ReadResponse<Token>, AclClientError> {
-        self.get(&endpoint(&["acl", "token", "self"]), &[], query).await
+    /// See [`Error`].
+    pub async fn read_self(&self, query: &Query) -> Result<Reading<Token>, Error> {
+        self.get(&to(&["acl", "token", "self"]), &[], query).await
     }
 
     /// Changes a token.
     ///
     /// # Errors
-    /// See [`AclClientError`].
-    pub async fn update_token(&self, accessor: &Id, update: &TokenUpdate) -> Result<Token, AclClientError> {
-        self.send_json(Method::PUT, &endpoint(&["acl", "token", &accessor.to_string()]), update).await
+    /// See [`Error`].
+    pub async fn update_token(&self, accessor: &Id, update: &TokenUpdate) -> Result<Token, Error> {
+        self.send_json(Method::PUT, &to(&["acl", "token", &accessor.to_string()]), update).await
     }
 
-    /// Creates a token with the links and the expiration of another, and with its description if `description` is `None`.
+    /// Makes a token with the links and the end of another. Its description is the other's, where `None` is given.
     ///
     /// # Errors
-    /// See [`AclClientError`].
-    pub async fn clone_token(&self, accessor: &Id, description: Option<&str>) -> Result<Token, AclClientError> {
+    /// See [`Error`].
+    pub async fn clone_token(&self, accessor: &Id, description: Option<&str>) -> Result<Token, Error> {
         #[derive(Serialize)]
         #[serde(rename_all = "PascalCase")]
         struct Body<'a> {
@@ -217,26 +216,22 @@ impl AclClient {
             description: Option<&'a str>,
         }
         let accessor = accessor.to_string();
-        self.send_json(Method::PUT, &endpoint(&["acl", "token", &accessor, "clone"]), &Body { description }).await
+        self.send_json(Method::PUT, &to(&["acl", "token", &accessor, "clone"]), &Body { description }).await
     }
 
-    /// Deletes a token. Returns false if there was none.
+    /// Deletes a token. `false`: there was none.
     ///
     /// # Errors
-    /// See [`AclClientError`]. A token cannot delete itself.
-    pub async fn delete_token(&self, accessor: &Id) -> Result<bool, AclClientError> {
-        self.delete(&endpoint(&["acl", "token", &accessor.to_string()])).await
+    /// See [`Error`]. A token cannot delete itself.
+    pub async fn delete_token(&self, accessor: &Id) -> Result<bool, Error> {
+        self.delete(&to(&["acl", "token", &accessor.to_string()])).await
     }
 
     /// Lists tokens.
     ///
     /// # Errors
-    /// See [`AclClientError`].
-    pub async fn list_tokens(
-        &self,
-        filter: &TokenListFilter,
-        query: &QueryOptions,
-    ) -> Result<ReadResponse<Vec<Token>>, AclClientError> {
+    /// See [`Error`].
+    pub async fn list_tokens(&self, filter: &TokenFilter, query: &Query) -> Result<Reading<Vec<Token>>, Error> {
         let (policy, role) = (filter.policy.map(|id| id.to_string()), filter.role.map(|id| id.to_string()));
         let parameters = [
             ("policy", &policy),
@@ -246,6 +241,6 @@ impl AclClient {
             ("authmethod-ns", &filter.auth_method_namespace),
         ];
         let given = parameters.iter().filter_map(|(name, value)| Some((*name, value.as_deref()?)));
-        self.get(&endpoint(&["acl", "tokens"]), &given.collect::<Vec<_>>(), query).await
+        self.get(&to(&["acl", "tokens"]), &given.collect::<Vec<_>>(), query).await
     }
 }

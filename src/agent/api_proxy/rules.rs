@@ -122,8 +122,8 @@ impl Rule {
         if pattern.is_empty() || pattern.chars().any(|found| found.is_whitespace() || found.is_control()) {
             return Err("is no pattern of a path");
         }
-        let without_trailing_slash = pattern.strip_suffix('/').unwrap_or(pattern);
-        let last = without_trailing_slash.split('/').count() - 1;
+        let trimmed = pattern.strip_suffix('/').unwrap_or(pattern);
+        let last = trimmed.split('/').count() - 1;
         let read = |(at, segment): (usize, &str)| match segment {
             "" | "." | ".." if !(at == last && segment.is_empty()) => Err("has an empty segment, or . or .."),
             "+" => Ok(Segment::Any),
@@ -133,9 +133,8 @@ impl Rule {
                 _ => Err("has a * that is not at its end"),
             },
         };
-        let segments = without_trailing_slash.split('/').enumerate().map(read).collect::<Result<Vec<_>, _>>()?;
-        let any =
-            without_trailing_slash.split_inclusive('/').take_while(|segment| segment.trim_end_matches('/') != "+");
+        let segments = trimmed.split('/').enumerate().map(read).collect::<Result<Vec<_>, _>>()?;
+        let any = trimmed.split_inclusive('/').take_while(|segment| segment.trim_end_matches('/') != "+");
         let start = decoded(any.collect::<String>().trim_end_matches('*'))?;
         let open = !segments.contains(&Segment::Any) && matches!(segments.last(), Some(Segment::Rest(_)));
         Ok(Self { methods, segments, start, open })
@@ -147,7 +146,7 @@ impl Rule {
 
     /// Whether it is about a request of this path.
     pub(super) fn is_about_path(&self, operation: Operation, path: &ApiPath<'_>) -> bool {
-        self.is_about(operation) && self.matches(path.without_trailing_slash(), false)
+        self.is_about(operation) && self.matches(path.trimmed(), false)
     }
 
     /// `path` has no slash at its end; `folder` says that it may have one.
@@ -203,7 +202,7 @@ fn parse_methods(text: &str) -> Result<u8, &'static str> {
 
 /// What is not done with the session's token unless a listener lifts it: it makes or ends tokens that outlive what they
 /// were made for, shows the token, or is for those who run the server. Each with the paths that it covers.
-const PROTECTED: [(&str, &[&str]); 10] = [
+const GUARDED: [(&str, &[&str]); 10] = [
     ("acl/logout", &["acl/logout"]),
     ("acl/token", &["acl/token", "acl/token/*", "acl/tokens"]),
     ("auth/token/create", &["auth/token/create", "auth/token/create/*", "auth/token/create-orphan"]),
@@ -218,22 +217,22 @@ const PROTECTED: [(&str, &[&str]); 10] = [
 
 /// What is refused where the session's token would be put on, unless it is lifted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Exemption(usize);
+pub struct Lift(usize);
 
-impl Exemption {
+impl Lift {
     /// Takes the name of what is to be lifted.
     pub fn parse(name: &str) -> Option<Self> {
-        PROTECTED.iter().position(|(its, _)| *its == name.trim_end_matches(['*', '/'])).map(Self)
+        GUARDED.iter().position(|(its, _)| *its == name.trim_end_matches(['*', '/'])).map(Self)
     }
 
     /// Its name.
     pub const fn name(self) -> &'static str {
-        PROTECTED[self.0].0
+        GUARDED[self.0].0
     }
 
     /// The names of all.
     pub fn names() -> impl Iterator<Item = &'static str> {
-        PROTECTED.iter().map(|(name, _)| *name)
+        GUARDED.iter().map(|(name, _)| *name)
     }
 }
 
@@ -245,57 +244,57 @@ pub struct Rules {
     /// What of that is not. Counts behind a namespace in the path too.
     pub deny: Vec<Rule>,
     /// What is done with the session's token although it is refused otherwise.
-    pub exempt: Vec<Exemption>,
+    pub lift: Vec<Lift>,
 }
 
 /// Why a request is not let through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum RuleViolation {
+pub(super) enum Refused {
     NotAllowed,
     Denied,
     /// By name, for who knows what it means.
-    Protected(&'static str),
+    Guarded(&'static str),
 }
 
 impl Rules {
     /// Whether a request is let through, whosever token it carries.
-    pub(super) fn check(&self, operation: Operation, path: &ApiPath<'_>) -> Result<(), RuleViolation> {
+    pub(super) fn judge(&self, operation: Operation, path: &ApiPath<'_>) -> Result<(), Refused> {
         let folder = operation.lists() || path.ends_in_slash();
-        let allows = |rule: &Rule| rule.is_about(operation) && rule.matches(path.without_trailing_slash(), folder);
+        let allows = |rule: &Rule| rule.is_about(operation) && rule.matches(path.trimmed(), folder);
         if !self.allow.is_empty() && !self.allow.iter().any(allows) {
-            return Err(RuleViolation::NotAllowed);
+            return Err(Refused::NotAllowed);
         }
         // Who may not read a path learns nothing of it by a `HEAD` either.
         let denied = |rule: &Rule| rule.is_about(operation) || (operation.is_head() && rule.is_about(Operation::GET));
-        let denies = |rule: &Rule| denied(rule) && path.suffixes().any(|end| rule.matches(end, true));
-        if self.deny.iter().any(denies) { Err(RuleViolation::Denied) } else { Ok(()) }
+        let denies = |rule: &Rule| denied(rule) && path.behind_namespaces().any(|end| rule.matches(end, true));
+        if self.deny.iter().any(denies) { Err(Refused::Denied) } else { Ok(()) }
     }
 
     /// Whether it may be done with the session's token.
-    pub(super) fn check_session_token(&self, path: &ApiPath<'_>) -> Result<(), RuleViolation> {
+    pub(super) fn judge_with_session(&self, path: &ApiPath<'_>) -> Result<(), Refused> {
         let covers = |paths: &[&str], end: &str| {
             paths.iter().any(|covered| match covered.strip_suffix('*') {
                 Some(start) => end.starts_with(start),
                 None => end == *covered,
             })
         };
-        for end in path.suffixes() {
+        for end in path.behind_namespaces() {
             // Most paths have none of these words in them.
-            if !PROTECTED_PREFIXES.iter().any(|start| end.starts_with(start)) {
+            if !GUARDED_STARTS.iter().any(|start| end.starts_with(start)) {
                 continue;
             }
-            let found = PROTECTED.iter().enumerate().find(|(_, (_, paths))| covers(paths, end));
+            let found = GUARDED.iter().enumerate().find(|(_, (_, paths))| covers(paths, end));
             if let Some((at, (name, _))) = found
-                && !self.exempt.contains(&Exemption(at))
+                && !self.lift.contains(&Lift(at))
             {
-                return Err(RuleViolation::Protected(name));
+                return Err(Refused::Guarded(name));
             }
         }
         Ok(())
     }
 }
 
-const PROTECTED_PREFIXES: [&str; 4] = ["acl/", "auth/token/", "snapshot", "sys/"];
+const GUARDED_STARTS: [&str; 4] = ["acl/", "auth/token/", "snapshot", "sys/"];
 
 #[cfg(test)]
 mod tests;

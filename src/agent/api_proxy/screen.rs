@@ -17,13 +17,13 @@ use hyper::body::{Body, Frame, SizeHint};
 use prometheus_client::metrics::counter::Counter;
 use secrecy::ExposeSecret as _;
 
-use super::needle::TokenFinder;
+use super::needle::Needle;
 use crate::agent::token::Token;
-use crate::http::reverse_proxy::{Broken, Buffered, Downstream};
+use crate::http::reverse_proxy::{BufferedBody, ConnectionError, ResponseBody};
 
 /// Screens the answers to requests that carry the session's token.
 #[derive(Debug)]
-pub(super) struct LeakFilter {
+pub(super) struct Screen {
     server: String,
     found: Counter,
     /// True if it has been logged. Each is counted.
@@ -43,7 +43,7 @@ pub(super) enum Leak {
     Encoded,
 }
 
-impl LeakFilter {
+impl Screen {
     pub(super) const fn new(server: String, found: Counter) -> Self {
         Self { server, found, logged: AtomicBool::new(false) }
     }
@@ -51,19 +51,19 @@ impl LeakFilter {
     /// The answer with its body screened as it streams, or the reason not to pass it on.
     pub(super) fn screened(
         self: &Arc<Self>,
-        answer: Response<Downstream>,
+        answer: Response<ResponseBody>,
         token: &Arc<Token>,
-    ) -> Result<Response<FilteredBody>, Leak> {
+    ) -> Result<Response<Screened>, Leak> {
         if !is_searched_for(token) {
-            return Ok(answer.map(FilteredBody::unscreened));
+            return Ok(answer.map(Screened::unscreened));
         }
-        let needle = TokenFinder::new(token);
+        let needle = Needle::new(token);
         if needle.is_in_headers(answer.headers()) {
             return Err(self.leak());
         }
         match answer.body().whole() {
             Some(body) if needle.is_in(body) => return Err(self.leak()),
-            Some(body) if body.is_empty() => return Ok(answer.map(FilteredBody::unscreened)),
+            Some(body) if body.is_empty() => return Ok(answer.map(Screened::unscreened)),
             _ => {}
         }
         let mut codings = answer.headers().get_all(CONTENT_ENCODING).iter();
@@ -71,10 +71,10 @@ impl LeakFilter {
             return Err(Leak::Encoded);
         }
         if answer.body().whole().is_some() {
-            return Ok(answer.map(FilteredBody::unscreened));
+            return Ok(answer.map(Screened::unscreened));
         }
         let streamed = Streamed { token: Arc::clone(token), screen: Arc::clone(self), held: 0, ended: None };
-        Ok(answer.map(|body| FilteredBody { body, streamed: Some(Box::new(streamed)) }))
+        Ok(answer.map(|body| Screened { body, streamed: Some(Box::new(streamed)) }))
     }
 
     fn leak(&self) -> Leak {
@@ -92,21 +92,21 @@ impl LeakFilter {
 
 /// True if a token is long enough to be no word of an answer by chance, as `root` of a server for trials is.
 fn is_searched_for(token: &Token) -> bool {
-    token.secret.secret().expose_secret().len() >= MIN_TOKEN_LEN
+    token.secret.secret().expose_secret().len() >= SHORTEST
 }
 
-const MIN_TOKEN_LEN: usize = 16;
+const SHORTEST: usize = 16;
 
 /// An answer's body, in which the session's token does not stand.
-pub struct FilteredBody {
-    body: Downstream,
+pub struct Screened {
+    body: ResponseBody,
     /// In a box, where it streams: most bodies are here as a whole.
     streamed: Option<Box<Streamed>>,
 }
 
 struct Streamed {
     token: Arc<Token>,
-    screen: Arc<LeakFilter>,
+    screen: Arc<Screen>,
     /// How many bytes are held back; they are the token's first.
     held: usize,
     /// The end of the body, once it has come while bytes were held back.
@@ -119,30 +119,30 @@ enum Last {
     Trailers(Frame<Bytes>),
 }
 
-impl FilteredBody {
+impl Screened {
     /// A body that is passed on as it is.
-    pub(super) const fn unscreened(body: Downstream) -> Self {
+    pub(super) const fn unscreened(body: ResponseBody) -> Self {
         Self { body, streamed: None }
     }
 
-    /// Reads the body as [`Downstream::buffer`] does. It fails where the token stands in it.
-    pub(super) async fn buffer(self, limit: usize, idle: Duration) -> Buffered<Self> {
+    /// Reads the body as [`ResponseBody::buffer`] does. It fails where the token stands in it.
+    pub(super) async fn buffer(self, limit: usize, idle: Duration) -> BufferedBody<Self> {
         let Self { body, streamed } = self;
         match body.buffer(limit, idle).await {
-            Buffered::Complete(bytes) => match &streamed {
-                Some(streamed) if TokenFinder::new(&streamed.token).is_in(&bytes) => {
+            BufferedBody::Complete(bytes) => match &streamed {
+                Some(streamed) if Needle::new(&streamed.token).is_in(&bytes) => {
                     streamed.screen.leak();
-                    Buffered::Failed
+                    BufferedBody::Failed
                 }
-                _ => Buffered::Complete(bytes),
+                _ => BufferedBody::Complete(bytes),
             },
-            Buffered::TooLong(body) => Buffered::TooLong(Self { body, streamed }),
-            Buffered::Failed => Buffered::Failed,
+            BufferedBody::TooLong(body) => BufferedBody::TooLong(Self { body, streamed }),
+            BufferedBody::Failed => BufferedBody::Failed,
         }
     }
 }
 
-impl fmt::Debug for FilteredBody {
+impl fmt::Debug for Screened {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Screened").field(&self.body).finish()
     }
@@ -150,10 +150,10 @@ impl fmt::Debug for FilteredBody {
 
 /// Reason why a body has no end.
 #[derive(Debug, thiserror::Error)]
-pub enum FilteredBodyError {
+pub enum CutOff {
     /// The server's answer broke off.
     #[error(transparent)]
-    Broken(#[from] Broken),
+    Broken(#[from] ConnectionError),
     /// The session's token stands in it.
     #[error("the server's answer repeats the session's token")]
     Token,
@@ -161,8 +161,8 @@ pub enum FilteredBodyError {
 
 impl Streamed {
     /// The part of `piece`, and of what was held back, that can be passed on now.
-    fn take(&mut self, piece: Bytes) -> Result<Bytes, FilteredBodyError> {
-        let needle = TokenFinder::new(&self.token);
+    fn take(&mut self, piece: Bytes) -> Result<Bytes, CutOff> {
+        let needle = Needle::new(&self.token);
         let mut piece = match needle.token.get(..self.held) {
             None | Some([]) => piece,
             Some(held) => {
@@ -174,9 +174,9 @@ impl Streamed {
         };
         if needle.is_in(&piece) {
             self.screen.leak();
-            return Err(FilteredBodyError::Token);
+            return Err(CutOff::Token);
         }
-        self.held = needle.partial_match_len(&piece);
+        self.held = needle.begun_at_end_of(&piece);
         piece.truncate(piece.len() - self.held);
         Ok(piece)
     }
@@ -188,18 +188,15 @@ impl Streamed {
     }
 }
 
-impl Body for FilteredBody {
+impl Body for Screened {
     type Data = Bytes;
-    type Error = FilteredBodyError;
+    type Error = CutOff;
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, FilteredBodyError>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, CutOff>>> {
         let this = &mut *self;
         let Some(streamed) = &mut this.streamed else {
             let frame = ready!(Pin::new(&mut this.body).poll_frame(cx));
-            return Poll::Ready(frame.map(|frame| frame.map_err(FilteredBodyError::Broken)));
+            return Poll::Ready(frame.map(|frame| frame.map_err(CutOff::Broken)));
         };
         if let Some(end) = streamed.ended.take() {
             return Poll::Ready(match end {
@@ -223,12 +220,10 @@ impl Body for FilteredBody {
                     piece => return Poll::Ready(Some(piece.map(Frame::data))),
                 },
                 Err(frame) => {
-                    if frame
-                        .trailers_ref()
-                        .is_some_and(|trailers| TokenFinder::new(&streamed.token).is_in_headers(trailers))
+                    if frame.trailers_ref().is_some_and(|trailers| Needle::new(&streamed.token).is_in_headers(trailers))
                     {
                         streamed.screen.leak();
-                        return Poll::Ready(Some(Err(FilteredBodyError::Token)));
+                        return Poll::Ready(Some(Err(CutOff::Token)));
                     }
                     if streamed.held == 0 {
                         return Poll::Ready(Some(Ok(frame)));

@@ -9,34 +9,32 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 use zeroize::Zeroizing;
 
-use super::encrypted_file::{
-    BackgroundWriter, ChangeLevel, EncryptedFile, EncryptedFileError, FileRejected, LARGEST, PersistOptions,
-};
-use super::lease::{LeaseState, Step, is_certificate};
-use super::snapshot_format::{Content, SavedLease, TokenFingerprint, age};
+use super::encrypted_file::{Archive, ArchiveError, Dirt, LARGEST, Persist, Why, Writer};
+use super::lease::{Step, Term, is_certificate};
+use super::snapshot_format::{Content, SavedTerm, TokenMark, age};
 use super::{SecretFields, SecretRequest};
 use crate::agent::server_client::SecretLease;
-use crate::agent::state_file::KeyPurpose;
+use crate::agent::state_file::Use;
 use crate::agent::token::{Generation, Lease, TokenWatch};
 use crate::clock::{Clock, ClockReading, millis};
 use crate::credential_watch::Availability;
 
 /// How the secrets of a store are kept over a restart.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OfflineOptions {
+pub struct Offline {
     /// Where.
-    pub persist: PersistOptions,
+    pub persist: Persist,
     /// How old a secret without a lease may be that is used while the server does not answer.
     pub stale: Duration,
 }
 
 /// What is known of each secret. Clones share it.
 #[derive(Debug, Clone)]
-pub(super) struct PersistedSecrets(Arc<Inner>);
+pub(super) struct Book(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    file: EncryptedFile,
+    archive: Archive,
     stale: Duration,
     pages: Mutex<Pages>,
     changed: Notify,
@@ -45,9 +43,9 @@ struct Inner {
 #[derive(Debug, Default)]
 struct Pages {
     /// The token of the last process.
-    mark: Option<TokenFingerprint>,
+    mark: Option<TokenMark>,
     records: BTreeMap<SecretRequest, Record>,
-    changes: ChangeLevel,
+    dirt: Dirt,
 }
 
 /// What is known of a secret.
@@ -57,7 +55,7 @@ pub(super) struct Record {
     /// When it was read, and how old it was by then.
     pub(super) read: ClockReading,
     pub(super) before: Duration,
-    pub(super) lease: Option<(SecretLease, LeaseState, Step)>,
+    pub(super) lease: Option<(SecretLease, Term, Step)>,
     /// The login that it was read with; `None` for that of the last process.
     pub(super) login: Option<Generation>,
 }
@@ -74,16 +72,16 @@ impl Record {
 struct Saved<'a> {
     request: Cow<'a, SecretRequest>,
     at: u64,
-    lease: Option<(Cow<'a, str>, SavedLease)>,
+    lease: Option<(Cow<'a, str>, SavedTerm)>,
     data: Cow<'a, SecretFields>,
 }
 
-impl PersistedSecrets {
+impl Book {
     /// An empty one, written to the file. What is in that is taken for the same `bound_to` alone.
-    pub(super) fn new(offline: &OfflineOptions, bound_to: &[&str]) -> Result<Self, EncryptedFileError> {
-        let file = EncryptedFile::new(&offline.persist, KeyPurpose::Secrets, bound_to)?;
+    pub(super) fn new(offline: &Offline, bound_to: &[&str]) -> Result<Self, ArchiveError> {
+        let archive = Archive::new(&offline.persist, Use::Secrets, bound_to)?;
         let (pages, changed) = (Mutex::default(), Notify::new());
-        Ok(Self(Arc::new(Inner { file, stale: offline.stale, pages, changed })))
+        Ok(Self(Arc::new(Inner { archive, stale: offline.stale, pages, changed })))
     }
 
     fn pages(&self) -> MutexGuard<'_, Pages> {
@@ -93,14 +91,14 @@ impl PersistedSecrets {
     /// Takes up what the last process kept.
     pub(super) async fn load(&self, now: ClockReading) {
         let stale = self.0.stale;
-        let Some((mark, records)) = self.0.file.load(move |plain| taken(plain, stale, now)).await else { return };
+        let Some((mark, records)) = self.0.archive.load(move |plain| taken(plain, stale, now)).await else { return };
         tracing::info!(event = "secrets.resumed", secrets = records.len(), "secrets of the last process are taken up");
         let mut pages = self.pages();
         (pages.mark, pages.records) = (mark, records);
     }
 
     /// What the last process knew of a secret, and its token then.
-    pub(super) fn known(&self, request: &SecretRequest) -> Option<(Record, Option<TokenFingerprint>)> {
+    pub(super) fn known(&self, request: &SecretRequest) -> Option<(Record, Option<TokenMark>)> {
         let pages = self.pages();
         let record = pages.records.get(request).filter(|record| record.login.is_none())?;
         Some((record.clone(), pages.mark.clone()))
@@ -112,13 +110,13 @@ impl PersistedSecrets {
             there.login.is_some() && there.lease.is_none() && record.lease.is_none() && there.data == record.data
         });
         pages.records.insert(request.clone(), record);
-        self.note(&mut pages, if same { ChangeLevel::AgeOnly } else { ChangeLevel::Content });
+        self.note(&mut pages, if same { Dirt::Younger } else { Dirt::Other });
     }
 
     pub(super) fn strike(&self, request: &SecretRequest) {
         let mut pages = self.pages();
         if pages.records.remove(request).is_some() {
-            self.note(&mut pages, ChangeLevel::Content);
+            self.note(&mut pages, Dirt::Other);
         }
     }
 
@@ -128,63 +126,63 @@ impl PersistedSecrets {
         let before = pages.records.len();
         pages.records.retain(|request, _| claimed(request));
         if pages.records.len() < before {
-            self.note(&mut pages, ChangeLevel::Content);
+            self.note(&mut pages, Dirt::Other);
         }
     }
 
-    fn note(&self, pages: &mut Pages, changes: ChangeLevel) {
-        if changes > pages.changes {
-            pages.changes = changes;
+    fn note(&self, pages: &mut Pages, dirt: Dirt) {
+        if dirt > pages.dirt {
+            pages.dirt = dirt;
             self.0.changed.notify_one();
         }
     }
 
     /// What writes it.
-    pub(super) fn writer(&self) -> BackgroundWriter {
-        BackgroundWriter::new(self.0.file.clone())
+    pub(super) fn writer(&self) -> Writer {
+        Writer::new(self.0.archive.clone())
     }
 
     /// Has it written when there is something new, for as long as this is polled.
-    pub(super) async fn keep(&self, clock: &Clock, tokens: &TokenWatch, writer: &mut BackgroundWriter) {
+    pub(super) async fn keep(&self, clock: &Clock, tokens: &TokenWatch, writer: &mut Writer) {
         loop {
             tokio::select! {
-                () = self.0.changed.notified() => writer.changed(clock.now(), self.pages().changes),
+                () = self.0.changed.notified() => writer.changed(clock.now(), self.pages().dirt),
                 () = writer.time(clock) => self.save(clock.now(), tokens, writer),
             }
         }
     }
 
     /// Writes what was not written yet.
-    pub(super) async fn finish(&self, clock: &Clock, tokens: &TokenWatch, mut writer: BackgroundWriter) {
-        writer.changed(clock.now(), self.pages().changes);
+    pub(super) async fn finish(&self, clock: &Clock, tokens: &TokenWatch, mut writer: Writer) {
+        writer.changed(clock.now(), self.pages().dirt);
         if writer.settled(clock).await {
             self.save(clock.now(), tokens, &mut writer);
             writer.settled(clock).await;
         }
     }
 
-    fn save(&self, now: ClockReading, tokens: &TokenWatch, writer: &mut BackgroundWriter) {
+    fn save(&self, now: ClockReading, tokens: &TokenWatch, writer: &mut Writer) {
         let token = match tokens.peek().availability {
             Availability::Available(token) => Some(token),
             Availability::Unavailable { .. } => None,
         };
         let (mut records, before) = {
             let mut pages = self.pages();
-            pages.changes = ChangeLevel::None;
+            pages.dirt = Dirt::None;
             (pages.records.clone(), pages.mark.clone())
         };
         let login = token.as_ref().map(|token| token.generation);
         // What was leased with another token has ended with it.
         let same = token.as_ref().is_none_or(|token| before.as_ref().is_some_and(|mark| mark.is(token)));
         records.retain(|_, its| its.lease.is_none() || if its.login.is_some() { its.login == login } else { same });
-        let mark = token.as_deref().map(TokenFingerprint::of).or(before);
+        let mark = token.as_deref().map(TokenMark::of).or(before);
         writer.write(move || plain(&records, mark, now));
     }
 }
 
 fn plain(
     records: &BTreeMap<SecretRequest, Record>,
-    mark: Option<TokenFingerprint>,
+    mark: Option<TokenMark>,
     now: ClockReading,
 ) -> Option<Zeroizing<Vec<u8>>> {
     let wall = millis(now.wall);
@@ -209,9 +207,10 @@ fn saved<'a>(request: &'a SecretRequest, record: &'a Record, wall: u64, now: Clo
     Saved {
         request: Cow::Borrowed(request),
         at: wall.saturating_sub(u64::try_from(record.age(now).as_millis()).unwrap_or(u64::MAX)),
-        lease: record.lease.as_ref().map(|(lease, lease_state, next)| {
-            (Cow::Borrowed(lease.id.as_str()), SavedLease::of(lease_state, *next, now))
-        }),
+        lease: record
+            .lease
+            .as_ref()
+            .map(|(lease, term, next)| (Cow::Borrowed(lease.id.as_str()), SavedTerm::of(term, *next, now))),
         data: Cow::Borrowed(&record.data),
     }
 }
@@ -230,18 +229,18 @@ impl std::io::Write for Room {
     }
 }
 
-type Taken = (Option<TokenFingerprint>, BTreeMap<SecretRequest, Record>);
+type Taken = (Option<TokenMark>, BTreeMap<SecretRequest, Record>);
 
-fn taken(plain: &[u8], stale: Duration, now: ClockReading) -> Result<Taken, FileRejected> {
-    let content: Content<Saved<'_>> = serde_json::from_slice(plain).map_err(|_| FileRejected::Shape)?;
+fn taken(plain: &[u8], stale: Duration, now: ClockReading) -> Result<Taken, Why> {
+    let content: Content<Saved<'_>> = serde_json::from_slice(plain).map_err(|_| Why::Shape)?;
     let content = content.in_time(now)?;
     let record = |saved: Saved<'_>| {
         let lease = match saved.lease {
-            Some((id, lease_state)) => {
-                let (lease_state, next) = lease_state.taken_up(now)?;
+            Some((id, term)) => {
+                let (term, next) = term.taken_up(now)?;
                 // It is renewed for as long as it was first given.
-                let lease = Lease { ttl: lease_state.first, renewable: lease_state.lease.renewable };
-                Some((SecretLease { id: id.into_owned(), lease }, lease_state, next))
+                let lease = Lease { ttl: term.first, renewable: term.lease.renewable };
+                Some((SecretLease { id: id.into_owned(), lease }, term, next))
             }
             None => None,
         };

@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use super::circuit_breaker::CircuitBreaker;
-use super::lease::{LeaseState, Step, next_step, reread_interval};
-use super::persisted_secrets::{PersistedSecrets, Record};
+use super::circuit_breaker::Gate;
+use super::lease::{Step, Term, next_step, rhythm};
+use super::persisted_secrets::{Book, Record};
 use super::retry::{ReadFailure, RetryBudget, RetrySchedule};
-use super::snapshot_format::TokenFingerprint;
-use super::{SecretAnswer, SecretFields, SecretOptions};
+use super::snapshot_format::TokenMark;
+use super::{Options, SecretAnswer, SecretFields};
 use crate::agent::server_client::{CallError, SecretLease, Upstream, Verdict};
 use crate::agent::token::{Generation, Token, TokenWatch};
 use crate::backoff::random_unit;
@@ -23,15 +23,15 @@ use crate::health;
 use crate::metrics::{Metrics, SecretCallLabels};
 
 /// Makes of a secret what its readers want; or says what the secret lacks for it, without its content.
-pub type Projection<T> = fn(&SecretOptions, &SecretAnswer, ClockReading) -> Result<T, String>;
+pub type View<T> = fn(&Options, &SecretAnswer, ClockReading) -> Result<T, String>;
 
 /// What a keeper works with.
 #[derive(Debug)]
-pub struct SecretRenewerDeps<T> {
+pub struct Parts<T> {
     /// The watch's write half.
     pub publisher: CredentialPublisher<T>,
     /// What is published of the secret.
-    pub view: Projection<T>,
+    pub view: View<T>,
     /// The server.
     pub upstream: Upstream,
     /// The session's token.
@@ -45,7 +45,7 @@ pub struct SecretRenewerDeps<T> {
     /// Where to say whether there is a secret, if somebody is told.
     pub health: Option<health::HealthHandle>,
     /// What calls go through that are made beside many others.
-    pub circuit_breaker: Option<CircuitBreaker>,
+    pub gate: Option<Gate>,
     /// Quick retries after a refusal, shared by the secrets of a session.
     pub retry_budget: RetryBudget,
     /// Where calls are counted.
@@ -54,16 +54,16 @@ pub struct SecretRenewerDeps<T> {
 
 /// Keeps one secret and publishes it.
 #[derive(Debug)]
-pub struct SecretRenewer<T> {
-    options: SecretOptions,
-    deps: SecretRenewerDeps<T>,
+pub struct SecretKeeper<T> {
+    options: Options,
+    parts: Parts<T>,
     retries: RetrySchedule,
     token: Option<Arc<Token>>,
     held: Option<Held>,
     /// Where it is written down to outlive a restart.
-    persisted: Option<PersistedSecrets>,
+    book: Option<Book>,
     /// A lease of the last process, until it is known whether the token lives that it was got with.
-    awaited: Option<(Record, Option<TokenFingerprint>)>,
+    awaited: Option<(Record, Option<TokenMark>)>,
     /// When what is held is shown although nobody has said yet that it is still good.
     show_at: Option<ClockReading>,
     next: Step,
@@ -80,7 +80,7 @@ struct Held {
     before: Duration,
     /// Whether readers are given it.
     shown: bool,
-    lease: Option<(SecretLease, LeaseState)>,
+    lease: Option<(SecretLease, Term)>,
     /// How soon it is looked at again where it has no lease.
     look_after: Duration,
     /// The token that it was read with, whose end is its lease's end.
@@ -97,17 +97,17 @@ enum Event {
     GiveBack,
 }
 
-impl<T> SecretRenewer<T> {
+impl<T> SecretKeeper<T> {
     /// A keeper that has done nothing yet.
-    pub fn new(options: SecretOptions, deps: SecretRenewerDeps<T>) -> Self {
-        let now = deps.clock.now();
+    pub fn new(options: Options, parts: Parts<T>) -> Self {
+        let now = parts.clock.now();
         Self {
             options,
-            deps,
+            parts,
             retries: RetrySchedule::new(now),
             token: None,
             held: None,
-            persisted: None,
+            book: None,
             awaited: None,
             show_at: None,
             next: Step::ReadAt(now),
@@ -137,7 +137,7 @@ impl<T> SecretRenewer<T> {
                 Event::GiveBack => stop.run_until_cancelled(self.give_back()).await,
                 Event::RefreshRequest => {
                     let read = stop.run_until_cancelled(self.call(true)).await;
-                    self.deps.refresh_signal.complete();
+                    self.parts.refresh_signal.complete();
                     read
                 }
                 Event::Step => stop.run_until_cancelled(self.call(matches!(self.next, Step::ReadAt(_)))).await,
@@ -150,7 +150,7 @@ impl<T> SecretRenewer<T> {
 
     /// `None` once the session has ended.
     async fn wait(&mut self) -> Option<Event> {
-        let clock = self.deps.clock.clone();
+        let clock = self.parts.clock.clone();
         let step = self.token.is_some().then(|| self.next.at());
         let back = self.replaced.iter().map(|(_, at)| *at).min_by_key(|at| at.boot).filter(|_| self.token.is_some());
         let ends = self.ends();
@@ -158,23 +158,23 @@ impl<T> SecretRenewer<T> {
             biased;
             () = clock.sleep_until_some(ends) => Event::Ended,
             () = clock.sleep_until_some(self.show_at) => Event::Show,
-            changed = self.deps.tokens.changed() => {
+            changed = self.parts.tokens.changed() => {
                 changed.ok()?;
                 Event::Token
             }
-            () = self.deps.refresh_signal.requested() => Event::RefreshRequest,
+            () = self.parts.refresh_signal.requested() => Event::RefreshRequest,
             () = clock.sleep_until_some(step) => Event::Step,
             () = clock.sleep_until_some(back) => Event::GiveBack,
         })
     }
 
     fn ends(&self) -> Option<ClockReading> {
-        self.held.as_ref()?.lease.as_ref().map(|(_, lease_state)| lease_state.ends())
+        self.held.as_ref()?.lease.as_ref().map(|(_, term)| term.ends())
     }
 
     /// A new token: what was leased with the one before ends with that one.
     fn take_token(&mut self) {
-        self.token = match self.deps.tokens.current().availability {
+        self.token = match self.parts.tokens.current().availability {
             Availability::Available(token) => Some(token),
             Availability::Unavailable { .. } => None,
         };
@@ -187,20 +187,20 @@ impl<T> SecretRenewer<T> {
         let refused = self.retries.refused_token();
         // The session publishes after each check, too: the token that was refused is tried again by the schedule alone.
         if refused != Some(token.generation) && (!outlives || refused.is_some()) {
-            self.next = Step::ReadAt(self.deps.clock.now());
+            self.next = Step::ReadAt(self.parts.clock.now());
         }
     }
 
     /// Reads the secret or renews its lease. Meanwhile the lease that is held may end.
     async fn call(&mut self, read: bool) {
-        let (upstream, clock) = (self.deps.upstream.clone(), self.deps.clock.clone());
-        let circuit_breaker = self.deps.circuit_breaker.clone();
-        let pass = match &circuit_breaker {
+        let (upstream, clock) = (self.parts.upstream.clone(), self.parts.clock.clone());
+        let gate = self.parts.gate.clone();
+        let pass = match &gate {
             None => None,
-            Some(circuit_breaker) => {
+            Some(gate) => {
                 let ends = self.ends();
                 tokio::select! {
-                    pass = circuit_breaker.enter() => Some(pass),
+                    pass = gate.enter() => Some(pass),
                     // The loop sees to these first.
                     () = clock.sleep_until_some(ends) => return,
                     () = clock.sleep_until_some(self.show_at) => return,
@@ -245,10 +245,10 @@ impl<T> SecretRenewer<T> {
             Ok(Done::Read(answer)) => self.was_read(answer, token.generation, now),
             Ok(Done::Renewed(lease)) => {
                 self.retries.succeeded(now);
-                if let Some(Held { lease: Some((_, lease_state)), .. }) = &mut self.held {
-                    lease_state.renewed(now, lease);
+                if let Some(Held { lease: Some((_, term)), .. }) = &mut self.held {
+                    term.renewed(now, lease);
                 }
-                self.deps.publisher.record_check(now);
+                self.parts.publisher.record_check(now);
                 self.plan(now);
                 self.show();
             }
@@ -258,8 +258,8 @@ impl<T> SecretRenewer<T> {
 
     fn was_read(&mut self, answer: SecretAnswer, generation: Generation, now: ClockReading) {
         let changed = self.held.as_ref().is_none_or(|before| !before.shown || before.data != answer.data);
-        let view = if changed { (self.deps.view)(&self.options, &answer, now).map(Some) } else { Ok(None) };
-        let look_after = reread_interval(&self.options.request, &answer.data, self.options.interval, now);
+        let view = if changed { (self.parts.view)(&self.options, &answer, now).map(Some) } else { Ok(None) };
+        let look_after = rhythm(&self.options.request, &answer.data, self.options.interval, now);
         let SecretAnswer { data, lease } = answer;
         let view = match view {
             Ok(view) => view,
@@ -276,18 +276,18 @@ impl<T> SecretRenewer<T> {
             self.replaced.push((old, now + self.options.grace));
         }
         let lease = lease.map(|lease| {
-            let lease_state = LeaseState { since: now, lease: lease.lease, first: lease.lease.ttl, refused: false };
-            (lease, lease_state)
+            let term = Term { since: now, lease: lease.lease, first: lease.lease.ttl, refused: false };
+            (lease, term)
         });
         match view {
             Some(view) => {
                 let leased = lease.as_ref().map(|(lease, _)| lease.lease.ttl.as_secs());
                 tracing::info!(event = "agent.secret.read", secret = self.options.name, leased, "a secret was read");
-                self.deps.publisher.publish(Availability::Available(Arc::new(view)), Some(now));
+                self.parts.publisher.publish(Availability::Available(Arc::new(view)), Some(now));
             }
-            None => self.deps.publisher.record_check(now),
+            None => self.parts.publisher.record_check(now),
         }
-        if let Some(health) = &self.deps.health {
+        if let Some(health) = &self.parts.health {
             health.ready();
         }
         self.show_at = None;
@@ -311,9 +311,9 @@ impl<T> SecretRenewer<T> {
     }
 
     fn plan(&mut self, now: ClockReading) {
-        let lease_state = self.held.as_ref().and_then(|held| held.lease.as_ref()).map(|(_, lease_state)| *lease_state);
+        let term = self.held.as_ref().and_then(|held| held.lease.as_ref()).map(|(_, term)| *term);
         let look_after = self.held.as_ref().map_or(self.options.interval, |held| held.look_after);
-        self.next = next_step(now, lease_state, look_after, random_unit());
+        self.next = next_step(now, term, look_after, random_unit());
         self.write_down();
     }
 
@@ -321,10 +321,10 @@ impl<T> SecretRenewer<T> {
         let verdict = error.verdict();
         let name = &self.options.name;
         tracing::warn!(event = "agent.secret.failed", secret = name, renewal, %error, "a secret could not be had");
-        let suspect = verdict == Verdict::Denied && self.deps.retry_budget.may_suspect_token(now);
+        let suspect = verdict == Verdict::Denied && self.parts.retry_budget.may_suspect_token(now);
         if verdict.doubts_token() || suspect {
             // The session checks its token; a new one brings this secret back at once.
-            self.deps.session.request();
+            self.parts.session.request();
         }
         let passing = verdict == Verdict::Unavailable;
         let failure = match error {
@@ -334,8 +334,8 @@ impl<T> SecretRenewer<T> {
         };
         if renewal && !passing {
             // The lease will not grow; a new secret may be had.
-            if let Some(Held { lease: Some((_, lease_state)), .. }) = &mut self.held {
-                lease_state.refused = true;
+            if let Some(Held { lease: Some((_, term)), .. }) = &mut self.held {
+                term.refused = true;
             }
             self.drop_unshown();
             self.next = Step::ReadAt(now);
@@ -356,7 +356,7 @@ impl<T> SecretRenewer<T> {
 
     fn retry_after(&mut self, now: ClockReading, failure: ReadFailure, asked: Option<Duration>) {
         let interval = self.options.interval;
-        self.retries.failed(now, failure, asked, interval, &self.deps.retry_budget, random_unit());
+        self.retries.failed(now, failure, asked, interval, &self.parts.retry_budget, random_unit());
     }
 
     fn absent(&mut self, why: &str) {
@@ -368,18 +368,18 @@ impl<T> SecretRenewer<T> {
 
     fn publish_absence(&self, why: &str, retry_after: Duration) {
         let reason = format!("the secret {} is not there: {why}", self.options.name);
-        if let Some(health) = &self.deps.health {
+        if let Some(health) = &self.parts.health {
             health.not_ready(&reason);
         }
         let retry_after = retry_after.max(Duration::from_secs(1));
-        self.deps.publisher.publish(Availability::Unavailable { reason: reason.into(), retry_after }, None);
+        self.parts.publisher.publish(Availability::Unavailable { reason: reason.into(), retry_after }, None);
     }
 
     fn count(&self, renewal: bool, done: &Result<Done, CallError>) {
         let call = if renewal { "renew" } else { "read" };
         let outcome = if done.is_ok() { "ok" } else { "failed" };
         let labels = SecretCallLabels { secret: self.options.label.clone(), call, outcome };
-        self.deps.metrics.secret_calls.get_or_create(&labels).inc();
+        self.parts.metrics.secret_calls.get_or_create(&labels).inc();
     }
 }
 

@@ -7,7 +7,7 @@ use super::failure::{Failure, deleted};
 use super::resolve;
 use super::show::{self, Fields};
 use super::templated::pair;
-use crate::acl::client::{BindingRule, NewBindingRule, QueryOptions};
+use crate::acl::client::{BindingRule, NewBindingRule, Query};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
@@ -107,7 +107,7 @@ impl More {
 
 impl Command {
     pub(super) async fn run(self, service: &Service) -> Result<(), Failure> {
-        let (client, query) = (&service.client, QueryOptions::default());
+        let (client, query) = (&service.client, Query::default());
         match self {
             Self::Create(create) => {
                 let Create { method, bind_type, bind_name, more } = create;

@@ -4,11 +4,11 @@ use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches};
 use serde_json::Value;
 
-use crate::acl::client::AclTemplatedPolicy;
+use crate::acl::client::TemplatedPolicy;
 
 /// Templated policies, in the order of their flags.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Templated(pub(super) Vec<AclTemplatedPolicy>);
+pub(super) struct Templated(pub(super) Vec<TemplatedPolicy>);
 
 const POLICY: &str = "templated_policy";
 const VAR: &str = "var";
@@ -32,7 +32,7 @@ impl FromArgMatches for Templated {
         let policies = matches.get_many::<String>(POLICY).unwrap_or_default();
         let places: Vec<_> = matches.indices_of(POLICY).unwrap_or_default().collect();
         let mut found: Vec<_> = policies
-            .map(|name| AclTemplatedPolicy { template_name: name.clone(), ..AclTemplatedPolicy::default() })
+            .map(|name| TemplatedPolicy { template_name: name.clone(), ..TemplatedPolicy::default() })
             .collect();
         let variables = matches.get_many::<(String, String)>(VAR).unwrap_or_default();
         for ((name, value), place) in variables.zip(matches.indices_of(VAR).unwrap_or_default()) {

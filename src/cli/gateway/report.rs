@@ -19,11 +19,11 @@ pub(super) struct Report {
 
 impl Report {
     pub(super) fn run(self) -> anyhow::Result<Exit> {
-        let variables = match self.at.find() {
-            Ok(variables) => variables,
+        let found = match self.at.find() {
+            Ok(found) => found,
             Err(exit) => return Ok(exit),
         };
-        let told = match variables.ask("/v1/platform/report", &[])? {
+        let told = match found.ask("/v1/platform/report", &[])? {
             Ok(told) => told,
             Err(exit) => return Ok(exit),
         };

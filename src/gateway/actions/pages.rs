@@ -8,8 +8,8 @@ use http::Method;
 use serde_json::{Map, Value, json};
 use url::Url;
 
-use super::ApiCall;
-use crate::gateway::api_changelog::{Change, Changelog, GatewayAction, Route};
+use super::Call;
+use crate::gateway::api_changelog::{Action, Change, Changelog, Route};
 
 /// The largest page that the platform gives.
 pub const PAGE_SIZE: u32 = 100;
@@ -21,23 +21,20 @@ pub const MAX_PAGES: u32 = 100;
 pub const MAX_BYTES: usize = 32 * 1024 * 1024;
 
 static LISTS: LazyLock<Vec<&'static Route>> = LazyLock::new(|| {
-    let paged = Changelog::get().changes().filter(|change| change.gateway.action == GatewayAction::Paginate);
+    let paged = Changelog::get().changes().filter(|change| change.gateway.does == Action::Paginate);
     paged.flat_map(Change::endpoints).filter_map(|endpoint| endpoint.route()).collect()
 });
 
 /// Whether a call is for one of the lists of the history that come in pages, and asks for no page of its own.
-pub fn is_mergeable(call: ApiCall<'_>) -> bool {
-    let wants_page =
-        |query: &str| url::form_urlencoded::parse(query.as_bytes()).any(|(name, _)| name.starts_with("page["));
+pub fn merges(call: Call<'_>) -> bool {
+    let asks = |query: &str| url::form_urlencoded::parse(query.as_bytes()).any(|(name, _)| name.starts_with("page["));
     *call.method == Method::GET
-        && call
-            .path_below_base()
-            .is_some_and(|path| LISTS.iter().any(|list| list.matches(call.method, path, call.query)))
-        && !wants_page(call.query)
+        && call.below().is_some_and(|path| LISTS.iter().any(|list| list.takes(call.method, path, call.query)))
+        && !asks(call.query)
 }
 
 /// The query that asks for one page, besides what the call asked.
-pub fn page_query(call: ApiCall<'_>, page: u32) -> String {
+pub fn query(call: Call<'_>, page: u32) -> String {
     let separator = if call.query.is_empty() { "" } else { "&" };
     format!("{}{separator}page%5Bnumber%5D={page}&page%5Bsize%5D={PAGE_SIZE}", call.query)
 }
@@ -45,14 +42,14 @@ pub fn page_query(call: ApiCall<'_>, page: u32) -> String {
 /// The query of the page at `link`, as a page of the list at `list`; `None` for an address with another path.
 ///
 /// Only the query is taken: the page is asked for at the list's own address, whatever host the link names.
-pub fn query_from_link(link: &str, list: &Url) -> Option<String> {
+pub fn linked_query(link: &str, list: &Url) -> Option<String> {
     let url = list.join(link).ok()?;
     (url.path() == list.path()).then(|| url.query().unwrap_or_default().to_owned())
 }
 
 /// Pages on their way into one document.
 #[derive(Debug, Default)]
-pub struct PageMerger {
+pub struct Merge {
     document: Map<String, Value>,
     items: Vec<Value>,
     included: Vec<Value>,
@@ -64,12 +61,12 @@ pub struct PageMerger {
 
 /// What is next.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum NextPage {
+pub enum Turn {
     /// The page with this number is to be asked for.
-    Number(u32),
-    /// The page at this address is to be asked for: the list has no page numbers. See [`query_from_link`].
+    Page(u32),
+    /// The page at this address is to be asked for: the list has no page numbers. See [`linked_query`].
     Link(String),
-    /// All pages are there: see [`PageMerger::document`].
+    /// All pages are there: see [`Merge::document`].
     Done,
 }
 
@@ -78,35 +75,35 @@ pub enum NextPage {
 pub enum MergeError {
     /// A page is no document with a list.
     #[error("a page is no JSON:API list")]
-    NotAList,
+    NoList,
     /// A page names its next page neither by a number nor by a link that can be followed.
     #[error(
         "a page of the list names its next page neither by number nor by a link to the same list; ask for its pages one by one"
     )]
-    NoNextPage,
+    NoPager,
     /// A page leads back to itself or to one before it, and more is told of than came so far.
     #[error(
         "the list's pages lead back to pages that came already, before all of it came; ask for its pages one by one"
     )]
-    Loop,
+    Loops,
     /// They are more than are merged.
     #[error("the list has more than {MAX_PAGES} pages or {MAX_BYTES} bytes; ask for its pages one by one")]
-    TooLarge,
+    TooMany,
 }
 
-impl PageMerger {
+impl Merge {
     /// Takes the next page, beginning with the first.
     ///
     /// # Errors
     /// It is no list, or there is too much of it.
-    pub fn add_page(&mut self, page: &[u8]) -> Result<NextPage, MergeError> {
+    pub fn take(&mut self, page: &[u8]) -> Result<Turn, MergeError> {
         self.bytes = self.bytes.saturating_add(page.len());
         self.pages += 1;
         if self.bytes > MAX_BYTES {
-            return Err(MergeError::TooLarge);
+            return Err(MergeError::TooMany);
         }
-        let Ok(Value::Object(mut page)) = serde_json::from_slice(page) else { return Err(MergeError::NotAList) };
-        let Some(Value::Array(items)) = page.remove("data") else { return Err(MergeError::NotAList) };
+        let Ok(Value::Object(mut page)) = serde_json::from_slice(page) else { return Err(MergeError::NoList) };
+        let Some(Value::Array(items)) = page.remove("data") else { return Err(MergeError::NoList) };
         let empty = items.is_empty();
         self.items.extend(items);
         if let Some(Value::Array(included)) = page.remove("included") {
@@ -114,34 +111,34 @@ impl PageMerger {
         }
         let pagination = page.get("meta").and_then(|meta| meta.get("pagination"));
         let number = |name: &str| pagination?.get(name)?.as_u64();
-        let next_page = pagination.and_then(|pages| pages.get("next-page"));
+        let told = pagination.and_then(|pages| pages.get("next-page"));
         // Where a list says how long it is, that is believed.
-        let complete = number("total-count") == u64::try_from(self.items.len()).ok();
-        let (turn, looped) = match next_page {
-            Some(Value::Null) => (NextPage::Done, false),
+        let whole = number("total-count") == u64::try_from(self.items.len()).ok();
+        let (turn, loops) = match told {
+            Some(Value::Null) => (Turn::Done, false),
             Some(_) => {
-                let next = number("next-page").ok_or(MergeError::NoNextPage)?;
+                let next = number("next-page").ok_or(MergeError::NoPager)?;
                 let current = number("current-page").unwrap_or_else(|| u64::from(self.pages));
                 match u32::try_from(next) {
-                    _ if empty => (NextPage::Done, false),
-                    _ if next <= current => (NextPage::Done, true),
-                    Ok(next) => (NextPage::Number(next), false),
-                    Err(_) => return Err(MergeError::TooLarge),
+                    _ if empty => (Turn::Done, false),
+                    _ if next <= current => (Turn::Done, true),
+                    Ok(next) => (Turn::Page(next), false),
+                    Err(_) => return Err(MergeError::TooMany),
                 }
             }
             // A list without page numbers may still have a next page.
             None => match next_link(&page)? {
-                None => (NextPage::Done, false),
-                Some(link) if !self.links.insert(link.clone()) => (NextPage::Done, true),
-                Some(link) => (NextPage::Link(link), false),
+                None => (Turn::Done, false),
+                Some(link) if !self.links.insert(link.clone()) => (Turn::Done, true),
+                Some(link) => (Turn::Link(link), false),
             },
         };
-        if looped && !complete {
-            return Err(MergeError::Loop);
+        if loops && !whole {
+            return Err(MergeError::Loops);
         }
         self.keep_first(page);
-        if turn != NextPage::Done && self.pages >= MAX_PAGES {
-            return Err(MergeError::TooLarge);
+        if turn != Turn::Done && self.pages >= MAX_PAGES {
+            return Err(MergeError::TooMany);
         }
         Ok(turn)
     }
@@ -155,7 +152,7 @@ impl PageMerger {
 
     /// All pages as one. `address` is what the client asked for, for the links. A single page without pagination is the
     /// whole list, and says what it said.
-    pub fn into_document(mut self, address: &str) -> Bytes {
+    pub fn document(mut self, address: &str) -> Bytes {
         let count = self.items.len();
         let numbered = self.document.get("meta").is_some_and(|meta| meta.get("pagination").is_some());
         if numbered {
@@ -180,7 +177,7 @@ fn next_link(page: &Map<String, Value>) -> Result<Option<String>, MergeError> {
     match link.map(|link| link.get("href").unwrap_or(link)) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(link)) => Ok((!link.is_empty()).then(|| link.clone())),
-        Some(_) => Err(MergeError::NoNextPage),
+        Some(_) => Err(MergeError::NoPager),
     }
 }
 

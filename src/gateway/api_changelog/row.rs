@@ -6,20 +6,20 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use super::date::ApiDate;
 use super::endpoint::Endpoint;
-use super::kind::{ChangeKind, ChangeSubject, Edition, GatewayAction};
+use super::kind::{Action, Edition, Kind, Subject};
 use super::release::Release;
 
 /// One row of one of the three tables of the changelog.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct ChangelogRow {
+pub struct Row {
     /// Its name: the date, and a number where a date has several rows.
     pub id: String,
     /// The day.
     pub date: ApiDate,
     /// The table that it stands in.
-    pub table: ChangelogTable,
+    pub table: Table,
     /// What the changelog says, in its own words.
-    pub changelog: ChangelogText,
+    pub changelog: Words,
     /// What public documentation adds.
     pub documentation: Documentation,
     /// What the row holds. A row whose body is not shown holds nothing.
@@ -29,7 +29,7 @@ pub struct ChangelogRow {
 /// The tables of the changelog.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum ChangelogTable {
+pub enum Table {
     /// The dated entries.
     Entries,
     /// The lists that come in pages since 2021-11-17.
@@ -40,7 +40,7 @@ pub enum ChangelogTable {
 
 /// The changelog's own words for a row.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ChangelogText {
+pub struct Words {
     /// The date as it is written there, such as `2024-2-8`.
     pub date: String,
     /// The text, with its marks. A row of replacements is `OLD | NEW`.
@@ -54,26 +54,26 @@ pub struct Change {
     /// The row's name and a number.
     pub id: String,
     /// What it did.
-    pub kind: ChangeKind,
+    pub kind: Kind,
     /// To which resource.
     pub resource: String,
     /// To what of it.
-    pub subject: ChangeSubject,
+    pub subject: Subject,
     /// What the changelog calls it.
     pub names: Vec<String>,
     /// What the changelog says besides.
-    pub changelog: ChangelogFields,
+    pub changelog: Marks,
     /// What public documentation adds.
     #[serde(default)]
     pub documentation: Documentation,
     /// What the gateway does about it.
-    pub gateway: GatewayBehavior,
+    pub gateway: Gateway,
 }
 
 /// What the changelog itself says about where a change is.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct ChangelogFields {
+pub struct Marks {
     /// The edition that the row is marked with.
     pub edition: Edition,
     /// The self-managed release that has it first, where the row says so.
@@ -111,9 +111,9 @@ pub struct Documentation {
 /// What the gateway does about a change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct GatewayBehavior {
+pub struct Gateway {
     /// In a word.
-    pub action: GatewayAction,
+    pub does: Action,
     /// Advice for the caller, as an imperative sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub advice: Option<String>,
@@ -128,9 +128,9 @@ pub struct GatewayBehavior {
 /// A row as the file has it.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct StoredRow {
+pub(super) struct Written {
     pub(super) id: String,
-    pub(super) changelog: ChangelogText,
+    pub(super) changelog: Words,
     #[serde(default)]
     pub(super) documentation: Documentation,
     pub(super) changes: Vec<Change>,
@@ -150,9 +150,9 @@ impl Change {
     }
 }
 
-impl ChangelogRow {
+impl Row {
     /// Whether the changelog shows what the entry says.
-    pub fn has_content(&self) -> bool {
+    pub fn is_shown(&self) -> bool {
         !self.changes.is_empty()
     }
 }

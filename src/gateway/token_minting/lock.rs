@@ -8,13 +8,13 @@ use rustix::fs::{Mode, OFlags};
 
 /// A lock, held or not. Dropping it lets it go; the file stays.
 #[derive(Debug)]
-pub(super) struct MintLock {
+pub(super) struct Lock {
     file: File,
     pub(super) path: PathBuf,
     held: bool,
 }
 
-impl MintLock {
+impl Lock {
     /// Opens the file, or makes it (mode 0600). The lock is not taken yet.
     ///
     /// # Errors
@@ -25,7 +25,7 @@ impl MintLock {
     }
 
     /// Whether it is held, taken now if nobody else has it. Does not wait.
-    pub(super) fn try_acquire(&mut self) -> bool {
+    pub(super) fn take(&mut self) -> bool {
         self.held = self.held || self.file.try_lock().is_ok();
         self.held
     }
@@ -43,12 +43,12 @@ mod tests {
     #[test]
     fn one_holds_it_until_it_is_gone() {
         let folder = tempfile::tempdir().unwrap();
-        let open = || MintLock::open(folder.path().join("lock")).unwrap();
+        let open = || Lock::open(folder.path().join("lock")).unwrap();
         let (mut one, mut two) = (open(), open());
-        assert!(one.try_acquire() && one.try_acquire() && !two.try_acquire());
+        assert!(one.take() && one.take() && !two.take());
         drop(one);
-        assert!(two.try_acquire());
+        assert!(two.take());
         std::os::unix::fs::symlink("lock", folder.path().join("link")).unwrap();
-        assert!(MintLock::open(folder.path().join("link")).is_err());
+        assert!(Lock::open(folder.path().join("link")).is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! ACL server on a socket, over HTTP, with its first token created.
+//! The access-control service as its users have it: on a socket, over HTTP, with its first token made.
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
@@ -15,10 +15,10 @@ use serde_json::{Value, json};
 use super::issuer::Key;
 use super::served::{Answer, Served, free};
 
-/// Running ACL server; stops on drop.
+/// A running service. It stops when it is dropped.
 pub(crate) struct Acl {
     served: Served,
-    /// Secret of the first token, which has all rights.
+    /// The secret of the first token, which may do everything.
     pub(crate) root: String,
     pub(crate) clock: TestClock,
     pub(crate) options: AclOptions,
@@ -33,7 +33,7 @@ impl Deref for Acl {
     }
 }
 
-/// Options of a server with its store in the folder and defaults otherwise.
+/// Options of a service with its store in that folder and nothing else configured.
 pub(crate) fn options(folder: &Path) -> AclOptions {
     AclOptions {
         store: StoreOptions::Embedded { data_dir: folder.join("access") },
@@ -50,7 +50,7 @@ impl Acl {
         Self::start_with(|_| ()).await
     }
 
-    /// Starts a server with changed options.
+    /// Starts one with other options.
     pub(crate) async fn start_with(change: impl FnOnce(&mut AclOptions)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut options = options(folder.path());
@@ -74,12 +74,12 @@ impl Acl {
         Self { root: self.root.clone(), ..Self::serve(self.options.clone(), self.clock.clone(), folder).await }
     }
 
-    /// Stops the server, and starts it again on the same store.
+    /// Stops it as a service manager would, and starts it anew on the same store.
     pub(crate) async fn restarted(self) -> Self {
         self.restarted_with(async |_| ()).await
     }
 
-    /// Restarts the server, and changes its store in between.
+    /// The same, with something done to its store in between.
     pub(crate) async fn restarted_with(self, change: impl AsyncFnOnce(Arc<dyn Store>)) -> Self {
         self.served.stop().await;
         let opened = async || store::open(&self.options.store, &self.options.datacenter).await;
@@ -87,7 +87,7 @@ impl Acl {
         Self { root: self.root, ..Self::serve(self.options, self.clock, self.folder).await }
     }
 
-    /// Takes a snapshot as the first token.
+    /// A snapshot, as the first token takes it.
     pub(crate) async fn snapshot(&self) -> Vec<u8> {
         let request = self.http.get(format!("{}/v1/snapshot", self.url)).header("X-Service-Token", &self.root);
         let answer = request.send().await.unwrap().error_for_status().unwrap();
@@ -114,14 +114,14 @@ impl Acl {
         self.call("DELETE", path, Some(&self.root), None).await
     }
 
-    /// Creates a record as the first token; must succeed.
+    /// As the first token; what is made must be made.
     pub(crate) async fn make(&self, path: &str, body: Value) -> Value {
         let answer = self.put(path, body).await;
         assert_eq!(answer.status, 200, "{answer:?}");
         answer.json()
     }
 
-    /// Creates a `jwt` auth method that trusts the key, with a binding rule that gives each login the service
+    /// Makes an auth method of type `jwt` that believes that key, with a binding rule that gives each login the service
     /// `web`.
     pub(crate) async fn jwt_method(&self, name: &str, key: &Key) {
         let config = json!({"JWTValidationPubKeys": [key.pem()]});
@@ -136,18 +136,18 @@ impl Acl {
         self.call("POST", "/v1/acl/login", None, Some(body)).await
     }
 
-    /// Signs a JWT for [`Acl::jwt_method`], valid for an hour.
+    /// A proof for [`Acl::jwt_method`], good for an hour.
     pub(crate) fn proof(&self, key: &Key) -> String {
         let now = self.now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
         key.sign(&json!({"exp": now + 3600, "iat": now}))
     }
 
-    /// Creates a token with these rules in `default`; returns its secret.
+    /// The secret of a new token with these rules, of the `default` namespace.
     pub(crate) async fn token_with(&self, rules: &str) -> String {
         self.token_in("default", rules).await
     }
 
-    /// Creates a token with these rules in a namespace; returns its secret.
+    /// The secret of a new token with these rules, of that namespace.
     pub(crate) async fn token_in(&self, namespace: &str, rules: &str) -> String {
         let name = format!("p-{}", uuid::Uuid::new_v4());
         let body = json!({"Name": name, "Rules": rules, "Namespace": namespace});

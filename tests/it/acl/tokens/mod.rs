@@ -1,4 +1,4 @@
-//! Tokens over HTTP, compared with Consul case by case.
+//! Tokens over HTTP: what real services of this kind do, case by case, and what this one does otherwise.
 
 mod change;
 mod create;
@@ -12,7 +12,7 @@ use crate::harness::Acl;
 
 const TOKEN: &str = "/v1/acl/token";
 
-/// Returns the path of a token.
+/// The path of a token that was answered with.
 fn path_of(token: &Value) -> String {
     format!("{TOKEN}/{}", token["AccessorID"].as_str().unwrap())
 }
@@ -21,14 +21,14 @@ fn secret_of(token: &Value) -> &str {
     token["SecretID"].as_str().unwrap()
 }
 
-/// Creates a token, which must fail; returns status and text.
+/// Asks for a new token and says how that was refused.
 async fn refused(acl: &Acl, body: Value) -> (u16, String) {
     let answer = acl.put(TOKEN, body.clone()).await;
     assert_ne!(answer.status, 200, "{body} made {answer:?}");
     (answer.status, answer.text)
 }
 
-/// Creates a policy.
+/// A policy with these rules.
 async fn policy(acl: &Acl, name: &str, rules: &str) -> Value {
     acl.make("/v1/acl/policy", json!({"Name": name, "Rules": rules})).await
 }
