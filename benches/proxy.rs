@@ -7,15 +7,17 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use keyward::agent::api_proxy::{AllowedNamespaces, ApiProxy, CacheOptions, Options, Parts, Put, Rule, Rules};
+use keyward::agent::api_proxy::{
+    AllowedNamespaces, ApiProxy, ApiProxyDeps, ApiProxyOptions, CacheOptions, Rule, Rules, TokenMode,
+};
 use keyward::agent::secrets::cache;
 use keyward::agent::server_client;
 use keyward::agent::token::{ClientToken, Generation, Kind, Lease, Token};
 use keyward::clock::Clock;
 use keyward::credential_watch::{Availability, RefreshSignal, credential_channel};
-use keyward::http::client::{self, ProxyMode, ServerAddress, TlsOptions};
-use keyward::http::guard::{self, AccessMode};
-use keyward::http::server::{Endpoint, Listener, ListenerLimits, ListenerMetrics, UnixSocket};
+use keyward::http::client::{self, Address, Proxy, Tls};
+use keyward::http::guard::{self, Admit};
+use keyward::http::server::{Endpoint, Limits, Listener, Observed, UnixSocket};
 use keyward::metrics::Metrics;
 use secrecy::SecretString;
 use tokio::signal::unix::{SignalKind, signal};
@@ -36,9 +38,9 @@ async fn main() {
     };
     let (endpoint, admit) = if kind == "unix" {
         let socket = UnixSocket { path: PathBuf::from(place), mode: 0o600, owner: None, group: None };
-        (Endpoint::Unix(socket), AccessMode::SocketPeers)
+        (Endpoint::Unix(socket), Admit::SocketPeers)
     } else {
-        (Endpoint::Tcp(place.parse().unwrap()), AccessMode::AnyLocalUser)
+        (Endpoint::Tcp(place.parse().unwrap()), Admit::AnyLocalUser)
     };
     let listener = Listener::bind(&endpoint).unwrap();
     let address = listener.tcp_address();
@@ -56,20 +58,24 @@ async fn main() {
     };
     maker.publish(Availability::Available(Arc::new(token)), Some(now));
     let rules = |texts: &[&str]| texts.iter().map(|text| Rule::parse(text).unwrap()).collect();
-    let options = Options {
-        put: Put::WhenMissing,
+    let options = ApiProxyOptions {
+        token_mode: TokenMode::WhenMissing,
         rules: Rules {
             allow: rules(&["GET,LIST secret/*", "+/creds/*", "pki/issue/+", "sys/health"]),
             deny: rules(&["secret/+/admin/*", "sys/raw/*"]),
-            lift: Vec::new(),
+            exempt: Vec::new(),
         },
         namespaces: AllowedNamespaces::default(),
         logins: true,
         request_header: true,
         connections: 256,
-        answer_timeout: Duration::from_secs(30),
+        response_timeout: Duration::from_secs(30),
         cache: cached.then(|| CacheOptions {
-            kept: cache::Options { bytes: 16 << 20, max_age: Duration::from_hours(1), stale_if_error: Duration::ZERO },
+            limits: cache::CacheLimits {
+                bytes: 16 << 20,
+                max_age: Duration::from_hours(1),
+                stale_if_error: Duration::ZERO,
+            },
             values: rules(&["secret/*"]),
             leases: rules(&["+/creds/*"]),
             persist: None,
@@ -78,35 +84,34 @@ async fn main() {
     let upstream = server_client::Options {
         name: "bench".to_owned(),
         kind: server_client::Kind::Vault,
-        client: client::ClientOptions {
-            address: ServerAddress::Url(server.parse().unwrap()),
-            tls: TlsOptions { ca_file: authorities.first().map(PathBuf::from), ..TlsOptions::default() },
-            proxy: ProxyMode::Direct,
+        client: client::Options {
+            address: Address::Url(server.parse().unwrap()),
+            tls: Tls { ca_file: authorities.first().map(PathBuf::from), ..Tls::default() },
+            proxy: Proxy::Direct,
             connect_timeout: Duration::from_secs(5),
             answer_timeout: Duration::from_secs(10),
         },
         login_timeout: Duration::from_secs(90),
     };
     let refresh_signal = RefreshSignal::new(Clock::System);
-    let listener_metrics = ListenerMetrics { metrics: Metrics::default(), listener: "bench".to_owned() };
-    let parts = Parts {
+    let observed = Observed { metrics: Metrics::default(), listener: "bench".to_owned() };
+    let parts = ApiProxyDeps {
         clock: Clock::System,
         watch,
         refresh_signal,
         upstream,
         namespace: None,
-        listener_metrics: listener_metrics.clone(),
-        child: None,
+        observed: observed.clone(),
+        derived_token: None,
         bound_to: vec![],
     };
     let proxy = ApiProxy::build(options, parts).unwrap();
-    let limits = ListenerLimits { listener_metrics: Some(listener_metrics.clone()), ..ListenerLimits::default() };
+    let limits = Limits { observed: Some(observed.clone()), ..Limits::default() };
     match address {
         Some(address) => println!("{address}"),
         None => println!("{place}"),
     }
-    let service =
-        proxy.service(guard::GuardOptions { admit, ..guard::GuardOptions::default() }, address, listener_metrics);
+    let service = proxy.service(guard::Options { admit, ..guard::Options::default() }, address, observed);
     let mut terminate = signal(SignalKind::terminate()).unwrap();
     let serving = async {
         tokio::join!(listener.serve(service, limits, CancellationToken::new()), proxy.tend(CancellationToken::new()))

@@ -10,9 +10,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use keyward::agent::output_watch::{OnMissing, OutputWatch};
-use keyward::agent::secrets::{Origin, Store};
+use keyward::agent::secrets::{SecretRegistry, SecretRegistryDeps};
 use keyward::agent::server_client::{self, Upstream};
-use keyward::agent::templates::{File, Options, Parts, Template, TemplateTask, Text};
+use keyward::agent::templates::{Template, TemplateDeps, TemplateFile, TemplateOptions, TemplateSource, TemplateTask};
 use keyward::agent::token::{ClientToken, Generation, Kind, Lease, Token};
 use keyward::atomic_file::{self, Attributes};
 use keyward::clock::Clock;
@@ -57,10 +57,10 @@ async fn run(templates: usize, changes: usize) {
     let upstream = Upstream::build(&server_client::Options {
         name: "bench".to_owned(),
         kind: server_client::Kind::Vault,
-        client: client::ClientOptions {
-            address: client::ServerAddress::Url(secrets.url().parse().unwrap()),
-            tls: client::TlsOptions::default(),
-            proxy: client::ProxyMode::Direct,
+        client: client::Options {
+            address: client::Address::Url(secrets.url().parse().unwrap()),
+            tls: client::Tls::default(),
+            proxy: client::Proxy::Direct,
             connect_timeout: Duration::from_secs(5),
             answer_timeout: Duration::from_secs(10),
         },
@@ -143,7 +143,7 @@ impl World {
         assert!(request.json(&body).send().await.unwrap().status().is_success());
     }
 
-    fn store(&mut self, interval: Duration) -> Store {
+    fn store(&mut self, interval: Duration) -> SecretRegistry {
         let (publisher, tokens) = credential_channel("starting");
         let now = Clock::System.now();
         let token = Token {
@@ -157,7 +157,7 @@ impl World {
             generation: Generation::new(),
         };
         publisher.publish(Availability::Available(Arc::new(token)), Some(now));
-        let (store, keepers) = Store::new(Origin {
+        let (store, keepers) = SecretRegistry::new(SecretRegistryDeps {
             upstream: self.upstream.clone(),
             tokens,
             session: RefreshSignal::new(Clock::System),
@@ -175,8 +175,8 @@ impl World {
         store
     }
 
-    fn template(&mut self, name: &str, store: &Store) {
-        let text = Text {
+    fn template(&mut self, name: &str, store: &SecretRegistry) {
+        let text = TemplateSource {
             name: name.to_owned(),
             file: None,
             text: TEXT.replace("NAME", name),
@@ -186,7 +186,7 @@ impl World {
             folders: Vec::new(),
         };
         let template = Template::compile(text.clone()).unwrap();
-        let file = File {
+        let file = TemplateFile {
             destination: self.path(name),
             mode: 0o600,
             owner: None,
@@ -196,16 +196,16 @@ impl World {
             backup: false,
             on_missing: OnMissing::Restore,
         };
-        let options = Options {
+        let options = TemplateOptions {
             text,
             file: Some(file),
             debounce: Duration::ZERO,
             interval: Duration::from_hours(1),
             required: true,
         };
-        let parts = Parts {
+        let parts = TemplateDeps {
             publisher: credential_channel("starting").0,
-            store: store.clone(),
+            registry: store.clone(),
             clock: Clock::System,
             health: self.health.register(format!("template/{name}"), true, "starting"),
             metrics: self.metrics.clone(),

@@ -7,13 +7,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use keyward::agent::local_api::{self, Parts, Serves, Source};
+use keyward::agent::local_api::{self, ListenerKind, LocalApiDeps, LocalApiOptions, SessionHandle};
 use keyward::agent::token::{ClientToken, Generation, Kind, Lease, Token};
 use keyward::clock::Clock;
 use keyward::credential_watch::{Availability, RefreshSignal, credential_channel};
 use keyward::health::Health;
-use keyward::http::guard::{self, AccessMode};
-use keyward::http::server::{Endpoint, Listener, ListenerLimits, ListenerMetrics, UnixSocket};
+use keyward::http::guard::{self, Admit};
+use keyward::http::server::{Endpoint, Limits, Listener, Observed, UnixSocket};
 use keyward::metrics::Metrics;
 use keyward::status::StatusRegistry;
 use secrecy::SecretString;
@@ -31,10 +31,10 @@ async fn main() {
     let (endpoint, admit) = match kind.as_str() {
         "unix" => {
             let socket = UnixSocket { path: PathBuf::from(place), mode: 0o600, owner: None, group: None };
-            (Endpoint::Unix(socket), AccessMode::SocketPeers)
+            (Endpoint::Unix(socket), Admit::SocketPeers)
         }
-        "key" => (Endpoint::Tcp(place.parse().unwrap()), AccessMode::Key(SecretString::from("k".repeat(43)))),
-        _ => (Endpoint::Tcp(place.parse().unwrap()), AccessMode::AnyLocalUser),
+        "key" => (Endpoint::Tcp(place.parse().unwrap()), Admit::Key(SecretString::from("k".repeat(43)))),
+        _ => (Endpoint::Tcp(place.parse().unwrap()), Admit::AnyLocalUser),
     };
     let listener = Listener::bind(&endpoint).unwrap();
     let address = listener.tcp_address();
@@ -51,23 +51,22 @@ async fn main() {
         generation: Generation::new(),
     };
     maker.publish(Availability::Available(Arc::new(token)), Some(now));
-    let sessions =
-        BTreeMap::from([("web".to_owned(), Source { watch, refresh_signal: RefreshSignal::new(Clock::System) })]);
-    let options = local_api::Options { name: "bench".to_owned(), serves: Serves::LocalApi, sessions };
+    let sessions = BTreeMap::from([(
+        "web".to_owned(),
+        SessionHandle { watch, refresh_signal: RefreshSignal::new(Clock::System) },
+    )]);
+    let options = LocalApiOptions { name: "bench".to_owned(), kind: ListenerKind::LocalApi, sessions };
     let (metrics, stop) = (Metrics::default(), CancellationToken::new());
-    let parts = Parts {
+    let parts = LocalApiDeps {
         clock: Clock::System,
         metrics: metrics.clone(),
         health: Health::default(),
         status_registry: StatusRegistry::default(),
-        guard: guard::GuardOptions { admit, ..guard::GuardOptions::default() },
+        guard: guard::Options { admit, ..guard::Options::default() },
         address,
         stop: stop.clone(),
     };
-    let limits = ListenerLimits {
-        listener_metrics: Some(ListenerMetrics { metrics, listener: "bench".to_owned() }),
-        ..ListenerLimits::default()
-    };
+    let limits = Limits { observed: Some(Observed { metrics, listener: "bench".to_owned() }), ..Limits::default() };
     match address {
         Some(address) => println!("{address}"),
         None => println!("{place}"),

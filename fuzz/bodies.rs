@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use keyward::acl::api::json::{DecodeError, Fields};
+use keyward::acl::api::json::{DecodeError, JsonFields};
 use keyward::acl::model::authorize::{Access, Carried, DefaultPolicy, Grants, Resource};
 use keyward::acl::model::rules::Rules;
 use keyward::acl::model::snapshot::{Piece, Reader, SnapshotError, Writer};
@@ -50,8 +50,8 @@ pub(crate) fn rules(bytes: &[u8]) {
 
 /// Reads bytes as the body of a request, and takes from it what requests are about.
 pub(crate) fn json(bytes: &[u8]) {
-    let outcome = Fields::parse(bytes, "Token").and_then(taken);
-    let list = Fields::parse_list(bytes, "Token").and_then(|all| all.into_iter().try_for_each(taken));
+    let outcome = JsonFields::parse(bytes, "Token").and_then(taken);
+    let list = JsonFields::parse_list(bytes, "Token").and_then(|all| all.into_iter().try_for_each(taken));
     assert!(outcome.is_err() || list.is_err() || bytes.trim_ascii() == b"null", "an object and a list at once");
     for error in [outcome, list].into_iter().filter_map(Result::err) {
         let words = error.to_string();
@@ -60,8 +60,8 @@ pub(crate) fn json(bytes: &[u8]) {
     }
 }
 
-fn taken(mut fields: Fields) -> Result<(), DecodeError> {
-    let link = |fields: &mut Fields| Ok((fields.string("ID")?, fields.string("Name")?));
+fn taken(mut fields: JsonFields) -> Result<(), DecodeError> {
+    let link = |fields: &mut JsonFields| Ok((fields.string("ID")?, fields.string("Name")?));
     let _ = (fields.string("AccessorID")?, fields.string("Description")?, fields.bool("Local")?);
     let _ = (fields.objects("Policies", link)?, fields.objects("Roles", link)?);
     let _ = fields

@@ -2,9 +2,8 @@
 //!
 //! A module names only modules above it in this list; outputs know nothing of each other.
 
-// 0: the token, JSON responses, the server that tokens come from, the files of the state folder, and outputs that others change
+// 0: the token, the server it comes from, the files of the state folder, and outputs that others change
 pub mod token;
-mod json_response;
 pub mod server_client;
 mod state_file;
 pub mod output_watch;

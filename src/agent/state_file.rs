@@ -86,7 +86,7 @@ pub(super) struct Seal {
 impl Seal {
     /// Derives the key for one use from `text`, which should be random: this is no password hash. What was sealed for other
     /// names in `bound_to` does not open.
-    pub(super) fn new(text: &SecretString, used_for: Use, bound_to: &[&str]) -> Result<Self, Unspecified> {
+    pub(super) fn new(text: &SecretString, used_for: KeyPurpose, bound_to: &[&str]) -> Result<Self, Unspecified> {
         let mut key = Zeroizing::new([0_u8; 32]);
         let derived = Salt::new(HKDF_SHA256, used_for.salt()).extract(text.expose_secret().as_bytes());
         derived.expand(&[b"seal 1"], KeyLength)?.fill(&mut *key)?;
@@ -116,7 +116,7 @@ impl Seal {
 
 /// What is sealed: for each there is a key of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Use {
+pub(super) enum KeyPurpose {
     /// A session's token.
     Token,
     /// Answers that the API proxy gives again.
@@ -125,7 +125,7 @@ pub(super) enum Use {
     Secrets,
 }
 
-impl Use {
+impl KeyPurpose {
     const fn salt(self) -> &'static [u8] {
         match self {
             Self::Token => b"keyward session state",
@@ -147,18 +147,18 @@ impl KeyType for KeyLength {
 mod tests {
     use super::*;
 
-    fn seal(key: &str, used_for: Use, bound_to: &[&str]) -> Seal {
+    fn seal(key: &str, used_for: KeyPurpose, bound_to: &[&str]) -> Seal {
         Seal::new(&SecretString::from(key), used_for, bound_to).unwrap()
     }
 
     #[test]
     fn only_the_same_key_the_same_use_and_the_same_names_open_what_was_sealed() {
         let names = ["web", "https://vault:8200", "role"];
-        let sealed = seal("key", Use::Token, &names).close(b"hvs.canary").unwrap();
-        assert_eq!(&**seal("key", Use::Token, &names).open(&sealed).unwrap(), b"hvs.canary");
-        assert!(seal("other", Use::Token, &names).open(&sealed).is_err());
-        assert!(seal("key", Use::Secrets, &names).open(&sealed).is_err());
-        assert!(seal("key", Use::Token, &["web", "https://vault:8200", "other"]).open(&sealed).is_err());
-        assert!(seal("key", Use::Token, &["webh", "ttps://vault:8200", "role"]).open(&sealed).is_err());
+        let sealed = seal("key", KeyPurpose::Token, &names).close(b"hvs.canary").unwrap();
+        assert_eq!(&**seal("key", KeyPurpose::Token, &names).open(&sealed).unwrap(), b"hvs.canary");
+        assert!(seal("other", KeyPurpose::Token, &names).open(&sealed).is_err());
+        assert!(seal("key", KeyPurpose::Secrets, &names).open(&sealed).is_err());
+        assert!(seal("key", KeyPurpose::Token, &["web", "https://vault:8200", "other"]).open(&sealed).is_err());
+        assert!(seal("key", KeyPurpose::Token, &["webh", "ttps://vault:8200", "role"]).open(&sealed).is_err());
     }
 }

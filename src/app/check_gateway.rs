@@ -10,9 +10,9 @@ use super::one_shot::{Step, login, resolve};
 use super::rendered_once::Reader;
 use crate::config::{Gateway, Session, TokenSource};
 use crate::error_chain::format_chain;
-use crate::gateway::availability::{Product, Server};
-use crate::http::client::sanitize::sanitize;
-use crate::http::client::{self, Client, ClientResponse, ServerAddress, TlsOptions};
+use crate::gateway::availability::{Product, ServerInfo};
+use crate::http::client::sanitize::tame;
+use crate::http::client::{self, Address, Answer, Client, Tls};
 use crate::secret;
 
 /// Time for one answer of the platform.
@@ -28,9 +28,9 @@ pub async fn check_gateway(gateway: &Gateway, sessions: &[Session]) -> Vec<Step>
         steps.push(Step { part: "gateway", session: None, step, ok, found });
         ok
     };
-    let options = client::ClientOptions {
-        address: ServerAddress::Url(gateway.proxy.upstream.clone()),
-        tls: TlsOptions { ca_file: gateway.proxy.ca_file.clone(), ..TlsOptions::default() },
+    let options = client::Options {
+        address: Address::Url(gateway.proxy.upstream.clone()),
+        tls: Tls { ca_file: gateway.proxy.ca_file.clone(), ..Tls::default() },
         proxy: gateway.proxy.proxy.clone(),
         connect_timeout: gateway.proxy.connect_timeout,
         answer_timeout: gateway.proxy.answer_timeout.min(ANSWERS_WITHIN),
@@ -47,7 +47,7 @@ pub async fn check_gateway(gateway: &Gateway, sessions: &[Session]) -> Vec<Step>
     };
     let (server, reached) = match ping(&client).await {
         Ok((server, told)) => (server, Ok(told)),
-        Err(error) => (Server::default(), Err(error)),
+        Err(error) => (ServerInfo::default(), Err(error)),
     };
     if !note("platform", reached) {
         return steps;
@@ -58,12 +58,12 @@ pub async fn check_gateway(gateway: &Gateway, sessions: &[Session]) -> Vec<Step>
 }
 
 /// Asks what the platform is. It says so without a token too.
-async fn ping(client: &Client) -> Result<(Server, String), String> {
+async fn ping(client: &Client) -> Result<(ServerInfo, String), String> {
     let answer = client.send(client.request(Method::GET, "api/v2/ping")).await;
     let answer = answer.map_err(|error| format!("{}: {}", client.server(), format_chain(&error)))?;
-    let server = Server::default().after(&answer.headers).unwrap_or_default();
+    let server = ServerInfo::default().updated_by(&answer.headers).unwrap_or_default();
     let status = answer.status.as_u16();
-    if !answer.status.is_success() && answer.status != StatusCode::UNAUTHORIZED && server == Server::default() {
+    if !answer.status.is_success() && answer.status != StatusCode::UNAUTHORIZED && server == ServerInfo::default() {
         return Err(format!(
             "{} answers {status} to /api/v2/ping, as neither HCP Terraform nor Terraform Enterprise does",
             client.server()
@@ -74,15 +74,14 @@ async fn ping(client: &Client) -> Result<(Server, String), String> {
 }
 
 /// Describes the platform.
-fn describe(server: &Server) -> String {
+fn describe(server: &ServerInfo) -> String {
     let product = match server.product {
         Some(Product::Hosted) => "HCP Terraform",
         Some(Product::SelfManaged) => "Terraform Enterprise",
         None => "it does not say which product it is",
     };
     let release = server.release.map(|release| format!(", release {release}")).unwrap_or_default();
-    let api =
-        server.api_version.as_deref().map(|version| format!(", API {}", sanitize(version, ""))).unwrap_or_default();
+    let api = server.api_version.as_deref().map(|version| format!(", API {}", tame(version, ""))).unwrap_or_default();
     format!("{product}{release}{api}")
 }
 
@@ -139,19 +138,19 @@ async fn with_token(
 }
 
 /// Asks the platform whose token this is.
-async fn whose(client: &Client, token: &SecretString, server: &Server) -> Result<String, String> {
+async fn whose(client: &Client, token: &SecretString, server: &ServerInfo) -> Result<String, String> {
     let request = client.request(Method::GET, "api/v2/account/details").bearer_auth(token.expose_secret());
     let answer =
         client.send(request).await.map_err(|error| format!("{}: {}", client.server(), format_chain(&error)))?;
     // Some platforms tell what they are to those alone that bring a token.
-    let told = (*server == Server::default()).then(|| Server::default().after(&answer.headers)).flatten();
+    let told = (*server == ServerInfo::default()).then(|| ServerInfo::default().updated_by(&answer.headers)).flatten();
     let told = told.map(|server| format!("; {}", describe(&server))).unwrap_or_default();
     owner(client, &answer, token).map(|owner| format!("{owner}{told}"))
 }
 
-fn owner(client: &Client, answer: &ClientResponse, token: &SecretString) -> Result<String, String> {
+fn owner(client: &Client, answer: &Answer, token: &SecretString) -> Result<String, String> {
     // No text of the answer is shown with the token in it.
-    let sanitize = |text: &str| sanitize(text, token.expose_secret());
+    let tame = |text: &str| tame(text, token.expose_secret());
     match answer.status {
         StatusCode::OK => {}
         StatusCode::UNAUTHORIZED => return Err(format!("{} refuses the token: replace it", client.server())),
@@ -162,9 +161,9 @@ fn owner(client: &Client, answer: &ClientResponse, token: &SecretString) -> Resu
     let document: Value = serde_json::from_slice(&answer.body)
         .map_err(|_| format!("{} answers /api/v2/account/details without a JSON document", client.server()))?;
     let data = &document["data"];
-    let name = sanitize(data["attributes"]["username"].as_str().unwrap_or("without a name"));
+    let name = tame(data["attributes"]["username"].as_str().unwrap_or("without a name"));
     let resource = &data["relationships"]["authenticated-resource"]["data"];
-    let text = |name: &str| resource[name].as_str().map(&sanitize);
+    let text = |name: &str| resource[name].as_str().map(&tame);
     Ok(match (text("type"), text("id")) {
         (Some(kind), Some(id)) if kind != "users" => {
             let kind = kind.strip_suffix('s').unwrap_or(&kind);

@@ -7,8 +7,8 @@ use anyhow::Context as _;
 use tokio_util::sync::CancellationToken;
 
 use super::session::Shared;
-use crate::agent::local_api::Source;
-use crate::agent::secrets::{Derive, DerivedKeeper, DerivedParts};
+use crate::agent::local_api::SessionHandle;
+use crate::agent::secrets::{DerivedTokenDeps, DerivedTokenKind, DerivedTokenManager};
 use crate::agent::server_client::Upstream;
 use crate::agent::token::TokenWatch;
 use crate::config;
@@ -21,15 +21,15 @@ use crate::health::HealthHandle;
 /// The session's server cannot be called.
 pub(super) fn keeper(
     output: String,
-    derive: Derive,
-    (session, source): (&config::Session, &Source),
+    derive: DerivedTokenKind,
+    (session, source): (&config::Session, &SessionHandle),
     health: Option<HealthHandle>,
     shared: &Shared,
-) -> anyhow::Result<(DerivedKeeper, Source)> {
+) -> anyhow::Result<(DerivedTokenManager, SessionHandle)> {
     let (publisher, made) = credential_channel("no token was made for it yet");
     // Who waits for what is made of the session's token waits for the session.
     let refresh_signal = RefreshSignal::with_demand(shared.clock.clone(), source.refresh_signal.demand().clone());
-    let parts = DerivedParts {
+    let parts = DerivedTokenDeps {
         publisher,
         upstream: Upstream::build(&session.upstream).with_context(|| output.clone())?,
         namespace: session.login.namespace.clone(),
@@ -39,13 +39,13 @@ pub(super) fn keeper(
         health,
         clock: shared.clock.clone(),
     };
-    Ok((DerivedKeeper::new(output, derive, parts), Source { watch: made, refresh_signal }))
+    Ok((DerivedTokenManager::new(output, derive, parts), SessionHandle { watch: made, refresh_signal }))
 }
 
 /// The child tokens that one listener serves in place of its sessions' own.
 #[derive(Debug, Default)]
 pub(super) struct Children {
-    keepers: Vec<DerivedKeeper>,
+    keepers: Vec<DerivedTokenManager>,
     /// A session's token and its child.
     pairs: Vec<(TokenWatch, TokenWatch)>,
 }
@@ -57,19 +57,19 @@ impl Children {
     /// A session's server cannot be called.
     pub(super) fn of(
         listener: &config::Listener,
-        sources: BTreeMap<String, Source>,
+        sources: BTreeMap<String, SessionHandle>,
         sessions: &[config::Session],
         shared: &Shared,
-    ) -> anyhow::Result<(Self, BTreeMap<String, Source>)> {
+    ) -> anyhow::Result<(Self, BTreeMap<String, SessionHandle>)> {
         let mut children = Self::default();
         let Some(child) = &listener.child else { return Ok((children, sources)) };
         let mut replaced = BTreeMap::new();
         for (name, source) in sources {
             let session = sessions.iter().find(|its| its.name == name).context("the listener has no such session")?;
-            let component = format!("child_token/{}/{name}", listener.name);
+            let component = format!("derived_token/{}/{name}", listener.name);
             let health = shared.health.register(component, listener.required, "no token was made for it yet");
             let output = format!("listener {}", listener.name);
-            let derive = Derive::Child(child.clone());
+            let derive = DerivedTokenKind::Child(child.clone());
             let (keeper, made) = keeper(output, derive, (session, &source), Some(health), shared)?;
             children.keepers.push(keeper);
             children.pairs.push((source.watch, made.watch.clone()));

@@ -12,11 +12,11 @@ use super::session::{Sessions, Shared};
 use crate::command::ProvidedEnv;
 use crate::config;
 use crate::credential_watch::CredentialWatch;
-use crate::gateway::client_setup::{Brings, CliConfig, Content, DropIn, ForChild};
-use crate::gateway::local_token::LocalToken;
-use crate::gateway::proxy::{Gateway, Parts, Record};
+use crate::gateway::client_setup::{ChildEnv, CliConfig, TfrcFile, TokenKind, TokenSource};
+use crate::gateway::local_token::LocalTokenManager;
+use crate::gateway::proxy::{Gateway, GatewayDependencies, UsageStats};
 use crate::health::HealthHandle;
-use crate::http::server::{ActivatedSockets, Endpoint, Listener, ListenerLimits, ListenerMetrics};
+use crate::http::server::{Endpoint, Inherited, Limits, Listener, Observed};
 use crate::status::StatusRegistry;
 use crate::tasks::TaskGroup;
 
@@ -26,14 +26,14 @@ pub(super) struct BuiltGateway {
     options: config::Gateway,
     sockets: Vec<Listener>,
     gateway: Gateway,
-    record: Arc<Record>,
-    local: LocalToken,
+    usage_stats: Arc<UsageStats>,
+    local: LocalTokenManager,
     token: TokenMaker,
-    drop_in: Option<DropIn>,
-    child: Option<(ForChild, CredentialWatch<ProvidedEnv>)>,
+    tfrc_file: Option<TfrcFile>,
+    child: Option<(ChildEnv, CredentialWatch<ProvidedEnv>)>,
     health: HealthHandle,
     status_registry: StatusRegistry,
-    listener_metrics: ListenerMetrics,
+    observed: Observed,
 }
 
 /// The gateway that runs, if one does, and what it was built from.
@@ -44,7 +44,7 @@ pub(super) struct RunningGateway(Option<Running>);
 struct Running {
     options: config::Gateway,
     sockets: Vec<Listener>,
-    record: Arc<Record>,
+    usage_stats: Arc<UsageStats>,
     child: Option<CredentialWatch<ProvidedEnv>>,
     status_registry: StatusRegistry,
     stop: CancellationToken,
@@ -67,16 +67,16 @@ impl BuiltGateway {
     fn build(
         options: &config::Gateway,
         running: Option<&Running>,
-        inherited: &ActivatedSockets,
+        inherited: &Inherited,
         sessions: Sessions<'_>,
         shared: &Shared,
     ) -> anyhow::Result<Self> {
-        let (local, accepted) = LocalToken::open(options.local_token.clone(), shared.clock.clone())
+        let (local, accepted) = LocalTokenManager::open(options.local_token.clone(), shared.clock.clone())
             .context("the gateway cannot keep its local token")?;
         let (token, source) = TokenMaker::build(options, sessions, shared)?;
-        let record = running.map(|running| Arc::clone(&running.record)).unwrap_or_default();
+        let usage_stats = running.map(|running| Arc::clone(&running.usage_stats)).unwrap_or_default();
         let platform = source.watch.clone();
-        let parts = Parts {
+        let parts = GatewayDependencies {
             clock: shared.clock.clone(),
             status_registry: shared.status_registry.clone(),
             health: shared.health.clone(),
@@ -84,7 +84,7 @@ impl BuiltGateway {
             token_health: shared.health.register("gateway/platform", options.required, "not serving yet"),
             source,
             local: accepted.clone(),
-            record: Arc::clone(&record),
+            usage: Arc::clone(&usage_stats),
         };
         let gateway = Gateway::build(options.proxy.clone(), parts).context("the gateway cannot call the platform")?;
         let mut sockets = Vec::new();
@@ -99,46 +99,46 @@ impl BuiltGateway {
             };
             sockets.push(socket.with_context(|| format!("the gateway cannot listen on {endpoint}"))?);
         }
-        let content = |brings| match brings {
-            Brings::PlatformToken => anyhow::Ok(Content::Platform(platform.clone())),
-            Brings::LocalToken => {
+        let content = |token_kind| match token_kind {
+            TokenKind::PlatformToken => anyhow::Ok(TokenSource::Platform(platform.clone())),
+            TokenKind::LocalToken => {
                 let address = sockets.iter().find_map(Listener::tcp_address);
                 let none = "programs cannot call the gateway: none of its sockets is on TCP";
-                Ok(Content::Local(accepted.clone(), format!("http://{}", address.context(none)?)))
+                Ok(TokenSource::Local(accepted.clone(), format!("http://{}", address.context(none)?)))
             }
         };
         let child = match options.child.zip(options.child_reads.as_ref()) {
             None => None,
-            Some((brings, reads)) => {
+            Some((token_kind, reads)) => {
                 let platform = options.proxy.upstream.as_str().trim_end_matches('/').to_owned();
-                let folder = options.local_token.file.parent().filter(|_| brings == Brings::LocalToken);
+                let folder = options.local_token.file.parent().filter(|_| token_kind == TokenKind::LocalToken);
                 let terraform = folder.map(|folder| CliConfig::new(folder.to_owned(), reads.clone()));
                 let clock = shared.clock.clone();
-                Some(ForChild::new(content(brings)?, options.host.clone(), platform, terraform, clock))
+                Some(ChildEnv::new(content(token_kind)?, options.host.clone(), platform, terraform, clock))
             }
         };
-        let drop_in = match &options.drop_in {
+        let tfrc_file = match &options.drop_in {
             None => None,
-            Some(drop_in) => {
-                let content = content(drop_in.brings)?;
+            Some(tfrc_file) => {
+                let content = content(tfrc_file.token_kind)?;
                 let health = shared.health.register("gateway/drop_in", options.required, "not written yet");
-                Some(DropIn::new(drop_in.clone(), content, shared.clock.clone(), health))
+                Some(TfrcFile::new(tfrc_file.clone(), content, shared.clock.clone(), health))
             }
         };
         let health = shared.health.register("listener/gateway", options.required, "not serving yet");
-        let listener_metrics = ListenerMetrics { metrics: shared.metrics.clone(), listener: "gateway".to_owned() };
+        let observed = Observed { metrics: shared.metrics.clone(), listener: "gateway".to_owned() };
         Ok(Self {
             options: options.clone(),
             sockets,
             gateway,
-            record,
+            usage_stats,
             local,
             token,
-            drop_in,
+            tfrc_file,
             child,
             health,
             status_registry: shared.status_registry.clone(),
-            listener_metrics,
+            observed,
         })
     }
 
@@ -158,23 +158,23 @@ impl BuiltGateway {
         makers.spawn(self.local.run(drained.clone()));
         makers.spawn(self.token.run(drained.clone()));
         let (gateway, stopped) = (self.gateway.clone(), stop.clone());
-        makers.spawn(async move { gateway.know_platform(stopped).await });
-        if let Some(drop_in) = self.drop_in {
-            makers.spawn(drop_in.run(drained.clone()));
+        makers.spawn(async move { gateway.probe_platform(stopped).await });
+        if let Some(tfrc_file) = self.tfrc_file {
+            makers.spawn(tfrc_file.run(drained.clone()));
         }
         if let Some((child, _)) = self.child {
             makers.spawn(child.run(drained.clone()));
         }
         let mut serving = JoinSet::new();
         for socket in self.sockets {
-            let limits = ListenerLimits {
+            let limits = Limits {
                 idle_timeout: KEPT,
                 drain,
                 replaced_until: Some(gone.clone()),
-                listener_metrics: Some(self.listener_metrics.clone()),
-                ..ListenerLimits::default()
+                observed: Some(self.observed.clone()),
+                ..Limits::default()
             };
-            let service = self.gateway.service(socket.tcp_address(), self.listener_metrics.clone());
+            let service = self.gateway.service(socket.tcp_address(), self.observed.clone());
             serving.spawn(socket.serve(service, limits, stop.clone()));
         }
         self.health.ready();
@@ -197,7 +197,7 @@ impl RunningGateway {
     pub(super) fn plan(
         &self,
         new: Option<&config::Gateway>,
-        inherited: &ActivatedSockets,
+        inherited: &Inherited,
         sessions: Sessions<'_>,
         rebuilt: impl Fn(&String) -> bool,
         shared: &Shared,
@@ -248,7 +248,7 @@ impl RunningGateway {
             self.0 = sockets.ok().map(|sockets| Running {
                 options: built.options.clone(),
                 sockets,
-                record: Arc::clone(&built.record),
+                usage_stats: Arc::clone(&built.usage_stats),
                 child: built.child.as_ref().map(|(_, watch)| watch.clone()),
                 status_registry: built.status_registry.clone(),
                 stop: stop.clone(),

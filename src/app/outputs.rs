@@ -8,16 +8,16 @@ use tokio_util::sync::CancellationToken;
 
 use super::derived_tokens::{self, Children};
 use super::session::{Shared, Stamp, bound_to, stamp};
-use crate::agent::api_proxy::{ApiProxy, Parts};
+use crate::agent::api_proxy::{ApiProxy, ApiProxyDeps};
 use crate::agent::local_api;
-use crate::agent::local_api::Source;
-use crate::agent::secrets::DerivedKeeper;
+use crate::agent::local_api::{ListenerKind, LocalApiDeps, LocalApiOptions, SessionHandle};
+use crate::agent::secrets::DerivedTokenManager;
 use crate::agent::sinks::FileSink;
 use crate::agent::token::TokenWatch;
 use crate::config;
 use crate::config::Serves;
 use crate::health::HealthHandle;
-use crate::http::server::{ActivatedSockets, Listener, ListenerLimits, ListenerMetrics};
+use crate::http::server::{Inherited, Limits, Listener, Observed};
 
 /// A sink that has written nothing yet.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub(super) struct BuiltSink {
     pub(super) reader: Option<Stamp>,
     watch: TokenWatch,
     /// Makes the token that is written, where that is not the session's own.
-    derived: Option<DerivedKeeper>,
+    derived: Option<DerivedTokenManager>,
     health: HealthHandle,
     shared: Shared,
 }
@@ -50,7 +50,7 @@ impl BuiltSink {
     /// The session's server cannot be called.
     pub(super) fn build(
         options: config::Sink,
-        source: &Source,
+        source: &SessionHandle,
         session: Option<&config::Session>,
         shared: &Shared,
     ) -> anyhow::Result<Self> {
@@ -110,7 +110,7 @@ pub(super) struct BoundListener {
 /// What a listener serves, joined to its sessions.
 #[derive(Debug)]
 enum Serving {
-    Own(local_api::Serves, BTreeMap<String, Source>),
+    Own(ListenerKind, BTreeMap<String, SessionHandle>),
     Proxied(ApiProxy),
 }
 
@@ -121,10 +121,10 @@ impl BoundListener {
     /// The address cannot be bound, the socket file's owner cannot be set, or the server that is served cannot be called.
     pub(super) fn bind(
         options: config::Listener,
-        sources: BTreeMap<String, Source>,
+        sources: BTreeMap<String, SessionHandle>,
         sessions: &[config::Session],
         running: Option<&Listener>,
-        inherited: &ActivatedSockets,
+        inherited: &Inherited,
         shared: &Shared,
     ) -> anyhow::Result<Self> {
         let socket = match running {
@@ -135,25 +135,22 @@ impl BoundListener {
             socket.with_context(|| format!("listener {} cannot listen on {}", options.name, options.endpoint))?;
         let (children, sources) = Children::of(&options, sources, sessions, shared)?;
         let serving = match &options.serves {
-            Serves::LocalApi => Serving::Own(local_api::Serves::LocalApi, sources),
-            Serves::Health => Serving::Own(local_api::Serves::Health, sources),
+            Serves::LocalApi => Serving::Own(ListenerKind::LocalApi, sources),
+            Serves::Health => Serving::Own(ListenerKind::Health, sources),
             Serves::ApiProxy(proxied) => {
                 let its = |(name, source): (&String, _)| Some((sessions.iter().find(|its| its.name == *name)?, source));
                 let (session, source) = sources.iter().find_map(its).context("the listener has no session")?;
-                let parts = Parts {
+                let deps = ApiProxyDeps {
                     clock: shared.clock.clone(),
                     watch: source.watch.clone(),
                     refresh_signal: source.refresh_signal.clone(),
                     upstream: session.upstream.clone(),
                     namespace: session.login.namespace.clone(),
-                    listener_metrics: ListenerMetrics {
-                        metrics: shared.metrics.clone(),
-                        listener: options.name.clone(),
-                    },
-                    child: options.child.clone(),
+                    observed: Observed { metrics: shared.metrics.clone(), listener: options.name.clone() },
+                    derived_token: options.child.clone(),
                     bound_to: bound_to(session),
                 };
-                let proxy = ApiProxy::build(proxied.as_ref().clone(), parts);
+                let proxy = ApiProxy::build(proxied.as_ref().clone(), deps);
                 Serving::Proxied(proxy.with_context(|| format!("listener {}", options.name))?)
             }
         };
@@ -180,16 +177,15 @@ impl BoundListener {
             let _ = tokio::time::timeout(WRITTEN_WITHIN, other.cancelled()).await;
         }
         let Self { options, socket, serving, children, health, shared } = self;
-        let listener_metrics = ListenerMetrics { metrics: shared.metrics.clone(), listener: options.name.clone() };
-        let limits =
-            ListenerLimits { drain, listener_metrics: Some(listener_metrics.clone()), ..ListenerLimits::default() };
+        let observed = Observed { metrics: shared.metrics.clone(), listener: options.name.clone() };
+        let limits = Limits { drain, observed: Some(observed.clone()), ..Limits::default() };
         health.ready();
         let (ends, stop) = (stop.clone(), stop);
         let serving = async {
             match serving {
                 Serving::Own(serves, sessions) => {
-                    let served = local_api::Options { name: options.name, serves, sessions };
-                    let parts = local_api::Parts {
+                    let served = LocalApiOptions { name: options.name, kind: serves, sessions };
+                    let deps = LocalApiDeps {
                         clock: shared.clock,
                         metrics: shared.metrics,
                         health: shared.health,
@@ -198,12 +194,12 @@ impl BoundListener {
                         address: socket.tcp_address(),
                         stop: stop.clone(),
                     };
-                    socket.serve(local_api::service(served, parts), limits, stop).await;
+                    socket.serve(local_api::service(served, deps), limits, stop).await;
                 }
                 Serving::Proxied(proxy) => {
                     proxy.resume().await;
-                    let service = proxy.service(options.guard, socket.tcp_address(), listener_metrics);
-                    let serving = socket.serve(service, ListenerLimits { idle_timeout: KEPT, ..limits }, stop.clone());
+                    let service = proxy.service(options.guard, socket.tcp_address(), observed);
+                    let serving = socket.serve(service, Limits { idle_timeout: KEPT, ..limits }, stop.clone());
                     let tending = async {
                         proxy.tend(stop).await;
                         drop(written);

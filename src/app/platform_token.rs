@@ -4,20 +4,22 @@ use anyhow::Context as _;
 use tokio_util::sync::CancellationToken;
 
 use super::session::{Sessions, Shared};
-use crate::agent::secrets::{self, SecretAnswer, SecretKeeper, SecretRequest};
+use crate::agent::secrets::{
+    RetryBudget, SecretAnswer, SecretOptions, SecretRenewer, SecretRenewerDeps, SecretRequest,
+};
 use crate::agent::server_client::Upstream;
 use crate::clock::ClockReading;
 use crate::config;
 use crate::config::TokenSource;
 use crate::credential_watch::{RefreshSignal, credential_channel};
-use crate::gateway::platform_token::{PlatformToken, Source, TokenFile};
+use crate::gateway::platform_token::{PlatformToken, PlatformTokenFile, PlatformTokenSource};
 use crate::gateway::token_minting::{self, Minter};
 
 /// Makes the platform token, once it runs.
 #[derive(Debug)]
 pub(super) enum TokenMaker {
-    File(TokenFile),
-    Secret(Box<SecretKeeper<PlatformToken>>),
+    File(PlatformTokenFile),
+    Secret(Box<SecretRenewer<PlatformToken>>),
     Mint(Box<Minter>),
 }
 
@@ -30,15 +32,15 @@ impl TokenMaker {
         options: &config::Gateway,
         sessions: Sessions<'_>,
         shared: &Shared,
-    ) -> anyhow::Result<(Self, Source)> {
+    ) -> anyhow::Result<(Self, PlatformTokenSource)> {
         let health = shared.health.register("gateway/token", options.required, "no platform token yet");
         let secret = match &options.token {
             TokenSource::File(path) => {
-                let (file, source) = TokenFile::new(path.clone(), shared.clock.clone(), health);
+                let (file, source) = PlatformTokenFile::new(path.clone(), shared.clock.clone(), health);
                 return Ok((Self::File(file), source));
             }
             TokenSource::Mint(mint) => {
-                let parts = token_minting::Parts {
+                let parts = token_minting::MinterDependencies {
                     upstream: options.proxy.upstream.clone(),
                     ca_file: options.proxy.ca_file.clone(),
                     proxy: options.proxy.proxy.clone(),
@@ -57,8 +59,8 @@ impl TokenMaker {
         let (publisher, watch) = credential_channel("the platform token has not been read yet");
         let refresh_signal = RefreshSignal::new(shared.clock.clone());
         let origin = format!("secret {} by session {}", secret.path, secret.session);
-        let source = Source { watch, refresh_signal: refresh_signal.clone(), origin };
-        let kept = secrets::Options {
+        let source = PlatformTokenSource { watch, refresh_signal: refresh_signal.clone(), origin };
+        let kept = SecretOptions {
             name: "gateway".to_owned(),
             label: "gateway".to_owned(),
             request: SecretRequest::read(secret.path.clone()),
@@ -67,7 +69,7 @@ impl TokenMaker {
             interval: secret.interval,
             grace: secret.grace,
         };
-        let parts = secrets::Parts {
+        let parts = SecretRenewerDeps {
             publisher,
             view: platform_token,
             upstream: Upstream::build(&session.upstream).with_context(|| format!("session {}", session.name))?,
@@ -76,11 +78,11 @@ impl TokenMaker {
             refresh_signal,
             clock: shared.clock.clone(),
             health: Some(health),
-            gate: None,
-            retry_budget: secrets::RetryBudget::default(),
+            circuit_breaker: None,
+            retry_budget: RetryBudget::default(),
             metrics: shared.metrics.clone(),
         };
-        Ok((Self::Secret(Box::new(SecretKeeper::new(kept, parts))), source))
+        Ok((Self::Secret(Box::new(SecretRenewer::new(kept, parts))), source))
     }
 
     /// Makes the token until `stop`.
@@ -93,11 +95,7 @@ impl TokenMaker {
     }
 }
 
-fn platform_token(
-    options: &secrets::Options,
-    answer: &SecretAnswer,
-    read: ClockReading,
-) -> Result<PlatformToken, String> {
+fn platform_token(options: &SecretOptions, answer: &SecretAnswer, read: ClockReading) -> Result<PlatformToken, String> {
     let Some(secret) = answer.data.text(&options.field) else {
         return Err(format!("{} has no text in the field {:?}", options.request.path, options.field));
     };

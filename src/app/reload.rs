@@ -11,13 +11,13 @@ use super::gateway::{GatewayPlan, RunningGateway};
 use super::outputs::{BoundListener, BuiltSink, SinkOrders, reader_of};
 use super::session::{Origin, Predecessor, Session, SessionOrders, Sessions, Shared, Stamp};
 use super::templates::{Rendering, RenderingPlan};
-use crate::agent::local_api::Source;
+use crate::agent::local_api::SessionHandle;
 use crate::agent::token_lifecycle;
 use crate::config;
 use crate::config::{Config, Serves};
 #[cfg(feature = "gateway")]
 use crate::http::server::Endpoint;
-use crate::http::server::{ActivatedSockets, Listener};
+use crate::http::server::{Inherited, Listener};
 use crate::tasks::{TaskError, TaskGroup};
 
 /// What runs of a configuration: sessions, and the outputs that drink from them.
@@ -55,7 +55,7 @@ pub(super) struct RunningSink {
 #[derive(Debug)]
 pub(super) struct RunningSession {
     origin: Origin,
-    source: Source,
+    source: SessionHandle,
     lifecycle: watch::Sender<token_lifecycle::Options>,
     orders: SessionOrders,
 }
@@ -98,7 +98,7 @@ impl Agent {
     ///
     /// # Errors
     /// A file cannot be used, or an address cannot be bound. Nothing has changed then.
-    pub(super) fn plan(&self, new: &Config, inherited: &ActivatedSockets, shared: &Shared) -> anyhow::Result<Plan> {
+    pub(super) fn plan(&self, new: &Config, inherited: &Inherited, shared: &Shared) -> anyhow::Result<Plan> {
         let (mut sessions, mut following) = (Vec::new(), Vec::new());
         let mut sources = BTreeMap::new();
         for options in &new.sessions {

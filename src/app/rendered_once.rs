@@ -11,12 +11,12 @@ use zeroize::Zeroizing;
 use super::one_shot::LoggedIn;
 use crate::agent::secrets::{SecretAnswer, SecretRequest};
 use crate::agent::server_client::{self, CallError, Upstream, Verdict};
-use crate::agent::templates::{Known, Need, Rendered, Template, Text, Wrong};
+use crate::agent::templates::{Dependency, Rendered, Resolved, Template, TemplateError, TemplateSource};
 use crate::agent::token::ClientToken;
 use crate::clock::Clock;
 use crate::config::Session;
 use crate::error_chain::format_chain;
-use crate::http::client::{self, ProxyMode, ServerAddress, TlsOptions};
+use crate::http::client::{self, Address, Proxy, Tls};
 use crate::secret;
 
 /// Where the secrets of a rendering come from.
@@ -33,11 +33,11 @@ impl Reader {
     ///
     /// # Errors
     /// No client can be made, or the key could not stand in a header.
-    pub fn through(session: &Session, proxy: ServerAddress, key: Option<SecretString>) -> anyhow::Result<Self> {
-        let client = client::ClientOptions {
+    pub fn through(session: &Session, proxy: Address, key: Option<SecretString>) -> anyhow::Result<Self> {
+        let client = client::Options {
             address: proxy,
-            tls: TlsOptions::default(),
-            proxy: ProxyMode::Direct,
+            tls: Tls::default(),
+            proxy: Proxy::Direct,
             connect_timeout: Duration::from_secs(5),
             // The agent's own time for it comes first.
             answer_timeout: session.upstream.client.answer_timeout + Duration::from_secs(30),
@@ -65,21 +65,21 @@ impl Reader {
     ///
     /// # Errors
     /// The template is wrong, a secret is not to be had, or nobody answers.
-    pub async fn render(&self, text: Text) -> Result<Zeroizing<String>, RenderError> {
+    pub async fn render(&self, text: TemplateSource) -> Result<Zeroizing<String>, RenderError> {
         let folders = text.folders.clone();
         let template = Template::compile(text).map_err(RenderError::Wrong)?;
         let mut known = BTreeMap::new();
         loop {
             match template.render(Arc::new(known.clone()), Clock::System.now().wall) {
-                Rendered::Whole { text, .. } => return Ok(text),
-                Rendered::Wrong(wrong) => return Err(RenderError::Wrong(vec![wrong])),
-                Rendered::Needs(needs) => {
+                Rendered::Complete { text, .. } => return Ok(text),
+                Rendered::Failed(wrong) => return Err(RenderError::Wrong(vec![wrong])),
+                Rendered::Unresolved(needs) => {
                     for need in needs {
                         let found = match &need {
-                            Need::Secret(request) => self.ask(request).await?,
-                            Need::File(path) => match secret::read_text_beneath(&folders, path) {
-                                Ok(text) => Known::Text(Arc::new(text)),
-                                Err(error) => Known::Absent(format_chain(&error).into()),
+                            Dependency::Secret(request) => self.ask(request).await?,
+                            Dependency::File(path) => match secret::read_text_beneath(&folders, path) {
+                                Ok(text) => Resolved::Text(Arc::new(text)),
+                                Err(error) => Resolved::Absent(format_chain(&error).into()),
                             },
                         };
                         known.insert(need, found);
@@ -89,15 +89,15 @@ impl Reader {
         }
     }
 
-    async fn ask(&self, request: &SecretRequest) -> Result<Known, RenderError> {
+    async fn ask(&self, request: &SecretRequest) -> Result<Resolved, RenderError> {
         match self.upstream.ask(self.token.as_ref(), request, self.namespace.as_deref()).await {
-            Ok(answer) => Ok(Known::Secret(Arc::new(answer))),
+            Ok(answer) => Ok(Resolved::Secret(Arc::new(answer))),
             Err(error @ CallError::Unreachable { .. }) => Err(RenderError::Nobody(error)),
             Err(error) if error.verdict() == Verdict::Unavailable => Err(RenderError::Unavailable(error)),
             Err(error) => {
                 let gone = matches!(error, CallError::Status { status: 404, .. });
                 let what = if gone { "is not there" } else { "cannot be had" };
-                Ok(Known::Absent(format!("the secret {} {what}: {error}", request.path).into()))
+                Ok(Resolved::Absent(format!("the secret {} {what}: {error}", request.path).into()))
             }
         }
     }
@@ -108,7 +108,7 @@ impl Reader {
 pub enum RenderError {
     /// It is wrong, or what it asks for is not there.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
-    Wrong(Vec<Wrong>),
+    Wrong(Vec<TemplateError>),
     /// Nobody is there to be asked.
     #[error(transparent)]
     Nobody(CallError),

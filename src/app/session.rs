@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::fingerprint::fingerprint;
 use crate::agent::identity::Method;
-use crate::agent::local_api::Source;
+use crate::agent::local_api::SessionHandle;
 use crate::agent::login::Login;
 use crate::agent::output_watch::OutputWatch;
 use crate::agent::server_client::Upstream;
@@ -37,7 +37,7 @@ pub(super) struct Shared {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sessions<'a> {
     pub(super) options: &'a [config::Session],
-    pub(super) sources: &'a BTreeMap<String, Source>,
+    pub(super) sources: &'a BTreeMap<String, SessionHandle>,
 }
 
 /// What secrets that were got through a session are bound to, where they are kept over a restart: whatever says who asked.
@@ -135,7 +135,7 @@ pub(super) struct Predecessor {
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) origin: Origin,
-    pub(super) source: Source,
+    pub(super) source: SessionHandle,
     /// Tells the session, once it runs, to keep its token by other options.
     pub(super) lifecycle: watch::Sender<token_lifecycle::Options>,
     /// True if it takes over the token of the session that it follows.
@@ -170,7 +170,7 @@ impl Session {
         };
         let keeper = TokenKeeper::new(options.lifecycle.clone(), parts);
         Ok(Self {
-            source: Source { watch, refresh_signal },
+            source: SessionHandle { watch, refresh_signal },
             lifecycle: keeper.options_sender(),
             inherits: false,
             keeper,
@@ -208,7 +208,7 @@ impl Session {
     }
 
     /// Serves the token of the session that it follows from now on, if that one may be kept.
-    pub(super) fn follow(&mut self, before: &Origin, source: &Source) {
+    pub(super) fn follow(&mut self, before: &Origin, source: &SessionHandle) {
         self.inherits = self.origin.keeps_token_of(before);
         if self.inherits {
             self.keeper.serve_meanwhile(source.watch.peek());

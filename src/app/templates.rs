@@ -10,10 +10,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::fd_limits;
 use super::session::{Sessions, Shared, bound_to};
-use crate::agent::process::{self, Inputs, Supervisor};
-use crate::agent::secrets::{Keepers, Offline, Origin, Store};
+use crate::agent::process::{ProcessInputs, ProcessOptions, Supervisor, SupervisorDeps};
+use crate::agent::secrets::{OfflineOptions, RegistryWorker, SecretRegistry, SecretRegistryDeps};
 use crate::agent::server_client::Upstream;
-use crate::agent::templates::{Parts, Template, TemplateTask};
+use crate::agent::templates::{Template, TemplateDeps, TemplateTask};
 use crate::command::ProvidedEnv;
 use crate::config;
 use crate::config::Config;
@@ -66,8 +66,8 @@ struct Running {
 
 #[derive(Debug)]
 struct RunningChild {
-    options: process::Options,
-    inputs: watch::Sender<Inputs>,
+    options: ProcessOptions,
+    inputs: watch::Sender<ProcessInputs>,
     signals: mpsc::Sender<Signal>,
     stop: CancellationToken,
     /// Cancelled where another one takes its place, so that its code ends nothing.
@@ -76,11 +76,11 @@ struct RunningChild {
 }
 
 /// How a session's secrets are kept: how often they are looked at, and over a restart.
-type Keeping = (Duration, Option<Offline>);
+type Keeping = (Duration, Option<OfflineOptions>);
 
 #[derive(Debug)]
 struct RunningStore {
-    store: Store,
+    store: SecretRegistry,
     keeping: Keeping,
     stop: CancellationToken,
     /// Cancelled once it keeps and writes nothing any more.
@@ -90,11 +90,11 @@ struct RunningStore {
 /// What a configuration changes of it. Dropping it changes nothing.
 #[derive(Debug)]
 pub(super) struct RenderingPlan {
-    stores: Vec<(String, Store, Keeping, Keepers)>,
+    stores: Vec<(String, SecretRegistry, Keeping, RegistryWorker)>,
     templates: Vec<Built>,
     /// All that is rendered then, and what the child waits for.
     kept: Vec<String>,
-    inputs: Inputs,
+    inputs: ProcessInputs,
     child: Option<BuiltChild>,
 }
 
@@ -117,8 +117,8 @@ struct Built {
 
 #[derive(Debug)]
 struct BuiltChild {
-    options: process::Options,
-    inputs: watch::Sender<Inputs>,
+    options: ProcessOptions,
+    inputs: watch::Sender<ProcessInputs>,
     signals: mpsc::Sender<Signal>,
     supervisor: Supervisor,
 }
@@ -134,7 +134,7 @@ impl Rendering {
         new: &Config,
         sessions: Sessions<'_>,
         rebuilt: impl Fn(&String) -> bool,
-        beside: Inputs,
+        beside: ProcessInputs,
         shared: &Shared,
     ) -> anyhow::Result<RenderingPlan> {
         let mut plan =
@@ -170,7 +170,7 @@ impl Rendering {
         plan.child = new.child.as_ref().filter(|_| !same).map(|options| {
             let (inputs, awaited) = watch::channel(plan.inputs.clone());
             let (signals, passed) = mpsc::channel(16);
-            let parts = process::Parts {
+            let parts = SupervisorDeps {
                 signals: passed,
                 clock: shared.clock.clone(),
                 health: shared.health.register("child", true, "not started yet"),
@@ -231,7 +231,7 @@ impl Rendering {
         self.commit_child(plan.child, plan.inputs, config.child.is_some());
     }
 
-    fn commit_child(&mut self, new: Option<BuiltChild>, inputs: Inputs, wanted: bool) {
+    fn commit_child(&mut self, new: Option<BuiltChild>, inputs: ProcessInputs, wanted: bool) {
         let before = if new.is_some() || !wanted { self.child.take() } else { None };
         if let Some(child) = &before {
             child.replaced.cancel();
@@ -289,16 +289,16 @@ impl Rendering {
 const WITHIN: Duration = Duration::from_secs(3);
 
 impl Built {
-    fn build(name: String, options: &config::Template, store: Store, shared: &Shared) -> anyhow::Result<Self> {
+    fn build(name: String, options: &config::Template, store: SecretRegistry, shared: &Shared) -> anyhow::Result<Self> {
         let mistakes = |wrong: Vec<_>| {
-            let all: Vec<_> = wrong.iter().map(crate::agent::templates::Wrong::to_string).collect();
+            let all: Vec<_> = wrong.iter().map(crate::agent::templates::TemplateError::to_string).collect();
             anyhow::anyhow!("{name}: {}", all.join("; "))
         };
         let template = Template::compile(options.options.text.clone()).map_err(mistakes)?;
         let (publisher, watch) = credential_channel("it is not rendered yet");
-        let parts = Parts {
+        let parts = TemplateDeps {
             publisher,
-            store,
+            registry: store,
             clock: shared.clock.clone(),
             health: shared.health.register(name.clone(), options.options.required, "not rendered yet"),
             metrics: shared.metrics.clone(),
@@ -309,11 +309,16 @@ impl Built {
     }
 }
 
-fn store(name: &str, keeping: &Keeping, sessions: Sessions<'_>, shared: &Shared) -> anyhow::Result<(Store, Keepers)> {
+fn store(
+    name: &str,
+    keeping: &Keeping,
+    sessions: Sessions<'_>,
+    shared: &Shared,
+) -> anyhow::Result<(SecretRegistry, RegistryWorker)> {
     let session = sessions.options.iter().find(|session| session.name == name).zip(sessions.sources.get(name));
     let (session, source) = session.with_context(|| format!("there is no session {name}"))?;
     let (interval, offline) = keeping.clone();
-    let made = Store::new(Origin {
+    let made = SecretRegistry::new(SecretRegistryDeps {
         upstream: Upstream::build(&session.upstream).with_context(|| format!("session {name}"))?,
         tokens: source.watch.clone(),
         session: source.refresh_signal.clone(),

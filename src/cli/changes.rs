@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 
 use super::output::{json, table};
 use super::{Exit, Format, note, say, say_error};
-use crate::gateway::api_changelog::{ApiDate, Change, Changelog, Documentation, Endpoint, Filter, Row};
+use crate::gateway::api_changelog::{ApiDate, Change, ChangeFilter, Changelog, ChangelogRow, Documentation, Endpoint};
 
 /// Search the dated history of the provisioning platform's API.
 #[derive(Debug, Args)]
@@ -87,13 +87,13 @@ impl Filters {
     fn list(self, changelog: &Changelog, format: Format) -> anyhow::Result<Exit> {
         let filter = self.filter(changelog)?;
         filter.remark().into_iter().for_each(note);
-        let rows: Vec<&Row> = changelog.find(&filter).collect();
+        let rows: Vec<&ChangelogRow> = changelog.find(&filter).collect();
         match format {
             Format::Json => json(&rows),
             Format::Text if rows.is_empty() => note("no row of the history fits"),
             Format::Text => {
                 table(["Date", "Kind", "Resource", "Text"], rows.iter().copied().map(line));
-                let changes = rows.iter().flat_map(|row| &row.changes).filter(|change| filter.takes_change(change));
+                let changes = rows.iter().flat_map(|row| &row.changes).filter(|change| filter.matches_change(change));
                 for change in changes {
                     if let Some(advice) = &change.gateway.advice {
                         say(&format!("do this: {advice} ({})", change.id));
@@ -104,8 +104,8 @@ impl Filters {
         Ok(Exit::Ok)
     }
 
-    fn filter(self, changelog: &Changelog) -> anyhow::Result<Filter> {
-        let mut filter = Filter::default();
+    fn filter(self, changelog: &Changelog) -> anyhow::Result<ChangeFilter> {
+        let mut filter = ChangeFilter::default();
         let given = [
             ("since", self.since),
             ("until", self.until),
@@ -125,7 +125,7 @@ impl Filters {
     }
 }
 
-fn line(row: &Row) -> [String; 4] {
+fn line(row: &ChangelogRow) -> [String; 4] {
     let kinds = listed(row.changes.iter().map(|change| change.kind));
     let resources = listed(row.changes.iter().map(|change| &change.resource));
     [row.date.to_string(), kinds, resources, row.changelog.text.clone()]
@@ -143,7 +143,7 @@ fn listed(words: impl Iterator<Item = impl Display>) -> String {
 }
 
 fn show_day(changelog: &Changelog, date: ApiDate, format: Format) -> Exit {
-    let rows: Vec<&Row> = changelog.of_day(date).collect();
+    let rows: Vec<&ChangelogRow> = changelog.rows_on(date).collect();
     if rows.is_empty() {
         let before = changelog.rows().iter().map(|row| row.date).find(|it| *it < date);
         let after = changelog.rows().iter().rev().map(|row| row.date).find(|it| *it > date);
@@ -171,14 +171,14 @@ fn show_one(changelog: &Changelog, id: &str, format: Format) -> anyhow::Result<E
     let Some((row, change)) = changelog.change(id) else {
         let (day, _) = id.split_once('/').unwrap_or((id, ""));
         let of_day: Vec<&str> =
-            changelog.of_day(day.parse()?).flat_map(|row| &row.changes).map(|change| change.id.as_str()).collect();
+            changelog.rows_on(day.parse()?).flat_map(|row| &row.changes).map(|change| change.id.as_str()).collect();
         let known =
             if of_day.is_empty() { "that day has none".to_owned() } else { format!("there are {}", of_day.join(", ")) };
         say_error(&format!("there is no change {id}; {known}"));
         return Ok(Exit::Missing);
     };
     match format {
-        Format::Json => json(&[Row { changes: vec![change.clone()], ..row.clone() }]),
+        Format::Json => json(&[ChangelogRow { changes: vec![change.clone()], ..row.clone() }]),
         Format::Text => {
             show(row);
             show_change(change);
@@ -187,9 +187,9 @@ fn show_one(changelog: &Changelog, id: &str, format: Format) -> anyhow::Result<E
     Ok(Exit::Ok)
 }
 
-fn show(row: &Row) {
+fn show(row: &ChangelogRow) {
     say(&format!("{} (written {})", row.id, row.changelog.date));
-    if row.is_shown() {
+    if row.has_content() {
         say(&format!("  {}", row.changelog.text));
     } else {
         say("  entry body: not shown");
@@ -213,7 +213,7 @@ fn show_change(change: &Change) {
         say(&format!("    do this: {advice}"));
     }
     let note = gateway.note.as_deref().map(|note| format!(". {note}")).unwrap_or_default();
-    say(&format!("    gateway: {}{note}", gateway.does));
+    say(&format!("    gateway: {}{note}", gateway.action));
 }
 
 /// What public documentation adds, each line marked as such.

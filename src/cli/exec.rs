@@ -13,7 +13,7 @@ use crate::app::rendered_once::Reader;
 use crate::command::{CommandSpec, EnvVars};
 use crate::config::{self, Config, Environment, Outcome, Purpose};
 #[cfg(feature = "gateway")]
-use crate::gateway::client_setup::UserFiles;
+use crate::gateway::client_setup::UserConfigFiles;
 
 /// Run a program with the rendered `[env_template.NAME]`, and with the variables that lead its clients to the gateway.
 #[derive(Debug, Args)]
@@ -81,7 +81,7 @@ const fn brings(_: &Config) -> bool {
 fn led(config: &Config, variables: EnvVars, command: &[String], environment: &Environment) -> Result<EnvVars, Exit> {
     let Some(gateway) = &config.gateway else { return Ok(variables) };
     let config_home = environment.variables.get("XDG_CONFIG_HOME").map(PathBuf::from);
-    let files = UserFiles::of(&variables, command, config_home);
+    let files = UserConfigFiles::new(&variables, command, config_home);
     super::gateway::for_program(gateway, files).map(|more| variables.with(&more))
 }
 

@@ -14,7 +14,7 @@ use super::{ConfigFiles, Exit, LogChoice, once, say_error};
 use crate::app::logging::{self, LogLevel, Logging};
 use crate::app::{App, Signals};
 use crate::config::{self, Config, Environment, Purpose, Remark};
-use crate::http::server::ActivatedSockets;
+use crate::http::server::Inherited;
 
 /// Run the agent until it is told to stop.
 #[derive(Debug, Clone, Args)]
@@ -109,9 +109,9 @@ pub(super) async fn begin_store(config: &Config) -> anyhow::Result<()> {
 }
 
 /// The sockets that the service manager passed.
-pub(super) fn inherited(environment: &Environment) -> std::io::Result<ActivatedSockets> {
+pub(super) fn inherited(environment: &Environment) -> std::io::Result<Inherited> {
     let variable = |name: &str| environment.variables.get(name).map(String::as_str);
-    ActivatedSockets::take(variable("LISTEN_PID"), variable("LISTEN_FDS"), variable("LISTEN_FDNAMES"))
+    Inherited::take(variable("LISTEN_PID"), variable("LISTEN_FDS"), variable("LISTEN_FDNAMES"))
 }
 
 /// One thread serves an agent best; the access-control service signs and stores beside, which takes more.

@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 
 use super::acl::{Connection, Failure, Service, asking};
 use super::{Exit, note, say};
-use crate::acl::client::{self, Snapshot};
+use crate::acl::client::{self, SnapshotDownload};
 use crate::atomic_file::{self, Attributes};
 
 /// Write everything that a running service keeps into a file.
@@ -59,7 +59,7 @@ impl Backup {
 }
 
 /// Writes what comes while it comes. The file is there once all of it has come, and not before.
-async fn into_file(snapshot: &mut Snapshot, path: &Path) -> Result<(), Failure> {
+async fn into_file(snapshot: &mut SnapshotDownload, path: &Path) -> Result<(), Failure> {
     let (give, mut take) = mpsc::channel::<Option<bytes::Bytes>>(8);
     let path = path.to_owned();
     let writing = tokio::task::spawn_blocking(move || {
@@ -82,7 +82,7 @@ async fn into_file(snapshot: &mut Snapshot, path: &Path) -> Result<(), Failure> 
         }
         // It does not wait where the writing failed, which is told below.
         let _ = give.send(None).await;
-        Ok::<_, client::Error>(())
+        Ok::<_, client::AclClientError>(())
     };
     let taken = taken.await;
     drop(give);

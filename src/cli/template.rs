@@ -7,7 +7,7 @@ use secrecy::ExposeSecret as _;
 
 use super::agent_client::Through;
 use super::{ConfigFiles, Exit, print, say_error};
-use crate::agent::templates::Text;
+use crate::agent::templates::TemplateSource;
 use crate::app::one_shot;
 use crate::app::rendered_once::{Reader, RenderError};
 use crate::command::EnvVars;
@@ -80,7 +80,7 @@ impl Try {
                 return Ok(Exit::Failed);
             }
         };
-        let text = Text {
+        let text = TemplateSource {
             name: self.file.display().to_string(),
             text: secret::read_text(&self.file)
                 .map_err(|error| {
@@ -116,7 +116,7 @@ impl Try {
 
 type Answer = Result<zeroize::Zeroizing<String>, RenderError>;
 
-async fn logged_in(session: &Session, text: Text) -> anyhow::Result<Answer> {
+async fn logged_in(session: &Session, text: TemplateSource) -> anyhow::Result<Answer> {
     let logged_in = one_shot::login(session).await?;
     let rendered = Reader::with(session, &logged_in).render(text).await;
     if let Err(error) = logged_in.revoke().await {

@@ -8,15 +8,17 @@ use super::reader::Reader;
 use super::sink::Sessions;
 use super::tree::quoted;
 use super::values::either;
-use crate::agent::api_proxy::{AllowedNamespaces, CacheOptions, Lift, NamespacePattern, Options, Put, Rule, Rules};
-use crate::agent::secrets::cache;
+use crate::agent::api_proxy::{
+    AllowedNamespaces, ApiProxyOptions, CacheOptions, Exemption, NamespacePattern, Rule, Rules, TokenMode,
+};
+use crate::agent::secrets::cache::CacheLimits;
 
 const TENTH: Duration = Duration::from_millis(100);
 
 /// Connections to the server at once.
 const CONNECTIONS: usize = 256;
 
-const PUTS: [(&str, Put); 2] = [("always", Put::Always), ("when_missing", Put::WhenMissing)];
+const TOKEN_MODES: [(&str, TokenMode); 2] = [("always", TokenMode::Always), ("when_missing", TokenMode::WhenMissing)];
 
 /// The keys that only such a listener has.
 pub(super) const KEYS: [&str; 10] = [
@@ -33,22 +35,22 @@ pub(super) const KEYS: [&str; 10] = [
 ];
 
 /// Reads them, and the name of the session.
-pub(super) fn read(reader: &mut Reader<'_>, sessions: &Sessions) -> (Options, Option<String>) {
+pub(super) fn read(reader: &mut Reader<'_>, sessions: &Sessions) -> (ApiProxyOptions, Option<String>) {
     let session = sessions.one_of(reader);
     if let Some(name) = session.as_ref().filter(|name| sessions.is_wrapped(name)) {
         let at = reader.place_of("session").unwrap_or(reader.at);
         let found = format!("session {name} has a wrap_ttl, and its token is for one reader");
         reader.scope.remarks.missing(at, &reader.key("session"), found, "name a session without one");
     }
-    let rules = Rules { allow: rules(reader, "allow"), deny: rules(reader, "deny"), lift: lift(reader) };
-    let options = Options {
-        put: reader.choice("token", &PUTS).unwrap_or(Put::WhenMissing),
+    let rules = Rules { allow: rules(reader, "allow"), deny: rules(reader, "deny"), exempt: exempt(reader) };
+    let options = ApiProxyOptions {
+        token_mode: reader.choice("token", &TOKEN_MODES).unwrap_or(TokenMode::WhenMissing),
         rules,
         namespaces: namespaces(reader),
         logins: reader.flag("logins", true),
         request_header: reader.flag("require_request_header", true),
         connections: reader.number("connections", 1..=10_000).unwrap_or(CONNECTIONS),
-        answer_timeout: reader.duration("answer_timeout", Duration::from_secs(30), TENTH..=Duration::from_hours(1)),
+        response_timeout: reader.duration("answer_timeout", Duration::from_secs(30), TENTH..=Duration::from_hours(1)),
         cache: cache(reader, sessions, session.as_deref()),
     };
     (options, session)
@@ -59,7 +61,7 @@ fn cache(reader: &mut Reader<'_>, sessions: &Sessions, session: Option<&str>) ->
     let listener = reader.path.rsplit('.').next().unwrap_or_default().to_owned();
     let mut table = reader.table("cache")?;
     let day = Duration::from_hours(24);
-    let kept = cache::Options {
+    let limits = CacheLimits {
         bytes: table.number("size_mib", 1..=4096).unwrap_or(SIZE) * 1024 * 1024,
         max_age: table.duration("max_age", Duration::from_secs(10), Duration::ZERO..=day),
         stale_if_error: table.duration("stale_if_error", Duration::ZERO, Duration::ZERO..=7 * day),
@@ -76,7 +78,7 @@ fn cache(reader: &mut Reader<'_>, sessions: &Sessions, session: Option<&str>) ->
         sessions.persist(&table, (at, &table.key("persist")), session, &format!("{listener}.answers"))
     });
     table.finish();
-    Some(CacheOptions { kept, values, leases, persist })
+    Some(CacheOptions { limits, values, leases, persist })
 }
 
 /// Mebibytes that a cache keeps.
@@ -116,12 +118,12 @@ fn namespaces(reader: &mut Reader<'_>) -> AllowedNamespaces {
     AllowedNamespaces::matching(texts.into_iter().filter_map(parse).collect())
 }
 
-fn lift(reader: &mut Reader<'_>) -> Vec<Lift> {
+fn exempt(reader: &mut Reader<'_>) -> Vec<Exemption> {
     let texts = reader.list("lift").unwrap_or_default();
     let read = |text: super::references::Text| {
-        let lift = Lift::parse(&text.value);
+        let lift = Exemption::parse(&text.value);
         if lift.is_none() && !text.unknown {
-            let names: Vec<_> = Lift::names().map(quoted).collect();
+            let names: Vec<_> = Exemption::names().map(quoted).collect();
             let found = format!("{} is nothing that is refused by itself", text.shown());
             reader.scope.remarks.mistake(text.at, &text.key, found, format!("write {}", either(&names)));
         }
@@ -131,10 +133,10 @@ fn lift(reader: &mut Reader<'_>) -> Vec<Lift> {
 }
 
 /// What such a listener does, in words.
-pub(super) fn words(options: &Options, session: &str) -> Vec<String> {
-    let mut does = vec![match options.put {
-        Put::Always => format!("puts the token of session {session} on every request"),
-        Put::WhenMissing => format!("puts the token of session {session} on requests that bring none"),
+pub(super) fn words(options: &ApiProxyOptions, session: &str) -> Vec<String> {
+    let mut does = vec![match options.token_mode {
+        TokenMode::Always => format!("puts the token of session {session} on every request"),
+        TokenMode::WhenMissing => format!("puts the token of session {session} on requests that bring none"),
     }];
     let count = |rules: &[Rule], one: &str, many: &str| match rules.len() {
         1 => format!("1 {one}"),
@@ -146,8 +148,8 @@ pub(super) fn words(options: &Options, session: &str) -> Vec<String> {
     if !options.rules.deny.is_empty() {
         does.push(format!("lets nothing through that {}", count(&options.rules.deny, "rule denies", "rules deny")));
     }
-    let lifted: Vec<_> = options.rules.lift.iter().map(|lift| lift.name()).collect();
-    let kept: Vec<_> = Lift::names().filter(|name| !lifted.contains(name)).collect();
+    let lifted: Vec<_> = options.rules.exempt.iter().map(|lift| lift.name()).collect();
+    let kept: Vec<_> = Exemption::names().filter(|name| !lifted.contains(name)).collect();
     if !kept.is_empty() {
         does.push(format!("does not do with that token: {}", kept.join(", ")));
     }
@@ -164,7 +166,7 @@ pub(super) fn words(options: &Options, session: &str) -> Vec<String> {
         does.push("takes requests without X-Vault-Request".to_owned());
     }
     if let Some(cached) = &options.cache {
-        let kept = cached.kept;
+        let kept = cached.limits;
         does.push(format!(
             "keeps answers, at most {} MiB: values for {}, while the server does not answer for {}; leases while they live",
             kept.bytes / 1024 / 1024,
@@ -175,6 +177,6 @@ pub(super) fn words(options: &Options, session: &str) -> Vec<String> {
             does.push(format!("keeps them over a restart, sealed, in {}", persist.file.display()));
         }
     }
-    does.push(format!("gives the server {} for an answer", format_duration(options.answer_timeout)));
+    does.push(format!("gives the server {} for an answer", format_duration(options.response_timeout)));
     does
 }

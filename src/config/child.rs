@@ -7,11 +7,11 @@ use rustix::process::Signal;
 use super::reader::Reader;
 use super::template::{absent, variables};
 use super::values::{Wrong, wrong};
-use crate::agent::process::{OnChange, Options, Restart};
+use crate::agent::process::{OnChange, ProcessOptions, RestartMode};
 use crate::command::{parse_signal, signal_name};
 
 /// Reads it; `None` where it names no program.
-pub(super) fn read(mut reader: Reader<'_>) -> Option<Options> {
+pub(super) fn read(mut reader: Reader<'_>) -> Option<ProcessOptions> {
     let command = reader.list("command");
     if command.is_none() && reader.place_of("command").is_none() {
         reader
@@ -22,8 +22,8 @@ pub(super) fn read(mut reader: Reader<'_>) -> Option<Options> {
         absent(&reader, at, program);
     }
     let words =
-        [("restart", OnChange::Restart), ("signal", OnChange::Signal(Signal::HUP)), ("ignore", OnChange::Ignore)];
-    let on_change = reader.choice("on_change", &words).unwrap_or(OnChange::Restart);
+        [("restart", OnChange::RestartMode), ("signal", OnChange::Signal(Signal::HUP)), ("ignore", OnChange::Ignore)];
+    let on_change = reader.choice("on_change", &words).unwrap_or(OnChange::RestartMode);
     let given = reader.place_of("change_signal");
     let change_signal = reader.parsed("change_signal", signal);
     let on_change = match (on_change, given) {
@@ -35,12 +35,13 @@ pub(super) fn read(mut reader: Reader<'_>) -> Option<Options> {
             other
         }
     };
-    let restart = [("never", Restart::Never), ("on_failure", Restart::OnFailure), ("always", Restart::Always)];
-    let options = Options {
+    let restart =
+        [("never", RestartMode::Never), ("on_failure", RestartMode::OnFailure), ("always", RestartMode::Always)];
+    let options = ProcessOptions {
         command,
         variables: variables(&mut reader),
         on_change,
-        restart: reader.choice("restart", &restart).unwrap_or(Restart::Never),
+        restart: reader.choice("restart", &restart).unwrap_or(RestartMode::Never),
         stop_signal: reader.parsed("stop_signal", signal).unwrap_or(Signal::TERM),
         stop_timeout: reader.duration(
             "stop_timeout",
@@ -64,19 +65,19 @@ fn signal(text: &str) -> Result<Signal, Wrong> {
 }
 
 /// What the child does, in words.
-pub(super) fn words(child: &Options) -> Vec<String> {
+pub(super) fn words(child: &ProcessOptions) -> Vec<String> {
     let time = humantime::format_duration;
     vec![
         format!("runs {} once all templates are rendered", child.command.join(" ")),
         match child.on_change {
-            OnChange::Restart => "restarts it when a variable has changed".to_owned(),
+            OnChange::RestartMode => "restarts it when a variable has changed".to_owned(),
             OnChange::Signal(signal) => format!("sends it SIG{} when a variable has changed", signal_name(signal)),
             OnChange::Ignore => "leaves it alone when a variable has changed".to_owned(),
         },
         match child.restart {
-            Restart::Never => "ends, with its exit code, when it ends".to_owned(),
-            Restart::OnFailure => "starts it again when it fails, and ends when it ends well".to_owned(),
-            Restart::Always => "starts it again whenever it ends".to_owned(),
+            RestartMode::Never => "ends, with its exit code, when it ends".to_owned(),
+            RestartMode::OnFailure => "starts it again when it fails, and ends when it ends well".to_owned(),
+            RestartMode::Always => "starts it again whenever it ends".to_owned(),
         },
         format!("stops it by SIG{}, and by force after {}", signal_name(child.stop_signal), time(child.stop_timeout)),
     ]

@@ -14,11 +14,11 @@ use super::method;
 use super::{Agent, Config, Listener, Log, LogFormat, Outcome, Ready, Remark, Serves, Session, Sink, Template};
 use super::{child, child_token, credential, server, template};
 use crate::agent::identity::Method;
-use crate::agent::secrets::Derive;
+use crate::agent::secrets::DerivedTokenKind;
 use crate::agent::server_client::Kind;
-use crate::agent::sinks::{Format, OnExpiry};
-use crate::http::client::{ProxyMode, ServerAddress};
-use crate::http::guard::AccessMode;
+use crate::agent::sinks::{OnExpiry, SinkFormat};
+use crate::http::client::{Address, Proxy};
+use crate::http::guard::Admit;
 use crate::http::server::Endpoint;
 
 /// What reading a configuration gave, for machines.
@@ -193,19 +193,19 @@ impl Words<'_> {
         format!("logs in to {at}{role} by auth/{}{namespace}", self.tell(&key("mount"), &login.mount))
     }
 
-    fn server_address(&self, name: &str, address: &ServerAddress) -> String {
+    fn server_address(&self, name: &str, address: &Address) -> String {
         let written = match address {
-            ServerAddress::Url(url) => url.as_str().trim_end_matches('/').to_owned(),
-            ServerAddress::Unix(path) => format!("unix://{}", path.display()),
+            Address::Url(url) => url.as_str().trim_end_matches('/').to_owned(),
+            Address::Unix(path) => format!("unix://{}", path.display()),
         };
         self.tell(&format!("server.{name}.address"), &written)
     }
 
-    fn way(&self, server: &str, proxy: &ProxyMode) -> Option<String> {
+    fn way(&self, server: &str, proxy: &Proxy) -> Option<String> {
         match proxy {
-            ProxyMode::Environment => None,
-            ProxyMode::Direct => Some("goes there directly, whatever the proxy variables say".to_owned()),
-            ProxyMode::Through(url) => {
+            Proxy::Environment => None,
+            Proxy::Direct => Some("goes there directly, whatever the proxy variables say".to_owned()),
+            Proxy::Through(url) => {
                 let host =
                     format!("{}:{}", url.host_str().unwrap_or_default(), url.port_or_known_default().unwrap_or(80));
                 Some(format!("goes there through the proxy {}", self.tell(&format!("server.{server}.proxy"), &host)))
@@ -216,9 +216,9 @@ impl Words<'_> {
     fn sink(&self, sink: &Sink) -> Part {
         let options = &sink.options;
         let format = match options.format {
-            Format::Raw => "as plain text",
-            Format::Json => "as JSON",
-            Format::Env(_) => "as a variable of an environment",
+            SinkFormat::Raw => "as plain text",
+            SinkFormat::Json => "as JSON",
+            SinkFormat::Env(_) => "as a variable of an environment",
         };
         let path = options.path.display().to_string();
         let id = |what: &str, id: Option<u32>| id.map_or(String::new(), |id| format!(", {what} {id}"));
@@ -232,8 +232,8 @@ impl Words<'_> {
             id("group", options.group),
         )];
         does.extend(sink.derive.as_ref().map(|derive| match derive {
-            Derive::Wrapped(ttl) => format!("it is the token, wrapped for {}", format_duration(*ttl)),
-            Derive::Child(child) => format!("it is a child of the token {}", child_token::words(child)),
+            DerivedTokenKind::Wrapped(ttl) => format!("it is the token, wrapped for {}", format_duration(*ttl)),
+            DerivedTokenKind::Child(child) => format!("it is a child of the token {}", child_token::words(child)),
         }));
         does.extend(options.encrypt.as_ref().map(|encrypt| {
             let path = encrypt.public_key_file.display().to_string();
@@ -279,11 +279,9 @@ impl Words<'_> {
                 format!("uses no token of a session itself, but a child of it {}", child_token::words(child))
             }));
             does.push(match &its.guard.admit {
-                AccessMode::SocketPeers => {
-                    "lets in root, the agent's user, and members of the socket's group".to_owned()
-                }
-                AccessMode::Key(_) => "lets in callers of this machine that bring the key".to_owned(),
-                AccessMode::AnyLocalUser => "lets in every user of this machine".to_owned(),
+                Admit::SocketPeers => "lets in root, the agent's user, and members of the socket's group".to_owned(),
+                Admit::Key(_) => "lets in callers of this machine that bring the key".to_owned(),
+                Admit::AnyLocalUser => "lets in every user of this machine".to_owned(),
             });
         }
         if !its.required {

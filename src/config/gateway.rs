@@ -17,11 +17,11 @@ use super::sink::Sessions;
 use super::tree::quoted;
 use super::values::{self, Wrong, either, wrong, wrong_and_secret};
 use crate::atomic_file::Attributes;
-use crate::gateway::actions::{self, Mode};
-use crate::gateway::client_setup::{Brings, DropInOptions, ServiceHost, UserFiles};
+use crate::gateway::actions::{self, DeprecatedCallMode};
+use crate::gateway::client_setup::{ServiceHost, TfrcFileOptions, TokenKind, UserConfigFiles};
 use crate::gateway::local_token;
-use crate::gateway::proxy::{Exemption, Limit, Options};
-use crate::http::client::{ProxyMode, is_loopback};
+use crate::gateway::proxy::{Exemption, GatewayOptions, RateLimit};
+use crate::http::client::{Proxy, is_loopback};
 use crate::http::server::Endpoint;
 
 pub(super) use describe::words;
@@ -32,19 +32,19 @@ pub struct Gateway {
     /// Where it listens: at one place at least.
     pub endpoints: Vec<Endpoint>,
     /// How the platform is reached and called.
-    pub proxy: Options,
+    pub proxy: GatewayOptions,
     /// Where the platform token comes from.
     pub token: TokenSource,
     /// What local callers present.
-    pub local_token: local_token::Options,
+    pub local_token: local_token::LocalTokenOptions,
     /// The host by which configurations of Terraform and OpenTofu name the platform.
     pub host: ServiceHost,
     /// The file of Terraform's and OpenTofu's that leads that host here, if one is kept.
-    pub drop_in: Option<DropInOptions>,
+    pub drop_in: Option<TfrcFileOptions>,
     /// What a program that keyward runs finds of it in its environment, if anything.
-    pub child: Option<Brings>,
+    pub child: Option<TokenKind>,
     /// Where the child's Terraform or OpenTofu would look for its configuration; `None` where no child runs.
-    pub child_reads: Option<UserFiles>,
+    pub child_reads: Option<UserConfigFiles>,
     /// Whether the agent is not ready without it.
     pub required: bool,
 }
@@ -66,7 +66,7 @@ pub(super) fn read(
     mut reader: Reader<'_>,
     sessions: &Sessions,
     state_dir: Option<&Path>,
-    child_reads: Option<UserFiles>,
+    child_reads: Option<UserConfigFiles>,
 ) -> Option<Gateway> {
     let text = reader.required("upstream", "the platform's address, such as \"https://app.terraform.io\"");
     let upstream = text.and_then(|text| stand_in(&text, reader.parse(&text, upstream), unknown_upstream));
@@ -78,17 +78,17 @@ pub(super) fn read(
         let key = reader.key("ca_file");
         reader.scope.remarks.mistake(at, &key, "given where no TLS is spoken", "leave it out, or use https://");
     }
-    let way = reader.parsed("proxy", server::proxy).unwrap_or(ProxyMode::Environment);
-    if matches!((&way, &upstream), (ProxyMode::Through(_), Some(url)) if url.scheme() == "http") {
+    let way = reader.parsed("proxy", server::proxy).unwrap_or(Proxy::Environment);
+    if matches!((&way, &upstream), (Proxy::Through(_), Some(url)) if url.scheme() == "http") {
         reader.conflict("proxy", "an http:// upstream", "tokens would leave this machine in the clear");
     }
     let hosts = reader.list("allowed_hosts").unwrap_or_default();
     let allowed_hosts: BTreeSet<_> = hosts.iter().filter_map(|text| reader.parse(text, host)).collect();
     let exempt = exempt(&mut reader);
     let limit = match reader.number("requests_per_second", 0..=10_000) {
-        None => Limit::AsTold,
-        Some(0) => Limit::None,
-        Some(rate) => Limit::PerSecond(u32::try_from(rate).unwrap_or(u32::MAX)),
+        None => RateLimit::FromServer,
+        Some(0) => RateLimit::None,
+        Some(rate) => RateLimit::PerSecond(u32::try_from(rate).unwrap_or(u32::MAX)),
     };
     let connections = reader.number("connections", 1..=10_000).unwrap_or(CONNECTIONS);
     let connect_timeout = reader.duration("connect_timeout", Duration::from_secs(10), TENTH..=Duration::from_mins(5));
@@ -112,7 +112,7 @@ pub(super) fn read(
     // The platform names itself by the host that Terraform's configurations name it by, whatever address leads there.
     let its_name = host.as_ref().and_then(|host| Url::parse(&format!("https://{host}")).ok());
     let aliases = its_name.filter(|url| url.origin() != upstream.origin()).into_iter().collect();
-    let proxy = Options {
+    let proxy = GatewayOptions {
         upstream,
         aliases,
         ca_file,
@@ -161,9 +161,9 @@ fn exempt(reader: &mut Reader<'_>) -> BTreeSet<Exemption> {
 }
 
 /// What is done with what the history of the platform's API says of calls.
-fn actions(reader: &mut Reader<'_>) -> actions::Options {
-    let usual = actions::Options::default();
-    actions::Options {
+fn actions(reader: &mut Reader<'_>) -> actions::ActionOptions {
+    let usual = actions::ActionOptions::default();
+    actions::ActionOptions {
         deprecated: reader.choice("deprecated", &MODES).unwrap_or(usual.deprecated),
         strict: reader.flag("strict", usual.strict),
         registry_name: reader.parsed("registry_name", segment).unwrap_or(usual.registry_name),
@@ -178,29 +178,33 @@ fn segment(text: &str) -> Result<String, Wrong> {
     if matches!(text, "." | "..") { wrong("is no name", "write the name itself") } else { Ok(text.to_owned()) }
 }
 
-const MODES: [(&str, Mode); 4] =
-    [("off", Mode::Off), ("warn", Mode::Warn), ("fallback", Mode::Fallback), ("always", Mode::Always)];
+const MODES: [(&str, DeprecatedCallMode); 4] = [
+    ("off", DeprecatedCallMode::Off),
+    ("warn", DeprecatedCallMode::Warn),
+    ("fallback", DeprecatedCallMode::Fallback),
+    ("always", DeprecatedCallMode::Always),
+];
 
 /// What a program finds of the gateway.
-fn child(reader: &mut Reader<'_>, endpoints: &[Endpoint]) -> Option<Brings> {
+fn child(reader: &mut Reader<'_>, endpoints: &[Endpoint]) -> Option<TokenKind> {
     let at = reader.place_of("child")?;
-    let brings = reader.choice("child", &BRINGS);
+    let token_kind = reader.choice("child", &BRINGS);
     let (remarks, key) = (reader.scope.remarks, reader.key("child"));
-    if brings == Some(Brings::LocalToken) && only_on_unix_sockets(endpoints) {
+    if token_kind == Some(TokenKind::LocalToken) && only_on_unix_sockets(endpoints) {
         let advice = "add a place on 127.0.0.1 to gateway.listen";
         remarks.mistake(at, &key, "given where the child's clients cannot call: a unix socket", advice);
     }
-    brings
+    token_kind
 }
 
 fn only_on_unix_sockets(endpoints: &[Endpoint]) -> bool {
     !endpoints.is_empty() && endpoints.iter().all(|endpoint| matches!(endpoint, Endpoint::Unix(_)))
 }
 
-fn drop_in(reader: &mut Reader<'_>, host: Option<&ServiceHost>, endpoints: &[Endpoint]) -> Option<DropInOptions> {
+fn drop_in(reader: &mut Reader<'_>, host: Option<&ServiceHost>, endpoints: &[Endpoint]) -> Option<TfrcFileOptions> {
     let mut table = reader.table("drop_in")?;
-    let brings = table.choice("brings", &BRINGS).unwrap_or_default();
-    if brings == Brings::LocalToken && only_on_unix_sockets(endpoints) {
+    let token_kind = table.choice("brings", &BRINGS).unwrap_or_default();
+    if token_kind == TokenKind::LocalToken && only_on_unix_sockets(endpoints) {
         let advice = "add a place on 127.0.0.1 to gateway.listen";
         table.scope.remarks.mistake(
             table.at,
@@ -221,10 +225,11 @@ fn drop_in(reader: &mut Reader<'_>, host: Option<&ServiceHost>, endpoints: &[End
     let attributes =
         Attributes { mode: table.mode("mode", 0o600), owner: table.user("owner"), group: table.group("group") };
     table.finish();
-    Some(DropInOptions { file: path?, attributes, host: host?.clone(), brings })
+    Some(TfrcFileOptions { file: path?, attributes, host: host?.clone(), token_kind })
 }
 
-const BRINGS: [(&str, Brings); 2] = [("local_token", Brings::LocalToken), ("platform_token", Brings::PlatformToken)];
+const BRINGS: [(&str, TokenKind); 2] =
+    [("local_token", TokenKind::LocalToken), ("platform_token", TokenKind::PlatformToken)];
 
 /// A file in the folder of Terraform or OpenTofu that is read beside the user's own: those are not written.
 fn terraform_file(text: &str) -> Result<PathBuf, Wrong> {
@@ -265,7 +270,7 @@ fn endpoints(reader: &mut Reader<'_>) -> Vec<Endpoint> {
     let mut endpoints = Vec::new();
     for text in reader.one_or_more("listen") {
         let read = reader.parse(&text, endpoint);
-        let Some(endpoint) = stand_in(&text, read, || Some(Endpoint::Activated("gateway".to_owned()))) else {
+        let Some(endpoint) = stand_in(&text, read, || Some(Endpoint::Inherited("gateway".to_owned()))) else {
             continue;
         };
         match &endpoint {
@@ -295,7 +300,11 @@ fn endpoints(reader: &mut Reader<'_>) -> Vec<Endpoint> {
     endpoints
 }
 
-fn local_token(reader: &mut Reader<'_>, state_dir: Option<&Path>, owner: String) -> Option<local_token::Options> {
+fn local_token(
+    reader: &mut Reader<'_>,
+    state_dir: Option<&Path>,
+    owner: String,
+) -> Option<local_token::LocalTokenOptions> {
     let max_age = reader.duration_if_given("local_token_max_age", Duration::from_mins(1)..=365 * DAY);
     let grace = reader.duration("local_token_grace", GRACE, Duration::from_secs(1)..=30 * DAY);
     let file = match (reader.text("local_token_file"), state_dir) {
@@ -310,7 +319,7 @@ fn local_token(reader: &mut Reader<'_>, state_dir: Option<&Path>, owner: String)
             return None;
         }
     };
-    Some(local_token::Options { file, max_age, grace, owner })
+    Some(local_token::LocalTokenOptions { file, max_age, grace, owner })
 }
 
 /// The platform's address: `https://HOST`, or `http://` on loopback.

@@ -11,7 +11,7 @@ use crate::agent::identity::{
     AppRole, Endpoints, From, JwtFile, LoginFields, ManagedIdentity, Method, Options as Cloud, Variables,
 };
 use crate::agent::server_client::{Kind, Options as Server};
-use crate::http::client::{ClientCertificate, ServerAddress};
+use crate::http::client::{Address, Identity};
 
 /// What was read.
 pub(super) struct Read {
@@ -21,7 +21,7 @@ pub(super) struct Read {
     /// The mount that the method has unless the server's operator chose another; `None` where there is no login.
     pub(super) mount: Option<&'static str>,
     /// The client certificate to show in place of the server's.
-    pub(super) certificate: Option<ClientCertificate>,
+    pub(super) certificate: Option<Identity>,
 }
 
 const METHODS: [&str; 6] = ["cloud", "jwt", "kubernetes", "approle", "cert", "token_file"];
@@ -122,14 +122,14 @@ fn cert(mut table: Reader<'_>, server: Option<&Server>) -> Read {
         _ => {}
     }
     if let Some(server) = server
-        && !matches!(&server.client.address, ServerAddress::Url(url) if url.scheme() == "https")
+        && !matches!(&server.client.address, Address::Url(url) if url.scheme() == "https")
     {
         let found = "no certificate is shown where no TLS is spoken";
         let advice = "log in to an https:// address, or by another method";
         table.scope.remarks.mistake(table.at, &table.path, found, advice);
     }
     table.finish();
-    let certificate = certificate.map(|(certificate, key)| ClientCertificate { certificate, key });
+    let certificate = certificate.map(|(certificate, key)| Identity { certificate, key });
     Read { role, method: Method::Certificate, mount: Some("cert"), certificate }
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::reader::Reader;
 use super::values::{self, Wrong, wrong};
-use crate::gateway::token_minting::{Options, Owner};
+use crate::gateway::token_minting::{MintOptions, TokenOwner};
 
 /// What `kind` says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,7 +25,7 @@ const KINDS: [(&str, Kind); 5] = [
 ];
 
 /// Reads the section; `None` where it says too little or something wrong, which is then said.
-pub(super) fn read(mut table: Reader<'_>) -> Option<Options> {
+pub(super) fn read(mut table: Reader<'_>) -> Option<MintOptions> {
     let parent = table.required("parent_token_file", "the file of a token that may make tokens");
     let parent = parent.and_then(|text| {
         let path = table.parse(&text, values::secret_path);
@@ -57,13 +57,13 @@ pub(super) fn read(mut table: Reader<'_>) -> Option<Options> {
     let acknowledged = single_slot(&mut table, kind);
     table.finish();
     let owner = match (kind?, owner?) {
-        (Kind::Team, team) => Owner::Team { team, organization: organization? },
-        (Kind::AgentPool, id) => Owner::AgentPool(id),
-        (Kind::User, id) => Owner::User(id),
-        (Kind::Organization, name) => Owner::Organization(name),
-        (Kind::TeamLegacy, id) => Owner::TeamLegacy(id),
+        (Kind::Team, team) => TokenOwner::Team { team, organization: organization? },
+        (Kind::AgentPool, id) => TokenOwner::AgentPool(id),
+        (Kind::User, id) => TokenOwner::User(id),
+        (Kind::Organization, name) => TokenOwner::Organization(name),
+        (Kind::TeamLegacy, id) => TokenOwner::TeamLegacy(id),
     };
-    acknowledged.then_some(Options { parent_token_file: parent?, owner, ttl, grace })
+    acknowledged.then_some(MintOptions { parent_token_file: parent?, owner, ttl, grace })
 }
 
 /// The team's organization, which lists the tokens of its teams.

@@ -50,14 +50,14 @@ use std::time::Duration;
 
 use tracing::level_filters::LevelFilter;
 
-use crate::agent::api_proxy::Options as ApiProxyOptions;
+use crate::agent::api_proxy::ApiProxyOptions;
 use crate::agent::identity;
 use crate::agent::login;
-use crate::agent::process as child_process;
-use crate::agent::secrets::{ChildOptions, Derive, Offline};
+use crate::agent::process::ProcessOptions;
+use crate::agent::secrets::{ChildOptions, DerivedTokenKind, OfflineOptions};
 use crate::agent::server_client;
-use crate::agent::sinks;
-use crate::agent::templates;
+use crate::agent::sinks::SinkOptions;
+use crate::agent::templates::TemplateOptions;
 use crate::agent::token_lifecycle;
 use crate::http::guard;
 use crate::http::server::Endpoint;
@@ -85,7 +85,7 @@ pub struct Config {
     /// The variables that are rendered for the child, by name.
     pub env_templates: Vec<Template>,
     /// The program that runs with them.
-    pub child: Option<child_process::Options>,
+    pub child: Option<ProcessOptions>,
     /// The sockets that are served, by name.
     pub listeners: Vec<Listener>,
     /// What Docker and git are given, by name.
@@ -143,9 +143,9 @@ pub struct Sink {
     /// Name of the session.
     pub session: String,
     /// The file; its name is in there.
-    pub options: sinks::Options,
+    pub options: SinkOptions,
     /// What is made of the session's token for it; `None` for the token itself.
-    pub derive: Option<Derive>,
+    pub derive: Option<DerivedTokenKind>,
 }
 
 /// What is rendered of secrets: a file, or a variable.
@@ -154,9 +154,9 @@ pub struct Template {
     /// Name of the session that reads its secrets.
     pub session: String,
     /// The template; its name is in there.
-    pub options: templates::Options,
+    pub options: TemplateOptions,
     /// How the secrets of its session are kept over a restart, if they are.
-    pub offline: Option<Offline>,
+    pub offline: Option<OfflineOptions>,
 }
 
 /// A socket that is served.
@@ -169,7 +169,7 @@ pub struct Listener {
     /// Where it listens.
     pub endpoint: Endpoint,
     /// Whom it lets in.
-    pub guard: guard::GuardOptions,
+    pub guard: guard::Options,
     /// Names of the sessions that it may serve.
     pub sessions: Vec<String>,
     /// What is made of each session's token and served in its place, if anything is.

@@ -17,7 +17,7 @@ pub enum TokenSource {
     /// A secret that is read through a session.
     Secret(SecretToken),
     /// Tokens that the gateway makes for itself.
-    Mint(token_minting::Options),
+    Mint(token_minting::MintOptions),
 }
 
 impl TokenSource {

@@ -13,9 +13,9 @@ use super::tree::quoted;
 use super::values::{self, Wrong, did_you_mean, wrong};
 use super::{Session, Sink};
 use crate::agent::output_watch::OnMissing;
-use crate::agent::secrets::{Derive, Persist};
+use crate::agent::secrets::{DerivedTokenKind, PersistOptions};
 use crate::agent::server_client::Kind;
-use crate::agent::sinks::{Encrypt, Format, OnExpiry, Options};
+use crate::agent::sinks::{OnExpiry, SinkEncryption, SinkFormat, SinkOptions};
 use crate::agent::token_lifecycle;
 
 /// The mode of a sink where none is given: the owner writes, the group reads.
@@ -60,20 +60,23 @@ fn read(name: String, mut reader: Reader<'_>, sessions: &Sessions) -> Sink {
         Some(path)
     });
     let variable = if sessions.is_of_own_wire(&session) { "CONSUL_HTTP_TOKEN" } else { "VAULT_TOKEN" };
-    let formats = [("raw", Format::Raw), ("json", Format::Json), ("env", Format::Env(variable))];
-    let format = reader.choice("format", &formats).unwrap_or(Format::Raw);
+    let formats = [("raw", SinkFormat::Raw), ("json", SinkFormat::Json), ("env", SinkFormat::Env(variable))];
+    let format = reader.choice("format", &formats).unwrap_or(SinkFormat::Raw);
     let derive = derive(&mut reader, sessions, &session);
-    if (sessions.is_wrapped(&session) || matches!(derive, Some(Derive::Wrapped(_)))) && format != Format::Json {
+    if (sessions.is_wrapped(&session) || matches!(derive, Some(DerivedTokenKind::Wrapped(_))))
+        && format != SinkFormat::Json
+    {
         let at = reader.place_of("format").unwrap_or(reader.at);
         let whose = if sessions.is_wrapped(&session) { format!("session {session}") } else { "it".to_owned() };
         let found = format!("{whose} has a wrap_ttl, and a raw file does not tell a wrapped token from another");
         reader.scope.remarks.missing(at, &reader.key("format"), found, "write format = \"json\"");
     }
     let encrypt = encrypt(&mut reader);
-    if encrypt.is_some() && matches!(format, Format::Env(_)) {
+    if encrypt.is_some() && matches!(format, SinkFormat::Env(_)) {
         reader.conflict("format", "encrypt", "what reads a line for an environment cannot open an envelope");
     }
-    let is_made_anew = encrypt.is_some() || sessions.is_wrapped(&session) || matches!(derive, Some(Derive::Wrapped(_)));
+    let is_made_anew =
+        encrypt.is_some() || sessions.is_wrapped(&session) || matches!(derive, Some(DerivedTokenKind::Wrapped(_)));
     if is_made_anew && let Some(at) = reader.place_of("on_missing") {
         let found = "given for a sink whose content is made anew each time";
         reader.scope.remarks.mistake(at, &reader.key("on_missing"), found, "leave it out: such a file is not watched");
@@ -86,7 +89,7 @@ fn read(name: String, mut reader: Reader<'_>, sessions: &Sessions) -> Sink {
         reader.scope.remarks.warning(at, &reader.key("mode"), found, "end it with 0, and name a group");
     }
     let on_expiry = [("keep", OnExpiry::Keep), ("truncate", OnExpiry::Truncate), ("remove", OnExpiry::Remove)];
-    let options = Options {
+    let options = SinkOptions {
         name,
         path: path.unwrap_or_default(),
         format,
@@ -109,7 +112,7 @@ pub(super) fn on_missing(reader: &mut Reader<'_>) -> OnMissing {
 }
 
 /// Whom what is written is sealed for.
-fn encrypt(reader: &mut Reader<'_>) -> Option<Encrypt> {
+fn encrypt(reader: &mut Reader<'_>) -> Option<SinkEncryption> {
     let mut table = reader.table("encrypt")?;
     let meaning = "the file in which the reader leaves its public key, such as \"/run/web/key.json\"";
     let public_key_file = table.required("public_key_file", meaning);
@@ -117,11 +120,11 @@ fn encrypt(reader: &mut Reader<'_>) -> Option<Encrypt> {
     let derive_key = table.flag("derive_key", true);
     let aad = table.value("aad").unwrap_or_default();
     table.finish();
-    Some(Encrypt { public_key_file, derive_key, aad })
+    Some(SinkEncryption { public_key_file, derive_key, aad })
 }
 
 /// What is to be made of the session's token: a child with fewer rights, or a wrapping.
-fn derive(reader: &mut Reader<'_>, sessions: &Sessions, session: &str) -> Option<Derive> {
+fn derive(reader: &mut Reader<'_>, sessions: &Sessions, session: &str) -> Option<DerivedTokenKind> {
     let (second, day) = (Duration::from_secs(1), Duration::from_hours(24));
     let wrap = reader.duration_if_given("wrap_ttl", 10 * second..=32 * day);
     let given = ["wrap_ttl", "child"].map(|key| reader.place_of(key).is_some());
@@ -132,7 +135,7 @@ fn derive(reader: &mut Reader<'_>, sessions: &Sessions, session: &str) -> Option
     for key in ["wrap_ttl", "child"].into_iter().zip(given).filter_map(|(key, given)| given.then_some(key)) {
         sessions.refuse_made_of(reader, key, session);
     }
-    wrap.map(Derive::Wrapped).or(child.map(Derive::Child))
+    wrap.map(DerivedTokenKind::Wrapped).or(child.map(DerivedTokenKind::Child))
 }
 
 /// The path of a file.
@@ -178,7 +181,13 @@ impl Sessions {
 
     /// Where what was got through a session is kept over a restart: in a file of that name in the state folder, sealed with
     /// the session's key. Says what is lacking for it, at the key that asks for it.
-    pub(super) fn persist(&self, reader: &Reader<'_>, asked: (At, &str), session: &str, file: &str) -> Option<Persist> {
+    pub(super) fn persist(
+        &self,
+        reader: &Reader<'_>,
+        asked: (At, &str),
+        session: &str,
+        file: &str,
+    ) -> Option<PersistOptions> {
         let (remarks, (at, key)) = (reader.scope.remarks, asked);
         let lacks = self.states.get(session)?.as_ref().is_none_or(|state| state.seal.is_none());
         if lacks && !self.said.borrow_mut().insert(format!("{key} {session}")) {
@@ -194,7 +203,7 @@ impl Sessions {
             remarks.missing(at, key, found, "give the session one (openssl rand -hex 32), or leave persist out");
             return None;
         };
-        Some(Persist { file: state.file.with_file_name(file), seal })
+        Some(PersistOptions { file: state.file.with_file_name(file), seal })
     }
 
     /// Says so where nothing can be made of the token of `session`, as `key` asks for.

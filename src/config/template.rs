@@ -13,9 +13,9 @@ use super::sink::{Sessions, file_path, on_missing};
 use super::tree::quoted;
 use super::values;
 use super::{Sink, Template, server};
-use crate::agent::secrets::Offline;
+use crate::agent::secrets::OfflineOptions;
 use crate::agent::templates;
-use crate::agent::templates::{Command, File, Options, Text};
+use crate::agent::templates::{TemplateCommand, TemplateFile, TemplateOptions, TemplateSource};
 use crate::command::{CommandSpec, EnvVars, is_reserved};
 use crate::secret;
 
@@ -61,11 +61,11 @@ pub(super) struct Beside<'a> {
 
 impl Beside<'_> {
     /// How the secrets of a template's session are kept over a restart.
-    fn offline(&self, reader: &Reader<'_>, session: &str) -> Option<Offline> {
+    fn offline(&self, reader: &Reader<'_>, session: &str) -> Option<OfflineOptions> {
         let (at, stale) = self.shared.persist?;
         let persist =
             self.sessions.persist(reader, (at, "templates.persist"), session, &format!("{session}.secrets"))?;
-        Some(Offline { persist, stale })
+        Some(OfflineOptions { persist, stale })
     }
 }
 
@@ -111,7 +111,7 @@ pub(super) fn read_variables(
         let debounce = reader.duration("debounce", DEBOUNCE, Duration::ZERO..=Duration::from_mins(5));
         let offline = beside.offline(&reader, &session);
         reader.finish();
-        let options = Options { text, file: None, debounce, interval: beside.shared.interval, required: true };
+        let options = TemplateOptions { text, file: None, debounce, interval: beside.shared.interval, required: true };
         Template { session, options, offline }
     };
     tables.into_iter().map(variable).collect()
@@ -140,14 +140,14 @@ fn file(name: &str, mut reader: Reader<'_>, beside: Beside<'_>) -> Template {
         Duration::from_secs(30),
         Duration::from_millis(100)..=Duration::from_hours(1),
     );
-    let command = command(&mut reader).map(|command| Command { command, timeout });
+    let command = command(&mut reader).map(|command| TemplateCommand { command, timeout });
     let mode = reader.mode("mode", MODE);
     if mode & 0o007 != 0 {
         let at = reader.place_of("mode").unwrap_or(reader.at);
         let found = format!("{mode:04o} lets every user of this machine at what is rendered");
         reader.scope.remarks.warning(at, &reader.key("mode"), found, "end it with 0, and name a group");
     }
-    let file = File {
+    let file = TemplateFile {
         destination: destination.unwrap_or_default(),
         mode,
         owner: reader.user("owner"),
@@ -157,7 +157,7 @@ fn file(name: &str, mut reader: Reader<'_>, beside: Beside<'_>) -> Template {
         on_missing: on_missing(&mut reader),
         command,
     };
-    let options = Options {
+    let options = TemplateOptions {
         text,
         file: Some(file),
         debounce: reader.duration("debounce", DEBOUNCE, Duration::ZERO..=Duration::from_mins(5)),
@@ -245,7 +245,7 @@ pub(super) fn variables(reader: &mut Reader<'_>) -> EnvVars {
 }
 
 /// The template itself: compiled, to say what is wrong with it.
-fn text(name: &str, reader: &mut Reader<'_>, (session, sessions): (&str, &Sessions)) -> Text {
+fn text(name: &str, reader: &mut Reader<'_>, (session, sessions): (&str, &Sessions)) -> TemplateSource {
     let variables = variables(reader);
     let folders = reader.list("read_folders").unwrap_or_default();
     let folders = folders.iter().filter_map(|text| reader.parse(text, values::path)).collect();
@@ -253,7 +253,8 @@ fn text(name: &str, reader: &mut Reader<'_>, (session, sessions): (&str, &Sessio
     let right = reader.value("right_delimiter").unwrap_or_else(|| "}}".to_owned());
     let (at, file, text) = contents(reader);
     let key = reader.key(if file.is_some() { "source" } else { "contents" });
-    let its = Text { name: name.to_owned(), file, text: text.unwrap_or_default(), left, right, variables, folders };
+    let its =
+        TemplateSource { name: name.to_owned(), file, text: text.unwrap_or_default(), left, right, variables, folders };
     let compiled = templates::Template::compile(its.clone());
     if let (Ok(template), Some(kind)) = (&compiled, sessions.keeps_no_secrets(session))
         && template.reads_secrets()
@@ -333,7 +334,7 @@ pub(super) fn is_variable(name: &str) -> bool {
 
 /// What a template does, in words; `tell` says what was written for a value that came from elsewhere.
 pub(super) fn words(template: &Template, tell: impl Fn(&str, &str) -> String) -> Vec<String> {
-    let Options { text, file, required, .. } = &template.options;
+    let TemplateOptions { text, file, required, .. } = &template.options;
     let from = text.file.as_ref().map_or("its contents".to_owned(), |file| tell("source", &file.display().to_string()));
     let secrets = format!("with secrets read by session {}", template.session);
     let Some(file) = file else {
@@ -350,11 +351,11 @@ pub(super) fn words(template: &Template, tell: impl Fn(&str, &str) -> String) ->
     if file.backup {
         does.push("keeps the file before it, with .bak at the end of its name".to_owned());
     }
-    if let Some(Command { command, timeout }) = &file.command {
+    if let Some(TemplateCommand { command, timeout }) = &file.command {
         let shown = command.join(" ");
         does.push(format!("after a change runs {shown}, for {} at most", humantime::format_duration(*timeout)));
     }
-    if let Some(Offline { persist, stale }) = &template.offline {
+    if let Some(OfflineOptions { persist, stale }) = &template.offline {
         does.push(format!(
             "keeps those secrets over a restart, sealed, in {}, and uses them for {} while the server does not answer",
             persist.file.display(),

@@ -2,7 +2,7 @@
 
 use http::{HeaderMap, HeaderName};
 
-use super::api_changelog::{Action, Change, Edition, Release};
+use super::api_changelog::{Change, Edition, GatewayAction, Release};
 use crate::status::PlatformStatus;
 
 /// The two products.
@@ -26,7 +26,7 @@ impl Product {
 
 /// What is known of a server. Each part is unknown until it is learned.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Server {
+pub struct ServerInfo {
     /// Which product it is.
     pub product: Option<Product>,
     /// Its release; the hosted product has none.
@@ -46,9 +46,9 @@ pub enum Availability {
     Unknown,
 }
 
-impl Server {
+impl ServerInfo {
     /// The same for people; `upstream` is the platform's origin.
-    pub fn shown(&self, upstream: &str) -> PlatformStatus {
+    pub fn to_status(&self, upstream: &str) -> PlatformStatus {
         PlatformStatus {
             upstream: upstream.to_owned(),
             product: self.product.map(Product::as_str),
@@ -61,23 +61,23 @@ impl Server {
     /// `TFP-API-Version`, `X-TFE-Version` and `X-TFE-Current-Version`. An answer without them teaches nothing; one that
     /// names the product replaces what was known of product and release. Headers that contradict each other, or say
     /// what is not known here, leave the part unknown.
-    pub fn after(&self, headers: &HeaderMap) -> Option<Self> {
-        let text = |name: &HeaderName| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
-        let (app, current, version) = (text(&APP_NAME), text(&CURRENT_VERSION), text(&VERSION));
-        let (mut now, mut release) = (self.product, self.release);
+    pub fn updated_by(&self, headers: &HeaderMap) -> Option<Self> {
+        let header = |name: &HeaderName| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
+        let (app, current, version) = (header(&APP_NAME), header(&CURRENT_VERSION), header(&VERSION));
+        let (mut product_now, mut release) = (self.product, self.release);
         if app.is_some() || current.is_some() || version.is_some() {
             let released = current.is_some() || version.is_some();
-            now = match (app.and_then(product), released) {
+            product_now = match (app.and_then(product), released) {
                 (Some(Product::Hosted), true) => None,
                 (named, false) => named,
                 (_, true) => Some(Product::SelfManaged),
             };
             release = [current, version].into_iter().flatten().find_map(|release| release.parse().ok());
         }
-        let api = text(&API_VERSION).filter(|version| (1..=32).contains(&version.len()));
+        let api = header(&API_VERSION).filter(|version| (1..=32).contains(&version.len()));
         let api = api.or(self.api_version.as_deref());
-        let same = now == self.product && release == self.release && api == self.api_version.as_deref();
-        (!same).then(|| Self { product: now, release, api_version: api.map(str::to_owned) })
+        let same = product_now == self.product && release == self.release && api == self.api_version.as_deref();
+        (!same).then(|| Self { product: product_now, release, api_version: api.map(str::to_owned) })
     }
 }
 
@@ -97,7 +97,7 @@ fn product(name: &str) -> Option<Product> {
 impl Availability {
     /// Whether this server can have this change: by what the changelog's row is marked with, and by nothing else. A row
     /// that is marked with nothing does not say when a self-managed release got it.
-    pub fn of(change: &Change, server: &Server) -> Self {
+    pub fn for_change(change: &Change, server: &ServerInfo) -> Self {
         match (change.changelog.edition, server.product) {
             (_, None) => Self::Unknown,
             (Edition::Enterprise, Some(Product::Hosted)) | (Edition::Hosted, Some(Product::SelfManaged)) => {
@@ -105,7 +105,7 @@ impl Availability {
             }
             (_, Some(Product::Hosted)) => Self::Available,
             (_, Some(Product::SelfManaged)) => match (change.changelog.release, server.release) {
-                (Some(since), Some(release)) if release.has(since) => Self::Available,
+                (Some(since), Some(release)) if release.includes(since) => Self::Available,
                 (Some(_), Some(_)) => Self::Unavailable,
                 _ => Self::Unknown,
             },
@@ -114,9 +114,9 @@ impl Availability {
 
     /// Whether strict mode refuses a call that needs this change: the server is known, the row says that it cannot have
     /// it, and the row does not ask for a warning alone.
-    pub fn refuses(change: &Change, server: &Server) -> bool {
-        let checked = change.gateway.does == Action::FeatureCheck && !change.gateway.warns_only;
-        checked && Self::of(change, server) == Self::Unavailable
+    pub fn is_blocked(change: &Change, server: &ServerInfo) -> bool {
+        let checked = change.gateway.action == GatewayAction::FeatureCheck && !change.gateway.warns_only;
+        checked && Self::for_change(change, server) == Self::Unavailable
     }
 }
 
@@ -137,10 +137,10 @@ mod tests {
         ("silent", &[("content-type", "application/json")]),
     ];
 
-    fn server(name: &str) -> Server {
+    fn server(name: &str) -> ServerInfo {
         let (_, headers) = SERVERS.iter().find(|(known, _)| *known == name).unwrap();
         let headers = headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect();
-        Server::default().after(&headers).unwrap_or_default()
+        ServerInfo::default().updated_by(&headers).unwrap_or_default()
     }
 
     fn change(id: &str) -> &'static Change {
@@ -150,7 +150,8 @@ mod tests {
     #[test]
     fn every_marked_row_is_judged_for_every_kind_of_server() {
         let check = |id: &str, wanted: [char; 8]| {
-            let letter = |(name, _): &(&str, &[(&str, &str)])| match Availability::of(change(id), &server(name)) {
+            let letter = |(name, _): &(&str, &[(&str, &str)])| match Availability::for_change(change(id), &server(name))
+            {
                 Availability::Available => '+',
                 Availability::Unavailable => '-',
                 Availability::Unknown => '?',
@@ -181,19 +182,21 @@ mod tests {
         assert_eq!(unmarked.len(), 165 + 16 - 16);
         for (name, _) in SERVERS {
             let server = server(name);
-            assert!(unmarked.iter().all(|change| Availability::of(change, &server) != Availability::Unavailable));
-            assert!(!unmarked.iter().any(|change| Availability::refuses(change, &server)));
+            assert!(
+                unmarked.iter().all(|change| Availability::for_change(change, &server) != Availability::Unavailable)
+            );
+            assert!(!unmarked.iter().any(|change| Availability::is_blocked(change, &server)));
         }
         // Documentation says that it is self-managed; the row does not, so the hosted product is not refused.
         assert_eq!(change("2021-04-16/1").documentation.edition, Some(Edition::Enterprise));
-        assert!(!Availability::refuses(change("2021-04-16/1"), &server("hosted")));
+        assert!(!Availability::is_blocked(change("2021-04-16/1"), &server("hosted")));
     }
 
     #[test]
     fn strict_mode_refuses_what_both_sides_say_and_a_row_that_only_warns_wins() {
         let refused = |name: &str| -> Vec<&str> {
             let server = server(name);
-            let all = Changelog::get().changes().filter(|change| Availability::refuses(change, &server));
+            let all = Changelog::get().changes().filter(|change| Availability::is_blocked(change, &server));
             all.map(|change| change.id.as_str()).collect()
         };
         let hosted = ["2024-08-01/3", "2024-08-01/4", "2022-06-21/1", "2021-03-23/3", "2021-03-23/4"];
@@ -204,18 +207,18 @@ mod tests {
         assert_eq!(refused("v202012-1"), early);
         assert_eq!(refused("1.0.3"), ["2021-06-08/4", "2021-03-18/2"]);
         assert!(refused("silent").is_empty() && refused("contradictory").is_empty());
-        assert_eq!(Availability::of(change("2021-05-27/1"), &server("1.0.3")), Availability::Unavailable);
+        assert_eq!(Availability::for_change(change("2021-05-27/1"), &server("1.0.3")), Availability::Unavailable);
     }
 
     #[test]
     fn an_answer_that_says_nothing_teaches_nothing_and_a_new_release_is_learned() {
         let server = server("v202103-1");
-        assert_eq!(server.after(&HeaderMap::new()), None);
+        assert_eq!(server.updated_by(&HeaderMap::new()), None);
         let name = HeaderMap::from_iter([("tfp-api-version".parse().unwrap(), "2.6".parse().unwrap())]);
-        let server = server.after(&name).unwrap();
+        let server = server.updated_by(&name).unwrap();
         assert_eq!((server.release, server.api_version.as_deref()), ("v202103-1".parse().ok(), Some("2.6")));
         let next = HeaderMap::from_iter([("x-tfe-current-version".parse().unwrap(), "1.0.3".parse().unwrap())]);
-        let server = server.after(&next).unwrap();
-        assert_eq!((server.release, server.after(&next)), ("1.0.3".parse().ok(), None));
+        let server = server.updated_by(&next).unwrap();
+        assert_eq!((server.release, server.updated_by(&next)), ("1.0.3".parse().ok(), None));
     }
 }

@@ -7,8 +7,8 @@ use http::StatusCode;
 use serde_json::{Value, json};
 use url::form_urlencoded;
 
-use super::api_changelog::{Changelog, Filter, FilterError, Row};
-use super::jsonapi_error::{Refusal, Source};
+use super::api_changelog::{ChangeFilter, Changelog, ChangelogRow, FilterError};
+use super::jsonapi_error::{ErrorSource, JsonApiError};
 
 /// Where the list is, on the gateway's own listener.
 pub const PATH: &str = "/v1/platform/changes";
@@ -22,7 +22,7 @@ const MAX_SIZE: usize = 100;
 
 /// An answer; its body is of [`super::jsonapi_error::MEDIA_TYPE`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answer {
+pub struct ChangesResponse {
     /// 200; 400 for a parameter that is not known or comes twice; 422 for a value that is none.
     pub status: StatusCode,
     /// A page, or a document with `errors`.
@@ -31,73 +31,79 @@ pub struct Answer {
 
 /// What is asked for.
 #[derive(Debug)]
-struct Asked {
-    filter: Filter,
+struct ChangesQuery {
+    filter: ChangeFilter,
     number: usize,
     size: usize,
     /// The filters as they came, for the links.
-    given: Vec<(String, String)>,
+    filters: Vec<(String, String)>,
 }
 
-/// Answers a raw query (empty, if there is none): the names of [`Filter::set`], `page[number]` and `page[size]`. `origin`
+/// Answers a raw query (empty, if there is none): the names of [`ChangeFilter::set`], `page[number]` and `page[size]`. `origin`
 /// is what links begin with, such as `http://127.0.0.1:8123`; if it is empty, they are paths.
-pub fn answer(origin: &str, query: &str) -> Answer {
+pub fn respond(origin: &str, query: &str) -> ChangesResponse {
     let changelog = Changelog::get();
-    match Asked::read(query, changelog) {
-        Ok(asked) => Answer { status: StatusCode::OK, body: asked.page(origin, changelog).to_string().into() },
-        Err(refusals) => {
-            let unknown = refusals.iter().any(|refusal| refusal.status == StatusCode::BAD_REQUEST);
+    match ChangesQuery::read(query, changelog) {
+        Ok(changes_query) => {
+            ChangesResponse { status: StatusCode::OK, body: changes_query.page(origin, changelog).to_string().into() }
+        }
+        Err(errors) => {
+            let unknown = errors.iter().any(|error| error.status == StatusCode::BAD_REQUEST);
             let status = if unknown { StatusCode::BAD_REQUEST } else { StatusCode::UNPROCESSABLE_ENTITY };
-            Answer { status, body: Refusal::document(&refusals) }
+            ChangesResponse { status, body: JsonApiError::document(&errors) }
         }
     }
 }
 
-impl Asked {
+impl ChangesQuery {
     /// # Errors
     /// All that is wrong with the query.
-    fn read(query: &str, changelog: &Changelog) -> Result<Self, Vec<Refusal>> {
-        let mut asked = Self { filter: Filter::default(), number: 1, size: DEFAULT_SIZE, given: Vec::new() };
+    fn read(query: &str, changelog: &Changelog) -> Result<Self, Vec<JsonApiError>> {
+        let mut changes_query =
+            Self { filter: ChangeFilter::default(), number: 1, size: DEFAULT_SIZE, filters: Vec::new() };
         let mut seen: Vec<String> = Vec::new();
-        let mut refusals = Vec::new();
+        let mut errors = Vec::new();
         for (name, value) in form_urlencoded::parse(query.as_bytes()) {
-            let taken = if seen.iter().any(|it| *it == name) {
+            let result = if seen.iter().any(|it| *it == name) {
                 Err((StatusCode::BAD_REQUEST, "it is given twice; give it once".to_owned()))
             } else {
-                asked.set(&name, &value, changelog)
+                changes_query.set(&name, &value, changelog)
             };
-            if let Err((status, detail)) = taken {
+            if let Err((status, detail)) = result {
                 let name: String = name.chars().take(64).collect();
                 let detail = format!("{name}: {detail}");
-                refusals.push(Refusal { source: Some(Source::Parameter(name)), ..Refusal::new(status, detail) });
+                errors.push(JsonApiError {
+                    source: Some(ErrorSource::Parameter(name)),
+                    ..JsonApiError::new(status, detail)
+                });
             }
             seen.push(name.into_owned());
         }
-        if refusals.is_empty() { Ok(asked) } else { Err(refusals) }
+        if errors.is_empty() { Ok(changes_query) } else { Err(errors) }
     }
 
     fn set(&mut self, name: &str, value: &str, changelog: &Changelog) -> Result<(), (StatusCode, String)> {
         let wrong = |detail: String| (StatusCode::UNPROCESSABLE_ENTITY, detail);
         match name {
-            NUMBER => self.number = count(value, 1..=1_000_000).map_err(wrong)?,
-            SIZE => self.size = count(value, 1..=MAX_SIZE).map_err(wrong)?,
+            NUMBER => self.number = parse_number(value, 1..=1_000_000).map_err(wrong)?,
+            SIZE => self.size = parse_number(value, 1..=MAX_SIZE).map_err(wrong)?,
             _ => {
                 self.filter.set(name, value, changelog).map_err(|error| match error {
                     FilterError::Name(_) => {
-                        let known = Filter::NAMES.join(", ");
+                        let known = ChangeFilter::NAMES.join(", ");
                         let detail = format!("there is no such parameter; known are {known}, {NUMBER} and {SIZE}");
                         (StatusCode::BAD_REQUEST, detail)
                     }
                     FilterError::Value(detail) => wrong(detail),
                 })?;
-                self.given.push((name.to_owned(), value.to_owned()));
+                self.filters.push((name.to_owned(), value.to_owned()));
             }
         }
         Ok(())
     }
 
     fn page(&self, origin: &str, changelog: &Changelog) -> Value {
-        let rows: Vec<&Row> = changelog.find(&self.filter).collect();
+        let rows: Vec<&ChangelogRow> = changelog.find(&self.filter).collect();
         let pages = rows.len().div_ceil(self.size).max(1);
         let previous = (self.number > 1).then(|| pages.min(self.number - 1));
         let next = (self.number < pages).then(|| self.number + 1);
@@ -114,7 +120,7 @@ impl Asked {
             meta["remark"] = remark.into();
         }
         json!({
-            "data": shown.map(|row| item(row)).collect::<Vec<_>>(),
+            "data": shown.map(|row| to_resource(row)).collect::<Vec<_>>(),
             "links": {
                 "self": link(self.number),
                 "first": link(1),
@@ -128,13 +134,13 @@ impl Asked {
 
     fn link(&self, origin: &str, number: usize) -> String {
         let mut query = form_urlencoded::Serializer::new(String::new());
-        query.extend_pairs(&self.given);
+        query.extend_pairs(&self.filters);
         query.append_pair(NUMBER, &number.to_string()).append_pair(SIZE, &self.size.to_string());
         format!("{origin}{PATH}?{}", query.finish())
     }
 }
 
-fn item(row: &Row) -> Value {
+fn to_resource(row: &ChangelogRow) -> Value {
     json!({
         "id": row.id,
         "type": "platform-changes",
@@ -148,7 +154,7 @@ fn item(row: &Row) -> Value {
     })
 }
 
-fn count(text: &str, range: RangeInclusive<usize>) -> Result<usize, String> {
+fn parse_number(text: &str, range: RangeInclusive<usize>) -> Result<usize, String> {
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());
     let number = text.parse().ok().filter(|number| digits && range.contains(number));
     number.ok_or_else(|| format!("it is no number from {} to {}", range.start(), range.end()))
@@ -159,8 +165,8 @@ mod tests {
     use super::*;
 
     fn ask(query: &str) -> (u16, Value) {
-        let answer = answer("http://127.0.0.1:8123", query);
-        (answer.status.as_u16(), serde_json::from_slice(&answer.body).unwrap())
+        let respond = respond("http://127.0.0.1:8123", query);
+        (respond.status.as_u16(), serde_json::from_slice(&respond.body).unwrap())
     }
 
     #[test]
@@ -193,10 +199,10 @@ mod tests {
 
     #[test]
     fn filters_and_pages_meet() {
-        let check = |query: &str, count: usize, shown: usize| {
+        let check = |query: &str, parse_number: usize, shown: usize| {
             let (status, page) = ask(query);
             let found = (status, &page["meta"]["pagination"]["total-count"], page["data"].as_array().unwrap().len());
-            assert_eq!(found, (200, &json!(count), shown), "{query}");
+            assert_eq!(found, (200, &json!(parse_number), shown), "{query}");
         };
         check("since=2024-2-8&until=2024-02-08", 1, 1);
         check("resource=registry-modules&kind=deprecated", 7, 7);

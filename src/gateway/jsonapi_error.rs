@@ -9,42 +9,42 @@ pub const MEDIA_TYPE: &str = "application/vnd.api+json";
 
 /// One reason why a request is not done.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
+pub struct JsonApiError {
     /// The status that it is answered with.
     pub status: StatusCode,
     /// What is wrong and what to do, for people.
     pub detail: String,
     /// What of the request is meant, if it is a part of it.
-    pub source: Option<Source>,
+    pub source: Option<ErrorSource>,
 }
 
 /// The part of a request that is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Source {
+pub enum ErrorSource {
     /// A JSON pointer into the body.
     Pointer(String),
     /// A parameter of the query.
     Parameter(String),
 }
 
-impl Refusal {
+impl JsonApiError {
     /// A refusal of a request as a whole.
     pub fn new(status: StatusCode, detail: impl Into<String>) -> Self {
         Self { status, detail: detail.into(), source: None }
     }
 
     /// The document that a client gets. Its status is that of the first refusal.
-    pub fn document(refusals: &[Self]) -> Bytes {
-        let errors: Vec<Value> = refusals.iter().map(Self::value).collect();
+    pub fn document(errors: &[Self]) -> Bytes {
+        let errors: Vec<Value> = errors.iter().map(Self::to_json).collect();
         json!({ "errors": errors }).to_string().into()
     }
 
-    fn value(&self) -> Value {
+    fn to_json(&self) -> Value {
         let title = self.status.canonical_reason().unwrap_or("refused").to_ascii_lowercase();
         let mut error = json!({"status": self.status.as_str(), "title": title, "detail": self.detail});
         match &self.source {
-            Some(Source::Pointer(pointer)) => error["source"] = json!({ "pointer": pointer }),
-            Some(Source::Parameter(parameter)) => error["source"] = json!({ "parameter": parameter }),
+            Some(ErrorSource::Pointer(pointer)) => error["source"] = json!({ "pointer": pointer }),
+            Some(ErrorSource::Parameter(parameter)) => error["source"] = json!({ "parameter": parameter }),
             None => {}
         }
         error
@@ -57,12 +57,12 @@ mod tests {
 
     #[test]
     fn a_refusal_is_a_document_with_errors() {
-        let plain = Refusal::new(StatusCode::UNAUTHORIZED, "no token");
-        let pointed = Refusal {
-            source: Some(Source::Pointer("/data/attributes/name".to_owned())),
-            ..Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, "too long")
+        let plain = JsonApiError::new(StatusCode::UNAUTHORIZED, "no token");
+        let pointed = JsonApiError {
+            source: Some(ErrorSource::Pointer("/data/attributes/name".to_owned())),
+            ..JsonApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "too long")
         };
-        let document: Value = serde_json::from_slice(&Refusal::document(&[plain, pointed])).unwrap();
+        let document: Value = serde_json::from_slice(&JsonApiError::document(&[plain, pointed])).unwrap();
         let wanted = json!({"errors": [
             {"status": "401", "title": "unauthorized", "detail": "no token"},
             {"status": "422", "title": "unprocessable entity", "detail": "too long",

@@ -25,7 +25,7 @@ use crate::time_format::format_rfc3339;
 
 /// How the local token is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Options {
+pub struct LocalTokenOptions {
     /// The file that holds the current one, mode 0600. The one before it stands beside, its name ending in `.previous`.
     pub file: PathBuf,
     /// How old it may get; `None` keeps it for good.
@@ -38,7 +38,7 @@ pub struct Options {
 
 /// What callers may present.
 #[derive(Debug)]
-pub struct Accepted {
+pub struct AcceptedTokens {
     /// The current token, which is delivered.
     pub current: SecretString,
     /// When it was made.
@@ -49,22 +49,22 @@ pub struct Accepted {
 
 /// Which of the tokens a caller has presented.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Which {
+pub enum MatchedToken {
     /// The current one.
     Current,
     /// The one before it.
     Previous,
 }
 
-impl Accepted {
+impl AcceptedTokens {
     /// Looks whether a caller's token is one of these, in a time that does not depend on where it differs.
-    pub fn which(&self, presented: &[u8], now: SystemTime) -> Option<Which> {
+    pub fn match_token(&self, presented: &[u8], now: SystemTime) -> Option<MatchedToken> {
         let current = secret::ct_eq(&self.current, presented);
         let previous = self.previous.as_ref().is_some_and(|(token, _)| secret::ct_eq(token, presented));
         let in_time = self.previous.as_ref().is_some_and(|(_, until)| now < *until);
         match (current, previous && in_time) {
-            (true, _) => Some(Which::Current),
-            (false, true) => Some(Which::Previous),
+            (true, _) => Some(MatchedToken::Current),
+            (false, true) => Some(MatchedToken::Previous),
             (false, false) => None,
         }
     }
@@ -72,25 +72,28 @@ impl Accepted {
 
 /// Keeps the local token.
 #[derive(Debug)]
-pub struct LocalToken {
-    options: Options,
+pub struct LocalTokenManager {
+    options: LocalTokenOptions,
     clock: Clock,
-    publisher: CredentialPublisher<Accepted>,
-    accepted: Arc<Accepted>,
+    publisher: CredentialPublisher<AcceptedTokens>,
+    accepted: Arc<AcceptedTokens>,
 }
 
 /// What begins every local token, so that one that leaks is known for what it is.
 const PREFIX: &str = "keyward-local-";
 
 /// The least length of a token that was put in the file by hand, in bytes.
-const SHORTEST: usize = 20;
+const MIN_LENGTH: usize = 20;
 
-impl LocalToken {
+impl LocalTokenManager {
     /// Takes the token from its file, or makes the first one. Blocks for a few file operations.
     ///
     /// # Errors
     /// A file cannot be read or written, holds no token, or belongs to another gateway.
-    pub fn open(options: Options, clock: Clock) -> Result<(Self, CredentialWatch<Accepted>), LocalTokenError> {
+    pub fn open(
+        options: LocalTokenOptions,
+        clock: Clock,
+    ) -> Result<(Self, CredentialWatch<AcceptedTokens>), LocalTokenError> {
         owner::claim(&options.file, &options.owner)?;
         for file in [&options.file, &previous_file(&options.file)] {
             atomic_file::sweep_at_start(file);
@@ -102,11 +105,11 @@ impl LocalToken {
             write(&options.file, &current)?;
             let made = std::fs::metadata(&options.file).and_then(|file| file.modified()).unwrap_or(now).min(now);
             let previous = read_previous(&previous_file(&options.file)).filter(|(_, until)| now < *until);
-            Accepted { current, made, previous }
+            AcceptedTokens { current, made, previous }
         } else {
-            let current = random()?;
+            let current = generate()?;
             write(&options.file, &current)?;
-            Accepted { current, made: now, previous: None }
+            AcceptedTokens { current, made: now, previous: None }
         };
         let accepted = Arc::new(accepted);
         let (publisher, watch) = credential_channel("the local token is being made");
@@ -118,9 +121,9 @@ impl LocalToken {
     /// stays good meanwhile.
     pub async fn run(mut self, stop: CancellationToken) {
         loop {
-            let wait = self.options.max_age.map(|most| {
+            let wait = self.options.max_age.map(|max_age| {
                 let age = self.clock.now().wall.duration_since(self.accepted.made).unwrap_or_default();
-                most.saturating_sub(age)
+                max_age.saturating_sub(age)
             });
             tokio::select! {
                 () = stop.cancelled() => return,
@@ -134,7 +137,7 @@ impl LocalToken {
                 );
                 tokio::select! {
                     () = stop.cancelled() => return,
-                    () = self.clock.sleep(AGAIN) => {}
+                    () = self.clock.sleep(RETRY_INTERVAL) => {}
                 }
             }
         }
@@ -146,13 +149,13 @@ impl LocalToken {
     /// A file cannot be written. The current token stays.
     pub fn rotate(&mut self) -> Result<(), LocalTokenError> {
         let now = self.clock.now().wall;
-        let (current, until) = (random()?, now + self.options.grace);
+        let (current, until) = (generate()?, now + self.options.grace);
         let old = &self.accepted.current;
         // Its end first: after a crash between the two files the current token stands in both.
         let text = Zeroizing::new(format!("{} {}", old.expose_secret(), format_rfc3339(until)));
         atomic_file::replace(&previous_file(&self.options.file), text.as_bytes(), &PRIVATE)?;
         write(&self.options.file, &current)?;
-        let accepted = Accepted { current, made: now, previous: Some((old.clone(), until)) };
+        let accepted = AcceptedTokens { current, made: now, previous: Some((old.clone(), until)) };
         self.accepted = Arc::new(accepted);
         self.publisher.publish(Availability::Available(Arc::clone(&self.accepted)), None);
         tracing::info!(
@@ -164,7 +167,7 @@ impl LocalToken {
     }
 }
 
-const AGAIN: Duration = Duration::from_mins(1);
+const RETRY_INTERVAL: Duration = Duration::from_mins(1);
 
 const PRIVATE: Attributes = Attributes { mode: 0o600, owner: None, group: None };
 
@@ -175,15 +178,15 @@ async fn sleep(clock: &Clock, wait: Option<Duration>) {
     }
 }
 
-/// Reads the token that a file of [`Options::file`] holds.
+/// Reads the token that a file of [`LocalTokenOptions::file`] holds.
 ///
 /// # Errors
 /// The file cannot be read, or holds no token.
 pub fn read(file: &Path) -> Result<SecretString, LocalTokenError> {
     let token = secret::read_file(file)?;
     let text = token.expose_secret();
-    if text.len() < SHORTEST || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return Err(LocalTokenError::Form { file: file.to_owned() });
+    if text.len() < MIN_LENGTH || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err(LocalTokenError::Malformed { file: file.to_owned() });
     }
     Ok(token)
 }
@@ -196,13 +199,13 @@ fn write(file: &Path, token: &SecretString) -> Result<(), ReplaceError> {
 }
 
 fn previous_file(file: &Path) -> PathBuf {
-    beside(file, ".previous")
+    with_suffix(file, ".previous")
 }
 
 /// The file of the same name with this behind it.
-fn beside(file: &Path, ending: &str) -> PathBuf {
+fn with_suffix(file: &Path, suffix: &str) -> PathBuf {
     let mut name = file.as_os_str().to_owned();
-    name.push(ending);
+    name.push(suffix);
     name.into()
 }
 
@@ -214,7 +217,7 @@ fn read_previous(file: &Path) -> Option<(SecretString, SystemTime)> {
     Some((SecretString::from(token), until.into()))
 }
 
-fn random() -> Result<SecretString, LocalTokenError> {
+fn generate() -> Result<SecretString, LocalTokenError> {
     let mut bytes = Zeroizing::new([0_u8; 32]);
     aws_lc_rs::rand::fill(&mut *bytes).map_err(|_| LocalTokenError::Random)?;
     let mut token = Zeroizing::new(String::with_capacity(64));
@@ -236,8 +239,8 @@ pub enum LocalTokenError {
     #[error(transparent)]
     Owner(#[from] OwnerError),
     /// Its file holds something else.
-    #[error("{} holds no local token: it takes {SHORTEST} visible ASCII characters at least; remove it to have one made", file.display())]
-    Form {
+    #[error("{} holds no local token: it takes {MIN_LENGTH} visible ASCII characters at least; remove it to have one made", file.display())]
+    Malformed {
         /// Which.
         file: PathBuf,
     },

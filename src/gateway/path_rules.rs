@@ -22,26 +22,26 @@ pub fn check_path(path: &str) -> Result<(), &'static str> {
     if !encoded.all(|(at, _)| hex(at + 1) && hex(at + 2)) {
         return Err("the path holds a percent sign that encodes nothing");
     }
-    let mut read = Cow::Borrowed(path.as_bytes());
-    for _ in 0..ROUNDS {
-        if read.split(|byte| matches!(byte, b'/' | b'\\')).any(climbs) {
+    let mut decoded = Cow::Borrowed(path.as_bytes());
+    for _ in 0..MAX_DECODES {
+        if decoded.split(|byte| matches!(byte, b'/' | b'\\')).any(is_dot_segment) {
             return Err("the path climbs out of itself with . or ..");
         }
-        if read.iter().any(u8::is_ascii_control) {
+        if decoded.iter().any(u8::is_ascii_control) {
             return Err("the path holds an encoded control character");
         }
-        if !read.contains(&b'%') {
+        if !decoded.contains(&b'%') {
             break;
         }
-        read = Cow::Owned(percent_encoding::percent_decode(&read).collect());
+        decoded = Cow::Owned(percent_encoding::percent_decode(&decoded).collect());
     }
     Ok(())
 }
 
 /// As often as a server on the way may take the encoding off.
-const ROUNDS: u32 = 4;
+const MAX_DECODES: u32 = 4;
 
-fn climbs(segment: &[u8]) -> bool {
+fn is_dot_segment(segment: &[u8]) -> bool {
     let name = segment.split(|byte| *byte == b';').next().unwrap_or_default();
     matches!(name, b"." | b"..")
 }

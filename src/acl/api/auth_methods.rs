@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use super::auth::Authenticated;
 use super::error::{ApiError, record_not_found};
-use super::json::Fields;
+use super::json::JsonFields;
 use super::request::{ApiRequest, DEFAULT_PARTITION, take_namespace};
 use super::response::{ApiResponse, Change, ReadResult, WriteResult};
 use super::state::ApiState;
@@ -59,7 +59,7 @@ fn view(method: &Stored<AuthMethodRecord>, with_config: bool) -> AuthMethodView<
 }
 
 /// Parses a body into the draft and the namespace.
-fn parse_draft(mut fields: Fields) -> Result<(AuthMethodDraft, Option<String>), ApiError> {
+fn parse_draft(mut fields: JsonFields) -> Result<(AuthMethodDraft, Option<String>), ApiError> {
     let namespace = take_namespace(&mut fields)?;
     let max_token_ttl = parse_duration(&mut fields, "MaxTokenTTL")?;
     let config = fields.map("Config")?.unwrap_or_default();

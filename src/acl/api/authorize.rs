@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::error::ApiError;
-use super::json::Fields;
+use super::json::JsonFields;
 use super::request::{ApiRequest, take_namespace};
 use super::response::ApiResponse;
 use super::state::ApiState;
@@ -33,7 +33,7 @@ struct AuthorizationResponse {
     allow: bool,
 }
 
-fn parse_request(mut fields: Fields) -> Result<AuthorizationRequest, ApiError> {
+fn parse_request(mut fields: JsonFields) -> Result<AuthorizationRequest, ApiError> {
     let namespace = take_namespace(&mut fields)?;
     let mut text = |name| fields.string(name).map(Option::unwrap_or_default);
     let request = AuthorizationRequest {
@@ -67,7 +67,7 @@ fn unknown(field: &'static str, found: &str) -> ApiError {
 
 /// Needs no privilege: a caller may know its own rights. Each authorization request may name a namespace.
 pub(super) async fn authorize(state: &ApiState, request: &mut ApiRequest) -> Result<ApiResponse, ApiError> {
-    let bodies = Fields::parse_list(&request.read_body().await?, "Authorization")?;
+    let bodies = JsonFields::parse_list(&request.read_body().await?, "Authorization")?;
     if bodies.len() > MAX_REQUESTS {
         return Err(ApiError::TooManyAuthorizations { count: bodies.len(), max: MAX_REQUESTS });
     }

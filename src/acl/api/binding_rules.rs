@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use super::auth::Authenticated;
 use super::error::{ApiError, record_not_found};
-use super::json::Fields;
+use super::json::JsonFields;
 use super::request::{ApiRequest, DEFAULT_PARTITION, RecordKind, take_namespace};
 use super::response::{ApiResponse, Change, ReadResult, WriteResult};
 use super::state::ApiState;
@@ -54,7 +54,7 @@ fn view(rule: &Stored<BindingRuleRecord>) -> BindingRuleView<'_> {
 }
 
 /// Parses a body into the draft, the id and the namespace.
-fn parse_draft(mut fields: Fields) -> Result<(BindingRuleDraft, Option<String>, Option<String>), ApiError> {
+fn parse_draft(mut fields: JsonFields) -> Result<(BindingRuleDraft, Option<String>, Option<String>), ApiError> {
     let namespace = take_namespace(&mut fields)?;
     let bind_vars = fields.map("BindVars")?;
     let mut text = |name| fields.string(name).map(Option::unwrap_or_default);

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::error::ApiError;
-use super::json::Fields;
+use super::json::JsonFields;
 use super::request::ApiRequest;
 use super::response::{ApiResponse, Change};
 use super::state::ApiState;
@@ -27,7 +27,7 @@ pub(super) async fn bootstrap(state: &ApiState, request: &mut ApiRequest) -> Res
     let body = request.read_body().await?;
     let mut requested = None;
     if !body.iter().all(u8::is_ascii_whitespace) {
-        let mut fields = Fields::parse(&body, "Bootstrap")?;
+        let mut fields = JsonFields::parse(&body, "Bootstrap")?;
         requested = fields.string("BootstrapSecret")?.filter(|secret| !secret.is_empty());
         fields.finish()?;
     }

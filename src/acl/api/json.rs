@@ -13,9 +13,9 @@ use serde_json::{Map, Value};
 pub(super) use self::html_safe::to_json;
 use self::unique_keys::UniqueKeys;
 
-/// Fields of a JSON object, taken one by one.
+/// JsonFields of a JSON object, taken one by one.
 #[derive(Debug)]
-pub struct Fields {
+pub struct JsonFields {
     /// Original key and value by the key in lower case.
     fields: BTreeMap<String, (String, Value)>,
     kind: &'static str,
@@ -30,10 +30,14 @@ pub struct DecodeError {
 }
 
 fn prefix(kind: &str) -> String {
-    if kind == Fields::REQUEST { "Failed to decode request body".to_owned() } else { format!("{kind} decoding failed") }
+    if kind == JsonFields::REQUEST {
+        "Failed to decode request body".to_owned()
+    } else {
+        format!("{kind} decoding failed")
+    }
 }
 
-impl Fields {
+impl JsonFields {
     /// Kind of a body that describes no record.
     pub(super) const REQUEST: &'static str = "";
 
@@ -48,7 +52,7 @@ impl Fields {
     /// Parses a body that is a list of objects. `null` is an empty list.
     ///
     /// # Errors
-    /// See [`Fields::parse`].
+    /// See [`JsonFields::parse`].
     pub fn parse_list(body: &[u8], kind: &'static str) -> Result<Vec<Self>, DecodeError> {
         match parse_value(body, kind)? {
             Value::Null => Ok(Vec::new()),
@@ -255,7 +259,7 @@ mod tests {
     #[test]
     fn keys_match_case_insensitively_and_unknown_keys_are_named() {
         let mut fields =
-            Fields::parse(br#"{"name": "a", "LOCAL": true, "Policies": null, "Hash": "x"}"#, "Token").unwrap();
+            JsonFields::parse(br#"{"name": "a", "LOCAL": true, "Policies": null, "Hash": "x"}"#, "Token").unwrap();
         assert_eq!(fields.string("Name"), Ok(Some("a".to_owned())));
         assert_eq!(fields.bool("Local"), Ok(Some(true)));
         assert_eq!(fields.strings("Policies"), Ok(vec![]));
@@ -266,7 +270,7 @@ mod tests {
     #[test]
     fn decoding_errors_hold_no_values() {
         let check = |body: &[u8], reason: &str| {
-            let text = Fields::parse(body, "Role").unwrap_err().to_string();
+            let text = JsonFields::parse(body, "Role").unwrap_err().to_string();
             assert!(text.starts_with("Role decoding failed: ") && text.contains(reason), "{text}");
             assert!(!text.contains("hush"), "{text}");
         };
@@ -281,8 +285,8 @@ mod tests {
         check(br#"{"a": {"b": 1, "b": 2}}"#, "duplicate field \"b\"");
         check(br#"{"Name": 1, "name": "hush"}"#, "is given twice");
         check("[".repeat(10_000).as_bytes(), "invalid JSON");
-        assert!(Fields::parse(b"null", "Role").unwrap().finish().is_ok());
-        let mut fields = Fields::parse(br#"{"Name": ["hush"]}"#, "Role").unwrap();
+        assert!(JsonFields::parse(b"null", "Role").unwrap().finish().is_ok());
+        let mut fields = JsonFields::parse(br#"{"Name": ["hush"]}"#, "Role").unwrap();
         let text = fields.string("Name").unwrap_err().to_string();
         assert_eq!(text, "Role decoding failed: json: cannot unmarshal array into field Name of type string");
     }

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::body::{self, MAX_LOGIN};
 use super::error::ApiError;
-use super::json::Fields;
+use super::json::JsonFields;
 use super::request::{ApiRequest, take_namespace};
 use super::response::{ApiResponse, Change};
 use super::state::ApiState;
@@ -29,7 +29,7 @@ pub(super) async fn log_in(state: &ApiState, request: &mut ApiRequest) -> Result
 }
 
 fn parse_login(body: &[u8]) -> Result<(StoredLogin, Option<String>), ApiError> {
-    let mut fields = Fields::parse(body, Fields::REQUEST)?;
+    let mut fields = JsonFields::parse(body, JsonFields::REQUEST)?;
     let namespace = take_namespace(&mut fields)?;
     let method = fields.string("AuthMethod")?.unwrap_or_default();
     let bearer = SecretString::from(fields.string("BearerToken")?.unwrap_or_default());

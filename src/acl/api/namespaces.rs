@@ -6,7 +6,7 @@ use http::StatusCode;
 use serde::Serialize;
 
 use super::error::{ApiError, namespace_not_found};
-use super::json::Fields;
+use super::json::JsonFields;
 use super::request::{ApiRequest, DEFAULT_PARTITION, take_partition};
 use super::response::{ApiResponse, Change, ReadResult, WriteResult};
 use super::state::ApiState;
@@ -78,7 +78,7 @@ async fn defaults_view(state: &ApiState, defaults: &Defaults, freshness: Freshne
 }
 
 /// Parses a body into the name and the draft.
-fn parse_draft(mut fields: Fields) -> Result<(Option<String>, NamespaceDraft), ApiError> {
+fn parse_draft(mut fields: JsonFields) -> Result<(Option<String>, NamespaceDraft), ApiError> {
     let name = fields.string("Name")?.filter(|name| !name.is_empty());
     take_partition(&mut fields)?;
     let mut draft = NamespaceDraft {

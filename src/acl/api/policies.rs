@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::auth::Authenticated;
 use super::error::{ApiError, record_not_found};
-use super::json::Fields;
+use super::json::JsonFields;
 use super::request::{ApiRequest, DEFAULT_PARTITION, RecordKind, take_namespace};
 use super::response::{ApiResponse, Change, ReadResult, WriteResult};
 use super::state::ApiState;
@@ -91,7 +91,7 @@ pub(super) fn synthetic_view<'a>(policy: &'a SyntheticPolicy, namespace: &'a Nam
     }
 }
 
-fn parse_draft(mut fields: Fields) -> Result<(PolicyDraft, Option<String>, Option<String>), ApiError> {
+fn parse_draft(mut fields: JsonFields) -> Result<(PolicyDraft, Option<String>, Option<String>), ApiError> {
     let id = fields.string("ID")?.filter(|id| !id.is_empty());
     let namespace = take_namespace(&mut fields)?;
     let draft = PolicyDraft {

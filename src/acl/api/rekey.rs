@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::error::ApiError;
-use super::json::Fields;
+use super::json::JsonFields;
 use super::request::ApiRequest;
 use super::response::{ApiResponse, Change, WriteResult};
 use super::state::ApiState;
@@ -30,7 +30,7 @@ pub(super) async fn rekey(state: &ApiState, request: &mut ApiRequest) -> Result<
     let body = request.read_body().await?;
     let mut generate = false;
     if !body.iter().all(u8::is_ascii_whitespace) {
-        let mut fields = Fields::parse(&body, "Rekey")?;
+        let mut fields = JsonFields::parse(&body, "Rekey")?;
         generate = fields.bool("Generate")?.unwrap_or_default();
         fields.finish()?;
     }

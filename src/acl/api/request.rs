@@ -8,7 +8,7 @@ use zeroize::Zeroizing;
 
 use super::body::{self, MAX_BODY};
 use super::error::ApiError;
-use super::json::Fields;
+use super::json::JsonFields;
 use super::operation::Operation;
 use super::query::{ConsistencyMode, QueryString};
 use super::response_cache::CacheKey;
@@ -146,8 +146,8 @@ impl ApiRequest {
     ///
     /// # Errors
     /// The body is too large, too slow, or no such object.
-    pub(super) async fn json_body(&mut self, kind: &'static str) -> Result<Fields, ApiError> {
-        Ok(Fields::parse(&self.read_body().await?, kind)?)
+    pub(super) async fn json_body(&mut self, kind: &'static str) -> Result<JsonFields, ApiError> {
+        Ok(JsonFields::parse(&self.read_body().await?, kind)?)
     }
 
     /// Reads the body, which is empty after that.
@@ -257,7 +257,7 @@ pub(super) const DEFAULT_PARTITION: &str = "default";
 ///
 /// # Errors
 /// One is no string, or the partition does not exist.
-pub(super) fn take_namespace(fields: &mut Fields) -> Result<Option<String>, ApiError> {
+pub(super) fn take_namespace(fields: &mut JsonFields) -> Result<Option<String>, ApiError> {
     take_partition(fields)?;
     Ok(fields.string("Namespace")?.filter(|name| !name.is_empty()))
 }
@@ -266,7 +266,7 @@ pub(super) fn take_namespace(fields: &mut Fields) -> Result<Option<String>, ApiE
 ///
 /// # Errors
 /// It is no string, or does not exist.
-pub(super) fn take_partition(fields: &mut Fields) -> Result<(), ApiError> {
+pub(super) fn take_partition(fields: &mut JsonFields) -> Result<(), ApiError> {
     match fields.string("Partition")?.filter(|name| !name.is_empty()) {
         Some(name) if !name.eq_ignore_ascii_case(DEFAULT_PARTITION) => {
             Err(ApiError::UnknownPartitionInBody(name.chars().take(MAX_ECHOED).collect()))

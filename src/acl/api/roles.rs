@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::auth::Authenticated;
 use super::error::{ApiError, record_not_found};
-use super::json::Fields;
+use super::json::JsonFields;
 use super::request::{ApiRequest, DEFAULT_PARTITION, RecordKind, take_namespace};
 use super::response::{ApiResponse, Change, ReadResult, WriteResult};
 use super::state::ApiState;
@@ -67,7 +67,7 @@ pub(super) async fn view<'a>(
 }
 
 /// Parses a body into the draft, the id and the namespace.
-fn parse_draft(mut fields: Fields) -> Result<(RoleDraft, Option<String>, Option<String>), ApiError> {
+fn parse_draft(mut fields: JsonFields) -> Result<(RoleDraft, Option<String>, Option<String>), ApiError> {
     let id = fields.string("ID")?.filter(|id| !id.is_empty());
     let namespace = take_namespace(&mut fields)?;
     let draft = RoleDraft {

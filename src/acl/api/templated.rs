@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::error::ApiError;
-use super::json::Fields;
+use super::json::JsonFields;
 use super::request::ApiRequest;
 use super::response::ApiResponse;
 use super::state::ApiState;
@@ -71,7 +71,7 @@ pub(super) async fn preview(state: &ApiState, request: &mut ApiRequest) -> Resul
     let variables = if body.iter().all(u8::is_ascii_whitespace) {
         serde_json::Map::new()
     } else {
-        Fields::parse(&body, "Templated policy variables")?.into_map()
+        JsonFields::parse(&body, "Templated policy variables")?.into_map()
     };
     require_acl_read(state, request).await?;
     let policy = SyntheticPolicy::of_template(template_from_path(request)?.name, &variables, &[])

@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::error::ApiError;
-use super::json::Fields;
+use super::json::JsonFields;
 use crate::acl::model::go_duration::GoDuration;
 use crate::acl::model::id::Id;
 use crate::acl::model::links::{NodeIdentity, ServiceIdentity, TemplatedPolicy};
@@ -27,7 +27,7 @@ pub(super) fn link_views(links: Vec<Link>) -> Vec<LinkView> {
 pub(super) const READ_ONLY: &[&str] = &["CreateIndex", "ModifyIndex", "Hash"];
 
 /// Takes the links of a token or role from a body.
-pub(super) fn parse_links(fields: &mut Fields) -> Result<LinksDraft, ApiError> {
+pub(super) fn parse_links(fields: &mut JsonFields) -> Result<LinksDraft, ApiError> {
     let policies = parse_link_list(fields, "Policies")?;
     let service_identities = fields.objects("ServiceIdentities", |fields| {
         Ok(ServiceIdentity {
@@ -53,12 +53,12 @@ pub(super) fn parse_links(fields: &mut Fields) -> Result<LinksDraft, ApiError> {
 }
 
 /// Takes a list of links from a body.
-pub(super) fn parse_link_list(fields: &mut Fields, name: &str) -> Result<Vec<LinkDraft>, ApiError> {
+pub(super) fn parse_link_list(fields: &mut JsonFields, name: &str) -> Result<Vec<LinkDraft>, ApiError> {
     Ok(fields.objects(name, |fields| Ok(LinkDraft { id: fields.string("ID")?, name: fields.string("Name")? }))?)
 }
 
 /// Takes a duration from a body: a string such as `5m`, or a number of nanoseconds.
-pub(super) fn parse_duration(fields: &mut Fields, name: &str) -> Result<GoDuration, ApiError> {
+pub(super) fn parse_duration(fields: &mut JsonFields, name: &str) -> Result<GoDuration, ApiError> {
     match fields.take(name) {
         None => Ok(GoDuration::default()),
         Some(Value::String(text)) if text.is_empty() => Ok(GoDuration::default()),

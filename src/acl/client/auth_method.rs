@@ -4,65 +4,65 @@ use http::Method;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::call::{Client, To};
-use super::error::Error;
-use super::query::{Query, Reading};
-use super::wire::{bound, empty_is_none, null_is_default};
+use super::call::{AclClient, Endpoint};
+use super::error::AclClientError;
+use super::query::{QueryOptions, ReadResponse};
+use super::wire::{deserialize_ttl, empty_is_none, null_is_default};
 
-/// An auth method as the server tells it.
+/// An auth method as the server returns it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct AuthMethod {
-    /// Its name.
+    /// Name, unique in its namespace.
     pub name: String,
     /// Its type, such as `jwt`.
     #[serde(rename = "Type")]
     pub kind: String,
-    /// Its name for people.
+    /// Name shown in user interfaces.
     #[serde(deserialize_with = "null_is_default", skip_serializing_if = "String::is_empty")]
     pub display_name: String,
-    /// Free text.
+    /// Free text for people.
     #[serde(deserialize_with = "null_is_default")]
     pub description: String,
-    /// How long its tokens live, such as `5m`; without end, if `None`.
-    #[serde(rename = "MaxTokenTTL", deserialize_with = "bound", skip_serializing_if = "Option::is_none")]
+    /// Lifetime of its tokens, such as `5m`; `None` for no expiration.
+    #[serde(rename = "MaxTokenTTL", deserialize_with = "deserialize_ttl", skip_serializing_if = "Option::is_none")]
     pub max_token_ttl: Option<String>,
-    /// Whether its tokens count in one datacenter (`local`) or in all (`global`).
+    /// `local` for tokens valid in one datacenter, `global` for all.
     #[serde(deserialize_with = "null_is_default", skip_serializing_if = "String::is_empty")]
     pub token_locality: String,
-    /// What its type asks for; lists leave it out.
+    /// Configuration of the type; absent in lists.
     #[serde(deserialize_with = "null_is_default", skip_serializing_if = "Map::is_empty")]
     pub config: Map<String, Value>,
-    /// The namespace that it lives in.
+    /// Namespace of the record.
     #[serde(deserialize_with = "empty_is_none", skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// The index at which it was made.
+    /// Index of its creation.
     pub create_index: u64,
-    /// The index of its last change.
+    /// Index of its last change.
     pub modify_index: u64,
 }
 
-/// An auth method to be made, or what one becomes: an update replaces all of it but the type.
+/// An auth method to be created, or the new content of one. An update keeps the type.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct NewAuthMethod {
-    /// Its name: 1 to 128 letters, digits, `-` and `_`.
+    /// Name of 1 to 128 letters, digits, `-` and `_`.
     pub name: String,
     /// Its type, such as `jwt`.
     #[serde(rename = "Type")]
     pub kind: String,
-    /// Its name for people.
+    /// Name shown in user interfaces.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub display_name: String,
-    /// Free text.
+    /// Free text for people.
     pub description: String,
-    /// How long its tokens live, such as `5m`.
+    /// Lifetime of its tokens, such as `5m`.
     #[serde(rename = "MaxTokenTTL", skip_serializing_if = "Option::is_none")]
     pub max_token_ttl: Option<String>,
-    /// Whether its tokens count in one datacenter (`local`) or in all (`global`); the server's choice if empty.
+    /// `local` for tokens valid in one datacenter, `global` for all; the server's default if empty.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub token_locality: String,
-    /// What its type asks for.
+    /// Configuration of the type.
     pub config: Map<String, Value>,
 }
 
@@ -74,48 +74,55 @@ impl From<&AuthMethod> for NewAuthMethod {
     }
 }
 
-fn to<'a>(path: &'a [&'a str]) -> To<'a> {
-    To { path, name: "calls for auth methods", since: None }
+fn endpoint<'a>(path: &'a [&'a str]) -> Endpoint<'a> {
+    Endpoint { path, name: "calls for auth methods", since: None }
 }
 
-impl Client {
-    /// Makes an auth method.
+impl AclClient {
+    /// Creates an auth method.
     ///
     /// # Errors
-    /// See [`Error`].
-    pub async fn create_auth_method(&self, new: &NewAuthMethod) -> Result<AuthMethod, Error> {
-        self.send_json(Method::PUT, &to(&["acl", "auth-method"]), new).await
+    /// See [`AclClientError`].
+    pub async fn create_auth_method(&self, new: &NewAuthMethod) -> Result<AuthMethod, AclClientError> {
+        self.send_json(Method::PUT, &endpoint(&["acl", "auth-method"]), new).await
     }
 
     /// Reads an auth method.
     ///
     /// # Errors
-    /// See [`Error`].
-    pub async fn read_auth_method(&self, name: &str, query: &Query) -> Result<Reading<AuthMethod>, Error> {
-        self.get(&to(&["acl", "auth-method", name]), &[], query).await
+    /// See [`AclClientError`].
+    pub async fn read_auth_method(
+        &self,
+        name: &str,
+        query: &QueryOptions,
+    ) -> Result<ReadResponse<AuthMethod>, AclClientError> {
+        self.get(&endpoint(&["acl", "auth-method", name]), &[], query).await
     }
 
-    /// Replaces what may change in the auth method of that name.
+    /// Replaces the mutable fields of the auth method of that name.
     ///
     /// # Errors
-    /// See [`Error`].
-    pub async fn update_auth_method(&self, update: &NewAuthMethod) -> Result<AuthMethod, Error> {
-        self.send_json(Method::PUT, &to(&["acl", "auth-method", &update.name]), update).await
+    /// See [`AclClientError`].
+    pub async fn update_auth_method(&self, update: &NewAuthMethod) -> Result<AuthMethod, AclClientError> {
+        self.send_json(Method::PUT, &endpoint(&["acl", "auth-method", &update.name]), update).await
     }
 
-    /// Deletes an auth method, its binding rules and the tokens that it made. `false`: there was none.
+    /// Deletes an auth method, its binding rules and the tokens that it made. Returns false if there was none.
     ///
     /// # Errors
-    /// See [`Error`].
-    pub async fn delete_auth_method(&self, name: &str) -> Result<bool, Error> {
-        self.delete(&to(&["acl", "auth-method", name])).await
+    /// See [`AclClientError`].
+    pub async fn delete_auth_method(&self, name: &str) -> Result<bool, AclClientError> {
+        self.delete(&endpoint(&["acl", "auth-method", name])).await
     }
 
-    /// Lists auth methods, without what their type asks for.
+    /// Lists auth methods, without the configuration of their type.
     ///
     /// # Errors
-    /// See [`Error`].
-    pub async fn list_auth_methods(&self, query: &Query) -> Result<Reading<Vec<AuthMethod>>, Error> {
-        self.get(&to(&["acl", "auth-methods"]), &[], query).await
+    /// See [`AclClientError`].
+    pub async fn list_auth_methods(
+        &self,
+        query: &QueryOptions,
+    ) -> Result<ReadResponse<Vec<AuthMethod>>, AclClientError> {
+        self.get(&endpoint(&["acl", "auth-methods"]), &[], query).await
     }
 }

@@ -1,45 +1,49 @@
-//! What a token may do, asked beforehand.
+//! Authorization requests: the rights of the client's token.
 
 use http::Method;
 use serde::{Deserialize, Serialize};
 
-use super::call::{Client, To};
-use super::error::Error;
+use super::call::{AclClient, Endpoint};
+use super::error::AclClientError;
 
-/// Whether the token may do something.
+/// Access to a resource that the token may have.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "PascalCase")]
-pub struct Question {
-    /// The kind of resource, such as `service` or `acl`.
+pub struct AuthorizationRequest {
+    /// Kind of resource, such as `service` or `acl`.
     pub resource: String,
-    /// What is to be done: `read`, `write`, `list`.
+    /// `read`, `write` or `list`.
     pub access: String,
-    /// The name of the resource, where its kind has names.
+    /// Name of the resource; empty if its kind has none.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub segment: String,
 }
 
-/// The answer to one [`Question`].
+/// Response to an [`AuthorizationRequest`], which it repeats.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-pub struct Ruling {
-    /// As asked.
+pub struct AuthorizationResponse {
+    /// Repeated from the request.
     pub resource: String,
-    /// As asked.
+    /// Repeated from the request.
     pub access: String,
-    /// As asked.
+    /// Repeated from the request.
     pub segment: String,
-    /// Whether the token may.
+    /// True if the token has the access.
     pub allow: bool,
 }
 
-impl Client {
-    /// Asks what the token of this client may do; at most 64 questions at once, answered in their order.
+impl AclClient {
+    /// Returns the rights of this client's token, in the order of the requests; at most 64 at once.
     ///
     /// # Errors
-    /// See [`Error`].
-    pub async fn authorize(&self, questions: &[Question]) -> Result<Vec<Ruling>, Error> {
-        let to = To { path: &["internal", "acl", "authorize"], name: "the call that tells rights", since: None };
-        self.send_json(Method::POST, &to, &questions).await
+    /// See [`AclClientError`].
+    pub async fn authorize(
+        &self,
+        questions: &[AuthorizationRequest],
+    ) -> Result<Vec<AuthorizationResponse>, AclClientError> {
+        let endpoint =
+            Endpoint { path: &["internal", "acl", "authorize"], name: "the call that tells rights", since: None };
+        self.send_json(Method::POST, &endpoint, &questions).await
     }
 }

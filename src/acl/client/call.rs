@@ -1,4 +1,4 @@
-//! How a call is made: address, token, namespace, retries, and what an answer is.
+//! The client: address, token, namespace, retries, and parsing of responses.
 
 use std::time::Duration;
 
@@ -8,30 +8,30 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::error::{Error, refusal};
-use super::query::{Query, Reading};
+use super::error::{AclClientError, parse_error};
+use super::query::{QueryOptions, ReadResponse};
 use crate::backoff::{Backoff, random_unit};
 use crate::http::client;
-use crate::http::client::{BuildError, ClientResponse, ProxyMode, ServerAddress, TlsOptions, TransportError};
+use crate::http::client::{Address, Answer, BuildError, Proxy, Tls, TransportError};
 
-/// What a client is built from.
+/// Options of the client.
 #[derive(Debug, Clone)]
-pub struct Options {
-    /// Where the server is and how to reach it. The path of a URL is put before `/v1`.
-    pub http: client::ClientOptions,
-    /// The secret that calls carry; without one they are anonymous.
+pub struct AclClientOptions {
+    /// HTTP options. A path of the URL is the prefix of `/v1`.
+    pub http: client::Options,
+    /// Secret of the token; `None` for anonymous calls.
     pub token: Option<SecretString>,
-    /// The namespace that calls are for; the token's own, where none is given. `*` in lists is all of them.
+    /// Namespace of the calls; `None` for the token's own. `*` lists all namespaces.
     pub namespace: Option<String>,
 }
 
-impl Options {
-    /// A server at a URL, trusted as the system's certificates say, with 5 s to connect and 30 s to answer.
-    pub fn at(url: url::Url) -> Self {
-        let http = client::ClientOptions {
-            address: ServerAddress::Url(url),
-            tls: TlsOptions::default(),
-            proxy: ProxyMode::Environment,
+impl AclClientOptions {
+    /// Creates options for a URL: the system's CA certificates, 5 s to connect, 30 s for a response.
+    pub fn for_url(url: url::Url) -> Self {
+        let http = client::Options {
+            address: Address::Url(url),
+            tls: Tls::default(),
+            proxy: Proxy::Environment,
             connect_timeout: Duration::from_secs(5),
             answer_timeout: Duration::from_secs(30),
         };
@@ -39,31 +39,31 @@ impl Options {
     }
 }
 
-/// A client of one server, with one token, in one namespace. Clones are cheap.
+/// Client of one server, with one token and one namespace. Clones share connections.
 #[derive(Debug, Clone)]
-pub struct Client {
+pub struct AclClient {
     http: client::Client,
     answer_timeout: Duration,
     token: Option<SecretString>,
     namespace: Option<String>,
 }
 
-/// What a call goes to.
-pub(super) struct To<'a> {
-    /// Segments of the path below `/v1`.
+/// Endpoint of a call.
+pub(super) struct Endpoint<'a> {
+    /// Segments of the path after `/v1`.
     pub(super) path: &'a [&'a str],
-    /// What it is called in an error, with its article.
+    /// Name of the endpoint in errors, with its article.
     pub(super) name: &'static str,
-    /// The first version of the service that has it, if not all have.
+    /// First version of Consul with the endpoint; `None` if all have it.
     pub(super) since: Option<&'static str>,
 }
 
-impl Client {
-    /// Reads the certificates that the options name. Nothing is sent yet.
+impl AclClient {
+    /// Creates a client and reads its certificates, without a connection.
     ///
     /// # Errors
-    /// A file cannot be used, or the address cannot be: see [`BuildError`].
-    pub fn new(options: &Options) -> Result<Self, BuildError> {
+    /// A file or the address cannot be used: see [`BuildError`].
+    pub fn new(options: &AclClientOptions) -> Result<Self, BuildError> {
         Ok(Self {
             http: options.http.build()?,
             answer_timeout: options.http.answer_timeout,
@@ -72,25 +72,25 @@ impl Client {
         })
     }
 
-    /// The same server and namespace with another token.
+    /// Returns a client with another token.
     #[must_use]
     pub fn with_token(&self, token: SecretString) -> Self {
         Self { token: Some(token), ..self.clone() }
     }
 
-    /// The same server and namespace without a token.
+    /// Returns a client without a token.
     #[must_use]
     pub fn anonymous(&self) -> Self {
         Self { token: None, ..self.clone() }
     }
 
-    /// The same server and token in another namespace; `None` for the token's own.
+    /// Returns a client for another namespace; `None` for the token's own.
     #[must_use]
     pub fn in_namespace(&self, namespace: Option<&str>) -> Self {
         Self { namespace: namespace.map(str::to_owned), ..self.clone() }
     }
 
-    /// Whether calls carry a token.
+    /// True if calls send a token.
     pub fn has_token(&self) -> bool {
         self.token.is_some()
     }
@@ -107,36 +107,36 @@ impl Client {
         self.token.as_ref()
     }
 
-    /// The server in words: its origin, or its socket's path.
+    /// Returns the server's origin or socket path, for messages.
     pub fn server(&self) -> &str {
         self.http.server()
     }
 
-    /// Reads something.
+    /// Performs a read and decodes the response.
     pub(super) async fn get<T: DeserializeOwned>(
         &self,
-        to: &To<'_>,
+        endpoint: &Endpoint<'_>,
         parameters: &[(&str, &str)],
-        query: &Query,
-    ) -> Result<Reading<T>, Error> {
-        let answer = self.read(to, parameters, query).await?;
-        let value = parse(&answer)?;
-        Ok(Reading::of(&answer.headers).map(|()| value))
+        query: &QueryOptions,
+    ) -> Result<ReadResponse<T>, AclClientError> {
+        let response = self.read(endpoint, parameters, query).await?;
+        let value = parse(&response)?;
+        Ok(ReadResponse::from_headers(&response.headers).map(|()| value))
     }
 
-    /// Reads something, and gives the answer as it came.
+    /// Performs a read, and repeats it after connection errors.
     pub(super) async fn read(
         &self,
-        to: &To<'_>,
+        endpoint: &Endpoint<'_>,
         parameters: &[(&str, &str)],
-        query: &Query,
-    ) -> Result<ClientResponse, Error> {
+        query: &QueryOptions,
+    ) -> Result<Answer, AclClientError> {
         let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(1));
         loop {
-            let request = self.request(Method::GET, to)?.query(&query.parameters()).query(parameters);
-            match self.send(request, to, query.held_back()).await {
-                Err(Error::Transport(TransportError::Connect { .. } | TransportError::Broken { .. }))
-                    if backoff.failures() < READ_AGAIN =>
+            let request = self.request(Method::GET, endpoint)?.query(&query.parameters()).query(parameters);
+            match self.send(request, endpoint, query.server_wait()).await {
+                Err(AclClientError::Transport(TransportError::Connect { .. } | TransportError::Broken { .. }))
+                    if backoff.failures() < READ_RETRIES =>
                 {
                     tokio::time::sleep(backoff.next(random_unit())).await;
                 }
@@ -145,39 +145,40 @@ impl Client {
         }
     }
 
-    /// Sends a body and reads what the server made of it.
+    /// Sends a body once and decodes the response.
     pub(super) async fn send_json<T: DeserializeOwned>(
         &self,
         method: Method,
-        to: &To<'_>,
+        endpoint: &Endpoint<'_>,
         body: &(impl Serialize + Sync),
-    ) -> Result<T, Error> {
-        let request = self.request(method, to)?.json(body);
-        parse(&self.send(request, to, Duration::ZERO).await?)
+    ) -> Result<T, AclClientError> {
+        let request = self.request(method, endpoint)?.json(body);
+        parse(&self.send(request, endpoint, Duration::ZERO).await?)
     }
 
-    /// Deletes something. `false`: it was not there, whichever way the server says so.
-    pub(super) async fn delete(&self, to: &To<'_>) -> Result<bool, Error> {
-        let request = self.request(Method::DELETE, to)?;
-        match self.send(request, to, Duration::ZERO).await {
-            // A deletion without a body tells all by its status.
-            Ok(answer) if answer.body.trim_ascii().is_empty() => Ok(true),
-            Ok(answer) => parse(&answer),
-            Err(Error::NotFound { .. }) => Ok(false),
+    /// Deletes a record; returns false if there was none, by status or by body.
+    pub(super) async fn delete(&self, endpoint: &Endpoint<'_>) -> Result<bool, AclClientError> {
+        let request = self.request(Method::DELETE, endpoint)?;
+        match self.send(request, endpoint, Duration::ZERO).await {
+            // Deletions of namespaces have no response body.
+            Ok(response) if response.body.trim_ascii().is_empty() => Ok(true),
+            Ok(response) => parse(&response),
+            Err(AclClientError::NotFound { .. }) => Ok(false),
             Err(error) => Err(error),
         }
     }
 
-    /// A call without a body.
-    pub(super) fn request(&self, method: Method, to: &To<'_>) -> Result<RequestBuilder, Error> {
-        if let Some(segment) = to.path.iter().find(|segment| ["", ".", ".."].contains(segment)) {
-            return Err(Error::Invalid { text: format!("{segment:?} is no name or id") });
+    /// Builds a call without a body.
+    pub(super) fn request(&self, method: Method, endpoint: &Endpoint<'_>) -> Result<RequestBuilder, AclClientError> {
+        if let Some(segment) = endpoint.path.iter().find(|segment| ["", ".", ".."].contains(segment)) {
+            return Err(AclClientError::Invalid { text: format!("{segment:?} is not a name or id") });
         }
-        let mut request = self.http.request_to(method, std::iter::once("v1").chain(to.path.iter().copied()));
+        let mut request = self.http.request_to(method, std::iter::once("v1").chain(endpoint.path.iter().copied()));
         if let Some(token) = &self.token {
             let value = HeaderValue::from_str(token.expose_secret());
-            let mut value = value
-                .map_err(|_| Error::Invalid { text: "the token holds characters that no header takes".to_owned() })?;
+            let mut value = value.map_err(|_| AclClientError::Invalid {
+                text: "the token contains characters that are invalid in a header".to_owned(),
+            })?;
             value.set_sensitive(true);
             request = request.header("x-service-token", value);
         }
@@ -187,33 +188,33 @@ impl Client {
         Ok(request)
     }
 
-    /// Sends a call once.
+    /// Sends a call once. The server may delay the response by `server_wait`.
     pub(super) async fn send(
         &self,
         request: RequestBuilder,
-        to: &To<'_>,
-        held_back: Duration,
-    ) -> Result<ClientResponse, Error> {
-        let answer = self.http.send_bounded(request, self.answer_timeout + held_back, LARGEST_ANSWER).await?;
-        if answer.status == StatusCode::OK {
-            return Ok(answer);
+        endpoint: &Endpoint<'_>,
+        server_wait: Duration,
+    ) -> Result<Answer, AclClientError> {
+        let response = self.http.send_bounded(request, self.answer_timeout + server_wait, MAX_RESPONSE_BYTES).await?;
+        if response.status == StatusCode::OK {
+            return Ok(response);
         }
         let sent = self.token.as_ref().map_or("", |token| token.expose_secret());
-        Err(refusal((answer.status, &answer.headers, &answer.body), to.name, to.since, sent))
+        Err(parse_error((response.status, &response.headers, &response.body), endpoint.name, endpoint.since, sent))
     }
 }
 
-/// How often a read that had no answer is sent again.
-const READ_AGAIN: u32 = 2;
+/// Number of retries of a read without a response.
+const READ_RETRIES: u32 = 2;
 
-/// A list of half a million tokens is as large.
-const LARGEST_ANSWER: usize = 256 * 1024 * 1024;
+/// Largest response in bytes, the size of a list of half a million tokens.
+const MAX_RESPONSE_BYTES: usize = 256 * 1024 * 1024;
 
-pub(super) fn parse<T: DeserializeOwned>(answer: &ClientResponse) -> Result<T, Error> {
-    serde_json::from_slice(&answer.body).map_err(|error| {
-        // Not the error's own text: it may quote the answer.
+pub(super) fn parse<T: DeserializeOwned>(response: &Answer) -> Result<T, AclClientError> {
+    serde_json::from_slice(&response.body).map_err(|error| {
+        // serde_json's own text may quote the response.
         let (line, column) = (error.line(), error.column());
-        let text = format!("the answer cannot be read from line {line}, column {column} on");
-        Error::Unexpected { status: answer.status.as_u16(), text }
+        let text = format!("unexpected JSON at line {line}, column {column}");
+        AclClientError::Unexpected { status: response.status.as_u16(), text }
     })
 }

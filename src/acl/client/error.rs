@@ -1,4 +1,4 @@
-//! Why a call gave nothing: what a server's status and text mean.
+//! Errors of the client, parsed from the server's status and text.
 
 use std::fmt;
 use std::time::{Duration, SystemTime};
@@ -8,84 +8,83 @@ use http::{HeaderMap, StatusCode};
 use crate::http::client::TransportError;
 use crate::http::client::sanitize;
 
-/// Why a call gave nothing.
+/// Error of a call.
 ///
-/// Servers answer with one line of plain text. It is matched by parts of it: a server that forwards a call puts words of
-/// its own before the text.
+/// Servers respond with one line of plain text. It is matched by substrings, as a server that forwards a call prefixes it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Error {
-    /// The server does not know the secret that was sent, or none was sent where one is needed.
+pub enum AclClientError {
+    /// The token does not exist, or a call that needs one had none.
     #[error("the server does not know this token: it is wrong, expired or deleted")]
     Unauthenticated,
-    /// The token may not do this.
+    /// The token lacks a permission.
     #[error("{0}")]
-    PermissionDenied(Denial),
-    /// What was asked for is not there.
+    PermissionDenied(PermissionDenial),
+    /// The record does not exist.
     #[error("{text}")]
     NotFound {
-        /// The server's words.
+        /// Text of the server.
         text: String,
     },
-    /// A name or an id is taken, or what is asked for does not go with what is under way.
+    /// A name or id is already in use, or another operation is in progress.
     #[error("{text}")]
     Conflict {
-        /// The server's words.
+        /// Text of the server.
         text: String,
     },
-    /// The request is wrong, and will be wrong again.
+    /// The request is invalid; a retry does not help.
     #[error("{text}")]
     Invalid {
-        /// What is wrong with it.
+        /// Reason from the server or the client.
         text: String,
     },
-    /// The request is larger than the server takes.
-    #[error("the request is larger than the server takes: {text}")]
+    /// The request exceeds the server's limit.
+    #[error("the request is too large for the server: {text}")]
     TooLarge {
-        /// The server's words.
+        /// Text of the server.
         text: String,
     },
-    /// The server takes no more calls for now.
-    #[error("the server takes no more calls for now{}", again(*.retry_after))]
+    /// The server limits the rate of calls.
+    #[error("the server limits the rate of calls{}", format_retry_after(*.retry_after))]
     RateLimited {
-        /// When to try again, where it said so.
+        /// Time until a retry, if the server sent one.
         retry_after: Option<Duration>,
     },
-    /// The server cannot answer for now.
-    #[error("the server cannot answer for now ({status}): {text}{}", again(*.retry_after))]
+    /// The server is temporarily unavailable.
+    #[error("the server is unavailable ({status}): {text}{}", format_retry_after(*.retry_after))]
     Unavailable {
-        /// The status of its answer.
+        /// HTTP status.
         status: u16,
-        /// Its words.
+        /// Text of the server.
         text: String,
-        /// When to try again, where it said so.
+        /// Time until a retry, if the server sent one.
         retry_after: Option<Duration>,
     },
-    /// The server is too old for the call or for a field of it, or is another edition.
+    /// The server's version or edition lacks the call or a field of it.
     #[error("this server lacks {what}{}", needs.map(|version| format!(": it needs {version} or later")).unwrap_or_default())]
     NotSupported {
-        /// What it lacks.
+        /// Missing call, field or feature.
         what: String,
-        /// The first version that has it, where that is known.
+        /// First version that has it, if known.
         needs: Option<&'static str>,
     },
-    /// There was no answer.
+    /// There was no response.
     #[error(transparent)]
     Transport(#[from] TransportError),
-    /// The answer is none that such a service gives.
-    #[error("the server answers {status}, which means nothing here: {text}")]
+    /// The response does not fit the API.
+    #[error("unexpected response with status {status}: {text}")]
     Unexpected {
-        /// The status.
+        /// HTTP status.
         status: u16,
-        /// What came.
+        /// Text of the server, or the decoding error.
         text: String,
     },
 }
 
-impl Error {
-    /// Whether a write that failed so may have been done all the same.
+impl AclClientError {
+    /// True if a write with this error may have been done nevertheless.
     pub const fn is_in_doubt(&self) -> bool {
         match self {
-            // A full disk that took nothing.
+            // 507: the disk is full, and nothing was written.
             Self::Transport(TransportError::Connect { .. }) | Self::Unavailable { status: 507, .. } => false,
             Self::Transport(_) | Self::Unavailable { .. } | Self::Unexpected { .. } => true,
             _ => false,
@@ -93,46 +92,46 @@ impl Error {
     }
 }
 
-fn again(after: Option<Duration>) -> String {
+fn format_retry_after(after: Option<Duration>) -> String {
     after.map(|after| format!("; try again in {} s", after.as_secs())).unwrap_or_default()
 }
 
-/// Who was refused what. Old servers say nothing but "Permission denied".
+/// Details of a denied permission. Old servers send only "Permission denied".
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Denial {
-    /// The accessor of the token that was refused, or `anonymous`.
+pub struct PermissionDenial {
+    /// Accessor of the denied token, or `anonymous`.
     pub accessor: Option<String>,
-    /// What it lacks, such as `acl:write`.
+    /// Missing permission, such as `acl:write`.
     pub permission: Option<String>,
-    /// On what, where the permission is for something that has a name.
+    /// Name of the resource, if the permission is for a named one.
     pub resource: Option<String>,
-    /// The server's own words where they are none of these.
+    /// Text of the server if it has another form.
     pub text: Option<String>,
 }
 
-impl fmt::Display for Denial {
+impl fmt::Display for PermissionDenial {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("permission denied")?;
         match self.accessor.as_deref() {
-            Some("anonymous") => f.write_str(": no token was sent, and without one there is no")?,
-            Some(accessor) => write!(f, ": the token with accessor {accessor} has no")?,
+            Some("anonymous") => f.write_str(": no token was sent, and the anonymous token lacks")?,
+            Some(accessor) => write!(f, ": the token with accessor {accessor} lacks")?,
             None => return self.text.as_ref().map_or(Ok(()), |text| write!(f, ": {text}")),
         }
-        write!(f, " {}", self.permission.as_deref().unwrap_or("such permission"))?;
+        write!(f, " {}", self.permission.as_deref().unwrap_or("the permission"))?;
         self.resource.as_ref().map_or(Ok(()), |resource| write!(f, " on {resource:?}"))
     }
 }
 
-impl Denial {
-    /// Reads `Permission denied: token with AccessorID 'ID' lacks permission 'acl:write' on "name"`, and its kin.
-    fn read(told: &str) -> Self {
-        let between = |from: &str, to: char| {
-            let (_, rest) = told.split_once(from)?;
-            Some(rest.split_once(to)?.0.to_owned())
+impl PermissionDenial {
+    /// Parses `Permission denied: token with AccessorID 'ID' lacks permission 'acl:write' on "name"` and variants.
+    fn parse(text: &str) -> Self {
+        let between = |from: &str, until: char| {
+            let (_, rest) = text.split_once(from)?;
+            Some(rest.split_once(until)?.0.to_owned())
         };
-        let anonymous = told.contains("anonymous token lacks permission").then(|| "anonymous".to_owned());
+        let anonymous = text.contains("anonymous token lacks permission").then(|| "anonymous".to_owned());
         let accessor = anonymous.or_else(|| between("AccessorID '", '\''));
-        let rest = told.split_once("Permission denied").map_or(told, |(_, rest)| rest);
+        let rest = text.split_once("Permission denied").map_or(text, |(_, rest)| rest);
         let text = rest.trim_start_matches([':', ' ']);
         Self {
             permission: between("lacks permission '", '\''),
@@ -143,57 +142,61 @@ impl Denial {
     }
 }
 
-/// What an answer that is no success means. `call` is what was asked for, `since` the version that brought it, where one
-/// is known; `sent` is the secret of the call, which a server might echo.
-pub(super) fn refusal(
+/// Converts an unsuccessful response into an error. `call` names the endpoint, `since` is the first version that has it;
+/// `sent` is the secret of the call, which is redacted where the server echoes it.
+pub(super) fn parse_error(
     (status, headers, body): (StatusCode, &HeaderMap, &[u8]),
     call: &'static str,
     since: Option<&'static str>,
     sent: &str,
-) -> Error {
-    let told = sanitize::sanitize(String::from_utf8_lossy(body).trim(), sent);
-    let now = || sanitize::parse_date_header(headers).unwrap_or_else(SystemTime::now);
-    let retry_after = || sanitize::parse_retry_after(headers, now());
-    let text = || if told.is_empty() { status.to_string() } else { told.clone() };
-    if let Some(error) = not_supported(status, &told, call, since) {
+) -> AclClientError {
+    let message = sanitize::tame(String::from_utf8_lossy(body).trim(), sent);
+    let now = || sanitize::date(headers).unwrap_or_else(SystemTime::now);
+    let retry_after = || sanitize::retry_after(headers, now());
+    let text = || if message.is_empty() { status.to_string() } else { message.clone() };
+    if let Some(error) = not_supported(status, &message, call, since) {
         return error;
     }
     match status.as_u16() {
-        401 | 403 | 404 if told.contains("Supplied token does not exist") => Error::Unauthenticated,
-        403 if told.contains("ACL not found") => Error::Unauthenticated,
-        403 => Error::PermissionDenied(Denial::read(&told)),
-        404 => Error::NotFound { text: text() },
-        409 => Error::Conflict { text: text() },
-        413 => Error::TooLarge { text: text() },
-        429 => Error::RateLimited { retry_after: retry_after() },
-        502..=504 | 507 => Error::Unavailable { status: status.as_u16(), text: text(), retry_after: retry_after() },
-        400 | 500 if TAKEN.iter().any(|part| told.contains(part)) => Error::Conflict { text: text() },
-        400 | 405 | 408 | 414 | 415 | 422 | 431 => Error::Invalid { text: text() },
-        500 if WRONG.iter().any(|part| told.contains(part)) => Error::Invalid { text: text() },
-        status => Error::Unexpected { status, text: text() },
+        401 | 403 | 404 if message.contains("Supplied token does not exist") => AclClientError::Unauthenticated,
+        403 if message.contains("ACL not found") => AclClientError::Unauthenticated,
+        403 => AclClientError::PermissionDenied(PermissionDenial::parse(&message)),
+        404 => AclClientError::NotFound { text: text() },
+        409 => AclClientError::Conflict { text: text() },
+        413 => AclClientError::TooLarge { text: text() },
+        429 => AclClientError::RateLimited { retry_after: retry_after() },
+        502..=504 | 507 => {
+            AclClientError::Unavailable { status: status.as_u16(), text: text(), retry_after: retry_after() }
+        }
+        400 | 500 if CONFLICT_TEXTS.iter().any(|part| message.contains(part)) => {
+            AclClientError::Conflict { text: text() }
+        }
+        400 | 405 | 408 | 414 | 415 | 422 | 431 => AclClientError::Invalid { text: text() },
+        500 if INVALID_TEXTS.iter().any(|part| message.contains(part)) => AclClientError::Invalid { text: text() },
+        status => AclClientError::Unexpected { status, text: text() },
     }
 }
 
-fn not_supported(status: StatusCode, told: &str, call: &str, since: Option<&'static str>) -> Option<Error> {
-    let lacks = |what: &str, needs| Some(Error::NotSupported { what: what.to_owned(), needs });
-    let no_path = told.contains("Invalid URL path") || told.contains("404 page not found");
+fn not_supported(status: StatusCode, text: &str, call: &str, since: Option<&'static str>) -> Option<AclClientError> {
+    let lacks = |what: &str, needs| Some(AclClientError::NotSupported { what: what.to_owned(), needs });
+    let no_path = text.contains("Invalid URL path") || text.contains("404 page not found");
     match status.as_u16() {
         404 if no_path => lacks(&format!("{call}, or the address's path is wrong"), since),
-        401 if told.contains("ACL support disabled") => lacks("access control, which is switched off there", None),
-        // The smaller edition's words for a field, a parameter or a header.
-        400 if told.contains("Namespaces are a ") => lacks("namespaces", Some("1.7.0")),
+        401 if text.contains("ACL support disabled") => lacks("ACL support, which is disabled there", None),
+        // Text of Consul's community edition for a field, a parameter or a header.
+        400 if text.contains("Namespaces are a ") => lacks("namespaces", Some("1.7.0")),
         400 => {
-            let (_, rest) = told.split_once("unknown field \"")?;
+            let (_, rest) = text.split_once("unknown field \"")?;
             let field = rest.split('"').next()?;
-            let (_, needs) = FIELDS.iter().find(|(known, _)| *known == field)?;
+            let (_, needs) = VERSIONED_FIELDS.iter().find(|(known, _)| *known == field)?;
             lacks(&format!("the field {field}"), *needs)
         }
         _ => None,
     }
 }
 
-/// Fields that older servers do not know, and the first version that does.
-const FIELDS: [(&str, Option<&str>); 10] = [
+/// Fields that older servers lack, with the first version that has them.
+const VERSIONED_FIELDS: [(&str, Option<&str>); 10] = [
     ("AccessorID", Some("1.5.0")),
     ("SecretID", Some("1.5.0")),
     ("Roles", Some("1.5.0")),
@@ -206,11 +209,11 @@ const FIELDS: [(&str, Option<&str>); 10] = [
     ("TemplatedPolicies", None),
 ];
 
-/// Parts of what servers say of a name or an id that is taken, whatever the status.
-const TAKEN: [&str; 2] = ["already exists", "is already in use"];
+/// Substrings of errors about a name or id in use, with any status.
+const CONFLICT_TEXTS: [&str; 2] = ["already exists", "is already in use"];
 
-/// Parts of what servers say of a request that is wrong and answer with 500.
-const WRONG: [&str; 15] = [
+/// Substrings of errors about an invalid request with status 500.
+const INVALID_TEXTS: [&str; 15] = [
     "Invalid ",
     "No such ACL",
     "Cannot ",

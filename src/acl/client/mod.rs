@@ -1,38 +1,37 @@
-//! A client of the access-control API: every call of the service as a function, its answers as types, its refusals as
-//! errors that say who was refused and what was missing.
+//! Client of the ACL API, keyward's or Consul's: each call as a function, with typed responses and errors.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! use std::time::Duration;
 //!
-//! use keyward::acl::client::{Client, NewToken, Options, Query, TokenFilter};
+//! use keyward::acl::client::{AclClient, NewToken, AclClientOptions, QueryOptions, TokenListFilter};
 //!
-//! let mut options = Options::at("https://access.example.com:8500".parse()?);
+//! let mut options = AclClientOptions::for_url("https://access.example.com:8500".parse()?);
 //! options.token = Some(keyward::secret::read_file("/etc/keyward/acl-token".as_ref())?);
-//! let client = Client::new(&options)?;
+//! let client = AclClient::new(&options)?;
 //!
 //! let new = NewToken { expiration_ttl: Some(Duration::from_secs(3600)), ..NewToken::default() };
 //! let token = client.create_token(&new).await?;
-//! let all = client.list_tokens(&TokenFilter::default(), &Query::default()).await?;
+//! let all = client.list_tokens(&TokenListFilter::default(), &QueryOptions::default()).await?;
 //! println!("{} is one of {} at index {}", token.accessor_id, all.value.len(), all.index);
 //! # Ok(()) }
 //! ```
 //!
-//! The token goes in a header, never in the query; redirects are not followed. A read that finds no connection, or loses
-//! it, is tried three times; a write is sent once, since nobody knows whether one that broke off was done.
+//! The token is sent in a header, never in the query; redirects are not followed. A read is tried three times after connection
+//! errors; a write is sent once, as an interrupted one may have been done.
 
-// 0: what goes over the wire
+// 0: wire format
 mod wire;
 mod query;
 pub mod error;
 
-// 1: what the calls carry
+// 1: shared types
 mod link;
 
-// 2: how a call is made
+// 2: the client
 mod call;
 
-// 3: the calls, one file a kind of resource
+// 3: the calls, one file for each kind of record
 mod policy;
 mod role;
 mod token;
@@ -46,17 +45,17 @@ mod rekey;
 mod snapshot;
 
 pub use auth_method::{AuthMethod, NewAuthMethod};
-pub use authorize::{Question, Ruling};
+pub use authorize::{AuthorizationRequest, AuthorizationResponse};
 pub use binding_rule::{BindingRule, NewBindingRule};
-pub use call::{Client, Options};
-pub use error::Error;
-pub use link::{Link, Links, NodeIdentity, ServiceIdentity, TemplatedPolicy};
+pub use call::{AclClient, AclClientOptions};
+pub use error::AclClientError;
+pub use link::{AclLink, AclLinks, AclNodeIdentity, AclServiceIdentity, AclTemplatedPolicy};
 pub use namespace::{Namespace, NamespaceDefaults, NewNamespace};
 pub use policy::{NewPolicy, Policy};
-pub use query::{Consistency, Query, Reading};
-pub use rekey::{Rekeyed, Verified};
+pub use query::{QueryOptions, ReadConsistency, ReadResponse};
+pub use rekey::{RekeyResponse, VerifyResponse};
 pub use role::{NewRole, Role};
-pub use session::Login;
-pub use snapshot::{Restored, Snapshot};
-pub use template::Template;
-pub use token::{Expansion, NewToken, Token, TokenFilter, TokenUpdate};
+pub use session::LoginRequest;
+pub use snapshot::{RestoreResponse, SnapshotDownload};
+pub use template::PolicyTemplate;
+pub use token::{NewToken, Token, TokenExpansion, TokenListFilter, TokenUpdate};

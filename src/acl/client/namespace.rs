@@ -5,72 +5,72 @@ use std::collections::BTreeMap;
 use http::Method;
 use serde::{Deserialize, Serialize};
 
-use super::call::{Client, To};
-use super::error::Error;
-use super::link::Link;
-use super::query::{Query, Reading};
-use super::wire::{null_is_default, time};
+use super::call::{AclClient, Endpoint};
+use super::error::AclClientError;
+use super::link::AclLink;
+use super::query::{QueryOptions, ReadResponse};
+use super::wire::{deserialize_time, null_is_default};
 use crate::acl::model::timestamp::Timestamp;
 
-/// A namespace as the server tells it.
+/// A namespace as the server returns it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct Namespace {
-    /// Its name.
+    /// Name, unique in its namespace.
     pub name: String,
-    /// Free text.
+    /// Free text for people.
     #[serde(deserialize_with = "null_is_default")]
     pub description: String,
-    /// What its tokens have without linking it.
+    /// Default policies and roles of its tokens.
     #[serde(
         rename = "ACLs",
         deserialize_with = "null_is_default",
         skip_serializing_if = "NamespaceDefaults::is_empty"
     )]
     pub acls: NamespaceDefaults,
-    /// Whatever its owner wrote there.
+    /// Metadata of the owner.
     #[serde(deserialize_with = "null_is_default", skip_serializing_if = "BTreeMap::is_empty")]
     pub meta: BTreeMap<String, String>,
-    /// When it was marked for deletion; it is gone once all that lives in it is.
-    #[serde(deserialize_with = "time", skip_serializing_if = "Option::is_none")]
+    /// Time at which it was marked for deletion; it disappears once its records are deleted.
+    #[serde(deserialize_with = "deserialize_time", skip_serializing_if = "Option::is_none")]
     pub deleted_at: Option<Timestamp>,
-    /// The index at which it was made.
+    /// Index of its creation.
     pub create_index: u64,
-    /// The index of its last change.
+    /// Index of its last change.
     pub modify_index: u64,
 }
 
-/// Policies and roles that count for each token of a namespace where nothing that the token links says anything.
+/// Default policies and roles of a namespace; they apply to each of its tokens where no linked rule matches.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct NamespaceDefaults {
     /// Policies.
     #[serde(deserialize_with = "null_is_default", skip_serializing_if = "Vec::is_empty")]
-    pub policy_defaults: Vec<Link>,
+    pub policy_defaults: Vec<AclLink>,
     /// Roles.
     #[serde(deserialize_with = "null_is_default", skip_serializing_if = "Vec::is_empty")]
-    pub role_defaults: Vec<Link>,
+    pub role_defaults: Vec<AclLink>,
 }
 
 impl NamespaceDefaults {
-    /// Whether there are none.
+    /// True if there are none.
     pub fn is_empty(&self) -> bool {
         self.policy_defaults.is_empty() && self.role_defaults.is_empty()
     }
 }
 
-/// A namespace to be made, or what one becomes: an update replaces all of it.
+/// A namespace to be created, or the new content of one. An update replaces all fields.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct NewNamespace {
-    /// Its name: a label of a host name.
+    /// Name, a DNS label.
     pub name: String,
-    /// Free text.
+    /// Free text for people.
     pub description: String,
-    /// What its tokens have without linking it.
+    /// Default policies and roles of its tokens.
     #[serde(rename = "ACLs", skip_serializing_if = "NamespaceDefaults::is_empty")]
     pub acls: NamespaceDefaults,
-    /// Whatever its owner writes there.
+    /// Metadata of the owner.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub meta: BTreeMap<String, String>,
 }
@@ -82,49 +82,53 @@ impl From<&Namespace> for NewNamespace {
     }
 }
 
-fn to<'a>(path: &'a [&'a str]) -> To<'a> {
-    To { path, name: "calls for namespaces", since: Some("1.7.0") }
+fn endpoint<'a>(path: &'a [&'a str]) -> Endpoint<'a> {
+    Endpoint { path, name: "calls for namespaces", since: Some("1.7.0") }
 }
 
-/// These calls are in no namespace themselves.
-impl Client {
-    /// Makes a namespace.
+/// Calls for namespaces, which are in no namespace themselves.
+impl AclClient {
+    /// Creates a namespace.
     ///
     /// # Errors
-    /// See [`Error`].
-    pub async fn create_namespace(&self, new: &NewNamespace) -> Result<Namespace, Error> {
-        self.in_namespace(None).send_json(Method::PUT, &to(&["namespace"]), new).await
+    /// See [`AclClientError`].
+    pub async fn create_namespace(&self, new: &NewNamespace) -> Result<Namespace, AclClientError> {
+        self.in_namespace(None).send_json(Method::PUT, &endpoint(&["namespace"]), new).await
     }
 
     /// Reads a namespace.
     ///
     /// # Errors
-    /// See [`Error`].
-    pub async fn read_namespace(&self, name: &str, query: &Query) -> Result<Reading<Namespace>, Error> {
-        self.in_namespace(None).get(&to(&["namespace", name]), &[], query).await
+    /// See [`AclClientError`].
+    pub async fn read_namespace(
+        &self,
+        name: &str,
+        query: &QueryOptions,
+    ) -> Result<ReadResponse<Namespace>, AclClientError> {
+        self.in_namespace(None).get(&endpoint(&["namespace", name]), &[], query).await
     }
 
-    /// Replaces what may change in the namespace of that name.
+    /// Replaces the mutable fields of the namespace of that name.
     ///
     /// # Errors
-    /// See [`Error`].
-    pub async fn update_namespace(&self, update: &NewNamespace) -> Result<Namespace, Error> {
-        self.in_namespace(None).send_json(Method::PUT, &to(&["namespace", &update.name]), update).await
+    /// See [`AclClientError`].
+    pub async fn update_namespace(&self, update: &NewNamespace) -> Result<Namespace, AclClientError> {
+        self.in_namespace(None).send_json(Method::PUT, &endpoint(&["namespace", &update.name]), update).await
     }
 
-    /// Marks a namespace for deletion; its data is removed in the background. `false`: there was none.
+    /// Marks a namespace for deletion; its records are deleted in the background. Returns false if there was none.
     ///
     /// # Errors
-    /// See [`Error`].
-    pub async fn delete_namespace(&self, name: &str) -> Result<bool, Error> {
-        self.in_namespace(None).delete(&to(&["namespace", name])).await
+    /// See [`AclClientError`].
+    pub async fn delete_namespace(&self, name: &str) -> Result<bool, AclClientError> {
+        self.in_namespace(None).delete(&endpoint(&["namespace", name])).await
     }
 
     /// Lists the namespaces that the token may see.
     ///
     /// # Errors
-    /// See [`Error`].
-    pub async fn list_namespaces(&self, query: &Query) -> Result<Reading<Vec<Namespace>>, Error> {
-        self.in_namespace(None).get(&to(&["namespaces"]), &[], query).await
+    /// See [`AclClientError`].
+    pub async fn list_namespaces(&self, query: &QueryOptions) -> Result<ReadResponse<Vec<Namespace>>, AclClientError> {
+        self.in_namespace(None).get(&endpoint(&["namespaces"]), &[], query).await
     }
 }

@@ -3,53 +3,53 @@
 use http::Method;
 use serde::{Deserialize, Serialize};
 
-use super::call::{Client, To};
-use super::error::Error;
-use super::query::{Query, Reading};
+use super::call::{AclClient, Endpoint};
+use super::error::AclClientError;
+use super::query::{QueryOptions, ReadResponse};
 use super::wire::{empty_is_none, null_is_default};
 use crate::acl::model::id::Id;
 
-/// A policy as the server tells it.
+/// A policy as the server returns it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct Policy {
-    /// Its id. No [`Id`], since policies that stand for an identity or a template have longer ones.
+    /// Unique id. Not an [`Id`], as generated policies of identities and templates have longer ones.
     #[serde(rename = "ID")]
     pub id: String,
-    /// Its name.
+    /// Name, unique in its namespace.
     pub name: String,
-    /// Free text.
+    /// Free text for people.
     #[serde(deserialize_with = "null_is_default")]
     pub description: String,
-    /// Its rules; lists leave them out.
+    /// Rules in HCL or JSON; absent in lists.
     #[serde(deserialize_with = "null_is_default", skip_serializing_if = "String::is_empty")]
     pub rules: String,
-    /// The datacenters where it counts; all, if there are none.
+    /// Datacenters in which it is valid; empty for all.
     #[serde(deserialize_with = "null_is_default", skip_serializing_if = "Vec::is_empty")]
     pub datacenters: Vec<String>,
-    /// The hash of what may change in it.
+    /// Hash of its mutable fields.
     #[serde(deserialize_with = "null_is_default")]
     pub hash: String,
-    /// The namespace that it lives in.
+    /// Namespace of the record.
     #[serde(deserialize_with = "empty_is_none", skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// The index at which it was made.
+    /// Index of its creation.
     pub create_index: u64,
-    /// The index of its last change.
+    /// Index of its last change.
     pub modify_index: u64,
 }
 
-/// A policy to be made, or what one becomes: an update replaces all of it.
+/// A policy to be created, or the new content of one. An update replaces all fields.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct NewPolicy {
-    /// Its name: letters, digits, `-` and `_`.
+    /// Name of letters, digits, `-` and `_`.
     pub name: String,
-    /// Free text.
+    /// Free text for people.
     pub description: String,
-    /// Its rules, in HCL or JSON.
+    /// Rules in HCL or JSON.
     pub rules: String,
-    /// The datacenters where it counts; all, if there are none.
+    /// Datacenters in which it is valid; empty for all.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub datacenters: Vec<String>,
 }
@@ -61,56 +61,60 @@ impl From<&Policy> for NewPolicy {
     }
 }
 
-fn to<'a>(path: &'a [&'a str]) -> To<'a> {
-    To { path, name: "calls for policies", since: None }
+fn endpoint<'a>(path: &'a [&'a str]) -> Endpoint<'a> {
+    Endpoint { path, name: "calls for policies", since: None }
 }
 
-impl Client {
-    /// Makes a policy.
+impl AclClient {
+    /// Creates a policy.
     ///
     /// # Errors
-    /// See [`Error`].
-    pub async fn create_policy(&self, new: &NewPolicy) -> Result<Policy, Error> {
-        self.send_json(Method::PUT, &to(&["acl", "policy"]), new).await
+    /// See [`AclClientError`].
+    pub async fn create_policy(&self, new: &NewPolicy) -> Result<Policy, AclClientError> {
+        self.send_json(Method::PUT, &endpoint(&["acl", "policy"]), new).await
     }
 
     /// Reads a policy.
     ///
     /// # Errors
-    /// See [`Error`].
-    pub async fn read_policy(&self, id: &Id, query: &Query) -> Result<Reading<Policy>, Error> {
-        self.get(&to(&["acl", "policy", &id.to_string()]), &[], query).await
+    /// See [`AclClientError`].
+    pub async fn read_policy(&self, id: &Id, query: &QueryOptions) -> Result<ReadResponse<Policy>, AclClientError> {
+        self.get(&endpoint(&["acl", "policy", &id.to_string()]), &[], query).await
     }
 
     /// Reads the policy of that name.
     ///
     /// # Errors
-    /// See [`Error`].
-    pub async fn read_policy_by_name(&self, name: &str, query: &Query) -> Result<Reading<Policy>, Error> {
-        self.get(&to(&["acl", "policy", "name", name]), &[], query).await
+    /// See [`AclClientError`].
+    pub async fn read_policy_by_name(
+        &self,
+        name: &str,
+        query: &QueryOptions,
+    ) -> Result<ReadResponse<Policy>, AclClientError> {
+        self.get(&endpoint(&["acl", "policy", "name", name]), &[], query).await
     }
 
-    /// Replaces what may change in a policy.
+    /// Replaces the mutable fields of a policy.
     ///
     /// # Errors
-    /// See [`Error`].
-    pub async fn update_policy(&self, id: &Id, update: &NewPolicy) -> Result<Policy, Error> {
-        self.send_json(Method::PUT, &to(&["acl", "policy", &id.to_string()]), update).await
+    /// See [`AclClientError`].
+    pub async fn update_policy(&self, id: &Id, update: &NewPolicy) -> Result<Policy, AclClientError> {
+        self.send_json(Method::PUT, &endpoint(&["acl", "policy", &id.to_string()]), update).await
     }
 
-    /// Deletes a policy. `false`: there was none.
+    /// Deletes a policy. Returns false if there was none.
     ///
     /// # Errors
-    /// See [`Error`].
-    pub async fn delete_policy(&self, id: &Id) -> Result<bool, Error> {
-        self.delete(&to(&["acl", "policy", &id.to_string()])).await
+    /// See [`AclClientError`].
+    pub async fn delete_policy(&self, id: &Id) -> Result<bool, AclClientError> {
+        self.delete(&endpoint(&["acl", "policy", &id.to_string()])).await
     }
 
     /// Lists policies, without their rules.
     ///
     /// # Errors
-    /// See [`Error`].
-    pub async fn list_policies(&self, query: &Query) -> Result<Reading<Vec<Policy>>, Error> {
-        self.get(&to(&["acl", "policies"]), &[], query).await
+    /// See [`AclClientError`].
+    pub async fn list_policies(&self, query: &QueryOptions) -> Result<ReadResponse<Vec<Policy>>, AclClientError> {
+        self.get(&endpoint(&["acl", "policies"]), &[], query).await
     }
 }

@@ -1,70 +1,70 @@
-//! What operators do with the service itself.
+//! Operator calls: verification of the store and change of the key.
 
 use http::Method;
 use serde::{Deserialize, Serialize};
 
-use super::call::{Client, To};
-use super::error::Error;
-use super::query::Query;
+use super::call::{AclClient, Endpoint};
+use super::error::AclClientError;
+use super::query::QueryOptions;
 
-/// How far a change of the key came that tokens are under.
+/// Progress of a change of the key that encrypts tokens.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-pub struct Rekeyed {
-    /// The key that tokens are written with.
+pub struct RekeyResponse {
+    /// Key that encrypts new tokens.
     #[serde(rename = "KeyID")]
     pub key_id: String,
-    /// How many tokens this call moved to it.
+    /// Tokens that this call moved to the key.
     pub rewritten: u64,
-    /// Whether all are under it; else the call is to be made again, unless there are some that cannot be read.
+    /// True if all tokens use the key; otherwise repeat the call, unless some tokens are unreadable.
     pub done: bool,
-    /// Tokens that cannot be moved, by where they are in the store.
+    /// Store keys of tokens that cannot be read.
     pub unreadable: Vec<String>,
 }
 
 /// Result of checking all records of a server.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-pub struct Verified {
-    /// Tells if no damage was found.
+pub struct VerifyResponse {
+    /// True if no damage was found.
     pub clean: bool,
-    /// Records that are there.
+    /// Number of records.
     pub records: u64,
-    /// Those of them that have no checksum: an older version wrote them, or the store keeps none.
+    /// Records without a checksum: written by an older version, or in a store without checksums.
     pub without_checksum: u64,
-    /// Records whose checksum does not fit.
+    /// Records with a wrong checksum.
     pub damaged: u64,
-    /// The keys of the first of them.
+    /// Keys of the first damaged records.
     pub damaged_keys: Vec<String>,
-    /// Kinds of which records are missing, or are others than were written.
+    /// Record kinds with missing or altered records.
     pub damaged_kinds: Vec<String>,
-    /// Tells if the checksums of the file's pages fit, where they were looked at.
+    /// True if the checksums of the file's pages match; `None` if they were not checked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pages: Option<bool>,
 }
 
-impl Client {
-    /// Looks whether all records of the server are there and whole.
+impl AclClient {
+    /// Verifies that all records of the server are present and undamaged.
     ///
     /// # Errors
-    /// See [`Error`].
-    pub async fn verify(&self) -> Result<Verified, Error> {
-        let to = To { path: &["operator", "verify"], name: "the call that verifies the store", since: None };
-        Ok(self.in_namespace(None).get(&to, &[], &Query::default()).await?.value)
+    /// See [`AclClientError`].
+    pub async fn verify(&self) -> Result<VerifyResponse, AclClientError> {
+        let endpoint =
+            Endpoint { path: &["operator", "verify"], name: "the call that verifies the store", since: None };
+        Ok(self.in_namespace(None).get(&endpoint, &[], &QueryOptions::default()).await?.value)
     }
 
-    /// Moves tokens to the first key of the service's key file; with `generate` to one that is made first. One call moves
-    /// some thousands.
+    /// Moves some thousand tokens to the first key of the server's key file, or to a new key with `generate`.
     ///
     /// # Errors
-    /// See [`Error`].
-    pub async fn rekey(&self, generate: bool) -> Result<Rekeyed, Error> {
+    /// See [`AclClientError`].
+    pub async fn rekey(&self, generate: bool) -> Result<RekeyResponse, AclClientError> {
         #[derive(Serialize)]
         #[serde(rename_all = "PascalCase")]
         struct Body {
             generate: bool,
         }
-        let to = To { path: &["operator", "rekey"], name: "the call that changes the key", since: None };
-        self.send_json(Method::PUT, &to, &Body { generate }).await
+        let endpoint = Endpoint { path: &["operator", "rekey"], name: "the call that changes the key", since: None };
+        self.send_json(Method::PUT, &endpoint, &Body { generate }).await
     }
 }

@@ -3,53 +3,53 @@
 use http::Method;
 use serde::{Deserialize, Serialize};
 
-use super::call::{Client, To};
-use super::error::Error;
-use super::link::Links;
-use super::query::{Query, Reading};
+use super::call::{AclClient, Endpoint};
+use super::error::AclClientError;
+use super::link::AclLinks;
+use super::query::{QueryOptions, ReadResponse};
 use super::wire::{empty_is_none, null_is_default};
 use crate::acl::model::id::Id;
 
-/// A role as the server tells it.
+/// A role as the server returns it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct Role {
-    /// Its id.
+    /// Unique id, assigned by the server.
     #[serde(rename = "ID")]
     pub id: Id,
-    /// Its name.
+    /// Name, unique in its namespace.
     pub name: String,
-    /// Free text.
+    /// Free text for people.
     #[serde(default, deserialize_with = "null_is_default")]
     pub description: String,
-    /// What it links.
+    /// Policies, identities and templates that it links.
     #[serde(flatten)]
-    pub links: Links,
-    /// The hash of what may change in it.
+    pub links: AclLinks,
+    /// Hash of its mutable fields.
     #[serde(default, deserialize_with = "null_is_default")]
     pub hash: String,
-    /// The namespace that it lives in.
+    /// Namespace of the record.
     #[serde(default, deserialize_with = "empty_is_none", skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// The index at which it was made.
+    /// Index of its creation.
     #[serde(default)]
     pub create_index: u64,
-    /// The index of its last change.
+    /// Index of its last change.
     #[serde(default)]
     pub modify_index: u64,
 }
 
-/// A role to be made, or what one becomes: an update replaces all of it.
+/// A role to be created, or the new content of one. An update replaces all fields.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct NewRole {
-    /// Its name: letters, digits, `-` and `_`.
+    /// Name of letters, digits, `-` and `_`.
     pub name: String,
-    /// Free text.
+    /// Free text for people.
     pub description: String,
-    /// What it links.
+    /// Policies, identities and templates that it links.
     #[serde(flatten)]
-    pub links: Links,
+    pub links: AclLinks,
 }
 
 impl From<&Role> for NewRole {
@@ -59,58 +59,66 @@ impl From<&Role> for NewRole {
     }
 }
 
-fn to<'a>(path: &'a [&'a str]) -> To<'a> {
-    To { path, name: "calls for roles", since: Some("1.5.0") }
+fn endpoint<'a>(path: &'a [&'a str]) -> Endpoint<'a> {
+    Endpoint { path, name: "calls for roles", since: Some("1.5.0") }
 }
 
-impl Client {
-    /// Makes a role.
+impl AclClient {
+    /// Creates a role.
     ///
     /// # Errors
-    /// See [`Error`].
-    pub async fn create_role(&self, new: &NewRole) -> Result<Role, Error> {
-        self.send_json(Method::PUT, &to(&["acl", "role"]), new).await
+    /// See [`AclClientError`].
+    pub async fn create_role(&self, new: &NewRole) -> Result<Role, AclClientError> {
+        self.send_json(Method::PUT, &endpoint(&["acl", "role"]), new).await
     }
 
     /// Reads a role.
     ///
     /// # Errors
-    /// See [`Error`].
-    pub async fn read_role(&self, id: &Id, query: &Query) -> Result<Reading<Role>, Error> {
-        self.get(&to(&["acl", "role", &id.to_string()]), &[], query).await
+    /// See [`AclClientError`].
+    pub async fn read_role(&self, id: &Id, query: &QueryOptions) -> Result<ReadResponse<Role>, AclClientError> {
+        self.get(&endpoint(&["acl", "role", &id.to_string()]), &[], query).await
     }
 
     /// Reads the role of that name.
     ///
     /// # Errors
-    /// See [`Error`].
-    pub async fn read_role_by_name(&self, name: &str, query: &Query) -> Result<Reading<Role>, Error> {
-        self.get(&to(&["acl", "role", "name", name]), &[], query).await
+    /// See [`AclClientError`].
+    pub async fn read_role_by_name(
+        &self,
+        name: &str,
+        query: &QueryOptions,
+    ) -> Result<ReadResponse<Role>, AclClientError> {
+        self.get(&endpoint(&["acl", "role", "name", name]), &[], query).await
     }
 
-    /// Replaces what may change in a role.
+    /// Replaces the mutable fields of a role.
     ///
     /// # Errors
-    /// See [`Error`].
-    pub async fn update_role(&self, id: &Id, update: &NewRole) -> Result<Role, Error> {
-        self.send_json(Method::PUT, &to(&["acl", "role", &id.to_string()]), update).await
+    /// See [`AclClientError`].
+    pub async fn update_role(&self, id: &Id, update: &NewRole) -> Result<Role, AclClientError> {
+        self.send_json(Method::PUT, &endpoint(&["acl", "role", &id.to_string()]), update).await
     }
 
-    /// Deletes a role. `false`: there was none.
+    /// Deletes a role. Returns false if there was none.
     ///
     /// # Errors
-    /// See [`Error`].
-    pub async fn delete_role(&self, id: &Id) -> Result<bool, Error> {
-        self.delete(&to(&["acl", "role", &id.to_string()])).await
+    /// See [`AclClientError`].
+    pub async fn delete_role(&self, id: &Id) -> Result<bool, AclClientError> {
+        self.delete(&endpoint(&["acl", "role", &id.to_string()])).await
     }
 
     /// Lists roles; only those that link a policy, where one is given.
     ///
     /// # Errors
-    /// See [`Error`].
-    pub async fn list_roles(&self, policy: Option<&Id>, query: &Query) -> Result<Reading<Vec<Role>>, Error> {
+    /// See [`AclClientError`].
+    pub async fn list_roles(
+        &self,
+        policy: Option<&Id>,
+        query: &QueryOptions,
+    ) -> Result<ReadResponse<Vec<Role>>, AclClientError> {
         let policy = policy.map(ToString::to_string);
         let parameters: Vec<_> = policy.iter().map(|policy| ("policy", policy.as_str())).collect();
-        self.get(&to(&["acl", "roles"]), &parameters, query).await
+        self.get(&endpoint(&["acl", "roles"]), &parameters, query).await
     }
 }

@@ -1,4 +1,4 @@
-//! The first token of a service, and tokens by login.
+//! Bootstrap, login and logout.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,57 +7,57 @@ use http::Method;
 use secrecy::SecretString;
 use serde::Serialize;
 
-use super::call::{Client, To, parse};
-use super::error::Error;
+use super::call::{AclClient, Endpoint, parse};
+use super::error::AclClientError;
 use super::token::Token;
-use super::wire::reveal;
+use super::wire::serialize_secret;
 
-/// Who logs in, and with what.
+/// Request of a login.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "PascalCase")]
-pub struct Login {
-    /// The auth method.
+pub struct LoginRequest {
+    /// Name of the auth method.
     pub auth_method: String,
-    /// The proof that it asks for.
-    #[serde(serialize_with = "reveal")]
+    /// Identity token for the auth method.
+    #[serde(serialize_with = "serialize_secret")]
     pub bearer_token: Option<SecretString>,
-    /// What is written into the token's description.
+    /// Metadata for the token's description.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub meta: BTreeMap<String, String>,
 }
 
-impl Client {
-    /// Makes the first token of a service, which may do all; once in its life. Its secret is `secret`, a UUID, where one
-    /// is given. The token of this client plays no part.
+impl AclClient {
+    /// Creates the first token of a server, with all rights; possible once. `secret` sets its secret, a UUID. The token of this
+    /// client is not sent.
     ///
     /// # Errors
-    /// See [`Error`].
-    pub async fn bootstrap(&self, secret: Option<SecretString>) -> Result<Token, Error> {
+    /// See [`AclClientError`].
+    pub async fn bootstrap(&self, secret: Option<SecretString>) -> Result<Token, AclClientError> {
         #[derive(Serialize)]
         #[serde(rename_all = "PascalCase")]
         struct Body {
-            #[serde(serialize_with = "reveal", skip_serializing_if = "Option::is_none")]
+            #[serde(serialize_with = "serialize_secret", skip_serializing_if = "Option::is_none")]
             bootstrap_secret: Option<SecretString>,
         }
-        let to = To { path: &["acl", "bootstrap"], name: "the call for the first token", since: None };
-        self.anonymous().send_json(Method::PUT, &to, &Body { bootstrap_secret: secret }).await
+        let endpoint = Endpoint { path: &["acl", "bootstrap"], name: "the call for the first token", since: None };
+        self.anonymous().send_json(Method::PUT, &endpoint, &Body { bootstrap_secret: secret }).await
     }
 
-    /// Makes a token for whom an auth method knows. The token of this client plays no part.
+    /// Logs in by an auth method. The token of this client is not sent.
     ///
     /// # Errors
-    /// See [`Error`].
-    pub async fn login(&self, login: &Login) -> Result<Token, Error> {
-        let to = To { path: &["acl", "login"], name: "the call to log in", since: None };
-        self.anonymous().send_json(Method::POST, &to, login).await
+    /// See [`AclClientError`].
+    pub async fn login(&self, login: &LoginRequest) -> Result<Token, AclClientError> {
+        let endpoint = Endpoint { path: &["acl", "login"], name: "the call to log in", since: None };
+        self.anonymous().send_json(Method::POST, &endpoint, login).await
     }
 
-    /// Deletes the token of this client, which a login must have made.
+    /// Deletes the token of this client, which a login must have created.
     ///
     /// # Errors
-    /// See [`Error`].
-    pub async fn logout(&self) -> Result<bool, Error> {
-        let to = To { path: &["acl", "logout"], name: "the call to log out", since: None };
-        parse(&self.send(self.request(Method::POST, &to)?, &to, Duration::ZERO).await?)
+    /// See [`AclClientError`].
+    pub async fn logout(&self) -> Result<bool, AclClientError> {
+        let endpoint = Endpoint { path: &["acl", "logout"], name: "the call to log out", since: None };
+        parse(&self.send(self.request(Method::POST, &endpoint)?, &endpoint, Duration::ZERO).await?)
     }
 }

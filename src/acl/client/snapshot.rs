@@ -1,4 +1,4 @@
-//! Snapshots: everything that the service keeps, as it comes and goes.
+//! Snapshots of all records: download and restore.
 
 use std::time::Duration;
 
@@ -7,85 +7,84 @@ use http::{Method, StatusCode};
 use secrecy::ExposeSecret as _;
 use serde::Deserialize;
 
-use super::call::{Client, To, parse};
-use super::error::{Error, refusal};
+use super::call::{AclClient, Endpoint, parse};
+use super::error::{AclClientError, parse_error};
 use crate::acl::model::snapshot::{Reader, SnapshotError};
-use crate::http::client::{StreamingResponse, TransportError};
+use crate::http::client::{Coming, TransportError};
 
-const TO: To<'static> = To { path: &["snapshot"], name: "the calls for snapshots", since: None };
+const ENDPOINT: Endpoint<'static> = Endpoint { path: &["snapshot"], name: "the calls for snapshots", since: None };
 
-/// How long the server may send nothing of a snapshot.
-const STALL: Duration = Duration::from_mins(1);
+/// Maximum time between two parts of a snapshot.
+const STALL_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// How long a snapshot may take to be sent, judged and restored.
-const RESTORED_WITHIN: Duration = Duration::from_hours(4);
+/// Maximum time to send, verify and restore a snapshot.
+const RESTORE_TIMEOUT: Duration = Duration::from_hours(4);
 
-/// The largest answer that is no snapshot, in bytes.
-const LARGEST_ANSWER: usize = 1024 * 1024;
+/// Largest response other than a snapshot, in bytes.
+const MAX_RESPONSE_BYTES: usize = 1024 * 1024;
 
-/// A snapshot as it comes. It is judged on the way: once the last bytes were given, it is whole and undamaged.
+/// Snapshot that is being received. It is verified on the way: after the last bytes it is complete and undamaged.
 #[derive(Debug)]
-pub struct Snapshot {
-    coming: StreamingResponse,
+pub struct SnapshotDownload {
+    response: Coming,
     reader: Reader,
 }
 
-/// What a restore did.
+/// Result of a restore.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "PascalCase")]
-pub struct Restored {
-    /// How many records there are now.
+pub struct RestoreResponse {
+    /// Number of records after the restore.
     pub records: u64,
-    /// The server's index after it.
+    /// Index of the server after the restore.
     pub index: u64,
 }
 
-impl Client {
-    /// Begins to take a snapshot of everything in every namespace, as it is now. Takes `operator:write` and `acl:write` in
-    /// `default`.
+impl AclClient {
+    /// Starts the download of a snapshot of all records in all namespaces. Needs `operator:write` and `acl:write` in `default`.
     ///
     /// # Errors
-    /// See [`Error`].
-    pub async fn snapshot(&self) -> Result<Snapshot, Error> {
-        let coming = self.http().open(self.request(Method::GET, &TO)?, self.answer_timeout()).await?;
-        if coming.status() == StatusCode::OK {
-            return Ok(Snapshot { coming, reader: Reader::default() });
+    /// See [`AclClientError`].
+    pub async fn snapshot(&self) -> Result<SnapshotDownload, AclClientError> {
+        let response = self.http().open(self.request(Method::GET, &ENDPOINT)?, self.answer_timeout()).await?;
+        if response.status() == StatusCode::OK {
+            return Ok(SnapshotDownload { response, reader: Reader::default() });
         }
-        Err(self.refused(coming).await?)
+        Err(self.refused(response).await?)
     }
 
-    /// Replaces everything by a snapshot, which must have been written under a key that the server has, in its datacenter.
-    /// Takes the same privileges. Tokens of before open nothing afterwards but those that are in it.
+    /// Replaces all records by a snapshot, which must be of the server's datacenter and under a key of its key file. Needs the
+    /// same privileges. Afterwards only tokens of the snapshot are valid.
     ///
     /// # Errors
-    /// See [`Error`]. Where it is in doubt, the server may be shut until a restore with the same token ends well.
-    pub async fn restore(&self, snapshot: reqwest::Body) -> Result<Restored, Error> {
-        let request = self.request(Method::PUT, &TO)?.body(snapshot);
-        let coming = self.http().open(request, RESTORED_WITHIN).await?;
-        if coming.status() == StatusCode::OK {
-            return parse(&coming.read_all(self.answer_timeout(), LARGEST_ANSWER).await?);
+    /// See [`AclClientError`]. If [`AclClientError::is_in_doubt`], the server may refuse requests until a restore with the same token succeeds.
+    pub async fn restore(&self, snapshot: reqwest::Body) -> Result<RestoreResponse, AclClientError> {
+        let request = self.request(Method::PUT, &ENDPOINT)?.body(snapshot);
+        let response = self.http().open(request, RESTORE_TIMEOUT).await?;
+        if response.status() == StatusCode::OK {
+            return parse(&response.whole(self.answer_timeout(), MAX_RESPONSE_BYTES).await?);
         }
-        Err(self.refused(coming).await?)
+        Err(self.refused(response).await?)
     }
 
-    async fn refused(&self, coming: StreamingResponse) -> Result<Error, TransportError> {
-        let answer = coming.read_all(self.answer_timeout(), LARGEST_ANSWER).await?;
+    async fn refused(&self, response: Coming) -> Result<AclClientError, TransportError> {
+        let response = response.whole(self.answer_timeout(), MAX_RESPONSE_BYTES).await?;
         let sent = self.token().map_or("", |token| token.expose_secret());
-        Ok(refusal((answer.status, &answer.headers, &answer.body), TO.name, TO.since, sent))
+        Ok(parse_error((response.status, &response.headers, &response.body), ENDPOINT.name, ENDPOINT.since, sent))
     }
 }
 
-impl Snapshot {
-    /// The next bytes; `None` after the last.
+impl SnapshotDownload {
+    /// Returns the next bytes; `None` after the last.
     ///
     /// # Errors
-    /// The server sends nothing more, or what came is no whole snapshot.
-    pub async fn chunk(&mut self) -> Result<Option<Bytes>, Error> {
+    /// The server stalls, or the snapshot is incomplete or damaged.
+    pub async fn chunk(&mut self) -> Result<Option<Bytes>, AclClientError> {
         let damaged = |error: SnapshotError| {
-            let text = format!("what came is no whole snapshot: {error}");
-            Error::Unexpected { status: StatusCode::OK.as_u16(), text }
+            let text = format!("the snapshot is incomplete or damaged: {error}");
+            AclClientError::Unexpected { status: StatusCode::OK.as_u16(), text }
         };
-        let Some(bytes) = self.coming.chunk(STALL).await? else {
+        let Some(bytes) = self.response.chunk(STALL_TIMEOUT).await? else {
             self.reader.finish().map_err(damaged)?;
             return Ok(None);
         };
@@ -94,7 +93,7 @@ impl Snapshot {
         Ok(Some(bytes))
     }
 
-    /// How many records came.
+    /// Number of records received.
     pub fn records(&self) -> u64 {
         self.reader.records()
     }

@@ -6,103 +6,104 @@ use http::Method;
 use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 
-use super::call::{Client, To, parse};
-use super::error::Error;
-use super::link::{Link, Links};
+use super::call::{AclClient, Endpoint, parse};
+use super::error::AclClientError;
+use super::link::{AclLink, AclLinks};
 use super::policy::Policy;
-use super::query::{Query, Reading};
+use super::query::{QueryOptions, ReadResponse};
 use super::role::Role;
-use super::wire::{empty_is_none, null_is_default, reveal, secret, span, time};
+use super::wire::{
+    deserialize_secret, deserialize_time, empty_is_none, null_is_default, serialize_duration, serialize_secret,
+};
 use crate::acl::model::id::Id;
 use crate::acl::model::timestamp::Timestamp;
 
-/// A token as the server tells it. Serialized, it has all fields but the secret.
+/// A token as the server returns it. Serialization omits the secret.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct Token {
-    /// Names it in paths and logs.
+    /// Identifies the token in paths and logs.
     #[serde(rename = "AccessorID")]
     pub accessor_id: Id,
-    /// The secret; `None` where the caller may not have it.
-    #[serde(rename = "SecretID", default, deserialize_with = "secret", skip_serializing)]
+    /// Secret; `None` if the caller may not see it.
+    #[serde(rename = "SecretID", default, deserialize_with = "deserialize_secret", skip_serializing)]
     pub secret_id: Option<SecretString>,
-    /// Free text.
+    /// Free text for people.
     #[serde(default, deserialize_with = "null_is_default")]
     pub description: String,
-    /// Roles that it links.
+    /// Roles that the token links.
     #[serde(default, deserialize_with = "null_is_default", skip_serializing_if = "Vec::is_empty")]
-    pub roles: Vec<Link>,
-    /// What else it links.
+    pub roles: Vec<AclLink>,
+    /// Policies, identities and templates that it links.
     #[serde(flatten)]
-    pub links: Links,
-    /// Whether it counts in this datacenter only.
+    pub links: AclLinks,
+    /// True if the token is valid in this datacenter only.
     #[serde(default)]
     pub local: bool,
-    /// The auth method whose login made it.
+    /// Auth method whose login created the token.
     #[serde(default, deserialize_with = "empty_is_none", skip_serializing_if = "Option::is_none")]
     pub auth_method: Option<String>,
-    /// When it ends; never, if `None`.
-    #[serde(default, deserialize_with = "time", skip_serializing_if = "Option::is_none")]
+    /// Expiration; `None` for never.
+    #[serde(default, deserialize_with = "deserialize_time", skip_serializing_if = "Option::is_none")]
     pub expiration_time: Option<Timestamp>,
-    /// When it was made.
-    #[serde(default, deserialize_with = "time", skip_serializing_if = "Option::is_none")]
+    /// Creation time.
+    #[serde(default, deserialize_with = "deserialize_time", skip_serializing_if = "Option::is_none")]
     pub create_time: Option<Timestamp>,
-    /// The hash of what may change in it.
+    /// Hash of its mutable fields.
     #[serde(default, deserialize_with = "null_is_default")]
     pub hash: String,
-    /// The namespace that it lives in.
+    /// Namespace of the record.
     #[serde(default, deserialize_with = "empty_is_none", skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// The index at which it was made.
+    /// Index of its creation.
     #[serde(default)]
     pub create_index: u64,
-    /// The index of its last change.
+    /// Index of its last change.
     #[serde(default)]
     pub modify_index: u64,
 }
 
-/// A token to be made.
+/// Token to be created.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct NewToken {
-    /// Its accessor; the server takes a random one if `None`.
+    /// Accessor; random if `None`.
     #[serde(rename = "AccessorID", skip_serializing_if = "Option::is_none")]
     pub accessor_id: Option<Id>,
-    /// Its secret, a UUID from a cryptographic source; the server takes a random one if `None`.
-    #[serde(rename = "SecretID", serialize_with = "reveal", skip_serializing_if = "Option::is_none")]
+    /// Secret, a UUID from a cryptographic source; random if `None`.
+    #[serde(rename = "SecretID", serialize_with = "serialize_secret", skip_serializing_if = "Option::is_none")]
     pub secret_id: Option<SecretString>,
-    /// Free text.
+    /// Free text for people.
     pub description: String,
     /// Roles.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub roles: Vec<Link>,
-    /// What else it links.
+    pub roles: Vec<AclLink>,
+    /// Policies, identities and templates that it links.
     #[serde(flatten)]
-    pub links: Links,
-    /// Whether it counts in this datacenter only.
+    pub links: AclLinks,
+    /// True if the token is valid in this datacenter only.
     pub local: bool,
-    /// When it ends: 1 minute to 24 hours from now.
+    /// Expiration, 1 minute to 24 hours from now.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expiration_time: Option<Timestamp>,
-    /// How long it lives, in place of when it ends: 1 minute to 24 hours.
-    #[serde(rename = "ExpirationTTL", serialize_with = "span", skip_serializing_if = "Option::is_none")]
+    /// Lifetime in place of an expiration, 1 minute to 24 hours.
+    #[serde(rename = "ExpirationTTL", serialize_with = "serialize_duration", skip_serializing_if = "Option::is_none")]
     pub expiration_ttl: Option<Duration>,
 }
 
-/// What a token becomes. Whatever is not in here is taken from it, but for what cannot change: an update is made of
-/// what was read ([`TokenUpdate::from`]).
+/// New content of a token. Links absent here are removed, so build it from the token read ([`TokenUpdate::from`]).
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct TokenUpdate {
-    /// Free text.
+    /// Free text for people.
     pub description: String,
     /// Roles.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub roles: Vec<Link>,
-    /// What else it links.
+    pub roles: Vec<AclLink>,
+    /// Policies, identities and templates that it links.
     #[serde(flatten)]
-    pub links: Links,
-    /// As it is: a server takes a missing one for `false`, and refuses a change.
+    pub links: AclLinks,
+    /// Unchanged: the server takes a missing value for `false`, and refuses a change.
     local: bool,
 }
 
@@ -113,102 +114,102 @@ impl From<&Token> for TokenUpdate {
     }
 }
 
-/// What an expanded read tells beside the token: all that its rights come from.
+/// Expanded part of a token read: all policies and roles that the rights come from.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-pub struct Expansion {
-    /// Its policies: linked, by roles, by the namespace's defaults, and made for identities and templates.
+pub struct TokenExpansion {
+    /// Policies: linked, of roles, of the namespace's defaults, and generated for identities and templates.
     #[serde(deserialize_with = "null_is_default")]
     pub expanded_policies: Vec<Policy>,
-    /// Its roles.
+    /// Roles: linked, and of the namespace's defaults.
     #[serde(deserialize_with = "null_is_default")]
     pub expanded_roles: Vec<Role>,
-    /// Which of the policies are defaults of its namespace.
+    /// Ids of the policies that are defaults of the namespace.
     #[serde(rename = "NamespaceDefaultPolicyIDs", deserialize_with = "null_is_default")]
     pub namespace_default_policy_ids: Vec<String>,
-    /// Which of the roles are defaults of its namespace.
+    /// Ids of the roles that are defaults of the namespace.
     #[serde(rename = "NamespaceDefaultRoleIDs", deserialize_with = "null_is_default")]
     pub namespace_default_role_ids: Vec<String>,
-    /// What counts where no rule does: `allow` or `deny`.
+    /// Decision where no rule matches: `allow` or `deny`.
     #[serde(rename = "AgentACLDefaultPolicy", deserialize_with = "null_is_default")]
     pub agent_acl_default_policy: String,
 }
 
-/// Which tokens a list is of. Servers take one of them at a time, [`TokenFilter::auth_method_namespace`] beside its own.
+/// Filter of a token list. Servers accept one at a time; [`TokenListFilter::auth_method_namespace`] goes with its auth method.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct TokenFilter {
-    /// Those that link this policy.
+pub struct TokenListFilter {
+    /// Tokens that link this policy.
     pub policy: Option<Id>,
-    /// Those that link this role.
+    /// Tokens that link this role.
     pub role: Option<Id>,
-    /// Those with this service identity.
+    /// Tokens with this service identity.
     pub service_name: Option<String>,
-    /// Those that a login by this auth method made.
+    /// Tokens created by logins of this auth method.
     pub auth_method: Option<String>,
-    /// The namespace of that auth method.
+    /// Namespace of that auth method.
     pub auth_method_namespace: Option<String>,
 }
 
 const NAME: &str = "calls for tokens";
 
-fn to<'a>(path: &'a [&'a str]) -> To<'a> {
-    To { path, name: NAME, since: None }
+fn endpoint<'a>(path: &'a [&'a str]) -> Endpoint<'a> {
+    Endpoint { path, name: NAME, since: None }
 }
 
-impl Client {
-    /// Makes a token. The answer holds its secret.
+impl AclClient {
+    /// Creates a token. The result holds its secret.
     ///
     /// # Errors
-    /// See [`Error`].
-    pub async fn create_token(&self, new: &NewToken) -> Result<Token, Error> {
-        self.send_json(Method::PUT, &to(&["acl", "token"]), new).await
+    /// See [`AclClientError`].
+    pub async fn create_token(&self, new: &NewToken) -> Result<Token, AclClientError> {
+        self.send_json(Method::PUT, &endpoint(&["acl", "token"]), new).await
     }
 
     /// Reads a token.
     ///
     /// # Errors
-    /// See [`Error`].
-    pub async fn read_token(&self, accessor: &Id, query: &Query) -> Result<Reading<Token>, Error> {
-        self.get(&to(&["acl", "token", &accessor.to_string()]), &[], query).await
+    /// See [`AclClientError`].
+    pub async fn read_token(&self, accessor: &Id, query: &QueryOptions) -> Result<ReadResponse<Token>, AclClientError> {
+        self.get(&endpoint(&["acl", "token", &accessor.to_string()]), &[], query).await
     }
 
-    /// Reads a token, and all that its rights come from.
+    /// Reads a token with all policies and roles that its rights come from.
     ///
     /// # Errors
-    /// See [`Error`].
+    /// See [`AclClientError`].
     pub async fn read_token_expanded(
         &self,
         accessor: &Id,
-        query: &Query,
-    ) -> Result<Reading<(Token, Expansion)>, Error> {
+        query: &QueryOptions,
+    ) -> Result<ReadResponse<(Token, TokenExpansion)>, AclClientError> {
         let accessor = accessor.to_string();
         let path = ["acl", "token", &accessor];
-        let answer = self.read(&to(&path), &[("expanded", "true")], query).await?;
-        let both = (parse(&answer)?, parse(&answer)?);
-        Ok(Reading::of(&answer.headers).map(|()| both))
+        let response = self.read(&endpoint(&path), &[("expanded", "true")], query).await?;
+        let both = (parse(&response)?, parse(&response)?);
+        Ok(ReadResponse::from_headers(&response.headers).map(|()| both))
     }
 
-    /// Reads the token of this client. Its secret is never hidden from it.
+    /// Reads the token of this client, with its secret.
     ///
     /// # Errors
-    /// See [`Error`].
-    pub async fn read_self(&self, query: &Query) -> Result<Reading<Token>, Error> {
-        self.get(&to(&["acl", "token", "self"]), &[], query).await
+    /// See [`AclClientError`].
+    pub async fn read_self(&self, query: &QueryOptions) -> Result<ReadResponse<Token>, AclClientError> {
+        self.get(&endpoint(&["acl", "token", "self"]), &[], query).await
     }
 
     /// Changes a token.
     ///
     /// # Errors
-    /// See [`Error`].
-    pub async fn update_token(&self, accessor: &Id, update: &TokenUpdate) -> Result<Token, Error> {
-        self.send_json(Method::PUT, &to(&["acl", "token", &accessor.to_string()]), update).await
+    /// See [`AclClientError`].
+    pub async fn update_token(&self, accessor: &Id, update: &TokenUpdate) -> Result<Token, AclClientError> {
+        self.send_json(Method::PUT, &endpoint(&["acl", "token", &accessor.to_string()]), update).await
     }
 
-    /// Makes a token with the links and the end of another. Its description is the other's, where `None` is given.
+    /// Creates a token with the links and the expiration of another, and with its description if `description` is `None`.
     ///
     /// # Errors
-    /// See [`Error`].
-    pub async fn clone_token(&self, accessor: &Id, description: Option<&str>) -> Result<Token, Error> {
+    /// See [`AclClientError`].
+    pub async fn clone_token(&self, accessor: &Id, description: Option<&str>) -> Result<Token, AclClientError> {
         #[derive(Serialize)]
         #[serde(rename_all = "PascalCase")]
         struct Body<'a> {
@@ -216,22 +217,26 @@ impl Client {
             description: Option<&'a str>,
         }
         let accessor = accessor.to_string();
-        self.send_json(Method::PUT, &to(&["acl", "token", &accessor, "clone"]), &Body { description }).await
+        self.send_json(Method::PUT, &endpoint(&["acl", "token", &accessor, "clone"]), &Body { description }).await
     }
 
-    /// Deletes a token. `false`: there was none.
+    /// Deletes a token. Returns false if there was none.
     ///
     /// # Errors
-    /// See [`Error`]. A token cannot delete itself.
-    pub async fn delete_token(&self, accessor: &Id) -> Result<bool, Error> {
-        self.delete(&to(&["acl", "token", &accessor.to_string()])).await
+    /// See [`AclClientError`]. A token cannot delete itself.
+    pub async fn delete_token(&self, accessor: &Id) -> Result<bool, AclClientError> {
+        self.delete(&endpoint(&["acl", "token", &accessor.to_string()])).await
     }
 
     /// Lists tokens.
     ///
     /// # Errors
-    /// See [`Error`].
-    pub async fn list_tokens(&self, filter: &TokenFilter, query: &Query) -> Result<Reading<Vec<Token>>, Error> {
+    /// See [`AclClientError`].
+    pub async fn list_tokens(
+        &self,
+        filter: &TokenListFilter,
+        query: &QueryOptions,
+    ) -> Result<ReadResponse<Vec<Token>>, AclClientError> {
         let (policy, role) = (filter.policy.map(|id| id.to_string()), filter.role.map(|id| id.to_string()));
         let parameters = [
             ("policy", &policy),
@@ -241,6 +246,6 @@ impl Client {
             ("authmethod-ns", &filter.auth_method_namespace),
         ];
         let given = parameters.iter().filter_map(|(name, value)| Some((*name, value.as_deref()?)));
-        self.get(&to(&["acl", "tokens"]), &given.collect::<Vec<_>>(), query).await
+        self.get(&endpoint(&["acl", "tokens"]), &given.collect::<Vec<_>>(), query).await
     }
 }

@@ -1,5 +1,4 @@
-//! How values look on the wire, where serde's own way is not theirs. Servers write `null` for an empty list, an empty
-//! text for what is not set, and the year 1 for no time.
+//! Serde conversions for Go's JSON: `null` for an empty list, an empty string for an absent value, the year 1 for no time.
 
 use std::time::Duration;
 
@@ -9,7 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::acl::model::timestamp::Timestamp;
 
-/// What a server puts in the place of a secret that the caller may not have.
+/// Placeholder of a secret that the caller may not see.
 const HIDDEN: &str = "<hidden>";
 
 pub(super) fn null_is_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
@@ -26,38 +25,38 @@ where
     text.filter(|text| !text.is_empty()).map(|text| text.parse().map_err(D::Error::custom)).transpose()
 }
 
-/// `None` for no time at all, which Go writes as the first second of the year 1.
-pub(super) fn time<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Timestamp>, D::Error> {
+/// Deserializes a time; Go's zero time, the first second of the year 1, becomes `None`.
+pub(super) fn deserialize_time<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Timestamp>, D::Error> {
     let text: Option<String> = Option::deserialize(from)?;
     let set = text.filter(|text| !text.is_empty() && !text.starts_with("0001-01-01T00:00:00"));
     set.map(|text| text.parse().map_err(D::Error::custom)).transpose()
 }
 
-/// `None` where the server hides it.
-pub(super) fn secret<'de, D: Deserializer<'de>>(from: D) -> Result<Option<SecretString>, D::Error> {
+/// Deserializes a secret; a hidden one becomes `None`.
+pub(super) fn deserialize_secret<'de, D: Deserializer<'de>>(from: D) -> Result<Option<SecretString>, D::Error> {
     let text = Option::<String>::deserialize(from)?.map(SecretString::from);
     Ok(text.filter(|text| !["", HIDDEN].contains(&text.expose_secret())))
 }
 
-/// Puts a secret into a request's body.
+/// Serializes a secret into a request's body.
 #[expect(clippy::ref_option, reason = "serde gives a field as it is")]
-pub(super) fn reveal<S: Serializer>(secret: &Option<SecretString>, to: S) -> Result<S::Ok, S::Error> {
-    secret.as_ref().map(secrecy::ExposeSecret::expose_secret).serialize(to)
+pub(super) fn serialize_secret<S: Serializer>(secret: &Option<SecretString>, serializer: S) -> Result<S::Ok, S::Error> {
+    secret.as_ref().map(secrecy::ExposeSecret::expose_secret).serialize(serializer)
 }
 
-/// A span as Go reads it.
+/// Serializes a duration for Go.
 #[expect(clippy::ref_option, reason = "serde gives a field as it is")]
-pub(super) fn span<S: Serializer>(span: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
-    span.map(go_span).serialize(to)
+pub(super) fn serialize_duration<S: Serializer>(duration: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
+    duration.map(format_go_duration).serialize(serializer)
 }
 
-/// A span as Go reads it, such as `90s`.
-pub(super) fn go_span(span: Duration) -> String {
-    if span.subsec_nanos() == 0 { format!("{}s", span.as_secs()) } else { format!("{}ns", span.as_nanos()) }
+/// Formats a duration for Go, such as `90s`, without loss.
+pub(super) fn format_go_duration(duration: Duration) -> String {
+    if duration.subsec_nanos() == 0 { format!("{}s", duration.as_secs()) } else { format!("{}ns", duration.as_nanos()) }
 }
 
-/// `None` for no bound, which Go writes as `0s`.
-pub(super) fn bound<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
+/// Deserializes a TTL; Go's `0s` for no limit becomes `None`.
+pub(super) fn deserialize_ttl<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
     let text: Option<String> = Option::deserialize(from)?;
     Ok(text.filter(|text| !["", "0s"].contains(&text.as_str())))
 }
@@ -67,19 +66,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spans_are_written_so_that_nothing_is_lost() {
-        assert_eq!(go_span(Duration::from_hours(24)), "86400s");
-        assert_eq!(go_span(Duration::from_millis(1500)), "1500000000ns");
-        assert_eq!(go_span(Duration::ZERO), "0s");
+    fn durations_are_formatted_without_loss() {
+        assert_eq!(format_go_duration(Duration::from_hours(24)), "86400s");
+        assert_eq!(format_go_duration(Duration::from_millis(1500)), "1500000000ns");
+        assert_eq!(format_go_duration(Duration::ZERO), "0s");
     }
 
     #[test]
-    fn what_is_not_set_is_none_in_each_of_its_forms() {
+    fn each_form_of_an_absent_value_is_none() {
         #[derive(Deserialize)]
         struct Wire {
-            #[serde(default, deserialize_with = "time")]
+            #[serde(default, deserialize_with = "deserialize_time")]
             time: Option<Timestamp>,
-            #[serde(default, deserialize_with = "secret")]
+            #[serde(default, deserialize_with = "deserialize_secret")]
             secret: Option<SecretString>,
             #[serde(default, deserialize_with = "empty_is_none")]
             number: Option<u8>,

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::content_hash::content_hash;
-use crate::hcl::quote;
+use crate::hcl::shown;
 use crate::hex::encode_hex;
 
 /// A templated policy: rules with a place for a name.
@@ -135,7 +135,7 @@ const MAX_NAME: usize = 256;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateError {
     /// There is none of that name.
-    #[error("acl templated policy does not exist: {}", quote(.0))]
+    #[error("acl templated policy does not exist: {}", shown(.0))]
     Unknown(String),
     /// The name that it needs is not among its variables, or is no text.
     #[error("validation error for templated policy: \"{template}\": name is required, as a string that is not empty")]
@@ -146,7 +146,7 @@ pub enum TemplateError {
     /// A variable is neither a text nor a map of such, or too deep.
     #[error(
         "validation error for templated policy: \"{template}\": the variable {} is neither a string nor a map of such, nested at most 16 deep",
-        quote(.name)
+        shown(.name)
     )]
     BadVariable {
         /// The template.
@@ -166,7 +166,7 @@ pub enum TemplateError {
     #[error(
         "validation error for templated policy: \"{template}\": the name {} is longer than {MAX_NAME} bytes or holds a \
          quote, a backslash, a control character or \"${{\"",
-        quote(.name)
+        shown(.name)
     )]
     BadName {
         /// The template.

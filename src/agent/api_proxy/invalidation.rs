@@ -6,27 +6,27 @@ use serde::Deserialize;
 use zeroize::Zeroizing;
 
 use super::Inner;
-use super::answer::Answered;
-use super::listener_metrics::Door;
+use super::answer::ProxyBody;
+use super::listener_metrics::ProxyListener;
 use super::path::ApiPath;
 use super::request_body;
-use super::request_headers::Brought;
-use super::response_cache::{ASKED, Keeping};
-use super::send::Asked;
+use super::request_headers::RequestHeaders;
+use super::response_cache::{CachePolicy, MAX_REQUEST_BODY};
+use super::send::CallerBody;
 use super::server_dialect::Call;
-use crate::agent::secrets::cache::{Forget, Whose};
+use crate::agent::secrets::cache::{Invalidate, TokenScope};
 
-impl Keeping {
+impl CachePolicy {
     /// Something was written: what was read there is no longer so. Other paths of a versioned store mean the same value.
     pub(super) fn written(&self, path: &ApiPath<'_>, namespace: &str) {
-        let path = path.trimmed();
-        self.cache.forget(&Forget::Path(namespace, path));
+        let path = path.without_trailing_slash();
+        self.cache.forget(&Invalidate::Path(namespace, path));
         for (at, _) in path.match_indices('/') {
             let (before, rest) = path.split_at(at + 1);
             let (word, below) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-            if VERSIONED.contains(&word) {
+            if KV2_SEGMENTS.contains(&word) {
                 for other in ["data", "metadata"] {
-                    self.cache.forget(&Forget::Path(namespace, &format!("{before}{other}{below}")));
+                    self.cache.forget(&Invalidate::Path(namespace, &format!("{before}{other}{below}")));
                 }
             }
         }
@@ -38,12 +38,19 @@ impl Keeping {
     }
 
     /// Forgets what a revocation names in its path and its body. `body` is `None` where it is too long to be read.
-    fn revoked(&self, path: &ApiPath<'_>, body: Option<&[u8]>, whose: Whose, own_token: Option<&[u8]>, done: bool) {
+    fn revoked(
+        &self,
+        path: &ApiPath<'_>,
+        body: Option<&[u8]>,
+        whose: TokenScope,
+        own_token: Option<&[u8]>,
+        done: bool,
+    ) {
         let Some((kind, in_path)) = named_in_path(path) else { return };
         if kind == Revoked::OwnToken {
             match own_token {
-                Some(token) => self.cache.forget(&Forget::Token(token)),
-                None => self.cache.forget(&Forget::Leases(Some(whose))),
+                Some(token) => self.cache.forget(&Invalidate::Token(token)),
+                None => self.cache.forget(&Invalidate::Leases(Some(whose))),
             };
             return;
         }
@@ -57,11 +64,11 @@ impl Keeping {
         named.extend((!in_path.is_empty()).then(|| Zeroizing::new(in_path.to_owned())));
         for name in &named {
             match kind {
-                Revoked::Lease => self.cache.forget(&Forget::Lease(name.trim_end_matches('/'))),
-                Revoked::Token => self.cache.forget(&Forget::Token(name.as_bytes())),
-                Revoked::Accessor => match self.cache.forget(&Forget::Accessor(name)) {
+                Revoked::Lease => self.cache.forget(&Invalidate::Lease(name.trim_end_matches('/'))),
+                Revoked::Token => self.cache.forget(&Invalidate::Token(name.as_bytes())),
+                Revoked::Accessor => match self.cache.forget(&Invalidate::Accessor(name)) {
                     // The token may be one of those that callers use here.
-                    0 if done => self.cache.forget(&Forget::Callers),
+                    0 if done => self.cache.forget(&Invalidate::Callers),
                     forgotten => forgotten,
                 },
                 Revoked::OwnToken => 0,
@@ -69,13 +76,13 @@ impl Keeping {
         }
         if unreadable || named.is_empty() {
             // A server that has not refused it has revoked what nobody here knows.
-            self.cache.forget(&Forget::Leases((!done).then_some(whose)));
+            self.cache.forget(&Invalidate::Leases((!done).then_some(whose)));
         }
     }
 }
 
 /// The words of a versioned key-value store that stand before the same path.
-const VERSIONED: [&str; 5] = ["data", "delete", "destroy", "metadata", "undelete"];
+const KV2_SEGMENTS: [&str; 5] = ["data", "delete", "destroy", "metadata", "undelete"];
 
 /// The leases or tokens that a revocation names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,7 +111,7 @@ const REVOCATIONS: [(&str, Revoked); 10] = [
 
 /// What a path revokes, perhaps behind a namespace, and the name that it holds; empty where it holds none.
 fn named_in_path<'a>(path: &'a ApiPath<'_>) -> Option<(Revoked, &'a str)> {
-    path.behind_namespaces().find_map(|end| {
+    path.suffixes().find_map(|end| {
         REVOCATIONS.iter().find_map(|(revocation, kind)| {
             let rest = end.strip_prefix(revocation)?;
             let name = if rest.is_empty() { rest } else { rest.strip_prefix('/')? };
@@ -145,27 +152,31 @@ impl Inner {
     /// Passes a revocation on, and forgets what it names.
     pub(super) async fn revocation(
         &self,
-        door: &Door,
+        listener: &ProxyListener,
         call: Call,
-        keeping: &Keeping,
+        policy: &CachePolicy,
         path: &ApiPath<'_>,
         parts: request::Parts,
         body: Incoming,
-    ) -> Response<Answered> {
-        let body = match request_body::read(body, ASKED).await {
+    ) -> Response<ProxyBody> {
+        let body = match request_body::read(body, MAX_REQUEST_BODY).await {
             Ok(body) => body,
             Err(answer) => return *answer,
         };
-        let read = if let Asked::Held(body) = &body { Some(body.clone()) } else { None };
-        let brought = Brought::of(self.wire.kind, &parts.headers);
-        let own_token = brought.token(call.keyed).filter(|_| !call.with_session);
+        let read = if let CallerBody::Buffered(body) = &body { Some(body.clone()) } else { None };
+        let request_headers = RequestHeaders::parse(self.dialect.kind, &parts.headers);
+        let own_token = request_headers.token(call.keyed).filter(|_| !call.with_session);
         let own_token = own_token.map(|token| Zeroizing::new(token.to_vec()));
-        let answer = self.pass(door, call, parts, body).await.0;
+        let answer = self.prepare_and_forward(listener, call, parts, body).await.0;
         let own_token = own_token.as_ref().map(|token| token.as_slice());
-        let whose = if call.with_session { Whose::Session } else { own_token.map_or(Whose::Nobody, Whose::of) };
+        let whose = if call.with_session {
+            TokenScope::Session
+        } else {
+            own_token.map_or(TokenScope::Anonymous, TokenScope::of)
+        };
         // Whatever else it was answered with, it may have been done.
         let done = !answer.status().is_client_error();
-        keeping.revoked(path, read.as_deref(), whose, own_token, done);
+        policy.revoked(path, read.as_deref(), whose, own_token, done);
         answer
     }
 }

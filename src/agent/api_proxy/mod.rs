@@ -1,7 +1,7 @@
 //! The secrets server's API on a socket of this machine: clients of the server work here unchanged, with the session's token
 //! put on their requests.
 //!
-//! `brought`, `path` and `rules` decide and are pure; `credential` holds the token; `call` makes one call of the server, and `heal` asks
+//! `brought`, `path` and `rules` decide and are pure; `session_token` holds the token; `call` makes one call of the server, and `heal` asks
 //! after a token that the server has refused.
 
 mod answer;
@@ -33,13 +33,13 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
-pub use answer::Answered;
+pub use answer::ProxyBody;
 pub use namespace::{AllowedNamespaces, NamespacePattern};
 pub use response_cache::CacheOptions;
-pub use rules::{Lift, Rule, Rules};
+pub use rules::{Exemption, Rule, Rules};
 
-use crate::agent::secrets::cache::{self, Cache, Tender};
-use crate::agent::secrets::{ArchiveError, ChildOptions};
+use crate::agent::secrets::cache::{self, Cache, LeaseRenewer};
+use crate::agent::secrets::{ChildOptions, EncryptedFileError};
 use crate::agent::server_client::{self, Upstream};
 use crate::agent::token::TokenWatch;
 use crate::clock::Clock;
@@ -47,21 +47,21 @@ use crate::credential_watch::RefreshSignal;
 use crate::http::body_buffer::BufferBudget;
 use crate::http::client;
 use crate::http::guard;
-use crate::http::reverse_proxy::{self, Forwarder, UpstreamTarget, UpstreamTargetError};
-use crate::http::server::ListenerMetrics;
+use crate::http::reverse_proxy::{self, Forwarder, Reach, ReachError};
+use crate::http::server::Observed;
 use crate::metrics;
 use probe::Probe;
-use response_cache::Keeping;
-use screen::Screen;
-use server_dialect::Wire;
-use session_token::Credential;
-use token_recovery::Doubt;
+use response_cache::CachePolicy;
+use screen::LeakFilter;
+use server_dialect::ServerDialect;
+use session_token::SessionToken;
+use token_recovery::SuspicionLimiter;
 
 /// What one listener lets through, and with whose token.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Options {
+pub struct ApiProxyOptions {
     /// Which requests the session's token is put on.
-    pub put: Put,
+    pub token_mode: TokenMode,
     /// What is let through.
     pub rules: Rules,
     /// Namespaces that callers may name.
@@ -73,14 +73,14 @@ pub struct Options {
     /// Connections to the server at once.
     pub connections: usize,
     /// Time to the head of an answer of the server's, from the last piece of the request.
-    pub answer_timeout: Duration,
+    pub response_timeout: Duration,
     /// Which answers are kept, if any are.
     pub cache: Option<CacheOptions>,
 }
 
 /// Which requests the session's token is put on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Put {
+pub enum TokenMode {
     /// All; a token that a caller brings is taken off.
     Always,
     /// Those whose caller brings none.
@@ -89,7 +89,7 @@ pub enum Put {
 
 /// What it is joined to.
 #[derive(Debug, Clone)]
-pub struct Parts {
+pub struct ApiProxyDeps {
     /// Tells when the token has ended.
     pub clock: Clock,
     /// The session's token.
@@ -101,9 +101,9 @@ pub struct Parts {
     /// The namespace that the session logs in to.
     pub namespace: Option<String>,
     /// Where a cache counts, and under which name.
-    pub listener_metrics: ListenerMetrics,
+    pub observed: Observed,
     /// What the token is in place of the session's own: another at each start.
-    pub child: Option<ChildOptions>,
+    pub derived_token: Option<ChildOptions>,
     /// The session, and how it logs in: what was kept over a restart is given again for the same alone.
     pub bound_to: Vec<String>,
 }
@@ -114,11 +114,11 @@ pub struct ApiProxy(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    options: Options,
+    options: ApiProxyOptions,
     refresh_signal: RefreshSignal,
-    credential: Credential,
+    session_token: SessionToken,
     forwarder: Forwarder,
-    wire: Wire,
+    dialect: ServerDialect,
     /// For bodies that may have to be sent once more.
     buffers: BufferBudget,
     /// Whether the server did not answer when it was last called.
@@ -128,18 +128,18 @@ struct Inner {
     /// Queue of probes, which [`ApiProxy::tend`] runs.
     probes: mpsc::Sender<Probe>,
     /// Held by the one probe at a time.
-    probing: Arc<Semaphore>,
-    doubt: Doubt,
-    screen: Arc<Screen>,
-    keeping: Option<Arc<Keeping>>,
+    probe_permit: Arc<Semaphore>,
+    suspicions: SuspicionLimiter,
+    leak_filter: Arc<LeakFilter>,
+    policy: Option<Arc<CachePolicy>>,
     /// What keeps the cache's leases alive; taken when it runs.
-    tender: Mutex<Option<Tending>>,
+    cache_tasks: Mutex<Option<CacheTasks>>,
 }
 
 /// Background work of a cache.
 #[derive(Debug)]
-struct Tending {
-    tender: Tender,
+struct CacheTasks {
+    cache_tasks: LeaseRenewer,
     probes: mpsc::Receiver<Probe>,
 }
 
@@ -148,97 +148,93 @@ impl ApiProxy {
     ///
     /// # Errors
     /// A file cannot be used, or the server has no host that could be called.
-    pub fn build(options: Options, parts: Parts) -> Result<Self, BuildError> {
-        let Parts { clock, watch, refresh_signal, upstream, namespace, listener_metrics, child, bound_to } = parts;
-        let UpstreamTarget { target, tls, host, prefix } = UpstreamTarget::resolve(&upstream.client)?;
-        let label = metrics::ListenerLabel { listener: listener_metrics.listener.clone() };
-        let keeping = options.cache.clone().map(|cached| {
-            let bytes = listener_metrics.metrics.cache_bytes.get_or_create(&label).clone();
-            Arc::new(Keeping { cache: Cache::new(cached.kept, clock.clone(), Some(bytes)), options: cached })
+    pub fn build(options: ApiProxyOptions, parts: ApiProxyDeps) -> Result<Self, BuildError> {
+        let ApiProxyDeps { clock, watch, refresh_signal, upstream, namespace, observed, derived_token, bound_to } =
+            parts;
+        let Reach { target, tls, host, prefix } = Reach::of(&upstream.client)?;
+        let label = metrics::ListenerLabel { listener: observed.listener.clone() };
+        let policy = options.cache.clone().map(|cached| {
+            let bytes = observed.metrics.cache_bytes.get_or_create(&label).clone();
+            Arc::new(CachePolicy { cache: Cache::new(cached.limits, clock.clone(), Some(bytes)), options: cached })
         });
-        let tender = match &keeping {
+        let cache_tasks = match &policy {
             None => None,
-            Some(keeping) => {
+            Some(policy) => {
                 let (tokens, session, namespace) = (watch.clone(), refresh_signal.clone(), namespace.clone());
                 let upstream = Upstream::build(&upstream)?;
-                let rules = format!("{:?} {:?} {child:?}", keeping.options.values, keeping.options.leases);
+                let rules = format!("{:?} {:?} {derived_token:?}", policy.options.values, policy.options.leases);
                 let mut bound: Vec<&str> = bound_to.iter().map(String::as_str).collect();
-                bound.extend([upstream.address(), &listener_metrics.listener, &rules]);
-                let parts = cache::Parts {
+                bound.extend([upstream.address(), &observed.listener, &rules]);
+                let parts = cache::LeaseRenewerDeps {
                     tokens,
-                    outlives_restarts: child.is_none(),
+                    outlives_restarts: derived_token.is_none(),
                     session,
                     upstream: upstream.clone(),
                     namespace,
                 };
-                let tender = Tender::new(&keeping.cache, parts);
-                Some(match &keeping.options.persist {
-                    Some(persist) => tender.persisting(persist, &bound)?,
-                    None => tender,
+                let cache_tasks = LeaseRenewer::new(&policy.cache, parts);
+                Some(match &policy.options.persist {
+                    Some(persist) => cache_tasks.persisting(persist, &bound)?,
+                    None => cache_tasks,
                 })
             }
         };
-        let forwarder = Forwarder::new(reverse_proxy::ForwarderOptions {
+        let forwarder = Forwarder::new(reverse_proxy::Options {
             target,
             tls,
             connections: options.connections,
-            idle: KEPT,
+            idle: IDLE_TIMEOUT,
             connect_timeout: upstream.client.connect_timeout,
             body_idle: None,
         });
-        let leaks = listener_metrics.metrics.proxy_leaks.get_or_create(&label).clone();
-        let screen = Arc::new(Screen::new(upstream.name.clone(), leaks));
-        let wire = Wire::new(upstream.kind, upstream.name, host, prefix, namespace.as_deref());
-        let credential = Credential::new(watch, clock.clone());
-        let buffers = BufferBudget::new(ALL_COPIES);
-        let (failing, doubt) = (AtomicBool::new(false), Doubt::new(clock));
+        let leaks = observed.metrics.proxy_leaks.get_or_create(&label).clone();
+        let leak_filter = Arc::new(LeakFilter::new(upstream.name.clone(), leaks));
+        let dialect = ServerDialect::new(upstream.kind, upstream.name, host, prefix, namespace.as_deref());
+        let session_token = SessionToken::new(watch, clock.clone());
+        let buffers = BufferBudget::new(REPLAY_BUDGET);
+        let (failing, suspicions) = (AtomicBool::new(false), SuspicionLimiter::new(clock));
         let (probes, waiting) = mpsc::channel(1);
-        let tender = Mutex::new(tender.map(|tender| Tending { tender, probes: waiting }));
+        let cache_tasks = Mutex::new(cache_tasks.map(|cache_tasks| CacheTasks { cache_tasks, probes: waiting }));
         Ok(Self(Arc::new(Inner {
             options,
             refresh_signal,
-            credential,
+            session_token,
             forwarder,
-            wire,
+            dialect,
             buffers,
             failing,
             unresponsive: AtomicBool::new(false),
             probes,
-            probing: Arc::new(Semaphore::new(1)),
-            doubt,
-            screen,
-            keeping,
-            tender,
+            probe_permit: Arc::new(Semaphore::new(1)),
+            suspicions,
+            leak_filter,
+            policy,
+            cache_tasks,
         })))
     }
 
     /// Takes up what the cache of the last process has left; to be called before anything is served.
     pub async fn resume(&self) {
-        let Some(mut tending) = self.tender().take() else { return };
-        tending.tender.resume().await;
-        *self.tender() = Some(tending);
+        let Some(mut tending) = self.cache_tasks().take() else { return };
+        tending.cache_tasks.resume().await;
+        *self.cache_tasks() = Some(tending);
     }
 
-    fn tender(&self) -> MutexGuard<'_, Option<Tending>> {
-        self.0.tender.lock().unwrap_or_else(PoisonError::into_inner)
+    fn cache_tasks(&self) -> MutexGuard<'_, Option<CacheTasks>> {
+        self.0.cache_tasks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Keeps what the cache holds alive, and runs its probes, until `stop`. Does nothing the second time, or without a cache.
     pub async fn tend(&self, stop: CancellationToken) {
-        let tending = self.tender().take();
-        if let Some(Tending { tender, probes }) = tending {
-            tokio::join!(tender.run(stop.clone()), probe::run(probes, stop));
+        let tending = self.cache_tasks().take();
+        if let Some(CacheTasks { cache_tasks, probes }) = tending {
+            tokio::join!(cache_tasks.run(stop.clone()), probe::run(probes, stop));
         }
     }
 
     /// What a listener bound to `address` (`None` for a unix socket) is guarded by.
-    fn guard(
-        &self,
-        admit: guard::GuardOptions,
-        address: Option<SocketAddr>,
-        listener_metrics: ListenerMetrics,
-    ) -> guard::Guard {
-        let guard = guard::Guard::new(admit, address, Some(listener_metrics)).with_bodies(u64::MAX);
+    fn guard(&self, admit: guard::Options, address: Option<SocketAddr>, observed: Observed) -> guard::Guard {
+        let guard = guard::Guard::new(admit, address, Some(observed)).with_bodies(u64::MAX);
         if self.0.options.request_header { guard } else { guard.without_request_header() }
     }
 }
@@ -248,17 +244,17 @@ impl ApiProxy {
 pub enum BuildError {
     /// Nothing can be forwarded to the server.
     #[error(transparent)]
-    UpstreamTarget(#[from] UpstreamTargetError),
+    Reach(#[from] ReachError),
     /// No client of it can be made, which the cache needs.
     #[error(transparent)]
     Client(#[from] client::BuildError),
     /// Nothing can be kept over a restart.
     #[error(transparent)]
-    Archive(#[from] ArchiveError),
+    Archive(#[from] EncryptedFileError),
 }
 
 /// Less than the usual load balancer in front of a server keeps a connection.
-const KEPT: Duration = Duration::from_secs(30);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Memory for callers' bodies that are held, for all of them together, in bytes.
-const ALL_COPIES: usize = 16 * 1024 * 1024;
+const REPLAY_BUDGET: usize = 16 * 1024 * 1024;

@@ -7,18 +7,18 @@ use secrecy::ExposeSecret as _;
 use crate::agent::token::Token;
 
 /// A token to search for. Its first bytes are searched by vector instructions, which a longer text is not.
-pub(super) struct Needle<'a> {
+pub(super) struct TokenFinder<'a> {
     pub(super) token: &'a [u8],
     start: Finder<'a>,
 }
 
-impl<'a> Needle<'a> {
+impl<'a> TokenFinder<'a> {
     pub(super) fn new(token: &'a Token) -> Self {
         Self::of(token.secret.secret().expose_secret().as_bytes())
     }
 
     fn of(token: &'a [u8]) -> Self {
-        Self { token, start: Finder::new(token.get(..VECTORED).unwrap_or(token)) }
+        Self { token, start: Finder::new(token.get(..VECTOR_SEARCH_LEN).unwrap_or(token)) }
     }
 
     pub(super) fn is_in(&self, text: &[u8]) -> bool {
@@ -40,7 +40,7 @@ impl<'a> Needle<'a> {
     }
 
     /// The length of the longest end of a text that is a beginning of the token, but not all of it.
-    pub(super) fn begun_at_end_of(&self, text: &[u8]) -> usize {
+    pub(super) fn partial_match_len(&self, text: &[u8]) -> usize {
         let (Some(first), most) = (self.token.first(), self.token.len().saturating_sub(1)) else { return 0 };
         let end = text.get(text.len().saturating_sub(most)..).unwrap_or_default();
         let begun = memchr::memchr_iter(*first, end).filter_map(|at| end.get(at..));
@@ -49,7 +49,7 @@ impl<'a> Needle<'a> {
 }
 
 /// The longest text that the library searches by vector instructions alone, in bytes.
-const VECTORED: usize = 32;
+const VECTOR_SEARCH_LEN: usize = 32;
 
 #[cfg(test)]
 mod tests {
@@ -58,9 +58,9 @@ mod tests {
     #[test]
     fn a_token_is_found_wherever_it_begins_and_its_beginning_at_the_end_is_told() {
         let token = b"hvs.hvs.CAESIJ-a-token-that-is-longer-than-32-bytes";
-        let needle = Needle::of(token);
+        let needle = TokenFinder::of(token);
         let check = |text: &[u8], wanted: (bool, usize)| {
-            let found = (needle.is_in(text), needle.begun_at_end_of(text));
+            let found = (needle.is_in(text), needle.partial_match_len(text));
             assert_eq!(found, wanted, "{}", String::from_utf8_lossy(text));
         };
         check(b"", (false, 0));

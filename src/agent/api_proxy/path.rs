@@ -13,27 +13,27 @@ pub(super) struct ApiPath<'a>(Cow<'a, str>);
 
 /// Why a path is not served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Unserved {
+pub(super) enum PathError {
     /// It is not of the server's API.
-    Elsewhere,
+    OutsideApi,
     /// It could be read as another: why.
     Ambiguous(&'static str),
 }
 
 impl<'a> ApiPath<'a> {
     /// Reads a request's path, its query taken off.
-    pub(super) fn read(path: &'a str) -> Result<Self, Unserved> {
+    pub(super) fn read(path: &'a str) -> Result<Self, PathError> {
         let Some(below) = path.strip_prefix("/v1/").filter(|below| !below.is_empty()) else {
-            return Err(Unserved::Elsewhere);
+            return Err(PathError::OutsideApi);
         };
         if is_plain(below) {
             return Ok(Self(Cow::Borrowed(below)));
         }
         if !below.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\') {
-            return Err(Unserved::Ambiguous("the path holds characters that must be percent-encoded"));
+            return Err(PathError::Ambiguous("the path holds characters that must be percent-encoded"));
         }
         let decoded = if below.contains('%') { Cow::Owned(decode(below)?) } else { Cow::Borrowed(below) };
-        check(&decoded).map_err(Unserved::Ambiguous)?;
+        check(&decoded).map_err(PathError::Ambiguous)?;
         Ok(Self(decoded))
     }
 
@@ -58,41 +58,44 @@ impl<'a> ApiPath<'a> {
     }
 
     /// The same without a slash at its end.
-    pub(super) fn trimmed(&self) -> &str {
+    pub(super) fn without_trailing_slash(&self) -> &str {
         self.0.strip_suffix('/').unwrap_or(&self.0)
     }
 
     /// What the path could name behind a namespace that is written into it: itself, and each of its ends, without a slash
     /// at the end.
-    pub(super) fn behind_namespaces(&self) -> impl Iterator<Item = &str> {
-        let path = self.trimmed();
+    pub(super) fn suffixes(&self) -> impl Iterator<Item = &str> {
+        let path = self.without_trailing_slash();
         let starts = path.bytes().enumerate().filter(|(_, byte)| *byte == b'/').map(|(at, _)| at + 1);
         std::iter::once(0).chain(starts).map(move |at| &path[at..])
     }
 
     /// Whether the path names this, behind a namespace or not.
     pub(super) fn names(&self, path: &str) -> bool {
-        let rest = self.trimmed().strip_suffix(path);
+        let rest = self.without_trailing_slash().strip_suffix(path);
         rest.is_some_and(|rest| rest.is_empty() || rest.ends_with('/'))
     }
 
     /// Whether someone logs in there: `auth/MOUNT/login`, perhaps with a name behind it.
     pub(super) fn is_login(&self) -> bool {
         // It is at the end, or one before.
-        let (before, last) = self.trimmed().rsplit_once('/').unwrap_or_default();
+        let (before, last) = self.without_trailing_slash().rsplit_once('/').unwrap_or_default();
         if last != "login" && !before.ends_with("/login") {
             return false;
         }
-        let mut segments = self.trimmed().split('/').skip_while(|segment| *segment != "auth").skip(2);
+        let mut segments = self.without_trailing_slash().split('/').skip_while(|segment| *segment != "auth").skip(2);
         let is_login = |segment: &str| segment == "login";
-        let own = segments.clone().take_while(|segment| !is_login(segment)).any(|segment| SETTINGS.contains(&segment));
+        let own = segments
+            .clone()
+            .take_while(|segment| !is_login(segment))
+            .any(|segment| AUTH_CONFIG_SEGMENTS.contains(&segment));
         let found = segments.any(is_login) && segments.nth(1).is_none();
         (found && !own) || self.names("acl/login")
     }
 }
 
 /// What stands below an auth method beside logins: a role there may be called `login`.
-const SETTINGS: [&str; 7] = ["config", "groups", "map", "role", "roles", "user", "users"];
+const AUTH_CONFIG_SEGMENTS: [&str; 7] = ["config", "groups", "map", "role", "roles", "user", "users"];
 
 /// Whether a path is of letters, digits, `-`, `_` and single slashes alone, as most are: it can be read in one way.
 fn is_plain(path: &str) -> bool {
@@ -104,33 +107,33 @@ fn is_plain(path: &str) -> bool {
     })
 }
 
-fn decode(path: &str) -> Result<String, Unserved> {
+fn decode(path: &str) -> Result<String, PathError> {
     let bytes = path.as_bytes();
     let hex = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_hexdigit);
     if !bytes.iter().enumerate().all(|(at, byte)| *byte != b'%' || (hex(at + 1) && hex(at + 2))) {
-        return Err(Unserved::Ambiguous("the path holds a percent sign that encodes nothing"));
+        return Err(PathError::Ambiguous("the path holds a percent sign that encodes nothing"));
     }
     if ["%2f", "%2F", "%5c", "%5C"].iter().any(|encoded| path.contains(encoded)) {
-        return Err(Unserved::Ambiguous("the path holds an encoded slash"));
+        return Err(PathError::Ambiguous("the path holds an encoded slash"));
     }
     let Ok(decoded) = percent_decode_str(path).decode_utf8() else {
-        return Err(Unserved::Ambiguous("the path is no UTF-8 once its encoding is taken off"));
+        return Err(PathError::Ambiguous("the path is no UTF-8 once its encoding is taken off"));
     };
     if decoded.chars().any(char::is_control) {
-        return Err(Unserved::Ambiguous("the path holds an encoded control character"));
+        return Err(PathError::Ambiguous("the path holds an encoded control character"));
     }
     // Somebody on the way may take the encoding off twice.
     let bytes = decoded.as_bytes();
     let hex = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_hexdigit);
     if bytes.iter().enumerate().any(|(at, byte)| *byte == b'%' && hex(at + 1) && hex(at + 2)) {
-        return Err(Unserved::Ambiguous("the path is encoded twice"));
+        return Err(PathError::Ambiguous("the path is encoded twice"));
     }
     Ok(decoded.into_owned())
 }
 
 fn check(path: &str) -> Result<(), &'static str> {
-    let trimmed = path.strip_suffix('/').unwrap_or(path);
-    for segment in trimmed.split('/') {
+    let without_trailing_slash = path.strip_suffix('/').unwrap_or(path);
+    for segment in without_trailing_slash.split('/') {
         // A parameter behind a segment is no part of its name for some servers.
         match segment.split(';').next().unwrap_or_default() {
             "" if segment.is_empty() => return Err("the path has an empty segment"),
@@ -186,10 +189,10 @@ mod tests {
             "/v1/sys/%ff",
             "/v1/sys/\u{e9}",
         ] {
-            assert!(matches!(ApiPath::read(path), Err(Unserved::Ambiguous(_))), "{path}: {:?}", ApiPath::read(path));
+            assert!(matches!(ApiPath::read(path), Err(PathError::Ambiguous(_))), "{path}: {:?}", ApiPath::read(path));
         }
         for path in ["/", "*", "", "/v1", "/v1/", "/v2/sys", "/V1/sys", "//v1/sys", "/ui/", "/v1x/sys", "/%761/sys"] {
-            assert_eq!(ApiPath::read(path), Err(Unserved::Elsewhere), "{path}");
+            assert_eq!(ApiPath::read(path), Err(PathError::OutsideApi), "{path}");
         }
     }
 
@@ -197,7 +200,7 @@ mod tests {
     fn a_namespace_may_be_written_into_a_path() {
         let path = ApiPath::read("/v1/team/web/auth/token/lookup-self/").unwrap();
         assert!(path.names("auth/token/lookup-self") && !path.names("th/token/lookup-self"));
-        let ends: Vec<_> = path.behind_namespaces().collect();
+        let ends: Vec<_> = path.suffixes().collect();
         assert_eq!((ends.len(), ends[0], ends[2]), (5, "team/web/auth/token/lookup-self", "auth/token/lookup-self"));
     }
 

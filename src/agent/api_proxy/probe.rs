@@ -10,9 +10,9 @@ use tokio::sync::mpsc::Receiver;
 use tokio_util::sync::CancellationToken;
 
 use super::Inner;
-use super::listener_metrics::Door;
-use super::response_cache::{Keeping, Refresh};
-use crate::agent::secrets::cache::Joined;
+use super::listener_metrics::ProxyListener;
+use super::response_cache::{CachePolicy, CacheRefresh};
+use crate::agent::secrets::cache::JoinOutcome;
 
 /// A request whose caller does not wait for it.
 pub(super) type Probe = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -21,17 +21,17 @@ impl Inner {
     /// Asks the server in the background, unless a probe is under way.
     pub(super) fn probe(
         self: &Arc<Self>,
-        door: &Arc<Door>,
-        keeping: &Arc<Keeping>,
-        refresh: Refresh,
+        listener: &Arc<ProxyListener>,
+        policy: &Arc<CachePolicy>,
+        refresh: CacheRefresh,
         parts: request::Parts,
         body: Bytes,
     ) {
-        let Ok(permit) = Arc::clone(&self.probing).try_acquire_owned() else { return };
-        let Joined::Lead(lead) = keeping.cache.join(&refresh.key) else { return };
-        let (inner, door, keeping) = (Arc::clone(self), Arc::clone(door), Arc::clone(keeping));
+        let Ok(permit) = Arc::clone(&self.probe_permit).try_acquire_owned() else { return };
+        let JoinOutcome::Leader(lead) = policy.cache.join(&refresh.key) else { return };
+        let (inner, listener, policy) = (Arc::clone(self), Arc::clone(listener), Arc::clone(policy));
         let probe = async move {
-            inner.refresh(&door, &keeping, refresh, lead, parts, body).await;
+            inner.refresh(&listener, &policy, refresh, lead, parts, body).await;
             drop(permit);
         };
         // Sending only fails during shutdown; then nobody waits for the answer.

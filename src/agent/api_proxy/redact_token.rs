@@ -7,12 +7,12 @@ use secrecy::ExposeSecret as _;
 use serde_json::Value;
 use zeroize::Zeroizing;
 
-use super::answer::{Answered, refuse};
+use super::answer::{ProxyBody, refuse};
 use crate::agent::token::Token;
 use crate::http::body_buffer::collect;
 
 /// The answer without the token and its accessor. One that cannot be read is not passed on.
-pub(super) async fn taken_out(answer: Response<Answered>, token: &Token) -> Response<Answered> {
+pub(super) async fn redact(answer: Response<ProxyBody>, token: &Token) -> Response<ProxyBody> {
     let (mut parts, body) = answer.into_parts();
     let unread = || refuse(StatusCode::BAD_GATEWAY, "the server's answer about the token cannot be read");
     if parts.headers.contains_key(CONTENT_ENCODING) {

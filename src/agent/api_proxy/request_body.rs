@@ -6,25 +6,25 @@ use bytes::Bytes;
 use http::{Response, StatusCode};
 use hyper::body::{Body as _, Incoming};
 
-use super::answer::{Answered, refuse};
-use super::send::Asked;
+use super::answer::{ProxyBody, refuse};
+use super::send::CallerBody;
 use crate::http::body_buffer::{BodyBuffer, FillError};
 
 /// Reads a body, whatever its framing, if it ends within `limit` bytes. A longer one is passed on as it comes.
 ///
 /// # Errors
 /// It did not arrive whole, or not in time: the response that says so.
-pub(super) async fn read(mut body: Incoming, limit: usize) -> Result<Asked, Box<Response<Answered>>> {
+pub(super) async fn read(mut body: Incoming, limit: usize) -> Result<CallerBody, Box<Response<ProxyBody>>> {
     if body.is_end_stream() {
-        return Ok(Asked::Held(Bytes::new()));
+        return Ok(CallerBody::Buffered(Bytes::new()));
     }
     if body.size_hint().lower() > limit as u64 {
-        return Ok(Asked::Coming(body));
+        return Ok(CallerBody::Streaming(body));
     }
     let mut buffer = BodyBuffer::new(limit);
-    match tokio::time::timeout(ARRIVES_WITHIN, buffer.fill(&mut body)).await {
-        Ok(Ok(())) => Ok(Asked::Held(buffer.into_bytes())),
-        Ok(Err(FillError::Full(_, piece))) => Ok(Asked::Begun(vec![piece, buffer.into_bytes()], body)),
+    match tokio::time::timeout(BODY_TIMEOUT, buffer.fill(&mut body)).await {
+        Ok(Ok(())) => Ok(CallerBody::Buffered(buffer.into_bytes())),
+        Ok(Err(FillError::Full(_, piece))) => Ok(CallerBody::Partial(vec![piece, buffer.into_bytes()], body)),
         Ok(Err(FillError::Broken(_))) => {
             Err(Box::new(refuse(StatusCode::BAD_REQUEST, "the body did not arrive whole")))
         }
@@ -32,4 +32,4 @@ pub(super) async fn read(mut body: Incoming, limit: usize) -> Result<Asked, Box<
     }
 }
 
-const ARRIVES_WITHIN: Duration = Duration::from_secs(30);
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);

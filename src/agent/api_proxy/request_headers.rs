@@ -7,7 +7,7 @@ use crate::agent::server_client::Kind;
 
 /// What headers bring. Of those that come twice the first counts.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Brought<'a> {
+pub(super) struct RequestHeaders<'a> {
     /// Vault's own header, in which the listener's key may come too.
     vault_token: Option<&'a HeaderValue>,
     /// The token of `Authorization: Bearer`; another scheme brings none.
@@ -17,39 +17,39 @@ pub(super) struct Brought<'a> {
     /// In each header that the server takes a namespace from.
     namespaces: [Option<&'a HeaderValue>; 2],
     /// True if they name more than one.
-    pub(super) many_namespaces: bool,
+    pub(super) conflicting_namespaces: bool,
     /// True if the answer is for who asks alone: it is to be wrapped, it is a part of one or under a condition, or a second
     /// factor comes along.
-    pub(super) alone: bool,
+    pub(super) uncacheable: bool,
     pub(super) cache_control: bool,
 }
 
-impl<'a> Brought<'a> {
+impl<'a> RequestHeaders<'a> {
     /// By what a server of this kind looks at.
-    pub(super) fn of(kind: Kind, headers: &'a HeaderMap) -> Self {
+    pub(super) fn parse(kind: Kind, headers: &'a HeaderMap) -> Self {
         let (tokens, namespaces) = (token_headers(kind), namespace_headers(kind));
-        let mut brought = Self::default();
+        let mut request_headers = Self::default();
         for (name, value) in headers {
             if *name == VAULT_TOKEN {
-                brought.vault_token.get_or_insert(value);
+                request_headers.vault_token.get_or_insert(value);
             } else if *name == AUTHORIZATION {
-                brought.bearer = brought.bearer.or_else(|| bearer(value.as_bytes()));
+                request_headers.bearer = request_headers.bearer.or_else(|| bearer(value.as_bytes()));
             } else if *name == CACHE_CONTROL {
-                brought.cache_control = true;
+                request_headers.cache_control = true;
             } else if is_for_its_sender_alone(name) {
-                brought.alone = true;
+                request_headers.uncacheable = true;
             } else if tokens.contains(name) {
-                brought.other_token |= !value.is_empty();
+                request_headers.other_token |= !value.is_empty();
             } else if let Some(at) = namespaces.iter().position(|its| its == name)
-                && let Some(namespace) = brought.namespaces.get_mut(at)
+                && let Some(namespace) = request_headers.namespaces.get_mut(at)
             {
-                brought.many_namespaces |= namespace.is_some();
+                request_headers.conflicting_namespaces |= namespace.is_some();
                 namespace.get_or_insert(value);
             }
         }
-        let [one, other] = brought.namespaces;
-        brought.many_namespaces |= one.zip(other).is_some_and(|(one, other)| one != other);
-        brought
+        let [one, other] = request_headers.namespaces;
+        request_headers.conflicting_namespaces |= one.zip(other).is_some_and(|(one, other)| one != other);
+        request_headers
     }
 
     /// Whether a caller brings a token of its own. Where the listener has a key, `keyed`, that was it.

@@ -122,8 +122,8 @@ impl Rule {
         if pattern.is_empty() || pattern.chars().any(|found| found.is_whitespace() || found.is_control()) {
             return Err("is no pattern of a path");
         }
-        let trimmed = pattern.strip_suffix('/').unwrap_or(pattern);
-        let last = trimmed.split('/').count() - 1;
+        let without_trailing_slash = pattern.strip_suffix('/').unwrap_or(pattern);
+        let last = without_trailing_slash.split('/').count() - 1;
         let read = |(at, segment): (usize, &str)| match segment {
             "" | "." | ".." if !(at == last && segment.is_empty()) => Err("has an empty segment, or . or .."),
             "+" => Ok(Segment::Any),
@@ -133,8 +133,9 @@ impl Rule {
                 _ => Err("has a * that is not at its end"),
             },
         };
-        let segments = trimmed.split('/').enumerate().map(read).collect::<Result<Vec<_>, _>>()?;
-        let any = trimmed.split_inclusive('/').take_while(|segment| segment.trim_end_matches('/') != "+");
+        let segments = without_trailing_slash.split('/').enumerate().map(read).collect::<Result<Vec<_>, _>>()?;
+        let any =
+            without_trailing_slash.split_inclusive('/').take_while(|segment| segment.trim_end_matches('/') != "+");
         let start = decoded(any.collect::<String>().trim_end_matches('*'))?;
         let open = !segments.contains(&Segment::Any) && matches!(segments.last(), Some(Segment::Rest(_)));
         Ok(Self { methods, segments, start, open })
@@ -146,7 +147,7 @@ impl Rule {
 
     /// Whether it is about a request of this path.
     pub(super) fn is_about_path(&self, operation: Operation, path: &ApiPath<'_>) -> bool {
-        self.is_about(operation) && self.matches(path.trimmed(), false)
+        self.is_about(operation) && self.matches(path.without_trailing_slash(), false)
     }
 
     /// `path` has no slash at its end; `folder` says that it may have one.
@@ -202,7 +203,7 @@ fn parse_methods(text: &str) -> Result<u8, &'static str> {
 
 /// What is not done with the session's token unless a listener lifts it: it makes or ends tokens that outlive what they
 /// were made for, shows the token, or is for those who run the server. Each with the paths that it covers.
-const GUARDED: [(&str, &[&str]); 10] = [
+const PROTECTED: [(&str, &[&str]); 10] = [
     ("acl/logout", &["acl/logout"]),
     ("acl/token", &["acl/token", "acl/token/*", "acl/tokens"]),
     ("auth/token/create", &["auth/token/create", "auth/token/create/*", "auth/token/create-orphan"]),
@@ -217,22 +218,22 @@ const GUARDED: [(&str, &[&str]); 10] = [
 
 /// What is refused where the session's token would be put on, unless it is lifted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Lift(usize);
+pub struct Exemption(usize);
 
-impl Lift {
+impl Exemption {
     /// Takes the name of what is to be lifted.
     pub fn parse(name: &str) -> Option<Self> {
-        GUARDED.iter().position(|(its, _)| *its == name.trim_end_matches(['*', '/'])).map(Self)
+        PROTECTED.iter().position(|(its, _)| *its == name.trim_end_matches(['*', '/'])).map(Self)
     }
 
     /// Its name.
     pub const fn name(self) -> &'static str {
-        GUARDED[self.0].0
+        PROTECTED[self.0].0
     }
 
     /// The names of all.
     pub fn names() -> impl Iterator<Item = &'static str> {
-        GUARDED.iter().map(|(name, _)| *name)
+        PROTECTED.iter().map(|(name, _)| *name)
     }
 }
 
@@ -244,57 +245,57 @@ pub struct Rules {
     /// What of that is not. Counts behind a namespace in the path too.
     pub deny: Vec<Rule>,
     /// What is done with the session's token although it is refused otherwise.
-    pub lift: Vec<Lift>,
+    pub exempt: Vec<Exemption>,
 }
 
 /// Why a request is not let through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Refused {
+pub(super) enum RuleViolation {
     NotAllowed,
     Denied,
     /// By name, for who knows what it means.
-    Guarded(&'static str),
+    Protected(&'static str),
 }
 
 impl Rules {
     /// Whether a request is let through, whosever token it carries.
-    pub(super) fn judge(&self, operation: Operation, path: &ApiPath<'_>) -> Result<(), Refused> {
+    pub(super) fn check(&self, operation: Operation, path: &ApiPath<'_>) -> Result<(), RuleViolation> {
         let folder = operation.lists() || path.ends_in_slash();
-        let allows = |rule: &Rule| rule.is_about(operation) && rule.matches(path.trimmed(), folder);
+        let allows = |rule: &Rule| rule.is_about(operation) && rule.matches(path.without_trailing_slash(), folder);
         if !self.allow.is_empty() && !self.allow.iter().any(allows) {
-            return Err(Refused::NotAllowed);
+            return Err(RuleViolation::NotAllowed);
         }
         // Who may not read a path learns nothing of it by a `HEAD` either.
         let denied = |rule: &Rule| rule.is_about(operation) || (operation.is_head() && rule.is_about(Operation::GET));
-        let denies = |rule: &Rule| denied(rule) && path.behind_namespaces().any(|end| rule.matches(end, true));
-        if self.deny.iter().any(denies) { Err(Refused::Denied) } else { Ok(()) }
+        let denies = |rule: &Rule| denied(rule) && path.suffixes().any(|end| rule.matches(end, true));
+        if self.deny.iter().any(denies) { Err(RuleViolation::Denied) } else { Ok(()) }
     }
 
     /// Whether it may be done with the session's token.
-    pub(super) fn judge_with_session(&self, path: &ApiPath<'_>) -> Result<(), Refused> {
+    pub(super) fn check_session_token(&self, path: &ApiPath<'_>) -> Result<(), RuleViolation> {
         let covers = |paths: &[&str], end: &str| {
             paths.iter().any(|covered| match covered.strip_suffix('*') {
                 Some(start) => end.starts_with(start),
                 None => end == *covered,
             })
         };
-        for end in path.behind_namespaces() {
+        for end in path.suffixes() {
             // Most paths have none of these words in them.
-            if !GUARDED_STARTS.iter().any(|start| end.starts_with(start)) {
+            if !PROTECTED_PREFIXES.iter().any(|start| end.starts_with(start)) {
                 continue;
             }
-            let found = GUARDED.iter().enumerate().find(|(_, (_, paths))| covers(paths, end));
+            let found = PROTECTED.iter().enumerate().find(|(_, (_, paths))| covers(paths, end));
             if let Some((at, (name, _))) = found
-                && !self.lift.contains(&Lift(at))
+                && !self.exempt.contains(&Exemption(at))
             {
-                return Err(Refused::Guarded(name));
+                return Err(RuleViolation::Protected(name));
             }
         }
         Ok(())
     }
 }
 
-const GUARDED_STARTS: [&str; 4] = ["acl/", "auth/token/", "snapshot", "sys/"];
+const PROTECTED_PREFIXES: [&str; 4] = ["acl/", "auth/token/", "snapshot", "sys/"];
 
 #[cfg(test)]
 mod tests;

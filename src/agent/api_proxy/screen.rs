@@ -17,13 +17,13 @@ use hyper::body::{Body, Frame, SizeHint};
 use prometheus_client::metrics::counter::Counter;
 use secrecy::ExposeSecret as _;
 
-use super::needle::Needle;
+use super::needle::TokenFinder;
 use crate::agent::token::Token;
-use crate::http::reverse_proxy::{BufferedBody, ConnectionError, ResponseBody};
+use crate::http::reverse_proxy::{Broken, Buffered, Downstream};
 
 /// Screens the answers to requests that carry the session's token.
 #[derive(Debug)]
-pub(super) struct Screen {
+pub(super) struct LeakFilter {
     server: String,
     found: Counter,
     /// True if it has been logged. Each is counted.
@@ -43,7 +43,7 @@ pub(super) enum Leak {
     Encoded,
 }
 
-impl Screen {
+impl LeakFilter {
     pub(super) const fn new(server: String, found: Counter) -> Self {
         Self { server, found, logged: AtomicBool::new(false) }
     }
@@ -51,19 +51,19 @@ impl Screen {
     /// The answer with its body screened as it streams, or the reason not to pass it on.
     pub(super) fn screened(
         self: &Arc<Self>,
-        answer: Response<ResponseBody>,
+        answer: Response<Downstream>,
         token: &Arc<Token>,
-    ) -> Result<Response<Screened>, Leak> {
+    ) -> Result<Response<FilteredBody>, Leak> {
         if !is_searched_for(token) {
-            return Ok(answer.map(Screened::unscreened));
+            return Ok(answer.map(FilteredBody::unscreened));
         }
-        let needle = Needle::new(token);
+        let needle = TokenFinder::new(token);
         if needle.is_in_headers(answer.headers()) {
             return Err(self.leak());
         }
         match answer.body().whole() {
             Some(body) if needle.is_in(body) => return Err(self.leak()),
-            Some(body) if body.is_empty() => return Ok(answer.map(Screened::unscreened)),
+            Some(body) if body.is_empty() => return Ok(answer.map(FilteredBody::unscreened)),
             _ => {}
         }
         let mut codings = answer.headers().get_all(CONTENT_ENCODING).iter();
@@ -71,10 +71,10 @@ impl Screen {
             return Err(Leak::Encoded);
         }
         if answer.body().whole().is_some() {
-            return Ok(answer.map(Screened::unscreened));
+            return Ok(answer.map(FilteredBody::unscreened));
         }
         let streamed = Streamed { token: Arc::clone(token), screen: Arc::clone(self), held: 0, ended: None };
-        Ok(answer.map(|body| Screened { body, streamed: Some(Box::new(streamed)) }))
+        Ok(answer.map(|body| FilteredBody { body, streamed: Some(Box::new(streamed)) }))
     }
 
     fn leak(&self) -> Leak {
@@ -92,21 +92,21 @@ impl Screen {
 
 /// True if a token is long enough to be no word of an answer by chance, as `root` of a server for trials is.
 fn is_searched_for(token: &Token) -> bool {
-    token.secret.secret().expose_secret().len() >= SHORTEST
+    token.secret.secret().expose_secret().len() >= MIN_TOKEN_LEN
 }
 
-const SHORTEST: usize = 16;
+const MIN_TOKEN_LEN: usize = 16;
 
 /// An answer's body, in which the session's token does not stand.
-pub struct Screened {
-    body: ResponseBody,
+pub struct FilteredBody {
+    body: Downstream,
     /// In a box, where it streams: most bodies are here as a whole.
     streamed: Option<Box<Streamed>>,
 }
 
 struct Streamed {
     token: Arc<Token>,
-    screen: Arc<Screen>,
+    screen: Arc<LeakFilter>,
     /// How many bytes are held back; they are the token's first.
     held: usize,
     /// The end of the body, once it has come while bytes were held back.
@@ -119,30 +119,30 @@ enum Last {
     Trailers(Frame<Bytes>),
 }
 
-impl Screened {
+impl FilteredBody {
     /// A body that is passed on as it is.
-    pub(super) const fn unscreened(body: ResponseBody) -> Self {
+    pub(super) const fn unscreened(body: Downstream) -> Self {
         Self { body, streamed: None }
     }
 
-    /// Reads the body as [`ResponseBody::buffer`] does. It fails where the token stands in it.
-    pub(super) async fn buffer(self, limit: usize, idle: Duration) -> BufferedBody<Self> {
+    /// Reads the body as [`Downstream::buffer`] does. It fails where the token stands in it.
+    pub(super) async fn buffer(self, limit: usize, idle: Duration) -> Buffered<Self> {
         let Self { body, streamed } = self;
         match body.buffer(limit, idle).await {
-            BufferedBody::Complete(bytes) => match &streamed {
-                Some(streamed) if Needle::new(&streamed.token).is_in(&bytes) => {
+            Buffered::Complete(bytes) => match &streamed {
+                Some(streamed) if TokenFinder::new(&streamed.token).is_in(&bytes) => {
                     streamed.screen.leak();
-                    BufferedBody::Failed
+                    Buffered::Failed
                 }
-                _ => BufferedBody::Complete(bytes),
+                _ => Buffered::Complete(bytes),
             },
-            BufferedBody::TooLong(body) => BufferedBody::TooLong(Self { body, streamed }),
-            BufferedBody::Failed => BufferedBody::Failed,
+            Buffered::TooLong(body) => Buffered::TooLong(Self { body, streamed }),
+            Buffered::Failed => Buffered::Failed,
         }
     }
 }
 
-impl fmt::Debug for Screened {
+impl fmt::Debug for FilteredBody {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Screened").field(&self.body).finish()
     }
@@ -150,10 +150,10 @@ impl fmt::Debug for Screened {
 
 /// Reason why a body has no end.
 #[derive(Debug, thiserror::Error)]
-pub enum CutOff {
+pub enum FilteredBodyError {
     /// The server's answer broke off.
     #[error(transparent)]
-    Broken(#[from] ConnectionError),
+    Broken(#[from] Broken),
     /// The session's token stands in it.
     #[error("the server's answer repeats the session's token")]
     Token,
@@ -161,8 +161,8 @@ pub enum CutOff {
 
 impl Streamed {
     /// The part of `piece`, and of what was held back, that can be passed on now.
-    fn take(&mut self, piece: Bytes) -> Result<Bytes, CutOff> {
-        let needle = Needle::new(&self.token);
+    fn take(&mut self, piece: Bytes) -> Result<Bytes, FilteredBodyError> {
+        let needle = TokenFinder::new(&self.token);
         let mut piece = match needle.token.get(..self.held) {
             None | Some([]) => piece,
             Some(held) => {
@@ -174,9 +174,9 @@ impl Streamed {
         };
         if needle.is_in(&piece) {
             self.screen.leak();
-            return Err(CutOff::Token);
+            return Err(FilteredBodyError::Token);
         }
-        self.held = needle.begun_at_end_of(&piece);
+        self.held = needle.partial_match_len(&piece);
         piece.truncate(piece.len() - self.held);
         Ok(piece)
     }
@@ -188,15 +188,18 @@ impl Streamed {
     }
 }
 
-impl Body for Screened {
+impl Body for FilteredBody {
     type Data = Bytes;
-    type Error = CutOff;
+    type Error = FilteredBodyError;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, CutOff>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, FilteredBodyError>>> {
         let this = &mut *self;
         let Some(streamed) = &mut this.streamed else {
             let frame = ready!(Pin::new(&mut this.body).poll_frame(cx));
-            return Poll::Ready(frame.map(|frame| frame.map_err(CutOff::Broken)));
+            return Poll::Ready(frame.map(|frame| frame.map_err(FilteredBodyError::Broken)));
         };
         if let Some(end) = streamed.ended.take() {
             return Poll::Ready(match end {
@@ -220,10 +223,12 @@ impl Body for Screened {
                     piece => return Poll::Ready(Some(piece.map(Frame::data))),
                 },
                 Err(frame) => {
-                    if frame.trailers_ref().is_some_and(|trailers| Needle::new(&streamed.token).is_in_headers(trailers))
+                    if frame
+                        .trailers_ref()
+                        .is_some_and(|trailers| TokenFinder::new(&streamed.token).is_in_headers(trailers))
                     {
                         streamed.screen.leak();
-                        return Poll::Ready(Some(Err(CutOff::Token)));
+                        return Poll::Ready(Some(Err(FilteredBodyError::Token)));
                     }
                     if streamed.held == 0 {
                         return Poll::Ready(Some(Ok(frame)));

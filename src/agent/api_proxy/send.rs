@@ -11,36 +11,34 @@ use hyper::body::{Body as _, Incoming};
 use tokio::time::Instant;
 
 use super::Inner;
-use super::answer::{self, Answered, refuse, wait};
-use super::listener_metrics::Door;
+use super::answer::{self, ProxyBody, refuse, wait};
+use super::listener_metrics::ProxyListener;
 use super::redact_token;
 use super::request_headers::WRAP_TTL;
-use super::screen::Screened;
+use super::screen::FilteredBody;
 use super::server_dialect::Call;
-use super::session_token::{Absent, Worn};
-use super::token_recovery::{Fresh, Refusal};
+use super::session_token::{TokenHeader, TokenUnavailable};
+use super::token_recovery::{Recovery, Refusal};
 use crate::agent::token::{Generation, Token};
 use crate::error_chain::format_chain;
-use crate::http::reverse_proxy::{
-    ForwardError, ReplayBuffer, RequestBody, RequestHead, TeeBody, is_direct, remove_all,
-};
+use crate::http::reverse_proxy::{Copied, Copying, ForwardError, Head, Upstream, is_direct, remove_all};
 
 /// A request that is ready to be sent.
-pub(super) struct Ready {
+pub(super) struct PreparedRequest {
     call: Call,
-    head: RequestHead,
-    body: RequestBody,
+    head: Head,
+    body: Upstream,
     /// What there is of its body for another time.
-    copy: Copy,
+    copy: ReplayBody,
     /// The session's token, where it is put on.
-    worn: Option<Worn>,
+    token: Option<TokenHeader>,
     limit: Duration,
 }
 
 impl Inner {
     /// The session's token, if it is put on and there is one now.
-    pub(super) fn worn_now(&self, call: Call) -> Result<Option<Worn>, Absent> {
-        if call.with_session { self.credential.current().map(Some) } else { Ok(None) }
+    pub(super) fn current_header(&self, call: Call) -> Result<Option<TokenHeader>, TokenUnavailable> {
+        if call.with_session { self.session_token.current().map(Some) } else { Ok(None) }
     }
 
     /// Makes a request ready to be sent. From here on its parts are not needed: held, they would have its caller's connection
@@ -48,83 +46,88 @@ impl Inner {
     ///
     /// # Errors
     /// It is not sent: what its caller is told.
-    pub(super) fn ready(
+    pub(super) fn prepare(
         &self,
         call: Call,
         parts: &request::Parts,
-        body: Asked,
-        worn: Option<Worn>,
-    ) -> Result<Ready, Box<Response<Answered>>> {
-        if call.shows_token && parts.headers.contains_key(WRAP_TTL) {
+        body: CallerBody,
+        token: Option<TokenHeader>,
+    ) -> Result<PreparedRequest, Box<Response<ProxyBody>>> {
+        if call.returns_token && parts.headers.contains_key(WRAP_TTL) {
             return Err(Box::new(refuse(StatusCode::FORBIDDEN, WRAPPED_LOOKUP)));
         }
-        let limit = if self.wire.waits(parts.uri.query()) { LONGEST_WAIT } else { self.options.answer_timeout };
-        let (body, copy) = if worn.is_some() { self.copied(body) } else { (body.once(), Copy::None) };
-        match self.wire.head(parts, call, worn.as_ref(), &body) {
-            Some(head) => Ok(Ready { call, head, body, copy, worn, limit }),
+        let limit =
+            if self.dialect.waits(parts.uri.query()) { BLOCKING_QUERY_TIMEOUT } else { self.options.response_timeout };
+        let (body, copy) = if token.is_some() { self.tee_body(body) } else { (body.once(), ReplayBody::None) };
+        match self.dialect.head(parts, call, token.as_ref(), &body) {
+            Some(head) => Ok(PreparedRequest { call, head, body, copy, token, limit }),
             None => Err(Box::new(refuse(StatusCode::BAD_REQUEST, "the request names no path"))),
         }
     }
 
     /// Passes a request on with its body, and gives the answer, and the login whose token it was got with.
-    pub(super) async fn pass(
+    pub(super) async fn prepare_and_forward(
         &self,
-        door: &Door,
+        listener: &ProxyListener,
         call: Call,
         parts: request::Parts,
-        body: Asked,
-    ) -> (Response<Answered>, Option<Generation>) {
-        let worn = if call.with_session {
+        body: CallerBody,
+    ) -> (Response<ProxyBody>, Option<Generation>) {
+        let token = if call.with_session {
             match self.present().await {
-                Ok(worn) => Some(worn),
+                Ok(token) => Some(token),
                 Err(absent) => return (answer::absent(&absent), None),
             }
         } else {
             None
         };
-        let ready = self.ready(call, &parts, body, worn);
+        let prepared = self.prepare(call, &parts, body, token);
         drop(parts);
-        match ready {
-            Ok(ready) => self.passed(door, ready).await,
+        match prepared {
+            Ok(prepared) => self.forward(listener, prepared).await,
             Err(answer) => (*answer, None),
         }
     }
 
     /// Passes a request on that is ready.
-    pub(super) async fn passed(&self, door: &Door, ready: Ready) -> (Response<Answered>, Option<Generation>) {
-        let Ready { call, mut head, body, copy, worn, limit } = ready;
-        let searched = |worn: &Worn| (!call.shows_token).then(|| Arc::clone(&worn.token));
-        let token = worn.as_ref().and_then(searched);
-        let first = match self.send(door, call, &head, body, limit, token.as_ref()).await {
+    pub(super) async fn forward(
+        &self,
+        listener: &ProxyListener,
+        prepared: PreparedRequest,
+    ) -> (Response<ProxyBody>, Option<Generation>) {
+        let PreparedRequest { call, mut head, body, copy, token, limit } = prepared;
+        let searched = |token: &TokenHeader| (!call.returns_token).then(|| Arc::clone(&token.token));
+        let searched_token = token.as_ref().and_then(searched);
+        let first = match self.send(listener, call, &head, body, limit, searched_token.as_ref()).await {
             Ok(answer) => answer,
             Err(answer) => return (*answer, None),
         };
-        let Some(worn) = worn else { return (first.map(Either::Left), None) };
-        let generation = Some(worn.generation());
+        let Some(token) = token else { return (first.map(Either::Left), None) };
+        let generation = Some(token.generation());
         if first.status() != StatusCode::FORBIDDEN {
-            return (shown(call, &worn, first.map(Either::Left)).await, generation);
+            return (shown(call, &token, first.map(Either::Left)).await, generation);
         }
         // Rare: in a box, so that other calls take no room for it.
         Box::pin(async move {
             let refusal = Refusal::read(first).await;
             if !copy.is_there() {
                 // Its caller is told at once, and the session's keeper looks all the same.
-                if self.credential.current().is_ok_and(|current| current.generation() == worn.generation()) {
+                if self.session_token.current().is_ok_and(|current| current.generation() == token.generation()) {
                     self.ring(refusal.says_dead);
                 }
                 return (refusal.answer, generation);
             }
-            let fresh = match self.fresher(&worn, refusal.says_dead).await {
-                Fresh::Same => return (refusal.answer, generation),
-                Fresh::Absent(absent) => return (answer::absent(&absent), None),
-                Fresh::Token(fresh) => fresh,
+            let fresh = match self.recover(&token, refusal.says_dead).await {
+                Recovery::Same => return (refusal.answer, generation),
+                Recovery::TokenUnavailable(absent) => return (answer::absent(&absent), None),
+                Recovery::Token(fresh) => fresh,
             };
             let Some(body) = copy.again() else { return (refusal.answer, generation) };
             drop(refusal);
-            door.replays.inc();
-            self.wire.wear(&mut head, &fresh);
+            listener.replays.inc();
+            self.dialect.set_token(&mut head, &fresh);
             let token = searched(&fresh);
-            match self.send(door, call, &head, body, limit, token.as_ref()).await {
+            match self.send(listener, call, &head, body, limit, token.as_ref()).await {
                 Ok(answer) => (shown(call, &fresh, answer.map(Either::Left)).await, Some(fresh.generation())),
                 Err(answer) => (*answer, None),
             }
@@ -132,56 +135,62 @@ impl Inner {
         .await
     }
 
-    fn copied(&self, body: Asked) -> (RequestBody, Copy) {
+    fn tee_body(&self, body: CallerBody) -> (Upstream, ReplayBody) {
         let body = match body {
-            Asked::Held(bytes) => return (RequestBody::Buffered(Full::new(bytes.clone())), Copy::Held(bytes)),
-            Asked::Begun(bytes, rest) => return (RequestBody::Prefixed(bytes, rest), Copy::None),
-            Asked::Coming(body) => body,
+            CallerBody::Buffered(bytes) => {
+                return (Upstream::Whole(Full::new(bytes.clone())), ReplayBody::Buffered(bytes));
+            }
+            CallerBody::Partial(bytes, rest) => return (Upstream::Begun(bytes, rest), ReplayBody::None),
+            CallerBody::Streaming(body) => body,
         };
         if body.is_end_stream() {
-            return (RequestBody::empty(), Copy::Held(Bytes::new()));
+            return (Upstream::empty(), ReplayBody::Buffered(Bytes::new()));
         }
-        if body.size_hint().lower() > COPIED as u64 {
-            return (RequestBody::Streamed(body), Copy::None);
+        if body.size_hint().lower() > MAX_REPLAY_BODY as u64 {
+            return (Upstream::Streamed(body), ReplayBody::None);
         }
-        let (body, copied) = TeeBody::new(body, COPIED, &self.buffers);
-        (RequestBody::Teed(body), Copy::Of(copied))
+        let (body, teed) = Copying::new(body, MAX_REPLAY_BODY, &self.buffers);
+        (Upstream::Copied(body), ReplayBody::Teed(teed))
     }
 
     /// Sends a request and gives the server's answer, or what the caller is told in its place. An answer that repeats `token`
     /// is not passed on.
     async fn send(
         &self,
-        door: &Door,
+        listener: &ProxyListener,
         call: Call,
-        head: &RequestHead,
-        body: RequestBody,
+        head: &Head,
+        body: Upstream,
         limit: Duration,
         token: Option<&Arc<Token>>,
-    ) -> Result<Response<Screened>, Box<Response<Answered>>> {
+    ) -> Result<Response<FilteredBody>, Box<Response<ProxyBody>>> {
         let started = Instant::now();
         match self.forwarder.send(call.caller, head, body, limit).await {
             Ok(mut answer) => {
-                door.spent.observe(started.elapsed().as_secs_f64());
+                listener.spent.observe(started.elapsed().as_secs_f64());
                 if self.unresponsive.load(Ordering::Relaxed) {
                     self.unresponsive.store(false, Ordering::Relaxed);
                 }
                 if self.failing.load(Ordering::Relaxed) && self.failing.swap(false, Ordering::Relaxed) {
-                    tracing::info!(event = "proxy.upstream.back", server = self.wire.name, "the server answers again");
+                    tracing::info!(
+                        event = "proxy.upstream.back",
+                        server = self.dialect.name,
+                        "the server answers again"
+                    );
                 }
-                if answer::leads_away(answer.status()) {
+                if answer::is_redirect(answer.status()) {
                     let why = format!(
                         "{} leads elsewhere, where a client would take its token; give the address of the server that \
                          answers",
-                        self.wire.server()
+                        self.dialect.server()
                     );
-                    return Err(Box::new(wait(StatusCode::BAD_GATEWAY, &why, SOON)));
+                    return Err(Box::new(wait(StatusCode::BAD_GATEWAY, &why, RETRY_AFTER)));
                 }
                 remove_all(answer.headers_mut(), is_direct);
                 match token {
-                    None => Ok(answer.map(Screened::unscreened)),
-                    Some(token) => self.screen.screened(answer, token).map_err(|leak| {
-                        let why = format!("{}: {leak}", self.wire.server());
+                    None => Ok(answer.map(FilteredBody::unscreened)),
+                    Some(token) => self.leak_filter.screened(answer, token).map_err(|leak| {
+                        let why = format!("{}: {leak}", self.dialect.server());
                         Box::new(refuse(StatusCode::BAD_GATEWAY, &why))
                     }),
                 }
@@ -190,85 +199,85 @@ impl Inner {
         }
     }
 
-    fn failed(&self, error: &ForwardError) -> Response<Answered> {
+    fn failed(&self, error: &ForwardError) -> Response<ProxyBody> {
         let cause = format_chain(error);
-        if matches!(error, ForwardError::RequestBody(_)) {
+        if matches!(error, ForwardError::Asked(_)) {
             return refuse(error.status(), &cause);
         }
-        if matches!(error, ForwardError::ResponseTimeout(_) | ForwardError::ConnectTimeout { .. }) {
+        if matches!(error, ForwardError::AnswerTimeout(_) | ForwardError::ConnectTimeout { .. }) {
             self.unresponsive.store(true, Ordering::Relaxed);
         }
         if !self.failing.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 event = "proxy.upstream.failed",
-                server = self.wire.name,
+                server = self.dialect.name,
                 cause,
                 "the server does not answer; callers are told so"
             );
         }
-        wait(error.status(), &format!("{} does not answer: {cause}", self.wire.server()), SOON)
+        wait(error.status(), &format!("{} does not answer: {cause}", self.dialect.server()), RETRY_AFTER)
     }
 }
 
 /// A request's body.
 #[derive(Debug)]
-pub(super) enum Asked {
+pub(super) enum CallerBody {
     /// As it comes from the caller.
-    Coming(Incoming),
+    Streaming(Incoming),
     /// It is here as a whole.
-    Held(Bytes),
+    Buffered(Bytes),
     /// The part that was read, and the rest as it comes.
-    Begun(Vec<Bytes>, Incoming),
+    Partial(Vec<Bytes>, Incoming),
 }
 
-impl Asked {
-    fn once(self) -> RequestBody {
+impl CallerBody {
+    fn once(self) -> Upstream {
         match self {
-            Self::Coming(body) => RequestBody::Streamed(body),
-            Self::Held(bytes) => RequestBody::Buffered(Full::new(bytes)),
-            Self::Begun(bytes, rest) => RequestBody::Prefixed(bytes, rest),
+            Self::Streaming(body) => Upstream::Streamed(body),
+            Self::Buffered(bytes) => Upstream::Whole(Full::new(bytes)),
+            Self::Partial(bytes, rest) => Upstream::Begun(bytes, rest),
         }
     }
 }
 
 /// What there is of a body to be sent once more.
-enum Copy {
+enum ReplayBody {
     /// All of it, perhaps nothing.
-    Held(Bytes),
+    Buffered(Bytes),
     /// It is not kept.
     None,
-    Of(ReplayBuffer),
+    Teed(Copied),
 }
 
-impl Copy {
+impl ReplayBody {
     fn is_there(&self) -> bool {
         match self {
-            Self::Held(_) => true,
+            Self::Buffered(_) => true,
             Self::None => false,
-            Self::Of(copied) => copied.is_whole(),
+            Self::Teed(body) => body.is_whole(),
         }
     }
 
-    fn again(self) -> Option<RequestBody> {
+    fn again(self) -> Option<Upstream> {
         match self {
-            Self::Held(bytes) => Some(RequestBody::Buffered(Full::new(bytes))),
+            Self::Buffered(bytes) => Some(Upstream::Whole(Full::new(bytes))),
             Self::None => None,
-            Self::Of(copied) => copied.into_whole().map(|bytes| RequestBody::Buffered(Full::new(bytes))),
+            Self::Teed(body) => body.into_whole().map(|bytes| Upstream::Whole(Full::new(bytes))),
         }
     }
 }
 
 /// The largest body that is kept to be sent once more, in bytes.
-const COPIED: usize = 1024 * 1024;
+const MAX_REPLAY_BODY: usize = 1024 * 1024;
 
 /// The longest that a server may hold a blocking query back, and what it may add.
-const LONGEST_WAIT: Duration = Duration::from_mins(11);
+const BLOCKING_QUERY_TIMEOUT: Duration = Duration::from_mins(11);
 
 /// When to ask again where the server does not answer.
-const SOON: Duration = Duration::from_secs(2);
+const RETRY_AFTER: Duration = Duration::from_secs(2);
 
-async fn shown(call: Call, worn: &Worn, answer: Response<Answered>) -> Response<Answered> {
-    if call.shows_token { redact_token::taken_out(answer, &worn.token).await } else { answer }
+async fn shown(call: Call, token: &TokenHeader, answer: Response<ProxyBody>) -> Response<ProxyBody> {
+    if call.returns_token { redact_token::redact(answer, &token.token).await } else { answer }
 }
 
 const WRAPPED_LOOKUP: &str = "the session's token is not looked up into a wrapped answer";

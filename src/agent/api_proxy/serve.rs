@@ -6,109 +6,117 @@ use std::sync::Arc;
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
 
-use super::answer::{Answered, own, refuse};
-use super::listener_metrics::Door;
+use super::answer::{ProxyBody, own, refuse};
+use super::listener_metrics::ProxyListener;
 use super::namespace;
-use super::path::{ApiPath, Unserved};
+use super::path::{ApiPath, PathError};
 use super::query::Query;
-use super::request_headers::Brought;
-use super::response_cache::Keeping;
-use super::rules::{Operation, OperationError, Refused};
-use super::send::Asked;
+use super::request_headers::RequestHeaders;
+use super::response_cache::CachePolicy;
+use super::rules::{Operation, OperationError, RuleViolation};
+use super::send::CallerBody;
 use super::server_dialect::Call;
-use super::{ApiProxy, Inner, Put, cache_clear, response_cache};
-use crate::agent::json_response;
-use crate::agent::secrets::cache::Kind;
+use super::{ApiProxy, Inner, TokenMode, cache_clear, response_cache};
+use crate::agent::secrets::cache::EntryKind;
+use crate::http::answer;
 use crate::http::guard;
-use crate::http::server::{Caller, ListenerMetrics, Peer, ResponseFuture};
+use crate::http::server::{Answering, Caller, Observed, Peer};
 
 impl ApiProxy {
     /// The service of one listener, bound to `address` (`None` for a unix socket), for
     /// [`crate::http::server::Listener::serve`].
     pub fn service(
         &self,
-        admit: guard::GuardOptions,
+        admit: guard::Options,
         address: Option<SocketAddr>,
-        listener_metrics: ListenerMetrics,
-    ) -> impl Fn(Peer, Request<Incoming>) -> ResponseFuture<Answered> + Clone + Send + 'static {
-        let guard = self.guard(admit, address, listener_metrics.clone());
-        let door = Arc::new(Door::new(guard, address, listener_metrics));
+        observed: Observed,
+    ) -> impl Fn(Peer, Request<Incoming>) -> Answering<ProxyBody> + Clone + Send + 'static {
+        let guard = self.guard(admit, address, observed.clone());
+        let listener = Arc::new(ProxyListener::new(guard, address, observed));
         let inner = Arc::clone(&self.0);
-        move |peer, request| inner.answer(&door, &peer, request)
+        move |peer, request| inner.answer(&listener, &peer, request)
     }
 }
 
 /// What is done for a request that is let in.
-enum Way<'a> {
+enum ProxyRoute<'a> {
     /// The cache is told what to forget.
-    Clear(&'a Arc<Keeping>),
+    ClearCache(&'a Arc<CachePolicy>),
     /// It is passed on, as it comes.
-    Pass(Call),
+    Forward(Call),
     /// Its answer is kept.
-    Keep(Call, &'a Arc<Keeping>, Kind, ApiPath<'a>, Brought<'a>),
+    Cached(Call, &'a Arc<CachePolicy>, EntryKind, ApiPath<'a>, RequestHeaders<'a>),
     /// It is passed on, and what is kept may not be so after it.
-    Write(Call, &'a Arc<Keeping>, ApiPath<'a>),
+    Write(Call, &'a Arc<CachePolicy>, ApiPath<'a>),
 }
 
 impl Inner {
     /// Decides by the head alone, and answers from what is kept. Only what goes further costs a future, each way one of its own
     /// size.
-    fn answer(self: &Arc<Self>, door: &Arc<Door>, peer: &Peer, request: Request<Incoming>) -> ResponseFuture<Answered> {
-        let way = match self.way(door, peer, &request) {
+    fn answer(
+        self: &Arc<Self>,
+        listener: &Arc<ProxyListener>,
+        peer: &Peer,
+        request: Request<Incoming>,
+    ) -> Answering<ProxyBody> {
+        let way = match self.way(listener, peer, &request) {
             Ok(way) => way,
-            Err(answer) => return ResponseFuture::ready(door.counted(*answer)),
+            Err(answer) => return Answering::now(listener.counted(*answer)),
         };
-        if let Way::Keep(call, keeping, _, path, brought) = &way
-            && let Some(answer) = self.at_hand(door, *call, keeping, (path.trimmed(), brought), &request)
+        if let ProxyRoute::Cached(call, policy, _, path, request_headers) = &way
+            && let Some(answer) =
+                self.lookup_cached(listener, *call, policy, (path.without_trailing_slash(), request_headers), &request)
         {
-            return ResponseFuture::ready(door.counted(answer));
+            return Answering::now(listener.counted(answer));
         }
-        let (inner, door) = (Arc::clone(self), Arc::clone(door));
+        let (inner, listener) = (Arc::clone(self), Arc::clone(listener));
         match way {
-            Way::Pass(call) => {
+            ProxyRoute::Forward(call) => {
                 let (parts, body) = request.into_parts();
-                let body = Asked::Coming(body);
-                let Ok(worn) = inner.worn_now(call) else {
+                let body = CallerBody::Streaming(body);
+                let Ok(token) = inner.current_header(call) else {
                     // A login is waited for.
-                    return ResponseFuture::waiting(async move {
-                        door.counted(inner.pass(&door, call, parts, body).await.0)
+                    return Answering::later(async move {
+                        listener.counted(inner.prepare_and_forward(&listener, call, parts, body).await.0)
                     });
                 };
-                match inner.ready(call, &parts, body, worn) {
+                match inner.prepare(call, &parts, body, token) {
                     Ok(ready) => {
-                        ResponseFuture::waiting(async move { door.counted(inner.passed(&door, ready).await.0) })
+                        Answering::later(async move { listener.counted(inner.forward(&listener, ready).await.0) })
                     }
-                    Err(answer) => ResponseFuture::ready(door.counted(*answer)),
+                    Err(answer) => Answering::now(listener.counted(*answer)),
                 }
             }
-            Way::Keep(call, keeping, kind, path, _) => {
-                let (keeping, path) = (Arc::clone(keeping), path.into_owned());
+            ProxyRoute::Cached(call, policy, kind, path, _) => {
+                let (policy, path) = (Arc::clone(policy), path.into_owned());
                 let (parts, body) = request.into_parts();
-                ResponseFuture::waiting(async move {
-                    let keeping = (&keeping, kind);
-                    door.counted(inner.cached(&door, call, keeping, path.trimmed(), parts, body).await)
+                Answering::later(async move {
+                    let policy = (&policy, kind);
+                    listener.counted(
+                        inner.cached(&listener, call, policy, path.without_trailing_slash(), parts, body).await,
+                    )
                 })
             }
-            Way::Write(call, keeping, path) => {
-                let (keeping, path) = (Arc::clone(keeping), path.into_owned());
+            ProxyRoute::Write(call, policy, path) => {
+                let (policy, path) = (Arc::clone(policy), path.into_owned());
                 let (parts, body) = request.into_parts();
-                ResponseFuture::waiting(async move {
-                    let brought = Brought::of(inner.wire.kind, &parts.headers);
-                    let namespace = inner.wire.namespace(&brought, call.with_session).to_owned();
-                    let answer = if Keeping::is_revocation(&path) {
-                        inner.revocation(&door, call, &keeping, &path, parts, body).await
+                Answering::later(async move {
+                    let request_headers = RequestHeaders::parse(inner.dialect.kind, &parts.headers);
+                    let namespace = inner.dialect.namespace(&request_headers, call.with_session).to_owned();
+                    let answer = if CachePolicy::is_revocation(&path) {
+                        inner.revocation(&listener, call, &policy, &path, parts, body).await
                     } else {
-                        inner.pass(&door, call, parts, Asked::Coming(body)).await.0
+                        inner.prepare_and_forward(&listener, call, parts, CallerBody::Streaming(body)).await.0
                     };
                     // Whatever it was answered with, it may have been done.
-                    keeping.written(&path, &namespace);
-                    door.counted(answer)
+                    policy.written(&path, &namespace);
+                    listener.counted(answer)
                 })
             }
-            Way::Clear(keeping) => {
-                let keeping = Arc::clone(keeping);
+            ProxyRoute::ClearCache(policy) => {
+                let policy = Arc::clone(policy);
                 let (parts, body) = request.into_parts();
-                ResponseFuture::waiting(async move { door.counted(cache_clear::clear(&keeping, &parts, body).await) })
+                Answering::later(async move { listener.counted(cache_clear::clear(&policy, &parts, body).await) })
             }
         }
     }
@@ -119,25 +127,25 @@ impl Inner {
     /// It is not let in: what its caller is told.
     fn way<'a>(
         &'a self,
-        door: &Door,
+        listener: &ProxyListener,
         peer: &Peer,
         request: &'a Request<Incoming>,
-    ) -> Result<Way<'a>, Box<Response<Answered>>> {
+    ) -> Result<ProxyRoute<'a>, Box<Response<ProxyBody>>> {
         let refused = |status, why: &str| Err(Box::new(refuse(status, why)));
-        let caller = match door.guard.admit(peer, request) {
+        let caller = match listener.guard.admit(peer, request) {
             Ok(caller) => caller,
-            Err(refusal) => return Err(Box::new(own(json_response::rejected(&refusal)))),
+            Err(refusal) => return Err(Box::new(own(answer::refused(&refusal)))),
         };
         let query = request.uri().query();
-        if let Some(keeping) = &self.keeping
+        if let Some(policy) = &self.policy
             && cache_clear::PATHS.contains(&request.uri().path())
         {
-            return Ok(Way::Clear(keeping));
+            return Ok(ProxyRoute::ClearCache(policy));
         }
         let path = match ApiPath::read(request.uri().path()) {
             Ok(path) => path,
-            Err(Unserved::Elsewhere) => return refused(StatusCode::NOT_FOUND, ELSEWHERE),
-            Err(Unserved::Ambiguous(why)) => return refused(StatusCode::BAD_REQUEST, why),
+            Err(PathError::OutsideApi) => return refused(StatusCode::NOT_FOUND, OUTSIDE_API),
+            Err(PathError::Ambiguous(why)) => return refused(StatusCode::BAD_REQUEST, why),
         };
         let pairs = match Query::parse(query) {
             Ok(pairs) => pairs,
@@ -150,66 +158,69 @@ impl Inner {
                 return refused(StatusCode::METHOD_NOT_ALLOWED, "the server's API has no such method");
             }
         };
-        let brought = Brought::of(self.wire.kind, request.headers());
+        let request_headers = RequestHeaders::parse(self.dialect.kind, request.headers());
         // The server reads namespace and path as one: so do the rules.
-        let judged = match self.judged(&path, &brought, pairs) {
-            Ok(judged) => judged,
+        let checked_path = match self.checked_path(&path, &request_headers, pairs) {
+            Ok(checked_path) => checked_path,
             Err((status, why)) => return refused(status, why),
         };
-        if let Err(denied) = self.options.rules.judge(operation, &judged) {
+        if let Err(denied) = self.options.rules.check(operation, &checked_path) {
             return refused(StatusCode::FORBIDDEN, words(denied));
         }
-        let login = judged.is_login();
+        let login = checked_path.is_login();
         if login && !self.options.logins {
             return refused(StatusCode::FORBIDDEN, "nobody logs in through this listener (logins = false)");
         }
         let keyed = caller.key_as_token;
-        let brings = brought.has_token(keyed) || self.wire.token_in_query(query);
-        let with_session = match self.options.put {
+        let brings = request_headers.has_token(keyed) || self.dialect.token_in_query(query);
+        let with_session = match self.options.token_mode {
             // What needs no token goes without the session's, also while there is none.
-            _ if !brings && (login || OPEN.iter().any(|open| path.trimmed() == *open)) => false,
-            Put::Always => true,
-            Put::WhenMissing => !brings,
+            _ if !brings && (login || UNAUTHENTICATED.iter().any(|open| path.without_trailing_slash() == *open)) => {
+                false
+            }
+            TokenMode::Always => true,
+            TokenMode::WhenMissing => !brings,
         };
         if with_session {
-            if let Err(Refused::Guarded(name)) = self.options.rules.judge_with_session(&judged) {
+            if let Err(RuleViolation::Protected(name)) = self.options.rules.check_session_token(&checked_path) {
                 return refused(StatusCode::FORBIDDEN, &guarded(name));
             }
-            if self.wire.token_in_query(query) {
+            if self.dialect.token_in_query(query) {
                 return refused(StatusCode::BAD_REQUEST, "this listener puts a token on; leave ?token= out");
             }
         }
-        let shows_token = with_session && SHOWS_TOKEN.iter().any(|its| judged.names(its));
+        let returns_token = with_session && RETURNS_TOKEN.iter().any(|its| checked_path.names(its));
         tracing::debug!(
             event = "proxy.request",
-            listener = door.answers.listener(),
+            listener = listener.answers.listener(),
             method = request.method().as_str(),
             with_session,
             uid = peer.uid(),
             pid = peer.pid(),
             "a request is passed on"
         );
-        let call = Call { caller: Caller::new(*peer, door.local), with_session, shows_token, keyed };
-        let Some(keeping) = &self.keeping else { return Ok(Way::Pass(call)) };
-        Ok(match keeping.kind(operation, &path, &brought) {
-            Some(kind) => Way::Keep(call, keeping, kind, path, brought),
-            None if response_cache::writes(request.method()) => Way::Write(call, keeping, path),
-            None => Way::Pass(call),
+        let call = Call { caller: Caller::new(*peer, listener.local), with_session, returns_token, keyed };
+        let Some(policy) = &self.policy else { return Ok(ProxyRoute::Forward(call)) };
+        Ok(match policy.kind(operation, &path, &request_headers) {
+            Some(kind) => ProxyRoute::Cached(call, policy, kind, path, request_headers),
+            None if response_cache::writes(request.method()) => ProxyRoute::Write(call, policy, path),
+            None => ProxyRoute::Forward(call),
         })
     }
 }
 
 impl Inner {
     /// The path as rules see it: with the namespace that the caller names before it.
-    fn judged<'a>(
+    fn checked_path<'a>(
         &self,
         path: &ApiPath<'a>,
-        brought: &Brought<'_>,
+        request_headers: &RequestHeaders<'_>,
         query: Query<'_>,
     ) -> Result<ApiPath<'a>, (StatusCode, &'static str)> {
-        let named = self.wire.named_namespace(brought, query).map_err(|why| (StatusCode::BAD_REQUEST, why))?;
+        let named =
+            self.dialect.named_namespace(request_headers, query).map_err(|why| (StatusCode::BAD_REQUEST, why))?;
         let Some(named) = named else { return Ok(path.clone()) };
-        let own = self.wire.own_namespace();
+        let own = self.dialect.own_namespace();
         if !self.options.namespaces.permits(own, &named) {
             return Err((StatusCode::FORBIDDEN, "this listener does not let callers name that namespace"));
         }
@@ -218,17 +229,17 @@ impl Inner {
 }
 
 /// What a server tells anyone: whether it is there and fit to work.
-const OPEN: [&str; 4] = ["sys/health", "sys/init", "sys/leader", "sys/seal-status"];
+const UNAUTHENTICATED: [&str; 4] = ["sys/health", "sys/init", "sys/leader", "sys/seal-status"];
 
 /// What tells the token that asks.
-const SHOWS_TOKEN: [&str; 2] = ["auth/token/lookup", "auth/token/lookup-self"];
+const RETURNS_TOKEN: [&str; 2] = ["auth/token/lookup", "auth/token/lookup-self"];
 
-const ELSEWHERE: &str = "this listener serves the server's API below /v1/ alone";
+const OUTSIDE_API: &str = "this listener serves the server's API below /v1/ alone";
 
-const fn words(refused: Refused) -> &'static str {
+const fn words(refused: RuleViolation) -> &'static str {
     match refused {
-        Refused::NotAllowed => "this listener does not allow that path and method",
-        Refused::Denied | Refused::Guarded(_) => "this listener denies that path and method",
+        RuleViolation::NotAllowed => "this listener does not allow that path and method",
+        RuleViolation::Denied | RuleViolation::Protected(_) => "this listener denies that path and method",
     }
 }
 

@@ -6,15 +6,15 @@ use http::{HeaderName, HeaderValue, request};
 
 use super::namespace;
 use super::query::Query;
-use super::request_headers::{Brought, VAULT_TOKEN, namespace_headers, token_headers};
-use super::session_token::Worn;
+use super::request_headers::{RequestHeaders, VAULT_TOKEN, namespace_headers, token_headers};
+use super::session_token::TokenHeader;
 use crate::agent::server_client::Kind;
-use crate::http::reverse_proxy::{RequestBody, RequestHead, RequestLine};
+use crate::http::reverse_proxy::{Head, Line, Upstream};
 use crate::http::server::Caller;
 
 /// What differs between servers, and what is the same on every request to one.
 #[derive(Debug)]
-pub(super) struct Wire {
+pub(super) struct ServerDialect {
     pub(super) kind: Kind,
     /// The name that the configuration gives the server.
     pub(super) name: String,
@@ -31,14 +31,14 @@ pub(super) struct Call {
     /// Whether the session's token is put on it.
     pub(super) with_session: bool,
     /// Whether the server's answer tells the token that it came with.
-    pub(super) shows_token: bool,
+    pub(super) returns_token: bool,
     /// Whether the caller has brought the listener's key in the place of a token.
     pub(super) keyed: bool,
 }
 
 const VAULT_REQUEST: HeaderName = HeaderName::from_static("x-vault-request");
 
-impl Wire {
+impl ServerDialect {
     pub(super) fn new(kind: Kind, name: String, host: HeaderValue, prefix: String, namespace: Option<&str>) -> Self {
         // A namespace is visible ASCII, which every header takes.
         let namespace = namespace.and_then(|namespace| HeaderValue::from_str(namespace).ok());
@@ -46,18 +46,18 @@ impl Wire {
     }
 
     /// Whether the server speaks the access-control service's API.
-    fn controls_access(&self) -> bool {
+    fn is_consul_compatible(&self) -> bool {
         matches!(self.kind, Kind::Keyward | Kind::Consul)
     }
 
     /// Whether the query holds a token, which an access-control service takes there.
     pub(super) fn token_in_query(&self, query: Option<&str>) -> bool {
-        self.controls_access() && query.is_some_and(|query| has(query, "token"))
+        self.is_consul_compatible() && query.is_some_and(|query| has(query, "token"))
     }
 
     /// Whether the server may hold its answer back until something changes.
     pub(super) fn waits(&self, query: Option<&str>) -> bool {
-        self.controls_access() && query.is_some_and(|query| has(query, "index"))
+        self.is_consul_compatible() && query.is_some_and(|query| has(query, "index"))
     }
 
     /// A request's head as the server is sent it; `None` where it names no path. With `session`, that token is put on, and no
@@ -66,9 +66,9 @@ impl Wire {
         &self,
         parts: &request::Parts,
         call: Call,
-        session: Option<&Worn>,
-        body: &RequestBody,
-    ) -> Option<RequestHead> {
+        session: Option<&TokenHeader>,
+        body: &Upstream,
+    ) -> Option<Head> {
         let (target, headers, tokens) = (parts.uri.path_and_query()?, &parts.headers, token_headers(self.kind));
         let ours = session.is_some();
         let keeps = |name: &HeaderName| {
@@ -79,21 +79,21 @@ impl Wire {
                 || (ours && *name == ACCEPT_ENCODING)
                 || (ours && tokens.contains(name)))
         };
-        let line = RequestLine { method: &parts.method, prefix: &self.prefix, target, host: &self.host };
-        let mut head = RequestHead::new(line, headers, keeps, body);
+        let line = Line { method: &parts.method, prefix: &self.prefix, target, host: &self.host };
+        let mut head = Head::new(line, headers, keeps, body);
         head.put(&VAULT_REQUEST, &HeaderValue::from_static("true"));
-        if let Some(worn) = session {
+        if let Some(token) = session {
             // What is compressed cannot be searched for the token.
             head.put(&ACCEPT_ENCODING, &HeaderValue::from_static("identity"));
             if let Some(namespace) = &self.namespace {
                 let names = namespace_headers(self.kind);
-                let told = Brought::of(self.kind, headers).namespace().is_some()
-                    || (self.controls_access() && target.query().is_some_and(|query| has(query, "ns")));
+                let told = RequestHeaders::parse(self.kind, headers).namespace().is_some()
+                    || (self.is_consul_compatible() && target.query().is_some_and(|query| has(query, "ns")));
                 if !told {
                     head.put(&names[0], namespace);
                 }
             }
-            self.wear(&mut head, worn);
+            self.set_token(&mut head, token);
         }
         Some(head)
     }
@@ -109,30 +109,30 @@ impl Wire {
     /// Servers read it in different ways.
     pub(super) fn named_namespace(
         &self,
-        brought: &Brought<'_>,
+        request_headers: &RequestHeaders<'_>,
         query: Query<'_>,
     ) -> Result<Option<String>, &'static str> {
         const MANY: &str = "more than one namespace is named";
-        if brought.many_namespaces {
+        if request_headers.conflicting_namespaces {
             return Err(MANY);
         }
-        let in_query = if self.controls_access() { query.only("ns").map_err(|_| MANY)? } else { None };
-        let header = brought.namespace().map(HeaderValue::as_bytes);
+        let in_query = if self.is_consul_compatible() { query.only("ns").map_err(|_| MANY)? } else { None };
+        let header = request_headers.namespace().map(HeaderValue::as_bytes);
         let named = in_query.as_deref().or(header);
         named.map(|named| namespace::parse(named).map(str::to_owned)).transpose()
     }
 
     /// The namespace that a request is sent to, as it is sent; empty for the root. [`Self::named_namespace`] has checked it.
-    pub(super) fn namespace<'a>(&'a self, brought: &Brought<'a>, with_session: bool) -> &'a str {
+    pub(super) fn namespace<'a>(&'a self, request_headers: &RequestHeaders<'a>, with_session: bool) -> &'a str {
         let own = self.namespace.as_ref().filter(|_| with_session);
-        let sent = brought.namespace().or(own).map_or(&b""[..], HeaderValue::as_bytes);
+        let sent = request_headers.namespace().or(own).map_or(&b""[..], HeaderValue::as_bytes);
         std::str::from_utf8(sent).unwrap_or_default()
     }
 
     /// Puts a token on, in the place of the one that it carries.
-    pub(super) fn wear(&self, head: &mut RequestHead, worn: &Worn) {
+    pub(super) fn set_token(&self, head: &mut Head, token: &TokenHeader) {
         if let Some(first) = token_headers(self.kind).first() {
-            head.set_auth_header(first, &worn.value);
+            head.wear(first, &token.value);
         }
     }
 
@@ -162,7 +162,7 @@ mod tests {
     use crate::agent::token::{ClientToken, Generation, Kind as TokenKind, Lease, Token};
     use crate::clock::Clock;
 
-    fn worn() -> Worn {
+    fn token() -> TokenHeader {
         let token = Token {
             secret: ClientToken::parse(SecretString::from("ours")).unwrap(),
             accessor: None,
@@ -173,7 +173,7 @@ mod tests {
             expires: None,
             generation: Generation::new(),
         };
-        Worn { token: Arc::new(token), value: HeaderValue::from_static("ours") }
+        TokenHeader { token: Arc::new(token), value: HeaderValue::from_static("ours") }
     }
 
     fn dressed(kind: Kind, given: &str, with_session: bool, keyed: bool) -> String {
@@ -183,11 +183,16 @@ mod tests {
             request = request.header(name, value);
         }
         let (parts, ()) = request.body(()).unwrap().into_parts();
-        let wire =
-            Wire::new(kind, "main".to_owned(), HeaderValue::from_static("vault:8200"), String::new(), Some("team"));
-        let call = Call { caller: Caller::ourselves(), with_session, shows_token: false, keyed };
-        let worn = worn();
-        let head = wire.head(&parts, call, with_session.then_some(&worn), &RequestBody::empty()).unwrap();
+        let dialect = ServerDialect::new(
+            kind,
+            "main".to_owned(),
+            HeaderValue::from_static("vault:8200"),
+            String::new(),
+            Some("team"),
+        );
+        let call = Call { caller: Caller::ourselves(), with_session, returns_token: false, keyed };
+        let token = token();
+        let head = dialect.head(&parts, call, with_session.then_some(&token), &Upstream::empty()).unwrap();
         let mut lines = head.lines().split_off(1);
         lines.retain(|line| {
             !["host: vault:8200", "x-vault-request: true", "accept-encoding: identity"].contains(&line.as_str())

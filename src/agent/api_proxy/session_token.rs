@@ -12,21 +12,21 @@ use crate::credential_watch::Availability;
 
 /// Reads a session's token.
 #[derive(Debug)]
-pub(super) struct Credential {
+pub(super) struct SessionToken {
     pub(super) watch: TokenWatch,
     clock: Clock,
-    written: RwLock<Option<Worn>>,
+    cached: RwLock<Option<TokenHeader>>,
 }
 
 /// A token as requests wear it.
 #[derive(Debug, Clone)]
-pub(super) struct Worn {
+pub(super) struct TokenHeader {
     pub(super) token: Arc<Token>,
     /// Sensitive, so that nothing shows it.
     pub(super) value: HeaderValue,
 }
 
-impl Worn {
+impl TokenHeader {
     /// Names the login that it came from.
     pub(super) fn generation(&self) -> Generation {
         self.token.generation
@@ -35,41 +35,41 @@ impl Worn {
 
 /// Why there is no token, and when to ask again.
 #[derive(Debug, Clone)]
-pub(super) struct Absent {
+pub(super) struct TokenUnavailable {
     pub(super) reason: Arc<str>,
     pub(super) retry_after: Duration,
 }
 
-impl Credential {
+impl SessionToken {
     pub(super) fn new(watch: TokenWatch, clock: Clock) -> Self {
-        Self { watch, clock, written: RwLock::new(None) }
+        Self { watch, clock, cached: RwLock::new(None) }
     }
 
     /// The token of this moment. One whose end has come is none, though its maker has not said so yet.
-    pub(super) fn current(&self) -> Result<Worn, Absent> {
+    pub(super) fn current(&self) -> Result<TokenHeader, TokenUnavailable> {
         self.watch.with(|reading| match &reading.availability {
             Availability::Available(token) if token.expires.is_some_and(|end| self.clock.has_reached(end)) => {
-                Err(Absent { reason: "the token has expired".into(), retry_after: Duration::from_secs(1) })
+                Err(TokenUnavailable { reason: "the token has expired".into(), retry_after: Duration::from_secs(1) })
             }
-            Availability::Available(token) => Ok(self.worn(token)),
+            Availability::Available(token) => Ok(self.header_for(token)),
             Availability::Unavailable { reason, retry_after } => {
-                Err(Absent { reason: Arc::clone(reason), retry_after: *retry_after })
+                Err(TokenUnavailable { reason: Arc::clone(reason), retry_after: *retry_after })
             }
         })
     }
 
-    fn worn(&self, token: &Arc<Token>) -> Worn {
-        let written = self.written.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(worn) = written.as_ref().filter(|worn| Arc::ptr_eq(&worn.token, token)) {
-            return worn.clone();
+    fn header_for(&self, token: &Arc<Token>) -> TokenHeader {
+        let cached = self.cached.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(header) = cached.as_ref().filter(|header| Arc::ptr_eq(&header.token, token)) {
+            return header.clone();
         }
-        drop(written);
+        drop(cached);
         // A client token is visible ASCII, which every header takes.
         let mut value = HeaderValue::from_str(token.secret.secret().expose_secret())
             .unwrap_or_else(|_| HeaderValue::from_static(""));
         value.set_sensitive(true);
-        let worn = Worn { token: Arc::clone(token), value };
-        *self.written.write().unwrap_or_else(PoisonError::into_inner) = Some(worn.clone());
-        worn
+        let header = TokenHeader { token: Arc::clone(token), value };
+        *self.cached.write().unwrap_or_else(PoisonError::into_inner) = Some(header.clone());
+        header
     }
 }

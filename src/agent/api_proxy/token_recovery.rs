@@ -9,9 +9,9 @@ use hyper::body::Body as _;
 use tokio::time::Instant;
 
 use super::Inner;
-use super::answer::Answered;
-use super::screen::Screened;
-use super::session_token::{Absent, Worn};
+use super::answer::ProxyBody;
+use super::screen::FilteredBody;
+use super::session_token::{TokenHeader, TokenUnavailable};
 use crate::agent::server_client::is_bare_denial;
 use crate::clock::{Clock, ClockReading};
 use crate::credential_watch::RefreshRequest;
@@ -19,23 +19,23 @@ use crate::http::body_buffer::collect;
 
 /// A 403, and what it says of the token.
 pub(super) struct Refusal {
-    pub(super) answer: Response<Answered>,
+    pub(super) answer: Response<ProxyBody>,
     /// True if it says that there is no such token, in any server's words. Without such words it may be the policy that refuses.
     pub(super) says_dead: bool,
 }
 
 impl Refusal {
     /// Reads the answer's body, where it is told to be short.
-    pub(super) async fn read(answer: Response<Screened>) -> Self {
-        let short = answer.body().size_hint().upper().is_some_and(|bytes| bytes <= LOOKED_AT as u64);
+    pub(super) async fn read(answer: Response<FilteredBody>) -> Self {
+        let short = answer.body().size_hint().upper().is_some_and(|bytes| bytes <= MAX_ERROR_BODY as u64);
         if !short {
             return Self { answer: answer.map(Either::Left), says_dead: false };
         }
         let (parts, body) = answer.into_parts();
-        let body = match tokio::time::timeout(READ_WITHIN, collect(body, LOOKED_AT)).await {
+        let body = match tokio::time::timeout(ERROR_BODY_TIMEOUT, collect(body, MAX_ERROR_BODY)).await {
             Ok(Ok(body)) => body.into_bytes(),
             // Nothing of it is left to be passed on but its head.
-            Ok(Err(_)) | Err(_) => return Self { answer: super::answer::broken_off(), says_dead: false },
+            Ok(Err(_)) | Err(_) => return Self { answer: super::answer::truncated_response(), says_dead: false },
         };
         let says_dead = says_dead(&body);
         Self { answer: Response::from_parts(parts, Either::Right(Full::new(body))), says_dead }
@@ -43,8 +43,8 @@ impl Refusal {
 }
 
 /// How much of a refusal is looked at.
-const LOOKED_AT: usize = 64 * 1024;
-const READ_WITHIN: Duration = Duration::from_secs(5);
+const MAX_ERROR_BODY: usize = 64 * 1024;
+const ERROR_BODY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Vault says `invalid token` or `bad token`, OpenBao `permission denied` and nothing else; a Consul-compatible server says
 /// `ACL not found`.
@@ -60,33 +60,33 @@ fn says_dead(body: &[u8]) -> bool {
 }
 
 /// What there is in place of a token that was refused.
-pub(super) enum Fresh {
+pub(super) enum Recovery {
     /// Another token.
-    Token(Worn),
+    Token(TokenHeader),
     /// The same: it is not the token that is refused, or nobody was asked.
     Same,
     /// None.
-    Absent(Absent),
+    TokenUnavailable(TokenUnavailable),
 }
 
 impl Inner {
     /// The token of this moment. Where there is none, a login may be under way: who calls meanwhile waits a moment for it, as
     /// those do who found the last one dead.
-    pub(super) async fn present(&self) -> Result<Worn, Absent> {
-        match self.credential.current() {
-            Err(_) => Box::pin(self.present_by(Instant::now() + A_MOMENT)).await,
-            worn => worn,
+    pub(super) async fn present(&self) -> Result<TokenHeader, TokenUnavailable> {
+        match self.session_token.current() {
+            Err(_) => Box::pin(self.wait_for_token_until(Instant::now() + WAIT_FOR_TOKEN)).await,
+            token => token,
         }
     }
 
     /// The token that there is by then.
-    async fn present_by(&self, end: Instant) -> Result<Worn, Absent> {
-        let mut watch = self.credential.watch.clone();
+    async fn wait_for_token_until(&self, end: Instant) -> Result<TokenHeader, TokenUnavailable> {
+        let mut watch = self.session_token.watch.clone();
         let _waiting = self.refresh_signal.demand().wait();
         let mut asked = false;
         loop {
             watch.current();
-            match self.credential.current() {
+            match self.session_token.current() {
                 Err(absent) if Instant::now() + absent.retry_after < end => {
                     if !matches!(tokio::time::timeout_at(end, watch.changed()).await, Ok(Ok(()))) {
                         return Err(absent);
@@ -95,7 +95,7 @@ impl Inner {
                 // Now that somebody waits the keeper may try sooner, and says so.
                 Err(_) if !asked => {
                     asked = true;
-                    let _ = tokio::time::timeout(A_WORD, watch.changed()).await;
+                    let _ = tokio::time::timeout(SCHEDULE_TIMEOUT, watch.changed()).await;
                 }
                 found => return found,
             }
@@ -104,62 +104,62 @@ impl Inner {
 
     /// Has the session's keeper look for itself, where a refusal is a reason to. Says whether it will; `None` where it is none.
     pub(super) fn ring(&self, says_dead: bool) -> Option<bool> {
-        let rings = says_dead || self.doubt.is_due();
+        let rings = says_dead || self.suspicions.try_take();
         rings.then(|| !matches!(self.refresh_signal.request(), RefreshRequest::RateLimited { .. }))
     }
 
     /// Another token than the one that the server has refused: the one that is there by now, or the one that its keeper
     /// gets once it has looked for itself.
-    pub(super) async fn fresher(&self, refused: &Worn, says_dead: bool) -> Fresh {
-        let same = |worn: &Worn| worn.generation() == refused.generation();
-        if self.credential.current().is_ok_and(|worn| same(&worn)) {
+    pub(super) async fn recover(&self, refused: &TokenHeader, says_dead: bool) -> Recovery {
+        let same = |token: &TokenHeader| token.generation() == refused.generation();
+        if self.session_token.current().is_ok_and(|token| same(&token)) {
             if self.ring(says_dead) == Some(false) {
-                return Fresh::Same;
+                return Recovery::Same;
             }
             // Without a ring too: somebody else's may be under way.
             // One that doubts the token is answered once a login has replaced it.
-            let within = if says_dead { LOOKED_WITHIN + LOGIN_WITHIN } else { LOOKED_WITHIN };
+            let within = if says_dead { CHECK_TIMEOUT + LOGIN_TIMEOUT } else { CHECK_TIMEOUT };
             if tokio::time::timeout(within, self.refresh_signal.wait()).await.is_err() {
-                return Fresh::Same;
+                return Recovery::Same;
             }
         }
-        match self.present_by(Instant::now() + LOGIN_WITHIN).await {
-            Ok(worn) if same(&worn) => Fresh::Same,
-            Ok(worn) => Fresh::Token(worn),
-            Err(absent) => Fresh::Absent(absent),
+        match self.wait_for_token_until(Instant::now() + LOGIN_TIMEOUT).await {
+            Ok(token) if same(&token) => Recovery::Same,
+            Ok(token) => Recovery::Token(token),
+            Err(absent) => Recovery::TokenUnavailable(absent),
         }
     }
 }
 
 /// How long a caller waits for the keeper's look, which is one call of the server.
-const LOOKED_WITHIN: Duration = Duration::from_secs(10);
+const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long after it for the login that follows where the token is dead.
-const LOGIN_WITHIN: Duration = Duration::from_secs(10);
+const LOGIN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long a caller waits for the keeper to say when it tries next.
-const A_WORD: Duration = Duration::from_millis(20);
+const SCHEDULE_TIMEOUT: Duration = Duration::from_millis(20);
 
 /// How long a caller waits who comes while there is no token.
-const A_MOMENT: Duration = Duration::from_secs(2);
+const WAIT_FOR_TOKEN: Duration = Duration::from_secs(2);
 
 /// How often a refusal that does not name the token is a reason to look: a policy that refuses all the time must not use up
 /// the rings that a dead token needs.
 #[derive(Debug)]
-pub(super) struct Doubt {
+pub(super) struct SuspicionLimiter {
     clock: Clock,
     last: Mutex<Option<ClockReading>>,
 }
 
-impl Doubt {
+impl SuspicionLimiter {
     pub(super) const fn new(clock: Clock) -> Self {
         Self { clock, last: Mutex::new(None) }
     }
 
-    fn is_due(&self) -> bool {
+    fn try_take(&self) -> bool {
         let now = self.clock.now();
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let due = last.is_none_or(|last| now.since(last) >= DOUBTS_APART);
+        let due = last.is_none_or(|last| now.since(last) >= SUSPICION_INTERVAL);
         if due {
             *last = Some(now);
         }
@@ -167,7 +167,7 @@ impl Doubt {
     }
 }
 
-const DOUBTS_APART: Duration = Duration::from_mins(2);
+const SUSPICION_INTERVAL: Duration = Duration::from_mins(2);
 
 #[cfg(test)]
 mod tests {
@@ -194,11 +194,11 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_policy_that_refuses_all_the_time_is_doubted_now_and_then() {
-        let doubt = Doubt::new(Clock::Test(TestClock::starting_at(SystemTime::UNIX_EPOCH)));
-        assert!(doubt.is_due() && !doubt.is_due());
+        let doubt = SuspicionLimiter::new(Clock::Test(TestClock::starting_at(SystemTime::UNIX_EPOCH)));
+        assert!(doubt.try_take() && !doubt.try_take());
         tokio::time::advance(Duration::from_secs(119)).await;
-        assert!(!doubt.is_due());
+        assert!(!doubt.try_take());
         tokio::time::advance(Duration::from_secs(1)).await;
-        assert!(doubt.is_due() && !doubt.is_due());
+        assert!(doubt.try_take() && !doubt.try_take());
     }
 }

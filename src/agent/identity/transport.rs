@@ -13,8 +13,8 @@ use zeroize::Zeroizing;
 use super::failure::{Failure, MAX_ANSWER};
 use super::token_response;
 use crate::error_chain::format_chain;
-use crate::http::client::FixedResolver;
-use crate::http::tls::{TlsOptions, client_config};
+use crate::http::client::Renamed;
+use crate::http::tls::{Tls, client_config};
 
 /// A client for one kind of service. Clones share it.
 #[derive(Debug, Clone)]
@@ -40,7 +40,7 @@ impl Transport {
             builder = builder.no_proxy();
         }
         if let Some(path) = ca {
-            let tls = TlsOptions { ca_file: Some(path.to_owned()), ..TlsOptions::default() };
+            let tls = Tls { ca_file: Some(path.to_owned()), ..Tls::default() };
             let config = client_config(&tls).map_err(|error| Failure::setting(format_chain(&error)))?;
             builder = builder.tls_backend_preconfigured(config);
         }
@@ -59,7 +59,7 @@ impl Transport {
             builder = builder.tls_certs_only(certificates);
         }
         if let Some(url) = connect_to {
-            let resolver = FixedResolver::new(url).map_err(|error| Failure::setting(error.to_string()))?;
+            let resolver = Renamed::new(url).map_err(|error| Failure::setting(error.to_string()))?;
             builder = builder.dns_resolver(Arc::new(resolver));
         }
         Self::build(builder, AUTHORITY_WHOLE)

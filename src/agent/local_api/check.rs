@@ -9,19 +9,19 @@ use serde::Serialize;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
-use super::token::{Found, TokenReader};
-use crate::agent::json_response::{json, retry_later};
+use super::token::{TokenLookup, TokenReader};
 use crate::agent::token::{Token, TokenWatch};
 use crate::clock::{Clock, ClockReading};
 use crate::credential_watch::{CredentialState, RefreshRequest, RefreshSignal};
+use crate::http::answer::{json, later};
 use crate::time_format::format_rfc3339;
 
 /// How long a caller waits for the keeper's look. A login that follows may take longer; the token's waiters wait for it.
-const PATIENCE: Duration = Duration::from_secs(15);
+const TIMEOUT: Duration = Duration::from_secs(15);
 
 /// What a check answers.
 #[derive(Debug, Serialize)]
-pub(super) struct Report {
+pub(super) struct SessionReport {
     #[serde(skip_serializing_if = "Option::is_none")]
     errors: Option<[&'static str; 1]>,
     /// Whether there is a token to serve.
@@ -51,7 +51,7 @@ pub(super) async fn check(
     let before = watch.current();
     if let RefreshRequest::RateLimited { retry_after } = refresh_signal.request() {
         let report = report(&reader, &before, &clock, Some("asked too often; this is the last result"));
-        return retry_later(StatusCode::TOO_MANY_REQUESTS, &report, retry_after);
+        return later(StatusCode::TOO_MANY_REQUESTS, &report, retry_after);
     }
     let looked = async {
         tokio::select! {
@@ -61,13 +61,13 @@ pub(super) async fn check(
     };
     tokio::select! {
         () = looked => {}
-        () = tokio::time::sleep(PATIENCE) => {}
+        () = tokio::time::sleep(TIMEOUT) => {}
         () = stop.cancelled() => {}
     }
     let after = watch.current();
     if after.last_checked == before.last_checked {
         let report = report(&reader, &after, &clock, Some("the server gave no answer about the token yet"));
-        return retry_later(StatusCode::SERVICE_UNAVAILABLE, &report, Duration::from_secs(1));
+        return later(StatusCode::SERVICE_UNAVAILABLE, &report, Duration::from_secs(1));
     }
     json(StatusCode::OK, &report(&reader, &after, &clock, None))
 }
@@ -87,12 +87,12 @@ pub(super) fn report(
     reading: &CredentialState<Token>,
     clock: &Clock,
     error: Option<&'static str>,
-) -> Report {
+) -> SessionReport {
     let (generation, reason) = match reader.look(reading) {
-        Found::Token(token) => (Some(token.generation.to_string()), None),
-        Found::None { reason, .. } => (None, Some(reason.to_string())),
+        TokenLookup::Token(token) => (Some(token.generation.to_string()), None),
+        TokenLookup::None { reason, .. } => (None, Some(reason.to_string())),
     };
-    Report {
+    SessionReport {
         errors: error.map(|error| [error]),
         serving: generation.is_some(),
         generation,

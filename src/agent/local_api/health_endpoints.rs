@@ -7,17 +7,17 @@ use http::{Response, StatusCode};
 use http_body_util::Full;
 use serde::Serialize;
 
-use super::Parts;
+use super::LocalApiDeps;
 
-use crate::agent::json_response::{error, json, with_body};
 use crate::health::Component;
+use crate::http::answer::{error, json, with_body};
 use crate::metrics::CONTENT_TYPE;
 use crate::status::Status;
 
-pub(super) fn status(parts: &Parts, served: &BTreeSet<String>) -> Response<Full<Bytes>> {
-    let mut sessions = parts.status_registry.sessions();
+pub(super) fn status(deps: &LocalApiDeps, served: &BTreeSet<String>) -> Response<Full<Bytes>> {
+    let mut sessions = deps.status_registry.sessions();
     sessions.retain(|name, _| served.contains(name));
-    json(StatusCode::OK, &Status::new(&parts.status_registry, &parts.health, sessions))
+    json(StatusCode::OK, &Status::new(&deps.status_registry, &deps.health, sessions))
 }
 
 pub(super) fn live() -> Response<Full<Bytes>> {
@@ -28,36 +28,36 @@ pub(super) fn live() -> Response<Full<Bytes>> {
     json(StatusCode::OK, &Live { live: true })
 }
 
-pub(super) fn ready(parts: &Parts) -> Response<Full<Bytes>> {
+pub(super) fn ready(deps: &LocalApiDeps) -> Response<Full<Bytes>> {
     #[derive(Serialize)]
     struct Ready {
         ready: bool,
         components: BTreeMap<String, Component>,
     }
-    let ready = parts.health.ready();
-    json(status_of(ready), &Ready { ready, components: parts.health.components() })
+    let ready = deps.health.ready();
+    json(status_of(ready), &Ready { ready, components: deps.health.components() })
 }
 
 /// One component by its name, such as `session/web`.
-pub(super) fn component(parts: &Parts, name: &str) -> Response<Full<Bytes>> {
-    match parts.health.components().get(name) {
+pub(super) fn component(deps: &LocalApiDeps, name: &str) -> Response<Full<Bytes>> {
+    match deps.health.components().get(name) {
         Some(component) => json(status_of(component.ready), component),
         None => error(StatusCode::NOT_FOUND, "there is no component of this name; /readyz lists them"),
     }
 }
 
-pub(super) fn started(parts: &Parts) -> Response<Full<Bytes>> {
+pub(super) fn started(deps: &LocalApiDeps) -> Response<Full<Bytes>> {
     #[derive(Serialize)]
     struct Started {
         started: bool,
         components: BTreeMap<String, Component>,
     }
-    let started = parts.health.started();
-    json(status_of(started), &Started { started, components: parts.health.components() })
+    let started = deps.health.started();
+    json(status_of(started), &Started { started, components: deps.health.components() })
 }
 
-pub(super) fn metrics(parts: &Parts) -> Response<Full<Bytes>> {
-    with_body(StatusCode::OK, CONTENT_TYPE, parts.metrics.text().into())
+pub(super) fn metrics(deps: &LocalApiDeps) -> Response<Full<Bytes>> {
+    with_body(StatusCode::OK, CONTENT_TYPE, deps.metrics.text().into())
 }
 
 const fn status_of(good: bool) -> StatusCode {

@@ -37,18 +37,18 @@ use crate::status::StatusRegistry;
 
 /// What one listener serves.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct LocalApiOptions {
     /// The listener's name.
     pub name: String,
     /// What it serves.
-    pub serves: Serves,
-    /// The sessions that it may serve, by name. A listener of [`Serves::Health`] serves none and keeps none of them.
-    pub sessions: BTreeMap<String, Source>,
+    pub kind: ListenerKind,
+    /// The sessions that it may serve, by name. A listener of [`ListenerKind::Health`] serves none and keeps none of them.
+    pub sessions: BTreeMap<String, SessionHandle>,
 }
 
 /// What a listener serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Serves {
+pub enum ListenerKind {
     /// Tokens, status, check, health and metrics, behind the guard.
     LocalApi,
     /// Health and metrics alone, to kubelets and scrapers.
@@ -57,7 +57,7 @@ pub enum Serves {
 
 /// Where a session's token is read, and where its maker is rung.
 #[derive(Debug, Clone)]
-pub struct Source {
+pub struct SessionHandle {
     /// The token.
     pub watch: TokenWatch,
     /// Rung by `POST /agent/v1/check`.
@@ -66,17 +66,17 @@ pub struct Source {
 
 /// What a listener's answers are made from, besides the sessions.
 #[derive(Debug, Clone)]
-pub struct Parts {
+pub struct LocalApiDeps {
     /// Tells when a token has ended.
     pub clock: Clock,
-    /// Served by `/metrics`, and where requests and refusals are counted.
+    /// ServedSession by `/metrics`, and where requests and refusals are counted.
     pub metrics: Metrics,
-    /// Served by `/livez`, `/readyz` and `/startupz`.
+    /// ServedSession by `/livez`, `/readyz` and `/startupz`.
     pub health: Health,
-    /// Served by `/agent/v1/status`.
+    /// ServedSession by `/agent/v1/status`.
     pub status_registry: StatusRegistry,
-    /// Whom to let in; a listener of [`Serves::Health`] lets everyone in but browsers.
-    pub guard: guard::GuardOptions,
+    /// Whom to let in; a listener of [`ListenerKind::Health`] lets everyone in but browsers.
+    pub guard: guard::Options,
     /// The address that the listener is bound to ([`crate::http::server::Listener::tcp_address`]).
     pub address: Option<SocketAddr>,
     /// Cancelled when the listener stops: those who wait for a token are answered then.

@@ -16,7 +16,7 @@ pub(super) struct Query<'a> {
 
 /// Why a query string is not taken. Holds no value of it.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Malformed {
+pub(super) enum QueryError {
     #[error("a query parameter is not known; this path takes {known}")]
     Unknown { known: String },
     #[error("the query parameter {name} is there more than once")]
@@ -29,15 +29,15 @@ pub(super) enum Malformed {
 
 impl<'a> Query<'a> {
     /// Takes the parameters in `known` and no others, each at most once.
-    pub(super) fn parse(text: Option<&'a str>, known: &[&str]) -> Result<Self, Malformed> {
+    pub(super) fn parse(text: Option<&'a str>, known: &[&str]) -> Result<Self, QueryError> {
         let mut query = Self::default();
         let mut seen = Vec::new();
         for (name, value) in url::form_urlencoded::parse(text.unwrap_or_default().as_bytes()) {
             if !known.contains(&&*name) {
-                return Err(Malformed::Unknown { known: known.join(", ") });
+                return Err(QueryError::Unknown { known: known.join(", ") });
             }
             if seen.contains(&name) {
-                return Err(Malformed::Twice { name: name.into_owned() });
+                return Err(QueryError::Twice { name: name.into_owned() });
             }
             match &*name {
                 "session" => query.session = Some(value),
@@ -51,11 +51,11 @@ impl<'a> Query<'a> {
     }
 }
 
-fn wait(text: &str) -> Result<Duration, Malformed> {
+fn wait(text: &str) -> Result<Duration, QueryError> {
     match humantime::parse_duration(text) {
         Ok(wait) if wait <= LONGEST_WAIT => Ok(wait),
-        Ok(_) => Err(Malformed::TooLong),
-        Err(_) => Err(Malformed::NoDuration),
+        Ok(_) => Err(QueryError::TooLong),
+        Err(_) => Err(QueryError::NoDuration),
     }
 }
 

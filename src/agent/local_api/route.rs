@@ -11,75 +11,75 @@ use prometheus_client::metrics::counter::Counter;
 
 use super::query::{self, Query};
 use super::token::TokenReader;
-use super::wait_slots::Places;
-use super::{Options, Parts, Serves, Source, check, health_endpoints, retry};
-use crate::agent::json_response::{error, method_not_allowed, rejected};
+use super::wait_slots::WaitSlots;
+use super::{ListenerKind, LocalApiDeps, LocalApiOptions, SessionHandle, check, health_endpoints, retry};
+use crate::http::answer::{error, method_not_allowed, refused};
 use crate::http::guard::{Guard, LocalCaller};
-use crate::http::server::{self, ListenerLimits, ListenerMetrics, Peer};
+use crate::http::server::{self, Limits, Observed, Peer};
 use crate::metrics;
 
-type Answering = server::ResponseFuture<Full<Bytes>>;
+type Answering = server::Answering<Full<Bytes>>;
 
 /// The service of one listener, for [`crate::http::server::Listener::serve`].
 pub fn service(
-    options: Options,
-    parts: Parts,
-) -> impl Fn(Peer, Request<Incoming>) -> server::ResponseFuture<Full<Bytes>> + Clone + Send + 'static {
-    let api = Arc::new(Api::new(options, parts));
+    options: LocalApiOptions,
+    deps: LocalApiDeps,
+) -> impl Fn(Peer, Request<Incoming>) -> server::Answering<Full<Bytes>> + Clone + Send + 'static {
+    let api = Arc::new(Api::new(options, deps));
     move |peer, request| Api::answer(&api, &peer, &request)
 }
 
 struct Api {
     name: String,
-    serves: Serves,
-    sessions: BTreeMap<String, Served>,
+    kind: ListenerKind,
+    sessions: BTreeMap<String, ServedSession>,
     names: BTreeSet<String>,
     /// The session, where there is one alone.
-    only: Option<(String, Served)>,
+    only: Option<(String, ServedSession)>,
     guard: Guard,
-    parts: Parts,
-    waiting: Places,
-    checking: Places,
+    deps: LocalApiDeps,
+    waiting: WaitSlots,
+    checking: WaitSlots,
     /// Resolved once: looking a counter up by its labels costs more than the rest of an answer.
     answered_ok: Counter,
 }
 
 #[derive(Clone)]
-struct Served {
-    source: Source,
+struct ServedSession {
+    source: SessionHandle,
     reader: Arc<TokenReader>,
 }
 
 impl Api {
-    fn new(options: Options, parts: Parts) -> Self {
-        let Options { name, serves, sessions } = options;
-        let sessions = if serves == Serves::Health { BTreeMap::new() } else { sessions };
-        let listener_metrics = Some(ListenerMetrics { metrics: parts.metrics.clone(), listener: name.clone() });
-        let guard = match serves {
-            Serves::LocalApi => Guard::new(parts.guard.clone(), parts.address, listener_metrics),
-            Serves::Health => Guard::for_probes(listener_metrics),
+    fn new(options: LocalApiOptions, deps: LocalApiDeps) -> Self {
+        let LocalApiOptions { name, kind, sessions } = options;
+        let sessions = if kind == ListenerKind::Health { BTreeMap::new() } else { sessions };
+        let observed = Some(Observed { metrics: deps.metrics.clone(), listener: name.clone() });
+        let guard = match kind {
+            ListenerKind::LocalApi => Guard::new(deps.guard.clone(), deps.address, observed),
+            ListenerKind::Health => Guard::for_probes(observed),
         };
         let names = sessions.keys().cloned().collect();
-        let serve = |(name, source): (String, Source)| {
-            let reader = Arc::new(TokenReader::new(name.clone(), source.watch.clone(), parts.clock.clone()));
-            (name, Served { source, reader })
+        let serve = |(name, source): (String, SessionHandle)| {
+            let reader = Arc::new(TokenReader::new(name.clone(), source.watch.clone(), deps.clock.clone()));
+            (name, ServedSession { source, reader })
         };
-        let sessions: BTreeMap<String, Served> = sessions.into_iter().map(serve).collect();
+        let sessions: BTreeMap<String, ServedSession> = sessions.into_iter().map(serve).collect();
         let mut all = sessions.iter().map(|(name, served)| (name.clone(), served.clone()));
         let only = all.next().filter(|_| sessions.len() == 1);
-        let answered_ok = counter(&parts, &name, StatusCode::OK);
+        let answered_ok = counter(&deps, &name, StatusCode::OK);
         // A quarter of the connections is left to those who wait for nothing.
-        let connections = ListenerLimits::default().connections;
-        let (waiting, checking) = (Places::new(connections / 2), Places::new(connections / 4));
-        Self { name, serves, sessions, names, only, guard, parts, waiting, checking, answered_ok }
+        let connections = Limits::default().connections;
+        let (waiting, checking) = (WaitSlots::new(connections / 2), WaitSlots::new(connections / 4));
+        Self { name, kind, sessions, names, only, guard, deps, waiting, checking, answered_ok }
     }
 
     fn answer<B>(this: &Arc<Self>, peer: &Peer, request: &Request<B>) -> Answering {
         let answering = match this.guard.admit(peer, request) {
-            Ok(caller) => this
-                .route(&caller, request)
-                .unwrap_or_else(|fault| Answering::ready(error(fault.status, &fault.message))),
-            Err(refusal) => Answering::ready(rejected(&refusal)),
+            Ok(caller) => {
+                this.route(&caller, request).unwrap_or_else(|fault| Answering::now(error(fault.status, &fault.message)))
+            }
+            Err(refusal) => Answering::now(refused(&refusal)),
         };
         // Looked at in place: an answer is large enough for each move of it to show.
         if let Answering::Ready(answer) = &answering {
@@ -87,7 +87,7 @@ impl Api {
             return answering;
         }
         let this = Arc::clone(this);
-        Answering::waiting(async move {
+        Answering::later(async move {
             let answer = answering.await;
             this.count(answer.status());
             answer
@@ -98,13 +98,13 @@ impl Api {
         if status == StatusCode::OK {
             self.answered_ok.inc();
         } else {
-            counter(&self.parts, &self.name, status).inc();
+            counter(&self.deps, &self.name, status).inc();
         }
     }
 
-    fn route<B>(&self, caller: &LocalCaller, request: &Request<B>) -> Result<Answering, Fault> {
+    fn route<B>(&self, caller: &LocalCaller, request: &Request<B>) -> Result<Answering, ApiError> {
         let path = request.uri().path();
-        let tokens = self.serves == Serves::LocalApi;
+        let tokens = self.kind == ListenerKind::LocalApi;
         let (route, allowed) = match path {
             "/agent/v1/token" if tokens => (Route::Token, READ),
             "/agent/v1/check" if tokens => (Route::Check, "POST"),
@@ -116,7 +116,7 @@ impl Api {
             "/metrics" => (Route::Metrics, READ),
             path => match path.strip_prefix("/readyz/") {
                 Some(component) => (Route::Component(component), READ),
-                None => return Err(Fault::new(StatusCode::NOT_FOUND, "there is nothing at this path")),
+                None => return Err(ApiError::new(StatusCode::NOT_FOUND, "there is nothing at this path")),
             },
         };
         let fits = match *request.method() {
@@ -125,34 +125,34 @@ impl Api {
             _ => false,
         };
         if !fits {
-            return Ok(Answering::ready(method_not_allowed(allowed)));
+            return Ok(Answering::now(method_not_allowed(allowed)));
         }
         Ok(match route {
             Route::Token => return self.token(caller, request.uri().query()),
             Route::Check => return self.check(caller, request.uri().query()),
             Route::Retry => return self.retry(caller, request.uri().query()),
-            Route::Status => Answering::ready(health_endpoints::status(&self.parts, &self.names)),
-            Route::Live => Answering::ready(health_endpoints::live()),
-            Route::Ready => Answering::ready(health_endpoints::ready(&self.parts)),
-            Route::Component(name) => Answering::ready(health_endpoints::component(&self.parts, name)),
-            Route::Started => Answering::ready(health_endpoints::started(&self.parts)),
-            Route::Metrics => Answering::ready(health_endpoints::metrics(&self.parts)),
+            Route::Status => Answering::now(health_endpoints::status(&self.deps, &self.names)),
+            Route::Live => Answering::now(health_endpoints::live()),
+            Route::Ready => Answering::now(health_endpoints::ready(&self.deps)),
+            Route::Component(name) => Answering::now(health_endpoints::component(&self.deps, name)),
+            Route::Started => Answering::now(health_endpoints::started(&self.deps)),
+            Route::Metrics => Answering::now(health_endpoints::metrics(&self.deps)),
         })
     }
 
-    fn token(&self, caller: &LocalCaller, query: Option<&str>) -> Result<Answering, Fault> {
+    fn token(&self, caller: &LocalCaller, query: Option<&str>) -> Result<Answering, ApiError> {
         if let (None, Some((name, served))) = (query, &self.only) {
             self.log_grant(caller, "token", name);
-            return Ok(Answering::ready(served.reader.now()));
+            return Ok(Answering::now(served.reader.now()));
         }
         let query = Query::parse(query, &["session", "wait", "after"])?;
         let (name, served) = self.session(query.session.as_deref())?;
         self.log_grant(caller, "token", name);
         if query.wait.is_zero() || served.reader.has_news(query.after.as_deref()) {
-            return Ok(Answering::ready(served.reader.now()));
+            return Ok(Answering::now(served.reader.now()));
         }
         let after = query.after.map(std::borrow::Cow::into_owned);
-        let answer = Arc::clone(&served.reader).wait(after, query.wait, self.parts.stop.clone());
+        let answer = Arc::clone(&served.reader).wait(after, query.wait, self.deps.stop.clone());
         let waiting = served.source.refresh_signal.demand().wait();
         Ok(self.waiting.wait(async move {
             let _waiting = waiting;
@@ -160,41 +160,41 @@ impl Api {
         }))
     }
 
-    fn check(&self, caller: &LocalCaller, query: Option<&str>) -> Result<Answering, Fault> {
+    fn check(&self, caller: &LocalCaller, query: Option<&str>) -> Result<Answering, ApiError> {
         let query = Query::parse(query, &["session"])?;
         let (name, served) = self.session(query.session.as_deref())?;
         self.log_grant(caller, "check", name);
-        let Source { watch, refresh_signal } = served.source.clone();
-        let (clock, stop) = (self.parts.clock.clone(), self.parts.stop.clone());
+        let SessionHandle { watch, refresh_signal } = served.source.clone();
+        let (clock, stop) = (self.deps.clock.clone(), self.deps.stop.clone());
         let answer = check::check(Arc::clone(&served.reader), watch, refresh_signal, clock, stop);
         Ok(self.checking.wait(answer))
     }
 
-    fn retry(&self, caller: &LocalCaller, query: Option<&str>) -> Result<Answering, Fault> {
+    fn retry(&self, caller: &LocalCaller, query: Option<&str>) -> Result<Answering, ApiError> {
         let query = Query::parse(query, &["session"])?;
         let (name, served) = self.session(query.session.as_deref())?;
         self.log_grant(caller, "retry", name);
-        let (clock, stop) = (self.parts.clock.clone(), self.parts.stop.clone());
+        let (clock, stop) = (self.deps.clock.clone(), self.deps.stop.clone());
         let answer = retry::retry(Arc::clone(&served.reader), served.source.clone(), clock, stop);
         Ok(self.checking.wait(answer))
     }
 
     /// The session that a request is about: the one there is, or the one it names.
-    fn session(&self, asked: Option<&str>) -> Result<(&str, &Served), Fault> {
+    fn session(&self, asked: Option<&str>) -> Result<(&str, &ServedSession), ApiError> {
         let listed = || self.sessions.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
         let mut all = self.sessions.iter();
         match (asked, all.next(), all.next()) {
             (Some(asked), ..) => {
                 self.sessions.get_key_value(asked).map(|(name, served)| (&**name, served)).ok_or_else(|| {
                     let message = format!("this listener does not serve that session; it serves {}", listed());
-                    Fault { status: StatusCode::NOT_FOUND, message }
+                    ApiError { status: StatusCode::NOT_FOUND, message }
                 })
             }
             (None, Some((name, served)), None) => Ok((name, served)),
-            (None, None, _) => Err(Fault::new(StatusCode::NOT_FOUND, "this listener serves no session")),
+            (None, None, _) => Err(ApiError::new(StatusCode::NOT_FOUND, "this listener serves no session")),
             (None, Some(_), Some(_)) => {
                 let message = format!("name a session, ?session=NAME; this listener serves {}", listed());
-                Err(Fault { status: StatusCode::BAD_REQUEST, message })
+                Err(ApiError { status: StatusCode::BAD_REQUEST, message })
             }
         }
     }
@@ -226,26 +226,26 @@ enum Route<'a> {
 }
 
 /// Why a request that was let in is not served.
-struct Fault {
+struct ApiError {
     status: StatusCode,
     message: String,
 }
 
-impl Fault {
+impl ApiError {
     fn new(status: StatusCode, message: &str) -> Self {
         Self { status, message: message.to_owned() }
     }
 }
 
-impl From<query::Malformed> for Fault {
-    fn from(malformed: query::Malformed) -> Self {
+impl From<query::QueryError> for ApiError {
+    fn from(malformed: query::QueryError) -> Self {
         Self { status: StatusCode::BAD_REQUEST, message: malformed.to_string() }
     }
 }
 
-fn counter(parts: &Parts, listener: &str, status: StatusCode) -> Counter {
+fn counter(deps: &LocalApiDeps, listener: &str, status: StatusCode) -> Counter {
     let label = metrics::ResponseLabels { listener: listener.to_owned(), code: status.as_u16() };
-    parts.metrics.local_requests.get_or_create(&label).clone()
+    deps.metrics.local_requests.get_or_create(&label).clone()
 }
 
 const READ: &str = "GET, HEAD";

@@ -11,36 +11,36 @@ use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 use zeroize::Zeroizing;
 
-use crate::agent::json_response::{Errors, json_bytes, retry_later};
 use crate::agent::token::{Kind, Token, TokenWatch};
 use crate::clock::{Clock, ClockReading};
 use crate::credential_watch::{Availability, CredentialState};
+use crate::http::answer::{Errors, in_json, later};
 use crate::time_format::format_rfc3339;
 
-/// Serves one session's token.
+/// ListenerKind one session's token.
 #[derive(Debug)]
 pub(super) struct TokenReader {
     session: String,
     watch: TokenWatch,
     clock: Clock,
-    written: RwLock<Option<Written>>,
+    written: RwLock<Option<CachedResponse>>,
 }
 
 /// A token's answer. It holds the token that it was made from, so that the two can be told to belong together by
 /// address.
-struct Written {
+struct CachedResponse {
     token: Arc<Token>,
     body: Bytes,
 }
 
-impl std::fmt::Debug for Written {
+impl std::fmt::Debug for CachedResponse {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Written").field("token", &self.token).finish_non_exhaustive()
     }
 }
 
 /// What there is for a caller.
-pub(super) enum Found {
+pub(super) enum TokenLookup {
     Token(Arc<Token>),
     None { reason: Arc<str>, retry_after: Duration },
 }
@@ -86,20 +86,20 @@ impl TokenReader {
 
     fn is_news(&self, reading: &CredentialState<Token>, after: Option<&str>) -> bool {
         match self.look(reading) {
-            Found::Token(token) => after.is_none_or(|after| token.generation.to_string() != after),
-            Found::None { .. } => false,
+            TokenLookup::Token(token) => after.is_none_or(|after| token.generation.to_string() != after),
+            TokenLookup::None { .. } => false,
         }
     }
 
     /// What a caller may be given: a token whose end has come is none, though its maker has not said so yet.
-    pub(super) fn look(&self, reading: &CredentialState<Token>) -> Found {
+    pub(super) fn look(&self, reading: &CredentialState<Token>) -> TokenLookup {
         match &reading.availability {
             Availability::Available(token) if self.has_ended(token) => {
-                Found::None { reason: "the token has expired".into(), retry_after: Duration::from_secs(1) }
+                TokenLookup::None { reason: "the token has expired".into(), retry_after: Duration::from_secs(1) }
             }
-            Availability::Available(token) => Found::Token(Arc::clone(token)),
+            Availability::Available(token) => TokenLookup::Token(Arc::clone(token)),
             Availability::Unavailable { reason, retry_after } => {
-                Found::None { reason: Arc::clone(reason), retry_after: *retry_after }
+                TokenLookup::None { reason: Arc::clone(reason), retry_after: *retry_after }
             }
         }
     }
@@ -114,18 +114,18 @@ impl TokenReader {
             && Arc::ptr_eq(token, &written.token)
             && !self.has_ended(token)
         {
-            return json_bytes(StatusCode::OK, written.body.clone());
+            return in_json(StatusCode::OK, written.body.clone());
         }
         match self.look(reading) {
-            Found::Token(token) => {
+            TokenLookup::Token(token) => {
                 let body = write(&self.session, &token);
-                let written = Written { token, body: body.clone() };
+                let written = CachedResponse { token, body: body.clone() };
                 *self.written.write().unwrap_or_else(PoisonError::into_inner) = Some(written);
-                json_bytes(StatusCode::OK, body)
+                in_json(StatusCode::OK, body)
             }
-            Found::None { reason, retry_after } => {
+            TokenLookup::None { reason, retry_after } => {
                 *self.written.write().unwrap_or_else(PoisonError::into_inner) = None;
-                retry_later(StatusCode::SERVICE_UNAVAILABLE, &Errors { errors: [&reason] }, retry_after)
+                later(StatusCode::SERVICE_UNAVAILABLE, &Errors { errors: [&reason] }, retry_after)
             }
         }
     }
@@ -133,7 +133,7 @@ impl TokenReader {
 
 /// What `GET /agent/v1/token` answers.
 #[derive(Serialize)]
-struct Wire<'a> {
+struct TokenResponse<'a> {
     /// The session's name.
     session: &'a str,
     /// What a client sends to the secrets server.
@@ -168,7 +168,7 @@ fn write(session: &str, token: &Token) -> Bytes {
         Kind::Batch => ("batch", None),
         Kind::Wrapping { creation_time, creation_path } => ("wrapping", Some((creation_path, creation_time))),
     };
-    let wire = Wire {
+    let wire = TokenResponse {
         session,
         token: token.secret.secret().expose_secret(),
         accessor: token.accessor.as_deref(),

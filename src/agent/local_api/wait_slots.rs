@@ -8,14 +8,14 @@ use http::{Response, StatusCode};
 use http_body_util::Full;
 use tokio::sync::Semaphore;
 
-use crate::agent::json_response::{Errors, retry_later};
-use crate::http::server::ResponseFuture;
+use crate::http::answer::{Errors, later};
+use crate::http::server::Answering;
 
-/// Places of one kind, one for each caller that waits.
+/// WaitSlots of one kind, one for each caller that waits.
 #[derive(Debug)]
-pub(super) struct Places(Arc<Semaphore>);
+pub(super) struct WaitSlots(Arc<Semaphore>);
 
-impl Places {
+impl WaitSlots {
     pub(super) fn new(count: usize) -> Self {
         Self(Arc::new(Semaphore::new(count)))
     }
@@ -24,12 +24,12 @@ impl Places {
     pub(super) fn wait(
         &self,
         answer: impl Future<Output = Response<Full<Bytes>>> + Send + 'static,
-    ) -> ResponseFuture<Full<Bytes>> {
+    ) -> Answering<Full<Bytes>> {
         let Ok(place) = Arc::clone(&self.0).try_acquire_owned() else {
             let errors = Errors { errors: ["too many callers wait here; ask again later, or without \"wait\""] };
-            return ResponseFuture::ready(retry_later(StatusCode::TOO_MANY_REQUESTS, &errors, RETRY_AFTER));
+            return Answering::now(later(StatusCode::TOO_MANY_REQUESTS, &errors, RETRY_AFTER));
         };
-        ResponseFuture::waiting(async move {
+        Answering::later(async move {
             let _place = place;
             answer.await
         })

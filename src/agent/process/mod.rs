@@ -8,8 +8,8 @@ mod policy;
 // 1: the one who does it
 mod supervisor;
 
-pub use self::policy::{OnChange, Restart, RestartPolicy, Verdict};
-pub use self::supervisor::{Inputs, Parts, Supervisor};
+pub use self::policy::{OnChange, RestartDecision, RestartMode, RestartPolicy};
+pub use self::supervisor::{ProcessInputs, Supervisor, SupervisorDeps};
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use crate::command::EnvVars;
 
 /// The child, and how it is treated.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Options {
+pub struct ProcessOptions {
     /// The program and its arguments.
     pub command: Vec<String>,
     /// What it finds in its environment beside the rendered variables.
@@ -27,7 +27,7 @@ pub struct Options {
     /// What is done when a variable has changed.
     pub on_change: OnChange,
     /// What is done when it has ended by itself.
-    pub restart: Restart,
+    pub restart: RestartMode,
     /// What tells it to end.
     pub stop_signal: Signal,
     /// How long it may take to, before it is killed.

@@ -11,7 +11,7 @@ use crate::clock::ClockReading;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnChange {
     /// The child is stopped, and started with the new ones.
-    Restart,
+    RestartMode,
     /// It gets a signal. Its environment stays as it was.
     Signal(Signal),
     /// Nothing: the next start has them.
@@ -20,7 +20,7 @@ pub enum OnChange {
 
 /// What is done when the child has ended by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Restart {
+pub enum RestartMode {
     /// The agent ends too, with the same code.
     Never,
     /// It is started again if it failed; where it did not, the agent ends too.
@@ -31,9 +31,9 @@ pub enum Restart {
 
 /// What follows from an end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum RestartDecision {
     /// The agent ends, with the child's code.
-    End,
+    ExitCause,
     /// The child is started again after this time.
     StartAfter(Duration),
 }
@@ -41,34 +41,34 @@ pub enum Verdict {
 /// Judges the ends of one child. A child that lives long enough has its earlier ends forgotten.
 #[derive(Debug, Clone, Copy)]
 pub struct RestartPolicy {
-    restart: Restart,
+    restart: RestartMode,
     backoff: Backoff,
 }
 
 impl RestartPolicy {
     /// One that has seen nothing.
-    pub const fn new(restart: Restart) -> Self {
-        Self { restart, backoff: Backoff::new(FIRST, MOST) }
+    pub const fn new(restart: RestartMode) -> Self {
+        Self { restart, backoff: Backoff::new(BASE_DELAY, MAX_DELAY) }
     }
 
     /// The child, started at `started`, has ended at `now`. `unit` is a random number in `0.0..1.0`.
-    pub fn ended(&mut self, well: bool, started: ClockReading, now: ClockReading, unit: f64) -> Verdict {
-        if self.restart == Restart::Never || (self.restart == Restart::OnFailure && well) {
-            return Verdict::End;
+    pub fn ended(&mut self, well: bool, started: ClockReading, now: ClockReading, unit: f64) -> RestartDecision {
+        if self.restart == RestartMode::Never || (self.restart == RestartMode::OnFailure && well) {
+            return RestartDecision::ExitCause;
         }
-        if now.since(started) >= LONG {
+        if now.since(started) >= STABLE_AFTER {
             self.backoff.reset();
         }
         // Half of the wait is certain: a program that cannot start must not be started in a loop.
-        Verdict::StartAfter(self.backoff.next(0.5 + unit / 2.0))
+        RestartDecision::StartAfter(self.backoff.next(0.5 + unit / 2.0))
     }
 }
 
-const FIRST: Duration = Duration::from_secs(1);
-const MOST: Duration = Duration::from_mins(5);
+const BASE_DELAY: Duration = Duration::from_secs(1);
+const MAX_DELAY: Duration = Duration::from_mins(5);
 
 /// Who lived so long did not fail at the start.
-const LONG: Duration = Duration::from_mins(10);
+const STABLE_AFTER: Duration = Duration::from_mins(10);
 
 #[cfg(test)]
 mod tests {
@@ -82,20 +82,20 @@ mod tests {
         let start = Clock::Test(TestClock::starting_at(SystemTime::UNIX_EPOCH)).now();
         let soon = start + Duration::from_secs(1);
         for (restart, well, ends) in [
-            (Restart::Never, true, true),
-            (Restart::Never, false, true),
-            (Restart::OnFailure, true, true),
-            (Restart::OnFailure, false, false),
-            (Restart::Always, true, false),
-            (Restart::Always, false, false),
+            (RestartMode::Never, true, true),
+            (RestartMode::Never, false, true),
+            (RestartMode::OnFailure, true, true),
+            (RestartMode::OnFailure, false, false),
+            (RestartMode::Always, true, false),
+            (RestartMode::Always, false, false),
         ] {
             let verdict = RestartPolicy::new(restart).ended(well, start, soon, 1.0);
-            assert_eq!(verdict == Verdict::End, ends, "{restart:?} {well}");
+            assert_eq!(verdict == RestartDecision::ExitCause, ends, "{restart:?} {well}");
         }
-        let mut policy = RestartPolicy::new(Restart::Always);
+        let mut policy = RestartPolicy::new(RestartMode::Always);
         let mut waits = |lived: u64, unit| match policy.ended(false, start, start + Duration::from_secs(lived), unit) {
-            Verdict::StartAfter(wait) => wait.as_millis(),
-            Verdict::End => panic!("it is started again"),
+            RestartDecision::StartAfter(wait) => wait.as_millis(),
+            RestartDecision::ExitCause => panic!("it is started again"),
         };
         assert_eq!([waits(1, 1.0), waits(1, 1.0), waits(1, 0.0)], [1000, 2000, 2000]);
         for _ in 0..10 {

@@ -4,8 +4,8 @@ use rustix::process::Signal;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::Options;
-use super::policy::{OnChange, RestartPolicy, Verdict};
+use super::ProcessOptions;
+use super::policy::{OnChange, RestartDecision, RestartPolicy};
 use crate::backoff::random_unit;
 use crate::clock::{Clock, ClockReading};
 use crate::command::{self, ChildProcess, CommandSpec, EnvVars, ProvidedEnv};
@@ -14,11 +14,11 @@ use crate::health::HealthHandle;
 use crate::metrics::{Metrics, ProcessStartLabels};
 
 /// What the child waits for, each with its name: variables, and files.
-pub type Inputs = Vec<(String, CredentialWatch<ProvidedEnv>)>;
+pub type ProcessInputs = Vec<(String, CredentialWatch<ProvidedEnv>)>;
 
 /// What a supervisor works with.
 #[derive(Debug)]
-pub struct Parts {
+pub struct SupervisorDeps {
     /// Signals to pass on.
     pub signals: mpsc::Receiver<Signal>,
     /// Where the time comes from.
@@ -32,21 +32,21 @@ pub struct Parts {
 /// Runs one child.
 #[derive(Debug)]
 pub struct Supervisor {
-    options: Options,
-    parts: Parts,
-    awaited: Awaited,
+    options: ProcessOptions,
+    deps: SupervisorDeps,
+    inputs: InputSet,
 }
 
 /// What the child waits for.
 #[derive(Debug)]
-struct Awaited {
-    inputs: Inputs,
+struct InputSet {
+    inputs: ProcessInputs,
     /// What takes their place.
-    others: watch::Receiver<Inputs>,
+    others: watch::Receiver<ProcessInputs>,
 }
 
 /// How a child came to its end.
-enum End {
+enum ExitCause {
     /// By itself, or it could not be started: the code that tells how.
     Itself(u8),
     /// We were told to stop.
@@ -57,10 +57,10 @@ enum End {
 
 impl Supervisor {
     /// One that has started nothing yet. Other inputs may take their place while it runs.
-    pub fn new(options: Options, mut inputs: watch::Receiver<Inputs>, parts: Parts) -> Self {
+    pub fn new(options: ProcessOptions, mut inputs: watch::Receiver<ProcessInputs>, deps: SupervisorDeps) -> Self {
         let first = inputs.borrow_and_update().clone();
-        let awaited = Awaited { inputs: first, others: inputs };
-        Self { options, parts, awaited }
+        let inputs = InputSet { inputs: first, others: inputs };
+        Self { options, deps, inputs }
     }
 
     /// Runs the child once all that it waits for is there. Returns the code to end with: the child's, once it has ended for
@@ -69,18 +69,19 @@ impl Supervisor {
         let mut policy = RestartPolicy::new(self.options.restart);
         let mut reason = "first";
         loop {
-            let variables = stop.run_until_cancelled(self.gathered()).await?;
-            let started = self.parts.clock.now();
-            self.parts.metrics.child_starts.get_or_create(&ProcessStartLabels { reason }).inc();
+            let variables = stop.run_until_cancelled(self.wait_for_inputs()).await?;
+            let started = self.deps.clock.now();
+            self.deps.metrics.child_starts.get_or_create(&ProcessStartLabels { reason }).inc();
             match self.start(variables, &stop).await {
-                End::Stopped(code) => return Some(code),
-                End::Changed => reason = "changed",
-                End::Itself(code) => match policy.ended(code == 0, started, self.parts.clock.now(), random_unit()) {
-                    Verdict::End => return Some(code),
-                    Verdict::StartAfter(wait) => {
-                        self.parts.health.not_ready(format!("it ended with code {code}, and is started again"));
+                ExitCause::Stopped(code) => return Some(code),
+                ExitCause::Changed => reason = "changed",
+                ExitCause::Itself(code) => match policy.ended(code == 0, started, self.deps.clock.now(), random_unit())
+                {
+                    RestartDecision::ExitCause => return Some(code),
+                    RestartDecision::StartAfter(wait) => {
+                        self.deps.health.not_ready(format!("it ended with code {code}, and is started again"));
                         reason = "ended";
-                        stop.run_until_cancelled(self.parts.clock.sleep(wait)).await?;
+                        stop.run_until_cancelled(self.deps.clock.sleep(wait)).await?;
                     }
                 },
             }
@@ -88,18 +89,18 @@ impl Supervisor {
     }
 
     /// The variables, once all that the child waits for is there.
-    async fn gathered(&mut self) -> EnvVars {
+    async fn wait_for_inputs(&mut self) -> EnvVars {
         loop {
-            match self.awaited.now() {
+            match self.inputs.now() {
                 Ok(variables) => return variables,
-                Err(name) => self.parts.health.not_ready(format!("waiting for {name}")),
+                Err(name) => self.deps.health.not_ready(format!("waiting for {name}")),
             }
-            self.awaited.news().await;
+            self.inputs.changed().await;
         }
     }
 
     /// Starts the child and attends to it until it has ended.
-    async fn start(&mut self, variables: EnvVars, stop: &CancellationToken) -> End {
+    async fn start(&mut self, variables: EnvVars, stop: &CancellationToken) -> ExitCause {
         let all = self.options.variables.clone().with(&variables);
         let program = CommandSpec { command: self.options.command.clone(), variables: all };
         let running = match program.start(true) {
@@ -107,19 +108,19 @@ impl Supervisor {
             Err(error) => {
                 tracing::error!(event = "child.failed", program = self.options.command[0], %error, "it cannot be started");
                 // As a shell tells it.
-                return End::Itself(if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 });
+                return ExitCause::Itself(if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 });
             }
         };
         tracing::info!(event = "child.started", pid = running.id(), "the child was started");
-        self.parts.health.ready();
-        self.parts.metrics.child_running.set(1);
+        self.deps.health.ready();
+        self.deps.metrics.child_running.set(1);
         let end = self.attend(running, variables, stop).await;
-        self.parts.metrics.child_running.set(0);
+        self.deps.metrics.child_running.set(0);
         end
     }
 
-    async fn attend(&mut self, mut running: ChildProcess, mut seen: EnvVars, stop: &CancellationToken) -> End {
-        let clock = self.parts.clock.clone();
+    async fn attend(&mut self, mut running: ChildProcess, mut seen: EnvVars, stop: &CancellationToken) -> ExitCause {
+        let clock = self.deps.clock.clone();
         // When the variables, which are changing, are taken to be still; and the latest moment for it.
         let mut still: Option<(ClockReading, ClockReading)> = None;
         loop {
@@ -127,16 +128,16 @@ impl Supervisor {
                 biased;
                 () = stop.cancelled() => {
                     tracing::info!(event = "child.stopping", "the child is told to stop");
-                    return End::Stopped(self.end(running).await);
+                    return ExitCause::Stopped(self.end(running).await);
                 }
                 ended = running.ended() => {
                     let code = ended.as_ref().map_or(1, |status| command::exit_code(*status));
                     let how = ended.map_or_else(|error| error.to_string(), command::describe_exit);
                     tracing::warn!(event = "child.ended", how, "the child has ended");
-                    return End::Itself(code);
+                    return ExitCause::Itself(code);
                 }
-                Some(signal) = self.parts.signals.recv() => running.signal(signal),
-                () = self.awaited.news() => {
+                Some(signal) = self.deps.signals.recv() => running.signal(signal),
+                () = self.inputs.changed() => {
                     let now = clock.now();
                     let latest = still.map_or(now + self.options.debounce * 4, |(_, latest)| latest);
                     let quiet = now + self.options.debounce;
@@ -145,7 +146,7 @@ impl Supervisor {
                 () = clock.sleep_until_some(still.map(|(quiet, _)| quiet)) => {
                     still = None;
                     // One that is not there now is waited for.
-                    let Ok(now) = self.awaited.now() else { continue };
+                    let Ok(now) = self.inputs.now() else { continue };
                     if now == seen {
                         continue;
                     }
@@ -156,10 +157,10 @@ impl Supervisor {
                             tracing::info!(event = "child.signalled", "a variable has changed: the child is told");
                             running.signal(signal);
                         }
-                        OnChange::Restart => {
+                        OnChange::RestartMode => {
                             tracing::info!(event = "child.restarting", "a variable has changed: the child is restarted");
                             self.end(running).await;
-                            return End::Changed;
+                            return ExitCause::Changed;
                         }
                     }
                 }
@@ -174,7 +175,7 @@ impl Supervisor {
         running.signal(signal);
         let ended = tokio::select! {
             ended = running.ended() => ended,
-            () = self.parts.clock.sleep(self.options.stop_timeout) => {
+            () = self.deps.clock.sleep(self.options.stop_timeout) => {
                 tracing::warn!(event = "child.killed", "the child did not end in time and is killed");
                 running.kill();
                 running.ended().await
@@ -188,7 +189,7 @@ impl Supervisor {
     }
 }
 
-impl Awaited {
+impl InputSet {
     /// The variables as they are, or what is not there.
     fn now(&mut self) -> Result<EnvVars, String> {
         let mut variables = EnvVars::default();
@@ -206,7 +207,7 @@ impl Awaited {
     }
 
     /// Returns when something of what the child waits for has changed, or something else has taken its place.
-    async fn news(&mut self) {
+    async fn changed(&mut self) {
         let others = tokio::select! {
             () = any_changed(self.inputs.iter_mut().map(|(_, watch)| watch)) => false,
             changed = self.others.changed() => match changed {

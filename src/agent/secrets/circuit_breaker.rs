@@ -10,7 +10,7 @@ use crate::clock::{Clock, ClockReading};
 
 /// Lets calls through. Clones share it.
 #[derive(Debug, Clone)]
-pub struct Gate(Arc<Inner>);
+pub struct CircuitBreaker(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
@@ -29,14 +29,14 @@ struct Closed {
 
 /// The right to make one call.
 #[derive(Debug)]
-pub struct Pass<'a> {
-    gate: &'a Gate,
+pub struct Permit<'a> {
+    circuit_breaker: &'a CircuitBreaker,
     _room: Option<SemaphorePermit<'a>>,
     /// Held while the gate is closed: nobody else calls.
     _alone: Option<tokio::sync::MutexGuard<'a, ()>>,
 }
 
-impl Gate {
+impl CircuitBreaker {
     /// An open gate.
     pub fn new(clock: Clock) -> Self {
         let (room, probe) = (Semaphore::new(AT_ONCE), tokio::sync::Mutex::new(()));
@@ -44,7 +44,7 @@ impl Gate {
     }
 
     /// Waits for a turn, and while the server does not answer, for the time to try again.
-    pub async fn enter(&self) -> Pass<'_> {
+    pub async fn enter(&self) -> Permit<'_> {
         // It is never closed.
         let room = self.0.room.acquire().await.ok();
         let mut alone = None;
@@ -57,7 +57,7 @@ impl Gate {
                 alone = Some(turn);
             }
         }
-        Pass { gate: self, _room: room, _alone: alone }
+        Permit { circuit_breaker: self, _room: room, _alone: alone }
     }
 
     fn closed(&self) -> MutexGuard<'_, Option<Closed>> {
@@ -65,11 +65,11 @@ impl Gate {
     }
 }
 
-impl Pass<'_> {
+impl Permit<'_> {
     /// Gives the turn on, and says whether the server answered.
     pub fn leave(self, answered: bool) {
-        let now = self.gate.0.clock.now();
-        let mut closed = self.gate.closed();
+        let now = self.circuit_breaker.0.clock.now();
+        let mut closed = self.circuit_breaker.closed();
         if answered {
             *closed = None;
             return;
@@ -99,13 +99,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_hundred_callers_of_a_dead_server_are_one_who_tries_again() {
         let clock = Clock::Test(TestClock::starting_at(SystemTime::UNIX_EPOCH));
-        let (gate, calls) = (Gate::new(clock.clone()), Arc::new(AtomicU64::new(0)));
+        let (circuit_breaker, calls) = (CircuitBreaker::new(clock.clone()), Arc::new(AtomicU64::new(0)));
         let mut callers = JoinSet::new();
         for _ in 0..100 {
-            let (gate, calls) = (gate.clone(), Arc::clone(&calls));
+            let (circuit_breaker, calls) = (circuit_breaker.clone(), Arc::clone(&calls));
             callers.spawn(async move {
                 loop {
-                    let pass = gate.enter().await;
+                    let pass = circuit_breaker.enter().await;
                     calls.fetch_add(1, Ordering::Relaxed);
                     pass.leave(false);
                 }
@@ -115,10 +115,10 @@ mod tests {
         let made = calls.load(Ordering::Relaxed);
         assert!((12..=100).contains(&made), "{made} calls in an hour");
         callers.shutdown().await;
-        gate.enter().await.leave(true);
+        circuit_breaker.enter().await.leave(true);
         let start = clock.now();
         for _ in 0..100 {
-            gate.enter().await.leave(true);
+            circuit_breaker.enter().await.leave(true);
         }
         assert_eq!(clock.now().since(start), Duration::ZERO, "an open gate holds nobody up");
     }

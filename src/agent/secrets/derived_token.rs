@@ -17,7 +17,7 @@ use crate::health::HealthHandle;
 
 /// What is made of a session's token.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Derive {
+pub enum DerivedTokenKind {
     /// A child of it.
     Child(ChildOptions),
     /// The token in a wrapping that lives this long.
@@ -26,7 +26,7 @@ pub enum Derive {
 
 /// What a keeper works with.
 #[derive(Debug)]
-pub struct DerivedParts {
+pub struct DerivedTokenDeps {
     /// The watch's write half.
     pub publisher: TokenPublisher,
     /// The server.
@@ -47,10 +47,10 @@ pub struct DerivedParts {
 
 /// Keeps one such token and publishes it.
 #[derive(Debug)]
-pub struct DerivedKeeper {
+pub struct DerivedTokenManager {
     output: String,
-    derive: Derive,
-    parts: DerivedParts,
+    derive: DerivedTokenKind,
+    parts: DerivedTokenDeps,
     pace: Pace,
     parent: Option<Arc<Token>>,
     /// What is published, and the login that it was made from.
@@ -65,9 +65,9 @@ enum Event {
     Rung,
 }
 
-impl DerivedKeeper {
+impl DerivedTokenManager {
     /// A keeper for the output of that name.
-    pub fn new(output: String, derive: Derive, parts: DerivedParts) -> Self {
+    pub fn new(output: String, derive: DerivedTokenKind, parts: DerivedTokenDeps) -> Self {
         let pace = Pace::new(parts.clock.now());
         Self { output, derive, parts, pace, parent: None, held: None, next: None }
     }
@@ -158,11 +158,11 @@ impl DerivedKeeper {
 
     async fn make(&mut self) {
         let Some(parent) = self.parent.clone() else { return };
-        let DerivedParts { upstream, namespace, clock, .. } = &self.parts;
+        let DerivedTokenDeps { upstream, namespace, clock, .. } = &self.parts;
         let namespace = namespace.as_deref();
         let made = match &self.derive {
-            Derive::Child(options) => upstream.create_child(&parent.secret, namespace, options).await,
-            Derive::Wrapped(ttl) => upstream.wrap(&parent.secret, namespace, *ttl).await,
+            DerivedTokenKind::Child(options) => upstream.create_child(&parent.secret, namespace, options).await,
+            DerivedTokenKind::Wrapped(ttl) => upstream.wrap(&parent.secret, namespace, *ttl).await,
         };
         let now = clock.now();
         match made {

@@ -12,31 +12,31 @@ use secrecy::{ExposeSecret as _, SecretString};
 use tokio::task::JoinSet;
 use zeroize::Zeroizing;
 
-use crate::agent::state_file::{Seal, StateFile, Use};
+use crate::agent::state_file::{KeyPurpose, Seal, StateFile};
 use crate::clock::{Clock, ClockReading};
 use crate::secret;
 
 /// Where secrets are kept over a restart, and what seals them.
 #[derive(Debug, Clone)]
-pub struct Persist {
+pub struct PersistOptions {
     /// The file.
     pub file: PathBuf,
     /// The key that seals it.
     pub seal: SecretString,
 }
 
-impl PartialEq for Persist {
+impl PartialEq for PersistOptions {
     /// The key is compared in constant time.
     fn eq(&self, other: &Self) -> bool {
         self.file == other.file && secret::ct_eq(&self.seal, other.seal.expose_secret().as_bytes())
     }
 }
 
-impl Eq for Persist {}
+impl Eq for PersistOptions {}
 
 /// A sealed file. Clones share it.
 #[derive(Debug, Clone)]
-pub(super) struct Archive {
+pub(super) struct EncryptedFile {
     what: &'static str,
     file: Arc<StateFile>,
     seal: Arc<Seal>,
@@ -44,14 +44,18 @@ pub(super) struct Archive {
     order: Arc<AtomicU64>,
 }
 
-impl Archive {
+impl EncryptedFile {
     /// Opens for the same `bound_to` alone: server, session, and whatever else decides what is in it.
     ///
     /// # Errors
     /// The crypto library refused.
-    pub(super) fn new(persist: &Persist, used_for: Use, bound_to: &[&str]) -> Result<Self, ArchiveError> {
-        let seal = Seal::new(&persist.seal, used_for, bound_to).map_err(|_| ArchiveError)?;
-        let what = if used_for == Use::Answers { "kept answers" } else { "kept secrets" };
+    pub(super) fn new(
+        persist: &PersistOptions,
+        used_for: KeyPurpose,
+        bound_to: &[&str],
+    ) -> Result<Self, EncryptedFileError> {
+        let seal = Seal::new(&persist.seal, used_for, bound_to).map_err(|_| EncryptedFileError)?;
+        let what = if used_for == KeyPurpose::Answers { "kept answers" } else { "kept secrets" };
         let bound = digest(&SHA256, seal.bound_to());
         let bound = STANDARD.encode(bound);
         let head = format!("keyward {what} {VERSION} {bound}\n").into();
@@ -62,7 +66,7 @@ impl Archive {
     /// What the last process left, if it is to be had and `parse` takes it. What is not taken is told, and set aside.
     pub(super) async fn load<T: Send + 'static>(
         &self,
-        parse: impl FnOnce(&[u8]) -> Result<T, Why> + Send + 'static,
+        parse: impl FnOnce(&[u8]) -> Result<T, FileRejected> + Send + 'static,
     ) -> Option<T> {
         let this = self.clone();
         let read = tokio::task::spawn_blocking(move || {
@@ -81,15 +85,15 @@ impl Archive {
         tokio::time::timeout(LOAD_LIMIT, read).await.ok()?.ok()?
     }
 
-    fn open(&self) -> Result<Option<Zeroizing<Vec<u8>>>, Why> {
-        let Some(bytes) = self.file.read(LARGEST_FILE).map_err(Why::Unreadable)? else { return Ok(None) };
+    fn open(&self) -> Result<Option<Zeroizing<Vec<u8>>>, FileRejected> {
+        let Some(bytes) = self.file.read(LARGEST_FILE).map_err(FileRejected::Unreadable)? else { return Ok(None) };
         let Some(sealed) = bytes.strip_prefix(self.head.as_bytes()) else {
-            return Err(if bytes.starts_with(b"keyward ") { Why::Foreign } else { Why::Shape });
+            return Err(if bytes.starts_with(b"keyward ") { FileRejected::Foreign } else { FileRejected::Shape });
         };
-        self.seal.open(sealed).map(Some).map_err(|_| Why::Seal)
+        self.seal.open(sealed).map(Some).map_err(|_| FileRejected::Seal)
     }
 
-    fn refuse(&self, why: &Why) {
+    fn refuse(&self, why: &FileRejected) {
         let aside = self.file.set_aside();
         tracing::warn!(
             event = "secrets.state.refused",
@@ -133,11 +137,11 @@ impl Archive {
 /// No key could be made of the one that was given.
 #[derive(Debug, thiserror::Error)]
 #[error("the crypto library makes no key for what is kept over a restart")]
-pub struct ArchiveError;
+pub struct EncryptedFileError;
 
-/// Why a file was not taken.
+/// FileRejected a file was not taken.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Why {
+pub(super) enum FileRejected {
     #[error("it cannot be read")]
     Unreadable(#[source] std::io::Error),
     #[error("its content is damaged")]
@@ -152,35 +156,35 @@ pub(super) enum Why {
 
 /// How much has changed since the file was written.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Dirt {
+pub(super) enum ChangeLevel {
     /// Nothing.
     #[default]
     None,
     /// What is kept was looked at again and is the same: it is only younger than the file says.
-    Younger,
+    AgeOnly,
     /// There is something new, or something less.
-    Other,
+    Content,
 }
 
 /// When the file is written: soon after a change, but the rarer the larger it is.
 #[derive(Debug, Default)]
-pub(super) struct Saving {
+pub(super) struct WriteScheduler {
     not_before: Option<ClockReading>,
     due: Option<ClockReading>,
 }
 
-impl Saving {
+impl WriteScheduler {
     /// When.
     pub(super) const fn due(&self) -> Option<ClockReading> {
         self.due
     }
 
     /// Notes a change.
-    pub(super) fn changed(&mut self, now: ClockReading, dirt: Dirt) {
-        let wait = match dirt {
-            Dirt::None => return,
-            Dirt::Younger => LATER,
-            Dirt::Other => SOON,
+    pub(super) fn changed(&mut self, now: ClockReading, changes: ChangeLevel) {
+        let wait = match changes {
+            ChangeLevel::None => return,
+            ChangeLevel::AgeOnly => LATER,
+            ChangeLevel::Content => SOON,
         };
         let wait = self.not_before.map_or(wait, |at| wait.max(now.until(at)));
         let at = now + wait;
@@ -199,7 +203,7 @@ impl Saving {
         let pause = bytes.map_or(LATER, |bytes| Duration::from_secs(bytes as u64 / BYTES_A_SECOND));
         self.not_before = Some(now + pause);
         if bytes.is_none() {
-            self.changed(now, Dirt::Other);
+            self.changed(now, ChangeLevel::Content);
         } else if let Some(due) = self.due.take() {
             let wait = now.until(due).max(pause);
             self.due = Some(now + wait);
@@ -209,21 +213,21 @@ impl Saving {
 
 /// Writes what is kept, one write at a time.
 #[derive(Debug)]
-pub(super) struct Writer {
-    archive: Archive,
-    saving: Saving,
+pub(super) struct BackgroundWriter {
+    file: EncryptedFile,
+    saving: WriteScheduler,
     /// Gives how many bytes were written.
     under_way: JoinSet<Option<usize>>,
 }
 
-impl Writer {
-    pub(super) fn new(archive: Archive) -> Self {
-        Self { archive, saving: Saving::default(), under_way: JoinSet::new() }
+impl BackgroundWriter {
+    pub(super) fn new(file: EncryptedFile) -> Self {
+        Self { file, saving: WriteScheduler::default(), under_way: JoinSet::new() }
     }
 
     /// Notes a change.
-    pub(super) fn changed(&mut self, now: ClockReading, dirt: Dirt) {
-        self.saving.changed(now, dirt);
+    pub(super) fn changed(&mut self, now: ClockReading, changes: ChangeLevel) {
+        self.saving.changed(now, changes);
     }
 
     /// Returns when it is time to write.
@@ -240,7 +244,7 @@ impl Writer {
     /// Writes what `plain` makes.
     pub(super) fn write(&mut self, plain: impl FnOnce() -> Option<Zeroizing<Vec<u8>>> + Send + 'static) {
         self.saving.begun();
-        self.under_way.spawn(self.archive.clone().save(plain));
+        self.under_way.spawn(self.file.clone().save(plain));
     }
 
     /// Waits for what is under way; says whether there is more to be written.
@@ -280,15 +284,15 @@ mod tests {
 
     #[test]
     fn a_file_is_written_soon_after_a_change_and_the_rarer_the_larger_it_is() {
-        let mut saving = Saving::default();
-        saving.changed(at(100, 100), Dirt::None);
+        let mut saving = WriteScheduler::default();
+        saving.changed(at(100, 100), ChangeLevel::None);
         assert_eq!(saving.due(), None);
-        saving.changed(at(100, 100), Dirt::Younger);
+        saving.changed(at(100, 100), ChangeLevel::AgeOnly);
         assert_eq!(saving.due(), Some(at(160, 160)));
-        saving.changed(at(110, 110), Dirt::Other);
+        saving.changed(at(110, 110), ChangeLevel::Content);
         assert_eq!(saving.due(), Some(at(111, 111)));
         saving.begun();
-        saving.changed(at(111, 111), Dirt::Other);
+        saving.changed(at(111, 111), ChangeLevel::Content);
         saving.ended(at(112, 112), Some(16 * 1024 * 1024));
         assert_eq!(saving.due(), Some(at(176, 176)), "16 MiB are a minute's worth");
         saving.begun();

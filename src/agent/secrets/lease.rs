@@ -27,7 +27,7 @@ impl Step {
 
 /// What is held of a secret's lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Term {
+pub(super) struct LeaseState {
     /// When the answer came that the lease is from.
     pub(super) since: ClockReading,
     /// The lease, as that answer has it.
@@ -38,7 +38,7 @@ pub(super) struct Term {
     pub(super) refused: bool,
 }
 
-impl Term {
+impl LeaseState {
     /// When it ends.
     pub(super) fn ends(&self) -> ClockReading {
         self.since + self.lease.ttl
@@ -68,22 +68,27 @@ impl Term {
 /// is renewed, or read anew where it cannot be, at 63 to 70 % of its life, so that a new one is there before it ends; at once where
 /// a renewal has cut it short.
 /// `unit` is a random number in `0.0..1.0`.
-pub(super) fn next_step(read: ClockReading, term: Option<Term>, interval: Duration, unit: f64) -> Step {
-    match term {
+pub(super) fn next_step(read: ClockReading, lease_state: Option<LeaseState>, interval: Duration, unit: f64) -> Step {
+    match lease_state {
         None => Step::ReadAt(read + interval.mul_f64(0.2f64.mul_add(unit, 0.9))),
-        Some(term) => {
-            if term.is_short() {
-                return Step::ReadAt(term.since);
+        Some(lease_state) => {
+            if lease_state.is_short() {
+                return Step::ReadAt(lease_state.since);
             }
-            let at = term.since + term.lease.ttl.mul_f64(0.07f64.mul_add(unit, 0.63));
-            if term.grows() { Step::RenewAt(at) } else { Step::ReadAt(at) }
+            let at = lease_state.since + lease_state.lease.ttl.mul_f64(0.07f64.mul_add(unit, 0.63));
+            if lease_state.grows() { Step::RenewAt(at) } else { Step::ReadAt(at) }
         }
     }
 }
 
 /// How soon a secret without a lease is looked at again: every `interval`; a certificate at two thirds of what is left of it; a
 /// password that the server changes by itself right after it has. What was made for a write is made once, and not again.
-pub(super) fn rhythm(request: &SecretRequest, data: &SecretFields, interval: Duration, now: ClockReading) -> Duration {
+pub(super) fn reread_interval(
+    request: &SecretRequest,
+    data: &SecretFields,
+    interval: Duration,
+    now: ClockReading,
+) -> Duration {
     let number = |name: &str| data.whole().get(name).and_then(Value::as_u64);
     if let Some(end) = ends(data) {
         // One that has ended is asked for at the pace of any other.
@@ -110,14 +115,14 @@ pub(super) fn is_certificate(data: &SecretFields) -> bool {
 
 /// How soon what was made for a write before a restart is asked for again, `None` where at once: it was made once, and may be
 /// good still.
-pub(super) fn remade_after(
+pub(super) fn rewrite_after(
     request: &SecretRequest,
     data: &SecretFields,
     interval: Duration,
     now: ClockReading,
 ) -> Option<Duration> {
     let ended = ends(data).is_some_and(|end| end <= now.wall);
-    (matches!(request.how, How::Write(_)) && !ended).then(|| rhythm(request, data, interval, now))
+    (matches!(request.how, How::Write(_)) && !ended).then(|| reread_interval(request, data, interval, now))
 }
 
 /// What is left of a lease that leaves no time to be planned in.
@@ -143,11 +148,11 @@ mod tests {
         let start = Clock::Test(TestClock::starting_at(SystemTime::UNIX_EPOCH)).now();
         let check = |ttl: u64, renewable, refused, unit, wanted: fn(ClockReading) -> Step, after: f64| {
             let lease = Lease { ttl: Duration::from_secs(ttl), renewable };
-            let term = Term { since: start, lease, first: Duration::from_secs(100), refused };
-            let step = next_step(start, Some(term), Duration::from_mins(5), unit);
+            let lease_state = LeaseState { since: start, lease, first: Duration::from_secs(100), refused };
+            let step = next_step(start, Some(lease_state), Duration::from_mins(5), unit);
             assert_eq!(step, wanted(step.at()));
             assert!((start.until(step.at()).as_secs_f64() - after).abs() < 0.01, "{step:?}");
-            assert!(start.until(step.at()) < start.until(term.ends()));
+            assert!(start.until(step.at()) < start.until(lease_state.ends()));
         };
         check(100, true, false, 0.0, Step::RenewAt, 63.0);
         check(100, true, false, 1.0, Step::RenewAt, 70.0);
@@ -164,12 +169,15 @@ mod tests {
         let start = Clock::Test(TestClock::starting_at(SystemTime::UNIX_EPOCH)).now();
         let lease = |seconds| Lease { ttl: Duration::from_secs_f64(seconds), renewable: true };
         let check = |first: f64, told: f64, wanted: f64, at_once: bool| {
-            let mut term =
-                Term { since: start, lease: lease(first), first: Duration::from_secs_f64(first), refused: false };
+            let mut lease_state =
+                LeaseState { since: start, lease: lease(first), first: Duration::from_secs_f64(first), refused: false };
             let now = start + Duration::from_secs(2);
-            term.renewed(now, lease(told));
-            assert!((now.until(term.ends()).as_secs_f64() - wanted).abs() < 0.001, "{first} {told}: {term:?}");
-            let step = next_step(now, Some(term), Duration::from_mins(5), 0.0);
+            lease_state.renewed(now, lease(told));
+            assert!(
+                (now.until(lease_state.ends()).as_secs_f64() - wanted).abs() < 0.001,
+                "{first} {told}: {lease_state:?}"
+            );
+            let step = next_step(now, Some(lease_state), Duration::from_mins(5), 0.0);
             assert_eq!(step == Step::ReadAt(now), at_once, "{first} {told}: {step:?}");
         };
         // The last second is told as none.
@@ -188,7 +196,7 @@ mod tests {
         let written = SecretRequest { path: "pki/issue/web".to_owned(), how: How::Write(BTreeMap::new()) };
         let check = |request: &SecretRequest, data: Value, wanted: u64| {
             let data = SecretFields::from(data.as_object().unwrap().clone());
-            let found = rhythm(request, &data, Duration::from_mins(5), now).as_secs();
+            let found = reread_interval(request, &data, Duration::from_mins(5), now).as_secs();
             // The clock runs while the test does.
             assert!(found.abs_diff(wanted) <= 1, "{found} instead of {wanted}");
         };
@@ -203,7 +211,7 @@ mod tests {
         check(&read, json!({ "certificate": "c", "expiration": u64::MAX }), (FAR_OFF - 1000) / 3 * 2 + 1);
         let remade = |request: &SecretRequest, data: Value| {
             let data = SecretFields::from(data.as_object().unwrap().clone());
-            remade_after(request, &data, Duration::from_mins(5), now).map(|after| after.as_secs().div_ceil(100))
+            rewrite_after(request, &data, Duration::from_mins(5), now).map(|after| after.as_secs().div_ceil(100))
         };
         assert_eq!(remade(&written, json!({ "certificate": "c", "expiration": 4000 })), Some(20));
         assert_eq!(remade(&written, json!({ "certificate": "c", "expiration": 1000 })), None, "it has ended");

@@ -1,7 +1,7 @@
 //! Secrets of the server, read through a session: kept good while they are needed, published as a watch.
 //!
 //! `plan` decides and is pure; `keeper` acts on what it says, for one secret; `store` has a keeper for each that somebody uses,
-//! and a `book` of them where they outlive a restart.
+//! and a `persisted` of them where they outlive a restart.
 
 // 0: when, how many at once, and what outlives a restart
 mod circuit_breaker;
@@ -23,19 +23,19 @@ pub mod cache;
 
 use std::time::Duration;
 
-pub use self::circuit_breaker::{Gate, Pass};
-pub use self::derived_token::{Derive, DerivedKeeper, DerivedParts};
-pub use self::encrypted_file::{ArchiveError, Persist};
-pub use self::persisted_secrets::Offline;
-pub use self::registry::{Keepers, Origin, Store, Subscription};
-pub use self::renewer::{Parts, SecretKeeper, View};
+pub use self::circuit_breaker::{CircuitBreaker, Permit};
+pub use self::derived_token::{DerivedTokenDeps, DerivedTokenKind, DerivedTokenManager};
+pub use self::encrypted_file::{EncryptedFileError, PersistOptions};
+pub use self::persisted_secrets::OfflineOptions;
+pub use self::registry::{RegistryWorker, SecretRegistry, SecretRegistryDeps, Subscription};
+pub use self::renewer::{Projection, SecretRenewer, SecretRenewerDeps};
 pub use self::retry::RetryBudget;
 pub(in crate::agent) use crate::agent::server_client::wipe;
 pub use crate::agent::server_client::{ChildOptions, How, SecretAnswer, SecretFields, SecretRequest};
 
 /// A secret to keep.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Options {
+pub struct SecretOptions {
     /// What it is called in logs and reasons.
     pub name: String,
     /// What it is called in metrics; never a path.

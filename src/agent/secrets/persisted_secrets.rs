@@ -9,32 +9,34 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 use zeroize::Zeroizing;
 
-use super::encrypted_file::{Archive, ArchiveError, Dirt, LARGEST, Persist, Why, Writer};
-use super::lease::{Step, Term, is_certificate};
-use super::snapshot_format::{Content, SavedTerm, TokenMark, age};
+use super::encrypted_file::{
+    BackgroundWriter, ChangeLevel, EncryptedFile, EncryptedFileError, FileRejected, LARGEST, PersistOptions,
+};
+use super::lease::{LeaseState, Step, is_certificate};
+use super::snapshot_format::{Content, SavedLease, TokenFingerprint, age};
 use super::{SecretFields, SecretRequest};
 use crate::agent::server_client::SecretLease;
-use crate::agent::state_file::Use;
+use crate::agent::state_file::KeyPurpose;
 use crate::agent::token::{Generation, Lease, TokenWatch};
 use crate::clock::{Clock, ClockReading, millis};
 use crate::credential_watch::Availability;
 
 /// How the secrets of a store are kept over a restart.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Offline {
+pub struct OfflineOptions {
     /// Where.
-    pub persist: Persist,
+    pub persist: PersistOptions,
     /// How old a secret without a lease may be that is used while the server does not answer.
     pub stale: Duration,
 }
 
 /// What is known of each secret. Clones share it.
 #[derive(Debug, Clone)]
-pub(super) struct Book(Arc<Inner>);
+pub(super) struct PersistedSecrets(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    archive: Archive,
+    file: EncryptedFile,
     stale: Duration,
     pages: Mutex<Pages>,
     changed: Notify,
@@ -43,9 +45,9 @@ struct Inner {
 #[derive(Debug, Default)]
 struct Pages {
     /// The token of the last process.
-    mark: Option<TokenMark>,
+    mark: Option<TokenFingerprint>,
     records: BTreeMap<SecretRequest, Record>,
-    dirt: Dirt,
+    changes: ChangeLevel,
 }
 
 /// What is known of a secret.
@@ -55,7 +57,7 @@ pub(super) struct Record {
     /// When it was read, and how old it was by then.
     pub(super) read: ClockReading,
     pub(super) before: Duration,
-    pub(super) lease: Option<(SecretLease, Term, Step)>,
+    pub(super) lease: Option<(SecretLease, LeaseState, Step)>,
     /// The login that it was read with; `None` for that of the last process.
     pub(super) login: Option<Generation>,
 }
@@ -72,16 +74,16 @@ impl Record {
 struct Saved<'a> {
     request: Cow<'a, SecretRequest>,
     at: u64,
-    lease: Option<(Cow<'a, str>, SavedTerm)>,
+    lease: Option<(Cow<'a, str>, SavedLease)>,
     data: Cow<'a, SecretFields>,
 }
 
-impl Book {
+impl PersistedSecrets {
     /// An empty one, written to the file. What is in that is taken for the same `bound_to` alone.
-    pub(super) fn new(offline: &Offline, bound_to: &[&str]) -> Result<Self, ArchiveError> {
-        let archive = Archive::new(&offline.persist, Use::Secrets, bound_to)?;
+    pub(super) fn new(offline: &OfflineOptions, bound_to: &[&str]) -> Result<Self, EncryptedFileError> {
+        let file = EncryptedFile::new(&offline.persist, KeyPurpose::Secrets, bound_to)?;
         let (pages, changed) = (Mutex::default(), Notify::new());
-        Ok(Self(Arc::new(Inner { archive, stale: offline.stale, pages, changed })))
+        Ok(Self(Arc::new(Inner { file, stale: offline.stale, pages, changed })))
     }
 
     fn pages(&self) -> MutexGuard<'_, Pages> {
@@ -91,14 +93,14 @@ impl Book {
     /// Takes up what the last process kept.
     pub(super) async fn load(&self, now: ClockReading) {
         let stale = self.0.stale;
-        let Some((mark, records)) = self.0.archive.load(move |plain| taken(plain, stale, now)).await else { return };
+        let Some((mark, records)) = self.0.file.load(move |plain| taken(plain, stale, now)).await else { return };
         tracing::info!(event = "secrets.resumed", secrets = records.len(), "secrets of the last process are taken up");
         let mut pages = self.pages();
         (pages.mark, pages.records) = (mark, records);
     }
 
     /// What the last process knew of a secret, and its token then.
-    pub(super) fn known(&self, request: &SecretRequest) -> Option<(Record, Option<TokenMark>)> {
+    pub(super) fn known(&self, request: &SecretRequest) -> Option<(Record, Option<TokenFingerprint>)> {
         let pages = self.pages();
         let record = pages.records.get(request).filter(|record| record.login.is_none())?;
         Some((record.clone(), pages.mark.clone()))
@@ -110,13 +112,13 @@ impl Book {
             there.login.is_some() && there.lease.is_none() && record.lease.is_none() && there.data == record.data
         });
         pages.records.insert(request.clone(), record);
-        self.note(&mut pages, if same { Dirt::Younger } else { Dirt::Other });
+        self.note(&mut pages, if same { ChangeLevel::AgeOnly } else { ChangeLevel::Content });
     }
 
     pub(super) fn strike(&self, request: &SecretRequest) {
         let mut pages = self.pages();
         if pages.records.remove(request).is_some() {
-            self.note(&mut pages, Dirt::Other);
+            self.note(&mut pages, ChangeLevel::Content);
         }
     }
 
@@ -126,63 +128,63 @@ impl Book {
         let before = pages.records.len();
         pages.records.retain(|request, _| claimed(request));
         if pages.records.len() < before {
-            self.note(&mut pages, Dirt::Other);
+            self.note(&mut pages, ChangeLevel::Content);
         }
     }
 
-    fn note(&self, pages: &mut Pages, dirt: Dirt) {
-        if dirt > pages.dirt {
-            pages.dirt = dirt;
+    fn note(&self, pages: &mut Pages, changes: ChangeLevel) {
+        if changes > pages.changes {
+            pages.changes = changes;
             self.0.changed.notify_one();
         }
     }
 
     /// What writes it.
-    pub(super) fn writer(&self) -> Writer {
-        Writer::new(self.0.archive.clone())
+    pub(super) fn writer(&self) -> BackgroundWriter {
+        BackgroundWriter::new(self.0.file.clone())
     }
 
     /// Has it written when there is something new, for as long as this is polled.
-    pub(super) async fn keep(&self, clock: &Clock, tokens: &TokenWatch, writer: &mut Writer) {
+    pub(super) async fn keep(&self, clock: &Clock, tokens: &TokenWatch, writer: &mut BackgroundWriter) {
         loop {
             tokio::select! {
-                () = self.0.changed.notified() => writer.changed(clock.now(), self.pages().dirt),
+                () = self.0.changed.notified() => writer.changed(clock.now(), self.pages().changes),
                 () = writer.time(clock) => self.save(clock.now(), tokens, writer),
             }
         }
     }
 
     /// Writes what was not written yet.
-    pub(super) async fn finish(&self, clock: &Clock, tokens: &TokenWatch, mut writer: Writer) {
-        writer.changed(clock.now(), self.pages().dirt);
+    pub(super) async fn finish(&self, clock: &Clock, tokens: &TokenWatch, mut writer: BackgroundWriter) {
+        writer.changed(clock.now(), self.pages().changes);
         if writer.settled(clock).await {
             self.save(clock.now(), tokens, &mut writer);
             writer.settled(clock).await;
         }
     }
 
-    fn save(&self, now: ClockReading, tokens: &TokenWatch, writer: &mut Writer) {
+    fn save(&self, now: ClockReading, tokens: &TokenWatch, writer: &mut BackgroundWriter) {
         let token = match tokens.peek().availability {
             Availability::Available(token) => Some(token),
             Availability::Unavailable { .. } => None,
         };
         let (mut records, before) = {
             let mut pages = self.pages();
-            pages.dirt = Dirt::None;
+            pages.changes = ChangeLevel::None;
             (pages.records.clone(), pages.mark.clone())
         };
         let login = token.as_ref().map(|token| token.generation);
         // What was leased with another token has ended with it.
         let same = token.as_ref().is_none_or(|token| before.as_ref().is_some_and(|mark| mark.is(token)));
         records.retain(|_, its| its.lease.is_none() || if its.login.is_some() { its.login == login } else { same });
-        let mark = token.as_deref().map(TokenMark::of).or(before);
+        let mark = token.as_deref().map(TokenFingerprint::of).or(before);
         writer.write(move || plain(&records, mark, now));
     }
 }
 
 fn plain(
     records: &BTreeMap<SecretRequest, Record>,
-    mark: Option<TokenMark>,
+    mark: Option<TokenFingerprint>,
     now: ClockReading,
 ) -> Option<Zeroizing<Vec<u8>>> {
     let wall = millis(now.wall);
@@ -207,10 +209,9 @@ fn saved<'a>(request: &'a SecretRequest, record: &'a Record, wall: u64, now: Clo
     Saved {
         request: Cow::Borrowed(request),
         at: wall.saturating_sub(u64::try_from(record.age(now).as_millis()).unwrap_or(u64::MAX)),
-        lease: record
-            .lease
-            .as_ref()
-            .map(|(lease, term, next)| (Cow::Borrowed(lease.id.as_str()), SavedTerm::of(term, *next, now))),
+        lease: record.lease.as_ref().map(|(lease, lease_state, next)| {
+            (Cow::Borrowed(lease.id.as_str()), SavedLease::of(lease_state, *next, now))
+        }),
         data: Cow::Borrowed(&record.data),
     }
 }
@@ -229,18 +230,18 @@ impl std::io::Write for Room {
     }
 }
 
-type Taken = (Option<TokenMark>, BTreeMap<SecretRequest, Record>);
+type Taken = (Option<TokenFingerprint>, BTreeMap<SecretRequest, Record>);
 
-fn taken(plain: &[u8], stale: Duration, now: ClockReading) -> Result<Taken, Why> {
-    let content: Content<Saved<'_>> = serde_json::from_slice(plain).map_err(|_| Why::Shape)?;
+fn taken(plain: &[u8], stale: Duration, now: ClockReading) -> Result<Taken, FileRejected> {
+    let content: Content<Saved<'_>> = serde_json::from_slice(plain).map_err(|_| FileRejected::Shape)?;
     let content = content.in_time(now)?;
     let record = |saved: Saved<'_>| {
         let lease = match saved.lease {
-            Some((id, term)) => {
-                let (term, next) = term.taken_up(now)?;
+            Some((id, lease_state)) => {
+                let (lease_state, next) = lease_state.taken_up(now)?;
                 // It is renewed for as long as it was first given.
-                let lease = Lease { ttl: term.first, renewable: term.lease.renewable };
-                Some((SecretLease { id: id.into_owned(), lease }, term, next))
+                let lease = Lease { ttl: lease_state.first, renewable: lease_state.lease.renewable };
+                Some((SecretLease { id: id.into_owned(), lease }, lease_state, next))
             }
             None => None,
         };

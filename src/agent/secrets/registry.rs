@@ -8,12 +8,12 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::circuit_breaker::Gate;
-use super::encrypted_file::ArchiveError;
-use super::persisted_secrets::{Book, Offline};
-use super::renewer::{Parts, SecretKeeper};
+use super::circuit_breaker::CircuitBreaker;
+use super::encrypted_file::EncryptedFileError;
+use super::persisted_secrets::{OfflineOptions, PersistedSecrets};
+use super::renewer::{SecretRenewer, SecretRenewerDeps};
 use super::retry::RetryBudget;
-use super::{Options, SecretAnswer, SecretRequest};
+use super::{SecretAnswer, SecretOptions, SecretRequest};
 use crate::agent::server_client::Upstream;
 use crate::agent::token::TokenWatch;
 use crate::clock::Clock;
@@ -22,7 +22,7 @@ use crate::metrics::Metrics;
 
 /// Where the secrets of a store come from.
 #[derive(Debug, Clone)]
-pub struct Origin {
+pub struct SecretRegistryDeps {
     /// The server.
     pub upstream: Upstream,
     /// The session's token.
@@ -38,17 +38,17 @@ pub struct Origin {
     /// Where calls are counted.
     pub metrics: Metrics,
     /// How they are kept over a restart, if they are; and what that is bound to, the server apart.
-    pub offline: Option<(Offline, Vec<String>)>,
+    pub offline: Option<(OfflineOptions, Vec<String>)>,
 }
 
 /// Hands out secrets. Clones share them.
 #[derive(Debug, Clone)]
-pub struct Store(Arc<Inner>);
+pub struct SecretRegistry(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    origin: Origin,
-    gate: Gate,
+    origin: SecretRegistryDeps,
+    circuit_breaker: CircuitBreaker,
     retry_budget: RetryBudget,
     kept: Mutex<BTreeMap<SecretRequest, Kept>>,
     orders: mpsc::UnboundedSender<Order>,
@@ -64,17 +64,17 @@ struct Kept {
 
 #[derive(Debug)]
 enum Order {
-    Keep(Box<SecretKeeper<SecretAnswer>>, CancellationToken),
+    Keep(Box<SecretRenewer<SecretAnswer>>, CancellationToken),
     Unused(SecretRequest),
 }
 
 /// The keepers of a store, which run as one task.
 #[derive(Debug)]
-pub struct Keepers {
+pub struct RegistryWorker {
     clock: Clock,
     orders: mpsc::UnboundedReceiver<Order>,
     tokens: TokenWatch,
-    book: Option<Book>,
+    persisted: Option<PersistedSecrets>,
     inner: std::sync::Weak<Inner>,
 }
 
@@ -84,33 +84,33 @@ pub struct Subscription {
     /// The secret.
     pub watch: CredentialWatch<SecretAnswer>,
     request: SecretRequest,
-    store: Store,
+    store: SecretRegistry,
 }
 
-impl Store {
+impl SecretRegistry {
     /// A store that keeps nothing yet, and what keeps for it.
     ///
     /// # Errors
     /// No key could be made of the one that is given to keep secrets over a restart.
-    pub fn new(origin: Origin) -> Result<(Self, Keepers), ArchiveError> {
+    pub fn new(origin: SecretRegistryDeps) -> Result<(Self, RegistryWorker), EncryptedFileError> {
         let (sender, orders) = mpsc::unbounded_channel();
         let clock = origin.clock.clone();
-        let (gate, tokens) = (Gate::new(clock.clone()), origin.tokens.clone());
-        let book = match &origin.offline {
+        let (circuit_breaker, tokens) = (CircuitBreaker::new(clock.clone()), origin.tokens.clone());
+        let persisted = match &origin.offline {
             None => None,
             Some((offline, bound)) => {
                 let names: Vec<_> = bound.iter().map(String::as_str).chain([origin.upstream.address()]).collect();
-                Some(Book::new(offline, &names)?)
+                Some(PersistedSecrets::new(offline, &names)?)
             }
         };
         let inner = Arc::new(Inner {
             origin,
-            gate,
+            circuit_breaker,
             retry_budget: RetryBudget::default(),
             kept: Mutex::default(),
             orders: sender,
         });
-        let keepers = Keepers { clock, orders, tokens, book, inner: Arc::downgrade(&inner) };
+        let keepers = RegistryWorker { clock, orders, tokens, persisted, inner: Arc::downgrade(&inner) };
         Ok((Self(inner), keepers))
     }
 
@@ -123,7 +123,7 @@ impl Store {
         }
         let origin = &self.0.origin;
         let (publisher, watch) = credential_channel(&format!("the secret {} has not been read yet", request.path));
-        let options = Options {
+        let options = SecretOptions {
             name: request.path.clone(),
             label: "templates".to_owned(),
             request: request.clone(),
@@ -132,7 +132,7 @@ impl Store {
             interval: origin.interval,
             grace: GRACE,
         };
-        let parts = Parts {
+        let deps = SecretRenewerDeps {
             publisher,
             view: |_, answer, _| Ok(answer.clone()),
             upstream: origin.upstream.clone(),
@@ -141,14 +141,14 @@ impl Store {
             refresh_signal: RefreshSignal::new(origin.clock.clone()),
             clock: origin.clock.clone(),
             health: None,
-            gate: Some(self.0.gate.clone()),
+            circuit_breaker: Some(self.0.circuit_breaker.clone()),
             retry_budget: self.0.retry_budget.clone(),
             metrics: origin.metrics.clone(),
         };
         let stop = CancellationToken::new();
         kept.insert(request.clone(), Kept { watch: watch.clone(), uses: 1, stop: stop.clone() });
         // Where nothing keeps any more, the process is about to end.
-        let _ = self.0.orders.send(Order::Keep(Box::new(SecretKeeper::new(options, parts)), stop));
+        let _ = self.0.orders.send(Order::Keep(Box::new(SecretRenewer::new(options, deps)), stop));
         Subscription { watch, request: request.clone(), store: self.clone() }
     }
 
@@ -181,26 +181,26 @@ impl Drop for Subscription {
     }
 }
 
-impl Keepers {
+impl RegistryWorker {
     /// Keeps the secrets that are used, until `stop` is cancelled, and writes them down where they outlive a restart. Leases are left to their own end: what was made of them may
     /// outlive this process.
     pub async fn run(mut self, stop: CancellationToken) {
         let (clock, tokens) = (self.clock.clone(), self.tokens.clone());
-        let Some(book) = self.book.clone() else { return self.keep(stop).await };
-        let mut writer = book.writer();
-        book.load(clock.now()).await;
+        let Some(persisted) = self.persisted.clone() else { return self.keep(stop).await };
+        let mut writer = persisted.writer();
+        persisted.load(clock.now()).await;
         tokio::select! {
             () = self.keep(stop) => {}
-            () = book.keep(&clock, &tokens, &mut writer) => {}
+            () = persisted.keep(&clock, &tokens, &mut writer) => {}
         }
-        book.finish(&clock, &tokens, writer).await;
+        persisted.finish(&clock, &tokens, writer).await;
     }
 
     async fn keep(&mut self, stop: CancellationToken) {
         let mut running = JoinSet::new();
         let mut lingering = JoinSet::new();
         let clock = self.clock.clone();
-        if self.book.is_some() {
+        if self.persisted.is_some() {
             lingering.spawn(after_a_while(clock.clone(), None));
         }
         loop {
@@ -208,8 +208,8 @@ impl Keepers {
                 () = stop.cancelled() => break,
                 order = self.orders.recv() => match order {
                     Some(Order::Keep(keeper, ended)) => {
-                        let keeper = match &self.book {
-                            Some(book) => (*keeper).resuming(book),
+                        let keeper = match &self.persisted {
+                            Some(persisted) => (*keeper).resuming(persisted),
                             None => *keeper,
                         };
                         running.spawn(keeper.run(ended));
@@ -229,18 +229,18 @@ impl Keepers {
     fn let_go(&self, over: Option<&SecretRequest>) {
         let Some(inner) = self.inner.upgrade() else { return };
         let mut kept = inner.kept();
-        match (over, &self.book) {
-            (Some(request), book) => {
+        match (over, &self.persisted) {
+            (Some(request), persisted) => {
                 if kept.get(request).is_some_and(|there| there.uses == 0)
                     && let Some(there) = kept.remove(request)
                 {
                     there.stop.cancel();
-                    if let Some(book) = book {
-                        book.strike(request);
+                    if let Some(persisted) = persisted {
+                        persisted.strike(request);
                     }
                 }
             }
-            (None, Some(book)) => book.strike_unclaimed(|request| kept.contains_key(request)),
+            (None, Some(persisted)) => persisted.strike_unclaimed(|request| kept.contains_key(request)),
             (None, None) => {}
         }
     }

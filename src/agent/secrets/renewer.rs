@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use super::circuit_breaker::Gate;
-use super::lease::{Step, Term, next_step, rhythm};
-use super::persisted_secrets::{Book, Record};
+use super::circuit_breaker::CircuitBreaker;
+use super::lease::{LeaseState, Step, next_step, reread_interval};
+use super::persisted_secrets::{PersistedSecrets, Record};
 use super::retry::{ReadFailure, RetryBudget, RetrySchedule};
-use super::snapshot_format::TokenMark;
-use super::{Options, SecretAnswer, SecretFields};
+use super::snapshot_format::TokenFingerprint;
+use super::{SecretAnswer, SecretFields, SecretOptions};
 use crate::agent::server_client::{CallError, SecretLease, Upstream, Verdict};
 use crate::agent::token::{Generation, Token, TokenWatch};
 use crate::backoff::random_unit;
@@ -23,15 +23,15 @@ use crate::health;
 use crate::metrics::{Metrics, SecretCallLabels};
 
 /// Makes of a secret what its readers want; or says what the secret lacks for it, without its content.
-pub type View<T> = fn(&Options, &SecretAnswer, ClockReading) -> Result<T, String>;
+pub type Projection<T> = fn(&SecretOptions, &SecretAnswer, ClockReading) -> Result<T, String>;
 
 /// What a keeper works with.
 #[derive(Debug)]
-pub struct Parts<T> {
+pub struct SecretRenewerDeps<T> {
     /// The watch's write half.
     pub publisher: CredentialPublisher<T>,
     /// What is published of the secret.
-    pub view: View<T>,
+    pub view: Projection<T>,
     /// The server.
     pub upstream: Upstream,
     /// The session's token.
@@ -45,7 +45,7 @@ pub struct Parts<T> {
     /// Where to say whether there is a secret, if somebody is told.
     pub health: Option<health::HealthHandle>,
     /// What calls go through that are made beside many others.
-    pub gate: Option<Gate>,
+    pub circuit_breaker: Option<CircuitBreaker>,
     /// Quick retries after a refusal, shared by the secrets of a session.
     pub retry_budget: RetryBudget,
     /// Where calls are counted.
@@ -54,16 +54,16 @@ pub struct Parts<T> {
 
 /// Keeps one secret and publishes it.
 #[derive(Debug)]
-pub struct SecretKeeper<T> {
-    options: Options,
-    parts: Parts<T>,
+pub struct SecretRenewer<T> {
+    options: SecretOptions,
+    deps: SecretRenewerDeps<T>,
     retries: RetrySchedule,
     token: Option<Arc<Token>>,
     held: Option<Held>,
     /// Where it is written down to outlive a restart.
-    book: Option<Book>,
+    persisted: Option<PersistedSecrets>,
     /// A lease of the last process, until it is known whether the token lives that it was got with.
-    awaited: Option<(Record, Option<TokenMark>)>,
+    awaited: Option<(Record, Option<TokenFingerprint>)>,
     /// When what is held is shown although nobody has said yet that it is still good.
     show_at: Option<ClockReading>,
     next: Step,
@@ -80,7 +80,7 @@ struct Held {
     before: Duration,
     /// Whether readers are given it.
     shown: bool,
-    lease: Option<(SecretLease, Term)>,
+    lease: Option<(SecretLease, LeaseState)>,
     /// How soon it is looked at again where it has no lease.
     look_after: Duration,
     /// The token that it was read with, whose end is its lease's end.
@@ -97,17 +97,17 @@ enum Event {
     GiveBack,
 }
 
-impl<T> SecretKeeper<T> {
+impl<T> SecretRenewer<T> {
     /// A keeper that has done nothing yet.
-    pub fn new(options: Options, parts: Parts<T>) -> Self {
-        let now = parts.clock.now();
+    pub fn new(options: SecretOptions, deps: SecretRenewerDeps<T>) -> Self {
+        let now = deps.clock.now();
         Self {
             options,
-            parts,
+            deps,
             retries: RetrySchedule::new(now),
             token: None,
             held: None,
-            book: None,
+            persisted: None,
             awaited: None,
             show_at: None,
             next: Step::ReadAt(now),
@@ -137,7 +137,7 @@ impl<T> SecretKeeper<T> {
                 Event::GiveBack => stop.run_until_cancelled(self.give_back()).await,
                 Event::RefreshRequest => {
                     let read = stop.run_until_cancelled(self.call(true)).await;
-                    self.parts.refresh_signal.complete();
+                    self.deps.refresh_signal.complete();
                     read
                 }
                 Event::Step => stop.run_until_cancelled(self.call(matches!(self.next, Step::ReadAt(_)))).await,
@@ -150,7 +150,7 @@ impl<T> SecretKeeper<T> {
 
     /// `None` once the session has ended.
     async fn wait(&mut self) -> Option<Event> {
-        let clock = self.parts.clock.clone();
+        let clock = self.deps.clock.clone();
         let step = self.token.is_some().then(|| self.next.at());
         let back = self.replaced.iter().map(|(_, at)| *at).min_by_key(|at| at.boot).filter(|_| self.token.is_some());
         let ends = self.ends();
@@ -158,23 +158,23 @@ impl<T> SecretKeeper<T> {
             biased;
             () = clock.sleep_until_some(ends) => Event::Ended,
             () = clock.sleep_until_some(self.show_at) => Event::Show,
-            changed = self.parts.tokens.changed() => {
+            changed = self.deps.tokens.changed() => {
                 changed.ok()?;
                 Event::Token
             }
-            () = self.parts.refresh_signal.requested() => Event::RefreshRequest,
+            () = self.deps.refresh_signal.requested() => Event::RefreshRequest,
             () = clock.sleep_until_some(step) => Event::Step,
             () = clock.sleep_until_some(back) => Event::GiveBack,
         })
     }
 
     fn ends(&self) -> Option<ClockReading> {
-        self.held.as_ref()?.lease.as_ref().map(|(_, term)| term.ends())
+        self.held.as_ref()?.lease.as_ref().map(|(_, lease_state)| lease_state.ends())
     }
 
     /// A new token: what was leased with the one before ends with that one.
     fn take_token(&mut self) {
-        self.token = match self.parts.tokens.current().availability {
+        self.token = match self.deps.tokens.current().availability {
             Availability::Available(token) => Some(token),
             Availability::Unavailable { .. } => None,
         };
@@ -187,20 +187,20 @@ impl<T> SecretKeeper<T> {
         let refused = self.retries.refused_token();
         // The session publishes after each check, too: the token that was refused is tried again by the schedule alone.
         if refused != Some(token.generation) && (!outlives || refused.is_some()) {
-            self.next = Step::ReadAt(self.parts.clock.now());
+            self.next = Step::ReadAt(self.deps.clock.now());
         }
     }
 
     /// Reads the secret or renews its lease. Meanwhile the lease that is held may end.
     async fn call(&mut self, read: bool) {
-        let (upstream, clock) = (self.parts.upstream.clone(), self.parts.clock.clone());
-        let gate = self.parts.gate.clone();
-        let pass = match &gate {
+        let (upstream, clock) = (self.deps.upstream.clone(), self.deps.clock.clone());
+        let circuit_breaker = self.deps.circuit_breaker.clone();
+        let pass = match &circuit_breaker {
             None => None,
-            Some(gate) => {
+            Some(circuit_breaker) => {
                 let ends = self.ends();
                 tokio::select! {
-                    pass = gate.enter() => Some(pass),
+                    pass = circuit_breaker.enter() => Some(pass),
                     // The loop sees to these first.
                     () = clock.sleep_until_some(ends) => return,
                     () = clock.sleep_until_some(self.show_at) => return,
@@ -245,10 +245,10 @@ impl<T> SecretKeeper<T> {
             Ok(Done::Read(answer)) => self.was_read(answer, token.generation, now),
             Ok(Done::Renewed(lease)) => {
                 self.retries.succeeded(now);
-                if let Some(Held { lease: Some((_, term)), .. }) = &mut self.held {
-                    term.renewed(now, lease);
+                if let Some(Held { lease: Some((_, lease_state)), .. }) = &mut self.held {
+                    lease_state.renewed(now, lease);
                 }
-                self.parts.publisher.record_check(now);
+                self.deps.publisher.record_check(now);
                 self.plan(now);
                 self.show();
             }
@@ -258,8 +258,8 @@ impl<T> SecretKeeper<T> {
 
     fn was_read(&mut self, answer: SecretAnswer, generation: Generation, now: ClockReading) {
         let changed = self.held.as_ref().is_none_or(|before| !before.shown || before.data != answer.data);
-        let view = if changed { (self.parts.view)(&self.options, &answer, now).map(Some) } else { Ok(None) };
-        let look_after = rhythm(&self.options.request, &answer.data, self.options.interval, now);
+        let view = if changed { (self.deps.view)(&self.options, &answer, now).map(Some) } else { Ok(None) };
+        let look_after = reread_interval(&self.options.request, &answer.data, self.options.interval, now);
         let SecretAnswer { data, lease } = answer;
         let view = match view {
             Ok(view) => view,
@@ -276,18 +276,18 @@ impl<T> SecretKeeper<T> {
             self.replaced.push((old, now + self.options.grace));
         }
         let lease = lease.map(|lease| {
-            let term = Term { since: now, lease: lease.lease, first: lease.lease.ttl, refused: false };
-            (lease, term)
+            let lease_state = LeaseState { since: now, lease: lease.lease, first: lease.lease.ttl, refused: false };
+            (lease, lease_state)
         });
         match view {
             Some(view) => {
                 let leased = lease.as_ref().map(|(lease, _)| lease.lease.ttl.as_secs());
                 tracing::info!(event = "agent.secret.read", secret = self.options.name, leased, "a secret was read");
-                self.parts.publisher.publish(Availability::Available(Arc::new(view)), Some(now));
+                self.deps.publisher.publish(Availability::Available(Arc::new(view)), Some(now));
             }
-            None => self.parts.publisher.record_check(now),
+            None => self.deps.publisher.record_check(now),
         }
-        if let Some(health) = &self.parts.health {
+        if let Some(health) = &self.deps.health {
             health.ready();
         }
         self.show_at = None;
@@ -311,9 +311,9 @@ impl<T> SecretKeeper<T> {
     }
 
     fn plan(&mut self, now: ClockReading) {
-        let term = self.held.as_ref().and_then(|held| held.lease.as_ref()).map(|(_, term)| *term);
+        let lease_state = self.held.as_ref().and_then(|held| held.lease.as_ref()).map(|(_, lease_state)| *lease_state);
         let look_after = self.held.as_ref().map_or(self.options.interval, |held| held.look_after);
-        self.next = next_step(now, term, look_after, random_unit());
+        self.next = next_step(now, lease_state, look_after, random_unit());
         self.write_down();
     }
 
@@ -321,10 +321,10 @@ impl<T> SecretKeeper<T> {
         let verdict = error.verdict();
         let name = &self.options.name;
         tracing::warn!(event = "agent.secret.failed", secret = name, renewal, %error, "a secret could not be had");
-        let suspect = verdict == Verdict::Denied && self.parts.retry_budget.may_suspect_token(now);
+        let suspect = verdict == Verdict::Denied && self.deps.retry_budget.may_suspect_token(now);
         if verdict.doubts_token() || suspect {
             // The session checks its token; a new one brings this secret back at once.
-            self.parts.session.request();
+            self.deps.session.request();
         }
         let passing = verdict == Verdict::Unavailable;
         let failure = match error {
@@ -334,8 +334,8 @@ impl<T> SecretKeeper<T> {
         };
         if renewal && !passing {
             // The lease will not grow; a new secret may be had.
-            if let Some(Held { lease: Some((_, term)), .. }) = &mut self.held {
-                term.refused = true;
+            if let Some(Held { lease: Some((_, lease_state)), .. }) = &mut self.held {
+                lease_state.refused = true;
             }
             self.drop_unshown();
             self.next = Step::ReadAt(now);
@@ -356,7 +356,7 @@ impl<T> SecretKeeper<T> {
 
     fn retry_after(&mut self, now: ClockReading, failure: ReadFailure, asked: Option<Duration>) {
         let interval = self.options.interval;
-        self.retries.failed(now, failure, asked, interval, &self.parts.retry_budget, random_unit());
+        self.retries.failed(now, failure, asked, interval, &self.deps.retry_budget, random_unit());
     }
 
     fn absent(&mut self, why: &str) {
@@ -368,18 +368,18 @@ impl<T> SecretKeeper<T> {
 
     fn publish_absence(&self, why: &str, retry_after: Duration) {
         let reason = format!("the secret {} is not there: {why}", self.options.name);
-        if let Some(health) = &self.parts.health {
+        if let Some(health) = &self.deps.health {
             health.not_ready(&reason);
         }
         let retry_after = retry_after.max(Duration::from_secs(1));
-        self.parts.publisher.publish(Availability::Unavailable { reason: reason.into(), retry_after }, None);
+        self.deps.publisher.publish(Availability::Unavailable { reason: reason.into(), retry_after }, None);
     }
 
     fn count(&self, renewal: bool, done: &Result<Done, CallError>) {
         let call = if renewal { "renew" } else { "read" };
         let outcome = if done.is_ok() { "ok" } else { "failed" };
         let labels = SecretCallLabels { secret: self.options.label.clone(), call, outcome };
-        self.parts.metrics.secret_calls.get_or_create(&labels).inc();
+        self.deps.metrics.secret_calls.get_or_create(&labels).inc();
     }
 }
 

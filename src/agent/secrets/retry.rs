@@ -8,7 +8,7 @@ use crate::agent::token_lifecycle::retry_budget::MOST;
 use crate::backoff::Backoff;
 use crate::clock::ClockReading;
 
-/// Why a read gave no secret.
+/// FileRejected a read gave no secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ReadFailure {
     /// The server did not answer, or said that it is in trouble.

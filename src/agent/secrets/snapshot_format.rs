@@ -6,8 +6,8 @@ use aws_lc_rs::digest::{SHA256, digest};
 use secrecy::ExposeSecret as _;
 use serde::{Deserialize, Serialize};
 
-use super::encrypted_file::Why;
-use super::lease::{Step, Term};
+use super::encrypted_file::FileRejected;
+use super::lease::{LeaseState, Step};
 use crate::agent::token::{Lease, Token};
 use crate::clock::{ClockReading, millis};
 
@@ -16,29 +16,29 @@ use crate::clock::{ClockReading, millis};
 pub(super) struct Content<E> {
     saved: u64,
     /// The session's token then.
-    pub(super) token: Option<TokenMark>,
+    pub(super) token: Option<TokenFingerprint>,
     pub(super) kept: Vec<E>,
 }
 
 impl<E> Content<E> {
-    pub(super) fn new(now: ClockReading, token: Option<TokenMark>, kept: Vec<E>) -> Self {
+    pub(super) fn new(now: ClockReading, token: Option<TokenFingerprint>, kept: Vec<E>) -> Self {
         Self { saved: millis(now.wall), token, kept }
     }
 
-    /// Nobody knows how old things are where the clock is behind.
-    pub(super) fn in_time(self, now: ClockReading) -> Result<Self, Why> {
-        if self.saved > millis(now.wall).saturating_add(CLOCK_SLACK) { Err(Why::Clock) } else { Ok(self) }
+    /// Anonymous knows how old things are where the clock is behind.
+    pub(super) fn in_time(self, now: ClockReading) -> Result<Self, FileRejected> {
+        if self.saved > millis(now.wall).saturating_add(CLOCK_SLACK) { Err(FileRejected::Clock) } else { Ok(self) }
     }
 }
 
 /// Tells one token from another without holding it, and when it ends.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct TokenMark {
+pub(super) struct TokenFingerprint {
     hash: [u8; 32],
     ends: Option<u64>,
 }
 
-impl TokenMark {
+impl TokenFingerprint {
     pub(super) fn of(token: &Token) -> Self {
         let text = token.secret.secret().expose_secret();
         let mut hash = [0; 32];
@@ -58,7 +58,7 @@ impl TokenMark {
 
 /// A lease as it is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct SavedTerm {
+pub(super) struct SavedLease {
     ends: u64,
     left: u64,
     first: u64,
@@ -67,34 +67,35 @@ pub(super) struct SavedTerm {
     read: Option<u64>,
 }
 
-impl SavedTerm {
-    pub(super) fn of(term: &Term, next: Step, now: ClockReading) -> Self {
+impl SavedLease {
+    pub(super) fn of(lease_state: &LeaseState, next: Step, now: ClockReading) -> Self {
         let wall = millis(now.wall);
         let span = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
-        let left = span(now.until(term.ends()));
+        let left = span(now.until(lease_state.ends()));
         let read = match next {
             Step::ReadAt(at) => Some(wall.saturating_add(span(now.until(at)))),
             Step::RenewAt(_) => None,
         };
         let ends = wall.saturating_add(left);
-        Self { ends, left, first: span(term.first), renewable: term.lease.renewable, read }
+        Self { ends, left, first: span(lease_state.first), renewable: lease_state.lease.renewable, read }
     }
 
     /// The lease with what is left of it, and what comes next: where it can be renewed that is tried at once, which tells
     /// whether it still lives. Nothing of one that has ended.
-    pub(super) fn taken_up(&self, now: ClockReading) -> Option<(Term, Step)> {
+    pub(super) fn taken_up(&self, now: ClockReading) -> Option<(LeaseState, Step)> {
         let wall = millis(now.wall);
         let left = Duration::from_millis(self.ends.saturating_sub(wall).min(self.left));
         if left.is_zero() {
             return None;
         }
         let lease = Lease { ttl: left, renewable: self.renewable };
-        let term = Term { since: now, lease, first: Duration::from_millis(self.first), refused: self.read.is_some() };
+        let lease_state =
+            LeaseState { since: now, lease, first: Duration::from_millis(self.first), refused: self.read.is_some() };
         let next = match self.read {
             Some(at) => Step::ReadAt(now + Duration::from_millis(at.saturating_sub(wall)).min(left)),
             None => Step::RenewAt(now),
         };
-        Some((term, next))
+        Some((lease_state, next))
     }
 }
 
@@ -119,9 +120,9 @@ mod tests {
     #[test]
     fn a_lease_is_taken_up_with_what_is_left_of_it_whenever_the_machine_was_started() {
         let lease = |renewable| Lease { ttl: Duration::from_mins(10), renewable };
-        let term =
-            Term { since: at(5000, 100_000), lease: lease(true), first: Duration::from_mins(10), refused: false };
-        let saved = SavedTerm::of(&term, Step::RenewAt(at(5400, 100_400)), at(5100, 100_100));
+        let lease_state =
+            LeaseState { since: at(5000, 100_000), lease: lease(true), first: Duration::from_mins(10), refused: false };
+        let saved = SavedLease::of(&lease_state, Step::RenewAt(at(5400, 100_400)), at(5100, 100_100));
         for now in [at(5300, 100_300), at(20, 100_300)] {
             let (taken, next) = saved.taken_up(now).unwrap();
             assert_eq!((taken.ends(), taken.first), (now + Duration::from_mins(5), Duration::from_mins(10)));
@@ -131,8 +132,8 @@ mod tests {
         let back = saved.taken_up(at(5100, 90_000)).unwrap().0;
         assert_eq!(back.lease.ttl, Duration::from_secs(500), "a clock that was set back gives no life");
 
-        let term = Term { lease: lease(false), ..term };
-        let saved = SavedTerm::of(&term, Step::ReadAt(at(5400, 100_400)), at(5100, 100_100));
+        let lease_state = LeaseState { lease: lease(false), ..lease_state };
+        let saved = SavedLease::of(&lease_state, Step::ReadAt(at(5400, 100_400)), at(5100, 100_100));
         let now = at(20, 100_300);
         assert_eq!(saved.taken_up(now).unwrap().1, Step::ReadAt(now + Duration::from_secs(100)));
         let now = at(20, 100_500);
@@ -143,6 +144,6 @@ mod tests {
     fn a_content_from_ahead_of_the_clock_is_not_taken() {
         let content = || Content::<u8>::new(at(0, 1000), None, vec![]);
         assert!(content().in_time(at(0, 950)).is_ok());
-        assert!(matches!(content().in_time(at(0, 900)), Err(Why::Clock)));
+        assert!(matches!(content().in_time(at(0, 900)), Err(FileRejected::Clock)));
     }
 }

@@ -13,8 +13,8 @@ use time::format_description::well_known::Rfc3339;
 use super::parse_response::{self, LONGEST_LEASE};
 use super::{CallError, LoginAnswer, LookedUp, Upstream};
 use crate::agent::token::{self, ClientToken, Lease};
-use crate::http::client::ClientResponse;
-use crate::http::client::sanitize::{parse_date_header, sanitize};
+use crate::http::client::Answer;
+use crate::http::client::sanitize::{date, tame};
 
 impl Upstream {
     /// `POST acl/login`: logs in by the auth method of that name with a signed token.
@@ -80,16 +80,16 @@ struct WireLogin<'a> {
     bearer: &'a str,
 }
 
-fn ok(answer: &ClientResponse, sent: &SecretString) -> Result<Value, CallError> {
+fn ok(answer: &Answer, sent: &SecretString) -> Result<Value, CallError> {
     parse_response::ok(answer, sent).map_err(|error| with_text(error, answer, sent))
 }
 
 /// These servers refuse in plain text.
-fn with_text(error: CallError, answer: &ClientResponse, sent: &SecretString) -> CallError {
+fn with_text(error: CallError, answer: &Answer, sent: &SecretString) -> CallError {
     match error {
         CallError::Status { status, errors, retry_after, date } if errors.is_empty() => {
             let text = String::from_utf8_lossy(&answer.body);
-            let text = sanitize(text.trim(), sent.expose_secret());
+            let text = tame(text.trim(), sent.expose_secret());
             let errors = if text.is_empty() { Vec::new() } else { vec![text] };
             CallError::Status { status, errors, retry_after, date }
         }
@@ -98,8 +98,8 @@ fn with_text(error: CallError, answer: &ClientResponse, sent: &SecretString) -> 
 }
 
 /// The server's time.
-fn now(answer: &ClientResponse) -> SystemTime {
-    parse_date_header(&answer.headers).unwrap_or_else(SystemTime::now)
+fn now(answer: &Answer) -> SystemTime {
+    date(&answer.headers).unwrap_or_else(SystemTime::now)
 }
 
 /// What is left at a time; a token without an end has a lease of zero.
@@ -131,7 +131,7 @@ fn accessor(token: &Value) -> Option<String> {
 /// Names of its policies and of its roles.
 fn policies(token: &Value) -> Vec<String> {
     let names = ["Policies", "Roles"].into_iter().filter_map(|list| token.get(list)?.as_array()).flatten();
-    names.filter_map(|link| link.get("Name")?.as_str()).take(256).map(|name| sanitize(name, "")).collect()
+    names.filter_map(|link| link.get("Name")?.as_str()).take(256).map(|name| tame(name, "")).collect()
 }
 
 fn garbage(what: &str) -> CallError {

@@ -31,7 +31,7 @@ pub struct Options {
     /// Which server it is, where the wire differs.
     pub kind: Kind,
     /// Where it is and how to reach it.
-    pub client: client::ClientOptions,
+    pub client: client::Options,
     /// Time to wait for a login's answer: a server that checks the machine asks the cloud meanwhile.
     pub login_timeout: Duration,
 }

@@ -16,13 +16,13 @@ use secrecy::ExposeSecret as _;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
-use super::Encrypt;
+use super::SinkEncryption;
 use crate::secret;
 
 /// Seals what one sink is to hold.
 #[derive(Debug)]
 pub(super) struct Envelope {
-    options: Encrypt,
+    options: SinkEncryption,
     /// The key that was read first. Another one in the file is not taken: it could be anyone's.
     reader: Option<PublicKey>,
     /// The last envelope, and of what it was made: the same content is not sealed anew.
@@ -33,7 +33,7 @@ pub(super) struct Envelope {
 type PublicKey = [u8; 32];
 
 impl Envelope {
-    pub(super) const fn new(options: Encrypt) -> Self {
+    pub(super) const fn new(options: SinkEncryption) -> Self {
         Self { options, reader: None, last: None }
     }
 
@@ -91,7 +91,7 @@ struct Sealed {
 }
 
 /// Seals `plain` with a key pair of its own, which is forgotten: who later takes this process apart opens nothing old.
-fn seal(mut plain: Zeroizing<Vec<u8>>, reader: &PublicKey, options: &Encrypt) -> Result<Vec<u8>, Unspecified> {
+fn seal(mut plain: Zeroizing<Vec<u8>>, reader: &PublicKey, options: &SinkEncryption) -> Result<Vec<u8>, Unspecified> {
     let private = EphemeralPrivateKey::generate(&X25519, &SystemRandom::new())?;
     let ours = private.compute_public_key()?;
     // With room for the tag, so that the plain bytes are not copied.
@@ -183,8 +183,8 @@ mod tests {
         private.compute_public_key().unwrap().as_ref().try_into().unwrap()
     }
 
-    fn options(derive_key: bool, aad: &str) -> Encrypt {
-        Encrypt { public_key_file: PathBuf::from("/key.json"), derive_key, aad: aad.to_owned() }
+    fn options(derive_key: bool, aad: &str) -> SinkEncryption {
+        SinkEncryption { public_key_file: PathBuf::from("/key.json"), derive_key, aad: aad.to_owned() }
     }
 
     #[test]

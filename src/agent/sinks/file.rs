@@ -7,9 +7,9 @@ use tokio_util::sync::CancellationToken;
 use zeroize::Zeroizing;
 
 use super::envelope::{Envelope, EnvelopeError};
-use super::file_lock::{Claim, ClaimError};
+use super::file_lock::{FileLock, FileLockError};
 use super::format::render;
-use super::{OnExpiry, Options};
+use super::{OnExpiry, SinkOptions};
 use crate::agent::output_watch::{OnMissing, OutputWatch, RestorePace, WatchedOutput};
 use crate::agent::token::{Token, TokenWatch};
 use crate::atomic_file::{self, Attributes, Outcome, ReplaceError};
@@ -24,12 +24,12 @@ use crate::metrics::{self, Metrics};
 /// holds back nobody.
 #[derive(Debug)]
 pub struct FileSink {
-    options: Options,
+    options: SinkOptions,
     watch: TokenWatch,
     clock: Clock,
     health: HealthHandle,
     metrics: Metrics,
-    claim: Option<Claim>,
+    lock: Option<FileLock>,
     envelope: Option<Envelope>,
     /// Whether the watch has had a token since this sink started. Before that the file may hold the last run's, which
     /// may well be good still.
@@ -42,11 +42,11 @@ pub struct FileSink {
 
 impl FileSink {
     /// A sink that has touched nothing yet.
-    pub fn new(options: Options, watch: TokenWatch, clock: Clock, health: HealthHandle, metrics: Metrics) -> Self {
+    pub fn new(options: SinkOptions, watch: TokenWatch, clock: Clock, health: HealthHandle, metrics: Metrics) -> Self {
         let envelope = options.encrypt.clone().map(Envelope::new);
         let (outputs, watched, pace) = (OutputWatch::none(), None, RestorePace::default());
-        let (claim, served) = (None, false);
-        let sink = Self { options, watch, clock, health, metrics, claim, envelope, served, outputs, watched, pace };
+        let (lock, served) = (None, false);
+        let sink = Self { options, watch, clock, health, metrics, lock, envelope, served, outputs, watched, pace };
         sink.tell(WAITING);
         sink
     }
@@ -138,8 +138,8 @@ impl FileSink {
     /// Takes the token out of the file, before it is revoked: removes the file where `on_expiry` says so, and empties
     /// it otherwise (a revoked token stays nowhere, `keep` or not). A failure is logged; there is no later to try again.
     pub async fn clear(&mut self) {
-        let job = if self.options.on_expiry == OnExpiry::Remove { Job::Remove } else { Job::Truncate };
-        if let Err(error) = self.perform(job).await {
+        let action = if self.options.on_expiry == OnExpiry::Remove { FileAction::Remove } else { FileAction::Truncate };
+        if let Err(error) = self.perform(action).await {
             self.failed(&error, Duration::ZERO);
         }
     }
@@ -153,7 +153,7 @@ impl FileSink {
                 if let Some(envelope) = &mut self.envelope {
                     bytes = envelope.close(bytes).await?;
                 }
-                outcome = self.perform(Job::Write(bytes)).await?;
+                outcome = self.perform(FileAction::Write(bytes)).await?;
                 if self.options.on_missing.is_some() {
                     let watched = self.watched.get_or_insert_with(|| self.outputs.file(&self.options.path));
                     watched.renew().await;
@@ -162,13 +162,13 @@ impl FileSink {
                 self.health.ready();
             }
             Availability::Unavailable { reason, .. } => {
-                let job = match self.options.on_expiry {
-                    OnExpiry::Truncate if self.served => Some(Job::Truncate),
-                    OnExpiry::Remove if self.served => Some(Job::Remove),
+                let action = match self.options.on_expiry {
+                    OnExpiry::Truncate if self.served => Some(FileAction::Truncate),
+                    OnExpiry::Remove if self.served => Some(FileAction::Remove),
                     _ => None,
                 };
-                if let Some(job) = job {
-                    self.perform(job).await?;
+                if let Some(action) = action {
+                    self.perform(action).await?;
                 }
                 self.tell(WAITING);
                 self.health.not_ready(format!("waiting for a token: {reason}"));
@@ -177,23 +177,23 @@ impl FileSink {
         Ok(outcome)
     }
 
-    async fn perform(&mut self, job: Job) -> Result<Outcome, SinkError> {
+    async fn perform(&mut self, action: FileAction) -> Result<Outcome, SinkError> {
         let path = self.options.path.clone();
-        let Options { mode, owner, group, .. } = self.options;
+        let SinkOptions { mode, owner, group, .. } = self.options;
         let attributes = Attributes { mode, owner, group };
-        let claim = self.claim.take();
-        let done = job.event();
+        let lock = self.lock.take();
+        let done = action.event();
         let work = move || {
-            let claim = match claim {
-                Some(claim) if claim.holds(&path) => claim,
+            let lock = match lock {
+                Some(lock) if lock.holds(&path) => lock,
                 // Its folder is gone, or a new one stands in its place.
-                _ => Claim::take(&path)?,
+                _ => FileLock::take(&path)?,
             };
-            let outcome = job.run(&path, &attributes);
-            Ok::<_, SinkError>((claim, outcome))
+            let outcome = action.run(&path, &attributes);
+            Ok::<_, SinkError>((lock, outcome))
         };
-        let (claim, outcome) = tokio::task::spawn_blocking(work).await.map_err(|_| SinkError::Broken)??;
-        self.claim = Some(claim);
+        let (lock, outcome) = tokio::task::spawn_blocking(work).await.map_err(|_| SinkError::Broken)??;
+        self.lock = Some(lock);
         let outcome = outcome?;
         if outcome == Outcome::Written {
             tracing::info!(
@@ -255,13 +255,13 @@ async fn noticed(watched: Option<&WatchedOutput>) {
 }
 
 /// What is done to the file.
-enum Job {
+enum FileAction {
     Write(Zeroizing<Vec<u8>>),
     Truncate,
     Remove,
 }
 
-impl Job {
+impl FileAction {
     const fn event(&self) -> &'static str {
         match self {
             Self::Write(_) => "sink.written",
@@ -291,7 +291,7 @@ const MOST_RETRY: Duration = Duration::from_mins(1);
 #[derive(Debug, thiserror::Error)]
 enum SinkError {
     #[error(transparent)]
-    Claim(#[from] ClaimError),
+    FileLock(#[from] FileLockError),
     #[error(transparent)]
     Envelope(#[from] EnvelopeError),
     #[error(transparent)]

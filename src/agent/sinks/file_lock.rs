@@ -15,56 +15,56 @@ use crate::secure_dir::{Dir, DirError};
 
 /// The right to write a sink, held until dropped.
 #[derive(Debug)]
-pub(super) struct Claim {
+pub(super) struct FileLock {
     folder: Dir,
     name: OsString,
     lock: OwnedFd,
 }
 
-impl Claim {
+impl FileLock {
     /// Takes the right to write `sink`.
-    pub(super) fn take(sink: &Path) -> Result<Self, ClaimError> {
+    pub(super) fn take(sink: &Path) -> Result<Self, FileLockError> {
         // Who gives a claim up removes the lock file; one that was opened just before keeps nobody out.
         for _ in 0..ATTEMPTS {
-            let claim = Self::lock(sink)?;
-            if claim.stands_in(&claim.folder) {
-                return Ok(claim);
+            let lock = Self::lock(sink)?;
+            if lock.is_current_in(&lock.folder) {
+                return Ok(lock);
             }
         }
-        Err(ClaimError::Held { path: sink.to_owned() })
+        Err(FileLockError::Held { path: sink.to_owned() })
     }
 
     /// Whether this claim still keeps others out: its lock file stands where another agent would look for it.
     pub(super) fn holds(&self, sink: &Path) -> bool {
-        Dir::open_parent(sink).is_ok_and(|(folder, _)| self.stands_in(&folder))
+        Dir::open_parent(sink).is_ok_and(|(folder, _)| self.is_current_in(&folder))
     }
 
-    fn lock(sink: &Path) -> Result<Self, ClaimError> {
+    fn lock(sink: &Path) -> Result<Self, FileLockError> {
         let (folder, file) = Dir::open_parent(sink)?;
         let mut name = OsString::from(".");
         name.push(file);
         name.push(".lock");
-        let fail = |errno: Errno| ClaimError::Lock { path: sink.with_file_name(&name), source: errno.into() };
+        let fail = |errno: Errno| FileLockError::Lock { path: sink.with_file_name(&name), source: errno.into() };
         let lock = open(&folder, &name).map_err(fail)?;
         match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             // A file system without locks must not cost the token: there, nothing keeps a second agent out.
             Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOLCK | Errno::NOSYS) => Ok(Self { folder, name, lock }),
-            Err(Errno::WOULDBLOCK) => Err(ClaimError::Held { path: sink.to_owned() }),
+            Err(Errno::WOULDBLOCK) => Err(FileLockError::Held { path: sink.to_owned() }),
             Err(errno) => Err(fail(errno)),
         }
     }
 
-    fn stands_in(&self, folder: &Dir) -> bool {
+    fn is_current_in(&self, folder: &Dir) -> bool {
         let there = folder.stat(Path::new(&self.name)).ok().flatten();
         let ours = rustix::fs::fstat(&self.lock).ok();
         there.zip(ours).is_some_and(|(there, ours)| (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino))
     }
 }
 
-impl Drop for Claim {
+impl Drop for FileLock {
     fn drop(&mut self) {
         // Only while it is ours: by now the name may lead to another agent's lock.
-        if self.stands_in(&self.folder) {
+        if self.is_current_in(&self.folder) {
             let _ = rustix::fs::unlinkat(&self.folder, &self.name, AtFlags::empty());
         }
     }
@@ -91,7 +91,7 @@ fn open(folder: &Dir, name: &OsStr) -> Result<OwnedFd, Errno> {
 
 /// Why a sink may not be written.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum ClaimError {
+pub(super) enum FileLockError {
     /// Its folder cannot be used.
     #[error(transparent)]
     Folder(#[from] DirError),

@@ -4,16 +4,16 @@ use secrecy::ExposeSecret as _;
 use serde::Serialize;
 use zeroize::Zeroizing;
 
-use super::Format;
+use super::SinkFormat;
 use crate::agent::token::{Kind, Token};
 use crate::time_format::format_rfc3339;
 
 /// The bytes of a sink that holds `token`. No newline ends them, but that of a line for an environment.
-pub(super) fn render(token: &Token, format: Format) -> Zeroizing<Vec<u8>> {
+pub(super) fn render(token: &Token, format: SinkFormat) -> Zeroizing<Vec<u8>> {
     let secret = token.secret.secret().expose_secret();
     match format {
-        Format::Raw => Zeroizing::new(secret.as_bytes().to_vec()),
-        Format::Env(name) => {
+        SinkFormat::Raw => Zeroizing::new(secret.as_bytes().to_vec()),
+        SinkFormat::Env(name) => {
             // Tokens are visible ASCII. In single quotes all of it stands for itself, but the quote.
             let plain = secret.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-+/=".contains(&byte));
             let mut line = Zeroizing::new(String::with_capacity(name.len() + secret.len() * 4 + 4));
@@ -34,7 +34,7 @@ pub(super) fn render(token: &Token, format: Format) -> Zeroizing<Vec<u8>> {
             line.push('\n');
             Zeroizing::new(line.as_bytes().to_vec())
         }
-        Format::Json => match &token.kind {
+        SinkFormat::Json => match &token.kind {
             Kind::Wrapping { creation_time, creation_path, .. } => json(&Wrapped {
                 token: secret,
                 accessor: token.accessor.as_deref().unwrap_or_default(),
@@ -114,28 +114,28 @@ mod tests {
         let check = |token: &Token, format, wanted: &str| {
             assert_eq!(String::from_utf8_lossy(&render(token, format)), wanted);
         };
-        check(&token(Kind::Service, Some(60)), Format::Raw, "hvs.abc");
-        check(&token(Kind::Service, Some(60)), Format::Env("VAULT_TOKEN"), "VAULT_TOKEN=hvs.abc\n");
+        check(&token(Kind::Service, Some(60)), SinkFormat::Raw, "hvs.abc");
+        check(&token(Kind::Service, Some(60)), SinkFormat::Env("VAULT_TOKEN"), "VAULT_TOKEN=hvs.abc\n");
         let odd = ClientToken::parse(SecretString::from("a'$b")).unwrap();
-        check(&Token { secret: odd, ..token(Kind::Service, None) }, Format::Env("T"), "T='a'\\''$b'\n");
+        check(&Token { secret: odd, ..token(Kind::Service, None) }, SinkFormat::Env("T"), "T='a'\\''$b'\n");
         check(
             &token(Kind::Service, Some(60)),
-            Format::Json,
+            SinkFormat::Json,
             r#"{"token":"hvs.abc","accessor":"acc","expires_at":"2023-11-14T22:14:20Z","renewable":true,"policies":["default","web"]}"#,
         );
         check(
             &Token { accessor: None, ..token(Kind::Batch, None) },
-            Format::Json,
+            SinkFormat::Json,
             r#"{"token":"hvs.abc","accessor":null,"expires_at":null,"renewable":true,"policies":["default","web"]}"#,
         );
         let wrapping = Kind::Wrapping {
             creation_time: "2023-11-14T22:13:20.5Z".to_owned(),
             creation_path: "auth/azure/login".to_owned(),
         };
-        check(&token(wrapping.clone(), Some(300)), Format::Raw, "hvs.abc");
+        check(&token(wrapping.clone(), Some(300)), SinkFormat::Raw, "hvs.abc");
         check(
             &token(wrapping, Some(300)),
-            Format::Json,
+            SinkFormat::Json,
             r#"{"token":"hvs.abc","accessor":"acc","ttl":300,"creation_time":"2023-11-14T22:13:20.5Z","creation_path":"auth/azure/login"}"#,
         );
     }

@@ -16,15 +16,15 @@ use crate::agent::output_watch::OnMissing;
 
 /// A file that holds a session's token.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Options {
+pub struct SinkOptions {
     /// The sink's name.
     pub name: String,
     /// The file.
     pub path: PathBuf,
     /// What stands in it.
-    pub format: Format,
+    pub format: SinkFormat,
     /// Whom it is sealed for, if anyone.
-    pub encrypt: Option<Encrypt>,
+    pub encrypt: Option<SinkEncryption>,
     /// Its mode.
     pub mode: u32,
     /// Its owner, if not the agent's user.
@@ -41,7 +41,7 @@ pub struct Options {
 
 /// What stands in a sink.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
+pub enum SinkFormat {
     /// The token's text, without a newline.
     Raw,
     /// An object with `token`, `accessor` (or null), `expires_at` (RFC 3339, or null for a token that never ends),
@@ -54,7 +54,7 @@ pub enum Format {
 
 /// Who alone can read a sink: whoever has the private key to a public one. The envelope is that of Vault's own agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Encrypt {
+pub struct SinkEncryption {
     /// The file with the reader's public key: JSON with `curve25519_public_key`, 32 bytes in base64. The key that is read
     /// first holds as long as the sink runs.
     pub public_key_file: PathBuf,

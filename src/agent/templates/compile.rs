@@ -4,16 +4,16 @@ use std::collections::BTreeMap;
 
 use gotmpl::parse::{ActionNode, CommandNode, DefineNode, Expr, ListNode, Node, Number, Parser, PipeNode, Pos};
 
-use super::Text;
-use super::functions::{self, AT, Refused, SHOWN};
-use super::wrong::{Wrong, place_of};
+use super::TemplateSource;
+use super::error::{TemplateError, line_and_column};
+use super::functions::{self, CHECK_PRINTED, MARK_POSITION, UnavailableFunction};
 use crate::suggest::did_you_mean;
 
 /// A template that is ready to be rendered.
 #[derive(Debug, Clone)]
 pub struct Template {
     /// What it was made of.
-    pub(super) source: Text,
+    pub(super) source: TemplateSource,
     /// Its body, and the templates that it defines by name. The body has no name.
     pub(super) trees: BTreeMap<String, ListNode>,
     reads_secrets: bool,
@@ -24,18 +24,18 @@ impl Template {
     ///
     /// # Errors
     /// All that is wrong with it and can be seen without rendering; a mistake of the syntax hides those after it.
-    pub fn compile(source: Text) -> Result<Self, Vec<Wrong>> {
+    pub fn compile(source: TemplateSource) -> Result<Self, Vec<TemplateError>> {
         let parse = |text: &str| {
             let parsed = Parser::new(text, &source.left, &source.right).and_then(Parser::parse);
-            parsed.map_err(|error| vec![Wrong::syntax(error)])
+            parsed.map_err(|error| vec![TemplateError::syntax(error)])
         };
         parse(&source.text)?;
-        let (mut body, mut defines) = parse(&format!("{}{LAST}", source.text))?;
-        if !take_last(&mut body) {
+        let (mut body, mut defines) = parse(&format!("{}{END_MARKER}", source.text))?;
+        if !strip_end_marker(&mut body) {
             return Err(vec![unbalanced(&source.text, &mut body, &mut defines)]);
         }
         let mut trees = BTreeMap::from([(String::new(), body)]);
-        let mut look = Look { text: &source.text, names: Vec::new(), reads_secrets: false, wrong: Vec::new() };
+        let mut look = Checker { text: &source.text, names: Vec::new(), reads_secrets: false, wrong: Vec::new() };
         for define in defines {
             let name = define.name.to_string();
             if trees.get(&name).is_some_and(|there| !there.is_empty_tree()) {
@@ -47,7 +47,7 @@ impl Template {
         for tree in trees.values_mut() {
             look.list(tree);
         }
-        let Look { wrong, reads_secrets, .. } = look;
+        let Checker { wrong, reads_secrets, .. } = look;
         if wrong.is_empty() { Ok(Self { source, trees, reads_secrets }) } else { Err(wrong) }
     }
 
@@ -57,48 +57,51 @@ impl Template {
     }
 
     /// What it was made of.
-    pub const fn source(&self) -> &Text {
+    pub const fn source(&self) -> &TemplateSource {
         &self.source
     }
 }
 
 /// Put after a template: the parser takes what is not ended as ended, and leaves out what follows an end too many. Where this
 /// text comes to stand tells.
-const LAST: &str = "\u{1}last";
+const END_MARKER: &str = "\u{1}last";
 
-/// Takes [`LAST`] off the end of a list, if it stands there.
-fn take_last(list: &mut ListNode) -> bool {
+/// Takes [`END_MARKER`] off the end of a list, if it stands there.
+fn strip_end_marker(list: &mut ListNode) -> bool {
     let Some(Node::Text(text)) = list.nodes.last_mut() else { return false };
-    let Some(before) = text.text.strip_suffix(LAST) else { return false };
+    let Some(before) = text.text.strip_suffix(END_MARKER) else { return false };
     text.text = before.into();
     true
 }
 
 /// Says which action has no end, or that there is an end too many.
-fn unbalanced(text: &str, body: &mut ListNode, defines: &mut [DefineNode]) -> Wrong {
-    let open = unended(body).or_else(|| {
+fn unbalanced(text: &str, body: &mut ListNode, defines: &mut [DefineNode]) -> TemplateError {
+    let open = find_unclosed(body).or_else(|| {
         let mut defines = defines.iter_mut();
-        defines
-            .find_map(|define| if take_last(&mut define.body) { Some(define.pos) } else { unended(&mut define.body) })
+        defines.find_map(|define| {
+            if strip_end_marker(&mut define.body) { Some(define.pos) } else { find_unclosed(&mut define.body) }
+        })
     });
     match open {
         Some(pos) => {
-            let (line, column) = place_of(text, pos.offset);
-            Wrong { line, column, message: "this has no {{ end }}".to_owned() }
+            let (line, column) = line_and_column(text, pos.offset);
+            TemplateError { line, column, message: "this has no {{ end }}".to_owned() }
         }
-        None => Wrong { line: 0, column: 0, message: "there is an {{ end }} or {{ else }} too many".to_owned() },
+        None => {
+            TemplateError { line: 0, column: 0, message: "there is an {{ end }} or {{ else }} too many".to_owned() }
+        }
     }
 }
 
 /// The innermost action whose body holds what should come after all.
-fn unended(list: &mut ListNode) -> Option<Pos> {
+fn find_unclosed(list: &mut ListNode) -> Option<Pos> {
     let Some(Node::If(branch) | Node::With(branch) | Node::Range(branch)) = list.nodes.last_mut() else { return None };
     for body in std::iter::once(&mut branch.body).chain(&mut branch.else_body) {
-        let inner = unended(body);
+        let inner = find_unclosed(body);
         if inner.is_some() {
             return inner;
         }
-        if take_last(body) {
+        if strip_end_marker(body) {
             return Some(branch.pos);
         }
     }
@@ -106,17 +109,17 @@ fn unended(list: &mut ListNode) -> Option<Pos> {
 }
 
 /// Walks a tree: checks what is called, and puts the two calls above into it. The parser bounds its depth.
-struct Look<'a> {
+struct Checker<'a> {
     text: &'a str,
     names: Vec<String>,
     reads_secrets: bool,
-    wrong: Vec<Wrong>,
+    wrong: Vec<TemplateError>,
 }
 
-impl Look<'_> {
+impl Checker<'_> {
     fn refuse(&mut self, pos: Pos, message: String) {
-        let (line, column) = place_of(self.text, pos.offset);
-        self.wrong.push(Wrong { line, column, message });
+        let (line, column) = line_and_column(self.text, pos.offset);
+        self.wrong.push(TemplateError { line, column, message });
     }
 
     fn list(&mut self, list: &mut ListNode) {
@@ -135,7 +138,7 @@ impl Look<'_> {
             Node::Action(action) => {
                 self.pipe(&mut action.pipe);
                 if action.pipe.decl.is_empty() {
-                    action.pipe.commands.push(call(action.pos, SHOWN, None));
+                    action.pipe.commands.push(call(action.pos, CHECK_PRINTED, None));
                 }
                 Some(action.pos)
             }
@@ -173,7 +176,7 @@ impl Look<'_> {
         for mut command in std::mem::take(&mut pipe.commands) {
             if matches!(command.args.first(), Some(Expr::Identifier(_, name)) if PRINTS.contains(&name.as_str())) {
                 if !commands.is_empty() {
-                    commands.push(call(command.pos, SHOWN, None));
+                    commands.push(call(command.pos, CHECK_PRINTED, None));
                 }
                 command.args[1..].iter_mut().for_each(shown);
             }
@@ -186,8 +189,8 @@ impl Look<'_> {
         match expr {
             Expr::Identifier(pos, name) => match functions::refused(name) {
                 None => self.reads_secrets |= functions::asks_the_server(name),
-                Some(Refused::Left(why)) => self.refuse(*pos, format!("{name} is not here: {why}")),
-                Some(Refused::Unknown) => {
+                Some(UnavailableFunction::Left(why)) => self.refuse(*pos, format!("{name} is not here: {why}")),
+                Some(UnavailableFunction::Unknown) => {
                     let near =
                         did_you_mean(name, &functions::names()).map_or(String::new(), |near| format!("; {near}"));
                     self.refuse(*pos, format!("there is no function {name}{near}"));
@@ -203,11 +206,11 @@ impl Look<'_> {
 /// What makes a text of values as they come.
 const PRINTS: [&str; 6] = ["html", "js", "print", "printf", "println", "urlquery"];
 
-/// Puts an argument through [`SHOWN`].
+/// Puts an argument through [`CHECK_PRINTED`].
 fn shown(argument: &mut Expr) {
     let pos = argument.pos();
     let inner = std::mem::replace(argument, Expr::Dot(pos));
-    let commands = vec![CommandNode { pos, args: vec![inner] }, call(pos, SHOWN, None)];
+    let commands = vec![CommandNode { pos, args: vec![inner] }, call(pos, CHECK_PRINTED, None)];
     *argument = Expr::Pipe(pos, PipeNode { pos, decl: Vec::new(), commands, is_assign: false });
 }
 
@@ -218,6 +221,7 @@ fn call(pos: Pos, name: &str, argument: Option<Expr>) -> CommandNode {
 
 fn mark(pos: Pos) -> Node {
     let offset = Expr::Number(pos, Number::Int(i64::try_from(pos.offset).unwrap_or(i64::MAX)));
-    let pipe = PipeNode { pos, decl: Vec::new(), commands: vec![call(pos, AT, Some(offset))], is_assign: false };
+    let pipe =
+        PipeNode { pos, decl: Vec::new(), commands: vec![call(pos, MARK_POSITION, Some(offset))], is_assign: false };
     Node::Action(ActionNode { pos, pipe })
 }

@@ -4,43 +4,43 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::evaluation::{Known, Need};
-use crate::agent::secrets::{SecretAnswer, Store, Subscription};
+use super::evaluation::{Dependency, Resolved};
+use crate::agent::secrets::{SecretAnswer, SecretRegistry, Subscription};
 use crate::credential_watch::{Availability, any_changed};
 use crate::secret;
 
 /// Where one template's secrets and files come from.
 #[derive(Debug)]
-pub(super) struct Source {
-    store: Store,
+pub(super) struct Dependencies {
+    registry: SecretRegistry,
     /// The folders that files are read beneath.
     folders: Vec<PathBuf>,
-    secrets: BTreeMap<Need, Used>,
-    files: BTreeMap<Need, Known>,
+    secrets: BTreeMap<Dependency, SecretUse>,
+    files: BTreeMap<Dependency, Resolved>,
 }
 
 /// A secret in use, and what of it the last rendering saw.
 #[derive(Debug)]
-struct Used {
+struct SecretUse {
     subscription: Subscription,
     seen: Option<Arc<SecretAnswer>>,
 }
 
-impl Source {
+impl Dependencies {
     /// One that asks for nothing yet.
-    pub(super) const fn new(store: Store, folders: Vec<PathBuf>) -> Self {
-        Self { store, folders, secrets: BTreeMap::new(), files: BTreeMap::new() }
+    pub(super) const fn new(registry: SecretRegistry, folders: Vec<PathBuf>) -> Self {
+        Self { registry, folders, secrets: BTreeMap::new(), files: BTreeMap::new() }
     }
 
     /// Asks for what is needed besides.
-    pub(super) fn ask(&mut self, needs: BTreeSet<Need>) {
+    pub(super) fn ask(&mut self, needs: BTreeSet<Dependency>) {
         for need in needs {
             match &need {
-                Need::Secret(request) => {
-                    let subscription = self.store.subscribe(request);
-                    self.secrets.entry(need).or_insert(Used { subscription, seen: None });
+                Dependency::Secret(request) => {
+                    let subscription = self.registry.subscribe(request);
+                    self.secrets.entry(need).or_insert(SecretUse { subscription, seen: None });
                 }
-                Need::File(path) => {
+                Dependency::File(path) => {
                     let known = look(&self.folders, path);
                     self.files.insert(need, known);
                 }
@@ -49,20 +49,20 @@ impl Source {
     }
 
     /// Forgets what was not used.
-    pub(super) fn keep(&mut self, used: &BTreeSet<Need>) {
+    pub(super) fn keep(&mut self, used: &BTreeSet<Dependency>) {
         self.secrets.retain(|need, _| used.contains(need));
         self.files.retain(|need, _| used.contains(need));
     }
 
     /// All that is known now, or why something is not known yet or not any more.
-    pub(super) fn known(&mut self) -> Result<BTreeMap<Need, Known>, String> {
+    pub(super) fn known(&mut self) -> Result<BTreeMap<Dependency, Resolved>, String> {
         let mut known = self.files.clone();
         let mut missing = None;
         for (need, used) in &mut self.secrets {
             match used.subscription.watch.current().availability {
                 Availability::Available(answer) => {
                     used.seen = Some(Arc::clone(&answer));
-                    known.insert(need.clone(), Known::Secret(answer));
+                    known.insert(need.clone(), Resolved::Secret(answer));
                 }
                 Availability::Unavailable { reason, .. } => {
                     missing.get_or_insert(reason);
@@ -120,7 +120,7 @@ impl Source {
     pub(super) fn look_again(&mut self) -> bool {
         let mut changed = false;
         for (need, known) in &mut self.files {
-            let Need::File(path) = need else { continue };
+            let Dependency::File(path) = need else { continue };
             let now = look(&self.folders, path);
             if !same(known, &now) {
                 *known = now;
@@ -131,18 +131,18 @@ impl Source {
     }
 }
 
-fn look(folders: &[PathBuf], path: &Path) -> Known {
+fn look(folders: &[PathBuf], path: &Path) -> Resolved {
     match secret::read_text_beneath(folders, path) {
-        Ok(text) => Known::Text(Arc::new(text)),
-        Err(error) => Known::Absent(crate::error_chain::format_chain(&error).into()),
+        Ok(text) => Resolved::Text(Arc::new(text)),
+        Err(error) => Resolved::Absent(crate::error_chain::format_chain(&error).into()),
     }
 }
 
-fn same(one: &Known, other: &Known) -> bool {
+fn same(one: &Resolved, other: &Resolved) -> bool {
     use secrecy::ExposeSecret as _;
     match (one, other) {
-        (Known::Text(one), Known::Text(other)) => secret::ct_eq(one, other.expose_secret().as_bytes()),
-        (Known::Absent(one), Known::Absent(other)) => one == other,
+        (Resolved::Text(one), Resolved::Text(other)) => secret::ct_eq(one, other.expose_secret().as_bytes()),
+        (Resolved::Absent(one), Resolved::Absent(other)) => one == other,
         _ => false,
     }
 }

@@ -5,14 +5,14 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use gotmpl::TemplateError;
+use gotmpl::TemplateError as EngineError;
 use secrecy::SecretString;
 
 use crate::agent::secrets::{SecretAnswer, SecretRequest};
 
 /// What a template asks for while it is rendered.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Need {
+pub enum Dependency {
     /// A secret.
     Secret(SecretRequest),
     /// A file's text.
@@ -21,7 +21,7 @@ pub enum Need {
 
 /// What is known of a need.
 #[derive(Debug, Clone)]
-pub enum Known {
+pub enum Resolved {
     /// The secret.
     Secret(Arc<SecretAnswer>),
     /// The file's text.
@@ -32,8 +32,8 @@ pub enum Known {
 
 /// What one rendering knows, and what it has learnt.
 #[derive(Debug)]
-pub(super) struct Round {
-    known: Arc<BTreeMap<Need, Known>>,
+pub(super) struct Evaluation {
+    known: Arc<BTreeMap<Dependency, Resolved>>,
     /// When it is.
     pub(super) now: SystemTime,
     /// Where the template is at: the offset of the action under way.
@@ -41,38 +41,38 @@ pub(super) struct Round {
     /// The action under way has asked a map by `index` for a key that it lacks.
     pub(super) lacks_key: bool,
     /// What was asked for.
-    pub(super) used: BTreeSet<Need>,
+    pub(super) used: BTreeSet<Dependency>,
     /// What of it is not known.
-    pub(super) unknown: BTreeSet<Need>,
+    pub(super) unknown: BTreeSet<Dependency>,
 }
 
-impl Round {
+impl Evaluation {
     /// One that begins.
-    pub(super) fn begin(known: Arc<BTreeMap<Need, Known>>, now: SystemTime) -> Shared {
-        let round = Self { known, now, at: 0, lacks_key: false, used: BTreeSet::new(), unknown: BTreeSet::new() };
-        Shared(Arc::new(Mutex::new(round)))
+    pub(super) fn begin(known: Arc<BTreeMap<Dependency, Resolved>>, now: SystemTime) -> SharedEvaluation {
+        let evaluation = Self { known, now, at: 0, lacks_key: false, used: BTreeSet::new(), unknown: BTreeSet::new() };
+        SharedEvaluation(Arc::new(Mutex::new(evaluation)))
     }
 }
 
 /// A round that the functions of a template share.
 #[derive(Debug, Clone)]
-pub(super) struct Shared(Arc<Mutex<Round>>);
+pub(super) struct SharedEvaluation(Arc<Mutex<Evaluation>>);
 
-impl Shared {
-    pub(super) fn lock(&self) -> MutexGuard<'_, Round> {
+impl SharedEvaluation {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Evaluation> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What is known of a need; `None` where it has to be asked for first.
-    pub(super) fn known(&self, need: Need) -> Result<Option<Known>, TemplateError> {
-        let mut round = self.lock();
-        let found = round.known.get(&need).cloned();
-        round.used.insert(need.clone());
+    pub(super) fn known(&self, need: Dependency) -> Result<Option<Resolved>, EngineError> {
+        let mut evaluation = self.lock();
+        let found = evaluation.known.get(&need).cloned();
+        evaluation.used.insert(need.clone());
         match found {
-            Some(Known::Absent(why)) => Err(TemplateError::Exec(why.to_string())),
+            Some(Resolved::Absent(why)) => Err(EngineError::Exec(why.to_string())),
             Some(known) => Ok(Some(known)),
             None => {
-                round.unknown.insert(need);
+                evaluation.unknown.insert(need);
                 Ok(None)
             }
         }

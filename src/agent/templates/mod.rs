@@ -5,7 +5,7 @@
 // 0: values of the language, what a rendering knows, and what may be wrong with it
 mod value;
 mod evaluation;
-mod wrong;
+mod error;
 
 // 1: what a template may call
 mod functions;
@@ -22,10 +22,10 @@ mod task;
 mod tests;
 
 pub use self::compile::Template;
-pub use self::evaluation::{Known, Need};
+pub use self::error::TemplateError;
+pub use self::evaluation::{Dependency, Resolved};
 pub use self::render::Rendered;
-pub use self::task::{Parts, TemplateTask};
-pub use self::wrong::Wrong;
+pub use self::task::{TemplateDeps, TemplateTask};
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -35,7 +35,7 @@ use crate::command::EnvVars;
 
 /// A template and what it may ask for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Text {
+pub struct TemplateSource {
     /// What it is called in messages.
     pub name: String,
     /// The file that it came from; `None` where it stands in the configuration.
@@ -54,7 +54,7 @@ pub struct Text {
 
 /// Where a rendered file goes, and what is done after it has changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct File {
+pub struct TemplateFile {
     /// The file.
     pub destination: PathBuf,
     /// Its mode.
@@ -70,12 +70,12 @@ pub struct File {
     /// Reaction when somebody else deletes or changes it.
     pub on_missing: OnMissing,
     /// What is run after it has changed.
-    pub command: Option<Command>,
+    pub command: Option<TemplateCommand>,
 }
 
 /// What is run after a file has changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Command {
+pub struct TemplateCommand {
     /// The program and its arguments.
     pub command: Vec<String>,
     /// How long it may take.
@@ -84,11 +84,11 @@ pub struct Command {
 
 /// A template that is kept rendered.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Options {
+pub struct TemplateOptions {
     /// The template.
-    pub text: Text,
+    pub text: TemplateSource,
     /// Where it goes; `None` for a variable, whose name is the template's.
-    pub file: Option<File>,
+    pub file: Option<TemplateFile>,
     /// How long secrets must have been still before it is rendered again: several that change together are one change.
     pub debounce: Duration,
     /// How often files that it reads are looked at.

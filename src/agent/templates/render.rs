@@ -4,68 +4,68 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use gotmpl::{MissingKey, TemplateError, Value};
+use gotmpl::{MissingKey, TemplateError as EngineError, Value};
 use zeroize::Zeroizing;
 
 use super::compile::Template;
-use super::evaluation::{Known, Need, Round};
+use super::error::TemplateError;
+use super::evaluation::{Dependency, Evaluation, Resolved};
 use super::functions;
-use super::wrong::Wrong;
 
 /// What rendering gave.
 #[derive(Debug)]
 pub enum Rendered {
     /// The whole, and what it was made of.
-    Whole {
+    Complete {
         /// The bytes.
         text: Zeroizing<String>,
         /// What was asked for.
-        used: BTreeSet<Need>,
+        used: BTreeSet<Dependency>,
     },
     /// It cannot be made before this is known.
-    Needs(BTreeSet<Need>),
+    Unresolved(BTreeSet<Dependency>),
     /// It cannot be made.
-    Wrong(Wrong),
+    Failed(TemplateError),
 }
 
 impl Template {
     /// Renders it of what is known, at the time `now`.
-    pub fn render(&self, known: Arc<BTreeMap<Need, Known>>, now: SystemTime) -> Rendered {
-        let shared = Round::begin(known, now);
+    pub fn render(&self, known: Arc<BTreeMap<Dependency, Resolved>>, now: SystemTime) -> Rendered {
+        let shared = Evaluation::begin(known, now);
         let mut template = gotmpl::Template::new("")
             .missing_key(MissingKey::Error)
-            .max_range_iters(MOST_ITERATIONS)
+            .max_range_iters(MAX_ITERATIONS)
             .funcs(functions::all(&self.source, &shared));
         for (name, tree) in &self.trees {
             template = template.add_parse_tree(name, tree.clone());
         }
-        let mut written = Bounded { text: Zeroizing::new(String::with_capacity(4 * 1024)), full: false };
+        let mut written = BoundedText { text: Zeroizing::new(String::with_capacity(4 * 1024)), full: false };
         let done = template.execute_template_fmt(&mut written, "", &Value::Nil);
-        let mut round = shared.lock();
-        let (used, unknown) = (std::mem::take(&mut round.used), std::mem::take(&mut round.unknown));
+        let mut evaluation = shared.lock();
+        let (used, unknown) = (std::mem::take(&mut evaluation.used), std::mem::take(&mut evaluation.unknown));
         match done {
             // What went wrong after something was unknown may have gone wrong for that.
-            _ if !unknown.is_empty() => Rendered::Needs(unknown),
-            Ok(()) => Rendered::Whole { text: written.text, used },
+            _ if !unknown.is_empty() => Rendered::Unresolved(unknown),
+            Ok(()) => Rendered::Complete { text: written.text, used },
             Err(_) if written.full => {
-                let error = TemplateError::Exec(format!("it renders to more than {} MiB", MOST_BYTES >> 20));
-                Rendered::Wrong(Wrong::at(&self.source.text, round.at, &error))
+                let error = EngineError::Exec(format!("it renders to more than {} MiB", MAX_BYTES >> 20));
+                Rendered::Failed(TemplateError::at(&self.source.text, evaluation.at, &error))
             }
-            Err(error) => Rendered::Wrong(Wrong::at(&self.source.text, round.at, &error)),
+            Err(error) => Rendered::Failed(TemplateError::at(&self.source.text, evaluation.at, &error)),
         }
     }
 }
 
 /// A text that takes so much and no more, and leaves no copy behind where it grows.
-struct Bounded {
+struct BoundedText {
     text: Zeroizing<String>,
     full: bool,
 }
 
-impl std::fmt::Write for Bounded {
+impl std::fmt::Write for BoundedText {
     fn write_str(&mut self, more: &str) -> std::fmt::Result {
         let needed = self.text.len() + more.len();
-        if needed > MOST_BYTES {
+        if needed > MAX_BYTES {
             self.full = true;
             return Err(std::fmt::Error);
         }
@@ -80,7 +80,7 @@ impl std::fmt::Write for Bounded {
 }
 
 /// The largest file that is rendered.
-const MOST_BYTES: usize = 16 << 20;
+const MAX_BYTES: usize = 16 << 20;
 
 /// How often the bodies of all loops of a rendering may run.
-const MOST_ITERATIONS: u64 = 1_000_000;
+const MAX_ITERATIONS: u64 = 1_000_000;

@@ -11,11 +11,11 @@ use tokio_util::sync::CancellationToken;
 use zeroize::Zeroizing;
 
 use super::compile::Template;
-use super::dependencies::Source;
+use super::dependencies::Dependencies;
 use super::render::Rendered;
-use super::{File, Options};
+use super::{TemplateFile, TemplateOptions};
 use crate::agent::output_watch::{OnMissing, OutputWatch, RestorePace, WatchedOutput};
-use crate::agent::secrets::Store;
+use crate::agent::secrets::SecretRegistry;
 use crate::atomic_file::{self, Attributes, Outcome, ReplaceError};
 use crate::backoff::{Backoff, random_unit};
 use crate::clock::{Clock, ClockReading};
@@ -28,11 +28,11 @@ use crate::secret::ct_eq;
 
 /// What a template's task works with.
 #[derive(Debug)]
-pub struct Parts {
+pub struct TemplateDeps {
     /// Who waits for what is rendered.
     pub publisher: CredentialPublisher<ProvidedEnv>,
     /// The secrets.
-    pub store: Store,
+    pub registry: SecretRegistry,
     /// Where the time comes from.
     pub clock: Clock,
     /// Where to say whether it is rendered.
@@ -46,10 +46,10 @@ pub struct Parts {
 /// Keeps one template rendered.
 #[derive(Debug)]
 pub struct TemplateTask {
-    options: Options,
+    options: TemplateOptions,
     template: Template,
-    source: Source,
-    parts: Parts,
+    source: Dependencies,
+    deps: TemplateDeps,
     backoff: Backoff,
     /// When what failed is tried again.
     retry: Option<ClockReading>,
@@ -70,17 +70,17 @@ pub struct TemplateTask {
 
 impl TemplateTask {
     /// One that has done nothing yet.
-    pub fn new(options: Options, template: Template, parts: Parts) -> Self {
-        let source = Source::new(parts.store.clone(), options.text.folders.clone());
-        let backoff = Backoff::new(FIRST_RETRY, MOST_RETRY);
+    pub fn new(options: TemplateOptions, template: Template, deps: TemplateDeps) -> Self {
+        let source = Dependencies::new(deps.registry.clone(), options.text.folders.clone());
+        let backoff = Backoff::new(RETRY_BASE, RETRY_MAX);
         let (retry, delivered, value, owes_command) = (None, false, None, false);
-        let watched = options.file.as_ref().map(|file| parts.outputs.file(&file.destination));
+        let watched = options.file.as_ref().map(|file| deps.outputs.file(&file.destination));
         let (check_at, touched, pace) = (None, false, RestorePace::default());
         Self {
             options,
             template,
             source,
-            parts,
+            deps,
             backoff,
             retry,
             delivered,
@@ -109,7 +109,7 @@ impl TemplateTask {
 
     /// Returns when something has changed; says whether that is a reason to render.
     async fn wait(&mut self) -> bool {
-        let clock = self.parts.clock.clone();
+        let clock = self.deps.clock.clone();
         let look = self.source.has_files().then(|| clock.now() + self.options.interval);
         tokio::select! {
             absent = self.source.changed() => {
@@ -145,7 +145,7 @@ impl TemplateTask {
         if self.options.debounce.is_zero() || !self.delivered {
             return;
         }
-        let clock = self.parts.clock.clone();
+        let clock = self.deps.clock.clone();
         let latest = clock.now() + self.options.debounce * 4;
         while !clock.has_reached(latest) {
             let quiet = clock.now() + self.options.debounce;
@@ -161,7 +161,7 @@ impl TemplateTask {
     fn stand_still(&self) {
         if let Some(reason) = self.source.absent() {
             self.tell(WAITING);
-            self.parts.health.not_ready(reason);
+            self.deps.health.not_ready(reason);
         }
     }
 
@@ -170,13 +170,13 @@ impl TemplateTask {
         let touched = std::mem::take(&mut self.touched);
         let text = loop {
             let Ok(known) = self.source.known() else { return self.stand_still() };
-            match self.template.render(Arc::new(known), self.parts.clock.now().wall) {
-                Rendered::Needs(needs) => self.source.ask(needs),
-                Rendered::Whole { text, used } => {
+            match self.template.render(Arc::new(known), self.deps.clock.now().wall) {
+                Rendered::Unresolved(needs) => self.source.ask(needs),
+                Rendered::Complete { text, used } => {
                     self.source.keep(&used);
                     break text;
                 }
-                Rendered::Wrong(wrong) => {
+                Rendered::Failed(wrong) => {
                     let file = self.options.text.file.as_deref().map(|file| format!("{}: ", file.display()));
                     return self.failed(&format!("{}{wrong}", file.unwrap_or_default()), None);
                 }
@@ -189,11 +189,11 @@ impl TemplateTask {
             Ok(()) => {
                 self.backoff.reset();
                 self.tell(RENDERED);
-                self.parts.health.ready();
+                self.deps.health.ready();
             }
             Err(error) => {
                 let wait = self.backoff.next(random_unit());
-                self.retry = Some(self.parts.clock.now() + wait);
+                self.retry = Some(self.deps.clock.now() + wait);
                 self.failed(&format_chain(&error), Some(wait));
             }
         }
@@ -219,7 +219,7 @@ impl TemplateTask {
         let destination = file.destination.clone();
         let write = move || write(&file, text.as_bytes());
         let written = tokio::task::spawn_blocking(write).await.map_err(|_| DeliveryError::Broken)?? == Outcome::Written;
-        let watched = self.watched.get_or_insert_with(|| self.parts.outputs.file(&destination));
+        let watched = self.watched.get_or_insert_with(|| self.deps.outputs.file(&destination));
         watched.renew().await;
         if written {
             self.owes_command = true;
@@ -230,10 +230,10 @@ impl TemplateTask {
         }
         if let Some(command) = command.filter(|_| self.owes_command) {
             let program = CommandSpec { command: command.command, variables: self.options.text.variables.clone() };
-            let ran = program.run(command.timeout, &self.parts.clock).await;
+            let ran = program.run(command.timeout, &self.deps.clock).await;
             let outcome = if ran.is_ok() { "ok" } else { "failed" };
             let labels = metrics::TemplateRunLabels { template: self.options.text.name.clone(), outcome };
-            self.parts.metrics.template_commands.get_or_create(&labels).inc();
+            self.deps.metrics.template_commands.get_or_create(&labels).inc();
             ran.map_err(DeliveryError::Command)?;
             tracing::info!(event = "template.command.ok", template = self.options.text.name, "its command has run");
         }
@@ -246,7 +246,7 @@ impl TemplateTask {
 
     fn publish(&mut self, output: ProvidedEnv) {
         self.delivered = true;
-        self.parts.publisher.publish(Availability::Available(Arc::new(output)), Some(self.parts.clock.now()));
+        self.deps.publisher.publish(Availability::Available(Arc::new(output)), Some(self.deps.clock.now()));
     }
 
     fn written(&self) {
@@ -255,9 +255,9 @@ impl TemplateTask {
             event = "template.written", template = self.options.text.name, path = %file.destination.display(),
             "the file was changed"
         );
-        let since = self.parts.clock.now().wall.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let since = self.deps.clock.now().wall.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let seconds = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
-        self.parts.metrics.template_written.get_or_create(&self.label()).set(seconds);
+        self.deps.metrics.template_written.get_or_create(&self.label()).set(seconds);
     }
 
     /// Somebody else has deleted or changed the file, and it was written again.
@@ -269,7 +269,7 @@ impl TemplateTask {
             path,
             "somebody else deleted or changed the file; it was written again"
         );
-        self.pace.restored(&self.parts.clock);
+        self.pace.restored(&self.deps.clock);
         self.count_change("restored");
     }
 
@@ -293,7 +293,7 @@ impl TemplateTask {
 
     fn count_change(&self, outcome: &'static str) {
         let output = format!("template/{}", self.options.text.name);
-        self.parts.metrics.output_changes.get_or_create(&metrics::OutputChangeLabels { output, outcome }).inc();
+        self.deps.metrics.output_changes.get_or_create(&metrics::OutputChangeLabels { output, outcome }).inc();
     }
 
     fn failed(&self, error: &str, retry_in: Option<Duration>) {
@@ -307,12 +307,12 @@ impl TemplateTask {
         );
         self.count("failed");
         self.tell(FAILING);
-        self.parts.health.not_ready(error);
+        self.deps.health.not_ready(error);
     }
 
     fn count(&self, outcome: &'static str) {
         let labels = metrics::TemplateRunLabels { template: self.options.text.name.clone(), outcome };
-        self.parts.metrics.template_renders.get_or_create(&labels).inc();
+        self.deps.metrics.template_renders.get_or_create(&labels).inc();
     }
 
     /// Removes what an interrupted write has left.
@@ -325,7 +325,7 @@ impl TemplateTask {
     }
 
     fn tell(&self, state: i64) {
-        self.parts.metrics.template_state.get_or_create(&self.label()).set(state);
+        self.deps.metrics.template_state.get_or_create(&self.label()).set(state);
     }
 
     fn label(&self) -> metrics::TemplateLabels {
@@ -336,7 +336,7 @@ impl TemplateTask {
 impl Drop for TemplateTask {
     fn drop(&mut self) {
         // A template that a reload took away is not one that waits.
-        self.parts.metrics.template_state.remove(&self.label());
+        self.deps.metrics.template_state.remove(&self.label());
     }
 }
 
@@ -348,7 +348,7 @@ async fn noticed(watched: Option<&WatchedOutput>) {
 }
 
 /// Writes the file, its folder before it where that is wanted.
-fn write(file: &File, bytes: &[u8]) -> Result<Outcome, DeliveryError> {
+fn write(file: &TemplateFile, bytes: &[u8]) -> Result<Outcome, DeliveryError> {
     if file.create_folders
         && let Some(folder) = file.destination.parent()
     {
@@ -360,8 +360,8 @@ fn write(file: &File, bytes: &[u8]) -> Result<Outcome, DeliveryError> {
     Ok(replace(&file.destination, bytes, &attributes)?)
 }
 
-const FIRST_RETRY: Duration = Duration::from_secs(1);
-const MOST_RETRY: Duration = Duration::from_mins(1);
+const RETRY_BASE: Duration = Duration::from_secs(1);
+const RETRY_MAX: Duration = Duration::from_mins(1);
 
 const RENDERED: i64 = 0;
 const WAITING: i64 = 1;

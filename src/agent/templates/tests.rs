@@ -8,15 +8,15 @@ use std::time::{Duration, SystemTime};
 use secrecy::SecretString;
 use serde_json::{Value, json};
 
-use super::{Known, Need, Rendered, Template, Text, Wrong};
+use super::{Dependency, Rendered, Resolved, Template, TemplateError, TemplateSource};
 use crate::agent::secrets::{How, SecretAnswer, SecretFields, SecretRequest};
 use crate::command::EnvVars;
 
 const CANARY: &str = "canary-5ecret";
 
-fn text(contents: &str) -> Text {
+fn text(contents: &str) -> TemplateSource {
     let of = BTreeMap::from([("LANG".to_owned(), "C".to_owned())]);
-    Text {
+    TemplateSource {
         name: "test".to_owned(),
         file: None,
         text: contents.to_owned(),
@@ -27,16 +27,16 @@ fn text(contents: &str) -> Text {
     }
 }
 
-fn answer(data: &Value) -> Known {
+fn answer(data: &Value) -> Resolved {
     let data = SecretFields::from(data.as_object().unwrap().clone());
-    Known::Secret(Arc::new(SecretAnswer { data: Arc::new(data), lease: None }))
+    Resolved::Secret(Arc::new(SecretAnswer { data: Arc::new(data), lease: None }))
 }
 
-fn known() -> Arc<BTreeMap<Need, Known>> {
-    let read = |path: &str| Need::Secret(SecretRequest::read(path));
+fn known() -> Arc<BTreeMap<Dependency, Resolved>> {
+    let read = |path: &str| Dependency::Secret(SecretRequest::read(path));
     let write = |path: &str, fields: &[(&str, &str)]| {
         let fields = fields.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        Need::Secret(SecretRequest { path: path.to_owned(), how: How::Write(fields) })
+        Dependency::Secret(SecretRequest { path: path.to_owned(), how: How::Write(fields) })
     };
     let app = json!({
         "data": {
@@ -48,17 +48,17 @@ fn known() -> Arc<BTreeMap<Need, Known>> {
     let certificate = json!({
         "certificate": "CERT", "private_key": "KEY", "issuing_ca": "CA", "ca_chain": ["CA", "ROOT"], "expiration": 9
     });
-    let absent = Known::Absent("the secret secret/data/gone is not there: HTTP 404".into());
+    let absent = Resolved::Absent("the secret secret/data/gone is not there: HTTP 404".into());
     Arc::new(BTreeMap::from([
         (read("secret/data/app"), answer(&app)),
         (read("secret/data/gone"), absent),
         (write("pki/issue/web", &[("common_name", "web")]), answer(&certificate)),
         (write("transit/decrypt/k", &[("ciphertext", "c=1")]), answer(&json!({ "plaintext": "cGxhaW4=" }))),
         (
-            Need::Secret(SecretRequest { path: "secret/metadata".to_owned(), how: How::List }),
+            Dependency::Secret(SecretRequest { path: "secret/metadata".to_owned(), how: How::List }),
             answer(&json!({ "keys": ["app", "folder/"] })),
         ),
-        (Need::File("/etc/app/motd".into()), Known::Text(Arc::new(SecretString::from("hello")))),
+        (Dependency::File("/etc/app/motd".into()), Resolved::Text(Arc::new(SecretString::from("hello")))),
     ]))
 }
 
@@ -69,7 +69,7 @@ fn render(contents: &str) -> Rendered {
 
 fn check(contents: &str, wanted: &str) {
     match render(contents) {
-        Rendered::Whole { text, .. } => assert_eq!(*text, wanted, "{contents}"),
+        Rendered::Complete { text, .. } => assert_eq!(*text, wanted, "{contents}"),
         other => panic!("{contents}: {other:?}"),
     }
 }
@@ -119,9 +119,9 @@ fn the_language_is_gos() {
     check("{{ define \"row\" }}<{{ . }}>{{ end }}{{ template \"row\" \"x\" }}{{ template \"row\" \"y\" }}", "<x><y>");
     check("{{ $sum := 0 }}{{ range loop 1 4 }}{{ $sum = add . $sum }}{{ end }}{{ $sum }}", "6");
     check("{{ range $i := loop 5 }}{{ if eq $i 3 }}{{ break }}{{ end }}{{ $i }}{{ end }}", "012");
-    let other = Text { left: "[[".to_owned(), right: "]]".to_owned(), ..text("{{ [[ \"x\" | toUpper ]] }}") };
+    let other = TemplateSource { left: "[[".to_owned(), right: "]]".to_owned(), ..text("{{ [[ \"x\" | toUpper ]] }}") };
     let rendered = Template::compile(other).unwrap().render(known(), SystemTime::UNIX_EPOCH);
-    assert!(matches!(rendered, Rendered::Whole { text, .. } if *text == "{{ X }}"));
+    assert!(matches!(rendered, Rendered::Complete { text, .. } if *text == "{{ X }}"));
 }
 
 #[test]
@@ -163,19 +163,19 @@ fn the_functions_of_consul_template_give_what_they_give_there() {
 #[test]
 fn what_is_not_known_is_asked_for_all_at_once_where_it_can_be() {
     let needs = |contents: &str| match render(contents) {
-        Rendered::Needs(needs) => needs,
+        Rendered::Unresolved(needs) => needs,
         other => panic!("{contents}: {other:?}"),
     };
-    let read = |path: &str| Need::Secret(SecretRequest::read(path));
+    let read = |path: &str| Dependency::Secret(SecretRequest::read(path));
     let both =
         needs("{{ with secret \"a/b\" }}{{ .Data.x }}{{ end }}{{ (secret \"c/d\").Data.y }} {{ file \"/etc/app/x\" }}");
-    assert_eq!(both, BTreeSet::from([read("a/b"), read("c/d"), Need::File("/etc/app/x".into())]));
+    assert_eq!(both, BTreeSet::from([read("a/b"), read("c/d"), Dependency::File("/etc/app/x".into())]));
     // A branch that is not taken asks for nothing.
     check("{{ if false }}{{ secret \"a/b\" }}{{ end }}x", "x");
     // What fails for the lack of it is no mistake yet.
     assert_eq!(needs("{{ (secret \"a/b\").Data.x | toUpper }}"), BTreeSet::from([read("a/b")]));
     match render("{{ with secret \"secret/data/app\" }}{{ .Data.data.port }}{{ end }}") {
-        Rendered::Whole { used, .. } => assert_eq!(used, BTreeSet::from([read("secret/data/app")])),
+        Rendered::Complete { used, .. } => assert_eq!(used, BTreeSet::from([read("secret/data/app")])),
         other => panic!("{other:?}"),
     }
 }
@@ -213,7 +213,7 @@ fn a_mistake_is_told_with_its_place_before_anything_is_rendered() {
 fn a_json_null_is_printed_as_go_prints_it_and_a_key_that_is_not_there_is_an_error() {
     let app = "{{ with secret \"secret/data/app\" }}";
     let check = |contents: &str, wanted: &str| match render(&format!("{app}{contents}{{{{ end }}}}")) {
-        Rendered::Whole { text, .. } => assert_eq!(*text, wanted, "{contents}"),
+        Rendered::Complete { text, .. } => assert_eq!(*text, wanted, "{contents}"),
         other => panic!("{contents}: {other:?}"),
     };
     check("{{ .Data.data.nothing }}", "<no value>");
@@ -225,18 +225,18 @@ fn a_json_null_is_printed_as_go_prints_it_and_a_key_that_is_not_there_is_an_erro
     for missing in ["{{ .Data.data.missing }}", "{{ index .Data.data \"missing\" }}", "{{ index .Data \"x\" | print }}"]
     {
         let rendered = render(&format!("{app}{missing}{{{{ end }}}}"));
-        assert!(matches!(rendered, Rendered::Wrong(_)), "{missing}: {rendered:?}");
+        assert!(matches!(rendered, Rendered::Failed(_)), "{missing}: {rendered:?}");
     }
 }
 
 #[test]
 fn what_goes_wrong_is_told_with_its_place_and_never_with_a_value() {
     let fails = |contents: &str| match render(contents) {
-        Rendered::Wrong(wrong) => wrong,
+        Rendered::Failed(wrong) => wrong,
         other => panic!("{contents}: {other:?}"),
     };
     let check = |contents: &str, line, column, message: &str| {
-        let Wrong { line: its, column: theirs, message: said } = fails(contents);
+        let TemplateError { line: its, column: theirs, message: said } = fails(contents);
         assert_eq!((its, theirs), (line, column), "{contents}: {said}");
         assert!(said.contains(message), "{contents}: {said}");
     };
@@ -292,7 +292,7 @@ fn what_goes_wrong_is_told_with_its_place_and_never_with_a_value() {
 #[test]
 fn what_runs_away_is_stopped() {
     let wrong = |contents: &str| match render(contents) {
-        Rendered::Wrong(wrong) => wrong.message,
+        Rendered::Failed(wrong) => wrong.message,
         other => panic!("{contents}: {other:?}"),
     };
     assert!(wrong("{{ range loop 100000 }}{{ range loop 100000 }}{{ end }}{{ end }}").contains("budget"));
@@ -311,10 +311,10 @@ fn what_runs_away_is_stopped() {
 
 proptest::proptest! {
     #[test]
-    fn no_text_is_too_much_for_it(parts in proptest::collection::vec(0..PARTS.len(), 0..24)) {
-        let contents: String = parts.into_iter().map(|part| PARTS[part]).collect();
+    fn no_text_is_too_much_for_it(deps in proptest::collection::vec(0..PARTS.len(), 0..24)) {
+        let contents: String = deps.into_iter().map(|part| PARTS[part]).collect();
         let rendered = Template::compile(text(&contents)).map(|its| its.render(known(), SystemTime::UNIX_EPOCH));
-        if let Ok(Rendered::Whole { text, .. }) = rendered {
+        if let Ok(Rendered::Complete { text, .. }) = rendered {
             proptest::prop_assert!(!text.contains('\u{1}'), "{contents}: {text:?}");
         }
     }

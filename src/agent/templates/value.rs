@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use gotmpl::{TemplateError, Value};
+use gotmpl::{TemplateError as EngineError, Value};
 use serde_json::Value as Json;
 
 use crate::agent::secrets::wipe;
@@ -25,7 +25,7 @@ pub(super) fn map<K: AsRef<str>>(entries: impl IntoIterator<Item = (K, Value)>) 
 }
 
 /// A JSON value as the language has it.
-pub(super) fn of_json(json: &Json) -> Value {
+pub(super) fn from_json(json: &Json) -> Value {
     match json {
         Json::Null => Value::Nil,
         Json::Bool(flag) => Value::Bool(*flag),
@@ -35,22 +35,22 @@ pub(super) fn of_json(json: &Json) -> Value {
             (None, None) => Value::Float(number.as_f64().unwrap_or_default()),
         },
         Json::String(its) => text(its),
-        Json::Array(items) => list(items.iter().map(of_json)),
-        Json::Object(fields) => map(fields.iter().map(|(key, value)| (key, of_json(value)))),
+        Json::Array(items) => list(items.iter().map(from_json)),
+        Json::Object(fields) => map(fields.iter().map(|(key, value)| (key, from_json(value)))),
     }
 }
 
 /// JSON that is overwritten when it is dropped.
-pub(super) struct Wiped(pub(super) Json);
+pub(super) struct ZeroizingJson(pub(super) Json);
 
-impl Drop for Wiped {
+impl Drop for ZeroizingJson {
     fn drop(&mut self) {
         wipe(&mut self.0);
     }
 }
 
 /// A value as JSON. A function has no JSON form.
-pub(super) fn to_json(value: &Value) -> Result<Json, TemplateError> {
+pub(super) fn to_json(value: &Value) -> Result<Json, EngineError> {
     Ok(match value {
         Value::Nil => Json::Null,
         Value::Bool(flag) => (*flag).into(),
@@ -61,9 +61,9 @@ pub(super) fn to_json(value: &Value) -> Result<Json, TemplateError> {
         Value::List(items) => Json::Array(items.iter().map(to_json).collect::<Result<_, _>>()?),
         Value::Map(fields) => {
             let field = |(key, value): (&Arc<str>, &Value)| Ok((key.to_string(), to_json(value)?));
-            Json::Object(fields.iter().map(field).collect::<Result<_, TemplateError>>()?)
+            Json::Object(fields.iter().map(field).collect::<Result<_, EngineError>>()?)
         }
-        Value::Function(_) => return Err(TemplateError::Exec("a function has no JSON form".to_owned())),
+        Value::Function(_) => return Err(EngineError::Exec("a function has no JSON form".to_owned())),
     })
 }
 
@@ -76,6 +76,6 @@ mod tests {
         let json = serde_json::json!({
             "a": null, "b": true, "c": -3, "d": u64::MAX, "e": 1.5, "f": "x", "g": [1, "y"], "h": { "i": {} }
         });
-        assert_eq!(to_json(&of_json(&json)).unwrap(), json);
+        assert_eq!(to_json(&from_json(&json)).unwrap(), json);
     }
 }

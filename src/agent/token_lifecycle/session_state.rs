@@ -11,7 +11,7 @@ use super::State;
 use super::current_token::{Held, Looks};
 use super::retry_budget::Record;
 use super::state_encryption::{Why, held, plain};
-use crate::agent::state_file::{Seal, StateFile, Use};
+use crate::agent::state_file::{KeyPurpose, Seal, StateFile};
 use crate::agent::token::Generation;
 use crate::clock::{ClockReading, millis};
 
@@ -60,7 +60,7 @@ impl Archive {
     /// The state file of a session. A sealed token opens only for the same session and the same `bound_to`.
     pub(super) fn new(state: &State, session: &str, bound_to: &[&str], fingerprint: &str) -> Self {
         let names: Vec<&str> = [session].into_iter().chain(bound_to.iter().copied()).collect();
-        let seal = state.seal.as_ref().and_then(|key| Seal::new(key, Use::Token, &names).ok());
+        let seal = state.seal.as_ref().and_then(|key| Seal::new(key, KeyPurpose::Token, &names).ok());
         let (file, fingerprint) = (StateFile::new(state.file.clone()), fingerprint.to_owned());
         Self { session: session.to_owned(), seal, fingerprint, file, last: None, order: 0 }
     }

@@ -7,7 +7,7 @@ use super::connection::Service;
 use super::failure::{Failure, deleted};
 use super::secret_input::Input;
 use super::show::{self, Fields};
-use crate::acl::client::{AuthMethod, NewAuthMethod, Query};
+use crate::acl::client::{AuthMethod, NewAuthMethod, QueryOptions};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
@@ -99,7 +99,7 @@ fn object(input: &Input) -> Result<Map<String, Value>, Failure> {
 
 impl Command {
     pub(super) async fn run(self, service: &Service) -> Result<(), Failure> {
-        let (client, query) = (&service.client, Query::default());
+        let (client, query) = (&service.client, QueryOptions::default());
         match self {
             Self::Create(create) => {
                 let new = NewAuthMethod { name: create.name, kind: create.kind, ..NewAuthMethod::default() };

@@ -7,7 +7,7 @@ use super::failure::{Failure, deleted};
 use super::resolve;
 use super::show::{self, Fields};
 use super::templated::pair;
-use crate::acl::client::{BindingRule, NewBindingRule, Query};
+use crate::acl::client::{BindingRule, NewBindingRule, QueryOptions};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
@@ -107,7 +107,7 @@ impl More {
 
 impl Command {
     pub(super) async fn run(self, service: &Service) -> Result<(), Failure> {
-        let (client, query) = (&service.client, Query::default());
+        let (client, query) = (&service.client, QueryOptions::default());
         match self {
             Self::Create(create) => {
                 let Create { method, bind_type, bind_name, more } = create;

@@ -10,11 +10,11 @@ use serde::Serialize;
 use super::failure::Failure;
 use super::secret_input::Input;
 use super::show;
-use crate::acl::client::{Client, Options};
+use crate::acl::client::{AclClient, AclClientOptions};
 use crate::cli::{Exit, Format};
 use crate::config::Environment;
 use crate::config::server::address;
-use crate::http::client::{self, ClientCertificate, ProxyMode, ServerAddress, TlsOptions};
+use crate::http::client::{self, Address, Identity, Proxy, Tls};
 
 /// Where the service is, and who asks.
 #[derive(Debug, Args)]
@@ -23,7 +23,7 @@ pub(in crate::cli) struct Connection {
     /// Where it is: `https://HOST:PORT`, `http://` on loopback, with a base path if it has one, or `unix:///PATH` [or
     /// `KEYWARD_ACL_ADDR`; default: `http://127.0.0.1:8500`]
     #[arg(long, global = true, value_name = "ADDRESS", value_parser = address)]
-    address: Option<ServerAddress>,
+    address: Option<Address>,
     /// The file that holds the token to ask with, or - [or `KEYWARD_ACL_TOKEN_FILE`, or the token in `KEYWARD_ACL_TOKEN`]
     #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
     token_file: Option<Input>,
@@ -46,7 +46,7 @@ pub(in crate::cli) struct Connection {
 
 /// The service, as a command asks it.
 pub(in crate::cli) struct Service {
-    pub(in crate::cli) client: Client,
+    pub(in crate::cli) client: AclClient,
     format: Format,
     /// The arguments that lead another command to the same place, without the token.
     flags: String,
@@ -92,26 +92,27 @@ impl Connection {
         flags.extend(ca_file.iter().map(|path| format!(" --ca-file {}", path.display())));
         flags.extend(namespace.iter().map(|name| format!(" --namespace {name}")));
         let identity = self.client_cert_file.zip(self.client_key_file);
-        let http = client::ClientOptions {
+        let http = client::Options {
             address: at,
-            tls: TlsOptions {
+            tls: Tls {
                 ca_file,
-                identity: identity.map(|(certificate, key)| ClientCertificate { certificate, key }),
-                ..TlsOptions::default()
+                identity: identity.map(|(certificate, key)| Identity { certificate, key }),
+                ..Tls::default()
             },
-            proxy: ProxyMode::Environment,
+            proxy: Proxy::Environment,
             connect_timeout: Duration::from_secs(5),
             answer_timeout: Duration::from_secs(30),
         };
-        let client = Client::new(&Options { http, token, namespace }).map_err(|error| Failure::local(&error))?;
+        let client =
+            AclClient::new(&AclClientOptions { http, token, namespace }).map_err(|error| Failure::local(&error))?;
         Ok(Service { client, format: self.format, flags })
     }
 }
 
-fn shown(address: &ServerAddress) -> String {
+fn shown(address: &Address) -> String {
     match address {
-        ServerAddress::Url(url) => url.to_string(),
-        ServerAddress::Unix(path) => format!("unix://{}", path.display()),
+        Address::Url(url) => url.to_string(),
+        Address::Unix(path) => format!("unix://{}", path.display()),
     }
 }
 

@@ -1,6 +1,6 @@
 //! How a command fails: in one line, with an exit code.
 
-use crate::acl::client::Error;
+use crate::acl::client::AclClientError;
 use crate::cli::{Exit, say};
 use crate::error_chain::format_chain;
 use crate::http::client::TransportError;
@@ -30,22 +30,22 @@ impl Failure {
     }
 }
 
-impl From<Error> for Failure {
-    fn from(error: Error) -> Self {
+impl From<AclClientError> for Failure {
+    fn from(error: AclClientError) -> Self {
         let exit = match &error {
-            Error::Unauthenticated | Error::PermissionDenied(_) => Exit::Denied,
-            Error::NotFound { .. } => Exit::Missing,
-            Error::Conflict { .. } => Exit::Taken,
-            Error::RateLimited { .. } | Error::Unavailable { .. } => Exit::TryLater,
-            Error::Transport(TransportError::TimedOut { .. }) => Exit::TimedOut,
-            Error::Transport(TransportError::Connect { .. }) => Exit::NotRunning,
-            Error::Transport(_)
-            | Error::Invalid { .. }
-            | Error::TooLarge { .. }
-            | Error::NotSupported { .. }
-            | Error::Unexpected { .. } => Exit::Remote,
+            AclClientError::Unauthenticated | AclClientError::PermissionDenied(_) => Exit::Denied,
+            AclClientError::NotFound { .. } => Exit::Missing,
+            AclClientError::Conflict { .. } => Exit::Taken,
+            AclClientError::RateLimited { .. } | AclClientError::Unavailable { .. } => Exit::TryLater,
+            AclClientError::Transport(TransportError::TimedOut { .. }) => Exit::TimedOut,
+            AclClientError::Transport(TransportError::Connect { .. }) => Exit::NotRunning,
+            AclClientError::Transport(_)
+            | AclClientError::Invalid { .. }
+            | AclClientError::TooLarge { .. }
+            | AclClientError::NotSupported { .. }
+            | AclClientError::Unexpected { .. } => Exit::Remote,
         };
-        Self { exit, unknown_token: error == Error::Unauthenticated, text: format_chain(&error) }
+        Self { exit, unknown_token: error == AclClientError::Unauthenticated, text: format_chain(&error) }
     }
 }
 

@@ -6,7 +6,7 @@ use super::connection::Service;
 use super::failure::Failure;
 use super::resolve;
 use super::templated::Templated;
-use crate::acl::client::{Link, Links, NodeIdentity, ServiceIdentity};
+use crate::acl::client::{AclLink, AclLinks, AclNodeIdentity, AclServiceIdentity};
 
 /// What a token or a role is to link beside roles.
 #[derive(Debug, Args)]
@@ -19,10 +19,10 @@ pub(super) struct LinkFlags {
     policy_names: Vec<String>,
     /// The rights of a service over its own name, in all datacenters or these; may be given more than once
     #[arg(long = "service-identity", value_name = "NAME[:DC,...]", value_parser = service)]
-    services: Vec<ServiceIdentity>,
+    services: Vec<AclServiceIdentity>,
     /// The rights of a node over its own name; may be given more than once
     #[arg(long = "node-identity", value_name = "NAME:DC", value_parser = node)]
-    nodes: Vec<NodeIdentity>,
+    nodes: Vec<AclNodeIdentity>,
     #[command(flatten)]
     templated: Templated,
 }
@@ -59,8 +59,8 @@ pub(super) struct Merging {
 }
 
 impl LinkFlags {
-    pub(super) async fn given(self, service: &Service) -> Result<Links, Failure> {
-        Ok(Links {
+    pub(super) async fn given(self, service: &Service) -> Result<AclLinks, Failure> {
+        Ok(AclLinks {
             policies: resolve::policy_links(service, &self.policy_ids, &self.policy_names).await?,
             templated_policies: self.templated.0,
             service_identities: self.services,
@@ -70,16 +70,16 @@ impl LinkFlags {
 }
 
 impl RoleFlags {
-    pub(super) async fn given(&self, service: &Service) -> Result<Vec<Link>, Failure> {
+    pub(super) async fn given(&self, service: &Service) -> Result<Vec<AclLink>, Failure> {
         resolve::role_links(service, &self.role_ids, &self.role_names).await
     }
 }
 
 impl Merging {
     /// What is linked after the update.
-    pub(super) fn apply(&self, there: Links, given: Links) -> Links {
+    pub(super) fn apply(&self, there: AclLinks, given: AclLinks) -> AclLinks {
         let merge = self.merge;
-        Links {
+        AclLinks {
             policies: merged(there.policies, given.policies, merge, self.no_policies),
             templated_policies: merged(
                 there.templated_policies,
@@ -112,19 +112,19 @@ pub(super) fn merged<T: PartialEq>(there: Vec<T>, given: Vec<T>, merge: bool, dr
     all
 }
 
-fn service(text: &str) -> Result<ServiceIdentity, String> {
+fn service(text: &str) -> Result<AclServiceIdentity, String> {
     let (name, datacenters) = text.split_once(':').unwrap_or((text, ""));
     let datacenters: Vec<_> = datacenters.split(',').filter(|it| !it.is_empty()).map(str::to_owned).collect();
     if name.is_empty() || (text.contains(':') && datacenters.is_empty()) {
         return Err("write NAME, or NAME:DC,DC".to_owned());
     }
-    Ok(ServiceIdentity { service_name: name.to_owned(), datacenters })
+    Ok(AclServiceIdentity { service_name: name.to_owned(), datacenters })
 }
 
-fn node(text: &str) -> Result<NodeIdentity, String> {
+fn node(text: &str) -> Result<AclNodeIdentity, String> {
     match text.split_once(':') {
         Some((name, datacenter)) if !name.is_empty() && !datacenter.is_empty() => {
-            Ok(NodeIdentity { node_name: name.to_owned(), datacenter: datacenter.to_owned() })
+            Ok(AclNodeIdentity { node_name: name.to_owned(), datacenter: datacenter.to_owned() })
         }
         _ => Err("write NAME:DC".to_owned()),
     }
@@ -151,12 +151,12 @@ mod tests {
     fn identities_are_written_with_their_datacenters() {
         let of = |name: &str, datacenters: &[&str]| {
             let datacenters = datacenters.iter().map(ToString::to_string).collect();
-            Ok(ServiceIdentity { service_name: name.to_owned(), datacenters })
+            Ok(AclServiceIdentity { service_name: name.to_owned(), datacenters })
         };
         assert_eq!(service("web"), of("web", &[]));
         assert_eq!(service("web:dc1,dc2"), of("web", &["dc1", "dc2"]));
         assert!(["", ":dc1", "web:", "web:,"].iter().all(|text| service(text).is_err()));
-        let wanted = NodeIdentity { node_name: "n1".to_owned(), datacenter: "dc1".to_owned() };
+        let wanted = AclNodeIdentity { node_name: "n1".to_owned(), datacenter: "dc1".to_owned() };
         assert_eq!(node("n1:dc1"), Ok(wanted));
         assert!(["", "n1", "n1:", ":dc1"].iter().all(|text| node(text).is_err()));
     }

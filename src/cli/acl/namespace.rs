@@ -8,7 +8,7 @@ use super::links::merged;
 use super::resolve;
 use super::show::{self, Fields};
 use super::templated::assignment;
-use crate::acl::client::{Namespace, NamespaceDefaults, NewNamespace, Query};
+use crate::acl::client::{Namespace, NamespaceDefaults, NewNamespace, QueryOptions};
 use crate::cli::note;
 
 #[derive(Debug, Subcommand)]
@@ -106,7 +106,7 @@ impl Contents {
 
 impl Command {
     pub(super) async fn run(self, service: &Service) -> Result<(), Failure> {
-        let (client, query) = (&service.client, Query::default());
+        let (client, query) = (&service.client, QueryOptions::default());
         match self {
             Self::Create(create) => {
                 let acls = create.contents.defaults(service).await?;

@@ -7,7 +7,7 @@ use super::failure::{Failure, deleted};
 use super::resolve;
 use super::secret_input::Input;
 use super::show::{self, Fields};
-use crate::acl::client::{NewPolicy, Policy, Query};
+use crate::acl::client::{NewPolicy, Policy, QueryOptions};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
@@ -75,7 +75,7 @@ pub(super) struct Update {
 
 impl Command {
     pub(super) async fn run(self, service: &Service) -> Result<(), Failure> {
-        let (client, query) = (&service.client, Query::default());
+        let (client, query) = (&service.client, QueryOptions::default());
         match self {
             Self::Create(create) => {
                 let rules = create.rules.as_ref().map(Input::text).transpose()?.unwrap_or_default();

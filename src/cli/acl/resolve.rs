@@ -2,7 +2,7 @@
 
 use super::connection::Service;
 use super::failure::Failure;
-use crate::acl::client::{Error, Link, Query, TokenFilter};
+use crate::acl::client::{AclClientError, AclLink, QueryOptions, TokenListFilter};
 use crate::acl::model::id::Id;
 use crate::cli::Exit;
 
@@ -12,7 +12,7 @@ pub(super) async fn token(service: &Service, text: &str) -> Result<Id, Failure> 
         return Ok(id);
     }
     let start = beginning(text).ok_or_else(|| none("token", text, "whose accessor begins so"))?;
-    let all = service.client.list_tokens(&TokenFilter::default(), &Query::default()).await?.value;
+    let all = service.client.list_tokens(&TokenListFilter::default(), &QueryOptions::default()).await?.value;
     unique("token", &start, all.iter().map(|token| token.accessor_id))
 }
 
@@ -21,13 +21,13 @@ pub(super) async fn role(service: &Service, text: &str) -> Result<Id, Failure> {
     if let Some(id) = whole(text) {
         return Ok(id);
     }
-    match service.client.read_role_by_name(text, &Query::default()).await {
+    match service.client.read_role_by_name(text, &QueryOptions::default()).await {
         Ok(role) => return Ok(role.value.id),
-        Err(Error::NotFound { .. }) => {}
+        Err(AclClientError::NotFound { .. }) => {}
         Err(error) => return Err(error.into()),
     }
     let start = beginning(text).ok_or_else(|| none("role", text, "of that name"))?;
-    let all = service.client.list_roles(None, &Query::default()).await?.value;
+    let all = service.client.list_roles(None, &QueryOptions::default()).await?.value;
     unique("role", &start, all.iter().map(|role| role.id))
 }
 
@@ -36,11 +36,11 @@ pub(super) async fn policy(service: &Service, text: &str) -> Result<Id, Failure>
     if let Some(id) = whole(text) {
         return Ok(id);
     }
-    match service.client.read_policy_by_name(text, &Query::default()).await {
+    match service.client.read_policy_by_name(text, &QueryOptions::default()).await {
         Ok(policy) => {
             return whole(&policy.value.id).ok_or_else(|| none("policy", text, "with an id that is one"));
         }
-        Err(Error::NotFound { .. }) => {}
+        Err(AclClientError::NotFound { .. }) => {}
         Err(error) => return Err(error.into()),
     }
     let start = beginning(text).ok_or_else(|| none("policy", text, "of that name"))?;
@@ -53,12 +53,12 @@ pub(super) async fn binding_rule(service: &Service, text: &str) -> Result<Id, Fa
         return Ok(id);
     }
     let start = beginning(text).ok_or_else(|| none("binding rule", text, "whose id begins so"))?;
-    let all = service.client.list_binding_rules(None, &Query::default()).await?.value;
+    let all = service.client.list_binding_rules(None, &QueryOptions::default()).await?.value;
     unique("binding rule", &start, all.iter().map(|rule| rule.id))
 }
 
 /// Links to policies, from ids or their beginnings and from names. Names are the server's to look up.
-pub(super) async fn policy_links(service: &Service, ids: &[String], names: &[String]) -> Result<Vec<Link>, Failure> {
+pub(super) async fn policy_links(service: &Service, ids: &[String], names: &[String]) -> Result<Vec<AclLink>, Failure> {
     let mut links = Vec::new();
     for text in ids {
         let id = match (whole(text), beginning(text)) {
@@ -66,32 +66,32 @@ pub(super) async fn policy_links(service: &Service, ids: &[String], names: &[Str
             (None, Some(start)) => policy_by_beginning(service, &start).await?,
             (None, None) => return Err(none("policy", text, "whose id begins so")),
         };
-        links.push(Link::by_id(id));
+        links.push(AclLink::by_id(id));
     }
-    links.extend(names.iter().map(Link::by_name));
+    links.extend(names.iter().map(AclLink::by_name));
     Ok(links)
 }
 
 /// Links to roles, as [`policy_links`].
-pub(super) async fn role_links(service: &Service, ids: &[String], names: &[String]) -> Result<Vec<Link>, Failure> {
+pub(super) async fn role_links(service: &Service, ids: &[String], names: &[String]) -> Result<Vec<AclLink>, Failure> {
     let mut links = Vec::new();
     for text in ids {
         let id = match (whole(text), beginning(text)) {
             (Some(id), _) => id,
             (None, Some(start)) => {
-                let all = service.client.list_roles(None, &Query::default()).await?.value;
+                let all = service.client.list_roles(None, &QueryOptions::default()).await?.value;
                 unique("role", &start, all.iter().map(|role| role.id))?
             }
             (None, None) => return Err(none("role", text, "whose id begins so")),
         };
-        links.push(Link::by_id(id));
+        links.push(AclLink::by_id(id));
     }
-    links.extend(names.iter().map(Link::by_name));
+    links.extend(names.iter().map(AclLink::by_name));
     Ok(links)
 }
 
 async fn policy_by_beginning(service: &Service, start: &str) -> Result<Id, Failure> {
-    let all = service.client.list_policies(&Query::default()).await?.value;
+    let all = service.client.list_policies(&QueryOptions::default()).await?.value;
     unique("policy", start, all.iter().filter_map(|policy| whole(&policy.id)))
 }
 

@@ -7,7 +7,7 @@ use super::failure::{Failure, deleted};
 use super::links::{LinkFlags, Merging};
 use super::resolve;
 use super::show::{self, Fields};
-use crate::acl::client::{NewRole, Query, Role};
+use crate::acl::client::{NewRole, QueryOptions, Role};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
@@ -74,7 +74,7 @@ pub(super) struct List {
 
 impl Command {
     pub(super) async fn run(self, service: &Service) -> Result<(), Failure> {
-        let (client, query) = (&service.client, Query::default());
+        let (client, query) = (&service.client, QueryOptions::default());
         match self {
             Self::Create(create) => {
                 let links = create.links.given(service).await?;

@@ -9,7 +9,7 @@ use super::connection::Service;
 use super::failure::Failure;
 use super::secret_output::{self, HandOver, Shown, secret_of};
 use super::{resolve, show, token_output};
-use crate::acl::client::{Client, Error, NewToken, Query, Token};
+use crate::acl::client::{AclClient, AclClientError, NewToken, QueryOptions, Token};
 use crate::acl::model::id::Id;
 use crate::cli::run::stop_signals;
 use crate::cli::{Exit, note};
@@ -62,7 +62,7 @@ impl Rotate {
     async fn rotate(self, service: &Service, stop: &CancellationToken) -> Result<(), Failure> {
         let client = &service.client;
         let old = self.old(service).await?;
-        let own = match client.read_self(&Query::default()).await {
+        let own = match client.read_self(&QueryOptions::default()).await {
             Ok(own) => own.value.accessor_id == old.accessor_id,
             // Who asks without a token may be let in by a server that allows everything.
             Err(_) if !client.has_token() => false,
@@ -94,8 +94,8 @@ impl Rotate {
     async fn old(&self, service: &Service) -> Result<Token, Failure> {
         let client = &service.client;
         let read = match &self.accessor {
-            Some(text) => client.read_token(&resolve::token(service, text).await?, &Query::default()).await?,
-            None => client.read_self(&Query::default()).await?,
+            Some(text) => client.read_token(&resolve::token(service, text).await?, &QueryOptions::default()).await?,
+            None => client.read_self(&QueryOptions::default()).await?,
         };
         let old = read.value;
         if let (Some(method), None) = (&old.auth_method, self.ttl) {
@@ -116,7 +116,7 @@ impl Rotate {
         Ok(old)
     }
 
-    async fn successor(&self, client: &Client, old: &Token) -> Result<Token, Error> {
+    async fn successor(&self, client: &AclClient, old: &Token) -> Result<Token, AclClientError> {
         let Some(ttl) = self.ttl else {
             return client.clone_token(&old.accessor_id, self.description.as_deref()).await;
         };
@@ -147,7 +147,7 @@ impl Pair<'_> {
     /// all is as it was.
     async fn hand_over(&self, to: &HandOver) -> Result<Shown, Failure> {
         let works = self.service.client.with_token(secret_of(&self.new)?);
-        if let Err(error) = works.read_self(&Query::default()).await {
+        if let Err(error) = works.read_self(&QueryOptions::default()).await {
             let failure = Failure::from(error).and("the new token could not be tried");
             return Err(match secret_output::delete(self.service, &self.new).await {
                 Ok(_) => failure.and("it is deleted again, and the old one works as before"),

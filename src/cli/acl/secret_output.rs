@@ -25,7 +25,7 @@ impl HandOver {
     pub(super) async fn take(
         &self,
         token: &Token,
-        undo: impl AsyncFnOnce() -> Result<bool, crate::acl::client::Error>,
+        undo: impl AsyncFnOnce() -> Result<bool, crate::acl::client::AclClientError>,
     ) -> Result<Shown, Failure> {
         let secret = secret_of(token)?;
         let Some(path) = &self.out else { return Ok(Shown::Plain(secret)) };
@@ -88,6 +88,6 @@ pub(super) fn write(path: &Path, secret: &SecretString) -> Result<(), Failure> {
 }
 
 /// The undoing of a token that this client made.
-pub(super) async fn delete(service: &Service, token: &Token) -> Result<bool, crate::acl::client::Error> {
+pub(super) async fn delete(service: &Service, token: &Token) -> Result<bool, crate::acl::client::AclClientError> {
     service.client.delete_token(&token.accessor_id).await
 }

@@ -11,7 +11,7 @@ use super::secret_output::{self, HandOver, Shown, secret_of};
 use super::templated::assignment;
 use super::{show, token_output};
 use crate::acl::client;
-use crate::acl::client::{NamespaceDefaults, Query};
+use crate::acl::client::{NamespaceDefaults, QueryOptions};
 use crate::acl::model::id::Id;
 use crate::atomic_file;
 use crate::cli::{note, say};
@@ -81,7 +81,7 @@ impl Bootstrap {
 
 impl Login {
     pub(super) async fn run(self, service: &Service) -> Result<(), Failure> {
-        let login = client::Login {
+        let login = client::LoginRequest {
             auth_method: self.method,
             bearer_token: Some(self.bearer_token_file.secret()?),
             meta: self.meta.into_iter().collect(),
@@ -102,7 +102,7 @@ pub(super) async fn logout(service: &Service) -> Result<(), Failure> {
 }
 
 pub(super) async fn whoami(service: &Service) -> Result<(), Failure> {
-    let read = service.client.read_self(&Query::default()).await?;
+    let read = service.client.read_self(&QueryOptions::default()).await?;
     let token = &read.value;
     let defaults = namespace_defaults(service, token).await?;
     let left = token.expiration_time.map(|end| end.since(token_output::now(read.date)));
@@ -131,7 +131,7 @@ pub(super) async fn whoami(service: &Service) -> Result<(), Failure> {
         }
         fields.print();
     });
-    let links_nothing = token.roles.is_empty() && token.links == client::Links::default();
+    let links_nothing = token.roles.is_empty() && token.links == client::AclLinks::default();
     match &defaults {
         None => note("this token may not read its namespace, which may give it more than it links"),
         Some(defaults) if links_nothing && defaults.is_empty() => {
@@ -146,11 +146,11 @@ pub(super) async fn whoami(service: &Service) -> Result<(), Failure> {
 /// The links that the token's namespace gives it; `None` where the token may not read the namespace.
 async fn namespace_defaults(service: &Service, token: &client::Token) -> Result<Option<NamespaceDefaults>, Failure> {
     let namespace = token.namespace.as_deref().unwrap_or("default");
-    match service.client.read_namespace(namespace, &Query::default()).await {
+    match service.client.read_namespace(namespace, &QueryOptions::default()).await {
         Ok(read) => Ok(Some(read.value.acls)),
-        Err(client::Error::PermissionDenied(_)) => Ok(None),
+        Err(client::AclClientError::PermissionDenied(_)) => Ok(None),
         // A server without namespaces has no defaults of theirs.
-        Err(client::Error::NotSupported { .. } | client::Error::NotFound { .. }) => {
+        Err(client::AclClientError::NotSupported { .. } | client::AclClientError::NotFound { .. }) => {
             Ok(Some(NamespaceDefaults::default()))
         }
         Err(error) => Err(error.into()),

@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use crate::acl::client::{Link, Links, Policy, Reading};
+use crate::acl::client::{AclLink, AclLinks, Policy, ReadResponse};
 use crate::acl::model::timestamp::Timestamp;
 pub(super) use crate::cli::output::{harmless, json, table};
 use crate::cli::{note, say};
@@ -35,7 +35,7 @@ impl Fields {
     }
 
     /// What a token or a role links beside roles.
-    pub(super) fn links(&mut self, links: &Links) -> &mut Self {
+    pub(super) fn links(&mut self, links: &AclLinks) -> &mut Self {
         self.each("Policies", links.policies.iter().map(link))
             .each("Templated policies", links.templated_policies.iter().map(templated))
             .each("Service identities", links.service_identities.iter().map(service))
@@ -52,7 +52,7 @@ impl Fields {
 }
 
 /// A link in words: its name, and its id.
-pub(super) fn link(link: &Link) -> String {
+pub(super) fn link(link: &AclLink) -> String {
     match (&link.name, &link.id) {
         (Some(name), Some(id)) => format!("{name} ({id})"),
         (Some(name), None) => name.clone(),
@@ -61,7 +61,7 @@ pub(super) fn link(link: &Link) -> String {
     }
 }
 
-fn templated(policy: &crate::acl::client::TemplatedPolicy) -> String {
+fn templated(policy: &crate::acl::client::AclTemplatedPolicy) -> String {
     let variables = policy.template_variables.iter().map(|(name, value)| match value.as_str() {
         Some(text) => format!("{name}={text}"),
         None => format!("{name}={value}"),
@@ -70,11 +70,11 @@ fn templated(policy: &crate::acl::client::TemplatedPolicy) -> String {
     words.join(" ")
 }
 
-fn service(service: &crate::acl::client::ServiceIdentity) -> String {
+fn service(service: &crate::acl::client::AclServiceIdentity) -> String {
     limited(&service.service_name, &service.datacenters)
 }
 
-fn node(node: &crate::acl::client::NodeIdentity) -> String {
+fn node(node: &crate::acl::client::AclNodeIdentity) -> String {
     format!("{} in {}", node.node_name, node.datacenter)
 }
 
@@ -83,10 +83,10 @@ fn limited(name: &str, datacenters: &[String]) -> String {
 }
 
 /// What is linked, in one cell of a table.
-pub(super) fn links_in_a_cell(roles: &[Link], links: &Links) -> String {
+pub(super) fn links_in_a_cell(roles: &[AclLink], links: &AclLinks) -> String {
     // What cannot be read has an empty name.
-    let named = |link: &Link| link.name.clone().filter(|name| !name.is_empty());
-    let name = |link: &Link| named(link).or_else(|| link.id.map(|id| id.to_string())).unwrap_or_default();
+    let named = |link: &AclLink| link.name.clone().filter(|name| !name.is_empty());
+    let name = |link: &AclLink| named(link).or_else(|| link.id.map(|id| id.to_string())).unwrap_or_default();
     let policies = links.policies.iter().map(|it| format!("policy {}", name(it)));
     let roles = roles.iter().map(|it| format!("role {}", name(it)));
     let templates = links.templated_policies.iter().map(templated);
@@ -108,7 +108,7 @@ pub(super) fn end_in_a_cell(end: Option<Timestamp>, now: Timestamp) -> String {
 }
 
 /// Says, beside the output, that it is not all there is.
-pub(super) fn left_out<T>(read: &Reading<T>) {
+pub(super) fn left_out<T>(read: &ReadResponse<T>) {
     if read.filtered_by_acls {
         note("this is what the token may see; there is more");
     }

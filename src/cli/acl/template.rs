@@ -7,7 +7,7 @@ use super::failure::Failure;
 use super::policy;
 use super::show::{self, Fields};
 use super::templated::pair;
-use crate::acl::client::Query;
+use crate::acl::client::QueryOptions;
 use crate::cli::say;
 
 #[derive(Debug, Subcommand)]
@@ -42,7 +42,7 @@ pub(super) struct Preview {
 
 impl Command {
     pub(super) async fn run(self, service: &Service) -> Result<(), Failure> {
-        let (client, query) = (&service.client, Query::default());
+        let (client, query) = (&service.client, QueryOptions::default());
         match self {
             Self::List => {
                 let all = client.list_templates(&query).await?.value;

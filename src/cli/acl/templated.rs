@@ -4,11 +4,11 @@ use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches};
 use serde_json::Value;
 
-use crate::acl::client::TemplatedPolicy;
+use crate::acl::client::AclTemplatedPolicy;
 
 /// Templated policies, in the order of their flags.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Templated(pub(super) Vec<TemplatedPolicy>);
+pub(super) struct Templated(pub(super) Vec<AclTemplatedPolicy>);
 
 const POLICY: &str = "templated_policy";
 const VAR: &str = "var";
@@ -32,7 +32,7 @@ impl FromArgMatches for Templated {
         let policies = matches.get_many::<String>(POLICY).unwrap_or_default();
         let places: Vec<_> = matches.indices_of(POLICY).unwrap_or_default().collect();
         let mut found: Vec<_> = policies
-            .map(|name| TemplatedPolicy { template_name: name.clone(), ..TemplatedPolicy::default() })
+            .map(|name| AclTemplatedPolicy { template_name: name.clone(), ..AclTemplatedPolicy::default() })
             .collect();
         let variables = matches.get_many::<(String, String)>(VAR).unwrap_or_default();
         for ((name, value), place) in variables.zip(matches.indices_of(VAR).unwrap_or_default()) {

@@ -12,7 +12,7 @@ use super::secret_input::Input;
 use super::secret_output::{self, HandOver, Shown};
 use super::show;
 use super::{resolve, token_output};
-use crate::acl::client::{NewToken, Query, Token, TokenFilter, TokenUpdate};
+use crate::acl::client::{NewToken, QueryOptions, Token, TokenListFilter, TokenUpdate};
 use crate::acl::model::id::Id;
 use crate::acl::model::timestamp::Timestamp;
 
@@ -180,7 +180,7 @@ impl Create {
 
 impl Read {
     async fn run(self, service: &Service) -> Result<(), Failure> {
-        let (client, query) = (&service.client, Query::default());
+        let (client, query) = (&service.client, QueryOptions::default());
         let own = match &self.accessor {
             None => Some(client.read_self(&query).await?),
             Some(_) => None,
@@ -214,7 +214,7 @@ impl Read {
 impl Update {
     async fn run(self, service: &Service) -> Result<(), Failure> {
         let accessor = resolve::token(service, &self.accessor).await?;
-        let there = service.client.read_token(&accessor, &Query::default()).await?.value;
+        let there = service.client.read_token(&accessor, &QueryOptions::default()).await?.value;
         let (roles, links) = (self.roles.given(service).await?, self.links.given(service).await?);
         let mut update = TokenUpdate::from(&there);
         update.description = self.description.unwrap_or(update.description);
@@ -251,14 +251,14 @@ impl List {
             Some(role) => Some(resolve::role(service, role).await?),
             None => None,
         };
-        let filter = TokenFilter {
+        let filter = TokenListFilter {
             policy,
             role,
             service_name: self.service_name,
             auth_method: self.auth_method,
             auth_method_namespace: self.auth_method_namespace,
         };
-        let read = service.client.list_tokens(&filter, &Query::default()).await?;
+        let read = service.client.list_tokens(&filter, &QueryOptions::default()).await?;
         let now = token_output::now(read.date);
         service.show(&read.value, || {
             let rows = read.value.iter().map(|token| {

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::connection::Service;
 use super::secret_output::Shown;
 use super::show::{self, Fields};
-use crate::acl::client::{Expansion, Token};
+use crate::acl::client::{Token, TokenExpansion};
 use crate::acl::model::timestamp::Timestamp;
 
 /// Prints a token, with what is to be told of its secret. `date` is the server's own, where it told one.
@@ -18,7 +18,7 @@ pub(super) fn token(service: &Service, token: &Token, secret: &Shown, date: Opti
 /// Prints a token and all that its rights come from.
 pub(super) fn expanded(
     service: &Service,
-    (token, expansion): &(Token, Expansion),
+    (token, expansion): &(Token, TokenExpansion),
     secret: &Shown,
     date: Option<SystemTime>,
 ) {

@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::connection::Service;
 use super::failure::Failure;
-use crate::acl::client::Verified;
+use crate::acl::client::VerifyResponse;
 use crate::acl::store::{Embedded, Verification};
 use crate::cli::{Exit, say};
 
@@ -38,8 +38,8 @@ impl Verify {
     }
 }
 
-fn verified(found: Verification) -> Verified {
-    Verified {
+fn verified(found: Verification) -> VerifyResponse {
+    VerifyResponse {
         clean: found.is_clean(),
         records: found.records,
         without_checksum: found.unchecked,
@@ -50,8 +50,8 @@ fn verified(found: Verification) -> Verified {
     }
 }
 
-fn describe(found: &Verified) {
-    let Verified { records, without_checksum, damaged, .. } = found;
+fn describe(found: &VerifyResponse) {
+    let VerifyResponse { records, without_checksum, damaged, .. } = found;
     say(&format!("{records} records, {without_checksum} of them without a checksum; {damaged} are damaged"));
     found.damaged_keys.iter().for_each(|key| say(&format!("damaged: {key}")));
     for kind in &found.damaged_kinds {

@@ -9,7 +9,7 @@ use clap::Parser;
 use super::reach::Where;
 use crate::cli::{Exit, say_error};
 use crate::error_chain::format_chain;
-use crate::gateway::client_setup::credentials::{self, CredentialsError, PROGRAM, Verb};
+use crate::gateway::client_setup::credentials::{self, CredentialsError, CredentialsVerb, PROGRAM};
 
 /// Give Terraform or OpenTofu the local token of keyward's gateway. They add a verb and a host to the arguments that its
 /// configuration gives in the block `credentials_helper "keyward"`.
@@ -45,20 +45,20 @@ pub(in crate::cli) fn answer_terraform(arguments: &[OsString]) -> Exit {
 
 impl Asked {
     fn answer(&self) -> Exit {
-        let (verb, host) = match credentials::asked(&self.verb, &self.hostname) {
+        let (verb, host) = match credentials::parse_request(&self.verb, &self.hostname) {
             Ok(asked) => asked,
             Err(error) => return failed(&error),
         };
         // Nothing is looked up for it: a gateway that is gone must not keep anyone from logging out.
-        if verb == Verb::Forget {
+        if verb == CredentialsVerb::Forget {
             return Exit::Ok;
         }
-        let Ok(found) = self.at.find() else { return Exit::Failed };
-        let Some(ours) = found.host else {
+        let Ok(variables) = self.at.find() else { return Exit::Failed };
+        let Some(ours) = variables.host else {
             say_error("say --host, the platform's host");
             return Exit::Failed;
         };
-        match credentials::answer(verb, &host, &ours, &found.kept) {
+        match credentials::respond(verb, &host, &ours, &variables.kept) {
             Ok(answer) => {
                 // The token is what was asked for.
                 let told = writeln!(std::io::stdout(), "{}", answer.as_str());

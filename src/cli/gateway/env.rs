@@ -5,8 +5,8 @@ use secrecy::ExposeSecret as _;
 
 use super::reach::Where;
 use crate::cli::{Exit, note, say, say_error};
-use crate::gateway::client_setup::{NO_VARIABLE, ServiceHost, variables};
-use crate::http::client::ServerAddress;
+use crate::gateway::client_setup::{NO_VARIABLE_REASON, ServiceHost, client_variables};
+use crate::http::client::Address;
 
 /// Print the variables that lead a program to the gateway.
 #[derive(Debug, Args)]
@@ -17,27 +17,27 @@ pub(super) struct Env {
 
 impl Env {
     pub(super) fn run(self) -> anyhow::Result<Exit> {
-        let found = match self.at.find() {
-            Ok(found) => found,
+        let variables = match self.at.find() {
+            Ok(variables) => variables,
             Err(exit) => return Ok(exit),
         };
-        let ServerAddress::Url(url) = &found.clients_call else {
+        let Address::Url(url) = &variables.clients_call else {
             say_error("the gateway listens on a unix socket alone, where these programs cannot call");
             return Ok(Exit::Failed);
         };
         // Where no platform is named, the gateway itself is.
-        let host = found.host.clone().or_else(|| ServiceHost::parse(url.authority()).ok());
+        let host = variables.host.clone().or_else(|| ServiceHost::parse(url.authority()).ok());
         let Some(host) = host else {
             say_error("say --host, the platform's host");
             return Ok(Exit::Failed);
         };
-        let token = found.kept.read(&host)?;
+        let token = variables.kept.read(&host)?;
         if host.variable().is_none() {
             note(&format!(
-                "the token of Terraform and OpenTofu for {host} is left to [gateway.drop_in] or the helper: {NO_VARIABLE}"
+                "the token of Terraform and OpenTofu for {host} is left to [gateway.drop_in] or the helper: {NO_VARIABLE_REASON}"
             ));
         }
-        for (name, value) in variables(&host, url.as_str().trim_end_matches('/'), &token) {
+        for (name, value) in client_variables(&host, url.as_str().trim_end_matches('/'), &token) {
             // The token is what was asked for.
             say(&format!("export {name}='{}'", value.expose_secret().replace('\'', "'\\''")));
         }

@@ -8,43 +8,43 @@ use crate::cli::{Exit, say_error};
 use crate::command::EnvVars;
 use crate::config::{Gateway, TokenSource};
 use crate::error_chain::format_chain;
-use crate::gateway::client_setup::credentials::Kept;
-use crate::gateway::client_setup::{Brings, CliConfig, UserFiles, led_here};
+use crate::gateway::client_setup::credentials::ClientTokenFile;
+use crate::gateway::client_setup::{CliConfig, TokenKind, UserConfigFiles, client_env};
 use crate::http::server::Endpoint;
 use crate::secret;
 
 /// The variables that `gateway.child` asks for, for a program whose Terraform or OpenTofu would read `files`; none where it asks
 /// for nothing. Has said why not, where they cannot be had.
-pub(in crate::cli) fn for_program(gateway: &Gateway, files: UserFiles) -> Result<EnvVars, Exit> {
-    let found = match gateway.child {
+pub(in crate::cli) fn for_program(gateway: &Gateway, files: UserConfigFiles) -> Result<EnvVars, Exit> {
+    let variables = match gateway.child {
         None => Ok(EnvVars::default()),
-        Some(Brings::LocalToken) => to_the_gateway(gateway, files),
-        Some(Brings::PlatformToken) => to_the_platform(gateway),
+        Some(TokenKind::LocalToken) => to_the_gateway(gateway, files),
+        Some(TokenKind::PlatformToken) => to_the_platform(gateway),
     };
-    found.map_err(|reason| {
+    variables.map_err(|reason| {
         say_error(&reason);
         Exit::Failed
     })
 }
 
-fn to_the_gateway(gateway: &Gateway, files: UserFiles) -> Result<EnvVars, String> {
+fn to_the_gateway(gateway: &Gateway, files: UserConfigFiles) -> Result<EnvVars, String> {
     let address = gateway.endpoints.iter().find_map(|endpoint| match endpoint {
         Endpoint::Tcp(address) if address.port() != 0 => Some(format!("http://{address}")),
-        Endpoint::Tcp(_) | Endpoint::Unix(_) | Endpoint::Activated(_) => None,
+        Endpoint::Tcp(_) | Endpoint::Unix(_) | Endpoint::Inherited(_) => None,
     });
     let address =
         address.ok_or("gateway.listen names no port on 127.0.0.1, by which the program could be led to the gateway")?;
     let file = &gateway.local_token.file;
-    let token = Kept::Local(file.clone()).read(&gateway.host).map_err(|error| format_chain(&error))?;
+    let token = ClientTokenFile::Local(file.clone()).read(&gateway.host).map_err(|error| format_chain(&error))?;
     let folder = file.parent().map(Path::to_owned).unwrap_or_default();
     let terraform = CliConfig::new(folder, files);
-    led_here(&gateway.host, &address, &token, Some(&terraform)).map_err(|error| format_chain(&error))
+    client_env(&gateway.host, &address, &token, Some(&terraform)).map_err(|error| format_chain(&error))
 }
 
 fn to_the_platform(gateway: &Gateway) -> Result<EnvVars, String> {
     let token: SecretString = match (&gateway.drop_in, &gateway.token) {
-        (Some(drop_in), _) if drop_in.brings == Brings::PlatformToken => {
-            Kept::Platform(drop_in.file.clone()).read(&gateway.host).map_err(|error| format_chain(&error))?
+        (Some(drop_in), _) if drop_in.token_kind == TokenKind::PlatformToken => {
+            ClientTokenFile::Platform(drop_in.file.clone()).read(&gateway.host).map_err(|error| format_chain(&error))?
         }
         (_, TokenSource::File(file)) => secret::read_file(file).map_err(|error| format_chain(&error))?,
         _ => {
@@ -54,5 +54,5 @@ fn to_the_platform(gateway: &Gateway) -> Result<EnvVars, String> {
         }
     };
     let platform = gateway.proxy.upstream.as_str().trim_end_matches('/');
-    led_here(&gateway.host, platform, &token, None).map_err(|error| format_chain(&error))
+    client_env(&gateway.host, platform, &token, None).map_err(|error| format_chain(&error))
 }

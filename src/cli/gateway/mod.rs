@@ -44,7 +44,7 @@ enum Command {
 /// Asks the gateway of these configuration files for the status of its process; has said why not, where it cannot.
 pub(super) fn status(files: &ConfigFiles) -> anyhow::Result<Result<Value, Exit>> {
     match reach::Where::of(files).find() {
-        Ok(found) => found.ask("/v1/platform/status", &[]),
+        Ok(variables) => variables.ask("/v1/platform/status", &[]),
         Err(exit) => Ok(Err(exit)),
     }
 }

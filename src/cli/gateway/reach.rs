@@ -12,9 +12,9 @@ use url::Url;
 
 use crate::cli::{ConfigFiles, Exit, say_error};
 use crate::config::{self, Environment, Purpose};
-use crate::gateway::client_setup::credentials::{self, CredentialsError, Kept};
-use crate::gateway::client_setup::{Brings, ServiceHost};
-use crate::http::client::{self, ProxyMode, ServerAddress, TlsOptions, is_loopback};
+use crate::gateway::client_setup::credentials::{self, ClientTokenFile, CredentialsError};
+use crate::gateway::client_setup::{ServiceHost, TokenKind};
+use crate::http::client::{self, Address, Proxy, Tls, is_loopback};
 use crate::http::server::Endpoint;
 
 /// Where the running gateway is: as the configuration says, or as two flags do.
@@ -35,12 +35,12 @@ pub(super) struct Where {
 
 /// A gateway's address, its local token's file, and its platform's host, where they are known.
 pub(super) struct Found {
-    pub(super) address: ServerAddress,
+    pub(super) address: Address,
     pub(super) file: PathBuf,
     pub(super) host: Option<ServiceHost>,
     /// What clients are given, and where they go with it.
-    pub(super) kept: Kept,
-    pub(super) clients_call: ServerAddress,
+    pub(super) kept: ClientTokenFile,
+    pub(super) clients_call: Address,
 }
 
 impl Where {
@@ -52,8 +52,8 @@ impl Where {
     /// Finds out; has said why not, where it cannot.
     pub(super) fn find(&self) -> Result<Found, Exit> {
         if let (Some(address), Some(file)) = (&self.address, &self.local_token_file) {
-            let (address, file) = (ServerAddress::Url(address.clone()), file.clone());
-            let (kept, clients_call) = (Kept::Local(file.clone()), address.clone());
+            let (address, file) = (Address::Url(address.clone()), file.clone());
+            let (kept, clients_call) = (ClientTokenFile::Local(file.clone()), address.clone());
             return Ok(Found { address, file, host: self.host.clone(), kept, clients_call });
         }
         let outcome = config::load(&self.files.config, &Environment::of_this_process(), Purpose::Check);
@@ -70,12 +70,12 @@ impl Where {
             return Err(Exit::Failed);
         };
         let tcp = |endpoint: &Endpoint| match endpoint {
-            Endpoint::Tcp(address) => Url::parse(&format!("http://{address}/")).ok().map(ServerAddress::Url),
-            Endpoint::Unix(_) | Endpoint::Activated(_) => None,
+            Endpoint::Tcp(address) => Url::parse(&format!("http://{address}/")).ok().map(Address::Url),
+            Endpoint::Unix(_) | Endpoint::Inherited(_) => None,
         };
         let unix = |endpoint: &Endpoint| match endpoint {
-            Endpoint::Unix(socket) => Some(ServerAddress::Unix(socket.path.clone())),
-            Endpoint::Tcp(_) | Endpoint::Activated(_) => None,
+            Endpoint::Unix(socket) => Some(Address::Unix(socket.path.clone())),
+            Endpoint::Tcp(_) | Endpoint::Inherited(_) => None,
         };
         let all = &gateway.endpoints;
         let Some(address) = all.iter().find_map(tcp).or_else(|| all.iter().find_map(unix)) else {
@@ -85,10 +85,10 @@ impl Where {
             return Err(Exit::Failed);
         };
         let file = self.local_token_file.clone().unwrap_or(gateway.local_token.file);
-        let platform = gateway.drop_in.filter(|drop_in| drop_in.brings == Brings::PlatformToken);
+        let platform = gateway.drop_in.filter(|drop_in| drop_in.token_kind == TokenKind::PlatformToken);
         let (kept, clients_call) = match platform {
-            Some(drop_in) => (Kept::Platform(drop_in.file), ServerAddress::Url(gateway.proxy.upstream)),
-            None => (Kept::Local(file.clone()), address.clone()),
+            Some(drop_in) => (ClientTokenFile::Platform(drop_in.file), Address::Url(gateway.proxy.upstream)),
+            None => (ClientTokenFile::Local(file.clone()), address.clone()),
         };
         Ok(Found { address, file, host: Some(self.host.clone().unwrap_or(gateway.host)), kept, clients_call })
     }
@@ -97,17 +97,17 @@ impl Where {
 impl Found {
     /// The local token.
     fn token(&self) -> Result<SecretString, CredentialsError> {
-        credentials::local(&self.file)
+        credentials::read_local_token(&self.file)
     }
 
     /// Asks for a path of the gateway's own, or of the platform, and gives the document; has said why not, where there
     /// is none.
     pub(super) fn ask(&self, path: &str, query: &[(&str, &str)]) -> anyhow::Result<Result<Value, Exit>> {
         let token = self.token()?;
-        let options = client::ClientOptions {
+        let options = client::Options {
             address: self.address.clone(),
-            tls: TlsOptions::default(),
-            proxy: ProxyMode::Direct,
+            tls: Tls::default(),
+            proxy: Proxy::Direct,
             connect_timeout: Duration::from_secs(2),
             answer_timeout: Duration::from_secs(30),
         };

@@ -19,11 +19,11 @@ pub(super) struct Report {
 
 impl Report {
     pub(super) fn run(self) -> anyhow::Result<Exit> {
-        let found = match self.at.find() {
-            Ok(found) => found,
+        let variables = match self.at.find() {
+            Ok(variables) => variables,
             Err(exit) => return Ok(exit),
         };
-        let told = match found.ask("/v1/platform/report", &[])? {
+        let told = match variables.ask("/v1/platform/report", &[])? {
             Ok(told) => told,
             Err(exit) => return Ok(exit),
         };

@@ -7,7 +7,7 @@ use clap::Args;
 
 use crate::cli::{Exit, LogChoice, standalone};
 use crate::config::{Environment, Gateway};
-use crate::gateway::client_setup::NO_VARIABLE;
+use crate::gateway::client_setup::NO_VARIABLE_REASON;
 use crate::http::server::Endpoint;
 use crate::secure_dir;
 
@@ -106,7 +106,7 @@ fn introduction(gateway: &Gateway, endpoints: &[Endpoint]) -> Vec<String> {
         match gateway.host.variable() {
             Some(_) => "for Terraform, OpenTofu and the tfe provider the same variables, and this in ~/.terraformrc:".to_owned(),
             None => format!(
-                "for Terraform, OpenTofu and the tfe provider this in ~/.terraformrc, with credentials \"{}\" {{ token = \"...\" }} ({NO_VARIABLE}):",
+                "for Terraform, OpenTofu and the tfe provider this in ~/.terraformrc, with credentials \"{}\" {{ token = \"...\" }} ({NO_VARIABLE_REASON}):",
                 gateway.host
             ),
         },

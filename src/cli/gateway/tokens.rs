@@ -25,15 +25,15 @@ pub(super) struct Tokens {
 
 impl Tokens {
     pub(super) fn run(self) -> anyhow::Result<Exit> {
-        let found = match self.at.find() {
-            Ok(found) => found,
+        let variables = match self.at.find() {
+            Ok(variables) => variables,
             Err(exit) => return Ok(exit),
         };
-        let told = match found.ask("/v1/platform/tokens", &[])? {
+        let told = match variables.ask("/v1/platform/tokens", &[])? {
             Ok(told) => told,
             Err(exit) => return Ok(exit),
         };
-        let teams = match self.organization.as_deref().map(|name| teams(&found, name)).transpose()? {
+        let teams = match self.organization.as_deref().map(|name| teams(&variables, name)).transpose()? {
             Some(Err(exit)) => return Ok(exit),
             Some(Ok(teams)) => Some(teams),
             None => None,
@@ -47,7 +47,7 @@ impl Tokens {
                 json(&told);
             }
             Format::Text => {
-                for line in lines(&told, &found.file.display().to_string()) {
+                for line in lines(&told, &variables.file.display().to_string()) {
                     say(&line);
                 }
                 if let Some(teams) = teams {
@@ -64,7 +64,7 @@ impl Tokens {
 }
 
 /// The team tokens of an organization (the platform's list of 2024-08-14), all pages of it; without any token's text.
-fn teams(found: &Found, organization: &str) -> anyhow::Result<Result<Vec<Value>, Exit>> {
+fn teams(variables: &Found, organization: &str) -> anyhow::Result<Result<Vec<Value>, Exit>> {
     // The client escapes what is in a segment.
     let odd = |letter: char| matches!(letter, '/' | '\\') || letter.is_control();
     anyhow::ensure!(
@@ -75,7 +75,7 @@ fn teams(found: &Found, organization: &str) -> anyhow::Result<Result<Vec<Value>,
     let (mut all, mut page) = (Vec::new(), 1_u64);
     loop {
         let number = page.to_string();
-        let mut told = match found.ask(&path, &[("page[number]", &number), ("page[size]", "100")])? {
+        let mut told = match variables.ask(&path, &[("page[number]", &number), ("page[size]", "100")])? {
             Ok(told) => told,
             Err(exit) => return Ok(Err(exit)),
         };

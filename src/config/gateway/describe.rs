@@ -7,10 +7,10 @@ use url::Url;
 
 use super::Gateway;
 use crate::config::platform_token::TokenSource;
-use crate::gateway::actions::Mode;
-use crate::gateway::client_setup::{Brings, NO_VARIABLE, ServiceHost};
-use crate::gateway::proxy::Limit;
-use crate::http::client::ProxyMode;
+use crate::gateway::actions::DeprecatedCallMode;
+use crate::gateway::client_setup::{NO_VARIABLE_REASON, ServiceHost, TokenKind};
+use crate::gateway::proxy::RateLimit;
+use crate::http::client::Proxy;
 
 /// What the gateway would do, a clause each; `references` says what was written for values that came from elsewhere.
 pub(in crate::config) fn words(gateway: &Gateway, references: &BTreeMap<String, String>) -> Vec<String> {
@@ -24,9 +24,9 @@ pub(in crate::config) fn words(gateway: &Gateway, references: &BTreeMap<String, 
         does.push(format!("serves the platform's API of {upstream} on {endpoint}"));
     }
     match &proxy.proxy {
-        ProxyMode::Environment => {}
-        ProxyMode::Direct => does.push("goes there directly, whatever the proxy variables say".to_owned()),
-        ProxyMode::Through(url) => {
+        Proxy::Environment => {}
+        Proxy::Direct => does.push("goes there directly, whatever the proxy variables say".to_owned()),
+        Proxy::Through(url) => {
             let host = format!("{}:{}", url.host_str().unwrap_or_default(), url.port_or_known_default().unwrap_or(80));
             does.push(format!("goes there through the proxy {}", tell("proxy", &host)));
         }
@@ -55,16 +55,18 @@ pub(in crate::config) fn words(gateway: &Gateway, references: &BTreeMap<String, 
     let file = tell("local_token_file", &local_token.file.display().to_string());
     does.push(format!("lets in callers that bring the local token of {file}{rotation}"));
     does.push(match proxy.limit {
-        Limit::AsTold => "sends as many requests a second as the platform says that it takes".to_owned(),
-        Limit::PerSecond(rate) => format!("sends at most {rate} requests a second"),
-        Limit::None => "sends requests as fast as they come".to_owned(),
+        RateLimit::FromServer => "sends as many requests a second as the platform says that it takes".to_owned(),
+        RateLimit::PerSecond(rate) => format!("sends at most {rate} requests a second"),
+        RateLimit::None => "sends requests as fast as they come".to_owned(),
     });
     does.push(
         match proxy.actions.deprecated {
-            Mode::Off => "sends deprecated calls as they are, and says nothing of them",
-            Mode::Warn => "sends deprecated calls as they are, with a warning",
-            Mode::Fallback => "sends what replaces a deprecated call where the platform no longer has that",
-            Mode::Always => "sends what replaces a deprecated call in its place",
+            DeprecatedCallMode::Off => "sends deprecated calls as they are, and says nothing of them",
+            DeprecatedCallMode::Warn => "sends deprecated calls as they are, with a warning",
+            DeprecatedCallMode::Fallback => {
+                "sends what replaces a deprecated call where the platform no longer has that"
+            }
+            DeprecatedCallMode::Always => "sends what replaces a deprecated call in its place",
         }
         .to_owned(),
     );
@@ -89,25 +91,27 @@ pub(in crate::config) fn words(gateway: &Gateway, references: &BTreeMap<String, 
     let host = shown_host(host, &proxy.upstream, references);
     if let Some(drop_in) = drop_in {
         let file = tell("drop_in.path", &drop_in.file.display().to_string());
-        does.push(match drop_in.brings {
-            Brings::LocalToken => format!("leads the host {host} of Terraform and OpenTofu here, by the file {file}"),
-            Brings::PlatformToken => {
+        does.push(match drop_in.token_kind {
+            TokenKind::LocalToken => {
+                format!("leads the host {host} of Terraform and OpenTofu here, by the file {file}")
+            }
+            TokenKind::PlatformToken => {
                 format!("hands the platform's own token to Terraform and OpenTofu, for {host}, by the file {file}")
             }
         });
         does.push(PROVIDER.to_owned());
     }
     let whom = if child_reads.is_some() { "the child" } else { "programs of keyward exec" };
-    does.extend(child.map(|brings| match brings {
-        Brings::LocalToken => format!("gives {whom} variables that lead clients here, with the local token"),
-        Brings::PlatformToken => format!("gives {whom} variables with the platform's address and own token"),
+    does.extend(child.map(|token_kind| match token_kind {
+        TokenKind::LocalToken => format!("gives {whom} variables that lead clients here, with the local token"),
+        TokenKind::PlatformToken => format!("gives {whom} variables with the platform's address and own token"),
     }));
-    if let Some(brings) = child.filter(|_| !has_variable) {
-        let file = match brings {
-            Brings::LocalToken => "the file of TF_CLI_CONFIG_FILE",
-            Brings::PlatformToken => "[gateway.drop_in]",
+    if let Some(token_kind) = child.filter(|_| !has_variable) {
+        let file = match token_kind {
+            TokenKind::LocalToken => "the file of TF_CLI_CONFIG_FILE",
+            TokenKind::PlatformToken => "[gateway.drop_in]",
         };
-        does.push(format!("leaves the token of Terraform and OpenTofu for {host} to {file}: {NO_VARIABLE}"));
+        does.push(format!("leaves the token of Terraform and OpenTofu for {host} to {file}: {NO_VARIABLE_REASON}"));
     }
     if !required {
         does.push("does not keep the agent from being ready".to_owned());

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::handler::Wire;
-use crate::http::server::{Endpoint, Listener, ListenerLimits};
+use crate::http::server::{Endpoint, Limits, Listener};
 
 /// Serves until `stop`, with the absences that the dials ask for.
 pub(super) async fn serve(
@@ -30,8 +30,7 @@ pub(super) async fn serve(
                 }
             };
             // An emulated failure breaks calls off: nothing is drained.
-            let limits =
-                ListenerLimits { drain: Duration::ZERO, tls: tls.clone().map(Into::into), ..ListenerLimits::default() };
+            let limits = Limits { drain: Duration::ZERO, tls: tls.clone().map(Into::into), ..Limits::default() };
             wire.dials().is_away(false);
             let serving = listener.serve(service, limits, absent.clone());
             let watching = async {

@@ -5,13 +5,13 @@ use std::sync::LazyLock;
 use http::Method;
 use serde_json::{Map, Value};
 
-use super::calls::{is_marked, needs};
-use super::{Call, Finding, MAX_BODY};
-use crate::gateway::api_changelog::{Action, Change, Changelog, Route, Subject, Template};
-use crate::gateway::availability::Server;
+use super::calls::{check_available, is_restricted};
+use super::{ApiCall, Finding, MAX_BODY};
+use crate::gateway::api_changelog::{Change, ChangeSubject, Changelog, GatewayAction, PathTemplate, Route};
+use crate::gateway::availability::ServerInfo;
 
 /// The longest name of a project, in characters.
-const LONGEST_NAME: usize = 40;
+const MAX_NAME_LENGTH: usize = 40;
 
 /// A change that says something of bodies.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ enum Check {
     /// An attribute needs the change.
     Attribute,
     /// A module may be for the public registry, which the endpoint's path does not say.
-    PublicModule(Template),
+    PublicModule(PathTemplate),
 }
 
 static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
@@ -43,9 +43,9 @@ static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
             "2024-04-25/1" => Check::Name,
             "2022-11-18/1" => Check::EnforcementLevel,
             "2021-06-08/4" => Check::PublicModule("/organizations/:organization_name/registry-modules".parse().ok()?),
-            _ if change.subject == Subject::Attribute
-                && change.gateway.does == Action::FeatureCheck
-                && is_marked(change) =>
+            _ if change.subject == ChangeSubject::Attribute
+                && change.gateway.action == GatewayAction::FeatureCheck
+                && is_restricted(change) =>
             {
                 Check::Attribute
             }
@@ -58,88 +58,89 @@ static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
 });
 
 /// Whether something may be said of the call's body. `path` is below the base path.
-pub(super) fn reads(call: Call<'_>, path: &str) -> bool {
+pub(super) fn may_have_findings(call: ApiCall<'_>, path: &str) -> bool {
     matches!(*call.method, Method::POST | Method::PATCH | Method::PUT)
-        && RULES.iter().any(|rule| rule.is_about(call, path))
+        && RULES.iter().any(|rule| rule.matches(call, path))
 }
 
 /// What is said of the call's body.
-pub(super) fn findings(call: Call<'_>, path: &str, body: &[u8], server: &Server) -> Vec<Finding> {
-    let rules: Vec<&Rule> = RULES.iter().filter(|rule| rule.is_about(call, path)).collect();
+pub(super) fn findings(call: ApiCall<'_>, path: &str, body: &[u8], server: &ServerInfo) -> Vec<Finding> {
+    let rules: Vec<&Rule> = RULES.iter().filter(|rule| rule.matches(call, path)).collect();
     if rules.is_empty() || body.len() > MAX_BODY {
         return Vec::new();
     }
     let Ok(body) = serde_json::from_slice::<Value>(body) else { return Vec::new() };
-    let nothing = Map::new();
+    let empty = Map::new();
     let attributes = match &body["data"] {
-        Value::Object(data) => data.get("attributes").and_then(Value::as_object).unwrap_or(&nothing),
+        Value::Object(data) => data.get("attributes").and_then(Value::as_object).unwrap_or(&empty),
         _ => return Vec::new(),
     };
-    rules.into_iter().filter_map(|rule| rule.judge(attributes, server)).collect()
+    rules.into_iter().filter_map(|rule| rule.evaluate(attributes, server)).collect()
 }
 
 impl Rule {
-    fn is_about(&self, call: Call<'_>, path: &str) -> bool {
+    fn matches(&self, call: ApiCall<'_>, path: &str) -> bool {
         match &self.check {
-            Check::PublicModule(template) => call.method == Method::POST && template.fits(path),
-            _ => self.routes.iter().any(|route| route.takes(call.method, path, call.query)),
+            Check::PublicModule(template) => call.method == Method::POST && template.matches(path),
+            _ => self.routes.iter().any(|route| route.matches(call.method, path, call.query)),
         }
     }
 
-    fn judge(&self, attributes: &Map<String, Value>, server: &Server) -> Option<Finding> {
+    fn evaluate(&self, attributes: &Map<String, Value>, server: &ServerInfo) -> Option<Finding> {
         match &self.check {
-            Check::Deprecated(instead) => {
-                let name = self.given(attributes)?;
-                let text = format!("the attribute {} is deprecated; use {instead}", as_known(self.change, name));
+            Check::Deprecated(alternative) => {
+                let name = self.find_attribute(attributes)?;
+                let text =
+                    format!("the attribute {} is deprecated; use {alternative}", documented_name(self.change, name));
                 Some(Finding { pointer: Some(pointer(name)), ..Finding::warning(self.change, text) })
             }
             Check::Name => {
                 let length = attributes.get("name")?.as_str()?.chars().count();
-                (length > LONGEST_NAME).then(|| Finding {
+                (length > MAX_NAME_LENGTH).then(|| Finding {
                     change: self.change,
-                    text: format!("a project's name has at most {LONGEST_NAME} characters; this one has {length}"),
+                    text: format!("a project's name has at most {MAX_NAME_LENGTH} characters; this one has {length}"),
                     pointer: Some(pointer("name")),
-                    refusable: true,
+                    blocking: true,
                 })
             }
             Check::EnforcementLevel => {
-                let has = |name: &str| attributes.keys().any(|key| plain(key) == name);
+                let has = |name: &str| attributes.keys().any(|key| normalize(key) == name);
                 (!has("enforcement-level") && !has("enforce")).then(|| Finding {
                     change: self.change,
                     text: "a policy needs an enforcement-level; there is no default".to_owned(),
                     pointer: Some("/data/attributes".to_owned()),
-                    refusable: true,
+                    blocking: true,
                 })
             }
             Check::Attribute => {
-                let name = self.given(attributes)?;
-                needs(self.change, server, Some(pointer(name)))
+                let name = self.find_attribute(attributes)?;
+                check_available(self.change, server, Some(pointer(name)))
             }
             Check::PublicModule(_) => {
-                let (name, value) = attributes.iter().find(|(key, _)| plain(key) == "registry-name")?;
-                (value == "public").then(|| needs(self.change, server, Some(pointer(name)))).flatten()
+                let (name, value) = attributes.iter().find(|(key, _)| normalize(key) == "registry-name")?;
+                (value == "public").then(|| check_available(self.change, server, Some(pointer(name)))).flatten()
             }
         }
     }
 
     /// The attribute of the body that the change is about.
-    fn given<'a>(&self, attributes: &'a Map<String, Value>) -> Option<&'a str> {
-        attributes.keys().map(String::as_str).find(|key| is_of(self.change, key))
+    fn find_attribute<'a>(&self, attributes: &'a Map<String, Value>) -> Option<&'a str> {
+        attributes.keys().map(String::as_str).find(|key| names_match(self.change, key))
     }
 }
 
 /// A name in the spelling of the platform.
-fn plain(name: &str) -> String {
+fn normalize(name: &str) -> String {
     name.replace('_', "-")
 }
 
-fn is_of(change: &Change, name: &str) -> bool {
-    let name = plain(name);
-    change.spellings().any(|known| plain(&known) == name)
+fn names_match(change: &Change, name: &str) -> bool {
+    let name = normalize(name);
+    change.spellings().any(|known| normalize(&known) == name)
 }
 
-fn as_known(change: &Change, name: &str) -> String {
-    change.spellings().find(|known| plain(known) == plain(name)).unwrap_or_default()
+fn documented_name(change: &Change, name: &str) -> String {
+    change.spellings().find(|known| normalize(known) == normalize(name)).unwrap_or_default()
 }
 
 /// Where an attribute stands. Its name is one that the history knows.

@@ -4,9 +4,9 @@ use std::sync::LazyLock;
 
 use http::Method;
 
-use super::{Call, Finding};
-use crate::gateway::api_changelog::{Action, Change, Changelog, Edition, Route, Subject};
-use crate::gateway::availability::{Availability, Product, Server};
+use super::{ApiCall, Finding};
+use crate::gateway::api_changelog::{Change, ChangeSubject, Changelog, Edition, GatewayAction, Route};
+use crate::gateway::availability::{Availability, Product, ServerInfo};
 
 /// A change that says something of calls.
 #[derive(Debug)]
@@ -19,11 +19,11 @@ struct Rule {
 #[derive(Debug, PartialEq, Eq)]
 enum Check {
     /// The call needs the change.
-    Needs,
+    FeatureAvailable,
     /// Safe delete is a `POST`.
     SafeDelete,
     /// The list is not whole without this filter.
-    Filtered,
+    TimeframeFilter,
 }
 
 static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
@@ -31,8 +31,8 @@ static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
     for change in Changelog::get().changes() {
         let check = || match change.id.as_str() {
             "2022-12-22/1" => Some(Check::SafeDelete),
-            "2024-10-11/1" => Some(Check::Filtered),
-            _ => is_needed(change).then_some(Check::Needs),
+            "2024-10-11/1" => Some(Check::TimeframeFilter),
+            _ => requires_feature(change).then_some(Check::FeatureAvailable),
         };
         for route in change.endpoints().filter_map(|endpoint| endpoint.route()) {
             rules.extend(check().map(|check| Rule { change, route, check }));
@@ -42,44 +42,44 @@ static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
 });
 
 /// Whether a change is marked for some servers alone, and a call to its endpoints shows that it is needed.
-fn is_needed(change: &Change) -> bool {
-    change.gateway.does == Action::FeatureCheck
-        && is_marked(change)
-        && matches!(change.subject, Subject::Endpoint | Subject::Relationship)
+fn requires_feature(change: &Change) -> bool {
+    change.gateway.action == GatewayAction::FeatureCheck
+        && is_restricted(change)
+        && matches!(change.subject, ChangeSubject::Endpoint | ChangeSubject::Relationship)
 }
 
 /// Whether a row is marked for some servers alone.
-pub(super) fn is_marked(change: &Change) -> bool {
+pub(super) fn is_restricted(change: &Change) -> bool {
     change.changelog.edition != Edition::All || change.changelog.release.is_some()
 }
 
 /// What is said of a call. `path` is below the base path.
-pub(super) fn findings(call: Call<'_>, path: &str, server: &Server) -> Vec<Finding> {
-    let mut findings: Vec<Finding> = RULES.iter().filter_map(|rule| rule.judge(call, path, server)).collect();
+pub(super) fn findings(call: ApiCall<'_>, path: &str, server: &ServerInfo) -> Vec<Finding> {
+    let mut findings: Vec<Finding> = RULES.iter().filter_map(|rule| rule.evaluate(call, path, server)).collect();
     // A change may have several endpoints that take one call.
     findings.dedup_by_key(|finding| &finding.change.id);
     findings
 }
 
 impl Rule {
-    fn judge(&self, call: Call<'_>, path: &str, server: &Server) -> Option<Finding> {
+    fn evaluate(&self, call: ApiCall<'_>, path: &str, server: &ServerInfo) -> Option<Finding> {
         match self.check {
-            Check::Needs => {
+            Check::FeatureAvailable => {
                 // Of most calls, and while the server is not known, nothing is said: that is found out without the path.
-                if !lacks(self.change, server) || !self.route.takes(call.method, path, call.query) {
+                if !is_unavailable(self.change, server) || !self.route.matches(call.method, path, call.query) {
                     return None;
                 }
-                needs(self.change, server, None)
+                check_available(self.change, server, None)
             }
-            Check::SafeDelete => (call.method == Method::DELETE && self.route.path.fits(path)).then(|| {
+            Check::SafeDelete => (call.method == Method::DELETE && self.route.path.matches(path)).then(|| {
                 Finding::warning(self.change, "safe delete is a POST; this DELETE is sent as it is".to_owned())
             }),
-            Check::Filtered => {
-                let whole = call.method == Method::GET
+            Check::TimeframeFilter => {
+                let unfiltered = call.method == Method::GET
                     && path.starts_with("/organizations/")
-                    && self.route.path.fits(path)
-                    && !self.route.takes(call.method, path, call.query);
-                whole.then(|| {
+                    && self.route.path.matches(path)
+                    && !self.route.matches(call.method, path, call.query);
+                unfiltered.then(|| {
                     let text = "without filter[timeframe] the list of an organization's runs holds the last year only";
                     Finding::warning(self.change, text.to_owned())
                 })
@@ -89,23 +89,27 @@ impl Rule {
 }
 
 /// Whether the server is known to be without a change.
-fn lacks(change: &Change, server: &Server) -> bool {
-    Availability::of(change, server) == Availability::Unavailable
+fn is_unavailable(change: &Change, server: &ServerInfo) -> bool {
+    Availability::for_change(change, server) == Availability::Unavailable
 }
 
 /// What is said of a call that needs a change; nothing, where the server may have it. `pointer` says what of the body
 /// needs it.
-pub(super) fn needs(change: &'static Change, server: &Server, pointer: Option<String>) -> Option<Finding> {
-    if !lacks(change, server) {
+pub(super) fn check_available(
+    change: &'static Change,
+    server: &ServerInfo,
+    pointer: Option<String>,
+) -> Option<Finding> {
+    if !is_unavailable(change, server) {
         return None;
     }
-    let what = format!("{} ({})", change.names.join(", "), change.resource);
+    let feature = format!("{} ({})", change.names.join(", "), change.resource);
     let text = match (change.changelog.edition, change.changelog.release, server.release) {
-        (Edition::Hosted, ..) => format!("{what} is of the hosted product; this server is self-managed"),
+        (Edition::Hosted, ..) => format!("{feature} is of the hosted product; this server is self-managed"),
         (_, Some(since), Some(release)) if server.product == Some(Product::SelfManaged) => {
-            format!("{what} came with {since}; this server is {release}")
+            format!("{feature} came with {since}; this server is {release}")
         }
-        _ => format!("{what} is of the self-managed product; this server is hosted"),
+        _ => format!("{feature} is of the self-managed product; this server is hosted"),
     };
-    Some(Finding { change, text, pointer, refusable: Availability::refuses(change, server) })
+    Some(Finding { change, text, pointer, blocking: Availability::is_blocked(change, server) })
 }

@@ -8,46 +8,52 @@ use super::segment::Segment;
 
 /// What a body tells.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Clue {
+pub enum OrganizationHint {
     /// The organization.
     Organization(String),
-    /// The path of the OAuth token, from the root: `GET` it, and see [`client_path`].
+    /// The path of the OAuth token, from the root: `GET` it, and see [`oauth_client_path`].
     TokenPath(String),
     /// An organization whose name cannot be a segment of a path.
-    Unusable,
+    InvalidName,
     /// Nothing.
-    Nothing,
+    Missing,
 }
 
 /// What a body tells of its organization: `vcs-repo.organization-name`, or `vcs-repo.oauth-token-id`.
-pub fn clue(body: &[u8]) -> Clue {
-    let Ok(body) = serde_json::from_slice::<Value>(body) else { return Clue::Nothing };
+pub fn organization_hint(body: &[u8]) -> OrganizationHint {
+    let Ok(body) = serde_json::from_slice::<Value>(body) else { return OrganizationHint::Missing };
     let repository = &body["data"]["attributes"]["vcs-repo"];
     let text = |name: &str| repository[name].as_str().filter(|text| !text.is_empty());
     if let Some(organization) = text("organization-name") {
         let usable = Segment::encode(organization).is_some();
-        return if usable { Clue::Organization(organization.to_owned()) } else { Clue::Unusable };
+        return if usable {
+            OrganizationHint::Organization(organization.to_owned())
+        } else {
+            OrganizationHint::InvalidName
+        };
     }
-    text("oauth-token-id").and_then(|id| below("oauth-tokens", id)).map_or(Clue::Nothing, Clue::TokenPath)
+    text("oauth-token-id")
+        .and_then(|id| resource_path("oauth-tokens", id))
+        .map_or(OrganizationHint::Missing, OrganizationHint::TokenPath)
 }
 
-/// The path of the OAuth client that an OAuth token belongs to, from the root: `GET` it, and see [`of_client`].
-pub fn client_path(token: &[u8]) -> Option<String> {
-    below("oauth-clients", &related(token, "oauth-client")?)
+/// The path of the OAuth client that an OAuth token belongs to, from the root: `GET` it, and see [`organization_from_client`].
+pub fn oauth_client_path(token: &[u8]) -> Option<String> {
+    resource_path("oauth-clients", &related_id(token, "oauth-client")?)
 }
 
 /// The organization that an OAuth client belongs to.
-pub fn of_client(client: &[u8]) -> Option<String> {
-    related(client, "organization")
+pub fn organization_from_client(client: &[u8]) -> Option<String> {
+    related_id(client, "organization")
 }
 
-fn related(document: &[u8], name: &str) -> Option<String> {
+fn related_id(document: &[u8], name: &str) -> Option<String> {
     let document: Value = serde_json::from_slice(document).ok()?;
     let id = document["data"]["relationships"][name]["data"]["id"].as_str()?;
     (!id.is_empty()).then(|| id.to_owned())
 }
 
-fn below(collection: &str, id: &str) -> Option<String> {
+fn resource_path(collection: &str, id: &str) -> Option<String> {
     Some(format!("{BASE_PATH}/{collection}/{}", Segment::encode(id)?.as_str()))
 }
 
@@ -57,31 +63,38 @@ mod tests {
 
     #[test]
     fn a_body_tells_its_organization_or_its_token() {
-        let check = |body: &str, wanted: Clue| assert_eq!(clue(body.as_bytes()), wanted, "{body}");
+        let check =
+            |body: &str, wanted: OrganizationHint| assert_eq!(organization_hint(body.as_bytes()), wanted, "{body}");
         let attributes = |inner: &str| format!(r#"{{"data":{{"attributes":{{"vcs-repo":{inner}}}}}}}"#);
-        check(&attributes(r#"{"organization-name":"a b","oauth-token-id":"ot-1"}"#), Clue::Organization("a b".into()));
-        check(&attributes(r#"{"oauth-token-id":"ot-1/x"}"#), Clue::TokenPath("/api/v2/oauth-tokens/ot-1%2Fx".into()));
+        check(
+            &attributes(r#"{"organization-name":"a b","oauth-token-id":"ot-1"}"#),
+            OrganizationHint::Organization("a b".into()),
+        );
+        check(
+            &attributes(r#"{"oauth-token-id":"ot-1/x"}"#),
+            OrganizationHint::TokenPath("/api/v2/oauth-tokens/ot-1%2Fx".into()),
+        );
         // The rules for names are those for the paths of callers.
         for name in ["..", "a/../b", "..;x", "%2e%2e", "a\\..\\b", "a\u{0}"] {
             let quoted = serde_json::to_string(name).unwrap();
-            check(&attributes(&format!(r#"{{"organization-name":{quoted}}}"#)), Clue::Unusable);
-            check(&attributes(&format!(r#"{{"oauth-token-id":{quoted}}}"#)), Clue::Nothing);
+            check(&attributes(&format!(r#"{{"organization-name":{quoted}}}"#)), OrganizationHint::InvalidName);
+            check(&attributes(&format!(r#"{{"oauth-token-id":{quoted}}}"#)), OrganizationHint::Missing);
         }
         for inner in ["{}", "null", r#"{"oauth-token-id":""}"#, r#"{"oauth-token-id":".."}"#, r#"{"oauth-token-id":7}"#]
         {
-            check(&attributes(inner), Clue::Nothing);
+            check(&attributes(inner), OrganizationHint::Missing);
         }
-        check("", Clue::Nothing);
-        check("[1]", Clue::Nothing);
+        check("", OrganizationHint::Missing);
+        check("[1]", OrganizationHint::Missing);
     }
 
     #[test]
     fn a_token_leads_to_its_client_and_that_to_its_organization() {
         let token = br#"{"data":{"relationships":{"oauth-client":{"data":{"id":"oc-1","type":"oauth-clients"}}}}}"#;
-        assert_eq!(client_path(token).as_deref(), Some("/api/v2/oauth-clients/oc-1"));
+        assert_eq!(oauth_client_path(token).as_deref(), Some("/api/v2/oauth-clients/oc-1"));
         let client = br#"{"data":{"relationships":{"organization":{"data":{"id":"my-org"}}}}}"#;
-        assert_eq!(of_client(client).as_deref(), Some("my-org"));
-        assert_eq!(of_client(token), None);
-        assert_eq!(client_path(b"not json"), None);
+        assert_eq!(organization_from_client(client).as_deref(), Some("my-org"));
+        assert_eq!(organization_from_client(token), None);
+        assert_eq!(oauth_client_path(b"not json"), None);
     }
 }

@@ -8,8 +8,8 @@ use http::Method;
 use serde_json::{Map, Value, json};
 use url::Url;
 
-use super::Call;
-use crate::gateway::api_changelog::{Action, Change, Changelog, Route};
+use super::ApiCall;
+use crate::gateway::api_changelog::{Change, Changelog, GatewayAction, Route};
 
 /// The largest page that the platform gives.
 pub const PAGE_SIZE: u32 = 100;
@@ -21,20 +21,23 @@ pub const MAX_PAGES: u32 = 100;
 pub const MAX_BYTES: usize = 32 * 1024 * 1024;
 
 static LISTS: LazyLock<Vec<&'static Route>> = LazyLock::new(|| {
-    let paged = Changelog::get().changes().filter(|change| change.gateway.does == Action::Paginate);
+    let paged = Changelog::get().changes().filter(|change| change.gateway.action == GatewayAction::Paginate);
     paged.flat_map(Change::endpoints).filter_map(|endpoint| endpoint.route()).collect()
 });
 
 /// Whether a call is for one of the lists of the history that come in pages, and asks for no page of its own.
-pub fn merges(call: Call<'_>) -> bool {
-    let asks = |query: &str| url::form_urlencoded::parse(query.as_bytes()).any(|(name, _)| name.starts_with("page["));
+pub fn is_mergeable(call: ApiCall<'_>) -> bool {
+    let wants_page =
+        |query: &str| url::form_urlencoded::parse(query.as_bytes()).any(|(name, _)| name.starts_with("page["));
     *call.method == Method::GET
-        && call.below().is_some_and(|path| LISTS.iter().any(|list| list.takes(call.method, path, call.query)))
-        && !asks(call.query)
+        && call
+            .path_below_base()
+            .is_some_and(|path| LISTS.iter().any(|list| list.matches(call.method, path, call.query)))
+        && !wants_page(call.query)
 }
 
 /// The query that asks for one page, besides what the call asked.
-pub fn query(call: Call<'_>, page: u32) -> String {
+pub fn page_query(call: ApiCall<'_>, page: u32) -> String {
     let separator = if call.query.is_empty() { "" } else { "&" };
     format!("{}{separator}page%5Bnumber%5D={page}&page%5Bsize%5D={PAGE_SIZE}", call.query)
 }
@@ -42,14 +45,14 @@ pub fn query(call: Call<'_>, page: u32) -> String {
 /// The query of the page at `link`, as a page of the list at `list`; `None` for an address with another path.
 ///
 /// Only the query is taken: the page is asked for at the list's own address, whatever host the link names.
-pub fn linked_query(link: &str, list: &Url) -> Option<String> {
+pub fn query_from_link(link: &str, list: &Url) -> Option<String> {
     let url = list.join(link).ok()?;
     (url.path() == list.path()).then(|| url.query().unwrap_or_default().to_owned())
 }
 
 /// Pages on their way into one document.
 #[derive(Debug, Default)]
-pub struct Merge {
+pub struct PageMerger {
     document: Map<String, Value>,
     items: Vec<Value>,
     included: Vec<Value>,
@@ -61,12 +64,12 @@ pub struct Merge {
 
 /// What is next.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Turn {
+pub enum NextPage {
     /// The page with this number is to be asked for.
-    Page(u32),
-    /// The page at this address is to be asked for: the list has no page numbers. See [`linked_query`].
+    Number(u32),
+    /// The page at this address is to be asked for: the list has no page numbers. See [`query_from_link`].
     Link(String),
-    /// All pages are there: see [`Merge::document`].
+    /// All pages are there: see [`PageMerger::document`].
     Done,
 }
 
@@ -75,35 +78,35 @@ pub enum Turn {
 pub enum MergeError {
     /// A page is no document with a list.
     #[error("a page is no JSON:API list")]
-    NoList,
+    NotAList,
     /// A page names its next page neither by a number nor by a link that can be followed.
     #[error(
         "a page of the list names its next page neither by number nor by a link to the same list; ask for its pages one by one"
     )]
-    NoPager,
+    NoNextPage,
     /// A page leads back to itself or to one before it, and more is told of than came so far.
     #[error(
         "the list's pages lead back to pages that came already, before all of it came; ask for its pages one by one"
     )]
-    Loops,
+    Loop,
     /// They are more than are merged.
     #[error("the list has more than {MAX_PAGES} pages or {MAX_BYTES} bytes; ask for its pages one by one")]
-    TooMany,
+    TooLarge,
 }
 
-impl Merge {
+impl PageMerger {
     /// Takes the next page, beginning with the first.
     ///
     /// # Errors
     /// It is no list, or there is too much of it.
-    pub fn take(&mut self, page: &[u8]) -> Result<Turn, MergeError> {
+    pub fn add_page(&mut self, page: &[u8]) -> Result<NextPage, MergeError> {
         self.bytes = self.bytes.saturating_add(page.len());
         self.pages += 1;
         if self.bytes > MAX_BYTES {
-            return Err(MergeError::TooMany);
+            return Err(MergeError::TooLarge);
         }
-        let Ok(Value::Object(mut page)) = serde_json::from_slice(page) else { return Err(MergeError::NoList) };
-        let Some(Value::Array(items)) = page.remove("data") else { return Err(MergeError::NoList) };
+        let Ok(Value::Object(mut page)) = serde_json::from_slice(page) else { return Err(MergeError::NotAList) };
+        let Some(Value::Array(items)) = page.remove("data") else { return Err(MergeError::NotAList) };
         let empty = items.is_empty();
         self.items.extend(items);
         if let Some(Value::Array(included)) = page.remove("included") {
@@ -111,34 +114,34 @@ impl Merge {
         }
         let pagination = page.get("meta").and_then(|meta| meta.get("pagination"));
         let number = |name: &str| pagination?.get(name)?.as_u64();
-        let told = pagination.and_then(|pages| pages.get("next-page"));
+        let next_page = pagination.and_then(|pages| pages.get("next-page"));
         // Where a list says how long it is, that is believed.
-        let whole = number("total-count") == u64::try_from(self.items.len()).ok();
-        let (turn, loops) = match told {
-            Some(Value::Null) => (Turn::Done, false),
+        let complete = number("total-count") == u64::try_from(self.items.len()).ok();
+        let (turn, looped) = match next_page {
+            Some(Value::Null) => (NextPage::Done, false),
             Some(_) => {
-                let next = number("next-page").ok_or(MergeError::NoPager)?;
+                let next = number("next-page").ok_or(MergeError::NoNextPage)?;
                 let current = number("current-page").unwrap_or_else(|| u64::from(self.pages));
                 match u32::try_from(next) {
-                    _ if empty => (Turn::Done, false),
-                    _ if next <= current => (Turn::Done, true),
-                    Ok(next) => (Turn::Page(next), false),
-                    Err(_) => return Err(MergeError::TooMany),
+                    _ if empty => (NextPage::Done, false),
+                    _ if next <= current => (NextPage::Done, true),
+                    Ok(next) => (NextPage::Number(next), false),
+                    Err(_) => return Err(MergeError::TooLarge),
                 }
             }
             // A list without page numbers may still have a next page.
             None => match next_link(&page)? {
-                None => (Turn::Done, false),
-                Some(link) if !self.links.insert(link.clone()) => (Turn::Done, true),
-                Some(link) => (Turn::Link(link), false),
+                None => (NextPage::Done, false),
+                Some(link) if !self.links.insert(link.clone()) => (NextPage::Done, true),
+                Some(link) => (NextPage::Link(link), false),
             },
         };
-        if loops && !whole {
-            return Err(MergeError::Loops);
+        if looped && !complete {
+            return Err(MergeError::Loop);
         }
         self.keep_first(page);
-        if turn != Turn::Done && self.pages >= MAX_PAGES {
-            return Err(MergeError::TooMany);
+        if turn != NextPage::Done && self.pages >= MAX_PAGES {
+            return Err(MergeError::TooLarge);
         }
         Ok(turn)
     }
@@ -152,7 +155,7 @@ impl Merge {
 
     /// All pages as one. `address` is what the client asked for, for the links. A single page without pagination is the
     /// whole list, and says what it said.
-    pub fn document(mut self, address: &str) -> Bytes {
+    pub fn into_document(mut self, address: &str) -> Bytes {
         let count = self.items.len();
         let numbered = self.document.get("meta").is_some_and(|meta| meta.get("pagination").is_some());
         if numbered {
@@ -177,7 +180,7 @@ fn next_link(page: &Map<String, Value>) -> Result<Option<String>, MergeError> {
     match link.map(|link| link.get("href").unwrap_or(link)) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(link)) => Ok((!link.is_empty()).then(|| link.clone())),
-        Some(_) => Err(MergeError::NoPager),
+        Some(_) => Err(MergeError::NoNextPage),
     }
 }
 

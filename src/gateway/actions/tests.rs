@@ -5,37 +5,37 @@ use percent_encoding::percent_decode_str;
 use proptest::prelude::*;
 
 use super::*;
-use crate::gateway::api_changelog::{Action, Changelog};
+use crate::gateway::api_changelog::{Changelog, GatewayAction};
 
-fn actions(options: Options) -> Actions {
-    Actions::new(options)
+fn actions(options: ActionOptions) -> CallAssessor {
+    CallAssessor::new(options)
 }
 
-fn look(method: &str, target: &str, server: &Server) -> Known {
+fn assess_call(method: &str, target: &str, server: &ServerInfo) -> CallFindings {
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
-    actions(Options::default()).look(Call { method: &method.parse().unwrap(), path, query }, server)
+    actions(ActionOptions::default()).assess_call(ApiCall { method: &method.parse().unwrap(), path, query }, server)
 }
 
 /// What a deprecated call is replaced by: the row, and `METHOD PATH`, with `-` after it where the body is dropped.
 fn replaced(method: &str, path: &str) -> Option<(&'static str, String)> {
-    let deprecated = look(method, path, &Server::default()).deprecated?;
+    let deprecated = assess_call(method, path, &ServerInfo::default()).deprecated?;
     let text = deprecated.replacement(None).map_or_else(String::new, |new| {
         format!("{} {}{}", new.method, new.path, if new.drops_body { " -" } else { "" })
     });
     Some((deprecated.change.id.as_str(), text))
 }
 
-fn server(headers: &[(&'static str, &str)]) -> Server {
+fn server(headers: &[(&'static str, &str)]) -> ServerInfo {
     let headers: HeaderMap =
         headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect();
-    Server::default().after(&headers).unwrap_or_default()
+    ServerInfo::default().after(&headers).unwrap_or_default()
 }
 
-fn hosted() -> Server {
+fn hosted() -> ServerInfo {
     server(&[("tfp-appname", "HCP Terraform")])
 }
 
-fn released(release: &str) -> Server {
+fn released(release: &str) -> ServerInfo {
     server(&[("x-tfe-version", release)])
 }
 
@@ -106,7 +106,7 @@ proptest! {
             ("GET", format!("show/{o}/{n}/{p}"), 3),
         ];
         for (method, path, count) in old {
-            let known = look(method, &format!("/api/v2/registry-modules/{path}"), &Server::default());
+            let known = assess_call(method, &format!("/api/v2/registry-modules/{path}"), &ServerInfo::default());
             let new = known.deprecated.unwrap().replacement(None).unwrap();
             let mut decoded = new.path.split('/').map(|it| percent_decode_str(it).decode_utf8().unwrap().into_owned());
             let head: Vec<String> = decoded.by_ref().take(7).collect();
@@ -118,7 +118,7 @@ proptest! {
 
     #[test]
     fn no_path_makes_it_fail(method in "GET|POST|DELETE|PATCH", path in "(/api/v2)?(/[a-z:%.-]{0,12}){0,9}", query in ".{0,20}") {
-        let known = look(&method, &format!("{path}?{query}"), &hosted());
+        let known = assess_call(&method, &format!("{path}?{query}"), &hosted());
         if let Some(new) = known.deprecated.and_then(|it| it.replacement(Some("o"))) {
             prop_assert!(new.path.starts_with("/api/v2/organizations/"));
         }
@@ -127,23 +127,24 @@ proptest! {
 
 #[test]
 fn constants_of_the_replacement_can_be_configured() {
-    let options = Options { registry_name: "own/one".into(), namespace: Some("n s".into()), ..Options::default() };
-    let call = Call { method: &Method::GET, path: "/api/v2/registry-modules/show/o/n/p", query: "a=b" };
-    let known = actions(options).look(call, &Server::default());
+    let options =
+        ActionOptions { registry_name: "own/one".into(), namespace: Some("n s".into()), ..ActionOptions::default() };
+    let call = ApiCall { method: &Method::GET, path: "/api/v2/registry-modules/show/o/n/p", query: "a=b" };
+    let known = actions(options).assess_call(call, &ServerInfo::default());
     let new = known.deprecated.unwrap().replacement(None).unwrap();
     assert_eq!(new.path, "/api/v2/organizations/o/registry-modules/own%2Fone/n%20s/n/p");
 }
 
 #[test]
 fn a_call_without_organization_is_replaced_once_that_is_known() {
-    let known = look("POST", "/api/v2/registry-modules", &Server::default()).deprecated.unwrap();
+    let known = assess_call("POST", "/api/v2/registry-modules", &ServerInfo::default()).deprecated.unwrap();
     assert!(known.needs_organization() && known.replacement(None).is_none() && known.replacement(Some("..")).is_none());
     let new = known.replacement(Some("my org")).unwrap();
     let path = "/api/v2/organizations/my%20org/registry-modules/vcs".to_owned();
     assert_eq!(new, Replacement { method: Method::POST, path, drops_body: false });
     assert_eq!(known.headers(None).len(), 1);
-    for clue in [organization::Clue::Nothing, organization::Clue::Unusable] {
-        assert_eq!(said(&[known.unresolved(&clue)]), "2021-06-08/d4");
+    for clue in [organization::OrganizationHint::Missing, organization::OrganizationHint::InvalidName] {
+        assert_eq!(said(&[known.unresolved_warning(&clue)]), "2021-06-08/d4");
     }
     assert_eq!(known.headers(Some("my org")).len(), 2);
 }
@@ -151,7 +152,7 @@ fn a_call_without_organization_is_replaced_once_that_is_known() {
 #[test]
 fn a_deprecated_call_is_answered_with_the_day_and_what_succeeds_it() {
     let check = |method: &str, path: &str, wanted: &[&str]| {
-        let known = look(method, path, &Server::default()).deprecated.unwrap();
+        let known = assess_call(method, path, &ServerInfo::default()).deprecated.unwrap();
         let found: Vec<String> =
             known.headers(None).iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
         assert_eq!(found, wanted, "{method} {path}");
@@ -165,44 +166,48 @@ fn a_deprecated_call_is_answered_with_the_day_and_what_succeeds_it() {
     }
     let link = "link: </api/v2/admin/organizations/o/relationships/module-consumers>; rel=\"successor-version\"";
     check("PATCH", "/api/v2/admin/organizations/o/module-consumers", &["deprecation: @1616457600", link]);
-    assert!(look("GET", "/api/v2/admin/organizations/o/module-consumers", &hosted()).deprecated.is_none());
+    assert!(assess_call("GET", "/api/v2/admin/organizations/o/module-consumers", &hosted()).deprecated.is_none());
 }
 
 #[test]
 fn the_mode_says_what_is_done() {
-    let call = Call { method: &Method::GET, path: "/api/v2/registry-modules/show/o/n/p", query: "" };
+    let call = ApiCall { method: &Method::GET, path: "/api/v2/registry-modules/show/o/n/p", query: "" };
     for (mode, known, again) in [
-        (Mode::Off, false, false),
-        (Mode::Warn, true, false),
-        (Mode::Fallback, true, true),
-        (Mode::Always, true, false),
+        (DeprecatedCallMode::Off, false, false),
+        (DeprecatedCallMode::Warn, true, false),
+        (DeprecatedCallMode::Fallback, true, true),
+        (DeprecatedCallMode::Always, true, false),
     ] {
-        let actions = actions(Options { deprecated: mode, ..Options::default() });
-        assert_eq!(actions.look(call, &Server::default()).deprecated.is_some(), known, "{mode:?}");
+        let actions = actions(ActionOptions { deprecated: mode, ..ActionOptions::default() });
+        assert_eq!(actions.assess_call(call, &ServerInfo::default()).deprecated.is_some(), known, "{mode:?}");
         for (status, gone) in [(404, true), (405, true), (410, true), (200, false), (401, false), (500, false)] {
-            assert_eq!(actions.falls_back(StatusCode::from_u16(status).unwrap()), again && gone, "{mode:?} {status}");
+            assert_eq!(
+                actions.is_fallback_status(StatusCode::from_u16(status).unwrap()),
+                again && gone,
+                "{mode:?} {status}"
+            );
         }
     }
 }
 
 /// The changes that say something of a call: those that strict mode refuses have `!` after them.
 fn said(findings: &[Finding]) -> String {
-    let name = |it: &Finding| format!("{}{}", it.change.id, if it.refusable { "!" } else { "" });
+    let name = |it: &Finding| format!("{}{}", it.change.id, if it.blocking { "!" } else { "" });
     findings.iter().map(name).collect::<Vec<_>>().join(" ")
 }
 
 #[test]
 fn a_call_that_acts_and_one_that_does_not_for_every_change_about_calls() {
-    let pair = |server: &Server, wanted: &str, acts: &str, does_not: &str| {
+    let pair = |server: &ServerInfo, wanted: &str, acts: &str, does_not: &str| {
         for (call, wanted) in [(acts, wanted), (does_not, "")] {
             let (method, target) = call.split_once(' ').unwrap();
-            let findings = look(method, &format!("/api/v2{target}"), server).findings;
+            let findings = assess_call(method, &format!("/api/v2{target}"), server).findings;
             assert_eq!(said(&findings), wanted, "{call}");
-            assert!(findings.iter().all(|it| it.header().to_str().unwrap().starts_with(&it.change.id)), "{call}");
+            assert!(findings.iter().all(|it| it.to_header().to_str().unwrap().starts_with(&it.change.id)), "{call}");
         }
     };
     let (unknown, old, early, new) =
-        (Server::default(), released("v202012-1"), released("v202103-1"), released("1.0.3"));
+        (ServerInfo::default(), released("v202012-1"), released("v202103-1"), released("1.0.3"));
     let runs = "GET /organizations/o/runs";
     pair(&unknown, "2024-10-11/1", runs, &format!("{runs}?filter%5Btimeframe%5D=2024"));
     pair(&unknown, "2024-10-11/1", runs, "GET /workspaces/w/runs");
@@ -242,20 +247,20 @@ fn a_call_that_acts_and_one_that_does_not_for_every_change_about_calls() {
 
 #[test]
 fn a_body_that_acts_and_one_that_does_not_for_every_change_about_bodies() {
-    let pair = |server: &Server, wanted: &str, call: &str, acts: &str, does_not: &str| {
+    let pair = |server: &ServerInfo, wanted: &str, call: &str, acts: &str, does_not: &str| {
         let (method, target) = call.split_once(' ').unwrap();
         let (method, path) = (method.parse().unwrap(), format!("/api/v2{target}"));
-        let call = Call { method: &method, path: &path, query: "" };
-        assert!(actions(Options::default()).look(call, server).reads_body, "{call:?}");
+        let call = ApiCall { method: &method, path: &path, query: "" };
+        assert!(actions(ActionOptions::default()).assess_call(call, server).reads_body, "{call:?}");
         for (attributes, wanted) in [(acts, wanted), (does_not, "")] {
             let body = format!(r#"{{"data":{{"type":"x","attributes":{attributes}}}}}"#);
-            let findings = actions(Options::default()).read(call, body.as_bytes(), server);
+            let findings = actions(ActionOptions::default()).assess_body(call, body.as_bytes(), server);
             assert_eq!(said(&findings), wanted, "{call:?} {attributes}");
-            assert_eq!(refusals(&findings).len(), wanted.matches('!').count());
+            assert_eq!(blocking_errors(&findings).len(), wanted.matches('!').count());
             assert!(findings.iter().all(|it| it.pointer.as_ref().unwrap().starts_with("/data/attributes")));
         }
     };
-    let (unknown, old, new) = (Server::default(), released("v202112-1"), released("1.0.3"));
+    let (unknown, old, new) = (ServerInfo::default(), released("v202112-1"), released("1.0.3"));
     let settings = "PATCH /admin/general-settings";
     pair(
         &unknown,
@@ -293,8 +298,8 @@ fn a_body_that_acts_and_one_that_does_not_for_every_change_about_bodies() {
 #[test]
 fn a_body_that_is_none_or_too_long_or_not_named_says_nothing() {
     let read = |path: &str, body: &[u8]| {
-        let call = Call { method: &Method::POST, path, query: "" };
-        actions(Options::default()).read(call, body, &Server::default()).len()
+        let call = ApiCall { method: &Method::POST, path, query: "" };
+        actions(ActionOptions::default()).assess_body(call, body, &ServerInfo::default()).len()
     };
     let path = "/api/v2/organizations/o/policies";
     assert_eq!(read(path, br#"{"data":{}}"#), 1);
@@ -313,10 +318,10 @@ fn a_body_that_is_none_or_too_long_or_not_named_says_nothing() {
 fn every_change_that_warns_or_looks_into_bodies_is_in_the_tables_above() {
     let mut acting: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for change in Changelog::get().changes() {
-        let name = match change.gateway.does {
-            Action::Warn => "warn",
-            Action::Validate => "validate",
-            Action::Rewrite if change.changelog.replacement.is_some() => "rewrite",
+        let name = match change.gateway.action {
+            GatewayAction::Warn => "warn",
+            GatewayAction::Validate => "validate",
+            GatewayAction::Rewrite if change.changelog.replacement.is_some() => "rewrite",
             _ => continue,
         };
         acting.entry(name).or_default().push(&change.id);
@@ -330,7 +335,7 @@ fn every_change_that_warns_or_looks_into_bodies_is_in_the_tables_above() {
 
 #[test]
 fn a_row_with_a_feature_check_can_act() {
-    for change in Changelog::get().changes().filter(|change| change.gateway.does == Action::FeatureCheck) {
+    for change in Changelog::get().changes().filter(|change| change.gateway.action == GatewayAction::FeatureCheck) {
         let names: serde_json::Map<String, serde_json::Value> =
             change.names.iter().map(|name| (name.clone(), "x".into())).collect();
         let body = serde_json::json!({"data": {"attributes": names}}).to_string();
@@ -338,9 +343,9 @@ fn a_row_with_a_feature_check_can_act() {
             let path = format!("/api/v2{}", route.path.fill(|_| Some("x")).unwrap());
             let method = route.method().unwrap_or(&Method::GET);
             [hosted(), released("v202012-1")].iter().any(|server| {
-                let call = Call { method, path: &path, query: "include=readme" };
-                let mut findings = actions(Options::default()).look(call, server).findings;
-                findings.extend(actions(Options::default()).read(call, body.as_bytes(), server));
+                let call = ApiCall { method, path: &path, query: "include=readme" };
+                let mut findings = actions(ActionOptions::default()).assess_call(call, server).findings;
+                findings.extend(actions(ActionOptions::default()).assess_body(call, body.as_bytes(), server));
                 findings.iter().any(|finding| finding.change.id == change.id)
             })
         });

@@ -13,7 +13,7 @@ pub struct ApiDate(Date);
 /// A text that is no day.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no date; write year, month and day, such as 2024-02-08")]
-pub struct NoDate(String);
+pub struct InvalidDate(String);
 
 impl ApiDate {
     /// The beginning of the day in UTC, in seconds since 1970.
@@ -23,9 +23,9 @@ impl ApiDate {
 }
 
 impl FromStr for ApiDate {
-    type Err = NoDate;
+    type Err = InvalidDate;
 
-    fn from_str(text: &str) -> Result<Self, NoDate> {
+    fn from_str(text: &str) -> Result<Self, InvalidDate> {
         let number = |part: &str, digits: std::ops::RangeInclusive<usize>| {
             let plain = digits.contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_digit());
             plain.then(|| part.parse::<u16>().ok()).flatten()
@@ -40,7 +40,7 @@ impl FromStr for ApiDate {
             }
             Date::from_calendar_date(year.into(), month, day).ok().map(Self)
         };
-        read().ok_or_else(|| NoDate(text.chars().take(40).collect()))
+        read().ok_or_else(|| InvalidDate(text.chars().take(40).collect()))
     }
 }
 

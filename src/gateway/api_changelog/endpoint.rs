@@ -20,29 +20,29 @@ pub struct Route {
     /// None: any method.
     methods: Vec<Method>,
     /// The path.
-    pub path: Template,
+    pub path: PathTemplate,
     /// A parameter that the query must have, and the words of which it must have one (none: any).
     query: Option<(String, Vec<String>)>,
 }
 
 /// A path with names in it, below the API's base path.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Template {
+pub struct PathTemplate {
     segments: Vec<Segment>,
     /// What stands before the first name.
-    start: String,
+    literal_prefix: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Segment {
     Literal(String),
-    Name(String),
+    Parameter(String),
 }
 
 /// A text that is no endpoint.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no endpoint: it should be METHOD /path/:name")]
-pub struct NoEndpoint(String);
+pub struct InvalidEndpoint(String);
 
 impl Endpoint {
     /// As it is written.
@@ -63,43 +63,44 @@ impl Route {
     }
 
     /// True if a call may be one of these, by what is given of it. `path` is below the API's base path and raw, or a template.
-    pub fn fits(&self, method: Option<&Method>, path: Option<&str>, query: Option<&str>) -> bool {
+    pub fn could_match(&self, method: Option<&Method>, path: Option<&str>, query: Option<&str>) -> bool {
         method.is_none_or(|method| self.methods.is_empty() || self.methods.contains(method))
-            && path.is_none_or(|path| self.path.fits(path))
-            && query.is_none_or(|query| self.takes_query(query))
+            && path.is_none_or(|path| self.path.matches(path))
+            && query.is_none_or(|query| self.matches_query(query))
     }
 
     /// Whether a call is one of these. `path` is below the API's base path and raw, as is the query.
-    pub fn takes(&self, method: &Method, path: &str, query: &str) -> bool {
-        self.fits(Some(method), Some(path), Some(query))
+    pub fn matches(&self, method: &Method, path: &str, query: &str) -> bool {
+        self.could_match(Some(method), Some(path), Some(query))
     }
 
-    fn takes_query(&self, query: &str) -> bool {
-        let Some((name, words)) = &self.query else { return true };
+    fn matches_query(&self, query: &str) -> bool {
+        let Some((name, values)) = &self.query else { return true };
         url::form_urlencoded::parse(query.as_bytes()).any(|(given, value)| {
-            given == name.as_str() && (words.is_empty() || value.split(',').any(|one| words.iter().any(|it| it == one)))
+            given == name.as_str()
+                && (values.is_empty() || value.split(',').any(|one| values.iter().any(|it| it == one)))
         })
     }
 }
 
-impl Template {
+impl PathTemplate {
     /// Whether a raw path has these segments. Empty ones and those that walk (`.`, `..`) fit no name.
-    pub fn fits(&self, path: &str) -> bool {
+    pub fn matches(&self, path: &str) -> bool {
         // Most templates end here.
-        if !path.starts_with(&self.start) {
+        if !path.starts_with(&self.literal_prefix) {
             return false;
         }
         let Some(path) = path.strip_prefix('/') else { return false };
         let mut given = path.split('/');
-        self.segments.iter().all(|wanted| given.next().is_some_and(|given| wanted.fits(given)))
+        self.segments.iter().all(|wanted| given.next().is_some_and(|given| wanted.matches(given)))
             && given.next().is_none()
     }
 
     /// The raw segments at the names, in order, if the path fits.
     pub fn names<'a>(&'a self, path: &'a str) -> Option<Vec<(&'a str, &'a str)>> {
-        let given = self.fits(path).then(|| path.split('/').skip(1))?;
+        let given = self.matches(path).then(|| path.split('/').skip(1))?;
         let named = self.segments.iter().zip(given).filter_map(|(wanted, given)| match wanted {
-            Segment::Name(name) => Some((name.as_str(), given)),
+            Segment::Parameter(name) => Some((name.as_str(), given)),
             Segment::Literal(_) => None,
         });
         Some(named.collect())
@@ -112,7 +113,7 @@ impl Template {
             path.push('/');
             path.push_str(match part {
                 Segment::Literal(text) => text,
-                Segment::Name(name) => segment(name)?,
+                Segment::Parameter(name) => segment(name)?,
             });
         }
         Some(path)
@@ -126,33 +127,33 @@ impl Template {
             let given = given.next()?;
             match part {
                 Segment::Literal(text) => behind = text == collection,
-                Segment::Name(its) if behind || its == name => return Some(given),
-                Segment::Name(_) => behind = false,
+                Segment::Parameter(its) if behind || its == name => return Some(given),
+                Segment::Parameter(_) => behind = false,
             }
         }
         None
     }
 
     /// Where a name stands, by segment. Of two templates that fit a path, the one that has them later is meant.
-    pub fn names_stand(&self) -> Vec<bool> {
-        self.segments.iter().map(|segment| matches!(segment, Segment::Name(_))).collect()
+    pub fn parameter_positions(&self) -> Vec<bool> {
+        self.segments.iter().map(|segment| matches!(segment, Segment::Parameter(_))).collect()
     }
 }
 
-impl fmt::Display for Template {
+impl fmt::Display for PathTemplate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.segments.iter().try_for_each(|segment| match segment {
             Segment::Literal(text) => write!(f, "/{text}"),
-            Segment::Name(name) => write!(f, "/:{name}"),
+            Segment::Parameter(name) => write!(f, "/:{name}"),
         })
     }
 }
 
 impl Segment {
-    fn fits(&self, given: &str) -> bool {
+    fn matches(&self, given: &str) -> bool {
         match self {
             Self::Literal(text) => text == given,
-            Self::Name(_) => {
+            Self::Parameter(_) => {
                 let decoded = percent_encoding::percent_decode_str(given);
                 !given.is_empty() && !decoded.clone().eq(b".".iter().copied()) && !decoded.eq(b"..".iter().copied())
             }
@@ -160,25 +161,25 @@ impl Segment {
     }
 }
 
-impl FromStr for Template {
-    type Err = NoEndpoint;
+impl FromStr for PathTemplate {
+    type Err = InvalidEndpoint;
 
-    fn from_str(path: &str) -> Result<Self, NoEndpoint> {
-        let rest = path.strip_prefix('/').ok_or_else(|| NoEndpoint(path.to_owned()))?;
+    fn from_str(path: &str) -> Result<Self, InvalidEndpoint> {
+        let rest = path.strip_prefix('/').ok_or_else(|| InvalidEndpoint(path.to_owned()))?;
         let segments = rest.split('/').map(|segment| match segment.strip_prefix(':') {
-            Some(name) => Segment::Name(name.to_owned()),
+            Some(name) => Segment::Parameter(name.to_owned()),
             None => Segment::Literal(segment.to_owned()),
         });
-        let start = path.split(':').next().unwrap_or_default().to_owned();
-        Ok(Self { segments: segments.collect(), start })
+        let literal_prefix = path.split(':').next().unwrap_or_default().to_owned();
+        Ok(Self { segments: segments.collect(), literal_prefix })
     }
 }
 
 impl TryFrom<String> for Endpoint {
-    type Error = NoEndpoint;
+    type Error = InvalidEndpoint;
 
-    fn try_from(text: String) -> Result<Self, NoEndpoint> {
-        let refuse = || NoEndpoint(text.clone());
+    fn try_from(text: String) -> Result<Self, InvalidEndpoint> {
+        let refuse = || InvalidEndpoint(text.clone());
         let (methods, target) = text.split_once(' ').unwrap_or(("", &text));
         let methods = methods.split('/').filter(|method| !method.is_empty());
         let methods: Vec<Method> = methods
@@ -190,8 +191,8 @@ impl TryFrom<String> for Endpoint {
         }
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
         let query = (!query.is_empty()).then(|| {
-            let (name, words) = query.split_once('=').unwrap_or((query, ""));
-            (name.to_owned(), words.split(',').filter(|word| !word.is_empty()).map(str::to_owned).collect())
+            let (name, values) = query.split_once('=').unwrap_or((query, ""));
+            (name.to_owned(), values.split(',').filter(|word| !word.is_empty()).map(str::to_owned).collect())
         });
         let route = Route { methods, path: path.parse().map_err(|_| refuse())?, query };
         Ok(Self { text, route: Some(route) })

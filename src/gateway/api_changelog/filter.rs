@@ -5,21 +5,21 @@ use http::Method;
 use super::Changelog;
 use super::date::ApiDate;
 use super::endpoint::Endpoint;
-use super::kind::{Action, Edition, Kind, UnknownWord};
+use super::kind::{ChangeKind, Edition, GatewayAction, UnknownValue};
 use super::release::Release;
-use super::row::{Change, Row};
+use super::row::{Change, ChangelogRow};
 
 /// What a row must have. What is not set, does not matter. A filter by resource, kind, edition, release, gateway, method or path
 /// takes rows with a change that fits them all; a row whose body is not shown has none, so it is found by its date alone.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Filter {
+pub struct ChangeFilter {
     since: Option<ApiDate>,
     until: Option<ApiDate>,
     resource: Option<String>,
-    kind: Option<Kind>,
+    kind: Option<ChangeKind>,
     edition: Option<Edition>,
     release: Option<Release>,
-    gateway: Option<Action>,
+    gateway: Option<GatewayAction>,
     method: Option<Method>,
     path: Option<String>,
     query: Option<String>,
@@ -32,14 +32,14 @@ pub struct Filter {
 pub enum FilterError {
     /// There is no filter of that name.
     #[error("{0}")]
-    Name(UnknownWord),
+    Name(UnknownValue),
     /// The value is none that it takes.
     #[error("{0}")]
     Value(String),
 }
 
-impl Filter {
-    /// The names that [`Filter::set`] takes.
+impl ChangeFilter {
+    /// The names that [`ChangeFilter::set`] takes.
     pub const NAMES: [&str; 10] =
         ["since", "until", "resource", "kind", "edition", "release", "gateway", "method", "path", "text"];
 
@@ -50,7 +50,7 @@ impl Filter {
     /// - `edition`: `hosted` or `enterprise` is what that product may have, marked for it or for none; `all` is what is
     ///   marked for none;
     /// - `release`: what a self-managed release may have: all but what a later one has first. A release that cannot be
-    ///   compared leaves nothing out: see [`Filter::remark`];
+    ///   compared leaves nothing out: see [`ChangeFilter::remark`];
     /// - `gateway`: what the gateway does about it: feature-check, warn, rewrite, paginate, validate, redact or none;
     /// - `method`, `path`: an endpoint that takes such a call. The path may be a call's own (`/api/v2/runs/run-1/policy-checks`,
     ///   with or without origin, base path and query), or a template (`/runs/:run_id/policy-checks`);
@@ -59,13 +59,13 @@ impl Filter {
     /// # Errors
     /// There is no such part, or it does not take the value. The error says what is known.
     pub fn set(&mut self, name: &str, value: &str, changelog: &Changelog) -> Result<(), FilterError> {
-        let wrong = |error: &dyn std::fmt::Display| FilterError::Value(error.to_string());
+        let invalid = |error: &dyn std::fmt::Display| FilterError::Value(error.to_string());
         match name {
-            "since" => self.since = Some(value.parse().map_err(|error| wrong(&error))?),
-            "until" => self.until = Some(value.parse().map_err(|error| wrong(&error))?),
-            "resource" => self.resource = Some(changelog.resource(value).map_err(|error| wrong(&error))?.to_owned()),
-            "kind" => self.kind = Some(value.parse().map_err(|error| wrong(&error))?),
-            "edition" => self.edition = Some(value.parse().map_err(|error| wrong(&error))?),
+            "since" => self.since = Some(value.parse().map_err(|error| invalid(&error))?),
+            "until" => self.until = Some(value.parse().map_err(|error| invalid(&error))?),
+            "resource" => self.resource = Some(changelog.resource(value).map_err(|error| invalid(&error))?.to_owned()),
+            "kind" => self.kind = Some(value.parse().map_err(|error| invalid(&error))?),
+            "edition" => self.edition = Some(value.parse().map_err(|error| invalid(&error))?),
             "release" => match value.parse() {
                 Ok(release) => self.release = Some(release),
                 Err(error) => {
@@ -73,14 +73,14 @@ impl Filter {
                     self.incomparable = Some(format!("release {value:?} leaves nothing out: it is {error}"));
                 }
             },
-            "gateway" => self.gateway = Some(value.parse().map_err(|error| wrong(&error))?),
+            "gateway" => self.gateway = Some(value.parse().map_err(|error| invalid(&error))?),
             "method" => self.method = Some(method(value).map_err(FilterError::Value)?),
             "path" => {
                 let (path, query) = path(value).map_err(FilterError::Value)?;
                 (self.path, self.query) = (Some(path), query);
             }
             "text" => self.text = Some(value.to_lowercase()),
-            _ => return Err(FilterError::Name(UnknownWord::new(name, &Self::NAMES))),
+            _ => return Err(FilterError::Name(UnknownValue::new(name, &Self::NAMES))),
         }
         Ok(())
     }
@@ -91,7 +91,7 @@ impl Filter {
     }
 
     /// Whether a row is wanted.
-    pub fn takes(&self, row: &Row) -> bool {
+    pub fn matches(&self, row: &ChangelogRow) -> bool {
         let by_change = self.resource.is_some()
             || self.kind.is_some()
             || self.edition.is_some()
@@ -101,37 +101,37 @@ impl Filter {
             || self.path.is_some();
         self.since.is_none_or(|since| row.date >= since)
             && self.until.is_none_or(|until| row.date <= until)
-            && (!by_change || row.changes.iter().any(|change| self.takes_change(change)))
-            && self.text.as_deref().is_none_or(|text| Self::says(row, text))
+            && (!by_change || row.changes.iter().any(|change| self.matches_change(change)))
+            && self.text.as_deref().is_none_or(|text| Self::contains_text(row, text))
     }
 
     /// True if a change fits all that is asked of changes.
-    pub fn takes_change(&self, change: &Change) -> bool {
+    pub fn matches_change(&self, change: &Change) -> bool {
         let edition = change.changelog.edition;
         self.resource.as_ref().is_none_or(|resource| *resource == change.resource)
             && self.kind.is_none_or(|kind| kind == change.kind)
-            && self.gateway.is_none_or(|action| action == change.gateway.does)
+            && self.gateway.is_none_or(|action| action == change.gateway.action)
             && self.edition.is_none_or(|wanted| edition == wanted || edition == Edition::All)
-            && self.release.is_none_or(|release| change.changelog.release.is_none_or(|since| release.has(since)))
-            && self.takes_endpoint(change)
+            && self.release.is_none_or(|release| change.changelog.release.is_none_or(|since| release.includes(since)))
+            && self.matches_endpoint(change)
     }
 
-    fn takes_endpoint(&self, change: &Change) -> bool {
+    fn matches_endpoint(&self, change: &Change) -> bool {
         let (method, path, query) = (self.method.as_ref(), self.path.as_deref(), self.query.as_deref());
         (method.is_none() && path.is_none())
-            || change.endpoints().filter_map(Endpoint::route).any(|route| route.fits(method, path, query))
+            || change.endpoints().filter_map(Endpoint::route).any(|route| route.could_match(method, path, query))
     }
 
-    fn says(row: &Row, text: &str) -> bool {
+    fn contains_text(row: &ChangelogRow, text: &str) -> bool {
         let has = |place: &str| place.to_lowercase().contains(text);
-        let named = |change: &Change| {
+        let matches_change_text = |change: &Change| {
             let successor = change.changelog.replacement.as_ref().or(change.documentation.successor.as_ref());
             change.spellings().any(|name| has(&name))
                 || has(&change.resource)
                 || has(&change.resource.replace('-', " "))
                 || change.endpoints().chain(successor).any(|endpoint| has(endpoint.as_str()))
         };
-        row.is_shown() && (has(&row.changelog.text) || row.changes.iter().any(named))
+        row.has_content() && (has(&row.changelog.text) || row.changes.iter().any(matches_change_text))
     }
 }
 

@@ -10,7 +10,7 @@ use crate::suggest::did_you_mean;
 /// What a change did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Kind {
+pub enum ChangeKind {
     /// Something is new.
     Added,
     /// Something is otherwise than before.
@@ -40,7 +40,7 @@ pub enum Edition {
 /// What of the API a change is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Subject {
+pub enum ChangeSubject {
     /// An attribute of a resource.
     Attribute,
     /// What is written about it.
@@ -70,7 +70,7 @@ pub enum Subject {
 /// What the gateway does about a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Action {
+pub enum GatewayAction {
     /// It warns of a call that needs the change, where the server is known to be without it.
     FeatureCheck,
     /// It warns.
@@ -90,12 +90,12 @@ pub enum Action {
 /// A word that is not known.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{found:?} is not known; {hint}")]
-pub struct UnknownWord {
+pub struct UnknownValue {
     found: String,
     hint: String,
 }
 
-impl UnknownWord {
+impl UnknownValue {
     /// `found` is none of `known`.
     pub(super) fn new(found: &str, known: &[&str]) -> Self {
         let found: String = found.chars().take(64).collect();
@@ -104,7 +104,7 @@ impl UnknownWord {
     }
 }
 
-impl Kind {
+impl ChangeKind {
     /// Every kind and its word.
     pub const ALL: [(Self, &str); 6] = [
         (Self::Added, "added"),
@@ -126,7 +126,7 @@ impl Edition {
     ];
 }
 
-impl Action {
+impl GatewayAction {
     /// Every action and its word.
     pub const ALL: [(Self, &str); 7] = [
         (Self::FeatureCheck, "feature-check"),
@@ -139,54 +139,54 @@ impl Action {
     ];
 }
 
-impl fmt::Display for Action {
+impl fmt::Display for GatewayAction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(text(*self, &Self::ALL))
+        f.write_str(to_name(*self, &Self::ALL))
     }
 }
 
-impl FromStr for Kind {
-    type Err = UnknownWord;
+impl FromStr for ChangeKind {
+    type Err = UnknownValue;
 
-    fn from_str(text: &str) -> Result<Self, UnknownWord> {
-        word(text, &Self::ALL)
+    fn from_str(text: &str) -> Result<Self, UnknownValue> {
+        parse_value(text, &Self::ALL)
     }
 }
 
 impl FromStr for Edition {
-    type Err = UnknownWord;
+    type Err = UnknownValue;
 
-    fn from_str(text: &str) -> Result<Self, UnknownWord> {
-        word(text, &Self::ALL)
+    fn from_str(text: &str) -> Result<Self, UnknownValue> {
+        parse_value(text, &Self::ALL)
     }
 }
 
-impl FromStr for Action {
-    type Err = UnknownWord;
+impl FromStr for GatewayAction {
+    type Err = UnknownValue;
 
-    fn from_str(text: &str) -> Result<Self, UnknownWord> {
-        word(text, &Self::ALL)
+    fn from_str(text: &str) -> Result<Self, UnknownValue> {
+        parse_value(text, &Self::ALL)
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for ChangeKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(text(*self, &Self::ALL))
+        f.write_str(to_name(*self, &Self::ALL))
     }
 }
 
 impl fmt::Display for Edition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(text(*self, &Self::ALL))
+        f.write_str(to_name(*self, &Self::ALL))
     }
 }
 
-fn word<T: Copy>(found: &str, words: &[(T, &str)]) -> Result<T, UnknownWord> {
+fn parse_value<T: Copy>(found: &str, words: &[(T, &str)]) -> Result<T, UnknownValue> {
     let plain = found.trim().to_ascii_lowercase();
     let known = words.iter().find(|(_, word)| *word == plain).map(|(value, _)| *value);
-    known.ok_or_else(|| UnknownWord::new(found, &words.iter().map(|(_, word)| *word).collect::<Vec<_>>()))
+    known.ok_or_else(|| UnknownValue::new(found, &words.iter().map(|(_, word)| *word).collect::<Vec<_>>()))
 }
 
-fn text<T: Copy + PartialEq>(value: T, words: &[(T, &'static str)]) -> &'static str {
+fn to_name<T: Copy + PartialEq>(value: T, words: &[(T, &'static str)]) -> &'static str {
     words.iter().find(|(known, _)| *known == value).map_or("", |(_, word)| word)
 }

@@ -13,36 +13,36 @@ use std::sync::LazyLock;
 
 use serde::Deserialize;
 
-pub use date::{ApiDate, NoDate};
-pub use endpoint::{Endpoint, NoEndpoint, Route, Template};
-pub use filter::{Filter, FilterError};
-pub use kind::{Action, Edition, Kind, Subject, UnknownWord};
-pub use release::{NoRelease, Release};
-pub use row::{Change, Documentation, Gateway, Marks, Row, Table, Words};
+pub use date::{ApiDate, InvalidDate};
+pub use endpoint::{Endpoint, InvalidEndpoint, PathTemplate, Route};
+pub use filter::{ChangeFilter, FilterError};
+pub use kind::{ChangeKind, ChangeSubject, Edition, GatewayAction, UnknownValue};
+pub use release::{InvalidRelease, Release};
+pub use row::{Change, ChangelogFields, ChangelogRow, ChangelogTable, ChangelogText, Documentation, GatewayBehavior};
 
 /// The whole history, newest first.
 #[derive(Debug)]
 pub struct Changelog {
-    rows: Vec<Row>,
+    rows: Vec<ChangelogRow>,
     resources: BTreeSet<String>,
 }
 
 /// The file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Tables {
-    entries: Vec<row::Written>,
-    pages: Vec<row::Written>,
-    replacements: Vec<row::Written>,
+struct ChangelogFile {
+    entries: Vec<row::StoredRow>,
+    pages: Vec<row::StoredRow>,
+    replacements: Vec<row::StoredRow>,
 }
 
 /// Why the file cannot be used.
 #[derive(Debug, thiserror::Error)]
-enum Unreadable {
+enum ChangelogError {
     #[error(transparent)]
     Shape(#[from] serde_json::Error),
     #[error(transparent)]
-    Date(#[from] NoDate),
+    Date(#[from] InvalidDate),
 }
 
 static CHANGELOG: LazyLock<Changelog> = LazyLock::new(|| {
@@ -56,14 +56,16 @@ impl Changelog {
         &CHANGELOG
     }
 
-    fn parse(text: &str) -> Result<Self, Unreadable> {
-        let tables: Tables = serde_json::from_str(text)?;
+    fn parse(text: &str) -> Result<Self, ChangelogError> {
+        let tables: ChangelogFile = serde_json::from_str(text)?;
         let mut rows = Vec::new();
-        for (table, written) in
-            [(Table::Entries, tables.entries), (Table::Pages, tables.pages), (Table::Replacements, tables.replacements)]
-        {
-            for row::Written { id, changelog, documentation, changes } in written {
-                rows.push(Row { id, date: changelog.date.parse()?, table, changelog, documentation, changes });
+        for (table, rows_of_table) in [
+            (ChangelogTable::Entries, tables.entries),
+            (ChangelogTable::Pages, tables.pages),
+            (ChangelogTable::Replacements, tables.replacements),
+        ] {
+            for row::StoredRow { id, changelog, documentation, changes } in rows_of_table {
+                rows.push(ChangelogRow { id, date: changelog.date.parse()?, table, changelog, documentation, changes });
             }
         }
         // Rows of a day stay in the order of the tables.
@@ -73,22 +75,22 @@ impl Changelog {
     }
 
     /// Every row, newest first; rows of one day as the tables have them.
-    pub fn rows(&self) -> &[Row] {
+    pub fn rows(&self) -> &[ChangelogRow] {
         &self.rows
     }
 
     /// The rows that a filter takes, newest first.
-    pub fn find<'a>(&'a self, filter: &'a Filter) -> impl Iterator<Item = &'a Row> {
-        self.rows.iter().filter(|row| filter.takes(row))
+    pub fn find<'a>(&'a self, filter: &'a ChangeFilter) -> impl Iterator<Item = &'a ChangelogRow> {
+        self.rows.iter().filter(|row| filter.matches(row))
     }
 
     /// The rows of a day.
-    pub fn of_day(&self, date: ApiDate) -> impl Iterator<Item = &Row> {
+    pub fn rows_on(&self, date: ApiDate) -> impl Iterator<Item = &ChangelogRow> {
         self.rows.iter().filter(move |row| row.date == date)
     }
 
     /// A change by its id, such as `2021-06-08/d1`, and its row. The day may be written without zeros.
-    pub fn change(&self, id: &str) -> Option<(&Row, &Change)> {
+    pub fn change(&self, id: &str) -> Option<(&ChangelogRow, &Change)> {
         let (day, rest) = id.trim().split_once('/')?;
         let id = format!("{}/{rest}", day.parse::<ApiDate>().ok()?);
         self.rows.iter().find_map(|row| Some((row, row.changes.iter().find(|change| change.id == id)?)))
@@ -108,11 +110,11 @@ impl Changelog {
     ///
     /// # Errors
     /// No change is about it. The error names the nearest.
-    pub fn resource(&self, name: &str) -> Result<&str, UnknownWord> {
+    pub fn resource(&self, name: &str) -> Result<&str, UnknownValue> {
         let plain = name.trim().to_lowercase().replace([' ', '_'], "-");
         match self.resources.get(&plain) {
             Some(resource) => Ok(resource),
-            None => Err(UnknownWord::new(name, &self.resources().collect::<Vec<_>>())),
+            None => Err(UnknownValue::new(name, &self.resources().collect::<Vec<_>>())),
         }
     }
 }

@@ -19,19 +19,19 @@ pub enum Release {
 /// A text that is no release. What such a server is, is not known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("no release that can be compared; they look like v202207-1 or 1.0.3")]
-pub struct NoRelease;
+pub struct InvalidRelease;
 
 impl Release {
     /// Whether this release came at or after that one.
-    pub fn has(self, since: Self) -> bool {
+    pub fn includes(self, since: Self) -> bool {
         self.cmp(&since) != Ordering::Less
     }
 }
 
 impl FromStr for Release {
-    type Err = NoRelease;
+    type Err = InvalidRelease;
 
-    fn from_str(text: &str) -> Result<Self, NoRelease> {
+    fn from_str(text: &str) -> Result<Self, InvalidRelease> {
         let text = text.trim();
         let text = text.strip_prefix('v').unwrap_or(text);
         let digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
@@ -51,7 +51,7 @@ impl FromStr for Release {
                 patch.parse().ok()?,
             ))
         };
-        read().ok_or(NoRelease)
+        read().ok_or(InvalidRelease)
     }
 }
 
@@ -114,7 +114,7 @@ mod tests {
             "1.0.3-beta",
             "é20220-1",
         ] {
-            assert_eq!(text.parse::<Release>(), Err(NoRelease), "{text}");
+            assert_eq!(text.parse::<Release>(), Err(InvalidRelease), "{text}");
         }
     }
 
@@ -124,7 +124,7 @@ mod tests {
             for release in [Release::Monthly(year, month, n), Release::Numbered(a, b, c)] {
                 prop_assert_eq!(release.to_string().parse(), Ok(release));
             }
-            prop_assert!(Release::Numbered(a, b, c).has(Release::Monthly(year, month, n)));
+            prop_assert!(Release::Numbered(a, b, c).includes(Release::Monthly(year, month, n)));
         }
     }
 }

@@ -6,20 +6,20 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use super::date::ApiDate;
 use super::endpoint::Endpoint;
-use super::kind::{Action, Edition, Kind, Subject};
+use super::kind::{ChangeKind, ChangeSubject, Edition, GatewayAction};
 use super::release::Release;
 
 /// One row of one of the three tables of the changelog.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Row {
+pub struct ChangelogRow {
     /// Its name: the date, and a number where a date has several rows.
     pub id: String,
     /// The day.
     pub date: ApiDate,
     /// The table that it stands in.
-    pub table: Table,
+    pub table: ChangelogTable,
     /// What the changelog says, in its own words.
-    pub changelog: Words,
+    pub changelog: ChangelogText,
     /// What public documentation adds.
     pub documentation: Documentation,
     /// What the row holds. A row whose body is not shown holds nothing.
@@ -29,7 +29,7 @@ pub struct Row {
 /// The tables of the changelog.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Table {
+pub enum ChangelogTable {
     /// The dated entries.
     Entries,
     /// The lists that come in pages since 2021-11-17.
@@ -40,7 +40,7 @@ pub enum Table {
 
 /// The changelog's own words for a row.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Words {
+pub struct ChangelogText {
     /// The date as it is written there, such as `2024-2-8`.
     pub date: String,
     /// The text, with its marks. A row of replacements is `OLD | NEW`.
@@ -54,26 +54,26 @@ pub struct Change {
     /// The row's name and a number.
     pub id: String,
     /// What it did.
-    pub kind: Kind,
+    pub kind: ChangeKind,
     /// To which resource.
     pub resource: String,
     /// To what of it.
-    pub subject: Subject,
+    pub subject: ChangeSubject,
     /// What the changelog calls it.
     pub names: Vec<String>,
     /// What the changelog says besides.
-    pub changelog: Marks,
+    pub changelog: ChangelogFields,
     /// What public documentation adds.
     #[serde(default)]
     pub documentation: Documentation,
     /// What the gateway does about it.
-    pub gateway: Gateway,
+    pub gateway: GatewayBehavior,
 }
 
 /// What the changelog itself says about where a change is.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Marks {
+pub struct ChangelogFields {
     /// The edition that the row is marked with.
     pub edition: Edition,
     /// The self-managed release that has it first, where the row says so.
@@ -111,9 +111,9 @@ pub struct Documentation {
 /// What the gateway does about a change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Gateway {
+pub struct GatewayBehavior {
     /// In a word.
-    pub does: Action,
+    pub action: GatewayAction,
     /// Advice for the caller, as an imperative sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub advice: Option<String>,
@@ -128,9 +128,9 @@ pub struct Gateway {
 /// A row as the file has it.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Written {
+pub(super) struct StoredRow {
     pub(super) id: String,
-    pub(super) changelog: Words,
+    pub(super) changelog: ChangelogText,
     #[serde(default)]
     pub(super) documentation: Documentation,
     pub(super) changes: Vec<Change>,
@@ -150,9 +150,9 @@ impl Change {
     }
 }
 
-impl Row {
+impl ChangelogRow {
     /// Whether the changelog shows what the entry says.
-    pub fn is_shown(&self) -> bool {
+    pub fn has_content(&self) -> bool {
         !self.changes.is_empty()
     }
 }

@@ -1,11 +1,11 @@
 use super::*;
 
 fn found(pairs: &[(&str, &str)]) -> Vec<&'static str> {
-    let mut filter = Filter::default();
+    let mut filter = ChangeFilter::default();
     for (name, value) in pairs {
         filter.set(name, value, Changelog::get()).unwrap();
     }
-    Changelog::get().rows().iter().filter(|row| filter.takes(row)).map(|row| row.id.as_str()).collect()
+    Changelog::get().rows().iter().filter(|row| filter.matches(row)).map(|row| row.id.as_str()).collect()
 }
 
 #[test]
@@ -44,7 +44,7 @@ fn one_change_must_fit_all_that_is_asked_of_changes() {
 
 #[test]
 fn a_release_that_cannot_be_compared_leaves_nothing_out_and_says_so() {
-    let mut filter = Filter::default();
+    let mut filter = ChangeFilter::default();
     filter.set("release", "latest", Changelog::get()).unwrap();
     assert_eq!(Changelog::get().find(&filter).count(), 113);
     assert!(filter.remark().is_some_and(|remark| remark.contains("\"latest\" leaves nothing out")));
@@ -53,7 +53,7 @@ fn a_release_that_cannot_be_compared_leaves_nothing_out_and_says_so() {
 #[test]
 fn a_wrong_filter_says_what_would_do() {
     let check = |name: &str, value: &str, wanted: &str| {
-        let error = Filter::default().set(name, value, Changelog::get()).unwrap_err().to_string();
+        let error = ChangeFilter::default().set(name, value, Changelog::get()).unwrap_err().to_string();
         assert!(error.contains(wanted), "{error}");
     };
     check("resource", "registry-module", "\"registry-module\" is not known; did you mean registry-modules?");

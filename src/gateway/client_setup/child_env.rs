@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use super::{CliConfig, Content, ServiceHost, led_here};
+use super::{CliConfig, ServiceHost, TokenSource, client_env};
 use crate::clock::Clock;
 use crate::command::ProvidedEnv;
 use crate::credential_watch::{Availability, CredentialPublisher, CredentialWatch, credential_channel};
@@ -13,8 +13,8 @@ use crate::error_chain::format_chain;
 
 /// Tells the variables anew with each new token.
 #[derive(Debug)]
-pub struct ForChild {
-    content: Content,
+pub struct ChildEnv {
+    content: TokenSource,
     host: ServiceHost,
     /// The platform's own address.
     platform: String,
@@ -23,23 +23,23 @@ pub struct ForChild {
     clock: Clock,
     publisher: CredentialPublisher<ProvidedEnv>,
     /// Why there is nothing, where there is not.
-    lacks: Option<Arc<str>>,
+    missing_reason: Option<Arc<str>>,
 }
 
-impl ForChild {
+impl ChildEnv {
     /// The variables for `host` and where they are read. Those of a token that is there already are there at once; blocks for
     /// Terraform's file, if there is to be one.
     pub fn new(
-        content: Content,
+        content: TokenSource,
         host: ServiceHost,
         platform: String,
         terraform: Option<CliConfig>,
         clock: Clock,
     ) -> (Self, CredentialWatch<ProvidedEnv>) {
-        let (publisher, watch) = credential_channel(NONE);
-        let mut this = Self { content, host, platform, terraform, clock, publisher, lacks: None };
-        let tell = this.look();
-        this.tell(tell());
+        let (publisher, watch) = credential_channel(NO_TOKEN);
+        let mut this = Self { content, host, platform, terraform, clock, publisher, missing_reason: None };
+        let load = this.prepare();
+        this.publish(load());
         (this, watch)
     }
 
@@ -47,50 +47,50 @@ impl ForChild {
     /// made may be mended.
     pub async fn run(mut self, stop: CancellationToken) {
         loop {
-            let again = self.lacks.is_some().then(|| self.clock.now() + LATER);
+            let again = self.missing_reason.is_some().then(|| self.clock.now() + RETRY_INTERVAL);
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = self.clock.sleep_until_some(again) => {}
                 changed = self.content.changed() => if !changed { return stop.cancelled().await },
             }
-            let told = tokio::task::spawn_blocking(self.look()).await;
-            self.tell(told.unwrap_or_else(|error| none(&error.to_string())));
+            let state = tokio::task::spawn_blocking(self.prepare()).await;
+            self.publish(state.unwrap_or_else(|error| unavailable(&error.to_string())));
         }
     }
 
     /// Tells it, but for what was told already.
-    fn tell(&mut self, told: Availability<ProvidedEnv>) {
-        let lacks = match &told {
+    fn publish(&mut self, state: Availability<ProvidedEnv>) {
+        let missing_reason = match &state {
             Availability::Available(_) => None,
             Availability::Unavailable { reason, .. } => Some(Arc::clone(reason)),
         };
-        if lacks.is_none() || lacks != self.lacks {
-            if let Some(reason) = lacks.as_deref().filter(|reason| *reason != NONE) {
+        if missing_reason.is_none() || missing_reason != self.missing_reason {
+            if let Some(reason) = missing_reason.as_deref().filter(|reason| *reason != NO_TOKEN) {
                 tracing::warn!(event = "gateway.child.failed", reason, "the child cannot be led to the gateway");
             }
-            self.publisher.publish(told, None);
+            self.publisher.publish(state, None);
         }
-        self.lacks = lacks;
+        self.missing_reason = missing_reason;
     }
 
     /// What makes the variables of the token that is there now.
-    fn look(&mut self) -> impl FnOnce() -> Availability<ProvidedEnv> + Send + 'static {
-        let found = self.content.token(&self.platform);
+    fn prepare(&mut self) -> impl FnOnce() -> Availability<ProvidedEnv> + Send + 'static {
+        let credentials = self.content.current_token(&self.platform);
         let (host, terraform) = (self.host.clone(), self.terraform.clone());
         move || {
-            let Some((address, token)) = found else { return none(NONE) };
-            match led_here(&host, &address, &token, terraform.as_ref()) {
+            let Some((address, token)) = credentials else { return unavailable(NO_TOKEN) };
+            match client_env(&host, &address, &token, terraform.as_ref()) {
                 Ok(all) if all.names().next().is_some() => Availability::Available(ProvidedEnv::Variables(all).into()),
-                Ok(_) => none(NONE),
-                Err(error) => none(&format_chain(&error)),
+                Ok(_) => unavailable(NO_TOKEN),
+                Err(error) => unavailable(&format_chain(&error)),
             }
         }
     }
 }
 
-fn none(reason: &str) -> Availability<ProvidedEnv> {
-    Availability::Unavailable { reason: reason.into(), retry_after: LATER }
+fn unavailable(reason: &str) -> Availability<ProvidedEnv> {
+    Availability::Unavailable { reason: reason.into(), retry_after: RETRY_INTERVAL }
 }
 
-const NONE: &str = "there is no token of the platform yet";
-const LATER: Duration = Duration::from_secs(5);
+const NO_TOKEN: &str = "there is no token of the platform yet";
+const RETRY_INTERVAL: Duration = Duration::from_secs(5);

@@ -13,18 +13,18 @@ use serde_json::{Map, Value, json};
 use zeroize::Zeroizing;
 
 use super::ServiceHost;
-use super::user_files::UserFiles;
+use super::user_files::UserConfigFiles;
 use crate::atomic_file::{self, Attributes, ReplaceError};
 use crate::hex::encode_hex;
 
 /// One of the user's files.
 #[derive(Debug)]
-struct Part {
+struct ConfigFile {
     file: PathBuf,
     text: Zeroizing<String>,
 }
 
-impl Part {
+impl ConfigFile {
     /// `None` where there is no such file. Terraform passes over one that it cannot look at, as in a home that a unit hides.
     fn read(path: &Path) -> Result<Option<Self>, CliConfigError> {
         let unreadable = |source| CliConfigError::Read { file: path.to_owned(), source };
@@ -33,9 +33,9 @@ impl Part {
         }
         let file = std::fs::File::open(path).map_err(unreadable)?;
         let mut text = Zeroizing::new(String::new());
-        file.take(LARGEST).read_to_string(&mut text).map_err(unreadable)?;
-        if text.len() as u64 == LARGEST {
-            return Err(CliConfigError::Unfit { file: path.to_owned(), why: "is too large".to_owned() });
+        file.take(MAX_FILE_SIZE).read_to_string(&mut text).map_err(unreadable)?;
+        if text.len() as u64 == MAX_FILE_SIZE {
+            return Err(CliConfigError::Unusable { file: path.to_owned(), reason: "is too large".to_owned() });
         }
         Ok(Some(Self { file: path.to_owned(), text }))
     }
@@ -47,29 +47,29 @@ impl Part {
         }
         // The error would show what stands there.
         let mut document: Map<String, Value> =
-            serde_json::from_str(&self.text).map_err(|_| self.unfit("is no JSON document"))?;
-        for name in LABELLED {
+            serde_json::from_str(&self.text).map_err(|_| self.unusable("is no JSON document"))?;
+        for name in LABELLED_BLOCKS {
             if let Some(blocks) = document.get_mut(name) {
-                let labels = labels(blocks.take());
+                let labels = collect_labels(blocks.take());
                 *blocks =
-                    labels.ok_or_else(|| self.unfit(format!("holds {name:?} in a form that says no label")))?.into();
+                    labels.ok_or_else(|| self.unusable(format!("holds {name:?} in a form that says no label")))?.into();
             }
         }
         Ok(Some(document))
     }
 
-    fn unfit(&self, why: impl Into<String>) -> CliConfigError {
-        CliConfigError::Unfit { file: self.file.clone(), why: why.into() }
+    fn unusable(&self, reason: impl Into<String>) -> CliConfigError {
+        CliConfigError::Unusable { file: self.file.clone(), reason: reason.into() }
     }
 }
 
 /// The blocks that have a label: in JSON an object by label, or an array of such objects.
-const LABELLED: [&str; 3] = ["credentials", "credentials_helper", "host"];
+const LABELLED_BLOCKS: [&str; 3] = ["credentials", "credentials_helper", "host"];
 
-fn labels(blocks: Value) -> Option<Map<String, Value>> {
+fn collect_labels(blocks: Value) -> Option<Map<String, Value>> {
     match blocks {
         Value::Object(labels) => Some(labels),
-        Value::Array(several) => several.into_iter().map(labels).try_fold(Map::new(), |mut all, more| {
+        Value::Array(several) => several.into_iter().map(collect_labels).try_fold(Map::new(), |mut all, more| {
             all.extend(more?);
             Some(all)
         }),
@@ -79,19 +79,19 @@ fn labels(blocks: Value) -> Option<Map<String, Value>> {
 }
 
 /// In bytes.
-const LARGEST: u64 = 256 * 1024;
+const MAX_FILE_SIZE: u64 = 256 * 1024;
 
 /// The file for the programs of one user.
 #[derive(Debug, Clone)]
 pub struct CliConfig {
     folder: PathBuf,
-    reads: UserFiles,
+    user_files: UserConfigFiles,
 }
 
 impl CliConfig {
-    /// One that is kept in `folder` and says what `reads` say.
-    pub const fn new(folder: PathBuf, reads: UserFiles) -> Self {
-        Self { folder, reads }
+    /// One that is kept in `folder` and says what `user_files` say.
+    pub const fn new(folder: PathBuf, user_files: UserConfigFiles) -> Self {
+        Self { folder, user_files }
     }
 
     /// Writes it, mode 0600, for a gateway at `address` (`http://HOST:PORT`); gives its path. Blocks. The token stands in it only
@@ -102,13 +102,13 @@ impl CliConfig {
     pub fn write(&self, host: &ServiceHost, address: &str, token: &SecretString) -> Result<PathBuf, CliConfigError> {
         let token = if host.variable().is_some() { None } else { Some(token) };
         let unreadable = |(file, source)| CliConfigError::Read { file, source };
-        let mut parts = Vec::new();
-        for file in self.reads.all().map_err(unreadable)? {
-            parts.extend(Part::read(&file)?);
+        let mut files = Vec::new();
+        for file in self.user_files.all().map_err(unreadable)? {
+            files.extend(ConfigFile::read(&file)?);
         }
-        let text = compose(&parts, host, address, token)?;
+        let text = merge(&files, host, address, token)?;
         // Programs of users with files of their own do not take each other's.
-        let main = self.reads.main().unwrap_or_default();
+        let main = self.user_files.main().unwrap_or_default();
         let whose = [host.to_string().as_bytes(), main.as_os_str().as_encoded_bytes()].join(&0);
         let tag = encode_hex(digest(&SHA256, &whose).as_ref().get(..4).unwrap_or_default());
         let file = self.folder.join(format!("terraform-{tag}.tfrc"));
@@ -118,25 +118,25 @@ impl CliConfig {
     }
 }
 
-fn compose(
-    parts: &[Part],
+fn merge(
+    files: &[ConfigFile],
     host: &ServiceHost,
     address: &str,
     token: Option<&SecretString>,
 ) -> Result<Zeroizing<String>, CliConfigError> {
-    let documents = parts.iter().map(Part::document).collect::<Result<Vec<_>, _>>()?;
+    let documents = files.iter().map(ConfigFile::document).collect::<Result<Vec<_>, _>>()?;
     if !documents.is_empty() && documents.iter().all(Option::is_some) {
-        let mut whole = Map::new();
+        let mut merged = Map::new();
         for document in documents.into_iter().flatten() {
             for (key, value) in document {
-                match (whole.get_mut(&key), value) {
+                match (merged.get_mut(&key), value) {
                     (Some(Value::Object(before)), Value::Object(more)) => before.extend(more),
-                    (_, value) => drop(whole.insert(key, value)),
+                    (_, value) => drop(merged.insert(key, value)),
                 }
             }
         }
         let mut set = |key: &str, value: Value| {
-            if let Value::Object(all) = whole.entry(key).or_insert_with(|| json!({})) {
+            if let Value::Object(all) = merged.entry(key).or_insert_with(|| json!({})) {
                 all.insert(host.to_string(), value);
             }
         };
@@ -144,68 +144,68 @@ fn compose(
         if let Some(token) = token {
             set("credentials", json!({ "token": token.expose_secret() }));
         }
-        return Ok(Zeroizing::new(format!("{:#}\n", Value::Object(whole))));
+        return Ok(Zeroizing::new(format!("{:#}\n", Value::Object(merged))));
     }
-    let mut text = Zeroizing::new(format!("{MADE}\n"));
-    for (part, document) in parts.iter().zip(&documents) {
+    let mut text = Zeroizing::new(format!("{HEADER_COMMENT}\n"));
+    for (file, document) in files.iter().zip(&documents) {
         match document {
-            None => text.push_str(&part.text),
-            Some(document) => text.push_str(&in_blocks(part, document)?),
+            None => text.push_str(&file.text),
+            Some(document) => text.push_str(&to_blocks(file, document)?),
         }
         text.push('\n');
     }
     text.push_str(&host.block(address).join("\n"));
     text.push('\n');
     if let Some(token) = token {
-        let token = native(&token.expose_secret().into()).unwrap_or_default();
+        let token = to_hcl(&token.expose_secret().into()).unwrap_or_default();
         text.extend(["credentials \"", &host.to_string(), "\" {\n  token = ", &token, "\n}\n"]);
     }
     Ok(text)
 }
 
-const MADE: &str =
+const HEADER_COMMENT: &str =
     "# Made by keyward for programs that it runs: the user's own configuration, and behind it the way to the gateway.";
 
 /// A document in the syntax of the other files.
-fn in_blocks(part: &Part, document: &Map<String, Value>) -> Result<Zeroizing<String>, CliConfigError> {
+fn to_blocks(file: &ConfigFile, document: &Map<String, Value>) -> Result<Zeroizing<String>, CliConfigError> {
     let mut text = Zeroizing::new(String::new());
     for (key, value) in document {
-        let unfit = || {
-            part.unfit(format!(
+        let unusable = || {
+            file.unusable(format!(
                 "holds {key:?}, which has no form in the other syntax of these files; write all files in one"
             ))
         };
         match value {
             _ if key == "//" => {}
-            Value::Object(labels) if LABELLED.contains(&key.as_str()) => {
+            Value::Object(labels) if LABELLED_BLOCKS.contains(&key.as_str()) => {
                 for (label, body) in labels {
-                    let (label, body) = (native(&label.as_str().into()), native(body).filter(|_| body.is_object()));
-                    let (label, body) = label.zip(body).ok_or_else(unfit)?;
+                    let (label, body) = (to_hcl(&label.as_str().into()), to_hcl(body).filter(|_| body.is_object()));
+                    let (label, body) = label.zip(body).ok_or_else(unusable)?;
                     text.extend([key, " ", &label, " ", &body, "\n"]);
                 }
             }
             Value::String(_) | Value::Bool(_) | Value::Number(_) => {
-                text.extend([key, " = ", &*native(value).ok_or_else(unfit)?, "\n"]);
+                text.extend([key, " = ", &*to_hcl(value).ok_or_else(unusable)?, "\n"]);
             }
-            _ => return Err(unfit()),
+            _ => return Err(unusable()),
         }
     }
     Ok(text)
 }
 
 /// A value in that syntax; `None` where it has none: `${` begins an expression there.
-fn native(value: &Value) -> Option<Zeroizing<String>> {
+fn to_hcl(value: &Value) -> Option<Zeroizing<String>> {
     let mut text = Zeroizing::new(String::new());
     match value {
         Value::Object(members) => {
             text.push_str("{\n");
             for (key, value) in members {
-                text.extend([&*native(&key.as_str().into())?, " = ", &*native(value)?, "\n"]);
+                text.extend([&*to_hcl(&key.as_str().into())?, " = ", &*to_hcl(value)?, "\n"]);
             }
             text.push('}');
         }
         Value::Array(all) => {
-            let all = all.iter().map(native).collect::<Option<Vec<_>>>()?;
+            let all = all.iter().map(to_hcl).collect::<Option<Vec<_>>>()?;
             text.push('[');
             for value in all {
                 text.push_str(&value);
@@ -233,12 +233,12 @@ pub enum CliConfigError {
         source: std::io::Error,
     },
     /// One of the user's cannot stand beside the way to the gateway.
-    #[error("{}, which Terraform or OpenTofu would read, {why}", file.display())]
-    Unfit {
+    #[error("{}, which Terraform or OpenTofu would read, {reason}", file.display())]
+    Unusable {
         /// Which.
         file: PathBuf,
         /// Why, in words that follow its name.
-        why: String,
+        reason: String,
     },
     /// It cannot be written.
     #[error(transparent)]
@@ -250,18 +250,21 @@ mod tests {
     use super::*;
     use crate::command::EnvVars;
 
-    fn of(pairs: &[(&str, &Path)]) -> UserFiles {
+    fn user_files(pairs: &[(&str, &Path)]) -> UserConfigFiles {
         let mut variables = EnvVars::default();
         for (name, value) in pairs {
             variables.set(*name, SecretString::from(value.display().to_string()));
         }
-        UserFiles::of(&variables, &["terraform".to_owned()], None)
+        UserConfigFiles::new(&variables, &["terraform".to_owned()], None)
     }
 
-    fn written(folder: &Path, reads: UserFiles, host: &str) -> Result<String, CliConfigError> {
+    fn generate(folder: &Path, user_files: UserConfigFiles, host: &str) -> Result<String, CliConfigError> {
         let host = ServiceHost::parse(host).unwrap();
-        let path =
-            CliConfig::new(folder.to_owned(), reads).write(&host, "http://127.0.0.1:8800", &"of-the-gateway".into())?;
+        let path = CliConfig::new(folder.to_owned(), user_files).write(
+            &host,
+            "http://127.0.0.1:8800",
+            &"of-the-gateway".into(),
+        )?;
         Ok(std::fs::read_to_string(path).unwrap())
     }
 
@@ -275,7 +278,7 @@ mod tests {
         put(".terraform.d/credentials.tfrc.json", r#"{"//": "x", "credentials": {"a.example": {"token": "t\"1"}}}"#);
         put(".terraform.d/b.tfrc", "disable_checkpoint = true");
         put(".terraform.d/c.tfrc.bak", "no");
-        let text = written(home, of(&[("HOME", home)]), "app.terraform.io").unwrap();
+        let text = generate(home, user_files(&[("HOME", home)]), "app.terraform.io").unwrap();
         let place = |wanted: &str| text.find(wanted).unwrap_or_else(|| panic!("{wanted}: {text}"));
         let order = [
             place("plugin_cache_dir = \"/c\"\n"),
@@ -287,10 +290,10 @@ mod tests {
 
         // The one that is named stands alone.
         put("mine.json", r#"{"host": {"app.terraform.io": {"services": {}}, "b.example": {"services": {}}}}"#);
-        let named = of(&[("HOME", home), ("TF_CLI_CONFIG_FILE", &home.join("mine.json"))]);
-        let whole: Value = serde_json::from_str(&written(home, named, "app.terraform.io").unwrap()).unwrap();
-        assert_eq!(whole["host"]["app.terraform.io"]["services"]["tfe.v2"], "http://127.0.0.1:8800/api/v2/");
-        assert_eq!((&whole["host"]["b.example"]["services"], whole.as_object().unwrap().len()), (&json!({}), 1));
+        let named = user_files(&[("HOME", home), ("TF_CLI_CONFIG_FILE", &home.join("mine.json"))]);
+        let merged: Value = serde_json::from_str(&generate(home, named, "app.terraform.io").unwrap()).unwrap();
+        assert_eq!(merged["host"]["app.terraform.io"]["services"]["tfe.v2"], "http://127.0.0.1:8800/api/v2/");
+        assert_eq!((&merged["host"]["b.example"]["services"], merged.as_object().unwrap().len()), (&json!({}), 1));
 
         // Blocks may stand in an array too.
         let blocks = r#"{"host": [{"b.example": {"services": {}}}, {"c.example": {}}], "credentials": null}"#;
@@ -301,19 +304,19 @@ mod tests {
             if !beside.is_empty() {
                 std::fs::write(folder.path().join(".terraformrc"), beside).unwrap();
             }
-            let text = written(home, of(&[("HOME", folder.path())]), "app.terraform.io").unwrap();
+            let text = generate(home, user_files(&[("HOME", folder.path())]), "app.terraform.io").unwrap();
             let named = ["\"b.example\"", "\"c.example\"", "\"app.terraform.io\""];
             assert!(named.iter().all(|host| text.contains(host)), "{text}");
         }
 
         // Whose host has no variable finds its token here.
-        let text = written(home, UserFiles::default(), "tfe.example.com:8443").unwrap();
+        let text = generate(home, UserConfigFiles::default(), "tfe.example.com:8443").unwrap();
         assert!(text.ends_with("credentials \"tfe.example.com:8443\" {\n  token = \"of-the-gateway\"\n}\n"), "{text}");
-        let missing = of(&[("TF_CLI_CONFIG_FILE", &home.join("nowhere"))]);
+        let missing = user_files(&[("TF_CLI_CONFIG_FILE", &home.join("nowhere"))]);
         // A home that cannot be looked into is passed over too.
-        for nothing in [missing, of(&[("HOME", &home.join("mine.json"))])] {
-            let text = written(home, nothing, "app.terraform.io").unwrap();
-            assert!(text.starts_with(&format!("{MADE}\nhost \"app.terraform.io\"")), "{text}");
+        for nothing in [missing, user_files(&[("HOME", &home.join("mine.json"))])] {
+            let text = generate(home, nothing, "app.terraform.io").unwrap();
+            assert!(text.starts_with(&format!("{HEADER_COMMENT}\nhost \"app.terraform.io\"")), "{text}");
         }
     }
 
@@ -330,15 +333,16 @@ mod tests {
             r#"{"credentials": "#,
         ] {
             std::fs::write(home.join(".terraform.d/x.tfrc.json"), text).unwrap();
-            let error = written(home, of(&[("HOME", home)]), "app.terraform.io").unwrap_err().to_string();
+            let error = generate(home, user_files(&[("HOME", home)]), "app.terraform.io").unwrap_err().to_string();
             assert!(error.contains("x.tfrc.json") && !error.contains("canary"), "{error}");
         }
         let mine = home.join("mine.json");
-        for part in ["host", "credentials"] {
-            std::fs::write(&mine, format!("{{\"{part}\": \"canary\"}}")).unwrap();
-            let error =
-                written(home, of(&[("TF_CLI_CONFIG_FILE", &mine)]), "app.terraform.io").unwrap_err().to_string();
-            assert!(error.contains("mine.json") && error.contains(part) && !error.contains("canary"), "{error}");
+        for file in ["host", "credentials"] {
+            std::fs::write(&mine, format!("{{\"{file}\": \"canary\"}}")).unwrap();
+            let error = generate(home, user_files(&[("TF_CLI_CONFIG_FILE", &mine)]), "app.terraform.io")
+                .unwrap_err()
+                .to_string();
+            assert!(error.contains("mine.json") && error.contains(file) && !error.contains("canary"), "{error}");
         }
     }
 }

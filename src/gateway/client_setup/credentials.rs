@@ -8,7 +8,7 @@ use serde_json::json;
 use zeroize::Zeroizing;
 
 use super::service_host::ServiceHost;
-use super::tfrc_file::{DropInError, brought};
+use super::tfrc_file::{TfrcFileError, read_token};
 use crate::gateway::local_token::{self, LocalTokenError};
 
 /// The name that the executable has when Terraform runs it.
@@ -16,7 +16,7 @@ pub const PROGRAM: &str = "terraform-credentials-keyward";
 
 /// What Terraform asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verb {
+pub enum CredentialsVerb {
     /// For a host's token.
     Get,
     /// To keep one, which is on standard input (`terraform login`).
@@ -33,27 +33,27 @@ pub enum CredentialsError {
     Usage,
     /// The token of a host that the gateway keeps was to be replaced by another.
     #[error("the token of {0} is kept by keyward: there is nothing to log in to, and no token is stored here")]
-    Kept(ServiceHost),
+    ManagedHost(ServiceHost),
     /// A token for another host was to be kept.
     #[error("no token is stored here: keyward keeps that of its gateway alone; write a credentials block for {0}")]
-    Stranger(ServiceHost),
+    OtherHost(ServiceHost),
     /// The local token cannot be read.
     #[error("keyward's gateway has no local token to give; is it running?")]
     NoToken(#[source] LocalTokenError),
     /// The platform's token cannot be read.
     #[error("keyward's gateway has no platform token to give; is it running?")]
-    NoPlatformToken(#[source] DropInError),
+    NoPlatformToken(#[source] TfrcFileError),
 }
 
 /// Reads the last two arguments.
 ///
 /// # Errors
 /// They are something else.
-pub fn asked(verb: &str, host: &str) -> Result<(Verb, ServiceHost), CredentialsError> {
+pub fn parse_request(verb: &str, host: &str) -> Result<(CredentialsVerb, ServiceHost), CredentialsError> {
     let verb = match verb {
-        "get" => Verb::Get,
-        "store" => Verb::Store,
-        "forget" => Verb::Forget,
+        "get" => CredentialsVerb::Get,
+        "store" => CredentialsVerb::Store,
+        "forget" => CredentialsVerb::Forget,
         _ => return Err(CredentialsError::Usage),
     };
     Ok((verb, ServiceHost::parse(host).map_err(|_| CredentialsError::Usage)?))
@@ -61,22 +61,22 @@ pub fn asked(verb: &str, host: &str) -> Result<(Verb, ServiceHost), CredentialsE
 
 /// The file with the token that clients are given.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Kept {
+pub enum ClientTokenFile {
     /// The local token's own.
     Local(PathBuf),
     /// The one that brings the platform's token.
     Platform(PathBuf),
 }
 
-impl Kept {
+impl ClientTokenFile {
     /// Reads the token for the host that the gateway is for.
     ///
     /// # Errors
     /// It cannot be read.
     pub fn read(&self, host: &ServiceHost) -> Result<SecretString, CredentialsError> {
         match self {
-            Self::Local(file) => local(file),
-            Self::Platform(file) => brought(file, host).map_err(CredentialsError::NoPlatformToken),
+            Self::Local(file) => read_local_token(file),
+            Self::Platform(file) => read_token(file, host).map_err(CredentialsError::NoPlatformToken),
         }
     }
 }
@@ -85,30 +85,30 @@ impl Kept {
 ///
 /// # Errors
 /// It cannot be read.
-pub fn local(file: &Path) -> Result<SecretString, CredentialsError> {
+pub fn read_local_token(file: &Path) -> Result<SecretString, CredentialsError> {
     local_token::read(file).map_err(CredentialsError::NoToken)
 }
 
-/// Answers: what is printed. `ours` is the host that the gateway is for.
+/// Answers: what is printed. `managed_host` is the host that the gateway is for.
 ///
 /// # Errors
 /// The token cannot be read, or one was to be stored.
-pub fn answer(
-    verb: Verb,
+pub fn respond(
+    verb: CredentialsVerb,
     host: &ServiceHost,
-    ours: &ServiceHost,
-    kept: &Kept,
+    managed_host: &ServiceHost,
+    token_file: &ClientTokenFile,
 ) -> Result<Zeroizing<String>, CredentialsError> {
     match verb {
-        Verb::Get if host == ours => {
-            Ok(Zeroizing::new(json!({ "token": kept.read(host)?.expose_secret() }).to_string()))
+        CredentialsVerb::Get if host == managed_host => {
+            Ok(Zeroizing::new(json!({ "token": token_file.read(host)?.expose_secret() }).to_string()))
         }
         // Terraform then goes on as if there were no helper.
-        Verb::Get => Ok(Zeroizing::new("{}".to_owned())),
-        Verb::Store if host == ours => Err(CredentialsError::Kept(host.clone())),
-        Verb::Store => Err(CredentialsError::Stranger(host.clone())),
+        CredentialsVerb::Get => Ok(Zeroizing::new("{}".to_owned())),
+        CredentialsVerb::Store if host == managed_host => Err(CredentialsError::ManagedHost(host.clone())),
+        CredentialsVerb::Store => Err(CredentialsError::OtherHost(host.clone())),
         // Nothing is kept in between.
-        Verb::Forget => Ok(Zeroizing::new(String::new())),
+        CredentialsVerb::Forget => Ok(Zeroizing::new(String::new())),
     }
 }
 
@@ -121,10 +121,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("gateway.token");
         std::fs::write(&file, "keyward-local-0123456789\n").unwrap();
-        let ours = ServiceHost::parse("app.terraform.io").unwrap();
+        let managed_host = ServiceHost::parse("app.terraform.io").unwrap();
         let check = |verb: &str, host: &str, wanted: Result<&str, &str>| {
-            let (verb, host) = asked(verb, host).unwrap();
-            let found = answer(verb, &host, &ours, &Kept::Local(file.clone())).map_err(|error| error.to_string());
+            let (verb, host) = parse_request(verb, host).unwrap();
+            let found = respond(verb, &host, &managed_host, &ClientTokenFile::Local(file.clone()))
+                .map_err(|error| error.to_string());
             match (&found, wanted) {
                 (Ok(found), Ok(wanted)) => assert_eq!(found.as_str(), wanted),
                 (Err(found), Err(wanted)) => assert!(found.contains(wanted), "{found}"),
@@ -142,7 +143,7 @@ mod tests {
         check("get", "app.terraform.io", Err("is it running?"));
         check("get", "tfe.example.com", Ok("{}"));
         for (verb, host) in [("list", "a.example"), ("get", "https://a.example"), ("get", "")] {
-            assert!(matches!(asked(verb, host), Err(CredentialsError::Usage)), "{verb} {host}");
+            assert!(matches!(parse_request(verb, host), Err(CredentialsError::Usage)), "{verb} {host}");
         }
     }
 }

@@ -9,9 +9,9 @@ mod user_files;
 mod cli_config;
 mod child_env;
 
-pub use child_env::ForChild;
+pub use child_env::ChildEnv;
 pub use cli_config::{CliConfig, CliConfigError};
-pub use service_host::{NO_VARIABLE, NoServiceHost, ServiceHost};
-pub use tfrc_file::{Brings, Content, DropIn, DropInError, Options as DropInOptions, brought};
-pub use user_files::UserFiles;
-pub use variables::{led_here, variables};
+pub use service_host::{InvalidServiceHost, NO_VARIABLE_REASON, ServiceHost};
+pub use tfrc_file::{TfrcFile, TfrcFileError, TfrcFileOptions, TokenKind, TokenSource, read_token};
+pub use user_files::UserConfigFiles;
+pub use variables::{client_env, client_variables};

@@ -13,22 +13,22 @@ pub struct ServiceHost {
 /// What was given is no host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("is no host; write its name, and :PORT behind it where it is not 443")]
-pub struct NoServiceHost;
+pub struct InvalidServiceHost;
 
 /// Why a host has no [`ServiceHost::variable`].
-pub const NO_VARIABLE: &str = "no variable's name can hold that";
+pub const NO_VARIABLE_REASON: &str = "no variable's name can hold that";
 
 impl ServiceHost {
     /// Reads `HOST` or `HOST:PORT`.
     ///
     /// # Errors
     /// It is neither.
-    pub fn parse(text: &str) -> Result<Self, NoServiceHost> {
+    pub fn parse(text: &str) -> Result<Self, InvalidServiceHost> {
         let (host, port) = match text.rsplit_once(':') {
-            Some((host, port)) if !port.ends_with(']') => (host, Some(port.parse().map_err(|_| NoServiceHost)?)),
+            Some((host, port)) if !port.ends_with(']') => (host, Some(port.parse().map_err(|_| InvalidServiceHost)?)),
             _ => (text, None),
         };
-        let host = Host::parse(host).map_err(|_| NoServiceHost)?;
+        let host = Host::parse(host).map_err(|_| InvalidServiceHost)?;
         // 443 is what a host without a port is taken to mean.
         Ok(Self { name: host.to_string().to_ascii_lowercase(), port: port.filter(|port| *port != 443) })
     }
@@ -94,7 +94,7 @@ mod tests {
         check("[::1]", "[::1]", None);
         check("a_b.example.com", "a_b.example.com", None);
         for text in ["", "https://app.terraform.io", "app.terraform.io/x", "a b", "a:x", ":80", "a:70000"] {
-            assert_eq!(ServiceHost::parse(text), Err(NoServiceHost), "{text}");
+            assert_eq!(ServiceHost::parse(text), Err(InvalidServiceHost), "{text}");
         }
     }
 }

@@ -15,13 +15,13 @@ use crate::backoff::{Backoff, random_unit};
 use crate::clock::Clock;
 use crate::credential_watch::{Availability, CredentialWatch};
 use crate::error_chain::format_chain;
-use crate::gateway::local_token::Accepted;
+use crate::gateway::local_token::AcceptedTokens;
 use crate::gateway::platform_token::PlatformToken;
 use crate::health::HealthHandle;
 
 /// Which file, for which host.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Options {
+pub struct TfrcFileOptions {
     /// The file; its name ends in `.tfrc.json`.
     pub file: PathBuf,
     /// Its owner and group, where the gateway runs as another user.
@@ -29,12 +29,12 @@ pub struct Options {
     /// The host that it is about.
     pub host: ServiceHost,
     /// Which token it brings.
-    pub brings: Brings,
+    pub token_kind: TokenKind,
 }
 
 /// What a client is given.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Brings {
+pub enum TokenKind {
     /// The local token, and the way to the gateway.
     #[default]
     LocalToken,
@@ -44,16 +44,16 @@ pub enum Brings {
 
 /// Where the token comes from.
 #[derive(Debug)]
-pub enum Content {
+pub enum TokenSource {
     /// The local token, and where the gateway is: `http://HOST:PORT`.
-    Local(CredentialWatch<Accepted>, String),
+    Local(CredentialWatch<AcceptedTokens>, String),
     /// The platform's.
     Platform(CredentialWatch<PlatformToken>),
 }
 
-impl Content {
+impl TokenSource {
     /// What the file says now; `None` while there is no token.
-    fn now(&mut self, host: &ServiceHost) -> Option<Zeroizing<String>> {
+    fn render(&mut self, host: &ServiceHost) -> Option<Zeroizing<String>> {
         let host = host.to_string();
         let document = match self {
             Self::Local(watch, address) => {
@@ -65,14 +65,14 @@ impl Content {
             }
             Self::Platform(watch) => {
                 let Availability::Available(token) = watch.current().availability else { return None };
-                json!({ MARK: OURS, "credentials": { &host: { "token": token.secret().expose_secret() } } })
+                json!({ MARKER_KEY: MARKER_TEXT, "credentials": { &host: { "token": token.secret().expose_secret() } } })
             }
         };
         Some(Zeroizing::new(format!("{document:#}\n")))
     }
 
     /// Where a client calls, and with which token; `None` while there is none. `platform` is the platform's own address.
-    pub(super) fn token(&mut self, platform: &str) -> Option<(String, SecretString)> {
+    pub(super) fn current_token(&mut self, platform: &str) -> Option<(String, SecretString)> {
         match self {
             Self::Local(watch, address) => match watch.current().availability {
                 Availability::Available(accepted) => Some((address.clone(), accepted.current.clone())),
@@ -95,24 +95,24 @@ impl Content {
 }
 
 /// By what a file that brings the platform's token is known as ours: Terraform passes over what it does not know.
-const MARK: &str = "//";
-const OURS: &str = "written by keyward, which replaces and removes this file";
+const MARKER_KEY: &str = "//";
+const MARKER_TEXT: &str = "written by keyward, which replaces and removes this file";
 
 /// Keeps the file.
 #[derive(Debug)]
-pub struct DropIn {
-    options: Options,
-    content: Content,
+pub struct TfrcFile {
+    options: TfrcFileOptions,
+    content: TokenSource,
     clock: Clock,
     health: HealthHandle,
 }
 
 /// When it is tried again where it failed: the folder may come, and someone else's file go.
-const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
+const RETRY_DELAYS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
 
-impl DropIn {
+impl TfrcFile {
     /// Nothing is written yet.
-    pub const fn new(options: Options, content: Content, clock: Clock, health: HealthHandle) -> Self {
+    pub const fn new(options: TfrcFileOptions, content: TokenSource, clock: Clock, health: HealthHandle) -> Self {
         Self { options, content, clock, health }
     }
 
@@ -122,11 +122,11 @@ impl DropIn {
     pub async fn run(mut self, stop: CancellationToken) {
         let file = self.options.file.clone();
         let _ = tokio::task::spawn_blocking(move || atomic_file::sweep_at_start(&file)).await;
-        let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
+        let mut backoff = Backoff::new(RETRY_DELAYS.0, RETRY_DELAYS.1);
         loop {
-            let done = match self.content.now(&self.options.host) {
+            let done = match self.content.render(&self.options.host) {
                 Some(text) => {
-                    let written = self.does("not written", move |options| write(options, &text)).await;
+                    let written = self.run_blocking("not written", move |options| write(options, &text)).await;
                     if written {
                         self.health.ready();
                     }
@@ -154,10 +154,10 @@ impl DropIn {
 
     /// Says whether nothing is there that should not be.
     async fn remove(&self, why: &str) -> bool {
-        if self.options.brings == Brings::LocalToken {
+        if self.options.token_kind == TokenKind::LocalToken {
             return true;
         }
-        let removed = self.does("not removed", remove).await;
+        let removed = self.run_blocking("not removed", remove).await;
         if removed {
             self.health.not_ready(why);
         }
@@ -165,10 +165,10 @@ impl DropIn {
     }
 
     /// Says whether it was done, and where it was not, why.
-    async fn does(
+    async fn run_blocking(
         &self,
         failure: &str,
-        what: impl FnOnce(&Options) -> Result<(), DropInError> + Send + 'static,
+        what: impl FnOnce(&TfrcFileOptions) -> Result<(), TfrcFileError> + Send + 'static,
     ) -> bool {
         let options = self.options.clone();
         let cause = match tokio::task::spawn_blocking(move || what(&options)).await {
@@ -187,14 +187,14 @@ impl DropIn {
     }
 }
 
-fn write(options: &Options, text: &str) -> Result<(), DropInError> {
-    ours(options)?;
+fn write(options: &TfrcFileOptions, text: &str) -> Result<(), TfrcFileError> {
+    check_ownership(options)?;
     atomic_file::replace(&options.file, text.as_bytes(), &options.attributes)?;
     Ok(())
 }
 
-fn remove(options: &Options) -> Result<(), DropInError> {
-    ours(options)?;
+fn remove(options: &TfrcFileOptions) -> Result<(), TfrcFileError> {
+    check_ownership(options)?;
     atomic_file::remove(&options.file)?;
     Ok(())
 }
@@ -203,60 +203,66 @@ fn remove(options: &Options) -> Result<(), DropInError> {
 ///
 /// # Errors
 /// It is someone else's: that stays theirs.
-fn ours(options: &Options) -> Result<(), DropInError> {
-    let Some(text) = there(&options.file)? else { return Ok(()) };
-    let ours = serde_json::from_str(&text).is_ok_and(|found: Value| is_ours(&found));
-    if ours { Ok(()) } else { Err(DropInError::Theirs { file: options.file.clone() }) }
+fn check_ownership(options: &TfrcFileOptions) -> Result<(), TfrcFileError> {
+    let Some(text) = read_existing(&options.file)? else { return Ok(()) };
+    let ours = serde_json::from_str(&text).is_ok_and(|document: Value| is_managed(&document));
+    if ours { Ok(()) } else { Err(TfrcFileError::NotManaged { file: options.file.clone() }) }
 }
 
 /// The token that a file brings for a host.
 ///
 /// # Errors
 /// It cannot be read, or is none that keyward wrote.
-pub fn brought(file: &Path, host: &ServiceHost) -> Result<SecretString, DropInError> {
-    let theirs = || DropInError::Theirs { file: file.to_owned() };
-    let missing = || DropInError::Missing { file: file.to_owned() };
-    let text = there(file)?.ok_or_else(missing)?;
-    let found: Value = serde_json::from_str(&text).map_err(|_| theirs())?;
-    if !is_ours(&found) {
-        return Err(theirs());
+pub fn read_token(file: &Path, host: &ServiceHost) -> Result<SecretString, TfrcFileError> {
+    let not_managed = || TfrcFileError::NotManaged { file: file.to_owned() };
+    let missing = || TfrcFileError::Missing { file: file.to_owned() };
+    let text = read_existing(file)?.ok_or_else(missing)?;
+    let document: Value = serde_json::from_str(&text).map_err(|_| not_managed())?;
+    if !is_managed(&document) {
+        return Err(not_managed());
     }
-    found["credentials"][host.to_string()]["token"].as_str().map(SecretString::from).ok_or_else(missing)
+    document["credentials"][host.to_string()]["token"].as_str().map(SecretString::from).ok_or_else(missing)
 }
 
 /// What stands in the file's place, if it is a text of a moderate size.
-fn there(file: &Path) -> Result<Option<Zeroizing<String>>, DropInError> {
-    let unreadable = |source| DropInError::Read { file: file.to_owned(), source };
+fn read_existing(file: &Path) -> Result<Option<Zeroizing<String>>, TfrcFileError> {
+    let unreadable = |source| TfrcFileError::Read { file: file.to_owned(), source };
     match std::fs::symlink_metadata(file) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(unreadable(error)),
         // Something else than a file is refused when it is written.
-        Ok(found) if !found.is_file() => return Ok(None),
-        Ok(found) if found.len() > LARGEST => return Err(DropInError::Theirs { file: file.to_owned() }),
+        Ok(document) if !document.is_file() => return Ok(None),
+        Ok(document) if document.len() > MAX_FILE_SIZE => {
+            return Err(TfrcFileError::NotManaged { file: file.to_owned() });
+        }
         Ok(_) => {}
     }
     std::fs::read_to_string(file).map(|text| Some(Zeroizing::new(text))).map_err(unreadable)
 }
 
-const LARGEST: u64 = 64 * 1024;
+const MAX_FILE_SIZE: u64 = 64 * 1024;
 
 /// Whether a document is one that [`write()`] made: of one host, with the way here or the mark, a token, and nothing else.
-fn is_ours(found: &Value) -> bool {
-    let one = |part: &str| found[part].as_object().filter(|members| members.len() == 1).and_then(|it| it.iter().next());
-    let only =
+fn is_managed(document: &Value) -> bool {
+    let only_member =
+        |part: &str| document[part].as_object().filter(|members| members.len() == 1).and_then(|it| it.iter().next());
+    let has_only =
         |value: &Value, member: &str| value.as_object().is_some_and(|it| it.len() == 1 && it.contains_key(member));
-    let Some((named, brought)) = one("credentials") else { return false };
-    let way = one("host").is_some_and(|(host, way)| host == named && only(way, "services"));
-    let marked = found[MARK] == OURS;
-    found.as_object().is_some_and(|members| members.len() == 2) && only(brought, "token") && (way || marked)
+    let Some((named, credentials)) = only_member("credentials") else { return false };
+    let service_block =
+        only_member("host").is_some_and(|(host, service_block)| host == named && has_only(service_block, "services"));
+    let has_marker = document[MARKER_KEY] == MARKER_TEXT;
+    document.as_object().is_some_and(|members| members.len() == 2)
+        && has_only(credentials, "token")
+        && (service_block || has_marker)
 }
 
 /// Why the file was not written.
 #[derive(Debug, thiserror::Error)]
-pub enum DropInError {
+pub enum TfrcFileError {
     /// Someone else's file stands there.
     #[error("{} was not written by keyward and stays as it is; name another file, or remove it", file.display())]
-    Theirs {
+    NotManaged {
         /// Which.
         file: PathBuf,
     },
@@ -288,20 +294,20 @@ mod tests {
     use crate::clock::TestClock;
     use crate::credential_watch::credential_channel;
 
-    fn options(folder: &Path, brings: Brings) -> Options {
-        Options {
+    fn options(folder: &Path, token_kind: TokenKind) -> TfrcFileOptions {
+        TfrcFileOptions {
             file: folder.join("zz-keyward.tfrc.json"),
             attributes: Attributes { mode: 0o600, owner: None, group: None },
             host: ServiceHost::parse("app.terraform.io").unwrap(),
-            brings,
+            token_kind,
         }
     }
 
     fn local(token: &str, host: &ServiceHost) -> Zeroizing<String> {
         let (publisher, watch) = credential_channel("none");
-        let accepted = Accepted { current: SecretString::from(token), made: SystemTime::now(), previous: None };
+        let accepted = AcceptedTokens { current: SecretString::from(token), made: SystemTime::now(), previous: None };
         publisher.publish(Availability::Available(accepted.into()), None);
-        Content::Local(watch, "http://127.0.0.1:8800".to_owned()).now(host).unwrap()
+        TokenSource::Local(watch, "http://127.0.0.1:8800".to_owned()).render(host).unwrap()
     }
 
     fn platform(token: &str, host: &ServiceHost) -> Zeroizing<String> {
@@ -309,25 +315,25 @@ mod tests {
         let taken = Clock::Test(TestClock::starting_at(SystemTime::UNIX_EPOCH)).now();
         let token = PlatformToken::parse(SecretString::from(token), taken).unwrap();
         publisher.publish(Availability::Available(token.into()), None);
-        Content::Platform(watch).now(host).unwrap()
+        TokenSource::Platform(watch).render(host).unwrap()
     }
 
     #[test]
     fn the_file_is_written_over_its_own_kind_and_over_nothing_else() {
         let folder = tempfile::tempdir().unwrap();
-        let options = options(folder.path(), Brings::LocalToken);
+        let options = options(folder.path(), TokenKind::LocalToken);
         let read = || -> Value { serde_json::from_str(&std::fs::read_to_string(&options.file).unwrap()).unwrap() };
         for token in ["one", "two"] {
             write(&options, &local(token, &options.host)).unwrap();
             assert_eq!(read()["credentials"]["app.terraform.io"]["token"], token);
         }
         assert_eq!(read()["host"]["app.terraform.io"]["services"]["tfe.v2"], "http://127.0.0.1:8800/api/v2/");
-        let other = Options { host: ServiceHost::parse("tfe.example.com").unwrap(), ..options.clone() };
+        let other = TfrcFileOptions { host: ServiceHost::parse("tfe.example.com").unwrap(), ..options.clone() };
         write(&other, &local("three", &other.host)).unwrap();
         write(&options, &platform("four", &options.host)).unwrap();
-        assert_eq!(brought(&options.file, &options.host).unwrap().expose_secret(), "four");
-        assert!(matches!(brought(&options.file, &other.host), Err(DropInError::Missing { .. })));
-        for theirs in [
+        assert_eq!(read_token(&options.file, &options.host).unwrap().expose_secret(), "four");
+        assert!(matches!(read_token(&options.file, &other.host), Err(TfrcFileError::Missing { .. })));
+        for not_managed in [
             r#"{"credentials":{"app.terraform.io":{"token":"mine"}}}"#,
             r#"{"host":{"a":{"services":{}}},"credentials":{"b":{"token":"mine"}}}"#,
             r#"{"host":{"a":{"services":{}}},"credentials":{"a":{"token":"mine"},"b":{"token":"mine"}}}"#,
@@ -335,19 +341,20 @@ mod tests {
             "plugin_cache_dir = \"x\"",
             "",
         ] {
-            std::fs::write(&options.file, theirs).unwrap();
-            for result in [write(&options, "{}"), remove(&options), brought(&options.file, &options.host).map(drop)] {
+            std::fs::write(&options.file, not_managed).unwrap();
+            for result in [write(&options, "{}"), remove(&options), read_token(&options.file, &options.host).map(drop)]
+            {
                 let error = result.unwrap_err();
-                assert!(matches!(error, DropInError::Theirs { .. }), "{error}");
+                assert!(matches!(error, TfrcFileError::NotManaged { .. }), "{error}");
             }
-            assert_eq!(std::fs::read_to_string(&options.file).unwrap(), theirs);
+            assert_eq!(std::fs::read_to_string(&options.file).unwrap(), not_managed);
         }
     }
 
     #[test]
     fn the_platforms_token_leads_nowhere_and_is_removed() {
         let folder = tempfile::tempdir().unwrap();
-        let options = options(folder.path(), Brings::PlatformToken);
+        let options = options(folder.path(), TokenKind::PlatformToken);
         write(&options, &platform("a-token", &options.host)).unwrap();
         let text = std::fs::read_to_string(&options.file).unwrap();
         assert!(text.contains("a-token") && !text.contains("services"), "{text}");

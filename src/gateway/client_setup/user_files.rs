@@ -17,7 +17,7 @@ pub(super) const VARIABLE: &str = "TF_CLI_CONFIG_FILE";
 /// The places where a program's Terraform or OpenTofu looks for its configuration. Which of them are there is found out when they
 /// are read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct UserFiles {
+pub struct UserConfigFiles {
     named: Option<PathBuf>,
     home: Option<PathBuf>,
     config_home: Option<PathBuf>,
@@ -34,10 +34,10 @@ enum Reader {
     Either,
 }
 
-impl UserFiles {
+impl UserConfigFiles {
     /// The places for a program with these variables, run by this command. `config_home` is the user's `XDG_CONFIG_HOME`, where
     /// the program has none.
-    pub fn of(variables: &EnvVars, command: &[String], config_home: Option<PathBuf>) -> Self {
+    pub fn new(variables: &EnvVars, command: &[String], config_home: Option<PathBuf>) -> Self {
         let path = |name: &str| {
             let value = variables.get(name).map(|value| PathBuf::from(value.expose_secret()));
             value.filter(|path| !path.as_os_str().is_empty())
@@ -47,7 +47,7 @@ impl UserFiles {
             named: path(VARIABLE).or_else(|| path("TERRAFORM_CONFIG")),
             home: path("HOME"),
             config_home,
-            reader: Reader::of(command),
+            reader: Reader::from_command(command),
         }
     }
 
@@ -86,14 +86,14 @@ impl UserFiles {
     pub(super) fn all(&self) -> Result<Vec<PathBuf>, (PathBuf, io::Error)> {
         let mut all: Vec<PathBuf> = self.main().into_iter().collect();
         if let Some(folder) = self.folder().filter(|folder| folder.is_dir()) {
-            all.append(&mut beside(&folder).map_err(|error| (folder, error))?);
+            all.append(&mut list_config_files(&folder).map_err(|error| (folder, error))?);
         }
         Ok(all)
     }
 }
 
 impl Reader {
-    fn of(command: &[String]) -> Self {
+    fn from_command(command: &[String]) -> Self {
         let program = command.first().map(Path::new).and_then(Path::file_name).unwrap_or_default().to_string_lossy();
         if program.starts_with("terraform") {
             Self::Terraform
@@ -105,17 +105,17 @@ impl Reader {
     }
 }
 
-fn beside(folder: &Path) -> io::Result<Vec<PathBuf>> {
-    let mut beside = Vec::new();
+fn list_config_files(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
     for entry in std::fs::read_dir(folder)? {
         let path = entry?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         if !name.starts_with('.') && (name.ends_with(".tfrc") || name.ends_with(".tfrc.json")) {
-            beside.push(path);
+            files.push(path);
         }
     }
-    beside.sort();
-    Ok(beside)
+    files.sort();
+    Ok(files)
 }
 
 #[cfg(test)]
@@ -138,7 +138,7 @@ mod tests {
                 std::fs::create_dir_all(path.parent().unwrap()).unwrap();
                 std::fs::write(path, "").unwrap();
             }
-            let files = UserFiles::of(&variables, &[command.to_owned()], Some(config.clone())).all().unwrap();
+            let files = UserConfigFiles::new(&variables, &[command.to_owned()], Some(config.clone())).all().unwrap();
             let short = |path: &PathBuf| path.strip_prefix(folder.path()).unwrap().display().to_string();
             let found: Vec<String> = files.iter().filter(|path| path.exists()).map(short).collect();
             assert_eq!(found, wanted, "{command} {there:?}");
@@ -162,9 +162,12 @@ mod tests {
         check(&[], "tofu", &[]);
         // The program's own variables come first.
         variables.set("XDG_CONFIG_HOME", SecretString::from("/other".to_owned()));
-        let files = UserFiles::of(&variables, &["tofu".to_owned()], Some(config));
+        let files = UserConfigFiles::new(&variables, &["tofu".to_owned()], Some(config));
         assert_eq!(files.main(), Some(PathBuf::from("/other/opentofu/tofurc")));
         variables.set(VARIABLE, SecretString::from("/named".to_owned()));
-        assert_eq!(UserFiles::of(&variables, &["tofu".to_owned()], None).all().unwrap(), [PathBuf::from("/named")]);
+        assert_eq!(
+            UserConfigFiles::new(&variables, &["tofu".to_owned()], None).all().unwrap(),
+            [PathBuf::from("/named")]
+        );
     }
 }

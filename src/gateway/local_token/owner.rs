@@ -11,19 +11,19 @@ use std::path::{Path, PathBuf};
 pub enum OwnerError {
     /// The file belongs to another gateway.
     #[error(
-        "{} holds the local token of another gateway, to {theirs}; this one is to {ours}: give it a file of its own, or stop \
+        "{} holds the local token of another gateway, to {recorded}; this one is to {this_gateway}: give it a file of its own, or stop \
          the other one and remove {} and what stands beside it ({})",
-        file.display(), file.display(), beside.display()
+        file.display(), file.display(), owner_file.display()
     )]
-    Another {
+    OtherGateway {
         /// The local token's file.
         file: PathBuf,
         /// The file that names the owner.
-        beside: PathBuf,
+        owner_file: PathBuf,
         /// The owner.
-        theirs: String,
+        recorded: String,
         /// This gateway.
-        ours: String,
+        this_gateway: String,
     },
     /// The file that names the owner cannot be read or written.
     #[error("cannot use {}, which names the gateway that the local token belongs to", file.display())]
@@ -41,34 +41,34 @@ pub enum OwnerError {
 /// # Errors
 /// The file belongs to another, or its owner cannot be read or written.
 pub(super) fn claim(file: &Path, owner: &str) -> Result<(), OwnerError> {
-    let beside = super::beside(file, ".owner");
-    let failed = |source| OwnerError::File { file: beside.clone(), source };
-    let theirs = match std::fs::read_to_string(&beside) {
+    let owner_file = super::with_suffix(file, ".owner");
+    let failed = |source| OwnerError::File { file: owner_file.clone(), source };
+    let recorded = match std::fs::read_to_string(&owner_file) {
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            if create(&beside, owner).map_err(failed)? {
+            if create(&owner_file, owner).map_err(failed)? {
                 return Ok(());
             }
             // Another gateway was quicker.
-            std::fs::read_to_string(&beside).map_err(failed)?
+            std::fs::read_to_string(&owner_file).map_err(failed)?
         }
         read => read.map_err(failed)?,
     };
-    let theirs = theirs.trim_end();
-    if theirs == owner {
+    let recorded = recorded.trim_end();
+    if recorded == owner {
         return Ok(());
     }
-    let (file, theirs, ours) = (file.to_owned(), theirs.to_owned(), owner.to_owned());
-    Err(OwnerError::Another { file, beside, theirs, ours })
+    let (file, recorded, this_gateway) = (file.to_owned(), recorded.to_owned(), owner.to_owned());
+    Err(OwnerError::OtherGateway { file, owner_file, recorded, this_gateway })
 }
 
 /// Creates the file as a whole. Says whether there was none.
-fn create(beside: &Path, owner: &str) -> io::Result<bool> {
-    let temporary = super::beside(beside, &format!(".{}", std::process::id()));
+fn create(owner_file: &Path, owner: &str) -> io::Result<bool> {
+    let temporary = super::with_suffix(owner_file, &format!(".{}", std::process::id()));
     let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
     let linked = file
         .write_all(format!("{owner}\n").as_bytes())
         .and_then(|()| file.sync_all())
-        .and_then(|()| std::fs::hard_link(&temporary, beside));
+        .and_then(|()| std::fs::hard_link(&temporary, owner_file));
     std::fs::remove_file(&temporary)?;
     match linked {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(false),

@@ -3,15 +3,15 @@ use std::os::unix::fs::PermissionsExt as _;
 use super::*;
 use crate::clock::TestClock;
 
-fn options(folder: &Path, max_age: Option<Duration>) -> Options {
+fn options(folder: &Path, max_age: Option<Duration>) -> LocalTokenOptions {
     let owner = "https://tfe.example.com file /t".to_owned();
-    Options { file: folder.join("gateway.token"), max_age, grace: Duration::from_hours(24), owner }
+    LocalTokenOptions { file: folder.join("gateway.token"), max_age, grace: Duration::from_hours(24), owner }
 }
 
-fn accepted(watch: &CredentialWatch<Accepted>) -> Arc<Accepted> {
+fn accepted(watch: &CredentialWatch<AcceptedTokens>) -> Arc<AcceptedTokens> {
     match watch.peek().availability {
-        State::Serving(accepted) => accepted,
-        State::None { reason, .. } => panic!("{reason}"),
+        Availability::Available(accepted) => accepted,
+        Availability::Unavailable { reason, .. } => panic!("{reason}"),
     }
 }
 
@@ -19,23 +19,23 @@ fn accepted(watch: &CredentialWatch<Accepted>) -> Arc<Accepted> {
 async fn a_token_outlives_its_keeper_and_one_rotation_with_what_was_before_it() {
     let folder = tempfile::tempdir().unwrap();
     let clock = Clock::Test(TestClock::starting_at(SystemTime::now()));
-    let (mut keeper, watch) = LocalToken::open(options(folder.path(), None), clock.clone()).unwrap();
+    let (mut manager, watch) = LocalTokenManager::open(options(folder.path(), None), clock.clone()).unwrap();
     let first = accepted(&watch);
     let file = folder.path().join("gateway.token");
     assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
     assert_eq!(read(&file).unwrap().expose_secret(), first.current.expose_secret());
-    keeper.rotate().unwrap();
+    manager.rotate().unwrap();
     let second = accepted(&watch);
-    drop(keeper);
-    let (_keeper, watch) = LocalToken::open(options(folder.path(), None), clock.clone()).unwrap();
+    drop(manager);
+    let (_keeper, watch) = LocalTokenManager::open(options(folder.path(), None), clock.clone()).unwrap();
     let third = accepted(&watch);
     let now = clock.now().wall;
-    let which = |token: &SecretString, now| third.which(token.expose_secret().as_bytes(), now);
-    assert_eq!(which(&second.current, now), Some(Which::Current));
-    assert_eq!(which(&first.current, now), Some(Which::Previous));
-    assert_eq!(which(&first.current, now + Duration::from_hours(25)), None, "its grace is over");
-    assert_eq!(third.which(b"", now), None);
-    assert_eq!(third.which(&first.current.expose_secret().as_bytes()[..40], now), None);
+    let matched = |token: &SecretString, now| third.match_token(token.expose_secret().as_bytes(), now);
+    assert_eq!(match_token(&second.current, now), Some(MatchedToken::Current));
+    assert_eq!(match_token(&first.current, now), Some(MatchedToken::Previous));
+    assert_eq!(match_token(&first.current, now + Duration::from_hours(25)), None, "its grace is over");
+    assert_eq!(third.match_token(b"", now), None);
+    assert_eq!(third.match_token(&first.current.expose_secret().as_bytes()[..40], now), None);
 }
 
 #[tokio::test(start_paused = true)]
@@ -43,17 +43,20 @@ async fn a_token_is_rotated_at_its_age_and_stays_where_none_is_given() {
     let folder = tempfile::tempdir().unwrap();
     let clock = Clock::Test(TestClock::starting_at(SystemTime::now()));
     let week = Duration::from_hours(7 * 24);
-    let (keeper, mut watch) = LocalToken::open(options(folder.path(), Some(week)), clock.clone()).unwrap();
+    let (manager, mut watch) = LocalTokenManager::open(options(folder.path(), Some(week)), clock.clone()).unwrap();
     let first = accepted(&watch);
     watch.current();
     let mut tasks = tokio::task::JoinSet::new();
-    tasks.spawn(keeper.run(CancellationToken::new()));
+    tasks.spawn(manager.run(CancellationToken::new()));
     tokio::time::sleep(week.checked_sub(Duration::from_mins(1)).unwrap()).await;
     assert!(Arc::ptr_eq(&first, &accepted(&watch)));
     watch.changed().await.unwrap();
     let second = accepted(&watch);
-    let which = |token: &SecretString| second.which(token.expose_secret().as_bytes(), clock.now().wall);
-    assert_eq!((which(&second.current), which(&first.current)), (Some(Which::Current), Some(Which::Previous)));
+    let matched = |token: &SecretString| second.match_token(token.expose_secret().as_bytes(), clock.now().wall);
+    assert_eq!(
+        (match_token(&second.current), match_token(&first.current)),
+        (Some(MatchedToken::Current), Some(MatchedToken::Previous))
+    );
 }
 
 #[test]
@@ -61,11 +64,11 @@ fn a_token_of_before_owners_were_written_down_stays_good_and_belongs_to_who_open
     let folder = tempfile::tempdir().unwrap();
     let options = options(folder.path(), None);
     std::fs::write(&options.file, "keyward-local-of-an-older-release\n").unwrap();
-    let (_keeper, watch) = LocalToken::open(options.clone(), Clock::System).unwrap();
+    let (_keeper, watch) = LocalTokenManager::open(options.clone(), Clock::System).unwrap();
     assert_eq!(accepted(&watch).current.expose_secret(), "keyward-local-of-an-older-release");
-    let other = Options { owner: "https://tfe.example.com file /other".to_owned(), ..options };
-    let told = crate::error_chain::format_chain(&LocalToken::open(other, Clock::System).unwrap_err());
-    assert!(told.contains("holds the local token of another gateway"), "{told}");
+    let other = LocalTokenOptions { owner: "https://tfe.example.com file /other".to_owned(), ..options };
+    let text = crate::error_chain::format_chain(&LocalTokenManager::open(other, Clock::System).unwrap_err());
+    assert!(text.contains("holds the local token of another gateway"), "{text}");
 }
 
 #[test]
@@ -74,8 +77,8 @@ fn a_file_that_holds_something_else_is_named_and_not_quoted() {
     let options = options(folder.path(), None);
     for text in ["hush", "a token with spaces in it, and long", ""] {
         std::fs::write(&options.file, text).unwrap();
-        let error = LocalToken::open(options.clone(), Clock::System).unwrap_err();
-        let told = crate::error_chain::format_chain(&error);
-        assert!(told.contains("gateway.token") && !told.contains("hush"), "{told}");
+        let error = LocalTokenManager::open(options.clone(), Clock::System).unwrap_err();
+        let text = crate::error_chain::format_chain(&error);
+        assert!(text.contains("gateway.token") && !text.contains("hush"), "{text}");
     }
 }

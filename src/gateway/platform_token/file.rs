@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use super::{PlatformToken, Source, watch};
+use super::{PlatformToken, PlatformTokenSource, watch_token_file};
 use crate::clock::{Clock, ClockReading};
 use crate::credential_watch::{Availability, CredentialPublisher, RefreshSignal, credential_channel};
 use crate::error_chain::format_chain;
@@ -15,33 +15,33 @@ use crate::secret;
 
 /// Reads a token's file: at the start, when it changes, and when the platform refuses the token.
 #[derive(Debug)]
-pub struct TokenFile {
+pub struct PlatformTokenFile {
     path: PathBuf,
     clock: Clock,
     health: HealthHandle,
     publisher: CredentialPublisher<PlatformToken>,
     refresh_signal: RefreshSignal,
-    held: Option<Arc<PlatformToken>>,
+    current: Option<Arc<PlatformToken>>,
 }
 
-impl TokenFile {
+impl PlatformTokenFile {
     /// Reads the file for the first time, so that a token that is there is served from the start; blocks for that.
     /// `health` is told whether there is a token.
-    pub fn new(path: PathBuf, clock: Clock, health: HealthHandle) -> (Self, Source) {
+    pub fn new(path: PathBuf, clock: Clock, health: HealthHandle) -> (Self, PlatformTokenSource) {
         let origin = format!("file {}", path.display());
         let (publisher, watch) = credential_channel("the platform token's file has not been read yet");
         let refresh_signal = RefreshSignal::new(clock.clone());
-        let source = Source { watch, refresh_signal: refresh_signal.clone(), origin };
+        let source = PlatformTokenSource { watch, refresh_signal: refresh_signal.clone(), origin };
         let now = clock.now();
-        let mut file = Self { path, clock, health, publisher, refresh_signal, held: None };
-        file.take(look(&file.path, now), now);
+        let mut file = Self { path, clock, health, publisher, refresh_signal, current: None };
+        file.record_read(read_token(&file.path, now), now);
         (file, source)
     }
 
-    /// Keeps the watch until `stop`. A file that is gone or empty for a while does not take the token away: whoever
+    /// Keeps the feed until `stop`. A file that is gone or empty for a while does not take the token away: whoever
     /// replaces it may be in the midst of it, and the platform says when a token is no longer good.
     pub async fn run(mut self, stop: CancellationToken) {
-        let watch = watch();
+        let watch = watch_token_file();
         loop {
             watch.follow(&self.path);
             self.read().await;
@@ -52,24 +52,26 @@ impl TokenFile {
                     self.refresh_signal.complete();
                 }
                 // A folder where much happens costs a look each time.
-                () = watch.changed() => tokio::time::sleep(SETTLES_WITHIN).await,
-                () = self.clock.sleep(AGAIN), if self.held.is_none() => {}
+                () = watch.changed() => tokio::time::sleep(SETTLE_TIME).await,
+                () = self.clock.sleep(RETRY_INTERVAL), if self.current.is_none() => {}
             }
         }
     }
 
     async fn read(&mut self) {
         let (path, now) = (self.path.clone(), self.clock.now());
-        let read = tokio::task::spawn_blocking(move || look(&path, now)).await;
-        self.take(read.unwrap_or_else(|error| Err(error.to_string())), now);
+        let read = tokio::task::spawn_blocking(move || read_token(&path, now)).await;
+        self.record_read(read.unwrap_or_else(|error| Err(error.to_string())), now);
     }
 
-    fn take(&mut self, read: Result<PlatformToken, String>, now: ClockReading) {
+    fn record_read(&mut self, read: Result<PlatformToken, String>, now: ClockReading) {
         match read {
-            Ok(token) if self.held.as_ref().is_some_and(|held| held.same(&token)) => self.publisher.record_check(now),
+            Ok(token) if self.current.as_ref().is_some_and(|current| current.is_same(&token)) => {
+                self.publisher.record_check(now)
+            }
             Ok(token) => {
                 let token = Arc::new(token);
-                self.held = Some(Arc::clone(&token));
+                self.current = Some(Arc::clone(&token));
                 self.publisher.publish(Availability::Available(token), Some(now));
                 self.health.ready();
                 tracing::info!(
@@ -78,7 +80,7 @@ impl TokenFile {
                     "the platform token was taken from its file"
                 );
             }
-            Err(reason) if self.held.is_some() => {
+            Err(reason) if self.current.is_some() => {
                 tracing::warn!(
                     event = "gateway.token.unread",
                     reason,
@@ -89,20 +91,20 @@ impl TokenFile {
             Err(reason) => {
                 self.health.not_ready(reason.clone());
                 let reason = format!("there is no platform token: {reason}").into();
-                self.publisher.publish(Availability::Unavailable { reason, retry_after: AGAIN }, Some(now));
+                self.publisher.publish(Availability::Unavailable { reason, retry_after: RETRY_INTERVAL }, Some(now));
             }
         }
     }
 }
 
 /// The token in a file; or why there is none, in words that hold nothing of it.
-fn look(path: &Path, now: ClockReading) -> Result<PlatformToken, String> {
+fn read_token(path: &Path, now: ClockReading) -> Result<PlatformToken, String> {
     let secret = secret::read_file(path).map_err(|error| format_chain(&error))?;
     PlatformToken::parse(secret, now).map_err(|error| format!("{}: {error}", path.display()))
 }
 
 /// How long after a change the file is read: several in a row are one.
-const SETTLES_WITHIN: Duration = Duration::from_millis(20);
+const SETTLE_TIME: Duration = Duration::from_millis(20);
 
 /// How often a file is looked for that holds no token yet.
-const AGAIN: Duration = Duration::from_secs(5);
+const RETRY_INTERVAL: Duration = Duration::from_secs(5);

@@ -1,4 +1,4 @@
-//! The platform's token: what it is, and who makes it. The gateway takes a watch of it and does not know from where.
+//! The platform's token: what it is, and who makes it. The gateway takes a feed of it and does not know from where.
 
 mod file;
 
@@ -11,10 +11,10 @@ use crate::credential_watch::{CredentialWatch, RefreshSignal};
 use crate::file_watch::FileWatch;
 use crate::secret;
 
-pub use file::TokenFile;
+pub use file::PlatformTokenFile;
 
 /// A watch on the file of a token; one line is logged where the system has none to give.
-pub(super) fn watch() -> FileWatch {
+pub(super) fn watch_token_file() -> FileWatch {
     FileWatch::new(|error| {
         tracing::warn!(
             event = "gateway.token.unwatched",
@@ -31,12 +31,12 @@ pub struct PlatformToken {
     /// What is put into `Authorization`, sensitive, so that nothing shows it. Made once for each token.
     bearer: HeaderValue,
     /// When it was taken over here.
-    pub taken: ClockReading,
+    pub loaded: ClockReading,
 }
 
 /// Where the gateway has its platform token from.
 #[derive(Debug, Clone)]
-pub struct Source {
+pub struct PlatformTokenSource {
     /// The token.
     pub watch: CredentialWatch<PlatformToken>,
     /// Rung when the platform says that it is no longer good.
@@ -50,7 +50,7 @@ impl PlatformToken {
     ///
     /// # Errors
     /// It is empty or holds what no header may (RFC 6750, 2.1: visible ASCII).
-    pub fn parse(secret: SecretString, taken: ClockReading) -> Result<Self, MalformedToken> {
+    pub fn parse(secret: SecretString, loaded: ClockReading) -> Result<Self, MalformedToken> {
         let text = secret.expose_secret();
         if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(MalformedToken);
@@ -60,7 +60,7 @@ impl PlatformToken {
         bearer.push_str(text);
         let mut bearer = HeaderValue::from_str(&bearer).map_err(|_| MalformedToken)?;
         bearer.set_sensitive(true);
-        Ok(Self { secret, bearer, taken })
+        Ok(Self { secret, bearer, loaded })
     }
 
     /// The token itself, for those that it is handed to.
@@ -74,7 +74,7 @@ impl PlatformToken {
     }
 
     /// Whether both are the same token.
-    pub fn same(&self, other: &Self) -> bool {
+    pub fn is_same(&self, other: &Self) -> bool {
         secret::ct_eq(&self.secret, other.secret.expose_secret().as_bytes())
     }
 }
@@ -94,7 +94,7 @@ mod tests {
         let parse = |text: &str| PlatformToken::parse(SecretString::from(text), Clock::System.now());
         let token = parse("abc.atlasv1.xyz").unwrap();
         assert_eq!(token.bearer().to_str().unwrap(), "Bearer abc.atlasv1.xyz");
-        assert!(token.same(&parse("abc.atlasv1.xyz").unwrap()) && !token.same(&parse("abc").unwrap()));
+        assert!(token.is_same(&parse("abc.atlasv1.xyz").unwrap()) && !token.is_same(&parse("abc").unwrap()));
         assert!(!format!("{token:?} {:?}", token.bearer()).contains("atlas"));
         for text in ["", "two words", "a\nb", "t\u{f6}ken"] {
             assert_eq!(parse(text).unwrap_err(), MalformedToken, "{text}");

@@ -8,94 +8,91 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 
-use super::link_rewriter::Links;
+use super::link_rewriter::LinkRewriter;
 use crate::http::body_buffer::{BufferBudget, FillError};
-use crate::http::reverse_proxy::{ConnectionError, RequestBody, ResponseBody};
+use crate::http::reverse_proxy::{Broken, Downstream, Upstream};
 
 /// What a caller is sent.
 #[derive(Debug)]
-pub enum Answered {
+pub enum GatewayBody {
     /// An answer of the gateway's own, or one that was held as a whole.
-    Whole(Full<Bytes>),
+    Buffered(Full<Bytes>),
     /// The platform's, as it comes.
-    Streamed(ResponseBody),
+    Streamed(Downstream),
     /// The platform's, its links moved as it comes.
-    Moved(Box<Moving>),
+    Rewriting(Box<RewritingBody>),
 }
 
-impl Body for Answered {
+impl Body for GatewayBody {
     type Data = Bytes;
-    type Error = ConnectionError;
+    type Error = Broken;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, ConnectionError>>> {
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
         match self.get_mut() {
-            Self::Whole(body) => Pin::new(body).poll_frame(cx).map_err(|never| match never {}),
+            Self::Buffered(body) => Pin::new(body).poll_frame(cx).map_err(|never| match never {}),
             Self::Streamed(body) => Pin::new(body).poll_frame(cx),
-            Self::Moved(body) => Pin::new(body).poll_frame(cx),
+            Self::Rewriting(body) => Pin::new(body).poll_frame(cx),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match self {
-            Self::Whole(body) => body.is_end_stream(),
+            Self::Buffered(body) => body.is_end_stream(),
             Self::Streamed(body) => body.is_end_stream(),
-            Self::Moved(_) => false,
+            Self::Rewriting(_) => false,
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
-            Self::Whole(body) => body.size_hint(),
+            Self::Buffered(body) => body.size_hint(),
             Self::Streamed(body) => body.size_hint(),
-            Self::Moved(_) => SizeHint::default(),
+            Self::Rewriting(_) => SizeHint::default(),
         }
     }
 }
 
 /// A document whose links are moved as it passes: as much of it is in memory as comes at once.
 #[derive(Debug)]
-pub struct Moving {
-    body: ResponseBody,
+pub struct RewritingBody {
+    body: Downstream,
     /// `None` once the document has ended.
-    links: Option<Links>,
+    rewriter: Option<LinkRewriter>,
     /// What follows what was held back at the end.
     last: Option<Frame<Bytes>>,
 }
 
-impl Moving {
-    pub(super) const fn new(body: ResponseBody, links: Links) -> Self {
-        Self { body, links: Some(links), last: None }
+impl RewritingBody {
+    pub(super) const fn new(body: Downstream, rewriter: LinkRewriter) -> Self {
+        Self { body, rewriter: Some(rewriter), last: None }
     }
 }
 
-impl Body for Moving {
+impl Body for RewritingBody {
     type Data = Bytes;
-    type Error = ConnectionError;
+    type Error = Broken;
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, ConnectionError>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
         let this = &mut *self;
         loop {
             if let Some(last) = this.last.take() {
                 return Poll::Ready(Some(Ok(last)));
             }
-            let Some(links) = &mut this.links else { return Poll::Ready(None) };
+            let Some(rewriter) = &mut this.rewriter else { return Poll::Ready(None) };
             let mut out = Vec::new();
             match std::task::ready!(Pin::new(&mut this.body).poll_frame(cx)) {
                 Some(Err(error)) => return Poll::Ready(Some(Err(error))),
                 Some(Ok(frame)) => match frame.into_data() {
-                    Ok(bytes) => links.pass(&bytes, &mut out),
+                    Ok(bytes) => rewriter.rewrite(&bytes, &mut out),
                     // Trailers: the document is over.
                     Err(trailers) => {
-                        links.end(&mut out);
-                        (this.links, this.last) = (None, Some(trailers));
+                        rewriter.finish(&mut out);
+                        (this.rewriter, this.last) = (None, Some(trailers));
                     }
                 },
                 None => {
-                    links.end(&mut out);
-                    this.links = None;
+                    rewriter.finish(&mut out);
+                    this.rewriter = None;
                 }
             }
             if !out.is_empty() {
@@ -107,46 +104,46 @@ impl Body for Moving {
 
 /// A body of a caller: what can be sent again is held.
 #[derive(Debug)]
-pub(super) enum Asked {
+pub(super) enum CallerBody {
     /// Held as a whole, perhaps empty.
-    Held(Bytes),
+    Buffered(Bytes),
     /// Sent on once: what of it is here, its next piece last, and the rest as it comes.
     Streamed(Vec<Bytes>, Incoming),
 }
 
 /// Why a body that was to be held could not be.
 #[derive(Debug)]
-pub(super) enum Unheld {
+pub(super) enum BufferError {
     /// It did not come in time.
-    Late,
+    Timeout,
     /// It ended early.
     Broken,
 }
 
 /// The largest body that is held to be sent again where the platform refuses the token, in bytes.
-const HELD: usize = 1024 * 1024;
+const MAX_BUFFERED: usize = 1024 * 1024;
 
 /// Memory for callers' bodies that are held, for all of them together, in bytes.
-pub(super) const ALL_HELD: usize = 32 * 1024 * 1024;
+pub(super) const BUFFER_BUDGET: usize = 32 * 1024 * 1024;
 
-const ARRIVES_WITHIN: Duration = Duration::from_secs(30);
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
-impl Asked {
+impl CallerBody {
     /// Takes a body: held where it is small and there is memory for it, else to be streamed.
-    pub(super) async fn take(mut body: Incoming, budget: &BufferBudget) -> Result<Self, Unheld> {
+    pub(super) async fn receive(mut body: Incoming, budget: &BufferBudget) -> Result<Self, BufferError> {
         if body.is_end_stream() {
             return Ok(Self::empty());
         }
-        if body.size_hint().lower() > HELD as u64 {
+        if body.size_hint().lower() > MAX_BUFFERED as u64 {
             return Ok(Self::Streamed(Vec::new(), body));
         }
-        let told = body.size_hint().exact().is_some();
-        let mut buffer = budget.buffer(HELD);
-        match tokio::time::timeout(ARRIVES_WITHIN, buffer.fill(&mut body)).await {
-            Ok(Ok(())) => Ok(Self::Held(buffer.into_bytes())),
-            Ok(Err(FillError::Full(_, piece))) => Ok(Self::Streamed(vec![piece, buffer.into_bytes()], body)),
-            Ok(Err(FillError::Broken(_))) => Err(Unheld::Broken),
-            Err(_) if told => Err(Unheld::Late),
+        let has_length = body.size_hint().exact().is_some();
+        let mut buffer = budget.buffer(MAX_BUFFERED);
+        match tokio::time::timeout(BODY_TIMEOUT, buffer.fill(&mut body)).await {
+            Ok(Ok(())) => Ok(Self::Buffered(buffer.into_bytes())),
+            Ok(Err(FillError::Full(_, chunk))) => Ok(Self::Streamed(vec![chunk, buffer.into_bytes()], body)),
+            Ok(Err(FillError::Broken(_))) => Err(BufferError::Broken),
+            Err(_) if has_length => Err(BufferError::Timeout),
             // Its caller may be one who makes it as it goes.
             Err(_) => Ok(Self::Streamed(vec![buffer.into_bytes()], body)),
         }
@@ -154,31 +151,31 @@ impl Asked {
 
     /// No body.
     pub(super) const fn empty() -> Self {
-        Self::Held(Bytes::new())
+        Self::Buffered(Bytes::new())
     }
 
     /// The same once more, where it is held.
-    pub(super) fn again(&self) -> Option<Self> {
+    pub(super) fn replay(&self) -> Option<Self> {
         match self {
             Self::Streamed(..) => None,
-            Self::Held(bytes) => Some(Self::Held(bytes.clone())),
+            Self::Buffered(bytes) => Some(Self::Buffered(bytes.clone())),
         }
     }
 
     /// What is held of it.
-    pub(super) fn held(&self) -> Option<&[u8]> {
+    pub(super) fn buffered(&self) -> Option<&[u8]> {
         match self {
             Self::Streamed(..) => None,
-            Self::Held(bytes) => Some(bytes),
+            Self::Buffered(bytes) => Some(bytes),
         }
     }
 
     /// What is sent.
-    pub(super) fn send(self) -> RequestBody {
+    pub(super) fn into_request_body(self) -> Upstream {
         match self {
-            Self::Streamed(first, rest) if first.is_empty() => RequestBody::Streamed(rest),
-            Self::Streamed(first, rest) => RequestBody::Prefixed(first, rest),
-            Self::Held(bytes) => RequestBody::Buffered(Full::new(bytes)),
+            Self::Streamed(first, rest) if first.is_empty() => Upstream::Streamed(rest),
+            Self::Streamed(first, rest) => Upstream::Begun(first, rest),
+            Self::Buffered(bytes) => Upstream::Whole(Full::new(bytes)),
         }
     }
 }

@@ -6,37 +6,43 @@ use http::HeaderMap;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 
 use super::Inner;
-use super::body::Asked;
-use super::outcome::{Outcome, Platform};
-use super::upstream_call::{Call, Refused};
-use crate::gateway::actions::organization::{Clue, client_path, clue, of_client};
-use crate::gateway::actions::{self, Called, Deprecated, Mode, Replacement, WARNING_HEADER};
+use super::body::CallerBody;
+use super::outcome::{CallOutcome, PlatformBody};
+use super::upstream_call::{ErrorResponse, UpstreamCall};
+use crate::gateway::actions::organization::{
+    OrganizationHint, oauth_client_path, organization_from_client, organization_hint,
+};
+use crate::gateway::actions::{self, DeprecatedCall, DeprecatedCallMode, Replacement, ReportedCall, WARNING_HEADER};
 use crate::gateway::api_changelog::Change;
-use crate::gateway::availability::Server;
-use crate::gateway::jsonapi_error::Refusal;
+use crate::gateway::availability::ServerInfo;
+use crate::gateway::jsonapi_error::JsonApiError;
 use crate::metrics;
 
 /// What is known of a call before it is sent.
 #[derive(Debug)]
-pub(super) struct Judged {
+pub(super) struct Assessment {
     /// That it is deprecated.
-    pub(super) deprecated: Option<Deprecated>,
+    pub(super) deprecated: Option<DeprecatedCall>,
     /// What its answer says besides.
     pub(super) headers: HeaderMap,
 }
 
 /// The largest document that is read to find an organization, in bytes.
-const DOCUMENT: usize = 256 * 1024;
+const MAX_DOCUMENT: usize = 256 * 1024;
 
-impl Call {
+impl UpstreamCall {
     /// The call as the history looks at it.
-    pub(super) fn as_known(&self) -> actions::Call<'_> {
-        actions::Call { method: &self.method, path: self.target.path(), query: self.target.query().unwrap_or_default() }
+    pub(super) fn as_api_call(&self) -> actions::ApiCall<'_> {
+        actions::ApiCall {
+            method: &self.method,
+            path: self.target.path(),
+            query: self.target.query().unwrap_or_default(),
+        }
     }
 
     /// The call that replaces this deprecated one, and whether its body is left out. The query stays. `None` where there is no
     /// replacement, or its path cannot be sent.
-    fn replacement(&self, deprecated: &Deprecated, organization: Option<&str>) -> Option<(Self, bool)> {
+    fn replacement(&self, deprecated: &DeprecatedCall, organization: Option<&str>) -> Option<(Self, bool)> {
         let Replacement { method, path, drops_body } = deprecated.replacement(organization)?;
         let query = self.target.query().map(|query| format!("?{query}")).unwrap_or_default();
         let target = format!("{path}{query}").parse().ok()?;
@@ -51,14 +57,14 @@ impl Call {
 
 impl Inner {
     /// What is known of the platform.
-    pub(super) fn server(&self) -> Arc<Server> {
+    pub(super) fn server(&self) -> Arc<ServerInfo> {
         Arc::clone(&self.server.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Learns what the platform is from the headers of an answer, most of which say what is known.
     pub(super) fn learn_server(&self, headers: &HeaderMap) {
         let mut known = self.server.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(learned) = known.after(headers) {
+        if let Some(learned) = known.updated_by(headers) {
             tracing::info!(
                 event = "gateway.platform.known",
                 upstream = self.origin,
@@ -67,7 +73,7 @@ impl Inner {
                 api_version = learned.api_version,
                 "the platform has told what it is"
             );
-            self.parts.status_registry.set_platform(Some(learned.shown(&self.origin)));
+            self.dependencies.status_registry.set_platform(Some(learned.to_status(&self.origin)));
             *known = Arc::new(learned);
         }
     }
@@ -76,81 +82,116 @@ impl Inner {
     ///
     /// # Errors
     /// In strict mode: why it is not sent.
-    pub(super) fn judge(&self, call: &Call, body: &Asked, client: &str) -> Result<Judged, Vec<Refusal>> {
+    pub(super) fn assess(
+        &self,
+        call: &UpstreamCall,
+        body: &CallerBody,
+        client: &str,
+    ) -> Result<Assessment, Vec<JsonApiError>> {
         let server = self.server();
-        let known = self.actions.look(call.as_known(), &server);
+        let known = self.actions.assess_call(call.as_api_call(), &server);
         let mut findings = known.findings;
         if known.reads_body
-            && let Some(body) = body.held()
+            && let Some(body) = body.buffered()
         {
-            findings.extend(self.actions.read(call.as_known(), body, &server));
+            findings.extend(self.actions.assess_body(call.as_api_call(), body, &server));
         }
-        let refusals = if self.actions.options().strict { actions::refusals(&findings) } else { Vec::new() };
+        let errors = if self.actions.options().strict { actions::blocking_errors(&findings) } else { Vec::new() };
         let mut headers = HeaderMap::new();
         for finding in &findings {
-            let what = if refusals.is_empty() { "warned" } else { "refused" };
-            self.notice(finding.change, client, Called::of(call.as_known()), what, false);
-            headers.append(WARNING_HEADER, finding.header());
+            let what = if errors.is_empty() { "warned" } else { "refused" };
+            self.record_deprecated_call(
+                finding.change,
+                client,
+                ReportedCall::from_call(call.as_api_call()),
+                what,
+                false,
+            );
+            headers.append(WARNING_HEADER, finding.to_header());
         }
-        if refusals.is_empty() { Ok(Judged { deprecated: known.deprecated, headers }) } else { Err(refusals) }
+        if errors.is_empty() { Ok(Assessment { deprecated: known.deprecated, headers }) } else { Err(errors) }
     }
 
-    fn notice(&self, change: &'static Change, client: &str, called: Called, what: &'static str, replaced: bool) {
-        self.parts.record.notice(change, client, called, replaced, self.parts.clock.now().wall);
+    fn record_deprecated_call(
+        &self,
+        change: &'static Change,
+        client: &str,
+        reported: ReportedCall,
+        what: &'static str,
+        replaced: bool,
+    ) {
+        self.dependencies.usage.record_deprecated_call(
+            change,
+            client,
+            reported,
+            replaced,
+            self.dependencies.clock.now().wall,
+        );
         let label = metrics::DeprecatedCallLabels { change: change.id.clone(), client: client.to_owned(), what };
-        self.parts.metrics.gateway_noticed.get_or_create(&label).inc();
+        self.dependencies.metrics.gateway_noticed.get_or_create(&label).inc();
     }
 
     /// Sends a deprecated call: as it is, or as its replacement.
     ///
     /// # Errors
     /// The platform was not called, or did not answer: what the caller is told.
-    pub(super) async fn replaced(
+    pub(super) async fn call_or_replace(
         &self,
-        call: &Call,
-        body: Asked,
-        deprecated: &Deprecated,
+        call: &UpstreamCall,
+        body: CallerBody,
+        deprecated: &DeprecatedCall,
         client: &str,
-    ) -> Result<Outcome, Refused> {
-        let clue = body.held().filter(|_| deprecated.needs_organization()).map_or(Clue::Nothing, clue);
-        let mut organization = self.known_organization(&clue);
+    ) -> Result<CallOutcome, ErrorResponse> {
+        let hint = body
+            .buffered()
+            .filter(|_| deprecated.needs_organization())
+            .map_or(OrganizationHint::Missing, organization_hint);
+        let mut organization = self.known_organization(&hint);
         let (outcome, unresolved) = match self.actions.options().deprecated {
-            Mode::Off | Mode::Warn => (self.sent(call, body).await, false),
-            Mode::Always => {
-                organization = self.organization(call, &clue).await;
+            DeprecatedCallMode::Off | DeprecatedCallMode::Warn => (self.forward(call, body).await, false),
+            DeprecatedCallMode::Always => {
+                organization = self.organization(call, &hint).await;
                 match call.replacement(deprecated, organization.as_deref()) {
-                    Some((other, true)) => (self.sent_instead(other, Asked::empty()).await, false),
-                    Some((other, false)) => (self.sent_instead(other, body).await, false),
-                    None => (self.sent(call, body).await, deprecated.needs_organization()),
+                    Some((replacement, true)) => {
+                        (self.forward_replacement(replacement, CallerBody::empty()).await, false)
+                    }
+                    Some((replacement, false)) => (self.forward_replacement(replacement, body).await, false),
+                    None => (self.forward(call, body).await, deprecated.needs_organization()),
                 }
             }
-            Mode::Fallback => {
-                let again = body.again();
-                match self.sent(call, body).await {
-                    Ok(first) if self.actions.falls_back(first.answer.status()) => {
+            DeprecatedCallMode::Fallback => {
+                let replay = body.replay();
+                match self.forward(call, body).await {
+                    Ok(first) if self.actions.is_fallback_status(first.response.status()) => {
                         // Look-ups come after the call itself. It holds no connection meanwhile.
-                        let first = if matches!(clue, Clue::TokenPath(_)) { first.buffer().await } else { Ok(first) };
-                        organization = self.organization(call, &clue).await;
-                        match (first, call.replacement(deprecated, organization.as_deref()), again) {
+                        let first = if matches!(hint, OrganizationHint::TokenPath(_)) {
+                            first.buffer().await
+                        } else {
+                            Ok(first)
+                        };
+                        organization = self.organization(call, &hint).await;
+                        match (first, call.replacement(deprecated, organization.as_deref()), replay) {
                             (Err(refused), ..) => (Err(refused), false),
-                            (Ok(first), Some((other, true)), _) => {
+                            (Ok(first), Some((replacement, true)), _) => {
                                 drop(first);
-                                (self.sent_instead(other, Asked::empty()).await, false)
+                                (self.forward_replacement(replacement, CallerBody::empty()).await, false)
                             }
-                            (Ok(first), Some((other, false)), Some(body)) => {
+                            (Ok(first), Some((replacement, false)), Some(body)) => {
                                 drop(first);
-                                (self.sent_instead(other, body).await, false)
+                                (self.forward_replacement(replacement, body).await, false)
                             }
-                            (Ok(first), other, _) => (Ok(first), other.is_none() && deprecated.needs_organization()),
+                            (Ok(first), replacement, _) => {
+                                (Ok(first), replacement.is_none() && deprecated.needs_organization())
+                            }
                         }
                     }
                     first => (first, false),
                 }
             }
         };
-        let mut outcome = self.told(call, deprecated, organization.as_deref(), client, outcome)?;
+        let mut outcome = self.annotate(call, deprecated, organization.as_deref(), client, outcome)?;
         if unresolved {
-            outcome.answer.headers_mut().append(WARNING_HEADER, deprecated.unresolved(&clue).header());
+            outcome.response.headers_mut().append(WARNING_HEADER, deprecated.unresolved_warning(&hint).to_header());
         }
         Ok(outcome)
     }
@@ -159,21 +200,21 @@ impl Inner {
     ///
     /// # Errors
     /// What `outcome` has.
-    pub(super) fn told(
+    pub(super) fn annotate(
         &self,
-        call: &Call,
-        deprecated: &Deprecated,
+        call: &UpstreamCall,
+        deprecated: &DeprecatedCall,
         organization: Option<&str>,
         client: &str,
-        outcome: Result<Outcome, Refused>,
-    ) -> Result<Outcome, Refused> {
-        let replaced = outcome.as_ref().is_ok_and(|outcome| outcome.other.is_some());
-        let mut called = Called::of(call.as_known());
-        called.organization = called.organization.or_else(|| organization.map(str::to_owned));
-        self.notice(deprecated.change, client, called, "deprecated", replaced);
+        outcome: Result<CallOutcome, ErrorResponse>,
+    ) -> Result<CallOutcome, ErrorResponse> {
+        let replaced = outcome.as_ref().is_ok_and(|outcome| outcome.replacement.is_some());
+        let mut reported = ReportedCall::from_call(call.as_api_call());
+        reported.organization = reported.organization.or_else(|| organization.map(str::to_owned));
+        self.record_deprecated_call(deprecated.change, client, reported, "deprecated", replaced);
         outcome.map(|mut outcome| {
             for (name, value) in deprecated.headers(organization) {
-                outcome.answer.headers_mut().append(name, value);
+                outcome.response.headers_mut().append(name, value);
             }
             outcome
         })
@@ -182,37 +223,44 @@ impl Inner {
     /// Sends a call as it is.
     ///
     /// # Errors
-    /// As [`Inner::replaced`].
-    pub(super) async fn sent(&self, call: &Call, body: Asked) -> Result<Outcome, Refused> {
-        Ok(Outcome { other: None, answer: self.exchange(call, body).await?.map(Platform::Streamed) })
+    /// As [`Inner::call_or_replace`].
+    pub(super) async fn forward(&self, call: &UpstreamCall, body: CallerBody) -> Result<CallOutcome, ErrorResponse> {
+        Ok(CallOutcome {
+            replacement: None,
+            response: self.call_platform(call, body).await?.map(PlatformBody::Streamed),
+        })
     }
 
-    async fn sent_instead(&self, other: Call, body: Asked) -> Result<Outcome, Refused> {
-        let answer = self.exchange(&other, body).await?.map(Platform::Streamed);
-        Ok(Outcome { other: Some(other), answer })
+    async fn forward_replacement(
+        &self,
+        replacement: UpstreamCall,
+        body: CallerBody,
+    ) -> Result<CallOutcome, ErrorResponse> {
+        let response = self.call_platform(&replacement, body).await?.map(PlatformBody::Streamed);
+        Ok(CallOutcome { replacement: Some(replacement), response })
     }
 
     /// The organization of a call that names none in its path, without any look-up: from its body, or the configured one.
-    fn known_organization(&self, clue: &Clue) -> Option<String> {
-        match clue {
-            Clue::Organization(organization) => Some(organization.clone()),
-            Clue::Unusable => None,
-            Clue::TokenPath(_) | Clue::Nothing => self.actions.options().organization.clone(),
+    fn known_organization(&self, hint: &OrganizationHint) -> Option<String> {
+        match hint {
+            OrganizationHint::Organization(organization) => Some(organization.clone()),
+            OrganizationHint::InvalidName => None,
+            OrganizationHint::TokenPath(_) | OrganizationHint::Missing => self.actions.options().organization.clone(),
         }
     }
 
     /// The same, with two look-ups where the body names an OAuth token.
-    async fn organization(&self, call: &Call, clue: &Clue) -> Option<String> {
-        let Clue::TokenPath(path) = clue else { return self.known_organization(clue) };
+    async fn organization(&self, call: &UpstreamCall, hint: &OrganizationHint) -> Option<String> {
+        let OrganizationHint::TokenPath(path) = hint else { return self.known_organization(hint) };
         let mut headers = call.headers.clone();
         for name in [CONTENT_TYPE, CONTENT_LENGTH] {
             headers.remove(name);
         }
         let found = async {
-            let token = self.document(path, &headers, DOCUMENT).await?;
-            let client = self.document(&client_path(&token)?, &headers, DOCUMENT).await?;
-            of_client(&client)
+            let token = self.fetch_document(path, &headers, MAX_DOCUMENT).await?;
+            let client = self.fetch_document(&oauth_client_path(&token)?, &headers, MAX_DOCUMENT).await?;
+            organization_from_client(&client)
         };
-        found.await.or_else(|| self.known_organization(clue))
+        found.await.or_else(|| self.known_organization(hint))
     }
 }

@@ -8,28 +8,28 @@
 
 use std::sync::Arc;
 
-use super::origins::{Comparison, Origins};
+use super::origins::{LinkPrefixes, PrefixMatch};
 
 /// The scanner: one for each document.
 #[derive(Debug)]
-pub(super) struct Links {
-    from: Arc<Origins>,
+pub(super) struct LinkRewriter {
+    from: Arc<LinkPrefixes>,
     to: Vec<u8>,
     /// How many objects and arrays are open.
     depth: usize,
     /// The object whose strings are special, and the depth inside of it.
     inside: Option<(Object, usize)>,
     /// The last byte outside of strings that was no white space.
-    before: u8,
+    previous: u8,
     /// The last string, where it was one of the names that matter.
     name: Option<Name>,
-    string: Within,
+    string: StringState,
     /// The beginning of a string that came in pieces and may be one of the names.
-    begun: Vec<u8>,
+    collecting: Vec<u8>,
     /// Bytes of a string that may turn out to be a link, as they came: they match so far.
-    held: Vec<u8>,
+    pending: Vec<u8>,
     /// The same without escapes.
-    read: Vec<u8>,
+    unescaped: Vec<u8>,
 }
 
 /// An object whose strings are special.
@@ -44,19 +44,19 @@ enum Object {
 /// A name that matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Name {
-    Of(Object),
+    Object(Object),
     Download,
 }
 
 /// Where in a string the scanner stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Within {
+enum StringState {
     /// In none.
-    Nothing,
-    /// In one that stays as it is: whether the last byte was a backslash, and whether [`Links::begun`] is all of it so far.
-    Text { escaped: bool, begun: bool },
+    Outside,
+    /// In one that stays as it is: whether the last byte was a backslash, and whether [`LinkRewriter::collecting`] is all of it so far.
+    Text { escaped: bool, collecting: bool },
     /// In one that has matched so far: whether the last byte was a backslash.
-    Link { escaped: bool },
+    Candidate { escaped: bool },
 }
 
 /// The attributes of a state version that are its download URLs. Since late 2023 they lead into the API and need the token.
@@ -71,90 +71,90 @@ const DOWNLOADS: [&[u8]; 4] = [
 const LONGEST_NAME: usize = 30;
 
 /// Room for links that get longer, in bytes: most documents have few.
-const LONGER: usize = 256;
+const SPARE: usize = 256;
 
 /// The length of a string that has begun, if it ends in these bytes and holds nothing escaped.
-fn whole(bytes: &[u8]) -> Option<usize> {
+fn plain_string_length(bytes: &[u8]) -> Option<usize> {
     memchr::memchr2(b'"', b'\\', bytes).filter(|end| bytes[*end] == b'"')
 }
 
 impl Name {
     fn parse(text: &[u8]) -> Option<Self> {
         match text {
-            b"links" => Some(Self::Of(Object::Links)),
-            b"attributes" => Some(Self::Of(Object::Attributes)),
+            b"links" => Some(Self::Object(Object::Links)),
+            b"attributes" => Some(Self::Object(Object::Attributes)),
             text if text.len() <= LONGEST_NAME && DOWNLOADS.contains(&text) => Some(Self::Download),
             _ => None,
         }
     }
 }
 
-impl Links {
+impl LinkRewriter {
     /// Moves links into the API of the platform to the same API at another origin.
-    pub(super) fn new(from: &Arc<Origins>, to: &str) -> Self {
+    pub(super) fn new(from: &Arc<LinkPrefixes>, to: &str) -> Self {
         Self {
             from: Arc::clone(from),
-            to: Origins::links_to(to),
+            to: LinkPrefixes::prefix_for(to),
             depth: 0,
             inside: None,
-            before: 0,
+            previous: 0,
             name: None,
-            string: Within::Nothing,
-            begun: Vec::new(),
-            held: Vec::new(),
-            read: Vec::new(),
+            string: StringState::Outside,
+            collecting: Vec::new(),
+            pending: Vec::new(),
+            unescaped: Vec::new(),
         }
     }
 
     /// Takes the next bytes and adds to `out` what can go on.
-    pub(super) fn pass(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
-        out.reserve(bytes.len() + self.held.len() + LONGER);
+    pub(super) fn rewrite(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
+        out.reserve(bytes.len() + self.pending.len() + SPARE);
         // Bytes before this one are in `out`, or held.
         let mut kept = 0;
         let mut at = 0;
         while let Some(&byte) = bytes.get(at) {
             match self.string {
-                Within::Nothing => {
-                    if byte == b'"' && self.is_link_here() {
+                StringState::Outside => {
+                    if byte == b'"' && self.is_link_value() {
                         let start = at + 1;
                         let rest = &bytes[start..];
-                        let beginning = &rest[..rest.len().min(self.from.longest())];
-                        if let Some(length) = self.from.beginning_of(beginning) {
+                        let beginning = &rest[..rest.len().min(self.from.max_prefix_length())];
+                        if let Some(length) = self.from.prefix_length(beginning) {
                             out.extend_from_slice(&bytes[kept..start]);
                             out.extend_from_slice(&self.to);
                             (at, kept) = (at + length, start + length);
                             self.string = TEXT;
-                        } else if beginning.len() == self.from.longest() && !beginning.contains(&b'\\') {
+                        } else if beginning.len() == self.from.max_prefix_length() && !beginning.contains(&b'\\') {
                             self.string = TEXT;
                         } else {
                             // It may go on in the next bytes, or be written with escapes.
                             out.extend_from_slice(&bytes[kept..start]);
                             kept = start;
-                            self.string = Within::Link { escaped: false };
+                            self.string = StringState::Candidate { escaped: false };
                         }
                     } else if byte == b'"'
-                        && let Some(length) = whole(&bytes[at + 1..])
+                        && let Some(length) = plain_string_length(&bytes[at + 1..])
                     {
                         self.name = Name::parse(&bytes[at + 1..=at + length]);
-                        self.before = b'"';
+                        self.previous = b'"';
                         at += length + 1;
                     } else {
-                        self.outside(byte);
+                        self.scan_structure(byte);
                     }
                 }
-                Within::Text { escaped: true, .. } => self.string = TEXT,
+                StringState::Text { escaped: true, .. } => self.string = TEXT,
                 // Most of a document is texts: all that does not end them is passed over at once.
-                Within::Text { begun: false, .. } => match memchr::memchr2(b'"', b'\\', &bytes[at..]) {
+                StringState::Text { collecting: false, .. } => match memchr::memchr2(b'"', b'\\', &bytes[at..]) {
                     None => break,
                     Some(plain) => {
                         at += plain;
-                        self.text(bytes[at], false);
+                        self.scan_text(bytes[at], false);
                     }
                 },
-                Within::Text { begun: true, .. } => self.text(byte, true),
-                Within::Link { escaped } => {
+                StringState::Text { collecting: true, .. } => self.scan_text(byte, true),
+                StringState::Candidate { escaped } => {
                     kept = at + 1;
-                    self.link(byte, escaped, out);
+                    self.scan_candidate(byte, escaped, out);
                 }
             }
             at += 1;
@@ -163,13 +163,13 @@ impl Links {
     }
 
     /// At the document's end: what is held is no link, as its string has not ended.
-    pub(super) fn end(&mut self, out: &mut Vec<u8>) {
-        out.append(&mut self.held);
+    pub(super) fn finish(&mut self, out: &mut Vec<u8>) {
+        out.append(&mut self.pending);
     }
 
     /// Says whether the string that begins here is the value of a member that holds a link.
-    fn is_link_here(&self) -> bool {
-        self.before == b':'
+    fn is_link_value(&self) -> bool {
+        self.previous == b':'
             && match self.inside {
                 Some((Object::Links, _)) => true,
                 Some((Object::Attributes, depth)) => depth == self.depth && self.name == Some(Name::Download),
@@ -177,93 +177,93 @@ impl Links {
             }
     }
 
-    fn text(&mut self, byte: u8, begun: bool) {
+    fn scan_text(&mut self, byte: u8, collecting: bool) {
         match byte {
-            b'\\' => self.string = Within::Text { escaped: true, begun: false },
+            b'\\' => self.string = StringState::Text { escaped: true, collecting: false },
             b'"' => {
-                self.name = if begun { Name::parse(&self.begun) } else { None };
-                self.string = Within::Nothing;
-                self.before = b'"';
+                self.name = if collecting { Name::parse(&self.collecting) } else { None };
+                self.string = StringState::Outside;
+                self.previous = b'"';
             }
             _ => {
-                let begun = begun && self.begun.len() < LONGEST_NAME;
-                if begun {
-                    self.begun.push(byte);
+                let collecting = collecting && self.collecting.len() < LONGEST_NAME;
+                if collecting {
+                    self.collecting.push(byte);
                 }
-                self.string = Within::Text { escaped: false, begun };
+                self.string = StringState::Text { escaped: false, collecting };
             }
         }
     }
 
-    fn outside(&mut self, byte: u8) {
+    fn scan_structure(&mut self, byte: u8) {
         match byte {
             b'"' => {
-                self.begun.clear();
-                self.string = Within::Text { escaped: false, begun: true };
+                self.collecting.clear();
+                self.string = StringState::Text { escaped: false, collecting: true };
             }
             b'{' | b'[' => {
                 self.depth += 1;
                 if byte == b'{'
-                    && self.before == b':'
+                    && self.previous == b':'
                     && self.inside.is_none()
-                    && let Some(Name::Of(object)) = self.name
+                    && let Some(Name::Object(object)) = self.name
                 {
                     self.inside = Some((object, self.depth));
                 }
-                self.before = byte;
+                self.previous = byte;
             }
             b'}' | b']' => {
                 if self.inside.is_some_and(|(_, depth)| depth == self.depth) {
                     self.inside = None;
                 }
                 self.depth = self.depth.saturating_sub(1);
-                self.before = byte;
+                self.previous = byte;
             }
             b' ' | b'\t' | b'\r' | b'\n' => {}
-            other => self.before = other,
+            other => self.previous = other,
         }
     }
 
-    fn link(&mut self, byte: u8, escaped: bool, out: &mut Vec<u8>) {
-        self.held.push(byte);
+    fn scan_candidate(&mut self, byte: u8, escaped: bool, out: &mut Vec<u8>) {
+        self.pending.push(byte);
         if byte == b'\\' && !escaped {
-            self.string = Within::Link { escaped: true };
+            self.string = StringState::Candidate { escaped: true };
             return;
         }
         // Some writers of JSON escape slashes. No link has another escape in its origin.
         let read = (byte != b'"' || escaped) && (!escaped || byte == b'/');
         let comparison = if read {
-            self.read.push(byte);
-            self.from.compare(&self.read)
+            self.unescaped.push(byte);
+            self.from.compare(&self.unescaped)
         } else {
-            Comparison::Different
+            PrefixMatch::None
         };
         match comparison {
-            Comparison::Partial => {
-                self.string = Within::Link { escaped: false };
+            PrefixMatch::Partial => {
+                self.string = StringState::Candidate { escaped: false };
                 return;
             }
-            Comparison::Equal => {
+            PrefixMatch::Full => {
                 out.extend_from_slice(&self.to);
-                self.held.clear();
+                self.pending.clear();
                 self.string = TEXT;
             }
-            Comparison::Different => {
-                out.append(&mut self.held);
+            PrefixMatch::None => {
+                out.append(&mut self.pending);
                 self.string = if byte == b'"' && !escaped {
-                    (self.name, self.before) = (None, b'"');
-                    Within::Nothing
+                    (self.name, self.previous) = (None, b'"');
+                    StringState::Outside
                 } else {
                     TEXT
                 };
             }
         }
-        self.read.clear();
+        self.unescaped.clear();
     }
 }
 
 /// A string that stays as it is and is none of the names that matter.
-const TEXT: Within = Within::Text { escaped: false, begun: false };
+const TEXT: StringState = StringState::Text { escaped: false, collecting: false };
 
 #[cfg(test)]
 mod tests {
@@ -275,12 +275,12 @@ mod tests {
     const TO: &str = "http://127.0.0.1:8800";
 
     fn moved_in(pieces: &[&[u8]]) -> String {
-        let from = Arc::new(Origins::new(&[url::Url::parse(FROM).unwrap()]));
-        let (mut links, mut out) = (Links::new(&from, TO), Vec::new());
+        let from = Arc::new(LinkPrefixes::new(&[url::Url::parse(FROM).unwrap()]));
+        let (mut links, mut out) = (LinkRewriter::new(&from, TO), Vec::new());
         for piece in pieces {
-            links.pass(piece, &mut out);
+            links.rewrite(piece, &mut out);
         }
-        links.end(&mut out);
+        links.finish(&mut out);
         String::from_utf8(out).unwrap()
     }
 
@@ -361,7 +361,7 @@ mod tests {
         let member = |(name, value): (String, Value)| {
             let opens = Name::parse(name.as_bytes()).filter(|_| special.is_none() && value.is_object());
             let moved = match (opens, special, &value) {
-                (Some(Name::Of(object)), ..) => moved_by_value(value, Some(object), true),
+                (Some(Name::Object(object)), ..) => moved_by_value(value, Some(object), true),
                 (_, Some(Object::Attributes), Value::String(text)) => {
                     let download = direct && Name::parse(name.as_bytes()) == Some(Name::Download);
                     if download { moved_text(text) } else { value }

@@ -40,32 +40,32 @@ use std::time::Duration;
 use http::HeaderValue;
 use url::Url;
 
-use origins::Origins;
+use origins::LinkPrefixes;
 use token_state::TokenState;
 
-pub use body::Answered;
-pub use rate_limiter::Limit;
+pub use body::GatewayBody;
+pub use rate_limiter::RateLimit;
 pub use token_making::Exemption;
-pub use usage_stats::Record;
+pub use usage_stats::UsageStats;
 
 use crate::clock::Clock;
 use crate::credential_watch::CredentialWatch;
-use crate::gateway::actions::{self, Actions};
-use crate::gateway::availability::Server;
-use crate::gateway::local_token::Accepted;
-use crate::gateway::platform_token::Source;
+use crate::gateway::actions::{self, CallAssessor};
+use crate::gateway::availability::ServerInfo;
+use crate::gateway::local_token::AcceptedTokens;
+use crate::gateway::platform_token::PlatformTokenSource;
 use crate::health::{Health, HealthHandle};
 use crate::http::body_buffer::BufferBudget;
-use crate::http::client::{self, ProxyMode, ServerAddress, TlsOptions};
+use crate::http::client::{self, Address, Proxy, Tls};
 use crate::http::guard;
-use crate::http::reverse_proxy::{self, Forwarder, UpstreamTarget, UpstreamTargetError};
-use crate::http::server::ListenerMetrics;
+use crate::http::reverse_proxy::{self, Forwarder, Reach, ReachError};
+use crate::http::server::Observed;
 use crate::metrics::Metrics;
 use crate::status::StatusRegistry;
 
 /// How the platform is reached and called.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Options {
+pub struct GatewayOptions {
     /// Where it is: scheme, host and port alone.
     pub upstream: Url,
     /// Other addresses of it that links in its answers may begin with: scheme, host and port alone.
@@ -73,7 +73,7 @@ pub struct Options {
     /// PEM file of the authorities to trust in place of the system's.
     pub ca_file: Option<PathBuf>,
     /// The proxy on the way there.
-    pub proxy: ProxyMode,
+    pub proxy: Proxy,
     /// Connections to it at once.
     pub connections: usize,
     /// Time to get a connection, TLS included.
@@ -83,9 +83,9 @@ pub struct Options {
     /// How long a call waits for another token where the platform refuses the one that there is.
     pub token_wait: Duration,
     /// How many requests a second it takes.
-    pub limit: Limit,
+    pub limit: RateLimit,
     /// What is done with what the history of the platform's API says of calls.
-    pub actions: actions::Options,
+    pub actions: actions::ActionOptions,
     /// Calls that make platform tokens and are allowed.
     pub exempt: BTreeSet<Exemption>,
     /// Names that `Host` may carry besides the listener's own address and `localhost`, without port.
@@ -94,7 +94,7 @@ pub struct Options {
 
 /// What the gateway is joined to.
 #[derive(Debug)]
-pub struct Parts {
+pub struct GatewayDependencies {
     /// Tells when a local token has ended.
     pub clock: Clock,
     /// Where it is shown what the platform is.
@@ -106,11 +106,11 @@ pub struct Parts {
     /// Reports that the platform refuses the token.
     pub token_health: HealthHandle,
     /// The platform token.
-    pub source: Source,
+    pub source: PlatformTokenSource,
     /// What callers may present.
-    pub local: CredentialWatch<Accepted>,
+    pub local: CredentialWatch<AcceptedTokens>,
     /// Who called: handed on from one gateway to the next that a reload makes.
-    pub record: Arc<Record>,
+    pub usage: Arc<UsageStats>,
 }
 
 /// A gateway to one platform. Clones share its connections, its limit and its counts.
@@ -119,27 +119,27 @@ pub struct Gateway(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    options: Options,
-    parts: Parts,
+    options: GatewayOptions,
+    dependencies: GatewayDependencies,
     forwarder: Forwarder,
-    limiter: rate_limiter::Limiter,
+    limiter: rate_limiter::RateLimiter,
     /// For bodies that may have to be sent once more.
     buffers: BufferBudget,
     /// The platform's origin.
     origin: String,
     /// How links into its API begin.
-    links: Arc<Origins>,
+    link_prefixes: Arc<LinkPrefixes>,
     /// The same as the `Host` of requests.
     host: HeaderValue,
     /// Whether the platform answers.
-    reached: server_probe::Reached,
+    upstream_health: server_probe::UpstreamHealth,
     /// State of the platform token: taken or refused.
     token_state: TokenState,
-    actions: Actions,
+    actions: CallAssessor,
     /// What the platform has told of itself.
-    server: Mutex<Arc<Server>>,
+    server: Mutex<Arc<ServerInfo>>,
     /// True if an encoded answer was told of in the log.
-    encoded: AtomicBool,
+    warned_encoded: AtomicBool,
 }
 
 impl Gateway {
@@ -147,64 +147,64 @@ impl Gateway {
     ///
     /// # Errors
     /// The file cannot be used, or the address has no host that TLS could be spoken with.
-    pub fn build(options: Options, parts: Parts) -> Result<Self, BuildError> {
+    pub fn build(options: GatewayOptions, dependencies: GatewayDependencies) -> Result<Self, GatewayBuildError> {
         let upstream = &options.upstream;
-        let way = client::ClientOptions {
-            address: ServerAddress::Url(upstream.clone()),
-            tls: TlsOptions { ca_file: options.ca_file.clone(), ..TlsOptions::default() },
+        let client_options = client::Options {
+            address: Address::Url(upstream.clone()),
+            tls: Tls { ca_file: options.ca_file.clone(), ..Tls::default() },
             proxy: options.proxy.clone(),
             connect_timeout: options.connect_timeout,
             answer_timeout: options.answer_timeout,
         };
-        let UpstreamTarget { target, tls, host, .. } = UpstreamTarget::resolve(&way)?;
-        let forwarder = Forwarder::new(reverse_proxy::ForwarderOptions {
+        let Reach { target, tls, host, .. } = Reach::of(&client_options)?;
+        let forwarder = Forwarder::new(reverse_proxy::Options {
             target,
             tls,
             connections: options.connections,
-            idle: KEPT,
+            idle: IDLE_TIMEOUT,
             connect_timeout: options.connect_timeout,
             body_idle: Some(options.answer_timeout),
         });
         let origin = upstream.origin().ascii_serialization();
-        let links = Arc::new(Origins::new(std::iter::once(upstream).chain(&options.aliases)));
-        let limiter = rate_limiter::Limiter::new(options.limit);
-        let actions = Actions::new(options.actions.clone());
+        let link_prefixes = Arc::new(LinkPrefixes::new(std::iter::once(upstream).chain(&options.aliases)));
+        let limiter = rate_limiter::RateLimiter::new(options.limit);
+        let actions = CallAssessor::new(options.actions.clone());
         let token_state = TokenState::new(options.connections);
-        let buffers = BufferBudget::new(body::ALL_HELD);
-        let (reached, server) = (server_probe::Reached::default(), Mutex::default());
+        let buffers = BufferBudget::new(body::BUFFER_BUDGET);
+        let (upstream_health, server) = (server_probe::UpstreamHealth::default(), Mutex::default());
         Ok(Self(Arc::new(Inner {
             options,
-            parts,
+            dependencies,
             forwarder,
             limiter,
             buffers,
             origin,
-            links,
+            link_prefixes,
             host,
-            reached,
+            upstream_health,
             token_state,
             actions,
             server,
-            encoded: AtomicBool::new(false),
+            warned_encoded: AtomicBool::new(false),
         })))
     }
 
     /// What a listener bound to `address` (`None` for a unix socket) is guarded by. Who may call is for the local token
     /// to say, and on a unix socket for its mode too.
-    fn guard(&self, address: Option<SocketAddr>, listener_metrics: ListenerMetrics) -> guard::Guard {
-        let admit = if address.is_some() { guard::AccessMode::AnyLocalUser } else { guard::AccessMode::SocketPeers };
-        let options = guard::GuardOptions { allowed_hosts: self.0.options.allowed_hosts.clone(), admit };
-        guard::Guard::new(options, address, Some(listener_metrics)).with_bodies(u64::MAX).without_request_header()
+    fn guard(&self, address: Option<SocketAddr>, observed: Observed) -> guard::Guard {
+        let admit = if address.is_some() { guard::Admit::AnyLocalUser } else { guard::Admit::SocketPeers };
+        let options = guard::Options { allowed_hosts: self.0.options.allowed_hosts.clone(), admit };
+        guard::Guard::new(options, address, Some(observed)).with_bodies(u64::MAX).without_request_header()
     }
 }
 
 /// Less than the usual load balancer in front of a platform keeps a connection.
-const KEPT: Duration = Duration::from_secs(30);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Why there is no gateway.
 #[derive(Debug, thiserror::Error)]
-pub enum BuildError {
+pub enum GatewayBuildError {
     /// Its address has no host, its proxy is none, or the authorities cannot be had.
     #[error(transparent)]
-    UpstreamTarget(#[from] UpstreamTargetError),
+    Reach(#[from] ReachError),
 }

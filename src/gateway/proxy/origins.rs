@@ -4,13 +4,13 @@ use url::Url;
 
 /// How links into the API of one platform begin, in every spelling of its address.
 #[derive(Debug)]
-pub(super) struct Origins {
-    spellings: Vec<Spelling>,
-    longest: usize,
+pub(super) struct LinkPrefixes {
+    prefixes: Vec<Prefix>,
+    max_prefix_length: usize,
 }
 
 #[derive(Debug)]
-struct Spelling {
+struct Prefix {
     /// The whole beginning, such as `https://tfe.example.com:443/api/`.
     text: Vec<u8>,
     /// The length of its scheme, host and port, which are compared without regard to case (RFC 3986, 6.2.2.1).
@@ -19,71 +19,72 @@ struct Spelling {
 
 /// How the beginning of a text compares with the spellings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Comparison {
+pub(super) enum PrefixMatch {
     /// It is one of them.
-    Equal,
+    Full,
     /// It may become one when more of it is known.
     Partial,
     /// It is none.
-    Different,
+    None,
 }
 
 /// The path that every link into the API has behind the origin.
 const API: &str = "/api/";
 
-impl Origins {
+impl LinkPrefixes {
     /// Takes the addresses of the platform, of which scheme, host and port count. A default port may be written or left out.
     pub(super) fn new<'a>(addresses: impl IntoIterator<Item = &'a Url>) -> Self {
-        let mut spellings = Vec::new();
+        let mut prefixes = Vec::new();
         for address in addresses {
             let Some(host) = address.host_str() else { continue };
             let bare = format!("{}://{host}", address.scheme());
             let with_port = address.port_or_known_default().map(|port| format!("{bare}:{port}"));
             let is_default = address.port().is_none();
-            spellings.extend(
-                is_default.then_some(bare).into_iter().chain(with_port).map(|origin| Spelling {
-                    origin: origin.len(),
-                    text: [origin.as_str(), API].concat().into_bytes(),
-                }),
+            prefixes.extend(
+                is_default
+                    .then_some(bare)
+                    .into_iter()
+                    .chain(with_port)
+                    .map(|origin| Prefix { origin: origin.len(), text: [origin.as_str(), API].concat().into_bytes() }),
             );
         }
-        let longest = spellings.iter().map(|spelling| spelling.text.len()).max().unwrap_or_default();
-        Self { spellings, longest }
+        let max_prefix_length = prefixes.iter().map(|prefix| prefix.text.len()).max().unwrap_or_default();
+        Self { prefixes, max_prefix_length }
     }
 
     /// The beginning of links to another origin (`http://HOST:PORT`, no slash at the end).
-    pub(super) fn links_to(origin: &str) -> Vec<u8> {
+    pub(super) fn prefix_for(origin: &str) -> Vec<u8> {
         [origin, API].concat().into_bytes()
     }
 
     /// The length of the longest spelling, in bytes.
-    pub(super) const fn longest(&self) -> usize {
-        self.longest
+    pub(super) const fn max_prefix_length(&self) -> usize {
+        self.max_prefix_length
     }
 
     /// The length of the spelling that a text begins with.
-    pub(super) fn beginning_of(&self, text: &[u8]) -> Option<usize> {
-        let matches = |spelling: &&Spelling| {
-            text.get(..spelling.text.len()).is_some_and(|beginning| spelling.begins_with(beginning))
+    pub(super) fn prefix_length(&self, text: &[u8]) -> Option<usize> {
+        let matches = |prefix: &&Prefix| {
+            text.get(..prefix.text.len()).is_some_and(|start| prefix.starts_with_ignoring_origin_case(start))
         };
-        self.spellings.iter().find(matches).map(|spelling| spelling.text.len())
+        self.prefixes.iter().find(matches).map(|prefix| prefix.text.len())
     }
 
     /// Compares a text of which only the beginning is known.
-    pub(super) fn compare(&self, beginning: &[u8]) -> Comparison {
-        let mut comparison = Comparison::Different;
-        for spelling in self.spellings.iter().filter(|spelling| spelling.begins_with(beginning)) {
-            if spelling.text.len() == beginning.len() {
-                return Comparison::Equal;
+    pub(super) fn compare(&self, start: &[u8]) -> PrefixMatch {
+        let mut comparison = PrefixMatch::None;
+        for prefix in self.prefixes.iter().filter(|prefix| prefix.starts_with_ignoring_origin_case(start)) {
+            if prefix.text.len() == start.len() {
+                return PrefixMatch::Full;
             }
-            comparison = Comparison::Partial;
+            comparison = PrefixMatch::Partial;
         }
         comparison
     }
 }
 
-impl Spelling {
-    fn begins_with(&self, text: &[u8]) -> bool {
+impl Prefix {
+    fn starts_with_ignoring_origin_case(&self, text: &[u8]) -> bool {
         let Some(own) = self.text.get(..text.len()) else { return false };
         let (own_origin, own_path) = own.split_at(self.origin.min(own.len()));
         let (origin, path) = text.split_at(own_origin.len());
@@ -98,17 +99,17 @@ mod tests {
     #[test]
     fn every_spelling_of_an_address_begins_links_and_no_other_host_does() {
         let urls = ["https://tfe.example.com", "http://127.0.0.1:8080"].map(|url| Url::parse(url).unwrap());
-        let origins = Origins::new(&urls);
+        let origins = LinkPrefixes::new(&urls);
         for text in [
             "https://tfe.example.com/api/",
             "https://tfe.example.com:443/api/",
             "HTTPS://TFE.Example.COM/api/",
             "http://127.0.0.1:8080/api/",
         ] {
-            assert_eq!(origins.compare(text.as_bytes()), Comparison::Equal, "{text}");
-            assert_eq!(origins.beginning_of(format!("{text}v2/a").as_bytes()), Some(text.len()), "{text}");
+            assert_eq!(origins.compare(text.as_bytes()), PrefixMatch::Full, "{text}");
+            assert_eq!(origins.prefix_length(format!("{text}v2/a").as_bytes()), Some(text.len()), "{text}");
             for length in 0..text.len() {
-                assert_eq!(origins.compare(&text.as_bytes()[..length]), Comparison::Partial, "{text} {length}");
+                assert_eq!(origins.compare(&text.as_bytes()[..length]), PrefixMatch::Partial, "{text} {length}");
             }
         }
         for text in [
@@ -118,9 +119,9 @@ mod tests {
             "http://tfe.example.com/api/",
             "http://127.0.0.1/api/",
         ] {
-            assert_eq!(origins.compare(text.as_bytes()), Comparison::Different, "{text}");
-            assert_eq!(origins.beginning_of(text.as_bytes()), None, "{text}");
+            assert_eq!(origins.compare(text.as_bytes()), PrefixMatch::None, "{text}");
+            assert_eq!(origins.prefix_length(text.as_bytes()), None, "{text}");
         }
-        assert_eq!(origins.longest(), "https://tfe.example.com:443/api/".len());
+        assert_eq!(origins.max_prefix_length(), "https://tfe.example.com:443/api/".len());
     }
 }

@@ -8,50 +8,50 @@ use crate::gateway::path_rules::check_path;
 
 /// What a path leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place<'a> {
+pub(super) enum RequestTarget<'a> {
     /// Service discovery.
     Discovery,
     /// The gateway's own part, below `/v1/platform/`.
-    Own(&'a str),
+    AdminApi(&'a str),
     /// The platform's API.
     Api,
     /// A state of the platform's, for reading.
     State,
     /// Nothing is here.
-    Nothing,
+    NotFound,
     /// It is written in a way that could be read as another: why.
     Ambiguous(&'static str),
 }
 
 /// What of the platform is served.
-const API: [&str; 2] = ["/api/v2/", "/api/registry/"];
+const API_PREFIXES: [&str; 2] = ["/api/v2/", "/api/registry/"];
 
 /// The one path beside them; with what is below it.
-const RANGES: &str = "/api/meta/ip-ranges";
+const IP_RANGES: &str = "/api/meta/ip-ranges";
 
 /// Where states are downloaded: `/api/state-versions/ID/hosted_state`, `.../hosted_json_state`, and sanitized forms.
-const STATES: &str = "/api/state-versions/";
+const STATE_VERSIONS: &str = "/api/state-versions/";
 
 /// Finds out where a path leads; it is the request's, without its query.
-pub(super) fn place(path: &str) -> Place<'_> {
+pub(super) fn classify_path(path: &str) -> RequestTarget<'_> {
     if let Err(why) = check_path(path) {
-        return Place::Ambiguous(why);
+        return RequestTarget::Ambiguous(why);
     }
     if path == "/.well-known/terraform.json" {
-        return Place::Discovery;
+        return RequestTarget::Discovery;
     }
     if let Some(own) = path.strip_prefix("/v1/platform/") {
-        return Place::Own(own);
+        return RequestTarget::AdminApi(own);
     }
-    if path.strip_prefix(STATES).is_some_and(is_state) {
-        return Place::State;
+    if path.strip_prefix(STATE_VERSIONS).is_some_and(is_state_file) {
+        return RequestTarget::State;
     }
-    let api = API.iter().any(|start| path.starts_with(start));
-    if api || path == RANGES { Place::Api } else { Place::Nothing }
+    let api = API_PREFIXES.iter().any(|start| path.starts_with(start));
+    if api || path == IP_RANGES { RequestTarget::Api } else { RequestTarget::NotFound }
 }
 
 /// Says whether this is the id of a state version and the name of one of its files.
-fn is_state(rest: &str) -> bool {
+fn is_state_file(rest: &str) -> bool {
     let plain = |text: &str| {
         !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
     };
@@ -59,13 +59,13 @@ fn is_state(rest: &str) -> bool {
 }
 
 /// Says whether a path's answer is a user's file and no document of the API: nothing in it is a link of the platform's.
-pub(super) fn is_file(path: &str) -> bool {
-    path.strip_prefix(STATES).is_some_and(is_state)
+pub(super) fn is_user_file(path: &str) -> bool {
+    path.strip_prefix(STATE_VERSIONS).is_some_and(is_state_file)
         || path.rsplit('/').next().is_some_and(|name| name.starts_with("json-output"))
 }
 
 /// A segment as it reads, for names that are compared.
-pub(super) fn decoded(segment: &str) -> String {
+pub(super) fn percent_decode(segment: &str) -> String {
     percent_decode_str(segment).decode_utf8_lossy().into_owned()
 }
 
@@ -75,17 +75,17 @@ mod tests {
 
     #[test]
     fn only_what_is_on_the_list_is_served() {
-        let check = |path: &str, wanted: Place<'_>| assert_eq!(place(path), wanted, "{path}");
-        check("/api/v2/ping", Place::Api);
-        check("/api/v2/organizations/a%2Fb/runs", Place::Api);
-        check("/api/v2//registry-modules/x/", Place::Api);
-        check("/api/registry/v1/modules/a/b/c/versions", Place::Api);
-        check("/api/registry/private/v2/modules", Place::Api);
-        check("/api/meta/ip-ranges", Place::Api);
-        check("/.well-known/terraform.json", Place::Discovery);
-        check("/v1/platform/changes", Place::Own("changes"));
-        check("/api/state-versions/sv-Ab1/hosted_state", Place::State);
-        check("/api/state-versions/sv-Ab1/hosted_json_state", Place::State);
+        let check = |path: &str, wanted: RequestTarget<'_>| assert_eq!(classify_path(path), wanted, "{path}");
+        check("/api/v2/ping", RequestTarget::Api);
+        check("/api/v2/organizations/a%2Fb/runs", RequestTarget::Api);
+        check("/api/v2//registry-modules/x/", RequestTarget::Api);
+        check("/api/registry/v1/modules/a/b/c/versions", RequestTarget::Api);
+        check("/api/registry/private/v2/modules", RequestTarget::Api);
+        check("/api/meta/ip-ranges", RequestTarget::Api);
+        check("/.well-known/terraform.json", RequestTarget::Discovery);
+        check("/v1/platform/changes", RequestTarget::AdminApi("changes"));
+        check("/api/state-versions/sv-Ab1/hosted_state", RequestTarget::State);
+        check("/api/state-versions/sv-Ab1/hosted_json_state", RequestTarget::State);
         for path in [
             "/",
             "*",
@@ -116,7 +116,7 @@ mod tests {
             "/v1/platform",
             "/_archivist/v1/object/secret",
         ] {
-            check(path, Place::Nothing);
+            check(path, RequestTarget::NotFound);
         }
     }
 
@@ -142,8 +142,8 @@ mod tests {
             "/api/v2/%zz",
             "/api/v2/\u{e9}",
         ] {
-            assert!(matches!(place(path), Place::Ambiguous(_)), "{path}: {:?}", place(path));
+            assert!(matches!(classify_path(path), RequestTarget::Ambiguous(_)), "{path}: {:?}", classify_path(path));
         }
-        assert_eq!(place("/api/v2/a..b/...c/.d/e%2e"), Place::Api, "dots in a name are no climbing");
+        assert_eq!(classify_path("/api/v2/a..b/...c/.d/e%2e"), RequestTarget::Api, "dots in a name are no climbing");
     }
 }

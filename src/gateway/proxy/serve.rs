@@ -11,17 +11,17 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Frame, Incoming};
 
 use super::admin_api::discovery;
-use super::body::{Answered, Asked, Moving, Unheld};
-use super::link_rewriter::Links;
-use super::outcome::{Length as _, Outcome, Platform};
-use super::path::{self, Place, place};
-use super::response::{self, Shape, no_method, refuse};
-use super::upstream_call::Call;
+use super::body::{BufferError, CallerBody, GatewayBody, RewritingBody};
+use super::link_rewriter::LinkRewriter;
+use super::outcome::{BodyLength as _, CallOutcome, PlatformBody};
+use super::path::{self, RequestTarget, classify_path};
+use super::response::{self, BodyKind, error_response, method_not_allowed};
+use super::upstream_call::UpstreamCall;
 use super::{Gateway, Inner, token_making};
 use crate::credential_watch::Availability;
-use crate::gateway::local_token::Which;
-use crate::http::guard::{Guard, GuardRejection};
-use crate::http::server::{Caller, ListenerMetrics, Peer, ResponseCounter, ResponseFuture};
+use crate::gateway::local_token::MatchedToken;
+use crate::http::guard::{Guard, Refusal};
+use crate::http::server::{Answering, Answers, Caller, Observed, Peer};
 
 impl Gateway {
     /// The service of one listener, bound to `address` (`None` for a unix socket), for
@@ -29,53 +29,55 @@ impl Gateway {
     pub fn service(
         &self,
         address: Option<SocketAddr>,
-        listener_metrics: ListenerMetrics,
-    ) -> impl Fn(Peer, Request<Incoming>) -> ResponseFuture<Answered> + Clone + Send + 'static {
-        let door =
-            Arc::new((self.guard(address, listener_metrics.clone()), ResponseCounter::new(listener_metrics), address));
+        observed: Observed,
+    ) -> impl Fn(Peer, Request<Incoming>) -> Answering<GatewayBody> + Clone + Send + 'static {
+        let listener = Arc::new((self.guard(address, observed.clone()), Answers::of(observed), address));
         let inner = Arc::clone(&self.0);
-        move |peer, request| inner.answer(&door, &peer, request)
+        move |peer, request| inner.serve(&listener, &peer, request)
     }
 }
 
 /// What is done for a request that is let in.
-enum Way<'a> {
+enum GatewayRoute<'a> {
     /// It is told where the platform's services are.
-    Discover,
+    Discovery,
     /// It is told something of the gateway itself.
-    Tell(&'a str),
+    AdminApi(&'a str),
     /// It goes to the platform: whose it is, and what it calls.
     Forward(String, PathAndQuery),
 }
 
 impl Inner {
     /// Decides by the head alone. Only what is forwarded costs a future.
-    fn answer(
+    fn serve(
         self: &Arc<Self>,
-        door: &Arc<(Guard, ResponseCounter, Option<SocketAddr>)>,
+        listener: &Arc<(Guard, Answers, Option<SocketAddr>)>,
         peer: &Peer,
         mut request: Request<Incoming>,
-    ) -> ResponseFuture<Answered> {
+    ) -> Answering<GatewayBody> {
         drop_own_referer(request.headers_mut());
-        let (guard, answers, _) = &**door;
-        let now = |answer: Response<Answered>| {
-            answers.count(answer.status());
-            ResponseFuture::ready(answer)
+        let (guard, counter, _) = &**listener;
+        let now = |response: Response<GatewayBody>| {
+            counter.count(response.status());
+            Answering::now(response)
         };
-        let (client, target) = match self.way(guard, peer, &request) {
-            Ok(Way::Forward(client, target)) => (client, target),
-            Ok(Way::Discover) => return now(discovery(request.method())),
-            Ok(Way::Tell(name)) => return now(self.own(name, &request, here(request.headers()).as_deref())),
+        let (client, target) = match self.route(guard, peer, &request) {
+            Ok(GatewayRoute::Forward(client, target)) => (client, target),
+            Ok(GatewayRoute::Discovery) => return now(discovery(request.method())),
+            Ok(GatewayRoute::AdminApi(name)) => {
+                return now(self.serve_admin_api(name, &request, gateway_origin(request.headers()).as_deref()));
+            }
             Err(refusal) => return now(*refusal),
         };
         let (parts, body) = request.into_parts();
-        let (here, merges) = (here(&parts.headers), self.merges(&parts.method, &target, &parts.headers));
-        let call = Call::new(Caller::new(*peer, door.2), parts.method, target, parts.headers);
-        let (inner, door) = (Arc::clone(self), Arc::clone(door));
-        ResponseFuture::waiting(async move {
-            let answer = inner.forward(&client, &call, here.as_deref(), merges, body).await;
-            door.1.count(answer.status());
-            answer
+        let (origin, merge_pages) =
+            (gateway_origin(&parts.headers), self.wants_merged_pages(&parts.method, &target, &parts.headers));
+        let call = UpstreamCall::new(Caller::new(*peer, listener.2), parts.method, target, parts.headers);
+        let (inner, listener) = (Arc::clone(self), Arc::clone(listener));
+        Answering::later(async move {
+            let response = inner.call(&client, &call, origin.as_deref(), merge_pages, body).await;
+            listener.1.count(response.status());
+            response
         })
     }
 
@@ -83,44 +85,46 @@ impl Inner {
     ///
     /// # Errors
     /// It is not let in, or not served: what its caller is told.
-    fn way<'a>(
+    fn route<'a>(
         &self,
         guard: &Guard,
         peer: &Peer,
         request: &'a Request<Incoming>,
-    ) -> Result<Way<'a>, Box<Response<Answered>>> {
-        let refused = |status, why: &str| Err(Box::new(refuse(status, why)));
-        if let Err(GuardRejection { status, message, .. }) = guard.admit(peer, request) {
-            return refused(status, &message);
+    ) -> Result<GatewayRoute<'a>, Box<Response<GatewayBody>>> {
+        let error_result = |status, why: &str| Err(Box::new(error_response(status, why)));
+        if let Err(Refusal { status, message, .. }) = guard.admit(peer, request) {
+            return error_result(status, &message);
         }
-        let place = match place(request.uri().path()) {
-            Place::Discovery => return Ok(Way::Discover),
-            Place::Ambiguous(why) => return refused(StatusCode::BAD_REQUEST, why),
-            other => other,
+        let target_kind = match classify_path(request.uri().path()) {
+            RequestTarget::Discovery => return Ok(GatewayRoute::Discovery),
+            RequestTarget::Ambiguous(why) => return error_result(StatusCode::BAD_REQUEST, why),
+            replacement => replacement,
         };
-        let Some(which) = self.presented(request.headers()) else {
-            return refused(StatusCode::UNAUTHORIZED, LOCAL_TOKEN);
+        let Some(which) = self.match_local_token(request.headers()) else {
+            return error_result(StatusCode::UNAUTHORIZED, LOCAL_TOKEN_REJECTED);
         };
-        let client = self.parts.record.note(request.headers(), which, self.parts.clock.now().wall);
-        if place == Place::Api
-            && let Err(refusal) = token_making::check(request.method(), request.uri().path(), &self.options.exempt)
+        let client =
+            self.dependencies.usage.record_request(request.headers(), which, self.dependencies.clock.now().wall);
+        if target_kind == RequestTarget::Api
+            && let Err(refusal) =
+                token_making::check_minting(request.method(), request.uri().path(), &self.options.exempt)
         {
-            return Err(Box::new(response::refused(&[refusal])));
+            return Err(Box::new(response::error_responses(&[refusal])));
         }
-        match place {
-            Place::State if !matches!(*request.method(), Method::GET | Method::HEAD) => {
-                Err(Box::new(no_method("states are read at this path", "GET, HEAD")))
+        match target_kind {
+            RequestTarget::State if !matches!(*request.method(), Method::GET | Method::HEAD) => {
+                Err(Box::new(method_not_allowed("states are read at this path", "GET, HEAD")))
             }
-            Place::Api if !SERVED.contains(request.method()) => {
+            RequestTarget::Api if !ALLOWED_METHODS.contains(request.method()) => {
                 let served = "GET, HEAD, POST, PUT, PATCH, DELETE";
-                Err(Box::new(no_method("the platform's API has no such method", served)))
+                Err(Box::new(method_not_allowed("the platform's API has no such method", served)))
             }
-            Place::Api | Place::State => match request.uri().path_and_query() {
-                Some(target) => Ok(Way::Forward(client, target.clone())),
-                None => refused(StatusCode::BAD_REQUEST, "the request names no path"),
+            RequestTarget::Api | RequestTarget::State => match request.uri().path_and_query() {
+                Some(target) => Ok(GatewayRoute::Forward(client, target.clone())),
+                None => error_result(StatusCode::BAD_REQUEST, "the request names no path"),
             },
-            Place::Own(name) => Ok(Way::Tell(name)),
-            _ => refused(
+            RequestTarget::AdminApi(name) => Ok(GatewayRoute::AdminApi(name)),
+            _ => error_result(
                 StatusCode::NOT_FOUND,
                 "the gateway serves /api/v2/, /api/registry/, /api/meta/ip-ranges and the states of /api/state-versions/ of \
                  the platform, and /v1/platform/",
@@ -129,108 +133,129 @@ impl Inner {
     }
 
     /// Which local token a caller presents, if it is one.
-    fn presented(&self, headers: &HeaderMap) -> Option<Which> {
+    fn match_local_token(&self, headers: &HeaderMap) -> Option<MatchedToken> {
         let value = headers.get(AUTHORIZATION)?.as_bytes();
         let (scheme, token) = value.split_at_checked(7)?;
         if !scheme.eq_ignore_ascii_case(b"Bearer ") {
             return None;
         }
-        let now = self.parts.clock.now().wall;
-        self.parts.local.with(|reading| match &reading.availability {
-            Availability::Available(accepted) => accepted.which(token.trim_ascii(), now),
+        let now = self.dependencies.clock.now().wall;
+        self.dependencies.local.with(|reading| match &reading.availability {
+            Availability::Available(accepted) => accepted.match_token(token.trim_ascii(), now),
             Availability::Unavailable { .. } => None,
         })
     }
 
-    async fn forward(
+    async fn call(
         &self,
         client: &str,
-        call: &Call,
-        here: Option<&str>,
-        merges: bool,
+        call: &UpstreamCall,
+        origin: Option<&str>,
+        merge_pages: bool,
         body: Incoming,
-    ) -> Response<Answered> {
-        let body = match Asked::take(body, &self.buffers).await {
+    ) -> Response<GatewayBody> {
+        let body = match CallerBody::receive(body, &self.buffers).await {
             Ok(body) => body,
-            Err(Unheld::Late) => return refuse(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time"),
-            Err(Unheld::Broken) => return refuse(StatusCode::BAD_REQUEST, "the body did not arrive whole"),
+            Err(BufferError::Timeout) => {
+                return error_response(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time");
+            }
+            Err(BufferError::Broken) => {
+                return error_response(StatusCode::BAD_REQUEST, "the body did not arrive whole");
+            }
         };
-        let judged = match self.judge(call, &body, client) {
-            Ok(judged) => judged,
-            Err(refusals) => return response::refused(&refusals),
+        let assessment = match self.assess(call, &body, client) {
+            Ok(assessment) => assessment,
+            Err(errors) => return response::error_responses(&errors),
         };
         // What is rare is in boxes: each call would carry the room for it.
-        let outcome = match &judged.deprecated {
-            None if merges => Box::pin(self.merged(call, here)).await,
-            None => self.sent(call, body).await,
+        let outcome = match &assessment.deprecated {
+            None if merge_pages => Box::pin(self.fetch_merged(call, origin)).await,
+            None => self.forward(call, body).await,
             // Of the lists that are merged none has a replacement.
-            Some(deprecated) if merges => {
-                let merged = Box::pin(self.merged(call, here)).await;
-                self.told(call, deprecated, None, client, merged)
+            Some(deprecated) if merge_pages => {
+                let merged = Box::pin(self.fetch_merged(call, origin)).await;
+                self.annotate(call, deprecated, None, client, merged)
             }
-            Some(deprecated) => Box::pin(self.replaced(call, body, deprecated, client)).await,
+            Some(deprecated) => Box::pin(self.call_or_replace(call, body, deprecated, client)).await,
         };
-        let mut answer = match outcome {
-            Ok(Outcome { other, answer }) => {
-                let call = other.as_ref().unwrap_or(call);
+        let mut response = match outcome {
+            Ok(CallOutcome { replacement, response }) => {
+                let call = replacement.as_ref().unwrap_or(call);
                 tracing::debug!(
                     event = "gateway.forwarded",
                     client,
                     method = call.method.as_str(),
-                    status = answer.status().as_u16(),
+                    status = response.status().as_u16(),
                     "a call was forwarded"
                 );
-                self.pass_on(call, here, answer).await
+                self.rewrite_response(call, origin, response).await
             }
-            Err(answer) => *answer,
+            Err(response) => *response,
         };
-        if !judged.headers.is_empty() {
-            answer.headers_mut().extend(judged.headers);
+        if !assessment.headers.is_empty() {
+            response.headers_mut().extend(assessment.headers);
         }
-        answer
+        response
     }
 
     /// Makes the platform's answer fit for a caller of the gateway.
-    async fn pass_on(&self, call: &Call, here: Option<&str>, answer: Response<Platform>) -> Response<Answered> {
-        let is_file = path::is_file(call.target.path());
+    async fn rewrite_response(
+        &self,
+        call: &UpstreamCall,
+        origin: Option<&str>,
+        response: Response<PlatformBody>,
+    ) -> Response<GatewayBody> {
+        let is_user_file = path::is_user_file(call.target.path());
         if call.method != Method::HEAD
-            && !is_file
-            && let Some(refused) = self.refuse_encoded(&answer)
+            && !is_user_file
+            && let Some(error_result) = self.reject_encoded(&response)
         {
-            return *refused;
+            return *error_result;
         }
-        let (mut parts, body) = answer.into_parts();
-        response::fit(parts.status, &mut parts.headers, || self.asked(call), self.parts.clock.now().wall);
-        let shape = if is_file { Shape::Other } else { response::shape(parts.status, &parts.headers, body.length()) };
-        let moves = here.filter(|_| !matches!(shape, Shape::Other | Shape::Encoded) && call.method != Method::HEAD);
-        let body = match (body, moves) {
-            (Platform::Streamed(body), None) => Answered::Streamed(body),
-            (Platform::Whole(body), None) => Answered::Whole(Full::new(body)),
-            (Platform::Whole(body), Some(here)) => {
-                let (mut links, mut moved) = (Links::new(&self.links, here), Vec::new());
-                links.pass(&body, &mut moved);
-                links.end(&mut moved);
-                response::set_length(&mut parts.headers, Some(moved.len()));
-                Answered::Whole(Full::new(moved.into()))
+        let (mut parts, body) = response.into_parts();
+        response::rewrite_headers(
+            parts.status,
+            &mut parts.headers,
+            || self.platform_url(call),
+            self.dependencies.clock.now().wall,
+        );
+        let kind = if is_user_file {
+            BodyKind::Other
+        } else {
+            response::classify_body(parts.status, &parts.headers, body.length())
+        };
+        let rewrite_to =
+            origin.filter(|_| !matches!(kind, BodyKind::Other | BodyKind::EncodedJson) && call.method != Method::HEAD);
+        let body = match (body, rewrite_to) {
+            (PlatformBody::Streamed(body), None) => GatewayBody::Streamed(body),
+            (PlatformBody::Buffered(body), None) => GatewayBody::Buffered(Full::new(body)),
+            (PlatformBody::Buffered(body), Some(origin)) => {
+                let (mut rewriter, mut rewritten) = (LinkRewriter::new(&self.link_prefixes, origin), Vec::new());
+                rewriter.rewrite(&body, &mut rewritten);
+                rewriter.finish(&mut rewritten);
+                response::set_length(&mut parts.headers, Some(rewritten.len()));
+                GatewayBody::Buffered(Full::new(rewritten.into()))
             }
-            (Platform::Streamed(mut body), Some(here)) => {
-                let mut links = Links::new(&self.links, here);
-                if shape == Shape::Document {
+            (PlatformBody::Streamed(mut body), Some(origin)) => {
+                let mut rewriter = LinkRewriter::new(&self.link_prefixes, origin);
+                if kind == BodyKind::LargeJson {
                     response::set_length(&mut parts.headers, None);
-                    Answered::Moved(Box::new(Moving::new(body, links)))
+                    GatewayBody::Rewriting(Box::new(RewritingBody::new(body, rewriter)))
                 } else {
-                    let mut moved = Vec::new();
+                    let mut rewritten = Vec::new();
                     while let Some(frame) = body.frame().await {
                         match frame.map(Frame::into_data) {
-                            Ok(Ok(piece)) => links.pass(&piece, &mut moved),
+                            Ok(Ok(chunk)) => rewriter.rewrite(&chunk, &mut rewritten),
                             // What has a length has no trailers.
                             Ok(Err(_)) => {}
-                            Err(_) => return refuse(StatusCode::BAD_GATEWAY, "the platform's answer broke off"),
+                            Err(_) => {
+                                return error_response(StatusCode::BAD_GATEWAY, "the platform's answer broke off");
+                            }
                         }
                     }
-                    links.end(&mut moved);
-                    response::set_length(&mut parts.headers, Some(moved.len()));
-                    Answered::Whole(Full::new(Bytes::from(moved)))
+                    rewriter.finish(&mut rewritten);
+                    response::set_length(&mut parts.headers, Some(rewritten.len()));
+                    GatewayBody::Buffered(Full::new(Bytes::from(rewritten)))
                 }
             }
         };
@@ -239,7 +264,7 @@ impl Inner {
 }
 
 /// The gateway's origin as this caller sees it; its `Host` was checked by the guard and is a name of this listener.
-fn here(headers: &HeaderMap) -> Option<String> {
+fn gateway_origin(headers: &HeaderMap) -> Option<String> {
     headers.get(HOST).and_then(|host| host.to_str().ok()).map(|host| ["http://", host].concat())
 }
 
@@ -248,8 +273,8 @@ fn here(headers: &HeaderMap) -> Option<String> {
 fn drop_own_referer(headers: &mut HeaderMap) {
     let mut all = headers.get_all(REFERER).iter();
     let (Some(referer), None) = (all.next(), all.next()) else { return };
-    let own = here(headers).is_some_and(|here| {
-        let rest = referer.as_bytes().strip_prefix(here.as_bytes());
+    let own = gateway_origin(headers).is_some_and(|origin| {
+        let rest = referer.as_bytes().strip_prefix(origin.as_bytes());
         rest.is_some_and(|rest| rest.starts_with(b"/"))
     });
     if own {
@@ -258,7 +283,8 @@ fn drop_own_referer(headers: &mut HeaderMap) {
 }
 
 /// The methods that the platform's API has.
-const SERVED: [Method; 6] = [Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::PATCH, Method::DELETE];
+const ALLOWED_METHODS: [Method; 6] =
+    [Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::PATCH, Method::DELETE];
 
-const LOCAL_TOKEN: &str = "the gateway's local token is missing or is another: bring it in Authorization: Bearer; \
+const LOCAL_TOKEN_REJECTED: &str = "the gateway's local token is missing or is another: bring it in Authorization: Bearer; \
 `keyward gateway tokens` says where it is kept. The platform's own token is not taken here";

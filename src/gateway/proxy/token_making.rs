@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use http::{Method, StatusCode};
 
-use super::path::decoded;
-use crate::gateway::jsonapi_error::Refusal;
+use super::path::percent_decode;
+use crate::gateway::jsonapi_error::JsonApiError;
 
 /// A kind of call that makes platform tokens, which the configuration allows: whose, and how many there may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,39 +41,39 @@ impl Exemption {
 ///
 /// # Errors
 /// The call makes a platform token and is not exempt: what the caller is told.
-pub(super) fn check(method: &Method, path: &str, exempt: &BTreeSet<Exemption>) -> Result<(), Refusal> {
+pub(super) fn check_minting(method: &Method, path: &str, exempt: &BTreeSet<Exemption>) -> Result<(), JsonApiError> {
     if !matches!(*method, Method::POST | Method::PUT | Method::PATCH) {
         return Ok(());
     }
-    let Some(name) = made_by(path) else { return Ok(()) };
+    let Some(name) = minted_token_kind(path) else { return Ok(()) };
     let advice = match Exemption::parse(&name) {
         Some(kind) if exempt.contains(&kind) => return Ok(()),
         Some(kind) => format!("; add \"{}\" to gateway.exempt to allow it", kind.name()),
         None => String::new(),
     };
     let detail = format!("the gateway makes no platform tokens for its callers: they outlive its own{advice}");
-    Err(Refusal::new(StatusCode::FORBIDDEN, detail))
+    Err(JsonApiError::new(StatusCode::FORBIDDEN, detail))
 }
 
 /// The kind of token that a path makes, as in [`NAMES`] or of an owner that is not known. The path is read as the laxest reader
 /// would: without encoding, empty segments, case, and what follows a dot or semicolon in the last segment.
-fn made_by(path: &str) -> Option<String> {
+fn minted_token_kind(path: &str) -> Option<String> {
     let mut plain = path.to_owned();
-    for _ in 0..ROUNDS {
+    for _ in 0..MAX_DECODES {
         if !plain.contains('%') {
             break;
         }
-        plain = decoded(&plain);
+        plain = percent_decode(&plain);
     }
     let plain = plain.to_ascii_lowercase();
     let segments: Vec<&str> = plain.split(['/', '\\']).filter(|segment| !segment.is_empty()).collect();
     let last = segments.last()?.split(['.', ';']).next()?;
-    let makes = matches!(last, "authentication-token" | "authentication-tokens");
-    makes.then(|| format!("{}/{last}", segments.get(2).copied().unwrap_or_default()))
+    let mints = matches!(last, "authentication-token" | "authentication-tokens");
+    mints.then(|| format!("{}/{last}", segments.get(2).copied().unwrap_or_default()))
 }
 
 /// As often as someone on the way may take the encoding off.
-const ROUNDS: u32 = 4;
+const MAX_DECODES: u32 = 4;
 
 #[cfg(test)]
 mod tests {
@@ -83,7 +83,7 @@ mod tests {
     fn calls_that_make_tokens_are_refused_however_they_are_written_unless_they_are_exempt() {
         let teams: BTreeSet<_> = Exemption::parse("teams/authentication-tokens").into_iter().collect();
         let allowed = |method: &str, path: &str, exempt: &BTreeSet<Exemption>| {
-            check(&method.parse().unwrap(), path, exempt).is_ok()
+            check_minting(&method.parse().unwrap(), path, exempt).is_ok()
         };
         for path in [
             "/api/v2/teams/team-1/authentication-token",

@@ -7,13 +7,13 @@ use std::time::SystemTime;
 use http::HeaderMap;
 use http::header::USER_AGENT;
 
-use crate::gateway::actions::Called;
+use crate::gateway::actions::ReportedCall;
 use crate::gateway::api_changelog::Change;
-use crate::gateway::local_token::Which;
+use crate::gateway::local_token::MatchedToken;
 
 /// What is known of one client.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Calls {
+pub(super) struct ClientUsage {
     /// How many requests it has made.
     pub(super) requests: u64,
     /// How many of them with the local token before the current one.
@@ -24,18 +24,18 @@ pub(super) struct Calls {
 
 /// One kind of call that a change of the platform's history is about, by one client.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct NoticedCall {
+pub(super) struct DeprecatedCallKey {
     /// The change's id.
     change: &'static str,
-    /// The client that [`Record::note`] has named.
-    pub(super) client: String,
+    /// The client that [`UsageStats::record_request`] has named.
+    pub(super) client_name: String,
     /// The call itself.
-    pub(super) called: Called,
+    pub(super) reported: ReportedCall,
 }
 
-/// The counts of one [`NoticedCall`].
+/// The counts of one [`DeprecatedCallKey`].
 #[derive(Debug, Clone)]
-pub(super) struct Noticed {
+pub(super) struct DeprecatedCallCount {
     /// The change.
     pub(super) change: &'static Change,
     /// How many calls there were.
@@ -48,90 +48,91 @@ pub(super) struct Noticed {
 
 /// The clients of one gateway, by name, and the calls of theirs that a change is about.
 #[derive(Debug, Default)]
-pub struct Record {
-    clients: Mutex<BTreeMap<String, Calls>>,
-    noticed: Mutex<BTreeMap<NoticedCall, Noticed>>,
+pub struct UsageStats {
+    clients: Mutex<BTreeMap<String, ClientUsage>>,
+    deprecated_calls: Mutex<BTreeMap<DeprecatedCallKey, DeprecatedCallCount>>,
 }
 
 /// So many kinds of calls are told apart by organization and workspace; the others are counted without them.
-const NOTICED_CALLS: usize = 1024;
+const MAX_DEPRECATED_CALLS: usize = 1024;
 
 /// So many clients are told apart; the others are counted together.
-const CLIENTS: usize = 128;
+const MAX_CLIENTS: usize = 128;
 
 /// The name of those who are counted together.
 const OTHERS: &str = "other";
 
-impl Record {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Calls>> {
+impl UsageStats {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, ClientUsage>> {
         self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Notes a request. Gives the name by which its client is counted.
-    pub(super) fn note(&self, headers: &HeaderMap, which: Which, now: SystemTime) -> String {
-        let client = client(headers);
+    pub(super) fn record_request(&self, headers: &HeaderMap, matched: MatchedToken, now: SystemTime) -> String {
+        let client_name = client_name(headers);
         let mut clients = self.lock();
-        let old = u64::from(which == Which::Previous);
-        let count = |calls: &mut Calls| {
+        let old = u64::from(matched == MatchedToken::Previous);
+        let count = |calls: &mut ClientUsage| {
             calls.requests += 1;
             calls.with_previous += old;
             calls.last = now;
         };
-        if let Some(calls) = clients.get_mut(client) {
+        if let Some(calls) = clients.get_mut(client_name) {
             count(calls);
-            return client.to_owned();
+            return client_name.to_owned();
         }
-        let name = if clients.len() < CLIENTS { client } else { OTHERS };
-        count(clients.entry(name.to_owned()).or_insert(Calls { requests: 0, with_previous: 0, last: now }));
+        let name = if clients.len() < MAX_CLIENTS { client_name } else { OTHERS };
+        count(clients.entry(name.to_owned()).or_insert(ClientUsage { requests: 0, with_previous: 0, last: now }));
         name.to_owned()
     }
 
-    /// Counts a call that a change is about, of a client that [`Record::note`] has named.
-    pub(super) fn notice(
+    /// Counts a call that a change is about, of a client that [`UsageStats::record_request`] has named.
+    pub(super) fn record_deprecated_call(
         &self,
         change: &'static Change,
-        client: &str,
-        called: Called,
+        client_name: &str,
+        reported: ReportedCall,
         replaced: bool,
         now: SystemTime,
     ) {
-        let mut all = self.noticed.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut key = NoticedCall { change: change.id.as_str(), client: client.to_owned(), called };
-        if all.len() >= NOTICED_CALLS && !all.contains_key(&key) {
-            (key.called.organization, key.called.workspace) = (None, None);
+        let mut all = self.deprecated_calls.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut key = DeprecatedCallKey { change: change.id.as_str(), client_name: client_name.to_owned(), reported };
+        if all.len() >= MAX_DEPRECATED_CALLS && !all.contains_key(&key) {
+            (key.reported.organization, key.reported.workspace) = (None, None);
         }
-        let noticed = all.entry(key).or_insert(Noticed { change, calls: 0, replaced: 0, last: now });
-        noticed.calls += 1;
-        noticed.replaced += u64::from(replaced);
-        noticed.last = now;
+        let deprecated_calls =
+            all.entry(key).or_insert(DeprecatedCallCount { change, calls: 0, replaced: 0, last: now });
+        deprecated_calls.calls += 1;
+        deprecated_calls.replaced += u64::from(replaced);
+        deprecated_calls.last = now;
     }
 
     /// All calls that a change is about.
-    pub(super) fn noticed(&self) -> BTreeMap<NoticedCall, Noticed> {
-        self.noticed.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub(super) fn deprecated_calls(&self) -> BTreeMap<DeprecatedCallKey, DeprecatedCallCount> {
+        self.deprecated_calls.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// All clients.
-    pub(super) fn all(&self) -> BTreeMap<String, Calls> {
+    pub(super) fn clients(&self) -> BTreeMap<String, ClientUsage> {
         self.lock().clone()
     }
 }
 
 /// What a client calls itself: the first product of its `User-Agent` (RFC 9110, 10.1.5), such as `pytfe/1.5.0`.
-fn client(headers: &HeaderMap) -> &str {
+fn client_name(headers: &HeaderMap) -> &str {
     let agent = headers.get(USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let product = agent.split([' ', '(']).next().unwrap_or_default();
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./+".contains(&byte);
     if product.is_empty() {
         "unknown"
-    } else if product.len() <= LONGEST && product.bytes().all(plain) {
+    } else if product.len() <= MAX_CLIENT_NAME && product.bytes().all(plain) {
         product
     } else {
         OTHERS
     }
 }
 
-const LONGEST: usize = 64;
+const MAX_CLIENT_NAME: usize = 64;
 
 #[cfg(test)]
 mod tests {
@@ -141,38 +142,38 @@ mod tests {
     #[test]
     fn a_client_is_its_first_product_and_there_is_an_end_to_their_number() {
         let headers = |agent: &str| HeaderMap::from_iter([(USER_AGENT, agent.parse().unwrap())]);
-        let check = |agent: &str, wanted: &str| assert_eq!(client(&headers(agent)), wanted, "{agent}");
+        let check = |agent: &str, wanted: &str| assert_eq!(client_name(&headers(agent)), wanted, "{agent}");
         check("go-tfe", "go-tfe");
         check("Terraform/1.11.4 (+https://www.terraform.io) Terraform-Plugin-SDK/2", "Terraform/1.11.4");
         check("pytfe/1.5.0", "pytfe/1.5.0");
         check("", "unknown");
         check("<script>", "other");
         check(&"a".repeat(65), "other");
-        assert_eq!(client(&HeaderMap::new()), "unknown");
-        let record = Record::default();
+        assert_eq!(client_name(&HeaderMap::new()), "unknown");
+        let usage = UsageStats::default();
         let now = SystemTime::now();
         for number in 0..1000 {
-            record.note(&headers(&format!("client/{number}")), Which::Current, now);
+            usage.record_request(&headers(&format!("client/{number}")), MatchedToken::Current, now);
         }
-        record.note(&headers("client/7"), Which::Previous, now);
-        let all = record.all();
-        assert_eq!(all.len(), CLIENTS + 1);
-        assert_eq!(all["other"].requests, 1000 - u64::try_from(CLIENTS).unwrap());
+        usage.record_request(&headers("client/7"), MatchedToken::Previous, now);
+        let all = usage.clients();
+        assert_eq!(all.len(), MAX_CLIENTS + 1);
+        assert_eq!(all["other"].requests, 1000 - u64::try_from(MAX_CLIENTS).unwrap());
         assert_eq!((all["client/7"].requests, all["client/7"].with_previous), (2, 1));
     }
 
     #[test]
     fn there_is_an_end_to_the_number_of_calls_that_are_told_apart() {
-        let record = Record::default();
+        let usage = UsageStats::default();
         let change = Changelog::get().changes().next().unwrap();
         for number in 0..3000 {
             let (call, workspace) = ("GET /workspaces/:workspace_id/runs".to_owned(), Some(format!("ws-{number}")));
-            let called = Called { call, organization: None, workspace };
-            record.notice(change, "go-tfe", called, false, SystemTime::now());
+            let reported = ReportedCall { call, organization: None, workspace };
+            usage.record_deprecated_call(change, "go-tfe", reported, false, SystemTime::now());
         }
-        let all = record.noticed();
-        assert_eq!(all.len(), NOTICED_CALLS + 1);
-        let rest = all.iter().find(|(key, _)| key.called.workspace.is_none()).unwrap();
-        assert_eq!(rest.1.calls, 3000 - u64::try_from(NOTICED_CALLS).unwrap());
+        let all = usage.deprecated_calls();
+        assert_eq!(all.len(), MAX_DEPRECATED_CALLS + 1);
+        let rest = all.iter().find(|(key, _)| key.reported.workspace.is_none()).unwrap();
+        assert_eq!(rest.1.calls, 3000 - u64::try_from(MAX_DEPRECATED_CALLS).unwrap());
     }
 }

@@ -9,14 +9,14 @@ use crate::hex::encode_hex;
 
 /// How the descriptions of one gateway's tokens begin.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Prefix {
+pub(super) struct DescriptionPrefix {
     host: String,
     tag: String,
 }
 
-impl Prefix {
+impl DescriptionPrefix {
     /// That of the gateway of this machine whose local token is kept in `file`. Reads the machine's name and id.
-    pub(super) fn of(file: &Path) -> Self {
+    pub(super) fn for_gateway(file: &Path) -> Self {
         // Machines that were cloned share an id, containers have none: the name counts too.
         let machine = std::fs::read("/etc/machine-id").unwrap_or_default();
         let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
@@ -24,26 +24,26 @@ impl Prefix {
     }
 
     fn new(machine: &[u8], name: &str, file: &Path) -> Self {
-        let mut whole = digest::Context::new(&digest::SHA256);
+        let mut hasher = digest::Context::new(&digest::SHA256);
         for part in [machine, name.as_bytes(), file.as_os_str().as_encoded_bytes()] {
-            whole.update(&part.len().to_be_bytes());
-            whole.update(part);
+            hasher.update(&part.len().to_be_bytes());
+            hasher.update(part);
         }
-        let tag = encode_hex(whole.finish().as_ref().get(..6).unwrap_or_default());
+        let tag = encode_hex(hasher.finish().as_ref().get(..6).unwrap_or_default());
         let plain = |letter: char| if letter.is_ascii_alphanumeric() || "-._".contains(letter) { letter } else { '-' };
         let host: String = name.chars().take(64).map(plain).collect();
         Self { host: if host.is_empty() { "-".to_owned() } else { host }, tag }
     }
 
     /// The description of another token; `None` where the system has no random numbers to give.
-    pub(super) fn next(&self) -> Option<String> {
+    pub(super) fn next_description(&self) -> Option<String> {
         let mut nonce = [0_u8; 8];
         rand::fill(&mut nonce).ok()?;
         Some(format!("keyward {} {} {}", self.host, self.tag, encode_hex(&nonce)))
     }
 
     /// Whether a description is that of a token of this gateway.
-    pub(super) fn begins(&self, description: &str) -> bool {
+    pub(super) fn matches(&self, description: &str) -> bool {
         let mut words = description.split(' ');
         words.next() == Some("keyward")
             && words.next() == Some(&self.host)
@@ -59,18 +59,19 @@ mod tests {
 
     #[test]
     fn a_gateway_knows_its_own_tokens_and_no_others() {
-        let of = |machine: &str, name: &str, file: &str| Prefix::new(machine.as_bytes(), name, Path::new(file));
+        let of =
+            |machine: &str, name: &str, file: &str| DescriptionPrefix::new(machine.as_bytes(), name, Path::new(file));
         let ours = of("m1", "build 7", "/a/token");
-        let (one, two) = (ours.next().unwrap(), ours.next().unwrap());
+        let (one, two) = (ours.next_description().unwrap(), ours.next_description().unwrap());
         assert!(one.starts_with("keyward build-7 ") && one != two, "{one}");
-        assert!(ours.begins(&one) && of("m1", "build 7", "/a/token").begins(&two));
+        assert!(ours.matches(&one) && of("m1", "build 7", "/a/token").matches(&two));
         for other in [of("m2", "build 7", "/a/token"), of("m1", "build 8", "/a/token"), of("m1", "build 7", "/b/token")]
         {
-            assert!(!other.begins(&one), "{other:?}");
+            assert!(!other.matches(&one), "{other:?}");
         }
         for text in ["", "keyward", "ci", &one[..one.len() - 1], &format!("{one} x"), &one.replace("keyward", "other")]
         {
-            assert!(!ours.begins(text), "{text}");
+            assert!(!ours.matches(text), "{text}");
         }
     }
 }

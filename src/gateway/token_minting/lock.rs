@@ -8,13 +8,13 @@ use rustix::fs::{Mode, OFlags};
 
 /// A lock, held or not. Dropping it lets it go; the file stays.
 #[derive(Debug)]
-pub(super) struct Lock {
+pub(super) struct MintLock {
     file: File,
     pub(super) path: PathBuf,
     held: bool,
 }
 
-impl Lock {
+impl MintLock {
     /// Opens the file, or makes it (mode 0600). The lock is not taken yet.
     ///
     /// # Errors
@@ -25,7 +25,7 @@ impl Lock {
     }
 
     /// Whether it is held, taken now if nobody else has it. Does not wait.
-    pub(super) fn take(&mut self) -> bool {
+    pub(super) fn try_acquire(&mut self) -> bool {
         self.held = self.held || self.file.try_lock().is_ok();
         self.held
     }
@@ -43,12 +43,12 @@ mod tests {
     #[test]
     fn one_holds_it_until_it_is_gone() {
         let folder = tempfile::tempdir().unwrap();
-        let open = || Lock::open(folder.path().join("lock")).unwrap();
+        let open = || MintLock::open(folder.path().join("lock")).unwrap();
         let (mut one, mut two) = (open(), open());
-        assert!(one.take() && one.take() && !two.take());
+        assert!(one.try_acquire() && one.try_acquire() && !two.try_acquire());
         drop(one);
-        assert!(two.take());
+        assert!(two.try_acquire());
         std::os::unix::fs::symlink("lock", folder.path().join("link")).unwrap();
-        assert!(Lock::open(folder.path().join("link")).is_err());
+        assert!(MintLock::open(folder.path().join("link")).is_err());
     }
 }

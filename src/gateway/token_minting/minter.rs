@@ -7,66 +7,66 @@ use std::time::Duration;
 use secrecy::SecretString;
 use tokio_util::sync::CancellationToken;
 
-use super::call::{CallError, Calls, Made, parent};
-use super::description::Prefix;
-use super::lock::Lock;
-use super::plan::{Failure, Life, Pace, life, replaced_at};
-use super::token_cleanup::Leftovers;
-use super::{MinterError, Options, Parts};
+use super::description::DescriptionPrefix;
+use super::lock::MintLock;
+use super::plan::{MintFailure, RetryPolicy, TokenLifetime, renewal_time, token_lifetime};
+use super::token_api::{MintedToken, TokenApi, TokenApiError, read_parent_token};
+use super::token_cleanup::TokenCleanup;
+use super::{MintOptions, MinterDependencies, MinterError};
 use crate::backoff::random_unit;
 use crate::clock::{Clock, ClockReading};
 use crate::credential_watch::{Availability, CredentialPublisher, RefreshSignal, credential_channel};
 use crate::file_watch::FileWatch;
-use crate::gateway::platform_token::{PlatformToken, Source, watch};
+use crate::gateway::platform_token::{PlatformToken, PlatformTokenSource, watch_token_file};
 use crate::health::HealthHandle;
-use crate::http::client::{self, ServerAddress, TlsOptions};
+use crate::http::client::{self, Address, Tls};
 
 /// Makes tokens, and ends what it has made.
 #[derive(Debug)]
 pub struct Minter {
-    options: Options,
-    calls: Arc<Calls>,
+    options: MintOptions,
+    calls: Arc<TokenApi>,
     clock: Clock,
     health: HealthHandle,
     publisher: CredentialPublisher<PlatformToken>,
     refresh_signal: RefreshSignal,
-    prefix: Prefix,
-    lock: Lock,
-    pace: Pace,
+    prefix: DescriptionPrefix,
+    lock: MintLock,
+    retry_policy: RetryPolicy,
     /// The token that is published.
-    held: Option<Held>,
+    current: Option<CurrentToken>,
     /// When the next token is made, or its making is tried again.
     next: ClockReading,
     /// Why the last attempt failed, if it did.
-    trouble: Option<String>,
-    parent: Parent,
-    leftovers: Leftovers,
+    last_error: Option<String>,
+    parent: ParentState,
+    cleanup: TokenCleanup,
 }
 
 #[derive(Debug)]
-struct Held {
+struct CurrentToken {
     id: String,
-    ends: Option<ClockReading>,
+    expires_at: Option<ClockReading>,
 }
 
 /// How the parent token was when it was last used.
 #[derive(Debug)]
-enum Parent {
+enum ParentState {
     /// It did, or something else was wrong.
-    Fine,
+    Ok,
     /// There was none.
     Missing,
     /// The platform did not do what it was asked with it.
-    Refused(PlatformToken),
+    Rejected(PlatformToken),
 }
 
 /// What the loop woke up for.
-enum Event {
-    Ended,
-    Ring,
-    Make,
-    Leftovers,
-    Parent,
+enum WakeReason {
+    TokenExpired,
+    RefreshRequested,
+    MintDue,
+    CleanupDue,
+    ParentChanged,
 }
 
 impl Minter {
@@ -74,35 +74,35 @@ impl Minter {
     ///
     /// # Errors
     /// The lock cannot be opened, or a certificate cannot be read.
-    pub fn new(options: Options, parts: Parts) -> Result<(Self, Source), MinterError> {
-        let Parts { upstream, ca_file, proxy, local_token_file, clock, health } = parts;
-        let client = client::ClientOptions {
-            address: ServerAddress::Url(upstream),
-            tls: TlsOptions { ca_file, ..TlsOptions::default() },
+    pub fn new(options: MintOptions, parts: MinterDependencies) -> Result<(Self, PlatformTokenSource), MinterError> {
+        let MinterDependencies { upstream, ca_file, proxy, local_token_file, clock, health } = parts;
+        let client = client::Options {
+            address: Address::Url(upstream),
+            tls: Tls { ca_file, ..Tls::default() },
             proxy,
-            connect_timeout: CONNECT_WITHIN,
-            answer_timeout: ANSWER_WITHIN,
+            connect_timeout: CONNECT_TIMEOUT,
+            answer_timeout: RESPONSE_TIMEOUT,
         };
-        let (owner, ahead) = (options.owner.clone(), Mutex::default());
-        let calls = Arc::new(Calls { client: client.build()?, owner, clock: clock.clone(), ahead });
+        let (owner, clock_offset) = (options.owner.clone(), Mutex::default());
+        let calls = Arc::new(TokenApi { client: client.build()?, owner, clock: clock.clone(), clock_offset });
         let path = lock_file(&options, &local_token_file);
-        let lock = Lock::open(path.clone()).map_err(|source| MinterError::Lock { path, source })?;
+        let lock = MintLock::open(path.clone()).map_err(|source| MinterError::Lock { path, source })?;
         let (publisher, watch) = credential_channel("the platform token has not been made yet");
         let refresh_signal = RefreshSignal::new(clock.clone());
-        let source = Source {
+        let source = PlatformTokenSource {
             watch,
             refresh_signal: refresh_signal.clone(),
             origin: format!("made here for {}", options.owner),
         };
-        let prefix = Prefix::of(&local_token_file);
-        let leftovers =
-            Leftovers::new(Arc::clone(&calls), options.parent_token_file.clone(), prefix.clone(), clock.clone());
-        let (next, pace) = (clock.now(), Pace::new());
-        let (held, trouble) = (None, None);
-        let parent = Parent::Fine;
+        let prefix = DescriptionPrefix::for_gateway(&local_token_file);
+        let cleanup =
+            TokenCleanup::new(Arc::clone(&calls), options.parent_token_file.clone(), prefix.clone(), clock.clone());
+        let (next, retry_policy) = (clock.now(), RetryPolicy::new());
+        let (current, last_error) = (None, None);
+        let parent = ParentState::Ok;
         #[rustfmt::skip]
         let minter = Self {
-            options, calls, clock, health, publisher, refresh_signal, prefix, lock, pace, held, next, trouble, parent, leftovers,
+            options, calls, clock, health, publisher, refresh_signal, prefix, lock, retry_policy, current, next, last_error, parent, cleanup,
         };
         Ok((minter, source))
     }
@@ -110,125 +110,125 @@ impl Minter {
     /// Keeps a token until `stop`, then ends it. While the next one cannot be made, the one that is there is served to its
     /// end.
     pub async fn run(mut self, stop: CancellationToken) {
-        let watch = watch();
+        let watch = watch_token_file();
         watch.follow(&self.options.parent_token_file);
         while let Some(event) = stop.run_until_cancelled(self.wait(&watch)).await {
             match event {
-                Event::Ended => self.ended(),
+                WakeReason::TokenExpired => self.expire(),
                 // A call that was begun is waited for at a stop too: what it makes is to be ended.
-                Event::Make => self.make().await,
-                Event::Ring => self.ring().await,
-                Event::Leftovers => {
-                    let alone = self.lock.take();
-                    let held = self.held.as_ref().map(|held| held.id.as_str());
-                    stop.run_until_cancelled(self.leftovers.work(held, alone)).await;
+                WakeReason::MintDue => self.mint().await,
+                WakeReason::RefreshRequested => self.handle_refresh_request().await,
+                WakeReason::CleanupDue => {
+                    let is_only_process = self.lock.try_acquire();
+                    let current = self.current.as_ref().map(|current| current.id.as_str());
+                    stop.run_until_cancelled(self.cleanup.run_due(current, is_only_process)).await;
                 }
-                Event::Parent => {
-                    tokio::time::sleep(SETTLES_WITHIN).await;
+                WakeReason::ParentChanged => {
+                    tokio::time::sleep(SETTLE_TIME).await;
                     watch.follow(&self.options.parent_token_file);
-                    self.look_at_parent();
+                    self.check_parent();
                 }
             }
         }
-        self.leftovers.leave(self.held.map(|held| held.id)).await;
+        self.cleanup.shut_down(self.current.map(|current| current.id)).await;
     }
 
-    async fn wait(&self, watch: &FileWatch) -> Event {
+    async fn wait(&self, watch: &FileWatch) -> WakeReason {
         let clock = &self.clock;
         tokio::select! {
             biased;
-            () = clock.sleep_until_some(self.ends()) => Event::Ended,
-            () = self.refresh_signal.requested() => Event::Ring,
-            () = clock.sleep_until(self.next) => Event::Make,
-            () = clock.sleep_until_some(self.leftovers.next()) => Event::Leftovers,
-            () = watch.changed(), if !matches!(self.parent, Parent::Fine) => Event::Parent,
+            () = clock.sleep_until_some(self.expires_at()) => WakeReason::TokenExpired,
+            () = self.refresh_signal.requested() => WakeReason::RefreshRequested,
+            () = clock.sleep_until(self.next) => WakeReason::MintDue,
+            () = clock.sleep_until_some(self.cleanup.next_deadline()) => WakeReason::CleanupDue,
+            () = watch.changed(), if !matches!(self.parent, ParentState::Ok) => WakeReason::ParentChanged,
         }
     }
 
-    fn ends(&self) -> Option<ClockReading> {
-        self.held.as_ref().and_then(|held| held.ends)
+    fn expires_at(&self) -> Option<ClockReading> {
+        self.current.as_ref().and_then(|current| current.expires_at)
     }
 
     /// The platform has refused the token that is published.
-    async fn ring(&mut self) {
+    async fn handle_refresh_request(&mut self) {
         // After a failure the pace says when the platform is asked again, whoever rings.
-        if self.trouble.is_none() || self.clock.has_reached(self.next) {
-            self.make().await;
+        if self.last_error.is_none() || self.clock.has_reached(self.next) {
+            self.mint().await;
         }
-        if let Some(why) = &self.trouble {
+        if let Some(why) = &self.last_error {
             self.health.not_ready(why);
         }
         self.refresh_signal.complete();
     }
 
     /// Makes a token and publishes it. Meanwhile the one that is there may end.
-    async fn make(&mut self) {
-        if self.options.owner.is_single() && !self.lock.take() {
+    async fn mint(&mut self) {
+        if self.options.owner.is_single() && !self.lock.try_acquire() {
             let (owner, lock) = (&self.options.owner, self.lock.path.display());
             let why = format!("another gateway of this machine keeps the token of {owner} and has locked {lock}");
-            return self.failed(why, Failure::Waiting);
+            return self.record_failure(why, MintFailure::Locked);
         }
-        let parent = match parent(&self.options.parent_token_file, &self.clock) {
+        let parent = match read_parent_token(&self.options.parent_token_file, &self.clock) {
             Ok(parent) => parent,
             Err(why) => {
-                self.parent = Parent::Missing;
-                return self.failed(format!("there is no parent token: {why}"), Failure::Refused);
+                self.parent = ParentState::Missing;
+                return self.record_failure(format!("there is no parent token: {why}"), MintFailure::Rejected);
             }
         };
-        let Some(description) = self.prefix.next() else {
-            return self.failed("the system gives no random numbers".to_owned(), Failure::Passing(None));
+        let Some(description) = self.prefix.next_description() else {
+            return self.record_failure("the system gives no random numbers".to_owned(), MintFailure::Transient(None));
         };
         let (calls, clock) = (Arc::clone(&self.calls), self.clock.clone());
         let made = {
             let mut call = std::pin::pin!(calls.make(&parent, &description, self.options.ttl));
             loop {
-                let ends = self.ends();
+                let expires_at = self.expires_at();
                 tokio::select! {
                     made = &mut call => break made,
-                    () = clock.sleep_until_some(ends) => self.ended(),
+                    () = clock.sleep_until_some(expires_at) => self.expire(),
                 }
             }
         };
         match made {
-            Ok(made) => self.take(made).await,
-            Err(error) => self.refused(&error, parent),
+            Ok(made) => self.accept(made).await,
+            Err(error) => self.record_api_error(&error, parent),
         }
     }
 
-    async fn take(&mut self, made: Made) {
+    async fn accept(&mut self, made: MintedToken) {
         let (now, ttl) = (self.clock.now(), self.options.ttl);
-        let life = life(ttl, made.created, made.expires);
-        let Made { id, token, .. } = made;
-        let token = match usable(token, life, ttl, now) {
+        let lifetime = token_lifetime(ttl, made.created, made.expires);
+        let MintedToken { id, token, .. } = made;
+        let token = match validate(token, lifetime, ttl, now) {
             Ok(token) => token,
             Err(why) => {
-                self.leftovers.end_at(id, now);
-                return self.failed(why, Failure::Refused);
+                self.cleanup.schedule_deletion(id, now);
+                return self.record_failure(why, MintFailure::Rejected);
             }
         };
-        let ends = match life {
-            Life::Ends(life) => Some(now + life),
-            Life::Endless | Life::TooShort(_) => None,
+        let expires_at = match lifetime {
+            TokenLifetime::Ends(life) => Some(now + life),
+            TokenLifetime::NoExpiry | TokenLifetime::TooShort(_) => None,
         };
-        if ends.is_none() && self.options.owner.tells_an_end() {
+        if expires_at.is_none() && self.options.owner.has_expiry() {
             tracing::warn!(
                 event = "gateway.mint.endless",
                 "the platform does not end its tokens by itself; the gateway ends each when it is replaced"
             );
         }
-        let seconds = ends.map(|ends| now.until(ends).as_secs());
+        let seconds = expires_at.map(|expires_at| now.until(expires_at).as_secs());
         tracing::info!(event = "gateway.mint.made", owner = %self.options.owner, id, seconds, "a platform token was made");
-        let before = self.held.replace(Held { id, ends });
+        let previous = self.current.replace(CurrentToken { id, expires_at });
         self.publisher.publish(Availability::Available(Arc::new(token)), Some(now));
         self.health.ready();
-        self.pace.succeeded();
-        (self.trouble, self.parent) = (None, Parent::Fine);
-        self.next = replaced_at(now, ttl, life, random_unit());
+        self.retry_policy.reset();
+        (self.last_error, self.parent) = (None, ParentState::Ok);
+        self.next = renewal_time(now, ttl, lifetime, random_unit());
         if !self.options.owner.is_single() {
-            if let Some(before) = before {
-                self.leftovers.end_at(before.id, now + self.options.grace);
+            if let Some(previous) = previous {
+                self.cleanup.schedule_deletion(previous.id, now + self.options.grace);
             }
-            self.leftovers.may_look();
+            self.cleanup.schedule_sweep();
         }
         // Who has rung meanwhile was refused with the token before this one.
         tokio::select! {
@@ -239,49 +239,49 @@ impl Minter {
         self.refresh_signal.complete();
     }
 
-    fn refused(&mut self, error: &CallError, parent: PlatformToken) {
+    fn record_api_error(&mut self, error: &TokenApiError, parent: PlatformToken) {
         let failure = error.failure();
-        if error.in_doubt() {
-            self.leftovers.doubt();
+        if error.may_have_succeeded() {
+            self.cleanup.mark_uncertain();
         }
-        self.parent = if failure == Failure::Refused { Parent::Refused(parent) } else { Parent::Fine };
-        let advice = error.advice(&self.options.owner, &self.options.parent_token_file);
-        self.failed(format!("no platform token could be made: {error}{advice}"), failure);
+        self.parent = if failure == MintFailure::Rejected { ParentState::Rejected(parent) } else { ParentState::Ok };
+        let advice = error.hint(&self.options.owner, &self.options.parent_token_file);
+        self.record_failure(format!("no platform token could be made: {error}{advice}"), failure);
     }
 
-    fn failed(&mut self, why: String, failure: Failure) {
-        let wait = self.pace.failed(failure, random_unit());
+    fn record_failure(&mut self, why: String, failure: MintFailure) {
+        let wait = self.retry_policy.next_delay(failure, random_unit());
         self.next = self.clock.now() + wait;
         let again = wait.as_secs();
         // Waiting for a lock is tried each second, and told once.
-        if self.trouble.as_ref() != Some(&why) || failure != Failure::Waiting {
+        if self.last_error.as_ref() != Some(&why) || failure != MintFailure::Locked {
             tracing::warn!(event = "gateway.mint.failed", why, again, "no platform token was made");
         }
-        if self.held.is_none() {
-            self.absent(&why, wait);
+        if self.current.is_none() {
+            self.publish_absence(&why, wait);
         }
-        self.trouble = Some(why);
+        self.last_error = Some(why);
     }
 
-    fn ended(&mut self) {
-        self.held = None;
-        let why = self.trouble.clone().unwrap_or_else(|| "the platform token has ended".to_owned());
-        self.absent(&why, self.clock.now().until(self.next));
+    fn expire(&mut self) {
+        self.current = None;
+        let why = self.last_error.clone().unwrap_or_else(|| "the platform token has ended".to_owned());
+        self.publish_absence(&why, self.clock.now().until(self.next));
     }
 
-    fn absent(&self, why: &str, retry_after: Duration) {
+    fn publish_absence(&self, why: &str, retry_after: Duration) {
         self.health.not_ready(why);
         let retry_after = retry_after.max(Duration::from_secs(1));
         self.publisher.publish(Availability::Unavailable { reason: why.into(), retry_after }, None);
     }
 
     /// Makes another attempt at once where the parent token is another than the one that did not do.
-    fn look_at_parent(&mut self) {
-        let Ok(now) = parent(&self.options.parent_token_file, &self.clock) else { return };
+    fn check_parent(&mut self) {
+        let Ok(now) = read_parent_token(&self.options.parent_token_file, &self.clock) else { return };
         let changed = match &self.parent {
-            Parent::Fine => false,
-            Parent::Missing => true,
-            Parent::Refused(before) => !before.same(&now),
+            ParentState::Ok => false,
+            ParentState::Missing => true,
+            ParentState::Rejected(previous) => !previous.is_same(&now),
         };
         if changed {
             self.next = self.clock.now();
@@ -290,9 +290,9 @@ impl Minter {
 }
 
 /// Many gateways may keep a token of their own of one owner; then the lock tells a gateway from the process before it.
-fn lock_file(options: &Options, local_token_file: &Path) -> PathBuf {
+fn lock_file(options: &MintOptions, local_token_file: &Path) -> PathBuf {
     if options.owner.is_single() {
-        let [.., of, id, _] = options.owner.made_at();
+        let [.., of, id, _] = options.owner.create_path();
         return local_token_file.with_file_name(format!("mint-{of}-{id}.lock"));
     }
     let mut name = local_token_file.file_name().unwrap_or_default().to_owned();
@@ -300,8 +300,13 @@ fn lock_file(options: &Options, local_token_file: &Path) -> PathBuf {
     local_token_file.with_file_name(name)
 }
 
-fn usable(token: SecretString, life: Life, ttl: Duration, now: ClockReading) -> Result<PlatformToken, String> {
-    if let Life::TooShort(life) = life {
+fn validate(
+    token: SecretString,
+    lifetime: TokenLifetime,
+    ttl: Duration,
+    now: ClockReading,
+) -> Result<PlatformToken, String> {
+    if let TokenLifetime::TooShort(life) = lifetime {
         let (life, ttl) = (life.as_secs(), ttl.as_secs());
         return Err(format!(
             "a token that was to live {ttl} s ends after {life} s: the platform's clock and this machine's differ"
@@ -310,8 +315,8 @@ fn usable(token: SecretString, life: Life, ttl: Duration, now: ClockReading) -> 
     PlatformToken::parse(token, now).map_err(|error| format!("the platform made a token, and {error}"))
 }
 
-const CONNECT_WITHIN: Duration = Duration::from_secs(5);
-const ANSWER_WITHIN: Duration = Duration::from_secs(20);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// How long after a change the parent token's file is read: several in a row are one.
-const SETTLES_WITHIN: Duration = Duration::from_millis(20);
+const SETTLE_TIME: Duration = Duration::from_millis(20);

@@ -13,7 +13,7 @@ mod lock;
 mod plan;
 
 // 1: the platform's API of tokens
-mod call;
+mod token_api;
 
 // 2: what is to end
 mod token_cleanup;
@@ -28,18 +28,18 @@ use url::Url;
 
 use crate::clock::Clock;
 use crate::health::HealthHandle;
-use crate::http::client::{BuildError, ProxyMode};
+use crate::http::client::{BuildError, Proxy};
 
 pub use minter::Minter;
-pub use owner::Owner;
+pub use owner::TokenOwner;
 
 /// How tokens are made.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Options {
+pub struct MintOptions {
     /// The file of the token that may make tokens; it is read for each call.
     pub parent_token_file: PathBuf,
     /// Whose tokens, and of which kind.
-    pub owner: Owner,
+    pub owner: TokenOwner,
     /// How long each lives.
     pub ttl: Duration,
     /// How long a token that was replaced stays good. It has no meaning where there is but one.
@@ -48,13 +48,13 @@ pub struct Options {
 
 /// What a [`Minter`] works with.
 #[derive(Debug)]
-pub struct Parts {
+pub struct MinterDependencies {
     /// The platform: `https://HOST`, or `http://` on loopback.
     pub upstream: Url,
     /// PEM file of certificates to trust in place of the system's.
     pub ca_file: Option<PathBuf>,
     /// The proxy on the way there.
-    pub proxy: ProxyMode,
+    pub proxy: Proxy,
     /// The file of the gateway's local token: locks are kept beside it, and it tells one gateway of a machine from another.
     pub local_token_file: PathBuf,
     /// Where the time comes from.

@@ -2,7 +2,7 @@
 
 /// Whose tokens are made, and of which kind. Ids and names are made of letters, digits, `-` and `_`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Owner {
+pub enum TokenOwner {
     /// A team's described tokens: any number.
     Team {
         /// The team's id, such as `team-6p5jTwJQXwqZBncC`.
@@ -20,19 +20,19 @@ pub enum Owner {
     TeamLegacy(String),
 }
 
-impl Owner {
+impl TokenOwner {
     /// Whether it has one token, which ends when another is made.
     pub const fn is_single(&self) -> bool {
         matches!(self, Self::Organization(_) | Self::TeamLegacy(_))
     }
 
     /// Whether the platform ends its tokens at the time that it is told.
-    pub(super) const fn tells_an_end(&self) -> bool {
+    pub(super) const fn has_expiry(&self) -> bool {
         !matches!(self, Self::AgentPool(_))
     }
 
     /// The segments of the path where one is made: `POST`, and of single ones `GET` and `DELETE` too.
-    pub(super) fn made_at(&self) -> [&str; 5] {
+    pub(super) fn create_path(&self) -> [&str; 5] {
         let (of, id, what) = match self {
             Self::Team { team, .. } => ("teams", team, "authentication-tokens"),
             Self::AgentPool(id) => ("agent-pools", id, "authentication-tokens"),
@@ -44,16 +44,16 @@ impl Owner {
     }
 
     /// The segments of the path where they are listed; `None` where there is one.
-    pub(super) fn listed_at(&self) -> Option<[&str; 5]> {
+    pub(super) fn list_path(&self) -> Option<[&str; 5]> {
         match self {
             Self::Team { organization, .. } => Some(["api", "v2", "organizations", organization, "team-tokens"]),
-            Self::AgentPool(_) | Self::User(_) => Some(self.made_at()),
+            Self::AgentPool(_) | Self::User(_) => Some(self.create_path()),
             Self::Organization(_) | Self::TeamLegacy(_) => None,
         }
     }
 }
 
-impl std::fmt::Display for Owner {
+impl std::fmt::Display for TokenOwner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Team { team, .. } => write!(f, "team {team}"),

@@ -2,94 +2,100 @@
 
 use std::time::{Duration, SystemTime};
 
-use super::description::Prefix;
+use super::description::DescriptionPrefix;
 use crate::backoff::Backoff;
 use crate::clock::ClockReading;
 
 /// How long a token lives, as the platform tells it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Life {
+pub(super) enum TokenLifetime {
     /// The platform ends it after so long.
     Ends(Duration),
     /// The platform does not end it.
-    Endless,
+    NoExpiry,
     /// It ends so soon that it is of no use, after so long: the clocks of both sides differ.
     TooShort(Duration),
 }
 
 /// A life below this, and below half of what was asked for, is none.
-const SHORTEST: Duration = Duration::from_mins(1);
+const MIN_LIFETIME: Duration = Duration::from_mins(1);
 
 /// The life of a token that was asked to live for `ttl`. Both times are the platform's: its clock may differ from ours.
-pub(super) fn life(ttl: Duration, created: Option<SystemTime>, expires: Option<SystemTime>) -> Life {
-    let Some(expires) = expires else { return Life::Endless };
-    let life = created.map_or(ttl, |created| expires.duration_since(created).unwrap_or_default());
-    if life < SHORTEST && life < ttl / 2 { Life::TooShort(life) } else { Life::Ends(life) }
+pub(super) fn token_lifetime(ttl: Duration, created: Option<SystemTime>, expires: Option<SystemTime>) -> TokenLifetime {
+    let Some(expires) = expires else { return TokenLifetime::NoExpiry };
+    let lifetime = created.map_or(ttl, |created| expires.duration_since(created).unwrap_or_default());
+    if lifetime < MIN_LIFETIME && lifetime < ttl / 2 {
+        TokenLifetime::TooShort(lifetime)
+    } else {
+        TokenLifetime::Ends(lifetime)
+    }
 }
 
 /// When a token is replaced: at 63 to 70 % of its life, so that gateways that started together drift apart. `unit` is a
 /// random number in `0.0..1.0`.
-pub(super) fn replaced_at(made: ClockReading, ttl: Duration, life: Life, unit: f64) -> ClockReading {
-    let lasts = match life {
-        Life::Ends(life) | Life::TooShort(life) => life.min(ttl),
-        Life::Endless => ttl,
+pub(super) fn renewal_time(made: ClockReading, ttl: Duration, lifetime: TokenLifetime, unit: f64) -> ClockReading {
+    let usable_time = match lifetime {
+        TokenLifetime::Ends(lifetime) | TokenLifetime::TooShort(lifetime) => lifetime.min(ttl),
+        TokenLifetime::NoExpiry => ttl,
     };
-    made + lasts.mul_f64(0.07f64.mul_add(unit, 0.63))
+    made + usable_time.mul_f64(0.07f64.mul_add(unit, 0.63))
 }
 
 /// What went wrong, as far as the next attempt goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Failure {
+pub(super) enum MintFailure {
     /// It may pass by itself; the platform may have said when.
-    Passing(Option<Duration>),
+    Transient(Option<Duration>),
     /// Someone has to mend it: the parent token, its rights, the owner.
-    Refused,
+    Rejected,
     /// Another gateway of this machine has the lock.
-    Waiting,
+    Locked,
 }
 
 /// How often and how long attempts have failed.
 #[derive(Debug)]
-pub(super) struct Pace {
+pub(super) struct RetryPolicy {
     passing: Backoff,
     refused: Backoff,
 }
 
-impl Pace {
+impl RetryPolicy {
     pub(super) const fn new() -> Self {
         let refused = Backoff::new(Duration::from_mins(2), Duration::from_mins(30));
         Self { passing: Backoff::UPSTREAM, refused }
     }
 
-    pub(super) const fn succeeded(&mut self) {
+    pub(super) const fn reset(&mut self) {
         self.passing.reset();
         self.refused.reset();
     }
 
     /// How long to wait after one more failure.
-    pub(super) fn failed(&mut self, failure: Failure, unit: f64) -> Duration {
+    pub(super) fn next_delay(&mut self, failure: MintFailure, unit: f64) -> Duration {
         match failure {
-            Failure::Passing(told) => self.passing.next(unit).max(told.unwrap_or_default()).max(SOON),
+            MintFailure::Transient(retry_after) => {
+                self.passing.next(unit).max(retry_after.unwrap_or_default()).max(MIN_DELAY)
+            }
             // Not less than half of it: each attempt is one that the platform counts as a failure to log in.
-            Failure::Refused => self.refused.next(0.5f64.mul_add(unit, 0.5)),
-            Failure::Waiting => SOON,
+            MintFailure::Rejected => self.refused.next(0.5f64.mul_add(unit, 0.5)),
+            MintFailure::Locked => MIN_DELAY,
         }
     }
 }
 
-const SOON: Duration = Duration::from_secs(1);
+const MIN_DELAY: Duration = Duration::from_secs(1);
 
 /// A token of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Listed {
+pub(super) struct ListedToken {
     pub(super) id: String,
     pub(super) description: String,
 }
 
 /// The ids of the tokens that this gateway has made and no longer knows of.
-pub(super) fn left_behind(listed: Vec<Listed>, prefix: &Prefix, known: &[&str]) -> Vec<String> {
-    let ours = |token: &Listed| prefix.begins(&token.description) && !known.contains(&token.id.as_str());
-    listed.into_iter().filter(ours).map(|token| token.id).collect()
+pub(super) fn orphaned_tokens(listed: Vec<ListedToken>, prefix: &DescriptionPrefix, known: &[&str]) -> Vec<String> {
+    let is_orphan = |token: &ListedToken| prefix.matches(&token.description) && !known.contains(&token.id.as_str());
+    listed.into_iter().filter(is_orphan).map(|token| token.id).collect()
 }
 
 #[cfg(test)]
@@ -103,49 +109,68 @@ mod tests {
     fn a_life_is_measured_by_the_platforms_own_clock() {
         let at = |seconds: u64| Some(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds));
         let seconds = Duration::from_secs;
-        assert_eq!(life(seconds(3600), at(1000), at(4600)), Life::Ends(seconds(3600)));
-        assert_eq!(life(seconds(3600), at(2000), at(4600)), Life::Ends(seconds(2600)), "its clock is ahead of ours");
-        assert_eq!(life(seconds(3600), at(0), at(4600)), Life::Ends(seconds(4600)));
-        assert_eq!(life(seconds(3600), None, at(4600)), Life::Ends(seconds(3600)));
-        assert_eq!(life(seconds(3600), at(1000), None), Life::Endless);
-        assert_eq!(life(seconds(3600), at(5000), at(4600)), Life::TooShort(Duration::ZERO));
-        assert_eq!(life(seconds(3), at(1000), at(1002)), Life::Ends(seconds(2)), "so short was asked for");
+        assert_eq!(token_lifetime(seconds(3600), at(1000), at(4600)), TokenLifetime::Ends(seconds(3600)));
+        assert_eq!(
+            token_lifetime(seconds(3600), at(2000), at(4600)),
+            TokenLifetime::Ends(seconds(2600)),
+            "its clock is ahead of ours"
+        );
+        assert_eq!(token_lifetime(seconds(3600), at(0), at(4600)), TokenLifetime::Ends(seconds(4600)));
+        assert_eq!(token_lifetime(seconds(3600), None, at(4600)), TokenLifetime::Ends(seconds(3600)));
+        assert_eq!(token_lifetime(seconds(3600), at(1000), None), TokenLifetime::NoExpiry);
+        assert_eq!(token_lifetime(seconds(3600), at(5000), at(4600)), TokenLifetime::TooShort(Duration::ZERO));
+        assert_eq!(
+            token_lifetime(seconds(3), at(1000), at(1002)),
+            TokenLifetime::Ends(seconds(2)),
+            "so short was asked for"
+        );
     }
 
     #[test]
     fn a_token_is_replaced_before_it_ends() {
         let start = Clock::Test(TestClock::starting_at(SystemTime::UNIX_EPOCH)).now();
-        let check = |life: Life, unit: f64, wanted: f64| {
-            let after = start.until(replaced_at(start, Duration::from_secs(100), life, unit)).as_secs_f64();
-            assert!((after - wanted).abs() < 0.01, "{life:?}: {after}");
+        let check = |lifetime: TokenLifetime, unit: f64, expected: f64| {
+            let after = start.until(renewal_time(start, Duration::from_secs(100), lifetime, unit)).as_secs_f64();
+            assert!((after - expected).abs() < 0.01, "{lifetime:?}: {after}");
         };
-        check(Life::Ends(Duration::from_secs(100)), 0.0, 63.0);
-        check(Life::Ends(Duration::from_secs(100)), 1.0, 70.0);
-        check(Life::Ends(Duration::from_secs(50)), 0.0, 31.5);
-        check(Life::Ends(Duration::from_hours(9)), 0.0, 63.0);
-        check(Life::Endless, 0.0, 63.0);
+        check(TokenLifetime::Ends(Duration::from_secs(100)), 0.0, 63.0);
+        check(TokenLifetime::Ends(Duration::from_secs(100)), 1.0, 70.0);
+        check(TokenLifetime::Ends(Duration::from_secs(50)), 0.0, 31.5);
+        check(TokenLifetime::Ends(Duration::from_hours(9)), 0.0, 63.0);
+        check(TokenLifetime::NoExpiry, 0.0, 63.0);
     }
 
     #[tokio::test]
     async fn what_someone_has_to_mend_is_tried_seldom() {
-        let mut pace = Pace::new();
-        let waits: Vec<u64> = (0..6).map(|_| pace.failed(Failure::Refused, 0.0).as_secs()).collect();
+        let mut retry_policy = RetryPolicy::new();
+        let waits: Vec<u64> = (0..6).map(|_| retry_policy.next_delay(MintFailure::Rejected, 0.0).as_secs()).collect();
         assert_eq!(waits, [60, 120, 240, 480, 900, 900]);
-        assert_eq!(pace.failed(Failure::Passing(None), 1.0), Duration::from_secs(1));
-        assert_eq!(pace.failed(Failure::Passing(None), 1.0), Duration::from_secs(2));
-        assert_eq!(pace.failed(Failure::Passing(Some(Duration::from_mins(1))), 1.0), Duration::from_mins(1));
-        pace.succeeded();
-        assert_eq!(pace.failed(Failure::Refused, 0.0), Duration::from_mins(1));
+        assert_eq!(retry_policy.next_delay(MintFailure::Transient(None), 1.0), Duration::from_secs(1));
+        assert_eq!(retry_policy.next_delay(MintFailure::Transient(None), 1.0), Duration::from_secs(2));
+        assert_eq!(
+            retry_policy.next_delay(MintFailure::Transient(Some(Duration::from_mins(1))), 1.0),
+            Duration::from_mins(1)
+        );
+        retry_policy.reset();
+        assert_eq!(retry_policy.next_delay(MintFailure::Rejected, 0.0), Duration::from_mins(1));
     }
 
     #[test]
     fn what_is_left_behind_has_our_description_and_is_unknown_here() {
-        let (ours, other) = (Prefix::of(Path::new("/a/token")), Prefix::of(Path::new("/b/token")));
-        let token = |id: &str, description: Option<String>| Listed {
+        let (is_orphan, other) = (
+            DescriptionPrefix::for_gateway(Path::new("/a/token")),
+            DescriptionPrefix::for_gateway(Path::new("/b/token")),
+        );
+        let token = |id: &str, description: Option<String>| ListedToken {
             id: id.to_owned(),
             description: description.unwrap_or_default(),
         };
-        let listed = vec![token("1", ours.next()), token("2", ours.next()), token("3", other.next()), token("4", None)];
-        assert_eq!(left_behind(listed, &ours, &["2"]), ["1"]);
+        let listed = vec![
+            token("1", is_orphan.next()),
+            token("2", is_orphan.next()),
+            token("3", other.next_description()),
+            token("4", None),
+        ];
+        assert_eq!(orphaned_tokens(listed, &is_orphan, &["2"]), ["1"]);
     }
 }

@@ -5,59 +5,59 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::call::{Calls, parent};
-use super::description::Prefix;
-use super::plan::left_behind;
+use super::description::DescriptionPrefix;
+use super::plan::orphaned_tokens;
+use super::token_api::{TokenApi, read_parent_token};
 use crate::clock::{Clock, ClockReading};
 use crate::gateway::platform_token::PlatformToken;
 
 /// The tokens of one gateway that are to end.
 #[derive(Debug)]
-pub(super) struct Leftovers {
-    calls: Arc<Calls>,
+pub(super) struct TokenCleanup {
+    calls: Arc<TokenApi>,
     parent: PathBuf,
-    prefix: Prefix,
+    prefix: DescriptionPrefix,
     clock: Clock,
     /// Tokens that were replaced, and when each is ended.
     replaced: Vec<(String, ClockReading)>,
     /// When to look for tokens that nobody knows of.
     sweep: Option<ClockReading>,
     /// Whether there may be such.
-    doubt: bool,
+    uncertain: bool,
 }
 
-impl Leftovers {
+impl TokenCleanup {
     /// What a process before this one has left is unknown yet.
-    pub(super) const fn new(calls: Arc<Calls>, parent: PathBuf, prefix: Prefix, clock: Clock) -> Self {
-        Self { calls, parent, prefix, clock, replaced: Vec::new(), sweep: None, doubt: true }
+    pub(super) const fn new(calls: Arc<TokenApi>, parent: PathBuf, prefix: DescriptionPrefix, clock: Clock) -> Self {
+        Self { calls, parent, prefix, clock, replaced: Vec::new(), sweep: None, uncertain: true }
     }
 
     /// When there is something to do.
-    pub(super) fn next(&self) -> Option<ClockReading> {
+    pub(super) fn next_deadline(&self) -> Option<ClockReading> {
         self.replaced.iter().map(|(_, at)| *at).chain(self.sweep).min_by_key(|at| at.boot)
     }
 
     /// A token is to end at a time.
-    pub(super) fn end_at(&mut self, id: String, at: ClockReading) {
+    pub(super) fn schedule_deletion(&mut self, id: String, at: ClockReading) {
         self.replaced.push((id, at));
     }
 
     /// A token may have been made whose id was not told.
-    pub(super) const fn doubt(&mut self) {
-        self.doubt = true;
+    pub(super) const fn mark_uncertain(&mut self) {
+        self.uncertain = true;
     }
 
     /// The platform has just made a token: it will answer other calls too.
-    pub(super) fn may_look(&mut self) {
-        if self.doubt {
+    pub(super) fn schedule_sweep(&mut self) {
+        if self.uncertain {
             self.sweep = Some(self.clock.now());
         }
     }
 
-    /// Ends what is due, and looks for what is unknown where that is due; `held` is in use. `alone` tells whether no other
+    /// Ends what is due, and looks for what is unknown where that is due; `current` is in use. `is_only_process` tells whether no other
     /// process may use tokens of this gateway: then what is unknown here is unknown everywhere.
-    pub(super) async fn work(&mut self, held: Option<&str>, alone: bool) {
-        let parent = match parent(&self.parent, &self.clock) {
+    pub(super) async fn run_due(&mut self, current: Option<&str>, is_only_process: bool) {
+        let parent = match read_parent_token(&self.parent, &self.clock) {
             Ok(parent) => parent,
             Err(why) => return self.postpone(&why),
         };
@@ -65,39 +65,39 @@ impl Leftovers {
         while let Some(at) = self.replaced.iter().position(|(_, at)| clock.has_reached(*at)) {
             // It stays in the list until it has ended: a stop may come in between.
             let Some((id, _)) = self.replaced.get(at).cloned() else { return };
-            let ended = self.end(&parent, &id).await;
+            let deleted = self.delete(&parent, &id).await;
             self.replaced.retain(|(other, _)| *other != id);
-            self.doubt |= !ended;
-            if !ended {
-                self.sweep.get_or_insert(self.clock.now() + AGAIN);
+            self.uncertain |= !deleted;
+            if !deleted {
+                self.sweep.get_or_insert(self.clock.now() + RETRY_DELAY);
             }
         }
         if self.sweep.is_some_and(|at| clock.has_reached(at)) {
-            if alone {
-                self.sweep(&parent, held).await;
+            if is_only_process {
+                self.sweep(&parent, current).await;
             } else {
-                self.sweep = Some(clock.now() + ALONE_SOON);
+                self.sweep = Some(clock.now() + LOCK_RETRY_DELAY);
             }
         }
     }
 
-    async fn sweep(&mut self, parent: &PlatformToken, held: Option<&str>) {
+    async fn sweep(&mut self, parent: &PlatformToken, current: Option<&str>) {
         let listed = match self.calls.list(parent).await {
             Ok(listed) => listed,
             Err(error) => return self.postpone(&error.to_string()),
         };
-        let known: Vec<&str> = self.replaced.iter().map(|(id, _)| id.as_str()).chain(held).collect();
-        let mut left = false;
-        for id in left_behind(listed, &self.prefix, &known) {
+        let known: Vec<&str> = self.replaced.iter().map(|(id, _)| id.as_str()).chain(current).collect();
+        let mut failed = false;
+        for id in orphaned_tokens(listed, &self.prefix, &known) {
             tracing::info!(event = "gateway.mint.found", id, "a platform token was found that was left behind");
-            left |= !self.end(parent, &id).await;
+            failed |= !self.delete(parent, &id).await;
         }
-        self.doubt = left;
-        self.sweep = left.then(|| self.clock.now() + AGAIN);
+        self.uncertain = failed;
+        self.sweep = failed.then(|| self.clock.now() + RETRY_DELAY);
     }
 
-    async fn end(&self, parent: &PlatformToken, id: &str) -> bool {
-        match self.calls.end(parent, id).await {
+    async fn delete(&self, parent: &PlatformToken, id: &str) -> bool {
+        match self.calls.delete(parent, id).await {
             Ok(()) => {
                 tracing::info!(event = "gateway.mint.ended", id, "a platform token was ended");
                 true
@@ -111,7 +111,7 @@ impl Leftovers {
 
     fn postpone(&mut self, why: &str) {
         tracing::warn!(event = "gateway.mint.unswept", why, "tokens that were left behind cannot be ended now");
-        let again = self.clock.now() + AGAIN;
+        let again = self.clock.now() + RETRY_DELAY;
         if self.sweep.is_some() {
             self.sweep = Some(again);
         }
@@ -120,25 +120,25 @@ impl Leftovers {
         }
     }
 
-    /// Ends all that this process has made, `held` too. What cannot be ended in time is found by the next one.
-    pub(super) async fn leave(self, held: Option<String>) {
-        let Ok(parent) = parent(&self.parent, &self.clock) else { return };
+    /// Ends all that this process has made, `current` too. What cannot be ended in time is found by the next one.
+    pub(super) async fn shut_down(self, current: Option<String>) {
+        let Ok(parent) = read_parent_token(&self.parent, &self.clock) else { return };
         let all = async {
-            for id in held.iter().chain(self.replaced.iter().map(|(id, _)| id)) {
-                self.end(&parent, id).await;
+            for id in current.iter().chain(self.replaced.iter().map(|(id, _)| id)) {
+                self.delete(&parent, id).await;
             }
         };
-        if tokio::time::timeout(LEAVE_WITHIN, all).await.is_err() {
+        if tokio::time::timeout(SHUTDOWN_TIMEOUT, all).await.is_err() {
             tracing::warn!(event = "gateway.mint.left", "not every platform token could be ended in time");
         }
     }
 }
 
 /// When ending is tried again that has failed.
-const AGAIN: Duration = Duration::from_mins(5);
+const RETRY_DELAY: Duration = Duration::from_mins(5);
 
 /// How often it is looked whether a process that is being replaced has ended.
-const ALONE_SOON: Duration = Duration::from_secs(2);
+const LOCK_RETRY_DELAY: Duration = Duration::from_secs(2);
 
 /// How long a stop waits for the platform.
-const LEAVE_WITHIN: Duration = Duration::from_secs(5);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);

@@ -10,21 +10,21 @@ use std::time::Duration;
 
 use url::Url;
 
-pub(crate) use build::FixedResolver;
+pub(crate) use build::Renamed;
 pub use build::{BuildError, is_loopback};
-pub use call::{Client, ClientResponse, MAX_RESPONSE, StreamingResponse, TransportError, read_body};
+pub use call::{Answer, Client, Coming, MAX_ANSWER, TransportError, read_body};
 
-pub use crate::http::tls::{ClientCertificate, TlsOptions};
+pub use crate::http::tls::{Identity, Tls};
 
 /// What a client for one server is built from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ClientOptions {
+pub struct Options {
     /// Where the server is.
-    pub address: ServerAddress,
+    pub address: Address,
     /// Whom to trust, and who we are, on TLS.
-    pub tls: TlsOptions,
+    pub tls: Tls,
     /// Which way requests go.
-    pub proxy: ProxyMode,
+    pub proxy: Proxy,
     /// Time to connect, TLS included.
     pub connect_timeout: Duration,
     /// Time for a whole call: connecting, sending, and the answer to its last byte.
@@ -33,7 +33,7 @@ pub struct ClientOptions {
 
 /// Where a server is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ServerAddress {
+pub enum Address {
     /// An `https` URL, or an `http` one on loopback. Its path is put before every request's path.
     Url(Url),
     /// A unix socket that speaks plain HTTP.
@@ -42,7 +42,7 @@ pub enum ServerAddress {
 
 /// Which way requests go.
 #[derive(Clone, PartialEq, Eq)]
-pub enum ProxyMode {
+pub enum Proxy {
     /// As `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY` say; not for loopback, a unix socket or a given server name.
     Environment,
     /// Straight to the server.
@@ -51,7 +51,7 @@ pub enum ProxyMode {
     Through(Url),
 }
 
-impl std::fmt::Debug for ProxyMode {
+impl std::fmt::Debug for Proxy {
     /// The proxy's host alone: its URL may carry a password.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {

@@ -10,26 +10,26 @@ use http_body_util::Full;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use tokio::time::Instant;
 
-use super::http1::ConnectionError;
-use super::replay_buffer::TeeBody;
+use super::http1::Broken;
+use super::replay_buffer::Copying;
 
 /// What is sent to an upstream.
 #[derive(Debug)]
-pub enum RequestBody {
+pub enum Upstream {
     /// The caller's body, as it comes.
     Streamed(Incoming),
     /// The same, copied as it passes.
-    Teed(TeeBody),
+    Copied(Copying),
     /// The pieces of the caller's body that are here already, the next one last, and the rest as it comes.
-    Prefixed(Vec<Bytes>, Incoming),
+    Begun(Vec<Bytes>, Incoming),
     /// A body of our own.
-    Buffered(Full<Bytes>),
+    Whole(Full<Bytes>),
 }
 
-impl RequestBody {
+impl Upstream {
     /// No body.
     pub fn empty() -> Self {
-        Self::Buffered(Full::default())
+        Self::Whole(Full::default())
     }
 
     /// How many bytes it has, where that is known.
@@ -42,44 +42,44 @@ impl RequestBody {
     }
 }
 
-impl Body for RequestBody {
+impl Body for Upstream {
     type Data = Bytes;
     type Error = hyper::Error;
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         match self.get_mut() {
             Self::Streamed(body) => Pin::new(body).poll_frame(cx),
-            Self::Prefixed(pieces, body) => match pieces.pop() {
+            Self::Begun(pieces, body) => match pieces.pop() {
                 Some(piece) => Poll::Ready(Some(Ok(Frame::data(piece)))),
                 None => Pin::new(body).poll_frame(cx),
             },
-            Self::Teed(body) => Pin::new(body).poll_frame(cx),
-            Self::Buffered(body) => Pin::new(body).poll_frame(cx).map_err(|never| match never {}),
+            Self::Copied(body) => Pin::new(body).poll_frame(cx),
+            Self::Whole(body) => Pin::new(body).poll_frame(cx).map_err(|never| match never {}),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match self {
-            Self::Prefixed(pieces, _) if !pieces.is_empty() => false,
-            Self::Streamed(body) | Self::Prefixed(_, body) => body.is_end_stream(),
-            Self::Teed(body) => body.is_end_stream(),
-            Self::Buffered(body) => body.is_end_stream(),
+            Self::Begun(pieces, _) if !pieces.is_empty() => false,
+            Self::Streamed(body) | Self::Begun(_, body) => body.is_end_stream(),
+            Self::Copied(body) => body.is_end_stream(),
+            Self::Whole(body) => body.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
-            Self::Prefixed(pieces, _) if !pieces.is_empty() => SizeHint::default(),
-            Self::Streamed(body) | Self::Prefixed(_, body) => body.size_hint(),
-            Self::Teed(body) => body.size_hint(),
-            Self::Buffered(body) => body.size_hint(),
+            Self::Begun(pieces, _) if !pieces.is_empty() => SizeHint::default(),
+            Self::Streamed(body) | Self::Begun(_, body) => body.size_hint(),
+            Self::Copied(body) => body.size_hint(),
+            Self::Whole(body) => body.size_hint(),
         }
     }
 }
 
 /// Progress of a body, for the time-outs of the exchange that sends it.
 #[derive(Debug, Clone, Default)]
-pub(super) struct BodyProgress(Option<Arc<Mutex<Progress>>>);
+pub(super) struct Moved(Option<Arc<Mutex<Progress>>>);
 
 #[derive(Debug, Default)]
 struct Progress {
@@ -118,10 +118,10 @@ const SLOWEST: u64 = 1024;
 /// while its caller is waited for, over this time.
 const WINDOW: Duration = Duration::from_secs(30);
 
-impl BodyProgress {
+impl Moved {
     /// Of a body that is there at once nothing is counted.
-    pub(super) fn new(body: &RequestBody) -> Self {
-        Self((!matches!(body, RequestBody::Buffered(_)) && !body.is_end_stream()).then(Arc::default))
+    pub(super) fn of(body: &Upstream) -> Self {
+        Self((!matches!(body, Upstream::Whole(_)) && !body.is_end_stream()).then(Arc::default))
     }
 
     fn with<R>(&self, look: impl FnOnce(&mut Progress) -> R) -> Option<R> {
@@ -154,29 +154,29 @@ impl BodyProgress {
 
 /// A body as a connection sends it.
 #[derive(Debug)]
-pub(super) struct ProgressBody {
-    body: RequestBody,
-    moved: BodyProgress,
+pub(super) struct Sent {
+    body: Upstream,
+    moved: Moved,
 }
 
-impl ProgressBody {
-    pub(super) const fn new(body: RequestBody, moved: BodyProgress) -> Self {
+impl Sent {
+    pub(super) const fn new(body: Upstream, moved: Moved) -> Self {
         Self { body, moved }
     }
 }
 
-impl Drop for ProgressBody {
+impl Drop for Sent {
     /// Nobody waits for its caller any more.
     fn drop(&mut self) {
         self.moved.with(|progress| progress.awaited_since = None);
     }
 }
 
-impl Body for ProgressBody {
+impl Body for Sent {
     type Data = Bytes;
-    type Error = ConnectionError;
+    type Error = Broken;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, ConnectionError>>> {
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
         let this = self.get_mut();
         let polled = Pin::new(&mut this.body).poll_frame(cx);
         let too_slow = this.moved.with(|progress| match &polled {
@@ -194,9 +194,9 @@ impl Body for ProgressBody {
             }
         });
         if too_slow == Some(true) {
-            return Poll::Ready(Some(Err(ConnectionError::SlowRequestBody)));
+            return Poll::Ready(Some(Err(Broken::Slow)));
         }
-        polled.map(|frame| frame.map(|frame| frame.map_err(ConnectionError::RequestBody)))
+        polled.map(|frame| frame.map(|frame| frame.map_err(Broken::Asked)))
     }
 
     fn is_end_stream(&self) -> bool {

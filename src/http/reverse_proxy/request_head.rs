@@ -9,12 +9,12 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use hyper::body::Body as _;
 use zeroize::Zeroizing;
 
-use super::headers::{is_hop_by_hop, named, tokens};
-use super::request_body::RequestBody;
+use super::headers::{is_of_one_hop, named, tokens};
+use super::request_body::Upstream;
 
 /// What is asked of an upstream.
 #[derive(Debug, Clone, Copy)]
-pub struct RequestLine<'a> {
+pub struct Line<'a> {
     /// The method.
     pub method: &'a Method,
     /// What stands before the target's path; empty, or with a slash at its start and none at its end.
@@ -26,50 +26,45 @@ pub struct RequestLine<'a> {
 }
 
 /// A head, ready to be sent, as often as its body is there. What a header may hold breaks no line of it.
-pub struct RequestHead {
+pub struct Head {
     /// All of it, with the empty line at its end. It carries a token, and does not stay in freed memory.
     bytes: Zeroizing<Vec<u8>>,
     /// Where the header is that is worn, or would be.
-    auth_offset: usize,
+    worn: usize,
     method: Method,
-    ending: BodyFraming,
+    ending: Ending,
 }
 
 /// How the end of a request's body is told (RFC 9112, 6.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum BodyFraming {
+pub(super) enum Ending {
     /// By its length, in bytes.
     Length(u64),
     /// By a last chunk.
     Chunks,
 }
 
-impl fmt::Debug for RequestHead {
+impl fmt::Debug for Head {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Head").field("method", &self.method).finish_non_exhaustive()
     }
 }
 
-impl RequestHead {
+impl Head {
     /// Of a caller's request, with those of its headers that are kept, for that body. Framing is made anew from the body that
     /// is really sent: its length, if it is known, or chunks.
-    pub fn new(
-        line: RequestLine<'_>,
-        headers: &HeaderMap,
-        keeps: impl Fn(&HeaderName) -> bool,
-        body: &RequestBody,
-    ) -> Self {
+    pub fn new(line: Line<'_>, headers: &HeaderMap, keeps: impl Fn(&HeaderName) -> bool, body: &Upstream) -> Self {
         let ending = match body.length() {
-            _ if body.is_end_stream() => BodyFraming::Length(0),
-            Some(length) => BodyFraming::Length(length),
-            None => BodyFraming::Chunks,
+            _ if body.is_end_stream() => Ending::Length(0),
+            Some(length) => Ending::Length(length),
+            None => Ending::Chunks,
         };
-        let RequestLine { method, prefix, target, host } = line;
+        let Line { method, prefix, target, host } = line;
         let mut bytes = Zeroizing::new(Vec::with_capacity(ROOM));
         for part in [method.as_str(), " ", prefix, target.as_str(), " HTTP/1.1\r\n"] {
             bytes.extend_from_slice(part.as_bytes());
         }
-        let mut head = Self { bytes, auth_offset: 0, method: method.clone(), ending };
+        let mut head = Self { bytes, worn: 0, method: method.clone(), ending };
         head.write(&HOST, host);
         let (mut of_hop, mut trailers, mut announced) = (Vec::new(), false, false);
         for (name, value) in headers {
@@ -82,7 +77,7 @@ impl RequestHead {
             }
         }
         for (name, value) in headers {
-            let stays = !is_hop_by_hop(name.as_str()) && *name != CONTENT_LENGTH && *name != HOST;
+            let stays = !is_of_one_hop(name.as_str()) && *name != CONTENT_LENGTH && *name != HOST;
             if stays && !of_hop.contains(name) && keeps(name) {
                 head.write(name, value);
             }
@@ -94,10 +89,10 @@ impl RequestHead {
         head.make_room(64);
         match ending {
             // A caller that announces an empty body has it announced, which some servers ask of a `POST`.
-            BodyFraming::Length(0) if !announced => {}
+            Ending::Length(0) if !announced => {}
             // Into memory, which takes all.
-            BodyFraming::Length(length) => drop(write!(&mut *head.bytes, "content-length: {length}\r\n")),
-            BodyFraming::Chunks => head.bytes.extend_from_slice(b"transfer-encoding: chunked\r\n"),
+            Ending::Length(length) => drop(write!(&mut *head.bytes, "content-length: {length}\r\n")),
+            Ending::Chunks => head.bytes.extend_from_slice(b"transfer-encoding: chunked\r\n"),
         }
         head.end();
         head
@@ -105,16 +100,16 @@ impl RequestHead {
 
     /// Puts a header on. One that the caller has brought by this name must not have been kept.
     pub fn put(&mut self, name: &HeaderName, value: &HeaderValue) {
-        self.bytes.truncate(self.auth_offset);
+        self.bytes.truncate(self.worn);
         self.write(name, value);
         self.end();
     }
 
     /// Puts a header on after all others, in the place of the one that was put on so before.
-    pub fn set_auth_header(&mut self, name: &HeaderName, value: &HeaderValue) {
-        let auth_offset = self.auth_offset;
+    pub fn wear(&mut self, name: &HeaderName, value: &HeaderValue) {
+        let worn = self.worn;
         self.put(name, value);
-        self.auth_offset = auth_offset;
+        self.worn = worn;
     }
 
     fn write(&mut self, name: &HeaderName, value: &HeaderValue) {
@@ -135,7 +130,7 @@ impl RequestHead {
     }
 
     fn end(&mut self) {
-        self.auth_offset = self.bytes.len();
+        self.worn = self.bytes.len();
         self.make_room(2);
         self.bytes.extend_from_slice(b"\r\n");
     }
@@ -144,7 +139,7 @@ impl RequestHead {
         &self.bytes
     }
 
-    pub(super) const fn ending(&self) -> BodyFraming {
+    pub(super) const fn ending(&self) -> Ending {
         self.ending
     }
 
@@ -180,11 +175,11 @@ mod tests {
         pairs.iter().map(|(name, value)| (name.parse::<HeaderName>().unwrap(), value.parse().unwrap())).collect()
     }
 
-    fn head(prefix: &str, target: &str, given: &[(&str, &str)], body: &'static str) -> RequestHead {
+    fn head(prefix: &str, target: &str, given: &[(&str, &str)], body: &'static str) -> Head {
         let (host, target) = (HeaderValue::from_static("up"), target.parse().unwrap());
-        let line = RequestLine { method: &Method::POST, prefix, target: &target, host: &host };
-        let body = RequestBody::Buffered(Full::new(Bytes::from_static(body.as_bytes())));
-        RequestHead::new(line, &map(given), |name| name != "x-unwanted", &body)
+        let line = Line { method: &Method::POST, prefix, target: &target, host: &host };
+        let body = Upstream::Whole(Full::new(Bytes::from_static(body.as_bytes())));
+        Head::new(line, &map(given), |name| name != "x-unwanted", &body)
     }
 
     #[test]
@@ -227,11 +222,11 @@ mod tests {
     #[test]
     fn what_is_worn_takes_the_place_of_what_was_worn() {
         let (one, two) = (HeaderValue::from_static("1"), HeaderValue::from_static("two"));
-        let (name, auth_offset) = (HeaderName::from_static("x-a"), HeaderName::from_static("x-worn"));
+        let (name, worn) = (HeaderName::from_static("x-a"), HeaderName::from_static("x-worn"));
         let mut head = head("", "/", &[], "body");
         head.put(&name, &one);
-        head.set_auth_header(&auth_offset, &two);
-        head.set_auth_header(&auth_offset, &one);
+        head.wear(&worn, &two);
+        head.wear(&worn, &one);
         assert_eq!(head.lines()[2..], ["content-length: 4", "x-a: 1", "x-worn: 1"]);
         assert!(head.as_bytes().ends_with(b"x-worn: 1\r\n\r\n"));
     }

@@ -16,8 +16,8 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::Peer;
-use super::connection_state::{ConnectionState, Received};
-use super::connection_table::ConnectionGuard;
+use super::connection_state::{Connection, Received};
+use super::connection_table::Entered;
 use super::framing::{Framing, FramingScan};
 use super::lingering::Lingering;
 
@@ -27,8 +27,8 @@ pub(super) fn serve<I, S, F, B>(
     stream: I,
     peer: Peer,
     service: S,
-    connection: Arc<ConnectionState>,
-    entered: ConnectionGuard,
+    connection: Arc<Connection>,
+    entered: Entered,
 ) -> impl Future<Output = hyper::Result<()>> + use<I, S, F, B>
 where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -38,12 +38,12 @@ where
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let watched =
-        TrackedIo { stream, connection: Arc::clone(&connection), scan: FramingScan::default(), lingering: None };
+        Watched { stream, connection: Arc::clone(&connection), scan: FramingScan::default(), lingering: None };
     let stream = TokioIo::new(watched);
     let service = {
         let connection = Arc::clone(&connection);
         service_fn(move |mut request: Request<Incoming>| {
-            connection.begin_request(!request.body().is_end_stream());
+            connection.busy(!request.body().is_end_stream());
             if connection.take_framing() != Some(Framing::Plain) {
                 restore_length(&mut request);
             }
@@ -51,10 +51,10 @@ where
             let connection = Arc::clone(&connection);
             async move {
                 let mut answer = answer.await;
-                if connection.is_closing() {
+                if connection.closing() {
                     answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
                 }
-                Ok::<_, Infallible>(answer.map(|body| TrackedBody { body, _connection: InFlightGuard(connection) }))
+                Ok::<_, Infallible>(answer.map(|body| Answer { body, _connection: Done(connection) }))
             }
         })
     };
@@ -64,18 +64,18 @@ where
     // No `async`, which would keep room for what it is given beside what it makes of it: there may be ten thousand.
     poll_fn(move |cx| {
         if !waker.as_ref().is_some_and(|known| known.will_wake(cx.waker())) {
-            connection.set_waker(cx.waker());
+            connection.wake_with(cx.waker());
             waker = Some(cx.waker().clone());
         }
         let mut ended = Pin::new(&mut protocol).poll(cx);
         // Told after it has looked for bytes: a request that is here already is answered.
-        if ended.is_pending() && !told && connection.should_close_now() {
+        if ended.is_pending() && !told && connection.closes_now() {
             told = true;
             Pin::new(&mut protocol).graceful_shutdown();
             ended = Pin::new(&mut protocol).poll(cx);
         }
-        if ended.is_pending() && connection.begin_wait() {
-            entered.request_sweep();
+        if ended.is_pending() && connection.pause() {
+            entered.attention();
         }
         ended
     })
@@ -91,15 +91,15 @@ fn restore_length(request: &mut Request<Incoming>) {
 }
 
 /// Tells the connection's state what its bytes do.
-struct TrackedIo<I> {
+struct Watched<I> {
     stream: I,
-    connection: Arc<ConnectionState>,
+    connection: Arc<Connection>,
     scan: FramingScan,
     /// Once our side has said all.
     lingering: Option<Box<Lingering>>,
 }
 
-impl<I: AsyncRead + Unpin> AsyncRead for TrackedIo<I> {
+impl<I: AsyncRead + Unpin> AsyncRead for Watched<I> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         let result = ready!(Pin::new(&mut self.stream).poll_read(cx, buffer));
@@ -110,28 +110,28 @@ impl<I: AsyncRead + Unpin> AsyncRead for TrackedIo<I> {
     }
 }
 
-impl<I> TrackedIo<I> {
+impl<I> Watched<I> {
     fn received(&mut self, bytes: &[u8]) {
-        match self.connection.record_bytes() {
+        match self.connection.received() {
             Received::Begin => self.scan = FramingScan::default(),
             Received::Head => {}
             Received::Body => return,
         }
         if let Some(framing) = self.scan.feed(bytes) {
-            self.connection.record_framing(framing);
+            self.connection.framed(framing);
         }
     }
 
     fn wrote<T>(&self, outcome: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         match outcome {
-            Poll::Pending => self.connection.record_blocked_write(),
-            Poll::Ready(_) => self.connection.record_write(),
+            Poll::Pending => self.connection.write_waits(),
+            Poll::Ready(_) => self.connection.write_went_on(),
         }
         outcome
     }
 }
 
-impl<I: AsyncRead + AsyncWrite + Unpin> AsyncWrite for TrackedIo<I> {
+impl<I: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Watched<I> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let outcome = Pin::new(&mut self.stream).poll_write(cx, bytes);
         self.wrote(outcome)
@@ -161,22 +161,22 @@ impl<I: AsyncRead + AsyncWrite + Unpin> AsyncWrite for TrackedIo<I> {
             lingering
         } else {
             ready!(Pin::new(&mut *stream).poll_shutdown(cx))?;
-            if !connection.may_still_send() {
+            if !connection.may_send() {
                 return Poll::Ready(Ok(()));
             }
-            lingering.insert(Box::new(Lingering::new(connection.is_closing())))
+            lingering.insert(Box::new(Lingering::new(connection.closing())))
         };
         lingering.poll(stream, cx).map(Ok)
     }
 }
 
 /// An answer's body; its end is the end of the request.
-struct TrackedBody<B> {
+struct Answer<B> {
     body: B,
-    _connection: InFlightGuard,
+    _connection: Done,
 }
 
-impl<B: Body<Data = Bytes> + Unpin> Body for TrackedBody<B> {
+impl<B: Body<Data = Bytes> + Unpin> Body for Answer<B> {
     type Data = Bytes;
     type Error = B::Error;
 
@@ -193,10 +193,10 @@ impl<B: Body<Data = Bytes> + Unpin> Body for TrackedBody<B> {
     }
 }
 
-struct InFlightGuard(Arc<ConnectionState>);
+struct Done(Arc<Connection>);
 
-impl Drop for InFlightGuard {
+impl Drop for Done {
     fn drop(&mut self) {
-        self.0.finish_response();
+        self.0.answered();
     }
 }

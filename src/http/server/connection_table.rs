@@ -11,28 +11,28 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-use super::connection_state::{ConnectionState, Phase, millis};
-use super::eviction::{Candidate, EvictionDecision, NewCaller, decide, pick_victim};
+use super::connection_state::{Connection, Phase, millis};
+use super::eviction::{Admission, Newcomer, Standing, admit, least_missed};
 use super::peer_group::{Caller, CallerGroup};
-use super::{ListenerLimits, Peer};
+use super::{Limits, Peer};
 
 /// The open connections of one listener.
 #[derive(Debug)]
-pub(super) struct ConnectionTable {
+pub(super) struct Table {
     epoch: Instant,
     turns: Arc<AtomicU64>,
-    limits: ListenerLimits,
+    limits: Limits,
     /// The listener's address, over TCP.
     local: Option<SocketAddr>,
     open: Mutex<HashMap<u64, Entry>>,
     gauge: Option<Gauge>,
     /// Rung when a connection entered a phase whose end is nearer than the next sweep.
-    pub(super) sweep_requested: Notify,
+    pub(super) attention: Notify,
 }
 
 #[derive(Debug)]
 struct Entry {
-    connection: Arc<ConnectionState>,
+    connection: Arc<Connection>,
     caller: Caller,
     /// Asked for once connections are short.
     group: Option<CallerGroup>,
@@ -41,8 +41,8 @@ struct Entry {
     seen: (Phase, u64, u64),
 }
 
-impl ConnectionTable {
-    pub(super) fn new(limits: ListenerLimits, local: Option<SocketAddr>, gauge: Option<Gauge>) -> Self {
+impl Table {
+    pub(super) fn new(limits: Limits, local: Option<SocketAddr>, gauge: Option<Gauge>) -> Self {
         Self {
             epoch: Instant::now(),
             turns: Arc::default(),
@@ -50,7 +50,7 @@ impl ConnectionTable {
             local,
             open: Mutex::default(),
             gauge,
-            sweep_requested: Notify::new(),
+            attention: Notify::new(),
         }
     }
 
@@ -69,24 +69,24 @@ impl ConnectionTable {
         }
         let group = Caller::new(*peer, self.local).group();
         let trusted = group.is_trusted();
-        let new = NewCaller { group, trusted, capped: capped && !trusted };
-        match decide(&candidates(&mut open), new, &self.limits) {
-            EvictionDecision::Admit => true,
-            EvictionDecision::Evict(id) => {
+        let new = Newcomer { group, trusted, capped: capped && !trusted };
+        match admit(&standings(&mut open), new, &self.limits) {
+            Admission::Room => true,
+            Admission::InPlaceOf(id) => {
                 if let Some(entry) = open.remove(&id) {
                     entry.abort.abort();
                 }
                 true
             }
-            EvictionDecision::Reject => false,
+            Admission::Full => false,
         }
     }
 
     /// Closes the connection that can best be done without, to have its descriptor; false if all answer requests.
     pub(super) fn free_one(&self) -> bool {
         let mut open = self.open();
-        let candidates = candidates(&mut open);
-        let entry = pick_victim(&candidates).and_then(|(id, _)| open.remove(&id));
+        let standings = standings(&mut open);
+        let entry = least_missed(&standings).and_then(|(id, _)| open.remove(&id));
         entry.inspect(|entry| entry.abort.abort()).is_some()
     }
 
@@ -95,15 +95,15 @@ impl ConnectionTable {
         self: &Arc<Self>,
         id: u64,
         peer: &Peer,
-        start: impl FnOnce(Arc<ConnectionState>, ConnectionGuard) -> AbortHandle,
+        start: impl FnOnce(Arc<Connection>, Entered) -> AbortHandle,
     ) {
-        let connection = Arc::new(ConnectionState::new(self.epoch, Arc::clone(&self.turns)));
+        let connection = Arc::new(Connection::new(self.epoch, Arc::clone(&self.turns)));
         // Held over the start: a task that ends at once leaves after it has entered.
         let mut open = self.open();
         if let Some(gauge) = &self.gauge {
             gauge.inc();
         }
-        let abort = start(Arc::clone(&connection), ConnectionGuard { id, table: Arc::clone(self) });
+        let abort = start(Arc::clone(&connection), Entered { id, table: Arc::clone(self) });
         let caller = Caller::new(*peer, self.local);
         open.insert(id, Entry { connection, caller, group: None, abort, seen: (Phase::Fresh, 0, 0) });
     }
@@ -155,29 +155,29 @@ impl ConnectionTable {
     }
 }
 
-fn candidates(open: &mut HashMap<u64, Entry>) -> Vec<Candidate> {
-    let candidate = |(id, entry): (&u64, &mut Entry)| {
+fn standings(open: &mut HashMap<u64, Entry>) -> Vec<Standing> {
+    let standing = |(id, entry): (&u64, &mut Entry)| {
         let group = *entry.group.get_or_insert_with(|| entry.caller.group());
-        Candidate { id: *id, group, evictable: entry.connection.is_evictable(), turn: entry.connection.turn() }
+        Standing { id: *id, group, waits: entry.connection.waits(), turn: entry.connection.turn() }
     };
-    open.iter_mut().map(candidate).collect()
+    open.iter_mut().map(standing).collect()
 }
 
 /// Held by a connection's task; leaves the table when dropped.
 #[derive(Debug)]
-pub(super) struct ConnectionGuard {
+pub(super) struct Entered {
     id: u64,
-    table: Arc<ConnectionTable>,
+    table: Arc<Table>,
 }
 
-impl ConnectionGuard {
+impl Entered {
     /// Asks for a sweep soon.
-    pub(super) fn request_sweep(&self) {
-        self.table.sweep_requested.notify_one();
+    pub(super) fn attention(&self) {
+        self.table.attention.notify_one();
     }
 }
 
-impl Drop for ConnectionGuard {
+impl Drop for Entered {
     fn drop(&mut self) {
         self.table.open().remove(&self.id);
         if let Some(gauge) = &self.table.gauge {

@@ -1,4 +1,4 @@
-//! `keyward acl` as people run it: what it sends, what it prints, what it never prints, and its exit codes.
+//! `keyward acl` against a mock server: requests, output, secrets that stay hidden, and exit codes.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -14,7 +14,7 @@ const NEW: &str = "7b1253d2-1785-24fd-91c2-f8e78c745522";
 const SECRET: &str = "45a3bd52-07c7-47a4-52fd-0745e0cfe967";
 const NEW_SECRET: &str = "99999999-07c7-47a4-52fd-0745e0cfe967";
 
-/// What a command printed and how it ended.
+/// Output and exit code of a command.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) code: i32,
@@ -43,7 +43,7 @@ fn token(accessor: &str, secret: &str) -> Value {
         "Policies": [{"ID": OLD, "Name": "web-read"}], "CreateTime": "2026-01-02T03:04:05Z"})
 }
 
-/// A server that knows the old token by its secret and nothing else.
+/// Mock server with the old token only.
 async fn server() -> MockServer {
     let server = MockServer::start().await;
     on(&server, "GET", "/v1/acl/token/self", 200, token(OLD, SECRET).to_string()).await;
@@ -57,7 +57,7 @@ async fn on(server: &MockServer, verb: &str, at: &str, status: u16, body: impl I
     Mock::given(method(verb)).and(path(at)).respond_with(answer).mount(server).await;
 }
 
-/// The requests that changed something: method, path, and the token that they were sent with.
+/// Returns the method, path and token of each request that is no read.
 async fn changes(server: &MockServer) -> Vec<String> {
     let requests = server.received_requests().await.unwrap();
     let changes = requests.iter().filter(|request| request.method.as_str() != "GET");
@@ -72,7 +72,7 @@ async fn asked(server: &MockServer, verb: &str, at: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_token_is_shown_without_its_secret_unless_that_is_asked_for() {
+async fn a_token_is_printed_without_its_secret_unless_requested() {
     let server = server().await;
     let run = async |words: &str| acl(&server.uri(), SECRET, words, "").await;
     let read = run("token read 6a12").await;
@@ -94,7 +94,7 @@ async fn a_token_is_shown_without_its_secret_unless_that_is_asked_for() {
 }
 
 #[tokio::test]
-async fn an_update_writes_back_what_it_was_not_told_to_change() {
+async fn an_update_keeps_the_fields_that_no_option_changes() {
     let server = server().await;
     let at = format!("/v1/acl/token/{OLD}");
     on(&server, "PUT", &at, 200, token(OLD, SECRET).to_string()).await;
@@ -122,7 +122,7 @@ async fn an_update_writes_back_what_it_was_not_told_to_change() {
 }
 
 #[tokio::test]
-async fn a_new_secret_is_printed_once_or_put_where_nobody_else_can_read_it() {
+async fn a_new_secret_is_printed_once_or_written_to_a_private_file() {
     let server = server().await;
     on(&server, "PUT", "/v1/acl/token", 200, token(NEW, NEW_SECRET).to_string()).await;
     on(&server, "DELETE", &format!("/v1/acl/token/{NEW}"), 200, "true").await;
@@ -148,7 +148,7 @@ async fn a_new_secret_is_printed_once_or_put_where_nobody_else_can_read_it() {
 }
 
 #[tokio::test]
-async fn a_refusal_says_who_lacks_what_and_ends_with_its_own_code() {
+async fn a_denied_command_names_the_permission_and_has_its_own_exit_code() {
     let check = async |status: u16, text: &str, words: &str, code: i32, wanted: &str| {
         let server = MockServer::start().await;
         Mock::given(any()).respond_with(ResponseTemplate::new(status).set_body_string(text)).mount(&server).await;
@@ -158,7 +158,7 @@ async fn a_refusal_says_who_lacks_what_and_ends_with_its_own_code() {
         assert!(ended.error.lines().count() == 1 && !ended.error.contains(SECRET), "{ended:?}");
     };
     let denied = format!("Permission denied: token with AccessorID '{OLD}' lacks permission 'acl:read'");
-    check(403, &denied, "token list", 6, &format!("the token with accessor {OLD} has no acl:read")).await;
+    check(403, &denied, "token list", 6, &format!("the token with accessor {OLD} lacks acl:read")).await;
     check(403, "ACL not found", "token list", 6, "wrong, expired or deleted").await;
     check(404, "Requested token does not exist: ACL not found", &format!("token read {OLD}"), 8, "does not exist")
         .await;
@@ -167,10 +167,10 @@ async fn a_refusal_says_who_lacks_what_and_ends_with_its_own_code() {
     check(404, "Requested role does not exist: ACL not found", "role read web", 8, "there is no role \"web\"").await;
     check(409, "Invalid Role: A Role with Name \"web\" already exists", "role create web", 9, "already exists").await;
     check(400, "Role decoding failed: EOF", "role create web", 2, "Role decoding failed").await;
-    check(429, "", "token list", 75, "takes no more calls").await;
-    check(503, "sealed", "token list", 75, "cannot answer for now (503): sealed").await;
-    check(200, "<html>", "token list", 2, "means nothing here").await;
-    check(307, "", "token list", 2, "means nothing here").await;
+    check(429, "", "token list", 75, "limits the rate of calls").await;
+    check(503, "sealed", "token list", 75, "the server is unavailable (503): sealed").await;
+    check(200, "<html>", "token list", 2, "unexpected response").await;
+    check(307, "", "token list", 2, "unexpected response").await;
     let old = "Invalid URL path: not a recognized HTTP API endpoint";
     check(404, old, "namespace list", 2, "it needs 1.7.0 or later").await;
     check(404, old, "role list", 2, "it needs 1.5.0 or later").await;
@@ -189,7 +189,7 @@ async fn a_refusal_says_who_lacks_what_and_ends_with_its_own_code() {
     }
 }
 
-/// A server on which the old token, which all commands are run with, can be cloned.
+/// Mock server on which the old token, which all commands use, can be cloned.
 async fn clonable() -> MockServer {
     let server = MockServer::start().await;
     let of = |secret: &str| wiremock::matchers::header("x-service-token", secret);
@@ -228,7 +228,7 @@ async fn a_token_that_rotates_itself_is_deleted_by_the_new_one() {
 }
 
 #[tokio::test]
-async fn an_old_token_that_is_left_can_be_deleted_by_the_command_that_is_printed() {
+async fn a_rotation_prints_the_command_that_deletes_the_remaining_old_token() {
     let server = clonable().await;
     let ended = acl(&server.uri(), SECRET, &format!("token rotate {OLD} --leave-old"), "").await;
     assert!(ended.code == 0 && ended.out.contains(NEW_SECRET), "{ended:?}");
@@ -241,19 +241,19 @@ async fn an_old_token_that_is_left_can_be_deleted_by_the_command_that_is_printed
 }
 
 #[tokio::test]
-async fn a_rotation_that_fails_leaves_all_as_it_was_or_says_exactly_how_it_is() {
+async fn a_failed_rotation_changes_nothing_or_reports_the_exact_state() {
     let folder = tempfile::tempdir().unwrap();
     let rotate = async |server: &MockServer, more: &str| {
         acl(&server.uri(), SECRET, &format!("token rotate {OLD} --grace 0s{more}"), "").await
     };
-    // The file cannot be written: the new token goes, the old one stays.
+    // The file cannot be written: the new token is deleted, the old one stays.
     let server = clonable().await;
     on(&server, "DELETE", &format!("/v1/acl/token/{NEW}"), 200, "true").await;
     let ended = rotate(&server, &format!(" --out {}/no/such", folder.path().display())).await;
     assert!(ended.code == 1 && ended.error.contains("deleted again; the old token works as before"), "{ended:?}");
     assert_eq!(changes(&server).await, [clone_by(SECRET), delete_by(NEW, SECRET)]);
 
-    // The new token opens nothing.
+    // The new token is refused.
     let server = MockServer::start().await;
     let own = Mock::given(method("GET")).and(path("/v1/acl/token/self"));
     let known = own.and(wiremock::matchers::header("x-service-token", SECRET));
@@ -283,7 +283,7 @@ async fn a_rotation_that_fails_leaves_all_as_it_was_or_says_exactly_how_it_is() 
         "{ended:?}"
     );
 
-    // Nobody knows whether the clone was made, or it is certain that it was not.
+    // It is uncertain that the clone was created, or certain that it was not.
     for (status, body, state) in [
         (502, "", "whether the new token was made is not known"),
         (400, "ExpirationTime cannot be less than 1m0s in the future (was 59s)", "; nothing was changed"),
@@ -308,7 +308,7 @@ async fn a_rotation_that_fails_leaves_all_as_it_was_or_says_exactly_how_it_is() 
 }
 
 #[tokio::test]
-async fn a_rotation_that_is_told_to_stop_while_it_waits_says_that_both_tokens_work() {
+async fn a_rotation_stopped_while_it_waits_reports_that_both_tokens_work() {
     let server = clonable().await;
     let folder = tempfile::tempdir().unwrap();
     let (uri, path) = (server.uri(), folder.path().to_owned());
@@ -331,7 +331,7 @@ fn stopped_rotation(uri: &str, folder: &Path) -> (Option<i32>, String) {
 }
 
 #[tokio::test]
-async fn the_first_tokens_secret_is_on_disk_before_the_service_makes_it() {
+async fn the_bootstrap_secret_is_on_disk_before_the_server_creates_the_token() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("root.token");
     let words = format!("bootstrap --out {}", out.display());
@@ -360,7 +360,7 @@ async fn the_first_tokens_secret_is_on_disk_before_the_service_makes_it() {
 }
 
 #[tokio::test]
-async fn a_servers_text_cannot_move_a_terminal() {
+async fn terminal_escapes_in_server_texts_are_sanitized() {
     let server = MockServer::start().await;
     let mut nasty = token(OLD, SECRET);
     nasty["Description"] = "one\u{1b}[2Jtwo\nthree\u{202e}".into();
@@ -373,7 +373,7 @@ async fn a_servers_text_cannot_move_a_terminal() {
 }
 
 #[tokio::test]
-async fn standard_input_is_for_one_argument_alone() {
+async fn only_one_argument_may_read_standard_input() {
     let server = server().await;
     let ended = acl(&server.uri(), "", "policy create p --rules - --token-file -", SECRET).await;
     assert!(ended.code == 1 && ended.error.contains("for one argument alone"), "{ended:?}");

@@ -1,9 +1,10 @@
-//! `keyward acl` and the client module against the real service.
+//! `keyward acl` and the client module against the real ACL server.
 
 use std::time::Duration;
 
 use keyward::acl::client::{
-    Client, Error, Link, Links, NewPolicy, NewRole, NewToken, Options, Query, Question, TokenUpdate,
+    AclClient, AclClientError, AclClientOptions, AclLink, AclLinks, AuthorizationRequest, NewPolicy, NewRole, NewToken,
+    QueryOptions, TokenUpdate,
 };
 use keyward::acl::model::timestamp::Timestamp;
 use secrecy::{ExposeSecret as _, SecretString};
@@ -13,13 +14,13 @@ use crate::acl::acl_commands::{Ended, acl};
 use crate::harness::acl::Acl;
 use crate::harness::issuer::Key;
 
-fn client(service: &Acl, token: &str) -> Client {
-    let mut options = Options::at(service.url.parse().unwrap());
+fn client(service: &Acl, token: &str) -> AclClient {
+    let mut options = AclClientOptions::for_url(service.url.parse().unwrap());
     options.token = Some(SecretString::from(token));
-    Client::new(&options).unwrap()
+    AclClient::new(&options).unwrap()
 }
 
-/// Runs a command as the first token; it must go well.
+/// Runs a command as the first token; it must succeed.
 async fn done(service: &Acl, words: &str, input: &str) -> String {
     let ended = acl(&service.url, &service.root, words, input).await;
     assert_eq!(ended.code, 0, "{words}: {ended:?}");
@@ -35,7 +36,7 @@ fn text(value: &Value) -> String {
 }
 
 #[tokio::test]
-async fn policies_roles_and_tokens_are_made_read_changed_and_deleted_by_commands() {
+async fn commands_create_read_update_and_delete_policies_roles_and_tokens() {
     let service = Acl::start().await;
     done(&service, "policy create web-read --description d --rules -", "key \"web\" { policy = \"read\" }").await;
     done(&service, "policy create web-write --rules -", "key \"web\" { policy = \"write\" }").await;
@@ -96,7 +97,7 @@ async fn policies_roles_and_tokens_are_made_read_changed_and_deleted_by_commands
 }
 
 #[tokio::test]
-async fn tokens_are_found_by_what_they_link_and_by_how_their_accessor_begins() {
+async fn tokens_are_found_by_links_and_by_accessor_prefix() {
     let service = Acl::start().await;
     done(&service, "policy create web-read --rules -", "key \"web\" { policy = \"read\" }").await;
     done(&service, "role create ops --policy-name web-read", "").await;
@@ -131,7 +132,7 @@ async fn tokens_are_found_by_what_they_link_and_by_how_their_accessor_begins() {
 }
 
 #[tokio::test]
-async fn who_may_only_read_sees_no_secret_and_is_told_what_is_missing() {
+async fn a_reader_sees_no_secrets_and_errors_name_the_missing_permission() {
     let service = Acl::start().await;
     let reader = service.token_with("acl = \"read\"").await;
     let made = json(&service, "token create --description web").await;
@@ -142,14 +143,14 @@ async fn who_may_only_read_sees_no_secret_and_is_told_what_is_missing() {
     let own = run("token read --self --format json".to_owned()).await;
     let own: Value = serde_json::from_str(&own.out).unwrap();
     let refused = run(format!("token update {accessor} --description new")).await;
-    let wanted = format!("the token with accessor {} has no acl:write", text(&own["AccessorID"]));
+    let wanted = format!("the token with accessor {} lacks acl:write", text(&own["AccessorID"]));
     assert!(refused.code == 6 && refused.error.contains(&wanted), "{refused:?}");
     let none = acl(&service.url, "", &format!("token read {accessor}"), "").await;
     assert!(none.code == 6 && none.error.contains("no token was sent"), "{none:?}");
 }
 
 #[tokio::test]
-async fn a_rotated_token_is_refused_and_its_successor_does_what_it_did() {
+async fn a_rotated_token_is_refused_and_its_successor_has_the_same_rights() {
     let service = Acl::start().await;
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("ops.token");
@@ -162,14 +163,14 @@ async fn a_rotated_token_is_refused_and_its_successor_does_what_it_did() {
     let fresh = std::fs::read_to_string(&file).unwrap();
     assert!(!ended.out.contains(&fresh) && !ended.error.contains(&fresh), "{ended:?}");
     let client = client(&service, &fresh);
-    let own = client.read_self(&Query::default()).await.unwrap().value;
+    let own = client.read_self(&QueryOptions::default()).await.unwrap().value;
     assert_eq!((own.description.as_str(), own.links.policies.len()), ("ops", 1));
     assert!(matches!(
-        client.read_token(&accessor.parse().unwrap(), &Query::default()).await,
-        Err(Error::NotFound { .. })
+        client.read_token(&accessor.parse().unwrap(), &QueryOptions::default()).await,
+        Err(AclClientError::NotFound { .. })
     ));
     let old = client.with_token(SecretString::from(secret));
-    assert_eq!(old.read_self(&Query::default()).await.unwrap_err(), Error::Unauthenticated);
+    assert_eq!(old.read_self(&QueryOptions::default()).await.unwrap_err(), AclClientError::Unauthenticated);
 
     let short = json(&service, "token create --description job --ttl 2m --policy-name global-management").await;
     let words = format!("token rotate {} --grace 0s --ttl 1h --format json", text(&short["AccessorID"]));
@@ -179,51 +180,54 @@ async fn a_rotated_token_is_refused_and_its_successor_does_what_it_did() {
 }
 
 #[tokio::test]
-async fn the_client_tells_one_refusal_of_the_real_service_from_another() {
+async fn the_client_distinguishes_the_errors_of_the_real_server() {
     let service = Acl::start().await;
     let root = client(&service, &service.root);
     let policy = NewPolicy { name: "p".into(), rules: "acl = \"read\"".into(), ..NewPolicy::default() };
     let policy = root.create_policy(&policy).await.unwrap();
     let role = root.create_role(&NewRole { name: "r".into(), ..NewRole::default() }).await.unwrap();
     let again = root.create_role(&NewRole { name: "r".into(), ..NewRole::default() }).await.unwrap_err();
-    assert!(matches!(again, Error::Conflict { .. }), "{again:?}");
-    let links = Links { policies: vec![Link::by_id(policy.id.parse().unwrap())], ..Links::default() };
+    assert!(matches!(again, AclClientError::Conflict { .. }), "{again:?}");
+    let links = AclLinks { policies: vec![AclLink::by_id(policy.id.parse().unwrap())], ..AclLinks::default() };
     let token = root.create_token(&NewToken { links: links.clone(), ..NewToken::default() }).await.unwrap();
     let reader = root.with_token(token.secret_id.clone().unwrap());
     let denied = reader.create_role(&NewRole { name: "x".into(), ..NewRole::default() }).await.unwrap_err();
-    let Error::PermissionDenied(denial) = &denied else { panic!("{denied:?}") };
+    let AclClientError::PermissionDenied(denial) = &denied else { panic!("{denied:?}") };
     assert_eq!(denial.accessor.as_deref(), Some(token.accessor_id.to_string().as_str()));
     assert_eq!(denial.permission.as_deref(), Some("acl:write"));
-    let hidden = reader.read_token(&token.accessor_id, &Query::default()).await.unwrap().value;
+    let hidden = reader.read_token(&token.accessor_id, &QueryOptions::default()).await.unwrap().value;
     assert!(hidden.secret_id.is_none());
     let unknown = root.with_token(SecretString::from("45a3bd52-07c7-47a4-52fd-0745e0cfe967"));
-    assert_eq!(unknown.read_role(&role.id, &Query::default()).await.unwrap_err(), Error::Unauthenticated);
-    assert_eq!(unknown.read_self(&Query::default()).await.unwrap_err(), Error::Unauthenticated);
-    let missing = root.read_role_by_name("nobody", &Query::default()).await.unwrap_err();
-    assert!(matches!(missing, Error::NotFound { .. }), "{missing:?}");
+    assert_eq!(
+        unknown.read_role(&role.id, &QueryOptions::default()).await.unwrap_err(),
+        AclClientError::Unauthenticated
+    );
+    assert_eq!(unknown.read_self(&QueryOptions::default()).await.unwrap_err(), AclClientError::Unauthenticated);
+    let missing = root.read_role_by_name("nobody", &QueryOptions::default()).await.unwrap_err();
+    assert!(matches!(missing, AclClientError::NotFound { .. }), "{missing:?}");
     let wrong = NewToken { expiration_ttl: Some(Duration::from_secs(1)), ..NewToken::default() };
     let wrong = root.create_token(&wrong).await.unwrap_err();
-    assert!(matches!(wrong, Error::Invalid { .. }), "{wrong:?}");
+    assert!(matches!(wrong, AclClientError::Invalid { .. }), "{wrong:?}");
     let large = NewToken { description: "x".repeat(8 * 1024 * 1024), ..NewToken::default() };
     let large = root.create_token(&large).await.unwrap_err();
-    assert!(matches!(large, Error::TooLarge { .. } | Error::Transport(_)), "{large:?}");
-    let itself = root.read_self(&Query::default()).await.unwrap().value;
+    assert!(matches!(large, AclClientError::TooLarge { .. } | AclClientError::Transport(_)), "{large:?}");
+    let itself = root.read_self(&QueryOptions::default()).await.unwrap().value;
     let itself = root.delete_token(&itself.accessor_id).await.unwrap_err();
-    assert!(matches!(itself, Error::Invalid { .. }), "{itself:?}");
+    assert!(matches!(itself, AclClientError::Invalid { .. }), "{itself:?}");
     let mut update = TokenUpdate::from(&token);
-    update.links.policies.push(Link::by_name("nobody"));
+    update.links.policies.push(AclLink::by_name("nobody"));
     let refused = root.update_token(&token.accessor_id, &update).await.unwrap_err();
-    assert!(matches!(refused, Error::Invalid { .. }), "{refused:?}");
+    assert!(matches!(refused, AclClientError::Invalid { .. }), "{refused:?}");
     assert_eq!(token.secret_id.as_ref().map(|secret| secret.expose_secret().len()), Some(36));
     assert_eq!(root.delete_token(&token.accessor_id).await, Ok(true));
     assert_eq!(root.delete_token(&token.accessor_id).await, Ok(false));
 }
 
 #[tokio::test]
-async fn the_client_asks_beforehand_what_its_token_may_do() {
+async fn the_client_reads_the_rights_of_its_token() {
     let service = Acl::start().await;
     let reader = client(&service, &service.token_with("acl = \"read\" key \"web\" { policy = \"write\" }").await);
-    let ask = |resource: &str, access: &str, segment: &str| Question {
+    let ask = |resource: &str, access: &str, segment: &str| AuthorizationRequest {
         resource: resource.into(),
         access: access.into(),
         segment: segment.into(),
@@ -235,16 +239,16 @@ async fn the_client_asks_beforehand_what_its_token_may_do() {
     assert_eq!((rulings[2].resource.as_str(), rulings[2].segment.as_str()), ("key", "web"));
     let many = vec![ask("acl", "read", ""); 65];
     let error = reader.authorize(&many).await.unwrap_err();
-    assert!(matches!(error, Error::Invalid { .. }), "{error:?}");
+    assert!(matches!(error, AclClientError::Invalid { .. }), "{error:?}");
 }
 
 #[tokio::test]
 async fn a_blocking_read_of_the_client_returns_when_something_changes() {
     let service = Acl::start().await;
     let root = client(&service, &service.root);
-    let first = root.list_roles(None, &Query::default()).await.unwrap();
+    let first = root.list_roles(None, &QueryOptions::default()).await.unwrap();
     assert!(first.known_leader && first.value.is_empty());
-    let waiting = Query { index: first.index, wait: Some(Duration::from_secs(30)), ..Query::default() };
+    let waiting = QueryOptions { index: first.index, wait: Some(Duration::from_secs(30)), ..QueryOptions::default() };
     let change = async {
         tokio::time::sleep(Duration::from_millis(100)).await;
         root.create_role(&NewRole { name: "r".into(), ..NewRole::default() }).await.unwrap()
@@ -255,7 +259,7 @@ async fn a_blocking_read_of_the_client_returns_when_something_changes() {
 }
 
 #[tokio::test]
-async fn namespaces_are_made_filled_listed_and_taken_away_by_commands() {
+async fn commands_create_fill_list_and_delete_namespaces() {
     let service = Acl::start().await;
     done(&service, "policy create web-read --rules -", "key \"web\" { policy = \"read\" }").await;
     done(&service, "role create ops", "").await;
@@ -286,7 +290,7 @@ async fn namespaces_are_made_filled_listed_and_taken_away_by_commands() {
     let own = acl(&service.url, &secret, "whoami", "").await;
     assert!(own.code == 0 && own.out.contains("team-1") && own.out.contains("ops ("), "{own:?}");
 
-    // A token that links nothing may have all that its namespace gives.
+    // A token without links may have the rights of its namespace's defaults.
     done(&service, "namespace update team-1 --default-role-name ops --merge", "").await;
     let bare = text(&json(&service, "token create --namespace team-1").await["SecretID"]);
     let own = acl(&service.url, &bare, "whoami", "").await;
@@ -312,11 +316,11 @@ async fn namespaces_are_made_filled_listed_and_taken_away_by_commands() {
     assert_eq!(missing.code, 8, "{missing:?}");
     let reader = service.token_with("acl = \"read\"").await;
     let refused = acl(&service.url, &reader, "namespace create team-2", "").await;
-    assert!(refused.code == 6 && refused.error.contains("has no operator:write"), "{refused:?}");
+    assert!(refused.code == 6 && refused.error.contains("lacks operator:write"), "{refused:?}");
 }
 
 #[tokio::test]
-async fn people_log_in_by_a_method_that_commands_made_and_out_again() {
+async fn commands_log_in_by_a_stored_auth_method_and_log_out() {
     let service = Acl::start().await;
     let key = Key::shared("k");
     let config = object!({
@@ -356,7 +360,7 @@ async fn people_log_in_by_a_method_that_commands_made_and_out_again() {
     assert_eq!(acl(&service.url, &secret, "logout", "").await.code, 0);
     assert_eq!(acl(&service.url, &secret, "whoami", "").await.code, 6);
 
-    // Who is not meant by any rule, and who does not prove anything, gets nothing.
+    // A login without a matching rule, or with an invalid JWT, is refused.
     let other = key.sign(&object!({"iss": "i", "aud": "a", "exp": now + 600, "iat": now, "first_name": "eve"}));
     for (proof, code) in [(other.as_str(), 6), ("no.such.proof", 2)] {
         let refused = acl(&service.url, "", "login --method people --bearer-token-file -", proof).await;
@@ -369,7 +373,7 @@ async fn people_log_in_by_a_method_that_commands_made_and_out_again() {
 }
 
 #[tokio::test]
-async fn people_see_what_a_template_makes_before_they_link_it() {
+async fn a_template_preview_shows_the_generated_policy() {
     let service = Acl::start().await;
     assert!(done(&service, "templated-policy list", "").await.contains("builtin/service"));
     assert!(done(&service, "templated-policy read builtin/node", "").await.contains("name"));

@@ -1,10 +1,10 @@
-//! What the log keeps of changes: who changed what where, and no secret.
+//! Audit log of changes: caller, record and namespace of each, without secrets.
 
 use serde_json::{Value, json};
 
 use crate::harness::{Acl, log};
 
-/// The lines about changes since the last look: operation, namespace, object, caller.
+/// Returns operation, namespace, record and caller of the changes logged since the last call.
 fn changes(seen: &mut usize) -> Vec<(String, String, String, Option<String>)> {
     let lines = log::lines();
     let text = |line: &Value, name: &str| line["fields"][name].as_str().map(str::to_owned);
@@ -19,7 +19,7 @@ fn changes(seen: &mut usize) -> Vec<(String, String, String, Option<String>)> {
 }
 
 #[tokio::test]
-async fn each_change_is_one_line_that_says_who_and_what_and_no_secret() {
+async fn each_change_is_logged_in_one_line_without_secrets() {
     log::keep();
     let acl = Acl::start().await;
     let mut seen = 0;
@@ -76,7 +76,7 @@ async fn each_change_is_one_line_that_says_who_and_what_and_no_secret() {
         check(operation, namespace, what);
     }
 
-    // What changes nothing is told as no change: reads, refusals, questions, deletions of what is gone.
+    // Not logged: reads, refusals, authorization requests, deletions of absent records.
     let root = acl.root.clone();
     for path in [&of_token, &of_role] {
         assert_eq!(acl.delete(path).await.text, "false");

@@ -1,13 +1,13 @@
-//! The client of the access-control API: what it sends, what it makes of answers, and what it never does.
+//! Client of the ACL API: requests, parsed responses, retries and timeouts.
 
 mod calls;
 
 use std::net::SocketAddr;
 use std::time::{Duration, UNIX_EPOCH};
 
-use keyward::acl::client::{Client, Error, NewToken, Options, Query, Token};
+use keyward::acl::client::{AclClient, AclClientError, AclClientOptions, NewToken, QueryOptions, Token};
 use keyward::acl::model::id::Id;
-use keyward::http::client::{ServerAddress, TransportError};
+use keyward::http::client::{Address, TransportError};
 use secrecy::SecretString;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -23,22 +23,22 @@ fn id() -> Id {
     ID.parse().unwrap()
 }
 
-fn options(server: &MockServer, path: &str) -> Options {
-    let mut options = Options::at(format!("{}{path}", server.uri()).parse().unwrap());
+fn options(server: &MockServer, path: &str) -> AclClientOptions {
+    let mut options = AclClientOptions::for_url(format!("{}{path}", server.uri()).parse().unwrap());
     options.token = Some(SecretString::from(SECRET));
     options
 }
 
-/// A server that answers everything with this, and a client of it.
-async fn answering(status: u16, body: impl Into<Vec<u8>>) -> (MockServer, Client) {
+/// Mock server with one response to everything, and a client of it.
+async fn answering(status: u16, body: impl Into<Vec<u8>>) -> (MockServer, AclClient) {
     let server = MockServer::start().await;
     let answer = ResponseTemplate::new(status).set_body_raw(body, "application/json");
     Mock::given(any()).respond_with(answer).mount(&server).await;
-    let client = Client::new(&options(&server, "")).unwrap();
+    let client = AclClient::new(&options(&server, "")).unwrap();
     (server, client)
 }
 
-/// What the server was sent last: method, path with query, body.
+/// Returns method, path with query, and body of the last request.
 async fn sent(server: &MockServer) -> (String, Value) {
     let requests = server.received_requests().await.unwrap();
     let request = requests.last().expect("a request");
@@ -53,36 +53,37 @@ fn token() -> Value {
 }
 
 #[tokio::test]
-async fn the_token_goes_in_a_header_alone_and_is_shown_by_nothing() {
+async fn the_token_is_sent_in_a_header_only_and_never_printed() {
     let (server, client) = answering(200, token().to_string()).await;
-    let read: Token = client.read_token(&id(), &Query::default()).await.unwrap().value;
+    let read: Token = client.read_token(&id(), &QueryOptions::default()).await.unwrap().value;
     let request: &Request = &server.received_requests().await.unwrap()[0];
     assert_eq!(request.headers["x-service-token"].to_str().unwrap(), SECRET);
     assert!(!request.url.as_str().contains(SECRET));
     let shown = format!("{client:?} {read:?} {} {:?}", serde_json::to_string(&read).unwrap(), options(&server, ""));
     assert!(!shown.contains(SECRET), "{shown}");
     let other = client.with_token(SecretString::from("other"));
-    other.read_self(&Query::default()).await.unwrap();
+    other.read_self(&QueryOptions::default()).await.unwrap();
     assert_eq!(server.received_requests().await.unwrap()[1].headers["x-service-token"].to_str().unwrap(), "other");
-    let broken = client.with_token(SecretString::from("two\nlines")).read_self(&Query::default()).await.unwrap_err();
-    assert!(matches!(&broken, Error::Invalid { .. }) && !broken.to_string().contains("two"), "{broken:?}");
+    let broken =
+        client.with_token(SecretString::from("two\nlines")).read_self(&QueryOptions::default()).await.unwrap_err();
+    assert!(matches!(&broken, AclClientError::Invalid { .. }) && !broken.to_string().contains("two"), "{broken:?}");
     let (server, client) = answering(400, format!("bad token {SECRET}")).await;
-    let error = client.read_self(&Query::default()).await.unwrap_err();
+    let error = client.read_self(&QueryOptions::default()).await.unwrap_err();
     assert!(!format!("{error:?} {error}").contains(SECRET), "{error:?}");
     drop(server);
 }
 
 #[tokio::test]
-async fn a_base_path_stands_before_each_path_and_names_stay_one_segment() {
+async fn a_base_path_prefixes_each_path_and_names_stay_one_segment() {
     let server = MockServer::start().await;
     Mock::given(any()).respond_with(ResponseTemplate::new(404)).mount(&server).await;
-    let client = Client::new(&options(&server, "/access/")).unwrap();
-    client.read_role_by_name("a/b?c#d e", &Query::default()).await.unwrap_err();
+    let client = AclClient::new(&options(&server, "/access/")).unwrap();
+    client.read_role_by_name("a/b?c#d e", &QueryOptions::default()).await.unwrap_err();
     assert_eq!(sent(&server).await.0, "GET /access/v1/acl/role/name/a%2Fb%3Fc%23d%20e");
     let before = server.received_requests().await.unwrap().len();
     for name in ["", ".", ".."] {
         let refused = client.delete_namespace(name).await.unwrap_err();
-        assert!(matches!(refused, Error::Invalid { .. }), "{name}: {refused:?}");
+        assert!(matches!(refused, AclClientError::Invalid { .. }), "{name}: {refused:?}");
     }
     assert_eq!(server.received_requests().await.unwrap().len(), before, "nothing is sent for what is no name");
 }
@@ -93,21 +94,21 @@ async fn a_redirect_is_not_followed_with_the_token() {
     let server = MockServer::start().await;
     let away = ResponseTemplate::new(307).insert_header("Location", format!("{}/v1/acl/token/self", elsewhere.uri()));
     Mock::given(any()).respond_with(away).mount(&server).await;
-    let client = Client::new(&options(&server, "")).unwrap();
-    let error = client.read_self(&Query::default()).await.unwrap_err();
-    assert!(matches!(error, Error::Unexpected { status: 307, .. }), "{error:?}");
+    let client = AclClient::new(&options(&server, "")).unwrap();
+    let error = client.read_self(&QueryOptions::default()).await.unwrap_err();
+    assert!(matches!(error, AclClientError::Unexpected { status: 307, .. }), "{error:?}");
     assert!(elsewhere.received_requests().await.unwrap().is_empty());
 }
 
 #[tokio::test]
-async fn what_is_newer_older_or_hidden_in_an_answer_is_borne() {
+async fn responses_of_newer_and_older_servers_and_hidden_secrets_are_accepted() {
     let newer = json!({"AccessorID": ID, "SecretID": "<hidden>", "Policies": null, "Roles": null,
         "ServiceIdentities": [{"ServiceName": "web", "Datacenters": null}], "NodeIdentities": [],
         "TemplatedPolicies": [{"TemplateName": "t", "TemplateVariables": null, "TemplateID": "x"}], "Local": false,
         "CreateTime": "0001-01-01T00:00:00Z", "Legacy": false, "Fresh": {"deep": [1, 2]}, "AuthMethod": "",
         "Namespace": "team", "ExpandedPolicies": null, "AgentACLDefaultPolicy": "deny"});
     let (server, client) = answering(200, newer.to_string()).await;
-    let (token, expansion) = client.read_token_expanded(&id(), &Query::default()).await.unwrap().value;
+    let (token, expansion) = client.read_token_expanded(&id(), &QueryOptions::default()).await.unwrap().value;
     assert!(token.secret_id.is_none() && token.create_time.is_none() && token.auth_method.is_none());
     assert_eq!(token.links.service_identities[0].service_name, "web");
     assert_eq!((token.namespace.as_deref(), expansion.agent_acl_default_policy.as_str()), (Some("team"), "deny"));
@@ -115,14 +116,14 @@ async fn what_is_newer_older_or_hidden_in_an_answer_is_borne() {
     drop(server);
     for garbage in ["", "null", "[]", "{\"AccessorID\": 7}", "<html>", "{\"AccessorID\": \"hush-hush\"}"] {
         let (_server, client) = answering(200, garbage).await;
-        let error = client.read_self(&Query::default()).await.unwrap_err();
-        assert!(matches!(error, Error::Unexpected { status: 200, .. }), "{garbage}: {error:?}");
+        let error = client.read_self(&QueryOptions::default()).await.unwrap_err();
+        assert!(matches!(error, AclClientError::Unexpected { status: 200, .. }), "{garbage}: {error:?}");
         assert!(!error.to_string().contains("hush"), "{error}");
     }
 }
 
 #[tokio::test]
-async fn what_is_said_beside_an_answer_is_told() {
+async fn response_headers_become_metadata_of_the_read() {
     let server = MockServer::start().await;
     let answer = ResponseTemplate::new(200)
         .set_body_string("[]")
@@ -133,20 +134,20 @@ async fn what_is_said_beside_an_answer_is_told() {
         .insert_header("X-Service-Results-Unreadable", "true")
         .insert_header("Date", "Sun, 06 Nov 1994 08:49:37 GMT");
     Mock::given(any()).respond_with(answer).mount(&server).await;
-    let client = Client::new(&options(&server, "")).unwrap();
-    let reading = client.list_namespaces(&Query::default()).await.unwrap();
+    let client = AclClient::new(&options(&server, "")).unwrap();
+    let reading = client.list_namespaces(&QueryOptions::default()).await.unwrap();
     assert_eq!((reading.index, reading.known_leader, reading.filtered_by_acls), (42, true, true));
     assert!(reading.unreadable);
     assert_eq!(reading.last_contact, Duration::from_millis(15));
     assert_eq!(reading.date, Some(UNIX_EPOCH + Duration::from_secs(784_111_777)));
     let (_server, client) = answering(200, "[]").await;
-    let reading = client.list_namespaces(&Query::default()).await.unwrap();
+    let reading = client.list_namespaces(&QueryOptions::default()).await.unwrap();
     assert_eq!((reading.index, reading.known_leader, reading.filtered_by_acls), (1, false, false));
     assert!(!reading.unreadable);
 }
 
 #[tokio::test]
-async fn a_deletion_of_what_is_gone_says_so_whichever_way_the_server_does() {
+async fn deleting_an_absent_record_returns_false_in_both_server_dialects() {
     for (status, body, wanted) in
         [(200, "false", Ok(false)), (404, "Cannot find token to delete", Ok(false)), (200, "true\n", Ok(true))]
     {
@@ -156,13 +157,13 @@ async fn a_deletion_of_what_is_gone_says_so_whichever_way_the_server_does() {
     let no_path = "Invalid URL path: not a recognized HTTP API endpoint";
     let (_server, client) = answering(404, no_path).await;
     let error = client.delete_namespace("team").await.unwrap_err();
-    assert!(matches!(error, Error::NotSupported { needs: Some("1.7.0"), .. }), "{error:?}");
+    assert!(matches!(error, AclClientError::NotSupported { needs: Some("1.7.0"), .. }), "{error:?}");
     let (_server, client) = answering(404, no_path).await;
-    let error = client.list_roles(None, &Query::default()).await.unwrap_err();
-    assert!(matches!(error, Error::NotSupported { needs: Some("1.5.0"), .. }), "{error:?}");
+    let error = client.list_roles(None, &QueryOptions::default()).await.unwrap_err();
+    assert!(matches!(error, AclClientError::NotSupported { needs: Some("1.5.0"), .. }), "{error:?}");
 }
 
-/// A server that ends its first connections without a word, then answers.
+/// Server that closes its first connections without a response, then responds.
 async fn unsteady(first: usize) -> (SocketAddr, std::sync::Arc<std::sync::atomic::AtomicUsize>, JoinSet<()>) {
     use std::sync::atomic::{AtomicUsize, Ordering};
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -186,39 +187,41 @@ async fn unsteady(first: usize) -> (SocketAddr, std::sync::Arc<std::sync::atomic
 #[tokio::test]
 async fn a_read_is_tried_three_times_and_a_write_once() {
     use std::sync::atomic::Ordering;
-    let client = |address: SocketAddr| Client::new(&Options::at(format!("http://{address}").parse().unwrap())).unwrap();
+    let client = |address: SocketAddr| {
+        AclClient::new(&AclClientOptions::for_url(format!("http://{address}").parse().unwrap())).unwrap()
+    };
     let (address, seen, _serving) = unsteady(2).await;
-    assert!(client(address).list_policies(&Query::default()).await.unwrap().value.is_empty());
+    assert!(client(address).list_policies(&QueryOptions::default()).await.unwrap().value.is_empty());
     assert_eq!(seen.load(Ordering::SeqCst), 3);
     let (address, seen, _serving) = unsteady(3).await;
-    let error = client(address).list_policies(&Query::default()).await.unwrap_err();
-    assert!(matches!(error, Error::Transport(TransportError::Broken { .. })), "{error:?}");
+    let error = client(address).list_policies(&QueryOptions::default()).await.unwrap_err();
+    assert!(matches!(error, AclClientError::Transport(TransportError::Broken { .. })), "{error:?}");
     assert_eq!(seen.load(Ordering::SeqCst), 3);
     let (address, seen, _serving) = unsteady(1).await;
     let error = client(address).create_token(&NewToken::default()).await.unwrap_err();
-    assert!(matches!(error, Error::Transport(TransportError::Broken { .. })), "{error:?}");
+    assert!(matches!(error, AclClientError::Transport(TransportError::Broken { .. })), "{error:?}");
     assert_eq!(seen.load(Ordering::SeqCst), 1, "nobody knows whether it was done");
     client(address).delete_token(&id()).await.unwrap_err();
     assert_eq!(seen.load(Ordering::SeqCst), 2);
 }
 
 #[tokio::test]
-async fn a_blocking_read_waits_as_long_as_the_server_may_take_and_others_do_not() {
+async fn blocking_reads_extend_the_timeout_by_the_wait_and_others_do_not() {
     let server = MockServer::start().await;
     let slow = ResponseTemplate::new(200).set_body_string("[]").set_delay(Duration::from_millis(400));
     Mock::given(any()).respond_with(slow).mount(&server).await;
     let mut options = options(&server, "");
     options.http.connect_timeout = Duration::from_millis(200);
     options.http.answer_timeout = Duration::from_millis(200);
-    let client = Client::new(&options).unwrap();
-    let waiting = Query { index: 1, wait: Some(Duration::from_millis(500)), ..Query::default() };
+    let client = AclClient::new(&options).unwrap();
+    let waiting = QueryOptions { index: 1, wait: Some(Duration::from_millis(500)), ..QueryOptions::default() };
     client.list_policies(&waiting).await.unwrap();
-    let error = client.list_policies(&Query::default()).await.unwrap_err();
-    assert!(matches!(error, Error::Transport(TransportError::TimedOut { .. })), "{error:?}");
+    let error = client.list_policies(&QueryOptions::default()).await.unwrap_err();
+    assert!(matches!(error, AclClientError::Transport(TransportError::TimedOut { .. })), "{error:?}");
 }
 
 #[tokio::test]
-async fn a_unix_socket_is_spoken_to_without_a_port_in_between() {
+async fn the_client_connects_to_a_unix_socket() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("access.sock");
     let listener = tokio::net::UnixListener::bind(&path).unwrap();
@@ -231,10 +234,10 @@ async fn a_unix_socket_is_spoken_to_without_a_port_in_between() {
         assert!(buffer.starts_with(b"GET /v1/acl/policies HTTP/1.1\r\n"));
         stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]").await.unwrap();
     });
-    let mut options = Options::at("http://localhost/".parse().unwrap());
-    options.http.address = ServerAddress::Unix(path);
-    Client::new(&options).unwrap().list_policies(&Query::default()).await.unwrap();
+    let mut options = AclClientOptions::for_url("http://localhost/".parse().unwrap());
+    options.http.address = Address::Unix(path);
+    AclClient::new(&options).unwrap().list_policies(&QueryOptions::default()).await.unwrap();
     serving.join_all().await;
-    let plain = Client::new(&Options::at("http://access.example.com/".parse().unwrap())).unwrap_err();
+    let plain = AclClient::new(&AclClientOptions::for_url("http://access.example.com/".parse().unwrap())).unwrap_err();
     assert!(plain.to_string().contains("would send secrets in the clear"), "{plain}");
 }

@@ -15,18 +15,18 @@ use serde_json::json;
 
 use crate::harness::binary::{Binary, eventually};
 
-/// The real server, answering on a port of its own.
+/// Real ACL server on its own port.
 struct Server {
     port: u16,
     binary: Binary,
     folder: tempfile::TempDir,
-    /// What it keeps its records on, as long as it runs.
+    /// etcd of the store, if it has one.
     #[cfg(feature = "etcd")]
     _etcd: Option<std::sync::Arc<crate::acl::store::etcd_process::Server>>,
 }
 
 impl Server {
-    /// Starts it; `store` is the rest of its configuration's section `[access]`.
+    /// Starts it; `store` gives the rest of the section `[access]`.
     fn start(store: impl FnOnce(&Path) -> String) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
@@ -65,12 +65,12 @@ impl Server {
         Self { _etcd: Some(etcd), ..server }
     }
 
-    /// Runs a Python module to its end, which must be a good one.
+    /// Runs a Python module, which must succeed.
     fn serves(self, module: &str, arguments: &[&str]) {
         self.serves_program("python", &[&["-m", module], arguments].concat());
     }
 
-    /// Runs a client to its end, which must be a good one.
+    /// Runs a client, which must succeed.
     fn serves_program(self, program: &str, arguments: &[&str]) {
         let (bearer, public) = identity();
         let python = clients().join("bin/python");
@@ -99,19 +99,19 @@ impl Server {
     }
 }
 
-/// Where the scripts are that say what clients do.
+/// Folder of the scripts for the clients.
 pub(crate) fn scripts() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients")
 }
 
-/// Where `tests/run` put the clients.
+/// Folder in which `tests/run` installs the clients.
 pub(crate) fn clients() -> PathBuf {
     let place = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/tools/clients");
     assert!(place.is_dir(), "{} is not there: ./tests/run brings it and starts the tests", place.display());
     place
 }
 
-/// A bearer token of a machine, good for an hour, and the public key that it can be verified with.
+/// Creates a machine's JWT, valid for an hour, and its public key.
 fn identity() -> (String, String) {
     let pair = KeyPair::generate(KeySize::Rsa2048).unwrap();
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
@@ -142,23 +142,23 @@ fn py_consul_makes_every_call_it_has_on_etcd() {
 }
 
 #[test]
-fn the_calls_of_the_terraform_provider_for_consul_find_what_they_read_on_the_embedded_store() {
+fn the_terraform_provider_for_consul_works_on_the_embedded_store() {
     Server::embedded().serves_program("go-consul", &[]);
 }
 
 #[test]
 #[cfg(feature = "etcd")]
-fn the_calls_of_the_terraform_provider_for_consul_find_what_they_read_on_etcd() {
+fn the_terraform_provider_for_consul_works_on_etcd() {
     Server::etcd().serves_program("go-consul", &[]);
 }
 
 #[test]
-fn ansible_sets_up_changes_nothing_the_second_time_and_removes_on_the_embedded_store() {
+fn ansible_modules_are_idempotent_and_remove_on_the_embedded_store() {
     Server::embedded().serves("ansible", &["playbook", "--inventory", "localhost,", "site.yml"]);
 }
 
 #[test]
 #[cfg(feature = "etcd")]
-fn ansible_sets_up_changes_nothing_the_second_time_and_removes_on_etcd() {
+fn ansible_modules_are_idempotent_and_remove_on_etcd() {
     Server::etcd().serves("ansible", &["playbook", "--inventory", "localhost,", "site.yml"]);
 }

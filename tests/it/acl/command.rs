@@ -1,4 +1,4 @@
-//! `keyward access serve` and what looks after it, as processes.
+//! `keyward access serve` and its operator commands, as processes.
 
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
@@ -11,7 +11,7 @@ use wiremock::{Mock, MockServer, ResponseTemplate};
 use crate::harness::binary::{Binary, eventually, run};
 use crate::harness::world::in_a_network_of_its_own;
 
-/// A running service, and the address that it said.
+/// Starts a server; returns it with the address that it printed.
 pub(crate) fn serve(folder: &Path, listen: &str, variables: &[(&str, &str)]) -> (Binary, String) {
     let dir = folder.join("access").display().to_string();
     let service = Binary::start(&["access", "serve", "--dir", &dir, "--listen", listen], variables, folder);
@@ -24,7 +24,7 @@ pub(crate) fn serve(folder: &Path, listen: &str, variables: &[(&str, &str)]) -> 
 }
 
 #[test]
-fn it_starts_with_a_folder_alone_tells_how_to_begin_and_keeps_what_it_was_told() {
+fn serve_starts_with_a_folder_only_prints_first_steps_and_keeps_records() {
     let folder = tempfile::tempdir().unwrap();
     let notify = folder.path().join("notify");
     let manager = UnixDatagram::bind(&notify).unwrap();
@@ -61,7 +61,7 @@ fn it_starts_with_a_folder_alone_tells_how_to_begin_and_keeps_what_it_was_told()
 }
 
 #[test]
-fn the_first_token_is_made_with_the_variable_set_that_names_its_file() {
+fn bootstrap_works_while_the_token_file_variable_is_set() {
     let folder = tempfile::tempdir().unwrap();
     let (service, address) = serve(folder.path(), "127.0.0.1:0", &[]);
     let root = folder.path().join("root.token").display().to_string();
@@ -78,7 +78,7 @@ fn the_first_token_is_made_with_the_variable_set_that_names_its_file() {
 }
 
 #[test]
-fn it_listens_where_it_is_told_and_nowhere_in_the_clear_beyond_this_machine() {
+fn serve_listens_in_plain_text_on_loopback_and_unix_sockets_only() {
     let folder = tempfile::tempdir().unwrap();
     let socket = format!("unix://{}/access.sock", folder.path().display());
     let (service, address) = serve(folder.path(), &socket, &[]);
@@ -100,7 +100,7 @@ fn it_listens_where_it_is_told_and_nowhere_in_the_clear_beyond_this_machine() {
 }
 
 #[test]
-fn the_key_is_changed_by_a_command_and_the_old_one_can_go() {
+fn rekey_moves_tokens_and_the_old_key_can_be_removed() {
     let folder = tempfile::tempdir().unwrap();
     let (service, address) = serve(folder.path(), "127.0.0.1:0", &[]);
     let root = folder.path().join("root.token").display().to_string();
@@ -135,7 +135,7 @@ fn the_key_is_changed_by_a_command_and_the_old_one_can_go() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_key_is_changed_by_as_many_calls_as_it_takes() {
+async fn rekey_repeats_calls_until_all_tokens_are_moved() {
     let server = MockServer::start().await;
     let answer = |body: Value| ResponseTemplate::new(200).set_body_string(body.to_string());
     let call = || Mock::given(method("PUT")).and(path("/v1/operator/rekey"));
@@ -166,7 +166,7 @@ async fn the_key_is_changed_by_as_many_calls_as_it_takes() {
 }
 
 #[test]
-fn the_five_lines_of_the_readme_do_what_they_say() {
+fn the_commands_of_the_readme_work() {
     in_a_network_of_its_own(|| {
         let readme = include_str!("../../../README.md");
         let (_, section) = readme.split_once("## The access-control service in five lines\n\n").unwrap();
@@ -174,7 +174,7 @@ fn the_five_lines_of_the_readme_do_what_they_say() {
         let lines: Vec<_> = lines.lines().map(str::trim).collect();
         assert_eq!(lines.len(), 5, "{lines:?}");
         let folder = tempfile::tempdir().unwrap();
-        // A person types the second line after the service is up.
+        // An operator types the second line after the server is up.
         let up = "trap 'kill %1' EXIT; until keyward acl whoami 2> /dev/null; [ $? = 6 ]; do sleep 0.05; done";
         let script = [&lines[..1], &[up], &lines[1..]].concat().join("\n");
         let binary = Path::new(env!("CARGO_BIN_EXE_keyward")).parent().unwrap().display();
@@ -190,7 +190,7 @@ fn the_five_lines_of_the_readme_do_what_they_say() {
         let (_, whoami) = out.rsplit_once("Server:").unwrap();
         assert!(whoami.contains("web-read ("), "{out}");
         let (_, left) = whoami.split_once("Remaining life:  ").unwrap();
-        // Told to the second, and seconds pass.
+        // The output shows seconds, and seconds pass.
         assert!(left.starts_with("8h\n") || left.starts_with("7h 59m 5"), "{out}");
         for file in ["root.token", "web.token"] {
             let secret = std::fs::read_to_string(folder.path().join(file)).unwrap();

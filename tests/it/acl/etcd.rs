@@ -1,4 +1,4 @@
-//! Two servers of the access-control service that share an etcd: one service for those who use it.
+//! Two ACL servers on one etcd cluster.
 #![expect(
     clippy::disallowed_methods,
     clippy::large_futures,
@@ -17,7 +17,7 @@ use crate::acl::store::etcd_process::{Server, options, shared};
 use crate::acl::store::soon;
 use crate::harness::Acl;
 
-/// Two servers with one key, of one datacenter.
+/// Starts two servers with the same key and datacenter.
 async fn two(options: Options) -> (Acl, Acl, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let key = folder.path().join("seal.key");
@@ -31,7 +31,7 @@ async fn two(options: Options) -> (Acl, Acl, tempfile::TempDir) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_one_server_writes_the_other_answers_with() {
+async fn both_servers_serve_the_writes_of_each_other() {
     let server = shared();
     let (one, other, _folder) = two(server.options()).await;
     let refused = other.call("PUT", "/v1/acl/bootstrap", None, None).await;
@@ -44,7 +44,7 @@ async fn what_one_server_writes_the_other_answers_with() {
     let mine = other.call("GET", "/v1/acl/token/self", token["SecretID"].as_str(), None).await;
     assert_eq!(mine.json()["AccessorID"], token["AccessorID"]);
 
-    // Who waits at the one wakes by what is written at the other, with an index that counts at both.
+    // A blocking query at one wakes by a write at the other, with an index valid at both.
     let index = read.headers["X-Service-Index"].to_str().unwrap().to_owned();
     let waiting = async |acl: &Acl, path: String| {
         let answer = acl.get(&path).await;
@@ -67,7 +67,7 @@ async fn what_one_server_writes_the_other_answers_with() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn while_etcd_is_away_callers_are_told_to_come_again() {
+async fn requests_get_503_with_retry_after_while_etcd_is_unreachable() {
     let mut server = Server::start();
     let options = Options { request_timeout: Duration::from_secs(1), ..server.options() };
     server.ready().await;
@@ -89,7 +89,7 @@ async fn while_etcd_is_away_callers_are_told_to_come_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_a_majority_only_stale_reads_are_answered() {
+async fn only_stale_reads_succeed_without_a_quorum() {
     let mut servers = Server::cluster();
     for server in &servers {
         soon(server.ready()).await;
@@ -97,7 +97,7 @@ async fn without_a_majority_only_stale_reads_are_answered() {
     let endpoints = options(servers.each_ref().map(|server| server.endpoint("http")));
     let (one, _other, _folder) = two(Options { request_timeout: Duration::from_secs(1), ..endpoints }).await;
     let role = one.make("/v1/acl/role", json!({"Name": "kept"})).await;
-    // All three have it before two of them go.
+    // All three members have it before two of them stop.
     for server in &servers {
         soon(server.ready()).await;
     }
@@ -121,7 +121,7 @@ async fn without_a_majority_only_stale_reads_are_answered() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_namespace_that_one_server_deletes_is_shut_and_removed_for_all() {
+async fn a_namespace_deleted_at_one_server_is_closed_and_removed_at_all() {
     let server = shared();
     let (one, other, _folder) = two(server.options()).await;
     one.make("/v1/namespace", json!({"Name": "team"})).await;
@@ -145,7 +145,7 @@ async fn a_namespace_that_one_server_deletes_is_shut_and_removed_for_all() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_key_is_changed_under_two_servers_and_no_token_stops_working_at_either() {
+async fn tokens_keep_working_at_two_servers_during_a_rekey() {
     let server = shared();
     let (one, other, folder) = two(server.options()).await;
     let mut secrets = vec![one.root.clone()];
@@ -183,7 +183,7 @@ async fn the_key_is_changed_under_two_servers_and_no_token_stops_working_at_eith
         answer
     };
     let (answer, ()) = tokio::join!(changing, reading);
-    // With the anonymous one.
+    // Includes the anonymous token.
     assert_eq!((&answer["Done"], &answer["Rewritten"]), (&json!(true), &json!(secrets.len() + 1)), "{answer}");
     let late = other.make("/v1/acl/token", json!({"Description": "late"})).await;
     secrets.push(late["SecretID"].as_str().unwrap().to_owned());
@@ -201,7 +201,7 @@ async fn the_key_is_changed_under_two_servers_and_no_token_stops_working_at_eith
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_first_token_is_made_once_more_at_one_of_two_servers() {
+async fn a_bootstrap_reset_works_at_one_of_two_servers() {
     let server = shared();
     let (one, other, folder) = two(server.options()).await;
     let told = index(&one.call("PUT", "/v1/acl/bootstrap", None, None).await);
@@ -214,7 +214,7 @@ async fn the_first_token_is_made_once_more_at_one_of_two_servers() {
     assert_eq!(made.len(), 1, "{answers:?}");
     let secret = made[0].json()["SecretID"].as_str().unwrap().to_owned();
     for server in [&one, &other] {
-        // The index was used, whoever puts it there again.
+        // The index was used already.
         std::fs::write(folder.path().join("acl-bootstrap-reset"), &told).unwrap();
         assert_ne!(index(&ask(server).await), told);
         assert_eq!(server.call("GET", "/v1/acl/token/self", Some(&secret), None).await.status, 200);

@@ -1,4 +1,4 @@
-//! The HTTP of the access-control API: paths, methods, tokens, bodies and headers, whatever is asked for.
+//! HTTP of the ACL API: paths, methods, tokens, bodies and headers of all operations.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ async fn raw(acl: &Acl) -> Raw {
     Raw::tcp(acl.url.strip_prefix("http://").unwrap().parse().unwrap()).await
 }
 
-/// One answer under both names of each header.
+/// Returns a header that must be equal under both names.
 fn both<'a>(answer: &'a Answer, name: &str) -> Option<&'a str> {
     let [ours, theirs] = ["x-service-", "x-consul-"].map(|start| answer.headers.get(format!("{start}{name}")));
     assert_eq!(ours, theirs, "{name} in {answer:?}");
@@ -17,7 +17,7 @@ fn both<'a>(answer: &'a Answer, name: &str) -> Option<&'a str> {
 }
 
 #[tokio::test]
-async fn each_path_says_which_methods_it_has() {
+async fn each_path_lists_its_methods() {
     let acl = Acl::start().await;
     let all = "OPTIONS,GET,PUT,DELETE";
     for (path, allow) in [
@@ -59,7 +59,7 @@ async fn each_path_says_which_methods_it_has() {
 }
 
 #[tokio::test]
-async fn what_is_no_path_of_the_api_is_refused_in_the_known_words() {
+async fn unknown_paths_are_refused_with_the_texts_of_consul() {
     let acl = Acl::start().await;
     let unknown = "Invalid URL path: not a recognized HTTP API endpoint\n";
     let foreign = "Invalid URL path: if attempting to use the HTTP API, ensure the path starts with '/v1/'\n";
@@ -96,7 +96,7 @@ async fn what_is_no_path_of_the_api_is_refused_in_the_known_words() {
 }
 
 #[tokio::test]
-async fn a_base_path_may_stand_before_all_others() {
+async fn a_base_path_may_prefix_all_paths() {
     let acl = Acl::start_with(|options| options.api.base_path = "/iam/acl".to_owned()).await;
     for (path, status) in [
         ("/iam/acl/v1/acl/roles", 200),
@@ -112,7 +112,7 @@ async fn a_base_path_may_stand_before_all_others() {
 }
 
 #[tokio::test]
-async fn json_is_laid_out_for_people_on_request_and_is_never_a_page() {
+async fn json_is_indented_on_request_and_html_characters_are_escaped() {
     let acl = Acl::start().await;
     acl.make("/v1/acl/role", json!({"Name": "r", "Description": "<a> & b"})).await;
     let compact = acl.get("/v1/acl/role/name/r").await;
@@ -134,7 +134,7 @@ async fn json_is_laid_out_for_people_on_request_and_is_never_a_page() {
 }
 
 #[tokio::test]
-async fn the_token_may_come_in_several_places_of_which_one_counts() {
+async fn the_token_is_accepted_in_several_places_with_a_fixed_precedence() {
     let acl = Acl::start().await;
     let root = acl.root.as_str();
     let junk = "11111111-1111-1111-1111-111111111111";
@@ -152,7 +152,7 @@ async fn the_token_may_come_in_several_places_of_which_one_counts() {
     for value in [bearer("Bearer", root), bearer("bearer", root), bearer("BEARER ", &format!("{root} more"))] {
         assert_eq!(ask("", &[("Authorization", &value)]).await, ok);
     }
-    // The query's before a header's before a bearer; empty ones are none.
+    // Precedence: query, header, bearer; empty values are ignored.
     let junk_bearer = bearer("Bearer", junk);
     assert_eq!(ask(&in_query, &[("X-Service-Token", junk), ("Authorization", &junk_bearer)]).await, ok);
     assert_eq!(ask("?token=", &[("X-Service-Token", root), ("Authorization", &junk_bearer)]).await, ok);
@@ -163,7 +163,7 @@ async fn the_token_may_come_in_several_places_of_which_one_counts() {
     for reserved in ["allow", "deny", "manage", "x"] {
         assert_eq!(ask("", &[("X-Service-Token", reserved)]).await, unknown, "{reserved}");
     }
-    // Two that differ in one place are no answer to the question which counts.
+    // Two different values in one place are ambiguous.
     let twice = "Invalid header: \"x-service-token\" is given twice with different values";
     assert_eq!(ask("", &[("X-Service-Token", root), ("X-Consul-Token", junk)]).await, (400, twice.to_owned()));
     assert_eq!(ask("", &[("X-Service-Token", root), ("X-Consul-Token", root)]).await, ok);
@@ -185,7 +185,7 @@ async fn the_token_may_come_in_several_places_of_which_one_counts() {
 }
 
 #[tokio::test]
-async fn a_token_in_the_query_counts_only_where_it_is_allowed_to() {
+async fn a_token_in_the_query_is_ignored_unless_configured() {
     let acl = Acl::start_with(|options| options.api.token_in_query = false).await;
     let refused = acl.send("GET", &format!("/v1/acl/roles?token={}", acl.root), &[], b"").await;
     assert_eq!((refused.status, refused.text.contains("anonymous token lacks")), (403, true));
@@ -194,7 +194,7 @@ async fn a_token_in_the_query_counts_only_where_it_is_allowed_to() {
 }
 
 #[tokio::test]
-async fn a_body_is_read_as_clients_write_it_and_refused_in_words_without_its_values() {
+async fn bodies_are_decoded_leniently_and_errors_hold_no_values() {
     let acl = Acl::start().await;
     let root = acl.root.clone();
     let put = async |path: &str, body: &[u8]| acl.send("PUT", path, &[("X-Service-Token", &root)], body).await;
@@ -235,7 +235,7 @@ async fn a_body_is_read_as_clients_write_it_and_refused_in_words_without_its_val
         assert_eq!(put(path, &[0, 1, 2]).await.status, 400, "{path}");
         assert_eq!(put(path, b"").await.status, 400, "{path}");
     }
-    // What is wrong with a body is told before who asks is looked at.
+    // A body is decoded before the caller is authenticated.
     let nobody = acl.send("PUT", "/v1/acl/role", &[], b"{").await;
     assert_eq!((nobody.status, nobody.text.contains("invalid JSON")), (400, true));
     let id = "/v1/acl/role/11111111-1111-1111-1111-111111111111";
@@ -251,7 +251,7 @@ async fn a_body_is_read_as_clients_write_it_and_refused_in_words_without_its_val
         let made = acl.send("PUT", "/v1/acl/role", &headers, body.as_bytes()).await;
         assert_eq!(made.status, 200, "{made:?}");
     }
-    // What asks for nothing with its body may have one.
+    // Operations without a body ignore one.
     assert_eq!(acl.call("GET", "/v1/acl/roles", Some(&root), Some(json!("junk"))).await.status, 200);
     let path = format!("/v1/acl/role/{}", acl.get("/v1/acl/role/name/lax0").await.json()["ID"].as_str().unwrap());
     assert_eq!(acl.call("DELETE", &path, Some(&root), Some(json!("junk"))).await.text, "true");
@@ -267,7 +267,7 @@ async fn a_body_is_at_most_half_a_mebibyte_large() {
     let large = sized(512 * 1024 + 1);
     let refused = acl.send("PUT", "/v1/acl/role", &[("X-Service-Token", &acl.root)], large.as_bytes()).await;
     assert_eq!((refused.status, refused.text.as_str()), (413, "the body is larger than 524288 bytes"));
-    // Who says beforehand how much it is need not send it.
+    // A too large Content-Length is refused before the body is sent.
     let head = format!(
         "PUT /v1/acl/role HTTP/1.1\r\nHost: localhost\r\nX-Service-Token: {}\r\nContent-Length: 99999999\r\n\r\n",
         acl.root
@@ -279,7 +279,7 @@ async fn a_body_is_at_most_half_a_mebibyte_large() {
 }
 
 #[tokio::test]
-async fn reads_tell_where_they_stand_and_nothing_else_does() {
+async fn only_reads_have_index_headers() {
     let acl = Acl::start().await;
     let read = async |query: &str| acl.get(&format!("/v1/acl/roles{query}")).await;
     let first = read("").await;
@@ -321,7 +321,7 @@ async fn reads_tell_where_they_stand_and_nothing_else_does() {
     let answer = acl.send("GET", "/v1/acl/roles", &headers, b"").await;
     assert_eq!((answer.status, answer.text.as_str()), (400, "Invalid Cache-Control header."));
 
-    // On what writes these words mean nothing, and what it answers stands nowhere.
+    // Writes ignore blocking parameters, and their responses have no index.
     let odd = "index=abc&wait=abc&stale&consistent";
     let made = acl.put(&format!("/v1/acl/role?{odd}"), json!({"Name": "r"})).await;
     let path = format!("/v1/acl/role/{}?{odd}", made.json()["ID"].as_str().unwrap());
@@ -333,7 +333,7 @@ async fn reads_tell_where_they_stand_and_nothing_else_does() {
         }
         assert_eq!(both(&answer, "default-acl-policy"), Some("deny"));
     }
-    // A denied read stands nowhere either; one of what is not there does, so that it can be waited for.
+    // A denied read has no index either; a read of an absent record has one for blocking queries.
     let denied = acl.call("GET", "/v1/acl/roles", None, None).await;
     assert_eq!((denied.status, both(&denied, "index")), (403, None));
     let missing = acl.get("/v1/acl/role/name/none").await;
@@ -342,14 +342,14 @@ async fn reads_tell_where_they_stand_and_nothing_else_does() {
 }
 
 impl Answer {
-    /// Whether it is one line of plain text.
+    /// True if it is one line of plain text.
     fn json_error(&self) -> bool {
         serde_json::from_str::<Value>(&self.text).is_err() && !self.text.contains('\n') && !self.text.is_empty()
     }
 }
 
 #[tokio::test]
-async fn requests_of_web_pages_are_refused_and_so_is_a_name_that_is_not_this_machines() {
+async fn requests_of_web_pages_and_for_foreign_hosts_are_refused() {
     let acl = Acl::start_with(|options| {
         options.api.allowed_hosts.insert("acl.example.com".to_owned());
     })

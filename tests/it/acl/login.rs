@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::harness::Acl;
 use crate::harness::issuer::Key;
 
-/// A service with a method `people` that believes `key`, and the claims that it takes.
+/// ACL server with an auth method `people` that trusts `key`, and matching claims.
 struct World {
     acl: Acl,
     key: Key,
@@ -26,7 +26,7 @@ impl World {
         world
     }
 
-    /// Makes the method, or changes it.
+    /// Creates or updates the auth method.
     async fn method(&self, change: Value) {
         let mut method = json!({
             "Name": "people", "Type": "jwt",
@@ -60,7 +60,7 @@ impl World {
 }
 
 #[tokio::test]
-async fn a_login_gives_a_token_that_says_where_it_is_from() {
+async fn a_login_creates_a_token_that_names_its_auth_method() {
     let world = World::start().await;
     world.rule("service", "web", "").await;
     let body = json!({"AuthMethod": "people", "BearerToken": world.jwt(), "Meta": {"foo": "bar", "a": "<b>"}});
@@ -87,7 +87,7 @@ async fn a_login_gives_a_token_that_says_where_it_is_from() {
 }
 
 #[tokio::test]
-async fn what_a_token_gets_is_what_the_rules_say_of_its_holder() {
+async fn a_token_gets_the_links_of_the_matching_binding_rules() {
     let world = World::start().await;
     let login = async || world.acl.log_in("people", &world.jwt()).await;
     let denied = login().await;
@@ -113,7 +113,7 @@ async fn what_a_token_gets_is_what_the_rules_say_of_its_holder() {
     let secret = token["SecretID"].as_str();
     assert_eq!(world.acl.call("GET", "/v1/acl/roles", secret, None).await.status, 200);
 
-    // A rule that makes no name of what is known refuses the login, and is named.
+    // A rule whose bind name cannot be built refuses the login, and the error names the rule.
     world.rule("service", "${value.primary_org}", "").await;
     let mut claims = world.claims();
     claims["org"] = json!({"primary": "R & D"});
@@ -123,7 +123,7 @@ async fn what_a_token_gets_is_what_the_rules_say_of_its_holder() {
 }
 
 #[tokio::test]
-async fn a_proof_that_does_not_hold_gives_nothing() {
+async fn invalid_jwts_are_refused() {
     let world = World::start().await;
     world.rule("service", "web", "").await;
     let now = Timestamp::of(world.acl.now()).unix_seconds();
@@ -171,7 +171,7 @@ async fn a_proof_that_does_not_hold_gives_nothing() {
 }
 
 #[tokio::test]
-async fn a_method_says_how_long_and_where_its_tokens_count() {
+async fn an_auth_method_sets_ttl_and_locality_of_its_tokens() {
     let world = World::start().await;
     world.rule("service", "web", "").await;
     world.method(json!({"MaxTokenTTL": "5m", "TokenLocality": "global"})).await;
@@ -187,7 +187,7 @@ async fn a_method_says_how_long_and_where_its_tokens_count() {
 }
 
 #[tokio::test]
-async fn who_logs_out_has_its_token_destroyed_if_a_login_made_it() {
+async fn logout_deletes_tokens_of_logins_only() {
     let world = World::start().await;
     world.rule("service", "web", "").await;
     let token = world.acl.log_in("people", &world.jwt()).await.json();
@@ -207,7 +207,7 @@ async fn who_logs_out_has_its_token_destroyed_if_a_login_made_it() {
 }
 
 #[tokio::test]
-async fn a_method_is_looked_for_in_the_namespace_that_is_named() {
+async fn an_auth_method_is_looked_up_in_the_named_namespace() {
     let world = World::start().await;
     world.rule("service", "web", "").await;
     world.acl.make("/v1/namespace", json!({"Name": "Team"})).await;
@@ -237,7 +237,7 @@ async fn a_method_is_looked_for_in_the_namespace_that_is_named() {
     assert_eq!(login("", &[], none.clone()).await.status, 403);
     assert_eq!(login("?ns=*", &[], none.clone()).await.status, 400);
 
-    // With its namespace a method's tokens end.
+    // Deleting the namespace ends the method's tokens.
     let token = login("?ns=team", &[], none.clone()).await.json();
     assert_eq!(world.acl.delete("/v1/namespace/team").await.status, 200);
     let read = world.acl.call("GET", "/v1/acl/token/self", token["SecretID"].as_str(), None).await;
@@ -254,7 +254,7 @@ async fn acl_in_team(world: &World, method: Value) {
 }
 
 #[tokio::test]
-async fn a_source_that_logs_in_too_often_is_told_to_wait() {
+async fn logins_of_one_source_are_rate_limited() {
     let limit = LoginLimit { burst: 3, per_second: 1 };
     let acl = Acl::start_with(|options| options.api.login_limit = limit).await;
     let key = Key::shared("k");
@@ -262,14 +262,14 @@ async fn a_source_that_logs_in_too_often_is_told_to_wait() {
     for _ in 0..2 {
         assert_eq!(acl.log_in("people", &acl.proof(&key)).await.status, 200);
     }
-    // Failed ones count too, and so do those at the other doors.
+    // Failed logins and logins at the Vault API count too.
     assert_eq!(acl.send("POST", "/v1/auth/nowhere/login", &[], b"{}").await.status, 404);
     let refused = acl.log_in("people", &acl.proof(&key)).await;
     assert_eq!((refused.status, &refused.headers["retry-after"]), (429, &"1".parse().unwrap()), "{refused:?}");
     assert!(refused.text.starts_with("too many logins"), "{refused:?}");
     let refused = acl.send("POST", "/v1/auth/nowhere/login", &[], b"{}").await;
     assert!(refused.status == 429 && refused.error().starts_with("too many logins"), "{refused:?}");
-    // Nothing else waits.
+    // Other operations are not limited.
     assert_eq!(acl.get("/v1/acl/roles").await.status, 200);
     assert_eq!(acl.call("POST", "/v1/acl/logout", None, None).await.status, 401);
     acl.clock.suspend(Duration::from_secs(1));

@@ -1,4 +1,4 @@
-//! A store that is gone or empty while its key file is left: no new service that anyone may bootstrap.
+//! A lost store beside its key file never becomes a new one that anyone may bootstrap.
 
 use std::path::Path;
 use std::time::Duration;
@@ -17,7 +17,7 @@ fn used(folder: &Path) {
     assert_eq!(service.stop().0.code(), Some(0));
 }
 
-/// Starts the service and gives what it says where it does not start.
+/// Starts a server that must fail, and returns its error.
 fn refused(folder: &Path, more: &[&str]) -> String {
     let dir = folder.join("access").display().to_string();
     let (code, _, error) = run(&[&["access", "serve", "--dir", &dir, "--listen", "127.0.0.1:0"], more].concat(), &[]);
@@ -26,7 +26,7 @@ fn refused(folder: &Path, more: &[&str]) -> String {
 }
 
 #[test]
-fn a_store_that_is_gone_or_empty_beside_its_key_file_is_never_a_new_open_service() {
+fn a_missing_or_empty_store_beside_its_key_file_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     used(folder.path());
     let file = folder.path().join("access/access.redb");
@@ -44,7 +44,7 @@ fn a_store_that_is_gone_or_empty_beside_its_key_file_is_never_a_new_open_service
     assert!(refused(folder.path(), &[]).contains("access.redb is gone, and its key file"));
     assert!(!file.exists(), "nothing is put in its place");
 
-    // The file is put back, and all is as it was.
+    // Putting the file back restores the server.
     std::fs::write(&file, &whole).unwrap();
     let (service, address) = serve(folder.path(), "127.0.0.1:0", &[]);
     let root = folder.path().join("root.token").display().to_string();
@@ -56,7 +56,7 @@ fn a_store_that_is_gone_or_empty_beside_its_key_file_is_never_a_new_open_service
 }
 
 #[test]
-fn a_key_file_elsewhere_may_come_before_the_store_and_not_after_it() {
+fn a_key_file_elsewhere_may_exist_before_the_first_start_only() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name).display().to_string();
     std::fs::write(at("seal.key"), "5a".repeat(32)).unwrap();
@@ -81,7 +81,7 @@ fn a_key_file_elsewhere_may_come_before_the_store_and_not_after_it() {
 }
 
 #[test]
-fn a_new_store_is_begun_where_that_is_asked_for_and_takes_a_snapshot_of_the_old_one() {
+fn new_store_creates_a_store_that_accepts_a_snapshot_of_the_old_one() {
     let folder = tempfile::tempdir().unwrap();
     used(folder.path());
     let (service, address) = serve(folder.path(), "127.0.0.1:0", &[]);
@@ -117,7 +117,7 @@ fn a_new_store_is_begun_where_that_is_asked_for_and_takes_a_snapshot_of_the_old_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_first_start_that_broke_off_after_its_key_was_made_goes_on() {
+async fn a_first_start_interrupted_after_key_creation_can_be_repeated() {
     let folder = tempfile::tempdir().unwrap();
     let data_dir = folder.path().join("access");
     let store = store::open(&StoreOptions::Embedded { data_dir: data_dir.clone() }, "dc1").await.unwrap();

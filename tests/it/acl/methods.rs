@@ -21,7 +21,7 @@ fn jwt_method(name: &str, key: &Key) -> Value {
 }
 
 #[tokio::test]
-async fn a_method_is_read_as_it_was_written() {
+async fn an_auth_method_is_read_as_written() {
     let acl = Acl::start().await;
     let written = jwt_method("people", &Key::shared("k"));
     let made = acl.make("/v1/acl/auth-method", written.clone()).await;
@@ -32,7 +32,7 @@ async fn a_method_is_read_as_it_was_written() {
     assert_eq!((&made["Namespace"], &made["Partition"]), (&json!("default"), &json!("default")));
     assert_eq!(acl.get("/v1/acl/auth-method/people").await.json(), made);
 
-    // What was read can be written back.
+    // A record can be written back as read.
     let again = acl.make("/v1/acl/auth-method/people", made.clone()).await;
     assert!(again["ModifyIndex"].as_u64() > made["ModifyIndex"].as_u64());
     assert_eq!((&again["CreateIndex"], &again["Config"]), (&made["CreateIndex"], &made["Config"]));
@@ -42,11 +42,11 @@ async fn a_method_is_read_as_it_was_written() {
     whole.as_object_mut().unwrap().remove("Config");
     assert_eq!(listed.as_array_mut().unwrap().pop(), Some(whole));
 
-    // An update needs neither name nor type, and clears what it leaves out.
+    // An update needs neither name nor type, and clears absent fields.
     let config = json!({"JWKSURL": "https://issuer.example/keys"});
     let least = acl.make("/v1/acl/auth-method/people", json!({"Config": config})).await;
     assert_eq!((&least["Type"], &least["Config"]), (&json!("jwt"), &config));
-    // A locality that was not given is not made up: a Terraform plan would show it as a change for ever.
+    // An absent locality gets no default: Terraform plans would show a permanent change.
     assert_eq!(least.get("TokenLocality"), None, "{least}");
     assert_eq!(acl.get("/v1/acl/auth-method/people").await.json(), least);
     let local = acl.make("/v1/acl/auth-method/people", json!({"Config": config, "TokenLocality": "local"})).await;
@@ -63,7 +63,7 @@ async fn a_method_is_read_as_it_was_written() {
 }
 
 #[tokio::test]
-async fn a_method_that_cannot_be_is_refused_with_the_reason() {
+async fn invalid_auth_methods_are_refused_with_the_reason() {
     let acl = Acl::start().await;
     let key = Key::shared("k");
     acl.make("/v1/acl/auth-method", jwt_method("taken", &key)).await;
@@ -139,7 +139,7 @@ async fn methods_and_rules_need_acl_read_and_acl_write() {
 }
 
 #[tokio::test]
-async fn a_rule_is_made_read_changed_listed_and_deleted() {
+async fn binding_rules_are_created_read_updated_listed_and_deleted() {
     let acl = Acl::start().await;
     let key = Key::shared("k");
     for name in ["people", "others"] {
@@ -180,7 +180,7 @@ async fn a_rule_is_made_read_changed_listed_and_deleted() {
 }
 
 #[tokio::test]
-async fn a_rule_that_cannot_be_is_refused_with_the_reason() {
+async fn invalid_binding_rules_are_refused_with_the_reason() {
     let acl = Acl::start().await;
     acl.make("/v1/acl/auth-method", jwt_method("people", &Key::shared("k"))).await;
     let check = async |change: Value, reason: &str| {
@@ -211,7 +211,7 @@ async fn a_rule_that_cannot_be_is_refused_with_the_reason() {
 }
 
 #[tokio::test]
-async fn a_deleted_method_takes_its_rules_and_tokens_along_and_no_others() {
+async fn deleting_an_auth_method_deletes_its_rules_and_tokens_only() {
     let acl = Acl::start().await;
     let key = Key::shared("k");
     acl.jwt_method("people", &key).await;
@@ -230,7 +230,7 @@ async fn a_deleted_method_takes_its_rules_and_tokens_along_and_no_others() {
     let rules = acl.get("/v1/acl/binding-rules").await.json();
     assert_eq!((rules.as_array().unwrap().len(), &rules[0]["AuthMethod"]), (1, &json!("others")));
 
-    // One that is made anew under the name is another, with no rules.
+    // A method created again under the name has no rules.
     let config = json!({"JWTValidationPubKeys": [key.pem()]});
     acl.make("/v1/acl/auth-method", json!({"Name": "people", "Type": "jwt", "Config": config})).await;
     let refused = acl.log_in("people", &acl.proof(&key)).await;
@@ -239,7 +239,7 @@ async fn a_deleted_method_takes_its_rules_and_tokens_along_and_no_others() {
 }
 
 #[tokio::test]
-async fn a_token_that_cannot_be_read_does_not_keep_the_others_of_a_deleted_method() {
+async fn an_unreadable_token_does_not_stop_the_deletion_of_the_others() {
     let acl = Acl::start().await;
     let key = Key::shared("k");
     acl.jwt_method("people", &key).await;
@@ -258,7 +258,7 @@ async fn a_token_that_cannot_be_read_does_not_keep_the_others_of_a_deleted_metho
         .await;
     assert_eq!(acl.delete("/v1/acl/auth-method/people").await.json(), json!(true));
     acl.restarted_with(async |store| {
-        // The first token, the anonymous one, and the one that cannot be read, with what finds it and a note to try again.
+        // The first token, the anonymous one, and the unreadable one with its indexes and the removal mark.
         for (prefix, wanted) in [("binding-rule/", 0), ("token-login/", 1), ("removal/", 1), ("token/", 3)] {
             let page = Page { after: None, limit: 9 };
             let found = store.list(prefix, page, Freshness::Linearizable).await.unwrap();
@@ -269,7 +269,7 @@ async fn a_token_that_cannot_be_read_does_not_keep_the_others_of_a_deleted_metho
 }
 
 #[tokio::test]
-async fn what_a_deleted_method_leaves_is_removed_after_a_restart_too() {
+async fn leftovers_of_a_deleted_auth_method_are_removed_after_a_restart() {
     let acl = Acl::start().await;
     let key = Key::shared("k");
     acl.jwt_method("people", &key).await;
@@ -278,7 +278,7 @@ async fn what_a_deleted_method_leaves_is_removed_after_a_restart_too() {
         let token = acl.log_in("people", &acl.proof(&key)).await.json();
         secrets.push(token["SecretID"].as_str().unwrap().to_owned());
     }
-    // As a server leaves it that was killed right after the method was deleted.
+    // State after a kill right after the deletion of the method.
     let method = RowKey::of(&["auth-method", "default", "people"]);
     let acl = acl
         .restarted_with(async |store| {

@@ -1,4 +1,4 @@
-//! The access-control service: as a server, by its clients, and with each of its stores.
+//! The ACL server: its API, its clients and its stores.
 
 #[cfg(feature = "dev")]
 mod acl_commands;

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::harness::Acl;
 
 #[tokio::test]
-async fn a_namespace_is_made_read_changed_and_written_back() {
+async fn a_namespace_is_created_read_updated_and_written_back() {
     let acl = Acl::start().await;
     let made = acl.make("/v1/namespace", json!({"Name": "Team-1", "Meta": {"a": "b", "none": null}})).await;
     assert_eq!(
@@ -38,7 +38,7 @@ async fn a_namespace_is_made_read_changed_and_written_back() {
     assert!(changed["ModifyIndex"].as_u64() > made["ModifyIndex"].as_u64());
     assert_eq!(changed["CreateIndex"], made["CreateIndex"]);
 
-    // What was read can be written back, and a default that is renamed is shown with its new name.
+    // A record can be written back as read, and shows the new name of a renamed default.
     acl.make(&format!("/v1/acl/role/{}", role["ID"].as_str().unwrap()), json!({"Name": "renamed"})).await;
     let read = acl.get("/v1/namespace/Team-1").await.json();
     assert_eq!(read["ACLs"]["RoleDefaults"], json!([{"ID": role["ID"], "Name": "renamed"}]));
@@ -57,7 +57,7 @@ async fn a_namespace_is_made_read_changed_and_written_back() {
 }
 
 #[tokio::test]
-async fn acls_that_were_given_come_back_with_both_lists_even_where_they_are_empty() {
+async fn namespace_defaults_are_returned_with_both_lists_even_if_empty() {
     let acl = Acl::start().await;
     let none = json!({"PolicyDefaults": [], "RoleDefaults": []});
     for (name, given) in [("a", json!({})), ("b", none.clone()), ("c", json!({"PolicyDefaults": null}))] {
@@ -75,7 +75,7 @@ async fn acls_that_were_given_come_back_with_both_lists_even_where_they_are_empt
 }
 
 #[tokio::test]
-async fn defaults_are_not_taken_away_by_operator_write_alone() {
+async fn removing_namespace_defaults_needs_more_than_operator_write() {
     let acl = Acl::start().await;
     acl.make("/v1/acl/policy", json!({"Name": "no-secrets", "Rules": "key_prefix \"s\" { policy = \"deny\" }"})).await;
     acl.make("/v1/acl/role", json!({"Name": "some"})).await;
@@ -94,7 +94,7 @@ async fn defaults_are_not_taken_away_by_operator_write_alone() {
         assert!(refused.text.contains("lacks permission 'acl:write'"), "{body} {refused:?}");
     }
     assert_eq!(acl.get("/v1/namespace/team").await.json(), made);
-    // With both rights they go, and from then on the first alone is enough.
+    // With both rights they are removed; afterwards the first alone is enough.
     let both = acl.token_with("operator = \"write\" acl = \"write\"").await;
     let cleared = acl.call("PUT", "/v1/namespace/team", Some(&both), Some(json!({}))).await;
     assert_eq!(cleared.status, 200, "{cleared:?}");
@@ -103,7 +103,7 @@ async fn defaults_are_not_taken_away_by_operator_write_alone() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_a_namespace_is_refused_in_words() {
+async fn invalid_namespaces_are_refused_with_the_reason() {
     let acl = Acl::start().await;
     acl.make("/v1/namespace", json!({"Name": "Team"})).await;
     let before = acl.get("/v1/namespaces").await;
@@ -148,7 +148,7 @@ async fn what_cannot_be_a_namespace_is_refused_in_words() {
 }
 
 #[tokio::test]
-async fn nobody_without_a_token_sees_or_changes_a_namespace() {
+async fn anonymous_callers_cannot_read_or_change_namespaces() {
     let acl = Acl::start().await;
     let listed = acl.call("GET", "/v1/namespaces", None, None).await;
     assert_eq!((listed.status, listed.text.as_str()), (200, "[]"));

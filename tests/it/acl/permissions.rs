@@ -1,11 +1,11 @@
-//! What a token may do, asked over HTTP: its own rules, its namespace's defaults, the server's default policy.
+//! Rights of tokens over HTTP: linked rules, namespace defaults, the server's default policy.
 
 use keyward::acl::model::authorize::DefaultPolicy;
 use serde_json::{Value, json};
 
 use crate::harness::Acl;
 
-/// The questions that are answered with yes, of those asked as `ACCESS RESOURCE SEGMENT`.
+/// Returns the allowed ones of `ACCESS RESOURCE SEGMENT` requests.
 async fn allowed<'a>(acl: &Acl, secret: &str, namespace: &str, questions: &[&'a str]) -> Vec<&'a str> {
     let asked: Vec<Value> = questions
         .iter()
@@ -37,7 +37,7 @@ const KEYS: &[&str] =
     &["read key a", "write key a", "read key b", "write key b", "read service web", "write service web"];
 
 #[tokio::test]
-async fn a_default_counts_only_where_nothing_direct_covers() {
+async fn namespace_defaults_apply_only_where_no_linked_rule_matches() {
     let acl = Acl::start().await;
     policy(&acl, "keys", "default", "key_prefix \"\" { policy = \"write\" }").await;
     policy(&acl, "webs", "default", "service_prefix \"\" { policy = \"write\" }").await;
@@ -47,13 +47,13 @@ async fn a_default_counts_only_where_nothing_direct_covers() {
     let reads_a = policy(&acl, "reads-a", "team", "key \"a\" { policy = \"read\" }").await;
     acl.make("/v1/acl/role?ns=team", json!({"Name": "by-role", "Policies": [{"Name": "reads-a"}]})).await;
 
-    // A direct link that grants read and a default that grants write give read.
+    // A linked rule that grants read overrides a default that grants write.
     let linked = token(&acl, json!({"Namespace": "team", "Policies": [{"ID": reads_a["ID"]}]})).await;
     let by_role = token(&acl, json!({"Namespace": "team", "Roles": [{"Name": "by-role"}]})).await;
     let wanted = ["read key a", "read key b", "write key b", "read service web", "write service web"];
     assert_eq!(allowed(&acl, &linked, "team", KEYS).await, wanted);
     assert_eq!(allowed(&acl, &by_role, "team", KEYS).await, wanted);
-    // A service identity reads all services: that covers them, and the default counts for none.
+    // A service identity has a rule for all services, so the default applies to none.
     let identity = json!([{"ServiceName": "own"}]);
     let identity = token(&acl, json!({"Namespace": "team", "ServiceIdentities": identity})).await;
     let wanted = ["read key a", "write key a", "read key b", "write key b", "read service web"];
@@ -62,16 +62,16 @@ async fn a_default_counts_only_where_nothing_direct_covers() {
         allowed(&acl, &identity, "team", &["write service own", "write service own-sidecar-proxy"]).await.len(),
         2
     );
-    // With no links of its own a token has the defaults; where neither covers, the server's default policy decides.
+    // A token without links has the defaults; without a matching rule the default policy decides.
     let bare = token(&acl, json!({"Namespace": "team"})).await;
     assert_eq!(allowed(&acl, &bare, "team", KEYS).await, KEYS);
     assert_eq!(allowed(&acl, &bare, "team", &["read node n", "read acl", "read operator"]).await, [""; 0]);
-    // They are for the tokens of that namespace, and in it.
+    // Defaults apply to tokens of the namespace, in the namespace.
     assert_eq!(allowed(&acl, &bare, "default", KEYS).await, [""; 0]);
     let elsewhere = token(&acl, json!({})).await;
     assert_eq!(allowed(&acl, &elsewhere, "team", KEYS).await, [""; 0]);
 
-    // What is deleted or taken away counts no more, at once.
+    // Deleted or removed defaults stop applying at once.
     acl.make("/v1/namespace/team", json!({})).await;
     assert_eq!(allowed(&acl, &linked, "team", KEYS).await, ["read key a"]);
     acl.delete(&format!("/v1/acl/policy/{}?ns=team", reads_a["ID"].as_str().unwrap())).await;
@@ -81,7 +81,7 @@ async fn a_default_counts_only_where_nothing_direct_covers() {
 }
 
 #[tokio::test]
-async fn the_servers_default_policy_decides_where_no_rule_does_and_never_gives_tokens() {
+async fn the_default_policy_applies_without_a_rule_but_never_grants_acl_rights() {
     let acl = Acl::start_with(|options| options.default_policy = DefaultPolicy::Allow).await;
     let some = acl.token_with("key \"a\" { policy = \"read\" }\nservice \"web\" { policy = \"deny\" }").await;
     let asked =
@@ -89,7 +89,7 @@ async fn the_servers_default_policy_decides_where_no_rule_does_and_never_gives_t
     assert_eq!(allowed(&acl, &some, "default", &asked).await, ["write key b", "write operator", "read node n"]);
     let list = acl.call("GET", "/v1/acl/roles", Some(&some), None).await;
     assert_eq!((list.status, list.headers["x-service-default-acl-policy"].to_str().unwrap()), (403, "allow"));
-    // Whoever is allowed `operator` may make namespaces, but gives them no defaults.
+    // `operator` allows creating namespaces, but not with defaults.
     let made = acl.call("PUT", "/v1/namespace", Some(&some), Some(json!({"Name": "team"}))).await;
     assert_eq!(made.status, 200, "{made:?}");
     let acls = json!({"PolicyDefaults": [{"Name": "global-management"}]});
@@ -113,7 +113,7 @@ async fn only_policies_of_default_reach_other_namespaces() {
     assert_eq!(allowed(&acl, &far, "TEAM", &rights).await, rights);
     assert_eq!(allowed(&acl, &far, "team-2", &rights).await, ["read acl"]);
     assert_eq!(allowed(&acl, &far, "other", &rights).await, [""; 0]);
-    // The same policy in another namespace: rules outside of blocks count at home, the blocks nowhere.
+    // The same policy in another namespace: rules outside of namespace blocks apply there, the blocks nowhere.
     let near = acl.token_in("other", blocks).await;
     for (namespace, wanted) in [("other", &rights[..1]), ("default", &[]), ("team", &[]), ("team-2", &[])] {
         assert_eq!(allowed(&acl, &near, namespace, &rights).await, wanted, "{namespace}");
@@ -124,7 +124,7 @@ async fn only_policies_of_default_reach_other_namespaces() {
     assert_eq!(refused.status, 403);
     assert!(refused.text.contains("lacks permission 'operator:write'"), "{refused:?}");
 
-    // Lists span what may be read, and say that the rest is left out.
+    // Lists contain readable records, and a header says that others are omitted.
     for name in ["default", "team", "team-2", "other"] {
         acl.make("/v1/acl/role", json!({"Name": "same", "Description": name, "Namespace": name})).await;
     }
@@ -178,7 +178,7 @@ async fn a_caller_sees_the_namespaces_in_which_it_may_do_something() {
 }
 
 #[tokio::test]
-async fn what_is_for_other_datacenters_gives_nothing_here() {
+async fn links_for_other_datacenters_grant_nothing() {
     let acl = Acl::start().await;
     let rules = "key_prefix \"\" { policy = \"read\" }";
     for (name, datacenters) in [("here", json!(["dc2", "dc1"])), ("there", json!(["dc2"])), ("everywhere", json!([]))] {
@@ -203,7 +203,7 @@ async fn what_is_for_other_datacenters_gives_nothing_here() {
 }
 
 #[tokio::test]
-async fn the_namespace_is_the_bodys_the_querys_the_headers_or_the_tokens() {
+async fn the_namespace_comes_from_body_query_header_or_token() {
     let acl = Acl::start().await;
     for name in ["a", "b", "c", "d"] {
         acl.make("/v1/namespace", json!({"Name": name})).await;
@@ -233,7 +233,7 @@ async fn the_namespace_is_the_bodys_the_querys_the_headers_or_the_tokens() {
     let invalid = acl.get("/v1/acl/roles?ns=a_b").await;
     assert_eq!((invalid.status, invalid.text.contains("Invalid namespace \"a_b\"")), (400, true), "{invalid:?}");
 
-    // Reads are looked for in one namespace alone: the same name may be in each, an id is in one.
+    // Reads search one namespace only: each may have the same name, an id is in one.
     for name in ["a", "b"] {
         acl.make("/v1/acl/role", json!({"Name": "same", "Namespace": name})).await;
     }
@@ -244,7 +244,7 @@ async fn the_namespace_is_the_bodys_the_querys_the_headers_or_the_tokens() {
 }
 
 #[tokio::test]
-async fn a_caller_is_told_what_it_may_do_in_each_namespace_it_asks_for() {
+async fn authorize_answers_for_each_requested_namespace() {
     let acl = Acl::start().await;
     acl.make("/v1/namespace", json!({"Name": "team"})).await;
     let secret = acl.token_in("team", "key \"a\" { policy = \"list\" }").await;

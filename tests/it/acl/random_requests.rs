@@ -1,4 +1,4 @@
-//! Some thousand wrong requests: each is refused in one line, and nothing is changed or grows by them.
+//! Thousands of invalid requests: each is refused in one line, and no record or memory use changes.
 
 use serde_json::json;
 
@@ -36,7 +36,7 @@ const ROUTES: &[(&str, &str)] = &[
     ("POST", "internal/acl/authorize"),
 ];
 
-/// Names and ids for paths; none of them is there.
+/// Names and ids for paths; none exists.
 const SUBJECTS: &[&str] = &[
     UUID,
     "x",
@@ -55,7 +55,7 @@ const SUBJECTS: &[&str] = &[
     "%F0%9F%98%80",
 ];
 
-/// Bodies that could be taken where nothing else is wrong.
+/// Bodies that are valid by themselves.
 const BODIES: &[&str] = &[
     "{}",
     "null",
@@ -70,14 +70,14 @@ const BODIES: &[&str] = &[
     "[{\"Resource\": \"acl\", \"Access\": \"read\"}]",
 ];
 
-/// What is wrong with a request, whatever else is.
+/// Defect of a request.
 enum Wrong {
     Query(&'static str),
     Header(&'static str, &'static str),
     Body(Vec<u8>),
 }
 
-/// A body that cannot be taken, made of one that may be.
+/// Makes an invalid body of a valid one.
 fn spoilt(chance: &mut Chance) -> Vec<u8> {
     let mut body = BODIES[chance.below(BODIES.len())].as_bytes().to_vec();
     match chance.below(7) {
@@ -92,7 +92,7 @@ fn spoilt(chance: &mut Chance) -> Vec<u8> {
     body
 }
 
-/// Something that is wrong at each of the routes; a body only where it is read.
+/// Picks a defect that applies to the route; a body only where one is read.
 fn wrong(method: &str, path: &str, chance: &mut Chance) -> Wrong {
     let reads_body = matches!(method, "PUT" | "POST");
     match chance.below(if reads_body { 14 } else { 7 }) {
@@ -107,7 +107,7 @@ fn wrong(method: &str, path: &str, chance: &mut Chance) -> Wrong {
     }
 }
 
-/// What a store holds, by the indexes of its lists.
+/// Returns the indexes of all lists, which change with the store.
 async fn standing(acl: &Acl) -> Vec<(String, String)> {
     let mut all = vec![];
     for list in ["acl/tokens", "acl/roles", "acl/policies", "namespaces"] {
@@ -119,7 +119,7 @@ async fn standing(acl: &Acl) -> Vec<(String, String)> {
 }
 
 #[tokio::test]
-async fn wrong_requests_are_refused_one_by_one_and_change_nothing() {
+async fn invalid_requests_are_refused_and_change_nothing() {
     let acl = Acl::start().await;
     acl.make("/v1/acl/role", json!({"Name": "r"})).await;
     let before = standing(&acl).await;

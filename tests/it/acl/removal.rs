@@ -1,4 +1,4 @@
-//! Deletion of namespaces: shut at once, removed in the background, whatever happens meanwhile.
+//! Deletion of namespaces: closed at once, removed in the background, also across failures.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use crate::harness::issuer::Key as IssuerKey;
 use crate::harness::{Acl, log};
 
-/// A token of `team` that cannot be read: it holds the removal up.
+/// Creates an unreadable token of `team`, which stops the removal.
 const UNREADABLE: &str = "token/team/11111111-1111-1111-1111-111111111111";
 
 async fn put(store: &dyn Store, key: &str, value: &[u8]) {
@@ -44,7 +44,7 @@ async fn keys(store: &dyn Store) -> Vec<String> {
     all.into_iter().map(|(key, _)| key.as_str().to_owned()).filter(|key| !key.contains("default")).collect()
 }
 
-/// Waits until there is no such namespace.
+/// Waits until the namespace does not exist.
 pub(crate) async fn gone(acl: &Acl, name: &str) {
     let mut index = 1;
     for _ in 0..50 {
@@ -57,7 +57,7 @@ pub(crate) async fn gone(acl: &Acl, name: &str) {
     panic!("{name} is still there");
 }
 
-/// A namespace `Team` with something of everything in it, and the secret of one of its tokens.
+/// Creates a namespace `Team` with a record of each kind; returns the secret of one of its tokens.
 async fn team(acl: &Acl) -> String {
     acl.make("/v1/namespace", json!({"Name": "Team"})).await;
     let secret = acl.token_in("team", "acl = \"write\"").await;
@@ -112,7 +112,7 @@ async fn a_deleted_namespace_is_shut_at_once_and_removed_with_all_that_is_in_it(
     assert_eq!(acl.call("GET", "/v1/acl/token/self", Some(&secret), None).await.status, 404);
     assert_eq!(acl.get("/v1/acl/roles?ns=team").await.status, 200, "reads go on");
 
-    // What can be read is removed whatever else is there; a restart takes the rest up again.
+    // Readable records are removed despite unreadable ones; a restart continues.
     let left = ["namespace/team".to_owned(), UNREADABLE.to_owned()];
     for _ in 0..50 {
         if acl.get("/v1/acl/policies?ns=team").await.json() == json!([]) {
@@ -132,7 +132,7 @@ async fn a_deleted_namespace_is_shut_at_once_and_removed_with_all_that_is_in_it(
     let gone_too = acl.get("/v1/acl/roles?ns=team").await;
     assert_eq!((gone_too.status, gone_too.text.as_str()), (404, "Namespace \"team\" does not exist"));
 
-    // The name is free again, and what had an id or a secret there too.
+    // The name is free again, and so are ids and secrets of its records.
     let made = acl.make("/v1/namespace", json!({"Name": "team"})).await;
     assert_eq!((&made["Name"], made.get("DeletedAt")), (&json!("team"), None));
     acl.make("/v1/acl/token?ns=team", json!({"SecretID": secret})).await;
@@ -174,14 +174,14 @@ async fn a_removal_that_is_stuck_does_not_stop_others_and_is_tried_again() {
     assert_eq!(acl.get("/v1/namespace/team").await.status, 200);
 }
 
-/// A store that shows lists of one prefix late, as they were when they were asked for.
+/// Store that delays lists of one prefix.
 #[derive(Debug)]
 struct Late {
     store: Arc<dyn Store>,
     prefix: &'static str,
     reached: AtomicBool,
     open: Notify,
-    /// How many of its batches were refused.
+    /// Number of refused batches.
     refused: AtomicUsize,
 }
 
@@ -222,7 +222,7 @@ async fn server(store: Arc<dyn Store>, folder: &std::path::Path) -> Arc<Director
 }
 
 #[tokio::test]
-async fn several_servers_remove_at_once_and_a_late_one_leaves_a_new_namespace_alone() {
+async fn concurrent_removal_by_several_servers_spares_a_new_namespace() {
     let folder = tempfile::tempdir().unwrap();
     let store: Arc<dyn Store> = Arc::new(Embedded::open(&folder.path().join("store"), "dc1").unwrap());
     let late = Arc::new(Late {
@@ -250,7 +250,7 @@ async fn several_servers_remove_at_once_and_a_late_one_leaves_a_new_namespace_al
     }
     assert!(keys(&*store).await.len() > before.len() + 400);
 
-    // The slow one has seen the names, and stands still.
+    // The slow server has read the names, and is paused.
     assert!(first.delete_namespace(&root, &team).await.unwrap());
     let stop = CancellationToken::new();
     let mut running = tokio::task::JoinSet::new();

@@ -1,4 +1,4 @@
-//! The certificate files of a running process: replaced, refused, about to end.
+//! Certificate files of a running process: renewed, refused, about to expire.
 
 use std::path::Path;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use time::OffsetDateTime;
 
 use crate::harness::binary::{Binary, ask, eventually};
 
-/// An authority of its own, and a certificate of 127.0.0.1 that ends in so many days.
+/// Certificate for 127.0.0.1 with its own CA and the given validity in days.
 struct Signed {
     authority: String,
     certificate: String,
@@ -29,7 +29,7 @@ fn signed(begun: i64, ends: i64) -> Signed {
     Signed { authority: pem, certificate, key: key.serialize_pem() }
 }
 
-/// Replaces a file as a whole, closed to others.
+/// Replaces a file atomically with mode 0600.
 fn put(path: &Path, text: &str) {
     let new = path.with_extension("new");
     std::fs::write(&new, text).unwrap();
@@ -37,7 +37,7 @@ fn put(path: &Path, text: &str) {
     std::fs::rename(&new, path).unwrap();
 }
 
-/// Asks the service something, trusting this authority alone.
+/// Sends a request, trusting this CA only.
 async fn call(address: &str, authority: &str) -> Result<(), String> {
     let authority = reqwest::Certificate::from_pem(authority.as_bytes()).unwrap();
     let client = reqwest::Client::builder().no_proxy().tls_certs_only([authority]).build().unwrap();
@@ -46,7 +46,7 @@ async fn call(address: &str, authority: &str) -> Result<(), String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_renewed_certificate_is_used_without_a_restart_and_one_that_ends_soon_is_told() {
+async fn a_renewed_certificate_is_loaded_and_an_expiring_one_reported() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name).display().to_string();
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
@@ -82,7 +82,7 @@ async fn a_renewed_certificate_is_used_without_a_restart_and_one_that_ends_soon_
     });
     call(&address, &first.authority).await.unwrap();
 
-    // The certificate alone: it does not belong to the key, and the old pair stays in use.
+    // A certificate without its key is refused, and the old pair stays in use.
     let second = signed(1, 300);
     put(&folder.path().join("cert.pem"), &second.certificate);
     call(&address, &first.authority).await.unwrap();

@@ -1,4 +1,4 @@
-//! The first token is made once more, where an operator allows it.
+//! Bootstrap reset: another first token, if an operator allows it by a file.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ async fn bootstrap(acl: &Acl) -> Answer {
     acl.call("PUT", "/v1/acl/bootstrap", None, None).await
 }
 
-/// The index that a refusal tells.
+/// Returns the reset index in the error.
 pub(crate) fn index(refused: &Answer) -> String {
     assert_eq!(refused.status, 403, "{refused:?}");
     let (_, rest) = refused.text.split_once("ACL bootstrap no longer allowed (reset index: ").unwrap();
@@ -22,11 +22,11 @@ fn file(acl: &Acl) -> PathBuf {
 }
 
 #[tokio::test]
-async fn a_file_with_the_index_lets_the_first_token_be_made_once_more() {
+async fn a_reset_file_with_the_index_allows_another_bootstrap() {
     let acl = Acl::start().await;
     log::keep();
     let told = index(&bootstrap(&acl).await);
-    // What else is written does not change it.
+    // Other writes do not change it.
     acl.make("/v1/acl/role", json!({"Name": "r"})).await;
     assert_eq!(index(&bootstrap(&acl).await), told);
 
@@ -57,7 +57,7 @@ async fn a_file_with_the_index_lets_the_first_token_be_made_once_more() {
     }
     assert!(log::lines().iter().any(|line| line["fields"]["event"] == "acl.bootstrap.reset"));
 
-    // The used index does nothing, also after a restart; the next one does.
+    // The used index is ignored, also after a restart; the next one works.
     std::fs::write(file(&acl), &told).unwrap();
     let acl = acl.restarted().await;
     assert_eq!(index(&bootstrap(&acl).await), next);

@@ -1,4 +1,4 @@
-//! What was answered once is answered again only while it would be answered the same.
+//! The response cache never changes a response.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ fn text(value: &Value) -> String {
 }
 
 #[tokio::test]
-async fn a_read_that_was_answered_is_answered_anew_after_any_change_that_matters() {
+async fn cached_responses_are_invalidated_by_each_relevant_change() {
     let acl = Acl::start().await;
     let policy = acl.make("/v1/acl/policy", json!({"Name": "before", "Rules": "acl = \"read\""})).await;
     let role = acl.make("/v1/acl/role", json!({"Name": "r", "Policies": [{"ID": policy["ID"]}]})).await;
@@ -27,7 +27,7 @@ async fn a_read_that_was_answered_is_answered_anew_after_any_change_that_matters
     };
     let field = |answer: &(u16, String), name: &str| serde_json::from_str::<Value>(&answer.1).unwrap()[name].clone();
 
-    // Two callers, and two forms of one question.
+    // Two callers, and two forms of one request.
     assert_eq!(field(&read(&acl.root, "").await, "SecretID"), shown["SecretID"]);
     assert_eq!(field(&read(&reader, "").await, "SecretID"), "<hidden>");
     assert_eq!(read("nobody", "").await.0, 403);
@@ -36,11 +36,11 @@ async fn a_read_that_was_answered_is_answered_anew_after_any_change_that_matters
     assert!(read(&acl.root, "?pretty").await.1.contains("\n    \""));
     assert_eq!(read(&acl.root, "?ns=nowhere").await.0, 404);
 
-    // A record that the answer only leads to.
+    // A record that the response only links.
     let renamed = json!({"Name": "after", "Rules": "acl = \"read\""});
     acl.call("PUT", &format!("/v1/acl/policy/{}", text(&policy["ID"])), Some(&acl.root), Some(renamed)).await;
     assert_eq!(field(&read(&acl.root, "?expanded=true").await, "ExpandedPolicies")[0]["Name"], "after");
-    // The end of the caller's token, and of the token that is shown: nothing is written for them.
+    // Expiration of the caller's token and of the token shown, without a write.
     acl.clock.set_wall_by(61);
     assert_eq!(read(&reader, "").await.0, 403);
     assert_eq!(read(&acl.root, "").await.0, 200);
@@ -49,7 +49,7 @@ async fn a_read_that_was_answered_is_answered_anew_after_any_change_that_matters
 }
 
 #[tokio::test]
-async fn what_a_caller_may_no_longer_do_it_is_not_answered_from_before() {
+async fn revoked_rights_are_not_served_from_the_cache() {
     let acl = Acl::start().await;
     let policy = acl.make("/v1/acl/policy", json!({"Name": "p", "Rules": "acl = \"read\""})).await;
     let token = acl.make("/v1/acl/token", json!({"Policies": [{"ID": policy["ID"]}]})).await;

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::harness::Acl;
 
 #[tokio::test]
-async fn the_first_token_is_given_once_and_has_its_secret_twice() {
+async fn bootstrap_succeeds_once_and_returns_the_secret_under_two_names() {
     let acl = Acl::start().await;
     let read = acl.get("/v1/acl/token/self").await.json();
     assert_eq!(
@@ -41,7 +41,7 @@ async fn a_role_keeps_its_links_when_what_it_links_is_renamed() {
     assert_eq!(acl.get(&path).await.json()["Policies"], json!([{"ID": policy["ID"], "Name": "web-see"}]));
     assert_eq!(acl.get("/v1/acl/role/name/web").await.json()["ID"], made["ID"]);
 
-    // What was read can be written back.
+    // A record can be written back as read.
     let read = acl.get(&path).await.json();
     let written = acl.make(&path, read.clone()).await;
     assert!(written["ModifyIndex"].as_u64() > read["ModifyIndex"].as_u64());
@@ -59,7 +59,7 @@ async fn a_role_keeps_its_links_when_what_it_links_is_renamed() {
 }
 
 #[tokio::test]
-async fn a_blocked_read_returns_when_the_role_is_made() {
+async fn a_blocking_read_returns_when_the_role_is_created() {
     let acl = Acl::start().await;
     let missing = acl.get("/v1/acl/role/name/late").await;
     let index: u64 = missing.headers["x-service-index"].to_str().unwrap().parse().unwrap();
@@ -73,7 +73,7 @@ async fn a_blocked_read_returns_when_the_role_is_made() {
 }
 
 #[tokio::test]
-async fn a_role_is_made_with_an_id_of_its_own_by_a_name_that_is_free() {
+async fn a_role_gets_an_id_and_needs_a_free_name() {
     let acl = Acl::start().await;
     let policy = acl.make("/v1/acl/policy", json!({"Name": "p"})).await;
     let links = json!([{"ID": policy["ID"]}, {"Name": "p"}]);
@@ -102,7 +102,7 @@ async fn a_role_is_made_with_an_id_of_its_own_by_a_name_that_is_free() {
     let second = format!("/v1/acl/role/{}", second["ID"].as_str().unwrap());
     refused(&second, json!({"Name": "web"}), 409, "Invalid Role: A role with name \"web\" already exists").await;
 
-    // Renamed, it leaves its name to others.
+    // A rename frees the old name.
     let renamed = acl.make(&role, json!({"Name": "www"})).await;
     assert_eq!((&renamed["ID"], renamed.get("Policies")), (&made["ID"], None));
     assert!(renamed["ModifyIndex"].as_u64() > made["ModifyIndex"].as_u64());
@@ -112,7 +112,7 @@ async fn a_role_is_made_with_an_id_of_its_own_by_a_name_that_is_free() {
 }
 
 #[tokio::test]
-async fn names_and_identities_of_roles_have_letters_that_all_take() {
+async fn role_names_and_identities_are_validated() {
     let acl = Acl::start().await;
     let longest = "x".repeat(256);
     for name in ["a", "A9", "-a", "a-", "_", "a_b-c", &longest] {

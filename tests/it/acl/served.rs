@@ -1,4 +1,4 @@
-//! The access-control service as the configuration starts it: the real binary, over TLS and on a unix socket.
+//! The ACL server started by the configuration: the real binary, over TLS and on a unix socket.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 
 use crate::harness::binary::{Binary, eventually, run};
 
-/// An authority and a certificate of 127.0.0.1 that it signed, as PEM files `ca.pem`, `cert.pem` and `key.pem`.
+/// Creates a CA and a certificate for 127.0.0.1 as PEM files `ca.pem`, `cert.pem` and `key.pem`.
 fn certificates(folder: &std::path::Path) {
     let mut authority = CertificateParams::default();
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -22,7 +22,7 @@ fn certificates(folder: &std::path::Path) {
     std::fs::set_permissions(folder.join("key.pem"), mode).unwrap();
 }
 
-/// Serves with that certificate and `key.pem` of the folder, and gives what a client says that trusts `ca`.
+/// Serves with the certificate and `key.pem` of the folder; returns the error of a client that trusts `ca`.
 fn told_of_certificate(folder: &std::path::Path, certificate: &str, ca: &std::path::Path) -> String {
     let at = |name: &str| folder.join(name).display().to_string();
     let args = ["access", "serve", "--dir", &at("access"), "--listen", "127.0.0.1:0"];
@@ -40,11 +40,11 @@ fn told_of_certificate(folder: &std::path::Path, certificate: &str, ca: &std::pa
 }
 
 #[test]
-fn a_certificate_that_is_refused_is_told_of_in_words() {
+fn certificate_errors_are_reported_with_the_reason() {
     let folder = tempfile::tempdir().unwrap();
     let mut authority = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    // Of two authorities with one name, a signature would not fit in place of an issuer that is not there.
+    // With two CAs of one name the error would be a bad signature instead of an unknown issuer.
     authority.distinguished_name.push(DnType::CommonName, "another authority");
     let key = KeyPair::generate().unwrap();
     let at = |name: &str| folder.path().join(name);
@@ -64,7 +64,7 @@ fn a_certificate_that_is_refused_is_told_of_in_words() {
 }
 
 #[tokio::test]
-async fn a_service_speaks_tls_on_its_port_and_none_on_its_socket() {
+async fn the_server_uses_tls_on_its_port_and_not_on_its_socket() {
     let folder = tempfile::tempdir().unwrap();
     certificates(folder.path());
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();

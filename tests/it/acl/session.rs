@@ -1,4 +1,4 @@
-//! A session at the access-control service's own login: the real agent, and the real service on its own store.
+//! A session by the ACL API's login: the real agent and the real ACL server.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::harness::binary::{Binary, eventually};
 use crate::harness::issuer::Key;
 use crate::harness::world::{RESOURCE, in_a_network_of_its_own};
 
-/// A method of type `jwt` and a rule that lets its machines in; the key that signs for it.
+/// Creates a `jwt` auth method with a binding rule; returns its signing key.
 async fn method(acl: &Acl) -> Key {
     let key = Key::shared("one");
     let config = json!({
@@ -42,7 +42,7 @@ async fn tokens_of_logins(acl: &Acl) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_session_logs_in_at_the_services_own_login_and_logs_out_at_the_end() {
+async fn a_session_logs_in_by_the_acl_login_and_logs_out_at_the_end() {
     let acl = Acl::start().await;
     let key = method(&acl).await;
     let folder = tempfile::tempdir().unwrap();
@@ -63,7 +63,7 @@ async fn a_session_logs_in_at_the_services_own_login_and_logs_out_at_the_end() {
         tokio::task::block_in_place(|| eventually(Duration::from_secs(30), wanted))
     };
     let said = |text: &str| if agent.output().contains(text) { Ok(String::new()) } else { Err(agent.output()) };
-    // A role of that name is not there, so nothing binds.
+    // No role has that name, so no rule matches.
     wait(&|| said("token.login.failed"));
     assert_eq!(tokens_of_logins(&acl).await, 0);
     assert!(!path("token").exists());
@@ -79,7 +79,7 @@ async fn a_session_logs_in_at_the_services_own_login_and_logs_out_at_the_end() {
     assert_eq!((me.status, &me.json()["AuthMethod"]), (200, &json!("fleet")), "{me:?}");
     assert_eq!(tokens_of_logins(&acl).await, 1);
 
-    // A token that somebody destroys is noticed by a look, and replaced.
+    // A lookup detects a deleted token, and the session replaces it.
     let accessor = me.json()["AccessorID"].as_str().unwrap().to_owned();
     acl.call("DELETE", &format!("/v1/acl/token/{accessor}"), Some(&acl.root), None).await;
     let next = wait(&|| match std::fs::read_to_string(path("token")) {
@@ -97,7 +97,7 @@ async fn a_session_logs_in_at_the_services_own_login_and_logs_out_at_the_end() {
 }
 
 #[test]
-fn a_machine_logs_in_there_with_its_clouds_identity_and_logs_out_at_the_end() {
+fn a_machine_logs_in_with_its_azure_identity_and_logs_out_at_the_end() {
     in_a_network_of_its_own(|| {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         runtime.block_on(async {

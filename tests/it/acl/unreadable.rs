@@ -1,4 +1,4 @@
-//! Records of the store that are damaged: told of once each, and all else goes on.
+//! Damaged records: each is reported once, and all others are served.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::harness::{Acl, issuer, log};
 
-/// Makes one record of each of these kinds unreadable; gives their keys.
+/// Makes one record of each kind unreadable; returns their keys.
 async fn damage(store: &dyn Store, kinds: &[&str]) -> Vec<Key> {
     let mut damaged = Vec::new();
     for kind in kinds {
@@ -23,7 +23,7 @@ async fn damage(store: &dyn Store, kinds: &[&str]) -> Vec<Key> {
 }
 
 #[tokio::test]
-async fn what_links_a_record_that_cannot_be_read_is_there() {
+async fn records_that_link_an_unreadable_one_stay_readable() {
     let acl = Acl::start().await;
     let policy = acl.make("/v1/acl/policy", json!({"Name": "bad", "Description": "to-be-damaged"})).await;
     let links = json!([{"Name": "bad"}]);
@@ -51,7 +51,7 @@ async fn what_links_a_record_that_cannot_be_read_is_there() {
     assert_eq!((roles.len(), &roles[0]["Policies"], said), (1, &nameless, true));
     let (policies, said) = listed("/v1/acl/policies").await;
     assert!(said && policies.iter().all(|policy| policy["Name"] != "bad"), "{policies:?}");
-    // These are whole: what cannot be read is none of them.
+    // These are complete: none of the unreadable records belongs to them.
     let (tokens, said) = listed("/v1/acl/tokens").await;
     let found = tokens.iter().find(|found| found["AccessorID"] == token["AccessorID"]).unwrap();
     assert_eq!(
@@ -61,7 +61,7 @@ async fn what_links_a_record_that_cannot_be_read_is_there() {
     let (namespaces, said) = listed("/v1/namespaces").await;
     assert_eq!((&namespaces[1]["ACLs"]["PolicyDefaults"], said), (&nameless, false));
 
-    // What is read can be written back, and keeps its links.
+    // A record can be written back as read, and keeps its links.
     for path in [
         format!("/v1/acl/token/{}", token["AccessorID"].as_str().unwrap()),
         format!("/v1/acl/role/{}", role["ID"].as_str().unwrap()),
@@ -70,12 +70,12 @@ async fn what_links_a_record_that_cannot_be_read_is_there() {
         assert_eq!((read.status, &read.json()["Policies"]), (200, &nameless), "{path}");
         assert_eq!(acl.make(&path, read.json()).await["Policies"], nameless, "{path}");
     }
-    // Its denials may be what counts: nothing is done for who has it.
+    // The unreadable policy may deny something: its tokens are refused.
     let secret = token["SecretID"].as_str().unwrap();
     assert_eq!(acl.call("GET", "/v1/acl/roles", Some(secret), None).await.status, 500);
 }
 
-/// Removes the last record of that kind, or turns a bit of it, behind the store's back.
+/// Removes the last record of a kind, or flips a bit of it, in the store's file.
 #[cfg(feature = "dev")]
 fn tamper(folder: &std::path::Path, kind: &str, removes: bool) {
     use redb::ReadableTable as _;
@@ -102,7 +102,7 @@ fn tamper(folder: &std::path::Path, kind: &str, removes: bool) {
 
 #[cfg(feature = "dev")]
 #[test]
-fn damage_is_told_by_verify_and_beside_lists() {
+fn damage_is_reported_by_verify_and_in_list_headers() {
     use crate::acl::command::serve;
     use crate::harness::binary::{eventually, run};
 
@@ -157,7 +157,7 @@ fn damage_is_told_by_verify_and_beside_lists() {
 }
 
 #[tokio::test]
-async fn a_secret_that_cannot_be_unsealed_hides_no_token() {
+async fn a_token_with_an_undecryptable_secret_stays_listed() {
     let acl = Acl::start().await;
     let token = acl.make("/v1/acl/token", json!({})).await;
     let key: Key = format!("token/default/{}", token["AccessorID"].as_str().unwrap()).into();
@@ -176,14 +176,14 @@ async fn a_secret_that_cannot_be_unsealed_hides_no_token() {
     let listed = listed.json();
     let secrets = |shown: &str| listed.as_array().unwrap().iter().filter(|it| it["SecretID"] == shown).count();
     assert_eq!((secrets("<hidden>"), secrets(&acl.root)), (1, 1), "{listed}");
-    // It opens what it did, and it can be deleted.
+    // The token still works, and can be deleted.
     let secret = token["SecretID"].as_str().unwrap();
     assert!(acl.call("GET", "/v1/acl/tokens", Some(secret), None).await.text.contains("lacks permission"));
     let path = format!("/v1/acl/token/{}", token["AccessorID"].as_str().unwrap());
     assert_eq!(acl.delete(&path).await.text, "true");
 }
 
-/// The value of that name, however deep it is.
+/// Finds a field by name at any depth.
 fn find<'a>(value: &'a mut serde_json::Value, name: &str) -> Option<&'a mut serde_json::Value> {
     let map = value.as_object_mut()?;
     if map.contains_key(name) && !map[name].is_object() {
@@ -193,7 +193,7 @@ fn find<'a>(value: &'a mut serde_json::Value, name: &str) -> Option<&'a mut serd
 }
 
 #[tokio::test]
-async fn a_record_that_cannot_be_read_is_named_and_counted_and_all_else_goes_on() {
+async fn an_unreadable_record_is_logged_and_counted_and_others_are_served() {
     log::keep();
     let acl = Acl::start().await;
     let key = issuer::Key::shared("one");
@@ -225,16 +225,16 @@ async fn a_record_that_cannot_be_read_is_named_and_counted_and_all_else_goes_on(
         assert!(tokens.text.contains(other["AccessorID"].as_str().unwrap()), "{tokens:?}");
         assert!(!tokens.text.contains(token["AccessorID"].as_str().unwrap()), "{tokens:?}");
         assert_eq!(acl.get("/v1/acl/binding-rules").await.json().as_array().unwrap().len(), 1);
-        // Less is given than the damaged rule would give, and the door is open.
+        // Logins work without the links of the damaged rule.
         let login = acl.log_in("fleet", &acl.proof(&key)).await;
         assert_eq!(login.json()["ServiceIdentities"].as_array().unwrap().len(), 1, "{login:?}");
     }
-    // Who asks for it alone is not told that it is not there.
+    // A read of the damaged record is no 404.
     for path in [format!("role/{}", role["ID"].as_str().unwrap()), format!("policy/{}", policy["ID"].as_str().unwrap())]
     {
         assert_eq!(acl.get(&format!("/v1/acl/{path}")).await.status, 500, "{path}");
     }
-    // What is swept beside it is swept.
+    // The sweep deletes the other expired tokens.
     let ended = other["AccessorID"].as_str().unwrap().to_owned();
     acl.clock.suspend(Duration::from_mins(5));
     let gone = async {

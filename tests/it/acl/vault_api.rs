@@ -1,4 +1,4 @@
-//! The access-control service: a cloud identity logs in, its token is read, ends, and is revoked.
+//! Vault API of the ACL server: login with an Azure identity, lookup, expiration and revocation.
 
 mod input;
 #[cfg(feature = "dev")]
@@ -99,7 +99,7 @@ async fn a_machine_logs_in_and_reads_its_token() {
 }
 
 #[tokio::test]
-async fn an_identity_that_does_not_fit_is_refused_with_the_reason() {
+async fn identities_outside_the_bounds_are_refused_with_the_reason() {
     let world = World::start().await;
     let now = world.now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
     let check = async |name: &str, value: Value, role: &str, status: u16, reason: &str| {
@@ -133,7 +133,7 @@ async fn an_identity_that_does_not_fit_is_refused_with_the_reason() {
 }
 
 #[tokio::test]
-async fn what_the_caller_states_may_only_repeat_its_claims() {
+async fn login_fields_may_only_repeat_signed_claims() {
     let world = World::start().await;
     let check = async |role: &str, fields: Value, status: u16| {
         let answer = world.server.login_stating(role, &world.jwt(), &fields).await;
@@ -150,7 +150,7 @@ async fn what_the_caller_states_may_only_repeat_its_claims() {
     check("principal", json!({"subscription_id": "sub-2"}), 400).await;
     check("principal", json!({"resource_group_name": "group-2"}), 400).await;
     check("principal", json!({"resource_id": "/subscriptions/sub-2"}), 400).await;
-    // It is not let in by what it states, and what it states is remembered nowhere.
+    // Unsigned fields give no access and are not recorded.
     check("set", json!({"vmss_name": "pool"}), 403).await;
     let nameless = world.issuer.key.sign(&world.claims_with("xms_mirid", Value::Null));
     let fields = json!({"vm_name": "web-1", "subscription_id": "sub-1", "resource_group_name": "group-1"});
@@ -160,7 +160,7 @@ async fn what_the_caller_states_may_only_repeat_its_claims() {
 }
 
 #[tokio::test]
-async fn only_a_signature_of_the_issuer_by_rs256_counts() {
+async fn only_rs256_signatures_of_the_issuer_are_accepted() {
     let world = World::start().await;
     let key = &world.issuer.key;
     let claims = world.claims();
@@ -213,7 +213,7 @@ async fn only_a_signature_of_the_issuer_by_rs256_counts() {
 }
 
 #[tokio::test]
-async fn an_unknown_key_is_looked_for_at_most_once_a_minute_and_found_when_it_is_there() {
+async fn unknown_signing_keys_are_refetched_at_most_once_a_minute() {
     let world = World::start().await;
     assert_eq!(world.server.login("principal", &world.jwt()).await.status, 200);
     let next = Key::new("key-2");
@@ -232,7 +232,7 @@ async fn an_unknown_key_is_looked_for_at_most_once_a_minute_and_found_when_it_is
     assert!(answers.iter().all(|answer| answer.status == 200), "{answers:?}");
     assert_eq!(world.issuer.fetches(), 2, "many callers, one fetch");
 
-    // A failing issuer takes no key away, and is asked no more often.
+    // An outage of the issuer keeps the keys and causes no more fetches.
     world.issuer.dials.failing.store(true, Ordering::Relaxed);
     world.clock.suspend(Duration::from_secs(61));
     let unknown = Key::new("key-3").sign(&world.claims());
@@ -244,7 +244,7 @@ async fn an_unknown_key_is_looked_for_at_most_once_a_minute_and_found_when_it_is
     }
     assert_eq!(world.issuer.fetches(), 3);
 
-    // A key that the issuer withdrew is trusted for an hour at most.
+    // A withdrawn key is trusted for an hour at most.
     world.issuer.dials.failing.store(false, Ordering::Relaxed);
     *world.issuer.dials.keys.lock().unwrap() = vec![next.jwk()];
     world.clock.suspend(Duration::from_mins(61));
@@ -270,7 +270,7 @@ async fn join_all<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F::Out
 }
 
 #[tokio::test]
-async fn an_issuer_that_cannot_be_asked_or_is_another_one_lets_nobody_in() {
+async fn logins_fail_if_the_issuer_is_unreachable_or_another_one() {
     let world = World::start().await;
     *world.issuer.dials.claimed.lock().unwrap() = "https://other.example/".to_owned();
     let answer = world.server.login("principal", &world.jwt()).await;
@@ -283,7 +283,7 @@ async fn an_issuer_that_cannot_be_asked_or_is_another_one_lets_nobody_in() {
 }
 
 #[tokio::test]
-async fn a_token_ends_at_its_time_and_cannot_be_renewed() {
+async fn a_token_expires_on_time_and_cannot_be_renewed() {
     let world = World::start().await;
     let secret = world.server.login("principal", &world.jwt()).await.secret();
     let renew = world.server.send("POST", "/v1/auth/token/renew-self", &[("X-Vault-Token", &secret)], b"{}").await;
@@ -298,7 +298,7 @@ async fn a_token_ends_at_its_time_and_cannot_be_renewed() {
     assert_eq!((answer.status, answer.error().as_str()), (403, "permission denied: invalid token"));
     let answer = world.server.read_self(&secret).await;
     assert_eq!((answer.status, answer.text.as_str()), (404, "Supplied token does not exist"));
-    // Until it is destroyed, a wall clock that is set back brings it back: the end is a time of the wall clock.
+    // Until the sweep, setting the wall clock back revives the token: expiration is by the wall clock.
     world.clock.set_wall_by(-120);
     assert_eq!(world.server.look_up(&secret).await.status, 200);
     world.clock.set_wall_by(120);
@@ -316,7 +316,7 @@ async fn a_token_ends_at_its_time_and_cannot_be_renewed() {
 }
 
 #[tokio::test]
-async fn a_revoked_token_is_gone_and_others_stay() {
+async fn revoking_a_token_leaves_others() {
     let world = World::start().await;
     let secret = world.server.login("principal", &world.jwt()).await.secret();
     let other = world.server.login("principal", &world.jwt()).await.secret();
@@ -332,7 +332,7 @@ async fn a_revoked_token_is_gone_and_others_stay() {
 }
 
 #[tokio::test]
-async fn tokens_outlive_a_restart_and_their_secrets_are_in_no_file() {
+async fn tokens_survive_a_restart_and_no_file_holds_their_secrets() {
     let world = World::start().await;
     let secret = world.server.login("principal", &world.jwt()).await.secret();
     let before = world.server.read_self(&secret).await.json();
@@ -348,7 +348,7 @@ async fn tokens_outlive_a_restart_and_their_secrets_are_in_no_file() {
     assert_eq!(server.read_self(&secret).await.json(), before);
     server.stop().await;
 
-    // Neither another key nor a new one takes the store over.
+    // The store opens neither with another key nor with a new one.
     let key = folder.join("seal.key");
     let kept = std::fs::read(&key).unwrap();
     std::fs::write(&key, "0".repeat(64)).unwrap();

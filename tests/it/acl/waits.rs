@@ -14,7 +14,7 @@ fn index(answer: &Answer) -> u64 {
     answer.headers["x-consul-index"].to_str().unwrap().parse().unwrap()
 }
 
-/// What a waiting read is answered with, and after what time, if `then` is done a little after it began.
+/// Runs a blocking read and, a little later, `then`; returns the response and its duration.
 async fn waited<T>(acl: &Acl, secret: &str, path: &str, then: impl Future<Output = T>) -> (Answer, Duration, T) {
     let start = Instant::now();
     let read = async {
@@ -29,15 +29,15 @@ async fn waited<T>(acl: &Acl, secret: &str, path: &str, then: impl Future<Output
     (answer, after, done)
 }
 
-/// Room for a busy machine.
+/// Tolerance for a busy machine.
 const SLACK: Duration = Duration::from_secs(6);
 
 #[tokio::test]
-async fn a_read_without_news_returns_the_same_when_its_time_is_over() {
+async fn a_blocking_read_without_changes_returns_after_its_wait() {
     let acl = Acl::start().await;
     acl.make("/v1/acl/role", json!({"Name": "r"})).await;
     let now = acl.get("/v1/acl/roles").await;
-    // An index of the future is waited for as well.
+    // An index from the future waits too.
     for given in [index(&now), index(&now) + 1000] {
         let wait = Duration::from_millis(800);
         let path = format!("/v1/acl/roles?index={given}&wait=800ms");
@@ -45,7 +45,7 @@ async fn a_read_without_news_returns_the_same_when_its_time_is_over() {
         assert_eq!((answer.status, index(&answer), answer.text), (200, index(&now), now.text.clone()));
         assert!((wait..wait * 17 / 16 + SLACK).contains(&after), "{given}: {after:?}");
     }
-    // Without an index, with 0 or with one of the past nothing is waited for.
+    // No index, 0 and an index of the past do not wait.
     for query in ["wait=10s", "index=0&wait=10s", "index=1&wait=10s", "index=&wait=10s"] {
         let (answer, after, ()) = waited(&acl, &acl.root, &format!("/v1/acl/roles?{query}"), async {}).await;
         assert_eq!(index(&answer), index(&now), "{query}");
@@ -54,7 +54,7 @@ async fn a_read_without_news_returns_the_same_when_its_time_is_over() {
 }
 
 #[tokio::test]
-async fn a_read_wakes_when_what_it_links_changes_and_its_index_says_so() {
+async fn a_blocking_read_wakes_when_a_linked_record_changes() {
     let acl = Acl::start().await;
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     let policy = acl.make("/v1/acl/policy", json!({"Name": "p", "Rules": "key \"a\" { policy = \"read\" }"})).await;
@@ -97,7 +97,7 @@ async fn a_read_wakes_when_what_it_links_changes_and_its_index_says_so() {
         assert!(after < Duration::from_secs(30), "{read} after {write}: {after:?}");
         assert!(index(&answer) > index(&seen) && answer.text != seen.text, "{read} after {write}: {answer:?}");
     }
-    // Nothing that it shows has changed: it is not woken.
+    // No record shown has changed: the read does not wake.
     let seen = acl.get(&at(&bare)).await;
     let path = format!("{}?index={}&wait=800ms", at(&bare), index(&seen));
     let (answer, after, _) = waited(&acl, &acl.root, &path, acl.put(&policy, json!({"Name": "p4"}))).await;
@@ -105,13 +105,13 @@ async fn a_read_wakes_when_what_it_links_changes_and_its_index_says_so() {
     assert!(after >= Duration::from_millis(800), "{after:?}");
 }
 
-/// A namespace's body that has the role of that path as its default.
+/// Body of a namespace with the role at a path as its default.
 fn team_with(role: &str) -> Value {
     json!({"Name": "team", "ACLs": {"RoleDefaults": [{"ID": role.rsplit('/').next()}]}})
 }
 
 #[tokio::test]
-async fn each_read_wakes_when_what_it_saw_changes() {
+async fn each_blocking_read_wakes_when_a_shown_record_changes() {
     let acl = Acl::start().await;
     let role = acl.make("/v1/acl/role", json!({"Name": "r"})).await;
     let token = acl.make("/v1/acl/token", json!({})).await;
@@ -146,7 +146,7 @@ async fn each_read_wakes_when_what_it_saw_changes() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_yet_can_be_waited_for() {
+async fn blocking_reads_wait_for_records_that_do_not_exist_yet() {
     let acl = Acl::start().await;
     let accessor = "6a1253d2-1785-24fd-91c2-f8e78c745511";
     let made = [
@@ -165,7 +165,7 @@ async fn what_is_not_there_yet_can_be_waited_for() {
 }
 
 #[tokio::test]
-async fn who_asks_and_what_it_may_is_looked_at_again_before_the_answer() {
+async fn caller_and_rights_are_checked_again_after_a_wait() {
     let acl = Acl::start().await;
     let reader = async || {
         let policy = acl.make("/v1/acl/policy", json!({"Name": "p", "Rules": "acl = \"read\""})).await;
@@ -176,7 +176,7 @@ async fn who_asks_and_what_it_may_is_looked_at_again_before_the_answer() {
     let (policy, accessor, secret) = reader().await;
     let path = async |wait: &str| format!("/v1/acl/roles?index={}&wait={wait}", index(&acl.get("/v1/acl/roles").await));
 
-    // Its privilege is taken away while it waits: told when it wakes, and when its time is over.
+    // The right is revoked during the wait: refused at the next change, and at the end of the wait.
     let (answer, ..) = waited(&acl, &secret, &path("20s").await, async {
         acl.make(&format!("/v1/acl/policy/{policy}"), json!({"Name": "p"})).await;
         acl.make("/v1/acl/role", json!({"Name": "r"})).await
@@ -204,7 +204,7 @@ async fn who_asks_and_what_it_may_is_looked_at_again_before_the_answer() {
 }
 
 #[tokio::test]
-async fn a_server_that_stops_answers_those_who_wait_at_once() {
+async fn stopping_the_server_answers_blocking_queries_at_once() {
     let acl = Acl::start().await;
     let before = acl.get("/v1/acl/roles").await;
     let url = format!("{}/v1/acl/roles?index={}&wait=5m", acl.url, index(&before));

@@ -5,13 +5,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use keyward::agent::local_api::{self, Parts, Serves, Source};
+use keyward::agent::local_api::{self, ListenerKind, LocalApiDeps, LocalApiOptions, SessionHandle};
 use keyward::agent::token::{ClientToken, Generation, Kind, Lease, Token, TokenPublisher};
 use keyward::clock::{Clock, TestClock};
 use keyward::credential_watch::{Availability, RefreshSignal, credential_channel};
 use keyward::health::Health;
 use keyward::http::guard;
-use keyward::http::server::{Endpoint, Listener, ListenerLimits, UnixSocket};
+use keyward::http::server::{Endpoint, Limits, Listener, UnixSocket};
 use keyward::metrics::Metrics;
 use keyward::status::{SessionStatus, StatusRegistry};
 use secrecy::SecretString;
@@ -29,7 +29,7 @@ struct Scene {
     clock: Clock,
     makers: BTreeMap<String, TokenPublisher>,
     refresh_signals: BTreeMap<String, RefreshSignal>,
-    sources: BTreeMap<String, Source>,
+    sources: BTreeMap<String, SessionHandle>,
     health: Health,
     metrics: Metrics,
     status_registry: StatusRegistry,
@@ -57,7 +57,7 @@ impl Scene {
             let refresh_signal = RefreshSignal::new(clock.clone());
             scene.makers.insert((*name).to_owned(), maker);
             scene.refresh_signals.insert((*name).to_owned(), refresh_signal.clone());
-            scene.sources.insert((*name).to_owned(), Source { watch, refresh_signal });
+            scene.sources.insert((*name).to_owned(), SessionHandle { watch, refresh_signal });
         }
         scene
     }
@@ -66,24 +66,20 @@ impl Scene {
         self.folder.path().join("api.sock")
     }
 
-    fn serve(&mut self, serves: Serves) {
+    fn serve(&mut self, serves: ListenerKind) {
         let socket = UnixSocket { path: self.path(), mode: 0o660, owner: None, group: None };
         let listener = Listener::bind(&Endpoint::Unix(socket)).unwrap();
-        let options = local_api::Options { name: "local".to_owned(), serves, sessions: self.sources.clone() };
-        let parts = Parts {
+        let options = LocalApiOptions { name: "local".to_owned(), kind: serves, sessions: self.sources.clone() };
+        let parts = LocalApiDeps {
             clock: self.clock.clone(),
             metrics: self.metrics.clone(),
             health: self.health.clone(),
             status_registry: self.status_registry.clone(),
-            guard: guard::GuardOptions::default(),
+            guard: guard::Options::default(),
             address: listener.tcp_address(),
             stop: self.stop.clone(),
         };
-        self.servers.spawn(listener.serve(
-            local_api::service(options, parts),
-            ListenerLimits::default(),
-            self.stop.clone(),
-        ));
+        self.servers.spawn(listener.serve(local_api::service(options, parts), Limits::default(), self.stop.clone()));
     }
 
     async fn ask(&self, line: &str) -> Answer {
@@ -118,7 +114,7 @@ fn request(line: &str) -> String {
 #[tokio::test(start_paused = true)]
 async fn a_token_is_served_until_its_end_and_not_a_second_longer() {
     let mut scene = Scene::new(&["web"]);
-    scene.serve(Serves::LocalApi);
+    scene.serve(ListenerKind::LocalApi);
     let none = scene.ask("GET /agent/v1/token").await;
     assert_eq!((none.status, none.error().as_str(), none.header("retry-after")), (503, "not logged in yet", Some("1")));
     let generation = Generation::new();
@@ -149,7 +145,7 @@ async fn a_token_is_served_until_its_end_and_not_a_second_longer() {
 #[tokio::test(start_paused = true)]
 async fn a_renewal_and_a_login_are_seen_by_the_next_request_on_the_same_connection() {
     let mut scene = Scene::new(&["web"]);
-    scene.serve(Serves::LocalApi);
+    scene.serve(ListenerKind::LocalApi);
     let mut connection = Raw::unix(&scene.path()).await;
     let generation = Generation::new();
     let mut seen = Vec::new();
@@ -170,7 +166,7 @@ async fn a_renewal_and_a_login_are_seen_by_the_next_request_on_the_same_connecti
 #[tokio::test(start_paused = true)]
 async fn where_there_is_more_than_one_session_the_caller_names_one() {
     let mut scene = Scene::new(&["db", "web"]);
-    scene.serve(Serves::LocalApi);
+    scene.serve(ListenerKind::LocalApi);
     scene.publish("db", "of-db", Generation::new(), Duration::ZERO);
     let unnamed = scene.ask("GET /agent/v1/token").await;
     assert_eq!(unnamed.status, 400);
@@ -187,7 +183,7 @@ async fn where_there_is_more_than_one_session_the_caller_names_one() {
 #[tokio::test(start_paused = true)]
 async fn a_path_or_a_method_that_is_not_served_says_so() {
     let mut scene = Scene::new(&["web"]);
-    scene.serve(Serves::LocalApi);
+    scene.serve(ListenerKind::LocalApi);
     let check = async |line: &str, status, allow: Option<&str>, message: &str| {
         let answer = scene.ask(line).await;
         let found = (answer.status, answer.header("allow"), answer.error());
@@ -204,7 +200,7 @@ async fn a_path_or_a_method_that_is_not_served_says_so() {
 #[tokio::test(start_paused = true)]
 async fn a_long_poll_is_answered_by_the_next_login_and_by_nothing_else() {
     let mut scene = Scene::new(&["web"]);
-    scene.serve(Serves::LocalApi);
+    scene.serve(ListenerKind::LocalApi);
     let first = Generation::new();
     let started = tokio::time::Instant::now();
     let mut waiting = Raw::unix(&scene.path()).await;
@@ -239,7 +235,7 @@ async fn those_who_wait_leave_room_for_those_who_do_not() {
     let most = getrlimit(Resource::Nofile).maximum;
     setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most }).unwrap();
     let mut scene = Scene::new(&["web"]);
-    scene.serve(Serves::LocalApi);
+    scene.serve(ListenerKind::LocalApi);
     let mut waiting = Vec::new();
     for _ in 0..512 {
         let mut caller = Raw::unix(&scene.path()).await;
@@ -264,7 +260,7 @@ async fn those_who_wait_leave_room_for_those_who_do_not() {
 #[tokio::test(start_paused = true)]
 async fn those_who_wait_are_answered_when_the_listener_stops() {
     let mut scene = Scene::new(&["web"]);
-    scene.serve(Serves::LocalApi);
+    scene.serve(ListenerKind::LocalApi);
     let started = tokio::time::Instant::now();
     let mut waiting = Raw::unix(&scene.path()).await;
     waiting.send(request("GET /agent/v1/token?wait=30s")).await;
@@ -279,7 +275,7 @@ async fn those_who_wait_are_answered_when_the_listener_stops() {
 #[tokio::test(start_paused = true)]
 async fn a_check_rings_once_for_all_who_ask_and_tells_what_was_seen() {
     let mut scene = Scene::new(&["web"]);
-    scene.serve(Serves::LocalApi);
+    scene.serve(ListenerKind::LocalApi);
     let generation = Generation::new();
     scene.publish("web", CANARY, generation, Duration::from_hours(1));
     let keeper = async {
@@ -307,7 +303,7 @@ async fn a_check_rings_once_for_all_who_ask_and_tells_what_was_seen() {
 #[tokio::test(start_paused = true)]
 async fn a_caller_that_rings_all_the_time_gets_the_last_result_and_its_age() {
     let mut scene = Scene::new(&["web"]);
-    scene.serve(Serves::LocalApi);
+    scene.serve(ListenerKind::LocalApi);
     scene.publish("web", CANARY, Generation::new(), Duration::from_hours(1));
     let keeper = async {
         loop {
@@ -336,7 +332,7 @@ async fn a_caller_that_rings_all_the_time_gets_the_last_result_and_its_age() {
 #[tokio::test(start_paused = true)]
 async fn a_check_that_the_server_did_not_answer_says_so() {
     let mut scene = Scene::new(&["web"]);
-    scene.serve(Serves::LocalApi);
+    scene.serve(ListenerKind::LocalApi);
     let keeper = async {
         scene.refresh_signals["web"].requested().await;
         scene.refresh_signals["web"].complete();
@@ -353,7 +349,7 @@ async fn a_check_that_the_server_did_not_answer_says_so() {
 #[tokio::test(start_paused = true)]
 async fn probes_tell_each_component_with_its_reason_and_the_status_is_of_the_listeners_sessions() {
     let mut scene = Scene::new(&["web"]);
-    scene.serve(Serves::LocalApi);
+    scene.serve(ListenerKind::LocalApi);
     let component = scene.health.register("session/web", true, "not logged in yet");
     for path in ["/readyz", "/startupz", "/readyz/session/web"] {
         let answer = scene.ask(&format!("GET {path}")).await;
@@ -382,7 +378,7 @@ async fn probes_tell_each_component_with_its_reason_and_the_status_is_of_the_lis
 #[tokio::test(start_paused = true)]
 async fn a_health_listener_serves_probes_of_any_host_and_nothing_else() {
     let mut scene = Scene::new(&["web"]);
-    scene.serve(Serves::Health);
+    scene.serve(ListenerKind::Health);
     scene.publish("web", CANARY, Generation::new(), Duration::from_mins(10));
     for (head, status) in [
         ("GET /livez HTTP/1.1\r\nHost: 10.1.2.3:8200\r\nX-Forwarded-For: 10.0.0.1", 200),
@@ -402,7 +398,7 @@ async fn a_health_listener_serves_probes_of_any_host_and_nothing_else() {
 #[tokio::test(start_paused = true)]
 async fn answers_and_refusals_are_counted_and_the_metrics_hold_no_token() {
     let mut scene = Scene::new(&["web"]);
-    scene.serve(Serves::LocalApi);
+    scene.serve(ListenerKind::LocalApi);
     scene.publish("web", CANARY, Generation::new(), Duration::from_mins(10));
     for _ in 0..3 {
         assert_eq!(scene.ask("GET /agent/v1/token").await.status, 200);

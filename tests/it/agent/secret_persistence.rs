@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use keyward::agent::secrets::{Options, Parts, RetryBudget, SecretAnswer, SecretKeeper, SecretRequest};
+use keyward::agent::secrets::{
+    RetryBudget, SecretAnswer, SecretOptions, SecretRenewer, SecretRenewerDeps, SecretRequest,
+};
 use keyward::clock::ClockReading;
 use keyward::credential_watch::{Availability, CredentialWatch, RefreshRequest, RefreshSignal, credential_channel};
 use keyward::emulators::secrets::terraform::Credential;
@@ -35,7 +37,7 @@ impl Kept {
     fn start(world: &World, session: &Session, path: &str) -> Self {
         let (publisher, watch) = credential_channel("starting");
         let refresh_signal = RefreshSignal::new(world.clock.clone());
-        let options = Options {
+        let options = SecretOptions {
             name: "platform".to_owned(),
             label: "platform".to_owned(),
             request: SecretRequest::read(path),
@@ -44,7 +46,7 @@ impl Kept {
             interval: MINUTE * 5,
             grace: MINUTE,
         };
-        let parts = Parts {
+        let parts = SecretRenewerDeps {
             publisher,
             view: text,
             upstream: world.upstream().clone(),
@@ -53,12 +55,12 @@ impl Kept {
             refresh_signal: refresh_signal.clone(),
             clock: world.clock.clone(),
             health: Some(world.health.register("secret/platform", true, "starting")),
-            gate: None,
+            circuit_breaker: None,
             retry_budget: RetryBudget::default(),
             metrics: world.metrics.clone(),
         };
         let mut running = JoinSet::new();
-        running.spawn(SecretKeeper::new(options, parts).run(CancellationToken::new()));
+        running.spawn(SecretRenewer::new(options, parts).run(CancellationToken::new()));
         Self { watch, refresh_signal, _running: running }
     }
 
@@ -75,7 +77,7 @@ impl Kept {
     }
 }
 
-fn text(options: &Options, answer: &SecretAnswer, _: ClockReading) -> Result<String, String> {
+fn text(options: &SecretOptions, answer: &SecretAnswer, _: ClockReading) -> Result<String, String> {
     let text = answer.data.text(&options.field).ok_or("it has no such field")?;
     Ok(text.expose_secret().to_owned())
 }

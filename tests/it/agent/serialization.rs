@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use keyward::agent::templates::{Known, Need, Rendered, Template, Text};
+use keyward::agent::templates::{Dependency, Rendered, Resolved, Template, TemplateSource};
 use keyward::command::EnvVars;
 use secrecy::SecretString;
 use serde_json::{Value, json};
@@ -23,7 +23,7 @@ print(number + 1)
 "#;
 
 fn written(function: &str, value: &Value) -> String {
-    let text = Text {
+    let text = TemplateSource {
         name: "test".to_owned(),
         file: None,
         text: format!("{{{{ file \"/f/v\" | parseJSON | {function} }}}}"),
@@ -32,10 +32,10 @@ fn written(function: &str, value: &Value) -> String {
         variables: EnvVars::default(),
         folders: vec!["/f".into()],
     };
-    let file = Known::Text(Arc::new(SecretString::from(value.to_string())));
-    let known = Arc::new(BTreeMap::from([(Need::File("/f/v".into()), file)]));
+    let file = Resolved::Text(Arc::new(SecretString::from(value.to_string())));
+    let known = Arc::new(BTreeMap::from([(Dependency::File("/f/v".into()), file)]));
     match Template::compile(text).unwrap().render(known, SystemTime::UNIX_EPOCH) {
-        Rendered::Whole { text, .. } => text.to_string(),
+        Rendered::Complete { text, .. } => text.to_string(),
         other => panic!("{function} {value}: {other:?}"),
     }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use keyward::agent::output_watch::OnMissing;
-use keyward::agent::sinks::{FileSink, Format, OnExpiry, Options};
+use keyward::agent::sinks::{FileSink, OnExpiry, SinkFormat, SinkOptions};
 use keyward::agent::token::{ClientToken, Generation, Kind, Lease, Token, TokenPublisher, TokenWatch};
 use keyward::clock::{Clock, TestClock};
 use keyward::credential_watch::{Availability, credential_channel};
@@ -41,11 +41,11 @@ impl Scene {
         }
     }
 
-    fn options(&self, name: &str) -> Options {
-        Options {
+    fn options(&self, name: &str) -> SinkOptions {
+        SinkOptions {
             name: name.to_owned(),
             path: self.folder.path().join(name),
-            format: Format::Raw,
+            format: SinkFormat::Raw,
             encrypt: None,
             mode: 0o640,
             owner: None,
@@ -56,12 +56,12 @@ impl Scene {
         }
     }
 
-    fn sink(&self, options: Options) -> FileSink {
+    fn sink(&self, options: SinkOptions) -> FileSink {
         let health = self.health.register(format!("sink/{}", options.name), options.required, "not written yet");
         FileSink::new(options, self.watch.clone(), self.clock.clone(), health, self.metrics.clone())
     }
 
-    fn start(&self, options: Options) -> JoinHandle<FileSink> {
+    fn start(&self, options: SinkOptions) -> JoinHandle<FileSink> {
         let mut sink = self.sink(options);
         let stop = self.stop.clone();
         tokio::task::spawn_local(async move {
@@ -171,7 +171,7 @@ fn each_new_token_is_written_and_an_unchanged_one_is_not_written_again() {
 fn a_json_sink_tells_the_new_end_of_a_renewed_token() {
     driven(async {
         let scene = Scene::new();
-        scene.start(Options { format: Format::Json, ..scene.options("token") });
+        scene.start(SinkOptions { format: SinkFormat::Json, ..scene.options("token") });
         scene.serve("hvs.one");
         scene.wait_until_ready("token").await;
         assert!(scene.read("token").unwrap().contains("\"expires_at\":\"2023-11-14T22:14:20Z\""));
@@ -190,7 +190,7 @@ fn a_sink_that_fails_holds_back_no_other_and_comes_back_by_itself() {
         let gone = scene.folder.path().join("gone");
         let away = scene.folder.path().join("away");
         std::fs::create_dir(&gone).unwrap();
-        scene.start(Options { path: gone.join("token"), ..scene.options("lost") });
+        scene.start(SinkOptions { path: gone.join("token"), ..scene.options("lost") });
         for name in ["one", "two", "three"] {
             scene.start(scene.options(name));
         }
@@ -226,7 +226,7 @@ fn when_there_is_no_token_any_more_the_file_is_kept_emptied_or_removed_as_config
         let scene = Scene::new();
         let sinks = [("keep", OnExpiry::Keep), ("truncate", OnExpiry::Truncate), ("remove", OnExpiry::Remove)];
         for (name, on_expiry) in sinks {
-            scene.start(Options { on_expiry, ..scene.options(name) });
+            scene.start(SinkOptions { on_expiry, ..scene.options(name) });
         }
         scene.serve("hvs.one");
         for (name, _) in sinks {
@@ -253,7 +253,7 @@ fn when_there_is_no_token_any_more_the_file_is_kept_emptied_or_removed_as_config
 fn the_last_runs_token_stays_until_this_run_has_had_one() {
     driven(async {
         let scene = Scene::new();
-        let options = Options { on_expiry: OnExpiry::Remove, ..scene.options("token") };
+        let options = SinkOptions { on_expiry: OnExpiry::Remove, ..scene.options("token") };
         std::fs::write(&options.path, "hvs.old").unwrap();
         scene.start(options);
         scene.expire();
@@ -270,7 +270,7 @@ fn a_second_agent_on_the_same_file_refuses_and_takes_over_when_the_first_has_sto
         let running = first.start(shared.clone());
         first.serve("hvs.first");
         first.wait_until_ready("token").await;
-        second.start(Options { on_expiry: OnExpiry::Remove, ..shared });
+        second.start(SinkOptions { on_expiry: OnExpiry::Remove, ..shared });
         second.serve("hvs.second");
         second.wait_for_reason("token", "another agent writes").await;
         assert!(second.metric("keyward_sink_state{sink=\"token\"} 2"));
@@ -326,7 +326,7 @@ fn a_token_that_is_going_to_be_revoked_stays_in_no_file() {
             ("remove", OnExpiry::Remove, None),
         ] {
             let scene = Scene::new();
-            let running = scene.start(Options { on_expiry, ..scene.options(name) });
+            let running = scene.start(SinkOptions { on_expiry, ..scene.options(name) });
             scene.serve("hvs.one");
             scene.wait_until_ready(name).await;
             scene.stop.cancel();
@@ -343,7 +343,7 @@ fn a_sink_goes_on_when_the_maker_of_its_token_has_ended() {
     driven(async {
         let scene = Scene::new();
         let path = scene.folder.path().join("later/token");
-        scene.start(Options { path: path.clone(), ..scene.options("token") });
+        scene.start(SinkOptions { path: path.clone(), ..scene.options("token") });
         scene.serve("hvs.one");
         let Scene { maker, folder, .. } = scene;
         drop(maker);
@@ -361,7 +361,7 @@ fn written(path: &Path) -> bool {
 fn what_a_sink_logs_and_reports_does_not_hold_the_token() {
     driven(async {
         let scene = Scene::new();
-        scene.start(Options { path: scene.folder.path().join("none/token"), ..scene.options("token") });
+        scene.start(SinkOptions { path: scene.folder.path().join("none/token"), ..scene.options("token") });
         scene.serve("hvs.canary");
         scene.wait_for_reason("token", "none").await;
         let told = format!("{:?} {} {:?}", scene.health.components(), scene.metrics.text(), scene.watch);

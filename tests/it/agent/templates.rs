@@ -9,8 +9,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use keyward::agent::output_watch::{OnMissing, OutputWatch};
-use keyward::agent::secrets::{Offline, Origin, Store};
-use keyward::agent::templates::{Command, File, Options, Parts, Template, TemplateTask, Text};
+use keyward::agent::secrets::{OfflineOptions, SecretRegistry, SecretRegistryDeps};
+use keyward::agent::templates::{
+    Template, TemplateCommand, TemplateDeps, TemplateFile, TemplateOptions, TemplateSource, TemplateTask,
+};
 use keyward::command::{CommandSpec, EnvVars};
 use keyward::credential_watch::credential_channel;
 use keyward::emulators::secrets::terraform::Credential;
@@ -36,7 +38,7 @@ fn world() -> World {
 struct Bench<'a> {
     world: &'a World,
     folder: tempfile::TempDir,
-    store: Store,
+    store: SecretRegistry,
     running: JoinSet<()>,
     /// Ends the templates, and not the store.
     stop: CancellationToken,
@@ -47,8 +49,8 @@ impl<'a> Bench<'a> {
         Self::with(world, session, None)
     }
 
-    fn with(world: &'a World, session: &Session, offline: Option<Offline>) -> Self {
-        let (store, keepers) = Store::new(Origin {
+    fn with(world: &'a World, session: &Session, offline: Option<OfflineOptions>) -> Self {
+        let (store, keepers) = SecretRegistry::new(SecretRegistryDeps {
             upstream: world.upstream().clone(),
             tokens: session.watch.clone(),
             session: session.refresh_signal.clone(),
@@ -77,7 +79,7 @@ impl<'a> Bench<'a> {
     }
 
     fn start_with(&mut self, name: &str, text: &str, command: Option<&str>) {
-        let text = Text {
+        let text = TemplateSource {
             name: name.to_owned(),
             file: None,
             text: text.to_owned(),
@@ -87,7 +89,7 @@ impl<'a> Bench<'a> {
             folders: vec![self.folder.path().to_owned()],
         };
         let template = Template::compile(text.clone()).unwrap();
-        let file = File {
+        let file = TemplateFile {
             destination: self.path(name),
             mode: 0o600,
             owner: None,
@@ -95,14 +97,19 @@ impl<'a> Bench<'a> {
             create_folders: true,
             backup: false,
             on_missing: OnMissing::Restore,
-            command: command.map(|line| Command { command: CommandSpec::shell_argv(line), timeout: MINUTE }),
+            command: command.map(|line| TemplateCommand { command: CommandSpec::shell_argv(line), timeout: MINUTE }),
         };
-        let options =
-            Options { text, file: Some(file), debounce: Duration::from_secs(1), interval: MINUTE * 5, required: true };
+        let options = TemplateOptions {
+            text,
+            file: Some(file),
+            debounce: Duration::from_secs(1),
+            interval: MINUTE * 5,
+            required: true,
+        };
         let (publisher, _) = credential_channel("starting");
-        let parts = Parts {
+        let parts = TemplateDeps {
             publisher,
-            store: self.store.clone(),
+            registry: self.store.clone(),
             clock: self.world.clock.clone(),
             health: self.world.health.register(format!("template/{name}"), true, "starting"),
             metrics: self.world.metrics.clone(),

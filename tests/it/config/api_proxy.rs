@@ -1,6 +1,6 @@
 //! `[listener.NAME] kind = "api_proxy"`.
 
-use keyward::agent::api_proxy::Put;
+use keyward::agent::api_proxy::TokenMode;
 use keyward::config::{Purpose, Serves, load};
 
 use super::{BASE, Folder, environment};
@@ -124,6 +124,8 @@ snapshot, sys/raw, sys/rotate, sys/seal
 ";
     assert_eq!(told, wanted);
     let config = outcome.config.unwrap();
-    assert!(matches!(&config.listeners[0].serves, Serves::ApiProxy(options) if options.put == Put::Always));
+    assert!(
+        matches!(&config.listeners[0].serves, Serves::ApiProxy(options) if options.token_mode == TokenMode::Always)
+    );
     assert_eq!(config.listeners[0].sessions, ["main"]);
 }

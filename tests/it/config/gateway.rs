@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use keyward::config::{Environment, Purpose, TokenSource, load};
-use keyward::gateway::proxy::Limit;
+use keyward::gateway::proxy::RateLimit;
 use keyward::http::server::Endpoint;
 
 use super::{check, clean, environment};
@@ -18,13 +18,13 @@ fn a_gateway_is_read_with_its_defaults_and_needs_no_session() {
     assert_eq!(gateway.endpoints, [Endpoint::Tcp("127.0.0.1:8800".parse().unwrap())]);
     assert_eq!(gateway.token, TokenSource::File("/tmp/t".into()));
     assert_eq!((gateway.host.to_string().as_str(), gateway.required), ("tfe.example.com:8443", true));
-    assert_eq!((gateway.proxy.limit, gateway.proxy.connections), (Limit::AsTold, 256));
+    assert_eq!((gateway.proxy.limit, gateway.proxy.connections), (RateLimit::FromServer, 256));
     assert_eq!((gateway.local_token.max_age, gateway.local_token.grace), (None, Duration::from_hours(24)));
     assert!(gateway.drop_in.is_none() && gateway.proxy.ca_file.is_none());
     let more =
         "requests_per_second = 0\nhost = \"App.Terraform.io\"\n[gateway.drop_in]\npath = \"/tmp/zz.tfrc.json\"\n";
     let gateway = clean(&format!("{SOUND}{more}")).gateway.unwrap();
-    assert_eq!(gateway.proxy.limit, Limit::None);
+    assert_eq!(gateway.proxy.limit, RateLimit::None);
     let drop_in = gateway.drop_in.unwrap();
     assert_eq!((drop_in.host.to_string().as_str(), drop_in.attributes.mode), ("app.terraform.io", 0o600));
 }
@@ -162,11 +162,11 @@ fn every_mistake_is_told_with_what_would_do() {
 #[test]
 fn what_a_program_finds_of_it_is_told_and_needs_a_place_that_can_be_called() {
     let run = "[child]\ncommand = [\"/usr/bin/deploy\"]\n";
-    for (brings, wanted) in [
+    for (token_kind, wanted) in [
         ("local_token", "gives the child variables that lead clients here, with the local token\n"),
         ("platform_token", "gives the child variables with the platform's address and own token\n"),
     ] {
-        let words = check(&format!("{SOUND}child = \"{brings}\"\n{run}")).1.description().unwrap().to_string();
+        let words = check(&format!("{SOUND}child = \"{token_kind}\"\n{run}")).1.description().unwrap().to_string();
         assert!(words.contains(wanted), "{words}");
     }
     let mistake = |text: &str, wanted: &str| {
@@ -223,21 +223,21 @@ const MINT: &str =
 
 #[test]
 fn a_gateway_makes_its_own_tokens_where_it_is_told_so() {
-    use keyward::gateway::token_minting::{Options, Owner};
+    use keyward::gateway::token_minting::{MintOptions, TokenOwner};
     let without = SOUND.replace("token_file = \"/tmp/t\"\n", "");
     let read = |mint: &str| match clean(&format!("{without}{mint}")).gateway.unwrap().token {
         TokenSource::Mint(mint) => mint,
         other => panic!("{other:?}"),
     };
-    let owner = Owner::Team { team: "team-a".to_owned(), organization: "example".to_owned() };
+    let owner = TokenOwner::Team { team: "team-a".to_owned(), organization: "example".to_owned() };
     let (ttl, grace) = (Duration::from_hours(1), Duration::from_mins(1));
-    assert_eq!(read(MINT), Options { parent_token_file: "/tmp/p".into(), owner, ttl, grace });
+    assert_eq!(read(MINT), MintOptions { parent_token_file: "/tmp/p".into(), owner, ttl, grace });
     let other = |kind: &str| MINT.replace("organization = \"example\"\n", "").replace("\"team\"", kind);
-    assert_eq!(read(&other("\"agent-pool\"")).owner, Owner::AgentPool("team-a".to_owned()));
-    assert_eq!(read(&other("\"user\"")).owner, Owner::User("team-a".to_owned()));
+    assert_eq!(read(&other("\"agent-pool\"")).owner, TokenOwner::AgentPool("team-a".to_owned()));
+    assert_eq!(read(&other("\"user\"")).owner, TokenOwner::User("team-a".to_owned()));
     let single = |kind: &str| other(kind) + "single_slot = \"acknowledged\"\n";
-    assert_eq!(read(&single("\"organization\"")).owner, Owner::Organization("team-a".to_owned()));
-    assert_eq!(read(&single("\"team-legacy\"")).owner, Owner::TeamLegacy("team-a".to_owned()));
+    assert_eq!(read(&single("\"organization\"")).owner, TokenOwner::Organization("team-a".to_owned()));
+    assert_eq!(read(&single("\"team-legacy\"")).owner, TokenOwner::TeamLegacy("team-a".to_owned()));
 
     let told = |text: &str, wanted: &[&str]| {
         let (folder, outcome) = check(text);

@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
-use keyward::agent::sinks::Encrypt;
+use keyward::agent::sinks::SinkEncryption;
 use keyward::config::{Environment, Purpose, of_text};
 
 use super::{BASE, check, clean};
 
-fn encrypt(public_key_file: &str, derive_key: bool, aad: &str) -> Encrypt {
-    Encrypt { public_key_file: public_key_file.into(), derive_key, aad: aad.to_owned() }
+fn encrypt(public_key_file: &str, derive_key: bool, aad: &str) -> SinkEncryption {
+    SinkEncryption { public_key_file: public_key_file.into(), derive_key, aad: aad.to_owned() }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use keyward::agent::process::{OnChange, Restart};
+use keyward::agent::process::{OnChange, RestartMode};
 use keyward::config::{Purpose, Serves, load};
 use rustix::process::Signal;
 
@@ -38,7 +38,7 @@ fn templates_and_a_child_are_read_with_their_defaults_and_told_in_words() {
     let url = &config.env_templates[0].options;
     assert_eq!(url.text.variables.names().collect::<Vec<_>>(), ["APP_MODE", "PATH"]);
     let child = config.child.as_ref().unwrap();
-    assert_eq!((child.on_change, child.restart), (OnChange::Signal(Signal::USR1), Restart::Never));
+    assert_eq!((child.on_change, child.restart), (OnChange::Signal(Signal::USR1), RestartMode::Never));
     assert_eq!((child.stop_signal, child.stop_timeout.as_secs()), (Signal::TERM, 30));
     assert_eq!(child.variables.names().collect::<Vec<_>>(), ["PATH"]);
     let words = outcome.description().unwrap().to_string();

@@ -339,7 +339,7 @@ fn config(world: &World, listen: &str, more: &str) -> String {
     config_that_brings(world, listen, more, "")
 }
 
-fn config_that_brings(world: &World, listen: &str, more: &str, brings: &str) -> String {
+fn config_that_brings(world: &World, listen: &str, more: &str, token_kind: &str) -> String {
     let folder = world.folder.path();
     let home = folder.join("terraform.d");
     std::fs::create_dir_all(&home).unwrap();
@@ -347,7 +347,7 @@ fn config_that_brings(world: &World, listen: &str, more: &str, brings: &str) -> 
     std::fs::create_dir_all(&state).unwrap();
     let text = format!(
         "[agent]\nstate_dir = \"{}\"\n[gateway]\nupstream = \"{}\"\nlisten = \"{listen}\"\ntoken_file = \"{}\"\nhost = \"app.terraform.io\"\n{more}\n\
-         [gateway.drop_in]\npath = \"{}/zz-keyward.tfrc.json\"\n{brings}\n",
+         [gateway.drop_in]\npath = \"{}/zz-keyward.tfrc.json\"\n{token_kind}\n",
         state.display(),
         world.upstream,
         world.path("platform.token"),

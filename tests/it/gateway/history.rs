@@ -1,7 +1,7 @@
 //! What the gateway does with the dated history of the platform's API: deprecated calls, warnings, refusals, pages, the list.
 
 use http::Response;
-use keyward::gateway::actions::{Mode, Options};
+use keyward::gateway::actions::{ActionOptions, DeprecatedCallMode};
 use serde_json::{Value, json};
 
 use crate::harness::front::Front;
@@ -9,12 +9,12 @@ use crate::harness::scripted::{Seen, reply};
 
 const JSON: [(&str, &str); 1] = [("content-type", "application/vnd.api+json")];
 
-fn front(actions: Options) -> Front {
+fn front(actions: ActionOptions) -> Front {
     Front::with(|options, _| options.actions = actions)
 }
 
-fn in_mode(deprecated: Mode) -> Front {
-    front(Options { deprecated, ..Options::default() })
+fn in_mode(deprecated: DeprecatedCallMode) -> Front {
+    front(ActionOptions { deprecated, ..ActionOptions::default() })
 }
 
 /// A platform that no longer has the calls of 2021-06-08, and knows the OAuth token `ot-1`.
@@ -67,7 +67,7 @@ async fn call(front: &Front, method: &str, rest: &str, body: &str) -> reqwest::R
 
 #[tokio::test]
 async fn the_six_calls_of_registry_modules_succeed_where_the_platform_no_longer_has_them() {
-    for mode in [Mode::Always, Mode::Fallback] {
+    for mode in [DeprecatedCallMode::Always, DeprecatedCallMode::Fallback] {
         let front = in_mode(mode);
         front.platform.answers(without_old_calls);
         for (method, rest, body, wanted) in CALLS {
@@ -83,7 +83,7 @@ async fn the_six_calls_of_registry_modules_succeed_where_the_platform_no_longer_
         }
         let old =
             front.platform.seen().iter().filter(|seen| seen.target.starts_with("/api/v2/registry-modules")).count();
-        assert_eq!(old, if mode == Mode::Always { 0 } else { 6 });
+        assert_eq!(old, if mode == DeprecatedCallMode::Always { 0 } else { 6 });
         let report: Value = front.get("/v1/platform/report").await.json().await.unwrap();
         let calls = report["calls"].as_array().unwrap();
         assert_eq!(calls.len(), 6, "{report}");
@@ -96,7 +96,7 @@ async fn the_six_calls_of_registry_modules_succeed_where_the_platform_no_longer_
 
 #[tokio::test]
 async fn in_the_other_modes_they_are_sent_as_they_are_and_told_of_in_one() {
-    for (mode, told) in [(Mode::Off, false), (Mode::Warn, true)] {
+    for (mode, told) in [(DeprecatedCallMode::Off, false), (DeprecatedCallMode::Warn, true)] {
         let front = in_mode(mode);
         front.platform.answers(without_old_calls);
         for (method, rest, body, _) in CALLS {
@@ -115,7 +115,7 @@ async fn in_the_other_modes_they_are_sent_as_they_are_and_told_of_in_one() {
 
 #[tokio::test]
 async fn a_call_whose_organization_nobody_knows_is_sent_as_it_is_with_a_warning() {
-    let front = in_mode(Mode::Always);
+    let front = in_mode(DeprecatedCallMode::Always);
     let body = r#"{"data":{"attributes":{"vcs-repo":{"oauth-token-id":"ot-9"}}}}"#;
     front.platform.answers(|seen| match seen.target.as_str() {
         "/api/v2/registry-modules" => reply(201, &JSON, "{}"),
@@ -125,7 +125,11 @@ async fn a_call_whose_organization_nobody_knows_is_sent_as_it_is_with_a_warning(
     assert_eq!(answer.status(), 201);
     let warning = answer.headers()["keyward-warning"].to_str().unwrap();
     assert!(warning.starts_with("2021-06-08/d4: the call names no organization"), "{warning}");
-    let configured = Options { deprecated: Mode::Always, organization: Some("ours".to_owned()), ..Options::default() };
+    let configured = ActionOptions {
+        deprecated: DeprecatedCallMode::Always,
+        organization: Some("ours".to_owned()),
+        ..ActionOptions::default()
+    };
     let front = self::front(configured);
     call(&front, "POST", "", "{}").await;
     assert_eq!(front.platform.seen()[0].target, "/api/v2/organizations/ours/registry-modules/vcs");
@@ -133,7 +137,7 @@ async fn a_call_whose_organization_nobody_knows_is_sent_as_it_is_with_a_warning(
 
 #[tokio::test]
 async fn a_refused_token_and_a_call_that_is_gone_are_both_got_over_in_one_call() {
-    let front = in_mode(Mode::Fallback);
+    let front = in_mode(DeprecatedCallMode::Fallback);
     front.platform.answers(without_old_calls);
     front.platform.accept("tok2");
     front.platform.revoke("tok1");
@@ -158,7 +162,7 @@ async fn bodies_and_calls_are_warned_of_and_strict_mode_refuses_what_cannot_be()
     let long = format!(r#"{{"data":{{"attributes":{{"name":"{}"}}}}}}"#, "n".repeat(41));
     let server = |_: &Seen| reply(200, &[JSON[0], ("x-tfe-version", "v202012-1"), ("tfp-api-version", "2.3")], "{}");
     for strict in [false, true] {
-        let front = front(Options { strict, ..Options::default() });
+        let front = front(ActionOptions { strict, ..ActionOptions::default() });
         front.platform.answers(server);
         let project =
             front.request("POST", "/api/v2/organizations/o/projects").body(long.clone()).send().await.unwrap();
@@ -263,7 +267,7 @@ async fn pages_are_merged_for_who_asks_and_a_page_that_fails_is_the_answer() {
     assert_eq!(plain["data"], json!([{"id": 9}]), "who does not ask has the platform's own");
     let failed = merged("/api/v2/organizations/broken/ssh-keys").await.unwrap();
     assert_eq!(failed.status(), 500);
-    let always = self::front(Options { merge_pages: true, ..Options::default() });
+    let always = self::front(ActionOptions { merge_pages: true, ..ActionOptions::default() });
     always.platform.answers(pages);
     let body: Value = always.get(list).await.json().await.unwrap();
     assert_eq!(body["data"].as_array().unwrap().len(), 2);

@@ -6,8 +6,8 @@ use std::time::{Duration, SystemTime};
 use http::Method;
 use keyward::clock::{Clock, TestClock};
 use keyward::emulators::platform::{Call, Presented};
-use keyward::gateway::platform_token::Source;
-use keyward::gateway::token_minting::{Minter, Options, Owner, Parts};
+use keyward::gateway::platform_token::PlatformTokenSource;
+use keyward::gateway::token_minting::{MintOptions, Minter, MinterDependencies, TokenOwner};
 use keyward::health::{Component, Health};
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -31,7 +31,7 @@ struct Place {
 
 /// A minter that runs.
 struct Running {
-    source: Source,
+    source: PlatformTokenSource,
     health: Health,
     stop: CancellationToken,
     tasks: JoinSet<()>,
@@ -56,21 +56,21 @@ impl Place {
         self.folder.path().join("parent")
     }
 
-    fn team(&self) -> Owner {
-        Owner::Team { team: self.team.clone(), organization: "example".to_owned() }
+    fn team(&self) -> TokenOwner {
+        TokenOwner::Team { team: self.team.clone(), organization: "example".to_owned() }
     }
 
-    fn options(&self, owner: Owner, ttl: u64) -> Options {
+    fn options(&self, owner: TokenOwner, ttl: u64) -> MintOptions {
         let (ttl, grace) = (Duration::from_secs(ttl), Duration::from_millis(300));
-        Options { parent_token_file: self.parent(), owner, ttl, grace }
+        MintOptions { parent_token_file: self.parent(), owner, ttl, grace }
     }
 
-    fn minter(&self, name: &str, options: Options) -> (Minter, Source, Health) {
+    fn minter(&self, name: &str, options: MintOptions) -> (Minter, PlatformTokenSource, Health) {
         let health = Health::default();
-        let parts = Parts {
+        let parts = MinterDependencies {
             upstream: self.it.platform.url().parse().unwrap(),
             ca_file: None,
-            proxy: keyward::http::client::ProxyMode::Direct,
+            proxy: keyward::http::client::Proxy::Direct,
             local_token_file: self.folder.path().join(name),
             clock: Clock::System,
             health: health.register("gateway/token", true, "no token yet"),
@@ -79,7 +79,7 @@ impl Place {
         (minter, source, health)
     }
 
-    fn run(&self, name: &str, options: Options) -> Running {
+    fn run(&self, name: &str, options: MintOptions) -> Running {
         let (minter, source, health) = self.minter(name, options);
         let (stop, mut tasks) = (CancellationToken::new(), JoinSet::new());
         tasks.spawn(minter.run(stop.clone()));
@@ -271,7 +271,7 @@ async fn an_agent_pools_tokens_are_rotated_by_ending_them() {
     let place = Place::start().await;
     let pool = place.it.make(&format!("{ORG}/agent-pools"), json!({"name": "pool"})).await;
     let path = format!("/api/v2/agent-pools/{pool}/authentication-tokens");
-    let running = place.run("one", place.options(Owner::AgentPool(pool), 1));
+    let running = place.run("one", place.options(TokenOwner::AgentPool(pool), 1));
     running.ready().await;
     let first = text(&place.listed(&path).await[0]["id"]);
     let listed = place.until(&path, |listed| listed.len() == 1 && listed[0]["id"] != *first).await;
@@ -285,7 +285,7 @@ async fn an_agent_pools_tokens_are_rotated_by_ending_them() {
 async fn a_users_tokens_and_a_single_one_are_made_and_ended() {
     let place = Place::start().await;
     let user = text(&place.it.get("/api/v2/account/details").await.with(200)["data"]["id"]);
-    let running = place.run("one", place.options(Owner::User(user.clone()), 600));
+    let running = place.run("one", place.options(TokenOwner::User(user.clone()), 600));
     running.ready().await;
     let path = format!("/api/v2/users/{user}/authentication-tokens");
     assert_eq!(place.listed(&path).await.len(), 2, "the parent token is one of them");
@@ -294,8 +294,8 @@ async fn a_users_tokens_and_a_single_one_are_made_and_ended() {
 
     let only = format!("/api/v2/teams/{}/authentication-token", place.team);
     for (owner, path) in [
-        (Owner::Organization("example".to_owned()), format!("{ORG}/authentication-token")),
-        (Owner::TeamLegacy(place.team.clone()), only),
+        (TokenOwner::Organization("example".to_owned()), format!("{ORG}/authentication-token")),
+        (TokenOwner::TeamLegacy(place.team.clone()), only),
     ] {
         let running = place.run("one", place.options(owner.clone(), 600));
         running.ready().await;
@@ -315,7 +315,7 @@ async fn a_users_tokens_and_a_single_one_are_made_and_ended() {
 #[tokio::test]
 async fn of_two_gateways_of_one_machine_one_keeps_the_single_token() {
     let place = Place::start().await;
-    let owner = || Owner::Organization("example".to_owned());
+    let owner = || TokenOwner::Organization("example".to_owned());
     let first = place.run("one", place.options(owner(), 600));
     first.ready().await;
     let bearer = first.bearer();
@@ -350,7 +350,7 @@ async fn a_refused_parent_token_is_told_once_and_not_tried_until_it_changes() {
     assert_eq!(place.calls(&Method::POST, &path).len(), 2);
 
     // Nobody may know of a team that is not there.
-    let owner = Owner::Team { team: "team-none".to_owned(), organization: "example".to_owned() };
+    let owner = TokenOwner::Team { team: "team-none".to_owned(), organization: "example".to_owned() };
     let lost = place.run("two", place.options(owner, 600));
     let told = lost.health_is(|component| component.reason.as_ref().is_some_and(|it| it.contains("404"))).await;
     assert!(told.reason.unwrap().contains("there is no team team-none, or the parent token of"), "{:?}", told.started);

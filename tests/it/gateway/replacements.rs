@@ -2,7 +2,7 @@
 //! that says nothing.
 
 use http::Response;
-use keyward::gateway::actions::{Mode, Options};
+use keyward::gateway::actions::{ActionOptions, DeprecatedCallMode};
 use serde_json::{Value, json};
 
 use crate::harness::front::Front;
@@ -11,8 +11,8 @@ use crate::harness::scripted::{Seen, reply};
 const JSON: [(&str, &str); 1] = [("content-type", "application/vnd.api+json")];
 const OLD: &str = "/api/v2/registry-modules";
 
-fn in_mode(deprecated: Mode) -> Front {
-    Front::with(|options, _| options.actions = Options { deprecated, ..Options::default() })
+fn in_mode(deprecated: DeprecatedCallMode) -> Front {
+    Front::with(|options, _| options.actions = ActionOptions { deprecated, ..ActionOptions::default() })
 }
 
 /// A platform that knows the OAuth token `ot-1` of the organization `my-org`, and whose older call answers `status`.
@@ -38,7 +38,7 @@ fn calls(front: &Front) -> Vec<String> {
 
 #[tokio::test]
 async fn in_fallback_the_older_call_goes_first_and_what_must_be_looked_up_after_it() {
-    let front = in_mode(Mode::Fallback);
+    let front = in_mode(DeprecatedCallMode::Fallback);
     front.platform.answers(platform(404));
     assert_eq!(create(&front, json!({"oauth-token-id": "ot-1"})).await.status(), 201);
     let wanted = [
@@ -50,14 +50,14 @@ async fn in_fallback_the_older_call_goes_first_and_what_must_be_looked_up_after_
     assert_eq!(calls(&front), wanted);
 
     // A platform that still has the call is asked nothing else.
-    let front = in_mode(Mode::Fallback);
+    let front = in_mode(DeprecatedCallMode::Fallback);
     front.platform.answers(platform(201));
     let answer = create(&front, json!({"oauth-token-id": "ot-1"})).await;
     assert_eq!((answer.status().as_u16(), calls(&front)), (201, vec!["POST /api/v2/registry-modules".to_owned()]));
     assert!(answer.headers().contains_key("deprecation") && !answer.headers().contains_key("keyward-warning"));
 
     // Where nothing is found, the answer is the first one, whole.
-    let front = in_mode(Mode::Fallback);
+    let front = in_mode(DeprecatedCallMode::Fallback);
     front.platform.answers(platform(404));
     let answer = create(&front, json!({"oauth-token-id": "ot-9"})).await;
     assert!(answer.headers()["keyward-warning"].to_str().unwrap().starts_with("2021-06-08/d4: the call names no"));
@@ -69,7 +69,7 @@ async fn in_fallback_the_older_call_goes_first_and_what_must_be_looked_up_after_
 
 #[tokio::test]
 async fn a_name_from_a_body_that_climbs_never_becomes_part_of_a_path() {
-    for mode in [Mode::Always, Mode::Fallback] {
+    for mode in [DeprecatedCallMode::Always, DeprecatedCallMode::Fallback] {
         for name in ["..", "../../admin", "x/..;y/z", "%2e%2e/%2e%2e", "a\\..\\b", "a\u{7}b"] {
             let front = in_mode(mode);
             front.platform.answers(platform(404));
@@ -93,7 +93,7 @@ async fn a_name_from_a_body_that_climbs_never_becomes_part_of_a_path() {
 #[tokio::test]
 async fn the_mode_off_says_nothing_of_deprecated_attributes_either() {
     let policy = r#"{"data":{"attributes":{"name":"p","enforce":[{"path":"p.sentinel","mode":"advisory"}]}}}"#;
-    for (mode, told) in [(Mode::Off, false), (Mode::Warn, true)] {
+    for (mode, told) in [(DeprecatedCallMode::Off, false), (DeprecatedCallMode::Warn, true)] {
         let front = in_mode(mode);
         front.platform.answers(|_| reply(200, &JSON, "{}"));
         let call = front.request("POST", "/api/v2/organizations/o/policies").body(policy).send().await.unwrap();
@@ -109,7 +109,7 @@ async fn the_mode_off_says_nothing_of_deprecated_attributes_either() {
 
 #[tokio::test]
 async fn the_report_names_the_call_that_was_made_and_what_to_do_instead() {
-    let front = in_mode(Mode::Warn);
+    let front = in_mode(DeprecatedCallMode::Warn);
     front.platform.answers(|_| reply(200, &JSON, r#"{"data":[]}"#));
     let policy = r#"{"data":{"attributes":{"enforce":[]}}}"#;
     let made = [

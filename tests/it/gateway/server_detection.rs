@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use keyward::clock::{Clock, TestClock};
-use keyward::gateway::actions::Options;
+use keyward::gateway::actions::ActionOptions;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
@@ -15,7 +15,7 @@ use crate::harness::scripted::{Seen, reply};
 const LATER_THAN_THE_RELEASE: &str = "/api/v2/organizations/o/relationships/module-producers";
 
 fn strict() -> Front {
-    Front::with(|options, _| options.actions = Options { strict: true, ..Options::default() })
+    Front::with(|options, _| options.actions = ActionOptions { strict: true, ..ActionOptions::default() })
 }
 
 fn release(version: &'static str) -> impl Fn(&Seen) -> http::Response<bytes::Bytes> {
@@ -61,7 +61,7 @@ async fn the_platform_is_asked_once_what_it_is_before_the_first_call() {
 async fn a_platform_that_cannot_tell_yet_is_asked_again_and_callers_are_served_meanwhile() {
     let driven = TestClock::starting_at(std::time::SystemTime::now());
     let mut front = Front::with(|options, parts| {
-        options.actions = Options { strict: true, ..Options::default() };
+        options.actions = ActionOptions { strict: true, ..ActionOptions::default() };
         parts.clock = Clock::Test(driven.clone());
     });
     let (ready, refused) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));

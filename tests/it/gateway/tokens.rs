@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
 use keyward::clock::Clock;
 use keyward::credential_watch::{Availability, RefreshSignal, credential_channel};
-use keyward::gateway::platform_token::{PlatformToken, Source};
+use keyward::gateway::platform_token::{PlatformToken, PlatformTokenSource};
 use secrecy::SecretString;
 use serde_json::Value;
 use tokio::task::JoinSet;
@@ -38,8 +38,9 @@ async fn a_refused_token_is_asked_for_anew_once_for_all_callers_and_each_call_is
             rung.complete();
         }
     });
-    let front =
-        Front::with(|_, parts| parts.source = Source { watch: read, refresh_signal, origin: "a test".to_owned() });
+    let front = Front::with(|_, parts| {
+        parts.source = PlatformTokenSource { watch: read, refresh_signal, origin: "a test".to_owned() }
+    });
     front.platform.revoke("tok1");
     front.platform.accept("tok2");
     let calls = (0..100)

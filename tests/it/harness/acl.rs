@@ -1,4 +1,4 @@
-//! The access-control service as its users have it: on a socket, over HTTP, with its first token made.
+//! ACL server on a socket, over HTTP, with its first token created.
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
@@ -15,10 +15,10 @@ use serde_json::{Value, json};
 use super::issuer::Key;
 use super::served::{Answer, Served, free};
 
-/// A running service. It stops when it is dropped.
+/// Running ACL server; stops on drop.
 pub(crate) struct Acl {
     served: Served,
-    /// The secret of the first token, which may do everything.
+    /// Secret of the first token, which has all rights.
     pub(crate) root: String,
     pub(crate) clock: TestClock,
     pub(crate) options: AclOptions,
@@ -33,7 +33,7 @@ impl Deref for Acl {
     }
 }
 
-/// Options of a service with its store in that folder and nothing else configured.
+/// Options of a server with its store in the folder and defaults otherwise.
 pub(crate) fn options(folder: &Path) -> AclOptions {
     AclOptions {
         store: StoreOptions::Embedded { data_dir: folder.join("access") },
@@ -50,7 +50,7 @@ impl Acl {
         Self::start_with(|_| ()).await
     }
 
-    /// Starts one with other options.
+    /// Starts a server with changed options.
     pub(crate) async fn start_with(change: impl FnOnce(&mut AclOptions)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut options = options(folder.path());
@@ -74,12 +74,12 @@ impl Acl {
         Self { root: self.root.clone(), ..Self::serve(self.options.clone(), self.clock.clone(), folder).await }
     }
 
-    /// Stops it as a service manager would, and starts it anew on the same store.
+    /// Stops the server, and starts it again on the same store.
     pub(crate) async fn restarted(self) -> Self {
         self.restarted_with(async |_| ()).await
     }
 
-    /// The same, with something done to its store in between.
+    /// Restarts the server, and changes its store in between.
     pub(crate) async fn restarted_with(self, change: impl AsyncFnOnce(Arc<dyn Store>)) -> Self {
         self.served.stop().await;
         let opened = async || store::open(&self.options.store, &self.options.datacenter).await;
@@ -87,7 +87,7 @@ impl Acl {
         Self { root: self.root, ..Self::serve(self.options, self.clock, self.folder).await }
     }
 
-    /// A snapshot, as the first token takes it.
+    /// Takes a snapshot as the first token.
     pub(crate) async fn snapshot(&self) -> Vec<u8> {
         let request = self.http.get(format!("{}/v1/snapshot", self.url)).header("X-Service-Token", &self.root);
         let answer = request.send().await.unwrap().error_for_status().unwrap();
@@ -114,14 +114,14 @@ impl Acl {
         self.call("DELETE", path, Some(&self.root), None).await
     }
 
-    /// As the first token; what is made must be made.
+    /// Creates a record as the first token; must succeed.
     pub(crate) async fn make(&self, path: &str, body: Value) -> Value {
         let answer = self.put(path, body).await;
         assert_eq!(answer.status, 200, "{answer:?}");
         answer.json()
     }
 
-    /// Makes an auth method of type `jwt` that believes that key, with a binding rule that gives each login the service
+    /// Creates a `jwt` auth method that trusts the key, with a binding rule that gives each login the service
     /// `web`.
     pub(crate) async fn jwt_method(&self, name: &str, key: &Key) {
         let config = json!({"JWTValidationPubKeys": [key.pem()]});
@@ -136,18 +136,18 @@ impl Acl {
         self.call("POST", "/v1/acl/login", None, Some(body)).await
     }
 
-    /// A proof for [`Acl::jwt_method`], good for an hour.
+    /// Signs a JWT for [`Acl::jwt_method`], valid for an hour.
     pub(crate) fn proof(&self, key: &Key) -> String {
         let now = self.now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
         key.sign(&json!({"exp": now + 3600, "iat": now}))
     }
 
-    /// The secret of a new token with these rules, of the `default` namespace.
+    /// Creates a token with these rules in `default`; returns its secret.
     pub(crate) async fn token_with(&self, rules: &str) -> String {
         self.token_in("default", rules).await
     }
 
-    /// The secret of a new token with these rules, of that namespace.
+    /// Creates a token with these rules in a namespace; returns its secret.
     pub(crate) async fn token_in(&self, namespace: &str, rules: &str) -> String {
         let name = format!("p-{}", uuid::Uuid::new_v4());
         let body = json!({"Name": name, "Rules": rules, "Namespace": namespace});

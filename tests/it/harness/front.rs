@@ -12,11 +12,11 @@ use http::Request;
 use hyper::body::Incoming;
 use keyward::clock::Clock;
 use keyward::credential_watch::CredentialWatch;
-use keyward::gateway::local_token::{self, Accepted, LocalToken};
-use keyward::gateway::platform_token::TokenFile;
-use keyward::gateway::proxy::{Gateway, Limit, Options, Parts};
+use keyward::gateway::local_token::{self, AcceptedTokens, LocalTokenManager};
+use keyward::gateway::platform_token::PlatformTokenFile;
+use keyward::gateway::proxy::{Gateway, GatewayDependencies, GatewayOptions, RateLimit};
 use keyward::health::Health;
-use keyward::http::server::{Endpoint, Listener, ListenerLimits, ListenerMetrics};
+use keyward::http::server::{Endpoint, Limits, Listener, Observed};
 use keyward::metrics::Metrics;
 use keyward::status::StatusRegistry;
 use secrecy::ExposeSecret as _;
@@ -52,7 +52,7 @@ impl Platform {
 
     /// Serves on a free port of loopback.
     pub(crate) fn serve(&self, servers: &mut JoinSet<()>) -> SocketAddr {
-        self.serve_with(ListenerLimits::default(), servers)
+        self.serve_with(Limits::default(), servers)
     }
 
     /// Serves on this port.
@@ -62,11 +62,11 @@ impl Platform {
             let this = this.clone();
             async move { this.answer(request).await }
         };
-        scripted::serve(address, answer, ListenerLimits::default(), servers);
+        scripted::serve(address, answer, Limits::default(), servers);
     }
 
     /// The same over TLS, or with other limits.
-    pub(crate) fn serve_with(&self, limits: ListenerLimits, servers: &mut JoinSet<()>) -> SocketAddr {
+    pub(crate) fn serve_with(&self, limits: Limits, servers: &mut JoinSet<()>) -> SocketAddr {
         let this = self.clone();
         let answer = move |request| {
             let this = this.clone();
@@ -109,7 +109,7 @@ pub(crate) struct Front {
     pub(crate) folder: tempfile::TempDir,
     pub(crate) status_registry: StatusRegistry,
     pub(crate) health: Health,
-    local: CredentialWatch<Accepted>,
+    local: CredentialWatch<AcceptedTokens>,
     gateway: Gateway,
     servers: JoinSet<()>,
 }
@@ -120,7 +120,7 @@ impl Front {
     }
 
     /// The same with other options, or another source of the platform token.
-    pub(crate) fn with(change: impl FnOnce(&mut Options, &mut Parts)) -> Self {
+    pub(crate) fn with(change: impl FnOnce(&mut GatewayOptions, &mut GatewayDependencies)) -> Self {
         let (platform, mut servers) = (Platform::default(), JoinSet::new());
         platform.accept("tok1");
         let upstream = format!("http://{}", platform.serve(&mut servers));
@@ -129,31 +129,31 @@ impl Front {
         std::fs::write(&token_file, "tok1\n").unwrap();
         let file = folder.path().join("gateway.token");
         let owner = format!("{upstream} file {}", token_file.display());
-        let options = local_token::Options { file, max_age: None, grace: Duration::from_hours(1), owner };
-        let (_, local) = LocalToken::open(options, Clock::System).unwrap();
+        let options = local_token::LocalTokenOptions { file, max_age: None, grace: Duration::from_hours(1), owner };
+        let (_, local) = LocalTokenManager::open(options, Clock::System).unwrap();
         let health = Health::default();
         let of_maker = health.register("gateway/token", true, "no token yet");
-        let (maker, source) = TokenFile::new(token_file.clone(), Clock::System, of_maker);
+        let (maker, source) = PlatformTokenFile::new(token_file.clone(), Clock::System, of_maker);
         let stop = CancellationToken::new();
         servers.spawn(maker.run(stop.clone()));
         let metrics = Metrics::default();
-        let mut options = Options {
+        let mut options = GatewayOptions {
             upstream: upstream.parse().unwrap(),
             aliases: Vec::new(),
             ca_file: None,
-            proxy: keyward::http::client::ProxyMode::Direct,
+            proxy: keyward::http::client::Proxy::Direct,
             connections: 256,
             connect_timeout: Duration::from_secs(5),
             answer_timeout: Duration::from_secs(20),
             token_wait: Duration::from_mins(1),
-            limit: Limit::AsTold,
+            limit: RateLimit::FromServer,
             exempt: BTreeSet::new(),
-            actions: keyward::gateway::actions::Options::default(),
+            actions: keyward::gateway::actions::ActionOptions::default(),
             allowed_hosts: BTreeSet::new(),
         };
         let status_registry = StatusRegistry::default();
         let of_gateway = health.register("gateway/platform", true, "not serving yet");
-        let mut parts = Parts {
+        let mut parts = GatewayDependencies {
             clock: Clock::System,
             status_registry: status_registry.clone(),
             metrics: metrics.clone(),
@@ -161,15 +161,15 @@ impl Front {
             token_health: of_gateway,
             source,
             local: local.clone(),
-            record: Arc::default(),
+            usage: Arc::default(),
         };
         change(&mut options, &mut parts);
         let gateway = Gateway::build(options, parts).unwrap();
         let listener = Listener::bind(&Endpoint::Tcp(([127, 0, 0, 1], 0).into())).unwrap();
         let address = listener.tcp_address().unwrap();
-        let listener_metrics = ListenerMetrics { metrics: metrics.clone(), listener: "gateway".to_owned() };
-        let limits = ListenerLimits { listener_metrics: Some(listener_metrics.clone()), ..ListenerLimits::default() };
-        servers.spawn(listener.serve(gateway.service(Some(address), listener_metrics), limits, stop));
+        let observed = Observed { metrics: metrics.clone(), listener: "gateway".to_owned() };
+        let limits = Limits { observed: Some(observed.clone()), ..Limits::default() };
+        servers.spawn(listener.serve(gateway.service(Some(address), observed), limits, stop));
         let client = scripted::client();
         let url = format!("http://{address}");
         Self {
@@ -192,7 +192,7 @@ impl Front {
     /// Asks the platform what it is, from now on, as a gateway does that is run as a whole.
     pub(crate) fn asks_what_the_platform_is(&mut self) {
         let gateway = self.gateway.clone();
-        self.servers.spawn(async move { gateway.know_platform(CancellationToken::new()).await });
+        self.servers.spawn(async move { gateway.probe_platform(CancellationToken::new()).await });
     }
 
     /// The current local token.

@@ -38,17 +38,17 @@ impl Bench {
 
 /// Options for a server at a URL, with the time-outs that the configuration has by default.
 pub(crate) fn options(url: &str) -> server_client::Options {
-    at(client::ServerAddress::Url(url.parse().unwrap()))
+    at(client::Address::Url(url.parse().unwrap()))
 }
 
-pub(crate) fn at(address: client::ServerAddress) -> server_client::Options {
+pub(crate) fn at(address: client::Address) -> server_client::Options {
     server_client::Options {
         name: "test".to_owned(),
         kind: server_client::Kind::Vault,
-        client: client::ClientOptions {
+        client: client::Options {
             address,
-            tls: client::TlsOptions::default(),
-            proxy: client::ProxyMode::Environment,
+            tls: client::Tls::default(),
+            proxy: client::Proxy::Environment,
             connect_timeout: Duration::from_secs(5),
             answer_timeout: Duration::from_secs(10),
         },

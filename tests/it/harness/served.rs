@@ -1,4 +1,4 @@
-//! The access-control service on a socket of this process.
+//! ACL server on a socket of this process.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -6,14 +6,14 @@ use std::time::{Duration, SystemTime};
 use keyward::acl::store::Store;
 use keyward::acl::{AclOpenError, AclOptions, AclServer, store};
 use keyward::clock::Clock;
-use keyward::http::server::{Endpoint, Listener, ListenerLimits};
+use keyward::http::server::{Endpoint, Limits, Listener};
 use keyward::metrics::Metrics;
 use reqwest::Method;
 use serde_json::Value;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// A running service. It stops when it is dropped.
+/// Running ACL server; stops on drop.
 pub(crate) struct Served {
     pub(crate) url: String,
     pub(crate) metrics: Metrics,
@@ -23,7 +23,7 @@ pub(crate) struct Served {
     serving: JoinSet<()>,
 }
 
-/// What a request was answered with.
+/// Response to a request.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -36,7 +36,7 @@ impl Answer {
         serde_json::from_str(&self.text).unwrap_or_else(|_| panic!("{self:?}"))
     }
 
-    /// The one error of Vault's wire.
+    /// Returns the only error of a Vault-style response.
     pub(crate) fn error(&self) -> String {
         let body = self.json();
         let errors = body["errors"].as_array().unwrap_or_else(|| panic!("{self:?}"));
@@ -44,7 +44,7 @@ impl Answer {
         errors[0].as_str().unwrap().to_owned()
     }
 
-    /// The secret that a login gave.
+    /// Returns the secret of a login's response.
     pub(crate) fn secret(&self) -> String {
         assert_eq!(self.status, 200, "{self:?}");
         self.json()["auth"]["client_token"].as_str().unwrap().to_owned()
@@ -74,7 +74,7 @@ impl Served {
         Self::of(service, metrics, clock)
     }
 
-    /// Serves what is kept in a store that is open already.
+    /// Serves over an open store.
     pub(crate) async fn over(store: Arc<dyn Store>, options: &AclOptions, clock: Clock) -> Self {
         let metrics = Metrics::default();
         let service = AclServer::with_store(store, options, clock.clone(), metrics.clone()).await.unwrap();
@@ -87,26 +87,26 @@ impl Served {
         let stop = CancellationToken::new();
         let mut serving = JoinSet::new();
         let answering = service.handler(listener.tcp_address());
-        serving.spawn(listener.serve(answering, ListenerLimits::default(), stop.clone()));
+        serving.spawn(listener.serve(answering, Limits::default(), stop.clone()));
         let until = stop.clone();
         serving.spawn(async move { service.run(until).await.unwrap() });
         let http = reqwest::Client::builder().no_proxy().build().unwrap();
         Self { url, metrics, clock, http, stop, serving }
     }
 
-    /// Stops it as a service manager would, and waits until its store is free.
+    /// Stops the server, and waits until its store is free.
     pub(crate) async fn stop(self) {
         drop(self.http);
         self.stop.cancel();
         self.serving.join_all().await;
     }
 
-    /// The wall clock's time as the service sees it.
+    /// Returns the server's wall-clock time.
     pub(crate) fn now(&self) -> SystemTime {
         self.clock.now().wall
     }
 
-    /// Sends a request with a token, or with none.
+    /// Sends a request, with a token if given.
     pub(crate) async fn call(&self, method: &str, path: &str, token: Option<&str>, body: Option<Value>) -> Answer {
         let headers: Vec<(&str, &str)> = token.map(|token| ("X-Service-Token", token)).into_iter().collect();
         let body = body.map(|body| body.to_string()).unwrap_or_default();

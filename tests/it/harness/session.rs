@@ -149,10 +149,10 @@ impl World {
         let upstream = Upstream::build(&server_client::Options {
             name: "test".to_owned(),
             kind: server_client::Kind::Vault,
-            client: client::ClientOptions {
-                address: client::ServerAddress::Url(secrets.url().parse().unwrap()),
-                tls: client::TlsOptions::default(),
-                proxy: client::ProxyMode::Direct,
+            client: client::Options {
+                address: client::Address::Url(secrets.url().parse().unwrap()),
+                tls: client::Tls::default(),
+                proxy: client::Proxy::Direct,
                 connect_timeout: Duration::from_secs(5),
                 answer_timeout: Duration::from_secs(10),
             },

@@ -15,14 +15,16 @@ use bytes::Bytes;
 use http::{HeaderMap, Request, Response};
 use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
-use keyward::agent::api_proxy::{AllowedNamespaces, ApiProxy, CacheOptions, Lift, Options, Parts, Put, Rule, Rules};
+use keyward::agent::api_proxy::{
+    AllowedNamespaces, ApiProxy, ApiProxyDeps, ApiProxyOptions, CacheOptions, Exemption, Rule, Rules, TokenMode,
+};
 use keyward::agent::secrets::ChildOptions;
 use keyward::agent::server_client;
 use keyward::agent::token::{ClientToken, Generation, Kind, Lease, Token, TokenPublisher, TokenWatch};
 use keyward::clock::Clock;
 use keyward::credential_watch::{Availability, RefreshSignal, credential_channel};
-use keyward::http::guard::{self, AccessMode};
-use keyward::http::server::{Endpoint, Listener, ListenerLimits, ListenerMetrics, UnixSocket};
+use keyward::http::guard::{self, Admit};
+use keyward::http::server::{Endpoint, Limits, Listener, Observed, UnixSocket};
 use keyward::metrics::Metrics;
 use secrecy::SecretString;
 use tokio::sync::Semaphore;
@@ -74,7 +76,7 @@ impl Vault {
     }
 
     /// Serves on a free port of loopback.
-    pub(crate) fn serve(&self, limits: ListenerLimits, servers: &mut JoinSet<()>) -> SocketAddr {
+    pub(crate) fn serve(&self, limits: Limits, servers: &mut JoinSet<()>) -> SocketAddr {
         let this = self.clone();
         let answer = move |request| {
             let this = this.clone();
@@ -163,26 +165,26 @@ pub(crate) fn token(text: &str) -> Token {
     }
 }
 
-/// Options of a proxy that lets everything through.
-pub(crate) fn options() -> Options {
-    Options {
-        put: Put::WhenMissing,
+/// ApiProxyOptions of a proxy that lets everything through.
+pub(crate) fn options() -> ApiProxyOptions {
+    ApiProxyOptions {
+        token_mode: TokenMode::WhenMissing,
         rules: Rules::default(),
         namespaces: AllowedNamespaces::default(),
         logins: true,
         request_header: true,
         connections: 64,
-        answer_timeout: Duration::from_secs(20),
+        response_timeout: Duration::from_secs(20),
         cache: None,
     }
 }
 
 /// The same that keeps answers: values for so long, and for so long while the server is away.
 pub(crate) fn cache(max_age: Duration, stale_if_error: Duration) -> CacheOptions {
-    let kept = keyward::agent::secrets::cache::Options { bytes: 1 << 20, max_age, stale_if_error };
+    let limits = keyward::agent::secrets::cache::CacheLimits { bytes: 1 << 20, max_age, stale_if_error };
     let rules = |texts: &[&str]| texts.iter().map(|text| Rule::parse(text).unwrap()).collect();
     CacheOptions {
-        kept,
+        limits,
         values: rules(&["secret/*", "kv/*"]),
         leases: rules(&["+/creds/*", "auth/+/login"]),
         persist: None,
@@ -191,8 +193,8 @@ pub(crate) fn cache(max_age: Duration, stale_if_error: Duration) -> CacheOptions
 
 pub(crate) fn rules(allow: &[&str], deny: &[&str], lift: &[&str]) -> Rules {
     let rules = |texts: &[&str]| texts.iter().map(|text| Rule::parse(text).unwrap()).collect();
-    let lift = lift.iter().map(|name| Lift::parse(name).unwrap()).collect();
-    Rules { allow: rules(allow), deny: rules(deny), lift }
+    let exempt = lift.iter().map(|name| Exemption::parse(name).unwrap()).collect();
+    Rules { allow: rules(allow), deny: rules(deny), exempt }
 }
 
 /// A proxy's listener on loopback and on a unix socket, and what stands behind it.
@@ -217,22 +219,25 @@ impl Proxied {
     }
 
     /// The same with other options, and a server at another place.
-    pub(crate) fn with(change: impl FnOnce(&mut Options, &mut server_client::Options)) -> Self {
-        Self::admitting(AccessMode::AnyLocalUser, change)
+    pub(crate) fn with(change: impl FnOnce(&mut ApiProxyOptions, &mut server_client::Options)) -> Self {
+        Self::admitting(Admit::AnyLocalUser, change)
     }
 
-    pub(crate) fn admitting(admit: AccessMode, change: impl FnOnce(&mut Options, &mut server_client::Options)) -> Self {
+    pub(crate) fn admitting(
+        admit: Admit,
+        change: impl FnOnce(&mut ApiProxyOptions, &mut server_client::Options),
+    ) -> Self {
         Self::in_namespace(None, admit, change)
     }
 
     /// The same with a session that has logged in to a namespace.
     pub(crate) fn in_namespace(
         namespace: Option<&str>,
-        admit: AccessMode,
-        change: impl FnOnce(&mut Options, &mut server_client::Options),
+        admit: Admit,
+        change: impl FnOnce(&mut ApiProxyOptions, &mut server_client::Options),
     ) -> Self {
         let (vault, mut servers) = (Vault::default(), JoinSet::new());
-        let server = vault.serve(ListenerLimits::default(), &mut servers);
+        let server = vault.serve(Limits::default(), &mut servers);
         let (publisher, tokens) = credential_channel("no login has succeeded yet");
         publisher.publish(Availability::Available(Arc::new(token("tok1"))), None);
         let refresh_signal = RefreshSignal::new(Clock::System);
@@ -240,7 +245,7 @@ impl Proxied {
         let mut upstream = super::secrets::options(&format!("http://{server}"));
         change(&mut options, &mut upstream);
         let namespace = namespace.map(str::to_owned);
-        let parts = Parts { namespace, ..parts(upstream, tokens, refresh_signal, Clock::System) };
+        let parts = ApiProxyDeps { namespace, ..parts(upstream, tokens, refresh_signal, Clock::System) };
         let mut this = Self::serve(admit, options, parts, servers);
         this.publisher = Some(publisher);
         this.vault = vault;
@@ -252,32 +257,37 @@ impl Proxied {
         Self::of_with(world, session, options())
     }
 
-    pub(crate) fn of_with(world: &World, session: &Session, options: Options) -> Self {
+    pub(crate) fn of_with(world: &World, session: &Session, options: ApiProxyOptions) -> Self {
         Self::of_child(world, session, options, None)
     }
 
     /// The same where the token is a child of the session's, for its listener alone.
-    pub(crate) fn of_child(world: &World, session: &Session, options: Options, child: Option<ChildOptions>) -> Self {
+    pub(crate) fn of_child(
+        world: &World,
+        session: &Session,
+        options: ApiProxyOptions,
+        child: Option<ChildOptions>,
+    ) -> Self {
         let upstream = super::secrets::options(world.secrets.url());
         let parts = parts(upstream, session.watch.clone(), session.refresh_signal.clone(), world.clock.clone());
-        Self::serve(AccessMode::AnyLocalUser, options, Parts { child, ..parts }, JoinSet::new())
+        Self::serve(Admit::AnyLocalUser, options, ApiProxyDeps { derived_token: child, ..parts }, JoinSet::new())
     }
 
-    fn serve(admit: AccessMode, options: Options, parts: Parts, mut servers: JoinSet<()>) -> Self {
+    fn serve(admit: Admit, options: ApiProxyOptions, parts: ApiProxyDeps, mut servers: JoinSet<()>) -> Self {
         let (folder, stop) = (tempfile::tempdir().unwrap(), CancellationToken::new());
-        let (listener_metrics, refresh_signal) = (parts.listener_metrics.clone(), parts.refresh_signal.clone());
-        let metrics = listener_metrics.metrics.clone();
+        let (observed, refresh_signal) = (parts.observed.clone(), parts.refresh_signal.clone());
+        let metrics = observed.metrics.clone();
         let proxy = ApiProxy::build(options, parts).unwrap();
         let listener = Listener::bind(&Endpoint::Tcp(([127, 0, 0, 1], 0).into())).unwrap();
         let address = listener.tcp_address().unwrap();
         let socket = folder.path().join("vault.sock");
         let place = UnixSocket { path: socket.clone(), mode: 0o600, owner: None, group: None };
         let unix = Listener::bind(&Endpoint::Unix(place)).unwrap();
-        let limits = ListenerLimits { listener_metrics: Some(listener_metrics.clone()), ..ListenerLimits::default() };
-        let admit = guard::GuardOptions { admit, ..guard::GuardOptions::default() };
-        let service = proxy.service(admit, Some(address), listener_metrics.clone());
+        let limits = Limits { observed: Some(observed.clone()), ..Limits::default() };
+        let admit = guard::Options { admit, ..guard::Options::default() };
+        let service = proxy.service(admit, Some(address), observed.clone());
         let serving = listener.serve(service, limits.clone(), stop.clone());
-        let service = proxy.service(guard::GuardOptions::default(), None, listener_metrics);
+        let service = proxy.service(guard::Options::default(), None, observed);
         let beside = unix.serve(service, limits, stop.clone());
         let until = stop.clone();
         servers.spawn(async move {
@@ -328,10 +338,15 @@ impl Proxied {
     }
 }
 
-fn parts(upstream: server_client::Options, watch: TokenWatch, refresh_signal: RefreshSignal, clock: Clock) -> Parts {
-    let listener_metrics = ListenerMetrics { metrics: Metrics::default(), listener: "vault".to_owned() };
+fn parts(
+    upstream: server_client::Options,
+    watch: TokenWatch,
+    refresh_signal: RefreshSignal,
+    clock: Clock,
+) -> ApiProxyDeps {
+    let observed = Observed { metrics: Metrics::default(), listener: "vault".to_owned() };
     let bound_to = vec!["web".to_owned()];
-    Parts { clock, watch, refresh_signal, upstream, namespace: None, listener_metrics, child: None, bound_to }
+    ApiProxyDeps { clock, watch, refresh_signal, upstream, namespace: None, observed, derived_token: None, bound_to }
 }
 
 /// An answer that was read.

@@ -15,13 +15,14 @@ mod acl;
 mod check;
 mod exit_codes;
 mod help;
+mod metrics;
 mod migrate;
 mod status;
 
 use transcript::Transcript;
 
 /// Every snapshot, by the name of its file.
-const NAMES: [&str; 6] = ["acl", "check", "exit_codes", "help", "migrate", "status"];
+const NAMES: [&str; 7] = ["acl", "check", "exit_codes", "help", "metrics", "migrate", "status"];
 
 #[test]
 fn every_snapshot_file_is_compared_by_a_test() {

@@ -1,7 +1,7 @@
 //! Token bodies of requests.
 
 use crate::acl::api::error::ApiError;
-use crate::acl::api::json::Fields;
+use crate::acl::api::json::JsonFields;
 use crate::acl::api::request::take_namespace;
 use crate::acl::api::views::{READ_ONLY, parse_duration, parse_link_list, parse_links};
 use crate::acl::model::secret::PlainSecret;
@@ -9,7 +9,7 @@ use crate::acl::model::timestamp::Timestamp;
 use crate::acl::service::tokens::TokenDraft;
 
 /// Parses a body into the draft and the namespace. All fields of a token read are known, so that clients may send one back.
-pub(super) fn parse_draft(mut fields: Fields) -> Result<(TokenDraft, Option<String>), ApiError> {
+pub(super) fn parse_draft(mut fields: JsonFields) -> Result<(TokenDraft, Option<String>), ApiError> {
     let namespace = take_namespace(&mut fields)?;
     let draft = TokenDraft {
         accessor: fields.string("AccessorID")?.filter(|id| !id.is_empty()),
@@ -43,7 +43,7 @@ const EXPANDED_FIELDS: &[&str] = &[
 /// Zero value of Go's `time.Time`, which Go clients send for an absent time.
 const ZERO_TIME: &str = "0001-01-01T00:00:00Z";
 
-fn parse_time(fields: &mut Fields, name: &str) -> Result<Option<Timestamp>, ApiError> {
+fn parse_time(fields: &mut JsonFields, name: &str) -> Result<Option<Timestamp>, ApiError> {
     match fields.string(name)?.as_deref() {
         None | Some("" | ZERO_TIME) => Ok(None),
         Some(text) => text.parse().map(Some).map_err(|reason| ApiError::from(fields.invalid_value(name, &reason))),

@@ -2,15 +2,15 @@ use http::HeaderValue;
 
 use super::*;
 
-fn told(status: u16, text: &str) -> Error {
+fn parse(status: u16, text: &str) -> AclClientError {
     let status = StatusCode::from_u16(status).unwrap();
-    refusal((status, &HeaderMap::new(), text.as_bytes()), "calls for roles", Some("1.5.0"), "hush")
+    parse_error((status, &HeaderMap::new(), text.as_bytes()), "calls for roles", Some("1.5.0"), "hush")
 }
 
 #[test]
-fn what_a_server_says_becomes_one_kind_of_error_whichever_server_it_is() {
+fn texts_of_all_servers_map_to_the_same_errors() {
     let check = |status: u16, text: &str, wanted: &str| {
-        let found = told(status, text);
+        let found = parse(status, text);
         let kind = format!("{found:?}");
         let kind = kind.split([' ', '(']).next().unwrap();
         assert_eq!(kind, wanted, "{status} {text}: {found:?}");
@@ -47,9 +47,9 @@ fn what_a_server_says_becomes_one_kind_of_error_whichever_server_it_is() {
 }
 
 #[test]
-fn an_older_server_is_told_apart_by_the_version_that_the_call_or_the_field_needs() {
+fn errors_of_older_servers_name_the_version_that_is_needed() {
     let check = |status: u16, text: &str, what: &str, needs: Option<&'static str>| {
-        assert_eq!(told(status, text), Error::NotSupported { what: what.to_owned(), needs }, "{text}");
+        assert_eq!(parse(status, text), AclClientError::NotSupported { what: what.to_owned(), needs }, "{text}");
     };
     let no_path = "Invalid URL path: not a recognized HTTP API endpoint";
     check(404, no_path, "calls for roles, or the address's path is wrong", Some("1.5.0"));
@@ -62,15 +62,15 @@ fn an_older_server_is_told_apart_by_the_version_that_the_call_or_the_field_needs
     check(400, &unknown("TemplatedPolicies"), "the field TemplatedPolicies", None);
     let smaller = format!("{} - Namespaces are a Consul Enterprise feature", unknown("Namespace"));
     check(400, &smaller, "namespaces", Some("1.7.0"));
-    let text = told(400, &unknown("NodeIdentities")).to_string();
+    let text = parse(400, &unknown("NodeIdentities")).to_string();
     assert_eq!(text, "this server lacks the field NodeIdentities: it needs 1.8.1 or later");
 }
 
 #[test]
-fn a_denial_says_who_lacks_what_on_what() {
+fn denials_name_accessor_permission_and_resource() {
     let check = |text: &str, wanted: [Option<&str>; 4], shown: &str| {
-        let found = told(403, text);
-        let Error::PermissionDenied(denial) = &found else { panic!("{found:?}") };
+        let found = parse(403, text);
+        let AclClientError::PermissionDenied(denial) = &found else { panic!("{found:?}") };
         let parts = [&denial.accessor, &denial.permission, &denial.resource, &denial.text];
         assert_eq!(parts.map(Option::as_deref), wanted, "{text}");
         assert_eq!(found.to_string(), shown);
@@ -79,7 +79,7 @@ fn a_denial_says_who_lacks_what_on_what() {
     check(
         &format!("Permission denied: token with AccessorID '{accessor}' lacks permission 'acl:write'"),
         [Some(accessor), Some("acl:write"), None, None],
-        &format!("permission denied: the token with accessor {accessor} has no acl:write"),
+        &format!("permission denied: the token with accessor {accessor} lacks acl:write"),
     );
     check(
         &format!(
@@ -87,13 +87,13 @@ fn a_denial_says_who_lacks_what_on_what() {
              lacks permission 'namespace:read' on \"team-1\""
         ),
         [Some(accessor), Some("namespace:read"), Some("team-1"), None],
-        &format!("permission denied: the token with accessor {accessor} has no namespace:read on \"team-1\""),
+        &format!("permission denied: the token with accessor {accessor} lacks namespace:read on \"team-1\""),
     );
     check(
         "Permission denied: anonymous token lacks permission 'acl:read'. The anonymous token is used implicitly when \
          a request does not specify a token.",
         [Some("anonymous"), Some("acl:read"), None, None],
-        "permission denied: no token was sent, and without one there is no acl:read",
+        "permission denied: no token was sent, and the anonymous token lacks acl:read",
     );
     check("Permission denied", [None; 4], "permission denied");
     let why = "ACL bootstrap no longer allowed (reset index: 13)";
@@ -101,31 +101,31 @@ fn a_denial_says_who_lacks_what_on_what() {
 }
 
 #[test]
-fn what_a_server_echoes_or_sends_to_a_terminal_is_made_harmless() {
-    assert_eq!(told(400, "bad token hush\n\u{1b}[2J").to_string(), "bad token [redacted]\\n\\u{1b}[2J");
+fn echoed_secrets_and_terminal_escapes_are_sanitized() {
+    assert_eq!(parse(400, "bad token hush\n\u{1b}[2J").to_string(), "bad token [redacted]\\n\\u{1b}[2J");
 }
 
 #[test]
-fn a_server_that_wants_to_be_left_alone_says_for_how_long() {
+fn retry_after_is_kept_in_the_error() {
     let headers = HeaderMap::from_iter([(http::header::RETRY_AFTER, HeaderValue::from_static("7"))]);
-    let told = |status| refusal((status, &headers, b"busy"), "calls", None, "");
+    let parse = |status| parse_error((status, &headers, b"busy"), "calls", None, "");
     let retry_after = Some(Duration::from_secs(7));
-    assert_eq!(told(StatusCode::TOO_MANY_REQUESTS), Error::RateLimited { retry_after });
-    let unavailable = Error::Unavailable { status: 503, text: "busy".to_owned(), retry_after };
-    assert_eq!(told(StatusCode::SERVICE_UNAVAILABLE), unavailable);
+    assert_eq!(parse(StatusCode::TOO_MANY_REQUESTS), AclClientError::RateLimited { retry_after });
+    let unavailable = AclClientError::Unavailable { status: 503, text: "busy".to_owned(), retry_after };
+    assert_eq!(parse(StatusCode::SERVICE_UNAVAILABLE), unavailable);
     assert!(unavailable.to_string().ends_with("try again in 7 s"), "{unavailable}");
 }
 
 #[test]
-fn a_write_without_a_clear_answer_may_have_been_done() {
+fn a_write_without_a_definite_response_is_in_doubt() {
     let server = || "it".to_owned();
-    let check = |error: Error, wanted: bool| assert_eq!(error.is_in_doubt(), wanted, "{error:?}");
-    check(Error::Transport(TransportError::Connect { server: server(), cause: String::new() }), false);
-    check(Error::Transport(TransportError::TimedOut { server: server(), after: Duration::ZERO }), true);
-    check(Error::Transport(TransportError::Broken { server: server(), cause: String::new() }), true);
-    check(told(502, ""), true);
-    check(told(500, "internal error"), true);
-    check(told(429, ""), false);
-    check(told(403, "ACL not found"), false);
-    check(told(409, "already exists"), false);
+    let check = |error: AclClientError, wanted: bool| assert_eq!(error.is_in_doubt(), wanted, "{error:?}");
+    check(AclClientError::Transport(TransportError::Connect { server: server(), cause: String::new() }), false);
+    check(AclClientError::Transport(TransportError::TimedOut { server: server(), after: Duration::ZERO }), true);
+    check(AclClientError::Transport(TransportError::Broken { server: server(), cause: String::new() }), true);
+    check(parse(502, ""), true);
+    check(parse(500, "internal error"), true);
+    check(parse(429, ""), false);
+    check(parse(403, "ACL not found"), false);
+    check(parse(409, "already exists"), false);
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{Kind, Level, Rules, Scope, Single};
 use crate::acl::model::DEFAULT_NAMESPACE;
-use crate::hcl::{self, Attribute, HclError, Node, Object, Position, Value, quote};
+use crate::hcl::{self, HclError, Item, Node, Object, Place, Value, shown};
 
 /// The longest text of rules, in bytes.
 pub const MAX_SIZE: usize = 256 * 1024;
@@ -26,7 +26,7 @@ pub enum RulesError {
         /// What is said of it.
         found: String,
         /// Where.
-        place: Position,
+        place: Place,
         /// What may be said of it.
         advice: &'static str,
     },
@@ -68,7 +68,7 @@ pub(super) fn rules(text: &str) -> Result<Rules, RulesError> {
 fn items(object: &Object, within: Within) -> Result<Rules, RulesError> {
     let mut rules = Rules::default();
     let mut once = Once::default();
-    for item in &object.attributes {
+    for item in &object.items {
         let key = item.key.to_ascii_lowercase();
         let (name, exact) = key.strip_suffix("_prefix").map_or((&*key, true), |name| (name, false));
         let single = SINGLES.iter().find(|(single, _)| *single == key).map(|(_, single)| *single);
@@ -133,17 +133,11 @@ impl Rules {
 }
 
 /// `service "web" { policy = "read" intentions = "read" }` and its like.
-fn rule(
-    scope: &mut Scope,
-    item: &Attribute,
-    kind: Kind,
-    label: (bool, &Attribute),
-    body: &Object,
-) -> Result<(), RulesError> {
+fn rule(scope: &mut Scope, item: &Item, kind: Kind, label: (bool, &Item), body: &Object) -> Result<(), RulesError> {
     let (exact, label) = label;
     let (mut policy, mut intentions) = (None, None);
     let mut once = Once::default();
-    for entry in &body.attributes {
+    for entry in &body.items {
         once.see(entry)?;
         match entry.key.to_ascii_lowercase().as_str() {
             "policy" => policy = level(&item.key, &entry.value, kind == Kind::Key)?,
@@ -153,7 +147,7 @@ fn rule(
             _ => {
                 let known =
                     if kind == Kind::Service { "`policy` or `intentions` would do" } else { "`policy` would do" };
-                return Err(form(entry.at, format!("the key {}", quote(&entry.key)), known));
+                return Err(form(entry.at, format!("the key {}", shown(&entry.key)), known));
             }
         }
     }
@@ -171,11 +165,11 @@ fn rule(
 }
 
 /// The labels of a resource with their blocks. JSON may have lists of either, and a label may be there twice.
-fn blocks(item: &Attribute) -> Result<Vec<(&Attribute, &Object)>, RulesError> {
+fn blocks(item: &Item) -> Result<Vec<(&Item, &Object)>, RulesError> {
     let mut outer = Vec::new();
     objects(item, &item.value, &mut outer)?;
     let mut found = Vec::new();
-    for label in outer.into_iter().flat_map(|object| &object.attributes) {
+    for label in outer.into_iter().flat_map(|object| &object.items) {
         let mut bodies = Vec::new();
         objects(item, &label.value, &mut bodies)?;
         found.extend(bodies.into_iter().map(|body| (label, body)));
@@ -183,7 +177,7 @@ fn blocks(item: &Attribute) -> Result<Vec<(&Attribute, &Object)>, RulesError> {
     Ok(found)
 }
 
-fn objects<'a>(item: &Attribute, node: &'a Node, found: &mut Vec<&'a Object>) -> Result<(), RulesError> {
+fn objects<'a>(item: &Item, node: &'a Node, found: &mut Vec<&'a Object>) -> Result<(), RulesError> {
     match &node.value {
         Value::Object(object) => found.push(object),
         Value::List(nodes) => nodes.iter().try_for_each(|node| objects(item, node, found))?,
@@ -205,7 +199,7 @@ fn level(resource: &str, node: &Node, list: bool) -> Result<Option<Level>, Rules
             "read" => return Ok(Some(Level::Read)),
             "write" => return Ok(Some(Level::Write)),
             "list" if list => return Ok(Some(Level::List)),
-            other => quote(other),
+            other => shown(other),
         },
         other => other.kind().to_owned(),
     };
@@ -221,23 +215,23 @@ fn levels(list: bool) -> &'static str {
 struct Once(BTreeSet<String>);
 
 impl Once {
-    fn see(&mut self, item: &Attribute) -> Result<(), RulesError> {
+    fn see(&mut self, item: &Item) -> Result<(), RulesError> {
         let new = self.0.insert(item.key.to_ascii_lowercase());
-        let found = || format!("the key {} a second time", quote(&item.key));
+        let found = || format!("the key {} a second time", shown(&item.key));
         if new { Ok(()) } else { Err(form(item.at, found(), "one would do")) }
     }
 
-    fn level(&mut self, item: &Attribute) -> Result<Option<Level>, RulesError> {
+    fn level(&mut self, item: &Item) -> Result<Option<Level>, RulesError> {
         self.see(item)?;
         level(&item.key, &item.value, false)
     }
 }
 
-fn form(place: Position, found: String, advice: &str) -> RulesError {
-    RulesError::Form(HclError { position: place, found, advice: advice.to_owned() })
+fn form(place: Place, found: String, advice: &str) -> RulesError {
+    RulesError::Form(HclError { place, found, advice: advice.to_owned() })
 }
 
-fn unknown(item: &Attribute, within: Within) -> RulesError {
+fn unknown(item: &Item, within: Within) -> RulesError {
     let advice = match within {
         Within::Nothing => {
             "these are known: acl, keyring, mesh, operator, peering; and, each with or without _prefix, agent, event, \
@@ -252,5 +246,5 @@ fn unknown(item: &Attribute, within: Within) -> RulesError {
              key, node, query, service, session"
         }
     };
-    form(item.at, format!("the key {}", quote(&item.key)), advice)
+    form(item.at, format!("the key {}", shown(&item.key)), advice)
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use url::Url;
 
-use crate::http::client::{ClientCertificate, is_loopback};
+use crate::http::client::{Identity, is_loopback};
 
 /// How a store on etcd is reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub struct Options {
     /// PEM file of the authorities to trust; must be given where `https://` is spoken.
     pub ca_file: Option<PathBuf>,
     /// The client certificate, where the cluster asks for one.
-    pub identity: Option<ClientCertificate>,
+    pub identity: Option<Identity>,
     /// The user, where the cluster has its authentication on.
     pub login: Option<Login>,
     /// Time to be connected, and again for the TLS handshake.

@@ -1,24 +1,24 @@
 use super::*;
 
-fn rules(allow: &[&str], deny: &[&str], lift: &[&str]) -> Rules {
+fn rules(allow: &[&str], deny: &[&str], exempt: &[&str]) -> Rules {
     let rules = |texts: &[&str]| texts.iter().map(|text| Rule::parse(text).unwrap()).collect();
-    let lift = lift.iter().map(|name| Lift::parse(name).unwrap()).collect();
-    Rules { allow: rules(allow), deny: rules(deny), lift }
+    let exempt = exempt.iter().map(|name| Exemption::parse(name).unwrap()).collect();
+    Rules { allow: rules(allow), deny: rules(deny), exempt }
 }
 
-fn judged(rules: &Rules, request: &str) -> Result<(), Refused> {
+fn checked_path(rules: &Rules, request: &str) -> Result<(), RuleViolation> {
     let (method, target) = request.split_once(' ').unwrap();
     let (path, query) = target.split_once('?').map_or((target, None), |(path, query)| (path, Some(query)));
     let operation = Operation::parse(&method.parse().unwrap(), Query::parse(query).unwrap()).unwrap();
-    rules.judge(operation, &ApiPath::read(&format!("/v1/{path}")).unwrap())
+    rules.check(operation, &ApiPath::read(&format!("/v1/{path}")).unwrap())
 }
 
 #[test]
 fn what_is_let_through_is_what_some_rule_allows_and_none_denies() {
     let check = |allow: &[&str], deny: &[&str], request: &str, wanted| {
-        assert_eq!(judged(&rules(allow, deny, &[]), request), wanted, "{allow:?} {deny:?} {request}");
+        assert_eq!(checked_path(&rules(allow, deny, &[]), request), wanted, "{allow:?} {deny:?} {request}");
     };
-    let (allowed, denied, not_allowed) = (Ok(()), Err(Refused::Denied), Err(Refused::NotAllowed));
+    let (allowed, denied, not_allowed) = (Ok(()), Err(RuleViolation::Denied), Err(RuleViolation::NotAllowed));
     check(&[], &[], "DELETE secret/data/web", allowed);
     check(&["secret/data/web/*"], &[], "GET secret/data/web/a/b", allowed);
     check(&["secret/data/web/*"], &[], "GET secret/data/web", not_allowed);
@@ -70,9 +70,9 @@ fn what_a_rule_is_written_like_is_checked() {
 
 #[test]
 fn what_is_guarded_is_refused_with_the_sessions_token_unless_it_is_lifted_by_name() {
-    let check = |lift: &[&str], path: &str, wanted: Option<&'static str>| {
-        let found = rules(&[], &[], lift).judge_with_session(&ApiPath::read(&format!("/v1/{path}")).unwrap());
-        assert_eq!(found, wanted.map_or(Ok(()), |name| Err(Refused::Guarded(name))), "{lift:?} {path}");
+    let check = |exempt: &[&str], path: &str, wanted: Option<&'static str>| {
+        let found = rules(&[], &[], exempt).check_session_token(&ApiPath::read(&format!("/v1/{path}")).unwrap());
+        assert_eq!(found, wanted.map_or(Ok(()), |name| Err(RuleViolation::Protected(name))), "{exempt:?} {path}");
     };
     check(&[], "auth/token/create", Some("auth/token/create"));
     check(&[], "auth/token/create/", Some("auth/token/create"));
@@ -99,10 +99,10 @@ fn what_is_guarded_is_refused_with_the_sessions_token_unless_it_is_lifted_by_nam
     check(&[], "sys/health", None);
     check(&[], "secret/data/web", None);
     check(&[], "secret/data/sys/seal-it", None);
-    assert_eq!(Lift::parse("sys/mounts"), None);
+    assert_eq!(Exemption::parse("sys/mounts"), None);
     assert!(
-        GUARDED
-            .iter()
-            .all(|(_, paths)| { paths.iter().all(|path| GUARDED_STARTS.iter().any(|start| path.starts_with(start))) })
+        PROTECTED.iter().all(|(_, paths)| {
+            paths.iter().all(|path| PROTECTED_PREFIXES.iter().any(|start| path.starts_with(start)))
+        })
     );
 }

@@ -16,7 +16,7 @@ use crate::agent::token::{ClientToken, Lease};
 
 /// What a path of the server answers with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Kind {
+pub enum EntryKind {
     /// Values that stay until someone changes them.
     Plain,
     /// Credentials or tokens that are made for who asks, for a time.
@@ -24,15 +24,15 @@ pub enum Kind {
 }
 
 /// An answer that is kept. Wiped when it is dropped, shown by nothing.
-pub struct Kept {
+pub struct CacheEntry {
     body: Bytes,
     /// Where its lifetime stands, and what it is of.
-    issued: Option<(Range<usize>, Issued)>,
+    lease_ref: Option<(Range<usize>, LeaseRef)>,
     /// As it was given last, with so many seconds left: within a second it is the same.
     aged: Mutex<Option<(u64, Bytes)>>,
 }
 
-impl fmt::Debug for Kept {
+impl fmt::Debug for CacheEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Kept").field("bytes", &self.body.len()).finish_non_exhaustive()
     }
@@ -40,14 +40,14 @@ impl fmt::Debug for Kept {
 
 /// What was issued.
 #[derive(Debug, Clone)]
-pub(super) enum Issued {
+pub(super) enum LeaseRef {
     /// A secret, by its lease.
     Secret(SecretLease),
     /// A token, and its accessor if it has one.
     Token(ClientToken, Lease, Option<String>),
 }
 
-impl Issued {
+impl LeaseRef {
     pub(super) const fn lease(&self) -> Lease {
         match self {
             Self::Secret(lease) => lease.lease,
@@ -86,39 +86,39 @@ struct Auth<'a> {
     accessor: Option<String>,
 }
 
-impl Kept {
+impl CacheEntry {
     /// Takes the body of a good answer, if it is what such a path answers with and may be given again. What is wrapped, or
     /// ends after a number of uses, is for one reader.
-    pub fn take(kind: Kind, body: &[u8]) -> Option<Self> {
+    pub fn take(kind: EntryKind, body: &[u8]) -> Option<Self> {
         let answer: Answer<'_> = serde_json::from_slice(body).ok()?;
         if answer.wrap_info.is_some() {
             return None;
         }
         let leased = answer.lease_id.filter(|id| !id.is_empty());
-        let issued = match (kind, answer.auth, leased) {
-            (Kind::Plain, None, None) => {
+        let lease_ref = match (kind, answer.auth, leased) {
+            (EntryKind::Plain, None, None) => {
                 answer.data?;
                 None
             }
-            (Kind::Leased, Some(auth), None) if auth.num_uses == 0 => {
+            (EntryKind::Leased, Some(auth), None) if auth.num_uses == 0 => {
                 let (place, ttl) = lifetime(body, auth.lease_duration?)?;
                 let token = ClientToken::parse(SecretString::from(auth.client_token))?;
                 let accessor = auth.accessor.filter(|accessor| !accessor.is_empty());
-                Some((place, Issued::Token(token, Lease { ttl, renewable: auth.renewable }, accessor)))
+                Some((place, LeaseRef::Token(token, Lease { ttl, renewable: auth.renewable }, accessor)))
             }
-            (Kind::Leased, None, Some(id)) => {
+            (EntryKind::Leased, None, Some(id)) => {
                 let (place, ttl) = lifetime(body, answer.lease_duration?)?;
                 let lease = Lease { ttl, renewable: answer.renewable.unwrap_or_default() };
-                Some((place, Issued::Secret(SecretLease { id, lease })))
+                Some((place, LeaseRef::Secret(SecretLease { id, lease })))
             }
             _ => return None,
         };
-        Some(Self { body: Bytes::from_owner(Zeroizing::new(body.to_vec())), issued, aged: Mutex::new(None) })
+        Some(Self { body: Bytes::from_owner(Zeroizing::new(body.to_vec())), lease_ref, aged: Mutex::new(None) })
     }
 
     /// The body, its lifetime the one that is left.
     pub(super) fn body(&self, left: Duration) -> Bytes {
-        let Some((place, _)) = &self.issued else { return self.body.clone() };
+        let Some((place, _)) = &self.lease_ref else { return self.body.clone() };
         let seconds = left.as_secs();
         let mut last = self.aged.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, aged)) = last.as_ref().filter(|(then, _)| *then == seconds) {
@@ -135,8 +135,8 @@ impl Kept {
     }
 
     /// What the body holds, to be taken again.
-    pub(super) fn saved(&self) -> Option<(Kind, &RawValue)> {
-        let kind = if self.issued.is_some() { Kind::Leased } else { Kind::Plain };
+    pub(super) fn saved(&self) -> Option<(EntryKind, &RawValue)> {
+        let kind = if self.lease_ref.is_some() { EntryKind::Leased } else { EntryKind::Plain };
         serde_json::from_slice(&self.body).ok().map(|body| (kind, body))
     }
 
@@ -145,14 +145,14 @@ impl Kept {
         self.body == other.body
     }
 
-    pub(super) fn issued(&self) -> Option<&Issued> {
-        self.issued.as_ref().map(|(_, issued)| issued)
+    pub(super) fn lease_ref(&self) -> Option<&LeaseRef> {
+        self.lease_ref.as_ref().map(|(_, lease_ref)| lease_ref)
     }
 
     /// Its size in memory, in bytes.
     pub(super) fn size(&self) -> usize {
         // What is issued is there a second time, as it was given last.
-        self.body.len() * (1 + usize::from(self.issued.is_some())) + size_of::<Self>()
+        self.body.len() * (1 + usize::from(self.lease_ref.is_some())) + size_of::<Self>()
     }
 }
 
@@ -169,11 +169,11 @@ const LONGEST: Duration = Duration::from_hours(32 * 24);
 
 #[cfg(test)]
 mod tests {
-    use super::Kind::{Leased, Plain};
+    use super::EntryKind::{Leased, Plain};
     use super::*;
 
-    fn take(kind: Kind, body: &str) -> Option<Kept> {
-        Kept::take(kind, body.as_bytes())
+    fn take(kind: EntryKind, body: &str) -> Option<CacheEntry> {
+        CacheEntry::take(kind, body.as_bytes())
     }
 
     #[test]

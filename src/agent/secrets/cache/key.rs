@@ -9,62 +9,71 @@ use percent_encoding::percent_decode;
 use serde::{Deserialize, Serialize};
 use url::form_urlencoded::byte_serialize;
 
-/// Whose answer it is: nobody is given what another's token has got.
+/// TokenScope answer it is: nobody is given what another's token has got.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Whose {
+pub enum TokenScope {
     /// Got with the session's token: for all that the token would be put on for.
     Session,
     /// Got with a caller's own token, by its hash.
     Caller([u8; 32]),
     /// Got without a token, as logins are.
-    Nobody,
+    #[serde(rename = "Nobody")]
+    Anonymous,
 }
 
-impl Whose {
+impl TokenScope {
     /// Of who brings this token.
     pub fn of(token: &[u8]) -> Self {
         Self::Caller(hash(token))
     }
 }
 
-impl fmt::Debug for Whose {
+impl fmt::Debug for TokenScope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Session => "Session",
             Self::Caller(_) => "Caller",
-            Self::Nobody => "Nobody",
+            Self::Anonymous => "Nobody",
         })
     }
 }
 
 /// A request, as far as its answer depends on it.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Key {
-    pub(super) whose: Whose,
+pub struct CacheKey {
+    #[serde(rename = "whose")]
+    pub(super) scope: TokenScope,
     text: String,
     body: [u8; 32],
 }
 
-impl fmt::Debug for Key {
+impl fmt::Debug for CacheKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Key").field("whose", &self.whose).finish_non_exhaustive()
+        f.debug_struct("Key").field("whose", &self.scope).finish_non_exhaustive()
     }
 }
 
-impl Hash for Key {
+impl Hash for CacheKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write(self.text.as_bytes());
         // Of what is a hash already, a part tells keys apart.
         state.write(self.body.first_chunk::<8>().unwrap_or(&[0; 8]));
-        if let Whose::Caller(token) = &self.whose {
+        if let TokenScope::Caller(token) = &self.scope {
             state.write(token.first_chunk::<8>().unwrap_or(&[0; 8]));
         }
     }
 }
 
-impl Key {
+impl CacheKey {
     /// `path` has its encoding taken off; `namespace` is empty for the root.
-    pub fn new(whose: Whose, method: &Method, namespace: &str, path: &str, query: Option<&str>, body: &[u8]) -> Self {
+    pub fn new(
+        scope: TokenScope,
+        method: &Method,
+        namespace: &str,
+        path: &str,
+        query: Option<&str>,
+        body: &[u8],
+    ) -> Self {
         let query = query.unwrap_or_default();
         let mut text = String::with_capacity(method.as_str().len() + namespace.len() + path.len() + query.len() + 3);
         // None of them holds a line end.
@@ -76,7 +85,7 @@ impl Key {
             push_normalized(&mut text, query);
         }
         let body = if body.is_empty() { [0; 32] } else { hash(body) };
-        Self { whose, text, body }
+        Self { scope, text, body }
     }
 
     /// Its namespace and its path.
@@ -129,31 +138,31 @@ mod tests {
 
     #[test]
     fn requests_are_the_same_by_what_their_answer_depends_on() {
-        let key = |whose, namespace: &str, path: &str, query: Option<&str>, body: &[u8]| {
-            Key::new(whose, &Method::GET, namespace, path, query, body)
+        let key = |scope, namespace: &str, path: &str, query: Option<&str>, body: &[u8]| {
+            CacheKey::new(scope, &Method::GET, namespace, path, query, body)
         };
-        let base = || key(Whose::Session, "team", "a/b", Some("x=1&y=2"), b"body");
-        assert_eq!(base(), key(Whose::Session, "/team/", "a/b", Some("y=2&x=%31"), b"body"));
+        let base = || key(TokenScope::Session, "team", "a/b", Some("x=1&y=2"), b"body");
+        assert_eq!(base(), key(TokenScope::Session, "/team/", "a/b", Some("y=2&x=%31"), b"body"));
         assert_eq!(base().place(), ("team", "a/b"));
-        let of = |query| key(Whose::Session, "", "a", Some(query), b"");
+        let of = |query| key(TokenScope::Session, "", "a", Some(query), b"");
         assert_eq!(of("b=x+y&a=%c3%a9&&c"), of("c=&a=\u{e9}&b=x%20y"));
         assert_ne!(of("a=1&a=2"), of("a=2&a=1"), "the first counts");
         assert_ne!(of("a=%ff"), of("a=%fe"));
         assert_ne!(of("a=%25zz"), of("a=zz"));
         assert_eq!(of("b=2&a=x y").text, "GET\n\na\na=x+y&b=2", "files of earlier versions hold it so");
         for other in [
-            key(Whose::Nobody, "team", "a/b", Some("x=1&y=2"), b"body"),
-            key(Whose::of(b"token"), "team", "a/b", Some("x=1&y=2"), b"body"),
-            key(Whose::Session, "", "a/b", Some("x=1&y=2"), b"body"),
-            key(Whose::Session, "team", "a/c", Some("x=1&y=2"), b"body"),
-            key(Whose::Session, "team", "a/b", Some("x=1"), b"body"),
-            key(Whose::Session, "team", "a/b", None, b"body"),
-            key(Whose::Session, "team", "a/b", Some("x=1&y=2"), b"other"),
-            Key::new(Whose::Session, &Method::PUT, "team", "a/b", Some("x=1&y=2"), b"body"),
+            key(TokenScope::Anonymous, "team", "a/b", Some("x=1&y=2"), b"body"),
+            key(TokenScope::of(b"token"), "team", "a/b", Some("x=1&y=2"), b"body"),
+            key(TokenScope::Session, "", "a/b", Some("x=1&y=2"), b"body"),
+            key(TokenScope::Session, "team", "a/c", Some("x=1&y=2"), b"body"),
+            key(TokenScope::Session, "team", "a/b", Some("x=1"), b"body"),
+            key(TokenScope::Session, "team", "a/b", None, b"body"),
+            key(TokenScope::Session, "team", "a/b", Some("x=1&y=2"), b"other"),
+            CacheKey::new(TokenScope::Session, &Method::PUT, "team", "a/b", Some("x=1&y=2"), b"body"),
         ] {
             assert_ne!(base(), other);
         }
-        assert_eq!(Whose::of(b"a"), Whose::of(b"a"));
-        assert_ne!(Whose::of(b"a"), Whose::of(b"b"));
+        assert_eq!(TokenScope::of(b"a"), TokenScope::of(b"a"));
+        assert_ne!(TokenScope::of(b"a"), TokenScope::of(b"b"));
     }
 }

@@ -8,19 +8,19 @@ use std::time::Duration;
 use secrecy::ExposeSecret as _;
 use zeroize::Zeroizing;
 
-use super::entry::{Issued, Kept};
-use super::key::{Key, Whose};
+use super::entry::{CacheEntry, LeaseRef};
+use super::key::{CacheKey, TokenScope};
 use super::snapshot::{Line, Taken};
-use crate::agent::secrets::encrypted_file::Dirt;
-use crate::agent::secrets::lease::{Step, Term, next_step};
-use crate::agent::secrets::snapshot_format::SavedTerm;
+use crate::agent::secrets::encrypted_file::ChangeLevel;
+use crate::agent::secrets::lease::{LeaseState, Step, next_step};
+use crate::agent::secrets::snapshot_format::SavedLease;
 use crate::agent::token::{Generation, Lease};
 use crate::clock::ClockReading;
 
 /// All of them.
 #[derive(Debug)]
-pub(super) struct Shelf {
-    entries: HashMap<Key, Entry>,
+pub(super) struct LruCache {
+    entries: HashMap<CacheKey, Entry>,
     bytes: usize,
     /// How many bytes may be kept.
     most: usize,
@@ -29,14 +29,14 @@ pub(super) struct Shelf {
     /// Stands for the login of the last process, until it is known whether its token lives: what it has got is not given
     /// meanwhile.
     awaited: Option<Generation>,
-    /// What has changed since [`Shelf::lines`], and what of that was told.
-    dirt: Dirt,
-    told: Dirt,
+    /// What has changed since [`LruCache::lines`], and what of that was told.
+    changes: ChangeLevel,
+    told: ChangeLevel,
 }
 
 #[derive(Debug)]
 struct Entry {
-    kept: Arc<Kept>,
+    kept: Arc<CacheEntry>,
     since: ClockReading,
     /// How old it was by then.
     before: Duration,
@@ -48,7 +48,7 @@ struct Entry {
 /// What is issued, and kept alive.
 #[derive(Debug)]
 struct Held {
-    term: Term,
+    lease_state: LeaseState,
     next: Step,
     /// The login whose token it ends with; `None` for what has a life of its own.
     generation: Option<Generation>,
@@ -64,15 +64,15 @@ impl Held {
 
 /// An answer that is there.
 #[derive(Debug, Clone)]
-pub struct Found {
-    pub(super) kept: Arc<Kept>,
+pub struct CacheHit {
+    pub(super) kept: Arc<CacheEntry>,
     /// Time since the server gave it.
     pub age: Duration,
     /// What is left of its life; `None` for plain values.
     pub left: Option<Duration>,
 }
 
-impl Found {
+impl CacheHit {
     /// The body to answer with.
     pub fn body(&self) -> bytes::Bytes {
         self.kept.body(self.left.unwrap_or_default())
@@ -82,14 +82,14 @@ impl Found {
 /// What is to be done for a lease.
 #[derive(Debug)]
 pub(super) struct Due {
-    pub(super) key: Key,
-    pub(super) issued: Issued,
+    pub(super) key: CacheKey,
+    pub(super) lease_ref: LeaseRef,
 }
 
-impl Shelf {
+impl LruCache {
     pub(super) fn new(most: usize) -> Self {
-        let (entries, dirt, told) = (HashMap::new(), Dirt::None, Dirt::None);
-        Self { entries, bytes: 0, most, turn: 0, awaited: None, dirt, told }
+        let (entries, changes, told) = (HashMap::new(), ChangeLevel::None, ChangeLevel::None);
+        Self { entries, bytes: 0, most, turn: 0, awaited: None, changes, told }
     }
 
     pub(super) const fn bytes(&self) -> usize {
@@ -102,46 +102,53 @@ impl Shelf {
     }
 
     /// What is there for a request. What was issued is there until it is time to get another.
-    pub(super) fn look(&mut self, key: &Key, now: ClockReading) -> Option<Found> {
+    pub(super) fn lookup(&mut self, key: &CacheKey, now: ClockReading) -> Option<CacheHit> {
         self.turn += 1;
         let entry = self.entries.get_mut(key)?;
         entry.used = self.turn;
         if entry.held.as_ref().is_some_and(|held| held.is_awaited(self.awaited)) {
             return None;
         }
-        let left = entry.held.as_ref().map(|held| now.until(held.term.ends()));
+        let left = entry.held.as_ref().map(|held| now.until(held.lease_state.ends()));
         if left.is_some_and(|left| left.is_zero()) {
             self.drop_one(key);
             return None;
         }
-        Some(Found { kept: Arc::clone(&entry.kept), age: entry.before + now.since(entry.since), left })
+        Some(CacheHit { kept: Arc::clone(&entry.kept), age: entry.before + now.since(entry.since), left })
     }
 
     /// Keeps an answer in place of what was there; those that were not used for longest go where there is no room. `unit` is
     /// a random number in `0.0..1.0`.
-    pub(super) fn put(&mut self, key: Key, kept: Kept, generation: Option<Generation>, now: ClockReading, unit: f64) {
-        let same = kept.issued().is_none() && self.entries.get(&key).is_some_and(|there| there.kept.is_same(&kept));
-        let held = kept.issued().map(|issued| {
-            let lease = issued.lease();
+    pub(super) fn put(
+        &mut self,
+        key: CacheKey,
+        kept: CacheEntry,
+        generation: Option<Generation>,
+        now: ClockReading,
+        unit: f64,
+    ) {
+        let same = kept.lease_ref().is_none() && self.entries.get(&key).is_some_and(|there| there.kept.is_same(&kept));
+        let held = kept.lease_ref().map(|lease_ref| {
+            let lease = lease_ref.lease();
             // What a caller's own token has got is not the agent's to renew.
-            let refused = matches!(key.whose, Whose::Caller(_));
-            let term = Term { since: now, lease, first: lease.ttl, refused };
-            Held { term, next: next_step(now, Some(term), lease.ttl, unit), generation, busy: false }
+            let refused = matches!(key.scope, TokenScope::Caller(_));
+            let lease_state = LeaseState { since: now, lease, first: lease.ttl, refused };
+            Held { lease_state, next: next_step(now, Some(lease_state), lease.ttl, unit), generation, busy: false }
         });
         self.insert(key, kept, now, Duration::ZERO, held);
-        self.dirt = self.dirt.max(if same { Dirt::Younger } else { Dirt::Other });
+        self.changes = self.changes.max(if same { ChangeLevel::AgeOnly } else { ChangeLevel::Content });
     }
 
-    /// Takes up what the last process kept. What had been got with the session's token waits for [`Shelf::adopt`] under the
+    /// Takes up what the last process kept. What had been got with the session's token waits for [`LruCache::adopt`] under the
     /// generation that this gives.
     pub(super) fn take_up(&mut self, all: Vec<Taken>, now: ClockReading) {
         let awaited = *self.awaited.get_or_insert_with(Generation::new);
         for Taken { key, kept, age, held, with_session } in all {
             let generation = with_session.then_some(awaited);
-            let held = held.map(|(term, next)| Held { term, next, generation, busy: false });
+            let held = held.map(|(lease_state, next)| Held { lease_state, next, generation, busy: false });
             self.insert(key, kept, now, age, held);
         }
-        self.dirt = Dirt::None;
+        self.changes = ChangeLevel::None;
     }
 
     /// Whether it is not known yet what became of the last process's token.
@@ -163,7 +170,7 @@ impl Shelf {
 
     /// What is to be written: at most so many bytes, of what was used last. From here on what changes is news.
     pub(super) fn lines(&mut self, most: usize, now: ClockReading) -> Vec<Line> {
-        (self.dirt, self.told) = (Dirt::None, Dirt::None);
+        (self.changes, self.told) = (ChangeLevel::None, ChangeLevel::None);
         let mut entries: Vec<_> = self.entries.iter().collect();
         entries.sort_by_key(|(_, entry)| std::cmp::Reverse(entry.used));
         let mut room = most;
@@ -172,11 +179,11 @@ impl Shelf {
             room -= if fits { entry.size } else { 0 };
             fits
         });
-        let line = |(key, entry): (&Key, &Entry)| Line {
+        let line = |(key, entry): (&CacheKey, &Entry)| Line {
             key: key.clone(),
             kept: Arc::clone(&entry.kept),
             age: entry.before + now.since(entry.since),
-            term: entry.held.as_ref().map(|held| SavedTerm::of(&held.term, held.next, now)),
+            lease_state: entry.held.as_ref().map(|held| SavedLease::of(&held.lease_state, held.next, now)),
             with_session: entry.held.as_ref().is_some_and(|held| held.generation.is_some()),
         };
         // The one that was used last is put last, and so is the last to go.
@@ -185,29 +192,29 @@ impl Shelf {
 
     /// The tokens of this accessor that are kept.
     pub(super) fn tokens_of(&self, accessor: &str) -> Vec<Zeroizing<String>> {
-        let issued = self.entries.values().filter_map(|entry| entry.kept.issued());
-        let token = |issued: &Issued| match issued {
-            Issued::Token(token, _, Some(its)) if its == accessor => {
+        let lease_ref = self.entries.values().filter_map(|entry| entry.kept.lease_ref());
+        let token = |lease_ref: &LeaseRef| match lease_ref {
+            LeaseRef::Token(token, _, Some(its)) if its == accessor => {
                 Some(Zeroizing::new(token.secret().expose_secret().to_owned()))
             }
-            Issued::Token(..) | Issued::Secret(_) => None,
+            LeaseRef::Token(..) | LeaseRef::Secret(_) => None,
         };
-        issued.filter_map(token).collect()
+        lease_ref.filter_map(token).collect()
     }
 
     /// What has changed since it was written.
-    pub(super) const fn dirt(&self) -> Dirt {
-        self.dirt
+    pub(super) const fn changes(&self) -> ChangeLevel {
+        self.changes
     }
 
     /// Whether there is more of that than was told.
     pub(super) fn has_news(&mut self) -> bool {
-        let news = self.dirt > self.told;
-        self.told = self.dirt;
+        let news = self.changes > self.told;
+        self.told = self.changes;
         news
     }
 
-    fn insert(&mut self, key: Key, kept: Kept, since: ClockReading, before: Duration, held: Option<Held>) {
+    fn insert(&mut self, key: CacheKey, kept: CacheEntry, since: ClockReading, before: Duration, held: Option<Held>) {
         self.drop_one(&key);
         let size = key.size() + kept.size() + size_of::<Entry>();
         if size > self.most {
@@ -226,21 +233,24 @@ impl Shelf {
     }
 
     /// Drops what is there for a request.
-    pub(super) fn drop_one(&mut self, key: &Key) {
+    pub(super) fn drop_one(&mut self, key: &CacheKey) {
         if let Some(entry) = self.entries.remove(key) {
             self.bytes -= entry.size;
-            self.dirt = Dirt::Other;
+            self.changes = ChangeLevel::Content;
         }
     }
 
     /// Drops what is meant.
-    pub(super) fn drop_where(&mut self, meant: impl Fn(&Key, Option<&Issued>, Option<Generation>) -> bool) -> usize {
+    pub(super) fn drop_where(
+        &mut self,
+        meant: impl Fn(&CacheKey, Option<&LeaseRef>, Option<Generation>) -> bool,
+    ) -> usize {
         let before = self.entries.len();
         let (bytes, awaited) = (&mut self.bytes, self.awaited);
         self.entries.retain(|key, entry| {
             // What is awaited is no login that has ended.
             let generation = entry.held.as_ref().and_then(|held| held.generation).filter(|its| Some(*its) != awaited);
-            let stays = !meant(key, entry.kept.issued(), generation);
+            let stays = !meant(key, entry.kept.lease_ref(), generation);
             if !stays {
                 *bytes -= entry.size;
             }
@@ -248,7 +258,7 @@ impl Shelf {
         });
         let dropped = before - self.entries.len();
         if dropped > 0 {
-            self.dirt = Dirt::Other;
+            self.changes = ChangeLevel::Content;
         }
         dropped
     }
@@ -264,7 +274,7 @@ impl Shelf {
     pub(super) fn take_due(&mut self, now: ClockReading) -> Option<Due> {
         let awaited = self.awaited;
         let is_due = |held: &Held| !held.busy && !held.is_awaited(awaited) && now.until(held.next.at()).is_zero();
-        let ended: Vec<Key> = self
+        let ended: Vec<CacheKey> = self
             .entries
             .iter()
             .filter(|(_, entry)| {
@@ -278,26 +288,26 @@ impl Shelf {
         let (key, entry) = self.entries.iter_mut().find(|(_, entry)| entry.held.as_ref().is_some_and(is_due))?;
         let held = entry.held.as_mut()?;
         held.busy = true;
-        Some(Due { key: key.clone(), issued: entry.kept.issued()?.clone() })
+        Some(Due { key: key.clone(), lease_ref: entry.kept.lease_ref()?.clone() })
     }
 
     /// Notes what became of a renewal: the lease that there is now, or that there will be no more of it.
-    pub(super) fn renewed(&mut self, key: &Key, outcome: Option<Lease>, now: ClockReading, unit: f64) {
+    pub(super) fn renewed(&mut self, key: &CacheKey, outcome: Option<Lease>, now: ClockReading, unit: f64) {
         let Some(held) = self.entries.get_mut(key).and_then(|entry| entry.held.as_mut()) else { return };
         held.busy = false;
         match outcome {
-            Some(lease) => held.term.renewed(now, lease),
-            None => held.term.refused = true,
+            Some(lease) => held.lease_state.renewed(now, lease),
+            None => held.lease_state.refused = true,
         }
-        held.next = next_step(now, Some(held.term), held.term.lease.ttl, unit);
-        self.dirt = Dirt::Other;
+        held.next = next_step(now, Some(held.lease_state), held.lease_state.lease.ttl, unit);
+        self.changes = ChangeLevel::Content;
     }
 
     /// Notes that a renewal is to be tried again at that time.
-    pub(super) fn again(&mut self, key: &Key, at: ClockReading) {
+    pub(super) fn again(&mut self, key: &CacheKey, at: ClockReading) {
         if let Some(held) = self.entries.get_mut(key).and_then(|entry| entry.held.as_mut()) {
             held.busy = false;
-            let ends = held.term.ends();
+            let ends = held.lease_state.ends();
             held.next = if at.boot < ends.boot { Step::RenewAt(at) } else { Step::ReadAt(ends) };
         }
     }
@@ -310,76 +320,76 @@ mod tests {
     use http::Method;
 
     use super::*;
-    use crate::agent::secrets::cache::entry::Kind;
+    use crate::agent::secrets::cache::entry::EntryKind;
 
     fn at(seconds: u64) -> ClockReading {
         ClockReading { boot: Duration::from_secs(seconds), wall: SystemTime::UNIX_EPOCH + Duration::from_secs(seconds) }
     }
 
-    fn key(path: &str) -> Key {
-        Key::new(Whose::Session, &Method::GET, "", path, None, b"")
+    fn key(path: &str) -> CacheKey {
+        CacheKey::new(TokenScope::Session, &Method::GET, "", path, None, b"")
     }
 
-    fn plain(bytes: usize) -> Kept {
+    fn plain(bytes: usize) -> CacheEntry {
         let body = format!(r#"{{"data":{{"a":"{}"}}}}"#, "x".repeat(bytes));
-        Kept::take(Kind::Plain, body.as_bytes()).unwrap()
+        CacheEntry::take(EntryKind::Plain, body.as_bytes()).unwrap()
     }
 
-    fn leased(seconds: u64, renewable: bool) -> Kept {
+    fn leased(seconds: u64, renewable: bool) -> CacheEntry {
         let body =
             format!(r#"{{"data":{{}},"lease_id":"x/{seconds}","lease_duration":{seconds},"renewable":{renewable}}}"#);
-        Kept::take(Kind::Leased, body.as_bytes()).unwrap()
+        CacheEntry::take(EntryKind::Leased, body.as_bytes()).unwrap()
     }
 
     #[test]
     fn what_was_not_used_for_longest_goes_where_there_is_no_room() {
-        let mut shelf = Shelf::new(10_000);
+        let mut lru = LruCache::new(10_000);
         for name in ["a", "b", "c"] {
-            shelf.put(key(name), plain(2000), None, at(0), 0.0);
+            lru.put(key(name), plain(2000), None, at(0), 0.0);
         }
-        assert!(shelf.look(&key("a"), at(1)).is_some());
-        shelf.put(key("d"), plain(3000), None, at(2), 0.0);
+        assert!(lru.lookup(&key("a"), at(1)).is_some());
+        lru.put(key("d"), plain(3000), None, at(2), 0.0);
         let there: Vec<_> =
-            ["a", "b", "c", "d"].into_iter().filter(|it| shelf.look(&key(it), at(3)).is_some()).collect();
+            ["a", "b", "c", "d"].into_iter().filter(|it| lru.lookup(&key(it), at(3)).is_some()).collect();
         assert_eq!(there, ["a", "c", "d"]);
-        assert!(shelf.bytes() <= 10_000);
-        shelf.put(key("e"), plain(20_000), None, at(4), 0.0);
-        assert!(shelf.look(&key("e"), at(4)).is_none() && shelf.len() == 3, "larger than all the room");
-        assert_eq!(shelf.drop_where(|_, _, _| true), 3);
-        assert_eq!((shelf.bytes(), shelf.len()), (0, 0));
+        assert!(lru.bytes() <= 10_000);
+        lru.put(key("e"), plain(20_000), None, at(4), 0.0);
+        assert!(lru.lookup(&key("e"), at(4)).is_none() && lru.len() == 3, "larger than all the room");
+        assert_eq!(lru.drop_where(|_, _, _| true), 3);
+        assert_eq!((lru.bytes(), lru.len()), (0, 0));
     }
 
     #[test]
     fn a_lease_is_renewed_while_it_grows_and_its_life_is_told_by_its_last_renewal() {
-        let mut shelf = Shelf::new(10_000);
-        shelf.put(key("a"), leased(100, true), None, at(0), 0.0);
-        assert_eq!(shelf.look(&key("a"), at(40)).unwrap().left, Some(Duration::from_mins(1)));
-        assert_eq!(shelf.next_due(), Some(at(63)));
-        assert!(shelf.take_due(at(62)).is_none());
-        let due = shelf.take_due(at(63)).unwrap();
-        assert!(shelf.take_due(at(63)).is_none() && shelf.next_due().is_none(), "it is being renewed");
-        shelf.renewed(&due.key, Some(Lease { ttl: Duration::from_secs(100), renewable: true }), at(64), 0.0);
-        assert_eq!(shelf.look(&key("a"), at(104)).unwrap().left, Some(Duration::from_mins(1)));
-        assert_eq!(shelf.look(&key("a"), at(104)).unwrap().age, Duration::from_secs(104));
+        let mut lru = LruCache::new(10_000);
+        lru.put(key("a"), leased(100, true), None, at(0), 0.0);
+        assert_eq!(lru.lookup(&key("a"), at(40)).unwrap().left, Some(Duration::from_mins(1)));
+        assert_eq!(lru.next_due(), Some(at(63)));
+        assert!(lru.take_due(at(62)).is_none());
+        let due = lru.take_due(at(63)).unwrap();
+        assert!(lru.take_due(at(63)).is_none() && lru.next_due().is_none(), "it is being renewed");
+        lru.renewed(&due.key, Some(Lease { ttl: Duration::from_secs(100), renewable: true }), at(64), 0.0);
+        assert_eq!(lru.lookup(&key("a"), at(104)).unwrap().left, Some(Duration::from_mins(1)));
+        assert_eq!(lru.lookup(&key("a"), at(104)).unwrap().age, Duration::from_secs(104));
         // Near the end that no renewal passes it grows no more: another is got before it ends.
-        let due = shelf.take_due(at(127)).unwrap();
-        shelf.renewed(&due.key, Some(Lease { ttl: Duration::from_secs(40), renewable: true }), at(127), 0.0);
-        assert!(shelf.take_due(at(150)).is_none() && shelf.look(&key("a"), at(150)).is_some());
-        assert!(shelf.take_due(at(153)).is_none() && shelf.look(&key("a"), at(153)).is_none());
+        let due = lru.take_due(at(127)).unwrap();
+        lru.renewed(&due.key, Some(Lease { ttl: Duration::from_secs(40), renewable: true }), at(127), 0.0);
+        assert!(lru.take_due(at(150)).is_none() && lru.lookup(&key("a"), at(150)).is_some());
+        assert!(lru.take_due(at(153)).is_none() && lru.lookup(&key("a"), at(153)).is_none());
     }
 
     #[test]
     fn a_lease_that_cannot_be_renewed_is_given_until_another_must_be_got() {
-        let mut shelf = Shelf::new(10_000);
-        shelf.put(key("a"), leased(100, false), None, at(0), 0.0);
-        assert!(shelf.take_due(at(62)).is_none() && shelf.look(&key("a"), at(62)).is_some());
-        assert!(shelf.take_due(at(63)).is_none() && shelf.look(&key("a"), at(63)).is_none());
-        let mut shelf = Shelf::new(10_000);
-        shelf.put(key("a"), leased(100, true), None, at(0), 0.0);
-        let due = shelf.take_due(at(70)).unwrap();
-        shelf.again(&due.key, at(90));
-        assert!(shelf.take_due(at(89)).is_none() && shelf.take_due(at(90)).is_some());
-        shelf.again(&due.key, at(190));
-        assert!(shelf.look(&key("a"), at(99)).is_some() && shelf.look(&key("a"), at(100)).is_none());
+        let mut lru = LruCache::new(10_000);
+        lru.put(key("a"), leased(100, false), None, at(0), 0.0);
+        assert!(lru.take_due(at(62)).is_none() && lru.lookup(&key("a"), at(62)).is_some());
+        assert!(lru.take_due(at(63)).is_none() && lru.lookup(&key("a"), at(63)).is_none());
+        let mut lru = LruCache::new(10_000);
+        lru.put(key("a"), leased(100, true), None, at(0), 0.0);
+        let due = lru.take_due(at(70)).unwrap();
+        lru.again(&due.key, at(90));
+        assert!(lru.take_due(at(89)).is_none() && lru.take_due(at(90)).is_some());
+        lru.again(&due.key, at(190));
+        assert!(lru.lookup(&key("a"), at(99)).is_some() && lru.lookup(&key("a"), at(100)).is_none());
     }
 }

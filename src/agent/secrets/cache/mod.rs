@@ -1,6 +1,6 @@
 //! Answers of the secrets server that are given again: plain values for a bounded time, what was issued as long as it lives.
 //!
-//! `issued` reads an answer, `shelf` keeps it and decides, `saved` is how it outlives a restart, all pure; `flight` lets one
+//! `lease_ref` reads an answer, `lru` keeps it and decides, `saved` is how it outlives a restart, all pure; `flight` lets one
 //! request go for all who ask the same; `tend` renews leases, drops what ends with the session's token, and has all written.
 
 mod key;
@@ -19,22 +19,22 @@ use http::{HeaderMap, StatusCode};
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::Notify;
 
-pub use entry::{Kept, Kind};
-pub use key::{Key, Whose};
-pub use lru::Found;
-pub use renewer::{Parts, Tender};
-pub use singleflight::{Joined, Landed, Lead, told};
+pub use entry::{CacheEntry, EntryKind};
+pub use key::{CacheKey, TokenScope};
+pub use lru::CacheHit;
+pub use renewer::{LeaseRenewer, LeaseRenewerDeps};
+pub use singleflight::{FlightResult, JoinOutcome, Leader, told};
 
 use crate::agent::token::Generation;
 use crate::backoff::random_unit;
 use crate::clock::Clock;
 use crate::secret;
-use lru::Shelf;
-use singleflight::Flights;
+use lru::LruCache;
+use singleflight::Singleflight;
 
 /// What is kept, and for how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Options {
+pub struct CacheLimits {
     /// How many bytes are kept.
     pub bytes: usize,
     /// How old a plain value may be that is given without asking the server.
@@ -49,10 +49,10 @@ pub struct Cache(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    options: Options,
+    options: CacheLimits,
     clock: Clock,
-    shelf: Mutex<Shelf>,
-    flights: Flights<Arc<Whole>>,
+    lru: Mutex<LruCache>,
+    singleflight: Singleflight<Arc<BufferedResponse>>,
     /// Something was put that must be tended, or something has changed that must be written.
     put: Notify,
     /// Whether answers are kept over a restart.
@@ -62,7 +62,7 @@ struct Inner {
 
 /// An answer as a whole, for all who asked the same at once.
 #[derive(Debug)]
-pub struct Whole {
+pub struct BufferedResponse {
     /// Its status.
     pub status: StatusCode,
     /// Its headers.
@@ -73,7 +73,7 @@ pub struct Whole {
 
 /// What is to be forgotten.
 #[derive(Clone)]
-pub enum Forget<'a> {
+pub enum Invalidate<'a> {
     /// All of it.
     All,
     /// What was got at paths that begin so, in a namespace.
@@ -87,10 +87,10 @@ pub enum Forget<'a> {
     /// All that callers have got with tokens of their own.
     Callers,
     /// All that was issued, or what was issued to one.
-    Leases(Option<Whose>),
+    Leases(Option<TokenScope>),
 }
 
-impl std::fmt::Debug for Forget<'_> {
+impl std::fmt::Debug for Invalidate<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::All => "All",
@@ -106,14 +106,14 @@ impl std::fmt::Debug for Forget<'_> {
 
 impl Cache {
     /// Keeps nothing yet. `bytes` tells how much is kept.
-    pub fn new(options: Options, clock: Clock, bytes: Option<Gauge>) -> Self {
-        let (shelf, flights, put) = (Mutex::new(Shelf::new(options.bytes)), Flights::new(), Notify::new());
+    pub fn new(options: CacheLimits, clock: Clock, bytes: Option<Gauge>) -> Self {
+        let (lru, singleflight, put) = (Mutex::new(LruCache::new(options.bytes)), Singleflight::new(), Notify::new());
         let persists = AtomicBool::new(false);
-        Self(Arc::new(Inner { options, clock, shelf, flights, put, persists, bytes }))
+        Self(Arc::new(Inner { options, clock, lru, singleflight, put, persists, bytes }))
     }
 
     /// How old plain values may be.
-    pub fn options(&self) -> Options {
+    pub fn options(&self) -> CacheLimits {
         self.0.options
     }
 
@@ -123,111 +123,116 @@ impl Cache {
     }
 
     /// What is there for a request.
-    pub fn look(&self, key: &Key) -> Option<Found> {
-        self.0.shelf().look(key, self.0.clock.now())
+    pub fn lookup(&self, key: &CacheKey) -> Option<CacheHit> {
+        self.0.lru().lookup(key, self.0.clock.now())
     }
 
     /// Whether what is there may be given without asking the server.
-    pub fn is_fresh(&self, found: &Found) -> bool {
+    pub fn is_fresh(&self, found: &CacheHit) -> bool {
         found.left.is_some() || found.age <= self.0.options.max_age
     }
 
     /// Whether what is there may be given while the server does not answer.
-    pub fn is_usable(&self, found: &Found) -> bool {
+    pub fn is_usable(&self, found: &CacheHit) -> bool {
         found.left.is_some() || found.age <= self.most_age()
     }
 
     /// Keeps an answer. `generation` names the login whose token it was got with.
-    pub fn put(&self, key: Key, kept: Kept, generation: Option<Generation>) {
+    pub fn put(&self, key: CacheKey, kept: CacheEntry, generation: Option<Generation>) {
         let now = self.0.clock.now();
-        let issued = kept.issued().is_some();
+        let lease_ref = kept.lease_ref().is_some();
         {
-            let mut shelf = self.0.shelf();
-            shelf.put(key, kept, generation, now, random_unit());
-            self.0.tell(&mut shelf);
+            let mut lru = self.0.lru();
+            lru.put(key, kept, generation, now, random_unit());
+            self.0.tell(&mut lru);
         }
-        if issued {
+        if lease_ref {
             self.0.put.notify_one();
         }
     }
 
     /// Forgets what is there for a request.
-    pub fn forget_one(&self, key: &Key) {
-        let mut shelf = self.0.shelf();
-        shelf.drop_one(key);
-        self.0.tell(&mut shelf);
+    pub fn forget_one(&self, key: &CacheKey) {
+        let mut lru = self.0.lru();
+        lru.drop_one(key);
+        self.0.tell(&mut lru);
     }
 
     /// Goes, or waits for who has gone.
-    pub fn join(&self, key: &Key) -> Joined<Arc<Whole>> {
-        self.0.flights.join(key)
+    pub fn join(&self, key: &CacheKey) -> JoinOutcome<Arc<BufferedResponse>> {
+        self.0.singleflight.join(key)
     }
 
     /// Forgets what is meant; gives how much that was.
-    pub fn forget(&self, what: &Forget<'_>) -> usize {
-        if let Forget::Accessor(accessor) = what {
-            self.0.flights.outdate(|_| true);
-            let tokens = self.0.shelf().tokens_of(accessor);
-            return tokens.iter().map(|token| self.forget(&Forget::Token(token.as_bytes()))).sum();
+    pub fn forget(&self, what: &Invalidate<'_>) -> usize {
+        if let Invalidate::Accessor(accessor) = what {
+            self.0.singleflight.outdate(|_| true);
+            let tokens = self.0.lru().tokens_of(accessor);
+            return tokens.iter().map(|token| self.forget(&Invalidate::Token(token.as_bytes()))).sum();
         }
-        let whose = match what {
-            Forget::Token(token) => Some(Whose::of(token)),
+        let scope = match what {
+            Invalidate::Token(token) => Some(TokenScope::of(token)),
             _ => None,
         };
         let start = match what {
-            Forget::Path(namespace, path) => key::full_path(namespace, path),
+            Invalidate::Path(namespace, path) => key::full_path(namespace, path),
             _ => String::new(),
         };
-        let is_below = |key: &Key| {
+        let is_below = |key: &CacheKey| {
             let (namespace, path) = key.place();
             key::full_path(namespace, path).starts_with(&start)
         };
         // What a request under way will be answered with is not known yet: any may bring the lease or the token.
-        self.0.flights.outdate(|key| match what {
-            Forget::Path(..) => is_below(key),
-            Forget::Callers => matches!(key.whose, Whose::Caller(_)),
-            Forget::Leases(Some(whose)) => *whose == key.whose,
-            Forget::All | Forget::Lease(_) | Forget::Token(_) | Forget::Accessor(_) | Forget::Leases(None) => true,
+        self.0.singleflight.outdate(|key| match what {
+            Invalidate::Path(..) => is_below(key),
+            Invalidate::Callers => matches!(key.scope, TokenScope::Caller(_)),
+            Invalidate::Leases(Some(scope)) => *scope == key.scope,
+            Invalidate::All
+            | Invalidate::Lease(_)
+            | Invalidate::Token(_)
+            | Invalidate::Accessor(_)
+            | Invalidate::Leases(None) => true,
         });
-        self.0.drop_where(|key, issued, _| match what {
-            Forget::All => true,
-            Forget::Path(..) => is_below(key),
-            Forget::Callers => matches!(key.whose, Whose::Caller(_)),
-            Forget::Leases(whose) => issued.is_some() && whose.is_none_or(|whose| whose == key.whose),
+        self.0.drop_where(|key, lease_ref, _| match what {
+            Invalidate::All => true,
+            Invalidate::Path(..) => is_below(key),
+            Invalidate::Callers => matches!(key.scope, TokenScope::Caller(_)),
+            Invalidate::Leases(scope) => lease_ref.is_some() && scope.is_none_or(|scope| scope == key.scope),
             // It was found above.
-            Forget::Accessor(_) => false,
-            Forget::Lease(id) => match issued {
-                Some(entry::Issued::Secret(lease)) => {
+            Invalidate::Accessor(_) => false,
+            Invalidate::Lease(id) => match lease_ref {
+                Some(entry::LeaseRef::Secret(lease)) => {
                     lease.id.strip_prefix(id).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
                 }
                 _ => false,
             },
-            Forget::Token(token) => {
-                let is_it = matches!(issued, Some(entry::Issued::Token(its, ..)) if secret::ct_eq(its.secret(), token));
-                is_it || whose == Some(key.whose)
+            Invalidate::Token(token) => {
+                let is_it =
+                    matches!(lease_ref, Some(entry::LeaseRef::Token(its, ..)) if secret::ct_eq(its.secret(), token));
+                is_it || scope == Some(key.scope)
             }
         })
     }
 }
 
 impl Inner {
-    fn shelf(&self) -> MutexGuard<'_, Shelf> {
-        self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lru(&self) -> MutexGuard<'_, LruCache> {
+        self.lru.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn tell(&self, shelf: &mut Shelf) {
-        if self.persists.load(Ordering::Relaxed) && shelf.has_news() {
+    fn tell(&self, lru: &mut LruCache) {
+        if self.persists.load(Ordering::Relaxed) && lru.has_news() {
             self.put.notify_one();
         }
         if let Some(bytes) = &self.bytes {
-            bytes.set(i64::try_from(shelf.bytes()).unwrap_or(i64::MAX));
+            bytes.set(i64::try_from(lru.bytes()).unwrap_or(i64::MAX));
         }
     }
 
-    fn drop_where(&self, meant: impl Fn(&Key, Option<&entry::Issued>, Option<Generation>) -> bool) -> usize {
-        let mut shelf = self.shelf();
-        let dropped = shelf.drop_where(meant);
-        self.tell(&mut shelf);
+    fn drop_where(&self, meant: impl Fn(&CacheKey, Option<&entry::LeaseRef>, Option<Generation>) -> bool) -> usize {
+        let mut lru = self.lru();
+        let dropped = lru.drop_where(meant);
+        self.tell(&mut lru);
         dropped
     }
 }

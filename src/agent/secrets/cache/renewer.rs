@@ -7,15 +7,17 @@ use std::sync::atomic::Ordering;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::entry::Issued;
-use super::key::{Key, Whose};
+use super::entry::LeaseRef;
+use super::key::{CacheKey, TokenScope};
 use super::lru::Due;
 use super::snapshot;
 use super::{Cache, Inner};
-use crate::agent::secrets::encrypted_file::{Archive, ArchiveError, Dirt, LARGEST, Persist, Writer};
-use crate::agent::secrets::snapshot_format::TokenMark;
+use crate::agent::secrets::encrypted_file::{
+    BackgroundWriter, ChangeLevel, EncryptedFile, EncryptedFileError, LARGEST, PersistOptions,
+};
+use crate::agent::secrets::snapshot_format::TokenFingerprint;
 use crate::agent::server_client::{CallError, Upstream, Verdict};
-use crate::agent::state_file::Use;
+use crate::agent::state_file::KeyPurpose;
 use crate::agent::token::{Lease, Token, TokenWatch};
 use crate::agent::token_lifecycle::retry_budget::{Failure, Pace};
 use crate::backoff::random_unit;
@@ -23,7 +25,7 @@ use crate::credential_watch::{Availability, RefreshSignal};
 
 /// What a tender works with.
 #[derive(Debug, Clone)]
-pub struct Parts {
+pub struct LeaseRenewerDeps {
     /// The session's token.
     pub tokens: TokenWatch,
     /// Whether the token is taken up after a restart; else another is made at each start, which says nothing of the one before.
@@ -38,24 +40,24 @@ pub struct Parts {
 
 /// Tends one cache.
 #[derive(Debug)]
-pub struct Tender {
+pub struct LeaseRenewer {
     cache: Cache,
     inner: Arc<Inner>,
-    parts: Parts,
+    parts: LeaseRenewerDeps,
     token: Option<Arc<Token>>,
     pace: Pace,
     /// The flag says whether it was asked with the issued token itself, not the session's.
-    renewing: JoinSet<(Key, bool, Result<Lease, CallError>)>,
+    renewing: JoinSet<(CacheKey, bool, Result<Lease, CallError>)>,
     /// Leases of the last process that were not renewed yet.
-    unproven: Vec<Key>,
-    persisting: Option<(Archive, Writer)>,
+    unproven: Vec<CacheKey>,
+    persisting: Option<(EncryptedFile, BackgroundWriter)>,
     /// The session's token that there was last.
-    mark: Option<TokenMark>,
+    mark: Option<TokenFingerprint>,
 }
 
-impl Tender {
+impl LeaseRenewer {
     /// One that has done nothing yet.
-    pub fn new(cache: &Cache, parts: Parts) -> Self {
+    pub fn new(cache: &Cache, parts: LeaseRenewerDeps) -> Self {
         let inner = Arc::clone(&cache.0);
         let pace = Pace::new(inner.clock.now());
         Self {
@@ -75,24 +77,24 @@ impl Tender {
     ///
     /// # Errors
     /// No key could be made of the one that is given.
-    pub fn persisting(mut self, persist: &Persist, bound_to: &[&str]) -> Result<Self, ArchiveError> {
-        let archive = Archive::new(persist, Use::Answers, bound_to)?;
-        self.persisting = Some((archive.clone(), Writer::new(archive)));
+    pub fn persisting(mut self, persist: &PersistOptions, bound_to: &[&str]) -> Result<Self, EncryptedFileError> {
+        let file = EncryptedFile::new(persist, KeyPurpose::Answers, bound_to)?;
+        self.persisting = Some((file.clone(), BackgroundWriter::new(file)));
         self.inner.persists.store(true, Ordering::Relaxed);
         Ok(self)
     }
 
     /// Takes up what the last process kept, so that it is there for the first request.
     pub async fn resume(&mut self) {
-        let Some((archive, _)) = &self.persisting else { return };
+        let Some((file, _)) = &self.persisting else { return };
         let (now, most) = (self.inner.clock.now(), self.cache.most_age());
-        let Some((mark, taken)) = archive.load(move |plain| snapshot::taken(plain, most, now)).await else { return };
+        let Some((mark, taken)) = file.load(move |plain| snapshot::taken(plain, most, now)).await else { return };
         self.mark = mark;
         self.unproven = taken.iter().filter(|its| its.held.is_some()).map(|its| its.key.clone()).collect();
         tracing::info!(event = "cache.resumed", answers = taken.len(), "answers of the last process are taken up");
-        let mut shelf = self.inner.shelf();
-        shelf.take_up(taken, now);
-        self.inner.tell(&mut shelf);
+        let mut lru = self.inner.lru();
+        lru.take_up(taken, now);
+        self.inner.tell(&mut lru);
     }
 
     /// Tends it until `stop` is cancelled, or the session has ended.
@@ -105,7 +107,7 @@ impl Tender {
     /// Does the next thing; false once the session has ended.
     async fn step(&mut self) -> bool {
         let clock = self.inner.clock.clone();
-        let due = self.inner.shelf().next_due().filter(|_| self.renewing.len() < AT_ONCE);
+        let due = self.inner.lru().next_due().filter(|_| self.renewing.len() < AT_ONCE);
         // While the server is away nothing is asked of it.
         let due = due.map(|due| if due.boot < self.pace.not_before().boot { self.pace.not_before() } else { due });
         let writing = async {
@@ -142,23 +144,23 @@ impl Tender {
         let mut revoked = self.token.is_none()
             && before.is_some_and(|before| before.expires.is_none_or(|end| !now.until(end).is_zero()));
         {
-            let mut shelf = self.inner.shelf();
-            if let Some(token) = self.token.as_ref().filter(|_| shelf.is_awaiting()) {
+            let mut lru = self.inner.lru();
+            if let Some(token) = self.token.as_ref().filter(|_| lru.is_awaiting()) {
                 let mark = self.mark.as_ref();
                 let same = mark.is_some_and(|mark| mark.is(token));
                 revoked = !same && self.parts.outlives_restarts && mark.is_some_and(|mark| mark.lives(now));
-                dropped = shelf.adopt(same.then_some(token.generation));
+                dropped = lru.adopt(same.then_some(token.generation));
             }
             let current = self.token.as_ref().map(|token| token.generation);
-            dropped += shelf.drop_where(|key, _, generation| {
-                (revoked && key.whose == Whose::Session) || generation.is_some_and(|its| Some(its) != current)
+            dropped += lru.drop_where(|key, _, generation| {
+                (revoked && key.scope == TokenScope::Session) || generation.is_some_and(|its| Some(its) != current)
             });
-            self.inner.tell(&mut shelf);
+            self.inner.tell(&mut lru);
         }
-        let mark = self.token.as_deref().map(TokenMark::of);
+        let mark = self.token.as_deref().map(TokenFingerprint::of);
         if mark.is_some() && mark != self.mark {
             self.mark = mark;
-            self.note(Dirt::Other);
+            self.note(ChangeLevel::Content);
         }
         if dropped > 0 {
             tracing::info!(
@@ -172,37 +174,37 @@ impl Tender {
     fn renew(&mut self) {
         let now = self.inner.clock.now();
         let due = {
-            let mut shelf = self.inner.shelf();
-            let due = shelf.take_due(now);
-            self.inner.tell(&mut shelf);
+            let mut lru = self.inner.lru();
+            let due = lru.take_due(now);
+            self.inner.tell(&mut lru);
             due
         };
-        let Some(Due { key, issued }) = due else { return };
+        let Some(Due { key, lease_ref }) = due else { return };
         let (upstream, token) = (self.parts.upstream.clone(), self.token.clone());
         let place = key.place().0.to_owned();
         let namespace = if place.is_empty() { self.parts.namespace.clone() } else { Some(place) };
-        match (issued, token) {
-            (Issued::Token(own, ..), _) => self.renewing.spawn(async move {
+        match (lease_ref, token) {
+            (LeaseRef::Token(own, ..), _) => self.renewing.spawn(async move {
                 let renewed = upstream.renew_self(&own, namespace.as_deref()).await;
                 (key, true, renewed.map(|renewed| renewed.lease))
             }),
-            (Issued::Secret(lease), Some(token)) => self.renewing.spawn(async move {
+            (LeaseRef::Secret(lease), Some(token)) => self.renewing.spawn(async move {
                 let renewed = upstream.renew_lease(&token.secret, &lease, namespace.as_deref()).await;
                 (key, false, renewed)
             }),
             // Nothing to renew it with.
-            (Issued::Secret(_), None) => return self.inner.shelf().renewed(&key, None, now, random_unit()),
+            (LeaseRef::Secret(_), None) => return self.inner.lru().renewed(&key, None, now, random_unit()),
         };
     }
 
-    fn renewed(&mut self, key: &Key, own: bool, outcome: Result<Lease, CallError>) {
+    fn renewed(&mut self, key: &CacheKey, own: bool, outcome: Result<Lease, CallError>) {
         let now = self.inner.clock.now();
-        let mut shelf = self.inner.shelf();
+        let mut lru = self.inner.lru();
         let unproven = self.unproven.iter().position(|its| its == key);
         match outcome {
             Ok(lease) => {
                 self.pace.succeeded(now);
-                shelf.renewed(key, Some(lease), now, random_unit());
+                lru.renewed(key, Some(lease), now, random_unit());
                 unproven.map(|at| self.unproven.swap_remove(at));
             }
             Err(error) => {
@@ -214,39 +216,39 @@ impl Tender {
                 }
                 if verdict.doubts_token() && own {
                     self.unproven.retain(|its| its != key);
-                    shelf.drop_one(key);
+                    lru.drop_one(key);
                 } else if verdict == Verdict::Unavailable || doubts_session {
                     self.pace.failed(now, Failure::Passing, error.retry_after(), random_unit());
-                    shelf.again(key, self.pace.not_before());
+                    lru.again(key, self.pace.not_before());
                 } else if let Some(at) = unproven {
                     // It was ended while nobody looked.
                     self.unproven.swap_remove(at);
-                    shelf.drop_one(key);
+                    lru.drop_one(key);
                 } else {
                     // Another is got before it ends.
-                    shelf.renewed(key, None, now, random_unit());
+                    lru.renewed(key, None, now, random_unit());
                 }
             }
         }
-        self.inner.tell(&mut shelf);
+        self.inner.tell(&mut lru);
     }
 
-    fn note(&mut self, dirt: Dirt) {
+    fn note(&mut self, changes: ChangeLevel) {
         if let Some((_, writer)) = &mut self.persisting {
-            writer.changed(self.inner.clock.now(), dirt);
+            writer.changed(self.inner.clock.now(), changes);
         }
     }
 
     fn changed(&mut self) {
-        let dirt = self.inner.shelf().dirt();
-        self.note(dirt);
+        let changes = self.inner.lru().changes();
+        self.note(changes);
     }
 
     fn save(&mut self) {
         let now = self.inner.clock.now();
         let mark = self.mark.clone();
         if let Some((_, writer)) = &mut self.persisting {
-            let lines = self.inner.shelf().lines(LARGEST, now);
+            let lines = self.inner.lru().lines(LARGEST, now);
             writer.write(move || snapshot::plain(&lines, mark, now));
         }
     }

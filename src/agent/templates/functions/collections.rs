@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use gotmpl::{TemplateError, Value};
+use gotmpl::{TemplateError as EngineError, Value};
 
-use super::Named;
+use super::NamedFunction;
 use super::arguments::Arguments;
 use crate::agent::templates::value::{list, text};
 
-pub(super) const FUNCTIONS: &[Named] = &[
+pub(super) const FUNCTIONS: &[NamedFunction] = &[
     ("contains", |args| {
         let args = Arguments::exactly("contains", args, 2)?;
         Ok(Value::Bool(holds(&args, 1, args.value(0)?)?))
@@ -28,7 +28,7 @@ pub(super) const FUNCTIONS: &[Named] = &[
         let args = Arguments::exactly("explodeMap", args, 1)?;
         let mut whole = BTreeMap::new();
         for (key, value) in fields(&args, 0)? {
-            let names: Vec<&str> = key.split('/').filter(|name| !name.is_empty()).take(MOST_DEPTH).collect();
+            let names: Vec<&str> = key.split('/').filter(|name| !name.is_empty()).take(MAX_DEPTH).collect();
             explode(&mut whole, &names, value).map_err(|()| args.fail("a key is the folder of another"))?;
         }
         Ok(Value::Map(Arc::new(whole)))
@@ -40,7 +40,7 @@ pub(super) const FUNCTIONS: &[Named] = &[
     ("loop", |args| {
         let args = Arguments::between("loop", args, 1, 2)?;
         let (from, to) = if args.len() == 1 { (0, args.whole(0)?) } else { (args.whole(0)?, args.whole(1)?) };
-        if to.saturating_sub(from) > MOST_TURNS {
+        if to.saturating_sub(from) > MAX_LOOP {
             return Err(args.fail("more than a hundred thousand turns"));
         }
         Ok(list((from..to).map(Value::Int)))
@@ -81,14 +81,14 @@ pub(super) const FUNCTIONS: &[Named] = &[
     }),
 ];
 
-const MOST_TURNS: i64 = 100_000;
+const MAX_LOOP: i64 = 100_000;
 
 /// So many folders in one key are told apart.
-const MOST_DEPTH: usize = 32;
+const MAX_DEPTH: usize = 32;
 
 type Fields = BTreeMap<Arc<str>, Value>;
 
-fn fields<'a>(args: &Arguments<'a>, at: usize) -> Result<&'a Fields, TemplateError> {
+fn fields<'a>(args: &Arguments<'a>, at: usize) -> Result<&'a Fields, EngineError> {
     match args.value(at)? {
         Value::Map(fields) => Ok(fields),
         _ => Err(args.wrong(at, "a map")),
@@ -121,7 +121,7 @@ fn explode(whole: &mut Fields, names: &[&str], value: &Value) -> Result<(), ()> 
 }
 
 /// Whether the list, the map's keys or the text of an argument holds a value.
-fn holds(args: &Arguments<'_>, at: usize, value: &Value) -> Result<bool, TemplateError> {
+fn holds(args: &Arguments<'_>, at: usize, value: &Value) -> Result<bool, EngineError> {
     match args.value(at)? {
         Value::List(items) => Ok(items.iter().any(|item| item == value)),
         Value::Map(fields) => Ok(value.as_str().is_some_and(|key| fields.contains_key(key))),
@@ -131,7 +131,7 @@ fn holds(args: &Arguments<'_>, at: usize, value: &Value) -> Result<bool, Templat
 }
 
 /// How many of the first list are in the second.
-fn count(args: &Arguments<'_>) -> Result<usize, TemplateError> {
+fn count(args: &Arguments<'_>) -> Result<usize, EngineError> {
     let there = args.list(1)?;
     Ok(args.list(0)?.iter().filter(|wanted| there.contains(wanted)).count())
 }
@@ -141,12 +141,12 @@ mod tests {
     use serde_json::{Value as Json, json};
 
     use super::*;
-    use crate::agent::templates::value::{of_json, to_json};
+    use crate::agent::templates::value::{from_json, to_json};
 
     #[test]
     fn maps_are_merged_and_taken_apart_as_consul_template_does() {
         let call = |name: &str, args: &[Json]| {
-            let args: Vec<Value> = args.iter().map(of_json).collect();
+            let args: Vec<Value> = args.iter().map(from_json).collect();
             let (_, function) = FUNCTIONS.iter().find(|(its, _)| *its == name).unwrap();
             function(&args).map(|found| to_json(&found).unwrap()).map_err(|error| error.to_string())
         };

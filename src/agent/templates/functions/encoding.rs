@@ -8,11 +8,11 @@ use serde_json::Value as Json;
 use zeroize::Zeroizing;
 
 use super::arguments::Arguments;
-use super::{Answer, Named};
-use crate::agent::templates::value::{Wiped, map, of_json, text, to_json};
+use super::{FunctionResult, NamedFunction};
+use crate::agent::templates::value::{ZeroizingJson, from_json, map, text, to_json};
 use crate::hex::encode_hex;
 
-pub(super) const FUNCTIONS: &[Named] = &[
+pub(super) const FUNCTIONS: &[NamedFunction] = &[
     ("base64Decode", |args| decoded("base64Decode", args, [&STANDARD, &STANDARD_NO_PAD])),
     ("base64Encode", |args| Ok(text(STANDARD.encode(Arguments::exactly("base64Encode", args, 1)?.text(0)?)))),
     ("base64URLDecode", |args| decoded("base64URLDecode", args, [&URL_SAFE, &URL_SAFE_NO_PAD])),
@@ -27,7 +27,7 @@ pub(super) const FUNCTIONS: &[Named] = &[
         match args.text(0)? {
             "" => Ok(map::<&str>([])),
             // The parser's own words name characters of what it read.
-            json => serde_json::from_str::<Json>(json).map(|json| of_json(&Wiped(json).0)).map_err(|error| {
+            json => serde_json::from_str::<Json>(json).map(|json| from_json(&ZeroizingJson(json).0)).map_err(|error| {
                 args.fail(&format!("no JSON, from line {} column {} on", error.line(), error.column()))
             }),
         }
@@ -44,7 +44,7 @@ pub(super) const FUNCTIONS: &[Named] = &[
     }),
 ];
 
-fn decoded(name: &str, args: &[Value], engines: [&GeneralPurpose; 2]) -> Answer {
+fn decoded(name: &str, args: &[Value], engines: [&GeneralPurpose; 2]) -> FunctionResult {
     let args = Arguments::exactly(name, args, 1)?;
     let coded = args.text(0)?;
     let bytes = engines.iter().find_map(|engine| engine.decode(coded).ok());
@@ -52,14 +52,14 @@ fn decoded(name: &str, args: &[Value], engines: [&GeneralPurpose; 2]) -> Answer 
     std::str::from_utf8(&bytes).map(text).map_err(|_| args.fail("what was coded is no UTF-8 text"))
 }
 
-fn hashed(name: &str, args: &[Value]) -> Answer {
+fn hashed(name: &str, args: &[Value]) -> FunctionResult {
     let args = Arguments::exactly(name, args, 1)?;
     Ok(text(encode_hex(digest::digest(&digest::SHA256, args.text(0)?.as_bytes()).as_ref())))
 }
 
 fn json(name: &str, args: &[Value], pretty: bool) -> Result<Zeroizing<String>, gotmpl::TemplateError> {
     let args = Arguments::exactly(name, args, 1)?;
-    let json = Wiped(to_json(args.value(0)?)?);
+    let json = ZeroizingJson(to_json(args.value(0)?)?);
     let written = if pretty { serde_json::to_string_pretty(&json.0) } else { serde_json::to_string(&json.0) };
     written.map(Zeroizing::new).map_err(|_| args.fail("the value has no JSON form"))
 }

@@ -4,30 +4,30 @@ use std::collections::BTreeMap;
 use std::path::{Component, Path};
 use std::sync::Arc;
 
-use gotmpl::{FuncMap, TemplateError, Value};
+use gotmpl::{FuncMap, TemplateError as EngineError, Value};
 use secrecy::ExposeSecret as _;
 use serde_json::Value as Json;
 
-use super::Answer;
+use super::FunctionResult;
 use super::arguments::Arguments;
 use super::go_time::by_layout;
 use crate::agent::secrets::{How, SecretAnswer, SecretRequest};
-use crate::agent::templates::Text;
-use crate::agent::templates::evaluation::{Known, Need, Shared};
-use crate::agent::templates::value::{list, map, of_json, text};
+use crate::agent::templates::TemplateSource;
+use crate::agent::templates::evaluation::{Dependency, Resolved, SharedEvaluation};
+use crate::agent::templates::value::{from_json, list, map, text};
 use crate::time_format::format_rfc3339;
 
 pub(super) const NAMES: [&str; 8] =
     ["env", "envOrDefault", "file", "mustEnv", "pkiCert", "secret", "secrets", "timestamp"];
 
-type Function = dyn Fn(&[Value]) -> Answer + Send + Sync;
+type Function = dyn Fn(&[Value]) -> FunctionResult + Send + Sync;
 
 /// Adds the functions for one rendering.
-pub(super) fn add(all: &mut FuncMap, source: &Text, round: &Shared) {
+pub(super) fn add(all: &mut FuncMap, source: &TemplateSource, evaluation: &SharedEvaluation) {
     let mut function = |name: &'static str, answer: Box<Function>| {
         all.insert(name.to_owned(), Arc::new(answer));
     };
-    let shared = round.clone();
+    let shared = evaluation.clone();
     function(
         "secret",
         Box::new(move |args| {
@@ -35,18 +35,18 @@ pub(super) fn add(all: &mut FuncMap, source: &Text, round: &Shared) {
             Ok(known(&shared, request)?.map_or(Value::Nil, |answer| whole(&answer)))
         }),
     );
-    let shared = round.clone();
+    let shared = evaluation.clone();
     function(
         "secrets",
         Box::new(move |args| {
             let args = Arguments::exactly("secrets", args, 1)?;
             let request = SecretRequest { path: path(&args)?, how: How::List };
             let answer = known(&shared, request)?;
-            let names = answer.as_ref().and_then(|answer| answer.data.whole().get("keys").map(of_json));
+            let names = answer.as_ref().and_then(|answer| answer.data.whole().get("keys").map(from_json));
             Ok(names.unwrap_or_else(|| list([])))
         }),
     );
-    let shared = round.clone();
+    let shared = evaluation.clone();
     function(
         "pkiCert",
         Box::new(move |args| {
@@ -81,7 +81,7 @@ pub(super) fn add(all: &mut FuncMap, source: &Text, round: &Shared) {
             Ok(variable(args.text(0)?).unwrap_or(text(args.text(1)?)))
         }),
     );
-    let (shared, folders) = (round.clone(), source.folders.clone());
+    let (shared, folders) = (evaluation.clone(), source.folders.clone());
     function(
         "file",
         Box::new(move |args| {
@@ -92,13 +92,13 @@ pub(super) fn add(all: &mut FuncMap, source: &Text, round: &Shared) {
                 return Err(args
                     .fail("the path is below none of the template's read_folders, or not absolute, or has .. in it"));
             }
-            match shared.known(Need::File(path.to_owned()))? {
-                Some(Known::Text(its)) => Ok(text(its.expose_secret())),
+            match shared.known(Dependency::File(path.to_owned()))? {
+                Some(Resolved::Text(its)) => Ok(text(its.expose_secret())),
                 _ => Ok(Value::Nil),
             }
         }),
     );
-    let shared = round.clone();
+    let shared = evaluation.clone();
     function(
         "timestamp",
         Box::new(move |args| {
@@ -110,7 +110,7 @@ pub(super) fn add(all: &mut FuncMap, source: &Text, round: &Shared) {
 }
 
 /// A path and fields to write: `"PATH" "NAME=VALUE" ...`. With no field it is a read.
-fn request(name: &str, args: &[Value]) -> Result<SecretRequest, TemplateError> {
+fn request(name: &str, args: &[Value]) -> Result<SecretRequest, EngineError> {
     let args = Arguments::between(name, args, 1, usize::MAX)?;
     let mut fields = BTreeMap::new();
     for at in 1..args.len() {
@@ -123,7 +123,7 @@ fn request(name: &str, args: &[Value]) -> Result<SecretRequest, TemplateError> {
 }
 
 /// A path of the server, as it reads: it is encoded when it is sent. What could lead elsewhere is refused.
-fn path(args: &Arguments<'_>) -> Result<String, TemplateError> {
+fn path(args: &Arguments<'_>) -> Result<String, EngineError> {
     let path = args.text(0)?.trim_start_matches('/').trim_end_matches('/');
     let (only, _) = path.split_once('?').unwrap_or((path, ""));
     let wrong = if only.is_empty() {
@@ -140,16 +140,16 @@ fn path(args: &Arguments<'_>) -> Result<String, TemplateError> {
     Err(args.fail(wrong))
 }
 
-fn known(round: &Shared, request: SecretRequest) -> Result<Option<Arc<SecretAnswer>>, TemplateError> {
-    match round.known(Need::Secret(request))? {
-        Some(Known::Secret(answer)) => Ok(Some(answer)),
+fn known(evaluation: &SharedEvaluation, request: SecretRequest) -> Result<Option<Arc<SecretAnswer>>, EngineError> {
+    match evaluation.known(Dependency::Secret(request))? {
+        Some(Resolved::Secret(answer)) => Ok(Some(answer)),
         _ => Ok(None),
     }
 }
 
 /// The whole answer, named as Go's client names it.
 fn whole(answer: &SecretAnswer) -> Value {
-    let data = map(answer.data.whole().iter().map(|(name, value)| (name, of_json(value))));
+    let data = map(answer.data.whole().iter().map(|(name, value)| (name, from_json(value))));
     let lease = answer.lease.as_ref();
     let seconds = lease.map_or(0, |lease| lease.lease.ttl.as_secs());
     map([
@@ -169,6 +169,6 @@ fn certificate(answer: &SecretAnswer) -> Value {
         ca => ca,
     };
     let parts = [("Cert", field("certificate")), ("Key", field("private_key")), ("CA", ca)];
-    let chain = data.get("ca_chain").map_or_else(|| list([]), of_json);
+    let chain = data.get("ca_chain").map_or_else(|| list([]), from_json);
     map(parts.clone().into_iter().chain([("CAChain", chain), ("Data", map(parts))]))
 }

@@ -1,11 +1,11 @@
 //! Numbers: read and reckoned with. What is piped in comes last, so that `5 | subtract 2` is 3.
 
-use gotmpl::{TemplateError, Value};
+use gotmpl::{TemplateError as EngineError, Value};
 
 use super::arguments::Arguments;
-use super::{Answer, Named};
+use super::{FunctionResult, NamedFunction};
 
-pub(super) const FUNCTIONS: &[Named] = &[
+pub(super) const FUNCTIONS: &[NamedFunction] = &[
     ("add", |args| both("add", args, i64::checked_add, |a, b| a + b)),
     ("divide", |args| both("divide", args, i64::checked_div, |a, b| a / b)),
     ("maximum", |args| both("maximum", args, |a, b| Some(a.max(b)), f64::max)),
@@ -27,7 +27,7 @@ pub(super) const FUNCTIONS: &[Named] = &[
     ("subtract", |args| both("subtract", args, i64::checked_sub, |a, b| a - b)),
 ];
 
-fn parsed<T: std::str::FromStr + Default>(name: &str, args: &[Value], value: fn(T) -> Value) -> Answer {
+fn parsed<T: std::str::FromStr + Default>(name: &str, args: &[Value], value: fn(T) -> Value) -> FunctionResult {
     let args = Arguments::exactly(name, args, 1)?;
     match args.text(0)? {
         "" => Ok(value(T::default())),
@@ -41,7 +41,7 @@ fn both(
     args: &[Value],
     whole: impl Fn(i64, i64) -> Option<i64>,
     fraction: impl Fn(f64, f64) -> f64,
-) -> Answer {
+) -> FunctionResult {
     let args = Arguments::exactly(name, args, 2)?;
     let number = |at: usize| match args.value(at)? {
         value @ (Value::Int(_) | Value::Uint(_) | Value::Float(_)) => Ok(value),
@@ -53,5 +53,5 @@ fn both(
         return Ok(pair.map_or(Value::Nil, |(first, second)| Value::Float(fraction(first, second))));
     }
     let result = whole(args.whole(1)?, args.whole(0)?);
-    result.map(Value::Int).ok_or_else(|| TemplateError::Exec(format!("{name}: the result is no number of 64 bits")))
+    result.map(Value::Int).ok_or_else(|| EngineError::Exec(format!("{name}: the result is no number of 64 bits")))
 }

@@ -18,12 +18,12 @@ mod external;
 
 use std::sync::{Arc, LazyLock};
 
-use gotmpl::{FuncMap, TemplateError, Value};
+use gotmpl::{FuncMap, TemplateError as EngineError, Value};
 
-use super::Text;
-use super::evaluation::Shared;
+use super::TemplateSource;
+use super::evaluation::SharedEvaluation;
 
-type Answer = Result<Value, TemplateError>;
+type FunctionResult = Result<Value, EngineError>;
 
 /// Functions of their arguments alone, by name.
 static PURE: LazyLock<FuncMap> = LazyLock::new(|| {
@@ -41,7 +41,7 @@ static PURE: LazyLock<FuncMap> = LazyLock::new(|| {
 });
 
 /// A function and its name.
-type Named = (&'static str, fn(&[Value]) -> Answer);
+type NamedFunction = (&'static str, fn(&[Value]) -> FunctionResult);
 
 /// What the engine brings itself.
 const BUILT_IN: [&str; 19] = [
@@ -50,7 +50,7 @@ const BUILT_IN: [&str; 19] = [
 ];
 
 /// What consul-template has and a template here does not, and why or what to write in its place.
-const LEFT: [(&str, &str); 38] = [
+const OMITTED: [(&str, &str); 38] = [
     ("byKey", NO_CONSUL),
     ("byMeta", NO_CONSUL),
     ("byTag", NO_CONSUL),
@@ -96,13 +96,13 @@ const NO_NOMAD: &str = "it reads Nomad, and templates here read the secrets serv
 const DUMPS: &str = "it is for looking at values, which are secrets here; write keyward template try";
 
 /// What is called before each action, with its place: the engine does not say where it failed.
-pub(super) const AT: &str = "\u{1}at";
+pub(super) const MARK_POSITION: &str = "\u{1}at";
 
 /// What each value goes through that is printed.
-pub(super) const SHOWN: &str = "\u{1}shown";
+pub(super) const CHECK_PRINTED: &str = "\u{1}shown";
 
 /// Why a name cannot be called.
-pub(super) enum Refused {
+pub(super) enum UnavailableFunction {
     /// Others have it: why it is not here, or what to write.
     Left(&'static str),
     /// Nobody has it.
@@ -110,11 +110,16 @@ pub(super) enum Refused {
 }
 
 /// Whether a name cannot be called.
-pub(super) fn refused(name: &str) -> Option<Refused> {
+pub(super) fn refused(name: &str) -> Option<UnavailableFunction> {
     if PURE.contains_key(name) || external::NAMES.contains(&name) || BUILT_IN.contains(&name) {
         return None;
     }
-    Some(LEFT.iter().find(|(left, _)| *left == name).map_or(Refused::Unknown, |(_, why)| Refused::Left(why)))
+    Some(
+        OMITTED
+            .iter()
+            .find(|(left, _)| *left == name)
+            .map_or(UnavailableFunction::Unknown, |(_, why)| UnavailableFunction::Left(why)),
+    )
 }
 
 /// Whether a function asks the secrets server.
@@ -129,25 +134,25 @@ pub(super) fn names() -> Vec<String> {
 }
 
 /// All functions, for one rendering.
-pub(super) fn all(source: &Text, round: &Shared) -> FuncMap {
+pub(super) fn all(source: &TemplateSource, evaluation: &SharedEvaluation) -> FuncMap {
     let mut all = PURE.clone();
-    external::add(&mut all, source, round);
-    let shared = round.clone();
+    external::add(&mut all, source, evaluation);
+    let shared = evaluation.clone();
     all.insert(
-        AT.to_owned(),
+        MARK_POSITION.to_owned(),
         Arc::new(move |args| {
             let offset = args.first().and_then(Value::as_int).and_then(|offset| usize::try_from(offset).ok());
-            let mut round = shared.lock();
-            (round.at, round.lacks_key) = (offset.unwrap_or_default(), false);
+            let mut evaluation = shared.lock();
+            (evaluation.at, evaluation.lacks_key) = (offset.unwrap_or_default(), false);
             Ok(super::value::text(""))
         }),
     );
-    let shared = round.clone();
+    let shared = evaluation.clone();
     all.insert(
         "index".to_owned(),
         Arc::new(move |args| {
             let (Some(whole), keys) = (args.first(), args.get(1..).unwrap_or_default()) else {
-                return Err(TemplateError::Exec("index wants a list or a map, and where in it".to_owned()));
+                return Err(EngineError::Exec("index wants a list or a map, and where in it".to_owned()));
             };
             let mut found = whole.clone();
             for key in keys {
@@ -158,15 +163,17 @@ pub(super) fn all(source: &Text, round: &Shared) -> FuncMap {
             Ok(found)
         }),
     );
-    let shared = round.clone();
+    let shared = evaluation.clone();
     all.insert(
-        SHOWN.to_owned(),
+        CHECK_PRINTED.to_owned(),
         Arc::new(move |args| match args.last() {
             None | Some(Value::Nil) => {
-                let round = shared.lock();
+                let evaluation = shared.lock();
                 match () {
-                    () if !round.unknown.is_empty() => Ok(super::value::text("")),
-                    () if round.lacks_key => Err(TemplateError::Exec("there is no value here to be shown".to_owned())),
+                    () if !evaluation.unknown.is_empty() => Ok(super::value::text("")),
+                    () if evaluation.lacks_key => {
+                        Err(EngineError::Exec("there is no value here to be shown".to_owned()))
+                    }
                     // JSON's null, as Go writes it.
                     () => Ok(super::value::text("<no value>")),
                 }
@@ -191,7 +198,7 @@ mod tests {
         sorted.sort();
         sorted.dedup();
         assert_eq!(sorted.len(), names.len(), "a name is there twice");
-        for (name, _) in LEFT {
+        for (name, _) in OMITTED {
             assert!(!names.iter().any(|its| its == name), "{name} is here and left out");
         }
     }
@@ -199,7 +206,7 @@ mod tests {
     #[test]
     fn every_function_stands_in_the_documents() {
         let page = include_str!("../../../../docs/templates.md");
-        for name in names().iter().map(String::as_str).chain(LEFT.iter().map(|(name, _)| *name)) {
+        for name in names().iter().map(String::as_str).chain(OMITTED.iter().map(|(name, _)| *name)) {
             assert!(page.contains(&format!("`{name}")), "docs/templates.md does not name {name}");
         }
     }

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use gotmpl::{TemplateError, Value};
+use gotmpl::{TemplateError as EngineError, Value};
 use regex_lite::Regex;
 
 use super::arguments::Arguments;
-use super::{Answer, Named, PURE};
+use super::{FunctionResult, NamedFunction, PURE};
 use crate::agent::templates::value::{list, text};
 
-pub(super) const FUNCTIONS: &[Named] = &[
+pub(super) const FUNCTIONS: &[NamedFunction] = &[
     ("sprig_atoi", |args| {
         let args = Arguments::exactly("sprig_atoi", args, 1)?;
         // As Go's: what is no number is 0.
@@ -28,7 +28,7 @@ pub(super) const FUNCTIONS: &[Named] = &[
             let value = if at + 1 < args.len() { args.value(at + 1)?.clone() } else { text("") };
             Ok((Arc::from(args.shown(at)?), value))
         });
-        Ok(Value::Map(Arc::new(pairs.collect::<Result<BTreeMap<Arc<str>, Value>, TemplateError>>()?)))
+        Ok(Value::Map(Arc::new(pairs.collect::<Result<BTreeMap<Arc<str>, Value>, EngineError>>()?)))
     }),
     ("sprig_first", |args| one_of("sprig_first", args, |items| items.first().cloned())),
     ("sprig_fromJson", |args| named("parseJSON", args)),
@@ -65,7 +65,7 @@ pub(super) const FUNCTIONS: &[Named] = &[
     ("sprig_repeat", |args| {
         let args = Arguments::exactly("sprig_repeat", args, 2)?;
         let (count, once) = (args.whole(0)?.max(0), args.text(1)?);
-        let count = usize::try_from(count).ok().filter(|count| count.saturating_mul(once.len()) <= MOST_REPEATED);
+        let count = usize::try_from(count).ok().filter(|count| count.saturating_mul(once.len()) <= MAX_REPEATED);
         Ok(text(once.repeat(count.ok_or_else(|| args.fail("that is more than a MiB"))?)))
     }),
     ("sprig_replace", |args| named("replaceAll", args)),
@@ -129,23 +129,23 @@ pub(super) const FUNCTIONS: &[Named] = &[
     }),
 ];
 
-const MOST_REPEATED: usize = 1 << 20;
+const MAX_REPEATED: usize = 1 << 20;
 
 /// As the function of consul-template that does the same.
-fn named(name: &str, args: &[Value]) -> Answer {
+fn named(name: &str, args: &[Value]) -> FunctionResult {
     match PURE.get(name) {
         Some(function) => function(args),
-        None => Err(TemplateError::UndefinedFunction(name.to_owned())),
+        None => Err(EngineError::UndefinedFunction(name.to_owned())),
     }
 }
 
-fn two(name: &str, args: &[Value], answer: fn(&str, &str) -> Value) -> Answer {
+fn two(name: &str, args: &[Value], answer: fn(&str, &str) -> Value) -> FunctionResult {
     let args = Arguments::exactly(name, args, 2)?;
     Ok(answer(args.text(0)?, args.text(1)?))
 }
 
 /// What is made of a list; nothing of one that is empty.
-fn one_of(name: &str, args: &[Value], answer: fn(&[Value]) -> Option<Value>) -> Answer {
+fn one_of(name: &str, args: &[Value], answer: fn(&[Value]) -> Option<Value>) -> FunctionResult {
     let args = Arguments::exactly(name, args, 1)?;
     Ok(answer(args.list(0)?).unwrap_or(Value::Nil))
 }
@@ -155,12 +155,12 @@ mod tests {
     use serde_json::{Value as Json, json};
 
     use super::*;
-    use crate::agent::templates::value::{of_json, to_json};
+    use crate::agent::templates::value::{from_json, to_json};
 
     #[test]
     fn functions_of_sprig_give_what_sprig_gives() {
         let check = |name: &str, args: &[Json], wanted: Json| {
-            let args: Vec<Value> = args.iter().map(of_json).collect();
+            let args: Vec<Value> = args.iter().map(from_json).collect();
             let found = named(name, &args).map(|found| to_json(&found).unwrap());
             assert_eq!(found.map_err(|error| error.to_string()), Ok(wanted), "{name}");
         };

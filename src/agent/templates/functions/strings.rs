@@ -6,10 +6,10 @@ use gotmpl::Value;
 use regex_lite::Regex;
 
 use super::arguments::Arguments;
-use super::{Answer, Named};
+use super::{FunctionResult, NamedFunction};
 use crate::agent::templates::value::{list, map, text};
 
-pub(super) const FUNCTIONS: &[Named] = &[
+pub(super) const FUNCTIONS: &[NamedFunction] = &[
     ("indent", |args| {
         let args = Arguments::exactly("indent", args, 2)?;
         indented(&args, "")
@@ -105,7 +105,7 @@ pub(super) const FUNCTIONS: &[Named] = &[
 ];
 
 /// What is made of each argument, parted by spaces.
-fn each(args: &Arguments<'_>, of_one: fn(String) -> String) -> Answer {
+fn each(args: &Arguments<'_>, of_one: fn(String) -> String) -> FunctionResult {
     let all: Result<Vec<_>, _> = (0..args.len()).map(|at| args.shown(at).map(of_one)).collect();
     Ok(text(all?.join(" ")))
 }
@@ -115,7 +115,7 @@ fn expression(args: &Arguments<'_>) -> Result<Regex, gotmpl::TemplateError> {
 }
 
 /// The text of argument 2 with so many spaces before each line that is not empty.
-fn indented(args: &Arguments<'_>, before: &str) -> Answer {
+fn indented(args: &Arguments<'_>, before: &str) -> FunctionResult {
     let spaces = usize::try_from(args.whole(0)?).ok().filter(|spaces| *spaces <= 1000);
     let spaces = " ".repeat(spaces.ok_or_else(|| args.wrong(0, "a number from 0 to 1000"))?);
     let line = |line: &str| if line.is_empty() { String::new() } else { format!("{spaces}{line}") };

@@ -5,22 +5,22 @@ use std::collections::BTreeMap;
 use granit_parser::{Event, ParseResult, Parser, ScalarStyle, Tag};
 use serde_json::{Map, Value as Json};
 
-use super::Named;
+use super::NamedFunction;
 use super::arguments::Arguments;
-use crate::agent::templates::value::{Wiped, map, of_json};
+use crate::agent::templates::value::{ZeroizingJson, from_json, map};
 
-pub(super) const FUNCTIONS: &[Named] = &[("parseYAML", |args| {
+pub(super) const FUNCTIONS: &[NamedFunction] = &[("parseYAML", |args| {
     let args = Arguments::exactly("parseYAML", args, 1)?;
     match args.text(0)? {
         "" => Ok(map::<&str>([])),
-        yaml => read(yaml).map(|json| of_json(&json.0)).map_err(|wrong| args.fail(&wrong.to_string())),
+        yaml => read(yaml).map(|json| from_json(&json.0)).map_err(|wrong| args.fail(&wrong.to_string())),
     }
 })];
 
 /// Why a text was not read; nothing of it is told.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no YAML from line {line} on: {what}")]
-struct Wrong {
+struct TemplateError {
     line: usize,
     what: &'static str,
 }
@@ -31,13 +31,13 @@ const VALUES: usize = 100_000;
 /// How deep they may stand in each other.
 const DEPTH: usize = 100;
 
-fn read(yaml: &str) -> Result<Wiped, Wrong> {
+fn read(yaml: &str) -> Result<ZeroizingJson, TemplateError> {
     let mut reader = Reader { events: Parser::new_from_str(yaml), anchors: BTreeMap::new(), left: VALUES, line: 1 };
     loop {
         match reader.next()? {
             Event::StreamStart | Event::DocumentStart(..) => {}
-            Event::StreamEnd => return Ok(Wiped(Json::Null)),
-            first => return reader.value(first, 0).map(Wiped),
+            Event::StreamEnd => return Ok(ZeroizingJson(Json::Null)),
+            first => return reader.value(first, 0).map(ZeroizingJson),
         }
     }
 }
@@ -45,30 +45,30 @@ fn read(yaml: &str) -> Result<Wiped, Wrong> {
 struct Reader<I> {
     events: I,
     /// What aliases stand for.
-    anchors: BTreeMap<usize, Wiped>,
+    anchors: BTreeMap<usize, ZeroizingJson>,
     left: usize,
     line: usize,
 }
 
 impl<'a, I: Iterator<Item = ParseResult<'a>>> Reader<I> {
-    fn next(&mut self) -> Result<Event<'a>, Wrong> {
+    fn next(&mut self) -> Result<Event<'a>, TemplateError> {
         match self.events.next() {
             Some(Ok((event, span))) => {
                 self.line = span.start.line();
                 Ok(event)
             }
             // The parser's own words name what it read.
-            Some(Err(error)) => Err(Wrong { line: error.marker().line(), what: "it cannot be taken apart" }),
+            Some(Err(error)) => Err(TemplateError { line: error.marker().line(), what: "it cannot be taken apart" }),
             None => Err(self.wrong("it ends too early")),
         }
     }
 
-    const fn wrong(&self, what: &'static str) -> Wrong {
-        Wrong { line: self.line, what }
+    const fn wrong(&self, what: &'static str) -> TemplateError {
+        TemplateError { line: self.line, what }
     }
 
     /// The value that begins with this event.
-    fn value(&mut self, event: Event<'a>, depth: usize) -> Result<Json, Wrong> {
+    fn value(&mut self, event: Event<'a>, depth: usize) -> Result<Json, TemplateError> {
         self.left = self.left.checked_sub(1).ok_or_else(|| self.wrong("it holds too many values"))?;
         if depth > DEPTH {
             return Err(self.wrong("values stand too deep in each other"));
@@ -78,7 +78,7 @@ impl<'a, I: Iterator<Item = ParseResult<'a>>> Reader<I> {
             Event::SequenceStart(_, anchor, _) => (anchor, self.list(depth)?),
             Event::MappingStart(_, anchor, _) => (anchor, self.fields(depth)?),
             Event::Alias(anchor) => {
-                let Some(Wiped(value)) = self.anchors.get(&anchor) else {
+                let Some(ZeroizingJson(value)) = self.anchors.get(&anchor) else {
                     return Err(self.wrong("an alias stands in what it stands for"));
                 };
                 self.left = self.left.checked_sub(size(value)).ok_or_else(|| self.wrong("it holds too many values"))?;
@@ -88,12 +88,12 @@ impl<'a, I: Iterator<Item = ParseResult<'a>>> Reader<I> {
         };
         if anchor != 0 {
             self.left = self.left.checked_sub(size(&value)).ok_or_else(|| self.wrong("it holds too many values"))?;
-            self.anchors.insert(anchor, Wiped(value.clone()));
+            self.anchors.insert(anchor, ZeroizingJson(value.clone()));
         }
         Ok(value)
     }
 
-    fn list(&mut self, depth: usize) -> Result<Json, Wrong> {
+    fn list(&mut self, depth: usize) -> Result<Json, TemplateError> {
         let mut items = Vec::new();
         loop {
             match self.next()? {
@@ -103,7 +103,7 @@ impl<'a, I: Iterator<Item = ParseResult<'a>>> Reader<I> {
         }
     }
 
-    fn fields(&mut self, depth: usize) -> Result<Json, Wrong> {
+    fn fields(&mut self, depth: usize) -> Result<Json, TemplateError> {
         let (mut fields, mut merged) = (Map::new(), Vec::new());
         loop {
             let (key, merges) = match self.next()? {
@@ -132,7 +132,7 @@ impl<'a, I: Iterator<Item = ParseResult<'a>>> Reader<I> {
         Ok(Json::Object(fields))
     }
 
-    fn scalar(&self, text: &str, style: ScalarStyle, tag: Option<&Tag>) -> Result<Json, Wrong> {
+    fn scalar(&self, text: &str, style: ScalarStyle, tag: Option<&Tag>) -> Result<Json, TemplateError> {
         let untagged = || if style == ScalarStyle::Plain { resolved(text) } else { Json::from(text) };
         let Some(tag) = tag else { return Ok(untagged()) };
         let fits = |found: Json, fits: fn(&Json) -> bool| {

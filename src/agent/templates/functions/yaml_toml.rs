@@ -6,36 +6,36 @@ use gotmpl::Value;
 use serde_json::Value as Json;
 use zeroize::Zeroizing;
 
-use super::Named;
+use super::NamedFunction;
 use super::arguments::Arguments;
-use crate::agent::templates::value::{Wiped, text, to_json};
+use crate::agent::templates::value::{ZeroizingJson, text, to_json};
 
-pub(super) const FUNCTIONS: &[Named] = &[
+pub(super) const FUNCTIONS: &[NamedFunction] = &[
     ("toTOML", |args| {
         let args = Arguments::exactly("toTOML", args, 1)?;
         let value = without_nothing(args.value(0)?);
         if !matches!(value, Value::Map(_)) {
             return Err(args.wrong(0, "a map"));
         }
-        let json = Wiped(to_json(&value)?);
+        let json = ZeroizingJson(to_json(&value)?);
         if too_large(&json.0) {
-            return Err(args.fail(NO_TOML));
+            return Err(args.fail(NOT_IN_TOML));
         }
         // The library's words may tell what it could not write.
         let written = toml::to_string(&json.0).map(Zeroizing::new);
-        let written = written.map_err(|_| args.fail(NO_TOML))?;
+        let written = written.map_err(|_| args.fail(NOT_IN_TOML))?;
         Ok(text(written.trim()))
     }),
     ("toYAML", |args| {
         let args = Arguments::exactly("toYAML", args, 1)?;
-        let json = Wiped(to_json(args.value(0)?)?);
+        let json = ZeroizingJson(to_json(args.value(0)?)?);
         let mut written = Zeroizing::new(String::with_capacity(4 * 1024));
         yaml(&mut written, &json.0, 0);
         Ok(text(written.trim_end()))
     }),
 ];
 
-const NO_TOML: &str = "TOML has no nothing in a list, and no number this large";
+const NOT_IN_TOML: &str = "TOML has no nothing in a list, and no number this large";
 
 /// Whether a number in it is one that readers of TOML need not take: they are held to 64 bits with a sign.
 fn too_large(json: &Json) -> bool {
@@ -153,12 +153,12 @@ const WORDS: [&str; 9] = ["y", "n", "yes", "no", "on", "off", "true", "false", "
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agent::templates::value::of_json;
+    use crate::agent::templates::value::from_json;
     use serde_json::json;
 
     fn call(name: &str, value: &Json) -> Result<String, String> {
         let (_, function) = FUNCTIONS.iter().find(|(its, _)| *its == name).unwrap();
-        match function(&[of_json(value)]) {
+        match function(&[from_json(value)]) {
             Ok(Value::String(text)) => Ok(text.to_string()),
             Ok(_) => panic!("no text"),
             Err(error) => Err(error.to_string().replace("execution error: ", "")),

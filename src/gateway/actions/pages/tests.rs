@@ -22,19 +22,19 @@ fn the_lists_of_the_history_are_merged_and_nothing_else() {
     assert_eq!(LISTS.len(), lists.len());
     for list in lists {
         let path = format!("/api/v2{list}");
-        assert!(merges(call(&Method::GET, &path, "q=x")), "{list}");
-        assert!(!merges(call(&Method::POST, &path, "")), "{list}");
-        assert!(!merges(call(&Method::GET, &path, "page%5Bnumber%5D=2")), "{list}");
-        assert!(!merges(call(&Method::GET, &path, "page[size]=5")), "{list}");
-        assert!(!merges(call(&Method::GET, list, "")), "{list}");
-        assert!(!merges(call(&Method::GET, &format!("{path}/x"), "")), "{list}");
+        assert!(is_mergeable(call(&Method::GET, &path, "q=x")), "{list}");
+        assert!(!is_mergeable(call(&Method::POST, &path, "")), "{list}");
+        assert!(!is_mergeable(call(&Method::GET, &path, "page%5Bnumber%5D=2")), "{list}");
+        assert!(!is_mergeable(call(&Method::GET, &path, "page[size]=5")), "{list}");
+        assert!(!is_mergeable(call(&Method::GET, list, "")), "{list}");
+        assert!(!is_mergeable(call(&Method::GET, &format!("{path}/x"), "")), "{list}");
     }
 }
 
 #[test]
 fn a_page_is_asked_for_beside_what_was_asked() {
-    assert_eq!(query(call(&Method::GET, "/", ""), 1), "page%5Bnumber%5D=1&page%5Bsize%5D=100");
-    assert_eq!(query(call(&Method::GET, "/", "q=a%20b"), 2), "q=a%20b&page%5Bnumber%5D=2&page%5Bsize%5D=100");
+    assert_eq!(page_query(call(&Method::GET, "/", ""), 1), "page%5Bnumber%5D=1&page%5Bsize%5D=100");
+    assert_eq!(page_query(call(&Method::GET, "/", "q=a%20b"), 2), "q=a%20b&page%5Bnumber%5D=2&page%5Bsize%5D=100");
 }
 
 fn page(items: &[u32], current: u32, next: impl Into<Value>) -> Vec<u8> {
@@ -48,9 +48,9 @@ fn page(items: &[u32], current: u32, next: impl Into<Value>) -> Vec<u8> {
 #[test]
 fn pages_become_one_document() {
     let mut merge = Merge::default();
-    assert_eq!(merge.take(&page(&[1, 2], 1, 2)), Ok(Turn::Page(2)));
-    assert_eq!(merge.take(&page(&[3], 2, Value::Null)), Ok(Turn::Done));
-    let document: Value = serde_json::from_slice(&merge.document("/api/v2/organizations")).unwrap();
+    assert_eq!(merge.add_page(&page(&[1, 2], 1, 2)), Ok(Turn::Number(2)));
+    assert_eq!(merge.add_page(&page(&[3], 2, Value::Null)), Ok(Turn::Done));
+    let document: Value = serde_json::from_slice(&merge.into_document("/api/v2/organizations")).unwrap();
     assert_eq!(document["data"].as_array().unwrap().len(), 3);
     let wanted = json!({"current-page": 1, "prev-page": null, "next-page": null, "total-pages": 1, "total-count": 3});
     assert_eq!(document["meta"], json!({"pagination": wanted, "other": 7}));
@@ -63,18 +63,18 @@ fn pages_become_one_document() {
 
 #[test]
 fn a_pager_that_loops_or_says_nothing_ends() {
-    let ends = |body: &[u8]| assert_eq!(Merge::default().take(body), Ok(Turn::Done));
-    let loops = |body: &[u8]| assert_eq!(Merge::default().take(body), Err(MergeError::Loops));
+    let ends = |body: &[u8]| assert_eq!(Merge::default().add_page(body), Ok(Turn::Done));
+    let looped = |body: &[u8]| assert_eq!(Merge::default().add_page(body), Err(MergeError::Loop));
     // 99 are told of.
-    loops(&page(&[1], 2, 2));
-    loops(&page(&[1], 2, 1));
+    looped(&page(&[1], 2, 2));
+    looped(&page(&[1], 2, 1));
     let all: Vec<u32> = (0..99).collect();
     ends(&page(&all, 1, 1));
     ends(&page(&[], 1, 2));
     ends(br#"{"data":[]}"#);
-    let mut whole = Merge::default();
-    assert_eq!(whole.take(br#"{"data":[{"id":"1"}]}"#), Ok(Turn::Done));
-    assert_eq!(&whole.document("/x")[..], br#"{"data":[{"id":"1"}]}"#);
+    let mut complete = Merge::default();
+    assert_eq!(complete.add_page(br#"{"data":[{"id":"1"}]}"#), Ok(Turn::Done));
+    assert_eq!(&complete.into_document("/x")[..], br#"{"data":[{"id":"1"}]}"#);
 }
 
 #[test]
@@ -82,23 +82,24 @@ fn a_list_without_page_numbers_is_followed_by_its_links() {
     for next in [json!("/x?page%5Bafter%5D=7"), json!({"href": "/x?page%5Bafter%5D=7"})] {
         let first = json!({"data": [{"id": "1"}], "links": {"next": next, "prev": null}}).to_string();
         let mut merge = Merge::default();
-        assert_eq!(merge.take(first.as_bytes()), Ok(Turn::Link("/x?page%5Bafter%5D=7".to_owned())));
-        assert_eq!(merge.take(br#"{"data":[],"links":{"next":null}}"#), Ok(Turn::Done));
-        let document: Value = serde_json::from_slice(&merge.document("/list")).unwrap();
+        assert_eq!(merge.add_page(first.as_bytes()), Ok(Turn::Link("/x?page%5Bafter%5D=7".to_owned())));
+        assert_eq!(merge.add_page(br#"{"data":[],"links":{"next":null}}"#), Ok(Turn::Done));
+        let document: Value = serde_json::from_slice(&merge.into_document("/list")).unwrap();
         let links = json!({"self": "/list", "first": "/list", "prev": null, "next": null, "last": "/list"});
         assert_eq!(document, json!({"data": [{"id": "1"}], "links": links}));
     }
     // Numbers may be there, and not the next one.
-    let told = br#"{"data":[{"id":"1"}],"meta":{"pagination":{"current-page":1}},"links":{"next":"?b"}}"#;
+    let next_page = br#"{"data":[{"id":"1"}],"meta":{"pagination":{"current-page":1}},"links":{"next":"?b"}}"#;
     let mut merge = Merge::default();
-    assert_eq!(merge.take(told), Ok(Turn::Link("?b".to_owned())));
-    assert_eq!(merge.take(told), Err(MergeError::Loops));
+    assert_eq!(merge.add_page(next_page), Ok(Turn::Link("?b".to_owned())));
+    assert_eq!(merge.add_page(next_page), Err(MergeError::Loop));
     for next in ["7", "[]", "{}", "true"] {
         let page = format!(r#"{{"data":[{{"id":"1"}}],"links":{{"next":{next}}}}}"#);
-        assert_eq!(Merge::default().take(page.as_bytes()), Err(MergeError::NoPager), "{next}");
+        assert_eq!(Merge::default().add_page(page.as_bytes()), Err(MergeError::NoNextPage), "{next}");
     }
     let list = Url::parse("https://tfe.example.com/api/v2/a%20b?q=1").unwrap();
-    let check = |link: &str, wanted: Option<&str>| assert_eq!(linked_query(link, &list).as_deref(), wanted, "{link}");
+    let check =
+        |link: &str, wanted: Option<&str>| assert_eq!(query_from_link(link, &list).as_deref(), wanted, "{link}");
     check("https://tfe.example.com/api/v2/a%20b?page=2&x=%2F", Some("page=2&x=%2F"));
     check("http://other.example/api/v2/a%20b?page=2", Some("page=2"));
     check("?page=2", Some("page=2"));
@@ -111,15 +112,15 @@ fn a_list_without_page_numbers_is_followed_by_its_links() {
 #[test]
 fn a_list_is_never_given_short() {
     for next in [json!("2"), json!(2.0), json!(-1), json!([2])] {
-        assert_eq!(Merge::default().take(&page(&[1], 1, next)), Err(MergeError::NoPager));
+        assert_eq!(Merge::default().add_page(&page(&[1], 1, next)), Err(MergeError::NoNextPage));
     }
     for body in [&b"{}"[..], b"", b"[]", br#"{"data":{}}"#, br#"{"errors":[]}"#] {
-        assert_eq!(Merge::default().take(body), Err(MergeError::NoList));
+        assert_eq!(Merge::default().add_page(body), Err(MergeError::NotAList));
     }
     let mut merge = Merge::default();
     for number in 1..MAX_PAGES {
-        assert_eq!(merge.take(&page(&[number], number, number + 1)), Ok(Turn::Page(number + 1)));
+        assert_eq!(merge.add_page(&page(&[number], number, number + 1)), Ok(Turn::Number(number + 1)));
     }
-    assert_eq!(merge.take(&page(&[1], MAX_PAGES, MAX_PAGES + 1)), Err(MergeError::TooMany));
-    assert_eq!(Merge::default().take(&vec![b' '; MAX_BYTES + 1]), Err(MergeError::TooMany));
+    assert_eq!(merge.add_page(&page(&[1], MAX_PAGES, MAX_PAGES + 1)), Err(MergeError::TooLarge));
+    assert_eq!(Merge::default().add_page(&vec![b' '; MAX_BYTES + 1]), Err(MergeError::TooLarge));
 }

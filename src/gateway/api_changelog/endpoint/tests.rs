@@ -4,7 +4,11 @@ use super::*;
 fn an_endpoint_takes_its_calls_and_no_look_alikes() {
     let check = |endpoint: &str, method: Method, path: &str, query: &str, wanted: bool| {
         let read = Endpoint::try_from(endpoint.to_owned()).unwrap();
-        assert_eq!(read.route().unwrap().takes(&method, path, query), wanted, "{endpoint} for {method} {path}?{query}");
+        assert_eq!(
+            read.route().unwrap().matches(&method, path, query),
+            wanted,
+            "{endpoint} for {method} {path}?{query}"
+        );
     };
     check("GET/POST /a/:b", Method::GET, "/a/x%2Fy", "", true);
     check("GET/POST /a/:b", Method::POST, "/a/b", "c=d", true);
@@ -29,8 +33,8 @@ fn what_is_no_path_of_the_platform_has_no_route() {
 
 #[test]
 fn a_path_is_taken_apart_and_filled_as_it_is() {
-    let template: Template = "/a/:b/c/:d".parse().unwrap();
-    let names = template.names("/a/1%2f/c/%20").unwrap();
+    let template: PathTemplate = "/a/:b/c/:d".parse().unwrap();
+    let names = template.parameters("/a/1%2f/c/%20").unwrap();
     assert_eq!(names, [("b", "1%2f"), ("d", "%20")]);
     let filled = template.fill(|name| names.iter().find(|(given, _)| *given == name).map(|(_, segment)| *segment));
     assert_eq!(filled.as_deref(), Some("/a/1%2f/c/%20"));

@@ -28,11 +28,11 @@ use tokio_rustls::client::TlsStream;
 use tokio_util::either::Either;
 
 use super::ForwardError;
-use super::request_body::{BodyProgress, ProgressBody};
-use super::request_head::{BodyFraming, RequestHead};
-pub use body_decoder::ProtocolError;
-use request_writer::RequestWriter;
-use response_reader::ResponseReader;
+use super::request_body::{Moved, Sent};
+use super::request_head::{Ending, Head};
+pub use body_decoder::Malformed;
+use request_writer::Sending;
+use response_reader::Receiving;
 
 /// What HTTP is spoken on, without TLS of its own: a socket, or a way through a proxy.
 pub(super) type Plain = Either<Either<TcpStream, UnixStream>, TokioIo<Upgraded>>;
@@ -41,18 +41,18 @@ pub(super) type Plain = Either<Either<TcpStream, UnixStream>, TokioIo<Upgraded>>
 pub(super) type Stream = Either<Plain, Box<TlsStream<Plain>>>;
 
 /// The connection. While nobody polls it, it does not move.
-pub(super) struct UpstreamConnection {
+pub(super) struct Wire {
     stream: Stream,
-    sending: RequestWriter,
-    receiving: ResponseReader,
+    sending: Sending,
+    receiving: Receiving,
     /// Why no more can be written. What the upstream has said before, or says of it, can still be read.
     unwritable: Option<io::Error>,
     /// Since when an answer's body has brought nothing, if it is waited for.
     quiet_since: Option<Instant>,
-    alarm: LazyTimeout,
+    alarm: Alarm,
 }
 
-impl fmt::Debug for UpstreamConnection {
+impl fmt::Debug for Wire {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Wire").field("may_stay", &self.may_stay()).finish_non_exhaustive()
     }
@@ -60,7 +60,7 @@ impl fmt::Debug for UpstreamConnection {
 
 /// Why a request has no answer, or an answer no end, though there was a connection.
 #[derive(Debug, thiserror::Error)]
-pub enum ConnectionError {
+pub enum Broken {
     /// It was closed.
     #[error("it closed the connection")]
     Closed,
@@ -69,13 +69,13 @@ pub enum ConnectionError {
     Failed(#[source] io::Error),
     /// What came is not HTTP/1.
     #[error(transparent)]
-    Protocol(#[from] ProtocolError),
+    Malformed(#[from] Malformed),
     /// The request's own body did not arrive whole.
     #[error("the caller's body ended early")]
-    RequestBody(#[source] hyper::Error),
+    Asked(#[source] hyper::Error),
     /// The request's own body came too slowly.
     #[error("the caller's body came too slowly")]
-    SlowRequestBody,
+    Slow,
     /// The answer's body brought nothing for too long.
     #[error("nothing more of the body came within {0:?}")]
     Idle(Duration),
@@ -84,10 +84,10 @@ pub enum ConnectionError {
     Length,
 }
 
-impl UpstreamConnection {
+impl Wire {
     pub(super) fn new(stream: Stream) -> Self {
-        let (sending, receiving) = (RequestWriter::default(), ResponseReader::default());
-        Self { stream, sending, receiving, unwritable: None, quiet_since: None, alarm: LazyTimeout(None) }
+        let (sending, receiving) = (Sending::default(), Receiving::default());
+        Self { stream, sending, receiving, unwritable: None, quiet_since: None, alarm: Alarm(None) }
     }
 
     /// Whether it takes a request: not if the upstream has closed it, or has said something unasked.
@@ -103,11 +103,11 @@ impl UpstreamConnection {
     /// Sends a request and waits for the head of its answer, so long after the last piece of its body was seen to move.
     pub(super) async fn exchange(
         &mut self,
-        head: &RequestHead,
-        body: ProgressBody,
-        moved: &BodyProgress,
+        head: &Head,
+        body: Sent,
+        moved: &Moved,
         limit: Duration,
-    ) -> Result<Response<()>, SendError> {
+    ) -> Result<Response<()>, Failed> {
         let (mut end, mut seen) = (Instant::now() + limit, moved.count());
         let mut unsent = Some(body);
         poll_fn(|cx| {
@@ -116,11 +116,9 @@ impl UpstreamConnection {
             }
             if let Poll::Ready(answer) = self.poll_answer(head.is_bodiless(), cx) {
                 return Poll::Ready(answer.map_err(|error| {
-                    SendError::Sent(match error {
-                        ConnectionError::RequestBody(_)
-                        | ConnectionError::SlowRequestBody
-                        | ConnectionError::Length => ForwardError::RequestBody(error),
-                        error => ForwardError::Connection(error),
+                    Failed::Sent(match error {
+                        Broken::Asked(_) | Broken::Slow | Broken::Length => ForwardError::Asked(error),
+                        error => ForwardError::Broken(error),
                     })
                 }));
             }
@@ -131,19 +129,15 @@ impl UpstreamConnection {
                 }
                 if awaited.is_some() {
                     if moved.is_too_slow() {
-                        return Poll::Ready(Err(SendError::Sent(ForwardError::RequestBody(
-                            ConnectionError::SlowRequestBody,
-                        ))));
+                        return Poll::Ready(Err(Failed::Sent(ForwardError::Asked(Broken::Slow))));
                     }
                     continue;
                 }
                 if moved.count() == seen && moved.awaited_until().is_some() {
-                    return Poll::Ready(Err(SendError::Sent(ForwardError::RequestBody(
-                        ConnectionError::SlowRequestBody,
-                    ))));
+                    return Poll::Ready(Err(Failed::Sent(ForwardError::Asked(Broken::Slow))));
                 }
                 if moved.count() == seen {
-                    return Poll::Ready(Err(SendError::Sent(ForwardError::ResponseTimeout(limit))));
+                    return Poll::Ready(Err(Failed::Sent(ForwardError::AnswerTimeout(limit))));
                 }
                 (end, seen) = (Instant::now() + limit, moved.count());
             }
@@ -153,35 +147,33 @@ impl UpstreamConnection {
     }
 
     /// Takes a request, and writes one without a body as far as that goes now. What has a body is written with it.
-    fn begin(&mut self, head: &RequestHead, body: ProgressBody, cx: &mut Context<'_>) -> Result<(), SendError> {
+    fn begin(&mut self, head: &Head, body: Sent, cx: &mut Context<'_>) -> Result<(), Failed> {
         let (bytes, ending) = (head.as_bytes(), head.ending());
-        if ending != BodyFraming::Length(0) {
+        if ending != Ending::Length(0) {
             self.sending.begin(bytes, Some((body, ending)));
             return Ok(());
         }
         let written = match Pin::new(&mut self.stream).poll_write(cx, bytes) {
             Poll::Ready(Ok(written)) => written,
-            Poll::Ready(Err(error)) => {
-                return Err(SendError::Unsent(ForwardError::Connection(ConnectionError::Failed(error))));
-            }
+            Poll::Ready(Err(error)) => return Err(Failed::Unsent(ForwardError::Broken(Broken::Failed(error)))),
             Poll::Pending => 0,
         };
         self.sending.begin(bytes.get(written..).unwrap_or_default(), None);
         Ok(())
     }
 
-    fn poll_answer(&mut self, bodiless: bool, cx: &mut Context<'_>) -> Poll<Result<Response<()>, ConnectionError>> {
+    fn poll_answer(&mut self, bodiless: bool, cx: &mut Context<'_>) -> Poll<Result<Response<()>, Broken>> {
         self.write_on(cx)?;
         let answer = ready!(self.receiving.poll_head(&mut self.stream, bodiless, cx));
         // That it could not be written says more than that nothing came then.
-        Poll::Ready(answer.map_err(|error| self.unwritable.take().map_or(error, ConnectionError::Failed)))
+        Poll::Ready(answer.map_err(|error| self.unwritable.take().map_or(error, Broken::Failed)))
     }
 
     /// Writes what can be of the request.
-    fn write_on(&mut self, cx: &mut Context<'_>) -> Result<(), ConnectionError> {
+    fn write_on(&mut self, cx: &mut Context<'_>) -> Result<(), Broken> {
         match self.sending.poll(&mut self.stream, cx) {
-            Poll::Ready(Err(ConnectionError::Failed(error))) => {
-                self.sending = RequestWriter::default();
+            Poll::Ready(Err(Broken::Failed(error))) => {
+                self.sending = Sending::default();
                 self.unwritable = Some(error);
                 Ok(())
             }
@@ -200,7 +192,7 @@ impl UpstreamConnection {
         &mut self,
         idle: Option<Duration>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, ConnectionError>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
         if let Err(error) = self.write_on(cx) {
             return Poll::Ready(Some(Err(error)));
         }
@@ -211,7 +203,7 @@ impl UpstreamConnection {
         } else if let Some(idle) = idle {
             let since = *self.quiet_since.get_or_insert_with(Instant::now);
             if self.alarm.poll_at(since + idle, cx).is_ready() {
-                return Poll::Ready(Some(Err(ConnectionError::Idle(idle))));
+                return Poll::Ready(Some(Err(Broken::Idle(idle))));
             }
         }
         polled
@@ -224,7 +216,7 @@ impl UpstreamConnection {
 }
 
 /// What became of a request that has no answer.
-pub(super) enum SendError {
+pub(super) enum Failed {
     /// Nothing of it was sent, and it has no body.
     Unsent(ForwardError),
     /// Some of it may have been.
@@ -233,9 +225,9 @@ pub(super) enum SendError {
 
 /// A timer that is set anew only when it goes off: requests end long before their time, and to set one for each costs more
 /// than all else that is done for them here.
-struct LazyTimeout(Option<Pin<Box<Sleep>>>);
+struct Alarm(Option<Pin<Box<Sleep>>>);
 
-impl LazyTimeout {
+impl Alarm {
     /// Ready once that moment has come.
     fn poll_at(&mut self, end: Instant, cx: &mut Context<'_>) -> Poll<()> {
         let timer = self.0.get_or_insert_with(|| Box::pin(sleep_until(end)));

@@ -11,27 +11,27 @@ use hyper::body::{Body as _, Frame};
 use tokio::io::AsyncWrite as _;
 use zeroize::Zeroizing;
 
-use super::{ConnectionError, Stream};
-use crate::http::reverse_proxy::request_body::ProgressBody;
-use crate::http::reverse_proxy::request_head::BodyFraming;
+use super::{Broken, Stream};
+use crate::http::reverse_proxy::request_body::Sent;
+use crate::http::reverse_proxy::request_head::Ending;
 
 /// What is written as the stream takes it.
 #[derive(Default)]
-pub(super) struct RequestWriter {
+pub(super) struct Sending {
     queue: VecDeque<Bytes>,
     /// In a box: few requests have one.
-    body: Option<Box<(ProgressBody, BodyFraming)>>,
+    body: Option<Box<(Sent, Ending)>>,
     /// Whether the stream may hold back what it has taken, as TLS does.
     unflushed: bool,
 }
 
-impl RequestWriter {
+impl Sending {
     pub(super) fn is_done(&self) -> bool {
         self.queue.is_empty() && self.body.is_none() && !self.unflushed
     }
 
     /// Takes what of a head is still to be written, and the body that follows it.
-    pub(super) fn begin(&mut self, head: &[u8], body: Option<(ProgressBody, BodyFraming)>) {
+    pub(super) fn begin(&mut self, head: &[u8], body: Option<(Sent, Ending)>) {
         self.unflushed = true;
         if !head.is_empty() {
             // It carries a token, which is not left in freed memory.
@@ -41,13 +41,13 @@ impl RequestWriter {
     }
 
     /// Writes all that can be written. Ready once there is nothing more.
-    pub(super) fn poll(&mut self, stream: &mut Stream, cx: &mut Context<'_>) -> Poll<Result<(), ConnectionError>> {
+    pub(super) fn poll(&mut self, stream: &mut Stream, cx: &mut Context<'_>) -> Poll<Result<(), Broken>> {
         loop {
             let waits = self.gather(cx)?;
-            ready!(self.poll_queue(stream, cx)).map_err(ConnectionError::Failed)?;
+            ready!(self.poll_queue(stream, cx)).map_err(Broken::Failed)?;
             if self.unflushed && (waits || self.body.is_none()) {
                 // What there is does not wait for what comes.
-                ready!(Pin::new(&mut *stream).poll_flush(cx)).map_err(ConnectionError::Failed)?;
+                ready!(Pin::new(&mut *stream).poll_flush(cx)).map_err(Broken::Failed)?;
                 self.unflushed = false;
             }
             if waits {
@@ -61,7 +61,7 @@ impl RequestWriter {
 
     /// Takes what there is of the body, so that it is written with what stands before it, up to a bound of bytes and of pieces: a
     /// small piece may be all that is used of a large buffer. Says whether more is waited for.
-    fn gather(&mut self, cx: &mut Context<'_>) -> Result<bool, ConnectionError> {
+    fn gather(&mut self, cx: &mut Context<'_>) -> Result<bool, Broken> {
         while let Some(body) = &mut self.body
             && self.queue.len() < AT_ONCE
             && self.queue.iter().map(Bytes::len).sum::<usize>() < GATHERED
@@ -75,20 +75,20 @@ impl RequestWriter {
     }
 
     /// Takes the next part of the body, or its end.
-    fn take(&mut self, frame: Option<Frame<Bytes>>) -> Result<(), ConnectionError> {
+    fn take(&mut self, frame: Option<Frame<Bytes>>) -> Result<(), Broken> {
         let Some(body) = &mut self.body else { return Ok(()) };
         let (body, ending) = &mut **body;
         let trailers = match frame.map(Frame::into_data) {
             None => None,
             Some(Ok(bytes)) => {
                 match ending {
-                    BodyFraming::Length(left) => {
-                        *left = left.checked_sub(bytes.len() as u64).ok_or(ConnectionError::Length)?;
+                    Ending::Length(left) => {
+                        *left = left.checked_sub(bytes.len() as u64).ok_or(Broken::Length)?;
                         self.queue.push_back(bytes);
                     }
                     // A chunk without bytes would be the last one.
-                    BodyFraming::Chunks if bytes.is_empty() => {}
-                    BodyFraming::Chunks => {
+                    Ending::Chunks if bytes.is_empty() => {}
+                    Ending::Chunks => {
                         let size = format!("{:x}\r\n", bytes.len());
                         self.queue.extend([size.into(), bytes, Bytes::from_static(b"\r\n")]);
                     }
@@ -101,9 +101,9 @@ impl RequestWriter {
             Some(Err(other)) => other.into_trailers().ok(),
         };
         match ending {
-            BodyFraming::Length(0) => {}
-            BodyFraming::Length(_) => return Err(ConnectionError::Length),
-            BodyFraming::Chunks => self.queue.push_back(last_chunk(&trailers.unwrap_or_default())),
+            Ending::Length(0) => {}
+            Ending::Length(_) => return Err(Broken::Length),
+            Ending::Chunks => self.queue.push_back(last_chunk(&trailers.unwrap_or_default())),
         }
         self.body = None;
         Ok(())

@@ -1,12 +1,12 @@
-//! Each call goes where the service has it.
+//! Method, path and body of each call of the client.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use keyward::acl::client::{
-    BindingRule, Consistency, Link, Links, Login, NamespaceDefaults, NewAuthMethod, NewBindingRule, NewNamespace,
-    NewPolicy, NewRole, NewToken, NodeIdentity, Query, Question, ServiceIdentity, TemplatedPolicy, TokenFilter,
-    TokenUpdate,
+    AclLink, AclLinks, AclNodeIdentity, AclServiceIdentity, AclTemplatedPolicy, AuthorizationRequest, BindingRule,
+    LoginRequest, NamespaceDefaults, NewAuthMethod, NewBindingRule, NewNamespace, NewPolicy, NewRole, NewToken,
+    QueryOptions, ReadConsistency, TokenListFilter, TokenUpdate,
 };
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Map, Value, json};
@@ -14,12 +14,15 @@ use serde_json::{Map, Value, json};
 use super::{ID, SECRET, answering, id, sent, token};
 
 #[tokio::test]
-async fn each_call_for_tokens_and_roles_goes_where_the_service_has_it() {
-    let links = Links {
-        policies: vec![Link::by_name("web-read"), Link::by_id(id())],
-        templated_policies: vec![TemplatedPolicy { template_name: "builtin/dns".into(), ..TemplatedPolicy::default() }],
-        service_identities: vec![ServiceIdentity { service_name: "web".into(), datacenters: vec!["dc1".into()] }],
-        node_identities: vec![NodeIdentity { node_name: "n1".into(), datacenter: "dc1".into() }],
+async fn token_and_role_calls_use_the_paths_of_the_api() {
+    let links = AclLinks {
+        policies: vec![AclLink::by_name("web-read"), AclLink::by_id(id())],
+        templated_policies: vec![AclTemplatedPolicy {
+            template_name: "builtin/dns".into(),
+            ..AclTemplatedPolicy::default()
+        }],
+        service_identities: vec![AclServiceIdentity { service_name: "web".into(), datacenters: vec!["dc1".into()] }],
+        node_identities: vec![AclNodeIdentity { node_name: "n1".into(), datacenter: "dc1".into() }],
     };
     let links_sent = json!({"Policies": [{"Name": "web-read"}, {"ID": ID}],
         "TemplatedPolicies": [{"TemplateName": "builtin/dns"}],
@@ -38,7 +41,7 @@ async fn each_call_for_tokens_and_roles_goes_where_the_service_has_it() {
         accessor_id: Some(id()),
         secret_id: Some(SecretString::from(SECRET)),
         description: "web".into(),
-        roles: vec![Link::by_name("web")],
+        roles: vec![AclLink::by_name("web")],
         links: links.clone(),
         local: true,
         expiration_time: None,
@@ -48,11 +51,11 @@ async fn each_call_for_tokens_and_roles_goes_where_the_service_has_it() {
     let body = with_links(json!({"AccessorID": ID, "SecretID": SECRET, "Description": "web", "Local": true,
         "Roles": [{"Name": "web"}], "ExpirationTTL": "5400s"}));
     assert_eq!(sent(&server).await, ("PUT /v1/acl/token?ns=team+1".into(), body));
-    client.read_token(&id(), &Query::default()).await.unwrap();
+    client.read_token(&id(), &QueryOptions::default()).await.unwrap();
     assert_eq!(sent(&server).await, (format!("GET /v1/acl/token/{ID}"), Value::Null));
-    client.read_token_expanded(&id(), &Query::default()).await.unwrap();
+    client.read_token_expanded(&id(), &QueryOptions::default()).await.unwrap();
     assert_eq!(sent(&server).await.0, format!("GET /v1/acl/token/{ID}?expanded=true"));
-    let query = Query { index: 9, wait: Some(Duration::from_mins(1)), consistency: Consistency::Stale };
+    let query = QueryOptions { index: 9, wait: Some(Duration::from_mins(1)), consistency: ReadConsistency::Stale };
     client.read_self(&query).await.unwrap();
     assert_eq!(sent(&server).await.0, "GET /v1/acl/token/self?index=9&wait=60s&stale=");
     let mut update = TokenUpdate::from(&told);
@@ -66,18 +69,18 @@ async fn each_call_for_tokens_and_roles_goes_where_the_service_has_it() {
     assert_eq!(sent(&server).await.1, json!({"Description": "two"}));
 
     let (server, client) = answering(200, "[]").await;
-    let filter = TokenFilter {
+    let filter = TokenListFilter {
         policy: Some(id()),
         role: Some(id()),
         service_name: Some("web".into()),
         auth_method: Some("cloud".into()),
         auth_method_namespace: Some("team".into()),
     };
-    client.in_namespace(Some("*")).list_tokens(&filter, &Query::default()).await.unwrap();
+    client.in_namespace(Some("*")).list_tokens(&filter, &QueryOptions::default()).await.unwrap();
     let wanted =
         format!("GET /v1/acl/tokens?ns=*&policy={ID}&role={ID}&servicename=web&authmethod=cloud&authmethod-ns=team");
     assert_eq!(sent(&server).await.0, wanted);
-    client.list_roles(Some(&id()), &Query::default()).await.unwrap();
+    client.list_roles(Some(&id()), &QueryOptions::default()).await.unwrap();
     assert_eq!(sent(&server).await.0, format!("GET /v1/acl/roles?policy={ID}"));
 
     let (server, client) = answering(200, json!({"ID": ID, "Name": "web"}).to_string()).await;
@@ -85,9 +88,9 @@ async fn each_call_for_tokens_and_roles_goes_where_the_service_has_it() {
     client.create_role(&new).await.unwrap();
     let body = with_links(json!({"Name": "web", "Description": "w"}));
     assert_eq!(sent(&server).await, ("PUT /v1/acl/role".into(), body));
-    let role = client.read_role(&id(), &Query::default()).await.unwrap().value;
+    let role = client.read_role(&id(), &QueryOptions::default()).await.unwrap().value;
     assert_eq!(sent(&server).await.0, format!("GET /v1/acl/role/{ID}"));
-    client.read_role_by_name("web", &Query::default()).await.unwrap();
+    client.read_role_by_name("web", &QueryOptions::default()).await.unwrap();
     assert_eq!(sent(&server).await.0, "GET /v1/acl/role/name/web");
     client.update_role(&id(), &NewRole::from(&role)).await.unwrap();
     assert_eq!(sent(&server).await, (format!("PUT /v1/acl/role/{ID}"), json!({"Name": "web", "Description": ""})));
@@ -100,7 +103,7 @@ async fn each_call_for_tokens_and_roles_goes_where_the_service_has_it() {
 }
 
 #[tokio::test]
-async fn each_call_for_namespaces_goes_where_the_service_has_it_and_is_in_none_itself() {
+async fn namespace_calls_use_the_paths_of_the_api_and_send_no_namespace() {
     let told = json!({"Name": "team", "Description": "d", "Meta": {"a": "b"}, "DeletedAt": "2030-01-02T03:04:05Z",
         "ACLs": {"PolicyDefaults": [{"ID": ID, "Name": "p"}], "RoleDefaults": null}});
     let (server, client) = answering(200, told.to_string()).await;
@@ -108,21 +111,21 @@ async fn each_call_for_namespaces_goes_where_the_service_has_it_and_is_in_none_i
     let new = NewNamespace {
         name: "team".into(),
         description: "d".into(),
-        acls: NamespaceDefaults { policy_defaults: vec![Link::by_name("p")], role_defaults: Vec::new() },
+        acls: NamespaceDefaults { policy_defaults: vec![AclLink::by_name("p")], role_defaults: Vec::new() },
         meta: BTreeMap::from([("a".to_owned(), "b".to_owned())]),
     };
     client.create_namespace(&new).await.unwrap();
     let body = json!({"Name": "team", "Description": "d", "ACLs": {"PolicyDefaults": [{"Name": "p"}]},
         "Meta": {"a": "b"}});
     assert_eq!(sent(&server).await, ("PUT /v1/namespace".into(), body.clone()));
-    let read = client.read_namespace("team", &Query::default()).await.unwrap().value;
+    let read = client.read_namespace("team", &QueryOptions::default()).await.unwrap().value;
     assert_eq!(sent(&server).await.0, "GET /v1/namespace/team");
-    assert_eq!(read.acls.policy_defaults, [Link { id: Some(id()), name: Some("p".into()) }]);
+    assert_eq!(read.acls.policy_defaults, [AclLink { id: Some(id()), name: Some("p".into()) }]);
     assert_eq!(read.deleted_at.unwrap().to_string(), "2030-01-02T03:04:05Z");
     client.update_namespace(&new).await.unwrap();
     assert_eq!(sent(&server).await, ("PUT /v1/namespace/team".into(), body));
     let (server, client) = answering(200, "[]").await;
-    client.list_namespaces(&Query::default()).await.unwrap();
+    client.list_namespaces(&QueryOptions::default()).await.unwrap();
     assert_eq!(sent(&server).await.0, "GET /v1/namespaces");
     let (server, client) = answering(200, "").await;
     assert_eq!(client.delete_namespace("team").await, Ok(true), "nothing is said but by the status");
@@ -130,15 +133,15 @@ async fn each_call_for_namespaces_goes_where_the_service_has_it_and_is_in_none_i
 }
 
 #[tokio::test]
-async fn the_calls_that_make_the_others_useful_go_where_such_services_have_them() {
+async fn policy_method_rule_and_operator_calls_use_the_paths_of_the_api() {
     let (server, client) = answering(200, json!({"ID": ID, "Name": "p", "Rules": "acl = \"read\""}).to_string()).await;
     let new = NewPolicy { name: "p".into(), rules: "acl = \"read\"".into(), ..NewPolicy::default() };
     let policy = client.create_policy(&new).await.unwrap();
     let body = json!({"Name": "p", "Description": "", "Rules": "acl = \"read\""});
     assert_eq!(sent(&server).await, ("PUT /v1/acl/policy".into(), body.clone()));
-    client.read_policy(&id(), &Query::default()).await.unwrap();
+    client.read_policy(&id(), &QueryOptions::default()).await.unwrap();
     assert_eq!(sent(&server).await.0, format!("GET /v1/acl/policy/{ID}"));
-    client.read_policy_by_name("builtin/x", &Query::default()).await.unwrap();
+    client.read_policy_by_name("builtin/x", &QueryOptions::default()).await.unwrap();
     assert_eq!(sent(&server).await.0, "GET /v1/acl/policy/name/builtin%2Fx");
     client.update_policy(&id(), &NewPolicy::from(&policy)).await.unwrap();
     assert_eq!(sent(&server).await, (format!("PUT /v1/acl/policy/{ID}"), body));
@@ -149,7 +152,7 @@ async fn the_calls_that_make_the_others_useful_go_where_such_services_have_them(
 
     let method = json!({"Name": "m", "Type": "jwt", "MaxTokenTTL": "0s", "Config": {"BoundIssuer": "i"}});
     let (server, client) = answering(200, method.to_string()).await;
-    let read = client.read_auth_method("m", &Query::default()).await.unwrap().value;
+    let read = client.read_auth_method("m", &QueryOptions::default()).await.unwrap().value;
     assert_eq!(sent(&server).await.0, "GET /v1/acl/auth-method/m");
     assert_eq!(read.max_token_ttl, None);
     client.create_auth_method(&NewAuthMethod::from(&read)).await.unwrap();
@@ -161,7 +164,7 @@ async fn the_calls_that_make_the_others_useful_go_where_such_services_have_them(
     let rule = json!({"ID": ID, "AuthMethod": "m", "Description": "", "Selector": "", "BindType": "policy",
         "BindName": "p"});
     let (server, client) = answering(200, rule.to_string()).await;
-    let BindingRule { rule, .. } = client.read_binding_rule(&id(), &Query::default()).await.unwrap().value;
+    let BindingRule { rule, .. } = client.read_binding_rule(&id(), &QueryOptions::default()).await.unwrap().value;
     assert_eq!(sent(&server).await.0, format!("GET /v1/acl/binding-rule/{ID}"));
     client.create_binding_rule(&NewBindingRule { selector: "a == 1".into(), ..rule.clone() }).await.unwrap();
     let body = json!({"AuthMethod": "m", "Description": "", "Selector": "a == 1", "BindType": "policy",
@@ -175,7 +178,7 @@ async fn the_calls_that_make_the_others_useful_go_where_such_services_have_them(
     assert_eq!(sent(&server).await, ("PUT /v1/acl/bootstrap".into(), json!({})));
     client.bootstrap(Some(SecretString::from(SECRET))).await.unwrap();
     assert_eq!(sent(&server).await.1, json!({"BootstrapSecret": SECRET}));
-    let login = Login {
+    let login = LoginRequest {
         auth_method: "m".into(),
         bearer_token: Some(SecretString::from("proof")),
         meta: BTreeMap::from([("host".to_owned(), "web-1".to_owned())]),
@@ -187,11 +190,11 @@ async fn the_calls_that_make_the_others_useful_go_where_such_services_have_them(
     assert!(requests.iter().all(|it| !it.headers.contains_key("x-service-token")), "these calls need no token");
 
     let (server, client) = answering(200, "[]").await;
-    client.list_policies(&Query::default()).await.unwrap();
+    client.list_policies(&QueryOptions::default()).await.unwrap();
     assert_eq!(sent(&server).await.0, "GET /v1/acl/policies");
-    client.list_auth_methods(&Query::default()).await.unwrap();
+    client.list_auth_methods(&QueryOptions::default()).await.unwrap();
     assert_eq!(sent(&server).await.0, "GET /v1/acl/auth-methods");
-    client.list_binding_rules(Some("m"), &Query::default()).await.unwrap();
+    client.list_binding_rules(Some("m"), &QueryOptions::default()).await.unwrap();
     assert_eq!(sent(&server).await.0, "GET /v1/acl/binding-rules?authmethod=m");
     let (server, client) = answering(200, "true").await;
     assert_eq!(client.logout().await, Ok(true));
@@ -208,11 +211,11 @@ async fn the_calls_that_make_the_others_useful_go_where_such_services_have_them(
 
     let template = json!({"TemplateName": "builtin/dns", "Schema": "", "Template": "node_prefix \"\" {}"});
     let (server, client) = answering(200, json!({"builtin/dns": template}).to_string()).await;
-    let all = client.list_templates(&Query::default()).await.unwrap().value;
+    let all = client.list_templates(&QueryOptions::default()).await.unwrap().value;
     assert_eq!(all["builtin/dns"].template, "node_prefix \"\" {}");
     assert_eq!(sent(&server).await.0, "GET /v1/acl/templated-policies");
     let (server, client) = answering(200, template.to_string()).await;
-    client.read_template("builtin/dns", &Query::default()).await.unwrap();
+    client.read_template("builtin/dns", &QueryOptions::default()).await.unwrap();
     assert_eq!(sent(&server).await.0, "GET /v1/acl/templated-policy/name/builtin%2Fdns");
     let (server, client) = answering(200, json!({"KeyID": "k", "Rewritten": 7, "Done": true}).to_string()).await;
     let came = client.rekey(true).await.unwrap();
@@ -220,7 +223,7 @@ async fn the_calls_that_make_the_others_useful_go_where_such_services_have_them(
     assert_eq!(sent(&server).await, ("PUT /v1/operator/rekey".into(), json!({"Generate": true})));
     let ruling = json!([{"Resource": "acl", "Access": "read", "Allow": true}]);
     let (server, client) = answering(200, ruling.to_string()).await;
-    let question = Question { resource: "acl".into(), access: "read".into(), segment: String::new() };
+    let question = AuthorizationRequest { resource: "acl".into(), access: "read".into(), segment: String::new() };
     assert!(client.authorize(&[question]).await.unwrap()[0].allow);
     let wanted = ("POST /v1/internal/acl/authorize".into(), json!([{"Resource": "acl", "Access": "read"}]));
     assert_eq!(sent(&server).await, wanted);

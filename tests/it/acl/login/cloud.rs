@@ -1,4 +1,4 @@
-//! Methods of type `cloud`, with the tokens of the emulated one over TLS.
+//! Auth methods of type `cloud` with tokens of the emulated Azure over TLS.
 #![cfg(feature = "dev")]
 
 use keyward::emulators::cloud::{Cloud, Machine, Options};
@@ -18,7 +18,7 @@ async fn jwt(cloud: &Cloud) -> String {
 }
 
 #[tokio::test]
-async fn a_machine_is_known_by_what_the_cloud_signed() {
+async fn a_machine_is_identified_by_signed_claims() {
     let folder = tempfile::tempdir().unwrap();
     let mut options = Options::in_folder(folder.path().join("cloud"));
     options.machine = Machine::VirtualMachine;

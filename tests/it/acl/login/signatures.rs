@@ -1,4 +1,4 @@
-//! Which signatures count.
+//! Accepted signature algorithms and keys.
 
 use aws_lc_rs::encoding::AsDer as _;
 use aws_lc_rs::rand::SystemRandom;
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::World;
 use crate::harness::issuer::{Key, pem};
 
-/// A key on a curve.
+/// ECDSA key.
 struct Curve(EcdsaKeyPair);
 
 impl Curve {
@@ -34,7 +34,7 @@ impl Curve {
 }
 
 #[tokio::test]
-async fn only_a_signature_by_a_configured_key_and_algorithm_counts() {
+async fn only_signatures_by_configured_keys_and_algorithms_are_accepted() {
     let world = World::start().await;
     world.rule("service", "web", "").await;
     let (p256, p384) = (Curve::new(&ECDSA_P256_SHA256_FIXED_SIGNING), Curve::new(&ECDSA_P384_SHA384_FIXED_SIGNING));
@@ -73,11 +73,11 @@ async fn only_a_signature_by_a_configured_key_and_algorithm_counts() {
         check(&format!("{other}.{signature}"), 403, "failed to verify signature").await;
         check(&format!("{input}."), 403, "failed to verify signature").await;
     }
-    // One kind of key is not taken for another, nor one curve for another.
+    // Key types and curves are not confused.
     check(&p256.sign("ES384", &claims), 403, "failed to verify signature").await;
     check(&p384.sign("ES256", &claims), 403, "failed to verify signature").await;
 
-    // A public key is no shared secret, and no signature is none.
+    // A public key used as an HMAC secret, and `alg: none`, are refused.
     let input = signing_input(&json!({"alg": "HS256"}), &claims);
     let secret = aws_lc_rs::hmac::Key::new(aws_lc_rs::hmac::HMAC_SHA256, world.key.pem().as_bytes());
     let tag = URL_SAFE_NO_PAD.encode(aws_lc_rs::hmac::sign(&secret, input.as_bytes()));

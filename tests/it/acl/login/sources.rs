@@ -1,4 +1,4 @@
-//! Where a method's keys are from.
+//! Sources of an auth method's signing keys.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::World;
 use crate::harness::issuer::{Issuer, Key};
 
-/// A world whose method's keys are fetched.
+/// World with an auth method whose keys are fetched.
 async fn fetching(config: impl Fn(&Issuer) -> Value) -> (World, Issuer) {
     let (world, issuer) = (World::start().await, Issuer::start());
     world.rule("service", "web", "").await;
@@ -23,7 +23,7 @@ fn claims(world: &World, issuer: &Issuer) -> Value {
 }
 
 #[tokio::test]
-async fn keys_are_fetched_once_for_all_and_again_when_they_are_old() {
+async fn signing_keys_are_fetched_once_and_again_when_stale() {
     let jwks = |issuer: &Issuer| json!({"JWKSURL": format!("{}keys", issuer.url), "BoundAudiences": ["a"]});
     let (world, issuer) = fetching(jwks).await;
     let jwt = issuer.key.sign(&claims(&world, &issuer));
@@ -32,7 +32,7 @@ async fn keys_are_fetched_once_for_all_and_again_when_they_are_old() {
     let many = tokio::join!(login(&jwt), login(&jwt), login(&jwt));
     assert_eq!((many.0.status, many.1.status, many.2.status, issuer.fetches()), (200, 200, 200, 1));
 
-    // A token need not name its key; one that names an unknown key is looked for once a minute.
+    // A JWT without `kid` is accepted; an unknown `kid` refetches at most once a minute.
     let nameless = issuer.key.sign_as(&json!({"alg": "RS256"}), &claims(&world, &issuer));
     assert_eq!(login(&nameless).await.status, 200);
     let next = Key::new("key-2");
@@ -46,7 +46,7 @@ async fn keys_are_fetched_once_for_all_and_again_when_they_are_old() {
     world.acl.clock.suspend(Duration::from_secs(61));
     assert_eq!((login(&unknown).await.status, issuer.fetches()), (200, 2));
 
-    // An issuer that is away takes no key away; one that withdrew a key does, within the hour.
+    // An outage of the issuer keeps the keys; a withdrawn key is refused within the hour.
     issuer.dials.failing.store(true, Ordering::Relaxed);
     world.acl.clock.suspend(Duration::from_mins(61));
     let jwt = issuer.key.sign(&claims(&world, &issuer));
@@ -57,7 +57,7 @@ async fn keys_are_fetched_once_for_all_and_again_when_they_are_old() {
     world.acl.clock.suspend(Duration::from_secs(61));
     assert_eq!((login(&jwt).await.status, issuer.fetches()), (403, 4));
 
-    // A changed method has nothing of what it had before.
+    // An updated method does not use its previous keys.
     world.method(json!({"Config": jwks(&Issuer::start())})).await;
     let refused = login(&unknown).await;
     assert_eq!((refused.status, &refused.headers["retry-after"]), (503, &"5".parse().unwrap()), "{refused:?}");

@@ -6,7 +6,7 @@ use etcd_client::{Certificate, Client, ConnectOptions, Permission, TlsOptions};
 use keyward::acl::store::etcd::{Login, Options};
 use keyward::acl::store::{Etcd, Freshness, Store};
 use keyward::error_chain::format_chain;
-use keyward::http::client::ClientCertificate;
+use keyward::http::client::Identity;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 
 use super::etcd_process::{Server, host, options};
@@ -92,7 +92,7 @@ async fn etcd_is_spoken_to_with_a_certificate_and_as_a_user_and_both_may_change(
     files.write("password", PASSWORD);
     let certified = Options {
         ca_file: Some(files.path("ca.pem")),
-        identity: Some(ClientCertificate { certificate: files.path("client.pem"), key: files.path("client.key") }),
+        identity: Some(Identity { certificate: files.path("client.pem"), key: files.path("client.key") }),
         ..options([server.endpoint("https")])
     };
     let login = Login { user: "keyward".into(), password_file: files.path("password") };

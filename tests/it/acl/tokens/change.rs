@@ -1,4 +1,4 @@
-//! Tokens are changed, copied and deleted.
+//! Updating, cloning and deleting tokens.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ fn says(answer: &Answer, status: u16, text: &str) {
 }
 
 #[tokio::test]
-async fn an_update_replaces_all_that_may_change() {
+async fn an_update_replaces_all_mutable_fields() {
     let acl = Acl::start().await;
     let (one, two) = (policy(&acl, "one", "").await, policy(&acl, "two", "").await);
     acl.make("/v1/acl/role", json!({"Name": "r"})).await;
@@ -61,7 +61,7 @@ async fn an_update_replaces_all_that_may_change() {
 }
 
 #[tokio::test]
-async fn what_was_read_can_be_written_back() {
+async fn a_token_read_can_be_written_back() {
     let acl = Acl::start().await;
     policy(&acl, "p", "").await;
     let body = json!({
@@ -89,7 +89,7 @@ async fn what_was_read_can_be_written_back() {
 }
 
 #[tokio::test]
-async fn what_a_token_is_born_with_never_changes() {
+async fn immutable_fields_of_a_token_cannot_change() {
     let acl = Acl::start().await;
     let local = acl.make(TOKEN, json!({"Local": true, "ExpirationTTL": "1h"})).await;
     let global = acl.make(TOKEN, json!({})).await;
@@ -132,7 +132,7 @@ async fn what_a_token_is_born_with_never_changes() {
 }
 
 #[tokio::test]
-async fn a_clone_may_what_its_source_may() {
+async fn a_clone_has_the_rights_of_its_source() {
     let acl = Acl::start().await;
     policy(&acl, "p", "").await;
     acl.make("/v1/acl/role", json!({"Name": "r"})).await;
@@ -148,7 +148,7 @@ async fn a_clone_may_what_its_source_may() {
         (json!({}), "of the source"),
         (json!({"Description": ""}), "of the source"),
         (json!({"Description": "own", "Namespace": "DEFAULT"}), "own"),
-        // Whatever else a token has may stand there, and is the source's.
+        // Other fields of the body are ignored; the clone has the source's.
         (json!({"Description": "own", "Policies": [], "Local": false}), "own"),
     ] {
         let made = acl.make(&clone, body).await;
@@ -182,7 +182,7 @@ async fn a_clone_may_what_its_source_may() {
 }
 
 #[tokio::test]
-async fn a_deleted_token_opens_nothing_from_then_on() {
+async fn a_deleted_token_is_refused_at_once() {
     let acl = Acl::start().await;
     let made = acl.make(TOKEN, json!({"Policies": [{"Name": "global-management"}]})).await;
     let (path, secret) = (path_of(&made), secret_of(&made));
@@ -191,7 +191,7 @@ async fn a_deleted_token_opens_nothing_from_then_on() {
     says(&acl.call("GET", "/v1/acl/tokens", Some(secret), None).await, 403, "ACL not found");
     says(&acl.get(&path).await, 404, "Requested token does not exist: ACL not found");
     says(&acl.delete(&path).await, 200, "false");
-    // Nothing of it is left: its ids may be given again.
+    // Its ids are free again.
     acl.make(TOKEN, json!({"AccessorID": made["AccessorID"], "SecretID": secret})).await;
 
     let own = path_of(&acl.get("/v1/acl/token/self").await.json());
@@ -202,12 +202,12 @@ async fn a_deleted_token_opens_nothing_from_then_on() {
 }
 
 #[tokio::test]
-async fn an_expired_token_is_there_to_be_deleted_until_it_is_swept() {
+async fn an_expired_token_can_be_deleted_until_the_sweep() {
     let acl = Acl::start().await;
     let [first, second] =
         [acl.make(TOKEN, json!({"ExpirationTTL": "1m"})).await, acl.make(TOKEN, json!({"ExpirationTTL": "1m"})).await];
     let lasting = acl.make(TOKEN, json!({"ExpirationTTL": "1h"})).await;
-    // The wall clock alone: sweeps come by the time that passes.
+    // Moves the wall clock only: sweeps follow the elapsed time.
     acl.clock.set_wall_by(60);
     says(&acl.get(&path_of(&first)).await, 404, "Requested token does not exist: ACL not found");
     says(&acl.delete(&path_of(&first)).await, 200, "true");
@@ -223,7 +223,7 @@ async fn an_expired_token_is_there_to_be_deleted_until_it_is_swept() {
 }
 
 #[tokio::test]
-async fn the_anonymous_token_gives_what_it_links_to_those_without_one() {
+async fn requests_without_a_token_have_the_rights_of_the_anonymous_token() {
     let acl = Acl::start().await;
     policy(&acl, "read", "acl = \"read\"").await;
     let anonymous = "/v1/acl/token/00000000-0000-0000-0000-000000000002";

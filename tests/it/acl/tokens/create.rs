@@ -1,4 +1,4 @@
-//! Tokens are made.
+//! Creating tokens.
 
 use std::time::{Duration, SystemTime};
 
@@ -9,7 +9,7 @@ use super::{TOKEN, path_of, policy, refused, secret_of};
 use crate::harness::Acl;
 
 #[tokio::test]
-async fn a_link_whose_id_and_name_are_of_two_is_refused() {
+async fn a_link_with_contradicting_id_and_name_is_refused() {
     let acl = Acl::start().await;
     let (one, _) = (policy(&acl, "one", "").await, policy(&acl, "two", "").await);
     let role = acl.make("/v1/acl/role", json!({"Name": "r"})).await;
@@ -31,7 +31,7 @@ async fn a_link_whose_id_and_name_are_of_two_is_refused() {
 }
 
 #[tokio::test]
-async fn a_token_is_made_of_links_by_id_and_by_name() {
+async fn a_token_is_created_from_links_by_id_and_by_name() {
     let acl = Acl::start().await;
     let (one, two) = (policy(&acl, "one", "").await, policy(&acl, "two", "").await);
     let role = acl.make("/v1/acl/role", json!({"Name": "r"})).await;
@@ -67,7 +67,7 @@ async fn a_token_is_made_of_links_by_id_and_by_name() {
 }
 
 #[tokio::test]
-async fn what_was_made_can_be_read_and_deleted_however_deep_it_is() {
+async fn deeply_nested_template_variables_can_be_read_and_deleted() {
     let acl = Acl::start().await;
     for depth in 1..128 {
         let nested = (0..depth).fold(json!("x"), |inner, _| json!({ "a": inner }));
@@ -86,7 +86,7 @@ async fn what_was_made_can_be_read_and_deleted_however_deep_it_is() {
 }
 
 #[tokio::test]
-async fn ids_may_be_given_and_are_given_once() {
+async fn requested_ids_are_used_and_must_be_unique() {
     let acl = Acl::start().await;
     let id = || uuid::Uuid::new_v4().to_string();
     let (first, second, third, fourth) = (id(), id(), id(), id());
@@ -94,7 +94,7 @@ async fn ids_may_be_given_and_are_given_once() {
     assert_eq!(made["AccessorID"], json!(first));
     let made = acl.make(TOKEN, json!({"SecretID": second.to_uppercase()})).await;
     assert_eq!(made["SecretID"], json!(second));
-    // Who chose it has it as it was chosen.
+    // A requested secret is kept as given.
     for presented in [second.to_uppercase(), second.clone()] {
         let own = acl.call("GET", "/v1/acl/token/self", Some(&presented), None).await;
         assert_eq!((own.status, &own.json()["AccessorID"]), (200, &made["AccessorID"]), "{presented}");
@@ -127,7 +127,7 @@ async fn ids_may_be_given_and_are_given_once() {
 }
 
 #[tokio::test]
-async fn of_many_who_want_one_id_one_gets_it() {
+async fn one_of_many_concurrent_creates_with_one_id_succeeds() {
     let acl = Acl::start().await;
     let body = json!({"AccessorID": uuid::Uuid::new_v4().to_string(), "SecretID": uuid::Uuid::new_v4().to_string()});
     let ask = || acl.put(TOKEN, body.clone());
@@ -136,7 +136,7 @@ async fn of_many_who_want_one_id_one_gets_it() {
     for answer in [one, two, three, four] {
         match (answer.status, answer.text.as_str()) {
             (200, _) => made += 1,
-            // Which of the two was looked at after the first one was made.
+            // Either id may be found in use first.
             (409, "Invalid Token: AccessorID is already in use" | "Invalid Token: SecretID is already in use") => {}
             other => panic!("{other:?}"),
         }
@@ -145,7 +145,7 @@ async fn of_many_who_want_one_id_one_gets_it() {
 }
 
 #[tokio::test]
-async fn identities_have_names_of_lower_case_letters_and_are_merged() {
+async fn identity_names_are_validated_and_duplicates_merged() {
     let acl = Acl::start().await;
     let lower = "Only lowercase alphanumeric characters, '-' and '_' are allowed";
     let service = |name: &str| json!({"ServiceIdentities": [{"ServiceName": name}]});
@@ -182,7 +182,7 @@ async fn identities_have_names_of_lower_case_letters_and_are_merged() {
 }
 
 #[tokio::test]
-async fn a_token_ends_between_a_minute_and_a_day_after_it_was_made() {
+async fn token_ttls_are_between_a_minute_and_a_day() {
     let acl = Acl::start().await;
     let later = |seconds: i64| {
         let now = SystemTime::now();
@@ -237,7 +237,7 @@ async fn a_token_ends_between_a_minute_and_a_day_after_it_was_made() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_linked_is_named() {
+async fn errors_name_the_links_that_cannot_be_resolved() {
     let acl = Acl::start().await;
     let nobody = "11111111-1111-1111-1111-111111111111";
     for (field, word) in [("Policies", "policy"), ("Roles", "role")] {
@@ -258,14 +258,14 @@ async fn what_cannot_be_linked_is_named() {
 }
 
 #[tokio::test]
-async fn a_body_is_one_known_object_whoever_sends_it_and_whatever_type_it_says() {
+async fn token_bodies_are_one_json_object_whatever_the_content_type() {
     let acl = Acl::start().await;
     let as_root = [("X-Consul-Token", acl.root.as_str())];
     let made = acl.send("PUT", TOKEN, &as_root, b"{\"policies\": null, \"description\": \"d\"}").await;
     assert_eq!((made.status, &made.json()["Description"]), (200, &json!("d")));
     let binary: Vec<u8> = (0..32).collect();
     for (path, kind) in [(TOKEN, "Token"), ("/v1/acl/role", "Role"), ("/v1/acl/policy", "Policy")] {
-        // A body is read before the token is looked at.
+        // A body is decoded before the caller is authenticated.
         for headers in [&as_root[..], &[]] {
             for (body, text) in [
                 (binary.as_slice(), "invalid JSON"),
@@ -285,7 +285,7 @@ async fn a_body_is_one_known_object_whoever_sends_it_and_whatever_type_it_says()
 }
 
 #[tokio::test]
-async fn only_those_who_may_write_make_tokens() {
+async fn creating_tokens_needs_acl_write() {
     let acl = Acl::start().await;
     for rules in ["acl = \"read\"", "node_prefix \"\" { policy = \"write\" }", "operator = \"write\""] {
         let secret = acl.token_with(rules).await;

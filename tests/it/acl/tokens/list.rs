@@ -1,4 +1,4 @@
-//! Tokens are listed.
+//! Listing tokens.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ async fn accessors(acl: &Acl, query: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_list_has_every_token_in_the_order_of_the_accessors_and_is_filtered_by_one_thing() {
+async fn token_lists_are_sorted_by_accessor_and_take_one_filter() {
     let acl = Acl::start().await;
     let first = acl.get("/v1/acl/token/self").await.json();
     let anonymous = "00000000-0000-0000-0000-000000000002";
@@ -65,7 +65,7 @@ async fn a_list_has_every_token_in_the_order_of_the_accessors_and_is_filtered_by
     }
 }
 
-/// Puts records into a store.
+/// Writes records into a store.
 async fn put(store: Arc<dyn Store>, records: impl IntoIterator<Item = (String, Vec<u8>)>) {
     let writes: Vec<_> = records.into_iter().map(|(key, value)| Write::Put(key.into(), value)).collect();
     for writes in writes.chunks(Batch::MAX_OPERATIONS) {
@@ -74,12 +74,12 @@ async fn put(store: Arc<dyn Store>, records: impl IntoIterator<Item = (String, V
 }
 
 #[tokio::test]
-async fn a_list_of_many_pages_is_whole_but_for_what_cannot_be_read() {
+async fn a_list_of_many_pages_omits_unreadable_tokens_only() {
     let acl = Acl::start().await;
     let body = json!({"Description": "<x>\n", "ServiceIdentities": [{"ServiceName": "web"}]});
     let made = acl.make(TOKEN, body).await;
     let key = format!("token/default/{}", made["AccessorID"].as_str().unwrap());
-    // The same record under six hundred more keys: what is listed are records, as they are.
+    // Six hundred copies of one record under other keys: lists show records as they are.
     let acl = acl
         .restarted_with(async |store| {
             let record = store.get(&key.into(), Freshness::Linearizable).await.unwrap().unwrap().value.to_vec();
@@ -100,7 +100,7 @@ async fn a_list_of_many_pages_is_whole_but_for_what_cannot_be_read() {
 
     assert!(!says_unreadable(&acl.get("/v1/acl/tokens").await));
 
-    // A damaged one is left out, and the list says so.
+    // A damaged token is omitted, and a header says so.
     let damage = async |store: Arc<dyn Store>, key: &str| put(store, [(key.to_owned(), vec![])]).await;
     let acl = acl.restarted_with(async |store| damage(store, "token/default/0").await).await;
     assert_eq!(accessors(&acl, "").await.len(), 603);
@@ -108,7 +108,7 @@ async fn a_list_of_many_pages_is_whole_but_for_what_cannot_be_read() {
     assert!(says_unreadable(&acl.get("/v1/acl/tokens?ns=*&servicename=none").await));
     assert!(!says_unreadable(&acl.get("/v1/acl/roles").await));
 
-    // One that is found after the head of the list was written breaks it off, once: the next list knows of it.
+    // One found after the headers were sent interrupts the list once; the next list has the header.
     let removed = async |store: Arc<dyn Store>| {
         let writes = vec![Write::Delete("token/default/0".to_owned().into())];
         store.commit(Batch { checks: vec![], writes }).await.unwrap();
@@ -116,7 +116,7 @@ async fn a_list_of_many_pages_is_whole_but_for_what_cannot_be_read() {
     };
     let acl = acl.restarted_with(removed).await;
     let list = acl.http.get(format!("{}/v1/acl/tokens", acl.url)).header("X-Service-Token", &acl.root);
-    // Its head may have been sent by then, or not.
+    // The headers may have been sent by then, or not.
     let answer = async { list.send().await?.text().await };
     answer.await.unwrap_err();
     assert_eq!(accessors(&acl, "").await.len(), 603);
@@ -131,7 +131,7 @@ fn says_unreadable(answer: &Answer) -> bool {
 }
 
 #[tokio::test]
-async fn a_blocked_list_returns_when_a_token_is_made() {
+async fn a_blocking_list_returns_when_a_token_is_created() {
     let acl = Acl::start().await;
     let before = acl.get("/v1/acl/tokens").await;
     let index: u64 = before.headers["x-service-index"].to_str().unwrap().parse().unwrap();

@@ -1,4 +1,4 @@
-//! Tokens over HTTP: what real services of this kind do, case by case, and what this one does otherwise.
+//! Tokens over HTTP, compared with Consul case by case.
 
 mod change;
 mod create;
@@ -12,7 +12,7 @@ use crate::harness::Acl;
 
 const TOKEN: &str = "/v1/acl/token";
 
-/// The path of a token that was answered with.
+/// Returns the path of a token.
 fn path_of(token: &Value) -> String {
     format!("{TOKEN}/{}", token["AccessorID"].as_str().unwrap())
 }
@@ -21,14 +21,14 @@ fn secret_of(token: &Value) -> &str {
     token["SecretID"].as_str().unwrap()
 }
 
-/// Asks for a new token and says how that was refused.
+/// Creates a token, which must fail; returns status and text.
 async fn refused(acl: &Acl, body: Value) -> (u16, String) {
     let answer = acl.put(TOKEN, body.clone()).await;
     assert_ne!(answer.status, 200, "{body} made {answer:?}");
     (answer.status, answer.text)
 }
 
-/// A policy with these rules.
+/// Creates a policy.
 async fn policy(acl: &Acl, name: &str, rules: &str) -> Value {
     acl.make("/v1/acl/policy", json!({"Name": name, "Rules": rules})).await
 }

@@ -1,11 +1,11 @@
-//! Tokens of several namespaces.
+//! Tokens in several namespaces.
 
 use serde_json::{Value, json};
 
 use super::{TOKEN, path_of, policy, secret_of};
 use crate::harness::Acl;
 
-/// A service with a namespace `Team`, and the secret of a token of it that may do all within.
+/// ACL server with a namespace `Team`, and the secret of a token with all rights in it.
 async fn with_team() -> (Acl, String) {
     let acl = Acl::start().await;
     acl.make("/v1/namespace", json!({"Name": "Team"})).await;
@@ -17,7 +17,7 @@ async fn with_team() -> (Acl, String) {
 }
 
 #[tokio::test]
-async fn the_first_that_names_a_namespace_decides_where_a_token_is() {
+async fn body_query_and_header_set_the_namespace_of_a_token_in_this_order() {
     let (acl, own) = with_team().await;
     acl.make("/v1/namespace", json!({"Name": "two"})).await;
     let put = async |secret: &str, query: &str, header: &str, body: Value| {
@@ -39,7 +39,7 @@ async fn the_first_that_names_a_namespace_decides_where_a_token_is() {
 }
 
 #[tokio::test]
-async fn a_token_is_found_in_its_own_namespace_alone() {
+async fn a_token_is_found_in_its_own_namespace_only() {
     let (acl, own) = with_team().await;
     let made = acl.make(&format!("{TOKEN}?ns=team"), json!({"Description": "d", "Policies": [{"Name": "all"}]})).await;
     let (path, accessor) = (path_of(&made), made["AccessorID"].as_str().unwrap());
@@ -57,12 +57,12 @@ async fn a_token_is_found_in_its_own_namespace_alone() {
     let mut changed = made.clone();
     changed["Description"] = json!("changed");
     assert_eq!(acl.make(&path, changed.clone()).await["Description"], "changed", "its body says where");
-    // The body of a clone names what the source is in, or nothing.
+    // The body of a clone names the source's namespace, or none.
     let clone = format!("{path}/clone?ns=team");
     assert_eq!(acl.make(&clone, json!({"Namespace": "team"})).await["Namespace"], "Team");
     let elsewhere = acl.put(&clone, json!({"Namespace": "default"})).await;
     assert_eq!(elsewhere.status, 400);
-    // Where neither query nor header names a namespace, the body names that of the source and of the clone.
+    // Without a namespace in query or header, the body's is that of source and clone.
     let by_body = acl.put(&format!("{path}/clone"), json!({"Namespace": "tEAM"})).await;
     assert_eq!((by_body.status, &by_body.json()["Namespace"]), (200, &json!("Team")), "{by_body:?}");
     let by_header = [("x-consul-token", acl.root.as_str()), ("x-consul-namespace", "team")];
@@ -73,7 +73,7 @@ async fn a_token_is_found_in_its_own_namespace_alone() {
     assert_eq!((&mine["Namespace"], &mine["Policies"]), (&json!("Team"), &made["Policies"]));
     assert_eq!(acl.delete(&there).await.text, "true");
 
-    // Links lead to what lives beside them.
+    // Links resolve in the token's namespace.
     policy(&acl, "of-default", "").await;
     let beside = acl.put(TOKEN, json!({"Namespace": "team", "Policies": [{"Name": "of-default"}]})).await;
     assert_eq!((beside.status, beside.text.as_str()), (400, "No such ACL policy with name \"of-default\""));
@@ -82,7 +82,7 @@ async fn a_token_is_found_in_its_own_namespace_alone() {
 }
 
 #[tokio::test]
-async fn a_list_of_all_namespaces_is_cut_to_what_the_caller_may_read() {
+async fn a_list_of_all_namespaces_is_filtered_by_the_rights_of_the_caller() {
     let (acl, own) = with_team().await;
     let count = async |secret: &str, query: &str| {
         let answer = acl.call("GET", &format!("/v1/acl/tokens{query}"), Some(secret), None).await;
@@ -110,7 +110,7 @@ async fn a_list_of_all_namespaces_is_cut_to_what_the_caller_may_read() {
         assert_eq!(acl.call("GET", &format!("/v1/acl/tokens{query}"), Some(&none), None).await.status, 403);
     }
     assert_eq!(acl.get("/v1/acl/tokens?ns=none").await.status, 404);
-    // An empty namespace hides nothing.
+    // An empty namespace sets no header for omitted records.
     acl.make("/v1/namespace", json!({"Name": "empty"})).await;
     check(&mixed, "?ns=*", "default default default default Team", 4, false).await;
     let blocked = acl.get("/v1/acl/tokens?ns=*").await.headers["x-service-index"].to_str().unwrap().to_owned();
@@ -123,7 +123,7 @@ async fn a_list_of_all_namespaces_is_cut_to_what_the_caller_may_read() {
 }
 
 #[tokio::test]
-async fn an_expanded_read_gives_what_the_namespace_gives() {
+async fn an_expanded_read_includes_the_namespace_defaults() {
     let (acl, own) = with_team().await;
     let shared = policy(&acl, "shared", "key_prefix \"\" { policy = \"write\" }").await;
     let role = acl.make("/v1/acl/role", json!({"Name": "r", "Policies": [{"Name": "shared"}]})).await;

@@ -1,4 +1,4 @@
-//! Tokens are read, one by one.
+//! Reading single tokens.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use super::{TOKEN, path_of, policy, secret_of};
 use crate::harness::Acl;
 
 #[tokio::test]
-async fn a_secret_is_shown_to_those_who_may_write_and_hidden_from_those_who_may_read() {
+async fn secrets_are_shown_with_acl_write_and_hidden_with_acl_read() {
     let acl = Acl::start().await;
     let made = acl.make(TOKEN, json!({"Description": "d", "Policies": [{"Name": "global-management"}]})).await;
     let path = path_of(&made);
@@ -35,7 +35,7 @@ async fn a_secret_is_shown_to_those_who_may_write_and_hidden_from_those_who_may_
 }
 
 #[tokio::test]
-async fn what_is_not_there_is_not_found_and_what_is_no_id_is_refused() {
+async fn absent_tokens_give_404_and_invalid_ids_400() {
     let acl = Acl::start().await;
     let nobody = "/v1/acl/token/11111111-1111-1111-1111-111111111111";
     let none = acl.get(nobody).await;
@@ -65,7 +65,7 @@ async fn what_is_not_there_is_not_found_and_what_is_no_id_is_refused() {
 }
 
 #[tokio::test]
-async fn whoever_holds_a_secret_reads_its_token() {
+async fn a_token_can_read_itself() {
     let acl = Acl::start().await;
     let made = acl.make(TOKEN, json!({"Description": "d"})).await;
     let own = acl.call("GET", "/v1/acl/token/self", Some(secret_of(&made)), None).await;
@@ -80,7 +80,7 @@ async fn whoever_holds_a_secret_reads_its_token() {
 }
 
 #[tokio::test]
-async fn an_expanded_read_gives_all_that_decides_each_thing_once() {
+async fn an_expanded_read_lists_each_policy_and_role_once() {
     let acl = Acl::start().await;
     let (own, shared) = (policy(&acl, "own", "acl = \"read\"").await, policy(&acl, "shared", "").await);
     let link = json!([{"Name": "shared"}]);
@@ -132,7 +132,7 @@ async fn an_expanded_read_gives_all_that_decides_each_thing_once() {
 }
 
 #[tokio::test]
-async fn links_follow_names_and_end_with_what_they_lead_to() {
+async fn links_follow_renames_and_disappear_with_their_target() {
     let acl = Acl::start().await;
     let rules = policy(&acl, "p", "acl = \"read\"").await;
     let role = acl.make("/v1/acl/role", json!({"Name": "r"})).await;
@@ -158,7 +158,7 @@ async fn links_follow_names_and_end_with_what_they_lead_to() {
 }
 
 #[tokio::test]
-async fn a_blocked_read_returns_when_its_token_is_made_or_changed() {
+async fn a_blocking_read_returns_when_its_token_is_created_or_changed() {
     let acl = Acl::start().await;
     let accessor = uuid::Uuid::new_v4().to_string();
     let path = format!("{TOKEN}/{accessor}");

@@ -1,11 +1,11 @@
-//! Bad input at the doors: a clear answer, no panic, and nothing changed.
+//! Invalid input of the Vault API: a clear error, no panic, no change.
 
 use serde_json::json;
 
 use super::World;
 
 #[tokio::test]
-async fn bodies_that_are_no_login_are_refused_and_quote_no_value() {
+async fn invalid_login_bodies_are_refused_without_quoting_values() {
     let world = World::start().await;
     let jwt = world.jwt();
     let login = async |body: &[u8]| world.server.send("POST", "/v1/auth/cloud/login", &[], body).await;
@@ -55,7 +55,7 @@ async fn bodies_that_are_no_login_are_refused_and_quote_no_value() {
 }
 
 #[tokio::test]
-async fn what_this_server_does_not_do_is_said_and_not_passed_over() {
+async fn unsupported_features_are_refused_and_not_ignored() {
     let world = World::start().await;
     let body = json!({"role": "principal", "jwt": world.jwt()}).to_string();
     let login =
@@ -81,7 +81,7 @@ async fn what_this_server_does_not_do_is_said_and_not_passed_over() {
 }
 
 #[tokio::test]
-async fn methods_that_a_path_does_not_have_are_told_with_those_that_it_has() {
+async fn a_method_not_allowed_response_lists_the_allowed_methods() {
     let world = World::start().await;
     for (method, path, allow, acl) in [
         ("GET", "/v1/auth/cloud/login", "OPTIONS,PUT,POST", false),
@@ -116,7 +116,7 @@ async fn methods_that_a_path_does_not_have_are_told_with_those_that_it_has() {
 }
 
 #[tokio::test]
-async fn a_token_is_taken_from_any_of_its_places_and_from_one_alone() {
+async fn a_token_is_accepted_in_each_header_and_must_be_unambiguous() {
     let world = World::start().await;
     let secret = world.server.login("principal", &world.jwt()).await.secret();
     let bearer = format!("Bearer {secret}");
@@ -128,7 +128,7 @@ async fn a_token_is_taken_from_any_of_its_places_and_from_one_alone() {
     }
     assert_eq!(read(&[("Authorization", &bearer)], "").await, 200);
     assert_eq!(read(&[], &format!("?token={secret}")).await, 200);
-    // A UUID is the same in letters of either case.
+    // UUIDs are case-insensitive.
     assert_eq!(read(&[("X-Service-Token", &secret.to_uppercase())], "").await, 200);
     assert_eq!(world.server.look_up(&secret.to_uppercase()).await.status, 200);
     assert_eq!(read(&[("X-Service-Token", &secret), ("X-Consul-Token", "other")], "").await, 400);

@@ -1,4 +1,4 @@
-//! The service between its neighbours, each as a stranger: the emulated cloud's tokens over TLS, the agent's client.
+//! The ACL server between the emulated Azure and the agent's client, over the network.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use keyward::agent::server_client::{self, CallError, Kind, LoginBody, Upstream, 
 use keyward::agent::token::ClientToken;
 use keyward::clock::{Clock, TestClock};
 use keyward::emulators::cloud::{Cloud, Machine};
-use keyward::http::client::{self, ProxyMode, ServerAddress, TlsOptions};
+use keyward::http::client::{self, Address, Proxy, Tls};
 use keyward::tasks::TaskGroup;
 use secrecy::SecretString;
 use serde_json::Value;
@@ -61,10 +61,10 @@ impl Joined {
         let agent = Upstream::build(&server_client::Options {
             name: "access".into(),
             kind: Kind::Keyward,
-            client: client::ClientOptions {
-                address: ServerAddress::Url(server.url.parse().unwrap()),
-                tls: TlsOptions::default(),
-                proxy: ProxyMode::Direct,
+            client: client::Options {
+                address: Address::Url(server.url.parse().unwrap()),
+                tls: Tls::default(),
+                proxy: Proxy::Direct,
                 connect_timeout: Duration::from_secs(5),
                 answer_timeout: Duration::from_secs(10),
             },
@@ -74,7 +74,7 @@ impl Joined {
         Self { cloud, _tasks: tasks, _server: server, agent, clock, _folder: folder }
     }
 
-    /// A token of the machine's identity, or of its user-assigned one.
+    /// Requests a JWT of the machine's system-assigned or user-assigned identity.
     async fn jwt(&self, query: &str) -> SecretString {
         let http = reqwest::Client::builder().no_proxy().build().unwrap();
         let path = "metadata/identity/oauth2/token?api-version=2018-02-01";
@@ -83,7 +83,7 @@ impl Joined {
         SecretString::from(body["access_token"].as_str().unwrap())
     }
 
-    /// Closes the cloud's doors or opens them, and waits until they are so.
+    /// Stops or starts the emulated Azure's responses, and waits for the effect.
     async fn close_the_cloud(&self, close: bool) {
         self.cloud.dials().refuse(close);
         let door = ("127.0.0.1", self.cloud.authority_url().port().unwrap());
@@ -110,7 +110,7 @@ impl Joined {
 }
 
 #[tokio::test]
-async fn the_agents_client_logs_in_looks_up_and_revokes_with_the_emulated_clouds_tokens() {
+async fn the_agents_client_logs_in_looks_up_and_revokes_with_emulated_azure_tokens() {
     let joined = Joined::start(Machine::VirtualMachine).await;
     let jwt = joined.jwt("").await;
     let token = joined.login("principal", &jwt).await.unwrap();
@@ -126,7 +126,7 @@ async fn the_agents_client_logs_in_looks_up_and_revokes_with_the_emulated_clouds
     let refused = joined.login("principal", &user).await.unwrap_err();
     assert_eq!(classify(&refused).0, Class::Refused, "{refused}");
 
-    // The agent knows by the words what a clock that differs means.
+    // The agent recognizes a clock skew by the text.
     joined.clock.set_wall_by(-3600);
     let refused = joined.login("principal", &jwt).await.unwrap_err();
     assert_eq!(classify(&refused).0, Class::NotYet, "{refused}");
@@ -136,14 +136,14 @@ async fn the_agents_client_logs_in_looks_up_and_revokes_with_the_emulated_clouds
 }
 
 #[tokio::test]
-async fn a_member_of_a_scale_set_is_known_by_what_the_cloud_signed() {
+async fn a_scale_set_instance_is_identified_by_signed_claims() {
     let joined = Joined::start(Machine::ScaleSet).await;
     let jwt = joined.jwt("").await;
     joined.login("set", &jwt).await.unwrap();
 }
 
 #[tokio::test]
-async fn an_agent_sees_an_outage_of_the_issuer_as_one_that_may_pass() {
+async fn the_agent_treats_an_issuer_outage_as_temporary() {
     let joined = Joined::start(Machine::VirtualMachine).await;
     let jwt = joined.jwt("").await;
     joined.close_the_cloud(true).await;

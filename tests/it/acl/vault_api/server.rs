@@ -1,4 +1,4 @@
-//! The service as its users have it: on a socket, over HTTP.
+//! ACL server on a socket, over HTTP.
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
@@ -16,7 +16,7 @@ use crate::harness::acl;
 use crate::harness::issuer::{AUDIENCE, Issuer, PRINCIPAL};
 use crate::harness::served::{Answer, Served};
 
-/// A running service, as clients of Vault's wire call it.
+/// Running ACL server for calls in Vault's wire format.
 pub(super) struct Server(Served);
 
 impl Deref for Server {
@@ -67,7 +67,7 @@ impl Server {
         self.login_stating(role, jwt, &json!({})).await
     }
 
-    /// A login that says more of itself than its token.
+    /// Logs in with additional fields.
     pub(super) async fn login_stating(&self, role: &str, jwt: &str, fields: &Value) -> Answer {
         let mut body = json!({"role": role, "jwt": jwt});
         body.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());

@@ -1,4 +1,4 @@
-//! Tokens that a login made, as the access-control API has them.
+//! Tokens of Vault logins in the ACL API.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use super::World;
 use crate::harness::{Acl, Answer};
 
 #[tokio::test]
-async fn a_token_of_a_login_is_found_by_its_method_changed_and_never_cloned() {
+async fn login_tokens_are_filtered_by_method_updated_and_never_cloned() {
     let world = World::start().await;
     let root = world.server.send("PUT", "/v1/acl/bootstrap", &[], b"").await.json();
     let root = root["SecretID"].as_str().unwrap();
@@ -50,7 +50,7 @@ async fn a_token_of_a_login_is_found_by_its_method_changed_and_never_cloned() {
 }
 
 #[tokio::test]
-async fn after_a_restore_a_login_links_the_policies_that_are_there_now() {
+async fn logins_after_a_restore_link_the_restored_policies() {
     let world = World::start().await;
     let key = world.options.store.folder().unwrap().join("seal.key");
     let donor = Acl::start_with(|options| options.key_file = Some(key)).await;
@@ -68,7 +68,7 @@ async fn after_a_restore_a_login_links_the_policies_that_are_there_now() {
     let root = [("X-Service-Token", root["SecretID"].as_str().unwrap())];
     let restored = world.server.send("PUT", "/v1/snapshot", &root, &snapshot).await;
     assert_eq!(restored.status, 200, "{restored:?}");
-    // Policies of these names were not in it: they are others.
+    // Policies created again under these names are other records.
     let after = linked().await;
     assert_ne!(after, before);
     assert_eq!(linked().await, after);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use keyward::agent::api_proxy::Options;
+use keyward::agent::api_proxy::ApiProxyOptions;
 use keyward::emulators::secrets::{Operation, Role, TokenType};
 use serde_json::{Value, json};
 
@@ -17,8 +17,8 @@ use crate::harness::vault::{Proxied, Told, cache, options, told};
 
 const HOUR: Duration = Duration::from_hours(1);
 
-fn keeping(max_age: Duration, stale_if_error: Duration) -> Options {
-    Options { cache: Some(cache(max_age, stale_if_error)), ..options() }
+fn keeping(max_age: Duration, stale_if_error: Duration) -> ApiProxyOptions {
+    ApiProxyOptions { cache: Some(cache(max_age, stale_if_error)), ..options() }
 }
 
 /// A proxy that keeps answers, in front of a server that answers values, and counts the reads of each path.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use http::Response;
-use keyward::agent::api_proxy::{CacheOptions, Options, Rule};
+use keyward::agent::api_proxy::{ApiProxyOptions, CacheOptions, Rule};
 use keyward::emulators::secrets::Role;
 use serde_json::{Value, json};
 
@@ -72,7 +72,7 @@ async fn an_answer_that_breaks_off_gives_way_to_what_is_kept() {
     let proxied = Proxied::with(|options, _| {
         let values = vec![Rule::parse("half").unwrap()];
         options.cache = Some(CacheOptions { values, ..cache(Duration::ZERO, HOUR) });
-        options.answer_timeout = Duration::from_millis(500);
+        options.response_timeout = Duration::from_millis(500);
     });
     proxied.vault.answers(|_| answer_of(5000, 1, false));
     let good = proxied.get("half").await;
@@ -102,7 +102,7 @@ async fn the_emulated_server_sends_long_answers_in_chunks_and_the_proxy_keeps_th
     let mut session = world.start();
     let token = session.serving().await;
     let secret = secrecy::ExposeSecret::expose_secret(token.secret.secret()).to_owned();
-    let kept = Options { cache: Some(cache(HOUR, HOUR)), ..options() };
+    let kept = ApiProxyOptions { cache: Some(cache(HOUR, HOUR)), ..options() };
     let proxied = Proxied::of_with(&world, &session, kept);
     for (bytes, chunked) in [(100, false), (5000, true)] {
         let body = json!({ "data": { "text": "x".repeat(bytes) } }).to_string();

@@ -4,8 +4,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use keyward::agent::api_proxy::Options;
-use keyward::agent::secrets::{ChildOptions, Persist};
+use keyward::agent::api_proxy::ApiProxyOptions;
+use keyward::agent::secrets::{ChildOptions, PersistOptions};
 use keyward::emulators::secrets::{Operation, Role};
 use secrecy::SecretString;
 
@@ -43,13 +43,17 @@ impl Kept {
 
     fn start(&self) -> Running {
         let mut kept = cache(Duration::ZERO, HOUR);
-        kept.persist = Some(Persist { file: self.file(), seal: SecretString::from(self.key) });
+        kept.persist = Some(PersistOptions { file: self.file(), seal: SecretString::from(self.key) });
         if let Some(values) = self.values {
             kept.values = vec![keyward::agent::api_proxy::Rule::parse(values).unwrap()];
         }
         let session = self.world.start();
-        let proxied =
-            Proxied::of_child(&self.world, &session, Options { cache: Some(kept), ..options() }, self.child.clone());
+        let proxied = Proxied::of_child(
+            &self.world,
+            &session,
+            ApiProxyOptions { cache: Some(kept), ..options() },
+            self.child.clone(),
+        );
         Running { session, proxied }
     }
 
@@ -312,8 +316,8 @@ async fn a_folder_that_cannot_be_written_costs_only_the_memory() {
     let kept = Kept::new(hour());
     let session = kept.world.start();
     let mut its = cache(HOUR, HOUR);
-    its.persist = Some(Persist { file: "/proc/none/vault.answers".into(), seal: SecretString::from("a key") });
-    let proxied = Proxied::of_with(&kept.world, &session, Options { cache: Some(its), ..options() });
+    its.persist = Some(PersistOptions { file: "/proc/none/vault.answers".into(), seal: SecretString::from("a key") });
+    let proxied = Proxied::of_with(&kept.world, &session, ApiProxyOptions { cache: Some(its), ..options() });
     let mut running = Running { session, proxied };
     running.session.serving().await;
     assert_eq!(running.proxied.get("secret/data/example").await.cache(), "MISS");

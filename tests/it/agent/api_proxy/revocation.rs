@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use keyward::agent::api_proxy::Options;
+use keyward::agent::api_proxy::ApiProxyOptions;
 use keyward::emulators::secrets::Role;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
@@ -15,8 +15,8 @@ use crate::harness::vault::{Proxied, Told, cache, options, told};
 
 const HOUR: Duration = Duration::from_hours(1);
 
-fn keeping() -> Options {
-    Options { cache: Some(cache(HOUR, HOUR)), ..options() }
+fn keeping() -> ApiProxyOptions {
+    ApiProxyOptions { cache: Some(cache(HOUR, HOUR)), ..options() }
 }
 
 /// A proxy in front of a server that issues leases and answers revocations with `status`.

@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 async fn after_one_time_out_callers_get_what_is_kept_at_once_and_one_probe_at_a_time_asks_the_server() {
     let proxied = Proxied::with(|options, _| {
         options.cache = Some(cache(Duration::ZERO, HOUR));
-        options.answer_timeout = PATIENCE;
+        options.response_timeout = PATIENCE;
     });
     let reads = Arc::new(AtomicU64::new(0));
     let counted = Arc::clone(&reads);
@@ -66,7 +66,7 @@ async fn after_one_time_out_callers_get_what_is_kept_at_once_and_one_probe_at_a_
 async fn who_must_have_it_anew_waits_for_a_server_that_gives_no_answer() {
     let proxied = Proxied::with(|options, _| {
         options.cache = Some(cache(Duration::ZERO, HOUR));
-        options.answer_timeout = Duration::from_millis(500);
+        options.response_timeout = Duration::from_millis(500);
     });
     assert_eq!(proxied.get("secret/data/a").await.cache(), "MISS");
     proxied.vault.holds(Arc::new(Semaphore::new(0)));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use keyward::agent::secrets::{Offline, Persist};
+use keyward::agent::secrets::{OfflineOptions, PersistOptions};
 use keyward::emulators::secrets::Operation;
 use secrecy::SecretString;
 use serde_json::json;
@@ -23,9 +23,9 @@ fn kept() -> (World, tempfile::TempDir) {
     (world, folder)
 }
 
-fn offline(folder: &tempfile::TempDir) -> Offline {
-    let persist = Persist { file: folder.path().join("web.secrets"), seal: SecretString::from("a key") };
-    Offline { persist, stale: MINUTE * 60 }
+fn offline(folder: &tempfile::TempDir) -> OfflineOptions {
+    let persist = PersistOptions { file: folder.path().join("web.secrets"), seal: SecretString::from("a key") };
+    OfflineOptions { persist, stale: MINUTE * 60 }
 }
 
 /// A process that renders a value, a lease and a certificate.

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use keyward::agent::sinks::{FileSink, Format, OnExpiry, Options};
+use keyward::agent::sinks::{FileSink, OnExpiry, SinkFormat, SinkOptions};
 use keyward::clock::{Clock, TestClock};
 use keyward::credential_watch::{Availability, credential_channel};
 use keyward::health::Health;
@@ -25,10 +25,10 @@ fn two_thousand_tokens_for_a_file_that_cannot_be_written_take_no_memory() {
             let health = Health::default();
             let mut running = tokio::task::JoinSet::new();
             for (name, path) in [("good", folder.path().join("good")), ("bad", folder.path().to_owned())] {
-                let options = Options {
+                let options = SinkOptions {
                     name: name.to_owned(),
                     path,
-                    format: Format::Raw,
+                    format: SinkFormat::Raw,
                     encrypt: None,
                     mode: 0o600,
                     owner: None,

@@ -13,30 +13,30 @@ use serde_json::json;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use super::owner::Owner;
-use super::plan::{Failure, Listed};
+use super::owner::TokenOwner;
+use super::plan::{ListedToken, MintFailure};
 use crate::clock::Clock;
 use crate::error_chain::format_chain;
 use crate::gateway::path_rules::check_path;
 use crate::gateway::platform_token::PlatformToken;
-use crate::http::client::sanitize::{parse_date_header, parse_retry_after, sanitize};
-use crate::http::client::{Client, ClientResponse, TransportError};
+use crate::http::client::sanitize::{date, retry_after, tame};
+use crate::http::client::{Answer, Client, TransportError};
 use crate::secret;
 use crate::time_format::format_rfc3339;
 
 /// Calls the platform for one owner.
 #[derive(Debug)]
-pub(super) struct Calls {
+pub(super) struct TokenApi {
     pub(super) client: Client,
-    pub(super) owner: Owner,
+    pub(super) owner: TokenOwner,
     pub(super) clock: Clock,
     /// How many seconds the platform's clock is ahead of this machine's, once an answer has told.
-    pub(super) ahead: Mutex<Option<i64>>,
+    pub(super) clock_offset: Mutex<Option<i64>>,
 }
 
 /// A new token.
 #[derive(Debug)]
-pub(super) struct Made {
+pub(super) struct MintedToken {
     pub(super) id: String,
     pub(super) token: SecretString,
     /// By the platform's clock.
@@ -47,53 +47,53 @@ pub(super) struct Made {
 
 /// Why a call came to nothing. Holds no token.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum CallError {
+pub(super) enum TokenApiError {
     /// The platform was not reached, or its answer was lost.
     #[error(transparent)]
     Transport(#[from] TransportError),
     /// It answered something else than what was asked for.
-    #[error("the platform at {server} answered {status}{}{told}", if told.is_empty() { "" } else { ": " })]
+    #[error("the platform at {server} answered {status}{}{message}", if message.is_empty() { "" } else { ": " })]
     Status {
         /// The platform in words.
         server: String,
         /// Its answer.
         status: StatusCode,
         /// What it says of it, made fit for people.
-        told: String,
+        message: String,
         /// When it asks to be asked again.
         retry_after: Option<Duration>,
     },
     /// Its answer is not of the form that its API has.
-    #[error("the platform at {server} answered in a form that is not known: {what}")]
-    Form {
+    #[error("the platform at {server} answered in a form that is not known: {missing}")]
+    InvalidResponse {
         /// The platform in words.
         server: String,
         /// What was not there.
-        what: &'static str,
+        missing: &'static str,
     },
 }
 
-impl CallError {
+impl TokenApiError {
     /// What it means for the next attempt.
-    pub(super) fn failure(&self) -> Failure {
+    pub(super) fn failure(&self) -> MintFailure {
         match self {
-            Self::Transport(_) => Failure::Passing(None),
-            Self::Status { status, retry_after, .. } if passes(*status) => Failure::Passing(*retry_after),
-            Self::Status { .. } | Self::Form { .. } => Failure::Refused,
+            Self::Transport(_) => MintFailure::Transient(None),
+            Self::Status { status, retry_after, .. } if is_transient(*status) => MintFailure::Transient(*retry_after),
+            Self::Status { .. } | Self::InvalidResponse { .. } => MintFailure::Rejected,
         }
     }
 
     /// Whether the call may have been done all the same.
-    pub(super) fn in_doubt(&self) -> bool {
+    pub(super) fn may_have_succeeded(&self) -> bool {
         match self {
             Self::Transport(TransportError::Connect { .. }) => false,
-            Self::Transport(_) | Self::Form { .. } => true,
+            Self::Transport(_) | Self::InvalidResponse { .. } => true,
             Self::Status { status, .. } => status.is_server_error(),
         }
     }
 
     /// What someone has to look at, where it does not pass by itself.
-    pub(super) fn advice(&self, owner: &Owner, parent: &Path) -> String {
+    pub(super) fn hint(&self, owner: &TokenOwner, parent: &Path) -> String {
         let parent = parent.display();
         match self {
             Self::Status { status: StatusCode::UNAUTHORIZED, .. } => {
@@ -108,31 +108,31 @@ impl CallError {
     }
 }
 
-fn passes(status: StatusCode) -> bool {
+fn is_transient(status: StatusCode) -> bool {
     status.is_server_error() || matches!(status, StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS)
 }
 
 /// The parent token, as its file has it now; or why there is none, in words that hold nothing of it.
-pub(super) fn parent(file: &Path, clock: &Clock) -> Result<PlatformToken, String> {
+pub(super) fn read_parent_token(file: &Path, clock: &Clock) -> Result<PlatformToken, String> {
     let secret = secret::read_file(file).map_err(|error| format_chain(&error))?;
     PlatformToken::parse(secret, clock.now()).map_err(|error| format!("{}: {error}", file.display()))
 }
 
-impl Calls {
+impl TokenApi {
     /// Makes a token that is to live for `ttl`, told apart by `description` where there are many.
     pub(super) async fn make(
         &self,
         parent: &PlatformToken,
         description: &str,
         ttl: Duration,
-    ) -> Result<Made, CallError> {
+    ) -> Result<MintedToken, TokenApiError> {
         let single = self.owner.is_single();
         let mut attributes = json!({});
         if !single {
             attributes["description"] = description.into();
         }
-        if self.owner.tells_an_end() {
-            if self.ahead().is_none() {
+        if self.owner.has_expiry() {
+            if self.clock_offset().is_none() {
                 // The first call of all asks for the time alone: an end by the wrong clock gives a dead token, or a long-lived one.
                 self.send(parent, self.client.request_to(Method::GET, ["api", "v2", "ping"])).await?;
             }
@@ -140,17 +140,18 @@ impl Calls {
         }
         let kind = if single { "authentication-token" } else { "authentication-tokens" };
         let body = json!({"data": {"type": kind, "attributes": attributes}}).to_string();
-        let request = self.client.request_to(Method::POST, self.owner.made_at()).body(body);
-        let answer = self.send(parent, request).await?;
-        if answer.status != StatusCode::CREATED {
-            return Err(self.refused(parent, &answer));
+        let request = self.client.request_to(Method::POST, self.owner.create_path()).body(body);
+        let response = self.send(parent, request).await?;
+        if response.status != StatusCode::CREATED {
+            return Err(self.rejected(parent, &response));
         }
-        let form = |what| CallError::Form { server: self.client.server().to_owned(), what };
-        let made: Document<Token> = serde_json::from_slice(&answer.body).map_err(|_| form("a new token"))?;
-        let Token { id, attributes } = made.data;
-        let token = attributes.token.filter(|token| !token.is_empty()).ok_or_else(|| form("the token itself"))?;
+        let invalid = |missing| TokenApiError::InvalidResponse { server: self.client.server().to_owned(), missing };
+        let document: Document<TokenResource> =
+            serde_json::from_slice(&response.body).map_err(|_| invalid("a new token"))?;
+        let TokenResource { id, attributes } = document.data;
+        let token = attributes.token.filter(|token| !token.is_empty()).ok_or_else(|| invalid("the token itself"))?;
         let time = |text: Option<String>| text.and_then(|text| OffsetDateTime::parse(&text, &Rfc3339).ok());
-        Ok(Made {
+        Ok(MintedToken {
             id,
             token: SecretString::from(token),
             created: time(attributes.created_at).map(Into::into),
@@ -159,24 +160,27 @@ impl Calls {
     }
 
     /// The owner's tokens, page by page; none where there is but one.
-    pub(super) async fn list(&self, parent: &PlatformToken) -> Result<Vec<Listed>, CallError> {
+    pub(super) async fn list(&self, parent: &PlatformToken) -> Result<Vec<ListedToken>, TokenApiError> {
         let mut listed = Vec::new();
-        let Some(path) = self.owner.listed_at() else { return Ok(listed) };
+        let Some(path) = self.owner.list_path() else { return Ok(listed) };
         let mut page = 1;
-        while page <= MOST_PAGES {
+        while page <= MAX_PAGES {
             let query = [("page[number]", page.to_string()), ("page[size]", "100".to_owned())];
             let request = self.client.request_to(Method::GET, path).query(&query);
-            let answer = self.send(parent, request).await?;
-            if answer.status != StatusCode::OK {
-                return Err(self.refused(parent, &answer));
+            let response = self.send(parent, request).await?;
+            if response.status != StatusCode::OK {
+                return Err(self.rejected(parent, &response));
             }
-            let form = |_| CallError::Form { server: self.client.server().to_owned(), what: "a list of tokens" };
-            let list: List = serde_json::from_slice(&answer.body).map_err(form)?;
-            let theirs = list
+            let invalid = |_| TokenApiError::InvalidResponse {
+                server: self.client.server().to_owned(),
+                missing: "a list of tokens",
+            };
+            let list: TokenList = serde_json::from_slice(&response.body).map_err(invalid)?;
+            let tokens = list
                 .data
                 .into_iter()
-                .filter_map(|token| Some(Listed { id: token.id, description: token.attributes.description? }));
-            listed.extend(theirs);
+                .filter_map(|token| Some(ListedToken { id: token.id, description: token.attributes.description? }));
+            listed.extend(tokens);
             // A list without pages is whole; a next page that is not further on would never end.
             match list.meta.and_then(|meta| meta.pagination).and_then(|pagination| pagination.next_page) {
                 Some(next) if next > page => page = next,
@@ -187,91 +191,95 @@ impl Calls {
     }
 
     /// Ends a token. One that is gone counts as ended.
-    pub(super) async fn end(&self, parent: &PlatformToken, id: &str) -> Result<(), CallError> {
+    pub(super) async fn delete(&self, parent: &PlatformToken, id: &str) -> Result<(), TokenApiError> {
         let request = if self.owner.is_single() {
             // The path names the place and not the token: what stands there may be someone else's by now.
-            let request = self.client.request_to(Method::GET, self.owner.made_at());
-            let answer = self.send(parent, request).await?;
-            let shown: Option<Document<Token>> = serde_json::from_slice(&answer.body).ok();
-            if answer.status != StatusCode::OK || shown.is_none_or(|shown| shown.data.id != id) {
-                return if answer.status.is_success() || answer.status == StatusCode::NOT_FOUND {
+            let request = self.client.request_to(Method::GET, self.owner.create_path());
+            let response = self.send(parent, request).await?;
+            let current: Option<Document<TokenResource>> = serde_json::from_slice(&response.body).ok();
+            if response.status != StatusCode::OK || current.is_none_or(|current| current.data.id != id) {
+                return if response.status.is_success() || response.status == StatusCode::NOT_FOUND {
                     Ok(())
                 } else {
-                    Err(self.refused(parent, &answer))
+                    Err(self.rejected(parent, &response))
                 };
             }
-            self.client.request_to(Method::DELETE, self.owner.made_at())
+            self.client.request_to(Method::DELETE, self.owner.create_path())
         } else {
             // The id comes from a document of the platform.
             if id.is_empty() || check_path(id).is_err() {
-                return Err(CallError::Form { server: self.client.server().to_owned(), what: "the id of a token" });
+                return Err(TokenApiError::InvalidResponse {
+                    server: self.client.server().to_owned(),
+                    missing: "the id of a token",
+                });
             }
             self.client.request_to(Method::DELETE, ["api", "v2", "authentication-tokens", id])
         };
-        let answer = self.send(parent, request).await?;
-        let gone = answer.status.is_success() || answer.status == StatusCode::NOT_FOUND;
-        if gone { Ok(()) } else { Err(self.refused(parent, &answer)) }
+        let response = self.send(parent, request).await?;
+        let is_gone = response.status.is_success() || response.status == StatusCode::NOT_FOUND;
+        if is_gone { Ok(()) } else { Err(self.rejected(parent, &response)) }
     }
 
-    async fn send(&self, parent: &PlatformToken, request: RequestBuilder) -> Result<ClientResponse, CallError> {
+    async fn send(&self, parent: &PlatformToken, request: RequestBuilder) -> Result<Answer, TokenApiError> {
         let request = request.header(AUTHORIZATION, parent.bearer()).header(CONTENT_TYPE, "application/vnd.api+json");
-        let answer = self.client.send(request).await?;
-        self.compare_clocks(&answer);
-        Ok(answer)
+        let response = self.client.send(request).await?;
+        self.compare_clocks(&response);
+        Ok(response)
     }
 
-    fn ahead(&self) -> Option<i64> {
-        *self.ahead.lock().unwrap_or_else(PoisonError::into_inner)
+    fn clock_offset(&self) -> Option<i64> {
+        *self.clock_offset.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Now, by the platform's clock.
     fn platform_time(&self) -> SystemTime {
-        let (now, ahead) = (self.clock.now().wall, self.ahead().unwrap_or_default());
-        let difference = Duration::from_secs(ahead.unsigned_abs());
-        let time = if ahead < 0 { now.checked_sub(difference) } else { now.checked_add(difference) };
+        let (now, clock_offset) = (self.clock.now().wall, self.clock_offset().unwrap_or_default());
+        let difference = Duration::from_secs(clock_offset.unsigned_abs());
+        let time = if clock_offset < 0 { now.checked_sub(difference) } else { now.checked_add(difference) };
         time.unwrap_or(now)
     }
 
     /// Learns from an answer's `Date` how far both clocks are apart.
-    fn compare_clocks(&self, answer: &ClientResponse) {
-        let Some(date) = parse_date_header(&answer.headers) else { return };
+    fn compare_clocks(&self, response: &Answer) {
+        let Some(date) = date(&response.headers) else { return };
         let seconds = |time: Duration| i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
-        let ahead = match date.duration_since(self.clock.now().wall) {
-            Ok(ahead) => seconds(ahead),
+        let clock_offset = match date.duration_since(self.clock.now().wall) {
+            Ok(clock_offset) => seconds(clock_offset),
             Err(behind) => -seconds(behind.duration()),
         };
-        let ahead = if ahead.unsigned_abs() <= SAME_TIME { 0 } else { ahead };
-        let before = self.ahead.lock().unwrap_or_else(PoisonError::into_inner).replace(ahead).unwrap_or_default();
-        if ahead.abs_diff(before) > SAME_TIME {
+        let clock_offset = if clock_offset.unsigned_abs() <= CLOCK_TOLERANCE { 0 } else { clock_offset };
+        let before =
+            self.clock_offset.lock().unwrap_or_else(PoisonError::into_inner).replace(clock_offset).unwrap_or_default();
+        if clock_offset.abs_diff(before) > CLOCK_TOLERANCE {
             tracing::warn!(
                 event = "gateway.mint.clock_differs",
-                ahead,
+                ahead = clock_offset,
                 "the platform's clock is so many seconds ahead of this machine's; ends of tokens are told by the platform's"
             );
         }
     }
 
-    fn refused(&self, parent: &PlatformToken, answer: &ClientResponse) -> CallError {
+    fn rejected(&self, parent: &PlatformToken, response: &Answer) -> TokenApiError {
         let bearer = parent.bearer();
         let sent = bearer.to_str().unwrap_or_default().trim_start_matches("Bearer ");
-        let error: Option<Errors> = serde_json::from_slice(&answer.body).ok();
+        let error: Option<ErrorDocument> = serde_json::from_slice(&response.body).ok();
         let error = error.and_then(|errors| errors.errors.into_iter().next()).unwrap_or_default();
-        let told: Vec<String> =
-            [error.title, error.detail].into_iter().flatten().map(|text| sanitize(&text, sent)).collect();
-        CallError::Status {
+        let message: Vec<String> =
+            [error.title, error.detail].into_iter().flatten().map(|text| tame(&text, sent)).collect();
+        TokenApiError::Status {
             server: self.client.server().to_owned(),
-            status: answer.status,
-            told: told.join(": "),
-            retry_after: parse_retry_after(&answer.headers, self.clock.now().wall),
+            status: response.status,
+            message: message.join(": "),
+            retry_after: retry_after(&response.headers, self.clock.now().wall),
         }
     }
 }
 
 /// A difference of so many seconds is none: `Date` has whole seconds, and answers take a while.
-const SAME_TIME: u64 = 5;
+const CLOCK_TOLERANCE: u64 = 5;
 
 /// Of at most a hundred tokens each.
-const MOST_PAGES: usize = 200;
+const MAX_PAGES: usize = 200;
 
 #[derive(Deserialize)]
 struct Document<T> {
@@ -279,8 +287,8 @@ struct Document<T> {
 }
 
 #[derive(Deserialize)]
-struct List {
-    data: Vec<Token>,
+struct TokenList {
+    data: Vec<TokenResource>,
     meta: Option<Meta>,
 }
 
@@ -296,15 +304,15 @@ struct Pagination {
 }
 
 #[derive(Deserialize)]
-struct Token {
+struct TokenResource {
     id: String,
     #[serde(default)]
-    attributes: Attributes,
+    attributes: TokenAttributes,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "kebab-case", default)]
-struct Attributes {
+struct TokenAttributes {
     token: Option<String>,
     description: Option<String>,
     created_at: Option<String>,
@@ -312,13 +320,13 @@ struct Attributes {
 }
 
 #[derive(Deserialize)]
-struct Errors {
-    errors: Vec<Told>,
+struct ErrorDocument {
+    errors: Vec<ErrorObject>,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct Told {
+struct ErrorObject {
     title: Option<String>,
     detail: Option<String>,
 }

@@ -4,12 +4,12 @@ use std::sync::LazyLock;
 
 use percent_encoding::percent_decode_str;
 
-use super::Call;
-use crate::gateway::api_changelog::{Change, Changelog, Template};
+use super::ApiCall;
+use crate::gateway::api_changelog::{Change, Changelog, PathTemplate};
 
 /// A call as the report names it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Called {
+pub struct ReportedCall {
     /// Method and path template below the base path, such as `GET /runs/:run_id/policy-checks`.
     pub call: String,
     /// The organization's name, where the path or a look-up tells it.
@@ -19,30 +19,30 @@ pub struct Called {
 }
 
 /// The templates of the history, each once; of two that fit a path the one with literals first comes first.
-static TEMPLATES: LazyLock<Vec<&'static Template>> = LazyLock::new(|| {
+static TEMPLATES: LazyLock<Vec<&'static PathTemplate>> = LazyLock::new(|| {
     let endpoints = Changelog::get().changes().flat_map(Change::endpoints);
-    let mut all: Vec<&Template> = endpoints.filter_map(|endpoint| Some(&endpoint.route()?.path)).collect();
-    all.sort_by_key(|template| (template.names_stand(), template.to_string()));
+    let mut all: Vec<&PathTemplate> = endpoints.filter_map(|endpoint| Some(&endpoint.route()?.path)).collect();
+    all.sort_by_key(|template| (template.parameter_positions(), template.to_string()));
     all.dedup();
     all
 });
 
 /// The longest name that is kept, in characters.
-const LONGEST_NAME: usize = 100;
+const MAX_NAME_LENGTH: usize = 100;
 
-impl Called {
+impl ReportedCall {
     /// The form of a call. A path that no endpoint of the history has is left out.
-    pub fn of(call: Call<'_>) -> Self {
-        let path = call.below().unwrap_or_default();
-        let template = TEMPLATES.iter().find(|template| template.fits(path));
+    pub fn from_call(call: ApiCall<'_>) -> Self {
+        let path = call.path_below_base().unwrap_or_default();
+        let template = TEMPLATES.iter().find(|template| template.matches(path));
         let name = |name: &str, collection: &str| {
             let segment = template?.segment(path, name, collection)?;
             let name = percent_decode_str(segment).decode_utf8_lossy();
-            Some(name.chars().take(LONGEST_NAME).collect())
+            Some(name.chars().take(MAX_NAME_LENGTH).collect())
         };
-        let shown = template.map_or_else(|| "(another path)".to_owned(), ToString::to_string);
+        let template_text = template.map_or_else(|| "(another path)".to_owned(), ToString::to_string);
         Self {
-            call: format!("{} {shown}", call.method),
+            call: format!("{} {template_text}", call.method),
             organization: name("organization_name", "organizations"),
             workspace: name("workspace_id", "workspaces"),
         }
@@ -59,7 +59,7 @@ mod tests {
     fn a_call_is_named_by_its_template_organization_and_workspace() {
         let check = |method: Method, path: &str, wanted: (&str, Option<&str>, Option<&str>)| {
             let path = format!("/api/v2{path}");
-            let called = Called::of(Call { method: &method, path: &path, query: "" });
+            let called = ReportedCall::from_call(ApiCall { method: &method, path: &path, query: "" });
             let found = (called.call.as_str(), called.organization.as_deref(), called.workspace.as_deref());
             assert_eq!(found, wanted, "{path}");
         };
@@ -91,8 +91,11 @@ mod tests {
         );
         check(Method::GET, "/nowhere", ("GET (another path)", None, None));
         let long = "x".repeat(1000);
-        let called =
-            Called::of(Call { method: &Method::GET, path: &format!("/api/v2/workspaces/{long}/runs"), query: "" });
-        assert_eq!(called.workspace.map(|name| name.len()), Some(LONGEST_NAME));
+        let called = ReportedCall::from_call(ApiCall {
+            method: &Method::GET,
+            path: &format!("/api/v2/workspaces/{long}/runs"),
+            query: "",
+        });
+        assert_eq!(called.workspace.map(|name| name.len()), Some(MAX_NAME_LENGTH));
     }
 }
