@@ -1,8 +1,8 @@
-//! The access-control service over the embedded store. `benches/run` starts it and says what for:
+//! Benchmarks of the ACL server over the embedded store. `benches/run` starts it with one of these arguments:
 //!
-//! `access creates FOLDER`: tokens made over HTTP by 64 writers, beside the store alone writing the same rows and bytes in
-//! groups of the size seen. `access fill FOLDER TOKENS`: a store with so many tokens; prints the first token's secret, and
-//! an accessor. `access write ADDRESS SECRET SECONDS` is the writers' process.
+//! `acl creates FOLDER`: 64 writers create tokens over HTTP, compared with the store alone writing the same rows and bytes in
+//! groups of the observed size. `acl fill FOLDER TOKENS`: creates a store with that many tokens; prints the first token's secret
+//! and an accessor. `acl write ADDRESS SECRET SECONDS`: the process of the writers.
 #![allow(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -60,7 +60,7 @@ fn main() {
             ["creates", folder] => creates(Path::new(folder)).await,
             ["fill", folder, tokens] => fill(Path::new(folder), tokens.parse().unwrap()).await,
             ["write", address, secret, seconds] => write(address, secret, seconds.parse().unwrap()).await,
-            _ => println!("access creates FOLDER | fill FOLDER TOKENS | write ADDRESS SECRET SECONDS"),
+            _ => println!("acl creates FOLDER | fill FOLDER TOKENS | write ADDRESS SECRET SECONDS"),
         }
     });
 }
@@ -76,7 +76,7 @@ fn options(folder: &Path) -> AclOptions {
     }
 }
 
-/// One round: both sides for some seconds each, on the same disk. Prints figures for `benches/run`.
+/// Runs one round: both sides for some seconds each, on the same disk. Prints figures for `benches/run`.
 async fn creates(folder: &Path) {
     let (backend, syncs) = Counted::create(&folder.join("http.redb"));
     let store = Embedded::over(backend, &folder.join("http.redb"), "dc1").unwrap();
@@ -85,8 +85,8 @@ async fn creates(folder: &Path) {
     let service = AclServer::with_store(shared, &options, Clock::System, Metrics::default()).await.unwrap();
     let listener = Listener::bind(&Endpoint::Tcp("127.0.0.1:0".parse().unwrap())).unwrap();
     let address = listener.tcp_address().unwrap().to_string();
-    let answering = service.handler(listener.tcp_address());
-    tokio::spawn(listener.serve(answering, Limits::default(), CancellationToken::new()));
+    let handler = service.handler(listener.tcp_address());
+    tokio::spawn(listener.serve(handler, Limits::default(), CancellationToken::new()));
     let first = ask(&address, "/v1/acl/bootstrap", "", "").await;
     let secret = serde_json::from_slice::<serde_json::Value>(&first).unwrap()["SecretID"].as_str().unwrap().to_owned();
 
@@ -104,8 +104,8 @@ async fn creates(folder: &Path) {
     println!("http={made:.0} group={group:.1} store={alone:.0} store_group={seen:.1} rows={rows}");
 }
 
-/// The store alone: tokens a second, and the groups that it wrote them in. Two squads, one of which waits while the other
-/// is written, all of a squad at the same time.
+/// Measures the store alone: returns tokens per second and the mean group size. Of two squads one waits while the other is
+/// written, all of a squad at once.
 async fn alone(folder: &Path, like: &Batch, group: usize) -> (f64, f64) {
     let path = folder.join("alone.redb");
     let (backend, syncs) = Counted::create(&path);
@@ -132,7 +132,7 @@ async fn alone(folder: &Path, like: &Batch, group: usize) -> (f64, f64) {
                         over.store(1, Ordering::Relaxed);
                     }
                     squad.wait().await;
-                    // Seen by all of a squad, or by none: nobody waits for one who is gone.
+                    // Read between two barriers, so that all of a squad stop in the same round.
                     let end = over.load(Ordering::Relaxed) == 1;
                     squad.wait().await;
                     if end {
@@ -149,7 +149,7 @@ async fn alone(folder: &Path, like: &Batch, group: usize) -> (f64, f64) {
     (made / start.elapsed().as_secs_f64(), made / syncs as f64)
 }
 
-/// A batch of the same keys' and values' sizes for another token.
+/// Makes a batch for another token, with keys and values of the same sizes.
 fn another(like: &Batch, home: &Key, home_at: Revision) -> Batch {
     let fresh = |key: &Key| {
         let (before, last) = key.as_str().rsplit_once('/').unwrap();
@@ -168,7 +168,7 @@ fn another(like: &Batch, home: &Key, home_at: Revision) -> Batch {
     Batch { checks: checks.collect(), writes: writes.collect() }
 }
 
-/// The writers: prints how many tokens they made in a second.
+/// Runs the writers; prints their tokens per second.
 async fn write(address: &str, secret: &str, seconds: u64) {
     let (start, made) = (Instant::now(), Arc::new(AtomicU64::new(0)));
     let mut tasks = JoinSet::new();
@@ -215,7 +215,7 @@ async fn ask(address: &str, path: &str, secret: &str, body: &'static str) -> Byt
     Connection::open(address).await.put(path, secret, body).await
 }
 
-/// Makes tokens without HTTP.
+/// Creates tokens without HTTP.
 async fn fill(folder: &Path, tokens: u64) {
     let store = Arc::new(Embedded::open(folder, "dc1").unwrap());
     let sealer = Sealer::open(&folder.join("seal.key"), &*store).await.unwrap();
@@ -242,7 +242,7 @@ async fn fill(folder: &Path, tokens: u64) {
     println!("secret={} accessor={accessor}", secret.reveal());
 }
 
-/// A store that counts batches and remembers the last.
+/// Store that counts batches and keeps the last.
 #[derive(Debug)]
 struct Watched {
     store: Embedded,

@@ -29,7 +29,7 @@ mod bootstrap;
 mod rekey;
 mod verify;
 mod snapshot;
-mod templated;
+mod templated_policies;
 mod auth_methods;
 mod binding_rules;
 mod login;

@@ -4,10 +4,10 @@ use http::Method;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::call::{AclClient, Endpoint};
+use super::acl_client::{AclClient, Endpoint};
 use super::error::AclClientError;
+use super::go_json::{deserialize_ttl, empty_is_none, null_is_default};
 use super::query::{QueryOptions, ReadResponse};
-use super::wire::{deserialize_ttl, empty_is_none, null_is_default};
 
 /// An auth method as the server returns it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -3,7 +3,7 @@
 use http::Method;
 use serde::{Deserialize, Serialize};
 
-use super::call::{AclClient, Endpoint};
+use super::acl_client::{AclClient, Endpoint};
 use super::error::AclClientError;
 
 /// Access to a resource that the token may have.

@@ -4,10 +4,10 @@ use http::Method;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::call::{AclClient, Endpoint};
+use super::acl_client::{AclClient, Endpoint};
 use super::error::AclClientError;
+use super::go_json::{empty_is_none, null_is_default};
 use super::query::{QueryOptions, ReadResponse};
-use super::wire::{empty_is_none, null_is_default};
 use crate::acl::model::id::Id;
 
 /// A binding rule as the server returns it.

@@ -21,7 +21,7 @@
 //! errors; a write is sent once, as an interrupted one may have been done.
 
 // 0: wire format
-mod wire;
+mod go_json;
 mod query;
 pub mod error;
 
@@ -29,7 +29,7 @@ pub mod error;
 mod link;
 
 // 2: the client
-mod call;
+mod acl_client;
 
 // 3: the calls, one file for each kind of record
 mod policy;
@@ -44,10 +44,10 @@ mod authorize;
 mod rekey;
 mod snapshot;
 
+pub use acl_client::{AclClient, AclClientOptions};
 pub use auth_method::{AuthMethod, NewAuthMethod};
 pub use authorize::{AuthorizationRequest, AuthorizationResponse};
 pub use binding_rule::{BindingRule, NewBindingRule};
-pub use call::{AclClient, AclClientOptions};
 pub use error::AclClientError;
 pub use link::{AclLink, AclLinks, AclNodeIdentity, AclServiceIdentity, AclTemplatedPolicy};
 pub use namespace::{Namespace, NamespaceDefaults, NewNamespace};

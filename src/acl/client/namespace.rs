@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use http::Method;
 use serde::{Deserialize, Serialize};
 
-use super::call::{AclClient, Endpoint};
+use super::acl_client::{AclClient, Endpoint};
 use super::error::AclClientError;
+use super::go_json::{deserialize_time, null_is_default};
 use super::link::AclLink;
 use super::query::{QueryOptions, ReadResponse};
-use super::wire::{deserialize_time, null_is_default};
 use crate::acl::model::timestamp::Timestamp;
 
 /// A namespace as the server returns it.

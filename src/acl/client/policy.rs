@@ -3,10 +3,10 @@
 use http::Method;
 use serde::{Deserialize, Serialize};
 
-use super::call::{AclClient, Endpoint};
+use super::acl_client::{AclClient, Endpoint};
 use super::error::AclClientError;
+use super::go_json::{empty_is_none, null_is_default};
 use super::query::{QueryOptions, ReadResponse};
-use super::wire::{empty_is_none, null_is_default};
 use crate::acl::model::id::Id;
 
 /// A policy as the server returns it.

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use http::HeaderMap;
 
-use super::wire::format_go_duration;
+use super::go_json::format_go_duration;
 use crate::http::client::sanitize;
 
 /// Blocking and consistency of a read. The default returns at once, from the leader's state.

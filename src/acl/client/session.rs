@@ -7,10 +7,10 @@ use http::Method;
 use secrecy::SecretString;
 use serde::Serialize;
 
-use super::call::{AclClient, Endpoint, parse};
+use super::acl_client::{AclClient, Endpoint, parse};
 use super::error::AclClientError;
+use super::go_json::serialize_secret;
 use super::token::Token;
-use super::wire::serialize_secret;
 
 /// Request of a login.
 #[derive(Debug, Clone, Default, Serialize)]

@@ -7,7 +7,7 @@ use http::{Method, StatusCode};
 use secrecy::ExposeSecret as _;
 use serde::Deserialize;
 
-use super::call::{AclClient, Endpoint, parse};
+use super::acl_client::{AclClient, Endpoint, parse};
 use super::error::{AclClientError, parse_error};
 use crate::acl::model::snapshot::{Reader, SnapshotError};
 use crate::http::client::{Coming, TransportError};

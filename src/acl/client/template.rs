@@ -6,11 +6,11 @@ use http::Method;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::call::{AclClient, Endpoint};
+use super::acl_client::{AclClient, Endpoint};
 use super::error::AclClientError;
+use super::go_json::null_is_default;
 use super::policy::Policy;
 use super::query::{QueryOptions, ReadResponse};
-use super::wire::null_is_default;
 
 /// Built-in template of policies.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -6,15 +6,15 @@ use http::Method;
 use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 
-use super::call::{AclClient, Endpoint, parse};
+use super::acl_client::{AclClient, Endpoint, parse};
 use super::error::AclClientError;
+use super::go_json::{
+    deserialize_secret, deserialize_time, empty_is_none, null_is_default, serialize_duration, serialize_secret,
+};
 use super::link::{AclLink, AclLinks};
 use super::policy::Policy;
 use super::query::{QueryOptions, ReadResponse};
 use super::role::Role;
-use super::wire::{
-    deserialize_secret, deserialize_time, empty_is_none, null_is_default, serialize_duration, serialize_secret,
-};
 use crate::acl::model::id::Id;
 use crate::acl::model::timestamp::Timestamp;
 

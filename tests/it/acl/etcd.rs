@@ -11,8 +11,8 @@ use keyward::acl::store::StoreOptions;
 use keyward::acl::store::etcd::Options;
 use serde_json::json;
 
+use crate::acl::bootstrap_reset::index;
 use crate::acl::removal::gone;
-use crate::acl::reset::index;
 use crate::acl::store::etcd_process::{Server, options, shared};
 use crate::acl::store::soon;
 use crate::harness::Acl;

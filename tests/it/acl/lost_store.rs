@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use keyward::acl::store::{self, Batch, StoreOptions, Write};
 
-use crate::acl::command::serve;
+use crate::acl::server_process::serve;
 use crate::harness::binary::{Binary, eventually, run};
 
 /// Starts and stops a service with a store in `folder/access`, whose first token is in `folder/root.token`.

@@ -1,16 +1,16 @@
 //! The ACL server: its API, its clients and its stores.
 
 #[cfg(feature = "dev")]
-mod acl_commands;
+mod cli_requests;
 #[cfg(feature = "dev")]
-mod acl_people;
+mod cli_end_to_end;
 mod response_cache;
 mod audit;
 mod client;
 #[cfg(feature = "dev")]
-pub(crate) mod clients;
+pub(crate) mod third_party_clients;
 #[cfg(feature = "dev")]
-pub(crate) mod command;
+pub(crate) mod server_process;
 mod disk;
 #[cfg(feature = "etcd")]
 mod etcd;
@@ -19,18 +19,18 @@ mod http;
 mod login;
 #[cfg(feature = "dev")]
 mod lost_store;
-mod methods;
+mod auth_methods;
 mod model;
 mod namespaces;
 mod permissions;
 mod rekey;
 mod removal;
 #[cfg(feature = "dev")]
-mod renewal;
-mod reset;
+mod certificate_renewal;
+mod bootstrap_reset;
 mod roles;
 #[cfg(feature = "dev")]
-mod served;
+mod configured_server;
 #[cfg(feature = "dev")]
 mod session;
 mod snapshot;
@@ -38,4 +38,4 @@ mod store;
 mod tokens;
 mod unreadable;
 mod vault_api;
-mod waits;
+mod blocking_queries;

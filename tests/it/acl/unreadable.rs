@@ -103,7 +103,7 @@ fn tamper(folder: &std::path::Path, kind: &str, removes: bool) {
 #[cfg(feature = "dev")]
 #[test]
 fn damage_is_reported_by_verify_and_in_list_headers() {
-    use crate::acl::command::serve;
+    use crate::acl::server_process::serve;
     use crate::harness::binary::{eventually, run};
 
     let folder = tempfile::tempdir().unwrap();

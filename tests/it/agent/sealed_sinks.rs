@@ -10,7 +10,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use super::derived::{server, sink, start};
-use crate::acl::clients::clients;
+use crate::acl::third_party_clients::clients;
 use crate::harness::binary::{Binary, eventually};
 
 /// What comes after the documented functions: leaves a key, then opens each sink as soon as it opens.

@@ -11,7 +11,7 @@ use keyward::command::EnvVars;
 use secrecy::SecretString;
 use serde_json::{Value, json};
 
-use crate::acl::clients::clients;
+use crate::acl::third_party_clients::clients;
 
 /// Compares each text with the value that it was written of.
 const READER: &str = r#"

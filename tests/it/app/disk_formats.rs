@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::acl::command::serve;
+use crate::acl::server_process::serve;
 use crate::harness::binary::{Binary, ask, eventually, run};
 use crate::harness::world::{RESOURCE, in_a_network_of_its_own};
 

@@ -10,7 +10,7 @@ use keyward::emulators::secrets::{Options, Role, Secrets, Terms};
 use keyward::tasks::TaskGroup;
 use secrecy::ExposeSecret as _;
 
-use crate::acl::clients::{clients, scripts};
+use crate::acl::third_party_clients::{clients, scripts};
 
 /// A server as the script expects it, by the machine's clock.
 pub(crate) fn options() -> Options {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use super::{read, written};
-use crate::acl::command::serve;
+use crate::acl::server_process::serve;
 use crate::harness::binary::{eventually, run};
 
 fn ok(arguments: &[&str]) -> String {

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
-use crate::acl::clients::clients;
+use crate::acl::third_party_clients::clients;
 use crate::harness::raw::Raw;
 use crate::harness::vault::{Proxied, rules};
 

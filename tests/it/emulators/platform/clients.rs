@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use keyward::emulators::platform::OLD_REGISTRY_ROUTES;
 
-use crate::acl::clients::{clients, scripts};
+use crate::acl::third_party_clients::{clients, scripts};
 use crate::harness::platform::Emulated;
 use crate::harness::terraform::{HOST, Terraform};
 

@@ -169,14 +169,15 @@ async fn rekey_repeats_calls_until_all_tokens_are_moved() {
 fn the_commands_of_the_readme_work() {
     in_a_network_of_its_own(|| {
         let readme = include_str!("../../../README.md");
-        let (_, section) = readme.split_once("## The access-control service in five lines\n\n").unwrap();
+        let (_, section) = readme.split_once("([tutorial](docs/tutorials/acl-server.md)):\n\n").unwrap();
         let (lines, _) = section.split_once("\n\n").unwrap();
         let lines: Vec<_> = lines.lines().map(str::trim).collect();
-        assert_eq!(lines.len(), 5, "{lines:?}");
+        assert_eq!(lines.len(), 4, "{lines:?}");
         let folder = tempfile::tempdir().unwrap();
-        // An operator types the second line after the server is up.
+        // An operator types the second line after the server is up, and looks at the token at last.
         let up = "trap 'kill %1' EXIT; until keyward acl whoami 2> /dev/null; [ $? = 6 ]; do sleep 0.05; done";
-        let script = [&lines[..1], &[up], &lines[1..]].concat().join("\n");
+        let whoami = "keyward acl whoami --token-file web.token";
+        let script = [&lines[..1], &[up], &lines[1..], &[whoami]].concat().join("\n");
         let binary = Path::new(env!("CARGO_BIN_EXE_keyward")).parent().unwrap().display();
         let shell = std::process::Command::new("bash")
             .args(["-e", "-m", "-c", &script])

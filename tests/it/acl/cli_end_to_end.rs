@@ -10,7 +10,7 @@ use keyward::acl::model::timestamp::Timestamp;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Value, json as object};
 
-use crate::acl::acl_commands::{Ended, acl};
+use crate::acl::cli_requests::{Ended, acl};
 use crate::harness::acl::Acl;
 use crate::harness::issuer::Key;
 

@@ -1,5 +1,5 @@
-//! The access-control service as clients know it that nobody here wrote: py-consul, Ansible's modules for Consul, and
-//! Consul's Go client with the calls of the Terraform provider for Consul. What they do and expect is in `tests/clients`; here the real server is started for them, once on each store.
+//! Third-party clients against the real ACL server, on each store: py-consul, Ansible's modules for Consul, and Consul's Go
+//! client with the calls of the Terraform provider for Consul. `tests/clients` has their calls and expectations.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
