@@ -30,7 +30,7 @@ use keyward::acl::model::authorize::DefaultPolicy;
 use keyward::acl::model::id::Id;
 use keyward::acl::model::names::NamespaceName;
 use keyward::acl::model::secret::PlainSecret;
-use keyward::acl::service::acl_service::Directory;
+use keyward::acl::service::acl_service::AclService;
 use keyward::acl::service::seal::Sealer;
 use keyward::acl::service::tokens::TokenDraft;
 use keyward::acl::store::{
@@ -219,21 +219,21 @@ async fn ask(address: &str, path: &str, secret: &str, body: &'static str) -> Byt
 async fn fill(folder: &Path, tokens: u64) {
     let store = Arc::new(Embedded::open(folder, "dc1").unwrap());
     let sealer = Sealer::open(&folder.join("seal.key"), &*store).await.unwrap();
-    let directory = Directory::new(store, sealer, "dc1".to_owned(), DefaultPolicy::Deny, Clock::System);
-    directory.prepare().await.unwrap();
+    let directory = AclService::new(store, sealer, "dc1".to_owned(), DefaultPolicy::Deny, Clock::System);
+    directory.create_builtins().await.unwrap();
     let directory = Arc::new(directory);
-    let secret = PlainSecret::presented(&Id::random().to_string());
+    let secret = PlainSecret::from_presented(&Id::random().to_string());
     directory.bootstrap(&secret, None).await.unwrap();
-    let caller = Arc::new(directory.caller(Some(&secret), Freshness::Linearizable).await.unwrap());
+    let caller = Arc::new(directory.authenticate(Some(&secret), Freshness::Linearizable).await.unwrap());
     let mut tasks = JoinSet::new();
     for writer in 0..WRITERS as u64 {
         let (directory, caller) = (Arc::clone(&directory), Arc::clone(&caller));
         tasks.spawn(async move {
-            let (namespace, mut last) = (NamespaceName::default_one(), None);
+            let (namespace, mut last) = (NamespaceName::default_namespace(), None);
             for number in (writer..tokens).step_by(WRITERS) {
                 let draft = TokenDraft { description: format!("of machine {number}"), ..TokenDraft::default() };
                 let made = directory.create_token(&caller, &namespace, &draft).await.unwrap();
-                last = Some(made.live.token.value.birth().accessor_id);
+                last = Some(made.live.token.value.immutable().accessor_id);
             }
             last
         });

@@ -52,14 +52,14 @@ fn token(number: u64) -> Batch {
     let [one, two] = [1, 2].map(|part| u128::from(mixed(number * 2 + part)) << 64 | u128::from(mixed(number)));
     let accessor = format!("{one:032x}");
     let row = |key: Key, length: usize| Write::Put(key, vec![b'x'; length]);
-    let key = Key::of(&["token", "default", &accessor]);
+    let key = Key::new(&["token", "default", &accessor]);
     Batch {
         checks: vec![Check::Absent(key.clone())],
         writes: vec![
             row(key, 360),
-            row(Key::of(&["token-id", &format!("{two:064x}")]), 60),
-            row(Key::of(&["token-id", &format!("{one:064x}")]), 60),
-            row(Key::of(&["token-end", &format!("{:020}", number / 100), &accessor]), 0),
+            row(Key::new(&["token-id", &format!("{two:064x}")]), 60),
+            row(Key::new(&["token-id", &format!("{one:064x}")]), 60),
+            row(Key::new(&["token-end", &format!("{:020}", number / 100), &accessor]), 0),
         ],
     }
 }

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use keyward::acl::api::json::{DecodeError, JsonFields};
-use keyward::acl::model::authorize::{Access, Carried, DefaultPolicy, Grants, Resource};
+use keyward::acl::model::authorize::{Access, PolicyInScope, DefaultPolicy, Grants, Resource};
 use keyward::acl::model::rules::Rules;
-use keyward::acl::model::snapshot::{Piece, Reader, SnapshotError, Writer};
+use keyward::acl::model::snapshot::{SnapshotError, SnapshotPiece, SnapshotReader, SnapshotWriter};
 
 /// Reads bytes as a policy's rules and asks them for decisions.
 pub(crate) fn rules(bytes: &[u8]) {
@@ -21,7 +21,7 @@ pub(crate) fn rules(bytes: &[u8]) {
     };
     let held = |own: &str, times: usize| Grants {
         own_namespace: own.to_owned(),
-        direct: vec![Carried::new(own, Arc::clone(&rules)); times],
+        direct: vec![PolicyInScope::new(own, Arc::clone(&rules)); times],
         defaults: Vec::new(),
         default_policy: DefaultPolicy::Deny,
     };
@@ -94,8 +94,8 @@ pub(crate) fn snapshot(bytes: &[u8]) {
     }
 }
 
-fn pieces(bytes: &[u8], part: usize) -> Result<Vec<Piece>, SnapshotError> {
-    let (mut reader, mut pieces) = (Reader::default(), Vec::new());
+fn pieces(bytes: &[u8], part: usize) -> Result<Vec<SnapshotPiece>, SnapshotError> {
+    let (mut reader, mut pieces) = (SnapshotReader::default(), Vec::new());
     for part in bytes.chunks(part) {
         reader.feed(part);
         while let Some(piece) = reader.piece()? {
@@ -105,23 +105,23 @@ fn pieces(bytes: &[u8], part: usize) -> Result<Vec<Piece>, SnapshotError> {
     let records = reader.finish()?;
     assert_eq!(records + 2, pieces.len() as u64, "a header, the records, and the end");
     let keys = pieces.iter().filter_map(|piece| match piece {
-        Piece::Record(key, _) => Some(key.as_str()),
-        Piece::Header(_) | Piece::End(_) => None,
+        SnapshotPiece::Record(key, _) => Some(key.as_str()),
+        SnapshotPiece::Header(_) | SnapshotPiece::End(_) => None,
     });
     assert!(keys.is_sorted_by(|one, next| one < next), "a key is there twice, or out of its place");
     Ok(pieces)
 }
 
-fn written(pieces: &[Piece]) -> Vec<u8> {
+fn written(pieces: &[SnapshotPiece]) -> Vec<u8> {
     let (mut bytes, mut writer) = (Vec::new(), None);
     for piece in pieces {
         match piece {
-            Piece::Header(header) => writer = Writer::begin(header, &mut bytes).ok(),
-            Piece::Record(key, value) => {
+            SnapshotPiece::Header(header) => writer = SnapshotWriter::begin(header, &mut bytes).ok(),
+            SnapshotPiece::Record(key, value) => {
                 let taken = writer.as_mut().map(|writer| writer.record(key, value, &mut bytes));
                 assert_eq!(taken, Some(Ok(())), "a record that was read is not written");
             }
-            Piece::End(records) => {
+            SnapshotPiece::End(records) => {
                 let ended = writer.take().map(|writer| writer.end(&mut bytes));
                 assert_eq!(ended, Some(*records));
             }

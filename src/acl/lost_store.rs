@@ -74,7 +74,7 @@ pub(super) async fn check_records(
 ) -> Result<(), LostStoreError> {
     // An interrupted first start with a key file from elsewhere leaves such a store too.
     let Some(folder) = options.folder().filter(|folder| key_file.parent() == Some(*folder)) else { return Ok(()) };
-    for key in [seal::record(), seal::begun()] {
+    for key in [seal::key_record(), seal::init_marker()] {
         if store.get(&key, Freshness::Linearizable).await?.is_some() {
             return Ok(());
         }
@@ -85,13 +85,13 @@ pub(super) async fn check_records(
 /// Marks a store without records as new, so that it may be opened with the existing key file.
 pub(super) async fn begin(options: &StoreOptions, store: &dyn Store) -> Result<(), LostStoreError> {
     let folder = options.folder().ok_or(LostStoreError::Etcd)?;
-    let mark = seal::begun();
+    let mark = seal::init_marker();
     let listing = store.list("", Page { after: None, limit: 2 }, Freshness::Linearizable).await?;
     if listing.entries.iter().any(|(key, _)| *key != mark) {
         return Err(LostStoreError::Present { store: Embedded::file_in(folder) });
     }
     if listing.entries.is_empty() {
-        store.commit(Batch { checks: vec![Check::Absent(mark)], writes: vec![seal::mark_begun()] }).await?;
+        store.commit(Batch { checks: vec![Check::Absent(mark)], writes: vec![seal::put_init_marker()] }).await?;
     }
     Ok(())
 }

@@ -53,7 +53,7 @@ impl AclOptions {
                 check(role.policies.iter().all(|policy| is_name(policy)), format!("{path}.policies"), form);
                 let ttl = (MIN_TTL..=MAX_TTL).contains(&role.ttl);
                 check(ttl, format!("{path}.ttl"), "a token lives 1 minute to 24 hours");
-                let mistake = role.bounds.mistake();
+                let mistake = role.bounds.validation_error();
                 check(mistake.is_none(), path, mistake.unwrap_or_default());
             }
         }

@@ -13,12 +13,12 @@ use super::api::login_rate_limit::LoginRateLimiter;
 use super::api::{self, ApiState};
 use super::lost_store::{self, LostStoreError};
 use super::options::AclOptions;
-use super::service::acl_service::Directory;
+use super::service::acl_service::AclService;
 use super::service::bootstrap::ResetFile;
 use super::service::error::ServiceError;
-use super::service::login::Methods;
-use super::service::seal::{KeyError, Sealer};
-use super::service::snapshot::Restores;
+use super::service::login::LoginMethods;
+use super::service::seal::{SealKeyError, Sealer};
+use super::service::snapshot::RestoreRunner;
 use super::store::{self, Store};
 use crate::clock::Clock;
 use crate::http::server::{Answering, Peer};
@@ -58,24 +58,24 @@ impl AclServer {
         validate(options)?;
         let key_file = options.key_file().unwrap_or_default();
         // Write access to this folder already implies access to the records or their key.
-        let reset = ResetFile::of(options.store.folder().or(key_file.parent()).unwrap_or(Path::new("/")));
+        let reset = ResetFile::in_dir(options.store.folder().or(key_file.parent()).unwrap_or(Path::new("/")));
         let sealer = Sealer::open(&key_file, &*store).await?;
         let datacenter = options.datacenter.clone();
-        let service = Directory::new(store, sealer, datacenter, options.default_policy, clock.clone());
-        let service = Arc::new(service.counting(&metrics));
-        match service.prepare().await {
+        let service = AclService::new(store, sealer, datacenter, options.default_policy, clock.clone());
+        let service = Arc::new(service.with_metrics(&metrics));
+        match service.create_builtins().await {
             Err(ServiceError::Restoring) => {
                 tracing::warn!(event = "acl.restore.unfinished", "a restore has not finished: restore again");
             }
             prepared => prepared?,
         }
         let restore_dir = options.store.folder().map_or_else(std::env::temp_dir, Path::to_owned);
-        let methods = Arc::new(Methods::new(&options.methods, Arc::clone(&service), &clock).await?);
+        let methods = Arc::new(LoginMethods::new(&options.methods, Arc::clone(&service), &clock).await?);
         let login_limiter = Arc::new(LoginRateLimiter::new(options.api.login_limit));
         let state = ApiState {
             service,
             methods,
-            restores: Arc::new(Restores::new(restore_dir)),
+            restores: Arc::new(RestoreRunner::new(restore_dir)),
             login_limiter,
             response_cache: Arc::default(),
             options: Arc::new(options.api.clone()),
@@ -171,7 +171,7 @@ pub enum AclOpenError {
     LostStore(#[from] LostStoreError),
     /// The key file cannot be used.
     #[error(transparent)]
-    Key(#[from] KeyError),
+    Key(#[from] SealKeyError),
     /// The store failed.
     #[error("cannot prepare the store of the ACL server")]
     Service(#[from] ServiceError),

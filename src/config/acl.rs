@@ -12,12 +12,12 @@ use super::values::{self, Wrong, wrong, wrong_and_secret};
 use crate::acl::AclOptions;
 use crate::acl::api;
 use crate::acl::model::authorize::DefaultPolicy;
-use crate::acl::model::azure_identity::{Bounds, Trust};
-use crate::acl::model::jwks_url::{self, KeysUrlError};
+use crate::acl::model::azure_identity::{BoundClaims, IssuerConfig};
+use crate::acl::model::jwks_url::{self, JwksUrlError};
 use crate::acl::model::names::is_name;
 use crate::acl::model::token::{MAX_TTL, MIN_TTL};
 use crate::acl::service::issuer_keys::{self as keys, Authorities, Source};
-use crate::acl::service::login::{self, RoleOptions};
+use crate::acl::service::login::{self, LoginRoleOptions};
 use crate::acl::store::StoreOptions;
 use crate::http::server::Endpoint;
 use crate::http::tls::Certificate;
@@ -142,15 +142,15 @@ fn tls(reader: &mut Reader<'_>) -> Option<Certificate> {
     certificate.1.zip(key.1).map(|(certificate, key)| Certificate { certificate, key })
 }
 
-fn method(name: &str, mut reader: Reader<'_>) -> Option<login::Options> {
+fn method(name: &str, mut reader: Reader<'_>) -> Option<login::MethodOptions> {
     if name == "token" {
         let found = "the name token, which the tokens' own calls have in their path";
         reader.scope.remarks.mistake(reader.at, &reader.path, found, "take another name");
     }
     let issuer = reader.required("issuer", "who makes the tokens, such as \"https://sts.windows.net/TENANT/\"");
     let audience = reader.required("audience", "whom they are for: the agent's resource, byte for byte");
-    let discovery = reader.parsed("discovery_url", keys_url);
-    let jwks = reader.parsed("jwks_url", keys_url);
+    let discovery = reader.parsed("discovery_url", parse_jwks_url);
+    let jwks = reader.parsed("jwks_url", parse_jwks_url);
     match (reader.place_of("discovery_url"), reader.place_of("jwks_url")) {
         (None, None) => reader.missing("discovery_url", "where the issuer's keys are told; or write jwks_url"),
         (Some(_), Some(_)) => reader.conflict("jwks_url", "discovery_url", "the keys have one source"),
@@ -167,26 +167,26 @@ fn method(name: &str, mut reader: Reader<'_>) -> Option<login::Options> {
     }
     reader.finish();
     let source = discovery.map(Source::Discovery).or_else(|| jwks.map(Source::Jwks))?;
-    Some(login::Options {
-        trust: Trust { issuer: issuer?.value, audience: audience?.value },
-        keys: keys::Options { source, authorities: ca_file.map_or(Authorities::System, Authorities::File) },
+    Some(login::MethodOptions {
+        trust: IssuerConfig { issuer: issuer?.value, audience: audience?.value },
+        keys: keys::IssuerKeyOptions { source, authorities: ca_file.map_or(Authorities::System, Authorities::File) },
         roles: roles.into_iter().collect(),
     })
 }
 
-fn role(mut reader: Reader<'_>) -> RoleOptions {
+fn role(mut reader: Reader<'_>) -> LoginRoleOptions {
     let mut list = |name| {
         let texts = reader.list(name).unwrap_or_default();
         texts.into_iter().map(|text| text.value).collect::<Vec<_>>()
     };
-    let bounds = Bounds {
+    let bounds = BoundClaims {
         principals: list("principals"),
         subscriptions: list("subscriptions"),
         resource_groups: list("resource_groups"),
         scale_sets: list("scale_sets"),
         virtual_machines: list("virtual_machines"),
     };
-    if let Some(mistake) = bounds.mistake() {
+    if let Some(mistake) = bounds.validation_error() {
         let (found, advice) = mistake.split_once("; ").unwrap_or((mistake, ""));
         reader.scope.remarks.mistake(reader.at, &reader.path, found, advice);
     }
@@ -194,7 +194,7 @@ fn role(mut reader: Reader<'_>) -> RoleOptions {
     let policies = policies.iter().filter_map(|text| reader.parse(text, name)).collect();
     let ttl = reader.duration("ttl", TTL, MIN_TTL..=MAX_TTL);
     reader.finish();
-    RoleOptions { bounds, policies, ttl }
+    LoginRoleOptions { bounds, policies, ttl }
 }
 
 fn name(text: &str) -> Result<String, Wrong> {
@@ -214,14 +214,14 @@ fn base_path(text: &str) -> Result<String, Wrong> {
 }
 
 /// Where keys are fetched.
-fn keys_url(text: &str) -> Result<Url, Wrong> {
-    match jwks_url::keys_url(text) {
+fn parse_jwks_url(text: &str) -> Result<Url, Wrong> {
+    match jwks_url::parse_jwks_url(text) {
         Ok(url) => Ok(url),
-        Err(KeysUrlError::NoUrl) => wrong("is no URL", "write \"https://HOST/PATH\""),
-        Err(KeysUrlError::NotBare) => {
+        Err(JwksUrlError::Malformed) => wrong("is no URL", "write \"https://HOST/PATH\""),
+        Err(JwksUrlError::NotBare) => {
             wrong_and_secret("holds a user, a query or a fragment", "write \"https://HOST/PATH\"")
         }
-        Err(KeysUrlError::Plain) => {
+        Err(JwksUrlError::Insecure) => {
             wrong("could be answered by anyone on the way", "use https://; http:// is for loopback only")
         }
     }

@@ -48,7 +48,7 @@ fn view(method: &Stored<AuthMethodRecord>, with_config: bool) -> AuthMethodView<
         kind: record.kind.as_str(),
         display_name: &record.display_name,
         description: &record.description,
-        max_token_ttl: record.max_token_ttl.map(|ttl| GoDuration::of(ttl).to_string()),
+        max_token_ttl: record.max_token_ttl.map(|ttl| GoDuration::from_duration(ttl).to_string()),
         token_locality: record.locality.map(Locality::as_str),
         config: with_config.then_some(&record.config),
         namespace: record.namespace.as_str(),
@@ -118,7 +118,7 @@ pub(super) async fn read(state: &ApiState, request: &ApiRequest, freshness: Fres
     let name = path_name(request)?;
     let auth = Authenticated::for_read(state, request, freshness).await?;
     let watch = keys::auth_method(&auth.namespace, name).as_str().to_owned();
-    let index = state.service.records().revision(&watch, freshness).await?;
+    let index = state.service.repository().revision(&watch, freshness).await?;
     let response = match state.service.auth_method(&auth.caller, &auth.namespace, name, freshness).await? {
         Some(method) => ApiResponse::json(&view(&method, true), request.pretty())?,
         None => record_not_found("auth method"),
@@ -133,6 +133,6 @@ pub(super) async fn list(state: &ApiState, request: &ApiRequest, freshness: Fres
     let found = state.service.auth_methods(&caller, scope.single(), freshness).await?;
     let methods: Vec<_> = found.entries.iter().map(|method| view(method, false)).collect();
     let mut response = ApiResponse::json(&methods, request.pretty())?;
-    response.omitted = found.left_out;
+    response.omitted = found.omitted;
     Ok(ReadResult { response, index: found.revision, watch: vec![watch], until: None })
 }

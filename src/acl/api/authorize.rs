@@ -55,7 +55,7 @@ impl AuthorizationRequest {
             "write" => Access::Write,
             other => return Err(unknown("Access", other)),
         };
-        let resource = Resource::named(&self.resource, &self.segment);
+        let resource = Resource::parse(&self.resource, &self.segment);
         Ok((access, resource.ok_or_else(|| unknown("Resource", &self.resource))?))
     }
 }
@@ -77,7 +77,7 @@ pub(super) async fn authorize(state: &ApiState, request: &mut ApiRequest) -> Res
     for authorization in parsed {
         let namespace = request.namespace(&caller, authorization.namespace.as_deref())?;
         let (access, resource) = authorization.parse()?;
-        let allow = caller.may(&resource, access, &namespace);
+        let allow = caller.is_allowed(&resource, access, &namespace);
         responses.push(AuthorizationResponse { request: authorization, allow });
     }
     Ok(ApiResponse::json(&responses, request.pretty())?)

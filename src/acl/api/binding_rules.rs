@@ -103,7 +103,7 @@ pub(super) async fn read(state: &ApiState, request: &ApiRequest, freshness: Fres
     let id = request.id_from_path(KIND.name)?;
     let auth = Authenticated::for_read(state, request, freshness).await?;
     let watch = keys::binding_rule(&auth.namespace, id).as_str().to_owned();
-    let index = state.service.records().revision(&watch, freshness).await?;
+    let index = state.service.repository().revision(&watch, freshness).await?;
     let response = match state.service.binding_rule(&auth.caller, &auth.namespace, id, freshness).await? {
         Some(rule) => ApiResponse::json(&view(&rule), request.pretty())?,
         None => record_not_found("binding rule"),
@@ -119,6 +119,6 @@ pub(super) async fn list(state: &ApiState, request: &ApiRequest, freshness: Fres
     let found = state.service.binding_rules(&caller, scope.single(), method, freshness).await?;
     let rules: Vec<_> = found.entries.iter().map(view).collect();
     let mut response = ApiResponse::json(&rules, request.pretty())?;
-    response.omitted = found.left_out;
+    response.omitted = found.omitted;
     Ok(ReadResult { response, index: found.revision, watch: vec![watch], until: None })
 }

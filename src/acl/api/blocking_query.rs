@@ -36,7 +36,7 @@ pub(super) async fn read(
             _ => ControlFlow::Break(found.response),
         };
         // Taken before the read: a concurrent write then invalidates too much, not too little.
-        let revision = state.service.records().store().last("");
+        let revision = state.service.repository().store().last("");
         // A cached response was read while the store was open, and nothing was written since: no restore has started.
         let cached = revision.and_then(|revision| from_cache(state, request, blocking.mode, &mut key, revision));
         let cached = match cached.map(decide) {
@@ -55,7 +55,7 @@ pub(super) async fn read(
                 ControlFlow::Break(response) => return Ok(response),
             }
         };
-        let store = state.service.records().store();
+        let store = state.service.repository().store();
         let since = Revision(blocking.index);
         let changed = select_all(watch.iter().map(|watched| store.changed(watched, since)));
         tokio::select! {
@@ -63,7 +63,7 @@ pub(super) async fn read(
             (changed, ..) = changed => {
                 changed.map_err(|error| ApiError::Service(error.into()))?;
             }
-            restored = state.service.restored_since(epoch) => restored?,
+            restored = state.service.wait_for_restore_since(epoch) => restored?,
             () = tokio::time::sleep_until(end) => over = true,
             () = state.stop.cancelled() => over = true,
         }
@@ -99,7 +99,7 @@ async fn read_once(
     if let Some((revision, key)) = key
         && let Ok(caller) = request.authenticate(state, freshness).await
     {
-        let until = caller.live.token.value.birth().expiration_time.into_iter().chain(until).min();
+        let until = caller.live.token.value.immutable().expiration_time.into_iter().chain(until).min();
         state.response_cache.insert(key, revision, &found, until);
     }
     Ok(found)

@@ -35,7 +35,7 @@ pub(super) async fn bootstrap(state: &ApiState, request: &mut ApiRequest) -> Res
         Some(secret) => {
             let parsed = secret.parse::<Id>();
             let id = parsed.map_err(|reason| ApiError::BootstrapSecret { reason: reason.to_string() })?;
-            PlainSecret::presented(&id.to_string())
+            PlainSecret::from_presented(&id.to_string())
         }
         None => PlainSecret::random(),
     };
@@ -45,7 +45,7 @@ pub(super) async fn bootstrap(state: &ApiState, request: &mut ApiRequest) -> Res
         state.reset.remove().await;
     }
     let token = tokens::view(state, &live.token, secret.reveal(), Freshness::Linearizable).await?;
-    let subject = live.token.value.birth().accessor_id.to_string();
+    let subject = live.token.value.immutable().accessor_id.to_string();
     let response = ApiResponse::json(&BootstrapResponse { id: secret.reveal(), token }, request.pretty())?;
-    Ok(Change { response, by: None, namespace: NamespaceName::default_one(), subject })
+    Ok(Change { response, by: None, namespace: NamespaceName::default_namespace(), subject })
 }

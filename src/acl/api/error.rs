@@ -10,11 +10,11 @@ use super::body::BodyError;
 use super::json::DecodeError;
 use super::query::QueryError;
 use super::response::{ApiResponse, JSON, ResponseBody, full_body};
-use crate::acl::model::azure_identity::Refusal;
+use crate::acl::model::azure_identity::ClaimsError;
 use crate::acl::model::names::NamespaceName;
 use crate::acl::service::error::{Denied, ServiceError};
-use crate::acl::service::issuer_keys::KeyError;
-use crate::acl::service::lists::LeftOut;
+use crate::acl::service::issuer_keys::IssuerKeyError;
+use crate::acl::service::lists::Omitted;
 use crate::acl::service::login::LoginError;
 use crate::acl::store::{CommitError, StoreError};
 use crate::error_chain::format_chain;
@@ -146,7 +146,7 @@ impl ApiError {
         let mut response = match dialect {
             Dialect::Vault => {
                 let body = full_body(Bytes::from(json!({"errors": [text]}).to_string()));
-                ApiResponse { status, content_type: Some(JSON), body, omitted: LeftOut::default() }.into_http()
+                ApiResponse { status, content_type: Some(JSON), body, omitted: Omitted::default() }.into_http()
             }
             Dialect::Consul => ApiResponse::text(status, text).into_http(),
         };
@@ -269,8 +269,8 @@ pub(super) fn namespace_not_found(name: &NamespaceName) -> ApiResponse {
 fn service(error: &ServiceError) -> (StatusCode, String) {
     let status = match error {
         ServiceError::Invalid(_) => StatusCode::BAD_REQUEST,
-        ServiceError::Missing(_) => StatusCode::NOT_FOUND,
-        ServiceError::Taken(_) => StatusCode::CONFLICT,
+        ServiceError::NotFound(_) => StatusCode::NOT_FOUND,
+        ServiceError::Conflict(_) => StatusCode::CONFLICT,
         ServiceError::Denied(_) | ServiceError::UnknownSecret | ServiceError::Forbidden(_) => StatusCode::FORBIDDEN,
         ServiceError::Commit(CommitError::TooLarge) => StatusCode::PAYLOAD_TOO_LARGE,
         ServiceError::Spool(_) => StatusCode::INSUFFICIENT_STORAGE,
@@ -282,8 +282,8 @@ fn service(error: &ServiceError) -> (StatusCode, String) {
             return (StatusCode::INTERNAL_SERVER_ERROR, text.to_owned());
         }
         ServiceError::Restoring
-        | ServiceError::Crowded
-        | ServiceError::NotNow(_)
+        | ServiceError::Contention
+        | ServiceError::Unavailable(_)
         | ServiceError::Store(StoreError::Unavailable(_))
         | ServiceError::Commit(CommitError::Unknown(_) | CommitError::Store(StoreError::Unavailable(_))) => {
             StatusCode::SERVICE_UNAVAILABLE
@@ -303,11 +303,11 @@ fn login(error: &LoginError, dialect: Dialect) -> (StatusCode, String) {
         LoginError::Missing(_) | LoginError::NoSuchRole(_) | LoginError::Malformed | LoginError::Claims => {
             StatusCode::BAD_REQUEST
         }
-        LoginError::Key(KeyError::Unavailable { .. }) => StatusCode::SERVICE_UNAVAILABLE,
-        LoginError::Refused(Refusal::Differs { .. }) => StatusCode::BAD_REQUEST,
+        LoginError::Key(IssuerKeyError::Unavailable { .. }) => StatusCode::SERVICE_UNAVAILABLE,
+        LoginError::Refused(ClaimsError::Differs { .. }) => StatusCode::BAD_REQUEST,
         LoginError::Algorithm { .. }
         | LoginError::NoKeyId
-        | LoginError::Key(KeyError::Unknown { .. } | KeyError::None { .. })
+        | LoginError::Key(IssuerKeyError::Unknown { .. } | IssuerKeyError::None { .. })
         | LoginError::Signature
         | LoginError::Bind { .. }
         | LoginError::Refused(_) => StatusCode::FORBIDDEN,

@@ -12,7 +12,7 @@ use super::request::{ApiRequest, take_namespace};
 use super::response::{ApiResponse, Change};
 use super::state::ApiState;
 use super::tokens;
-use crate::acl::service::login::StoredLogin;
+use crate::acl::service::login::StoredLoginRequest;
 use crate::acl::store::Freshness;
 
 /// Logs in by a stored auth method. A token in the request is ignored.
@@ -28,7 +28,7 @@ pub(super) async fn log_in(state: &ApiState, request: &mut ApiRequest) -> Result
     Ok(ApiResponse::json(&view, request.pretty())?)
 }
 
-fn parse_login(body: &[u8]) -> Result<(StoredLogin, Option<String>), ApiError> {
+fn parse_login(body: &[u8]) -> Result<(StoredLoginRequest, Option<String>), ApiError> {
     let mut fields = JsonFields::parse(body, JsonFields::REQUEST)?;
     let namespace = take_namespace(&mut fields)?;
     let method = fields.string("AuthMethod")?.unwrap_or_default();
@@ -41,18 +41,18 @@ fn parse_login(body: &[u8]) -> Result<(StoredLogin, Option<String>), ApiError> {
         meta.insert(name, value);
     }
     fields.finish()?;
-    Ok((StoredLogin { method, unverified_jwt: bearer, meta }, namespace))
+    Ok((StoredLoginRequest { method, unverified_jwt: bearer, meta }, namespace))
 }
 
 /// Deletes the token of the request, which a login must have created.
 pub(super) async fn log_out(state: &ApiState, request: &ApiRequest) -> Result<Change, ApiError> {
     let secret = request.secret.as_ref().ok_or(ApiError::LogoutWithoutToken)?;
     let live = state.service.log_out(secret).await?;
-    let birth = live.token.value.birth();
-    let (namespace, subject) = (birth.namespace.clone(), birth.accessor_id.to_string());
+    let immutable = live.token.value.immutable();
+    let (namespace, subject) = (immutable.namespace.clone(), immutable.accessor_id.to_string());
     Ok(Change {
         response: ApiResponse::json(&true, request.pretty())?,
-        by: Some(birth.accessor_id),
+        by: Some(immutable.accessor_id),
         namespace,
         subject,
     })

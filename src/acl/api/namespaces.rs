@@ -13,10 +13,10 @@ use super::state::ApiState;
 use super::views::{self, LinkView, READ_ONLY};
 use super::watched_keys::WatchedKeys;
 use crate::acl::model::names::NamespaceName;
-use crate::acl::model::namespace::{Defaults, NamespaceRecord};
+use crate::acl::model::namespace::{NamespaceDefaults, NamespaceRecord};
 use crate::acl::model::timestamp::Timestamp;
 use crate::acl::service::keys;
-use crate::acl::service::links::Linked;
+use crate::acl::service::links::LinkKind;
 use crate::acl::service::namespaces::{DefaultsDraft, NamespaceDraft};
 use crate::acl::service::repository::Stored;
 use crate::acl::store::Freshness;
@@ -70,10 +70,14 @@ async fn view<'a>(
     })
 }
 
-async fn defaults_view(state: &ApiState, defaults: &Defaults, freshness: Freshness) -> Result<DefaultsView, ApiError> {
-    let (service, home) = (&state.service, NamespaceName::default_one());
-    let policies = service.shown(&home, Linked::Policy, &defaults.policies, freshness).await?;
-    let roles = service.shown(&home, Linked::Role, &defaults.roles, freshness).await?;
+async fn defaults_view(
+    state: &ApiState,
+    defaults: &NamespaceDefaults,
+    freshness: Freshness,
+) -> Result<DefaultsView, ApiError> {
+    let (service, home) = (&state.service, NamespaceName::default_namespace());
+    let policies = service.links_to_view(&home, LinkKind::Policy, &defaults.policies, freshness).await?;
+    let roles = service.links_to_view(&home, LinkKind::Role, &defaults.roles, freshness).await?;
     Ok(DefaultsView { policy_defaults: views::link_views(policies), role_defaults: views::link_views(roles) })
 }
 
@@ -144,7 +148,7 @@ pub(super) async fn read(state: &ApiState, request: &ApiRequest, freshness: Fres
     let caller = request.authenticate(state, freshness).await?;
     let kinds = default_link_kinds().into_iter().chain([keys::namespace(&name).as_str().to_owned()]);
     let watched = WatchedKeys::load(state, kinds, freshness).await?;
-    let found = state.service.seen_namespace(&caller, &name, freshness).await?;
+    let found = state.service.visible_namespace(&caller, &name, freshness).await?;
     let (index, watch) = retain_linked_kinds(watched, found.as_slice()).into_parts();
     let response = match found {
         Some(namespace) => ApiResponse::json(&view(state, &namespace, freshness).await?, request.pretty())?,
@@ -155,7 +159,7 @@ pub(super) async fn read(state: &ApiState, request: &ApiRequest, freshness: Fres
 
 /// Returns the key prefixes of the records that a namespace's defaults can link.
 fn default_link_kinds() -> [String; 2] {
-    WatchedKeys::policies_and_roles(Some(&NamespaceName::default_one()))
+    WatchedKeys::policies_and_roles(Some(&NamespaceName::default_namespace()))
 }
 
 /// Keeps the kinds that the defaults of the namespaces link.
@@ -177,6 +181,6 @@ pub(super) async fn list(state: &ApiState, request: &ApiRequest, freshness: Fres
         namespaces.push(view(state, namespace, freshness).await?);
     }
     let mut response = ApiResponse::json(&namespaces, request.pretty())?;
-    response.omitted = found.left_out;
+    response.omitted = found.omitted;
     Ok(ReadResult { response, index, watch, until: None })
 }

@@ -136,7 +136,7 @@ pub(super) async fn read(state: &ApiState, request: &ApiRequest, freshness: Fres
     let id = request.id_from_path(KIND.name)?;
     let auth = Authenticated::for_read(state, request, freshness).await?;
     let watch = keys::policy(&auth.namespace, id).as_str().to_owned();
-    let index = state.service.records().revision(&watch, freshness).await?;
+    let index = state.service.repository().revision(&watch, freshness).await?;
     let policy = state.service.policy(&auth.caller, &auth.namespace, id, freshness).await?;
     read_response(request, policy.as_ref()).map(|response| ReadResult {
         response,
@@ -156,7 +156,7 @@ pub(super) async fn read_by_name(
     }
     let auth = Authenticated::for_read(state, request, freshness).await?;
     let watch = keys::within("policy", Some(&auth.namespace));
-    let index = state.service.records().revision(&watch, freshness).await?;
+    let index = state.service.repository().revision(&watch, freshness).await?;
     let policy = state.service.policy_by_name(&auth.caller, &auth.namespace, &request.subject, freshness).await?;
     read_response(request, policy.as_ref()).map(|response| ReadResult {
         response,
@@ -180,6 +180,6 @@ pub(super) async fn list(state: &ApiState, request: &ApiRequest, freshness: Fres
     let found = state.service.policies(&caller, scope.single(), freshness).await?;
     let policies: Vec<PolicyView<'_>> = found.entries.iter().map(|policy| view(policy, true)).collect();
     let mut response = ApiResponse::json(&policies, request.pretty())?;
-    response.omitted = found.left_out;
+    response.omitted = found.omitted;
     Ok(ReadResult { response, index: found.revision, watch: vec![watch], until: None })
 }

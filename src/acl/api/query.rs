@@ -143,7 +143,7 @@ impl QueryString {
             None => DEFAULT_WAIT,
             Some(text) => {
                 let wait = text.parse::<GoDuration>().map_err(|_| QueryError::Wait)?;
-                wait.span().filter(|wait| !wait.is_zero()).unwrap_or(DEFAULT_WAIT).min(MAX_WAIT)
+                wait.to_duration().filter(|wait| !wait.is_zero()).unwrap_or(DEFAULT_WAIT).min(MAX_WAIT)
             }
         };
         if let Some(text) = cache_control {

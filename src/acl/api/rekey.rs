@@ -50,6 +50,6 @@ pub(super) async fn rekey(state: &ApiState, request: &mut ApiRequest) -> Result<
     if !progress.changed {
         return Ok(WriteResult::Unchanged(response));
     }
-    let namespace = NamespaceName::default_one();
+    let namespace = NamespaceName::default_namespace();
     Ok(WriteResult::Changed(Change { response, by: caller.accessor(), namespace, subject: progress.key_id }))
 }

@@ -16,7 +16,7 @@ use super::state::ApiState;
 use crate::acl::model::id::Id;
 use crate::acl::model::names::NamespaceName;
 use crate::acl::model::secret::{PlainSecret, SecretHash};
-use crate::acl::service::acl_service::Directory;
+use crate::acl::service::acl_service::AclService;
 use crate::acl::service::caller::Caller;
 use crate::acl::store::Freshness;
 
@@ -96,13 +96,13 @@ impl ApiRequest {
         Ok(Self { operation, subject, query, secret, secret_hash: OnceLock::new(), namespace, body: Some(body) })
     }
 
-    fn secret_hash(&self, service: &Directory) -> Option<&SecretHash> {
+    fn secret_hash(&self, service: &AclService) -> Option<&SecretHash> {
         let secret = self.secret.as_ref()?;
-        Some(self.secret_hash.get_or_init(|| service.known_as(secret)))
+        Some(self.secret_hash.get_or_init(|| service.presented_hash(secret)))
     }
 
     /// Builds the key under which the response is cached.
-    pub(super) fn cache_key(&self, service: &Directory, mode: ConsistencyMode) -> CacheKey {
+    pub(super) fn cache_key(&self, service: &AclService, mode: ConsistencyMode) -> CacheKey {
         let (subject, query) = (self.subject.clone(), self.query.encode());
         let (caller, namespace) = (self.secret_hash(service).cloned(), self.namespace.clone());
         CacheKey { caller, operation: self.operation, subject, query, namespace, mode }
@@ -172,7 +172,7 @@ impl ApiRequest {
     /// The token does not exist.
     pub(super) async fn authenticate(&self, state: &ApiState, freshness: Freshness) -> Result<Arc<Caller>, ApiError> {
         let (service, secret) = (&state.service, self.secret.as_ref());
-        Ok(service.caller_known_as(self.secret_hash(service), secret, freshness).await?)
+        Ok(service.authenticate_hashed(self.secret_hash(service), secret, freshness).await?)
     }
 
     /// Returns the namespace of the request: of the body, the query, a header, or the caller's token, in this order. The
@@ -194,7 +194,7 @@ impl ApiRequest {
     /// The name is invalid.
     pub(super) fn method_namespace(&self, body_namespace: Option<&str>) -> Result<NamespaceName, ApiError> {
         match self.query.get("authmethod-ns")?.or(body_namespace).or(self.namespace.as_deref()) {
-            None => Ok(NamespaceName::default_one()),
+            None => Ok(NamespaceName::default_namespace()),
             Some(name) => Self::parse_namespace(name),
         }
     }
@@ -279,10 +279,10 @@ pub(super) fn take_partition(fields: &mut JsonFields) -> Result<(), ApiError> {
 /// values are ignored.
 fn token_secret(headers: &HeaderMap, query: &QueryString, in_query: bool) -> Result<Option<PlainSecret>, ApiError> {
     if in_query && let Some(secret) = query.get("token")? {
-        return Ok(Some(PlainSecret::presented(secret)));
+        return Ok(Some(PlainSecret::from_presented(secret)));
     }
     if let Some(secret) = single_header(headers, &TOKEN_HEADERS)? {
-        return Ok(Some(PlainSecret::presented(&secret)));
+        return Ok(Some(PlainSecret::from_presented(&secret)));
     }
     bearer_secret(headers)
 }
@@ -297,7 +297,7 @@ pub(super) fn bearer_secret(headers: &HeaderMap) -> Result<Option<PlainSecret>, 
             return Err(ApiError::ConflictingHeaders("authorization"));
         }
     }
-    Ok(found.map(PlainSecret::presented))
+    Ok(found.map(PlainSecret::from_presented))
 }
 
 /// Returns the value of a header with several names; `None` if it is absent or empty.

@@ -12,7 +12,7 @@ use crate::acl::model::authorize::DefaultPolicy;
 use crate::acl::model::id::Id;
 use crate::acl::model::names::NamespaceName;
 use crate::acl::model::timestamp::Timestamp;
-use crate::acl::service::lists::LeftOut;
+use crate::acl::service::lists::Omitted;
 use crate::acl::store::Revision;
 
 /// Body of a response: complete, or streamed from the store.
@@ -30,7 +30,7 @@ pub(super) struct ApiResponse {
     pub(super) content_type: Option<HeaderValue>,
     pub(super) body: ResponseBody,
     /// Records that a list lacks, which the headers say.
-    pub(super) omitted: LeftOut,
+    pub(super) omitted: Omitted,
 }
 
 /// Result of a read.
@@ -75,23 +75,23 @@ impl ApiResponse {
     /// The value cannot be written as JSON.
     pub(super) fn json(value: &impl Serialize, pretty: bool) -> Result<Self, serde_json::Error> {
         let body = full_body(to_json(value, pretty)?);
-        Ok(Self { status: StatusCode::OK, content_type: Some(JSON), body, omitted: LeftOut::default() })
+        Ok(Self { status: StatusCode::OK, content_type: Some(JSON), body, omitted: Omitted::default() })
     }
 
     /// Builds a response with one line of plain text.
     pub(super) fn text(status: StatusCode, text: impl Into<Bytes>) -> Self {
-        Self { status, content_type: Some(TEXT), body: full_body(text.into()), omitted: LeftOut::default() }
+        Self { status, content_type: Some(TEXT), body: full_body(text.into()), omitted: Omitted::default() }
     }
 
     /// Builds a response without a body.
     pub(super) fn empty(status: StatusCode) -> Self {
-        Self { status, content_type: None, body: full_body(Bytes::new()), omitted: LeftOut::default() }
+        Self { status, content_type: None, body: full_body(Bytes::new()), omitted: Omitted::default() }
     }
 
     /// Builds a 200 with streamed JSON.
     pub(super) fn stream(body: UnsyncBoxBody<Bytes, BodyInterrupted>) -> Self {
         let body = Either::Right(body);
-        Self { status: StatusCode::OK, content_type: Some(JSON), body, omitted: LeftOut::default() }
+        Self { status: StatusCode::OK, content_type: Some(JSON), body, omitted: Omitted::default() }
     }
 
     /// Converts to HTTP with the headers that all responses have. `no-store`, as each holds a secret or depends on one.
@@ -105,7 +105,7 @@ impl ApiResponse {
             headers.insert(header::CONTENT_TYPE, content_type);
         }
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        if self.omitted.unseen {
+        if self.omitted.forbidden {
             insert_both(headers, &FILTERED, HeaderValue::from_static("true"));
         }
         if self.omitted.unreadable {
@@ -145,7 +145,7 @@ fn insert_both(headers: &mut HeaderMap, names: &HeaderPair, value: HeaderValue) 
 
 /// Sets the header of the default policy, which every response of the ACL API has.
 pub(super) fn set_default_policy_header(headers: &mut HeaderMap, policy: DefaultPolicy) {
-    insert_both(headers, &DEFAULT_POLICY, HeaderValue::from_static(policy.word()));
+    insert_both(headers, &DEFAULT_POLICY, HeaderValue::from_static(policy.as_str()));
 }
 
 /// Sets the headers of a read's index and consistency. The leader is always known: the embedded store has none to lose,

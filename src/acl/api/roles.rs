@@ -14,7 +14,7 @@ use crate::acl::model::id::Id;
 use crate::acl::model::links::{NodeIdentity, ServiceIdentity, TemplatedPolicy};
 use crate::acl::model::role::RoleRecord;
 use crate::acl::service::keys;
-use crate::acl::service::links::Linked;
+use crate::acl::service::links::LinkKind;
 use crate::acl::service::repository::Stored;
 use crate::acl::service::roles::RoleDraft;
 use crate::acl::store::Freshness;
@@ -49,7 +49,8 @@ pub(super) async fn view<'a>(
     freshness: Freshness,
 ) -> Result<RoleView<'a>, ApiError> {
     let record = &role.value;
-    let policies = state.service.shown(&record.namespace, Linked::Policy, &record.links.policies, freshness).await?;
+    let policies =
+        state.service.links_to_view(&record.namespace, LinkKind::Policy, &record.links.policies, freshness).await?;
     Ok(RoleView {
         id: record.id,
         name: &record.name,
@@ -170,7 +171,7 @@ pub(super) async fn list(state: &ApiState, request: &ApiRequest, freshness: Fres
         roles.push(view(state, role, freshness).await?);
     }
     let mut response = ApiResponse::json(&roles, request.pretty())?;
-    response.omitted = found.left_out;
+    response.omitted = found.omitted;
     let links = found.entries.iter().any(|role| !role.value.links.policies.is_empty());
     let (index, watch) = watched.retain_kind_if("policy", links).into_parts();
     Ok(ReadResult { response, index, watch, until: None })

@@ -189,7 +189,7 @@ async fn vault(
 async fn refuse_during_restore(state: &ApiState, operation: Operation) -> Result<(), ApiError> {
     match operation {
         // A health probe must not wait for a store that is unreachable.
-        Operation::VaultHealth if state.service.was_shut() => Err(ServiceError::Restoring.into()),
+        Operation::VaultHealth if state.service.was_restoring() => Err(ServiceError::Restoring.into()),
         Operation::VaultHealth => Ok(()),
         operation if operation.checks_restore_itself() => Ok(()),
         _ => Ok(state.service.epoch(Freshness::Linearizable).await.map(drop)?),

@@ -15,8 +15,8 @@ use super::response::{ApiResponse, BodyInterrupted};
 use super::state::ApiState;
 use crate::acl::model::id::Id;
 use crate::acl::service::error::ServiceError;
-use crate::acl::service::lists::LeftOut;
-use crate::acl::service::snapshot::{Restored, Snapshot, Spool};
+use crate::acl::service::lists::Omitted;
+use crate::acl::service::snapshot::{RestoreResult, SnapshotExport, Spool};
 use crate::acl::store::Freshness;
 
 const BYTES: HeaderValue = HeaderValue::from_static("application/octet-stream");
@@ -38,13 +38,13 @@ pub(super) async fn export(state: &ApiState, request: &ApiRequest) -> Result<Api
             }
         });
     let body = Either::Right(StreamBody::new(frames).boxed_unsync());
-    Ok(ApiResponse { status: StatusCode::OK, content_type: Some(BYTES), body, omitted: LeftOut::default() })
+    Ok(ApiResponse { status: StatusCode::OK, content_type: Some(BYTES), body, omitted: Omitted::default() })
 }
 
 /// Snapshot that is being sent.
 struct SnapshotStream {
     first: Option<Vec<u8>>,
-    snapshot: Snapshot,
+    snapshot: SnapshotExport,
     by: Option<Id>,
 }
 
@@ -70,7 +70,7 @@ pub(super) async fn restore(state: &ApiState, request: &mut ApiRequest) -> Resul
         // A client that is still sending would see a connection reset in place of the response.
         let _ = tokio::time::timeout(DRAIN_TIMEOUT, drain(body)).await;
     }
-    let Restored { records, revision, .. } = result?;
+    let RestoreResult { records, revision, .. } = result?;
     Ok(ApiResponse::json(&json!({"Records": records, "Index": revision.0}), request.pretty())?)
 }
 
@@ -84,8 +84,8 @@ async fn run_restore(
     state: &ApiState,
     request: &ApiRequest,
     body: Option<&mut Incoming>,
-) -> Result<Restored, ApiError> {
-    state.service.restorer(request.secret.as_ref()).await?;
+) -> Result<RestoreResult, ApiError> {
+    state.service.authorize_restore(request.secret.as_ref()).await?;
     let permit = state.restores.begin()?;
     let mut spool = state.restores.spool(&permit).await?;
     if let Some(body) = body {

@@ -7,10 +7,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::login_rate_limit::{LoginLimit, LoginRateLimiter};
 use super::response_cache::ResponseCache;
-use crate::acl::service::acl_service::Directory;
+use crate::acl::service::acl_service::AclService;
 use crate::acl::service::bootstrap::ResetFile;
-use crate::acl::service::login::Methods;
-use crate::acl::service::snapshot::Restores;
+use crate::acl::service::login::LoginMethods;
+use crate::acl::service::snapshot::RestoreRunner;
 use crate::metrics::Metrics;
 
 /// Options of the HTTP API.
@@ -38,11 +38,11 @@ impl Default for ApiOptions {
 #[derive(Debug, Clone)]
 pub struct ApiState {
     /// Service over the records.
-    pub service: Arc<Directory>,
+    pub service: Arc<AclService>,
     /// Auth methods of the configuration.
-    pub methods: Arc<Methods>,
+    pub methods: Arc<LoginMethods>,
     /// Restores of this server, of which one runs at a time.
-    pub restores: Arc<Restores>,
+    pub restores: Arc<RestoreRunner>,
     /// Rate limiter of logins by source.
     pub login_limiter: Arc<LoginRateLimiter>,
     /// Responses to reads, valid until the next write.

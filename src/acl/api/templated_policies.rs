@@ -9,7 +9,7 @@ use super::json::JsonFields;
 use super::request::ApiRequest;
 use super::response::ApiResponse;
 use super::state::ApiState;
-use crate::acl::model::templated::{SyntheticPolicy, TEMPLATES, Template, find};
+use crate::acl::model::templated::{PolicyTemplate, SyntheticPolicy, TEMPLATES, find};
 use crate::acl::service::caller::Privilege;
 use crate::acl::store::Freshness;
 
@@ -23,7 +23,7 @@ struct TemplateView {
     description: &'static str,
 }
 
-fn view(template: &Template) -> TemplateView {
+fn view(template: &PolicyTemplate) -> TemplateView {
     TemplateView {
         template_name: template.name,
         schema: template.schema,
@@ -50,7 +50,7 @@ async fn require_acl_read(state: &ApiState, request: &ApiRequest) -> Result<(), 
     Ok(caller.require(Privilege::AclRead, &namespace)?)
 }
 
-fn template_from_path(request: &ApiRequest) -> Result<&'static Template, ApiError> {
+fn template_from_path(request: &ApiRequest) -> Result<&'static PolicyTemplate, ApiError> {
     find(&request.subject).ok_or(ApiError::UnknownTemplate)
 }
 
@@ -74,7 +74,7 @@ pub(super) async fn preview(state: &ApiState, request: &mut ApiRequest) -> Resul
         JsonFields::parse(&body, "Templated policy variables")?.into_map()
     };
     require_acl_read(state, request).await?;
-    let policy = SyntheticPolicy::of_template(template_from_path(request)?.name, &variables, &[])
+    let policy = SyntheticPolicy::from_template(template_from_path(request)?.name, &variables, &[])
         .map_err(|reason| ApiError::TemplateVariables { reason: reason.to_string() })?;
     let SyntheticPolicy { id, name, description, rules, hash, .. } = policy;
     Ok(ApiResponse::json(&TemplatePreview { id, name, description, rules, hash }, request.pretty())?)

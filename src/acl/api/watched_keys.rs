@@ -22,7 +22,7 @@ impl WatchedKeys {
         keys: impl IntoIterator<Item = String>,
         freshness: Freshness,
     ) -> Result<Self, ApiError> {
-        let records = state.service.records();
+        let records = state.service.repository();
         let revisions = keys.into_iter().map(|key| async move {
             let revision = records.revision(&key, freshness).await?;
             Ok::<_, ApiError>((key, revision))

@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use super::acl_client::{AclClient, Endpoint, parse};
 use super::error::{AclClientError, parse_error};
-use crate::acl::model::snapshot::{Reader, SnapshotError};
+use crate::acl::model::snapshot::{SnapshotReader, SnapshotError};
 use crate::http::client::{Coming, TransportError};
 
 const ENDPOINT: Endpoint<'static> = Endpoint { path: &["snapshot"], name: "the calls for snapshots", since: None };
@@ -27,7 +27,7 @@ const MAX_RESPONSE_BYTES: usize = 1024 * 1024;
 #[derive(Debug)]
 pub struct SnapshotDownload {
     response: Coming,
-    reader: Reader,
+    reader: SnapshotReader,
 }
 
 /// Result of a restore.
@@ -48,7 +48,7 @@ impl AclClient {
     pub async fn snapshot(&self) -> Result<SnapshotDownload, AclClientError> {
         let response = self.http().open(self.request(Method::GET, &ENDPOINT)?, self.answer_timeout()).await?;
         if response.status() == StatusCode::OK {
-            return Ok(SnapshotDownload { response, reader: Reader::default() });
+            return Ok(SnapshotDownload { response, reader: SnapshotReader::default() });
         }
         Err(self.refused(response).await?)
     }

@@ -1,84 +1,84 @@
-//! What a caller may do, by the rules of the policies that its token carries.
+//! Authorization decisions by the rules of a token's policies.
 //!
-//! 1. Rules outside of all blocks count in the namespace of the token. `namespace` and `namespace_prefix` blocks count in
-//!    the namespaces they name, if their policy lives in `default`.
-//! 2. Of all rules that fit a resource, the closest counts: one in a block for the namespace by name (or outside of all
-//!    blocks) before one in a `namespace_prefix` block, the longest prefix first; then one for the segment by name before
-//!    one for its longest prefix. Among the equally close, whichever policy they are from: deny, write, list, read.
-//! 3. A namespace's default policies are asked only where no rule of the token's own links fits.
-//! 4. Where none of these does either, the server's default decides; it never gives what `acl` would.
+//! 1. Rules outside of all blocks apply in the namespace of the token. `namespace` and `namespace_prefix` blocks apply in
+//!    the namespaces that they name, if their policy belongs to `default`.
+//! 2. Of all rules that match a resource, the most specific applies: one in a block for the namespace by name (or outside
+//!    of all blocks) before one in a `namespace_prefix` block, the longest prefix first; then one for the exact name before
+//!    one for its longest prefix. Among equally specific rules of any policies: deny, write, list, read.
+//! 3. A namespace's default policies are used only if no rule of the token's own links matches.
+//! 4. If none matches either, the server's default policy decides; it never grants `acl`.
 
 use std::sync::Arc;
 
 use super::DEFAULT_NAMESPACE;
-use super::rules::{Kind, Level, Rules, Scope, Single, Specificity};
+use super::rules::{GlobalResource, Level, ResourceKind, RuleScope, Rules, Specificity};
 
-/// Whether something may be done.
+/// Result of an authorization.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision {
-    /// It may.
+    /// Allowed.
     Allow,
-    /// It may not.
+    /// Denied.
     Deny,
 }
 
 impl Decision {
-    /// Whether it may be done.
+    /// Returns true for [`Decision::Allow`].
     pub fn is_allowed(self) -> bool {
         self == Self::Allow
     }
 }
 
-/// What is to be done with a resource. Who may write may list, and who may list may read.
+/// Access to a resource. Write implies list, and list implies read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// See it.
+    /// Read the resource.
     Read,
-    /// See all keys that begin so. Of other resources than keys it is given by `write` alone.
+    /// List all keys with a prefix. For other resources than keys only `write` grants it.
     List,
-    /// Make, change or delete it.
+    /// Create, change or delete the resource.
     Write,
 }
 
-/// What a decision is about. The segments are names, as they are in rules: exact as to case.
+/// Resource of a decision. Names are case-sensitive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resource<'a> {
-    /// Tokens, roles, policies and what makes them.
+    /// ACL objects: tokens, roles, policies, auth methods, binding rules.
     Acl,
-    /// The server as a whole, namespaces included; in no namespace.
+    /// Cluster operations, including namespaces; not namespaced.
     Operator,
-    /// The keys that servers encrypt their gossip with; in no namespace.
+    /// Gossip encryption keys; not namespaced.
     Keyring,
-    /// The gateways and settings of a service mesh; in no namespace.
+    /// Service mesh gateways and configuration; not namespaced.
     Mesh,
-    /// Peerings of clusters; in no namespace.
+    /// Cluster peerings; not namespaced.
     Peering,
-    /// The namespace itself. Whoever may read the operator may read and list it, and so may whoever has a `policy` for it
-    /// that gives something or, without one, any access to anything in it. To write it needs to write the operator.
+    /// The namespace itself. `operator` read grants read and list. So does a permissive `policy` for the namespace or,
+    /// without one, any access inside it. Writing requires `operator` write.
     Namespace,
-    /// An agent.
+    /// Agent.
     Agent(&'a str),
-    /// An event.
+    /// Event.
     Event(&'a str),
-    /// A workload's identity.
+    /// Workload identity.
     Identity(&'a str),
-    /// Who may connect to a service.
+    /// Intentions of a service.
     Intention(&'a str),
-    /// A key of the key-value store.
+    /// Key of the key-value store.
     Key(&'a str),
-    /// A node.
+    /// Node.
     Node(&'a str),
-    /// A prepared query.
+    /// Prepared query.
     Query(&'a str),
-    /// A service.
+    /// Service.
     Service(&'a str),
-    /// A session, by its node.
+    /// Session, by its node.
     Session(&'a str),
 }
 
 impl<'a> Resource<'a> {
-    /// The resource of that kind, as the authorization call of such services names it; `None` if there is no such kind.
-    pub fn named(kind: &str, segment: &'a str) -> Option<Self> {
+    /// Parses a resource of Consul's authorization API; `None` for an unknown kind.
+    pub fn parse(kind: &str, segment: &'a str) -> Option<Self> {
         Some(match kind {
             "acl" => Self::Acl,
             "operator" => Self::Operator,
@@ -100,19 +100,19 @@ impl<'a> Resource<'a> {
     }
 }
 
-/// What is allowed where no rule says anything.
+/// Decision for resources that no rule covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DefaultPolicy {
-    /// Nothing.
+    /// Deny everything.
     #[default]
     Deny,
-    /// Everything but tokens, roles and policies.
+    /// Allow everything except ACL objects.
     Allow,
 }
 
 impl DefaultPolicy {
-    /// How it is called in answers.
-    pub const fn word(self) -> &'static str {
+    /// Returns the name in responses.
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Deny => "deny",
             Self::Allow => "allow",
@@ -120,149 +120,150 @@ impl DefaultPolicy {
     }
 }
 
-/// A policy's rules as a token carries them.
+/// Rules of a policy that a token links, and the scope of the policy.
 #[derive(Debug, Clone)]
-pub struct Carried {
+pub struct PolicyInScope {
     rules: Arc<Rules>,
-    reaches_out: bool,
+    in_default_namespace: bool,
 }
 
-impl Carried {
-    /// The rules of a policy that lives in that namespace.
+impl PolicyInScope {
+    /// Creates the scoped rules of a policy in a namespace.
     pub fn new(namespace: &str, rules: Arc<Rules>) -> Self {
-        Self { rules, reaches_out: namespace.eq_ignore_ascii_case(DEFAULT_NAMESPACE) }
+        Self { rules, in_default_namespace: namespace.eq_ignore_ascii_case(DEFAULT_NAMESPACE) }
     }
 }
 
-/// All that decides what one caller may do.
+/// Rules and defaults that determine a caller's permissions.
 #[derive(Debug, Clone, Default)]
 pub struct Grants {
-    /// The namespace of its token, in lower case.
+    /// Namespace of the token, in lower case.
     pub own_namespace: String,
-    /// The rules that its token links: policies, those of its roles, and those that its identities and templates make.
-    pub direct: Vec<Carried>,
-    /// The rules that its namespace gives to every token.
-    pub defaults: Vec<Carried>,
-    /// What is allowed where none of them says anything.
+    /// Rules of the token's links: policies, roles, identities and templated policies.
+    pub direct: Vec<PolicyInScope>,
+    /// Rules of the namespace's default links.
+    pub defaults: Vec<PolicyInScope>,
+    /// Decision if no rule matches.
     pub default_policy: DefaultPolicy,
 }
 
-/// A question to the rules of a namespace.
+/// Lookup in the rules of a namespace.
 #[derive(Debug, Clone, Copy)]
-enum Question<'a> {
+enum Query<'a> {
     Acl,
-    Itself,
-    /// Of a kind, by name; or all that begin so, if it is not exact.
-    Of(Kind, bool, &'a str),
+    Namespace,
+    /// Kind, whether the name is exact (else a prefix), and name.
+    Named(ResourceKind, bool, &'a str),
 }
 
 impl Grants {
-    /// Whether the caller may do that with the resource in that namespace, which is given in lower case. For resources
-    /// that are in no namespace, any will do.
+    /// Decides an access to a resource in a namespace, given in lower case. The namespace is ignored for resources
+    /// without one.
     pub fn decide(&self, resource: &Resource<'_>, access: Access, namespace: &str) -> Decision {
-        let question = match *resource {
-            Resource::Acl => Question::Acl,
-            Resource::Operator => return self.single(Single::Operator, access),
-            Resource::Keyring => return self.single(Single::Keyring, access),
-            Resource::Mesh => return self.single(Single::Mesh, access),
-            Resource::Peering => return self.single(Single::Peering, access),
-            Resource::Namespace => return self.namespace(access, namespace),
-            Resource::Agent(name) => Question::Of(Kind::Agent, true, name),
-            Resource::Event(name) => Question::Of(Kind::Event, true, name),
-            Resource::Identity(name) => Question::Of(Kind::Identity, true, name),
-            Resource::Intention(name) => Question::Of(Kind::Intention, true, name),
-            Resource::Key(name) => Question::Of(Kind::Key, true, name),
-            Resource::Node(name) => Question::Of(Kind::Node, true, name),
-            Resource::Query(name) => Question::Of(Kind::Query, true, name),
-            Resource::Service(name) => Question::Of(Kind::Service, true, name),
-            Resource::Session(name) => Question::Of(Kind::Session, true, name),
+        let query = match *resource {
+            Resource::Acl => Query::Acl,
+            Resource::Operator => return self.decide_global(GlobalResource::Operator, access),
+            Resource::Keyring => return self.decide_global(GlobalResource::Keyring, access),
+            Resource::Mesh => return self.decide_global(GlobalResource::Mesh, access),
+            Resource::Peering => return self.decide_global(GlobalResource::Peering, access),
+            Resource::Namespace => return self.decide_namespace(access, namespace),
+            Resource::Agent(name) => Query::Named(ResourceKind::Agent, true, name),
+            Resource::Event(name) => Query::Named(ResourceKind::Event, true, name),
+            Resource::Identity(name) => Query::Named(ResourceKind::Identity, true, name),
+            Resource::Intention(name) => Query::Named(ResourceKind::Intention, true, name),
+            Resource::Key(name) => Query::Named(ResourceKind::Key, true, name),
+            Resource::Node(name) => Query::Named(ResourceKind::Node, true, name),
+            Resource::Query(name) => Query::Named(ResourceKind::Query, true, name),
+            Resource::Service(name) => Query::Named(ResourceKind::Service, true, name),
+            Resource::Session(name) => Query::Named(ResourceKind::Session, true, name),
         };
-        match self.level(question, namespace) {
+        match self.level(query, namespace) {
             None if *resource == Resource::Acl => Decision::Deny,
-            level => self.judge(level, access),
+            level => self.to_decision(level, access),
         }
     }
 
-    fn judge(&self, level: Option<Level>, access: Access) -> Decision {
-        let allowed = level.map_or(self.default_policy == DefaultPolicy::Allow, |level| level.gives(access));
+    fn to_decision(&self, level: Option<Level>, access: Access) -> Decision {
+        let allowed = level.map_or(self.default_policy == DefaultPolicy::Allow, |level| level.allows(access));
         if allowed { Decision::Allow } else { Decision::Deny }
     }
 
-    fn single(&self, single: Single, access: Access) -> Decision {
-        let said = |carried: &[Carried]| {
-            let reaching = carried.iter().filter(|carried| carried.reaches_out);
-            reaching.filter_map(|carried| carried.rules.singles.get(&single).copied()).max()
+    fn decide_global(&self, single: GlobalResource, access: Access) -> Decision {
+        let max_level = |policy: &[PolicyInScope]| {
+            let reaching = policy.iter().filter(|policy| policy.in_default_namespace);
+            reaching.filter_map(|policy| policy.rules.global.get(&single).copied()).max()
         };
-        self.judge(said(&self.direct).or_else(|| said(&self.defaults)), access)
+        self.to_decision(max_level(&self.direct).or_else(|| max_level(&self.defaults)), access)
     }
 
-    fn namespace(&self, access: Access, namespace: &str) -> Decision {
+    fn decide_namespace(&self, access: Access, namespace: &str) -> Decision {
         if access == Access::Write {
-            return self.single(Single::Operator, access);
+            return self.decide_global(GlobalResource::Operator, access);
         }
-        if self.single(Single::Operator, Access::Read).is_allowed() {
+        if self.decide_global(GlobalResource::Operator, Access::Read).is_allowed() {
             return Decision::Allow;
         }
-        let given = match self.level(Question::Itself, namespace) {
-            Some(level) => level.gives(Access::Read),
-            None => self.gives_anything_in(namespace),
+        let given = match self.level(Query::Namespace, namespace) {
+            Some(level) => level.allows(Access::Read),
+            None => self.allows_anything_in(namespace),
         };
         if given { Decision::Allow } else { Decision::Deny }
     }
 
-    /// Whether some rule gives access to something in a namespace, and no other takes it away again.
-    fn gives_anything_in(&self, namespace: &str) -> bool {
-        let gives = |question| self.level(question, namespace).is_some_and(|level| level.gives(Access::Read));
-        gives(Question::Acl)
-            || self.direct.iter().chain(&self.defaults).any(|carried| {
-                let outside = (self.own_namespace == namespace).then_some(&carried.rules.own);
-                outside.into_iter().chain(carried.blocks(namespace).map(|(_, scope)| scope)).any(|scope| {
+    /// Returns whether any rule grants access inside a namespace that no other rule revokes.
+    fn allows_anything_in(&self, namespace: &str) -> bool {
+        let allows = |query| self.level(query, namespace).is_some_and(|level| level.allows(Access::Read));
+        allows(Query::Acl)
+            || self.direct.iter().chain(&self.defaults).any(|policy| {
+                let outside = (self.own_namespace == namespace).then_some(&policy.rules.top_level);
+                outside.into_iter().chain(policy.blocks(namespace).map(|(_, scope)| scope)).any(|scope| {
                     scope.kinds.iter().any(|(kind, labels)| {
-                        labels.each().any(|(exact, label, level)| {
-                            level.gives(Access::Read) && gives(Question::Of(*kind, exact, label))
+                        labels.iter().any(|(exact, label, level)| {
+                            level.allows(Access::Read) && allows(Query::Named(*kind, exact, label))
                         })
                     })
                 })
             })
     }
 
-    fn level(&self, question: Question<'_>, namespace: &str) -> Option<Level> {
+    fn level(&self, query: Query<'_>, namespace: &str) -> Option<Level> {
         let own = self.own_namespace == namespace;
-        let closest = |all: &[Carried]| all.iter().filter_map(|carried| carried.answer(question, own, namespace)).max();
+        let closest =
+            |all: &[PolicyInScope]| all.iter().filter_map(|policy| policy.best_match(query, own, namespace)).max();
         closest(&self.direct).or_else(|| closest(&self.defaults)).map(|(.., level)| level)
     }
 }
 
-/// How closely something was said of a namespace, how closely of a resource in it, and what. The greatest counts.
-type Answer = (Specificity, Specificity, Level);
+/// Specificity of the namespace match and of the resource match, and the level. The greatest applies.
+type RuleMatch = (Specificity, Specificity, Level);
 
-impl Carried {
-    fn answer(&self, question: Question<'_>, own: bool, namespace: &str) -> Option<Answer> {
-        let told = |near, scope: &Scope| scope.answer(question).map(|(close, level)| (near, close, level));
-        let outside = if own { told(Specificity::Exact, &self.rules.own) } else { None };
-        outside.max(self.blocks(namespace).find_map(|(near, scope)| told(near, scope)))
+impl PolicyInScope {
+    fn best_match(&self, query: Query<'_>, own: bool, namespace: &str) -> Option<RuleMatch> {
+        let ranked = |near, scope: &RuleScope| scope.best_match(query).map(|(close, level)| (near, close, level));
+        let outside = if own { ranked(Specificity::Exact, &self.rules.top_level) } else { None };
+        outside.max(self.blocks(namespace).find_map(|(near, scope)| ranked(near, scope)))
     }
 
-    /// The blocks that count in a namespace, the closest first.
-    fn blocks<'a>(&'a self, namespace: &'a str) -> impl Iterator<Item = (Specificity, &'a Scope)> {
-        self.reaches_out.then(|| self.rules.namespaces.fitting(true, namespace)).into_iter().flatten()
+    /// Returns the blocks that match a namespace, the most specific first.
+    fn blocks<'a>(&'a self, namespace: &'a str) -> impl Iterator<Item = (Specificity, &'a RuleScope)> {
+        self.in_default_namespace.then(|| self.rules.namespaces.matching(true, namespace)).into_iter().flatten()
     }
 }
 
-impl Scope {
-    fn answer(&self, question: Question<'_>) -> Option<(Specificity, Level)> {
-        match question {
-            Question::Acl => self.acl.map(|level| (Specificity::Exact, level)),
-            Question::Itself => self.itself.map(|level| (Specificity::Exact, level)),
-            Question::Of(kind, exact, name) => {
-                self.kinds.get(&kind)?.fitting(exact, name).next().map(|(close, level)| (close, *level))
+impl RuleScope {
+    fn best_match(&self, query: Query<'_>) -> Option<(Specificity, Level)> {
+        match query {
+            Query::Acl => self.acl.map(|level| (Specificity::Exact, level)),
+            Query::Namespace => self.namespace.map(|level| (Specificity::Exact, level)),
+            Query::Named(kind, exact, name) => {
+                self.kinds.get(&kind)?.matching(exact, name).next().map(|(close, level)| (close, *level))
             }
         }
     }
 }
 
 impl Level {
-    fn gives(self, access: Access) -> bool {
+    fn allows(self, access: Access) -> bool {
         let needed = match access {
             Access::Read => Self::Read,
             Access::List => Self::List,

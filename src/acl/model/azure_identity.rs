@@ -1,10 +1,10 @@
-//! Who a cloud identity is and whether a role lets it in, judged on the signed claims alone.
+//! Verification of Azure managed identities by their signed claims alone.
 //!
-//! What the caller states beside its token is only compared: a field that differs from its claim is refused, and none
-//! stands in for a claim that is missing. (Servers that trusted a stated machine name let one machine log in as
+//! Fields that the caller claims beside its token are only compared: one that differs from the signed claim is
+//! rejected, and none replaces a missing claim. (Vault trusted a claimed machine name, so one machine could log in as
 //! another: CVE-2025-3879.)
 
-mod refusal;
+mod error;
 
 use std::collections::BTreeMap;
 
@@ -13,24 +13,24 @@ use serde::Deserialize;
 use super::resource_id::ResourceId;
 use super::timestamp::Timestamp;
 
-pub use refusal::Refusal;
+pub use error::ClaimsError;
 
-/// Claims of a token whose signature holds. Only the verifier of the signature may make one, and tests.
+/// Claims of a token whose signature is valid. Only the signature verifier and tests may create them.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub struct SignedClaims {
-    /// Who made the token.
+    /// Issuer.
     #[serde(default)]
     pub iss: String,
-    /// Whom it is for.
+    /// Audience.
     #[serde(default)]
     pub aud: Audience,
-    /// When it ends, in seconds since 1970. A token without an end is refused.
+    /// Expiration, in seconds since 1970. Required.
     pub exp: Option<u64>,
-    /// When it starts, in seconds since 1970.
+    /// Start, in seconds since 1970.
     pub nbf: Option<u64>,
     /// Object id of the identity: the principal.
     pub oid: Option<String>,
-    /// Tenant.
+    /// Tenant id.
     pub tid: Option<String>,
     /// Client id of the identity.
     pub appid: Option<String>,
@@ -40,13 +40,13 @@ pub struct SignedClaims {
     pub xms_az_rid: Option<String>,
 }
 
-/// One audience or many (RFC 7519, 4.1.3).
+/// One audience or several (RFC 7519, 4.1.3).
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(untagged)]
 pub enum Audience {
-    /// A single text.
+    /// A string.
     One(String),
-    /// A list of texts.
+    /// A list of strings.
     Many(Vec<String>),
 }
 
@@ -56,7 +56,7 @@ impl Default for Audience {
     }
 }
 
-/// As it stands in the token: a quoted text, or a list of them.
+/// Formats as in the token: a quoted string, or a list of them.
 impl std::fmt::Display for Audience {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let name = |name: &String| serde_json::Value::from(name.as_str()).to_string();
@@ -76,19 +76,19 @@ impl Audience {
     }
 }
 
-/// Whom an auth method trusts.
+/// Trusted issuer of an auth method.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Trust {
-    /// The issuer, byte for byte.
+pub struct IssuerConfig {
+    /// Issuer, compared byte by byte.
     pub issuer: String,
-    /// The audience, byte for byte.
+    /// Audience, compared byte by byte.
     pub audience: String,
 }
 
-/// Whom a role lets in. An empty list does not bind; a list binds to any one of its entries. Compared without regard
-/// to ASCII case.
+/// Identities that a role accepts. An empty list accepts all; otherwise one entry must match, without regard to ASCII
+/// case.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Bounds {
+pub struct BoundClaims {
     /// Object ids of identities.
     pub principals: Vec<String>,
     /// Subscriptions of the machine.
@@ -101,9 +101,9 @@ pub struct Bounds {
     pub virtual_machines: Vec<String>,
 }
 
-impl Bounds {
-    /// What is wrong with them, in words; `None` if nothing.
-    pub fn mistake(&self) -> Option<&'static str> {
+impl BoundClaims {
+    /// Returns the error text if the bounds are invalid.
+    pub fn validation_error(&self) -> Option<&'static str> {
         let below = [&self.resource_groups, &self.scale_sets, &self.virtual_machines];
         let mut all = below.into_iter().chain([&self.principals, &self.subscriptions]);
         if all.clone().all(Vec::is_empty) {
@@ -118,9 +118,9 @@ impl Bounds {
     }
 }
 
-/// What the caller said of itself beside its token.
+/// Unsigned fields that the caller sends beside its token.
 #[derive(Debug, Clone, Default)]
-pub struct Stated {
+pub struct ClaimedFields {
     /// `vm_name`.
     pub vm_name: Option<String>,
     /// `vmss_name`.
@@ -133,11 +133,11 @@ pub struct Stated {
     pub resource_id: Option<String>,
 }
 
-/// An identity that was let in, as its signed claims tell it: name of a fact to its value.
-pub type Facts = BTreeMap<String, String>;
+/// Facts from the signed claims of a verified identity, by name.
+pub type VerifiedFacts = BTreeMap<String, String>;
 
-/// The names of the facts that an identity can have.
-pub const FACTS: [&str; 8] = [
+/// Names of the facts.
+pub const FACT_NAMES: [&str; 8] = [
     "principal_id",
     "tenant_id",
     "app_id",
@@ -148,81 +148,80 @@ pub const FACTS: [&str; 8] = [
     "resource_id",
 ];
 
-/// A cloud identity that the issuer vouches for, toward us, now.
+/// A verified identity: issuer, audience and times are valid.
 #[derive(Debug)]
-pub struct Identity<'a> {
+pub struct AzureIdentity<'a> {
     claims: &'a SignedClaims,
     principal: &'a str,
     machine: Machine<'a>,
 }
 
-/// Who a token is of. `audiences` are those that it may be for.
+/// Verifies issuer, audience and times of the claims. `audiences` are the accepted ones.
 ///
-/// Time has no leeway: an instance's clock and this server's are both kept by the network, and a token's start lies
-/// minutes before it is handed out.
+/// Times have no leeway: both clocks are synchronized, and a token becomes valid minutes before it is issued.
 ///
 /// # Errors
-/// The first rule that the token does not meet.
-pub fn identify<'a>(
+/// The first rule that the token violates.
+pub fn verify_identity<'a>(
     claims: &'a SignedClaims,
     issuer: &str,
     audiences: &[String],
     now: Timestamp,
-) -> Result<Identity<'a>, Refusal> {
+) -> Result<AzureIdentity<'a>, ClaimsError> {
     if claims.iss != issuer {
-        return Err(Refusal::Issuer { wanted: issuer.to_owned(), found: claims.iss.clone() });
+        return Err(ClaimsError::Issuer { wanted: issuer.to_owned(), found: claims.iss.clone() });
     }
     if !audiences.iter().any(|audience| claims.aud.contains(audience)) {
-        return Err(Refusal::Audience { wanted: audiences.join(", "), found: claims.aud.clone() });
+        return Err(ClaimsError::Audience { wanted: audiences.join(", "), found: claims.aud.clone() });
     }
-    let end = claims.exp.ok_or(Refusal::NoEnd)?;
+    let end = claims.exp.ok_or(ClaimsError::NoEnd)?;
     if end <= now.unix_seconds() {
-        return Err(Refusal::Expired { end });
+        return Err(ClaimsError::Expired { end });
     }
     if let Some(start) = claims.nbf.filter(|start| *start > now.unix_seconds()) {
-        return Err(Refusal::NotYet { start, now: now.unix_seconds() });
+        return Err(ClaimsError::NotYet { start, now: now.unix_seconds() });
     }
-    let principal = claims.oid.as_deref().filter(|oid| !oid.is_empty()).ok_or(Refusal::NoPrincipal)?;
-    Ok(Identity { claims, principal, machine: Machine::of(claims)? })
+    let principal = claims.oid.as_deref().filter(|oid| !oid.is_empty()).ok_or(ClaimsError::NoPrincipal)?;
+    Ok(AzureIdentity { claims, principal, machine: Machine::from_claims(claims)? })
 }
 
-/// Judges a login. The facts that it gives come from the signed claims alone.
+/// Verifies a login against the bounds of a role. The returned facts come from the signed claims alone.
 ///
 /// # Errors
-/// The first rule that the token does not meet.
-pub fn decide(
+/// The first rule that the token violates.
+pub fn verify_login(
     claims: &SignedClaims,
-    trust: &Trust,
-    bounds: &Bounds,
-    stated: &Stated,
+    trust: &IssuerConfig,
+    bounds: &BoundClaims,
+    claimed: &ClaimedFields,
     now: Timestamp,
-) -> Result<Facts, Refusal> {
-    let identity = identify(claims, &trust.issuer, std::slice::from_ref(&trust.audience), now)?;
-    let Identity { principal, machine, .. } = &identity;
-    machine.agrees_with(stated)?;
+) -> Result<VerifiedFacts, ClaimsError> {
+    let identity = verify_identity(claims, &trust.issuer, std::slice::from_ref(&trust.audience), now)?;
+    let AzureIdentity { principal, machine, .. } = &identity;
+    machine.check_claimed_fields(claimed)?;
 
-    let bound = |list: &[String], found: Option<&str>, refusal: fn() -> Refusal| {
+    let bound = |list: &[String], found: Option<&str>, refusal: fn() -> ClaimsError| {
         let fits = |found: &str| list.iter().any(|entry| entry.eq_ignore_ascii_case(found));
         if list.is_empty() || found.is_some_and(fits) { Ok(()) } else { Err(refusal()) }
     };
     if !bounds.subscriptions.is_empty() && machine.id.is_none() {
-        return Err(Refusal::NoMachine);
+        return Err(ClaimsError::NoMachine);
     }
-    bound(&bounds.principals, Some(principal), || Refusal::Principal)?;
-    bound(&bounds.subscriptions, machine.subscription(), || Refusal::Subscription)?;
-    bound(&bounds.resource_groups, machine.resource_group(), || Refusal::ResourceGroup)?;
-    bound(&bounds.scale_sets, machine.scale_set(), || Refusal::ScaleSet)?;
-    bound(&bounds.virtual_machines, machine.virtual_machine(), || Refusal::VirtualMachine)?;
-    // Last of all: with no bound there is nothing above that could refuse.
-    if bounds.mistake().is_some() {
-        return Err(Refusal::Principal);
+    bound(&bounds.principals, Some(principal), || ClaimsError::Principal)?;
+    bound(&bounds.subscriptions, machine.subscription(), || ClaimsError::Subscription)?;
+    bound(&bounds.resource_groups, machine.resource_group(), || ClaimsError::ResourceGroup)?;
+    bound(&bounds.scale_sets, machine.scale_set(), || ClaimsError::ScaleSet)?;
+    bound(&bounds.virtual_machines, machine.virtual_machine(), || ClaimsError::VirtualMachine)?;
+    // Last: without bounds no check above could reject.
+    if bounds.validation_error().is_some() {
+        return Err(ClaimsError::Principal);
     }
     Ok(identity.facts())
 }
 
-impl Identity<'_> {
-    /// What the signed claims tell of it.
-    pub fn facts(&self) -> Facts {
+impl AzureIdentity<'_> {
+    /// Returns the facts of the signed claims.
+    pub fn facts(&self) -> VerifiedFacts {
         let Self { claims, principal, machine } = self;
         let facts = [
             Some(*principal),
@@ -234,21 +233,21 @@ impl Identity<'_> {
             machine.scale_set(),
             machine.texts.first().copied(),
         ];
-        let facts = FACTS.into_iter().zip(facts);
+        let facts = FACT_NAMES.into_iter().zip(facts);
         facts.filter_map(|(name, value)| Some((name.to_owned(), value?.to_owned()))).collect()
     }
 }
 
-/// The machine that the claims name, if they do.
+/// Machine that the claims name, if any.
 #[derive(Debug)]
 struct Machine<'a> {
     id: Option<ResourceId>,
-    /// The resource ids of the claims, the machine's first.
+    /// Resource ids of the claims, the machine's first.
     texts: Vec<&'a str>,
 }
 
 impl<'a> Machine<'a> {
-    fn of(claims: &'a SignedClaims) -> Result<Self, Refusal> {
+    fn from_claims(claims: &'a SignedClaims) -> Result<Self, ClaimsError> {
         let [used_on, identity] = [&claims.xms_az_rid, &claims.xms_mirid].map(|claim| claim.as_deref());
         let texts = used_on.into_iter().chain(identity).collect();
         let own = identity.and_then(ResourceId::parse).filter(|id| !id.is_user_assigned_identity());
@@ -256,7 +255,7 @@ impl<'a> Machine<'a> {
             (None, own) => own,
             (Some(used_on), None) => ResourceId::parse(used_on),
             (Some(used_on), Some(own)) if identity.is_some_and(|text| text.eq_ignore_ascii_case(used_on)) => Some(own),
-            (Some(_), Some(_)) => return Err(Refusal::TwoMachines),
+            (Some(_), Some(_)) => return Err(ClaimsError::TwoMachines),
         };
         Ok(Self { id, texts })
     }
@@ -277,18 +276,19 @@ impl<'a> Machine<'a> {
         self.id.as_ref()?.virtual_machine()
     }
 
-    /// A stated field for which the claims have nothing is left aside: it binds nothing and is kept nowhere.
-    fn agrees_with(&self, stated: &Stated) -> Result<(), Refusal> {
-        let check = |field, stated: &Option<String>, signed: &[&str]| {
-            let Some(stated) = stated.as_deref().filter(|stated| !stated.is_empty()) else { return Ok(()) };
-            let differs = !signed.is_empty() && !signed.iter().any(|signed| signed.eq_ignore_ascii_case(stated));
-            if differs { Err(Refusal::Differs { field }) } else { Ok(()) }
+    /// Rejects claimed fields that differ from the signed claims. Fields without a signed counterpart are ignored and
+    /// stored nowhere.
+    fn check_claimed_fields(&self, claimed: &ClaimedFields) -> Result<(), ClaimsError> {
+        let check = |field, claimed: &Option<String>, signed: &[&str]| {
+            let Some(claimed) = claimed.as_deref().filter(|claimed| !claimed.is_empty()) else { return Ok(()) };
+            let differs = !signed.is_empty() && !signed.iter().any(|signed| signed.eq_ignore_ascii_case(claimed));
+            if differs { Err(ClaimsError::Differs { field }) } else { Ok(()) }
         };
-        check("subscription_id", &stated.subscription_id, self.subscription().as_slice())?;
-        check("resource_group_name", &stated.resource_group_name, self.resource_group().as_slice())?;
-        check("vm_name", &stated.vm_name, self.virtual_machine().as_slice())?;
-        check("vmss_name", &stated.vmss_name, self.scale_set().as_slice())?;
-        check("resource_id", &stated.resource_id, &self.texts)
+        check("subscription_id", &claimed.subscription_id, self.subscription().as_slice())?;
+        check("resource_group_name", &claimed.resource_group_name, self.resource_group().as_slice())?;
+        check("vm_name", &claimed.vm_name, self.virtual_machine().as_slice())?;
+        check("vmss_name", &claimed.vmss_name, self.scale_set().as_slice())?;
+        check("resource_id", &claimed.resource_id, &self.texts)
     }
 }
 

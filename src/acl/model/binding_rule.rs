@@ -1,4 +1,4 @@
-//! Binding rules: what a login gives to whom.
+//! Binding rule records: links that a login grants.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -6,42 +6,42 @@ use serde_json::{Map, Value};
 use super::id::Id;
 use super::names::{NamespaceName, is_identity_name, is_name, is_role_name};
 use super::templated;
-use super::verified_claims::Known;
+use super::verified_claims::VerifiedClaims;
 
-/// A binding rule as it is stored.
+/// A binding rule as stored.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BindingRuleRecord {
-    /// Its id.
+    /// Id.
     pub id: Id,
-    /// The namespace it lives in.
+    /// Namespace.
     pub namespace: NamespaceName,
-    /// Free text.
+    /// Description.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub description: String,
-    /// The auth method whose logins it is for, which it keeps.
+    /// Name of the auth method; immutable.
     pub auth_method: String,
-    /// Which method that is: one that is made anew under the same name is another.
+    /// Id of the auth method; a new method with the same name has another one.
     pub method_id: Id,
-    /// Which of its logins; all, if empty.
+    /// Selector of logins; empty for all.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub selector: String,
-    /// What they get.
-    pub bind: Bind,
+    /// Target of the rule.
+    pub bind: Binding,
 }
 
-/// What a login gets.
+/// Target of a binding rule.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Bind {
-    /// Of what kind.
+pub struct Binding {
+    /// Type of the target.
     pub kind: BindType,
-    /// Its name, with places for what is known of the caller.
+    /// Name, with placeholders for claims.
     pub name: String,
-    /// The variables of a templated policy, with such places too; as they were written.
+    /// Variables of a templated policy, with placeholders, as written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vars: Option<Map<String, Value>>,
 }
 
-/// The kinds of what a login can get.
+/// Types of binding targets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum BindType {
@@ -58,7 +58,7 @@ pub enum BindType {
 }
 
 impl BindType {
-    /// As it is written.
+    /// Returns the name in requests and responses.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Service => "service",
@@ -69,76 +69,76 @@ impl BindType {
         }
     }
 
-    /// The kind of that name.
-    pub fn named(text: &str) -> Option<Self> {
+    /// Parses a type name.
+    pub fn parse(text: &str) -> Option<Self> {
         let all = [Self::Service, Self::Node, Self::Role, Self::Policy, Self::TemplatedPolicy];
         all.into_iter().find(|kind| kind.as_str() == text)
     }
 }
 
-/// What a rule gives to one caller.
+/// Evaluated target of a rule for one login.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Bound {
-    /// A service identity of that name.
+pub enum BindTarget {
+    /// Service identity.
     Service(String),
-    /// A node identity of that name.
+    /// Node identity in this datacenter.
     Node(String),
-    /// The role of that name, if there is one.
+    /// Role by name; ignored if it does not exist.
     Role(String),
-    /// The policy of that name, if there is one.
+    /// Policy by name; ignored if it does not exist.
     Policy(String),
-    /// A templated policy, and the name to put into it.
+    /// Templated policy, and its `name` variable.
     Template(String, Option<String>),
 }
 
-/// Why a rule cannot bind.
+/// Error of a rule's target.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BindError {
-    /// A place that is never closed, or has something else in it.
+    /// An unclosed or malformed placeholder.
     #[error("{0:?} has a place that is not \"${{value.NAME}}\"")]
-    Place(String),
-    /// A place for what the auth method does not know.
-    #[error("${{{name}}} is unknown here; known is {known}")]
+    Placeholder(String),
+    /// A placeholder for a claim that the auth method does not map.
+    #[error("${{{name}}} is unknown here; known is {available}")]
     Unknown {
-        /// What the place is for.
+        /// Name in the placeholder.
         name: String,
-        /// What it could be for.
-        known: String,
+        /// Names that the auth method maps.
+        available: String,
     },
-    /// What comes of it is no name of that kind.
+    /// The evaluated name is invalid for the type.
     #[error("{0:?} is no name of that kind")]
     Name(String),
-    /// There is no such templated policy.
+    /// The templated policy does not exist.
     #[error("there is no templated policy {0:?}")]
     NoTemplate(String),
-    /// The variables of a templated policy are missing, or it takes none, or nothing of the kind does.
+    /// The variables do not fit the template, or another type has variables.
     #[error("BindVars must be {{\"Name\": ...}} for a templated policy that takes a name, and nothing else has them")]
     Vars,
 }
 
-impl Bind {
-    /// Judges it for a method that knows what `blank` names.
+impl Binding {
+    /// Validates the target for a method with the claims `claim_names`.
     ///
     /// # Errors
-    /// It could not bind whatever the callers' values are.
-    pub fn judge(&self, blank: &Known) -> Result<(), BindError> {
-        let mut someone = blank.clone();
+    /// It would fail for every login.
+    pub fn validate(&self, claim_names: &VerifiedClaims) -> Result<(), BindError> {
+        let mut someone = claim_names.clone();
         someone.values.values_mut().for_each(|value| "someone".clone_into(value));
         self.bind(&someone).map(drop)
     }
 
-    /// What it gives to a caller of whom that is known. Values are put in in lower case.
+    /// Evaluates the target for a login's claims. Values are inserted in lower case, as Consul does.
     ///
     /// # Errors
-    /// What comes of it is no name of its kind.
-    pub fn bind(&self, known: &Known) -> Result<Bound, BindError> {
+    /// The evaluated name is invalid for the type.
+    pub fn bind(&self, claims: &VerifiedClaims) -> Result<BindTarget, BindError> {
         if self.kind == BindType::TemplatedPolicy {
-            return self.template(known);
+            return self.bind_template(claims);
         }
         if self.vars.as_ref().is_some_and(|vars| !vars.is_empty()) {
             return Err(BindError::Vars);
         }
-        let name = filled(&self.name, known)?;
+        let name = interpolate(&self.name, claims)?;
         let fits = match self.kind {
             BindType::Service | BindType::Node => is_identity_name(&name),
             BindType::Role => is_role_name(&name),
@@ -148,21 +148,21 @@ impl Bind {
             return Err(BindError::Name(name.chars().take(128).collect()));
         }
         Ok(match self.kind {
-            BindType::Service => Bound::Service(name),
-            BindType::Node => Bound::Node(name),
-            BindType::Role => Bound::Role(name),
-            _ => Bound::Policy(name),
+            BindType::Service => BindTarget::Service(name),
+            BindType::Node => BindTarget::Node(name),
+            BindType::Role => BindTarget::Role(name),
+            _ => BindTarget::Policy(name),
         })
     }
 
-    fn template(&self, known: &Known) -> Result<Bound, BindError> {
+    fn bind_template(&self, claims: &VerifiedClaims) -> Result<BindTarget, BindError> {
         let no_template = || BindError::NoTemplate(self.name.chars().take(128).collect());
         let template = templated::find(&self.name).ok_or_else(no_template)?;
         let mut vars = self.vars.iter().flatten();
         let name = match (vars.next(), vars.next()) {
             (None, _) if !template.takes_name() => None,
             (Some((key, Value::String(name))), None) if template.takes_name() && key.eq_ignore_ascii_case("name") => {
-                let name = filled(name, known)?;
+                let name = interpolate(name, claims)?;
                 let variables = Map::from_iter([("name".to_owned(), Value::String(name.clone()))]);
                 templated::render(template, &variables)
                     .map_err(|_| BindError::Name(name.chars().take(128).collect()))?;
@@ -170,13 +170,13 @@ impl Bind {
             }
             _ => return Err(BindError::Vars),
         };
-        Ok(Bound::Template(self.name.clone(), name))
+        Ok(BindTarget::Template(self.name.clone(), name))
     }
 }
 
-/// A text with its places filled: `${value.NAME}`. `$${` stands for `${`.
-fn filled(text: &str, known: &Known) -> Result<String, BindError> {
-    let broken = || BindError::Place(text.chars().take(128).collect());
+/// Replaces `${value.NAME}` placeholders in a text. `$${` is an escaped `${`.
+fn interpolate(text: &str, claims: &VerifiedClaims) -> Result<String, BindError> {
+    let broken = || BindError::Placeholder(text.chars().take(128).collect());
     let mut filled = String::new();
     let mut rest = text;
     while let Some(at) = rest.find("${") {
@@ -190,8 +190,9 @@ fn filled(text: &str, known: &Known) -> Result<String, BindError> {
         filled.push_str(before);
         let (name, after) = place.split_once('}').ok_or_else(broken)?;
         let name = name.trim();
-        let value = name.strip_prefix("value.").and_then(|name| known.values.get(name));
-        let unknown = || BindError::Unknown { name: name.chars().take(128).collect(), known: known.names() };
+        let value = name.strip_prefix("value.").and_then(|name| claims.values.get(name));
+        let unknown =
+            || BindError::Unknown { name: name.chars().take(128).collect(), available: claims.describe_names() };
         filled.push_str(&value.ok_or_else(unknown)?.to_lowercase());
         rest = after;
     }

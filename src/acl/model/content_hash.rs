@@ -1,10 +1,10 @@
-//! The hash by which clients see whether a token or a role has changed.
+//! Content hash that shows clients whether a token or role has changed.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-/// BLAKE2b-256 over the texts, one after the other with nothing between them, in base64. Which texts a kind of record
-/// has, and their order, is a rule of the API that clients of such services know.
+/// BLAKE2b-256 of the concatenated texts, in base64. The texts of each kind of record and their order are those of
+/// Consul's `Hash` field.
 pub fn content_hash(texts: impl IntoIterator<Item = String>) -> String {
     let mut state = blake2b_simd::Params::new().hash_length(32).to_state();
     for text in texts {

@@ -1,10 +1,10 @@
-//! Durations as the clients of such services write them: Go's `1h2m3.5s`, or a number of nanoseconds.
+//! Durations in Go's notation, as Consul's API uses them.
 //!
-//! The form is that of Go's `time.ParseDuration` and `Duration.String`.
+//! The format is that of Go's `time.ParseDuration` and `Duration.String`.
 
 use std::fmt::Write as _;
 
-/// A span in nanoseconds; negative ones can be written, and are refused where they make no sense.
+/// Duration in nanoseconds; may be negative.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct GoDuration(pub i64);
 
@@ -20,21 +20,21 @@ const UNITS: [(&str, i64); 8] = [
 ];
 
 impl GoDuration {
-    /// The nearest one.
-    pub fn of(span: std::time::Duration) -> Self {
+    /// Converts a duration; saturates at the maximum.
+    pub fn from_duration(span: std::time::Duration) -> Self {
         Self(i64::try_from(span.as_nanos()).unwrap_or(i64::MAX))
     }
 
-    /// As a span of time; `None` for a negative one.
-    pub fn span(self) -> Option<std::time::Duration> {
+    /// Converts to a duration; `None` if negative.
+    pub fn to_duration(self) -> Option<std::time::Duration> {
         u64::try_from(self.0).ok().map(std::time::Duration::from_nanos)
     }
 }
 
 impl std::str::FromStr for GoDuration {
-    type Err = NotADuration;
+    type Err = InvalidDuration;
 
-    fn from_str(text: &str) -> Result<Self, NotADuration> {
+    fn from_str(text: &str) -> Result<Self, InvalidDuration> {
         let (negative, mut rest) = match text.strip_prefix('-') {
             Some(rest) => (true, rest),
             None => (false, text.strip_prefix('+').unwrap_or(text)),
@@ -43,7 +43,7 @@ impl std::str::FromStr for GoDuration {
             return Ok(Self(0));
         }
         if rest.is_empty() {
-            return Err(NotADuration);
+            return Err(InvalidDuration);
         }
         let mut nanos: i128 = 0;
         while !rest.is_empty() {
@@ -54,12 +54,12 @@ impl std::str::FromStr for GoDuration {
                 None => ("", after),
             };
             if whole.is_empty() && fraction.is_empty() || whole.len() > 19 {
-                return Err(NotADuration);
+                return Err(InvalidDuration);
             }
             let end = after.find(|end: char| end.is_ascii_digit() || end == '.').unwrap_or(after.len());
             let (name, after) = after.split_at(end);
-            let unit = UNITS.iter().find(|(unit, _)| *unit == name).ok_or(NotADuration)?.1;
-            let whole: i128 = if whole.is_empty() { 0 } else { whole.parse().map_err(|_| NotADuration)? };
+            let unit = UNITS.iter().find(|(unit, _)| *unit == name).ok_or(InvalidDuration)?.1;
+            let whole: i128 = if whole.is_empty() { 0 } else { whole.parse().map_err(|_| InvalidDuration)? };
             nanos += whole * i128::from(unit);
             let mut scale = i128::from(unit);
             for digit in fraction.bytes().take(18) {
@@ -67,11 +67,11 @@ impl std::str::FromStr for GoDuration {
                 nanos += i128::from(digit - b'0') * scale;
             }
             if nanos > i128::from(i64::MAX) {
-                return Err(NotADuration);
+                return Err(InvalidDuration);
             }
             rest = after;
         }
-        i64::try_from(if negative { -nanos } else { nanos }).map(Self).map_err(|_| NotADuration)
+        i64::try_from(if negative { -nanos } else { nanos }).map(Self).map_err(|_| InvalidDuration)
     }
 }
 
@@ -112,10 +112,10 @@ impl std::fmt::Display for GoDuration {
     }
 }
 
-/// A text that is no duration.
+/// Error: the text is not a duration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not a duration (examples: \"60s\", \"5m\", \"1h30m\")")]
-pub struct NotADuration;
+pub struct InvalidDuration;
 
 #[cfg(test)]
 mod tests {

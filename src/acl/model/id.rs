@@ -1,4 +1,4 @@
-//! Ids of tokens, roles and policies.
+//! Ids of ACL objects.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,24 +6,23 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// A UUID: 32 hexadecimal digits in groups of 8, 4, 4, 4 and 12. Its version and variant bits are not looked at,
-/// because clients of such services send ids that set none.
+/// UUID in hyphenated form. Version and variant bits are not checked, as clients of Consul send ids without them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Id(Uuid);
 
 impl Id {
-    /// One of the ids that are reserved for what is built in.
-    pub const fn special(number: u8) -> Self {
+    /// Returns a reserved id of a built-in object.
+    pub const fn reserved(number: u8) -> Self {
         Self(Uuid::from_u128(number as u128))
     }
 
-    /// Whether it is reserved for what is built in: `00000000-0000-0000-0000-0000000000` and two digits.
+    /// Returns whether the id is reserved for built-in objects: `00000000-0000-0000-0000-0000000000` and two digits.
     pub const fn is_reserved(&self) -> bool {
         self.0.as_u128() < 0x100
     }
 
-    /// A new one, of 122 random bits.
+    /// Returns a random (version 4) UUID.
     pub fn random() -> Self {
         Self(Uuid::new_v4())
     }
@@ -36,19 +35,19 @@ impl fmt::Display for Id {
 }
 
 impl FromStr for Id {
-    type Err = NotAnId;
+    type Err = InvalidId;
 
-    fn from_str(text: &str) -> Result<Self, NotAnId> {
-        // The parser also takes the forms without hyphens, in braces and as a URN.
+    fn from_str(text: &str) -> Result<Self, InvalidId> {
+        // The parser also accepts forms without hyphens, in braces and as URN.
         let hyphenated = text.len() == 36 && !text.starts_with("urn:");
-        if hyphenated { Uuid::try_parse(text).map(Self).map_err(|_| NotAnId) } else { Err(NotAnId) }
+        if hyphenated { Uuid::try_parse(text).map(Self).map_err(|_| InvalidId) } else { Err(InvalidId) }
     }
 }
 
 impl TryFrom<String> for Id {
-    type Error = NotAnId;
+    type Error = InvalidId;
 
-    fn try_from(text: String) -> Result<Self, NotAnId> {
+    fn try_from(text: String) -> Result<Self, InvalidId> {
         text.parse()
     }
 }
@@ -59,10 +58,10 @@ impl From<Id> for String {
     }
 }
 
-/// A text that is no UUID.
+/// Error: the text is not a hyphenated UUID.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not a valid UUID (example: \"6a1253d2-1785-24fd-91c2-f8e78c745511\")")]
-pub struct NotAnId;
+pub struct InvalidId;
 
 #[cfg(test)]
 mod tests {

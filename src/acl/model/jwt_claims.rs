@@ -1,71 +1,71 @@
-//! Whom an auth method of type `jwt` lets in, judged on the signed claims alone, and what is known of them then.
+//! Verification of the claims of a JWT whose signature is valid.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use super::azure_identity::{Audience, Refusal};
+use super::azure_identity::{Audience, ClaimsError};
 use super::timestamp::Timestamp;
-use super::verified_claims::Known;
+use super::verified_claims::VerifiedClaims;
 
-/// Claims of a token whose signature holds, by name.
+/// Claims of a token whose signature is valid, by name.
 pub type Claims = Map<String, Value>;
 
-/// What the claims of a token must say, and what is taken from them.
+/// Rules that the claims must meet, and the mapping of claims to values.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct JwtRules {
-    /// Who must have made the token; anyone who has the key, if `None`.
+    /// Required issuer; any issuer that has the key if `None`.
     pub issuer: Option<String>,
-    /// Whom it must be for one of. Where there are none it may be for nobody.
+    /// Accepted audiences. If empty, the token must have none.
     pub audiences: Vec<String>,
-    /// Claims that are texts: the name of a claim (or a JSON pointer, which begins with a slash) to the name of a value.
+    /// Single-value mappings: claim name, or JSON pointer starting with a slash, to value name.
     pub values: BTreeMap<String, String>,
-    /// Claims that are lists, in the same way.
+    /// List mappings, in the same form.
     pub lists: BTreeMap<String, String>,
-    /// Life of a token that does not say when it ends, from when it was made.
+    /// Lifetime, from issuance, of a token without expiration.
     pub expiration_leeway: Duration,
-    /// How long before its end a token starts that does not say when it does, nor when it was made.
+    /// Time before the expiration at which a token without start and issuance time becomes valid.
     pub not_before_leeway: Duration,
-    /// How far the issuer's clock and ours may differ.
+    /// Tolerated difference between the issuer's clock and ours.
     pub clock_skew: Duration,
 }
 
 impl JwtRules {
-    /// The names of what is taken from the claims.
-    pub fn blank(&self) -> Known {
-        Known::blank(self.values.values().map(String::as_str), self.lists.values().map(String::as_str))
+    /// Returns the value names of the mappings.
+    pub fn claim_names(&self) -> VerifiedClaims {
+        VerifiedClaims::empty(self.values.values().map(String::as_str), self.lists.values().map(String::as_str))
     }
 
-    /// Judges claims, and takes from them what is to be known.
+    /// Verifies claims and returns the mapped values.
     ///
     /// # Errors
-    /// The first rule that they do not meet.
-    pub fn judge(&self, claims: &Claims, now: Timestamp) -> Result<Known, Refusal> {
+    /// The first rule that they violate.
+    pub fn verify(&self, claims: &Claims, now: Timestamp) -> Result<VerifiedClaims, ClaimsError> {
         let issuer = match claims.get("iss").filter(|claim| !claim.is_null()) {
             None => "",
-            Some(claim) => claim.as_str().ok_or_else(|| wrong("iss"))?,
+            Some(claim) => claim.as_str().ok_or_else(|| invalid_claim("iss"))?,
         };
         if let Some(wanted) = self.issuer.as_ref().filter(|wanted| *wanted != issuer) {
-            return Err(Refusal::Issuer { wanted: wanted.clone(), found: issuer.to_owned() });
+            return Err(ClaimsError::Issuer { wanted: wanted.clone(), found: issuer.to_owned() });
         }
         let audience: Audience = match claims.get("aud").filter(|claim| !claim.is_null()) {
             None => Audience::default(),
-            Some(claim) => serde_json::from_value(claim.clone()).map_err(|_| wrong("aud"))?,
+            Some(claim) => serde_json::from_value(claim.clone()).map_err(|_| invalid_claim("aud"))?,
         };
         if self.audiences.is_empty() {
-            // A token that was made for someone else is not for us.
+            // A token for another audience must not be accepted.
             if audience != Audience::default() {
-                return Err(Refusal::NoAudiences);
+                return Err(ClaimsError::NoAudiences);
             }
         } else if !self.audiences.iter().any(|wanted| audience.contains(wanted)) {
-            return Err(Refusal::Audience { wanted: self.audiences.join(", "), found: audience });
+            return Err(ClaimsError::Audience { wanted: self.audiences.join(", "), found: audience });
         }
-        self.in_time(claims, now)?;
-        self.known(claims)
+        self.check_times(claims, now)?;
+        self.map_claims(claims)
     }
 
-    fn in_time(&self, claims: &Claims, now: Timestamp) -> Result<(), Refusal> {
+    fn check_times(&self, claims: &Claims, now: Timestamp) -> Result<(), ClaimsError> {
         let [made, start, end] = ["iat", "nbf", "exp"].map(|name| seconds(claims, name));
         let (made, start, end) = (made?, start?, end?);
         let now = now.unix_seconds();
@@ -74,23 +74,23 @@ impl JwtRules {
         let end = match (end, made.max(start)) {
             (Some(end), _) => end,
             (None, Some(begin)) => begin.saturating_add(self.expiration_leeway.as_secs()),
-            (None, None) => return Err(Refusal::NoTimes),
+            (None, None) => return Err(ClaimsError::NoTimes),
         };
         if end <= earliest {
-            return Err(Refusal::Expired { end });
+            return Err(ClaimsError::Expired { end });
         }
         let start = start.or(made).unwrap_or_else(|| end.saturating_sub(self.not_before_leeway.as_secs()));
         match made.into_iter().chain([start]).max().filter(|begin| *begin > latest) {
-            Some(start) => Err(Refusal::NotYet { start, now }),
+            Some(start) => Err(ClaimsError::NotYet { start, now }),
             None => Ok(()),
         }
     }
 
-    fn known(&self, claims: &Claims) -> Result<Known, Refusal> {
-        let mut known = self.blank();
+    fn map_claims(&self, claims: &Claims) -> Result<VerifiedClaims, ClaimsError> {
+        let mut known = self.claim_names();
         for (claim, name) in &self.values {
             if let Some(value) = find(claims, claim) {
-                known.values.insert(name.clone(), text(value).ok_or_else(|| wrong(claim))?);
+                known.values.insert(name.clone(), text(value).ok_or_else(|| invalid_claim(claim))?);
             }
         }
         for (claim, name) in &self.lists {
@@ -99,17 +99,17 @@ impl JwtRules {
                 Value::Array(list) => list.iter().map(text).collect(),
                 single => text(single).map(|single| vec![single]),
             };
-            known.lists.insert(name.clone(), list.ok_or_else(|| wrong(claim))?);
+            known.lists.insert(name.clone(), list.ok_or_else(|| invalid_claim(claim))?);
         }
         Ok(known)
     }
 }
 
-fn wrong(name: &str) -> Refusal {
-    Refusal::Claim { name: name.chars().take(128).collect() }
+fn invalid_claim(name: &str) -> ClaimsError {
+    ClaimsError::Claim { name: name.chars().take(128).collect() }
 }
 
-/// The claim of that name, or at that place; `None` if it is not there or `null`.
+/// Returns the claim by name or JSON pointer; `None` if missing or `null`.
 fn find<'a>(claims: &'a Claims, name: &str) -> Option<&'a Value> {
     let found = match name.strip_prefix('/') {
         None => claims.get(name),
@@ -131,13 +131,13 @@ fn text(value: &Value) -> Option<String> {
     }
 }
 
-/// A time in whole seconds since 1970 (RFC 7519, 2: it may have a fraction).
-fn seconds(claims: &Claims, name: &str) -> Result<Option<u64>, Refusal> {
+/// Reads a `NumericDate` in whole seconds since 1970 (RFC 7519, 2: it may have a fraction).
+fn seconds(claims: &Claims, name: &str) -> Result<Option<u64>, ClaimsError> {
     let Some(value) = claims.get(name).filter(|value| !value.is_null()) else { return Ok(None) };
-    // A float is cut off at the ends of the range.
+    // The cast saturates at the ends of the range.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "cut off on purpose")]
     let fraction = |number: f64| (number >= 0.0).then_some(number as u64);
-    value.as_u64().or_else(|| value.as_f64().and_then(fraction)).map(Some).ok_or_else(|| wrong(name))
+    value.as_u64().or_else(|| value.as_f64().and_then(fraction)).map(Some).ok_or_else(|| invalid_claim(name))
 }
 
 #[cfg(test)]
@@ -161,18 +161,18 @@ mod tests {
         }
     }
 
-    fn judged(rules: &JwtRules, change: &[(&str, Value)]) -> Result<Known, String> {
+    fn verified(rules: &JwtRules, change: &[(&str, Value)]) -> Result<VerifiedClaims, String> {
         let mut claims = json!({"iss": "https://issuer", "aud": "us", "exp": 10_100, "iat": 9_900});
         let claims = claims.as_object_mut().unwrap();
         claims.extend(change.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
-        let now = Timestamp::of(UNIX_EPOCH + Duration::from_secs(10_000));
-        rules.judge(claims, now).map_err(|refusal| refusal.to_string())
+        let now = Timestamp::from_system_time(UNIX_EPOCH + Duration::from_secs(10_000));
+        rules.verify(claims, now).map_err(|refusal| refusal.to_string())
     }
 
     #[test]
     fn claims_are_held_to_issuer_audience_and_time() {
         let check = |change: &[(&str, Value)], wanted: &str| {
-            let found = judged(&rules(), change).err().unwrap_or_default();
+            let found = verified(&rules(), change).err().unwrap_or_default();
             assert!(found.contains(wanted) && found.is_empty() == wanted.is_empty(), "{change:?}: {found}");
         };
         let none = Value::Null;
@@ -193,17 +193,17 @@ mod tests {
         check(&[("nbf", json!(10_061))], "before the nbf");
         check(&[("iat", json!(10_061))], "before the nbf");
         check(&[("exp", json!(1e300))], "");
-        // Without an end: 150 s from when it was made, and the clocks may differ by 60.
+        // Without expiration: 150 s after issuance, with 60 s of clock skew.
         check(&[("exp", none.clone()), ("iat", json!(9_791))], "");
         check(&[("exp", none.clone()), ("iat", json!(9_790))], "token is expired");
         check(&[("exp", none.clone()), ("iat", json!(9_000)), ("nbf", json!(9_791))], "");
         check(&[("exp", none.clone()), ("iat", none.clone())], "none of the claims");
-        // Without a start: 150 s before its end.
+        // Without start: 150 s before the expiration.
         check(&[("iat", none.clone()), ("exp", json!(10_210))], "");
         check(&[("iat", none.clone()), ("exp", json!(10_211))], "before the nbf");
         let nobody = JwtRules { audiences: vec![], issuer: None, ..rules() };
-        assert_eq!(judged(&nobody, &[]).unwrap_err(), "audience claim found in JWT but no audiences are bound");
-        assert!(judged(&nobody, &[("aud", none.clone()), ("iss", none)]).is_ok());
+        assert_eq!(verified(&nobody, &[]).unwrap_err(), "audience claim found in JWT but no audiences are bound");
+        assert!(verified(&nobody, &[("aud", none.clone()), ("iss", none)]).is_ok());
     }
 
     #[test]
@@ -216,16 +216,16 @@ mod tests {
             ("groups", json!(["foo", 1, false])),
             ("other", json!("x")),
         ];
-        let known = judged(&rules(), &change).unwrap();
+        let known = verified(&rules(), &change).unwrap();
         let values = [("admin", "true"), ("name", "Jeff"), ("org", "engineering"), ("slash", "7")];
         let values: BTreeMap<_, _> = values.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
         assert_eq!(known.values, values);
         assert_eq!(known.lists["groups"], ["foo", "1", "false"]);
         assert_eq!(known.lists["roles"], ["one"]);
-        assert_eq!(judged(&rules(), &[]).unwrap(), rules().blank());
-        assert_eq!(rules().blank().values.len(), 4);
+        assert_eq!(verified(&rules(), &[]).unwrap(), rules().claim_names());
+        assert_eq!(rules().claim_names().values.len(), 4);
         for (name, value) in [("first_name", json!({})), ("groups", json!([["x"]])), ("admin", json!([true]))] {
-            let refusal = judged(&rules(), &[(name, value)]).unwrap_err();
+            let refusal = verified(&rules(), &[(name, value)]).unwrap_err();
             assert!(refusal.contains(name), "{refusal}");
         }
     }

@@ -1,4 +1,4 @@
-//! What the service knows, and the rules that judge it: plain values, no clock, no files, no network.
+//! Data model of the ACL server and its validation rules: pure values without clock, files or network.
 
 pub mod azure_identity;
 pub mod content_hash;
@@ -24,5 +24,5 @@ pub mod auth_method;
 pub mod binding_rule;
 pub mod snapshot;
 
-/// The namespace that everything lives in unless it is said otherwise.
+/// Name of the default namespace.
 pub const DEFAULT_NAMESPACE: &str = "default";

@@ -1,4 +1,4 @@
-//! Which texts may be names.
+//! Validation of names.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -6,12 +6,13 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Whether a text may be a policy's, an auth method's or a login role's name: 1 to 128 letters, digits, `-` and `_`.
+/// Returns whether a text is a valid name of a policy, auth method or login role: 1 to 128 letters, digits, `-` and
+/// `_`.
 pub fn is_name(text: &str) -> bool {
     (1..=128).contains(&text.len()) && is_word(text)
 }
 
-/// Whether a text may be a role's name: 1 to 256 letters, digits, `-` and `_`.
+/// Returns whether a text is a valid role name: 1 to 256 letters, digits, `-` and `_`.
 pub fn is_role_name(text: &str) -> bool {
     (1..=256).contains(&text.len()) && is_word(text)
 }
@@ -20,8 +21,8 @@ fn is_word(text: &str) -> bool {
     text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
 }
 
-/// Whether a text may name a service or a node: 1 to 256 lower-case letters, digits, `-` and `_`, the first and the last
-/// of them a letter or a digit.
+/// Returns whether a text is a valid service or node name: 1 to 256 lower-case letters, digits, `-` and `_`, starting
+/// and ending with a letter or digit.
 pub fn is_identity_name(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let bytes = text.as_bytes();
@@ -29,28 +30,28 @@ pub fn is_identity_name(text: &str) -> bool {
     ends && bytes.len() <= 256 && bytes.iter().all(|&byte| plain(byte) || byte == b'-' || byte == b'_')
 }
 
-/// A namespace's name: a DNS hostname label (RFC 1123, 2.1). It is shown as it was written, and compared without case.
+/// Name of a namespace: a DNS hostname label (RFC 1123, 2.1). Keeps its spelling and is compared without case.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct NamespaceName(String);
 
 impl NamespaceName {
-    /// The namespace that everything lives in unless it is said otherwise.
-    pub fn default_one() -> Self {
+    /// Returns the name of the default namespace.
+    pub fn default_namespace() -> Self {
         Self(super::DEFAULT_NAMESPACE.to_owned())
     }
 
-    /// Whether it is the `default` one.
+    /// Returns whether it is `default`.
     pub fn is_default(&self) -> bool {
         self.0.eq_ignore_ascii_case(super::DEFAULT_NAMESPACE)
     }
 
-    /// As it was written.
+    /// Returns the name as written.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// In lower case: what it is found by.
+    /// Returns the lower-case name, as used in store keys.
     pub fn key(&self) -> Cow<'_, str> {
         if self.0.bytes().any(|byte| byte.is_ascii_uppercase()) {
             Cow::Owned(self.0.to_ascii_lowercase())
@@ -75,21 +76,21 @@ impl fmt::Display for NamespaceName {
 }
 
 impl FromStr for NamespaceName {
-    type Err = NotALabel;
+    type Err = InvalidNamespaceName;
 
-    fn from_str(text: &str) -> Result<Self, NotALabel> {
+    fn from_str(text: &str) -> Result<Self, InvalidNamespaceName> {
         Self::try_from(text.to_owned())
     }
 }
 
 impl TryFrom<String> for NamespaceName {
-    type Error = NotALabel;
+    type Error = InvalidNamespaceName;
 
-    fn try_from(text: String) -> Result<Self, NotALabel> {
+    fn try_from(text: String) -> Result<Self, InvalidNamespaceName> {
         let inner = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
         let fits =
             (1..=63).contains(&text.len()) && text.bytes().all(inner) && !text.starts_with('-') && !text.ends_with('-');
-        if fits { Ok(Self(text)) } else { Err(NotALabel) }
+        if fits { Ok(Self(text)) } else { Err(InvalidNamespaceName) }
     }
 }
 
@@ -99,10 +100,10 @@ impl From<NamespaceName> for String {
     }
 }
 
-/// A text that is no DNS hostname label.
+/// Error: the text is not a DNS hostname label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("must be a valid DNS hostname label: 1 to 63 letters, digits and '-', not at the ends")]
-pub struct NotALabel;
+pub struct InvalidNamespaceName;
 
 #[cfg(test)]
 mod tests {
@@ -137,7 +138,7 @@ mod tests {
             assert_eq!(name.parse::<NamespaceName>().map(|it| it.to_string()).as_deref(), Ok(name));
         }
         for name in ["", "-a", "a-", "a_b", "a.b", "a/b", "*", "é", &"x".repeat(64)] {
-            assert_eq!(name.parse::<NamespaceName>(), Err(NotALabel), "{name}");
+            assert_eq!(name.parse::<NamespaceName>(), Err(InvalidNamespaceName), "{name}");
         }
         let (upper, lower): (NamespaceName, NamespaceName) = ("Team".parse().unwrap(), "team".parse().unwrap());
         assert_eq!(upper, lower);

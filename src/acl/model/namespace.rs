@@ -1,4 +1,4 @@
-//! Namespaces.
+//! Namespace records.
 
 use std::collections::BTreeMap;
 
@@ -8,47 +8,46 @@ use super::id::Id;
 use super::names::NamespaceName;
 use super::timestamp::Timestamp;
 
-/// A namespace as it is stored.
+/// A namespace as stored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NamespaceRecord {
-    /// Its name, as it was written when it was made.
+    /// Name, spelled as it was when the namespace was created.
     pub name: NamespaceName,
-    /// Free text.
+    /// Description.
     #[serde(default)]
     pub description: String,
-    /// What its tokens may do besides what they link.
+    /// Default policies and roles of its tokens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub defaults: Option<Defaults>,
-    /// Free pairs.
+    pub defaults: Option<NamespaceDefaults>,
+    /// Metadata.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub meta: BTreeMap<String, String>,
-    /// When it was marked for deletion. From then on nothing is written into it and its tokens open nothing.
+    /// Time at which it was marked for deletion. It rejects writes and its tokens are invalid from then on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deleted_at: Option<Timestamp>,
 }
 
-/// What all tokens of a namespace have, where nothing that they link covers a resource. Policies and roles of the
-/// `default` namespace, by id.
+/// Default links of all tokens of a namespace, used for resources that their own links do not cover. Policies and roles
+/// of the `default` namespace, by id.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Defaults {
-    /// Policies.
+pub struct NamespaceDefaults {
+    /// Policy ids.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub policies: Vec<Id>,
-    /// Roles.
+    /// Role ids.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub roles: Vec<Id>,
 }
 
-impl Defaults {
-    /// True if nothing is linked. A namespace that was written with empty lists is shown with them.
+impl NamespaceDefaults {
+    /// Returns true if nothing is linked. Empty lists of a request are stored and returned as such.
     pub fn is_empty(&self) -> bool {
         self.policies.is_empty() && self.roles.is_empty()
     }
 }
 
-/// What is wrong with the free pairs of a namespace, in words: they are as bounded as those of a node or a service are
-/// elsewhere. `None` if they can be taken.
-pub fn meta_mistake(meta: &BTreeMap<String, String>) -> Option<String> {
+/// Validates metadata against Consul's limits for node and service metadata; returns the error text, or `None`.
+pub fn meta_error(meta: &BTreeMap<String, String>) -> Option<String> {
     if meta.len() > 64 {
         return Some(format!("Meta has {} pairs, at most 64 can be kept", meta.len()));
     }
@@ -72,8 +71,8 @@ mod tests {
 
     #[test]
     fn pairs_are_bounded_in_number_and_length() {
-        let check = |pairs: Vec<(String, String)>, mistake: Option<&str>| {
-            assert_eq!(meta_mistake(&pairs.into_iter().collect()).as_deref(), mistake);
+        let check = |pairs: Vec<(String, String)>, error: Option<&str>| {
+            assert_eq!(meta_error(&pairs.into_iter().collect()).as_deref(), error);
         };
         let one = |key: &str, value: &str| vec![(key.to_owned(), value.to_owned())];
         let many = |count: usize| (0..count).map(|number| (number.to_string(), String::new())).collect();

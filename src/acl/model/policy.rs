@@ -1,4 +1,4 @@
-//! Policies: what the tokens that link them may do.
+//! Policy records: named sets of rules.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,40 +6,40 @@ use super::content_hash::content_hash;
 use super::id::Id;
 use super::names::NamespaceName;
 
-/// A policy as it is stored. Tokens and roles link it by id, so that its name may change.
+/// A policy as stored. Tokens and roles link it by id, so it can be renamed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PolicyRecord {
-    /// Its id.
+    /// Id.
     pub id: Id,
-    /// Its name, unique in its namespace.
+    /// Name, unique within the namespace.
     pub name: String,
-    /// The namespace it lives in.
+    /// Namespace.
     pub namespace: NamespaceName,
-    /// Free text.
+    /// Description.
     #[serde(default)]
     pub description: String,
-    /// What it allows and denies; empty for a policy that only has a name so far.
+    /// Rules, in HCL or JSON; may be empty.
     #[serde(default)]
     pub rules: String,
-    /// Where it counts; everywhere when empty.
+    /// Datacenters in which it applies; all if empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub datacenters: Vec<String>,
 }
 
-/// The built-in policy that allows everything.
-pub const GLOBAL_MANAGEMENT: Id = Id::special(1);
-/// The built-in policy that allows reading everything.
-pub const GLOBAL_READ_ONLY: Id = Id::special(2);
+/// Built-in policy that allows everything.
+pub const GLOBAL_MANAGEMENT: Id = Id::reserved(1);
+/// Built-in policy that allows reading everything.
+pub const GLOBAL_READ_ONLY: Id = Id::reserved(2);
 
 impl PolicyRecord {
-    /// The hash of what may change in it.
+    /// Returns the hash of its mutable fields.
     pub fn content_hash(&self) -> String {
         let texts = [&self.name, &self.description, &self.rules].into_iter().chain(&self.datacenters);
         content_hash(texts.cloned())
     }
 
-    /// Whether it counts in that datacenter.
-    pub fn counts_in(&self, datacenter: &str) -> bool {
+    /// Returns whether it applies in a datacenter.
+    pub fn applies_in(&self, datacenter: &str) -> bool {
         self.datacenters.is_empty() || self.datacenters.iter().any(|it| it == datacenter)
     }
 }

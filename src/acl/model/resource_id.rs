@@ -1,22 +1,21 @@
-//! Ids of cloud resources, `/subscriptions/S/resourceGroups/G/providers/NAMESPACE/TYPE/NAME`, read strictly: looking
-//! for a part anywhere in the text would let a resource's own name pass for its group.
+//! Azure resource ids, `/subscriptions/S/resourceGroups/G/providers/NAMESPACE/TYPE/NAME`, parsed strictly: searching
+//! for a segment anywhere would let a resource's own name pass for its group.
 
-/// A resource id in its parts. Names keep their spelling; they are compared without regard to ASCII case, as the cloud
-/// compares them.
+/// Parsed resource id. Names keep their spelling and are compared without ASCII case, as Azure does.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResourceId {
-    /// The subscription.
+    /// Subscription.
     pub subscription: String,
-    /// The resource group, for what lives in one.
+    /// Resource group, if any.
     pub resource_group: Option<String>,
-    /// The provider's namespace, such as `Microsoft.Compute`; empty for a group or a subscription itself.
+    /// Provider namespace, such as `Microsoft.Compute`; empty for a group or subscription.
     provider: String,
     /// Types and names, outermost first.
     parts: Vec<(String, String)>,
 }
 
 impl ResourceId {
-    /// Reads an id; `None` where it does not have the form.
+    /// Parses an id; `None` if malformed.
     pub fn parse(text: &str) -> Option<Self> {
         if text.len() > MAX_LENGTH || text.chars().any(char::is_control) {
             return None;
@@ -51,7 +50,7 @@ impl ResourceId {
         Some(id)
     }
 
-    /// The virtual machine that it names, if it is one and no instance of a scale set.
+    /// Returns the virtual machine's name; `None` for other resources and scale set instances.
     pub fn virtual_machine(&self) -> Option<&str> {
         match self.compute() {
             [(kind, name)] if kind.eq_ignore_ascii_case("virtualMachines") => Some(name),
@@ -59,10 +58,10 @@ impl ResourceId {
         }
     }
 
-    /// The scale set that it names, or that the instance it names belongs to.
+    /// Returns the name of the scale set or of the set that an instance belongs to.
     ///
-    /// A machine of a flexible scale set has an id of its own that does not name the set; its name starts with the
-    /// set's, but anyone may name a machine so, and nothing is concluded from that.
+    /// The id of a machine in a flexible scale set does not name the set. Its name starts with the set's name, but any
+    /// machine can have such a name, so it proves nothing.
     pub fn scale_set(&self) -> Option<&str> {
         match self.compute() {
             [(kind, name), ..] if kind.eq_ignore_ascii_case("virtualMachineScaleSets") => Some(name),
@@ -70,7 +69,7 @@ impl ResourceId {
         }
     }
 
-    /// Whether it names a user-assigned identity, which is not the machine that uses it.
+    /// Returns whether it is a user-assigned identity, which differs from the machine that uses it.
     pub fn is_user_assigned_identity(&self) -> bool {
         self.provider.eq_ignore_ascii_case("Microsoft.ManagedIdentity")
             && matches!(self.parts.as_slice(), [(kind, _)] if kind.eq_ignore_ascii_case("userAssignedIdentities"))

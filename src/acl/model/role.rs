@@ -1,4 +1,4 @@
-//! Roles: links under a name.
+//! Role records: named sets of links.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,26 +7,26 @@ use super::id::Id;
 use super::links::Links;
 use super::names::NamespaceName;
 
-/// A role as it is stored. Tokens link it by id, so that its name may change.
+/// A role as stored. Tokens link it by id, so it can be renamed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RoleRecord {
-    /// Its id.
+    /// Id.
     pub id: Id,
-    /// Its name, unique in its namespace.
+    /// Name, unique within the namespace.
     pub name: String,
-    /// The namespace it lives in.
+    /// Namespace.
     pub namespace: NamespaceName,
-    /// Free text.
+    /// Description.
     #[serde(default)]
     pub description: String,
-    /// What it gives.
+    /// Links that it grants.
     #[serde(default)]
     pub links: Links,
 }
 
 impl RoleRecord {
-    /// The hash of what may change in it.
+    /// Returns the hash of its mutable fields.
     pub fn content_hash(&self) -> String {
-        content_hash([self.name.clone(), self.description.clone()].into_iter().chain(self.links.hashed(&[])))
+        content_hash([self.name.clone(), self.description.clone()].into_iter().chain(self.links.hash_input(&[])))
     }
 }

@@ -1,4 +1,4 @@
-//! The three forms of a token's secret, as three types: none can be put in another's place by mistake.
+//! The three forms of a token's secret as distinct types, so that none is used in place of another.
 
 use std::fmt;
 
@@ -10,22 +10,21 @@ use serde::{Deserialize, Serialize};
 use super::id::Id;
 use crate::hex::encode_hex;
 
-/// What stands where a secret would, for those who may not know it.
+/// Placeholder for secrets that a caller may not read.
 pub const REDACTED: &str = "<hidden>";
 
-/// The secret itself, on its way from or to the one who holds it. Never stored, never shown by `Debug`.
+/// Plain secret. Never stored, and not shown by `Debug`.
 #[derive(Debug, Clone)]
 pub struct PlainSecret(SecretString);
 
 impl PlainSecret {
-    /// A new one: a UUID of 122 random bits, the form that clients of such services expect.
+    /// Returns a new random UUID, the format that Consul's clients expect.
     pub fn random() -> Self {
         Self(SecretString::from(Id::random().to_string()))
     }
 
-    /// What a caller presented, whatever it looks like. A UUID is the same in letters of either case, and tokens are made with
-    /// it in lower case.
-    pub fn presented(text: &str) -> Self {
+    /// Wraps a secret from a request. UUIDs are normalized to lower case, in which tokens are created.
+    pub fn from_presented(text: &str) -> Self {
         if text.bytes().any(|byte| byte.is_ascii_uppercase())
             && let Ok(id) = text.parse::<Id>()
         {
@@ -34,24 +33,24 @@ impl PlainSecret {
         Self(SecretString::from(text))
     }
 
-    /// The secret, for those who put it into an answer or a hash.
+    /// Returns the secret, to serialize or hash it.
     pub fn reveal(&self) -> &str {
         secrecy::ExposeSecret::expose_secret(&self.0)
     }
 }
 
-/// A keyed hash of a secret, by which its token is found. Without the key it tells nothing of the secret.
+/// Keyed hash of a secret, the index of its token. Reveals nothing without the key.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct SecretHash([u8; 32]);
 
 impl SecretHash {
-    /// The hash that was computed.
+    /// Wraps a computed hash.
     pub fn new(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
 
-    /// In hexadecimal, as keys of the store have it.
+    /// Returns the hexadecimal form for store keys.
     pub fn to_hex(&self) -> String {
         encode_hex(&self.0)
     }
@@ -81,13 +80,13 @@ impl From<SecretHash> for String {
     }
 }
 
-/// A secret sealed with the server's key, so that a caller with the privilege for it can be told the secret, and a
-/// copy of the store without the key tells none.
+/// Secret encrypted with the server's key: callers with the privilege can read it, and a copy of the store without the
+/// key reveals nothing.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SealedSecret {
-    /// Which key sealed it.
+    /// Id of the key.
     pub key_id: String,
-    /// Nonce and sealed text, in base64.
+    /// Nonce and ciphertext, in base64.
     pub sealed: String,
 }
 
@@ -114,7 +113,7 @@ mod tests {
 
     #[test]
     fn a_uuid_is_the_same_secret_in_letters_of_either_case() {
-        let check = |presented: &str, wanted: &str| assert_eq!(PlainSecret::presented(presented).reveal(), wanted);
+        let check = |presented: &str, wanted: &str| assert_eq!(PlainSecret::from_presented(presented).reveal(), wanted);
         check("6A1253D2-1785-24fd-91c2-F8E78C745511", "6a1253d2-1785-24fd-91c2-f8e78c745511");
         check("6a1253d2-1785-24fd-91c2-f8e78c745511", "6a1253d2-1785-24fd-91c2-f8e78c745511");
         check("No-UUID", "No-UUID");

@@ -1,22 +1,22 @@
-//! Selectors: which logins a binding rule is for.
+//! Selectors of binding rules.
 //!
-//! The part of the language of such services that is about texts and lists of texts: `==`, `!=`, `in`, `not in`,
-//! `contains`, `not contains`, `is empty`, `is not empty`, `matches`, `not matches`; `and`, `or`, `not` and parentheses.
-//! What is compared is `value.NAME` and `list.NAME`; a value is a word, or a text in quotes or backticks. On a text
-//! `contains` looks for a part of it, on a list for one of its entries.
+//! Subset of Consul's filter language for strings and lists of strings: `==`, `!=`, `in`, `not in`, `contains`, `not
+//! contains`, `is empty`, `is not empty`, `matches`, `not matches`; `and`, `or`, `not` and parentheses. Operands are
+//! `value.NAME`, `list.NAME`, and words or strings in quotes or backticks. `contains` searches a substring in a string
+//! and an entry in a list.
 
-mod read;
+mod parse;
 #[cfg(test)]
 mod tests;
 
 use regex_lite::Regex;
 
-use super::verified_claims::Known;
+use super::verified_claims::VerifiedClaims;
 
-/// The longest selector, in bytes.
+/// Longest accepted selector, in bytes.
 pub const MAX_SELECTOR: usize = 8 * 1024;
 
-/// A selector, judged against what an auth method can know.
+/// A selector, validated against the claims that an auth method maps.
 #[derive(Debug, Clone)]
 pub struct Selector(Expression);
 
@@ -25,88 +25,88 @@ enum Expression {
     Any(Vec<Expression>),
     All(Vec<Expression>),
     Not(Box<Expression>),
-    Value(String, Test),
-    List(String, Test),
+    Value(String, Predicate),
+    List(String, Predicate),
 }
 
 #[derive(Debug, Clone)]
-enum Test {
+enum Predicate {
     Equals(String),
     Contains(String),
     Empty,
     Matches(Regex),
 }
 
-/// Why a text is no selector.
+/// Error of parsing a selector.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SelectorError {
-    /// It is longer than one may be.
+    /// The text is too long.
     #[error("it is longer than {MAX_SELECTOR} bytes")]
     TooLong,
-    /// It is nested too deep.
+    /// The nesting is too deep.
     #[error("it is nested too deep")]
     TooDeep,
-    /// Something else is where a part of the language should be.
+    /// Syntax error.
     #[error("at character {at}: expected {wanted}, found {found}")]
     Syntax {
-        /// Where, counted from 1.
+        /// Character position, from 1.
         at: usize,
-        /// What could be there.
+        /// Expected token.
         wanted: &'static str,
-        /// What is there.
+        /// Token that was found.
         found: String,
     },
-    /// It speaks of what the auth method does not know.
-    #[error("{name} is unknown here; known is {known}")]
+    /// It refers to a claim that the auth method does not map.
+    #[error("{name} is unknown here; known is {available}")]
     Unknown {
-        /// What it speaks of.
+        /// Name in the selector.
         name: String,
-        /// What it could speak of.
-        known: String,
+        /// Names that the auth method maps.
+        available: String,
     },
-    /// A list is compared as if it were a text.
+    /// A list is compared like a string.
     #[error("{name} is a list: it can be asked what it contains and whether it is empty")]
     List {
-        /// The list.
+        /// Name of the list.
         name: String,
     },
-    /// A pattern that cannot be used.
+    /// Invalid regular expression.
     #[error("{pattern:?} is no regular expression")]
     Pattern {
-        /// The pattern.
+        /// Pattern.
         pattern: String,
     },
 }
 
 impl Selector {
-    /// Reads a selector; `blank` has the names that it may use.
+    /// Parses a selector; `claim_names` holds the names that it may use.
     ///
     /// # Errors
-    /// It is none, or uses other names.
-    pub fn parse(text: &str, blank: &Known) -> Result<Self, SelectorError> {
-        read::expression(text, blank).map(Self)
+    /// The text is invalid, or uses other names.
+    pub fn parse(text: &str, claim_names: &VerifiedClaims) -> Result<Self, SelectorError> {
+        parse::expression(text, claim_names).map(Self)
     }
 
-    /// Whether it is about this caller.
-    pub fn fits(&self, known: &Known) -> bool {
-        self.0.holds(known)
+    /// Returns whether the selector matches the claims of a login.
+    pub fn matches(&self, claims: &VerifiedClaims) -> bool {
+        self.0.evaluate(claims)
     }
 }
 
 impl Expression {
-    fn holds(&self, known: &Known) -> bool {
+    fn evaluate(&self, claims: &VerifiedClaims) -> bool {
         match self {
-            Self::Any(parts) => parts.iter().any(|part| part.holds(known)),
-            Self::All(parts) => parts.iter().all(|part| part.holds(known)),
-            Self::Not(part) => !part.holds(known),
-            Self::Value(name, test) => test.holds_for_text(known.values.get(name).map_or("", String::as_str)),
-            Self::List(name, test) => test.holds_for_list(known.lists.get(name).map_or(&[], Vec::as_slice)),
+            Self::Any(parts) => parts.iter().any(|part| part.evaluate(claims)),
+            Self::All(parts) => parts.iter().all(|part| part.evaluate(claims)),
+            Self::Not(part) => !part.evaluate(claims),
+            Self::Value(name, test) => test.matches_text(claims.values.get(name).map_or("", String::as_str)),
+            Self::List(name, test) => test.matches_list(claims.lists.get(name).map_or(&[], Vec::as_slice)),
         }
     }
 }
 
-impl Test {
-    fn holds_for_text(&self, found: &str) -> bool {
+impl Predicate {
+    fn matches_text(&self, found: &str) -> bool {
         match self {
             Self::Equals(wanted) => found == wanted,
             Self::Contains(part) => found.contains(part.as_str()),
@@ -115,11 +115,11 @@ impl Test {
         }
     }
 
-    fn holds_for_list(&self, found: &[String]) -> bool {
+    fn matches_list(&self, found: &[String]) -> bool {
         match self {
             Self::Contains(entry) => found.contains(entry),
             Self::Empty => found.is_empty(),
-            // No list is read with these.
+            // The parser rejects these for lists.
             Self::Equals(_) | Self::Matches(_) => false,
         }
     }

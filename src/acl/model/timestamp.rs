@@ -1,4 +1,4 @@
-//! Points in time as the service stores and shows them.
+//! Timestamps of records and API responses.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-/// A wall-clock time from 1970 to 2554, to the nanosecond: a client that sends back the `ExpirationTime` that it read
-/// must hit the same instant. Written as RFC 3339 in UTC.
+/// Wall-clock time from 1970 to 2554 with nanoseconds, so that an `ExpirationTime` that a client sends back is
+/// unchanged. Serialized as RFC 3339 in UTC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Timestamp {
@@ -17,29 +17,29 @@ pub struct Timestamp {
 }
 
 impl Timestamp {
-    /// The wall clock's time. Times outside of the range are put at its ends.
-    pub fn of(time: SystemTime) -> Self {
+    /// Converts a system time; saturates at the ends of the range.
+    pub fn from_system_time(time: SystemTime) -> Self {
         let since = time.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
         Self { nanos: u64::try_from(since.as_nanos()).unwrap_or(u64::MAX) }
     }
 
-    /// The time `span` after this one.
+    /// Returns the time `span` later; saturates.
     #[must_use]
     pub fn after(self, span: Duration) -> Self {
         Self { nanos: self.nanos.saturating_add(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)) }
     }
 
-    /// Time from `earlier` to this; zero if `earlier` is later.
+    /// Returns the duration since `earlier`; zero if `earlier` is later.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.nanos.saturating_sub(earlier.nanos))
     }
 
-    /// Whole seconds since 1970.
+    /// Returns whole seconds since 1970.
     pub fn unix_seconds(self) -> u64 {
         self.nanos / 1_000_000_000
     }
 
-    /// A text that sorts as the times do.
+    /// Returns a text that sorts like the time.
     pub fn sort_key(self) -> String {
         format!("{:020}", self.nanos)
     }
@@ -53,18 +53,18 @@ impl fmt::Display for Timestamp {
 }
 
 impl FromStr for Timestamp {
-    type Err = NotATime;
+    type Err = InvalidTimestamp;
 
-    fn from_str(text: &str) -> Result<Self, NotATime> {
-        let time = OffsetDateTime::parse(text, &Rfc3339).map_err(|_| NotATime)?;
-        u64::try_from(time.unix_timestamp_nanos()).map(|nanos| Self { nanos }).map_err(|_| NotATime)
+    fn from_str(text: &str) -> Result<Self, InvalidTimestamp> {
+        let time = OffsetDateTime::parse(text, &Rfc3339).map_err(|_| InvalidTimestamp)?;
+        u64::try_from(time.unix_timestamp_nanos()).map(|nanos| Self { nanos }).map_err(|_| InvalidTimestamp)
     }
 }
 
 impl TryFrom<String> for Timestamp {
-    type Error = NotATime;
+    type Error = InvalidTimestamp;
 
-    fn try_from(text: String) -> Result<Self, NotATime> {
+    fn try_from(text: String) -> Result<Self, InvalidTimestamp> {
         text.parse()
     }
 }
@@ -75,10 +75,10 @@ impl From<Timestamp> for String {
     }
 }
 
-/// A text that is no time, or one outside of 1970 to 2554.
+/// Error: the text is not an RFC 3339 time from 1970 to 2554.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not a time from 1970 to 2554 in RFC 3339 (example: \"2030-01-02T03:04:05Z\")")]
-pub struct NotATime;
+pub struct InvalidTimestamp;
 
 #[cfg(test)]
 mod tests {
@@ -99,11 +99,11 @@ mod tests {
 
     #[test]
     fn keys_sort_as_the_times_do() {
-        let early = Timestamp::of(UNIX_EPOCH + Duration::from_secs(9));
+        let early = Timestamp::from_system_time(UNIX_EPOCH + Duration::from_secs(9));
         let late = early.after(Duration::from_secs(1_000_000_000));
         assert!(early.sort_key() < late.sort_key());
         assert_eq!(late.since(early), Duration::from_secs(1_000_000_000));
         assert_eq!(early.since(late), Duration::ZERO);
-        assert_eq!(Timestamp::of(UNIX_EPOCH + Duration::from_secs(1 << 40)).to_string().len(), 30);
+        assert_eq!(Timestamp::from_system_time(UNIX_EPOCH + Duration::from_secs(1 << 40)).to_string().len(), 30);
     }
 }

@@ -1,4 +1,4 @@
-//! ACL tokens.
+//! Token records.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,115 +12,115 @@ use super::names::NamespaceName;
 use super::secret::{SealedSecret, SecretHash};
 use super::timestamp::Timestamp;
 
-/// The shortest life that a token may be created with.
+/// Shortest lifetime of a new token.
 pub const MIN_TTL: Duration = Duration::from_mins(1);
 
-/// The longest life that a token may be created with.
+/// Longest lifetime of a new token.
 pub const MAX_TTL: Duration = Duration::from_hours(24);
 
-/// A token as it is stored. Its create and modify index are the store's own and not part of it.
+/// A token as stored. Its create and modify index are the store's revisions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TokenRecord {
-    birth: Birth,
-    /// Free text.
+    #[serde(rename = "birth")]
+    immutable: ImmutableFields,
+    /// Description.
     #[serde(default)]
     pub description: String,
-    /// What it may do, by links.
+    /// Links.
     #[serde(default)]
     pub links: Links,
-    /// The roles that it has.
+    /// Role ids.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub roles: Vec<Id>,
 }
 
-/// What a token is born with and keeps: there is no way to change it in a record, but for the key that its secret is
-/// under.
+/// Fields set at creation. Nothing in a record can change them, except re-encryption with another key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Birth {
-    /// Names the token in paths and logs.
+pub struct ImmutableFields {
+    /// Public id of the token, used in paths and logs.
     pub accessor_id: Id,
-    /// Finds the token by the secret that a caller presents.
+    /// Keyed hash of the secret.
     pub secret_hash: SecretHash,
-    /// The secret, for those who may read it.
+    /// Encrypted secret.
     pub sealed_secret: SealedSecret,
-    /// The namespace it lives in.
+    /// Namespace.
     pub namespace: NamespaceName,
-    /// Whether it counts in this datacenter only.
+    /// Valid in this datacenter only.
     pub local: bool,
-    /// When it was made.
+    /// Creation time.
     pub create_time: Timestamp,
-    /// When it ends; never if absent.
+    /// Expiration time; `None` for no expiration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expiration_time: Option<Timestamp>,
-    /// The login that made it, if one did.
+    /// Login that created it, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub login: Option<LoginOrigin>,
 }
 
-/// Which login a token came from.
+/// Origin of a login token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoginOrigin {
-    /// The auth method.
+    /// Name of the auth method.
     pub auth_method: String,
-    /// Which method it was: one that is deleted and made anew under the same name is another. Absent for a method of
-    /// the configuration file.
+    /// Id of the method; a new method with the same name has another one. `None` for a method of the configuration
+    /// file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub method_id: Option<Id>,
-    /// The namespace that the method lives in.
+    /// Namespace of the method.
     pub namespace: NamespaceName,
-    /// The login role that was asked for, where the method has such.
+    /// Login role, for methods of the configuration file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<String>,
-    /// What the signed claims said of the caller.
+    /// Identity facts copied onto the token at login.
     #[serde(default)]
     pub facts: BTreeMap<String, String>,
 }
 
-/// The token that a request without one counts as. It is stored like any other and may be given links.
-pub const ANONYMOUS: Id = Id::special(2);
+/// Token of requests without a secret. It is stored like any other and can have links.
+pub const ANONYMOUS: Id = Id::reserved(2);
 
-/// The secret that names it.
+/// Secret of the anonymous token.
 pub const ANONYMOUS_SECRET: &str = "anonymous";
 
 impl TokenRecord {
-    /// A record as it is first written.
-    pub fn born(birth: Birth, description: String, links: Links, roles: Vec<Id>) -> Self {
-        Self { birth, description, links, roles }
+    /// Creates the record of a new token.
+    pub fn new(immutable: ImmutableFields, description: String, links: Links, roles: Vec<Id>) -> Self {
+        Self { immutable, description, links, roles }
     }
 
-    /// What it was born with.
-    pub fn birth(&self) -> &Birth {
-        &self.birth
+    /// Returns the immutable fields.
+    pub fn immutable(&self) -> &ImmutableFields {
+        &self.immutable
     }
 
-    /// The same token with its secret found and sealed by another key.
+    /// Returns the token with its secret hashed and encrypted by another key.
     #[must_use]
-    pub fn resealed(mut self, secret_hash: SecretHash, sealed_secret: SealedSecret) -> Self {
-        self.birth.secret_hash = secret_hash;
-        self.birth.sealed_secret = sealed_secret;
+    pub fn with_secret(mut self, secret_hash: SecretHash, sealed_secret: SealedSecret) -> Self {
+        self.immutable.secret_hash = secret_hash;
+        self.immutable.sealed_secret = sealed_secret;
         self
     }
 
-    /// Whether it counts as revoked at `now`, destroyed already or not.
+    /// Returns whether it has expired at `now`, deleted or not.
     pub fn is_expired(&self, now: Timestamp) -> bool {
-        self.birth.expiration_time.is_some_and(|end| end <= now)
+        self.immutable.expiration_time.is_some_and(|end| end <= now)
     }
 
-    /// How long it still counts at `now`; `None` for one without an end.
+    /// Returns the remaining lifetime at `now`; `None` for no expiration.
     pub fn remaining(&self, now: Timestamp) -> Option<Duration> {
-        self.birth.expiration_time.map(|end| end.since(now))
+        self.immutable.expiration_time.map(|end| end.since(now))
     }
 
-    /// The hash of what may change in it, and of whether it is local.
+    /// Returns the hash of its mutable fields and its locality.
     pub fn content_hash(&self) -> String {
-        let locality = if self.birth.local { "local" } else { "global" };
-        let links = self.links.hashed(&self.roles);
+        let locality = if self.immutable.local { "local" } else { "global" };
+        let links = self.links.hash_input(&self.roles);
         content_hash([self.description.clone(), locality.to_owned()].into_iter().chain(links))
     }
 
-    /// The auth method whose login made it.
+    /// Returns the auth method that created it.
     pub fn auth_method(&self) -> Option<&str> {
-        self.birth.login.as_ref().map(|login| login.auth_method.as_str())
+        self.immutable.login.as_ref().map(|login| login.auth_method.as_str())
     }
 }
 
@@ -132,19 +132,19 @@ mod tests {
 
     #[test]
     fn a_token_ends_at_its_expiration_time_and_one_without_never() {
-        let created = Timestamp::of(UNIX_EPOCH + Duration::from_secs(1000));
+        let created = Timestamp::from_system_time(UNIX_EPOCH + Duration::from_secs(1000));
         let check = |ttl: Option<u64>, after: u64, expired: bool, remaining: Option<u64>| {
-            let birth = Birth {
+            let immutable = ImmutableFields {
                 accessor_id: Id::random(),
                 secret_hash: SecretHash::new([0; 32]),
                 sealed_secret: SealedSecret { key_id: String::new(), sealed: String::new() },
-                namespace: NamespaceName::default_one(),
+                namespace: NamespaceName::default_namespace(),
                 local: true,
                 create_time: created,
                 expiration_time: ttl.map(|ttl| created.after(Duration::from_secs(ttl))),
                 login: None,
             };
-            let token = TokenRecord::born(birth, String::new(), Links::default(), Vec::new());
+            let token = TokenRecord::new(immutable, String::new(), Links::default(), Vec::new());
             let now = created.after(Duration::from_secs(after));
             assert_eq!(token.is_expired(now), expired);
             assert_eq!(token.remaining(now), remaining.map(Duration::from_secs));

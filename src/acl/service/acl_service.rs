@@ -1,14 +1,15 @@
-//! All records of the service, and what may be done with them: each kind's operations stand in a file of their own.
+//! The ACL service: shared state of all operations. The operations on each kind of record are in a file of their own.
 
 use std::sync::Arc;
 
 use super::callers_cache::CallersCache;
 use super::error::ServiceError;
 use super::keys;
-use super::repository::{Changes, Records, Stored};
-use super::restore_lock::{Epoch, Gate};
+use super::repository::{Repository, Stored};
+use super::restore_lock::{Epoch, RestoreLock};
 use super::rules_cache::RulesCache;
 use super::seal::Sealer;
+use super::transaction::Transaction;
 use crate::acl::model::authorize::DefaultPolicy;
 use crate::acl::model::names::NamespaceName;
 use crate::acl::model::namespace::NamespaceRecord;
@@ -17,39 +18,39 @@ use crate::acl::store::{Freshness, Key, Revision, Store};
 use crate::clock::{Clock, ClockReading};
 use crate::metrics::Metrics;
 
-/// The records and the rules that hold for them.
+/// ACL records, with the caches, keys and clock that operations on them share.
 #[derive(Debug)]
-pub struct Directory {
-    pub(super) records: Records,
+pub struct AclService {
+    pub(super) repository: Repository,
     pub(super) sealer: Sealer,
     pub(super) rules: RulesCache,
     pub(super) callers: CallersCache,
-    pub(super) gate: Gate,
-    /// This server's datacenter.
+    pub(super) restore_lock: RestoreLock,
+    /// Datacenter of this server; policies limited to others do not apply here.
     pub datacenter: String,
-    /// What holds where no rule says anything.
+    /// Decision for resources that no rule of the token covers.
     pub default_policy: DefaultPolicy,
     pub(super) clock: Clock,
 }
 
-/// A namespace that something is about to be written into.
+/// A namespace that accepts writes: it exists and is not marked for deletion.
 #[derive(Debug, Clone)]
-pub struct Home {
-    /// Its name, as it was written when it was made.
+pub struct WritableNamespace {
+    /// Name, spelled as it was when the namespace was created.
     pub name: NamespaceName,
     key: Key,
     at: Revision,
 }
 
-impl Home {
-    /// Lets the changes happen only if the namespace is still as it was seen: not marked for deletion, and there.
-    pub(super) fn hold(&self, changes: Changes) -> Changes {
-        changes.unchanged(&self.key, self.at)
+impl WritableNamespace {
+    /// Adds the precondition that the namespace record is unchanged since it was read.
+    pub(super) fn require_unchanged(&self, transaction: Transaction) -> Transaction {
+        transaction.unchanged(&self.key, self.at)
     }
 }
 
-impl Directory {
-    /// Puts it together; [`Directory::prepare`] makes what is built in.
+impl AclService {
+    /// Creates the service over a store. [`AclService::create_builtins`] creates the built-in records.
     pub fn new(
         store: Arc<dyn Store>,
         sealer: Sealer,
@@ -57,65 +58,74 @@ impl Directory {
         default_policy: DefaultPolicy,
         clock: Clock,
     ) -> Self {
-        let (records, rules, callers) = (Records::new(store), RulesCache::default(), CallersCache::default());
-        Self { records, sealer, rules, callers, gate: Gate::default(), datacenter, default_policy, clock }
+        let (repository, rules, callers) = (Repository::new(store), RulesCache::default(), CallersCache::default());
+        Self {
+            repository,
+            sealer,
+            rules,
+            callers,
+            restore_lock: RestoreLock::default(),
+            datacenter,
+            default_policy,
+            clock,
+        }
     }
 
-    /// The same, which counts in these metrics what it finds wrong with its store.
+    /// Counts unreadable records in `metrics`.
     #[must_use]
-    pub fn counting(self, metrics: &Metrics) -> Self {
-        Self { records: self.records.counting(metrics), ..self }
+    pub fn with_metrics(self, metrics: &Metrics) -> Self {
+        Self { repository: self.repository.with_metrics(metrics), ..self }
     }
 
-    /// The wall clock's time.
+    /// Returns the wall-clock time.
     pub fn now(&self) -> Timestamp {
-        Timestamp::of(self.clock.now().wall)
+        Timestamp::from_system_time(self.clock.now().wall)
     }
 
-    /// Now, by both clocks.
+    /// Returns a reading of both clocks.
     pub fn moment(&self) -> ClockReading {
         self.clock.now()
     }
 
-    /// The records, for those who wait on them.
-    pub fn records(&self) -> &Records {
-        &self.records
+    /// Returns the repository, to read revisions and to wait for changes.
+    pub fn repository(&self) -> &Repository {
+        &self.repository
     }
 
-    /// The epoch of the store, in which everything is asked that wants an answer.
+    /// Returns the current epoch: answers read in one epoch come from one state between two restores.
     ///
     /// # Errors
-    /// [`ServiceError::Restoring`] while there is nothing to ask; the store failed.
+    /// [`ServiceError::Restoring`] during a restore; the store failed.
     pub async fn epoch(&self, freshness: Freshness) -> Result<Epoch, ServiceError> {
-        self.gate.look(&self.records, freshness).await?.epoch()
+        self.restore_lock.load_state(&self.repository, freshness).await?.epoch()
     }
 
-    /// Returns once a restore may have begun or ended since that epoch was seen.
+    /// Waits until a restore may have begun or ended since `epoch` was read.
     ///
     /// # Errors
     /// The store failed.
-    pub async fn restored_since(&self, epoch: Epoch) -> Result<(), ServiceError> {
-        self.records.store().changed(keys::RESTORES, epoch.seen).await?;
+    pub async fn wait_for_restore_since(&self, epoch: Epoch) -> Result<(), ServiceError> {
+        self.repository.store().changed(keys::RESTORES, epoch.seen).await?;
         Ok(())
     }
 
-    /// Returns at once while the store is open, or else when it is again. A store that fails is taken for open: who asks it
-    /// is told.
-    pub(super) async fn opened(&self) {
-        while let Ok(seen) = self.gate.look(&self.records, Freshness::Linearizable).await {
+    /// Waits until no restore is in progress. A store error counts as open, so that the caller's next operation reports
+    /// it.
+    pub(super) async fn wait_until_open(&self) {
+        while let Ok(seen) = self.restore_lock.load_state(&self.repository, Freshness::Linearizable).await {
             let restoring = seen.epoch().is_err();
-            if !restoring || self.records.store().changed(keys::RESTORES, seen.at()).await.is_err() {
+            if !restoring || self.repository.store().changed(keys::RESTORES, seen.at()).await.is_err() {
                 return;
             }
         }
     }
 
-    /// Whether the store was being restored when this server looked last: who must not wait for the store asks so.
-    pub fn was_shut(&self) -> bool {
-        self.gate.was_shut()
+    /// Returns whether a restore was in progress at the last check; does not access the store.
+    pub fn was_restoring(&self) -> bool {
+        self.restore_lock.was_restoring()
     }
 
-    /// The namespace of that name; `None` if there is none.
+    /// Returns the namespace record; `None` if it does not exist.
     ///
     /// # Errors
     /// The store failed.
@@ -124,42 +134,42 @@ impl Directory {
         name: &NamespaceName,
         freshness: Freshness,
     ) -> Result<Option<Stored<NamespaceRecord>>, ServiceError> {
-        self.records.get(&keys::namespace(name), freshness).await
+        self.repository.get(&keys::namespace(name), freshness).await
     }
 
-    /// The namespace of that name, to write into it.
+    /// Returns the namespace for a write.
     ///
     /// # Errors
-    /// There is none, or it is being deleted.
-    pub(super) async fn home(&self, name: &NamespaceName) -> Result<Home, ServiceError> {
-        let found = self.unmarked(name).await?;
-        Ok(Home { name: found.value.name.clone(), key: keys::namespace(name), at: found.modified })
+    /// It does not exist or is marked for deletion.
+    pub(super) async fn writable_namespace(&self, name: &NamespaceName) -> Result<WritableNamespace, ServiceError> {
+        let found = self.active_namespace(name).await?;
+        Ok(WritableNamespace { name: found.value.name.clone(), key: keys::namespace(name), at: found.modified })
     }
 
-    /// The namespace of that name, which is not being deleted.
+    /// Returns the namespace record unless it is marked for deletion.
     ///
     /// # Errors
-    /// There is none, or it is.
-    pub(super) async fn unmarked(&self, name: &NamespaceName) -> Result<Stored<NamespaceRecord>, ServiceError> {
+    /// It does not exist or is marked for deletion.
+    pub(super) async fn active_namespace(&self, name: &NamespaceName) -> Result<Stored<NamespaceRecord>, ServiceError> {
         let Some(found) = self.namespace(name, Freshness::Linearizable).await? else {
-            return Err(no_namespace(name));
+            return Err(namespace_not_found(name));
         };
-        if found.value.deleted_at.is_some() { Err(marked(&found.value.name)) } else { Ok(found) }
+        if found.value.deleted_at.is_some() { Err(namespace_marked(&found.value.name)) } else { Ok(found) }
     }
 
-    /// Refuses a namespace that is not there, for reads in it.
+    /// Checks that the namespace exists, for reads in it.
     ///
     /// # Errors
-    /// There is none of that name.
-    pub async fn existing(&self, name: &NamespaceName, freshness: Freshness) -> Result<(), ServiceError> {
-        if self.namespace(name, freshness).await?.is_some() { Ok(()) } else { Err(no_namespace(name)) }
+    /// It does not exist.
+    pub async fn require_namespace(&self, name: &NamespaceName, freshness: Freshness) -> Result<(), ServiceError> {
+        if self.namespace(name, freshness).await?.is_some() { Ok(()) } else { Err(namespace_not_found(name)) }
     }
 }
 
-pub(super) fn no_namespace(name: &NamespaceName) -> ServiceError {
-    ServiceError::Missing(format!("Namespace {:?} does not exist", name.as_str()))
+pub(super) fn namespace_not_found(name: &NamespaceName) -> ServiceError {
+    ServiceError::NotFound(format!("Namespace {:?} does not exist", name.as_str()))
 }
 
-pub(super) fn marked(name: &NamespaceName) -> ServiceError {
-    ServiceError::Taken(format!("Namespace {:?} is marked for deletion", name.as_str()))
+pub(super) fn namespace_marked(name: &NamespaceName) -> ServiceError {
+    ServiceError::Conflict(format!("Namespace {:?} is marked for deletion", name.as_str()))
 }

@@ -1,54 +1,54 @@
-//! The server's keys, as the store names them now.
+//! Sealing keys that the store's key record names at present.
 
 use std::sync::Arc;
 
-use super::acl_service::Directory;
+use super::acl_service::AclService;
 use super::error::ServiceError;
-use super::repository::Changes;
-use super::seal::{self, KeyError, Keys, SealKey};
+use super::seal::{self, SealKey, SealKeyError, SealKeys};
+use super::transaction::Transaction;
 use crate::acl::model::token::TokenRecord;
 use crate::acl::store::{Freshness, Record, StoreError};
 use crate::error_chain::format_chain;
 
-impl Directory {
-    /// The keys, as the store names them at this moment.
+impl AclService {
+    /// Reads the key record and returns the keys that it names.
     ///
     /// # Errors
-    /// The store names one that this server lacks; the store failed.
-    pub(super) async fn keys_now(&self) -> Result<Arc<Keys>, ServiceError> {
-        let told = self.key_record().await?;
-        self.sealer.learn(&told).await.map_err(|error| lacking(&error))
+    /// The key file lacks a named key; the store failed.
+    pub(super) async fn reload_keys(&self) -> Result<Arc<SealKeys>, ServiceError> {
+        let record = self.key_record().await?;
+        self.sealer.refresh(&record).await.map_err(|error| key_missing(&error))
     }
 
-    /// What the store says of the keys.
+    /// Reads the record that names the active keys.
     pub(super) async fn key_record(&self) -> Result<Record, ServiceError> {
-        let key = seal::record();
-        let found = self.records.store().get(&key, Freshness::Linearizable).await?;
+        let key = seal::key_record();
+        let found = self.repository.store().get(&key, Freshness::Linearizable).await?;
         Ok(found.ok_or_else(|| StoreError::Unreadable { key: key.as_str().to_owned() })?)
     }
 
-    /// The key that a token's secret is under.
+    /// Returns the key that a token's secret is sealed with.
     ///
     /// # Errors
-    /// This server lacks it; the store failed.
-    pub(super) async fn key_of(&self, token: &TokenRecord) -> Result<Arc<SealKey>, ServiceError> {
-        let id = &token.birth().sealed_secret.key_id;
+    /// The key file lacks it; the store failed.
+    pub(super) async fn sealing_key(&self, token: &TokenRecord) -> Result<Arc<SealKey>, ServiceError> {
+        let id = &token.immutable().sealed_secret.key_id;
         if let Some(key) = self.sealer.keys().file.find(id) {
             return Ok(Arc::clone(key));
         }
-        let keys = self.keys_now().await?;
-        keys.file.find(id).cloned().ok_or_else(|| ServiceError::NotNow(LACKING.to_owned()))
+        let keys = self.reload_keys().await?;
+        keys.file.find(id).cloned().ok_or_else(|| ServiceError::Unavailable(KEY_MISSING.to_owned()))
     }
 }
 
-/// Lets the changes happen only while the store names the same keys: what is written under one is found by all servers.
-pub(super) fn held(keys: &Keys, changes: Changes) -> Changes {
-    changes.unchanged(&seal::record(), keys.at)
+/// Adds the precondition that the key record is unchanged, so that all servers find what is written under these keys.
+pub(super) fn require_same_keys(keys: &SealKeys, transaction: Transaction) -> Transaction {
+    transaction.unchanged(&seal::key_record(), keys.at)
 }
 
-const LACKING: &str = "this server's key file lacks a key that the store's tokens are under";
+const KEY_MISSING: &str = "this server's key file lacks a key that the store's tokens are under";
 
-fn lacking(error: &KeyError) -> ServiceError {
+fn key_missing(error: &SealKeyError) -> ServiceError {
     tracing::error!(event = "acl.key.missing", error = format_chain(error), "a key that the store names is not there");
-    ServiceError::NotNow(LACKING.to_owned())
+    ServiceError::Unavailable(KEY_MISSING.to_owned())
 }

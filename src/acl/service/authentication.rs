@@ -1,14 +1,14 @@
-//! Callers are found by the secret that they present, with all that they may do.
+//! Authentication: finds the token of a presented secret and loads its rules.
 
 use std::sync::Arc;
 
-use super::acl_service::Directory;
-use super::caller::{Caller, Live};
+use super::acl_service::AclService;
+use super::caller::{Caller, LiveToken};
 use super::error::ServiceError;
-use super::keys::{self, Whereabouts};
-use super::rules_cache::Here;
+use super::keys::{self, TokenIndexEntry};
+use super::rules_cache::CachedPolicy;
 use crate::acl::model::auth_method::AuthMethodRecord;
-use crate::acl::model::authorize::{Carried, Grants};
+use crate::acl::model::authorize::{Grants, PolicyInScope};
 use crate::acl::model::id::Id;
 use crate::acl::model::links::Links;
 use crate::acl::model::names::NamespaceName;
@@ -19,129 +19,133 @@ use crate::acl::model::secret::{PlainSecret, SecretHash};
 use crate::acl::model::token::{ANONYMOUS, TokenRecord};
 use crate::acl::store::{Freshness, StoreError};
 
-impl Directory {
-    /// Who presents that secret; the anonymous token without one.
+impl AclService {
+    /// Returns the caller that presents this secret; the anonymous token if there is none.
     ///
     /// # Errors
-    /// [`ServiceError::UnknownSecret`] if it opens nothing; the store failed.
-    pub async fn caller(
+    /// [`ServiceError::UnknownSecret`] if no valid token has it; the store failed.
+    pub async fn authenticate(
         &self,
         presented: Option<&PlainSecret>,
         freshness: Freshness,
     ) -> Result<Arc<Caller>, ServiceError> {
-        let known = presented.map(|secret| self.known_as(secret));
-        self.caller_known_as(known.as_ref(), presented, freshness).await
+        let hash = presented.map(|secret| self.presented_hash(secret));
+        self.authenticate_hashed(hash.as_ref(), presented, freshness).await
     }
 
-    /// By what whoever presents that secret is known here while this server runs: nobody else is, though another name may
-    /// be given after the key was changed.
-    pub fn known_as(&self, presented: &PlainSecret) -> SecretHash {
+    /// Returns the keyed hash of a presented secret; stable for this process, changes on key rotation.
+    pub fn presented_hash(&self, presented: &PlainSecret) -> SecretHash {
         self.sealer.keys().current().hash(presented)
     }
 
-    /// As [`Directory::caller`], for one who asks again and again: `known` is what that secret was once known as.
+    /// Like [`AclService::authenticate`], with the secret's [`AclService::presented_hash`] computed earlier by the
+    /// caller.
     ///
     /// # Errors
-    /// As [`Directory::caller`].
-    pub async fn caller_known_as(
+    /// See [`AclService::authenticate`].
+    pub async fn authenticate_hashed(
         &self,
-        known: Option<&SecretHash>,
+        hash: Option<&SecretHash>,
         presented: Option<&PlainSecret>,
         freshness: Freshness,
     ) -> Result<Arc<Caller>, ServiceError> {
-        // Taken before the records are read: of what is written meanwhile too much is forgotten, not too little.
-        let at = self.records.store().last("");
-        if let Some(caller) = at.and_then(|at| self.callers.get(known, at))
+        // Read before the records: a concurrent write then invalidates the cached caller, never the reverse.
+        let at = self.repository.store().last("");
+        if let Some(caller) = at.and_then(|at| self.callers.get(hash, at))
             && !caller.live.token.value.is_expired(self.now())
         {
             return Ok(caller);
         }
         let live = match presented {
-            Some(secret) => self.live_by_secret(secret, freshness).await?,
-            None => self.live(&NamespaceName::default_one(), ANONYMOUS, freshness).await?,
+            Some(secret) => self.live_token_by_secret(secret, freshness).await?,
+            None => self.live_token(&NamespaceName::default_namespace(), ANONYMOUS, freshness).await?,
         };
         let live = live.ok_or(ServiceError::UnknownSecret)?;
-        let grants = self.grants(&live.token.value, freshness).await?;
+        let grants = self.load_grants(&live.token.value, freshness).await?;
         let caller = Arc::new(Caller { live, grants });
         if let Some(at) = at {
-            self.callers.keep(known.cloned(), at, &caller);
+            self.callers.keep(hash.cloned(), at, &caller);
         }
         Ok(caller)
     }
 
-    /// The token with that secret, if it counts: its end has not come, swept or not, its namespace is not being deleted,
-    /// and the method that made it is still there.
+    /// Returns the valid token with that secret: not expired, its namespace not marked for deletion, its auth method
+    /// not deleted.
     ///
     /// # Errors
     /// The store failed.
-    pub async fn live_by_secret(
+    pub async fn live_token_by_secret(
         &self,
         secret: &PlainSecret,
         freshness: Freshness,
-    ) -> Result<Option<Live>, ServiceError> {
+    ) -> Result<Option<LiveToken>, ServiceError> {
         let (mut keys, mut freshness) = (self.sealer.keys(), freshness);
         loop {
             for hash in keys.hashes(secret) {
-                let found = self.records.get::<Whereabouts>(&keys::token_id(&hash), freshness).await?;
+                let found = self.repository.get::<TokenIndexEntry>(&keys::token_id(&hash), freshness).await?;
                 if let Some(found) = found.filter(|found| found.value.secret) {
-                    return self.live(&found.value.namespace, found.value.accessor, freshness).await;
+                    return self.live_token(&found.value.namespace, found.value.accessor, freshness).await;
                 }
             }
-            // That nothing was found says something only if the keys were the same all the while.
+            // A miss is conclusive only if the keys did not change during the lookup.
             let (before, looked) = (keys.at, std::mem::take(&mut freshness));
-            keys = self.keys_now().await?;
+            keys = self.reload_keys().await?;
             if keys.at == before && looked == freshness {
                 return Ok(None);
             }
         }
     }
 
-    async fn live(
+    async fn live_token(
         &self,
         namespace: &NamespaceName,
         accessor: Id,
         freshness: Freshness,
-    ) -> Result<Option<Live>, ServiceError> {
-        let Some(live) = self.unexpired(namespace, accessor, freshness).await? else { return Ok(None) };
-        let home = self.namespace(namespace, freshness).await?;
-        let open = home.is_some_and(|home| home.value.deleted_at.is_none());
-        let counts = open && self.method_stands(&live.token.value, freshness).await?;
-        Ok(Some(live).filter(|_| counts))
+    ) -> Result<Option<LiveToken>, ServiceError> {
+        let Some(live) = self.unexpired_token(namespace, accessor, freshness).await? else { return Ok(None) };
+        let record = self.namespace(namespace, freshness).await?;
+        let open = record.is_some_and(|record| record.value.deleted_at.is_none());
+        let valid = open && self.auth_method_exists(&live.token.value, freshness).await?;
+        Ok(Some(live).filter(|_| valid))
     }
 
-    /// The token with that accessor, unless its end has come.
+    /// Returns the token with that accessor unless it has expired.
     ///
     /// # Errors
     /// The store failed.
-    pub(super) async fn unexpired(
+    pub(super) async fn unexpired_token(
         &self,
         namespace: &NamespaceName,
         accessor: Id,
         freshness: Freshness,
-    ) -> Result<Option<Live>, ServiceError> {
-        let token = self.records.get::<TokenRecord>(&keys::token(namespace, accessor), freshness).await?;
-        let read = self.now();
-        Ok(token.filter(|token| !token.value.is_expired(read)).map(|token| Live { token, read }))
+    ) -> Result<Option<LiveToken>, ServiceError> {
+        let token = self.repository.get::<TokenRecord>(&keys::token(namespace, accessor), freshness).await?;
+        let read_at = self.now();
+        Ok(token.filter(|token| !token.value.is_expired(read_at)).map(|token| LiveToken { token, read_at }))
     }
 
-    /// Whether the auth method that made a token is there, and is that very one. Methods of the configuration file make
-    /// tokens that live on without them.
-    pub(super) async fn method_stands(&self, token: &TokenRecord, freshness: Freshness) -> Result<bool, ServiceError> {
-        let Some(login) = &token.birth().login else { return Ok(true) };
+    /// Returns whether the auth method that created a token still exists with the same id. Tokens of methods in the
+    /// configuration file outlive a removal of the method.
+    pub(super) async fn auth_method_exists(
+        &self,
+        token: &TokenRecord,
+        freshness: Freshness,
+    ) -> Result<bool, ServiceError> {
+        let Some(login) = &token.immutable().login else { return Ok(true) };
         let Some(id) = login.method_id else { return Ok(true) };
         let key = keys::auth_method(&login.namespace, &login.auth_method);
-        let method = self.records.get::<AuthMethodRecord>(&key, freshness).await?;
+        let method = self.repository.get::<AuthMethodRecord>(&key, freshness).await?;
         Ok(method.is_some_and(|method| method.value.id == id))
     }
 
-    async fn grants(&self, token: &TokenRecord, freshness: Freshness) -> Result<Grants, ServiceError> {
-        let namespace = &token.birth().namespace;
-        let direct = self.rules_of(namespace, &token.links, &token.roles, freshness).await?;
-        let home = self.namespace(namespace, freshness).await?;
-        let defaults = match home.as_ref().and_then(|home| home.value.defaults.as_ref()) {
+    async fn load_grants(&self, token: &TokenRecord, freshness: Freshness) -> Result<Grants, ServiceError> {
+        let namespace = &token.immutable().namespace;
+        let direct = self.load_rules(namespace, &token.links, &token.roles, freshness).await?;
+        let record = self.namespace(namespace, freshness).await?;
+        let defaults = match record.as_ref().and_then(|record| record.value.defaults.as_ref()) {
             Some(defaults) => {
                 let links = Links { policies: defaults.policies.clone(), ..Links::default() };
-                self.rules_of(&NamespaceName::default_one(), &links, &defaults.roles, freshness).await?
+                self.load_rules(&NamespaceName::default_namespace(), &links, &defaults.roles, freshness).await?
             }
             None => Vec::new(),
         };
@@ -153,65 +157,66 @@ impl Directory {
         })
     }
 
-    /// The rules that links and roles of a namespace give here. A link whose policy or role was deleted gives nothing.
-    async fn rules_of(
+    /// Loads the rules of linked policies and roles that apply on this server. Links to deleted policies and roles
+    /// grant nothing.
+    async fn load_rules(
         &self,
         namespace: &NamespaceName,
         links: &Links,
         roles: &[Id],
         freshness: Freshness,
-    ) -> Result<Vec<Carried>, ServiceError> {
+    ) -> Result<Vec<PolicyInScope>, ServiceError> {
         let mut found = Vec::new();
-        self.gather(namespace, links, freshness, &mut found).await?;
+        self.collect_rules(namespace, links, freshness, &mut found).await?;
         for role in roles {
-            if let Some(role) = self.records.get::<RoleRecord>(&keys::role(namespace, *role), freshness).await? {
-                self.gather(namespace, &role.value.links, freshness, &mut found).await?;
+            if let Some(role) = self.repository.get::<RoleRecord>(&keys::role(namespace, *role), freshness).await? {
+                self.collect_rules(namespace, &role.value.links, freshness, &mut found).await?;
             }
         }
         Ok(found)
     }
 
-    async fn gather(
+    async fn collect_rules(
         &self,
         namespace: &NamespaceName,
         links: &Links,
         freshness: Freshness,
-        found: &mut Vec<Carried>,
+        found: &mut Vec<PolicyInScope>,
     ) -> Result<(), ServiceError> {
         for policy in &links.policies {
-            if let Some(rules) = self.rules_of_policy(namespace, *policy, freshness).await? {
-                found.push(Carried::new(&namespace.key(), rules));
+            if let Some(rules) = self.load_policy_rules(namespace, *policy, freshness).await? {
+                found.push(PolicyInScope::new(&namespace.key(), rules));
             }
         }
-        for policy in links.synthetic().iter().filter(|policy| policy.counts_in(&self.datacenter)) {
-            // What a template gives was looked at when it was linked.
+        for policy in links.synthetic_policies().iter().filter(|policy| policy.applies_in(&self.datacenter)) {
+            // Templates are validated when they are linked.
             if let Ok(rules) = self.rules.text(&policy.rules) {
-                found.push(Carried::new(&namespace.key(), rules));
+                found.push(PolicyInScope::new(&namespace.key(), rules));
             }
         }
         Ok(())
     }
 
-    async fn rules_of_policy(
+    async fn load_policy_rules(
         &self,
         namespace: &NamespaceName,
         id: Id,
         freshness: Freshness,
     ) -> Result<Option<Arc<Rules>>, ServiceError> {
         let key = keys::policy(namespace, id);
-        // The record is decoded only where its rules are not known.
-        let Some(record) = self.records.store().get(&key, freshness).await? else { return Ok(None) };
+        // Decode the record only if its rules are not cached.
+        let Some(record) = self.repository.store().get(&key, freshness).await? else { return Ok(None) };
         match self.rules.policy(id, record.modified) {
-            Some(Here::Rules(rules)) => return Ok(Some(rules)),
-            Some(Here::Nothing) => return Ok(None),
+            Some(CachedPolicy::Rules(rules)) => return Ok(Some(rules)),
+            Some(CachedPolicy::OtherDatacenter) => return Ok(None),
             None => {}
         }
-        // To leave a policy out that cannot be read would be to leave its denials out.
+        // Skipping an unreadable policy would also skip its deny rules.
         let unreadable = || StoreError::Unreadable { key: key.as_str().to_owned() };
         let policy: PolicyRecord = serde_json::from_slice(&record.value).map_err(|_| unreadable())?;
         let rules = Rules::parse(&policy.rules).map_err(|_| unreadable())?;
-        let rules = policy.counts_in(&self.datacenter).then(|| Arc::new(rules));
-        self.rules.keep(id, record.modified, rules.clone().map_or(Here::Nothing, Here::Rules));
+        let rules = policy.applies_in(&self.datacenter).then(|| Arc::new(rules));
+        self.rules.keep(id, record.modified, rules.clone().map_or(CachedPolicy::OtherDatacenter, CachedPolicy::Rules));
         Ok(rules)
     }
 }

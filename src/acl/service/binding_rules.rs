@@ -1,43 +1,44 @@
-//! Binding rules.
+//! Operations on binding rules.
 
 use serde_json::{Map, Value};
 
-use super::acl_service::Directory;
+use super::acl_service::AclService;
 use super::caller::{Caller, Privilege};
 use super::error::ServiceError;
 use super::keys;
-use super::links::shortened;
-use super::lists::Found;
-use super::repository::{Changes, Stored, retrying};
+use super::links::truncate;
+use super::lists::RecordList;
+use super::repository::Stored;
+use super::transaction::{Transaction, retry_on_conflict};
 use crate::acl::model::auth_method::{AuthMethodRecord, MethodConfig};
-use crate::acl::model::binding_rule::{Bind, BindType, BindingRuleRecord};
+use crate::acl::model::binding_rule::{BindType, Binding, BindingRuleRecord};
 use crate::acl::model::id::Id;
 use crate::acl::model::names::{NamespaceName, is_name};
 use crate::acl::model::selector::Selector;
 use crate::acl::store::Freshness;
 
-/// What a binding rule is to be.
+/// Fields of a binding rule as a request gives them.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct BindingRuleDraft {
-    /// Free text.
+    /// Description.
     pub description: String,
-    /// The auth method; in an update it may be left out.
+    /// Name of the auth method; may be empty in an update.
     pub auth_method: String,
-    /// Which of its logins.
+    /// Selector of the logins that it applies to; empty for all.
     pub selector: String,
-    /// The kind of what they get.
+    /// Type of what the rule binds, see [`BindType`].
     pub bind_type: String,
-    /// Its name.
+    /// Name of what the rule binds, with `${value.NAME}` placeholders.
     pub bind_name: String,
-    /// The variables of a templated policy.
+    /// Variables of a templated policy.
     pub bind_vars: Option<Map<String, Value>>,
 }
 
-impl Directory {
-    /// Makes a binding rule.
+impl AclService {
+    /// Creates a binding rule.
     ///
     /// # Errors
-    /// The caller lacks `acl:write`, or the draft cannot be a rule of its method.
+    /// The caller lacks `acl:write`, or the draft is invalid for its method.
     pub async fn create_binding_rule(
         &self,
         caller: &Caller,
@@ -45,7 +46,7 @@ impl Directory {
         draft: &BindingRuleDraft,
     ) -> Result<Stored<BindingRuleRecord>, ServiceError> {
         caller.require(Privilege::AclWrite, namespace)?;
-        retrying(|| self.try_create_binding_rule(namespace, draft)).await
+        retry_on_conflict(|| self.try_create_binding_rule(namespace, draft)).await
     }
 
     async fn try_create_binding_rule(
@@ -53,39 +54,40 @@ impl Directory {
         namespace: &NamespaceName,
         draft: &BindingRuleDraft,
     ) -> Result<Stored<BindingRuleRecord>, ServiceError> {
-        let home = self.home(namespace).await?;
-        let (method, changes) = self.held_method(namespace, &draft.auth_method).await?;
-        let rule = judged(draft, Id::random(), home.name.clone(), &method)?;
+        let target = self.writable_namespace(namespace).await?;
+        let (method, transaction) = self.load_method(namespace, &draft.auth_method).await?;
+        let rule = validate_draft(draft, Id::random(), target.name.clone(), &method)?;
         let key = keys::binding_rule(namespace, rule.id);
-        let revision = self.records.commit(home.hold(changes.absent(&key).put(key, &rule)?)).await?;
+        let revision =
+            self.repository.commit(target.require_unchanged(transaction.absent(&key).put(key, &rule)?)).await?;
         Ok(Stored { value: rule.into(), created: revision, modified: revision })
     }
 
-    /// The method of a rule, and changes that happen only while it stays as it is.
-    async fn held_method(
+    /// Returns the auth method of a rule, and a transaction with the precondition that it is unchanged.
+    async fn load_method(
         &self,
         namespace: &NamespaceName,
         name: &str,
-    ) -> Result<(AuthMethodRecord, Changes), ServiceError> {
+    ) -> Result<(AuthMethodRecord, Transaction), ServiceError> {
         if name.is_empty() {
             return Err(ServiceError::Invalid("Invalid Binding Rule: no AuthMethod is set".to_owned()));
         }
         let key = keys::auth_method(namespace, name);
         let found = if is_name(name) {
-            self.records.get::<AuthMethodRecord>(&key, Freshness::Linearizable).await?
+            self.repository.get::<AuthMethodRecord>(&key, Freshness::Linearizable).await?
         } else {
             None
         };
         let method = found.ok_or_else(|| {
-            ServiceError::Invalid(format!("Invalid Binding Rule: cannot find auth method {:?}", shortened(name)))
+            ServiceError::Invalid(format!("Invalid Binding Rule: cannot find auth method {:?}", truncate(name)))
         })?;
-        Ok(((*method.value).clone(), Changes::default().unchanged(&key, method.modified)))
+        Ok(((*method.value).clone(), Transaction::default().unchanged(&key, method.modified)))
     }
 
-    /// The binding rule of that id; `None` if there is none.
+    /// Returns the binding rule; `None` if it does not exist.
     ///
     /// # Errors
-    /// The caller lacks `acl:read`; the namespace is not there.
+    /// The caller lacks `acl:read`, or the namespace does not exist.
     pub async fn binding_rule(
         &self,
         caller: &Caller,
@@ -93,31 +95,31 @@ impl Directory {
         id: Id,
         freshness: Freshness,
     ) -> Result<Option<Stored<BindingRuleRecord>>, ServiceError> {
-        self.seen(caller, namespace, Some(keys::binding_rule(namespace, id)), freshness).await
+        self.get_record(caller, namespace, Some(keys::binding_rule(namespace, id)), freshness).await
     }
 
-    /// Binding rules of one namespace, or of all; with `method` those of the auth method of that name.
+    /// Lists the binding rules of one namespace, or of all; with `method` only those of that auth method.
     ///
     /// # Errors
-    /// The caller lacks `acl:read` in the one namespace, or there is none of that name.
+    /// The caller lacks `acl:read` in the given namespace, or it does not exist.
     pub async fn binding_rules(
         &self,
         caller: &Caller,
         namespace: Option<&NamespaceName>,
         method: Option<&str>,
         freshness: Freshness,
-    ) -> Result<Found<BindingRuleRecord>, ServiceError> {
-        let mut found = self.found::<BindingRuleRecord>(caller, "binding-rule", namespace, freshness).await?;
+    ) -> Result<RecordList<BindingRuleRecord>, ServiceError> {
+        let mut found = self.list_records::<BindingRuleRecord>(caller, "binding-rule", namespace, freshness).await?;
         if let Some(method) = method {
             found.entries.retain(|rule| rule.value.auth_method == method);
         }
         Ok(found)
     }
 
-    /// Replaces what a binding rule is, but for its method; what the draft leaves out is cleared.
+    /// Replaces a binding rule except for its method; fields missing in the draft are cleared.
     ///
     /// # Errors
-    /// The caller lacks `acl:write`, there is no such rule, or the draft cannot be a rule of its method.
+    /// The caller lacks `acl:write`, the rule does not exist, or the draft is invalid for its method.
     pub async fn update_binding_rule(
         &self,
         caller: &Caller,
@@ -126,7 +128,7 @@ impl Directory {
         draft: &BindingRuleDraft,
     ) -> Result<Stored<BindingRuleRecord>, ServiceError> {
         caller.require(Privilege::AclWrite, namespace)?;
-        retrying(|| self.try_update_binding_rule(namespace, id, draft)).await
+        retry_on_conflict(|| self.try_update_binding_rule(namespace, id, draft)).await
     }
 
     async fn try_update_binding_rule(
@@ -135,21 +137,21 @@ impl Directory {
         id: Id,
         draft: &BindingRuleDraft,
     ) -> Result<Stored<BindingRuleRecord>, ServiceError> {
-        let home = self.home(namespace).await?;
+        let target = self.writable_namespace(namespace).await?;
         let key = keys::binding_rule(namespace, id);
-        let before = self.to_change::<BindingRuleRecord>(&key, || format!("binding rule {id}")).await?;
-        let kept = &before.value.auth_method;
-        if !draft.auth_method.is_empty() && draft.auth_method != *kept {
+        let before = self.load_for_update::<BindingRuleRecord>(&key, || format!("binding rule {id}")).await?;
+        let current = &before.value.auth_method;
+        if !draft.auth_method.is_empty() && draft.auth_method != *current {
             let text = "Invalid Binding Rule: the AuthMethod of a binding rule is immutable";
             return Err(ServiceError::Invalid(text.to_owned()));
         }
-        let (method, changes) = self.held_method(namespace, kept).await?;
-        let rule = judged(draft, id, home.name.clone(), &method)?;
-        let changes = changes.unchanged(&key, before.modified).put(key, &rule)?;
-        self.change(&home, changes, &before, rule).await
+        let (method, transaction) = self.load_method(namespace, current).await?;
+        let rule = validate_draft(draft, id, target.name.clone(), &method)?;
+        let transaction = transaction.unchanged(&key, before.modified).put(key, &rule)?;
+        self.commit_update(&target, transaction, &before, rule).await
     }
 
-    /// Deletes a binding rule; false if there is none. Tokens that it gave something keep it.
+    /// Deletes a binding rule; returns false if it does not exist. Existing tokens keep what it granted.
     ///
     /// # Errors
     /// The caller lacks `acl:write`.
@@ -159,30 +161,33 @@ impl Directory {
         namespace: &NamespaceName,
         id: Id,
     ) -> Result<bool, ServiceError> {
-        self.remove(caller, namespace, &keys::binding_rule(namespace, id), |_: &BindingRuleRecord| Ok(None)).await
+        self.delete_record(caller, namespace, &keys::binding_rule(namespace, id), |_: &BindingRuleRecord| Ok(None))
+            .await
     }
 }
 
-/// The rule that a draft makes of a method.
-fn judged(
+/// Builds and validates the record of a draft for its auth method.
+fn validate_draft(
     draft: &BindingRuleDraft,
     id: Id,
     namespace: NamespaceName,
     method: &AuthMethodRecord,
 ) -> Result<BindingRuleRecord, ServiceError> {
     let invalid = |reason: String| ServiceError::Invalid(format!("Invalid Binding Rule: {reason}"));
-    let kind = BindType::named(&draft.bind_type)
-        .ok_or_else(|| invalid(format!("unknown BindType {:?}", shortened(&draft.bind_type))))?;
+    let kind = BindType::parse(&draft.bind_type)
+        .ok_or_else(|| invalid(format!("unknown BindType {:?}", truncate(&draft.bind_type))))?;
     if draft.bind_name.is_empty() {
         return Err(invalid("no BindName is set".to_owned()));
     }
     let config = MethodConfig::read(method.kind, &method.config);
-    let blank = config.map_err(|reason| invalid(format!("its auth method cannot be used: {reason}")))?.blank();
+    let claim_names =
+        config.map_err(|reason| invalid(format!("its auth method cannot be used: {reason}")))?.claim_names();
     if !draft.selector.is_empty() {
-        Selector::parse(&draft.selector, &blank).map_err(|reason| invalid(format!("invalid Selector: {reason}")))?;
+        Selector::parse(&draft.selector, &claim_names)
+            .map_err(|reason| invalid(format!("invalid Selector: {reason}")))?;
     }
-    let bind = Bind { kind, name: draft.bind_name.clone(), vars: draft.bind_vars.clone() };
-    bind.judge(&blank).map_err(|reason| invalid(format!("invalid BindName or BindVars: {reason}")))?;
+    let bind = Binding { kind, name: draft.bind_name.clone(), vars: draft.bind_vars.clone() };
+    bind.validate(&claim_names).map_err(|reason| invalid(format!("invalid BindName or BindVars: {reason}")))?;
     Ok(BindingRuleRecord {
         id,
         namespace,

@@ -1,15 +1,15 @@
-//! The first token: whoever comes first to a store that has none gets it. An operator may let it be made once more.
+//! Bootstrap: creates the first token of a store. An operator can allow it again with a reset file.
 
 use std::path::{Path, PathBuf};
 
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::{Deserialize, Serialize};
 
-use super::acl_service::Directory;
-use super::caller::Live;
+use super::acl_service::AclService;
+use super::caller::LiveToken;
 use super::error::ServiceError;
-use super::repository::{Changes, retrying};
 use super::tokens::NewToken;
+use super::transaction::{Transaction, retry_on_conflict};
 use crate::acl::model::id::Id;
 use crate::acl::model::links::Links;
 use crate::acl::model::names::NamespaceName;
@@ -19,23 +19,24 @@ use crate::acl::store::{Freshness, Key};
 use crate::error_chain::format_chain;
 use crate::secret;
 
-/// That it was done.
+/// Record of a completed bootstrap.
 #[derive(Debug, Serialize, Deserialize)]
-struct Done {
+struct BootstrapRecord {
     accessor: Id,
 }
 
-/// The file by which an operator lets the first token be made once more: it holds the index that a refusal tells.
+/// File with which an operator allows another bootstrap: it contains the reset index from the error message (as
+/// Consul's `acl-bootstrap-reset`).
 #[derive(Debug, Clone)]
 pub struct ResetFile(PathBuf);
 
 impl ResetFile {
-    /// The file in that folder.
-    pub fn of(folder: &Path) -> Self {
+    /// Returns the file in the data directory.
+    pub fn in_dir(folder: &Path) -> Self {
         Self(folder.join("acl-bootstrap-reset"))
     }
 
-    /// The index in it; `None` without such a file, or where it holds none.
+    /// Reads the index; `None` if the file is missing or holds no number.
     pub async fn index(&self) -> Option<u64> {
         let path = self.0.clone();
         let read = tokio::task::spawn_blocking(move || match path.try_exists() {
@@ -55,7 +56,7 @@ impl ResetFile {
         })
     }
 
-    /// Notes that it was used, and removes it. Where that fails it is of no use any more, for its index counts once.
+    /// Logs the use of the file and deletes it. If deletion fails it is harmless: an index is accepted once.
     pub async fn remove(&self) {
         tracing::info!(event = "acl.bootstrap.reset", "the first token was made once more, as an operator allowed");
         if let Err(error) = tokio::fs::remove_file(&self.0).await {
@@ -66,32 +67,32 @@ impl ResetFile {
 }
 
 fn key() -> Key {
-    Key::of(&["bootstrap", "done"])
+    Key::new(&["bootstrap", "done"])
 }
 
-impl Directory {
-    /// Makes the first token, which may do everything: once, and once more for each time that `reset` is the index that a
-    /// refusal tells. Tokens that were made before are not touched.
+impl AclService {
+    /// Creates a token with the policy `global-management`: the first time, and again if `reset` is the current reset
+    /// index. Existing tokens are not changed.
     ///
     /// # Errors
-    /// [`ServiceError::Forbidden`] if it was done before.
-    pub async fn bootstrap(&self, secret: &PlainSecret, reset: Option<u64>) -> Result<Live, ServiceError> {
-        retrying(|| self.try_bootstrap(secret, reset)).await
+    /// [`ServiceError::Forbidden`] if the bootstrap was done before.
+    pub async fn bootstrap(&self, secret: &PlainSecret, reset: Option<u64>) -> Result<LiveToken, ServiceError> {
+        retry_on_conflict(|| self.try_bootstrap(secret, reset)).await
     }
 
-    async fn try_bootstrap(&self, secret: &PlainSecret, reset: Option<u64>) -> Result<Live, ServiceError> {
-        let namespace = NamespaceName::default_one();
-        let changes = match self.records.get::<Done>(&key(), Freshness::Linearizable).await? {
-            None => Changes::default().absent(&key()),
-            // The index is checked again in the batch that uses it up: several servers may be asked at once.
-            Some(done) if reset == Some(done.modified.0) => Changes::default().unchanged(&key(), done.modified),
+    async fn try_bootstrap(&self, secret: &PlainSecret, reset: Option<u64>) -> Result<LiveToken, ServiceError> {
+        let namespace = NamespaceName::default_namespace();
+        let transaction = match self.repository.get::<BootstrapRecord>(&key(), Freshness::Linearizable).await? {
+            None => Transaction::default().absent(&key()),
+            // The commit checks the index again, as several servers may receive the request at once.
+            Some(done) if reset == Some(done.modified.0) => Transaction::default().unchanged(&key(), done.modified),
             Some(done) => {
                 let index = done.modified.0;
                 let text = format!("Permission denied: ACL bootstrap no longer allowed (reset index: {index})");
                 return Err(ServiceError::Forbidden(text));
             }
         };
-        let home = self.home(&namespace).await?;
+        let target = self.writable_namespace(&namespace).await?;
         let accessor = Id::random();
         let new = NewToken {
             accessor,
@@ -104,6 +105,6 @@ impl Directory {
             expiration_time: None,
             login: None,
         };
-        self.make_token(&home, new, changes.put(key(), &Done { accessor })?).await
+        self.insert_token(&target, new, transaction.put(key(), &BootstrapRecord { accessor })?).await
     }
 }

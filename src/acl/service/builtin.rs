@@ -1,25 +1,25 @@
-//! What every store has from the start.
+//! Built-in records of every store.
 
-use super::acl_service::Directory;
-use super::active_keys::held;
+use super::acl_service::AclService;
+use super::active_keys::require_same_keys;
 use super::error::ServiceError;
-use super::keys::{self, Whereabouts};
-use super::repository::{Changes, retrying};
+use super::keys::{self, TokenIndexEntry};
+use super::transaction::{Transaction, retry_on_conflict};
 use crate::acl::model::id::Id;
 use crate::acl::model::links::Links;
 use crate::acl::model::names::NamespaceName;
 use crate::acl::model::namespace::NamespaceRecord;
 use crate::acl::model::policy::{GLOBAL_MANAGEMENT, GLOBAL_READ_ONLY, PolicyRecord};
 use crate::acl::model::secret::PlainSecret;
-use crate::acl::model::token::{ANONYMOUS, ANONYMOUS_SECRET, Birth, TokenRecord};
+use crate::acl::model::token::{ANONYMOUS, ANONYMOUS_SECRET, ImmutableFields, TokenRecord};
 use crate::acl::store::Freshness;
 
 const RESOURCES: [&str; 8] = ["agent", "event", "identity", "key", "node", "query", "service", "session"];
 
-/// The rules of `global-management` (write) and of `builtin/global-read-only` (read): all of the server's own, and all in
-/// every namespace. What is said in the token's own namespace is as close as what another policy says there, and `policy`
-/// in a namespace block gives nothing of what is in the namespace: so each is said, and twice.
-fn all(access: &str) -> String {
+/// Rules of `global-management` (write) and `builtin/global-read-only` (read). Each resource is listed at the top level
+/// and in `namespace_prefix ""`: a rule for the token's own namespace is as specific as that of another policy, and
+/// `policy` in a namespace block grants nothing inside the namespace.
+fn full_access_rules(access: &str) -> String {
     let single = |name: &str| format!("{name} = \"{access}\"\n");
     let resource = |name: &str| {
         let intentions = if name == "service" { format!(" intentions = \"{access}\"") } else { String::new() };
@@ -31,24 +31,24 @@ fn all(access: &str) -> String {
     format!("{acl}{singles}{resources}namespace_prefix \"\" {{\n{policy}{acl}{resources}}}\n")
 }
 
-impl Directory {
-    /// Makes what is built in where it is not there: the `default` namespace, two policies, the anonymous token.
+impl AclService {
+    /// Creates the built-in records if they are missing: namespace `default`, two policies, the anonymous token.
     ///
     /// # Errors
-    /// [`ServiceError::Restoring`] if it is being restored; the store failed.
-    pub async fn prepare(&self) -> Result<(), ServiceError> {
-        retrying(|| self.try_prepare()).await
+    /// [`ServiceError::Restoring`] during a restore; the store failed.
+    pub async fn create_builtins(&self) -> Result<(), ServiceError> {
+        retry_on_conflict(|| self.try_create_builtins()).await
     }
 
-    async fn try_prepare(&self) -> Result<(), ServiceError> {
+    async fn try_create_builtins(&self) -> Result<(), ServiceError> {
         self.epoch(Freshness::Linearizable).await?;
-        let namespace = NamespaceName::default_one();
-        // Another server on the same store may have been faster.
+        let namespace = NamespaceName::default_namespace();
+        // Another server on the same store may have created them first.
         if self.namespace(&namespace, Freshness::Linearizable).await?.is_some() {
             return Ok(());
         }
-        let keys = self.keys_now().await?;
-        let home = NamespaceRecord {
+        let keys = self.reload_keys().await?;
+        let record = NamespaceRecord {
             name: namespace.clone(),
             description: "Builtin Default Namespace".to_owned(),
             defaults: None,
@@ -56,7 +56,7 @@ impl Directory {
             deleted_at: None,
         };
         let key = keys::namespace(&namespace);
-        let mut changes = held(&keys, Changes::default()).absent(&key).put(key, &home)?;
+        let mut transaction = require_same_keys(&keys, Transaction::default()).absent(&key).put(key, &record)?;
         for (id, name, description, access) in [
             (GLOBAL_MANAGEMENT, "global-management", "Builtin Policy that grants unlimited access", "write"),
             (
@@ -71,14 +71,15 @@ impl Directory {
                 name: name.to_owned(),
                 namespace: namespace.clone(),
                 description: description.to_owned(),
-                rules: all(access),
+                rules: full_access_rules(access),
                 datacenters: Vec::new(),
             };
-            changes =
-                changes.put(keys::policy(&namespace, id), &policy)?.put(keys::policy_name(&namespace, name), &id)?;
+            transaction = transaction
+                .put(keys::policy(&namespace, id), &policy)?
+                .put(keys::policy_name(&namespace, name), &id)?;
         }
-        let secret = PlainSecret::presented(ANONYMOUS_SECRET);
-        let birth = Birth {
+        let secret = PlainSecret::from_presented(ANONYMOUS_SECRET);
+        let immutable = ImmutableFields {
             accessor_id: ANONYMOUS,
             secret_hash: keys.current().hash(&secret),
             sealed_secret: keys.current().seal(ANONYMOUS, &secret)?,
@@ -88,22 +89,22 @@ impl Directory {
             expiration_time: None,
             login: None,
         };
-        let by_secret = keys::token_id(&birth.secret_hash);
-        let by_accessor = keys::token_id(&keys.current().hash(&accessor_text(ANONYMOUS)));
-        let token = TokenRecord::born(birth, "Anonymous Token".to_owned(), Links::default(), Vec::new());
-        let place = |secret| Whereabouts { namespace: namespace.clone(), accessor: ANONYMOUS, secret };
-        changes = changes
+        let by_secret = keys::token_id(&immutable.secret_hash);
+        let by_accessor = keys::token_id(&keys.current().hash(&accessor_as_secret(ANONYMOUS)));
+        let token = TokenRecord::new(immutable, "Anonymous Token".to_owned(), Links::default(), Vec::new());
+        let index_entry = |secret| TokenIndexEntry { namespace: namespace.clone(), accessor: ANONYMOUS, secret };
+        transaction = transaction
             .put(keys::token(&namespace, ANONYMOUS), &token)?
-            .put(by_secret, &place(true))?
-            .put(by_accessor, &place(false))?;
-        self.records.commit(changes).await?;
+            .put(by_secret, &index_entry(true))?
+            .put(by_accessor, &index_entry(false))?;
+        self.repository.commit(transaction).await?;
         Ok(())
     }
 }
 
-/// An accessor, to be hashed as secrets are: no token's accessor is another's secret.
-pub(super) fn accessor_text(accessor: Id) -> PlainSecret {
-    PlainSecret::presented(&accessor.to_string())
+/// Converts an accessor for hashing like a secret, so that no accessor equals another token's secret.
+pub(super) fn accessor_as_secret(accessor: Id) -> PlainSecret {
+    PlainSecret::from_presented(&accessor.to_string())
 }
 
 #[cfg(test)]
@@ -111,7 +112,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::acl::model::authorize::{Access, Carried, DefaultPolicy, Grants, Resource};
+    use crate::acl::model::authorize::{Access, DefaultPolicy, Grants, PolicyInScope, Resource};
     use crate::acl::model::rules::Rules;
 
     #[test]
@@ -133,13 +134,13 @@ mod tests {
             Resource::Service("a"),
             Resource::Session("a"),
         ];
-        // Another policy of the same token that gives less takes nothing away.
+        // A less permissive policy of the same token does not restrict them.
         let less = "acl = \"read\" operator = \"read\" key_prefix \"\" { policy = \"read\" }";
         for (access, writes) in [("read", false), ("write", true)] {
-            let carried = |text: &str| Carried::new("default", Arc::new(Rules::parse(text).unwrap()));
+            let carried = |text: &str| PolicyInScope::new("default", Arc::new(Rules::parse(text).unwrap()));
             let grants = Grants {
                 own_namespace: "default".into(),
-                direct: vec![carried(&all(access)), carried(less)],
+                direct: vec![carried(&full_access_rules(access)), carried(less)],
                 defaults: Vec::new(),
                 default_policy: DefaultPolicy::Deny,
             };

@@ -1,4 +1,4 @@
-//! Who calls, and what it may do.
+//! Authenticated caller and its permissions.
 
 use super::error::Denied;
 use super::repository::Stored;
@@ -8,24 +8,24 @@ use crate::acl::model::names::NamespaceName;
 use crate::acl::model::timestamp::Timestamp;
 use crate::acl::model::token::{ANONYMOUS, TokenRecord};
 
-/// A token that counted when it was read.
+/// A token that was valid when loaded.
 #[derive(Debug, Clone)]
-pub struct Live {
-    /// The token.
+pub struct LiveToken {
+    /// Token record.
     pub token: Stored<TokenRecord>,
-    /// When it was read.
-    pub read: Timestamp,
+    /// Wall-clock time at which it was loaded.
+    pub read_at: Timestamp,
 }
 
-/// Who calls: a token that counts, and what it may do.
+/// Authenticated caller: a valid token and the rules that apply to it.
 #[derive(Debug)]
 pub struct Caller {
-    /// The token; the anonymous one for a request without a token.
-    pub live: Live,
+    /// Token of the request; the anonymous token if it had none.
+    pub live: LiveToken,
     pub(super) grants: Grants,
 }
 
-/// What an operation asks for.
+/// Permission that an operation requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Privilege {
     /// `acl:read`.
@@ -39,7 +39,7 @@ pub enum Privilege {
 }
 
 impl Privilege {
-    fn parts(self) -> (Resource<'static>, Access, &'static str) {
+    fn permission(self) -> (Resource<'static>, Access, &'static str) {
         match self {
             Self::AclRead => (Resource::Acl, Access::Read, "acl:read"),
             Self::AclWrite => (Resource::Acl, Access::Write, "acl:write"),
@@ -50,42 +50,42 @@ impl Privilege {
 }
 
 impl Caller {
-    /// The accessor of its token; `None` for the anonymous one.
+    /// Returns the accessor of the token; `None` for the anonymous token.
     pub fn accessor(&self) -> Option<Id> {
-        Some(self.live.token.value.birth().accessor_id).filter(|accessor| *accessor != ANONYMOUS)
+        Some(self.live.token.value.immutable().accessor_id).filter(|accessor| *accessor != ANONYMOUS)
     }
 
-    /// The namespace of its token.
+    /// Returns the namespace of the token.
     pub fn namespace(&self) -> &NamespaceName {
-        &self.live.token.value.birth().namespace
+        &self.live.token.value.immutable().namespace
     }
 
-    /// Whether it has that privilege in that namespace.
+    /// Returns whether the caller has the privilege in a namespace.
     pub fn has(&self, privilege: Privilege, namespace: &NamespaceName) -> bool {
-        let (resource, access, _) = privilege.parts();
-        self.may(&resource, access, namespace)
+        let (resource, access, _) = privilege.permission();
+        self.is_allowed(&resource, access, namespace)
     }
 
-    /// Refuses it without that privilege in that namespace.
+    /// Checks that the caller has the privilege in a namespace.
     ///
     /// # Errors
-    /// It lacks the privilege.
+    /// The caller lacks the privilege.
     pub fn require(&self, privilege: Privilege, namespace: &NamespaceName) -> Result<(), Denied> {
-        if self.has(privilege, namespace) { Ok(()) } else { Err(self.lacks(privilege.parts().2)) }
+        if self.has(privilege, namespace) { Ok(()) } else { Err(self.denied(privilege.permission().2)) }
     }
 
-    /// What is told to it when it lacks a permission.
-    pub fn lacks(&self, permission: &str) -> Denied {
+    /// Builds the error for a missing permission.
+    pub fn denied(&self, permission: &str) -> Denied {
         Denied { accessor: self.accessor(), permission: permission.to_owned(), name: None }
     }
 
-    /// Whether it may do that to a resource in a namespace.
-    pub fn may(&self, resource: &Resource<'_>, access: Access, namespace: &NamespaceName) -> bool {
+    /// Returns whether the caller's rules allow the access to a resource in a namespace.
+    pub fn is_allowed(&self, resource: &Resource<'_>, access: Access, namespace: &NamespaceName) -> bool {
         self.grants.decide(resource, access, &namespace.key()) == Decision::Allow
     }
 
-    /// Whether it may see that a namespace is there.
-    pub fn may_see(&self, namespace: &NamespaceName) -> bool {
-        self.may(&Resource::Namespace, Access::Read, namespace)
+    /// Returns whether the caller may see that the namespace exists.
+    pub fn can_see_namespace(&self, namespace: &NamespaceName) -> bool {
+        self.is_allowed(&Resource::Namespace, Access::Read, namespace)
     }
 }

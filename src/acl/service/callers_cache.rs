@@ -1,4 +1,4 @@
-//! Callers that were looked up already.
+//! Cache of authenticated callers.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,39 +7,38 @@ use super::caller::Caller;
 use crate::acl::model::secret::SecretHash;
 use crate::acl::store::Revision;
 
-/// Callers by the hash of the secret that they present (`None` for those who present none), as they were at a revision of
-/// the store. They are as they were while nothing at all is written: what a caller may do hangs on many records, and a
-/// write in between costs a look at them again, no more.
+/// Authenticated callers by the hash of their secret (`None`: anonymous), valid for one store revision. Permissions
+/// depend on many records, so any write invalidates all entries; reloading them is cheap.
 #[derive(Debug, Default)]
-pub(super) struct CallersCache(Mutex<Known>);
+pub(super) struct CallersCache(Mutex<CachedCallers>);
 
 #[derive(Debug, Default)]
-struct Known {
+struct CachedCallers {
     at: Revision,
     callers: HashMap<Option<SecretHash>, Arc<Caller>>,
 }
 
-/// Callers that are kept. When there are more, all are forgotten: who comes often is back soon.
-const CALLERS: usize = 4096;
+/// Most entries. A full cache is emptied; active callers are soon cached again.
+const MAX_CALLERS: usize = 4096;
 
 impl CallersCache {
-    /// The caller, if the store is still as it was when it was kept.
+    /// Returns the cached caller if the store is still at revision `at`.
     pub(super) fn get(&self, secret: Option<&SecretHash>, at: Revision) -> Option<Arc<Caller>> {
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // Hashes are keyed: how long a comparison takes tells nothing.
-        known.callers.get(&secret.cloned()).filter(|_| known.at == at).cloned()
+        let cached = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // The hashes are keyed, so comparison time reveals nothing.
+        cached.callers.get(&secret.cloned()).filter(|_| cached.at == at).cloned()
     }
 
-    /// Keeps a caller that was read after the store was at that revision.
+    /// Stores a caller that was loaded when the store was at revision `at` or later.
     pub(super) fn keep(&self, secret: Option<SecretHash>, at: Revision, caller: &Arc<Caller>) {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.at > at {
+        let mut cached = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if cached.at > at {
             return;
         }
-        if known.at < at || known.callers.len() >= CALLERS {
-            known.callers.clear();
-            known.at = at;
+        if cached.at < at || cached.callers.len() >= MAX_CALLERS {
+            cached.callers.clear();
+            cached.at = at;
         }
-        known.callers.insert(secret, Arc::clone(caller));
+        cached.callers.insert(secret, Arc::clone(caller));
     }
 }

@@ -1,21 +1,22 @@
-//! What is done with one record of a namespace, whatever its kind.
+//! Create, read, update and delete for one record of any kind.
 
 use serde::de::DeserializeOwned;
 
-use super::acl_service::{Directory, Home};
+use super::acl_service::{AclService, WritableNamespace};
 use super::caller::{Caller, Privilege};
 use super::error::ServiceError;
-use super::repository::{Changes, Stored, retrying};
+use super::repository::Stored;
+use super::transaction::{Transaction, retry_on_conflict};
 use crate::acl::model::id::Id;
 use crate::acl::model::names::NamespaceName;
 use crate::acl::store::{Freshness, Key};
 
-impl Directory {
-    /// The record of that key, for a caller; `None` if there is none.
+impl AclService {
+    /// Reads a record for a caller; `None` if it does not exist.
     ///
     /// # Errors
-    /// The caller lacks `acl:read`; the namespace is not there; the store failed.
-    pub(super) async fn seen<R: DeserializeOwned + Send + Sync + 'static>(
+    /// The caller lacks `acl:read`; the namespace does not exist; the store failed.
+    pub(super) async fn get_record<R: DeserializeOwned + Send + Sync + 'static>(
         &self,
         caller: &Caller,
         namespace: &NamespaceName,
@@ -23,16 +24,16 @@ impl Directory {
         freshness: Freshness,
     ) -> Result<Option<Stored<R>>, ServiceError> {
         caller.require(Privilege::AclRead, namespace)?;
-        self.existing(namespace, freshness).await?;
+        self.require_namespace(namespace, freshness).await?;
         let Some(key) = key else { return Ok(None) };
-        self.records.get(&key, freshness).await
+        self.repository.get(&key, freshness).await
     }
 
-    /// The record that the row of a name leads to; `by_id` tells where the records of that kind are.
+    /// Reads a record by the index entry of its name; `by_id` builds the key of the record.
     ///
     /// # Errors
-    /// As [`Directory::seen`].
-    pub(super) async fn seen_by_name<R: DeserializeOwned + Send + Sync + 'static>(
+    /// See [`AclService::get_record`].
+    pub(super) async fn get_record_by_name<R: DeserializeOwned + Send + Sync + 'static>(
         &self,
         caller: &Caller,
         namespace: &NamespaceName,
@@ -40,78 +41,83 @@ impl Directory {
         by_id: fn(&NamespaceName, Id) -> Key,
         freshness: Freshness,
     ) -> Result<Option<Stored<R>>, ServiceError> {
-        let Some(id) = self.seen::<Id>(caller, namespace, by_name, freshness).await? else { return Ok(None) };
-        self.records.get(&by_id(namespace, *id.value), freshness).await
+        let Some(id) = self.get_record::<Id>(caller, namespace, by_name, freshness).await? else { return Ok(None) };
+        self.repository.get(&by_id(namespace, *id.value), freshness).await
     }
 
-    /// The record of that key, to change it; `what` it is called, where it is not there.
+    /// Reads a record for an update; `what` describes it in the error if it does not exist.
     ///
     /// # Errors
-    /// It is not there; the store failed.
-    pub(super) async fn to_change<R: DeserializeOwned + Send + Sync + 'static>(
+    /// It does not exist; the store failed.
+    pub(super) async fn load_for_update<R: DeserializeOwned + Send + Sync + 'static>(
         &self,
         key: &Key,
         what: impl FnOnce() -> String,
     ) -> Result<Stored<R>, ServiceError> {
-        let found = self.records.get(key, Freshness::Linearizable).await?;
-        found.ok_or_else(|| ServiceError::Missing(format!("cannot find {}", what())))
+        let found = self.repository.get(key, Freshness::Linearizable).await?;
+        found.ok_or_else(|| ServiceError::NotFound(format!("cannot find {}", what())))
     }
 
-    /// Refuses a name whose row is there, as `taken` says.
+    /// Checks that a name is not taken; `taken` builds the error text.
     ///
     /// # Errors
-    /// It is; the store failed.
-    pub(super) async fn free(&self, name: &Key, taken: impl FnOnce() -> String) -> Result<(), ServiceError> {
-        let found = self.records.store().get(name, Freshness::Linearizable).await?;
-        if found.is_some() { Err(ServiceError::Taken(taken())) } else { Ok(()) }
+    /// The name is taken; the store failed.
+    pub(super) async fn require_absent(&self, name: &Key, taken: impl FnOnce() -> String) -> Result<(), ServiceError> {
+        let found = self.repository.store().get(name, Freshness::Linearizable).await?;
+        if found.is_some() { Err(ServiceError::Conflict(taken())) } else { Ok(()) }
     }
 
-    /// Writes a new record, which is among the `changes`.
+    /// Commits the transaction that creates a record.
     ///
     /// # Errors
-    /// A check does not hold; the store failed.
-    pub(super) async fn make<R>(&self, home: &Home, changes: Changes, value: R) -> Result<Stored<R>, ServiceError> {
-        let revision = self.records.commit(home.hold(changes)).await?;
+    /// A precondition failed; the store failed.
+    pub(super) async fn commit_new<R>(
+        &self,
+        target: &WritableNamespace,
+        transaction: Transaction,
+        value: R,
+    ) -> Result<Stored<R>, ServiceError> {
+        let revision = self.repository.commit(target.require_unchanged(transaction)).await?;
         Ok(Stored { value: value.into(), created: revision, modified: revision })
     }
 
-    /// Writes what a record is now, which is among the `changes`.
+    /// Commits the transaction that replaces a record.
     ///
     /// # Errors
-    /// A check does not hold; the store failed.
-    pub(super) async fn change<R>(
+    /// A precondition failed; the store failed.
+    pub(super) async fn commit_update<R>(
         &self,
-        home: &Home,
-        changes: Changes,
+        target: &WritableNamespace,
+        transaction: Transaction,
         before: &Stored<R>,
         value: R,
     ) -> Result<Stored<R>, ServiceError> {
-        let modified = self.records.commit(home.hold(changes)).await?;
+        let modified = self.repository.commit(target.require_unchanged(transaction)).await?;
         Ok(Stored { value: value.into(), created: before.created, modified })
     }
 
-    /// Removes a record, and what `beside` it says: the row of its name, where it has one. False if there is none.
+    /// Deletes a record and the index entry of its name that `name_key` returns. Returns false if it does not exist.
     ///
     /// # Errors
-    /// The caller lacks `acl:write`; `beside` refuses; the store failed.
-    pub(super) async fn remove<R: DeserializeOwned + Send + Sync + 'static>(
+    /// The caller lacks `acl:write`; `name_key` returned an error; the store failed.
+    pub(super) async fn delete_record<R: DeserializeOwned + Send + Sync + 'static>(
         &self,
         caller: &Caller,
         namespace: &NamespaceName,
         key: &Key,
-        beside: impl Fn(&R) -> Result<Option<Key>, ServiceError>,
+        name_key: impl Fn(&R) -> Result<Option<Key>, ServiceError>,
     ) -> Result<bool, ServiceError> {
         caller.require(Privilege::AclWrite, namespace)?;
         let attempt = async || {
-            let home = self.home(namespace).await?;
-            let Some(before) = self.records.get::<R>(key, Freshness::Linearizable).await? else { return Ok(false) };
-            let mut changes = Changes::default().unchanged(key, before.modified).delete(key.clone());
-            if let Some(name) = beside(&before.value)? {
-                changes = changes.delete(name);
+            let target = self.writable_namespace(namespace).await?;
+            let Some(before) = self.repository.get::<R>(key, Freshness::Linearizable).await? else { return Ok(false) };
+            let mut transaction = Transaction::default().unchanged(key, before.modified).delete(key.clone());
+            if let Some(name) = name_key(&before.value)? {
+                transaction = transaction.delete(name);
             }
-            self.records.commit(home.hold(changes)).await?;
+            self.repository.commit(target.require_unchanged(transaction)).await?;
             Ok(true)
         };
-        retrying(attempt).await
+        retry_on_conflict(attempt).await
     }
 }

@@ -1,74 +1,74 @@
-//! Why the service does not do what it was asked for.
+//! Errors of the ACL service.
 //!
-//! Texts of refusals are one line each, in the words that clients of such services look for.
+//! Error texts are one line each and follow the wording that clients of Consul match on.
 
 use crate::acl::model::id::Id;
 use crate::acl::store::{CommitError, StoreError};
 
 use super::seal::SealError;
 
-/// Why something was not done.
+/// Error of an operation.
 #[derive(Debug, thiserror::Error)]
 pub enum ServiceError {
-    /// The request asks for what cannot be.
+    /// The request is invalid.
     #[error("{0}")]
     Invalid(String),
-    /// What it is about is not there.
+    /// The object does not exist.
     #[error("{0}")]
-    Missing(String),
-    /// The name or id is taken, or the namespace is being deleted.
+    NotFound(String),
+    /// The name or id is taken, or the namespace is marked for deletion.
     #[error("{0}")]
-    Taken(String),
-    /// The caller may not.
+    Conflict(String),
+    /// The caller lacks a permission.
     #[error(transparent)]
     Denied(#[from] Denied),
-    /// The secret opens nothing: never given out, expired, or deleted.
+    /// No valid token has the secret: unknown, expired or deleted.
     #[error("ACL not found")]
     UnknownSecret,
-    /// A request for which there is no leave, in other words than those of a privilege.
+    /// The request is forbidden for another reason than a missing privilege.
     #[error("{0}")]
     Forbidden(String),
-    /// The store is being restored, and shut for everything else.
+    /// A snapshot restore is in progress; all other operations are rejected.
     #[error("the service is being restored from a snapshot: try again once that has ended")]
     Restoring,
-    /// Too many others change the same record.
+    /// Repeated write conflicts on the same record.
     #[error("too many others change the same record")]
-    Crowded,
-    /// It cannot be done for now.
+    Contention,
+    /// Temporarily impossible.
     #[error("{0}")]
-    NotNow(String),
+    Unavailable(String),
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The store refused a batch.
+    /// The store rejected a batch.
     #[error(transparent)]
     Commit(#[from] CommitError),
-    /// A secret could not be sealed or opened.
+    /// A secret could not be encrypted or decrypted.
     #[error(transparent)]
     Seal(#[from] SealError),
-    /// What came could not be kept until it is judged.
+    /// The uploaded snapshot could not be spooled to disk.
     #[error("this server has no room for the snapshot")]
     Spool(#[source] std::io::Error),
-    /// A record could not be written as JSON.
+    /// A record could not be serialized as JSON.
     #[error("a record cannot be written as JSON")]
     Encode(#[source] serde_json::Error),
 }
 
 impl ServiceError {
-    /// A request that cannot be, for a reason that a type tells.
+    /// Builds [`ServiceError::Invalid`] from a typed reason.
     pub(super) fn invalid(reason: impl std::fmt::Display) -> Self {
         Self::Invalid(reason.to_string())
     }
 }
 
-/// Who may not do what.
+/// Details of a denied permission.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Denied {
-    /// The caller's token; `None` for one who brought none.
+    /// Accessor of the caller's token; `None` for the anonymous token.
     pub accessor: Option<Id>,
-    /// What it lacks, such as `acl:read`.
+    /// Missing permission, such as `acl:read`.
     pub permission: String,
-    /// What it is about, where that has a name.
+    /// Name of the resource, if it has one.
     pub name: Option<String>,
 }
 

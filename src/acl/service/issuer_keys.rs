@@ -1,7 +1,7 @@
-//! The keys that issuers sign with: fetched when a login needs one, remembered, and never fetched often.
+//! Signing keys of identity issuers: fetched on demand, cached, and rate-limited.
 //!
-//! A token that names an unknown key makes one fetch a minute and no more, whoever fails; a failed fetch keeps the keys
-//! that were there; and many callers make one fetch. Where to fetch from is configured; a token has no say in it.
+//! An unknown key id causes at most one fetch a minute, failed or not. A failed fetch keeps the previous keys, and
+//! concurrent callers share one fetch. The URL is configured; tokens cannot influence it.
 
 mod documents;
 mod fixed;
@@ -22,72 +22,71 @@ use crate::clock::{Clock, ClockReading};
 
 pub use fixed::{PemError, pem_keys};
 
-/// Where an issuer's keys are.
+/// Location of an issuer's keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Options {
-    /// The document that is fetched first.
+pub struct IssuerKeyOptions {
+    /// Document to fetch.
     pub source: Source,
-    /// Whom to trust in place of the system's authorities.
+    /// CA certificates to trust.
     pub authorities: Authorities,
 }
 
-/// Who vouches for the server that keys are fetched from.
+/// CA certificates for the TLS connection to the key server.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Authorities {
-    /// Whom the system trusts.
+    /// System trust store.
     #[default]
     System,
-    /// The certificates in a PEM file, which is read at each fetch.
+    /// PEM file, read at each fetch.
     File(PathBuf),
-    /// These certificates, in PEM.
+    /// PEM text.
     Pem(String),
 }
 
-/// Which document is fetched. An `https` URL, or `http` on loopback.
+/// Key document. The URL is `https`, or `http` on loopback.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
-    /// An `OpenID` discovery document, which names the key set's URL. Its issuer must be the trusted one.
+    /// `OpenID` discovery document with the URL of the key set. Its issuer must match the configured one.
     Discovery(Url),
     /// A JSON Web Key Set.
     Jwks(Url),
 }
 
-/// Between two fetches, whatever tokens name, once keys are held.
-pub const REFETCH: Duration = Duration::from_mins(1);
+/// Minimum time between fetches while keys are cached.
+pub const MIN_FETCH_INTERVAL: Duration = Duration::from_mins(1);
 
-/// Between two fetches while no keys are held.
-pub const FIRST_FETCH: Duration = Duration::from_secs(5);
+/// Minimum time between fetches while no keys are cached.
+pub const EMPTY_FETCH_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The age from which on keys are fetched anew before they are used, so that one that the issuer withdrew is not trusted
-/// for long.
-pub const REFRESH: Duration = Duration::from_hours(1);
+/// Age after which cached keys are fetched again before use, so that a withdrawn key is not trusted for long.
+pub const MAX_KEY_AGE: Duration = Duration::from_hours(1);
 
-/// Longest wait of a login for keys.
-const PATIENCE: Duration = Duration::from_secs(15);
+/// Time that a login waits for a fetch.
+const MAX_FETCH_WAIT: Duration = Duration::from_secs(15);
 
-/// Most keys that a token which names none is tried with.
-const TRIED: usize = 16;
+/// Most keys that are tried for a token without a key id.
+const MAX_CANDIDATES: usize = 16;
 
 /// A public key of an issuer.
 #[derive(Clone)]
 pub struct IssuerKey {
-    /// Its id, where it has one.
+    /// Key id, if any.
     id: Option<String>,
-    /// The only algorithm that it is for, where it says so.
+    /// Algorithm that the key is restricted to, if any.
     algorithm: Option<String>,
-    shape: Shape,
+    key_type: KeyType,
     key: DecodingKey,
 }
 
 impl std::fmt::Debug for IssuerKey {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "IssuerKey({:?}, {:?})", self.id, self.shape)
+        write!(formatter, "IssuerKey({:?}, {:?})", self.id, self.key_type)
     }
 }
 
-/// What a key can be used with.
+/// Type of a public key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Shape {
+enum KeyType {
     Rsa,
     P256,
     P384,
@@ -95,120 +94,126 @@ enum Shape {
 
 impl IssuerKey {
     fn fits(&self, algorithm: Algorithm) -> bool {
-        let shape = match algorithm {
-            Algorithm::Rs256 | Algorithm::Rs384 | Algorithm::Rs512 | Algorithm::Ps256 => Shape::Rsa,
-            Algorithm::Es256 => Shape::P256,
-            Algorithm::Es384 => Shape::P384,
+        let key_type = match algorithm {
+            Algorithm::Rs256 | Algorithm::Rs384 | Algorithm::Rs512 | Algorithm::Ps256 => KeyType::Rsa,
+            Algorithm::Es256 => KeyType::P256,
+            Algorithm::Es384 => KeyType::P384,
         };
-        self.shape == shape && self.algorithm.as_ref().is_none_or(|only| only == algorithm.as_str())
+        self.key_type == key_type && self.algorithm.as_ref().is_none_or(|only| only == algorithm.as_str())
     }
 }
 
-/// The keys of one issuer. Clones share them.
+/// Signing keys of one issuer. Clones share the cache.
 #[derive(Debug, Clone)]
-pub struct Keys(Kept);
+pub struct IssuerKeys(KeySet);
 
 #[derive(Debug, Clone)]
-enum Kept {
+enum KeySet {
     Fixed(Arc<[IssuerKey]>),
-    Fetched(Arc<Fetched>),
+    Fetched(Arc<KeyFetcher>),
 }
 
 #[derive(Debug)]
-struct Fetched {
+struct KeyFetcher {
     issuer: String,
-    options: Options,
-    states: watch::Sender<State>,
-    under_way: AtomicBool,
+    options: IssuerKeyOptions,
+    state_tx: watch::Sender<FetchState>,
+    in_flight: AtomicBool,
     tasks: TaskTracker,
     clock: Clock,
 }
 
 #[derive(Debug, Clone, Default)]
-struct State {
+struct FetchState {
     keys: Arc<[IssuerKey]>,
     tries: u64,
-    /// No fetch before then.
+    /// Earliest time of the next fetch.
     next: Option<ClockReading>,
-    /// When the keys that are held are to be fetched anew.
+    /// Time at which the cached keys become too old.
     old: Option<ClockReading>,
     failure: Option<Arc<str>>,
 }
 
-/// Why there is no key.
+/// Error of a key lookup.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum KeyError {
-    /// The issuer has no such key, as far as we were told.
+pub enum IssuerKeyError {
+    /// The fetched keys do not contain the key id.
     #[error("failed to verify signature: the issuer has no key {key_id:?}")]
     Unknown {
-        /// The id that the token names.
+        /// Key id from the token header.
         key_id: String,
     },
-    /// The issuer has no key for signatures of that kind.
+    /// No key fits the signature algorithm.
     #[error("failed to verify signature: the issuer has no key for {algorithm}")]
     None {
-        /// How the token is signed.
+        /// Signature algorithm of the token.
         algorithm: &'static str,
     },
     /// The issuer's keys could not be fetched.
     #[error("failed to verify signature: fetching keys failed: {cause}")]
     Unavailable {
-        /// Why.
+        /// Cause.
         cause: String,
     },
 }
 
-impl Keys {
-    /// The keys of `issuer`. Nothing is fetched until a key is asked for.
-    pub fn fetched(issuer: String, options: Options, clock: Clock) -> Self {
-        let states = watch::Sender::new(State::default());
-        let fetched =
-            Fetched { issuer, options, states, under_way: AtomicBool::new(false), tasks: TaskTracker::new(), clock };
-        Self(Kept::Fetched(Arc::new(fetched)))
+impl IssuerKeys {
+    /// Returns the keys of `issuer`, which are fetched at the first lookup.
+    pub fn fetched(issuer: String, options: IssuerKeyOptions, clock: Clock) -> Self {
+        let state_tx = watch::Sender::new(FetchState::default());
+        let fetched = KeyFetcher {
+            issuer,
+            options,
+            state_tx,
+            in_flight: AtomicBool::new(false),
+            tasks: TaskTracker::new(),
+            clock,
+        };
+        Self(KeySet::Fetched(Arc::new(fetched)))
     }
 
-    /// Keys that are known.
+    /// Returns a fixed set of keys.
     pub fn fixed(keys: Vec<IssuerKey>) -> Self {
-        Self(Kept::Fixed(keys.into()))
+        Self(KeySet::Fixed(keys.into()))
     }
 
-    /// The keys that may have made a signature by that algorithm: the one of that id, or those that fit where the token
-    /// names none. Fetched if need be and the time since the last fetch allows.
+    /// Returns the keys to verify a signature with: the one with `key_id`, or all that fit the algorithm if the token
+    /// names none. Fetches them if needed and allowed by the rate limit.
     ///
     /// # Errors
-    /// There is no such key, or the keys could not be fetched.
-    pub async fn get(&self, key_id: Option<&str>, algorithm: Algorithm) -> Result<Vec<DecodingKey>, KeyError> {
+    /// No such key, or the fetch failed.
+    pub async fn get(&self, key_id: Option<&str>, algorithm: Algorithm) -> Result<Vec<DecodingKey>, IssuerKeyError> {
         let fetched = match &self.0 {
-            // They have no ids: what the token says of one is no help.
-            Kept::Fixed(keys) => {
+            // Fixed keys have no ids, so the token's key id is ignored.
+            KeySet::Fixed(keys) => {
                 let found = select(keys, None, algorithm);
                 return if found.is_empty() {
-                    Err(KeyError::None { algorithm: algorithm.as_str() })
+                    Err(IssuerKeyError::None { algorithm: algorithm.as_str() })
                 } else {
                     Ok(found)
                 };
             }
-            Kept::Fetched(fetched) => fetched,
+            KeySet::Fetched(fetched) => fetched,
         };
-        let mut states = fetched.states.subscribe();
-        let before = states.borrow_and_update().clone();
+        let mut state_tx = fetched.state_tx.subscribe();
+        let before = state_tx.borrow_and_update().clone();
         let found = select(&before.keys, key_id, algorithm);
         let has_come = |moment: Option<ClockReading>| moment.is_none_or(|moment| fetched.clock.has_reached(moment));
         if !found.is_empty() && !has_come(before.old) {
             return Ok(found);
         }
         if !has_come(before.next) {
-            return if found.is_empty() { Err(before.lacks(key_id, algorithm)) } else { Ok(found) };
+            return if found.is_empty() { Err(before.key_error(key_id, algorithm)) } else { Ok(found) };
         }
-        Arc::clone(fetched).begin();
-        let published = states.wait_for(|state| state.tries > before.tries);
-        match tokio::time::timeout(PATIENCE, published).await {
+        Arc::clone(fetched).start_fetch();
+        let published = state_tx.wait_for(|state| state.tries > before.tries);
+        match tokio::time::timeout(MAX_FETCH_WAIT, published).await {
             Ok(Ok(state)) => {
                 let found = select(&state.keys, key_id, algorithm);
-                if found.is_empty() { Err(state.lacks(key_id, algorithm)) } else { Ok(found) }
+                if found.is_empty() { Err(state.key_error(key_id, algorithm)) } else { Ok(found) }
             }
             _ if !found.is_empty() => Ok(found),
-            _ => Err(KeyError::Unavailable { cause: "no answer in time".into() }),
+            _ => Err(IssuerKeyError::Unavailable { cause: "no answer in time".into() }),
         }
     }
 }
@@ -216,29 +221,30 @@ impl Keys {
 fn select(keys: &[IssuerKey], key_id: Option<&str>, algorithm: Algorithm) -> Vec<DecodingKey> {
     let named = |key: &&IssuerKey| key_id.is_none() || key.id.as_deref() == key_id;
     let fitting = keys.iter().filter(|key| key.fits(algorithm)).filter(named);
-    fitting.take(TRIED).map(|key| key.key.clone()).collect()
+    fitting.take(MAX_CANDIDATES).map(|key| key.key.clone()).collect()
 }
 
-impl State {
-    fn lacks(&self, key_id: Option<&str>, algorithm: Algorithm) -> KeyError {
+impl FetchState {
+    fn key_error(&self, key_id: Option<&str>, algorithm: Algorithm) -> IssuerKeyError {
         match (&self.failure, key_id) {
-            (Some(cause), _) => KeyError::Unavailable { cause: cause.to_string() },
-            (None, Some(key_id)) => KeyError::Unknown { key_id: key_id.chars().take(128).collect() },
-            (None, None) => KeyError::None { algorithm: algorithm.as_str() },
+            (Some(cause), _) => IssuerKeyError::Unavailable { cause: cause.to_string() },
+            (None, Some(key_id)) => IssuerKeyError::Unknown { key_id: key_id.chars().take(128).collect() },
+            (None, None) => IssuerKeyError::None { algorithm: algorithm.as_str() },
         }
     }
 }
 
-impl Fetched {
-    /// Begins a fetch, unless one is under way. It goes on when whoever began it goes away, so that it counts as one.
-    fn begin(self: Arc<Self>) {
-        if self.under_way.swap(true, Ordering::AcqRel) {
+impl KeyFetcher {
+    /// Starts a fetch unless one is running. It continues if the caller goes away, so that it counts against the rate
+    /// limit.
+    fn start_fetch(self: Arc<Self>) {
+        if self.in_flight.swap(true, Ordering::AcqRel) {
             return;
         }
         self.tasks.clone().spawn(async move {
             let fetched = self.options.fetch(&self.issuer).await;
             self.publish(fetched);
-            self.under_way.store(false, Ordering::Release);
+            self.in_flight.store(false, Ordering::Release);
         });
     }
 
@@ -256,14 +262,14 @@ impl Fetched {
             }
         };
         let now = self.clock.now();
-        self.states.send_modify(|state| {
+        self.state_tx.send_modify(|state| {
             if let Some(keys) = keys {
                 state.keys = keys.into();
-                state.old = Some(now + REFRESH);
+                state.old = Some(now + MAX_KEY_AGE);
             }
             state.failure = failure;
             state.tries += 1;
-            state.next = Some(now + if state.keys.is_empty() { FIRST_FETCH } else { REFETCH });
+            state.next = Some(now + if state.keys.is_empty() { EMPTY_FETCH_INTERVAL } else { MIN_FETCH_INTERVAL });
         });
     }
 }

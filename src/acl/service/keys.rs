@@ -1,4 +1,4 @@
-//! The keys of the store's records.
+//! Store keys of all records.
 //!
 //! | key | record |
 //! |---|---|
@@ -17,7 +17,7 @@
 //! | `bootstrap/done` | that the first token was made |
 //! | `restore/mark`, `restore/last` | the store is being restored from a snapshot, and by whom; when that was begun last |
 //!
-//! Names of namespaces are in lower case, times sort as texts, and a hash is keyed: without the server's key it tells
+//! Namespace names are in lower case, times sort as text, and hashes are keyed: without the server's key they reveal
 //! nothing of the secret.
 
 use serde::{Deserialize, Serialize};
@@ -28,92 +28,92 @@ use crate::acl::model::secret::SecretHash;
 use crate::acl::model::timestamp::Timestamp;
 use crate::acl::store::Key;
 
-/// What `token-id/HASH` says.
+/// Value of `token-id/HASH`: location of a token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Whereabouts {
-    /// The token's namespace.
+pub struct TokenIndexEntry {
+    /// Namespace of the token.
     pub namespace: NamespaceName,
-    /// The token's accessor.
+    /// Accessor of the token.
     pub accessor: Id,
-    /// Whether what was hashed is the secret; else it is the accessor, which opens nothing.
+    /// True if the key is the hash of the secret; false for the accessor, which does not authenticate.
     pub secret: bool,
 }
 
-/// A namespace.
+/// Key of a namespace.
 pub fn namespace(name: &NamespaceName) -> Key {
-    Key::of(&["namespace", &name.key()])
+    Key::new(&["namespace", &name.key()])
 }
 
-/// A policy.
+/// Key of a policy.
 pub fn policy(namespace: &NamespaceName, id: Id) -> Key {
-    Key::of(&["policy", &namespace.key(), &id.to_string()])
+    Key::new(&["policy", &namespace.key(), &id.to_string()])
 }
 
-/// A policy's id by its name.
+/// Key of a policy's name index.
 pub fn policy_name(namespace: &NamespaceName, name: &str) -> Key {
-    Key::of(&["policy-name", &namespace.key(), name])
+    Key::new(&["policy-name", &namespace.key(), name])
 }
 
-/// A role.
+/// Key of a role.
 pub fn role(namespace: &NamespaceName, id: Id) -> Key {
-    Key::of(&["role", &namespace.key(), &id.to_string()])
+    Key::new(&["role", &namespace.key(), &id.to_string()])
 }
 
-/// A role's id by its name.
+/// Key of a role's name index.
 pub fn role_name(namespace: &NamespaceName, name: &str) -> Key {
-    Key::of(&["role-name", &namespace.key(), name])
+    Key::new(&["role-name", &namespace.key(), name])
 }
 
-/// A token.
+/// Key of a token.
 pub fn token(namespace: &NamespaceName, accessor: Id) -> Key {
-    Key::of(&["token", &namespace.key(), &accessor.to_string()])
+    Key::new(&["token", &namespace.key(), &accessor.to_string()])
 }
 
-/// Where the token with that secret or accessor is.
+/// Key of the index entry of a token's secret or accessor.
 pub fn token_id(hash: &SecretHash) -> Key {
-    Key::of(&["token-id", &hash.to_hex()])
+    Key::new(&["token-id", &hash.to_hex()])
 }
 
-/// The token that ends at a time.
+/// Key of a token's entry in the expiration index.
 pub fn token_end(end: Timestamp, accessor: Id) -> Key {
-    Key::of(&["token-end", &end.sort_key(), &accessor.to_string()])
+    Key::new(&["token-end", &end.sort_key(), &accessor.to_string()])
 }
 
-/// A token that a login made.
+/// Key of a token's entry in the index by auth method.
 pub fn token_login(method: Id, accessor: Id) -> Key {
-    Key::of(&["token-login", &method.to_string(), &accessor.to_string()])
+    Key::new(&["token-login", &method.to_string(), &accessor.to_string()])
 }
 
-/// An auth method.
+/// Key of an auth method.
 pub fn auth_method(namespace: &NamespaceName, name: &str) -> Key {
-    Key::of(&["auth-method", &namespace.key(), name])
+    Key::new(&["auth-method", &namespace.key(), name])
 }
 
-/// A binding rule.
+/// Key of a binding rule.
 pub fn binding_rule(namespace: &NamespaceName, id: Id) -> Key {
-    Key::of(&["binding-rule", &namespace.key(), &id.to_string()])
+    Key::new(&["binding-rule", &namespace.key(), &id.to_string()])
 }
 
-/// Something that is being removed in pieces.
+/// Key of a pending removal.
 pub fn removal(kind: &str, name: &str) -> Key {
-    Key::of(&["removal", kind, name])
+    Key::new(&["removal", kind, name])
 }
 
-/// The kind of the records that tell of restores, and the start of their keys.
+/// Kind and key prefix of the restore records.
 pub const RESTORE: &str = "restore";
 pub(super) const RESTORES: &str = "restore/";
 
-/// That the store is being restored.
-pub fn restore_mark() -> Key {
-    Key::of(&[RESTORE, "mark"])
+/// Key of the marker of a restore in progress.
+pub fn restore_marker() -> Key {
+    Key::new(&[RESTORE, "mark"])
 }
 
-/// When the last restore began.
+/// Key of the start time of the last restore.
 pub fn restore_last() -> Key {
-    Key::of(&[RESTORE, "last"])
+    Key::new(&[RESTORE, "last"])
 }
 
-/// Where the records of a kind in a namespace start; those of every namespace if none is given.
+/// Returns the key prefix of a kind in a namespace, or in all namespaces.
 pub fn within(kind: &str, namespace: Option<&NamespaceName>) -> String {
     match namespace {
         Some(namespace) => format!("{kind}/{}/", namespace.key()),

@@ -1,13 +1,13 @@
-//! Links as a request gives them, by id or by name, become ids; and ids become links to show.
+//! Resolves links between ids and names.
 
 use std::collections::BTreeSet;
 
-use super::acl_service::Directory;
+use super::acl_service::AclService;
 use super::error::ServiceError;
 use super::keys;
 use crate::acl::model::id::Id;
 use crate::acl::model::links::{
-    Holder, Links, NodeIdentity, ServiceIdentity, TemplatedPolicy, node_identities, service_identities,
+    LinkOwner, Links, NodeIdentity, ServiceIdentity, TemplatedPolicy, node_identities, service_identities,
     templated_policies,
 };
 use crate::acl::model::names::NamespaceName;
@@ -15,16 +15,16 @@ use crate::acl::model::policy::PolicyRecord;
 use crate::acl::model::role::RoleRecord;
 use crate::acl::store::Freshness;
 
-/// A link to a policy or a role as a request gives it. Where it has both, they name the same one.
+/// Link to a policy or role as a request gives it. If both fields are set they must name the same object.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LinkDraft {
-    /// Its id.
+    /// Id.
     pub id: Option<String>,
-    /// Its name.
+    /// Name.
     pub name: Option<String>,
 }
 
-/// What a token or a role is to link.
+/// Links of a token or role as a request gives them.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct LinksDraft {
     /// Policies.
@@ -37,26 +37,26 @@ pub struct LinksDraft {
     pub templated_policies: Vec<TemplatedPolicy>,
 }
 
-/// A link as it is shown, with the name that the linked one has now.
+/// Link with the current name of its target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Link {
     /// Id.
     pub id: Id,
-    /// Name; empty if the linked one cannot be read.
+    /// Name; empty if the target cannot be read.
     pub name: String,
 }
 
-/// What is linked.
+/// Kind of a link's target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Linked {
+pub enum LinkKind {
     /// A policy.
     Policy,
     /// A role.
     Role,
 }
 
-impl Linked {
-    fn word(self) -> &'static str {
+impl LinkKind {
+    fn as_str(self) -> &'static str {
         match self {
             Self::Policy => "policy",
             Self::Role => "role",
@@ -64,44 +64,44 @@ impl Linked {
     }
 }
 
-impl Directory {
-    /// Links of a holder in a namespace, judged and with names resolved.
+impl AclService {
+    /// Validates links and resolves names to ids.
     ///
     /// # Errors
-    /// A link leads to nothing, or an identity or a template cannot be linked.
-    pub(super) async fn links(
+    /// A target does not exist, or an identity or template is invalid.
+    pub(super) async fn validate_links(
         &self,
         namespace: &NamespaceName,
         draft: &LinksDraft,
-        holder: Holder,
+        owner: LinkOwner,
     ) -> Result<Links, ServiceError> {
         let links = Links {
-            policies: self.linked(namespace, Linked::Policy, &draft.policies).await?,
-            service_identities: service_identities(draft.service_identities.clone(), holder)
+            policies: self.resolve_links(namespace, LinkKind::Policy, &draft.policies).await?,
+            service_identities: service_identities(draft.service_identities.clone(), owner)
                 .map_err(ServiceError::invalid)?,
-            node_identities: node_identities(draft.node_identities.clone(), holder).map_err(ServiceError::invalid)?,
+            node_identities: node_identities(draft.node_identities.clone(), owner).map_err(ServiceError::invalid)?,
             templated_policies: templated_policies(draft.templated_policies.clone()).map_err(ServiceError::invalid)?,
         };
         Ok(links)
     }
 
-    /// The ids that links lead to, each once, in their order.
+    /// Resolves links to ids, without duplicates, in order.
     ///
     /// # Errors
-    /// A link leads to nothing.
-    pub(super) async fn linked(
+    /// A target does not exist.
+    pub(super) async fn resolve_links(
         &self,
         namespace: &NamespaceName,
-        kind: Linked,
+        kind: LinkKind,
         drafts: &[LinkDraft],
     ) -> Result<Vec<Id>, ServiceError> {
         let (mut ids, mut seen) = (Vec::new(), BTreeSet::new());
         for draft in drafts {
-            // On etcd each look is a call.
+            // Each lookup is a call on etcd.
             if !seen.insert((&draft.id, &draft.name)) {
                 continue;
             }
-            let id = self.resolve(namespace, kind, draft).await?;
+            let id = self.resolve_link(namespace, kind, draft).await?;
             if !ids.contains(&id) {
                 ids.push(id);
             }
@@ -109,19 +109,24 @@ impl Directory {
         Ok(ids)
     }
 
-    async fn resolve(&self, namespace: &NamespaceName, kind: Linked, draft: &LinkDraft) -> Result<Id, ServiceError> {
-        let word = kind.word();
+    async fn resolve_link(
+        &self,
+        namespace: &NamespaceName,
+        kind: LinkKind,
+        draft: &LinkDraft,
+    ) -> Result<Id, ServiceError> {
+        let word = kind.as_str();
         let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
         if let Some(id) = given(&draft.id) {
-            let none = || ServiceError::Invalid(format!("No such ACL {word} with ID {:?}", shortened(&id)));
+            let none = || ServiceError::Invalid(format!("No such ACL {word} with ID {:?}", truncate(&id)));
             let parsed: Id = id.parse().map_err(|_| none())?;
             let link = self.link(namespace, kind, parsed, Freshness::Linearizable).await?.ok_or_else(none)?;
-            // The name of one that cannot be read is not known.
+            // An unreadable target has no known name.
             return match given(&draft.name).filter(|name| !link.name.is_empty() && *name != link.name) {
                 None => Ok(parsed),
                 Some(name) => Err(ServiceError::Invalid(format!(
                     "The link to ACL {word} {id} names it {:?}, and its name is {:?}: give the ID or the Name alone",
-                    shortened(&name),
+                    truncate(&name),
                     link.name
                 ))),
             };
@@ -130,58 +135,58 @@ impl Directory {
             return Err(ServiceError::Invalid(format!("A link to an ACL {word} has neither an ID nor a Name")));
         };
         let key = match kind {
-            Linked::Policy => keys::policy_name(namespace, &name),
-            Linked::Role => keys::role_name(namespace, &name),
+            LinkKind::Policy => keys::policy_name(namespace, &name),
+            LinkKind::Role => keys::role_name(namespace, &name),
         };
-        // A slash would lead into other names' keys.
+        // A slash would address keys of other names.
         let found = if name.contains('/') && !name.starts_with(BUILTIN) {
             None
         } else {
-            self.records.get::<Id>(&key, Freshness::Linearizable).await?
+            self.repository.get::<Id>(&key, Freshness::Linearizable).await?
         };
         match found {
             Some(id) => Ok(*id.value),
-            None => Err(ServiceError::Invalid(format!("No such ACL {word} with name {:?}", shortened(&name)))),
+            None => Err(ServiceError::Invalid(format!("No such ACL {word} with name {:?}", truncate(&name)))),
         }
     }
 
-    /// A link to show; `None` once the linked one was deleted. The name of one that cannot be read is empty: it is there, and
-    /// what links it would be out of reach with it.
+    /// Returns a link with its target's name; `None` if the target was deleted. An unreadable target has an empty name,
+    /// so that the linking record stays readable.
     ///
     /// # Errors
     /// The store failed.
     pub async fn link(
         &self,
         namespace: &NamespaceName,
-        kind: Linked,
+        kind: LinkKind,
         id: Id,
         freshness: Freshness,
     ) -> Result<Option<Link>, ServiceError> {
         let found = match kind {
-            Linked::Policy => {
-                let found = self.records.get::<PolicyRecord>(&keys::policy(namespace, id), freshness).await;
+            LinkKind::Policy => {
+                let found = self.repository.get::<PolicyRecord>(&keys::policy(namespace, id), freshness).await;
                 found.map(|found| found.map(|found| found.value.name.clone()))
             }
-            Linked::Role => {
-                let found = self.records.get::<RoleRecord>(&keys::role(namespace, id), freshness).await;
+            LinkKind::Role => {
+                let found = self.repository.get::<RoleRecord>(&keys::role(namespace, id), freshness).await;
                 found.map(|found| found.map(|found| found.value.name.clone()))
             }
         };
         match found {
             Ok(name) => Ok(name.map(|name| Link { id, name })),
-            Err(error) if self.records.passes_over(&error) => Ok(Some(Link { id, name: String::new() })),
+            Err(error) if self.repository.skip_unreadable(&error) => Ok(Some(Link { id, name: String::new() })),
             Err(error) => Err(error),
         }
     }
 
-    /// Links to show; those whose linked one was deleted are left out.
+    /// Returns links with their targets' names, without deleted targets.
     ///
     /// # Errors
     /// The store failed.
-    pub async fn shown(
+    pub async fn links_to_view(
         &self,
         namespace: &NamespaceName,
-        kind: Linked,
+        kind: LinkKind,
         ids: &[Id],
         freshness: Freshness,
     ) -> Result<Vec<Link>, ServiceError> {
@@ -193,10 +198,10 @@ impl Directory {
     }
 }
 
-/// What names of built-in policies start with; no other name holds a slash.
+/// Name prefix of built-in policies; no other name contains a slash.
 pub(super) const BUILTIN: &str = "builtin/";
 
-/// As much of a caller's text as an error repeats.
-pub(super) fn shortened(text: &str) -> String {
+/// Truncates a caller's text for an error message.
+pub(super) fn truncate(text: &str) -> String {
     text.chars().take(300).collect()
 }

@@ -1,8 +1,8 @@
-//! Lists, cut to what the caller may read.
+//! Lists, filtered by the caller's permissions.
 
 use serde::de::DeserializeOwned;
 
-use super::acl_service::Directory;
+use super::acl_service::AclService;
 use super::caller::{Caller, Privilege};
 use super::error::ServiceError;
 use super::keys;
@@ -11,94 +11,93 @@ use crate::acl::model::names::NamespaceName;
 use crate::acl::model::namespace::NamespaceRecord;
 use crate::acl::store::{Freshness, Page, Revision};
 
-/// What a list does not hold.
+/// Reasons for which a list is incomplete.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct LeftOut {
-    /// Whether something was left out that the caller may not see.
-    pub unseen: bool,
-    /// Whether something was left out that cannot be read.
+pub struct Omitted {
+    /// Records were omitted that the caller may not read.
+    pub forbidden: bool,
+    /// Records were omitted that are damaged.
     pub unreadable: bool,
 }
 
-/// What a list holds for one caller.
+/// List of records that a caller may read.
 #[derive(Debug)]
-pub struct Found<T> {
-    /// The records.
+pub struct RecordList<T> {
+    /// Records.
     pub entries: Vec<Stored<T>>,
-    /// What it does not hold.
-    pub left_out: LeftOut,
-    /// The last change of any record of that kind.
+    /// Omitted records.
+    pub omitted: Omitted,
+    /// Revision of the last change of any record of the kind.
     pub revision: Revision,
 }
 
-/// Which namespaces a caller's list of a kind leads to.
+/// Namespaces that a caller may list a kind in.
 #[derive(Debug)]
-pub(super) struct Readable {
-    /// In the order of their keys.
+pub(super) struct ReadableNamespaces {
+    /// Names, in key order.
     pub(super) namespaces: Vec<NamespaceName>,
-    /// Whether there is something in others.
-    pub(super) left_out: LeftOut,
-    /// The last change of any record of that kind, taken before anything was read.
+    /// Records omitted in other namespaces.
+    pub(super) omitted: Omitted,
+    /// Revision of the last change of the kind, read before the list.
     pub(super) revision: Revision,
 }
 
-impl Directory {
-    /// The records of a kind in one namespace, or in all where `None` is given: then those of the namespaces in which the
-    /// caller has `acl:read`, and whether others were left out.
+impl AclService {
+    /// Lists records of a kind in one namespace, or with `None` in all namespaces where the caller has `acl:read`.
     ///
     /// # Errors
-    /// The caller lacks `acl:read` in the one namespace, or there is none of that name; the store failed.
-    pub(super) async fn found<T: DeserializeOwned>(
+    /// The caller lacks `acl:read` in the given namespace, or it does not exist; the store failed.
+    pub(super) async fn list_records<T: DeserializeOwned>(
         &self,
         caller: &Caller,
         kind: &str,
         namespace: Option<&NamespaceName>,
         freshness: Freshness,
-    ) -> Result<Found<T>, ServiceError> {
-        let open = self.readable(caller, kind, namespace, freshness).await?;
-        let (mut entries, mut left_out) = (Vec::new(), open.left_out);
-        for namespace in &open.namespaces {
-            let all = self.records.all(&keys::within(kind, Some(namespace)), freshness).await?;
+    ) -> Result<RecordList<T>, ServiceError> {
+        let readable = self.readable_namespaces(caller, kind, namespace, freshness).await?;
+        let (mut entries, mut omitted) = (Vec::new(), readable.omitted);
+        for namespace in &readable.namespaces {
+            let all = self.repository.all(&keys::within(kind, Some(namespace)), freshness).await?;
             entries.extend(all.entries);
-            left_out.unreadable |= all.unreadable;
+            omitted.unreadable |= all.unreadable;
         }
-        left_out.unreadable |= self.records.has_unreadable(&keys::within(kind, namespace));
-        Ok(Found { entries, left_out, revision: open.revision })
+        omitted.unreadable |= self.repository.has_unreadable(&keys::within(kind, namespace));
+        Ok(RecordList { entries, omitted, revision: readable.revision })
     }
 
-    /// Where [`Directory::found`] looks.
+    /// Returns the namespaces that [`AclService::list_records`] reads.
     ///
     /// # Errors
-    /// As there.
-    pub(super) async fn readable(
+    /// See there.
+    pub(super) async fn readable_namespaces(
         &self,
         caller: &Caller,
         kind: &str,
         namespace: Option<&NamespaceName>,
         freshness: Freshness,
-    ) -> Result<Readable, ServiceError> {
+    ) -> Result<ReadableNamespaces, ServiceError> {
         if let Some(namespace) = namespace {
             caller.require(Privilege::AclRead, namespace)?;
         }
-        let revision = self.records.revision(&keys::within(kind, None), freshness).await?;
-        let mut open = Readable { namespaces: Vec::new(), left_out: LeftOut::default(), revision };
+        let revision = self.repository.revision(&keys::within(kind, None), freshness).await?;
+        let mut readable = ReadableNamespaces { namespaces: Vec::new(), omitted: Omitted::default(), revision };
         if let Some(namespace) = namespace {
-            self.existing(namespace, freshness).await?;
-            open.namespaces.push(namespace.clone());
-            return Ok(open);
+            self.require_namespace(namespace, freshness).await?;
+            readable.namespaces.push(namespace.clone());
+            return Ok(readable);
         }
-        let all = self.records.all::<NamespaceRecord>("namespace/", freshness).await?;
-        open.left_out.unreadable = all.unreadable;
+        let all = self.repository.all::<NamespaceRecord>("namespace/", freshness).await?;
+        readable.omitted.unreadable = all.unreadable;
         for namespace in all.entries {
             let name = &namespace.value.name;
             if caller.has(Privilege::AclRead, name) {
-                open.namespaces.push(name.clone());
-            } else if !open.left_out.unseen {
+                readable.namespaces.push(name.clone());
+            } else if !readable.omitted.forbidden {
                 let first = Page { after: None, limit: 1 };
-                let listing = self.records.store().list(&keys::within(kind, Some(name)), first, freshness).await?;
-                open.left_out.unseen = !listing.entries.is_empty();
+                let listing = self.repository.store().list(&keys::within(kind, Some(name)), first, freshness).await?;
+                readable.omitted.forbidden = !listing.entries.is_empty();
             }
         }
-        Ok(open)
+        Ok(readable)
     }
 }

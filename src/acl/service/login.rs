@@ -1,10 +1,11 @@
-//! Login: a token of an identity that is vouched for, verified, becomes a token of ours.
+//! Login: exchanges a verified identity token for an ACL token.
 //!
-//! Methods of the configuration file are here; those that are stored are in `stored`.
+//! Auth methods of the configuration file; stored methods are in `stored_method`.
 
 mod error;
 mod verify;
 mod bind;
+mod verifier_cache;
 mod stored_method;
 
 use std::collections::BTreeMap;
@@ -13,15 +14,15 @@ use std::time::Duration;
 
 use secrecy::SecretString;
 
-use super::acl_service::Directory;
-use super::caller::Live;
+use super::acl_service::AclService;
+use super::caller::LiveToken;
 use super::error::ServiceError;
-use super::issuer_keys::{self, Keys};
-use super::repository::{Changes, retrying};
+use super::issuer_keys::{self, IssuerKeys};
 use super::restore_lock::Epoch;
 use super::tokens::NewToken;
+use super::transaction::{Transaction, retry_on_conflict};
 use crate::acl::model::auth_method::Algorithm;
-use crate::acl::model::azure_identity::{Bounds, Facts, Stated, Trust, decide};
+use crate::acl::model::azure_identity::{BoundClaims, ClaimedFields, IssuerConfig, VerifiedFacts, verify_login};
 use crate::acl::model::id::Id;
 use crate::acl::model::links::Links;
 use crate::acl::model::names::NamespaceName;
@@ -31,90 +32,90 @@ use crate::acl::store::Freshness;
 use crate::clock::Clock;
 
 pub use error::LoginError;
-pub use stored_method::StoredLogin;
+pub use stored_method::StoredLoginRequest;
 
-/// How an auth method verifies and what it gives.
+/// Options of an auth method in the configuration file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Options {
-    /// Whom it trusts.
-    pub trust: Trust,
-    /// Where the issuer's keys are.
-    pub keys: issuer_keys::Options,
-    /// What it gives to whom, by the name that a login asks for.
-    pub roles: BTreeMap<String, RoleOptions>,
+pub struct MethodOptions {
+    /// Trusted issuer and audience.
+    pub trust: IssuerConfig,
+    /// Location of the issuer's keys.
+    pub keys: issuer_keys::IssuerKeyOptions,
+    /// Login roles by name.
+    pub roles: BTreeMap<String, LoginRoleOptions>,
 }
 
-/// What a login role gives to whom.
+/// Options of a login role.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RoleOptions {
-    /// Whom it lets in.
-    pub bounds: Bounds,
-    /// Names of the policies that its tokens link.
+pub struct LoginRoleOptions {
+    /// Identities that may log in.
+    pub bounds: BoundClaims,
+    /// Names of the policies of its tokens.
     pub policies: Vec<String>,
-    /// How long its tokens live.
+    /// Lifetime of its tokens.
     pub ttl: Duration,
 }
 
-/// A login as it was asked for. Nothing in it is verified.
+/// Login request. Nothing in it is verified.
 #[derive(Debug)]
-pub struct Request {
-    /// The role's name.
+pub struct LoginRequest {
+    /// Name of the login role.
     pub role: Option<String>,
-    /// The cloud identity's token.
+    /// Token of the cloud identity.
     pub unverified_jwt: Option<SecretString>,
-    /// What the caller says of itself beside it.
-    pub unverified_fields: Stated,
+    /// Fields that the caller claims beside its token.
+    pub unverified_fields: ClaimedFields,
 }
 
-/// What a login gave.
+/// Result of a login.
 #[derive(Debug)]
-pub struct Granted {
-    /// The token.
-    pub live: Live,
-    /// Its secret.
+pub struct LoginResult {
+    /// Token.
+    pub live: LiveToken,
+    /// Secret of the token.
     pub secret: PlainSecret,
-    /// Names of its policies, as the options have them.
+    /// Names of its policies, as configured.
     pub policies: Vec<String>,
 }
 
-/// The auth methods of the configuration, by name, and what was made of those that are stored.
+/// Auth methods of the configuration by name, and a cache of verifiers for stored methods.
 #[derive(Debug)]
-pub struct Methods {
-    configured: BTreeMap<String, Method>,
-    judges: stored_method::Judges,
-    directory: Arc<Directory>,
+pub struct LoginMethods {
+    configured: BTreeMap<String, ConfiguredMethod>,
+    verifiers: verifier_cache::VerifierCache,
+    directory: Arc<AclService>,
 }
 
 #[derive(Debug)]
-struct Method {
-    trust: Trust,
-    keys: Keys,
-    roles: BTreeMap<String, Role>,
+struct ConfiguredMethod {
+    trust: IssuerConfig,
+    keys: IssuerKeys,
+    roles: BTreeMap<String, LoginRole>,
 }
 
 #[derive(Debug)]
-struct Role {
-    bounds: Bounds,
-    /// Names.
+struct LoginRole {
+    bounds: BoundClaims,
+    /// Policy names.
     policies: Vec<String>,
-    /// Their ids, as they were in an epoch.
+    /// Policy ids, valid for one epoch.
     linked: Mutex<Option<(Epoch, Vec<Id>)>>,
     ttl: Duration,
 }
 
-impl Methods {
-    /// Sets the methods up. Nothing is fetched yet.
+impl LoginMethods {
+    /// Creates the methods and their policies. Keys are fetched at the first login.
     ///
     /// # Errors
     /// The store failed.
     pub async fn new(
-        options: &BTreeMap<String, Options>,
-        directory: Arc<Directory>,
+        options: &BTreeMap<String, MethodOptions>,
+        directory: Arc<AclService>,
         clock: &Clock,
     ) -> Result<Self, ServiceError> {
         let mut methods = BTreeMap::new();
         for (name, options) in options {
-            let keys = Keys::fetched(options.trust.issuer.clone(), options.keys.clone(), clock.clone());
+            let keys = IssuerKeys::fetched(options.trust.issuer.clone(), options.keys.clone(), clock.clone());
             let mut roles = BTreeMap::new();
             for (role, options) in &options.roles {
                 let mut policies: Vec<String> = Vec::new();
@@ -124,59 +125,66 @@ impl Methods {
                     }
                 }
                 let (bounds, ttl) = (options.bounds.clone(), options.ttl);
-                let made = Role { bounds, policies, linked: Mutex::default(), ttl };
+                let made = LoginRole { bounds, policies, linked: Mutex::default(), ttl };
                 match made.policies(&directory).await {
-                    // Made by the first login after it.
+                    // The first login after the restore creates them.
                     Ok(_) | Err(ServiceError::Restoring) => {}
                     Err(error) => return Err(error),
                 }
                 roles.insert(role.clone(), made);
             }
-            methods.insert(name.clone(), Method { trust: options.trust.clone(), keys, roles });
+            methods.insert(name.clone(), ConfiguredMethod { trust: options.trust.clone(), keys, roles });
         }
-        Ok(Self { configured: methods, judges: stored_method::Judges::new(clock.clone()), directory })
+        Ok(Self { configured: methods, verifiers: verifier_cache::VerifierCache::new(clock.clone()), directory })
     }
 
-    /// Logs in by the method of that name.
+    /// Logs in with the configured method `method`.
     ///
     /// # Errors
-    /// Says whether the request, the identity or this side is at fault.
-    pub async fn login(&self, method: &str, request: Request) -> Result<Granted, LoginError> {
-        let outcome = self.judge(method, request).await;
+    /// The request is invalid, the identity is rejected, or the service failed.
+    pub async fn login(&self, method: &str, request: LoginRequest) -> Result<LoginResult, LoginError> {
+        let outcome = self.try_login(method, request).await;
         match &outcome {
             Ok(granted) => {
-                let birth = granted.live.token.value.birth();
-                let role = birth.login.as_ref().and_then(|login| login.role.as_deref());
-                let principal = birth.login.as_ref().and_then(|login| login.facts.get("principal_id"));
-                let accessor = birth.accessor_id;
+                let immutable = granted.live.token.value.immutable();
+                let role = immutable.login.as_ref().and_then(|login| login.role.as_deref());
+                let principal = immutable.login.as_ref().and_then(|login| login.facts.get("principal_id"));
+                let accessor = immutable.accessor_id;
                 tracing::info!(event = "acl.login.ok", method, role, principal, %accessor, "logged in");
             }
-            // Logged where it is answered.
+            // The API logs these.
             Err(LoginError::Service(_)) => {}
-            // Who failed is not known: nothing that the caller says of itself is written down as if it were.
+            // The caller is not authenticated, so its claims are not logged as facts.
             Err(error) => tracing::warn!(event = "acl.login.refused", ?method, %error, "refused a login"),
         }
         outcome
     }
 
-    async fn judge(&self, method: &str, request: Request) -> Result<Granted, LoginError> {
+    async fn try_login(&self, method: &str, request: LoginRequest) -> Result<LoginResult, LoginError> {
         let (name, method) = self.configured.get_key_value(method).ok_or(LoginError::NoSuchMethod)?;
         let unverified_jwt = request.unverified_jwt.ok_or(LoginError::Missing("jwt"))?;
-        let asked = request.role.filter(|role| !role.is_empty()).ok_or(LoginError::Missing("role"))?;
+        let role_name_given = request.role.filter(|role| !role.is_empty()).ok_or(LoginError::Missing("role"))?;
         let (role_name, role) = method
             .roles
-            .get_key_value(&asked)
-            .ok_or_else(|| LoginError::NoSuchRole(asked.chars().take(128).collect()))?;
+            .get_key_value(&role_name_given)
+            .ok_or_else(|| LoginError::NoSuchRole(role_name_given.chars().take(128).collect()))?;
 
         let signed = verify::signed_claims(&unverified_jwt, &method.keys, &[Algorithm::Rs256], true).await?;
-        let facts = decide(&signed, &method.trust, &role.bounds, &request.unverified_fields, self.directory.now())?;
+        let facts =
+            verify_login(&signed, &method.trust, &role.bounds, &request.unverified_fields, self.directory.now())?;
 
         self.grant(name, role_name, role, facts).await
     }
 
-    async fn grant(&self, method: &str, name: &str, role: &Role, facts: Facts) -> Result<Granted, LoginError> {
+    async fn grant(
+        &self,
+        method: &str,
+        name: &str,
+        role: &LoginRole,
+        facts: VerifiedFacts,
+    ) -> Result<LoginResult, LoginError> {
         let ids = role.policies(&self.directory).await?;
-        let namespace = NamespaceName::default_one();
+        let namespace = NamespaceName::default_namespace();
         let origin = LoginOrigin {
             auth_method: method.to_owned(),
             method_id: None,
@@ -186,7 +194,7 @@ impl Methods {
         };
         let secret = PlainSecret::random();
         let make = async || {
-            let home = self.directory.home(&namespace).await?;
+            let target = self.directory.writable_namespace(&namespace).await?;
             let now = self.directory.now();
             let new = NewToken {
                 accessor: Id::random(),
@@ -199,16 +207,17 @@ impl Methods {
                 expiration_time: Some(now.after(role.ttl)),
                 login: Some(origin.clone()),
             };
-            self.directory.make_token(&home, new, Changes::default()).await
+            self.directory.insert_token(&target, new, Transaction::default()).await
         };
-        let live = retrying(make).await?;
-        Ok(Granted { live, secret, policies: role.policies.clone() })
+        let live = retry_on_conflict(make).await?;
+        Ok(LoginResult { live, secret, policies: role.policies.clone() })
     }
 }
 
-impl Role {
-    /// The ids of its policies; those that are not there are made. In a store that was restored they are others.
-    async fn policies(&self, directory: &Directory) -> Result<Vec<Id>, ServiceError> {
+impl LoginRole {
+    /// Returns the ids of the role's policies and creates missing ones. A restore changes the ids, so they are cached
+    /// per epoch.
+    async fn policies(&self, directory: &AclService) -> Result<Vec<Id>, ServiceError> {
         let epoch = directory.epoch(Freshness::Linearizable).await?;
         let known = || self.linked.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, ids)) = known().as_ref().filter(|(then, _)| then.is(epoch)) {

@@ -1,18 +1,20 @@
-//! What the service does, whoever asks by whatever wire: it knows no HTTP.
+//! ACL service: operations independent of the wire protocol; it knows no HTTP.
 //!
 //! A module names only modules above it in this list.
 
-// 0: the server's keys, and the keys of those who sign for callers
+// 0: sealing keys, and signing keys of issuers
 pub mod seal;
 pub mod issuer_keys;
 
-// 1: records as types, and why something is not done
+// 1: typed records and errors
 pub mod error;
 mod record_cache;
 pub mod keys;
+mod unreadable_records;
+pub mod transaction;
 pub mod repository;
 
-// 2: all records, and who asks
+// 2: the service state, authentication, shared operations
 mod rules_cache;
 pub mod caller;
 mod callers_cache;
@@ -24,7 +26,7 @@ mod authentication;
 pub mod links;
 pub mod lists;
 
-// 3: what is done with each kind of record
+// 3: operations by kind of record
 mod builtin;
 pub mod policies;
 pub mod roles;
@@ -37,5 +39,5 @@ pub mod namespaces;
 pub mod snapshot;
 mod verify;
 
-// 4: how a token is got without one
+// 4: login
 pub mod login;

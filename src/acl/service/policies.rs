@@ -1,36 +1,37 @@
-//! Policies.
+//! Operations on policies.
 
-use super::acl_service::Directory;
+use super::acl_service::AclService;
 use super::caller::{Caller, Privilege};
 use super::error::ServiceError;
 use super::keys;
-use super::links::{BUILTIN, shortened};
-use super::lists::Found;
-use super::repository::{Changes, Stored, retrying};
+use super::links::{BUILTIN, truncate};
+use super::lists::RecordList;
+use super::repository::Stored;
+use super::transaction::{Transaction, retry_on_conflict};
 use crate::acl::model::id::Id;
 use crate::acl::model::names::{NamespaceName, is_name};
 use crate::acl::model::policy::{GLOBAL_MANAGEMENT, GLOBAL_READ_ONLY, PolicyRecord};
 use crate::acl::model::rules::Rules;
 use crate::acl::store::Freshness;
 
-/// What a policy is to be.
+/// Fields of a policy as a request gives them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PolicyDraft {
-    /// Its name.
+    /// Name, unique within the namespace.
     pub name: String,
-    /// Free text.
+    /// Description.
     pub description: String,
-    /// Its rules, in HCL or JSON.
+    /// Rules, in HCL or JSON.
     pub rules: String,
-    /// Where it counts; everywhere when empty.
+    /// Datacenters in which it applies; all if empty.
     pub datacenters: Vec<String>,
 }
 
-impl Directory {
-    /// Makes a policy.
+impl AclService {
+    /// Creates a policy.
     ///
     /// # Errors
-    /// The caller lacks `acl:write`, the draft cannot be a policy, or its name is taken.
+    /// The caller lacks `acl:write`, the draft is invalid, or the name is taken.
     pub async fn create_policy(
         &self,
         caller: &Caller,
@@ -38,7 +39,7 @@ impl Directory {
         draft: &PolicyDraft,
     ) -> Result<Stored<PolicyRecord>, ServiceError> {
         caller.require(Privilege::AclWrite, namespace)?;
-        retrying(|| self.try_create_policy(namespace, draft)).await
+        retry_on_conflict(|| self.try_create_policy(namespace, draft)).await
     }
 
     async fn try_create_policy(
@@ -46,44 +47,44 @@ impl Directory {
         namespace: &NamespaceName,
         draft: &PolicyDraft,
     ) -> Result<Stored<PolicyRecord>, ServiceError> {
-        let home = self.home(namespace).await?;
-        judged(draft)?;
+        let target = self.writable_namespace(namespace).await?;
+        validate_draft(draft)?;
         let by_name = keys::policy_name(namespace, &draft.name);
-        self.free(&by_name, || taken(&draft.name)).await?;
-        let policy = record(Id::random(), home.name.clone(), draft);
+        self.require_absent(&by_name, || name_taken(&draft.name)).await?;
+        let policy = to_record(Id::random(), target.name.clone(), draft);
         let by_id = keys::policy(namespace, policy.id);
-        let changes =
-            Changes::default().absent(&by_name).absent(&by_id).put(by_id, &policy)?.put(by_name, &policy.id)?;
-        self.make(&home, changes, policy).await
+        let transaction =
+            Transaction::default().absent(&by_name).absent(&by_id).put(by_id, &policy)?.put(by_name, &policy.id)?;
+        self.commit_new(&target, transaction, policy).await
     }
 
-    /// The id of the policy of that name in `default`. One that is not there is made, with no rules: it allows nothing until
-    /// someone writes them, and whoever links it by id keeps the link when it is renamed.
+    /// Returns the id of a policy in `default` and creates it without rules if it does not exist: it grants nothing
+    /// until rules are written, and links by id survive a rename.
     ///
     /// # Errors
     /// The store failed.
     pub async fn ensure_policy(&self, name: &str) -> Result<Id, ServiceError> {
-        let namespace = NamespaceName::default_one();
+        let namespace = NamespaceName::default_namespace();
         let by_name = keys::policy_name(&namespace, name);
         let draft = PolicyDraft { name: name.to_owned(), ..PolicyDraft::default() };
         for _ in 0..3 {
-            if let Some(found) = self.records.get::<Id>(&by_name, Freshness::Linearizable).await? {
+            if let Some(found) = self.repository.get::<Id>(&by_name, Freshness::Linearizable).await? {
                 return Ok(*found.value);
             }
-            match retrying(|| self.try_create_policy(&namespace, &draft)).await {
+            match retry_on_conflict(|| self.try_create_policy(&namespace, &draft)).await {
                 Ok(made) => return Ok(made.value.id),
-                // Someone else made it in the meantime: look again.
-                Err(ServiceError::Taken(_)) => {}
+                // Another writer created it; read again.
+                Err(ServiceError::Conflict(_)) => {}
                 Err(error) => return Err(error),
             }
         }
-        Err(ServiceError::Crowded)
+        Err(ServiceError::Contention)
     }
 
-    /// The policy of that id; `None` if there is none.
+    /// Returns the policy by id; `None` if it does not exist.
     ///
     /// # Errors
-    /// The caller lacks `acl:read`; the namespace is not there.
+    /// The caller lacks `acl:read`, or the namespace does not exist.
     pub async fn policy(
         &self,
         caller: &Caller,
@@ -91,13 +92,13 @@ impl Directory {
         id: Id,
         freshness: Freshness,
     ) -> Result<Option<Stored<PolicyRecord>>, ServiceError> {
-        self.seen(caller, namespace, Some(keys::policy(namespace, id)), freshness).await
+        self.get_record(caller, namespace, Some(keys::policy(namespace, id)), freshness).await
     }
 
-    /// The policy of that name; `None` if there is none.
+    /// Returns the policy by name; `None` if it does not exist.
     ///
     /// # Errors
-    /// The caller lacks `acl:read`; the namespace is not there.
+    /// The caller lacks `acl:read`, or the namespace does not exist.
     pub async fn policy_by_name(
         &self,
         caller: &Caller,
@@ -107,26 +108,27 @@ impl Directory {
     ) -> Result<Option<Stored<PolicyRecord>>, ServiceError> {
         let is_one = is_name(name.strip_prefix(BUILTIN).unwrap_or(name));
         let by_name = is_one.then(|| keys::policy_name(namespace, name));
-        self.seen_by_name(caller, namespace, by_name, keys::policy, freshness).await
+        self.get_record_by_name(caller, namespace, by_name, keys::policy, freshness).await
     }
 
-    /// Policies of one namespace, or of all.
+    /// Lists the policies of one namespace, or of all.
     ///
     /// # Errors
-    /// The caller lacks `acl:read` in the one namespace, or there is none of that name.
+    /// The caller lacks `acl:read` in the given namespace, or it does not exist.
     pub async fn policies(
         &self,
         caller: &Caller,
         namespace: Option<&NamespaceName>,
         freshness: Freshness,
-    ) -> Result<Found<PolicyRecord>, ServiceError> {
-        self.found(caller, "policy", namespace, freshness).await
+    ) -> Result<RecordList<PolicyRecord>, ServiceError> {
+        self.list_records(caller, "policy", namespace, freshness).await
     }
 
-    /// Replaces what a policy is; what the draft leaves out is cleared. Of a built-in one only name and description change.
+    /// Replaces a policy; fields missing in the draft are cleared. Only name and description of built-in policies can
+    /// change.
     ///
     /// # Errors
-    /// The caller lacks `acl:write`, there is no such policy, the draft cannot be a policy, or its name is taken.
+    /// The caller lacks `acl:write`, the policy does not exist, the draft is invalid, or the name is taken.
     pub async fn update_policy(
         &self,
         caller: &Caller,
@@ -135,7 +137,7 @@ impl Directory {
         draft: &PolicyDraft,
     ) -> Result<Stored<PolicyRecord>, ServiceError> {
         caller.require(Privilege::AclWrite, namespace)?;
-        retrying(|| self.try_update_policy(namespace, id, draft)).await
+        retry_on_conflict(|| self.try_update_policy(namespace, id, draft)).await
     }
 
     async fn try_update_policy(
@@ -144,12 +146,12 @@ impl Directory {
         id: Id,
         draft: &PolicyDraft,
     ) -> Result<Stored<PolicyRecord>, ServiceError> {
-        let home = self.home(namespace).await?;
+        let target = self.writable_namespace(namespace).await?;
         let by_id = keys::policy(namespace, id);
-        let before = self.to_change::<PolicyRecord>(&by_id, || format!("policy {id}")).await?;
+        let before = self.load_for_update::<PolicyRecord>(&by_id, || format!("policy {id}")).await?;
         let old = &before.value;
         let mut draft = draft.clone();
-        if built_in(id) {
+        if is_built_in(id) {
             if draft.rules.is_empty() {
                 draft.rules.clone_from(&old.rules);
             }
@@ -161,20 +163,20 @@ impl Directory {
                 return Err(ServiceError::Invalid(text));
             }
         }
-        if draft.name != old.name || !built_in(id) {
-            judged(&draft)?;
+        if draft.name != old.name || !is_built_in(id) {
+            validate_draft(&draft)?;
         }
-        let policy = record(id, home.name.clone(), &draft);
-        let mut changes = Changes::default().unchanged(&by_id, before.modified).put(by_id, &policy)?;
+        let policy = to_record(id, target.name.clone(), &draft);
+        let mut transaction = Transaction::default().unchanged(&by_id, before.modified).put(by_id, &policy)?;
         if policy.name != old.name {
             let by_name = keys::policy_name(namespace, &policy.name);
-            self.free(&by_name, || taken(&policy.name)).await?;
-            changes = changes.renamed(keys::policy_name(namespace, &old.name), by_name, &id)?;
+            self.require_absent(&by_name, || name_taken(&policy.name)).await?;
+            transaction = transaction.renamed(keys::policy_name(namespace, &old.name), by_name, &id)?;
         }
-        self.change(&home, changes, &before, policy).await
+        self.commit_update(&target, transaction, &before, policy).await
     }
 
-    /// Deletes a policy; false if there is none. Tokens and roles that link it live on without it.
+    /// Deletes a policy; returns false if it does not exist. Tokens and roles that link it remain.
     ///
     /// # Errors
     /// The caller lacks `acl:write`, or the policy is built in.
@@ -185,25 +187,25 @@ impl Directory {
         id: Id,
     ) -> Result<bool, ServiceError> {
         let by_name = |policy: &PolicyRecord| {
-            if built_in(id) {
+            if is_built_in(id) {
                 let text = format!("Delete operation not permitted on the builtin {} policy", policy.name);
                 return Err(ServiceError::Forbidden(text));
             }
             Ok(Some(keys::policy_name(namespace, &policy.name)))
         };
-        self.remove(caller, namespace, &keys::policy(namespace, id), by_name).await
+        self.delete_record(caller, namespace, &keys::policy(namespace, id), by_name).await
     }
 }
 
-fn built_in(id: Id) -> bool {
+fn is_built_in(id: Id) -> bool {
     id == GLOBAL_MANAGEMENT || id == GLOBAL_READ_ONLY
 }
 
-fn taken(name: &str) -> String {
+fn name_taken(name: &str) -> String {
     format!("Invalid Policy: A Policy with Name {name:?} already exists")
 }
 
-fn record(id: Id, namespace: NamespaceName, draft: &PolicyDraft) -> PolicyRecord {
+fn to_record(id: Id, namespace: NamespaceName, draft: &PolicyDraft) -> PolicyRecord {
     PolicyRecord {
         id,
         name: draft.name.clone(),
@@ -214,13 +216,13 @@ fn record(id: Id, namespace: NamespaceName, draft: &PolicyDraft) -> PolicyRecord
     }
 }
 
-fn judged(draft: &PolicyDraft) -> Result<(), ServiceError> {
+fn validate_draft(draft: &PolicyDraft) -> Result<(), ServiceError> {
     if draft.name.is_empty() {
         return Err(ServiceError::Invalid("Invalid Policy: no Name is set".to_owned()));
     }
     if !is_name(&draft.name) {
         let text = "Invalid Policy: invalid Name. Only alphanumeric characters, '-' and '_' are allowed";
-        return Err(ServiceError::Invalid(format!("{text} ({:?})", shortened(&draft.name))));
+        return Err(ServiceError::Invalid(format!("{text} ({:?})", truncate(&draft.name))));
     }
     Rules::parse(&draft.rules).map_err(ServiceError::invalid)?;
     Ok(())

@@ -1,104 +1,105 @@
-//! The key that tokens are found and sealed with is changed while they are used.
+//! Rotation of the key that token secrets are hashed and sealed with, while the server runs.
 //!
-//! The store names the new key first, and from then on every new token is written with it. Then each token moves to it in
-//! a batch of its own records, which checks that the token and the named keys are as they were read: whoever changes or
-//! deletes a token meanwhile wins, and the move is looked at anew. When all have moved, the store names the new key alone.
-//! What was left half done is taken up by the next call, at whatever server.
+//! First the store's key record names the new key, and all new tokens use it. Then each token is re-encrypted in a
+//! transaction that checks that the token and the key record are unchanged, so concurrent changes win and the token is
+//! read again. At the end the key record names the new key alone. An interrupted rotation is continued by the next call
+//! on any server.
 
 use std::sync::Arc;
 
 use futures_util::future::join_all;
 
-use super::acl_service::Directory;
-use super::active_keys::held;
+use super::acl_service::AclService;
+use super::active_keys::require_same_keys;
 use super::caller::{Caller, Privilege};
 use super::error::ServiceError;
-use super::keys::Whereabouts;
-use super::repository::{Changes, PAGE, Stored, retrying, typed};
-use super::seal::{self, Keys, Progress, Ring, SealError};
-use super::tokens::TokenRows;
+use super::keys::TokenIndexEntry;
+use super::repository::{PAGE, Stored, decode};
+use super::seal::{self, Keyring, RekeyProgress, SealError, SealKeys};
+use super::tokens::TokenKeys;
+use super::transaction::{Transaction, retry_on_conflict};
 use crate::acl::model::names::NamespaceName;
 use crate::acl::model::token::TokenRecord;
 use crate::acl::store::{Batch, CommitError, Freshness, Key, Page, Record, Revision};
 use crate::error_chain::format_chain;
 
-/// How far a change of the key came.
+/// Result of a rekey call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Rekeyed {
-    /// The key that tokens are written with.
+pub struct RekeyResult {
+    /// Id of the key that new tokens use.
     pub key_id: String,
-    /// How many tokens this call moved to it.
+    /// Tokens that this call re-encrypted.
     pub rewritten: usize,
-    /// Whether all tokens are under it, so that the key file's other lines may go.
+    /// True if all tokens use it, so that the key file's other lines may be removed.
     pub done: bool,
-    /// Tokens that cannot be moved, since they cannot be read: where they are in the store.
+    /// Store keys of tokens that cannot be re-encrypted because they are unreadable.
     pub unreadable: Vec<String>,
-    /// Whether anything was written.
+    /// True if anything was written.
     pub changed: bool,
 }
 
-/// Tokens that move in one batch: five writes each.
-const MOVES: usize = Batch::MAX_OPERATIONS / 5;
+/// Tokens in one transaction: five writes each.
+const TOKENS_PER_BATCH: usize = Batch::MAX_OPERATIONS / 5;
 
-/// Bytes of values in a batch: half of what it takes, since keys and small records come to it.
-const BYTES: usize = Batch::MAX_BYTES / 2;
+/// Bytes of values in one transaction: half of the limit, leaving room for keys and small records.
+const BATCH_BYTES: usize = Batch::MAX_BYTES / 2;
 
-/// Most tokens that are told of that cannot be read.
-const TOLD: usize = 20;
+/// Most unreadable tokens in a result.
+const MAX_REPORTED: usize = 20;
 
-impl Directory {
-    /// Moves tokens to the first key of the key file, which is read again: those of so many pages of records. With
-    /// `generate` a new key is made first and put before the others.
+impl AclService {
+    /// Re-encrypts up to `pages` pages of tokens with the first key of the key file, which is read again. With
+    /// `generate` a new key is created and prepended to the file first.
     ///
     /// # Errors
-    /// The caller lacks `operator:write` in the `default` namespace; the file cannot be read or written; another call is
-    /// under way; the store failed. What was moved stays so.
-    pub async fn rekey(&self, caller: &Caller, generate: bool, pages: usize) -> Result<Rekeyed, ServiceError> {
-        caller.require(Privilege::OperatorWrite, &NamespaceName::default_one())?;
-        let Ok(mut progress) = self.sealer.moving.try_lock() else { return Err(crossed()) };
-        let (keys, mut changed) = self.aim(generate).await?;
+    /// The caller lacks `operator:write` in `default`; the key file cannot be read or written; another rekey is
+    /// running; the store failed. Tokens re-encrypted so far stay so.
+    pub async fn rekey(&self, caller: &Caller, generate: bool, pages: usize) -> Result<RekeyResult, ServiceError> {
+        caller.require(Privilege::OperatorWrite, &NamespaceName::default_namespace())?;
+        let Ok(mut progress) = self.sealer.rekey_progress.try_lock() else { return Err(concurrent_rekey()) };
+        let (keys, mut changed) = self.activate_first_key(generate).await?;
         let mut rewritten = 0;
-        if keys.is_changing() {
+        if keys.is_rotating() {
             if progress.at != keys.at {
-                *progress = Progress { at: keys.at, ..Progress::default() };
+                *progress = RekeyProgress { at: keys.at, ..RekeyProgress::default() };
             }
-            let mut through = false;
+            let mut reached_end = false;
             for _ in 0..pages {
                 let page = Page { after: progress.after.clone(), limit: PAGE };
-                let listing = self.records.store().list("token/", page, Freshness::Linearizable).await?;
+                let listing = self.repository.store().list("token/", page, Freshness::Linearizable).await?;
                 let mut unreadable = Vec::new();
-                rewritten += self.move_page(&keys, &listing.entries, &mut unreadable).await?;
+                rewritten += self.reencrypt_page(&keys, &listing.entries, &mut unreadable).await?;
                 progress.unreadable.extend(unreadable);
                 progress.after = listing.entries.last().map(|(key, _)| key.clone());
                 if !listing.more {
-                    through = true;
+                    reached_end = true;
                     break;
                 }
             }
             changed |= rewritten > 0;
-            if through {
+            if reached_end {
                 let unreadable = std::mem::take(&mut *progress).unreadable;
                 if unreadable.is_empty() {
-                    self.name_keys(&keys, &keys.named.alone()).await?;
+                    self.store_active_keys(&keys, &keys.active.first_only()).await?;
                     changed = true;
                 }
-                return Ok(told(&keys, rewritten, unreadable, changed));
+                return Ok(result(&keys, rewritten, unreadable, changed));
             }
-            return Ok(Rekeyed { done: false, ..told(&keys, rewritten, Vec::new(), changed) });
+            return Ok(RekeyResult { done: false, ..result(&keys, rewritten, Vec::new(), changed) });
         }
-        Ok(told(&keys, rewritten, Vec::new(), changed))
+        Ok(result(&keys, rewritten, Vec::new(), changed))
     }
 
-    /// Makes the file's first key the one that tokens are written with.
-    async fn aim(&self, generate: bool) -> Result<(Arc<Keys>, bool), ServiceError> {
-        // Others would not know a key that is made here.
-        if generate && self.records.store().last("").is_none() {
+    /// Makes the key file's first key the active one.
+    async fn activate_first_key(&self, generate: bool) -> Result<(Arc<SealKeys>, bool), ServiceError> {
+        // Other servers would not have a key that is generated here.
+        if generate && self.repository.store().last("").is_none() {
             let text = "Other servers may use the same store: put a new key into the key file of each, as its first \
                         line, and let none be made here";
             return Err(ServiceError::Invalid(text.to_owned()));
         }
-        let told = self.key_record().await?;
-        let keys = self.sealer.reread(&told, generate).await.map_err(|error| {
+        let record = self.key_record().await?;
+        let keys = self.sealer.reload_file(&record, generate).await.map_err(|error| {
             let advice =
                 if generate { ": put a new key before the others by hand, and let none be made here" } else { "" };
             ServiceError::Invalid(format!("{}{advice}", format_chain(&error)))
@@ -106,63 +107,63 @@ impl Directory {
         if keys.file.first.id() == keys.current().id() {
             return Ok((keys, false));
         }
-        self.name_keys(&keys, &keys.aimed()).await?;
-        Ok((self.keys_now().await?, true))
+        self.store_active_keys(&keys, &keys.with_file_key_first()).await?;
+        Ok((self.reload_keys().await?, true))
     }
 
-    /// Lets the store name other keys, unless someone else wants others.
-    async fn name_keys(&self, keys: &Keys, wanted: &Ring) -> Result<(), ServiceError> {
-        let changes = held(keys, Changes::default()).write(seal::naming(wanted));
-        let outcome = self.records.commit(changes).await;
-        let now = self.keys_now().await?;
-        let there = now.current().id() == wanted.first.id() && (now.named.ids() == wanted.ids() || !now.is_changing());
+    /// Writes the key record, unless another server wrote a different one.
+    async fn store_active_keys(&self, keys: &SealKeys, wanted: &Keyring) -> Result<(), ServiceError> {
+        let transaction = require_same_keys(keys, Transaction::default()).write(seal::put_key_record(wanted));
+        let outcome = self.repository.commit(transaction).await;
+        let now = self.reload_keys().await?;
+        let there = now.current().id() == wanted.first.id() && (now.active.ids() == wanted.ids() || !now.is_rotating());
         match outcome {
-            // Another server, at the same change, may have been faster.
+            // Another server may have made the same change first.
             Err(ServiceError::Commit(CommitError::Conflict(_))) if there => Ok(()),
-            Err(ServiceError::Commit(CommitError::Conflict(_))) => Err(crossed()),
+            Err(ServiceError::Commit(CommitError::Conflict(_))) => Err(concurrent_rekey()),
             outcome => outcome.map(|_| ()),
         }
     }
 
-    /// Moves the tokens of a page that are under another key, and says how many there were.
-    async fn move_page(
+    /// Re-encrypts the tokens of a page that use another key; returns their number.
+    async fn reencrypt_page(
         &self,
-        keys: &Keys,
+        keys: &SealKeys,
         entries: &[(Key, Record)],
         unreadable: &mut Vec<Key>,
     ) -> Result<usize, ServiceError> {
-        let mut pieces: Vec<Piece> = Vec::new();
+        let mut batches: Vec<RekeyBatch> = Vec::new();
         for (key, record) in entries {
-            let moved = match typed::<TokenRecord>(key, record) {
-                Ok(token) if token.value.birth().sealed_secret.key_id == keys.current().id() => continue,
-                Ok(token) => Move::of(keys, key, &token),
+            let reencryption = match decode::<TokenRecord>(key, record) {
+                Ok(token) if token.value.immutable().sealed_secret.key_id == keys.current().id() => continue,
+                Ok(token) => Reencryption::new(keys, key, &token),
                 Err(error) => Err(error),
             };
-            let Ok(moved) = moved else {
+            let Ok(reencryption) = reencryption else {
                 unreadable.push(key.clone());
                 continue;
             };
             let bytes = record.value.len();
-            let fits = |piece: &Piece| piece.tokens.len() < MOVES && piece.bytes + bytes <= BYTES;
-            let mut piece = pieces.pop_if(|piece| fits(piece)).unwrap_or_else(|| Piece::new(keys));
-            piece.changes = moved.add_to(piece.changes)?;
-            piece.tokens.push(key.clone());
-            piece.bytes += bytes;
-            pieces.push(piece);
+            let fits = |batch: &RekeyBatch| batch.tokens.len() < TOKENS_PER_BATCH && batch.bytes + bytes <= BATCH_BYTES;
+            let mut batch = batches.pop_if(|batch| fits(batch)).unwrap_or_else(|| RekeyBatch::new(keys));
+            batch.transaction = reencryption.add_to(batch.transaction)?;
+            batch.tokens.push(key.clone());
+            batch.bytes += bytes;
+            batches.push(batch);
         }
-        // At once, so that the store can sync them together.
-        let moves = pieces.into_iter().map(|piece| self.move_piece(keys, piece));
+        // Concurrently, so that the store can group them into one disk sync.
+        let moves = batches.into_iter().map(|batch| self.commit_batch(keys, batch));
         join_all(moves).await.into_iter().sum()
     }
 
-    async fn move_piece(&self, keys: &Keys, piece: Piece) -> Result<usize, ServiceError> {
-        match self.records.commit(piece.changes).await {
-            Ok(_) => Ok(piece.tokens.len()),
-            // One of them was changed or deleted meanwhile: each for itself.
+    async fn commit_batch(&self, keys: &SealKeys, batch: RekeyBatch) -> Result<usize, ServiceError> {
+        match self.repository.commit(batch.transaction).await {
+            Ok(_) => Ok(batch.tokens.len()),
+            // One of them was changed or deleted meanwhile: retry each alone.
             Err(ServiceError::Commit(CommitError::Conflict(_))) => {
                 let mut rewritten = 0;
-                for key in &piece.tokens {
-                    rewritten += retrying(|| self.move_one(keys, key)).await?;
+                for key in &batch.tokens {
+                    rewritten += retry_on_conflict(|| self.reencrypt_token(keys, key)).await?;
                 }
                 Ok(rewritten)
             }
@@ -170,78 +171,83 @@ impl Directory {
         }
     }
 
-    async fn move_one(&self, keys: &Keys, key: &Key) -> Result<usize, ServiceError> {
-        let Some(token) = self.records.get::<TokenRecord>(key, Freshness::Linearizable).await? else { return Ok(0) };
-        if token.value.birth().sealed_secret.key_id == keys.current().id() {
+    async fn reencrypt_token(&self, keys: &SealKeys, key: &Key) -> Result<usize, ServiceError> {
+        let Some(token) = self.repository.get::<TokenRecord>(key, Freshness::Linearizable).await? else { return Ok(0) };
+        if token.value.immutable().sealed_secret.key_id == keys.current().id() {
             return Ok(0);
         }
-        let changes = Move::of(keys, key, &token)?.add_to(held(keys, Changes::default()))?;
-        match self.records.commit(changes).await {
+        let transaction =
+            Reencryption::new(keys, key, &token)?.add_to(require_same_keys(keys, Transaction::default()))?;
+        match self.repository.commit(transaction).await {
             Ok(_) => Ok(1),
-            Err(error) if self.keys_now().await?.at == keys.at => Err(error),
-            Err(_) => Err(crossed()),
+            Err(error) if self.reload_keys().await?.at == keys.at => Err(error),
+            Err(_) => Err(concurrent_rekey()),
         }
     }
 }
 
-/// Tokens that move in one batch.
-struct Piece {
+/// Tokens that are re-encrypted in one transaction.
+struct RekeyBatch {
     tokens: Vec<Key>,
-    changes: Changes,
+    transaction: Transaction,
     bytes: usize,
 }
 
-impl Piece {
-    fn new(keys: &Keys) -> Self {
-        Self { tokens: Vec::new(), changes: held(keys, Changes::default()), bytes: 0 }
+impl RekeyBatch {
+    fn new(keys: &SealKeys) -> Self {
+        Self { tokens: Vec::new(), transaction: require_same_keys(keys, Transaction::default()), bytes: 0 }
     }
 }
 
-/// A token on its way to the current key.
-struct Move {
+/// Re-encryption of one token with the active key.
+struct Reencryption {
     key: Key,
     at: Revision,
-    before: TokenRows,
+    before: TokenKeys,
     token: TokenRecord,
-    after: TokenRows,
+    after: TokenKeys,
 }
 
-impl Move {
-    fn of(keys: &Keys, key: &Key, token: &Stored<TokenRecord>) -> Result<Self, ServiceError> {
-        let birth = token.value.birth();
-        let old = keys.file.find(&birth.sealed_secret.key_id).ok_or(SealError)?;
-        let secret = old.unseal(birth.accessor_id, &birth.sealed_secret)?;
-        if old.hash(&secret) != birth.secret_hash {
+impl Reencryption {
+    fn new(keys: &SealKeys, key: &Key, token: &Stored<TokenRecord>) -> Result<Self, ServiceError> {
+        let immutable = token.value.immutable();
+        let old = keys.file.find(&immutable.sealed_secret.key_id).ok_or(SealError)?;
+        let secret = old.unseal(immutable.accessor_id, &immutable.sealed_secret)?;
+        if old.hash(&secret) != immutable.secret_hash {
             return Err(SealError.into());
         }
-        let before = TokenRows::of(old, &token.value);
+        let before = TokenKeys::new(old, &token.value);
         let new = keys.current();
-        let sealed = new.seal(birth.accessor_id, &secret)?;
-        let resealed = TokenRecord::clone(&token.value).resealed(new.hash(&secret), sealed);
-        let after = TokenRows::of(new, &resealed);
+        let sealed = new.seal(immutable.accessor_id, &secret)?;
+        let resealed = TokenRecord::clone(&token.value).with_secret(new.hash(&secret), sealed);
+        let after = TokenKeys::new(new, &resealed);
         Ok(Self { key: key.clone(), at: token.modified, before, token: resealed, after })
     }
 
-    /// Moves it, if it is still as it was read.
-    fn add_to(self, changes: Changes) -> Result<Changes, ServiceError> {
-        let birth = self.token.birth();
-        let place = |secret| Whereabouts { namespace: birth.namespace.clone(), accessor: birth.accessor_id, secret };
-        changes
+    /// Adds the writes, with the precondition that the token is unchanged.
+    fn add_to(self, transaction: Transaction) -> Result<Transaction, ServiceError> {
+        let immutable = self.token.immutable();
+        let entry = |secret| TokenIndexEntry {
+            namespace: immutable.namespace.clone(),
+            accessor: immutable.accessor_id,
+            secret,
+        };
+        transaction
             .unchanged(&self.key, self.at)
             .delete(self.before.by_secret)
             .delete(self.before.by_accessor)
-            .put(self.after.by_secret, &place(true))?
-            .put(self.after.by_accessor, &place(false))?
+            .put(self.after.by_secret, &entry(true))?
+            .put(self.after.by_accessor, &entry(false))?
             .put(self.key, &self.token)
     }
 }
 
-fn told(keys: &Keys, rewritten: usize, unreadable: Vec<Key>, changed: bool) -> Rekeyed {
+fn result(keys: &SealKeys, rewritten: usize, unreadable: Vec<Key>, changed: bool) -> RekeyResult {
     let done = unreadable.is_empty();
-    let unreadable = unreadable.into_iter().take(TOLD).map(|key| key.as_str().to_owned()).collect();
-    Rekeyed { key_id: keys.current().id().to_owned(), rewritten, done, unreadable, changed }
+    let unreadable = unreadable.into_iter().take(MAX_REPORTED).map(|key| key.as_str().to_owned()).collect();
+    RekeyResult { key_id: keys.current().id().to_owned(), rewritten, done, unreadable, changed }
 }
 
-fn crossed() -> ServiceError {
-    ServiceError::NotNow("another call changes the key that tokens are under: try again later".to_owned())
+fn concurrent_rekey() -> ServiceError {
+    ServiceError::Unavailable("another call changes the key that tokens are under: try again later".to_owned())
 }

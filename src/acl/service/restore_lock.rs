@@ -1,8 +1,8 @@
-//! Whether the store is open, or is being restored from a snapshot.
+//! Detects restores in progress.
 //!
-//! A restore puts a mark into the store before it changes anything, and takes it away with its last batch. What is there
-//! in between is neither what was nor what will be: while the mark is there nothing is answered from the store, and every
-//! batch but those of the restore is refused by [`Records::commit`].
+//! A restore writes a marker before it changes anything and deletes it with its last batch. The state in between is
+//! neither the old nor the new one: while the marker exists nothing is answered from the store, and
+//! [`Repository::commit`] rejects all other batches.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -10,98 +10,103 @@ use serde::{Deserialize, Serialize};
 
 use super::error::ServiceError;
 use super::keys;
-use super::repository::{Records, Stored};
+use super::repository::{Repository, Stored};
 use crate::acl::model::id::Id;
 use crate::acl::model::secret::SecretHash;
 use crate::acl::model::timestamp::Timestamp;
 use crate::acl::store::{Freshness, Page, Revision, StoreError};
 
-/// The mark of a restore that has not ended.
+/// Marker of a restore in progress.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Mark {
-    /// The hash of the secret of who began it, who alone may go on: in the middle of a restore no record says who is who.
-    /// `None` for one who brought no token.
+pub struct RestoreMarker {
+    /// Hash of the secret that began it; only its holder may continue, as no token can be looked up during a restore.
+    /// `None` for the anonymous token.
     pub by: Option<SecretHash>,
-    /// The accessor of who began it.
+    /// Accessor of the token that began it.
     pub accessor: Option<Id>,
-    /// When it began.
+    /// Start time.
     pub began: Timestamp,
 }
 
-/// The time between two restores: what is read in one epoch is of one store.
+/// Period between two restores: everything read in one epoch belongs to one state.
 #[derive(Debug, Clone, Copy)]
 pub struct Epoch {
-    /// When the last restore began.
+    /// Revision of the start of the last restore.
     restored: Revision,
-    /// When this was seen.
+    /// Revision at which this was read.
     pub(super) seen: Revision,
 }
 
 impl Epoch {
-    /// Whether no restore began between the two.
+    /// Returns whether no restore began between the two.
     pub fn is(self, other: Self) -> bool {
         self.restored == other.restored
     }
 }
 
-/// What the records of restores say.
+/// State of the restore records.
 #[derive(Debug, Clone)]
-pub(super) struct Seen {
-    pub(super) mark: Option<Stored<Mark>>,
+pub(super) struct RestoreState {
+    pub(super) marker: Option<Stored<RestoreMarker>>,
     restored: Revision,
-    /// The last change of these records.
+    /// Revision of the last change of these records.
     at: Revision,
 }
 
-impl Seen {
-    /// The epoch, while the store is open.
+impl RestoreState {
+    /// Returns the epoch, or an error during a restore.
     pub(super) fn epoch(&self) -> Result<Epoch, ServiceError> {
-        match self.mark {
+        match self.marker {
             Some(_) => Err(ServiceError::Restoring),
             None => Ok(Epoch { restored: self.restored, seen: self.at }),
         }
     }
 
-    /// When this was seen, open or not.
+    /// Returns the revision at which this was read.
     pub(super) fn at(&self) -> Revision {
         self.at
     }
 }
 
-/// What was seen last.
+/// Cache of the last known state.
 #[derive(Debug, Default)]
-pub(super) struct Gate(Mutex<Option<Seen>>);
+pub(super) struct RestoreLock(Mutex<Option<RestoreState>>);
 
-impl Gate {
-    /// Looks whether the store is being restored. That costs nothing where this server alone writes.
+impl RestoreLock {
+    /// Reads the restore state. Served from memory if this server is the only writer.
     ///
     /// # Errors
     /// The store failed.
-    pub(super) async fn look(&self, records: &Records, freshness: Freshness) -> Result<Seen, ServiceError> {
-        let last = records.store().last(keys::RESTORE);
+    pub(super) async fn load_state(
+        &self,
+        repository: &Repository,
+        freshness: Freshness,
+    ) -> Result<RestoreState, ServiceError> {
+        let last = repository.store().last(keys::RESTORE);
         let known = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(seen) = known().as_ref().filter(|seen| Some(seen.at) == last) {
-            return Ok(seen.clone());
+        if let Some(state) = known().as_ref().filter(|state| Some(state.at) == last) {
+            return Ok(state.clone());
         }
         let page = Page { after: None, limit: 2 };
-        let listing = records.store().list(keys::RESTORES, page, freshness).await?;
-        let mut seen = Seen { mark: None, restored: Revision(0), at: listing.revision };
+        let listing = repository.store().list(keys::RESTORES, page, freshness).await?;
+        let mut state = RestoreState { marker: None, restored: Revision(0), at: listing.revision };
         for (key, record) in listing.entries {
-            if key == keys::restore_mark() {
+            if key == keys::restore_marker() {
                 let unreadable = |_| StoreError::Unreadable { key: key.as_str().to_owned() };
-                let mark: Mark = serde_json::from_slice(&record.value).map_err(unreadable)?;
-                seen.mark = Some(Stored { value: mark.into(), created: record.created, modified: record.modified });
+                let marker: RestoreMarker = serde_json::from_slice(&record.value).map_err(unreadable)?;
+                state.marker =
+                    Some(Stored { value: marker.into(), created: record.created, modified: record.modified });
             } else {
-                seen.restored = record.modified;
+                state.restored = record.modified;
             }
         }
-        *known() = Some(seen.clone());
-        Ok(seen)
+        *known() = Some(state.clone());
+        Ok(state)
     }
 
-    /// Whether the store was being restored when someone looked last.
-    pub(super) fn was_shut(&self) -> bool {
-        let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        seen.as_ref().is_some_and(|seen| seen.mark.is_some())
+    /// Returns whether a restore was in progress at the last read.
+    pub(super) fn was_restoring(&self) -> bool {
+        let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        state.as_ref().is_some_and(|state| state.marker.is_some())
     }
 }

@@ -1,4 +1,4 @@
-//! Rules that were parsed already.
+//! Cache of parsed rules.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,33 +7,33 @@ use crate::acl::model::id::Id;
 use crate::acl::model::rules::{Rules, RulesError};
 use crate::acl::store::Revision;
 
-/// Parsed rules, by the policy at the revision that had them, or by their text where no policy is stored.
+/// Parsed rules by policy id and revision, and by text for synthetic policies.
 #[derive(Debug, Default)]
 pub(super) struct RulesCache {
-    policies: Mutex<HashMap<(Id, Revision), Here>>,
+    policies: Mutex<HashMap<(Id, Revision), CachedPolicy>>,
     texts: Mutex<HashMap<String, Arc<Rules>>>,
 }
 
-/// What a policy gives on this server.
+/// Rules of a policy on this server.
 #[derive(Debug, Clone)]
-pub(super) enum Here {
-    /// Its rules.
+pub(super) enum CachedPolicy {
+    /// Parsed rules.
     Rules(Arc<Rules>),
-    /// Nothing: it counts in other datacenters.
-    Nothing,
+    /// The policy applies only in other datacenters.
+    OtherDatacenter,
 }
 
-/// Entries of each part. A full part is emptied: what is in use is back soon.
+/// Most entries of each map. A full map is emptied; rules in use are soon cached again.
 const ENTRIES: usize = 4096;
 
 impl RulesCache {
-    /// What was kept of that policy at that revision.
-    pub(super) fn policy(&self, id: Id, at: Revision) -> Option<Here> {
+    /// Returns the rules of a policy at a revision, if cached.
+    pub(super) fn policy(&self, id: Id, at: Revision) -> Option<CachedPolicy> {
         self.policies.lock().unwrap_or_else(PoisonError::into_inner).get(&(id, at)).cloned()
     }
 
-    /// Keeps what a policy gives at a revision.
-    pub(super) fn keep(&self, id: Id, at: Revision, rules: Here) {
+    /// Stores the rules of a policy at a revision.
+    pub(super) fn keep(&self, id: Id, at: Revision, rules: CachedPolicy) {
         let mut policies = self.policies.lock().unwrap_or_else(PoisonError::into_inner);
         if policies.len() >= ENTRIES {
             policies.clear();
@@ -41,10 +41,10 @@ impl RulesCache {
         policies.insert((id, at), rules);
     }
 
-    /// The rules of a text.
+    /// Returns the parsed rules of a text.
     ///
     /// # Errors
-    /// The text holds no rules.
+    /// The text is not valid.
     pub(super) fn text(&self, text: &str) -> Result<Arc<Rules>, RulesError> {
         let mut texts = self.texts.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(rules) = texts.get(text) {

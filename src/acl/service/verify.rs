@@ -1,23 +1,23 @@
-//! The store is verified: all records are there, and whole.
+//! Verification of the store: all records are present and intact.
 
-use super::acl_service::Directory;
+use super::acl_service::AclService;
 use super::caller::{Caller, Privilege};
 use super::error::ServiceError;
 use crate::acl::model::names::NamespaceName;
 use crate::acl::store::Verification;
 use crate::error_chain::format_chain;
 
-impl Directory {
+impl AclService {
     /// Verifies the store for a caller.
     ///
     /// # Errors
     /// The caller lacks `operator:read` in `default`; the store failed.
     pub async fn verify(&self, caller: &Caller) -> Result<Verification, ServiceError> {
-        caller.require(Privilege::OperatorRead, &NamespaceName::default_one())?;
+        caller.require(Privilege::OperatorRead, &NamespaceName::default_namespace())?;
         self.verify_store().await
     }
 
-    /// Verifies the store, and logs what was found. A stop waits for its end: it has the store's file open.
+    /// Verifies the store and logs the result. A shutdown waits for its end, as it has the store's file open.
     pub async fn verify_at_start(&self) {
         match self.verify_store().await {
             Ok(found) => tracing::info!(
@@ -34,13 +34,13 @@ impl Directory {
         }
     }
 
-    /// Verifies the store. Damage is told in the log, and in lists from then on.
+    /// Verifies the store. Damage is logged, and reported in lists from then on.
     ///
     /// # Errors
     /// The store failed.
     async fn verify_store(&self) -> Result<Verification, ServiceError> {
-        let found = self.records.store().verify().await?;
-        self.records.note_damage(&found);
+        let found = self.repository.store().verify().await?;
+        self.repository.record_damage(&found);
         Ok(found)
     }
 }

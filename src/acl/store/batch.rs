@@ -1,48 +1,48 @@
-//! What a store is asked to write: checks and writes, all or none.
+//! Batch of preconditions and writes, executed atomically.
 
 use std::collections::HashSet;
 
 use super::{CommitError, Key, Revision};
 
-/// What is to be written, and what must hold for that. All writes happen, or none.
+/// Writes and their preconditions. All writes happen, or none.
 #[derive(Debug, Clone, Default)]
 pub struct Batch {
-    /// What must hold, before any of the writes.
+    /// Preconditions, evaluated before the writes.
     pub checks: Vec<Check>,
-    /// What to write. Of two writes of one key the later counts alone.
+    /// Writes. Of two writes to one key only the later has effect.
     pub writes: Vec<Write>,
 }
 
-/// What must hold for a batch to be written.
+/// Precondition of a batch.
 #[derive(Debug, Clone)]
 pub enum Check {
-    /// There is no such record.
+    /// The record does not exist.
     Absent(Key),
-    /// The record is as it was at that revision.
+    /// The record was last modified at this revision.
     Unchanged(Key, Revision),
 }
 
 /// One write.
 #[derive(Debug, Clone)]
 pub enum Write {
-    /// Makes or replaces a record.
+    /// Creates or replaces a record.
     Put(Key, Vec<u8>),
-    /// Removes a record, if it is there.
+    /// Deletes a record if it exists.
     Delete(Key),
 }
 
 impl Batch {
-    /// Most checks, and most writes, of a batch.
+    /// Most checks, and most writes, in a batch (etcd's default limit).
     pub const MAX_OPERATIONS: usize = 128;
 
     /// Most bytes of keys and values; the key of a check counts twice.
     pub const MAX_BYTES: usize = 1024 * 1024;
 
-    /// The batch as every store takes it: within the limits, and of the writes of one key the last alone.
+    /// Checks the limits and drops all but the last write to each key.
     ///
     /// # Errors
-    /// It is too large.
-    pub(super) fn settled(mut self) -> Result<Self, CommitError> {
+    /// The batch is too large.
+    pub(super) fn normalize(mut self) -> Result<Self, CommitError> {
         let fits = self.checks.len() <= Self::MAX_OPERATIONS
             && self.writes.len() <= Self::MAX_OPERATIONS
             && self.bytes() <= Self::MAX_BYTES;
@@ -58,9 +58,9 @@ impl Batch {
         Ok(self)
     }
 
-    /// Bytes of keys and values.
+    /// Returns the bytes of keys and values.
     pub(super) fn bytes(&self) -> usize {
-        // A check's key counts twice: etcd is told it in the comparison, and in the question which one did not hold.
+        // A check's key is sent to etcd twice: in the comparison and in the read after a failed one.
         let checks = self.checks.iter().map(|check| 2 * check.key().as_str().len());
         let writes = self.writes.iter().map(|write| match write {
             Write::Put(key, value) => key.as_str().len() + value.len(),

@@ -1,4 +1,4 @@
-//! Why a store did not do what it was asked for, in words that fit every store.
+//! Errors of all store implementations.
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -7,120 +7,120 @@ use std::sync::Arc;
 use super::{Batch, FORMAT, Key};
 use crate::secure_dir::DirError;
 
-/// Why a store could not be opened.
+/// Error of opening a store.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// Another process has it.
+    /// Another process has it open.
     #[error("{} is in use by another process: stop that one, or give this one a folder of its own", path.display())]
     InUse {
-        /// The store's file.
+        /// Store file.
         path: PathBuf,
     },
-    /// It belongs to another datacenter.
+    /// The store belongs to another datacenter.
     #[error("{store} belongs to datacenter {found:?}, and this server is of {wanted:?}")]
     Datacenter {
-        /// The store: its file, or its place in etcd.
+        /// Store: its file, or its endpoints and prefix in etcd.
         store: String,
-        /// The name that the store remembers.
+        /// Datacenter of the store.
         found: String,
-        /// The name of this server.
+        /// Datacenter of this server.
         wanted: String,
     },
-    /// It is in a format that this program does not know.
+    /// The store has an unknown format version.
     #[error("{store} has the format {found}, and this program knows {FORMAT}")]
     Format {
-        /// The store: its file, or its place in etcd.
+        /// Store: its file, or its endpoints and prefix in etcd.
         store: String,
-        /// The format it has.
+        /// Format version of the store.
         found: String,
     },
-    /// Its folder cannot be made, or others may write there.
+    /// The directory cannot be created, or is writable by others.
     #[error(transparent)]
     Folder(#[from] DirError),
-    /// A file could not be made or opened.
+    /// A file could not be created or opened.
     #[error("cannot open {}", path.display())]
     File {
-        /// What could not be opened.
+        /// Path.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         #[source]
         source: std::io::Error,
     },
-    /// What is there cannot be read as a store.
+    /// The data is not a readable store.
     #[error("cannot read {store} as a store")]
     Damaged {
-        /// The store: its file, or its place in etcd.
+        /// Store: its file, or its endpoints and prefix in etcd.
         store: String,
-        /// Why.
+        /// Cause.
         #[source]
         source: StoreError,
     },
-    /// Pages of its file were changed by something else.
+    /// Page checksums of the file do not match.
     #[error(
         "{store} is damaged, as the checksums of its pages tell: look at it with `keyward acl verify --dir FOLDER`; put a copy \
          back, or move it away, start once with --new-store and restore a snapshot"
     )]
     PagesDamaged {
-        /// The store's file.
+        /// Store file.
         store: String,
     },
-    /// It cannot be asked.
+    /// etcd cannot be reached.
     #[error("cannot open {store}: {advice}")]
     Unreachable {
-        /// Its place in etcd.
+        /// Endpoints and prefix.
         store: String,
-        /// What to look at.
+        /// Advice for the operator.
         advice: &'static str,
-        /// Why.
+        /// Cause.
         #[source]
         source: StoreError,
     },
 }
 
-/// Why a store could not answer.
+/// Error of a store operation.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum StoreError {
     /// Reading or writing failed.
     #[error("the store failed")]
     Failed(#[source] Arc<dyn Error + Send + Sync>),
-    /// The disk has no room for a write.
+    /// The disk, or etcd's quota, is full.
     #[error("the disk of the store is full")]
     Full(#[source] Arc<dyn Error + Send + Sync>),
-    /// It could not be reached, or gave no answer in time. It may do so later.
+    /// The store is unreachable or timed out. Retrying may help.
     #[error("the store does not answer")]
     Unavailable(#[source] Arc<dyn Error + Send + Sync>),
-    /// A record is not in the form that this program writes.
+    /// A record is malformed.
     #[error("the record {key} cannot be read")]
     Unreadable {
-        /// Its key.
+        /// Key of the record.
         key: String,
     },
-    /// The store was closed, or its writer broke.
+    /// The store was closed, or its writer thread failed.
     #[error("the store's writer has stopped")]
     Stopped,
 }
 
 impl StoreError {
-    /// A failure with its cause.
+    /// Wraps a cause.
     pub(super) fn failed(cause: impl Error + Send + Sync + 'static) -> Self {
         Self::Failed(Arc::new(cause))
     }
 }
 
-/// Why a batch was not written, or may not have been.
+/// Error of a commit.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum CommitError {
-    /// A check does not hold: someone else was faster.
+    /// A precondition failed because of a concurrent write.
     #[error("the record {} was changed by someone else", .0.as_str())]
     Conflict(Key),
-    /// The batch is larger than any store takes.
+    /// The batch exceeds the limits.
     #[error("the batch is larger than {} operations or {} bytes", Batch::MAX_OPERATIONS, Batch::MAX_BYTES)]
     TooLarge,
-    /// The store failed, and the batch was not written.
+    /// The store failed and the batch was not written.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The store failed after it was given the batch. Whether it was written is not known: who tries again must look
-    /// first, or may meet a conflict with what it wrote itself.
+    /// The store failed after accepting the batch, and it may have been written. Read before retrying: a second attempt
+    /// may conflict with the first.
     #[error("whether the change was written is not known")]
     Unknown(#[source] StoreError),
 }

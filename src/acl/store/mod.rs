@@ -1,7 +1,7 @@
-//! Where records are kept: keys and bytes, written in batches of checks and writes. It knows no tokens and no time.
+//! Key-value store of records with atomic batches of checks and writes. It knows neither tokens nor time.
 //!
-//! The operations of [`Store`] are those that an embedded transaction and an etcd transaction with a watch both have,
-//! and a batch is no larger than etcd takes.
+//! The operations of [`Store`] are those that both an embedded transaction and an etcd transaction with a watch
+//! support, and a batch fits etcd's limits.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -27,21 +27,21 @@ pub use errors::{CommitError, OpenError, StoreError};
 pub use etcd::Etcd;
 pub use verification::Verification;
 
-/// Where records are kept.
+/// Options of the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StoreOptions {
-    /// In one file of this machine.
+    /// Local file.
     Embedded {
-        /// Its folder, made with mode 0700 where it is not there.
+        /// Data directory, created with mode 0700 if missing.
         data_dir: PathBuf,
     },
-    /// On an etcd cluster.
+    /// etcd cluster.
     #[cfg(feature = "etcd")]
     Etcd(etcd::Options),
 }
 
 impl StoreOptions {
-    /// The folder of a store on this machine.
+    /// Returns the data directory of a local store.
     pub fn folder(&self) -> Option<&Path> {
         match self {
             Self::Embedded { data_dir } => Some(data_dir),
@@ -51,7 +51,7 @@ impl StoreOptions {
     }
 }
 
-/// Where it is, as an operator would look for it.
+/// Formats the location for operators.
 impl std::fmt::Display for StoreOptions {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -62,7 +62,7 @@ impl std::fmt::Display for StoreOptions {
     }
 }
 
-/// Opens the store. Another datacenter's is refused.
+/// Opens the store. A store of another datacenter is rejected.
 ///
 /// # Errors
 /// It cannot be opened or reached, or belongs to another datacenter.
@@ -79,45 +79,45 @@ pub async fn open(options: &StoreOptions, datacenter: &str) -> Result<Arc<dyn St
     }
 }
 
-/// The format of what a store keeps, which it remembers.
+/// Format version of the store's contents, recorded in the store.
 const FORMAT: &str = "1";
 
 /// A store of records.
 #[async_trait]
 pub trait Store: std::fmt::Debug + Send + Sync {
-    /// The record of that key.
+    /// Returns the record; `None` if it does not exist.
     ///
     /// # Errors
     /// The store failed.
     async fn get(&self, key: &Key, freshness: Freshness) -> Result<Option<Record>, StoreError>;
 
-    /// The records whose keys start with `prefix`, which ends with a slash, in the order of the keys.
+    /// Lists records under `prefix`, which ends with a slash, in key order.
     ///
     /// # Errors
     /// The store failed.
     async fn list(&self, prefix: &str, page: Page, freshness: Freshness) -> Result<Listing, StoreError>;
 
-    /// All records of every kind, as they are at one moment.
+    /// Starts an export of all records at the current revision.
     ///
     /// # Errors
     /// The store failed.
     async fn export(&self) -> Result<Export, StoreError>;
 
-    /// Writes a batch. Once this returns, the writes outlive a crash of the process and of the machine, as far as the
-    /// disk keeps what it promised. A caller that goes away in the meantime does not stop it.
+    /// Commits a batch. On return the writes survive a crash of the process and the machine, if the disk honours syncs.
+    /// Dropping the future does not cancel the commit.
     ///
     /// # Errors
-    /// A check does not hold, the batch is too large, or the store failed; the error says whether it may be written.
+    /// A check failed, the batch is too large, or the store failed; the error says whether it may have been written.
     async fn commit(&self, batch: Batch) -> Result<Revision, CommitError>;
 
-    /// Returns once a record of `prefix` (a key, or the start of keys up to a slash) may be newer than `since`, with
-    /// the revision of its kind, which is newer; at once where something of the same kind is.
+    /// Waits until a record under `prefix` (a key, or a prefix that ends with a slash) may be newer than `since`.
+    /// Returns the newer revision of its kind; returns at once if another record of the kind is newer.
     ///
     /// # Errors
     /// The store failed.
     async fn changed(&self, prefix: &str, since: Revision) -> Result<Revision, StoreError>;
 
-    /// Looks whether all records are there and whole, as far as the store can tell. Reads all of them.
+    /// Verifies that all records are present and intact, as far as the store can tell. Reads everything.
     ///
     /// # Errors
     /// The store failed.
@@ -125,41 +125,41 @@ pub trait Store: std::fmt::Debug + Send + Sync {
         Verification::without_checksums(self.export().await?).await
     }
 
-    /// The last change of any record of that kind, or of all kinds where it is empty: while it stays, what was read stays
-    /// as it was. `None` where others write too, and would have to be asked.
+    /// Returns the revision of the last change of a kind, or of all kinds if `kind` is empty: while it is the same,
+    /// nothing read has changed. `None` if others write too, so that the store would have to be read.
     fn last(&self, kind: &str) -> Option<Revision> {
         let _ = kind;
         None
     }
 }
 
-/// How new what is read has to be.
+/// Consistency of a read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Freshness {
-    /// Every write that was acknowledged before the read began is seen.
+    /// Sees every write that was acknowledged before the read began.
     #[default]
     Linearizable,
-    /// Whatever the nearest copy has. A store with one copy has nothing older.
+    /// Sees the state of the nearest replica. The same as linearizable for a store without replicas.
     Stale,
 }
 
-/// A record's name: segments with slashes between them, the first of which is its kind.
+/// Key of a record: segments joined by slashes, the first of which is the kind.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key(String);
 
 impl Key {
-    /// Joins segments, which hold no slash.
-    pub fn of(segments: &[&str]) -> Self {
+    /// Joins segments, which contain no slash.
+    pub fn new(segments: &[&str]) -> Self {
         Self(segments.join("/"))
     }
 
-    /// As text.
+    /// Returns the key as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Its last segment.
-    pub fn last(&self) -> &str {
+    /// Returns the last segment.
+    pub fn last_segment(&self) -> &str {
         self.0.rsplit('/').next().unwrap_or_default()
     }
 
@@ -174,72 +174,72 @@ impl From<String> for Key {
     }
 }
 
-/// A point in the store's history: it grows by one with each batch that writes.
+/// Version of the store, incremented by each batch with writes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Revision(pub u64);
 
-/// A record.
+/// A stored record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
-    /// What was put. A clone shares it.
+    /// Value; clones share it.
     pub value: Bytes,
-    /// The batch that put it when it was not there.
+    /// Revision that created it.
     pub created: Revision,
-    /// The batch that put it last.
+    /// Revision that changed it last.
     pub modified: Revision,
 }
 
-/// Which part of a list is wanted.
+/// Page of a list request.
 #[derive(Debug, Clone)]
 pub struct Page {
-    /// Only keys that sort after this one.
+    /// Returns only keys after this one.
     pub after: Option<Key>,
-    /// At most so many.
+    /// Most records.
     pub limit: usize,
 }
 
-/// A part of a list, in the order of the keys.
+/// Page of a list in key order.
 #[derive(Debug, Clone)]
 pub struct Listing {
     /// Keys and records.
     pub entries: Vec<(Key, Record)>,
-    /// Whether there are more after them.
+    /// True if there are more.
     pub more: bool,
-    /// The last change of any record of that kind, removals counted in.
+    /// Revision of the last change of the kind, including deletions.
     pub revision: Revision,
 }
 
-/// All records as they were at one moment, whatever is written meanwhile. It costs the store space until it is dropped.
+/// Export of all records at one revision during concurrent writes. It occupies store space until dropped.
 #[derive(Debug)]
-pub struct Export(Exported);
+pub struct Export(ExportSource);
 
 #[derive(Debug)]
-enum Exported {
+enum ExportSource {
     Embedded(embedded::Export),
     #[cfg(feature = "etcd")]
     Etcd(etcd::Export),
 }
 
 impl Export {
-    /// The store's revision at that moment.
+    /// Returns the revision of the export.
     pub fn revision(&self) -> Revision {
         match &self.0 {
-            Exported::Embedded(export) => export.revision(),
+            ExportSource::Embedded(export) => export.revision(),
             #[cfg(feature = "etcd")]
-            Exported::Etcd(export) => export.revision(),
+            ExportSource::Etcd(export) => export.revision(),
         }
     }
 
-    /// The next records in the order of their keys, at most so many; none at the end.
+    /// Returns the next records in key order, at most `limit`; empty at the end.
     ///
     /// # Errors
-    /// The store failed, or no longer knows how it was at that moment.
+    /// The store failed, or the revision is no longer available.
     #[cfg_attr(not(feature = "etcd"), expect(clippy::unused_async, reason = "etcd is asked"))]
     pub async fn next(&mut self, limit: usize) -> Result<Vec<(Key, Record)>, StoreError> {
         match &mut self.0 {
-            Exported::Embedded(export) => export.next(limit),
+            ExportSource::Embedded(export) => export.next(limit),
             #[cfg(feature = "etcd")]
-            Exported::Etcd(export) => export.next(limit).await,
+            ExportSource::Etcd(export) => export.next(limit).await,
         }
     }
 }

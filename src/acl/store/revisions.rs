@@ -1,45 +1,45 @@
-//! The last change of each kind of record, as far as this server has been told.
+//! Revision of the last change of each kind of record, as far as this server knows.
 
 use std::sync::{PoisonError, RwLock};
 
 use super::Revision;
 
-/// Revisions by kind. They only grow.
+/// Revisions by kind. They only increase.
 #[derive(Debug, Default)]
-pub(super) struct Kinds(RwLock<Known>);
+pub(super) struct KindRevisions(RwLock<Revisions>);
 
 #[derive(Debug, Default)]
-struct Known {
-    /// Of any kind something may have changed up to here: what was before was not watched.
+struct Revisions {
+    /// Lower bound for all kinds: earlier changes were not watched.
     all: Revision,
-    /// Few enough that to look through them costs less than to hash.
+    /// A list: with so few kinds, searching is cheaper than hashing.
     each: Vec<(Box<str>, Revision)>,
 }
 
-impl Kinds {
-    /// The last change of that kind, or later.
+impl KindRevisions {
+    /// Returns the revision of the last change of a kind, or a later one.
     pub(super) fn last(&self, kind: &str) -> Revision {
-        let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        let found = known.each.iter().find(|(its, _)| **its == *kind);
-        found.map(|(_, at)| *at).unwrap_or_default().max(known.all)
+        let revisions = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let found = revisions.each.iter().find(|(its, _)| **its == *kind);
+        found.map(|(_, at)| *at).unwrap_or_default().max(revisions.all)
     }
 
-    /// Something of those kinds was changed. Whoever sees one of them sees all.
-    pub(super) fn changed<'a>(&self, kinds: impl IntoIterator<Item = (&'a str, Revision)>) {
-        let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
+    /// Records changes of several kinds atomically.
+    pub(super) fn record<'a>(&self, kinds: impl IntoIterator<Item = (&'a str, Revision)>) {
+        let mut revisions = self.0.write().unwrap_or_else(PoisonError::into_inner);
         for (kind, at) in kinds {
-            match known.each.iter_mut().find(|(its, _)| **its == *kind) {
+            match revisions.each.iter_mut().find(|(its, _)| **its == *kind) {
                 Some((_, last)) => *last = at.max(*last),
-                None => known.each.push((kind.into(), at)),
+                None => revisions.each.push((kind.into(), at)),
             }
         }
     }
 
-    /// What was changed up to then is not known.
+    /// Sets the lower bound: changes up to `at` are unknown.
     #[cfg(feature = "etcd")]
-    pub(super) fn unknown_until(&self, at: Revision) {
-        let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        known.all = at.max(known.all);
+    pub(super) fn raise_lower_bound(&self, at: Revision) {
+        let mut revisions = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        revisions.all = at.max(revisions.all);
     }
 }
 
@@ -49,14 +49,14 @@ mod tests {
 
     #[test]
     fn a_revision_never_goes_back() {
-        let kinds = Kinds::default();
-        kinds.unknown_until(Revision(5));
+        let kinds = KindRevisions::default();
+        kinds.raise_lower_bound(Revision(5));
         assert_eq!(kinds.last("a"), Revision(5));
-        kinds.changed([("a", Revision(9))]);
-        kinds.changed([("a", Revision(7))]);
+        kinds.record([("a", Revision(9))]);
+        kinds.record([("a", Revision(7))]);
         assert_eq!((kinds.last("a"), kinds.last("b")), (Revision(9), Revision(5)));
-        kinds.unknown_until(Revision(8));
-        kinds.unknown_until(Revision(6));
+        kinds.raise_lower_bound(Revision(8));
+        kinds.raise_lower_bound(Revision(6));
         assert_eq!((kinds.last("a"), kinds.last("b")), (Revision(9), Revision(8)));
     }
 }

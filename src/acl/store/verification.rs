@@ -5,25 +5,25 @@ use super::{Export, StoreError};
 /// Result of checking all records of a store.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Verification {
-    /// Records that are there.
+    /// Number of records.
     pub records: u64,
-    /// Those of them that have no checksum: an older version wrote them, or the store keeps none.
+    /// Records without a checksum: written by an older version, or in a store without checksums.
     pub unchecked: u64,
-    /// Records whose checksum does not fit.
+    /// Records with a wrong checksum.
     pub damaged: u64,
-    /// The keys of the first of them.
+    /// Keys of the first damaged records.
     pub damaged_keys: Vec<String>,
-    /// Kinds of which records are missing, or are others than were written.
+    /// Kinds with missing or replaced records.
     pub damaged_kinds: Vec<String>,
-    /// Tells if the checksums of the file's pages fit, where they were looked at.
+    /// True if the page checksums of the file match; `None` if not checked.
     pub pages: Option<bool>,
 }
 
 impl Verification {
-    /// Most keys of damaged records that are named.
+    /// Most keys of damaged records.
     const NAMED: usize = 100;
 
-    /// Tells if no damage was found.
+    /// Returns true if no damage was found.
     pub fn is_clean(&self) -> bool {
         self.damaged == 0 && self.damaged_kinds.is_empty() && self.pages != Some(false)
     }
@@ -42,7 +42,7 @@ impl Verification {
         }
     }
 
-    /// Adds a record; `whole` is `None` for one without a checksum.
+    /// Adds a record; `whole` is `None` if it has no checksum.
     pub(super) fn count(&mut self, key: &str, whole: Option<bool>) {
         self.records += 1;
         match whole {

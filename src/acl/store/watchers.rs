@@ -1,4 +1,4 @@
-//! Those who wait for a change, by the key or prefix that they wait on.
+//! Registry of tasks that wait for a change, by key or prefix.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,20 +9,20 @@ use tokio::sync::futures::Notified;
 
 use super::Write;
 
-/// Everyone who waits. A key wakes those who wait on it, or on a prefix of it that ends with a slash.
+/// All waiting tasks. A change wakes those that wait for its key, or for a prefix of it that ends with a slash.
 #[derive(Debug, Default)]
 pub(super) struct Watchers(Mutex<HashMap<Arc<str>, Arc<Waiters>>>);
 
-/// Those who wait on one key or prefix.
+/// Tasks that wait for one key or prefix.
 #[derive(Debug)]
 struct Waiters {
     prefix: Arc<str>,
-    /// How many there are; changed while [`Watchers`] is locked.
+    /// Number of tasks; changed only while [`Watchers`] is locked.
     count: AtomicUsize,
     changed: Notify,
 }
 
-/// One who waits, from the moment it was made.
+/// Registration of one waiting task.
 #[derive(Debug)]
 pub(super) struct Watcher<'a> {
     watchers: &'a Watchers,
@@ -47,7 +47,7 @@ impl Watchers {
         self.wake_keys(writes.iter().map(|write| write.key().as_str()));
     }
 
-    /// Those who wait on one of the keys.
+    /// Wakes the tasks that wait for one of the keys.
     pub(super) fn wake_keys<'a>(&self, keys: impl IntoIterator<Item = &'a str>) {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if all.is_empty() {
@@ -63,7 +63,7 @@ impl Watchers {
         }
     }
 
-    /// Whoever waits, whatever for.
+    /// Wakes all waiting tasks.
     pub(super) fn wake_all(&self) {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.values().for_each(|waiters| waiters.changed.notify_waiters());
@@ -71,7 +71,7 @@ impl Watchers {
 }
 
 impl Watcher<'_> {
-    /// Ready once something has changed that is waited for. Enabled, it misses nothing from then on.
+    /// Returns a future that completes at the next change. Once enabled, it misses none.
     pub(super) fn changed(&self) -> Notified<'_> {
         self.waiters.changed.notified()
     }

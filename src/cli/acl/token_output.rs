@@ -41,7 +41,7 @@ pub(super) fn expanded(
 
 /// The server's clock says what is left of a token; ours, where it told none.
 pub(super) fn now(date: Option<SystemTime>) -> Timestamp {
-    Timestamp::of(date.unwrap_or_else(SystemTime::now))
+    Timestamp::from_system_time(date.unwrap_or_else(SystemTime::now))
 }
 
 fn fields(token: &Token, secret: &Shown, now: Timestamp) -> Fields {

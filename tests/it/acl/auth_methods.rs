@@ -249,7 +249,7 @@ async fn an_unreadable_token_does_not_stop_the_deletion_of_the_others() {
         tokens.push(token["AccessorID"].as_str().unwrap().to_owned());
     }
     tokens.sort();
-    let damaged = RowKey::of(&["token", "default", &tokens[0]]);
+    let damaged = RowKey::new(&["token", "default", &tokens[0]]);
     let writes = vec![Write::Put(damaged.clone(), b"nonsense".to_vec())];
     let acl = acl
         .restarted_with(async |store| {
@@ -279,13 +279,13 @@ async fn leftovers_of_a_deleted_auth_method_are_removed_after_a_restart() {
         secrets.push(token["SecretID"].as_str().unwrap().to_owned());
     }
     // State after a kill right after the deletion of the method.
-    let method = RowKey::of(&["auth-method", "default", "people"]);
+    let method = RowKey::new(&["auth-method", "default", "people"]);
     let acl = acl
         .restarted_with(async |store| {
             let record = store.get(&method, Freshness::Linearizable).await.unwrap().unwrap();
             let id = serde_json::from_slice::<Value>(&record.value).unwrap()["id"].as_str().unwrap().to_owned();
             let row = json!({"method": id, "namespace": "default"}).to_string().into_bytes();
-            let mark = Write::Put(RowKey::of(&["removal", "auth-method", &id]), row);
+            let mark = Write::Put(RowKey::new(&["removal", "auth-method", &id]), row);
             store.commit(Batch { checks: vec![], writes: vec![Write::Delete(method), mark] }).await.unwrap();
         })
         .await;

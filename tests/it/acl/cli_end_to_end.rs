@@ -344,7 +344,7 @@ async fn commands_log_in_by_a_stored_auth_method_and_log_out() {
     assert_eq!((&read["Description"], &read["BindName"]), (&"d".into(), &"${value.name}".into()), "{read}");
     assert_eq!(json(&service, "binding-rule list --method people").await[0]["ID"], id.as_str());
 
-    let now = Timestamp::of(service.now()).unix_seconds();
+    let now = Timestamp::from_system_time(service.now()).unix_seconds();
     let jwt = key.sign(&object!({"iss": "i", "aud": "a", "exp": now + 600, "iat": now, "first_name": "jeff"}));
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("jeff.token");

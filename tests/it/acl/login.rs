@@ -47,7 +47,7 @@ impl World {
     }
 
     fn claims(&self) -> Value {
-        let now = Timestamp::of(self.acl.now()).unix_seconds();
+        let now = Timestamp::from_system_time(self.acl.now()).unix_seconds();
         json!({
             "iss": "i", "aud": "a", "exp": now + 600, "iat": now, "first_name": "Jeff2",
             "org": {"primary": "Engineering"}, "groups": ["foo", "bar"],
@@ -126,7 +126,7 @@ async fn a_token_gets_the_links_of_the_matching_binding_rules() {
 async fn invalid_jwts_are_refused() {
     let world = World::start().await;
     world.rule("service", "web", "").await;
-    let now = Timestamp::of(world.acl.now()).unix_seconds();
+    let now = Timestamp::from_system_time(world.acl.now()).unix_seconds();
     let check = async |name: &str, value: Value, status: u16, reason: &str| {
         let mut claims = world.claims();
         claims[name] = value;

@@ -121,7 +121,7 @@ async fn a_first_start_interrupted_after_key_creation_can_be_repeated() {
     let folder = tempfile::tempdir().unwrap();
     let data_dir = folder.path().join("access");
     let store = store::open(&StoreOptions::Embedded { data_dir: data_dir.clone() }, "dc1").await.unwrap();
-    let begun = Write::Put(store::Key::of(&["seal", "begun"]), b"{}".to_vec());
+    let begun = Write::Put(store::Key::new(&["seal", "begun"]), b"{}".to_vec());
     store.commit(Batch { checks: Vec::new(), writes: vec![begun] }).await.unwrap();
     drop(store);
     let key = data_dir.join("seal.key");

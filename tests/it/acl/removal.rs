@@ -9,7 +9,7 @@ use keyward::acl::model::authorize::DefaultPolicy;
 use keyward::acl::model::names::NamespaceName;
 use keyward::acl::model::secret::PlainSecret;
 use keyward::acl::model::timestamp::Timestamp;
-use keyward::acl::service::acl_service::Directory;
+use keyward::acl::service::acl_service::AclService;
 use keyward::acl::service::namespaces::NamespaceDraft;
 use keyward::acl::service::roles::RoleDraft;
 use keyward::acl::service::seal::Sealer;
@@ -69,7 +69,7 @@ async fn team(acl: &Acl) -> String {
     acl.make("/v1/acl/auth-method?ns=team", json!({"Name": "people", "Type": "jwt", "Config": config})).await;
     let rule = json!({"AuthMethod": "people", "BindType": "role", "BindName": "r"});
     acl.make("/v1/acl/binding-rule?ns=team", rule).await;
-    let now = Timestamp::of(SystemTime::now()).unix_seconds();
+    let now = Timestamp::from_system_time(SystemTime::now()).unix_seconds();
     let proof = key.sign(&json!({"iss": "i", "aud": "a", "exp": now + 600, "iat": now}));
     let login = json!({"AuthMethod": "people", "BearerToken": proof});
     assert_eq!(acl.call("POST", "/v1/acl/login?ns=team", None, Some(login)).await.status, 200);
@@ -90,7 +90,7 @@ async fn a_deleted_namespace_is_shut_at_once_and_removed_with_all_that_is_in_it(
     assert!(!deleted.headers.contains_key("content-type") && !deleted.headers.contains_key("x-service-index"));
     let read = acl.get("/v1/namespace/team").await.json();
     let at: Timestamp = read["DeletedAt"].as_str().unwrap().parse().unwrap();
-    assert!(Timestamp::of(SystemTime::now()).since(at) < Duration::from_mins(1), "{read}");
+    assert!(Timestamp::from_system_time(SystemTime::now()).since(at) < Duration::from_mins(1), "{read}");
     assert_eq!(acl.get("/v1/namespaces").await.json()[1], read);
     let again = acl.delete("/v1/namespace/TEAM").await;
     assert_eq!((again.status, again.text.as_str()), (200, ""));
@@ -216,9 +216,9 @@ impl Store for Late {
     }
 }
 
-async fn server(store: Arc<dyn Store>, folder: &std::path::Path) -> Arc<Directory> {
+async fn server(store: Arc<dyn Store>, folder: &std::path::Path) -> Arc<AclService> {
     let sealer = Sealer::open(&folder.join("seal.key"), &*store).await.unwrap();
-    Arc::new(Directory::new(store, sealer, "dc1".to_owned(), DefaultPolicy::Deny, Clock::System))
+    Arc::new(AclService::new(store, sealer, "dc1".to_owned(), DefaultPolicy::Deny, Clock::System))
 }
 
 #[tokio::test]
@@ -234,10 +234,10 @@ async fn concurrent_removal_by_several_servers_spares_a_new_namespace() {
     });
     let (first, second) = (server(store.clone(), folder.path()).await, server(store.clone(), folder.path()).await);
     let slow = server(late.clone(), folder.path()).await;
-    first.prepare().await.unwrap();
+    first.create_builtins().await.unwrap();
     let secret = PlainSecret::random();
     first.bootstrap(&secret, None).await.unwrap();
-    let root = first.caller(Some(&secret), Freshness::Linearizable).await.unwrap();
+    let root = first.authenticate(Some(&secret), Freshness::Linearizable).await.unwrap();
     let team: NamespaceName = "team".parse().unwrap();
     let role = |name: String| RoleDraft { name, ..RoleDraft::default() };
     first.create_namespace(&root, "team", &NamespaceDraft::default()).await.unwrap();

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use keyward::acl::model::azure_identity::{Bounds, Trust};
+use keyward::acl::model::azure_identity::{BoundClaims, IssuerConfig};
 use keyward::acl::service::issuer_keys::{self, Authorities, Source};
-use keyward::acl::service::login::{Options, RoleOptions};
+use keyward::acl::service::login::{LoginRoleOptions, MethodOptions};
 use serde_json::{Value, json};
 
 use super::Transcript;
@@ -14,12 +14,12 @@ use crate::harness::issuer::{AUDIENCE, Issuer, Key, PRINCIPAL};
 use crate::harness::{Acl, Answer};
 
 /// The auth method `cloud` of the configuration, for logins by Vault's API.
-fn configured_method(issuer: &Issuer) -> Options {
-    let bounds = Bounds { principals: vec![PRINCIPAL.to_owned()], ..Bounds::default() };
-    let role = RoleOptions { bounds, policies: vec!["machine".to_owned()], ttl: Duration::from_mins(10) };
-    Options {
-        trust: Trust { issuer: issuer.url.clone(), audience: AUDIENCE.to_owned() },
-        keys: issuer_keys::Options {
+fn configured_method(issuer: &Issuer) -> MethodOptions {
+    let bounds = BoundClaims { principals: vec![PRINCIPAL.to_owned()], ..BoundClaims::default() };
+    let role = LoginRoleOptions { bounds, policies: vec!["machine".to_owned()], ttl: Duration::from_mins(10) };
+    MethodOptions {
+        trust: IssuerConfig { issuer: issuer.url.clone(), audience: AUDIENCE.to_owned() },
+        keys: issuer_keys::IssuerKeyOptions {
             source: Source::Jwks(format!("{}keys", issuer.url).parse().unwrap()),
             authorities: Authorities::System,
         },

@@ -9,7 +9,7 @@ use crate::acl::api::request::ApiRequest;
 use crate::acl::api::response::{Change, WriteResult};
 use crate::acl::api::state::ApiState;
 use crate::acl::model::id::Id;
-use crate::acl::service::tokens::Made;
+use crate::acl::service::tokens::CreatedToken;
 use crate::acl::store::Freshness;
 
 pub(in crate::acl::api) async fn create(state: &ApiState, request: &mut ApiRequest) -> Result<Change, ApiError> {
@@ -36,11 +36,11 @@ async fn token_change(
     state: &ApiState,
     request: &ApiRequest,
     auth: Authenticated,
-    created: &Made,
+    created: &CreatedToken,
 ) -> Result<Change, ApiError> {
     let token = &created.live.token;
     let view = view(state, token, created.secret.reveal(), Freshness::Linearizable).await?;
-    auth.into_change(request, &view, token.value.birth().accessor_id)
+    auth.into_change(request, &view, token.value.immutable().accessor_id)
 }
 
 pub(in crate::acl::api) async fn update(state: &ApiState, request: &mut ApiRequest) -> Result<Change, ApiError> {
@@ -51,7 +51,7 @@ pub(in crate::acl::api) async fn update(state: &ApiState, request: &mut ApiReque
     }
     let auth = Authenticated::for_write(state, request, body_namespace.as_deref()).await?;
     let token = state.service.update_token(&auth.caller, &auth.namespace, accessor, &draft).await?;
-    let secret = state.service.secret(&token.value).await?;
+    let secret = state.service.unseal_secret(&token.value).await?;
     let view = view(state, &token, secret.reveal(), Freshness::Linearizable).await?;
     auth.into_change(request, &view, accessor)
 }

@@ -13,7 +13,7 @@ pub(super) fn parse_draft(mut fields: JsonFields) -> Result<(TokenDraft, Option<
     let namespace = take_namespace(&mut fields)?;
     let draft = TokenDraft {
         accessor: fields.string("AccessorID")?.filter(|id| !id.is_empty()),
-        secret: fields.string("SecretID")?.as_deref().map(PlainSecret::presented),
+        secret: fields.string("SecretID")?.as_deref().map(PlainSecret::from_presented),
         description: fields.string("Description")?.unwrap_or_default(),
         links: parse_links(&mut fields)?,
         roles: parse_link_list(&mut fields, "Roles")?,

@@ -9,7 +9,7 @@ use crate::acl::api::roles::{self, RoleView};
 use crate::acl::api::state::ApiState;
 use crate::acl::model::id::Id;
 use crate::acl::model::names::NamespaceName;
-use crate::acl::service::tokens::Expanded;
+use crate::acl::service::tokens::ExpandedToken;
 use crate::acl::store::Freshness;
 
 /// Expanded view of a token; empty lists are `null`, as in Consul.
@@ -35,7 +35,7 @@ pub(super) async fn view<'a>(
     state: &ApiState,
     token: TokenView<'a>,
     namespace: &'a NamespaceName,
-    all: &'a Expanded,
+    all: &'a ExpandedToken,
     freshness: Freshness,
 ) -> Result<ExpandedView<'a>, ApiError> {
     let stored = all.policies.iter().map(|policy| policies::view(policy, false));
@@ -51,7 +51,7 @@ pub(super) async fn view<'a>(
         expanded_roles: Some(roles).filter(|list| !list.is_empty()),
         namespace_default_policy_ids: Some(all.default_policies.as_slice()).filter(|list| !list.is_empty()),
         namespace_default_role_ids: Some(all.default_roles.as_slice()).filter(|list| !list.is_empty()),
-        agent_acl_default_policy: state.service.default_policy.word(),
+        agent_acl_default_policy: state.service.default_policy.as_str(),
         // Without its records this server answers nobody.
         agent_acl_down_policy: "deny",
         resolved_by_agent: rustix::system::uname().nodename().to_string_lossy().into_owned(),

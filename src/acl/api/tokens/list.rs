@@ -14,11 +14,11 @@ use crate::acl::api::request::{ApiRequest, NamespaceScope};
 use crate::acl::api::response::{ApiResponse, BodyInterrupted, ReadResult};
 use crate::acl::api::state::ApiState;
 use crate::acl::api::watched_keys::WatchedKeys;
-use crate::acl::service::acl_service::Directory;
+use crate::acl::service::acl_service::AclService;
 use crate::acl::service::error::ServiceError;
 use crate::acl::service::keys;
-use crate::acl::service::lists::LeftOut;
-use crate::acl::service::tokens::{Listed, TokenFilter, TokenPages};
+use crate::acl::service::lists::Omitted;
+use crate::acl::service::tokens::{ListedToken, TokenFilter, TokenPages};
 use crate::acl::store::{Freshness, StoreError};
 use crate::error_chain::format_chain;
 
@@ -36,7 +36,7 @@ pub(in crate::acl::api) async fn list(
     let mut pages = state.service.tokens(caller, scope.single(), filter, freshness).await?;
     // A store failure before the first byte still becomes a status, and an unreadable record a header.
     let next_page = pages.next(&state.service).await?;
-    let (service, omitted) = (Arc::clone(&state.service), pages.left_out);
+    let (service, omitted) = (Arc::clone(&state.service), pages.omitted);
     let (pretty, position) = (request.pretty(), ListPosition::Start);
     let stream = TokenListStream { service, next_page, pages, omitted, pretty, position };
     let frames = try_unfold(stream, async |mut stream: TokenListStream| match stream.next().await {
@@ -81,12 +81,12 @@ fn parse_filter(request: &ApiRequest, scope: &NamespaceScope) -> Result<TokenFil
 
 /// Token list that is being sent, one page of the store at a time.
 struct TokenListStream {
-    service: Arc<Directory>,
+    service: Arc<AclService>,
     /// Page that is read but not sent.
-    next_page: Option<Vec<Listed>>,
+    next_page: Option<Vec<ListedToken>>,
     pages: TokenPages,
     /// Omissions that the headers, sent first, have announced.
-    omitted: LeftOut,
+    omitted: Omitted,
     pretty: bool,
     position: ListPosition,
 }

@@ -21,17 +21,17 @@ pub(in crate::acl::api) async fn read_self(
     // Loaded before the read: a change in between is then newer.
     let kinds = WatchedKeys::policies_and_roles(None).into_iter().chain([keys::within("token", None)]);
     let watched = WatchedKeys::load(state, kinds, freshness).await?;
-    let live = state.service.live_by_secret(secret, freshness).await?.ok_or(ApiError::UnknownToken)?;
+    let live = state.service.live_token_by_secret(secret, freshness).await?.ok_or(ApiError::UnknownToken)?;
     let token = &live.token.value;
-    let birth = token.birth();
+    let immutable = token.immutable();
     let watched = watched
         .retain_kind_if("policy", !token.links.policies.is_empty())
         .retain_kind_if("role", !token.roles.is_empty());
     let (index, mut watch) = watched.into_parts();
     // Watches the token itself in place of all tokens.
     watch.pop();
-    watch.push(keys::token(&birth.namespace, birth.accessor_id).as_str().to_owned());
-    let until = birth.expiration_time;
+    watch.push(keys::token(&immutable.namespace, immutable.accessor_id).as_str().to_owned());
+    let until = immutable.expiration_time;
     let view = view(state, &live.token, secret.reveal(), freshness).await?;
     Ok(ReadResult { response: ApiResponse::json(&view, request.pretty())?, index, watch, until })
 }
@@ -62,14 +62,14 @@ pub(in crate::acl::api) async fn read(
     let links_roles = expanded || !token.value.roles.is_empty();
     let (index, watch) =
         watched.retain_kind_if("policy", links_policies).retain_kind_if("role", links_roles).into_parts();
-    let secret = state.service.secret_for(&auth.caller, &token.value).await?;
+    let secret = state.service.visible_secret(&auth.caller, &token.value).await?;
     let view = view(state, &token, secret.reveal(), freshness).await?;
     let response = if expanded {
-        let all = state.service.expanded(&token.value, freshness).await?;
-        let home = &token.value.birth().namespace;
+        let all = state.service.expand_token(&token.value, freshness).await?;
+        let home = &token.value.immutable().namespace;
         ApiResponse::json(&expanded::view(state, view, home, &all, freshness).await?, request.pretty())?
     } else {
         ApiResponse::json(&view, request.pretty())?
     };
-    Ok(ReadResult { response, index, watch, until: token.value.birth().expiration_time })
+    Ok(ReadResult { response, index, watch, until: token.value.immutable().expiration_time })
 }

@@ -10,7 +10,7 @@ use crate::acl::model::id::Id;
 use crate::acl::model::links::{NodeIdentity, ServiceIdentity, TemplatedPolicy};
 use crate::acl::model::timestamp::Timestamp;
 use crate::acl::model::token::TokenRecord;
-use crate::acl::service::links::{Link, Linked};
+use crate::acl::service::links::{Link, LinkKind};
 use crate::acl::service::repository::Stored;
 use crate::acl::store::Freshness;
 
@@ -55,9 +55,9 @@ pub(in crate::acl::api) async fn view<'a>(
     secret: &'a str,
     freshness: Freshness,
 ) -> Result<TokenView<'a>, ApiError> {
-    let (namespace, links) = (&token.value.birth().namespace, &token.value.links);
-    let policies = state.service.shown(namespace, Linked::Policy, &links.policies, freshness).await?;
-    let roles = state.service.shown(namespace, Linked::Role, &token.value.roles, freshness).await?;
+    let (namespace, links) = (&token.value.immutable().namespace, &token.value.links);
+    let policies = state.service.links_to_view(namespace, LinkKind::Policy, &links.policies, freshness).await?;
+    let roles = state.service.links_to_view(namespace, LinkKind::Role, &token.value.roles, freshness).await?;
     Ok(view_with_links(token, secret, policies, roles))
 }
 
@@ -68,9 +68,9 @@ pub(super) fn view_with_links<'a>(
     policies: Vec<Link>,
     roles: Vec<Link>,
 ) -> TokenView<'a> {
-    let (record, birth, links) = (&token.value, token.value.birth(), &token.value.links);
+    let (record, immutable, links) = (&token.value, token.value.immutable(), &token.value.links);
     TokenView {
-        accessor_id: birth.accessor_id,
+        accessor_id: immutable.accessor_id,
         secret_id: secret,
         description: &record.description,
         policies: views::link_views(policies),
@@ -78,13 +78,13 @@ pub(super) fn view_with_links<'a>(
         service_identities: &links.service_identities,
         node_identities: &links.node_identities,
         templated_policies: &links.templated_policies,
-        local: birth.local,
+        local: immutable.local,
         auth_method: record.auth_method(),
-        auth_method_namespace: birth.login.as_ref().map(|login| login.namespace.as_str()),
-        expiration_time: birth.expiration_time,
-        create_time: birth.create_time,
+        auth_method_namespace: immutable.login.as_ref().map(|login| login.namespace.as_str()),
+        expiration_time: immutable.expiration_time,
+        create_time: immutable.create_time,
         hash: record.content_hash(),
-        namespace: birth.namespace.as_str(),
+        namespace: immutable.namespace.as_str(),
         partition: DEFAULT_PARTITION,
         create_index: token.created.0,
         modify_index: token.modified.0,

@@ -10,9 +10,9 @@ use crate::acl::api::body;
 use crate::acl::api::error::ApiError;
 use crate::acl::api::response::ResponseBody;
 use crate::acl::api::state::ApiState;
-use crate::acl::model::azure_identity::Stated;
+use crate::acl::model::azure_identity::ClaimedFields;
 use crate::acl::model::id::Id;
-use crate::acl::service::login::{Granted, Request};
+use crate::acl::service::login::{LoginRequest, LoginResult};
 
 const WRAP_HEADER: HeaderName = HeaderName::from_static("x-vault-wrap-ttl");
 
@@ -51,10 +51,10 @@ pub(super) async fn log_in(
         return Err(ApiError::WrappingUnsupported);
     }
     let body: VaultLoginRequest = body::read_vault_login(body).await?;
-    let request = Request {
+    let request = LoginRequest {
         role: body.role,
         unverified_jwt: body.jwt.map(|UnverifiedJwt(jwt)| jwt).filter(|jwt| !jwt.expose_secret().is_empty()),
-        unverified_fields: Stated {
+        unverified_fields: ClaimedFields {
             vm_name: body.vm_name,
             vmss_name: body.vmss_name,
             resource_group_name: body.resource_group_name,
@@ -66,12 +66,12 @@ pub(super) async fn log_in(
     super::json(&login_response(&granted))
 }
 
-fn login_response(granted: &Granted) -> serde_json::Value {
-    let Granted { live, secret, policies } = granted;
+fn login_response(granted: &LoginResult) -> serde_json::Value {
+    let LoginResult { live, secret, policies } = granted;
     let token = &live.token.value;
-    let birth = token.birth();
-    let mut metadata = birth.login.as_ref().map(|login| login.facts.clone()).unwrap_or_default();
-    metadata.extend(birth.login.as_ref().and_then(|login| Some(("role".to_owned(), login.role.clone()?))));
+    let immutable = token.immutable();
+    let mut metadata = immutable.login.as_ref().map(|login| login.facts.clone()).unwrap_or_default();
+    metadata.extend(immutable.login.as_ref().and_then(|login| Some(("role".to_owned(), login.role.clone()?))));
     json!({
         "request_id": Id::random(),
         "lease_id": "",
@@ -82,11 +82,11 @@ fn login_response(granted: &Granted) -> serde_json::Value {
         "warnings": null,
         "auth": {
             "client_token": secret.reveal(),
-            "accessor": birth.accessor_id,
+            "accessor": immutable.accessor_id,
             "policies": policies,
             "token_policies": policies,
             "metadata": metadata,
-            "lease_duration": token.remaining(live.read).map_or(0, |left| left.as_secs()),
+            "lease_duration": token.remaining(live.read_at).map_or(0, |left| left.as_secs()),
             "renewable": false,
             "entity_id": "",
             "token_type": "service",

@@ -14,8 +14,8 @@ use super::request::{bearer_secret, single_header};
 use super::response::{ApiResponse, JSON, ResponseBody, full_body};
 use super::state::ApiState;
 use crate::acl::model::secret::PlainSecret;
-use crate::acl::service::caller::Live;
-use crate::acl::service::lists::LeftOut;
+use crate::acl::service::caller::LiveToken;
+use crate::acl::service::lists::Omitted;
 use crate::acl::store::Freshness;
 
 static TOKEN_HEADERS: [HeaderName; 3] = [
@@ -55,18 +55,19 @@ fn health() -> Result<Response<ResponseBody>, ApiError> {
 
 fn json(value: &impl Serialize) -> Result<Response<ResponseBody>, ApiError> {
     let body = serde_json::to_vec(value)?;
-    let (body, omitted) = (full_body(Bytes::from(body)), LeftOut::default());
+    let (body, omitted) = (full_body(Bytes::from(body)), Omitted::default());
     Ok(ApiResponse { status: StatusCode::OK, content_type: Some(JSON), body, omitted }.into_http())
 }
 
 /// Authenticates the caller, and returns its token with the secret.
-async fn authenticate(state: &ApiState, headers: &HeaderMap) -> Result<(Live, PlainSecret), ApiError> {
+async fn authenticate(state: &ApiState, headers: &HeaderMap) -> Result<(LiveToken, PlainSecret), ApiError> {
     let secret = match single_header(headers, &TOKEN_HEADERS)? {
-        Some(secret) => Some(PlainSecret::presented(&secret)),
+        Some(secret) => Some(PlainSecret::from_presented(&secret)),
         None => bearer_secret(headers)?,
     };
     let secret = secret.ok_or(ApiError::UnknownToken)?;
-    let live = state.service.live_by_secret(&secret, Freshness::Linearizable).await?.ok_or(ApiError::UnknownToken)?;
+    let live =
+        state.service.live_token_by_secret(&secret, Freshness::Linearizable).await?.ok_or(ApiError::UnknownToken)?;
     Ok((live, secret))
 }
 

@@ -8,38 +8,39 @@ use crate::acl::api::error::ApiError;
 use crate::acl::api::response::{ApiResponse, ResponseBody};
 use crate::acl::api::state::ApiState;
 use crate::acl::model::id::Id;
-use crate::acl::service::links::Linked;
+use crate::acl::service::links::LinkKind;
 use crate::acl::store::Freshness;
 
 pub(super) async fn look_up(state: &ApiState, headers: &HeaderMap) -> Result<Response<ResponseBody>, ApiError> {
     let (live, secret) = authenticate(state, headers).await?;
     let token = &live.token.value;
-    let birth = token.birth();
+    let immutable = token.immutable();
     let links = &token.links.policies;
-    let linked = state.service.shown(&birth.namespace, Linked::Policy, links, Freshness::Linearizable).await?;
+    let linked =
+        state.service.links_to_view(&immutable.namespace, LinkKind::Policy, links, Freshness::Linearizable).await?;
     let policies: Vec<String> = linked.into_iter().map(|link| link.name).collect();
-    let login = birth.login.as_ref();
-    let ttl = birth.expiration_time.map_or(0, |end| end.since(birth.create_time).as_secs());
+    let login = immutable.login.as_ref();
+    let ttl = immutable.expiration_time.map_or(0, |end| end.since(immutable.create_time).as_secs());
     let data = json!({
-        "accessor": birth.accessor_id,
-        "creation_time": birth.create_time.unix_seconds(),
+        "accessor": immutable.accessor_id,
+        "creation_time": immutable.create_time.unix_seconds(),
         "creation_ttl": ttl,
         "display_name": login.map_or("token".to_owned(), |login| match &login.role {
             Some(role) => format!("{}-{role}", login.auth_method),
             None => login.auth_method.clone(),
         }),
         "entity_id": "",
-        "expire_time": birth.expiration_time,
+        "expire_time": immutable.expiration_time,
         "explicit_max_ttl": ttl,
         "id": secret.reveal(),
-        "issue_time": birth.create_time,
+        "issue_time": immutable.create_time,
         "meta": login.map(|login| &login.facts),
         "num_uses": 0,
         "orphan": true,
         "path": login.map_or("auth/token/create".to_owned(), |login| format!("auth/{}/login", login.auth_method)),
         "policies": policies,
         "renewable": false,
-        "ttl": token.remaining(live.read).map_or(0, |left| left.as_secs()),
+        "ttl": token.remaining(live.read_at).map_or(0, |left| left.as_secs()),
         "type": "service",
     });
     let response = json!({
@@ -58,7 +59,7 @@ pub(super) async fn look_up(state: &ApiState, headers: &HeaderMap) -> Result<Res
 pub(super) async fn revoke(state: &ApiState, headers: &HeaderMap) -> Result<Response<ResponseBody>, ApiError> {
     let (live, _) = authenticate(state, headers).await?;
     state.service.destroy_token(&live.token.value).await?;
-    let accessor = live.token.value.birth().accessor_id;
+    let accessor = live.token.value.immutable().accessor_id;
     tracing::info!(event = "acl.token.revoked", %accessor, "a token was revoked by its holder");
     Ok(ApiResponse::empty(StatusCode::NO_CONTENT).into_http())
 }

@@ -1,4 +1,4 @@
-//! What an auth method's type asks for: whom it trusts, and what it takes from their claims.
+//! Configuration of an auth method: accepted identities, keys, and claim mappings.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,61 +7,61 @@ use serde_json::{Map, Value};
 use url::Url;
 
 use super::MethodType;
-use crate::acl::model::azure_identity::FACTS;
+use crate::acl::model::azure_identity::FACT_NAMES;
 use crate::acl::model::go_duration::GoDuration;
-use crate::acl::model::jwks_url::keys_url;
+use crate::acl::model::jwks_url::parse_jwks_url;
 use crate::acl::model::jwt_claims::JwtRules;
-use crate::acl::model::verified_claims::Known;
+use crate::acl::model::verified_claims::VerifiedClaims;
 
-/// What an auth method's type asks for.
+/// Parsed configuration of an auth method.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MethodConfig {
-    /// Whom it lets in.
-    pub whom: Whom,
-    /// Where the keys are that it believes.
+    /// Accepted identities.
+    pub accepts: AcceptedIdentity,
+    /// Source of the issuer's keys.
     pub keys: KeySource,
-    /// How tokens may be signed.
+    /// Accepted signature algorithms.
     pub algorithms: Vec<Algorithm>,
 }
 
-/// Whom a method lets in.
+/// Identities that a method accepts.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Whom {
-    /// Identities of a cloud.
+pub enum AcceptedIdentity {
+    /// Azure managed identities.
     Cloud {
-        /// Who vouches for them, byte for byte.
+        /// Issuer, compared byte by byte.
         issuer: String,
-        /// Whom their tokens must be for one of, byte for byte.
+        /// Accepted audiences, compared byte by byte.
         audiences: Vec<String>,
     },
-    /// Whoever has a token that meets rules.
+    /// JWTs that meet the rules.
     Jwt(JwtRules),
 }
 
-/// Where the keys are that signatures are checked with.
+/// Source of signature keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeySource {
-    /// A discovery document of that issuer names them.
+    /// `OpenID` discovery document.
     Discovery {
-        /// The document.
+        /// URL of the document.
         url: Url,
-        /// The issuer that it must be of.
+        /// Issuer that the document must name.
         issuer: String,
-        /// Certificates to trust in place of the system's, in PEM.
+        /// CA certificates in PEM to use instead of the system store.
         authorities: Option<String>,
     },
-    /// A set of keys.
+    /// JSON Web Key Set.
     Jwks {
-        /// The set.
+        /// URL of the set.
         url: Url,
-        /// Certificates to trust in place of the system's, in PEM.
+        /// CA certificates in PEM to use instead of the system store.
         authorities: Option<String>,
     },
-    /// These, in PEM.
+    /// Public keys in PEM.
     Fixed(Vec<String>),
 }
 
-/// How a token may be signed: by a private key alone. A shared secret would let whoever checks it sign too.
+/// Signature algorithm. Only asymmetric ones: a shared secret would let every verifier sign.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Algorithm {
     /// RSA, PKCS #1 with SHA-256.
@@ -81,7 +81,7 @@ pub enum Algorithm {
 impl Algorithm {
     const ALL: [Self; 6] = [Self::Rs256, Self::Rs384, Self::Rs512, Self::Es256, Self::Es384, Self::Ps256];
 
-    /// As a token's header has it.
+    /// Returns the `alg` value of a JWT header.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Rs256 => "RS256",
@@ -93,39 +93,39 @@ impl Algorithm {
         }
     }
 
-    /// The one of that name.
-    pub fn named(text: &str) -> Option<Self> {
+    /// Parses an `alg` value.
+    pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|algorithm| algorithm.as_str() == text)
     }
 }
 
-/// Why a configuration cannot be taken, in one line.
+/// Error of a configuration, in one line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ConfigError(String);
 
 const DISCOVERY: &str = "/.well-known/openid-configuration";
 
-/// Most keys, algorithms, audiences and mapped claims.
-const MOST: usize = 64;
+/// Most entries of a list or map in the configuration.
+const MAX_ENTRIES: usize = 64;
 
 impl MethodConfig {
-    /// Reads what was written for a method of that type. Keys match without case.
+    /// Parses the configuration of a method type. Keys are case-insensitive.
     ///
     /// # Errors
-    /// Something is missing, unknown, or does not go together.
+    /// A key is missing or unknown, or keys conflict.
     pub fn read(kind: MethodType, written: &Map<String, Value>) -> Result<Self, ConfigError> {
-        let mut fields = Fields::of(written)?;
+        let mut fields = Fields::new(written)?;
         let issuer = fields.text("BoundIssuer")?;
         let audiences = fields.texts("BoundAudiences")?;
         let keys = fields.keys(kind, issuer.as_deref())?;
-        let (whom, algorithms) = match kind {
+        let (accepts, algorithms) = match kind {
             MethodType::Cloud => {
                 let issuer = issuer.ok_or_else(|| missing("BoundIssuer"))?;
                 if audiences.is_empty() {
                     return Err(missing("BoundAudiences"));
                 }
-                (Whom::Cloud { issuer, audiences }, vec![Algorithm::Rs256])
+                (AcceptedIdentity::Cloud { issuer, audiences }, vec![Algorithm::Rs256])
             }
             MethodType::Jwt => {
                 let issuer = issuer.or_else(|| match &keys {
@@ -141,18 +141,18 @@ impl MethodConfig {
                     not_before_leeway: fields.leeway("NotBeforeLeeway", Duration::from_secs(150))?,
                     clock_skew: fields.leeway("ClockSkewLeeway", Duration::from_mins(1))?,
                 };
-                (Whom::Jwt(rules), fields.algorithms()?)
+                (AcceptedIdentity::Jwt(rules), fields.algorithms()?)
             }
         };
         fields.finish()?;
-        Ok(Self { whom, keys, algorithms })
+        Ok(Self { accepts, keys, algorithms })
     }
 
-    /// The names that selectors and bind names may use.
-    pub fn blank(&self) -> Known {
-        match &self.whom {
-            Whom::Cloud { .. } => Known::blank(FACTS, []),
-            Whom::Jwt(rules) => rules.blank(),
+    /// Returns the names that selectors and bind names may use.
+    pub fn claim_names(&self) -> VerifiedClaims {
+        match &self.accepts {
+            AcceptedIdentity::Cloud { .. } => VerifiedClaims::empty(FACT_NAMES, []),
+            AcceptedIdentity::Jwt(rules) => rules.claim_names(),
         }
     }
 }
@@ -161,15 +161,15 @@ fn missing(name: &str) -> ConfigError {
     ConfigError(format!("Config {name} is required"))
 }
 
-/// What was written, field by field.
+/// Unread configuration fields by lower-case key, with the key as written.
 struct Fields<'a>(BTreeMap<String, (&'a str, &'a Value)>);
 
 impl<'a> Fields<'a> {
-    fn of(written: &'a Map<String, Value>) -> Result<Self, ConfigError> {
+    fn new(written: &'a Map<String, Value>) -> Result<Self, ConfigError> {
         let mut fields = BTreeMap::new();
         for (name, value) in written.iter().filter(|(_, value)| !value.is_null()) {
             if fields.insert(name.to_ascii_lowercase(), (name.as_str(), value)).is_some() {
-                return Err(ConfigError(format!("Config {} is given twice", shown(name))));
+                return Err(ConfigError(format!("Config {} is given twice", quoted(name))));
             }
         }
         Ok(Self(fields))
@@ -188,9 +188,10 @@ impl<'a> Fields<'a> {
     }
 
     fn texts(&mut self, name: &str) -> Result<Vec<String>, ConfigError> {
-        let fail = || ConfigError(format!("Config {name} must be a list of at most {MOST} texts, none of them empty"));
+        let fail =
+            || ConfigError(format!("Config {name} must be a list of at most {MAX_ENTRIES} texts, none of them empty"));
         let Some(value) = self.take(name) else { return Ok(Vec::new()) };
-        let list = value.as_array().filter(|list| list.len() <= MOST).ok_or_else(fail)?;
+        let list = value.as_array().filter(|list| list.len() <= MAX_ENTRIES).ok_or_else(fail)?;
         let text = |value: &Value| value.as_str().filter(|text| !text.is_empty()).map(str::to_owned).ok_or_else(fail);
         list.iter().map(text).collect()
     }
@@ -240,61 +241,62 @@ impl<'a> Fields<'a> {
         }
         let known = |name: &String| {
             let all = Algorithm::ALL.map(Algorithm::as_str).join(", ");
-            let text = || format!("Config JWTSupportedAlgs has {}, which is none of {all}", shown(name));
-            Algorithm::named(name).ok_or_else(|| ConfigError(text()))
+            let text = || format!("Config JWTSupportedAlgs has {}, which is none of {all}", quoted(name));
+            Algorithm::parse(name).ok_or_else(|| ConfigError(text()))
         };
         names.iter().map(known).collect()
     }
 
-    /// Names of claims to the names that they are known by, each of which stands for one claim.
+    /// Reads a map of claim names to value names; each value name must be unique.
     fn mappings(&mut self, name: &str) -> Result<BTreeMap<String, String>, ConfigError> {
         let fail = |reason: &str| ConfigError(format!("Config {name} {reason}"));
         let Some(value) = self.take(name) else { return Ok(BTreeMap::new()) };
-        let map = value.as_object().filter(|map| map.len() <= MOST);
+        let map = value.as_object().filter(|map| map.len() <= MAX_ENTRIES);
         let map = map.ok_or_else(|| fail("must be a map of at most 64 names of claims to names"))?;
         let mut mappings: BTreeMap<String, String> = BTreeMap::new();
         for (claim, value) in map {
             let target = value.as_str().unwrap_or_default();
             let inner = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
             if !target.starts_with(|first: char| first.is_ascii_alphabetic()) || !target.bytes().all(inner) {
-                return Err(fail(&format!("maps {} to no name: letters, digits and _ make one", shown(claim))));
+                return Err(fail(&format!("maps {} to no name: letters, digits and _ make one", quoted(claim))));
             }
             if mappings.values().any(|other| other == target) {
-                return Err(fail(&format!("maps two claims to {}", shown(target))));
+                return Err(fail(&format!("maps two claims to {}", quoted(target))));
             }
             mappings.insert(claim.clone(), target.to_owned());
         }
         Ok(mappings)
     }
 
-    /// A span as Go writes it, or in nanoseconds. Zero is the usual one, and a negative one is none.
-    fn leeway(&mut self, name: &str, usual: Duration) -> Result<Duration, ConfigError> {
+    /// Reads a leeway as a Go duration or in nanoseconds. Zero selects the default and a negative value disables it, as
+    /// in Consul.
+    fn leeway(&mut self, name: &str, default: Duration) -> Result<Duration, ConfigError> {
         let fail = || ConfigError(format!("Config {name} must be a duration, such as \"150s\""));
         let span = match self.take(name) {
             None => GoDuration(0),
             Some(Value::String(text)) => text.parse().map_err(|_| fail())?,
             Some(value) => GoDuration(value.as_i64().ok_or_else(fail)?),
         };
-        let span = span.span().map_or(Duration::ZERO, |span| if span.is_zero() { usual } else { span });
-        if span > LONGEST { Err(ConfigError(format!("Config {name} cannot be more than 1h0m0s"))) } else { Ok(span) }
+        let span = span.to_duration().map_or(Duration::ZERO, |span| if span.is_zero() { default } else { span });
+        if span > MAX_LEEWAY { Err(ConfigError(format!("Config {name} cannot be more than 1h0m0s"))) } else { Ok(span) }
     }
 
     fn finish(self) -> Result<(), ConfigError> {
         match self.0.values().next() {
             None => Ok(()),
-            Some((name, _)) => Err(ConfigError(format!("Config {} is unknown for this type", shown(name)))),
+            Some((name, _)) => Err(ConfigError(format!("Config {} is unknown for this type", quoted(name)))),
         }
     }
 }
 
-/// The longest leeway. More would make the times in a token mean nothing.
-const LONGEST: Duration = Duration::from_hours(1);
+/// Longest leeway; more would make a token's times meaningless.
+const MAX_LEEWAY: Duration = Duration::from_hours(1);
 
 fn url(name: &str, text: &str) -> Result<Url, ConfigError> {
-    keys_url(text).map_err(|reason| ConfigError(format!("Config {name} {reason}")))
+    parse_jwks_url(text).map_err(|reason| ConfigError(format!("Config {name} {reason}")))
 }
 
-fn shown(text: &str) -> String {
+fn quoted(text: &str) -> String {
     format!("{:?}", text.chars().take(128).collect::<String>())
 }
 

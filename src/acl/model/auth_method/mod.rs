@@ -1,4 +1,4 @@
-//! Auth methods: how a token is got by those who prove who they are.
+//! Auth method records: exchange of a verified identity for a token.
 
 mod config;
 
@@ -7,59 +7,59 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-pub use config::{Algorithm, ConfigError, KeySource, MethodConfig, Whom};
+pub use config::{AcceptedIdentity, Algorithm, ConfigError, KeySource, MethodConfig};
 
 use super::go_duration::GoDuration;
 use super::id::Id;
 use super::names::NamespaceName;
 use super::token::{MAX_TTL, MIN_TTL};
 
-/// An auth method as it is stored.
+/// An auth method as stored.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AuthMethodRecord {
-    /// Which one it is: one that is made anew under the same name is another.
+    /// Unique id; a new method with the same name has another one.
     pub id: Id,
-    /// Its name, unique in its namespace.
+    /// Name, unique within the namespace.
     pub name: String,
-    /// The namespace it lives in, and the tokens that it makes.
+    /// Namespace of the method and of its tokens.
     pub namespace: NamespaceName,
-    /// Its type, which it keeps.
+    /// Type; immutable.
     pub kind: MethodType,
-    /// Its name for people.
+    /// Display name.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub display_name: String,
-    /// Free text.
+    /// Description.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub description: String,
-    /// How long its tokens live; without end if `None`.
+    /// Lifetime of its tokens; `None` for no expiration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_token_ttl: Option<Duration>,
-    /// Where its tokens count, if that was said: in this datacenter otherwise.
+    /// Locality of its tokens; `None` means local.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub locality: Option<Locality>,
-    /// What its type asks for, as it was written. [`MethodConfig::read`] has read it.
+    /// Configuration of the type as written, validated by [`MethodConfig::read`].
     pub config: Map<String, Value>,
 }
 
 impl AuthMethodRecord {
-    /// Tells if its tokens count in this datacenter only.
+    /// Returns true if its tokens are valid in this datacenter only.
     pub fn makes_local_tokens(&self) -> bool {
         self.locality != Some(Locality::Global)
     }
 }
 
-/// What a proof looks like.
+/// Type of an auth method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MethodType {
-    /// A token of a cloud identity.
+    /// Token of an Azure managed identity.
     Cloud,
-    /// A signed token of any issuer.
+    /// JWT of any issuer.
     Jwt,
 }
 
 impl MethodType {
-    /// As it is written.
+    /// Returns the name in requests and responses.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Cloud => "cloud",
@@ -67,24 +67,24 @@ impl MethodType {
         }
     }
 
-    /// The type of that name.
-    pub fn named(text: &str) -> Option<Self> {
+    /// Parses a type name.
+    pub fn parse(text: &str) -> Option<Self> {
         [Self::Cloud, Self::Jwt].into_iter().find(|kind| kind.as_str() == text)
     }
 }
 
-/// Where the tokens of a login count.
+/// Scope of the tokens of a login.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Locality {
-    /// In this datacenter.
+    /// This datacenter.
     Local,
-    /// In all.
+    /// All datacenters.
     Global,
 }
 
 impl Locality {
-    /// As it is written.
+    /// Returns the name in requests and responses.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Local => "local",
@@ -92,8 +92,8 @@ impl Locality {
         }
     }
 
-    /// The one of that name.
-    pub fn named(text: &str) -> Option<Self> {
+    /// Parses a locality name.
+    pub fn parse(text: &str) -> Option<Self> {
         match text {
             "local" => Some(Self::Local),
             "global" => Some(Self::Global),
@@ -102,20 +102,20 @@ impl Locality {
     }
 }
 
-/// The life that a method gives to its tokens; zero is none.
+/// Converts a requested token lifetime; zero means no expiration.
 ///
 /// # Errors
-/// Tokens cannot live so long, or so short.
+/// The lifetime is out of bounds.
 pub fn max_token_ttl(span: GoDuration) -> Result<Option<Duration>, MaxTtlError> {
-    match span.span() {
+    match span.to_duration() {
         Some(Duration::ZERO) => Ok(None),
-        Some(ttl) if ttl > MAX_TTL => Err(MaxTtlError::More(span, GoDuration::of(MAX_TTL))),
+        Some(ttl) if ttl > MAX_TTL => Err(MaxTtlError::More(span, GoDuration::from_duration(MAX_TTL))),
         Some(ttl) if ttl >= MIN_TTL => Ok(Some(ttl)),
-        _ => Err(MaxTtlError::Less(span, GoDuration::of(MIN_TTL))),
+        _ => Err(MaxTtlError::Less(span, GoDuration::from_duration(MIN_TTL))),
     }
 }
 
-/// Why a method's tokens cannot live so long, in the words that clients know.
+/// Error of a token lifetime, in Consul's wording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum MaxTtlError {
     /// Too short.

@@ -9,11 +9,12 @@ type Policies<'a> = &'a [(&'a str, &'a str)];
 type Named = fn(&'static str) -> Resource<'static>;
 
 fn grants(own: &str, direct: Policies<'_>, defaults: Policies<'_>, default_policy: DefaultPolicy) -> Grants {
-    let carried = |policies: Policies<'_>| {
-        let one = |(namespace, text): &(&str, &str)| Carried::new(namespace, Arc::new(Rules::parse(text).unwrap()));
+    let policy = |policies: Policies<'_>| {
+        let one =
+            |(namespace, text): &(&str, &str)| PolicyInScope::new(namespace, Arc::new(Rules::parse(text).unwrap()));
         policies.iter().map(one).collect()
     };
-    Grants { own_namespace: own.into(), direct: carried(direct), defaults: carried(defaults), default_policy }
+    Grants { own_namespace: own.into(), direct: policy(direct), defaults: policy(defaults), default_policy }
 }
 
 /// What may be done, in letters: `rlw`, with `-` for what may not.

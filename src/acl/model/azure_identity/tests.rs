@@ -8,8 +8,8 @@ const SET: &str = "/subscriptions/SUB/resourceGroups/GROUP/providers/Microsoft.C
 const USER: &str =
     "/subscriptions/SUB/resourceGroups/GROUP/providers/Microsoft.ManagedIdentity/userAssignedIdentities/me";
 
-fn trust() -> Trust {
-    Trust { issuer: "https://sts.example/t/".into(), audience: "https://management.example/".into() }
+fn trust() -> IssuerConfig {
+    IssuerConfig { issuer: "https://sts.example/t/".into(), audience: "https://management.example/".into() }
 }
 
 fn claims() -> SignedClaims {
@@ -30,12 +30,12 @@ fn list(entries: &[&str]) -> Vec<String> {
     entries.iter().map(ToString::to_string).collect()
 }
 
-fn any_of_the_subscription() -> Bounds {
-    Bounds { subscriptions: list(&["sub"]), ..Bounds::default() }
+fn any_of_the_subscription() -> BoundClaims {
+    BoundClaims { subscriptions: list(&["sub"]), ..BoundClaims::default() }
 }
 
-fn judge(claims: &SignedClaims, bounds: &Bounds, stated: &Stated) -> Result<Facts, Refusal> {
-    decide(claims, &trust(), bounds, stated, Timestamp::of(UNIX_EPOCH + Duration::from_secs(NOW)))
+fn judge(claims: &SignedClaims, bounds: &BoundClaims, claimed: &ClaimedFields) -> Result<VerifiedFacts, ClaimsError> {
+    verify_login(claims, &trust(), bounds, claimed, Timestamp::from_system_time(UNIX_EPOCH + Duration::from_secs(NOW)))
 }
 
 #[test]
@@ -43,7 +43,8 @@ fn who_made_it_for_whom_and_when_must_fit() {
     let check = |change: fn(&mut SignedClaims), wanted: Option<&str>| {
         let mut claims = claims();
         change(&mut claims);
-        let refusal = judge(&claims, &any_of_the_subscription(), &Stated::default()).err().map(|it| it.to_string());
+        let refusal =
+            judge(&claims, &any_of_the_subscription(), &ClaimedFields::default()).err().map(|it| it.to_string());
         assert!(
             refusal.is_some() == wanted.is_some() && refusal.iter().all(|it| it.contains(wanted.unwrap_or_default())),
             "{refusal:?} instead of {wanted:?}"
@@ -73,68 +74,68 @@ fn bounds_are_judged_on_the_claims() {
     let used_on = |text: &str| SignedClaims { xms_mirid: Some(USER.into()), xms_az_rid: Some(text.into()), ..claims() };
     let nothing = SignedClaims { xms_mirid: None, ..claims() };
     let bounds =
-        |principals: &[&str], subscriptions: &[&str], groups: &[&str], sets: &[&str], machines: &[&str]| Bounds {
+        |principals: &[&str], subscriptions: &[&str], groups: &[&str], sets: &[&str], machines: &[&str]| BoundClaims {
             principals: list(principals),
             subscriptions: list(subscriptions),
             resource_groups: list(groups),
             scale_sets: list(sets),
             virtual_machines: list(machines),
         };
-    let check = |claims: &SignedClaims, bounds: &Bounds, wanted: Option<Refusal>| {
-        assert_eq!(judge(claims, bounds, &Stated::default()).err(), wanted, "{claims:?} {bounds:?}");
+    let check = |claims: &SignedClaims, bounds: &BoundClaims, wanted: Option<ClaimsError>| {
+        assert_eq!(judge(claims, bounds, &ClaimedFields::default()).err(), wanted, "{claims:?} {bounds:?}");
     };
     let principal = bounds(&["PRINCIPAL-1"], &[], &[], &[], &[]);
     check(&nothing, &principal, None);
     check(&claims(), &principal, None);
-    check(&SignedClaims { oid: Some("other".into()), ..claims() }, &principal, Some(Refusal::Principal));
+    check(&SignedClaims { oid: Some("other".into()), ..claims() }, &principal, Some(ClaimsError::Principal));
     check(&claims(), &bounds(&["principal-2", "principal-1"], &["sub"], &[], &[], &[]), None);
-    check(&claims(), &bounds(&["principal-2"], &["sub"], &[], &[], &[]), Some(Refusal::Principal));
-    check(&claims(), &bounds(&[], &["other"], &[], &[], &[]), Some(Refusal::Subscription));
-    check(&nothing, &bounds(&[], &["sub"], &[], &[], &[]), Some(Refusal::NoMachine));
+    check(&claims(), &bounds(&["principal-2"], &["sub"], &[], &[], &[]), Some(ClaimsError::Principal));
+    check(&claims(), &bounds(&[], &["other"], &[], &[], &[]), Some(ClaimsError::Subscription));
+    check(&nothing, &bounds(&[], &["sub"], &[], &[], &[]), Some(ClaimsError::NoMachine));
     check(&claims(), &bounds(&[], &["sub"], &["group"], &[], &[]), None);
-    check(&claims(), &bounds(&[], &["sub"], &["grou"], &[], &[]), Some(Refusal::ResourceGroup));
+    check(&claims(), &bounds(&[], &["sub"], &["grou"], &[], &[]), Some(ClaimsError::ResourceGroup));
     check(&claims(), &bounds(&[], &["sub"], &[], &[], &["WEB-1"]), None);
-    check(&claims(), &bounds(&[], &["sub"], &[], &[], &["web-10", "web"]), Some(Refusal::VirtualMachine));
+    check(&claims(), &bounds(&[], &["sub"], &[], &[], &["web-10", "web"]), Some(ClaimsError::VirtualMachine));
     check(&machine(SET), &bounds(&[], &["sub"], &["group"], &["pool"], &[]), None);
-    check(&machine(SET), &bounds(&[], &["sub"], &[], &[], &["pool"]), Some(Refusal::VirtualMachine));
+    check(&machine(SET), &bounds(&[], &["sub"], &[], &[], &["pool"]), Some(ClaimsError::VirtualMachine));
     check(&used_on(&format!("{SET}/virtualMachines/0")), &bounds(&[], &["sub"], &[], &["pool"], &[]), None);
     // A machine that only has a scale set's name in its own is no member of it.
     check(
         &machine(&VM.replace("web-1", "pool_1")),
         &bounds(&[], &["sub"], &[], &["pool"], &[]),
-        Some(Refusal::ScaleSet),
+        Some(ClaimsError::ScaleSet),
     );
     // A user-assigned identity is not the machine that uses it.
-    check(&machine(USER), &bounds(&[], &["sub"], &["group"], &[], &[]), Some(Refusal::NoMachine));
+    check(&machine(USER), &bounds(&[], &["sub"], &["group"], &[], &[]), Some(ClaimsError::NoMachine));
     check(&used_on(VM), &bounds(&[], &["sub"], &["group"], &[], &["web-1"]), None);
-    check(&used_on("/nonsense"), &bounds(&[], &["sub"], &[], &[], &[]), Some(Refusal::NoMachine));
+    check(&used_on("/nonsense"), &bounds(&[], &["sub"], &[], &[], &[]), Some(ClaimsError::NoMachine));
     check(&used_on("/nonsense"), &principal, None);
     let two = SignedClaims { xms_az_rid: Some(VM.replace("web-1", "web-2")), ..claims() };
-    check(&two, &principal, Some(Refusal::TwoMachines));
+    check(&two, &principal, Some(ClaimsError::TwoMachines));
     check(&SignedClaims { xms_az_rid: Some(VM.to_uppercase()), ..claims() }, &principal, None);
     // No bound lets nobody in, though the configuration should have refused it.
-    check(&claims(), &Bounds::default(), Some(Refusal::Principal));
+    check(&claims(), &BoundClaims::default(), Some(ClaimsError::Principal));
 }
 
 #[test]
 fn a_stated_field_may_only_repeat_its_claim() {
-    let stated = |field: &str, value: &str| {
-        let mut stated = Stated::default();
+    let claimed = |field: &str, value: &str| {
+        let mut claimed = ClaimedFields::default();
         let place = match field {
-            "subscription_id" => &mut stated.subscription_id,
-            "resource_group_name" => &mut stated.resource_group_name,
-            "vm_name" => &mut stated.vm_name,
-            "vmss_name" => &mut stated.vmss_name,
-            _ => &mut stated.resource_id,
+            "subscription_id" => &mut claimed.subscription_id,
+            "resource_group_name" => &mut claimed.resource_group_name,
+            "vm_name" => &mut claimed.vm_name,
+            "vmss_name" => &mut claimed.vmss_name,
+            _ => &mut claimed.resource_id,
         };
         *place = Some(value.to_owned());
-        stated
+        claimed
     };
-    let principal = Bounds { principals: list(&["principal-1"]), ..Bounds::default() };
+    let principal = BoundClaims { principals: list(&["principal-1"]), ..BoundClaims::default() };
     let check = |claim: Option<&str>, field: &'static str, value: &str, differs: bool| {
         let claims = SignedClaims { xms_mirid: claim.map(str::to_owned), ..claims() };
-        let refusal = judge(&claims, &principal, &stated(field, value)).err();
-        assert_eq!(refusal, differs.then_some(Refusal::Differs { field }), "{claim:?} {field} {value}");
+        let refusal = judge(&claims, &principal, &claimed(field, value)).err();
+        assert_eq!(refusal, differs.then_some(ClaimsError::Differs { field }), "{claim:?} {field} {value}");
     };
     check(Some(VM), "subscription_id", "SUB", false);
     check(Some(VM), "subscription_id", "sub", false);
@@ -155,34 +156,34 @@ fn a_stated_field_may_only_repeat_its_claim() {
 #[test]
 fn what_was_only_stated_is_neither_a_bound_nor_a_fact() {
     let claims = SignedClaims { xms_mirid: None, ..claims() };
-    let stated = Stated {
+    let claimed = ClaimedFields {
         subscription_id: Some("sub".into()),
         resource_group_name: Some("group".into()),
         vm_name: Some("web-1".into()),
-        ..Stated::default()
+        ..ClaimedFields::default()
     };
-    assert_eq!(judge(&claims, &any_of_the_subscription(), &stated), Err(Refusal::NoMachine));
-    let principal = Bounds { principals: list(&["principal-1"]), ..Bounds::default() };
-    let facts = judge(&claims, &principal, &stated).unwrap();
+    assert_eq!(judge(&claims, &any_of_the_subscription(), &claimed), Err(ClaimsError::NoMachine));
+    let principal = BoundClaims { principals: list(&["principal-1"]), ..BoundClaims::default() };
+    let facts = judge(&claims, &principal, &claimed).unwrap();
     assert_eq!(facts.keys().map(String::as_str).collect::<Vec<_>>(), ["app_id", "principal_id", "tenant_id"]);
 }
 
 #[test]
 fn bounds_that_let_in_too_many_are_a_mistake() {
-    let check = |bounds: Bounds, wanted: Option<&str>| {
-        let found = bounds.mistake();
+    let check = |bounds: BoundClaims, wanted: Option<&str>| {
+        let found = bounds.validation_error();
         assert!(
             found.is_some() == wanted.is_some() && found.iter().all(|it| it.contains(wanted.unwrap_or(""))),
             "{found:?}"
         );
     };
-    check(Bounds::default(), Some("no bound"));
-    check(Bounds { principals: list(&["*"]), ..Bounds::default() }, Some("\"*\""));
-    check(Bounds { subscriptions: list(&[""]), ..Bounds::default() }, Some("empty"));
+    check(BoundClaims::default(), Some("no bound"));
+    check(BoundClaims { principals: list(&["*"]), ..BoundClaims::default() }, Some("\"*\""));
+    check(BoundClaims { subscriptions: list(&[""]), ..BoundClaims::default() }, Some("empty"));
     check(
-        Bounds { principals: list(&["p"]), virtual_machines: list(&["web"]), ..Bounds::default() },
+        BoundClaims { principals: list(&["p"]), virtual_machines: list(&["web"]), ..BoundClaims::default() },
         Some("subscription"),
     );
-    check(Bounds { principals: list(&["p"]), ..Bounds::default() }, None);
+    check(BoundClaims { principals: list(&["p"]), ..BoundClaims::default() }, None);
     check(any_of_the_subscription(), None);
 }

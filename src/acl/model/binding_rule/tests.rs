@@ -2,22 +2,22 @@ use serde_json::json;
 
 use super::*;
 
-fn known() -> Known {
-    let mut known = Known::blank(["name", "org", "none"], ["groups"]);
-    known.values.insert("name".into(), "Jeff2".into());
-    known.values.insert("org".into(), "Engineering".into());
-    known
+fn claims() -> VerifiedClaims {
+    let mut claims = VerifiedClaims::empty(["name", "org", "none"], ["groups"]);
+    claims.values.insert("name".into(), "Jeff2".into());
+    claims.values.insert("org".into(), "Engineering".into());
+    claims
 }
 
-fn bind(kind: BindType, name: &str, vars: Value) -> Result<Bound, String> {
-    let bind = Bind { kind, name: name.to_owned(), vars: serde_json::from_value(vars).unwrap() };
-    bind.bind(&known()).map_err(|error| error.to_string())
+fn bind(kind: BindType, name: &str, vars: Value) -> Result<BindTarget, String> {
+    let bind = Binding { kind, name: name.to_owned(), vars: serde_json::from_value(vars).unwrap() };
+    bind.bind(&claims()).map_err(|error| error.to_string())
 }
 
 #[test]
 fn places_are_filled_in_lower_case() {
     let check = |name: &str, wanted: &str| {
-        assert_eq!(bind(BindType::Service, name, Value::Null), Ok(Bound::Service(wanted.to_owned())), "{name}");
+        assert_eq!(bind(BindType::Service, name, Value::Null), Ok(BindTarget::Service(wanted.to_owned())), "{name}");
     };
     check("web", "web");
     check("test--${value.name}--${value.org}", "test--jeff2--engineering");
@@ -37,9 +37,9 @@ fn places_are_filled_in_lower_case() {
     fails("${list.groups}", "${list.groups} is unknown");
     fails("${}", "${} is unknown");
     fails("$${value.name}", "\"${value.name}\" is no name");
-    assert_eq!(bind(BindType::Role, "A_${value.name}", Value::Null), Ok(Bound::Role("A_jeff2".into())));
+    assert_eq!(bind(BindType::Role, "A_${value.name}", Value::Null), Ok(BindTarget::Role("A_jeff2".into())));
     let policy = bind(BindType::Policy, "builtin/global-read-only", Value::Null);
-    assert_eq!(policy, Ok(Bound::Policy("builtin/global-read-only".into())));
+    assert_eq!(policy, Ok(BindTarget::Policy("builtin/global-read-only".into())));
     assert!(bind(BindType::Policy, "a/b", Value::Null).is_err());
     assert!(bind(BindType::Node, "a", json!({"Name": "b"})).unwrap_err().contains("BindVars"));
 }
@@ -47,7 +47,7 @@ fn places_are_filled_in_lower_case() {
 #[test]
 fn a_template_is_bound_with_the_name_that_it_takes() {
     let template = |name: &str, vars: Value| bind(BindType::TemplatedPolicy, name, vars);
-    let bound = |name: &str, value: Option<&str>| Ok(Bound::Template(name.into(), value.map(str::to_owned)));
+    let bound = |name: &str, value: Option<&str>| Ok(BindTarget::Template(name.into(), value.map(str::to_owned)));
     let named = json!({"Name": "web-${value.org}"});
     assert_eq!(template("builtin/service", named), bound("builtin/service", Some("web-engineering")));
     assert_eq!(template("builtin/node", json!({"name": "n"})), bound("builtin/node", Some("n")));
@@ -70,11 +70,11 @@ fn a_template_is_bound_with_the_name_that_it_takes() {
 #[test]
 fn a_rule_is_judged_before_anyone_logs_in() {
     let judge = |kind, name: &str| {
-        let bind = Bind { kind, name: name.to_owned(), vars: None };
-        bind.judge(&Known::blank(["name"], [])).map_err(|error| error.to_string())
+        let bind = Binding { kind, name: name.to_owned(), vars: None };
+        bind.validate(&VerifiedClaims::empty(["name"], [])).map_err(|error| error.to_string())
     };
     assert_eq!(judge(BindType::Service, "${value.name}"), Ok(()));
     assert!(judge(BindType::Service, "-${value.name}").is_err());
     assert!(judge(BindType::Service, "${value.names}").is_err());
-    assert!(BindType::named("templated-policy").is_some() && BindType::named("Service").is_none());
+    assert!(BindType::parse("templated-policy").is_some() && BindType::parse("Service").is_none());
 }

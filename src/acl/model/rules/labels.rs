@@ -1,15 +1,15 @@
-//! What is said by name and by the beginning of a name, and found by a name.
+//! Map of exact names and prefixes, searched by name.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::ops::Bound;
 
-/// How closely a label fits a name; the greater is the one that counts.
+/// Specificity of a match; the greatest applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::acl::model) enum Specificity {
-    /// It begins so, for that many bytes.
+    /// Prefix of this length in bytes.
     Prefix(usize),
-    /// It is the name.
+    /// Exact match.
     Exact,
 }
 
@@ -27,7 +27,7 @@ impl<T> Default for Labels<T> {
 }
 
 impl<T> Labels<T> {
-    /// Adds a value; `join` makes one of two that have the same label.
+    /// Adds a value; `join` merges it into an existing one with the same label.
     pub(super) fn add(&mut self, exact: bool, label: &str, value: T, join: impl FnOnce(&mut T, T)) {
         let map = if exact { &mut self.exact } else { &mut self.prefixes };
         match map.entry(label.into()) {
@@ -36,21 +36,21 @@ impl<T> Labels<T> {
         }
     }
 
-    /// Gives each value away with its label, and whether that is exact.
-    pub(super) fn into_each(self, mut take: impl FnMut(bool, Box<str>, T)) {
+    /// Consumes all values with their labels and whether they are exact.
+    pub(super) fn for_each(self, mut take: impl FnMut(bool, Box<str>, T)) {
         self.exact.into_iter().for_each(|(label, value)| take(true, label, value));
         self.prefixes.into_iter().for_each(|(label, value)| take(false, label, value));
     }
 
-    /// Each value with its label, and whether that is exact.
-    pub(in crate::acl::model) fn each(&self) -> impl Iterator<Item = (bool, &str, &T)> {
+    /// Returns all values with their labels and whether they are exact.
+    pub(in crate::acl::model) fn iter(&self) -> impl Iterator<Item = (bool, &str, &T)> {
         let exact = self.exact.iter().map(|(label, value)| (true, &**label, value));
         exact.chain(self.prefixes.iter().map(|(label, value)| (false, &**label, value)))
     }
 
-    /// All that fit a name, the closest first. If `name` is a prefix itself (`exact` is false), these are the ones that
-    /// fit all names that begin so.
-    pub(in crate::acl::model) fn fitting<'a>(
+    /// Returns the values that match a name, the most specific first. If `exact` is false, `name` is a prefix and only
+    /// prefixes of it match.
+    pub(in crate::acl::model) fn matching<'a>(
         &'a self,
         exact: bool,
         name: &'a str,
@@ -67,7 +67,7 @@ impl<T> Labels<T> {
                     left = shorter.map(|end| &rest[..rest.floor_char_boundary(end)]);
                     return Some((Specificity::Prefix(prefix.len()), value));
                 }
-                // A prefix of `rest` that is longer than what it shares with its neighbour would stand between the two.
+                // A longer matching prefix would sort between `rest` and this neighbour.
                 let shared = prefix.bytes().zip(rest.bytes()).take_while(|(one, other)| one == other).count();
                 left = Some(&rest[..rest.floor_char_boundary(shared)]);
             }

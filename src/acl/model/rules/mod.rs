@@ -1,35 +1,35 @@
-//! The rules of a policy: what it allows and denies, read once into a form that cannot be wrong.
+//! Rules of a policy, parsed into validated types.
 //!
-//! The language is the one of the services that this API is known from, in HCL 1 or JSON:
+//! The language is Consul's, in HCL 1 or JSON:
 //!
 //! ```hcl
-//! acl      = "read"                    # tokens, roles and policies; also keyring, mesh, operator, peering
+//! acl      = "read"                    # ACL objects; also keyring, mesh, operator, peering
 //! service "web"        { policy = "write" }
 //! service_prefix "web-" { policy = "read" intentions = "deny" }
 //! key_prefix "config/" { policy = "list" }
-//! namespace "team" {                   # what is allowed in another namespace
+//! namespace "team" {                   # rules for another namespace
 //!   acl = "write"
 //! }
 //! ```
 //!
-//! Where a rule counts, [`super::authorize`] says. Some that may be written here count for less than they seem to:
+//! [`super::authorize`] defines the scope of each rule. Some rules have less effect than their text suggests:
 //!
-//! - `operator`, `keyring`, `mesh`, `peering`, and `namespace` and `partition` blocks count for nothing in a policy that
-//!   does not live in the namespace `default`.
-//! - `policy` in a `namespace` block is about the namespace itself and gives nothing of what is in it, as the language
-//!   has it elsewhere: what is allowed within is said by `acl = ...`, `service_prefix "" { ... }` and so on.
-//! - There is one partition, `default`. Blocks for others are checked and count for nothing; in one that matches
-//!   `default`, what stands outside of a `namespace` block is about the namespace `default`.
+//! - `operator`, `keyring`, `mesh`, `peering`, and `namespace` and `partition` blocks have no effect in a policy outside of
+//!   the namespace `default`.
+//! - `policy` in a `namespace` block applies to the namespace itself and grants nothing inside it, as in Consul: `acl = ...`,
+//!   `service_prefix "" { ... }` and so on do.
+//! - There is one partition, `default`. Blocks for others are validated and have no effect; in a block that matches
+//!   `default`, rules outside of a `namespace` block apply to the namespace `default`.
 
 mod labels;
-mod read;
+mod parse;
 
 use std::collections::BTreeMap;
 
 pub(super) use self::labels::{Labels, Specificity};
-pub use self::read::{MAX_SIZE, RulesError};
+pub use self::parse::{MAX_SIZE, RulesError};
 
-/// What a rule says of a resource. The greater of two is the one that counts, where they are for the same segment.
+/// Level of a rule; of two rules for the same segment the greater applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Level {
     Read,
@@ -38,22 +38,22 @@ pub(super) enum Level {
     Deny,
 }
 
-/// Resources that the server has one of.
+/// Resources without a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Single {
+pub(super) enum GlobalResource {
     Keyring,
     Mesh,
     Operator,
     Peering,
 }
 
-/// Resources that have names, of which rules cover one or all that begin so.
+/// Resources with names; a rule covers one name or a prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Kind {
+pub(super) enum ResourceKind {
     Agent,
     Event,
     Identity,
-    /// Who may connect to a service: the `intentions` of its rule.
+    /// Intentions of a service: the `intentions` of its rule.
     Intention,
     Key,
     Node,
@@ -62,51 +62,51 @@ pub(super) enum Kind {
     Session,
 }
 
-/// The rules of one policy.
+/// Rules of one policy.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Rules {
-    pub(super) singles: BTreeMap<Single, Level>,
-    /// What stands outside of all blocks.
-    pub(super) own: Scope,
-    /// What is said of namespaces, by their names in lower case.
-    pub(super) namespaces: Labels<Scope>,
+    pub(super) global: BTreeMap<GlobalResource, Level>,
+    /// Rules outside of namespace blocks.
+    pub(super) top_level: RuleScope,
+    /// Namespace blocks, by lower-case name.
+    pub(super) namespaces: Labels<RuleScope>,
 }
 
-/// What is allowed in a namespace.
+/// Rules that apply in a namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Scope {
-    /// Tokens, roles and policies.
+pub(super) struct RuleScope {
+    /// Level of `acl`.
     pub(super) acl: Option<Level>,
-    /// The namespace itself.
-    pub(super) itself: Option<Level>,
-    pub(super) kinds: BTreeMap<Kind, Labels<Level>>,
+    /// Level of `policy`, for the namespace itself.
+    pub(super) namespace: Option<Level>,
+    pub(super) kinds: BTreeMap<ResourceKind, Labels<Level>>,
 }
 
 impl Rules {
-    /// Reads them; an empty text has none.
+    /// Parses rules; an empty text has none.
     ///
     /// # Errors
-    /// The text is no HCL, or says something that is no rule.
+    /// The text is not valid HCL or JSON, or contains an invalid rule.
     pub fn parse(text: &str) -> Result<Self, RulesError> {
-        read::rules(text)
+        parse::rules(text)
     }
 }
 
 impl Labels<Level> {
-    /// Adds what is said of a label; of two words the stronger stays.
-    fn raise(&mut self, exact: bool, label: &str, level: Level) {
+    /// Sets the level of a label to the stronger of the old and the new one.
+    fn add_stronger(&mut self, exact: bool, label: &str, level: Level) {
         self.add(exact, label, level, |mine, level| *mine = level.max(*mine));
     }
 }
 
-impl Scope {
-    /// Takes in what another block says of the same.
-    fn join(&mut self, other: Self) {
+impl RuleScope {
+    /// Merges another block for the same scope.
+    fn merge(&mut self, other: Self) {
         self.acl = self.acl.max(other.acl);
-        self.itself = self.itself.max(other.itself);
+        self.namespace = self.namespace.max(other.namespace);
         for (kind, labels) in other.kinds {
             let mine = self.kinds.entry(kind).or_default();
-            labels.into_each(|exact, label, level| mine.raise(exact, &label, level));
+            labels.for_each(|exact, label, level| mine.add_stronger(exact, &label, level));
         }
     }
 }

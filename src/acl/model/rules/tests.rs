@@ -156,7 +156,7 @@ proptest! {
         for (is_exact, label) in &labels {
             all.add(*is_exact, label, label.clone(), |_, _| {});
         }
-        let found: Vec<_> = all.fitting(exact, &name).map(|(close, label)| (close, label.clone())).collect();
+        let found: Vec<_> = all.matching(exact, &name).map(|(close, label)| (close, label.clone())).collect();
         let mut wanted: Vec<_> = labels.iter().filter_map(|(is_exact, label)| match is_exact {
             true => (exact && *label == name).then(|| (Specificity::Exact, label.clone())),
             false => name.starts_with(label.as_str()).then(|| (Specificity::Prefix(label.len()), label.clone())),

@@ -2,23 +2,23 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn blank() -> Known {
-    Known::blank(["name", "org", "a.b"], ["groups"])
+fn claim_names() -> VerifiedClaims {
+    VerifiedClaims::empty(["name", "org", "a.b"], ["groups"])
 }
 
-fn known() -> Known {
-    let mut known = blank();
-    known.values.insert("name".into(), "jeff2".into());
-    known.values.insert("a.b".into(), "web test-db".into());
-    known.lists.insert("groups".into(), vec!["foo".into(), "bar baz".into()]);
-    known
+fn claims() -> VerifiedClaims {
+    let mut claims = claim_names();
+    claims.values.insert("name".into(), "jeff2".into());
+    claims.values.insert("a.b".into(), "web test-db".into());
+    claims.lists.insert("groups".into(), vec!["foo".into(), "bar baz".into()]);
+    claims
 }
 
 #[test]
 fn a_selector_fits_whom_it_describes() {
     let check = |text: &str, wanted: bool| {
-        let selector = Selector::parse(text, &blank()).unwrap_or_else(|error| panic!("{text}: {error}"));
-        assert_eq!(selector.fits(&known()), wanted, "{text}");
+        let selector = Selector::parse(text, &claim_names()).unwrap_or_else(|error| panic!("{text}: {error}"));
+        assert_eq!(selector.matches(&claims()), wanted, "{text}");
     };
     check("value.name == jeff2", true);
     check("value.name==jeff2", true);
@@ -65,7 +65,7 @@ fn a_selector_fits_whom_it_describes() {
 #[test]
 fn what_is_no_selector_is_refused_with_the_place() {
     let check = |text: &str, wanted: &str| {
-        let error = Selector::parse(text, &blank()).map(|_| ()).unwrap_err().to_string();
+        let error = Selector::parse(text, &claim_names()).map(|_| ()).unwrap_err().to_string();
         assert!(error.contains(wanted), "{text}: {error}");
     };
     check("", "at character 1: expected \"value.NAME\" or \"list.NAME\", found the end");
@@ -95,7 +95,7 @@ fn what_is_no_selector_is_refused_with_the_place() {
     check(&"(".repeat(100), "nested too deep");
     check(&"not ".repeat(100), "nested too deep");
     check(&"x".repeat(MAX_SELECTOR + 1), "longer than");
-    let none = Selector::parse("value.x == y", &Known::default()).map(|_| ()).unwrap_err().to_string();
+    let none = Selector::parse("value.x == y", &VerifiedClaims::default()).map(|_| ()).unwrap_err().to_string();
     assert_eq!(none, "value.x is unknown here; known is nothing, as the auth method maps no claims");
 }
 
@@ -127,13 +127,13 @@ fn any_expression() -> impl Strategy<Value = (String, bool)> {
 proptest! {
     #[test]
     fn a_selector_says_what_its_parts_say((text, wanted) in any_expression()) {
-        prop_assert_eq!(Selector::parse(&text, &blank()).unwrap().fits(&known()), wanted, "{}", text);
+        prop_assert_eq!(Selector::parse(&text, &claim_names()).unwrap().matches(&claims()), wanted, "{}", text);
     }
 
     #[test]
     fn no_text_breaks_the_reader(text in "(value\\.name|list\\.groups|not|in|and|or|is|empty|==|!=|\\(|\\)|\\[|\"|`|x| |\\PC){0,24}") {
-        if let Ok(selector) = Selector::parse(&text, &blank()) {
-            selector.fits(&known());
+        if let Ok(selector) = Selector::parse(&text, &claim_names()) {
+            selector.matches(&claims());
         }
     }
 }

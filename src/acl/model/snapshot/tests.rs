@@ -2,14 +2,14 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn header() -> Header {
+fn header() -> SnapshotHeader {
     let taken = "2026-01-31T09:00:00Z".parse().unwrap();
-    Header { datacenter: "dc1".to_owned(), key_ids: vec!["k1".to_owned()], revision: 7, taken }
+    SnapshotHeader { datacenter: "dc1".to_owned(), key_ids: vec!["k1".to_owned()], revision: 7, taken }
 }
 
 fn written(records: &[(&str, &[u8])]) -> Vec<u8> {
     let mut bytes = Vec::new();
-    let mut writer = Writer::begin(&header(), &mut bytes).unwrap();
+    let mut writer = SnapshotWriter::begin(&header(), &mut bytes).unwrap();
     for (key, value) in records {
         writer.record(key, value, &mut bytes).unwrap();
     }
@@ -18,8 +18,8 @@ fn written(records: &[(&str, &[u8])]) -> Vec<u8> {
 }
 
 /// All pieces, with the bytes fed in parts of that length.
-fn read(bytes: &[u8], part: usize) -> Result<Vec<Piece>, SnapshotError> {
-    let (mut reader, mut pieces) = (Reader::default(), Vec::new());
+fn read(bytes: &[u8], part: usize) -> Result<Vec<SnapshotPiece>, SnapshotError> {
+    let (mut reader, mut pieces) = (SnapshotReader::default(), Vec::new());
     for part in bytes.chunks(part) {
         reader.feed(part);
         while let Some(piece) = reader.piece()? {
@@ -39,13 +39,13 @@ fn what_was_written_is_read_in_whatever_parts_it_comes() {
     let lines: Vec<_> = text.lines().take(2).collect();
     let wanted = r#"{"Datacenter":"dc1","KeyIDs":["k1"],"Revision":7,"Taken":"2026-01-31T09:00:00Z"}"#;
     assert_eq!(lines, ["keyward access snapshot 1", wanted]);
-    let mut pieces = vec![Piece::Header(header())];
-    pieces.extend(RECORDS.map(|(key, value)| Piece::Record(key.to_owned(), value.to_vec())));
-    pieces.push(Piece::End(3));
+    let mut pieces = vec![SnapshotPiece::Header(header())];
+    pieces.extend(RECORDS.map(|(key, value)| SnapshotPiece::Record(key.to_owned(), value.to_vec())));
+    pieces.push(SnapshotPiece::End(3));
     for part in [1, 2, 7, 64, bytes.len()] {
         assert_eq!(read(&bytes, part).unwrap(), pieces, "{part}");
     }
-    assert_eq!(read(&written(&[]), 5).unwrap(), [Piece::Header(header()), Piece::End(0)]);
+    assert_eq!(read(&written(&[]), 5).unwrap(), [SnapshotPiece::Header(header()), SnapshotPiece::End(0)]);
 }
 
 #[test]
@@ -58,17 +58,17 @@ fn no_bit_can_be_changed_and_no_byte_be_cut_off_or_added() {
             assert!(read(&changed, 16).is_err(), "bit {bit} of byte {place}");
         }
         let refused = read(&bytes[..place], 16).unwrap_err();
-        assert!(matches!(refused, SnapshotError::CutOff), "{place}: {refused}");
+        assert!(matches!(refused, SnapshotError::Truncated), "{place}: {refused}");
     }
-    assert_eq!(read(&[&bytes[..], b"\n"].concat(), 16), Err(SnapshotError::Longer));
+    assert_eq!(read(&[&bytes[..], b"\n"].concat(), 16), Err(SnapshotError::TrailingData));
 }
 
 #[test]
 fn what_is_wrong_is_told() {
     let check = |bytes: &[u8], wanted: SnapshotError| assert_eq!(read(bytes, 1000), Err(wanted));
-    check(b"PK\x03\x04", SnapshotError::Foreign);
-    check(b"keyward access\n", SnapshotError::Foreign);
-    check(&vec![b'x'; LONGEST_LINE], SnapshotError::Foreign);
+    check(b"PK\x03\x04", SnapshotError::NotASnapshot);
+    check(b"keyward access\n", SnapshotError::NotASnapshot);
+    check(&vec![b'x'; LONGEST_LINE], SnapshotError::NotASnapshot);
     check(b"keyward access snapshot 2\n", SnapshotError::Format { found: "2".to_owned() });
     check(b"keyward access snapshot 1\n{}\n", SnapshotError::Header);
     let record = |records: &[(&str, &[u8])], number| check(&written(records), SnapshotError::Record { number });

@@ -1,17 +1,18 @@
-//! Auth methods.
+//! Operations on auth methods.
 
 mod removal;
 
 use serde_json::{Map, Value};
 
-use super::acl_service::Directory;
+use super::acl_service::AclService;
 use super::caller::{Caller, Privilege};
 use super::error::ServiceError;
 use super::issuer_keys::pem_keys;
 use super::keys;
-use super::links::shortened;
-use super::lists::Found;
-use super::repository::{Changes, Stored, retrying};
+use super::links::truncate;
+use super::lists::RecordList;
+use super::repository::Stored;
+use super::transaction::{Transaction, retry_on_conflict};
 use crate::acl::model::auth_method::{AuthMethodRecord, KeySource, Locality, MethodConfig, MethodType, max_token_ttl};
 use crate::acl::model::go_duration::GoDuration;
 use crate::acl::model::id::Id;
@@ -19,30 +20,30 @@ use crate::acl::model::names::{NamespaceName, is_name};
 use crate::acl::store::Freshness;
 use removal::Removal;
 
-/// What an auth method is to be.
+/// Fields of an auth method as a request gives them.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct AuthMethodDraft {
-    /// Its name.
+    /// Name, unique within the namespace.
     pub name: String,
-    /// Its type; in an update it may be left out.
+    /// Type, `cloud` or `jwt`; may be empty in an update.
     pub kind: String,
-    /// Its name for people.
+    /// Display name.
     pub display_name: String,
-    /// Free text.
+    /// Description.
     pub description: String,
-    /// How long its tokens live; zero for no end.
+    /// Lifetime of its tokens; zero for no expiration.
     pub max_token_ttl: GoDuration,
-    /// Where its tokens count; not said if empty.
+    /// Locality of its tokens, `local` or `global`; empty for the default.
     pub locality: String,
-    /// What its type asks for.
+    /// Configuration of the type.
     pub config: Map<String, Value>,
 }
 
-impl Directory {
-    /// Makes an auth method.
+impl AclService {
+    /// Creates an auth method.
     ///
     /// # Errors
-    /// The caller lacks `acl:write`, the draft cannot be a method, or its name is taken.
+    /// The caller lacks `acl:write`, the draft is invalid, or the name is taken.
     pub async fn create_auth_method(
         &self,
         caller: &Caller,
@@ -50,7 +51,7 @@ impl Directory {
         draft: &AuthMethodDraft,
     ) -> Result<Stored<AuthMethodRecord>, ServiceError> {
         caller.require(Privilege::AclWrite, namespace)?;
-        retrying(|| self.try_create_auth_method(namespace, draft)).await
+        retry_on_conflict(|| self.try_create_auth_method(namespace, draft)).await
     }
 
     async fn try_create_auth_method(
@@ -58,19 +59,19 @@ impl Directory {
         namespace: &NamespaceName,
         draft: &AuthMethodDraft,
     ) -> Result<Stored<AuthMethodRecord>, ServiceError> {
-        let home = self.home(namespace).await?;
-        let method = judged(draft, Id::random(), home.name.clone(), None)?;
+        let target = self.writable_namespace(namespace).await?;
+        let method = validate_draft(draft, Id::random(), target.name.clone(), None)?;
         let key = keys::auth_method(namespace, &method.name);
         let taken = || format!("Invalid Auth Method: An auth method with Name {:?} already exists", method.name);
-        self.free(&key, taken).await?;
-        let changes = Changes::default().absent(&key).put(key, &method)?;
-        self.make(&home, changes, method).await
+        self.require_absent(&key, taken).await?;
+        let transaction = Transaction::default().absent(&key).put(key, &method)?;
+        self.commit_new(&target, transaction, method).await
     }
 
-    /// The auth method of that name; `None` if there is none.
+    /// Returns the auth method; `None` if it does not exist.
     ///
     /// # Errors
-    /// The caller lacks `acl:read`; the namespace is not there.
+    /// The caller lacks `acl:read`, or the namespace does not exist.
     pub async fn auth_method(
         &self,
         caller: &Caller,
@@ -79,26 +80,26 @@ impl Directory {
         freshness: Freshness,
     ) -> Result<Option<Stored<AuthMethodRecord>>, ServiceError> {
         let key = is_name(name).then(|| keys::auth_method(namespace, name));
-        self.seen(caller, namespace, key, freshness).await
+        self.get_record(caller, namespace, key, freshness).await
     }
 
-    /// Auth methods of one namespace, or of all.
+    /// Lists the auth methods of one namespace, or of all.
     ///
     /// # Errors
-    /// The caller lacks `acl:read` in the one namespace, or there is none of that name.
+    /// The caller lacks `acl:read` in the given namespace, or it does not exist.
     pub async fn auth_methods(
         &self,
         caller: &Caller,
         namespace: Option<&NamespaceName>,
         freshness: Freshness,
-    ) -> Result<Found<AuthMethodRecord>, ServiceError> {
-        self.found(caller, "auth-method", namespace, freshness).await
+    ) -> Result<RecordList<AuthMethodRecord>, ServiceError> {
+        self.list_records(caller, "auth-method", namespace, freshness).await
     }
 
-    /// Replaces what an auth method is, but for its name and type; what the draft leaves out is cleared.
+    /// Replaces an auth method except for its name and type; fields missing in the draft are cleared.
     ///
     /// # Errors
-    /// The caller lacks `acl:write`, there is no such method, or the draft cannot be this method.
+    /// The caller lacks `acl:write`, the method does not exist, or the draft is invalid.
     pub async fn update_auth_method(
         &self,
         caller: &Caller,
@@ -106,7 +107,7 @@ impl Directory {
         draft: &AuthMethodDraft,
     ) -> Result<Stored<AuthMethodRecord>, ServiceError> {
         caller.require(Privilege::AclWrite, namespace)?;
-        retrying(|| self.try_update_auth_method(namespace, draft)).await
+        retry_on_conflict(|| self.try_update_auth_method(namespace, draft)).await
     }
 
     async fn try_update_auth_method(
@@ -114,17 +115,17 @@ impl Directory {
         namespace: &NamespaceName,
         draft: &AuthMethodDraft,
     ) -> Result<Stored<AuthMethodRecord>, ServiceError> {
-        let home = self.home(namespace).await?;
-        named(&draft.name)?;
+        let target = self.writable_namespace(namespace).await?;
+        validate_name(&draft.name)?;
         let key = keys::auth_method(namespace, &draft.name);
-        let before = self.to_change::<AuthMethodRecord>(&key, || format!("auth method {:?}", draft.name)).await?;
-        let method = judged(draft, before.value.id, home.name.clone(), Some(before.value.kind))?;
-        let changes = Changes::default().unchanged(&key, before.modified).put(key, &method)?;
-        self.change(&home, changes, &before, method).await
+        let before = self.load_for_update::<AuthMethodRecord>(&key, || format!("auth method {:?}", draft.name)).await?;
+        let method = validate_draft(draft, before.value.id, target.name.clone(), Some(before.value.kind))?;
+        let transaction = Transaction::default().unchanged(&key, before.modified).put(key, &method)?;
+        self.commit_update(&target, transaction, &before, method).await
     }
 
-    /// Deletes an auth method; false if there is none. From then on its tokens open nothing; they and its binding rules are
-    /// removed then, in the background where they are many.
+    /// Deletes an auth method; returns false if it does not exist. Its tokens are invalid at once. They and its binding
+    /// rules are deleted in this call up to [`removal::INLINE_BATCHES`] batches, the rest in the background.
     ///
     /// # Errors
     /// The caller lacks `acl:write`.
@@ -135,9 +136,11 @@ impl Directory {
         name: &str,
     ) -> Result<bool, ServiceError> {
         caller.require(Privilege::AclWrite, namespace)?;
-        let Some(removal) = retrying(|| self.try_delete_auth_method(namespace, name)).await? else { return Ok(false) };
-        if let Err(error) = self.remove_rest(&removal, removal::AT_ONCE).await {
-            // It is deleted. What is left is taken up by the background.
+        let Some(removal) = retry_on_conflict(|| self.try_delete_auth_method(namespace, name)).await? else {
+            return Ok(false);
+        };
+        if let Err(error) = self.delete_dependents(&removal, removal::INLINE_BATCHES).await {
+            // The method itself is deleted; the background task deletes the rest.
             tracing::warn!(event = "acl.removal.failed", method = name, %error, "some of a deleted method is left");
         }
         Ok(true)
@@ -148,63 +151,63 @@ impl Directory {
         namespace: &NamespaceName,
         name: &str,
     ) -> Result<Option<Removal>, ServiceError> {
-        let home = self.home(namespace).await?;
+        let target = self.writable_namespace(namespace).await?;
         if !is_name(name) {
             return Ok(None);
         }
         let key = keys::auth_method(namespace, name);
-        let Some(before) = self.records.get::<AuthMethodRecord>(&key, Freshness::Linearizable).await? else {
+        let Some(before) = self.repository.get::<AuthMethodRecord>(&key, Freshness::Linearizable).await? else {
             return Ok(None);
         };
-        let removal = Removal { method: before.value.id, namespace: home.name.clone() };
-        let changes = Changes::default()
+        let removal = Removal { method: before.value.id, namespace: target.name.clone() };
+        let transaction = Transaction::default()
             .unchanged(&key, before.modified)
             .delete(key)
             .put(keys::removal("auth-method", &removal.method.to_string()), &removal)?;
-        self.records.commit(home.hold(changes)).await?;
+        self.repository.commit(target.require_unchanged(transaction)).await?;
         Ok(Some(removal))
     }
 }
 
-fn named(name: &str) -> Result<(), ServiceError> {
+fn validate_name(name: &str) -> Result<(), ServiceError> {
     if name.is_empty() {
         return Err(ServiceError::Invalid("Invalid Auth Method: no Name is set".to_owned()));
     }
     if !is_name(name) {
         let text = "Invalid Auth Method: invalid Name. Only alphanumeric characters, '-' and '_' are allowed";
-        return Err(ServiceError::Invalid(format!("{text} ({:?})", shortened(name))));
+        return Err(ServiceError::Invalid(format!("{text} ({:?})", truncate(name))));
     }
     Ok(())
 }
 
-/// The method that a draft makes; `kept` is the type that it has already.
-fn judged(
+/// Builds the record of a draft; `current` is the type of the existing method, which an update may omit.
+fn validate_draft(
     draft: &AuthMethodDraft,
     id: Id,
     namespace: NamespaceName,
-    kept: Option<MethodType>,
+    current: Option<MethodType>,
 ) -> Result<AuthMethodRecord, ServiceError> {
     let invalid = |reason: String| ServiceError::Invalid(format!("Invalid Auth Method: {reason}"));
-    named(&draft.name)?;
+    validate_name(&draft.name)?;
     let stated = Some(draft.kind.as_str()).filter(|kind| !kind.is_empty());
-    let kind = match (stated, kept) {
-        (None, Some(kept)) => kept,
+    let kind = match (stated, current) {
+        (None, Some(current)) => current,
         (None, None) => return Err(invalid("no Type is set: it is \"cloud\" or \"jwt\"".to_owned())),
-        (Some(stated), kept) => {
-            let kind = MethodType::named(stated).ok_or_else(|| {
-                invalid(format!("Type {:?} is unknown: it is \"cloud\" or \"jwt\"", shortened(stated)))
+        (Some(stated), current) => {
+            let kind = MethodType::parse(stated).ok_or_else(|| {
+                invalid(format!("Type {:?} is unknown: it is \"cloud\" or \"jwt\"", truncate(stated)))
             })?;
-            if kept.is_some_and(|kept| kept != kind) {
+            if current.is_some_and(|current| current != kind) {
                 return Err(ServiceError::Invalid("Changing an Auth Method's Type is not permitted".to_owned()));
             }
             kind
         }
     };
     let unknown_locality =
-        || invalid(format!("TokenLocality {:?} is neither \"local\" nor \"global\"", shortened(&draft.locality)));
+        || invalid(format!("TokenLocality {:?} is neither \"local\" nor \"global\"", truncate(&draft.locality)));
     let locality = match draft.locality.as_str() {
         "" => None,
-        stated => Some(Locality::named(stated).ok_or_else(unknown_locality)?),
+        stated => Some(Locality::parse(stated).ok_or_else(unknown_locality)?),
     };
     let max_token_ttl = max_token_ttl(draft.max_token_ttl).map_err(|reason| invalid(reason.to_string()))?;
     let config = MethodConfig::read(kind, &draft.config).map_err(|reason| invalid(reason.to_string()))?;

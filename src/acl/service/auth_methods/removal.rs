@@ -1,7 +1,7 @@
-//! What a deleted auth method leaves is removed in pieces: its binding rules, and the tokens that it made.
+//! Deletes the binding rules and tokens of deleted auth methods in batches.
 //!
-//! Nothing depends on when: the tokens open nothing, the rules bind nothing, and a method that is made anew under the same
-//! name is another.
+//! Timing does not matter: the tokens are invalid and the rules unused from the deletion on, and a new method of the
+//! same name has another id.
 
 use std::time::Duration;
 
@@ -11,50 +11,51 @@ use tokio_util::sync::CancellationToken;
 use crate::acl::model::binding_rule::BindingRuleRecord;
 use crate::acl::model::id::Id;
 use crate::acl::model::names::NamespaceName;
-use crate::acl::service::acl_service::Directory;
+use crate::acl::service::acl_service::AclService;
 use crate::acl::service::error::ServiceError;
 use crate::acl::service::keys;
-use crate::acl::service::repository::Changes;
-use crate::acl::service::tokens::TOKEN_ROWS;
+use crate::acl::service::tokens::MAX_TOKEN_RECORDS;
+use crate::acl::service::transaction::Transaction;
 use crate::acl::store::{Batch, CommitError, Freshness, Key, Revision};
 
-/// A method that was deleted, and not all of what it leaves.
+/// Record of a deleted method whose dependents are not all deleted yet.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Removal {
     pub(super) method: Id,
     pub(super) namespace: NamespaceName,
 }
 
-const ROWS: &str = "removal/auth-method/";
+const REMOVAL_PREFIX: &str = "removal/auth-method/";
 
-/// Batches that the call which deletes a method does itself.
-pub(super) const AT_ONCE: usize = 8;
+/// Batches that the deleting request executes itself.
+pub(super) const INLINE_BATCHES: usize = 8;
 
-/// Before what could not be removed is tried again.
-const AGAIN: Duration = Duration::from_secs(30);
+/// Delay before a failed removal is retried.
+const RETRY_DELAY: Duration = Duration::from_secs(30);
 
-impl Directory {
-    /// Removes what deleted methods left, those of before a restart first, until `stop`. Several servers may do so at once.
+impl AclService {
+    /// Deletes dependents of deleted methods until `stop`, starting with those from before a restart. Several servers
+    /// may do so at once.
     pub async fn remove_methods_until(&self, stop: CancellationToken) {
         let work = async {
             loop {
-                self.opened().await;
-                let Some((seen, done)) = self.remove_left().await else { continue };
-                let store = self.records.store();
+                self.wait_until_open().await;
+                let Some((seen, done)) = self.resume_removals().await else { continue };
+                let store = self.repository.store();
                 tokio::select! {
-                    Ok(_) = store.changed(ROWS, seen), if done => {}
-                    () = self.clock.sleep(AGAIN), if !done => {}
-                    else => self.clock.sleep(AGAIN).await,
+                    Ok(_) = store.changed(REMOVAL_PREFIX, seen), if done => {}
+                    () = self.clock.sleep(RETRY_DELAY), if !done => {}
+                    else => self.clock.sleep(RETRY_DELAY).await,
                 }
             }
         };
         stop.run_until_cancelled(work).await;
     }
 
-    /// Removes what there is to remove; gives when that was looked up, and whether nothing is left to be tried again.
-    /// `None` if a restore came in between.
-    async fn remove_left(&self) -> Option<(Revision, bool)> {
-        let found = self.records.all::<Removal>(ROWS, Freshness::Linearizable).await;
+    /// Runs all pending removals. Returns the revision at which they were listed and whether all are complete; `None`
+    /// if a restore interrupted them.
+    async fn resume_removals(&self) -> Option<(Revision, bool)> {
+        let found = self.repository.all::<Removal>(REMOVAL_PREFIX, Freshness::Linearizable).await;
         let (removals, seen) = match found {
             Ok(found) => (found.entries, found.revision),
             Err(error) => {
@@ -65,7 +66,7 @@ impl Directory {
         let mut done = true;
         for removal in removals {
             let method = removal.value.method;
-            match self.remove_rest(&removal.value, usize::MAX).await {
+            match self.delete_dependents(&removal.value, usize::MAX).await {
                 Ok(records) => {
                     tracing::info!(event = "acl.method.removed", %method, records, "removed what a deleted method left");
                 }
@@ -79,28 +80,28 @@ impl Directory {
         Some((seen, done))
     }
 
-    /// Removes what a method left, in at most so many batches, and says how many records that were.
-    pub(super) async fn remove_rest(&self, removal: &Removal, batches: usize) -> Result<usize, ServiceError> {
-        let mut left = Pieces { batches, removed: 0 };
-        self.remove_rules(removal, &mut left).await?;
-        self.remove_tokens(removal, &mut left).await?;
-        if left.batches > 0 {
+    /// Deletes the dependents of a method in at most `batches` batches; returns the number of deleted records.
+    pub(super) async fn delete_dependents(&self, removal: &Removal, batches: usize) -> Result<usize, ServiceError> {
+        let mut budget = BatchBudget { batches, removed: 0 };
+        self.remove_rules(removal, &mut budget).await?;
+        self.remove_tokens(removal, &mut budget).await?;
+        if budget.batches > 0 {
             let key = keys::removal("auth-method", &removal.method.to_string());
-            self.records.commit(Changes::default().delete(key)).await?;
+            self.repository.commit(Transaction::default().delete(key)).await?;
         }
-        Ok(left.removed)
+        Ok(budget.removed)
     }
 
-    async fn remove_rules(&self, removal: &Removal, left: &mut Pieces) -> Result<(), ServiceError> {
+    async fn remove_rules(&self, removal: &Removal, budget: &mut BatchBudget) -> Result<(), ServiceError> {
         let prefix = keys::within("binding-rule", Some(&removal.namespace));
         let mut after = None;
         loop {
-            let part = self.records.page::<BindingRuleRecord>(&prefix, after, Freshness::Linearizable).await?;
+            let part = self.repository.page::<BindingRuleRecord>(&prefix, after, Freshness::Linearizable).await?;
             let of_method = part.entries.into_iter().filter(|(_, rule)| rule.value.method_id == removal.method);
             let keys: Vec<Key> = of_method.map(|(key, _)| key).collect();
-            for piece in keys.chunks(Batch::MAX_OPERATIONS) {
-                let changes = piece.iter().cloned().fold(Changes::default(), Changes::delete);
-                if !left.commit(self, changes).await? {
+            for chunk in keys.chunks(Batch::MAX_OPERATIONS) {
+                let transaction = chunk.iter().cloned().fold(Transaction::default(), Transaction::delete);
+                if !budget.commit(self, transaction).await? {
                     return Ok(());
                 }
             }
@@ -111,23 +112,23 @@ impl Directory {
         }
     }
 
-    async fn remove_tokens(&self, removal: &Removal, left: &mut Pieces) -> Result<(), ServiceError> {
+    async fn remove_tokens(&self, removal: &Removal, budget: &mut BatchBudget) -> Result<(), ServiceError> {
         let prefix = format!("token-login/{}/", removal.method);
         let (mut after, mut unreadable) = (None, None);
         loop {
-            // From the same place each time: what was there is gone, but for what cannot be read.
-            let part = self.records.page::<NamespaceName>(&prefix, after.clone(), Freshness::Linearizable).await?;
+            // Always from the same key: deleted entries are gone, and only unreadable ones move the start.
+            let part = self.repository.page::<NamespaceName>(&prefix, after.clone(), Freshness::Linearizable).await?;
             let mut found = Vec::with_capacity(part.entries.len());
             for (key, namespace) in part.entries {
-                let token = match key.last().parse() {
+                let token = match key.last_segment().parse() {
                     Ok(accessor) => {
-                        self.records.get(&keys::token(&namespace.value, accessor), Freshness::Linearizable).await
+                        self.repository.get(&keys::token(&namespace.value, accessor), Freshness::Linearizable).await
                     }
                     Err(_) => Ok(None),
                 };
                 match token {
                     Ok(token) => found.push((key, token)),
-                    Err(error) if self.records.passes_over(&error) => unreadable = Some(error),
+                    Err(error) if self.repository.skip_unreadable(&error) => unreadable = Some(error),
                     Err(error) => return Err(error),
                 }
             }
@@ -139,15 +140,15 @@ impl Directory {
                     None => return Ok(()),
                 }
             }
-            for piece in found.chunks(Batch::MAX_OPERATIONS / (TOKEN_ROWS + 1)) {
-                let mut changes = Changes::default();
-                for (key, token) in piece {
+            for chunk in found.chunks(Batch::MAX_OPERATIONS / (MAX_TOKEN_RECORDS + 1)) {
+                let mut transaction = Transaction::default();
+                for (key, token) in chunk {
                     if let Some(token) = token {
-                        changes = self.without_token(token, changes).await?;
+                        transaction = self.delete_token_records(token, transaction).await?;
                     }
-                    changes = changes.delete(key.clone());
+                    transaction = transaction.delete(key.clone());
                 }
-                if !left.commit(self, changes).await? {
+                if !budget.commit(self, transaction).await? {
                     return Ok(());
                 }
             }
@@ -155,23 +156,23 @@ impl Directory {
     }
 }
 
-/// How much is still to be done in this go.
-struct Pieces {
+/// Batches that may still be executed, and records deleted so far.
+struct BatchBudget {
     batches: usize,
     removed: usize,
 }
 
-impl Pieces {
-    /// Whether there was a batch left to do it in.
-    async fn commit(&mut self, directory: &Directory, changes: Changes) -> Result<bool, ServiceError> {
+impl BatchBudget {
+    /// Commits a batch; returns false if the budget is used up.
+    async fn commit(&mut self, directory: &AclService, transaction: Transaction) -> Result<bool, ServiceError> {
         if self.batches == 0 {
             return Ok(false);
         }
         self.batches -= 1;
-        let writes = changes.writes();
-        match directory.records.commit(changes).await {
+        let writes = transaction.writes();
+        match directory.repository.commit(transaction).await {
             Ok(_) => self.removed += writes,
-            // Someone was at one of these records. They are still there, and looked up anew.
+            // Another writer changed one of these records; they are read again.
             Err(ServiceError::Commit(CommitError::Conflict(_))) => {}
             Err(error) => return Err(error),
         }

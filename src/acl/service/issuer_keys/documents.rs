@@ -1,4 +1,4 @@
-//! The documents that tell an issuer's keys.
+//! Discovery documents and key sets of issuers.
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use serde::Deserialize;
 use serde_json::Value;
 use url::Url;
 
-use super::{Authorities, IssuerKey, Options, Shape, Source};
-use crate::acl::model::jwks_url::{KeysUrlError, keys_url};
+use super::{Authorities, IssuerKey, IssuerKeyOptions, KeyType, Source};
+use crate::acl::model::jwks_url::{JwksUrlError, parse_jwks_url};
 use crate::http::client;
 
-impl Options {
-    /// Fetches the keys of `issuer` that signatures are checked with.
+impl IssuerKeyOptions {
+    /// Fetches the signature keys of `issuer`.
     pub(super) async fn fetch(&self, issuer: &str) -> Result<Vec<IssuerKey>, FetchError> {
         let jwks = match &self.source {
             Source::Jwks(url) => url.clone(),
@@ -22,11 +22,11 @@ impl Options {
                 if found.issuer != issuer {
                     return Err(FetchError::Issuer { found: found.issuer, wanted: issuer.to_owned() });
                 }
-                keys_url(&found.jwks_uri).map_err(FetchError::KeysUrl)?
+                parse_jwks_url(&found.jwks_uri).map_err(FetchError::KeysUrl)?
             }
         };
-        let set: KeySet = self.document(&jwks).await?;
-        let keys: Vec<_> = set.keys.iter().filter_map(usable).collect();
+        let set: JwkSet = self.document(&jwks).await?;
+        let keys: Vec<_> = set.keys.iter().filter_map(parse_signing_key).collect();
         if keys.is_empty() { Err(FetchError::NoKeys) } else { Ok(keys) }
     }
 
@@ -43,13 +43,13 @@ impl Options {
             connect_timeout: Duration::from_secs(5),
             answer_timeout: Duration::from_secs(10),
         };
-        // Built anew each time: at most once a minute, and the CA file may have been replaced.
+        // A new client for each fetch: at most one a minute, and the CA file may have been replaced.
         let client = client.build()?;
         let answer = client.send(client.request(Method::GET, "")).await?;
         if answer.status != http::StatusCode::OK {
             return Err(FetchError::Status { server: client.server().to_owned(), status: answer.status.as_u16() });
         }
-        serde_json::from_slice(&answer.body).map_err(|_| FetchError::Form { server: client.server().to_owned() })
+        serde_json::from_slice(&answer.body).map_err(|_| FetchError::Malformed { server: client.server().to_owned() })
     }
 }
 
@@ -60,25 +60,25 @@ struct Discovery {
 }
 
 #[derive(Deserialize)]
-struct KeySet {
+struct JwkSet {
     keys: Vec<Value>,
 }
 
-/// A public key that signatures are checked with. Others in the set are none of our concern.
-fn usable(key: &Value) -> Option<IssuerKey> {
+/// Parses a signature key of a JWK set; `None` for other keys.
+fn parse_signing_key(key: &Value) -> Option<IssuerKey> {
     let text = |name: &str| key.get(name).and_then(Value::as_str);
     text("use").is_none_or(|usage| usage == "sig").then_some(())?;
-    let (shape, decoding) = match (text("kty")?, text("crv")) {
-        ("RSA", _) => (Shape::Rsa, DecodingKey::from_rsa_components(text("n")?, text("e")?)),
-        ("EC", Some("P-256")) => (Shape::P256, DecodingKey::from_ec_components(text("x")?, text("y")?)),
-        ("EC", Some("P-384")) => (Shape::P384, DecodingKey::from_ec_components(text("x")?, text("y")?)),
+    let (key_type, decoding) = match (text("kty")?, text("crv")) {
+        ("RSA", _) => (KeyType::Rsa, DecodingKey::from_rsa_components(text("n")?, text("e")?)),
+        ("EC", Some("P-256")) => (KeyType::P256, DecodingKey::from_ec_components(text("x")?, text("y")?)),
+        ("EC", Some("P-384")) => (KeyType::P384, DecodingKey::from_ec_components(text("x")?, text("y")?)),
         _ => return None,
     };
     let [id, algorithm] = ["kid", "alg"].map(|name| text(name).map(str::to_owned));
-    Some(IssuerKey { id, algorithm, shape, key: decoding.ok()? })
+    Some(IssuerKey { id, algorithm, key_type, key: decoding.ok()? })
 }
 
-/// Why the keys could not be fetched.
+/// Error of a fetch.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FetchError {
     #[error("{}", cause(.0))]
@@ -88,11 +88,11 @@ pub(super) enum FetchError {
     #[error("{server} answers with HTTP {status}")]
     Status { server: String, status: u16 },
     #[error("{server} answers with something else than a JSON document of the kind")]
-    Form { server: String },
+    Malformed { server: String },
     #[error("the discovery document is of issuer {found:?}, expected {wanted:?}")]
     Issuer { found: String, wanted: String },
     #[error("the discovery document's jwks_uri {0}")]
-    KeysUrl(KeysUrlError),
+    KeysUrl(JwksUrlError),
     #[error("the key set holds no RSA, P-256 or P-384 key for signatures")]
     NoKeys,
 }

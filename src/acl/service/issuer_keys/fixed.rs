@@ -1,4 +1,4 @@
-//! Keys that are configured as they are.
+//! Public keys given in the configuration.
 
 use aws_lc_rs::signature::{
     ECDSA_P256_SHA256_FIXED, ECDSA_P384_SHA384_FIXED, ParsedPublicKey, RSA_PKCS1_2048_8192_SHA256,
@@ -8,17 +8,17 @@ use jsonwebtoken::DecodingKey;
 use rustls::pki_types::SubjectPublicKeyInfoDer;
 use rustls::pki_types::pem::PemObject as _;
 
-use super::{IssuerKey, Shape};
+use super::{IssuerKey, KeyType};
 
-/// A text that is no public key.
+/// Error: the text holds no supported public key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("is no public key in PEM (\"-----BEGIN PUBLIC KEY-----\"), for RSA of 2048 bits and more, P-256 or P-384")]
 pub struct PemError;
 
-/// The public keys in a PEM text, at least one.
+/// Parses the public keys of a PEM text, at least one.
 ///
 /// # Errors
-/// There is none, or one that nothing here checks signatures with.
+/// No key, or an unsupported one.
 pub fn pem_keys(text: &str) -> Result<Vec<IssuerKey>, PemError> {
     let found: Vec<_> = SubjectPublicKeyInfoDer::pem_slice_iter(text.as_bytes()).collect();
     if found.is_empty() {
@@ -29,14 +29,14 @@ pub fn pem_keys(text: &str) -> Result<Vec<IssuerKey>, PemError> {
 
 fn key(der: &[u8]) -> Result<IssuerKey, PemError> {
     let is = |algorithm: &'static dyn VerificationAlgorithm| ParsedPublicKey::new(algorithm, der).is_ok();
-    let (shape, key) = if is(&RSA_PKCS1_2048_8192_SHA256) {
-        (Shape::Rsa, DecodingKey::from_rsa_der(der))
+    let (key_type, key) = if is(&RSA_PKCS1_2048_8192_SHA256) {
+        (KeyType::Rsa, DecodingKey::from_rsa_der(der))
     } else if is(&ECDSA_P256_SHA256_FIXED) {
-        (Shape::P256, DecodingKey::from_ec_der(der))
+        (KeyType::P256, DecodingKey::from_ec_der(der))
     } else if is(&ECDSA_P384_SHA384_FIXED) {
-        (Shape::P384, DecodingKey::from_ec_der(der))
+        (KeyType::P384, DecodingKey::from_ec_der(der))
     } else {
         return Err(PemError);
     };
-    Ok(IssuerKey { id: None, algorithm: None, shape, key })
+    Ok(IssuerKey { id: None, algorithm: None, key_type, key })
 }

@@ -1,87 +1,92 @@
-//! What the binding rules give to a caller.
+//! Evaluates binding rules for a login.
 
 use serde_json::{Map, Value};
 
 use super::LoginError;
 use crate::acl::model::auth_method::AuthMethodRecord;
-use crate::acl::model::binding_rule::{BindingRuleRecord, Bound};
+use crate::acl::model::binding_rule::{BindTarget, BindingRuleRecord};
 use crate::acl::model::id::Id;
 use crate::acl::model::links::{
-    Holder, Links, NodeIdentity, ServiceIdentity, TemplatedPolicy, node_identities, service_identities,
+    LinkOwner, Links, NodeIdentity, ServiceIdentity, TemplatedPolicy, node_identities, service_identities,
     templated_policies,
 };
 use crate::acl::model::selector::Selector;
-use crate::acl::model::verified_claims::Known;
-use crate::acl::service::acl_service::Directory;
+use crate::acl::model::verified_claims::VerifiedClaims;
+use crate::acl::service::acl_service::AclService;
 use crate::acl::service::error::ServiceError;
 use crate::acl::service::keys;
 use crate::acl::store::Freshness;
 
-/// What a token gets.
+/// Links and roles that a login grants.
 #[derive(Debug, Default)]
-pub(super) struct Given {
+pub(super) struct Grant {
     pub(super) links: Links,
     pub(super) roles: Vec<Id>,
 }
 
-impl Directory {
-    /// What the rules of a method give to a caller of whom that is known; `None` if nothing. `blank` has the names of what
-    /// the method knows.
+impl AclService {
+    /// Evaluates the rules of a method for verified claims; `None` if none grants anything. `claim_names` holds the
+    /// names that the method maps.
     pub(super) async fn bind(
         &self,
         method: &AuthMethodRecord,
-        blank: &Known,
-        known: &Known,
-    ) -> Result<Option<Given>, LoginError> {
+        claim_names: &VerifiedClaims,
+        claims: &VerifiedClaims,
+    ) -> Result<Option<Grant>, LoginError> {
         let prefix = keys::within("binding-rule", Some(&method.namespace));
-        let rules = self.records.all::<BindingRuleRecord>(&prefix, Freshness::Linearizable).await?.entries;
-        let mut given = Given::default();
+        let rules = self.repository.all::<BindingRuleRecord>(&prefix, Freshness::Linearizable).await?.entries;
+        let mut grant = Grant::default();
         let mut bound_any = false;
         for rule in rules.iter().map(|rule| &rule.value).filter(|rule| rule.method_id == method.id) {
-            if !fits(rule, blank, known) {
+            if !selects(rule, claim_names, claims) {
                 continue;
             }
-            let bound = rule.bind.bind(known).map_err(|reason| LoginError::Bind { rule: rule.id, reason })?;
-            bound_any |= self.give(method, bound, &mut given).await?;
+            let bound = rule.bind.bind(claims).map_err(|reason| LoginError::Bind { rule: rule.id, reason })?;
+            bound_any |= self.add_to_grant(method, bound, &mut grant).await?;
         }
         if !bound_any {
             return Ok(None);
         }
-        let holder = Holder::Token { local: method.makes_local_tokens() };
-        let links = &mut given.links;
+        let owner = LinkOwner::Token { local: method.makes_local_tokens() };
+        let links = &mut grant.links;
         links.service_identities =
-            service_identities(std::mem::take(&mut links.service_identities), holder).map_err(ServiceError::invalid)?;
+            service_identities(std::mem::take(&mut links.service_identities), owner).map_err(ServiceError::invalid)?;
         links.node_identities =
-            node_identities(std::mem::take(&mut links.node_identities), holder).map_err(ServiceError::invalid)?;
+            node_identities(std::mem::take(&mut links.node_identities), owner).map_err(ServiceError::invalid)?;
         links.templated_policies =
             templated_policies(std::mem::take(&mut links.templated_policies)).map_err(ServiceError::invalid)?;
-        Ok(Some(given))
+        Ok(Some(grant))
     }
 
-    /// Whether there was something to give: a role or policy that is not there is passed over.
-    async fn give(&self, method: &AuthMethodRecord, bound: Bound, given: &mut Given) -> Result<bool, ServiceError> {
+    /// Adds a bind target to the grant; returns false for a role or policy that does not exist.
+    async fn add_to_grant(
+        &self,
+        method: &AuthMethodRecord,
+        bound: BindTarget,
+        grant: &mut Grant,
+    ) -> Result<bool, ServiceError> {
         let (ids, key) = match bound {
-            Bound::Service(service_name) => {
-                given.links.service_identities.push(ServiceIdentity { service_name, datacenters: Vec::new() });
+            BindTarget::Service(service_name) => {
+                grant.links.service_identities.push(ServiceIdentity { service_name, datacenters: Vec::new() });
                 return Ok(true);
             }
-            Bound::Node(node_name) => {
-                given.links.node_identities.push(NodeIdentity { node_name, datacenter: self.datacenter.clone() });
+            BindTarget::Node(node_name) => {
+                grant.links.node_identities.push(NodeIdentity { node_name, datacenter: self.datacenter.clone() });
                 return Ok(true);
             }
-            Bound::Template(template_name, name) => {
+            BindTarget::Template(template_name, name) => {
                 let template_variables = name.map(|name| Map::from_iter([("name".to_owned(), Value::String(name))]));
-                given.links.templated_policies.push(TemplatedPolicy {
+                grant.links.templated_policies.push(TemplatedPolicy {
                     template_name,
                     template_variables,
                     datacenters: Vec::new(),
                 });
                 return Ok(true);
             }
-            Bound::Role(name) => (&mut given.roles, keys::role_name(&method.namespace, &name)),
-            Bound::Policy(name) => (&mut given.links.policies, keys::policy_name(&method.namespace, &name)),
+            BindTarget::Role(name) => (&mut grant.roles, keys::role_name(&method.namespace, &name)),
+            BindTarget::Policy(name) => (&mut grant.links.policies, keys::policy_name(&method.namespace, &name)),
         };
-        let Some(found) = self.records.get::<Id>(&key, Freshness::Linearizable).await? else { return Ok(false) };
+        let Some(found) = self.repository.get::<Id>(&key, Freshness::Linearizable).await? else { return Ok(false) };
         if !ids.contains(&found.value) {
             ids.push(*found.value);
         }
@@ -89,13 +94,13 @@ impl Directory {
     }
 }
 
-fn fits(rule: &BindingRuleRecord, blank: &Known, known: &Known) -> bool {
+fn selects(rule: &BindingRuleRecord, claim_names: &VerifiedClaims, claims: &VerifiedClaims) -> bool {
     if rule.selector.is_empty() {
         return true;
     }
-    match Selector::parse(&rule.selector, blank) {
-        Ok(selector) => selector.fits(known),
-        // What the method knows may have changed since the rule was written.
+    match Selector::parse(&rule.selector, claim_names) {
+        Ok(selector) => selector.matches(claims),
+        // The claim mappings may have changed since the rule was written.
         Err(error) => {
             let rule = rule.id;
             tracing::warn!(event = "acl.rule.broken", %rule, %error, "a binding rule's selector is passed over");

@@ -1,64 +1,64 @@
-//! Why a login gave no token.
+//! Errors of a login.
 
-use crate::acl::model::azure_identity::Refusal;
+use crate::acl::model::azure_identity::ClaimsError;
 use crate::acl::model::binding_rule::BindError;
 use crate::acl::model::id::Id;
 use crate::acl::service::error::ServiceError;
-use crate::acl::service::issuer_keys::KeyError;
+use crate::acl::service::issuer_keys::IssuerKeyError;
 
-/// Why a login gave no token. Holds neither token nor secret.
+/// Errors of a login.
 #[derive(Debug, thiserror::Error)]
 pub enum LoginError {
-    /// No auth method of that name.
+    /// The auth method is not configured.
     #[error("no such auth method")]
     NoSuchMethod,
-    /// The request lacks a field.
+    /// A required field is missing.
     #[error("{0} is required")]
     Missing(&'static str),
-    /// No role of that name.
+    /// The method has no such role.
     #[error("invalid role name {0:?}")]
     NoSuchRole(String),
-    /// No token.
+    /// The token is not a JWT.
     #[error("malformed jwt")]
     Malformed,
-    /// Signed by another algorithm, or not at all.
+    /// Unsupported signature algorithm, or none.
     #[error("id token signed with unsupported algorithm, expected {wanted:?} got {found:?}")]
     Algorithm {
-        /// By what it may be signed.
+        /// Supported algorithms.
         wanted: String,
-        /// What it says.
+        /// Algorithm of the token header.
         found: String,
     },
-    /// A token that does not say which key signed it.
+    /// The token header has no key id.
     #[error("failed to verify signature: the token names no key (kid)")]
     NoKeyId,
-    /// No such key, or no keys.
+    /// Key lookup failed.
     #[error(transparent)]
-    Key(#[from] KeyError),
-    /// The signature is wrong.
+    Key(#[from] IssuerKeyError),
+    /// The signature is invalid.
     #[error("failed to verify signature")]
     Signature,
-    /// The signature holds, and the claims have other types than such tokens have.
+    /// The signature is valid, but claims have unexpected types.
     #[error("malformed jwt: its claims are not of the types that they should be")]
     Claims,
-    /// No stored auth method of that name.
+    /// The stored auth method does not exist.
     #[error("ACL not found: auth method {0:?} does not exist")]
     Unknown(String),
-    /// No binding rule gives this identity anything.
+    /// No binding rule grants anything to this identity.
     #[error("Permission denied")]
     NoBinding,
-    /// A binding rule that is about this identity makes no name of what is known of it.
+    /// A matching binding rule cannot be evaluated for this identity.
     #[error("binding rule {rule} cannot bind: {reason}")]
     Bind {
-        /// The rule.
+        /// Id of the rule.
         rule: Id,
-        /// Why not.
+        /// Cause.
         reason: BindError,
     },
-    /// The method does not let this identity in.
+    /// The claims do not meet the method's rules.
     #[error(transparent)]
-    Refused(#[from] Refusal),
-    /// This side failed.
+    Refused(#[from] ClaimsError),
+    /// The service failed.
     #[error(transparent)]
     Service(#[from] ServiceError),
 }

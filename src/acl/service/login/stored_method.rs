@@ -1,138 +1,145 @@
-//! Login by an auth method that is stored.
+//! Login with a stored auth method.
 
-use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::BTreeMap;
 
 use secrecy::SecretString;
 
-use super::bind::Given;
-use super::{LoginError, Methods, verify};
-use crate::acl::model::auth_method::{AuthMethodRecord, KeySource, MethodConfig, Whom};
-use crate::acl::model::azure_identity::{SignedClaims, identify};
+use super::bind::Grant;
+use super::verifier_cache::Verifier;
+use super::{LoginError, LoginMethods, verify};
+use crate::acl::model::auth_method::{AcceptedIdentity, AuthMethodRecord};
+use crate::acl::model::azure_identity::{SignedClaims, verify_identity};
 use crate::acl::model::id::Id;
 use crate::acl::model::jwt_claims::Claims;
 use crate::acl::model::names::{NamespaceName, is_name};
 use crate::acl::model::secret::PlainSecret;
 use crate::acl::model::token::LoginOrigin;
-use crate::acl::model::verified_claims::Known;
-use crate::acl::service::acl_service::Directory;
-use crate::acl::service::caller::Live;
+use crate::acl::model::verified_claims::VerifiedClaims;
+use crate::acl::service::acl_service::AclService;
+use crate::acl::service::caller::LiveToken;
 use crate::acl::service::error::ServiceError;
-use crate::acl::service::issuer_keys::{self, Authorities, Keys, Source, pem_keys};
 use crate::acl::service::keys;
-use crate::acl::service::repository::{Changes, Stored, retrying};
+use crate::acl::service::repository::Stored;
 use crate::acl::service::tokens::NewToken;
-use crate::acl::store::{Freshness, Revision, StoreError};
-use crate::clock::Clock;
+use crate::acl::service::transaction::{Transaction, retry_on_conflict};
+use crate::acl::store::Freshness;
 
-/// A login by a stored method as it was asked for. Nothing in it is verified.
+/// Login request for a stored method. Nothing in it is verified.
 #[derive(Debug)]
-pub struct StoredLogin {
-    /// The method's name.
+pub struct StoredLoginRequest {
+    /// Name of the method.
     pub method: String,
-    /// The identity's token.
+    /// Token of the identity.
     pub unverified_jwt: SecretString,
-    /// What is written into the description of the token that it gives.
+    /// Metadata for the description of the created token.
     pub meta: BTreeMap<String, String>,
 }
 
-impl Methods {
-    /// Logs in by the stored method of that name in a namespace.
+impl LoginMethods {
+    /// Logs in with a stored method of a namespace.
     ///
     /// # Errors
-    /// Says whether the request, the identity or this side is at fault.
+    /// The request is invalid, the identity is rejected, or the service failed.
     pub async fn login_stored(
         &self,
         namespace: &NamespaceName,
-        request: &StoredLogin,
-    ) -> Result<(Live, PlainSecret), LoginError> {
-        let outcome = self.judge_stored(namespace, request).await;
+        request: &StoredLoginRequest,
+    ) -> Result<(LiveToken, PlainSecret), LoginError> {
+        let outcome = self.try_login_stored(namespace, request).await;
         let method = &request.method;
         match &outcome {
             Ok((live, _)) => {
-                let birth = live.token.value.birth();
-                let (accessor, namespace) = (birth.accessor_id, &birth.namespace);
+                let immutable = live.token.value.immutable();
+                let (accessor, namespace) = (immutable.accessor_id, &immutable.namespace);
                 tracing::info!(event = "acl.login.ok", method, %namespace, %accessor, "logged in");
             }
-            // Logged where it is answered.
+            // The API logs these.
             Err(LoginError::Service(_)) => {}
             Err(error) => tracing::warn!(event = "acl.login.refused", ?method, %error, "refused a login"),
         }
         outcome
     }
 
-    async fn judge_stored(
+    async fn try_login_stored(
         &self,
         namespace: &NamespaceName,
-        request: &StoredLogin,
-    ) -> Result<(Live, PlainSecret), LoginError> {
+        request: &StoredLoginRequest,
+    ) -> Result<(LiveToken, PlainSecret), LoginError> {
         let name = &request.method;
         let unknown = || LoginError::Unknown(name.chars().take(128).collect());
         let key = keys::auth_method(namespace, name);
         let found = if is_name(name) {
-            self.directory.records.get::<AuthMethodRecord>(&key, Freshness::Linearizable).await?
+            self.directory.repository.get::<AuthMethodRecord>(&key, Freshness::Linearizable).await?
         } else {
             None
         };
         let method = found.ok_or_else(unknown)?;
-        let judge = self.judges.of(&method).map_err(LoginError::Service)?;
-        let known = self.known(&judge, &request.unverified_jwt).await?;
+        let verifier = self.verifiers.get_or_build(&method).map_err(LoginError::Service)?;
+        let verified = self.verify_claims(&verifier, &request.unverified_jwt).await?;
         let record = &method.value;
-        let given = self.directory.bind(record, &judge.config.blank(), &known).await?.ok_or(LoginError::NoBinding)?;
+        let grant = self
+            .directory
+            .bind(record, &verifier.config.claim_names(), &verified)
+            .await?
+            .ok_or(LoginError::NoBinding)?;
 
         let secret = PlainSecret::random();
-        let made = retrying(|| self.make(&method, &given, &known, &request.meta, &secret)).await;
+        let made = retry_on_conflict(|| self.insert_token(&method, &grant, &verified, &request.meta, &secret)).await;
         match made {
             Ok(live) => Ok((live, secret)),
-            // It was deleted, or its namespace was, while the identity was judged.
-            Err(ServiceError::Missing(_)) => Err(unknown()),
+            // The method or its namespace was deleted during the login.
+            Err(ServiceError::NotFound(_)) => Err(unknown()),
             Err(error) => Err(error.into()),
         }
     }
 
-    async fn known(&self, judge: &Judge, unverified_jwt: &SecretString) -> Result<Known, LoginError> {
-        let (config, now) = (&judge.config, self.directory.now());
-        match &config.whom {
-            Whom::Cloud { issuer, audiences } => {
+    async fn verify_claims(
+        &self,
+        verifier: &Verifier,
+        unverified_jwt: &SecretString,
+    ) -> Result<VerifiedClaims, LoginError> {
+        let (config, now) = (&verifier.config, self.directory.now());
+        match &config.accepts {
+            AcceptedIdentity::Cloud { issuer, audiences } => {
                 let claims: SignedClaims =
-                    verify::signed_claims(unverified_jwt, &judge.keys, &config.algorithms, true).await?;
-                let mut known = config.blank();
-                known.values.extend(identify(&claims, issuer, audiences, now)?.facts());
-                Ok(known)
+                    verify::signed_claims(unverified_jwt, &verifier.keys, &config.algorithms, true).await?;
+                let mut verified = config.claim_names();
+                verified.values.extend(verify_identity(&claims, issuer, audiences, now)?.facts());
+                Ok(verified)
             }
-            Whom::Jwt(rules) => {
+            AcceptedIdentity::Jwt(rules) => {
                 let claims: Claims =
-                    verify::signed_claims(unverified_jwt, &judge.keys, &config.algorithms, false).await?;
-                Ok(rules.judge(&claims, now)?)
+                    verify::signed_claims(unverified_jwt, &verifier.keys, &config.algorithms, false).await?;
+                Ok(rules.verify(&claims, now)?)
             }
         }
     }
 
-    async fn make(
+    async fn insert_token(
         &self,
         method: &Stored<AuthMethodRecord>,
-        given: &Given,
-        known: &Known,
+        grant: &Grant,
+        verified: &VerifiedClaims,
         meta: &BTreeMap<String, String>,
         secret: &PlainSecret,
-    ) -> Result<Live, ServiceError> {
+    ) -> Result<LiveToken, ServiceError> {
         let record = &method.value;
         let key = keys::auth_method(&record.namespace, &record.name);
-        let stands = self.directory.records.get::<AuthMethodRecord>(&key, Freshness::Linearizable).await?;
-        match stands {
-            None => return Err(ServiceError::Missing(format!("auth method {:?} was deleted", record.name))),
-            // Who may log in, and for what, may have changed: to be judged anew.
-            Some(now) if now.modified != method.modified => return Err(ServiceError::Crowded),
+        let current = self.directory.repository.get::<AuthMethodRecord>(&key, Freshness::Linearizable).await?;
+        match current {
+            None => return Err(ServiceError::NotFound(format!("auth method {:?} was deleted", record.name))),
+            // The rules of the method may have changed; the client must log in again.
+            Some(now) if now.modified != method.modified => return Err(ServiceError::Contention),
             Some(_) => {}
         }
-        let home = self.directory.home(&record.namespace).await?;
+        let target = self.directory.writable_namespace(&record.namespace).await?;
         let now = self.directory.now();
         let new = NewToken {
             accessor: Id::random(),
             secret: secret.clone(),
-            description: described(meta)?,
-            links: given.links.clone(),
-            roles: given.roles.clone(),
+            description: format_description(meta)?,
+            links: grant.links.clone(),
+            roles: grant.roles.clone(),
             local: record.makes_local_tokens(),
             create_time: now,
             expiration_time: record.max_token_ttl.map(|ttl| now.after(ttl)),
@@ -141,21 +148,22 @@ impl Methods {
                 method_id: Some(record.id),
                 namespace: record.namespace.clone(),
                 role: None,
-                facts: kept(known),
+                facts: identity_facts(verified),
             }),
         };
-        self.directory.make_token(&home, new, Changes::default().unchanged(&key, method.modified)).await
+        self.directory.insert_token(&target, new, Transaction::default().unchanged(&key, method.modified)).await
     }
 }
 
-impl Directory {
-    /// Destroys the token with that secret, which a login must have made.
+impl AclService {
+    /// Deletes the login token with that secret.
     ///
     /// # Errors
-    /// It opens nothing, or no login made it.
-    pub async fn log_out(&self, secret: &PlainSecret) -> Result<Live, ServiceError> {
-        let live = self.live_by_secret(secret, Freshness::Linearizable).await?.ok_or(ServiceError::UnknownSecret)?;
-        if live.token.value.birth().login.is_none() {
+    /// No valid token has it, or it was not created by a login.
+    pub async fn log_out(&self, secret: &PlainSecret) -> Result<LiveToken, ServiceError> {
+        let live =
+            self.live_token_by_secret(secret, Freshness::Linearizable).await?.ok_or(ServiceError::UnknownSecret)?;
+        if live.token.value.immutable().login.is_none() {
             return Err(ServiceError::Forbidden("Permission denied: token wasn't created via login".to_owned()));
         }
         self.destroy_token(&live.token.value).await?;
@@ -163,7 +171,7 @@ impl Directory {
     }
 }
 
-fn described(meta: &BTreeMap<String, String>) -> Result<String, ServiceError> {
+fn format_description(meta: &BTreeMap<String, String>) -> Result<String, ServiceError> {
     const TEXT: &str = "token created via login";
     if meta.is_empty() {
         return Ok(TEXT.to_owned());
@@ -172,77 +180,11 @@ fn described(meta: &BTreeMap<String, String>) -> Result<String, ServiceError> {
     Ok(format!("{TEXT}: {meta}"))
 }
 
-/// Most characters of a value that a token keeps.
-const KEPT: usize = 256;
+/// Most characters of one identity fact on a token.
+const MAX_FACT_CHARS: usize = 256;
 
-/// What a token keeps of whom it was made for.
-fn kept(known: &Known) -> BTreeMap<String, String> {
-    let values = known.values.iter().filter(|(_, value)| !value.is_empty());
-    values.map(|(name, value)| (name.clone(), value.chars().take(KEPT).collect())).collect()
-}
-
-/// What was made of stored methods.
-#[derive(Debug)]
-pub(super) struct Judges {
-    judges: Mutex<HashMap<Id, Arc<Judge>>>,
-    clock: Clock,
-}
-
-/// What was made of a method as it was at a revision: it keeps the keys that were fetched.
-#[derive(Debug)]
-struct Judge {
-    at: Revision,
-    config: MethodConfig,
-    keys: Keys,
-}
-
-/// Methods that are kept. A full part is emptied: what is in use is back soon.
-const JUDGES: usize = 1024;
-
-impl Judges {
-    pub(super) fn new(clock: Clock) -> Self {
-        Self { judges: Mutex::default(), clock }
-    }
-
-    /// What was made of that method, or is now.
-    fn of(&self, method: &Stored<AuthMethodRecord>) -> Result<Arc<Judge>, ServiceError> {
-        let id = method.value.id;
-        let mut judges = self.judges.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(judge) = judges.get(&id).filter(|judge| judge.at == method.modified) {
-            return Ok(Arc::clone(judge));
-        }
-        let judge = Arc::new(self.make(method).ok_or_else(|| {
-            // It was read when it was written.
-            let key = keys::auth_method(&method.value.namespace, &method.value.name);
-            StoreError::Unreadable { key: key.as_str().to_owned() }
-        })?);
-        if judges.len() >= JUDGES {
-            judges.clear();
-        }
-        judges.insert(id, Arc::clone(&judge));
-        Ok(judge)
-    }
-
-    fn make(&self, method: &Stored<AuthMethodRecord>) -> Option<Judge> {
-        let record = &method.value;
-        let config = MethodConfig::read(record.kind, &record.config).ok()?;
-        let trusting = |pem: &Option<String>| pem.clone().map_or(Authorities::System, Authorities::Pem);
-        let fetched = |issuer: String, source: Source, pem: &Option<String>| {
-            let options = issuer_keys::Options { source, authorities: trusting(pem) };
-            Keys::fetched(issuer, options, self.clock.clone())
-        };
-        let keys = match &config.keys {
-            KeySource::Discovery { url, issuer, authorities } => {
-                fetched(issuer.clone(), Source::Discovery(url.clone()), authorities)
-            }
-            KeySource::Jwks { url, authorities } => {
-                fetched(record.name.clone(), Source::Jwks(url.clone()), authorities)
-            }
-            KeySource::Fixed(texts) => {
-                let keys: Result<Vec<_>, _> = texts.iter().map(|text| pem_keys(text)).collect();
-                Keys::fixed(keys.ok()?.concat())
-            }
-        };
-        Some(Judge { at: method.modified, config, keys })
-    }
+/// Identity facts copied onto the token at login.
+fn identity_facts(verified: &VerifiedClaims) -> BTreeMap<String, String> {
+    let values = verified.values.iter().filter(|(_, value)| !value.is_empty());
+    values.map(|(name, value)| (name.clone(), value.chars().take(MAX_FACT_CHARS).collect())).collect()
 }

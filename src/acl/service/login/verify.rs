@@ -1,4 +1,4 @@
-//! The signature of an identity's token.
+//! Verifies the signature of an identity token.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -10,25 +10,25 @@ use serde::de::DeserializeOwned;
 
 use super::LoginError;
 use crate::acl::model::auth_method::Algorithm;
-use crate::acl::service::issuer_keys::Keys;
+use crate::acl::service::issuer_keys::IssuerKeys;
 
-/// The claims of a token, once its signature holds. Which key is looked up is all that its header decides; where it need
-/// not name one, those that fit are tried.
+/// Returns the claims of a token if its signature is valid. The header only selects the key; if `must_name_key` is
+/// false, tokens without a key id are tried with all keys that fit.
 pub(super) async fn signed_claims<T: DeserializeOwned>(
     unverified_jwt: &SecretString,
-    keys: &Keys,
+    keys: &IssuerKeys,
     allowed: &[Algorithm],
     must_name_key: bool,
 ) -> Result<T, LoginError> {
     let unverified_jwt = unverified_jwt.expose_secret();
     let unverified_header = unverified_header(unverified_jwt).ok_or(LoginError::Malformed)?;
-    let algorithm = Algorithm::named(&unverified_header.alg).filter(|algorithm| allowed.contains(algorithm));
+    let algorithm = Algorithm::parse(&unverified_header.alg).filter(|algorithm| allowed.contains(algorithm));
     let Some(algorithm) = algorithm else {
         let wanted: Vec<_> = allowed.iter().map(|algorithm| algorithm.as_str()).collect();
         let found = unverified_header.alg.chars().take(32).collect();
         return Err(LoginError::Algorithm { wanted: wanted.join(", "), found });
     };
-    // An extension that must be understood, and that nobody here knows (RFC 7515, 4.1.11).
+    // Critical header extensions must be rejected if unknown (RFC 7515, 4.1.11).
     if unverified_header.crit.is_some() {
         return Err(LoginError::Malformed);
     }
@@ -38,8 +38,8 @@ pub(super) async fn signed_claims<T: DeserializeOwned>(
     }
     let candidates = keys.get(unverified_key_id.as_deref(), algorithm).await?;
 
-    // Issuer, audience and time are judged with the rest of the claims, by our clock.
-    let mut signature_alone = Validation::new(native(algorithm));
+    // Issuer, audience and times are verified with the other claims, by our clock.
+    let mut signature_alone = Validation::new(to_jsonwebtoken(algorithm));
     signature_alone.required_spec_claims.clear();
     signature_alone.validate_exp = false;
     signature_alone.validate_nbf = false;
@@ -54,7 +54,7 @@ pub(super) async fn signed_claims<T: DeserializeOwned>(
     Err(LoginError::Signature)
 }
 
-const fn native(algorithm: Algorithm) -> jsonwebtoken::Algorithm {
+const fn to_jsonwebtoken(algorithm: Algorithm) -> jsonwebtoken::Algorithm {
     match algorithm {
         Algorithm::Rs256 => jsonwebtoken::Algorithm::RS256,
         Algorithm::Rs384 => jsonwebtoken::Algorithm::RS384,

@@ -1,32 +1,33 @@
-//! Namespaces.
+//! Operations on namespaces.
 
 mod removal;
 
 use std::collections::BTreeMap;
 
-use super::acl_service::{Directory, marked, no_namespace};
+use super::acl_service::{AclService, namespace_marked, namespace_not_found};
 use super::caller::{Caller, Privilege};
 use super::error::ServiceError;
 use super::keys;
-use super::links::{LinkDraft, Linked, shortened};
-use super::lists::{Found, LeftOut};
-use super::repository::{All, Changes, Stored, retrying};
+use super::links::{LinkDraft, LinkKind, truncate};
+use super::lists::{Omitted, RecordList};
+use super::repository::{ListOf, Stored};
+use super::transaction::{Transaction, retry_on_conflict};
 use crate::acl::model::names::NamespaceName;
-use crate::acl::model::namespace::{Defaults, NamespaceRecord, meta_mistake};
+use crate::acl::model::namespace::{NamespaceDefaults, NamespaceRecord, meta_error};
 use crate::acl::store::Freshness;
 
-/// What a namespace is to be, besides its name.
+/// Fields of a namespace, except for its name, as a request gives them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NamespaceDraft {
-    /// Free text.
+    /// Description.
     pub description: String,
-    /// Links that count for each of its tokens; `None` where the request says nothing of them.
+    /// Default policies and roles of its tokens; `None` if the request does not set them.
     pub defaults: Option<DefaultsDraft>,
-    /// Free pairs.
+    /// Metadata.
     pub meta: BTreeMap<String, String>,
 }
 
-/// Defaults of a namespace as a request gives them: policies and roles of `default`.
+/// Default links of a namespace as a request gives them: policies and roles of `default`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DefaultsDraft {
     /// Policies.
@@ -41,26 +42,26 @@ impl DefaultsDraft {
     }
 }
 
-impl Directory {
-    /// Makes a namespace.
+impl AclService {
+    /// Creates a namespace.
     ///
     /// # Errors
-    /// The caller lacks `operator:write`, or `acl:write` where defaults are linked; the draft cannot be a namespace; its
-    /// name is taken.
+    /// The caller lacks `operator:write`, or `acl:write` if the draft has defaults; the draft is invalid; the name is
+    /// taken.
     pub async fn create_namespace(
         &self,
         caller: &Caller,
         name: &str,
         draft: &NamespaceDraft,
     ) -> Result<Stored<NamespaceRecord>, ServiceError> {
-        permitted(caller, draft)?;
+        require_privileges(caller, draft)?;
         if name.is_empty() {
             return Err(ServiceError::Invalid("Must specify a Name for Namespace creation".to_owned()));
         }
         let name: NamespaceName = name.parse().map_err(|reason| {
-            ServiceError::Invalid(format!("Invalid Namespace: invalid Name {:?}: {reason}", shortened(name)))
+            ServiceError::Invalid(format!("Invalid Namespace: invalid Name {:?}: {reason}", truncate(name)))
         })?;
-        retrying(|| self.try_create_namespace(&name, draft)).await
+        retry_on_conflict(|| self.try_create_namespace(&name, draft)).await
     }
 
     async fn try_create_namespace(
@@ -70,8 +71,8 @@ impl Directory {
     ) -> Result<Stored<NamespaceRecord>, ServiceError> {
         if let Some(there) = self.namespace(name, Freshness::Linearizable).await? {
             return Err(match there.value.deleted_at {
-                Some(_) => marked(&there.value.name),
-                None => ServiceError::Taken(format!(
+                Some(_) => namespace_marked(&there.value.name),
+                None => ServiceError::Conflict(format!(
                     "Invalid Namespace: A Namespace with Name {:?} already exists",
                     there.value.name.as_str()
                 )),
@@ -79,28 +80,28 @@ impl Directory {
         }
         let namespace = self.namespace_record(name.clone(), draft).await?;
         let key = keys::namespace(name);
-        let revision = self.records.commit(Changes::default().absent(&key).put(key, &namespace)?).await?;
+        let revision = self.repository.commit(Transaction::default().absent(&key).put(key, &namespace)?).await?;
         Ok(Stored { value: namespace.into(), created: revision, modified: revision })
     }
 
-    /// The namespace of that name as the caller may see it; `None` if there is none.
+    /// Returns the namespace; `None` if it does not exist.
     ///
     /// # Errors
-    /// The caller has neither `operator:read` nor any access within the namespace.
-    pub async fn seen_namespace(
+    /// The caller has neither `operator:read` nor any access inside the namespace.
+    pub async fn visible_namespace(
         &self,
         caller: &Caller,
         name: &NamespaceName,
         freshness: Freshness,
     ) -> Result<Option<Stored<NamespaceRecord>>, ServiceError> {
-        if caller.may_see(name) {
+        if caller.can_see_namespace(name) {
             self.namespace(name, freshness).await
         } else {
-            Err(caller.lacks("operator:read").into())
+            Err(caller.denied("operator:read").into())
         }
     }
 
-    /// The namespaces that the caller may see.
+    /// Lists the namespaces that the caller may see.
     ///
     /// # Errors
     /// The store failed.
@@ -108,28 +109,28 @@ impl Directory {
         &self,
         caller: &Caller,
         freshness: Freshness,
-    ) -> Result<Found<NamespaceRecord>, ServiceError> {
-        let All { mut entries, unreadable, revision } = self.records.all("namespace/", freshness).await?;
+    ) -> Result<RecordList<NamespaceRecord>, ServiceError> {
+        let ListOf { mut entries, unreadable, revision } = self.repository.all("namespace/", freshness).await?;
         let all = entries.len();
-        entries.retain(|namespace: &Stored<NamespaceRecord>| caller.may_see(&namespace.value.name));
-        let unreadable = unreadable || self.records.has_unreadable("namespace/");
-        let left_out = LeftOut { unseen: entries.len() < all, unreadable };
-        Ok(Found { entries, left_out, revision })
+        entries.retain(|namespace: &Stored<NamespaceRecord>| caller.can_see_namespace(&namespace.value.name));
+        let unreadable = unreadable || self.repository.has_unreadable("namespace/");
+        let omitted = Omitted { forbidden: entries.len() < all, unreadable };
+        Ok(RecordList { entries, omitted, revision })
     }
 
-    /// Replaces what a namespace is; what the draft leaves out is cleared. Its name stays as it was first written.
+    /// Replaces a namespace; fields missing in the draft are cleared. The spelling of its name is kept.
     ///
     /// # Errors
-    /// The caller lacks `operator:write`, or `acl:write` where defaults are linked or were; there is no such namespace, or
-    /// it is marked for deletion; the draft cannot be a namespace.
+    /// The caller lacks `operator:write`, or `acl:write` if the draft or the namespace has defaults; the namespace does
+    /// not exist or is marked for deletion; the draft is invalid.
     pub async fn update_namespace(
         &self,
         caller: &Caller,
         name: &NamespaceName,
         draft: &NamespaceDraft,
     ) -> Result<Stored<NamespaceRecord>, ServiceError> {
-        permitted(caller, draft)?;
-        retrying(|| self.try_update_namespace(caller, name, draft)).await
+        require_privileges(caller, draft)?;
+        retry_on_conflict(|| self.try_update_namespace(caller, name, draft)).await
     }
 
     async fn try_update_namespace(
@@ -138,41 +139,41 @@ impl Directory {
         name: &NamespaceName,
         draft: &NamespaceDraft,
     ) -> Result<Stored<NamespaceRecord>, ServiceError> {
-        let before = self.unmarked(name).await?;
-        // To drop a default policy that denies gives its tokens rights, as to link one does.
+        let before = self.active_namespace(name).await?;
+        // Removing a default policy with deny rules grants permissions, as adding one does.
         if before.value.defaults.as_ref().is_some_and(|defaults| !defaults.is_empty()) {
-            caller.require(Privilege::AclWrite, &NamespaceName::default_one())?;
+            caller.require(Privilege::AclWrite, &NamespaceName::default_namespace())?;
         }
         let namespace = self.namespace_record(before.value.name.clone(), draft).await?;
         let key = keys::namespace(name);
-        let changes = Changes::default().unchanged(&key, before.modified).put(key, &namespace)?;
-        let modified = self.records.commit(changes).await?;
+        let transaction = Transaction::default().unchanged(&key, before.modified).put(key, &namespace)?;
+        let modified = self.repository.commit(transaction).await?;
         Ok(Stored { value: namespace.into(), created: before.created, modified })
     }
 
-    /// Marks a namespace for deletion; false if it was marked before. From then on nothing is written into it and its
-    /// tokens open nothing; what lives in it is removed in the background, and then the namespace.
+    /// Marks a namespace for deletion; returns false if it already was. It rejects writes and its tokens are invalid
+    /// from then on; a background task deletes its contents and then the namespace.
     ///
     /// # Errors
-    /// The caller lacks `operator:write`; there is no such namespace, or it is `default`.
+    /// The caller lacks `operator:write`; the namespace does not exist or is `default`.
     pub async fn delete_namespace(&self, caller: &Caller, name: &NamespaceName) -> Result<bool, ServiceError> {
         caller.require(Privilege::OperatorWrite, name)?;
         if name.is_default() {
             return Err(ServiceError::Invalid("Delete operation not permitted on the default namespace".to_owned()));
         }
-        retrying(|| self.try_delete_namespace(name)).await
+        retry_on_conflict(|| self.try_delete_namespace(name)).await
     }
 
     async fn try_delete_namespace(&self, name: &NamespaceName) -> Result<bool, ServiceError> {
         let Some(before) = self.namespace(name, Freshness::Linearizable).await? else {
-            return Err(no_namespace(name));
+            return Err(namespace_not_found(name));
         };
         if before.value.deleted_at.is_some() {
             return Ok(false);
         }
         let namespace = NamespaceRecord { deleted_at: Some(self.now()), ..(*before.value).clone() };
         let key = keys::namespace(name);
-        self.records.commit(Changes::default().unchanged(&key, before.modified).put(key, &namespace)?).await?;
+        self.repository.commit(Transaction::default().unchanged(&key, before.modified).put(key, &namespace)?).await?;
         Ok(true)
     }
 
@@ -181,14 +182,14 @@ impl Directory {
         name: NamespaceName,
         draft: &NamespaceDraft,
     ) -> Result<NamespaceRecord, ServiceError> {
-        if let Some(mistake) = meta_mistake(&draft.meta) {
-            return Err(ServiceError::Invalid(format!("Invalid Namespace: {mistake}")));
+        if let Some(error) = meta_error(&draft.meta) {
+            return Err(ServiceError::Invalid(format!("Invalid Namespace: {error}")));
         }
-        let home = NamespaceName::default_one();
+        let default_namespace = NamespaceName::default_namespace();
         let defaults = match &draft.defaults {
-            Some(defaults) => Some(Defaults {
-                policies: self.linked(&home, Linked::Policy, &defaults.policies).await?,
-                roles: self.linked(&home, Linked::Role, &defaults.roles).await?,
+            Some(defaults) => Some(NamespaceDefaults {
+                policies: self.resolve_links(&default_namespace, LinkKind::Policy, &defaults.policies).await?,
+                roles: self.resolve_links(&default_namespace, LinkKind::Role, &defaults.roles).await?,
             }),
             None => None,
         };
@@ -202,12 +203,12 @@ impl Directory {
     }
 }
 
-/// Who links defaults could give their rights to all tokens of the namespace.
-fn permitted(caller: &Caller, draft: &NamespaceDraft) -> Result<(), ServiceError> {
-    let home = NamespaceName::default_one();
-    caller.require(Privilege::OperatorWrite, &home)?;
+/// Default links grant their permissions to all tokens of the namespace.
+fn require_privileges(caller: &Caller, draft: &NamespaceDraft) -> Result<(), ServiceError> {
+    let default_namespace = NamespaceName::default_namespace();
+    caller.require(Privilege::OperatorWrite, &default_namespace)?;
     if draft.defaults.as_ref().is_some_and(|defaults| !defaults.is_empty()) {
-        caller.require(Privilege::AclWrite, &home)?;
+        caller.require(Privilege::AclWrite, &default_namespace)?;
     }
     Ok(())
 }

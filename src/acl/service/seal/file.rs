@@ -1,4 +1,4 @@
-//! The key file: a key a line, 64 hexadecimal digits each. Blocks.
+//! Key file: one key per line, 64 hexadecimal digits each. Functions block.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -7,40 +7,40 @@ use secrecy::{ExposeSecret as _, SecretString};
 use zeroize::Zeroizing;
 
 use super::key::SealKey;
-use super::keyring::Ring;
+use super::keyring::Keyring;
 use crate::acl::store::{CommitError, StoreError};
 use crate::atomic_file::{self, Attributes, ReplaceError};
 use crate::hex;
 use crate::secret;
 
-/// Most keys of a file: each is tried for each token while keys are changed.
+/// Most keys in a file: each is tried for each token during a rotation.
 const MAX_KEYS: usize = 8;
 
-/// Reads the keys.
+/// Reads the key file.
 ///
 /// # Errors
-/// The file cannot be read, or does not hold keys.
-pub(super) fn read(path: &Path) -> Result<Ring, KeyError> {
-    ring(path, &secret::read_lines(path).map_err(KeyError::Read)?)
+/// The file cannot be read or is malformed.
+pub(super) fn read(path: &Path) -> Result<Keyring, SealKeyError> {
+    parse_keyring(path, &secret::read_lines(path).map_err(SealKeyError::Read)?)
 }
 
-/// Makes a file of one new key.
+/// Creates a key file with one new key.
 ///
 /// # Errors
-/// It cannot be made.
-pub(super) fn make(path: &Path) -> Result<(), KeyError> {
+/// The file cannot be created.
+pub(super) fn create(path: &Path) -> Result<(), SealKeyError> {
     write(path, &new_line(path)?)
 }
 
-/// Puts a new key before those in the file.
+/// Inserts a new key before the existing ones.
 ///
 /// # Errors
-/// The file cannot be read, does not hold keys or holds as many as it may, or cannot be replaced.
-pub(super) fn prepend(path: &Path) -> Result<Ring, KeyError> {
-    let mut lines = secret::read_lines(path).map_err(KeyError::Read)?;
-    ring(path, &lines)?;
+/// The file cannot be read, is malformed or full, or cannot be replaced.
+pub(super) fn prepend(path: &Path) -> Result<Keyring, SealKeyError> {
+    let mut lines = secret::read_lines(path).map_err(SealKeyError::Read)?;
+    parse_keyring(path, &lines)?;
     lines.insert(0, SecretString::from(new_line(path)?.trim()));
-    let ring = ring(path, &lines)?;
+    let keyring = parse_keyring(path, &lines)?;
     let length = lines.iter().map(|line| line.expose_secret().len() + 1).sum();
     let mut text = Zeroizing::new(String::with_capacity(length));
     for line in &lines {
@@ -48,85 +48,85 @@ pub(super) fn prepend(path: &Path) -> Result<Ring, KeyError> {
         text.push('\n');
     }
     write(path, &text)?;
-    Ok(ring)
+    Ok(keyring)
 }
 
-fn ring(path: &Path, lines: &[SecretString]) -> Result<Ring, KeyError> {
+fn parse_keyring(path: &Path, lines: &[SecretString]) -> Result<Keyring, SealKeyError> {
     if lines.len() > MAX_KEYS {
-        return Err(KeyError::Many { path: path.to_owned() });
+        return Err(SealKeyError::TooManyKeys { path: path.to_owned() });
     }
-    let keys = lines.iter().map(|line| SealKey::derived(&*hex(line.expose_secret())?).map(Arc::new));
+    let keys = lines.iter().map(|line| SealKey::derive(&*parse_key(line.expose_secret())?).map(Arc::new));
     let keys: Option<Vec<_>> = keys.collect();
-    keys.and_then(Ring::of).ok_or_else(|| KeyError::Form { path: path.to_owned() })
+    keys.and_then(Keyring::new).ok_or_else(|| SealKeyError::Malformed { path: path.to_owned() })
 }
 
-fn new_line(path: &Path) -> Result<Zeroizing<String>, KeyError> {
+fn new_line(path: &Path) -> Result<Zeroizing<String>, SealKeyError> {
     let mut key = Zeroizing::new([0; 32]);
-    let fail = |_| KeyError::Make { path: path.to_owned(), source: std::io::Error::other("no random numbers") };
+    let fail = |_| SealKeyError::Create { path: path.to_owned(), source: std::io::Error::other("no random numbers") };
     aws_lc_rs::rand::fill(&mut *key).map_err(fail)?;
     Ok(Zeroizing::new(hex::encode_hex(&*key) + "\n"))
 }
 
-fn write(path: &Path, text: &str) -> Result<(), KeyError> {
+fn write(path: &Path, text: &str) -> Result<(), SealKeyError> {
     atomic_file::replace(path, text.as_bytes(), &Attributes { mode: 0o600, owner: None, group: None })?;
     Ok(())
 }
 
-fn hex(text: &str) -> Option<Zeroizing<[u8; 32]>> {
+fn parse_key(text: &str) -> Option<Zeroizing<[u8; 32]>> {
     let mut key = Zeroizing::new([0; 32]);
     if text.len() != 64 || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
         return None;
     }
-    for (place, byte) in key.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(text.get(2 * place..2 * place + 2)?, 16).ok()?;
+    for (index, byte) in key.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(text.get(2 * index..2 * index + 2)?, 16).ok()?;
     }
     Some(key)
 }
 
-/// Why the server's keys could not be taken.
+/// Error of loading the sealing keys.
 #[derive(Debug, thiserror::Error)]
-pub enum KeyError {
+pub enum SealKeyError {
     /// The file cannot be read.
     #[error(transparent)]
     Read(secret::SecretFileError),
-    /// The file holds something else.
+    /// The file is malformed.
     #[error("{} does not hold keys: 64 hexadecimal digits a line", path.display())]
-    Form {
-        /// The file.
+    Malformed {
+        /// Path of the key file.
         path: PathBuf,
     },
     /// The file holds too many keys.
     #[error("{} holds more than {MAX_KEYS} keys, or would: take out those that the store no longer needs", path.display())]
-    Many {
-        /// The file.
+    TooManyKeys {
+        /// Path of the key file.
         path: PathBuf,
     },
-    /// The file cannot be made.
+    /// The file cannot be created.
     #[error("cannot make the key file {}", path.display())]
-    Make {
-        /// The file.
+    Create {
+        /// Path of the key file.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         #[source]
         source: std::io::Error,
     },
     /// The file cannot be written.
     #[error(transparent)]
     Write(#[from] ReplaceError),
-    /// The store was written with a key, and its file is gone.
+    /// The store names a key, but the key file does not exist.
     #[error("the key file {} is gone: bring it back, the tokens in the store cannot be read without it", path.display())]
-    Lost {
-        /// The file.
+    Missing {
+        /// Path of the key file.
         path: PathBuf,
     },
-    /// The store was written with another key.
+    /// The store names a key that the file lacks.
     #[error("{} holds the key {found}, and the store was written with {wanted}", path.display())]
-    Other {
-        /// The file.
+    Mismatch {
+        /// Path of the key file.
         path: PathBuf,
         /// Ids of the keys in the file.
         found: String,
-        /// Id of a key of the store.
+        /// Id of the key that the store requires.
         wanted: String,
     },
     /// The store failed.
@@ -145,9 +145,9 @@ mod tests {
 
     #[test]
     fn a_key_is_64_digits() {
-        assert_eq!(hex(&"0aF".repeat(22)[..64]).map(|key| key[..3].to_vec()), Some(vec![0x0a, 0xf0, 0xaf]));
+        assert_eq!(parse_key(&"0aF".repeat(22)[..64]).map(|key| key[..3].to_vec()), Some(vec![0x0a, 0xf0, 0xaf]));
         for text in ["", "ab", &"a".repeat(63), &"a".repeat(65), &"g".repeat(64), &"é".repeat(32)] {
-            assert!(hex(text).is_none(), "{text}");
+            assert!(parse_key(text).is_none(), "{text}");
         }
     }
 
@@ -155,27 +155,27 @@ mod tests {
     fn a_new_key_comes_before_the_others_and_none_is_lost() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("seal.key");
-        make(&path).unwrap();
+        create(&path).unwrap();
         let first = read(&path).unwrap().ids();
         let mut wanted = first.clone();
         for _ in 1..MAX_KEYS {
-            let ring = prepend(&path).unwrap();
-            wanted = format!("{} {wanted}", ring.first.id());
-            assert_eq!((ring.ids(), read(&path).unwrap().ids()), (wanted.clone(), wanted.clone()));
+            let keyring = prepend(&path).unwrap();
+            wanted = format!("{} {wanted}", keyring.first.id());
+            assert_eq!((keyring.ids(), read(&path).unwrap().ids()), (wanted.clone(), wanted.clone()));
             assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         }
         let full = std::fs::read(&path).unwrap();
-        assert!(matches!(prepend(&path), Err(KeyError::Many { .. })));
+        assert!(matches!(prepend(&path), Err(SealKeyError::TooManyKeys { .. })));
         assert_eq!(std::fs::read(&path).unwrap(), full);
 
         std::fs::write(&path, "not a key\n").unwrap();
-        assert!(matches!(prepend(&path), Err(KeyError::Form { .. })));
-        // A mounted secret is a link: what it leads to comes from elsewhere.
-        make(&folder.path().join("elsewhere")).unwrap();
+        assert!(matches!(prepend(&path), Err(SealKeyError::Malformed { .. })));
+        // A mounted Kubernetes secret is a symlink, which must not be replaced.
+        create(&folder.path().join("elsewhere")).unwrap();
         std::fs::remove_file(&path).unwrap();
         std::os::unix::fs::symlink("elsewhere", &path).unwrap();
         assert!(read(&path).is_ok());
-        assert!(matches!(prepend(&path), Err(KeyError::Write(_))));
+        assert!(matches!(prepend(&path), Err(SealKeyError::Write(_))));
         assert!(std::fs::symlink_metadata(&path).unwrap().is_symlink());
     }
 }

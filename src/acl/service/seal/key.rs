@@ -1,4 +1,4 @@
-//! One key: what is found and sealed with it.
+//! One sealing key: keyed hash and encryption of secrets.
 
 use aws_lc_rs::hmac;
 use base64::Engine as _;
@@ -8,7 +8,7 @@ use crate::acl::model::id::Id;
 use crate::acl::model::secret::{PlainSecret, SealedSecret, SecretHash};
 use crate::aead::AeadKey;
 
-/// Hashes and seals secrets with keys derived from one line of the key file.
+/// Hashes and encrypts secrets with keys derived from one line of the key file.
 pub struct SealKey {
     id: String,
     hash: hmac::Key,
@@ -22,8 +22,8 @@ impl std::fmt::Debug for SealKey {
 }
 
 impl SealKey {
-    /// Derives it; `None` if the crypto library refuses.
-    pub(super) fn derived(key: &[u8; 32]) -> Option<Self> {
+    /// Derives the keys; `None` if the crypto library fails.
+    pub(super) fn derive(key: &[u8; 32]) -> Option<Self> {
         let master = hmac::Key::new(hmac::HMAC_SHA256, key);
         let derive = |purpose: &[u8]| hmac::sign(&master, purpose);
         let id = STANDARD.encode(&derive(b"keyward access: key id").as_ref()[..6]);
@@ -32,40 +32,41 @@ impl SealKey {
         Some(Self { id, hash, seal })
     }
 
-    /// Its name in records: it tells nothing of the key.
+    /// Returns the key id that records store; it reveals nothing of the key.
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// The hash by which a token is found.
+    /// Returns the keyed hash by which a token is found.
     pub fn hash(&self, secret: &PlainSecret) -> SecretHash {
         let mut bytes = [0; 32];
         bytes.copy_from_slice(hmac::sign(&self.hash, secret.reveal().as_bytes()).as_ref());
         SecretHash::new(bytes)
     }
 
-    /// Seals the secret of the token with that accessor; it opens for no other.
+    /// Encrypts the secret of a token. The accessor is additional authenticated data, so it decrypts for this token
+    /// only.
     ///
     /// # Errors
-    /// The crypto library refused.
+    /// The crypto library failed.
     pub fn seal(&self, accessor: Id, secret: &PlainSecret) -> Result<SealedSecret, SealError> {
         let sealed = self.seal.seal(secret.reveal().as_bytes(), accessor.to_string().as_bytes());
         let sealed = STANDARD.encode(sealed.map_err(|_| SealError)?);
         Ok(SealedSecret { key_id: self.id.clone(), sealed })
     }
 
-    /// Opens a sealed secret.
+    /// Decrypts a sealed secret.
     ///
     /// # Errors
-    /// It was sealed with another key or for another token, or is damaged.
+    /// It was encrypted with another key or for another token, or is damaged.
     pub fn unseal(&self, accessor: Id, sealed: &SealedSecret) -> Result<PlainSecret, SealError> {
         let sealed = STANDARD.decode(&sealed.sealed).map_err(|_| SealError)?;
         let plain = self.seal.open(&sealed, accessor.to_string().as_bytes()).map_err(|_| SealError)?;
-        Ok(PlainSecret::presented(std::str::from_utf8(&plain).map_err(|_| SealError)?))
+        Ok(PlainSecret::from_presented(std::str::from_utf8(&plain).map_err(|_| SealError)?))
     }
 }
 
-/// A secret cannot be sealed, or was sealed with another key, or is damaged.
+/// Encryption or decryption failed: wrong key, wrong token, or damaged data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a token's secret cannot be sealed or opened with the server's key")]
 pub struct SealError;
@@ -76,7 +77,7 @@ mod tests {
 
     #[test]
     fn a_secret_opens_with_its_key_for_its_token_alone() {
-        let [key, other] = [[1; 32], [2; 32]].map(|key| SealKey::derived(&key).unwrap());
+        let [key, other] = [[1; 32], [2; 32]].map(|key| SealKey::derive(&key).unwrap());
         let (accessor, secret) = (Id::random(), PlainSecret::random());
         let sealed = key.seal(accessor, &secret).unwrap();
         assert_eq!(key.unseal(accessor, &sealed).unwrap().reveal(), secret.reveal());

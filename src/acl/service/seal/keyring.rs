@@ -1,4 +1,4 @@
-//! The keys that a server has, and those of them that the store's records are under.
+//! Keys of the key file, and which of them the store names.
 
 use std::sync::Arc;
 
@@ -6,17 +6,17 @@ use super::key::SealKey;
 use crate::acl::model::secret::{PlainSecret, SecretHash};
 use crate::acl::store::Revision;
 
-/// Keys, the first of which counts before the others.
+/// Ordered keys; the first has precedence.
 #[derive(Debug, Clone)]
-pub struct Ring {
-    /// The first.
+pub struct Keyring {
+    /// First key.
     pub first: Arc<SealKey>,
     others: Vec<Arc<SealKey>>,
 }
 
-impl Ring {
-    /// Keys in their order, each once; `None` without any.
-    pub(super) fn of(keys: impl IntoIterator<Item = Arc<SealKey>>) -> Option<Self> {
+impl Keyring {
+    /// Creates a keyring without duplicates; `None` without keys.
+    pub(super) fn new(keys: impl IntoIterator<Item = Arc<SealKey>>) -> Option<Self> {
         let mut keys = keys.into_iter();
         let first = keys.next()?;
         let mut ring = Self { first, others: Vec::new() };
@@ -28,74 +28,74 @@ impl Ring {
         Some(ring)
     }
 
-    /// The key with that id.
+    /// Returns the key with that id.
     pub fn find(&self, id: &str) -> Option<&Arc<SealKey>> {
-        self.all().find(|key| key.id() == id)
+        self.keys().find(|key| key.id() == id)
     }
 
-    /// The first alone.
+    /// Returns a keyring of the first key only.
     #[must_use]
-    pub fn alone(&self) -> Self {
+    pub fn first_only(&self) -> Self {
         Self { first: Arc::clone(&self.first), others: Vec::new() }
     }
 
-    /// All of them.
-    pub fn all(&self) -> impl Iterator<Item = &Arc<SealKey>> {
+    /// Returns all keys in order.
+    pub fn keys(&self) -> impl Iterator<Item = &Arc<SealKey>> {
         std::iter::once(&self.first).chain(&self.others)
     }
 
-    /// Their ids, as the store names them.
+    /// Returns their ids, separated by spaces, as the key record stores them.
     pub fn ids(&self) -> String {
-        self.all().map(|key| key.id()).collect::<Vec<_>>().join(" ")
+        self.keys().map(|key| key.id()).collect::<Vec<_>>().join(" ")
     }
 }
 
-/// The keys of the key file, and what the store says of them: its record names the key that tokens are written with, and
-/// after it, while the key is being changed, those that tokens may still be under. The record alone decides, so that
-/// servers whose files differ in the order of their lines do the same.
+/// Keys of the key file, and those that the store's key record names: first the key for new tokens, then, during a
+/// rotation, keys of older tokens. Only the record decides, so that servers whose files differ in order behave the
+/// same.
 #[derive(Debug, Clone)]
-pub struct Keys {
-    /// The file's.
-    pub file: Ring,
-    /// Those that the store names.
-    pub named: Ring,
-    /// When the store's record was written.
+pub struct SealKeys {
+    /// All keys of the key file.
+    pub file: Keyring,
+    /// Keys that the key record names.
+    pub active: Keyring,
+    /// Revision of the key record.
     pub at: Revision,
 }
 
-impl Keys {
-    /// Finds the keys that a record names.
+impl SealKeys {
+    /// Looks up the keys that a key record names.
     ///
     /// # Errors
-    /// The id of one that the file lacks.
-    pub(super) fn new(file: &Ring, record: &[u8], at: Revision) -> Result<Self, String> {
+    /// The id of a key that the file lacks.
+    pub(super) fn new(file: &Keyring, record: &[u8], at: Revision) -> Result<Self, String> {
         let record = String::from_utf8_lossy(record);
         let find = |id| file.find(id).cloned().ok_or_else(|| str::to_owned(id));
-        let named = record.split_whitespace().map(find).collect::<Result<Vec<_>, _>>()?;
-        let named = Ring::of(named).ok_or_else(String::new)?;
-        Ok(Self { file: file.clone(), named, at })
+        let active = record.split_whitespace().map(find).collect::<Result<Vec<_>, _>>()?;
+        let active = Keyring::new(active).ok_or_else(String::new)?;
+        Ok(Self { file: file.clone(), active, at })
     }
 
-    /// The key that tokens are written with.
+    /// Returns the key for new tokens.
     pub fn current(&self) -> &SealKey {
-        &self.named.first
+        &self.active.first
     }
 
-    /// Whether tokens may be under other keys than the one they are written with.
-    pub fn is_changing(&self) -> bool {
-        !self.named.others.is_empty()
+    /// Returns whether tokens may use other keys than the current one.
+    pub fn is_rotating(&self) -> bool {
+        !self.active.others.is_empty()
     }
 
-    /// The hashes that a token with that secret may be found by. Tokens move to the current key and never away from it, so
-    /// its hash comes last: a token that moves while they are tried in this order is not missed.
+    /// Returns the hashes that may index a token with that secret. The current key's hash is last: tokens only move to
+    /// the current key, so one that moves during the lookup is not missed.
     pub fn hashes(&self, secret: &PlainSecret) -> Vec<SecretHash> {
-        self.named.others.iter().chain([&self.named.first]).map(|key| key.hash(secret)).collect()
+        self.active.others.iter().chain([&self.active.first]).map(|key| key.hash(secret)).collect()
     }
 
-    /// The keys that the store is to name so that the file's first key becomes the one to write with.
-    pub fn aimed(&self) -> Ring {
-        let aimed = Ring::of(std::iter::once(&self.file.first).chain(self.named.all()).cloned());
-        aimed.unwrap_or_else(|| self.named.clone())
+    /// Returns the keys to name in the key record to make the file's first key the current one.
+    pub fn with_file_key_first(&self) -> Keyring {
+        let aimed = Keyring::new(std::iter::once(&self.file.first).chain(self.active.keys()).cloned());
+        aimed.unwrap_or_else(|| self.active.clone())
     }
 }
 
@@ -104,22 +104,22 @@ mod tests {
     use super::*;
 
     fn key(byte: u8) -> Arc<SealKey> {
-        Arc::new(SealKey::derived(&[byte; 32]).unwrap())
+        Arc::new(SealKey::derive(&[byte; 32]).unwrap())
     }
 
     #[test]
     fn the_store_says_which_of_the_files_keys_count() {
         let (a, b, c) = (key(1), key(2), key(3));
         let check = |file: &[&Arc<SealKey>], record: &[&Arc<SealKey>], wanted: Result<[&str; 3], &str>| {
-            let file = Ring::of(file.iter().copied().cloned()).unwrap();
+            let file = Keyring::new(file.iter().copied().cloned()).unwrap();
             let record = record.iter().map(|key| key.id()).collect::<Vec<_>>().join(" ");
-            let keys = Keys::new(&file, record.as_bytes(), Revision(7));
+            let keys = SealKeys::new(&file, record.as_bytes(), Revision(7));
             let found = keys.map(|keys| {
                 let secret = PlainSecret::random();
                 assert_eq!(keys.hashes(&secret).last(), Some(&keys.current().hash(&secret)));
-                assert_eq!(keys.hashes(&secret).len(), keys.named.all().count());
-                assert_eq!(keys.is_changing(), record.contains(' '));
-                [keys.current().id().to_owned(), keys.aimed().ids(), keys.named.alone().ids()]
+                assert_eq!(keys.hashes(&secret).len(), keys.active.keys().count());
+                assert_eq!(keys.is_rotating(), record.contains(' '));
+                [keys.current().id().to_owned(), keys.with_file_key_first().ids(), keys.active.first_only().ids()]
             });
             assert_eq!(found, wanted.map(|texts| texts.map(str::to_owned)).map_err(str::to_owned), "{record}");
         };
@@ -133,6 +133,6 @@ mod tests {
         check(&[&b], &[&a], Err(ia));
         check(&[&b], &[&b, &a], Err(ia));
         check(&[&a], &[], Err(""));
-        assert_eq!(Ring::of([&a, &b, &a].map(Arc::clone)).unwrap().ids(), format!("{ia} {ib}"));
+        assert_eq!(Keyring::new([&a, &b, &a].map(Arc::clone)).unwrap().ids(), format!("{ia} {ib}"));
     }
 }

@@ -1,135 +1,138 @@
-//! The server's keys: tokens are found by a keyed hash of their secret, and the secret itself is sealed.
+//! Sealing keys: tokens are found by a keyed hash of their secret, and the secret is stored encrypted.
 
 // 0: one key
 mod key;
 
-// 1: several, and what the store says of them
+// 1: several keys, and the key record
 mod keyring;
 
-// 2: where they come from
+// 2: the key file
 mod file;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
-pub use file::KeyError;
+pub use file::SealKeyError;
 pub use key::{SealError, SealKey};
-pub use keyring::{Keys, Ring};
+pub use keyring::{Keyring, SealKeys};
 
 use crate::acl::store::{Batch, Check, CommitError, Freshness, Key, Record, Revision, Store, Write};
 
-/// The keys of the file, and which of them the store's records are under, as far as this server knows.
+/// Keys of the key file, and the ones that the store names, as last read.
 #[derive(Debug)]
 pub struct Sealer {
     file: PathBuf,
-    known: RwLock<Arc<Keys>>,
-    /// Held by who moves tokens to another key.
-    pub moving: tokio::sync::Mutex<Progress>,
+    known: RwLock<Arc<SealKeys>>,
+    /// Locked during a rekey call; holds its progress.
+    pub rekey_progress: tokio::sync::Mutex<RekeyProgress>,
 }
 
-/// How far a change of the key came at this server.
+/// Progress of a rotation on this server.
 #[derive(Debug, Default)]
-pub struct Progress {
-    /// The record of the keys that it is made for.
+pub struct RekeyProgress {
+    /// Revision of the key record that it belongs to.
     pub at: Revision,
-    /// The last token that was looked at.
+    /// Key of the last processed token.
     pub after: Option<Key>,
-    /// Tokens that cannot be moved.
+    /// Tokens that cannot be re-encrypted.
     pub unreadable: Vec<Key>,
 }
 
-/// Where the store says which keys its records are under: their ids, the one that tokens are written with first.
-pub fn record() -> Key {
-    Key::of(&["seal", "key"])
+/// Store key of the key record: ids of the active keys, the current one first.
+pub fn key_record() -> Key {
+    Key::new(&["seal", "key"])
 }
 
-/// Mark of a new store that names no key yet. It tells a first start that broke off from a store that was lost.
-pub fn begun() -> Key {
-    Key::of(&["seal", "begun"])
+/// Store key of the marker of a new store without key record. It distinguishes an interrupted first start from a lost
+/// store.
+pub fn init_marker() -> Key {
+    Key::new(&["seal", "begun"])
 }
 
-/// The write that puts [`begun`].
-pub fn mark_begun() -> Write {
-    Write::Put(begun(), b"{}".to_vec())
+/// Returns the write that sets [`init_marker`].
+pub fn put_init_marker() -> Write {
+    Write::Put(init_marker(), b"{}".to_vec())
 }
 
-/// What has the store name these keys.
-pub fn naming(keys: &Ring) -> Write {
-    Write::Put(record(), keys.ids().into_bytes())
+/// Returns the write that sets the key record.
+pub fn put_key_record(keys: &Keyring) -> Write {
+    Write::Put(key_record(), keys.ids().into_bytes())
 }
 
 impl Sealer {
-    /// Takes the keys in `path`, 64 hexadecimal digits a line. With a store that knows no key yet, a file that is not there
-    /// is made, with mode 0600, and the store is told the first key.
+    /// Reads the keys in `path`, 64 hexadecimal digits a line. If the store has no key record yet, a missing file is
+    /// created with mode 0600 and the key record names its first key.
     ///
     /// # Errors
-    /// The file cannot be read or made, or lacks a key that the store's records are under.
-    pub async fn open(path: &Path, store: &dyn Store) -> Result<Self, KeyError> {
-        let mut told = store.get(&record(), Freshness::Linearizable).await?;
-        if !path.try_exists().map_err(|source| KeyError::Make { path: path.to_owned(), source })? {
-            if told.is_some() {
-                return Err(KeyError::Lost { path: path.to_owned() });
+    /// The file cannot be read or created, or lacks a key that the store names.
+    pub async fn open(path: &Path, store: &dyn Store) -> Result<Self, SealKeyError> {
+        let mut record_value = store.get(&key_record(), Freshness::Linearizable).await?;
+        if !path.try_exists().map_err(|source| SealKeyError::Create { path: path.to_owned(), source })? {
+            if record_value.is_some() {
+                return Err(SealKeyError::Missing { path: path.to_owned() });
             }
-            // Before the key file: one without this mark and without a store's records is that of a lost store.
-            store.commit(Batch { checks: Vec::new(), writes: vec![mark_begun()] }).await?;
-            file::make(path)?;
+            // Before the key file: a key file without this marker and without store records belongs to a lost store.
+            store.commit(Batch { checks: Vec::new(), writes: vec![put_init_marker()] }).await?;
+            file::create(path)?;
         }
-        let ring = file::read(path)?;
+        let keyring = file::read(path)?;
         loop {
-            if let Some(told) = told {
-                let keys = found(path, &ring, &told)?;
+            if let Some(record_value) = record_value {
+                let keys = active_keys(path, &keyring, &record_value)?;
                 let known = RwLock::new(Arc::new(keys));
-                return Ok(Self { file: path.to_owned(), known, moving: tokio::sync::Mutex::default() });
+                return Ok(Self { file: path.to_owned(), known, rekey_progress: tokio::sync::Mutex::default() });
             }
-            let writes = vec![naming(&ring.alone()), Write::Delete(begun())];
-            match store.commit(Batch { checks: vec![Check::Absent(record())], writes }).await {
-                // Another server on the same store may have been faster.
-                Ok(_) | Err(CommitError::Conflict(_)) => told = store.get(&record(), Freshness::Linearizable).await?,
+            let writes = vec![put_key_record(&keyring.first_only()), Write::Delete(init_marker())];
+            match store.commit(Batch { checks: vec![Check::Absent(key_record())], writes }).await {
+                // Another server on the same store may have written it first.
+                Ok(_) | Err(CommitError::Conflict(_)) => {
+                    record_value = store.get(&key_record(), Freshness::Linearizable).await?
+                }
                 Err(error) => return Err(error.into()),
             }
         }
     }
 
-    /// The keys as this server knows them.
-    pub fn keys(&self) -> Arc<Keys> {
+    /// Returns the keys as last read.
+    pub fn keys(&self) -> Arc<SealKeys> {
         Arc::clone(&self.known.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Takes in what the store says, and reads the file again where that names a key that was not there.
+    /// Updates the keys from a key record; reads the key file again if the record names an unknown key.
     ///
     /// # Errors
-    /// The file lacks a key that the store's records are under, or cannot be read.
-    pub async fn learn(&self, told: &Record) -> Result<Arc<Keys>, KeyError> {
+    /// The file lacks a key that the record names, or cannot be read.
+    pub async fn refresh(&self, record_value: &Record) -> Result<Arc<SealKeys>, SealKeyError> {
         let known = self.keys();
-        if known.at >= told.modified {
+        if known.at >= record_value.modified {
             return Ok(known);
         }
-        match Keys::new(&known.file, &told.value, told.modified) {
+        match SealKeys::new(&known.file, &record_value.value, record_value.modified) {
             Ok(keys) => Ok(self.keep(keys)),
-            Err(_) => Ok(self.keep(found(&self.file, &self.file(file::read).await?, told)?)),
+            Err(_) => Ok(self.keep(active_keys(&self.file, &self.file(file::read).await?, record_value)?)),
         }
     }
 
-    /// The same, with the file read again in any case, and with a new key put before the others if `generate`.
+    /// Reads the key file again in any case; with `generate` a new key is inserted before the others.
     ///
     /// # Errors
-    /// As [`Sealer::learn`], or the file cannot be replaced.
-    pub async fn reread(&self, told: &Record, generate: bool) -> Result<Arc<Keys>, KeyError> {
-        let mut keys = found(&self.file, &self.file(file::read).await?, told)?;
+    /// See [`Sealer::refresh`]; the file cannot be replaced.
+    pub async fn reload_file(&self, record_value: &Record, generate: bool) -> Result<Arc<SealKeys>, SealKeyError> {
+        let mut keys = active_keys(&self.file, &self.file(file::read).await?, record_value)?;
         if generate {
-            keys = found(&self.file, &self.file(file::prepend).await?, told)?;
+            keys = active_keys(&self.file, &self.file(file::prepend).await?, record_value)?;
         }
         Ok(self.keep(keys))
     }
 
-    /// Does something with the file where it may block.
-    async fn file(&self, work: fn(&Path) -> Result<Ring, KeyError>) -> Result<Ring, KeyError> {
+    /// Runs blocking work on the key file.
+    async fn file(&self, work: fn(&Path) -> Result<Keyring, SealKeyError>) -> Result<Keyring, SealKeyError> {
         let path = self.file.clone();
         let done = tokio::task::spawn_blocking(move || work(&path)).await;
-        done.unwrap_or_else(|error| Err(KeyError::Make { path: self.file.clone(), source: error.into() }))
+        done.unwrap_or_else(|error| Err(SealKeyError::Create { path: self.file.clone(), source: error.into() }))
     }
 
-    fn keep(&self, keys: Keys) -> Arc<Keys> {
+    fn keep(&self, keys: SealKeys) -> Arc<SealKeys> {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         if known.at <= keys.at {
             *known = Arc::new(keys);
@@ -138,7 +141,7 @@ impl Sealer {
     }
 }
 
-fn found(path: &Path, ring: &Ring, told: &Record) -> Result<Keys, KeyError> {
-    let other = |wanted| KeyError::Other { path: path.to_owned(), found: ring.ids(), wanted };
-    Keys::new(ring, &told.value, told.modified).map_err(other)
+fn active_keys(path: &Path, keyring: &Keyring, record_value: &Record) -> Result<SealKeys, SealKeyError> {
+    let other = |wanted| SealKeyError::Mismatch { path: path.to_owned(), found: keyring.ids(), wanted };
+    SealKeys::new(keyring, &record_value.value, record_value.modified).map_err(other)
 }

@@ -1,51 +1,51 @@
-//! A snapshot is taken: all records as they were at one moment, piece by piece, while the store is written on.
+//! Export of a snapshot: all records of one revision, in chunks, while writes continue.
 
-use super::{in_a_restore, permitted};
-use crate::acl::model::snapshot::{Header, Writer};
-use crate::acl::service::acl_service::Directory;
+use super::{is_restore_record, require_snapshot_privileges};
+use crate::acl::model::snapshot::{SnapshotHeader, SnapshotWriter};
+use crate::acl::service::acl_service::AclService;
 use crate::acl::service::caller::Caller;
 use crate::acl::service::error::ServiceError;
 use crate::acl::store::{Export, Freshness, StoreError};
 
-/// Records that are read at once: as many as memory bears where each is as large as one can be.
+/// Records per chunk; bounds the memory if each has the largest size.
 const RECORDS: usize = 64;
 
-/// A snapshot on its way.
+/// A snapshot that is being exported.
 #[derive(Debug)]
-pub struct Snapshot {
+pub struct SnapshotExport {
     export: Export,
-    header: Header,
-    writer: Option<Writer>,
+    header: SnapshotHeader,
+    writer: Option<SnapshotWriter>,
     ended: Option<u64>,
 }
 
-impl Directory {
-    /// Begins a snapshot of how the store is now.
+impl AclService {
+    /// Starts an export of the store's current state.
     ///
     /// # Errors
     /// The caller lacks `operator:write` or `acl:write` in `default`; the store failed.
-    pub async fn snapshot(&self, caller: &Caller) -> Result<Snapshot, ServiceError> {
-        permitted(caller)?;
+    pub async fn snapshot(&self, caller: &Caller) -> Result<SnapshotExport, ServiceError> {
+        require_snapshot_privileges(caller)?;
         let epoch = self.epoch(Freshness::Linearizable).await?;
-        // For people, and for a quick refusal: what counts is the record of the keys, which is among the others.
-        let keys = self.keys_now().await?;
-        let export = self.records.store().export().await?;
-        // A restore that began before the export did is seen now.
+        // For operators and early rejection; the key record among the data is authoritative.
+        let keys = self.reload_keys().await?;
+        let export = self.repository.store().export().await?;
+        // Detects a restore that began before the export.
         if !self.epoch(Freshness::Linearizable).await?.is(epoch) {
             return Err(ServiceError::Restoring);
         }
-        let header = Header {
+        let header = SnapshotHeader {
             datacenter: self.datacenter.clone(),
-            key_ids: keys.named.all().map(|key| key.id().to_owned()).collect(),
+            key_ids: keys.active.keys().map(|key| key.id().to_owned()).collect(),
             revision: export.revision().0,
             taken: self.now(),
         };
-        Ok(Snapshot { export, header, writer: None, ended: None })
+        Ok(SnapshotExport { export, header, writer: None, ended: None })
     }
 }
 
-impl Snapshot {
-    /// The bytes that come next; `None` after the last.
+impl SnapshotExport {
+    /// Returns the next bytes; `None` after the last.
     ///
     /// # Errors
     /// The store failed.
@@ -56,16 +56,16 @@ impl Snapshot {
         let mut bytes = Vec::new();
         let mut writer = match self.writer.take() {
             Some(writer) => writer,
-            None => Writer::begin(&self.header, &mut bytes).map_err(ServiceError::Encode)?,
+            None => SnapshotWriter::begin(&self.header, &mut bytes).map_err(ServiceError::Encode)?,
         };
         let records = self.export.next(RECORDS).await?;
         if records.is_empty() {
             self.ended = Some(writer.end(&mut bytes));
             return Ok(Some(bytes));
         }
-        for (key, record) in records.iter().filter(|(key, _)| !in_a_restore(key.as_str())) {
+        for (key, record) in records.iter().filter(|(key, _)| !is_restore_record(key.as_str())) {
             let unreadable = || StoreError::Unreadable { key: key.as_str().to_owned() };
-            // The store gives a damaged record without its value: in a snapshot it would be taken for whole.
+            // The store returns damaged records with an empty value, which the snapshot would present as intact.
             if record.value.is_empty() {
                 return Err(unreadable().into());
             }
@@ -75,7 +75,7 @@ impl Snapshot {
         Ok(Some(bytes))
     }
 
-    /// How many records it has, once it has ended.
+    /// Returns the number of records once the export is complete.
     pub fn records(&self) -> Option<u64> {
         self.ended
     }

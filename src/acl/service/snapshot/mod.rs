@@ -1,12 +1,12 @@
-//! Snapshots: all records as one file, and back.
+//! Export and restore of all records as one file.
 //!
-//! Secrets stay sealed in it, as they are in the store: without the server's key it tells none.
+//! Secrets stay encrypted as in the store; the file reveals none without the server's key.
 
-// 0: what a restore stands on
+// 0: parts of a restore
 mod spool;
 mod restore_writes;
 
-// 1: there and back
+// 1: restore and export
 mod restore;
 mod export;
 
@@ -16,10 +16,10 @@ use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::task::TaskTracker;
 
-pub use self::export::Snapshot;
-pub use self::restore::Restorer;
+pub use self::export::SnapshotExport;
+pub use self::restore::AuthorizedRestore;
 pub use self::spool::Spool;
-use super::acl_service::Directory;
+use super::acl_service::AclService;
 use super::caller::{Caller, Privilege};
 use super::error::{Denied, ServiceError};
 use super::keys;
@@ -29,60 +29,60 @@ use crate::acl::model::secret::PlainSecret;
 use crate::acl::store::{Revision, StoreError};
 use crate::error_chain::format_chain;
 
-/// What a restore did.
+/// Result of a restore.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Restored {
-    /// How many records there are now.
+pub struct RestoreResult {
+    /// Number of records.
     pub records: u64,
-    /// The store's revision after it.
+    /// Revision of the store afterwards.
     pub revision: Revision,
-    /// The accessor of who restored.
+    /// Accessor of the token that restored.
     pub by: Option<Id>,
 }
 
-/// The restores of this server: one at a time, each to its end even if who asked for it has gone.
+/// Runs restores, one at a time. A restore continues if the requesting client goes away.
 #[derive(Debug)]
-pub struct Restores {
+pub struct RestoreRunner {
     folder: PathBuf,
     turn: Arc<Semaphore>,
     tasks: TaskTracker,
 }
 
-impl Restores {
-    /// With a folder for what comes.
+impl RestoreRunner {
+    /// Creates a runner that spools uploads to `folder`.
     pub fn new(folder: PathBuf) -> Self {
         Self { folder, turn: Arc::new(Semaphore::new(1)), tasks: TaskTracker::new() }
     }
 
-    /// Takes the turn, which ends when it is dropped.
+    /// Acquires the permit for a restore, released on drop.
     ///
     /// # Errors
-    /// Another has it.
+    /// Another restore is running.
     pub fn begin(&self) -> Result<OwnedSemaphorePermit, ServiceError> {
         let turn = Arc::clone(&self.turn).try_acquire_owned();
-        turn.map_err(|_| ServiceError::Taken("another restore is under way on this server".to_owned()))
+        turn.map_err(|_| ServiceError::Conflict("another restore is under way on this server".to_owned()))
     }
 
-    /// A place for what comes.
+    /// Creates a spool file for an upload.
     ///
     /// # Errors
-    /// The folder takes no file.
+    /// The file cannot be created.
     pub async fn spool(&self, _turn: &OwnedSemaphorePermit) -> Result<Spool, ServiceError> {
         Spool::create(&self.folder).await
     }
 
-    /// Judges a snapshot and restores it.
+    /// Validates a snapshot and restores it.
     ///
     /// # Errors
-    /// It cannot be used here, or who presents that secret may not: then nothing was changed. The store failed: then it may
-    /// be shut, until a restore ends well.
+    /// It is invalid here or the caller is not allowed: then nothing was changed. The store failed: then it may stay
+    /// locked until a restore succeeds.
     pub async fn run(
         &self,
         turn: OwnedSemaphorePermit,
-        directory: &Arc<Directory>,
+        directory: &Arc<AclService>,
         presented: Option<PlainSecret>,
         spool: Spool,
-    ) -> Result<Restored, ServiceError> {
+    ) -> Result<RestoreResult, ServiceError> {
         let directory = Arc::clone(directory);
         let restoring = self.tasks.spawn(async move {
             let outcome = directory.restore(presented.as_ref(), spool).await;
@@ -93,7 +93,7 @@ impl Restores {
                     let (what, by) = (format!("{} records", restored.records), restored.by.map(|by| by.to_string()));
                     tracing::info!(event = "acl.changed", operation, namespace, what, by, "restored everything");
                 }
-                // Refused: nothing was done.
+                // Rejected; nothing was changed.
                 Err(
                     ServiceError::Invalid(_)
                     | ServiceError::Denied(_)
@@ -110,21 +110,21 @@ impl Restores {
         restoring.await.unwrap_or(Err(StoreError::Stopped.into()))
     }
 
-    /// Waits until none is under way.
+    /// Waits until no restore is running.
     pub async fn ended(&self) {
         self.tasks.close();
         self.tasks.wait().await;
     }
 }
 
-/// A snapshot holds what all may do, and replaces it.
-fn permitted(caller: &Caller) -> Result<(), Denied> {
-    let home = NamespaceName::default_one();
-    caller.require(Privilege::OperatorWrite, &home)?;
-    caller.require(Privilege::AclWrite, &home)
+/// A snapshot contains and replaces all permissions.
+fn require_snapshot_privileges(caller: &Caller) -> Result<(), Denied> {
+    let default_namespace = NamespaceName::default_namespace();
+    caller.require(Privilege::OperatorWrite, &default_namespace)?;
+    caller.require(Privilege::AclWrite, &default_namespace)
 }
 
-/// Whether the record with that key is of a restore, and no part of what is restored.
-fn in_a_restore(key: &str) -> bool {
+/// Returns whether the key belongs to the restore records, which are not part of a snapshot.
+fn is_restore_record(key: &str) -> bool {
     key.starts_with(keys::RESTORES)
 }

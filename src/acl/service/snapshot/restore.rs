@@ -1,118 +1,120 @@
-//! A snapshot takes the place of all that is in the store.
+//! Restore: replaces all records by those of a snapshot.
 //!
-//! It is judged first, as a whole. Then the mark is put, which shuts the store for everyone else ([`Mark`]); what is under
-//! way is given time to end; records are replaced in batches; and the namespaces, without which nothing can be reached,
-//! come back last, with the mark's end. A restore that broke off leaves the mark, and the next one begins anew.
+//! The snapshot is validated as a whole first. Then the marker is written, which locks the store for everyone else
+//! ([`RestoreMarker`]); running requests get time to finish; records are replaced in batches; and the namespaces,
+//! without which nothing is accessible, are written last, together with the deletion of the marker. An interrupted
+//! restore leaves the marker, and the next one starts over.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::restore_writes::Writes;
-use super::spool::{Pieces, Spool, invalid};
-use super::{Restored, in_a_restore, permitted};
+use super::restore_writes::RestoreWriter;
+use super::spool::{SnapshotPieces, Spool, invalid};
+use super::{RestoreResult, is_restore_record, require_snapshot_privileges};
 use crate::acl::model::id::Id;
 use crate::acl::model::names::NamespaceName;
 use crate::acl::model::secret::PlainSecret;
-use crate::acl::model::snapshot::{Header, Piece, SnapshotError};
-use crate::acl::service::acl_service::Directory;
+use crate::acl::model::snapshot::{SnapshotError, SnapshotHeader, SnapshotPiece};
+use crate::acl::service::acl_service::AclService;
 use crate::acl::service::error::ServiceError;
 use crate::acl::service::keys;
-use crate::acl::service::restore_lock::Mark;
+use crate::acl::service::restore_lock::RestoreMarker;
 use crate::acl::service::seal;
 use crate::acl::store::{Batch, Check, CommitError, Export, Freshness, Key, Page, Revision, Write};
 use crate::error_chain::format_chain;
 
-/// Who may restore.
+/// Proof that the caller may restore.
 #[derive(Debug)]
-pub struct Restorer {
+pub struct AuthorizedRestore {
     accessor: Option<Id>,
-    /// The mark that was there already.
-    mark: Option<Revision>,
+    /// Revision of the marker of an interrupted restore.
+    marker: Option<Revision>,
 }
 
-/// After the mark was put, before anything is changed: who came in before it has its answer by then.
+/// Time between the marker and the first change, in which running requests finish.
 const DRAIN: Duration = Duration::from_secs(1);
 
-/// Records and keys that are read at once.
+/// Records and keys per read.
 const RECORDS: usize = 64;
 
 const NAMESPACES: &str = "namespace/";
 
-impl Directory {
-    /// Who presents that secret, to restore: who has the privileges, or, where a restore has not ended, who began it.
+impl AclService {
+    /// Authorizes a restore: the caller needs the privileges, or, if a restore was interrupted, must be the one that
+    /// began it.
     ///
     /// # Errors
-    /// It is someone else; the store failed.
-    pub async fn restorer(&self, presented: Option<&PlainSecret>) -> Result<Restorer, ServiceError> {
-        let seen = self.gate.look(&self.records, Freshness::Linearizable).await?;
-        let Some(mark) = seen.mark else {
-            let caller = self.caller(presented, Freshness::Linearizable).await?;
-            permitted(&caller)?;
-            return Ok(Restorer { accessor: caller.accessor(), mark: None });
+    /// The caller is not allowed; the store failed.
+    pub async fn authorize_restore(&self, presented: Option<&PlainSecret>) -> Result<AuthorizedRestore, ServiceError> {
+        let seen = self.restore_lock.load_state(&self.repository, Freshness::Linearizable).await?;
+        let Some(marker) = seen.marker else {
+            let caller = self.authenticate(presented, Freshness::Linearizable).await?;
+            require_snapshot_privileges(&caller)?;
+            return Ok(AuthorizedRestore { accessor: caller.accessor(), marker: None });
         };
-        let same = match (&mark.value.by, presented) {
-            // The record that names the keys may be of before or of the snapshot: each of the file's counts.
-            (Some(by), Some(secret)) => self.sealer.keys().file.all().any(|key| key.hash(secret) == *by),
+        let same = match (&marker.value.by, presented) {
+            // The key record may be from before or from the snapshot, so any key of the file counts.
+            (Some(by), Some(secret)) => self.sealer.keys().file.keys().any(|key| key.hash(secret) == *by),
             (None, None) => true,
             _ => false,
         };
         if same {
-            Ok(Restorer { accessor: mark.value.accessor, mark: Some(mark.modified) })
+            Ok(AuthorizedRestore { accessor: marker.value.accessor, marker: Some(marker.modified) })
         } else {
             let text = "Permission denied: a restore has not ended, and the token that began it alone may restore now";
             Err(ServiceError::Forbidden(text.to_owned()))
         }
     }
 
-    /// Judges what came, and puts it in the place of everything.
+    /// Validates the spooled snapshot and replaces all records by it.
     pub(super) async fn restore(
         &self,
         presented: Option<&PlainSecret>,
         mut spool: Spool,
-    ) -> Result<Restored, ServiceError> {
-        let records = self.judge(&mut spool.pieces().await?).await?;
-        // All that came may have taken a while.
-        let restorer = self.restorer(presented).await?;
-        let mark = self.shut(&restorer, presented).await?;
+    ) -> Result<RestoreResult, ServiceError> {
+        let records = self.validate_snapshot(&mut spool.pieces().await?).await?;
+        // Authorize again: the upload may have taken long.
+        let authorized = self.authorize_restore(presented).await?;
+        let marker = self.put_marker(&authorized, presented).await?;
         tracing::warn!(event = "acl.restore.started", records, "the store is shut until it is restored");
         tokio::time::sleep(DRAIN).await;
-        let revision = self.replace(&mut spool, mark).await?;
-        self.gate.look(&self.records, Freshness::Linearizable).await?;
-        Ok(Restored { records, revision, by: restorer.accessor })
+        let revision = self.replace(&mut spool, marker).await?;
+        self.restore_lock.load_state(&self.repository, Freshness::Linearizable).await?;
+        Ok(RestoreResult { records, revision, by: authorized.accessor })
     }
 
-    /// Refuses what this server could not use, and says how many records there are.
-    async fn judge(&self, pieces: &mut Pieces<'_>) -> Result<u64, ServiceError> {
-        let home = keys::namespace(&NamespaceName::default_one());
-        let mut has_home = false;
+    /// Validates all pieces for this server; returns the number of records.
+    async fn validate_snapshot(&self, pieces: &mut SnapshotPieces<'_>) -> Result<u64, ServiceError> {
+        let default_namespace = keys::namespace(&NamespaceName::default_namespace());
+        let mut has_default_namespace = false;
         while let Some(piece) = pieces.next().await? {
             match piece {
-                Piece::Header(header) => self.fits(&header).await?,
-                Piece::Record(key, value) => {
-                    if in_a_restore(&key) || key.len() + value.len() > Batch::MAX_BYTES {
+                SnapshotPiece::Header(header) => self.check_header(&header).await?,
+                SnapshotPiece::Record(key, value) => {
+                    if is_restore_record(&key) || key.len() + value.len() > Batch::MAX_BYTES {
                         return Err(ServiceError::Invalid(format!("Invalid snapshot: no record is like {key}")));
                     }
-                    has_home |= key == home.as_str();
-                    if key == seal::record().as_str() {
-                        self.opens(&String::from_utf8_lossy(&value))?;
+                    has_default_namespace |= key == default_namespace.as_str();
+                    if key == seal::key_record().as_str() {
+                        self.require_keys(&String::from_utf8_lossy(&value))?;
                     }
                 }
-                Piece::End(_) if !has_home => {
+                SnapshotPiece::End(_) if !has_default_namespace => {
                     return Err(ServiceError::Invalid("Invalid snapshot: it has no default namespace".to_owned()));
                 }
-                Piece::End(records) => {
-                    // Nothing may come after it.
+                SnapshotPiece::End(records) => {
+                    // No data may follow.
                     return match pieces.next().await? {
                         None => Ok(records),
-                        Some(_) => Err(invalid(&SnapshotError::Longer)),
+                        Some(_) => Err(invalid(&SnapshotError::TrailingData)),
                     };
                 }
             }
         }
-        Err(invalid(&SnapshotError::CutOff))
+        Err(invalid(&SnapshotError::Truncated))
     }
 
-    async fn fits(&self, header: &Header) -> Result<(), ServiceError> {
+    async fn check_header(&self, header: &SnapshotHeader) -> Result<(), ServiceError> {
         if header.datacenter != self.datacenter {
             return Err(ServiceError::Invalid(format!(
                 "Invalid snapshot: it is of datacenter {:?}, and this server is of {:?}",
@@ -120,16 +122,16 @@ impl Directory {
             )));
         }
         let named = header.key_ids.join(" ");
-        if self.opens(&named).is_err() {
-            // The key may have been put into the file for this.
-            let reread = self.sealer.reread(&self.key_record().await?, false).await;
+        if self.require_keys(&named).is_err() {
+            // An operator may have added the key for this restore.
+            let reread = self.sealer.reload_file(&self.key_record().await?, false).await;
             reread.map_err(|error| ServiceError::Invalid(format!("Invalid snapshot: {}", format_chain(&error))))?;
         }
-        self.opens(&named)
+        self.require_keys(&named)
     }
 
-    /// Refuses what is sealed with keys of which this server lacks one.
-    fn opens(&self, key_ids: &str) -> Result<(), ServiceError> {
+    /// Checks that the key file has all keys that the snapshot's secrets are encrypted with.
+    fn require_keys(&self, key_ids: &str) -> Result<(), ServiceError> {
         let keys = self.sealer.keys();
         match key_ids.split_whitespace().find(|id| keys.file.find(id).is_none()) {
             Some(id) => Err(ServiceError::Invalid(format!(
@@ -139,32 +141,36 @@ impl Directory {
         }
     }
 
-    /// Puts the mark, or takes over the one that is there.
-    async fn shut(&self, restorer: &Restorer, presented: Option<&PlainSecret>) -> Result<Revision, ServiceError> {
-        let key = keys::restore_mark();
-        let keys = self.keys_now().await?;
+    /// Writes the marker, or takes over the one of an interrupted restore.
+    async fn put_marker(
+        &self,
+        authorized: &AuthorizedRestore,
+        presented: Option<&PlainSecret>,
+    ) -> Result<Revision, ServiceError> {
+        let key = keys::restore_marker();
+        let keys = self.reload_keys().await?;
         let by = presented.map(|secret| keys.current().hash(secret));
-        let mark = Mark { by, accessor: restorer.accessor, began: self.now() };
-        let value = serde_json::to_vec(&mark).map_err(ServiceError::Encode)?;
-        let check = match restorer.mark {
+        let marker = RestoreMarker { by, accessor: authorized.accessor, began: self.now() };
+        let value = serde_json::to_vec(&marker).map_err(ServiceError::Encode)?;
+        let check = match authorized.marker {
             Some(at) => Check::Unchanged(key.clone(), at),
             None => Check::Absent(key.clone()),
         };
-        let began = serde_json::to_vec(&mark.began).map_err(ServiceError::Encode)?;
+        let began = serde_json::to_vec(&marker.began).map_err(ServiceError::Encode)?;
         let writes = vec![Write::Put(key, value), Write::Put(keys::restore_last(), began)];
-        let put = self.records.store().commit(Batch { checks: vec![check], writes }).await;
+        let put = self.repository.store().commit(Batch { checks: vec![check], writes }).await;
         let at = put.map_err(|error| match error {
-            CommitError::Conflict(_) => ServiceError::Taken("another restore has just begun".to_owned()),
+            CommitError::Conflict(_) => ServiceError::Conflict("another restore has just begun".to_owned()),
             other => other.into(),
         })?;
-        self.gate.look(&self.records, Freshness::Linearizable).await?;
+        self.restore_lock.load_state(&self.repository, Freshness::Linearizable).await?;
         Ok(at)
     }
 
-    /// Replaces all records; what is the same is written too, so that everyone who waits is woken.
-    async fn replace(&self, spool: &mut Spool, mark: Revision) -> Result<Revision, ServiceError> {
-        let store = self.records.store();
-        let mut writes = Writes::new(store, mark);
+    /// Replaces all records. Unchanged ones are written too, so that all blocking queries wake up.
+    async fn replace(&self, spool: &mut Spool, marker: Revision) -> Result<Revision, ServiceError> {
+        let store = self.repository.store();
+        let mut writes = RestoreWriter::new(store, marker);
         let mut after = None;
         loop {
             let page = Page { after, limit: RECORDS };
@@ -177,30 +183,30 @@ impl Directory {
                 break;
             }
         }
-        writes.settle().await?;
+        writes.flush().await?;
 
-        let mut there = Keys { export: store.export().await?, read: VecDeque::new() };
-        let mut old = there.next().await?;
+        let mut existing = ExistingKeys { export: store.export().await?, read: VecDeque::new() };
+        let mut existing_key = existing.next().await?;
         let mut pieces = spool.pieces().await?;
         while let Some((key, value)) = pieces.record().await? {
             let key = Key::from(key);
-            while let Some(gone) = old.take_if(|old| *old < key) {
+            while let Some(gone) = existing_key.take_if(|existing_key| *existing_key < key) {
                 writes.add(Write::Delete(gone)).await?;
-                old = there.next().await?;
+                existing_key = existing.next().await?;
             }
-            if old.as_ref() == Some(&key) {
-                old = there.next().await?;
+            if existing_key.as_ref() == Some(&key) {
+                existing_key = existing.next().await?;
             }
             if !key.as_str().starts_with(NAMESPACES) {
                 writes.add(Write::Put(key, value)).await?;
             }
         }
-        while let Some(gone) = old {
+        while let Some(gone) = existing_key {
             writes.add(Write::Delete(gone)).await?;
-            old = there.next().await?;
+            existing_key = existing.next().await?;
         }
-        drop(there);
-        writes.settle().await?;
+        drop(existing);
+        writes.flush().await?;
 
         let mut pieces = spool.pieces().await?;
         while let Some((key, value)) = pieces.record().await? {
@@ -214,13 +220,13 @@ impl Directory {
     }
 }
 
-/// The keys of what was there, in their order, but for those of the restore itself.
-struct Keys {
+/// Existing keys in order, without those of the restore records.
+struct ExistingKeys {
     export: Export,
     read: VecDeque<Key>,
 }
 
-impl Keys {
+impl ExistingKeys {
     async fn next(&mut self) -> Result<Option<Key>, ServiceError> {
         while self.read.is_empty() {
             let records = self.export.next(RECORDS).await?;
@@ -228,7 +234,7 @@ impl Keys {
                 return Ok(None);
             }
             let keys = records.into_iter().map(|(key, _)| key);
-            self.read.extend(keys.filter(|key| !in_a_restore(key.as_str())));
+            self.read.extend(keys.filter(|key| !is_restore_record(key.as_str())));
         }
         Ok(self.read.pop_front())
     }

@@ -1,4 +1,4 @@
-//! Batches on their way into a store that is being restored.
+//! Batched writes into a store that is being restored.
 
 use std::sync::Arc;
 
@@ -8,73 +8,73 @@ use crate::acl::service::error::ServiceError;
 use crate::acl::service::keys;
 use crate::acl::store::{Batch, Check, CommitError, Revision, Store, StoreError, Write};
 
-/// Batches that are written at the same time: they share the wait for the disk.
-const AT_ONCE: usize = 8;
+/// Concurrent batches: they share disk syncs.
+const CONCURRENT_BATCHES: usize = 8;
 
-/// What the check of the mark takes of a batch, and some more.
+/// Bytes reserved in a batch for the check of the marker.
 const RESERVED: usize = 256;
 
-/// Writes that hold only while the mark is the one that this restore has put: one that another took over comes to nothing.
+/// Writer whose batches require the marker of this restore; they fail once another restore takes over.
 #[derive(Debug)]
-pub(super) struct Writes {
+pub(super) struct RestoreWriter {
     store: Arc<dyn Store>,
-    mark: Revision,
+    marker: Revision,
     next: Vec<Write>,
     bytes: usize,
-    under_way: JoinSet<Result<Revision, CommitError>>,
+    in_flight: JoinSet<Result<Revision, CommitError>>,
 }
 
-impl Writes {
-    pub(super) fn new(store: &Arc<dyn Store>, mark: Revision) -> Self {
-        Self { store: Arc::clone(store), mark, next: Vec::new(), bytes: 0, under_way: JoinSet::new() }
+impl RestoreWriter {
+    pub(super) fn new(store: &Arc<dyn Store>, marker: Revision) -> Self {
+        Self { store: Arc::clone(store), marker, next: Vec::new(), bytes: 0, in_flight: JoinSet::new() }
     }
 
-    /// Adds one. They are done in any order.
+    /// Queues a write. The order of execution is undefined.
     pub(super) async fn add(&mut self, write: Write) -> Result<(), ServiceError> {
         let bytes = match &write {
             Write::Put(key, value) => key.as_str().len() + value.len(),
             Write::Delete(key) => key.as_str().len(),
         };
-        // One less than there may be: the last batch takes the mark away too.
+        // One less than the limit: the last batch also deletes the marker.
         let full = self.next.len() + 1 >= Batch::MAX_OPERATIONS;
         if full || (self.bytes + bytes > Batch::MAX_BYTES - RESERVED && !self.next.is_empty()) {
             let batch = self.batch();
-            while self.under_way.len() >= AT_ONCE {
-                self.one_done().await?;
+            while self.in_flight.len() >= CONCURRENT_BATCHES {
+                self.join_one().await?;
             }
             let store = Arc::clone(&self.store);
-            self.under_way.spawn(async move { store.commit(batch).await });
+            self.in_flight.spawn(async move { store.commit(batch).await });
         }
         self.bytes += bytes;
         self.next.push(write);
         Ok(())
     }
 
-    /// Waits until all that was added is written.
-    pub(super) async fn settle(&mut self) -> Result<(), ServiceError> {
-        while !self.under_way.is_empty() {
-            self.one_done().await?;
+    /// Writes and awaits all queued writes.
+    pub(super) async fn flush(&mut self) -> Result<(), ServiceError> {
+        while !self.in_flight.is_empty() {
+            self.join_one().await?;
         }
         if !self.next.is_empty() {
             let batch = self.batch();
-            self.store.commit(batch).await.map_err(taken_over)?;
+            self.store.commit(batch).await.map_err(superseded)?;
         }
         Ok(())
     }
 
-    /// Writes what is left and takes the mark away.
+    /// Writes the rest and deletes the marker.
     pub(super) async fn end(mut self) -> Result<Revision, ServiceError> {
-        while !self.under_way.is_empty() {
-            self.one_done().await?;
+        while !self.in_flight.is_empty() {
+            self.join_one().await?;
         }
-        self.next.push(Write::Delete(keys::restore_mark()));
+        self.next.push(Write::Delete(keys::restore_marker()));
         let batch = self.batch();
-        self.store.commit(batch).await.map_err(taken_over)
+        self.store.commit(batch).await.map_err(superseded)
     }
 
-    async fn one_done(&mut self) -> Result<(), ServiceError> {
-        match self.under_way.join_next().await {
-            Some(Ok(outcome)) => outcome.map(|_| ()).map_err(taken_over),
+    async fn join_one(&mut self) -> Result<(), ServiceError> {
+        match self.in_flight.join_next().await {
+            Some(Ok(outcome)) => outcome.map(|_| ()).map_err(superseded),
             Some(Err(_)) => Err(StoreError::Stopped.into()),
             None => Ok(()),
         }
@@ -82,14 +82,14 @@ impl Writes {
 
     fn batch(&mut self) -> Batch {
         self.bytes = 0;
-        let checks = vec![Check::Unchanged(keys::restore_mark(), self.mark)];
+        let checks = vec![Check::Unchanged(keys::restore_marker(), self.marker)];
         Batch { checks, writes: std::mem::take(&mut self.next) }
     }
 }
 
-fn taken_over(error: CommitError) -> ServiceError {
+fn superseded(error: CommitError) -> ServiceError {
     match error {
-        CommitError::Conflict(_) => ServiceError::Taken("another restore has taken this one's place".to_owned()),
+        CommitError::Conflict(_) => ServiceError::Conflict("another restore has taken this one's place".to_owned()),
         other => other.into(),
     }
 }

@@ -1,5 +1,5 @@
-//! A snapshot that comes is kept in a file until it is judged: it may be larger than the memory, and nothing of the store
-//! is touched before all of it is known to be right.
+//! Spool file of an uploaded snapshot: it may exceed memory, and the store is not touched before all of it is
+//! validated.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,10 +9,10 @@ use tokio::fs::File;
 use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _, AsyncWriteExt as _};
 
 use crate::acl::model::id::Id;
-use crate::acl::model::snapshot::{Piece, Reader, SnapshotError};
+use crate::acl::model::snapshot::{SnapshotError, SnapshotPiece, SnapshotReader};
 use crate::acl::service::error::ServiceError;
 
-/// A file that has no name, and is gone with this.
+/// Unlinked temporary file; deleted by the kernel on close.
 #[derive(Debug)]
 pub struct Spool {
     file: File,
@@ -20,19 +20,19 @@ pub struct Spool {
 }
 
 impl Spool {
-    /// The largest snapshot that is taken, in bytes.
+    /// Largest accepted snapshot, in bytes.
     pub const LARGEST: u64 = 16 * 1024 * 1024 * 1024;
 
-    /// An empty file in that folder, which no one else can read.
+    /// Creates an empty file, readable only by this user.
     ///
     /// # Errors
-    /// It cannot be made.
+    /// The file cannot be created.
     pub(super) async fn create(folder: &Path) -> Result<Self, ServiceError> {
         let path: PathBuf = folder.join(format!(".restore.{}", Id::random()));
         let made = tokio::task::spawn_blocking(move || {
             let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let file = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR)?;
-            // Nobody needs its name, and a process that is killed leaves nothing behind.
+            // Unlinked at once, so that a killed process leaves nothing behind.
             rustix::fs::unlink(&path)?;
             Ok::<_, io::Error>(std::fs::File::from(file))
         });
@@ -40,7 +40,7 @@ impl Spool {
         Ok(Self { file: File::from_std(file), bytes: 0 })
     }
 
-    /// Adds bytes; false if that is more than is taken.
+    /// Appends bytes; returns false if the limit is exceeded.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -53,48 +53,48 @@ impl Spool {
         Ok(true)
     }
 
-    /// Its pieces from the first on.
-    pub(super) async fn pieces(&mut self) -> Result<Pieces<'_>, ServiceError> {
+    /// Returns a reader from the start.
+    pub(super) async fn pieces(&mut self) -> Result<SnapshotPieces<'_>, ServiceError> {
         self.file.flush().await.map_err(failed)?;
         self.file.rewind().await.map_err(failed)?;
-        Ok(Pieces { file: &mut self.file, reader: Reader::default(), room: vec![0; READ] })
+        Ok(SnapshotPieces { file: &mut self.file, reader: SnapshotReader::default(), buffer: vec![0; READ_SIZE] })
     }
 }
 
-/// Bytes that are read at once.
-const READ: usize = 256 * 1024;
+/// Read buffer size, in bytes.
+const READ_SIZE: usize = 256 * 1024;
 
-/// The pieces of a snapshot, as they are read from its file.
+/// Reader of a snapshot's pieces from the spool file.
 #[derive(Debug)]
-pub(super) struct Pieces<'a> {
+pub(super) struct SnapshotPieces<'a> {
     file: &'a mut File,
-    reader: Reader,
-    room: Vec<u8>,
+    reader: SnapshotReader,
+    buffer: Vec<u8>,
 }
 
-impl Pieces<'_> {
-    /// The next piece; `None` after the end.
-    pub(super) async fn next(&mut self) -> Result<Option<Piece>, ServiceError> {
+impl SnapshotPieces<'_> {
+    /// Returns the next piece; `None` after the end.
+    pub(super) async fn next(&mut self) -> Result<Option<SnapshotPiece>, ServiceError> {
         loop {
             if let Some(piece) = self.reader.piece().map_err(|error| invalid(&error))? {
                 return Ok(Some(piece));
             }
-            let read = self.file.read(&mut self.room).await.map_err(failed)?;
+            let read = self.file.read(&mut self.buffer).await.map_err(failed)?;
             if read == 0 {
                 self.reader.finish().map_err(|error| invalid(&error))?;
                 return Ok(None);
             }
-            self.reader.feed(&self.room[..read]);
+            self.reader.feed(&self.buffer[..read]);
         }
     }
 
-    /// The next record; `None` after the last.
+    /// Returns the next record; `None` after the last.
     pub(super) async fn record(&mut self) -> Result<Option<(String, Vec<u8>)>, ServiceError> {
         loop {
             match self.next().await? {
-                Some(Piece::Record(key, value)) => return Ok(Some((key, value))),
-                Some(Piece::Header(_)) => {}
-                Some(Piece::End(_)) | None => return Ok(None),
+                Some(SnapshotPiece::Record(key, value)) => return Ok(Some((key, value))),
+                Some(SnapshotPiece::Header(_)) => {}
+                Some(SnapshotPiece::End(_)) | None => return Ok(None),
             }
         }
     }

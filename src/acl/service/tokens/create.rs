@@ -1,103 +1,107 @@
-//! Tokens are made anew, or as another one is.
+//! Creation and cloning of tokens.
 
-use super::draft::{TokenDraft, within_bounds};
+use super::draft::{TokenDraft, validate_end};
 use super::write::NewToken;
 use crate::acl::model::id::Id;
-use crate::acl::model::links::Holder;
+use crate::acl::model::links::LinkOwner;
 use crate::acl::model::names::NamespaceName;
 use crate::acl::model::secret::PlainSecret;
-use crate::acl::service::acl_service::Directory;
-use crate::acl::service::builtin::accessor_text;
-use crate::acl::service::caller::{Caller, Live, Privilege};
+use crate::acl::service::acl_service::AclService;
+use crate::acl::service::builtin::accessor_as_secret;
+use crate::acl::service::caller::{Caller, LiveToken, Privilege};
 use crate::acl::service::error::ServiceError;
-use crate::acl::service::keys::{self, Whereabouts};
-use crate::acl::service::links::Linked;
-use crate::acl::service::repository::{Changes, retrying};
+use crate::acl::service::keys::{self, TokenIndexEntry};
+use crate::acl::service::links::LinkKind;
+use crate::acl::service::transaction::{Transaction, retry_on_conflict};
 use crate::acl::store::Freshness;
 
-/// A token that was made.
+/// A created token.
 #[derive(Debug)]
-pub struct Made {
-    /// The token.
-    pub live: Live,
-    /// Its secret.
+pub struct CreatedToken {
+    /// Token.
+    pub live: LiveToken,
+    /// Secret of the token.
     pub secret: PlainSecret,
 }
 
-impl Directory {
-    /// Makes a token.
+impl AclService {
+    /// Creates a token.
     ///
     /// # Errors
-    /// The caller lacks `acl:write`, the draft cannot be a token, or an id is taken.
+    /// The caller lacks `acl:write`, the draft is invalid, or an id is taken.
     pub async fn create_token(
         &self,
         caller: &Caller,
         namespace: &NamespaceName,
         draft: &TokenDraft,
-    ) -> Result<Made, ServiceError> {
+    ) -> Result<CreatedToken, ServiceError> {
         caller.require(Privilege::AclWrite, namespace)?;
-        retrying(|| self.try_create_token(namespace, draft)).await
+        retry_on_conflict(|| self.try_create_token(namespace, draft)).await
     }
 
-    async fn try_create_token(&self, namespace: &NamespaceName, draft: &TokenDraft) -> Result<Made, ServiceError> {
-        let home = self.home(namespace).await?;
-        let accessor = self.id_of("AccessorID", draft.accessor.as_deref()).await?;
-        let secret = self.id_of("SecretID", draft.secret.as_ref().map(PlainSecret::reveal)).await?;
-        // One id cannot find both a token and the token that it opens.
+    async fn try_create_token(
+        &self,
+        namespace: &NamespaceName,
+        draft: &TokenDraft,
+    ) -> Result<CreatedToken, ServiceError> {
+        let target = self.writable_namespace(namespace).await?;
+        let accessor = self.new_id("AccessorID", draft.accessor.as_deref()).await?;
+        let secret = self.new_id("SecretID", draft.secret.as_ref().map(PlainSecret::reveal)).await?;
+        // One id cannot be both the accessor and the secret.
         if accessor == secret {
-            return Err(taken("SecretID"));
+            return Err(id_taken("SecretID"));
         }
         if draft.auth_method.as_ref().is_some_and(|method| !method.is_empty()) {
             return Err(ServiceError::Invalid("AuthMethod field is disallowed outside of login".to_owned()));
         }
         let create_time = self.now();
-        let secret = PlainSecret::presented(&secret.to_string());
+        let secret = PlainSecret::from_presented(&secret.to_string());
         let new = NewToken {
             accessor,
             secret: secret.clone(),
             description: draft.description.clone(),
             expiration_time: draft.end(create_time)?,
-            links: self.links(namespace, &draft.links, Holder::Token { local: draft.local }).await?,
-            roles: self.linked(namespace, Linked::Role, &draft.roles).await?,
+            links: self.validate_links(namespace, &draft.links, LinkOwner::Token { local: draft.local }).await?,
+            roles: self.resolve_links(namespace, LinkKind::Role, &draft.roles).await?,
             local: draft.local,
             create_time,
             login: None,
         };
-        let live = self.make_token(&home, new, Changes::default()).await?;
-        Ok(Made { live, secret })
+        let live = self.insert_token(&target, new, Transaction::default()).await?;
+        Ok(CreatedToken { live, secret })
     }
 
-    /// The id that was given, if it may be a new token's `field`, or a new one.
-    async fn id_of(&self, field: &str, given: Option<&str>) -> Result<Id, ServiceError> {
+    /// Returns the given id if it may be used for the `field` of a new token, or a random one.
+    async fn new_id(&self, field: &str, given: Option<&str>) -> Result<Id, ServiceError> {
         let Some(given) = given.filter(|given| !given.is_empty()) else { return Ok(Id::random()) };
         let invalid = |text: &str| ServiceError::Invalid(format!("Invalid Token: {field} - {text}"));
         let id: Id = given.parse().map_err(|_| invalid("not a valid UUID"))?;
         if id.is_reserved() {
             return Err(invalid("UUIDs with the prefix \"00000000-0000-0000-0000-0000000000\" are reserved"));
         }
-        for hash in self.sealer.keys().hashes(&accessor_text(id)) {
-            let found = self.records.get::<Whereabouts>(&keys::token_id(&hash), Freshness::Linearizable).await?;
+        for hash in self.sealer.keys().hashes(&accessor_as_secret(id)) {
+            let found = self.repository.get::<TokenIndexEntry>(&keys::token_id(&hash), Freshness::Linearizable).await?;
             if found.is_some() {
-                return Err(taken(field));
+                return Err(id_taken(field));
             }
         }
         Ok(id)
     }
 
-    /// Makes a token with new ids that may what another one may, is local as it is, and ends when it does. Its description
-    /// is the other's, unless one is given.
+    /// Creates a token with new ids and the links, locality and expiration of another one. An empty description copies
+    /// the other's.
     ///
     /// # Errors
-    /// The caller lacks `acl:write`; there is no such token; a login made it; it ends too soon.
+    /// The caller lacks `acl:write`; the token does not exist; a login created it; it expires too soon.
     pub async fn clone_token(
         &self,
         caller: &Caller,
         namespace: &NamespaceName,
         source: Id,
         description: &str,
-    ) -> Result<Made, ServiceError> {
+    ) -> Result<CreatedToken, ServiceError> {
         caller.require(Privilege::AclWrite, namespace)?;
-        retrying(|| self.try_clone_token(namespace, source, description)).await
+        retry_on_conflict(|| self.try_clone_token(namespace, source, description)).await
     }
 
     async fn try_clone_token(
@@ -105,18 +109,18 @@ impl Directory {
         namespace: &NamespaceName,
         source: Id,
         description: &str,
-    ) -> Result<Made, ServiceError> {
-        let home = self.home(namespace).await?;
-        let Some(source) = self.standing(namespace, source, Freshness::Linearizable).await? else {
-            return Err(ServiceError::Missing("Requested token does not exist: ACL not found".to_owned()));
+    ) -> Result<CreatedToken, ServiceError> {
+        let target = self.writable_namespace(namespace).await?;
+        let Some(source) = self.find_token(namespace, source, Freshness::Linearizable).await? else {
+            return Err(ServiceError::NotFound("Requested token does not exist: ACL not found".to_owned()));
         };
-        let (token, birth) = (&source.value, source.value.birth());
-        if birth.login.is_some() {
+        let (token, immutable) = (&source.value, source.value.immutable());
+        if immutable.login.is_some() {
             return Err(ServiceError::Invalid("Cannot clone a token created from an auth method".to_owned()));
         }
         let create_time = self.now();
-        if let Some(end) = birth.expiration_time {
-            within_bounds(create_time, end)?;
+        if let Some(end) = immutable.expiration_time {
+            validate_end(create_time, end)?;
         }
         let secret = PlainSecret::random();
         let new = NewToken {
@@ -125,16 +129,16 @@ impl Directory {
             description: if description.is_empty() { token.description.clone() } else { description.to_owned() },
             links: token.links.clone(),
             roles: token.roles.clone(),
-            local: birth.local,
+            local: immutable.local,
             create_time,
-            expiration_time: birth.expiration_time,
+            expiration_time: immutable.expiration_time,
             login: None,
         };
-        let live = self.make_token(&home, new, Changes::default()).await?;
-        Ok(Made { live, secret })
+        let live = self.insert_token(&target, new, Transaction::default()).await?;
+        Ok(CreatedToken { live, secret })
     }
 }
 
-fn taken(field: &str) -> ServiceError {
-    ServiceError::Taken(format!("Invalid Token: {field} is already in use"))
+fn id_taken(field: &str) -> ServiceError {
+    ServiceError::Conflict(format!("Invalid Token: {field} is already in use"))
 }

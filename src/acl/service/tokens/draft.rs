@@ -1,4 +1,4 @@
-//! What a token is to be, and when it is to end.
+//! Fields of a new token, and validation of its expiration.
 
 use crate::acl::model::go_duration::GoDuration;
 use crate::acl::model::secret::PlainSecret;
@@ -7,34 +7,34 @@ use crate::acl::model::token::{MAX_TTL, MIN_TTL};
 use crate::acl::service::error::ServiceError;
 use crate::acl::service::links::{LinkDraft, LinksDraft};
 
-/// What a token is to be. What is not said is empty, or zero.
+/// Fields of a token as a request gives them. Missing ones are empty or zero.
 #[derive(Debug, Clone, Default)]
 pub struct TokenDraft {
-    /// Its accessor; one is made up where none is given. An update does not look at it.
+    /// Accessor; random if missing. Ignored by updates.
     pub accessor: Option<String>,
-    /// Its secret; one is made up where none is given.
+    /// Secret; random if missing.
     pub secret: Option<PlainSecret>,
-    /// Free text.
+    /// Description.
     pub description: String,
-    /// What it may do.
+    /// Links.
     pub links: LinksDraft,
-    /// The roles that it has.
+    /// Roles.
     pub roles: Vec<LinkDraft>,
-    /// Whether it counts in this datacenter only.
+    /// Valid in this datacenter only.
     pub local: bool,
-    /// The auth method that made it.
+    /// Name of the auth method that created it.
     pub auth_method: Option<String>,
-    /// When it ends.
+    /// Expiration time.
     pub expiration_time: Option<Timestamp>,
-    /// How long it lives; zero for "not said".
+    /// Lifetime; zero if not given.
     pub expiration_ttl: GoDuration,
 }
 
 impl TokenDraft {
-    /// When a token made at `now` ends, if it does.
+    /// Returns the expiration time of a token created at `now`; `None` for no expiration.
     ///
     /// # Errors
-    /// Both an end and a life are given, or one that is out of bounds.
+    /// Both an expiration time and a lifetime are given, or one is out of bounds.
     pub(super) fn end(&self, now: Timestamp) -> Result<Option<Timestamp>, ServiceError> {
         let end = match (self.expiration_time, self.expiration_ttl) {
             (end, GoDuration(0)) => end,
@@ -45,20 +45,20 @@ impl TokenDraft {
                 let text = "Token Expiration TTL and Expiration Time cannot both be set";
                 return Err(ServiceError::Invalid(text.to_owned()));
             }
-            (None, ttl) => ttl.span().map(|span| now.after(span)),
+            (None, ttl) => ttl.to_duration().map(|span| now.after(span)),
         };
         if let Some(end) = end {
-            within_bounds(now, end)?;
+            validate_end(now, end)?;
         }
         Ok(end)
     }
 }
 
-/// Refuses an end that is nearer or farther than a token made at `now` may have. Both bounds are allowed.
+/// Checks that an expiration lies between [`MIN_TTL`] and [`MAX_TTL`] after `now`, inclusive.
 ///
 /// # Errors
 /// It is out of bounds.
-pub(super) fn within_bounds(now: Timestamp, end: Timestamp) -> Result<(), ServiceError> {
+pub(super) fn validate_end(now: Timestamp, end: Timestamp) -> Result<(), ServiceError> {
     if end < now {
         return Err(ServiceError::Invalid("ExpirationTime cannot be before CreateTime".to_owned()));
     }
@@ -68,7 +68,7 @@ pub(super) fn within_bounds(now: Timestamp, end: Timestamp) -> Result<(), Servic
         long if long > MAX_TTL => ("more", MAX_TTL),
         _ => return Ok(()),
     };
-    let (bound, life) = (GoDuration::of(bound), GoDuration::of(life));
+    let (bound, life) = (GoDuration::from_duration(bound), GoDuration::from_duration(life));
     let text = format!("ExpirationTime cannot be {word} than {bound} in the future (was {life})");
     Err(ServiceError::Invalid(text))
 }
@@ -81,9 +81,9 @@ mod tests {
 
     #[test]
     fn an_end_is_a_minute_to_a_day_away() {
-        let now = Timestamp::of(UNIX_EPOCH + Duration::from_secs(1_000_000));
+        let now = Timestamp::from_system_time(UNIX_EPOCH + Duration::from_secs(1_000_000));
         let check = |time: Option<u64>, ttl: &str, wanted: Result<Option<u64>, &str>| {
-            let at = |seconds: u64| Timestamp::of(UNIX_EPOCH + Duration::from_secs(seconds));
+            let at = |seconds: u64| Timestamp::from_system_time(UNIX_EPOCH + Duration::from_secs(seconds));
             let draft = TokenDraft {
                 expiration_time: time.map(at),
                 expiration_ttl: ttl.parse().unwrap(),

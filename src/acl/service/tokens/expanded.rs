@@ -1,4 +1,4 @@
-//! Everything that decides what a token may do.
+//! Policies and roles that determine a token's permissions.
 
 use crate::acl::model::id::Id;
 use crate::acl::model::links::Links;
@@ -7,41 +7,41 @@ use crate::acl::model::policy::PolicyRecord;
 use crate::acl::model::role::RoleRecord;
 use crate::acl::model::templated::SyntheticPolicy;
 use crate::acl::model::token::TokenRecord;
-use crate::acl::service::acl_service::Directory;
+use crate::acl::service::acl_service::AclService;
 use crate::acl::service::error::ServiceError;
 use crate::acl::service::keys;
 use crate::acl::service::repository::Stored;
 use crate::acl::store::Freshness;
 
-/// Everything that decides what a token may do, each once: what it links, what its roles link, and what its namespace gives
-/// to every token. What was deleted is left out; what counts in other datacenters only is in it.
+/// Everything that determines a token's permissions, without duplicates: its links, its roles' links, and the defaults
+/// of its namespace. Deleted targets are omitted; policies of other datacenters are included.
 #[derive(Debug, Default)]
-pub struct Expanded {
+pub struct ExpandedToken {
     /// Policies.
     pub policies: Vec<Stored<PolicyRecord>>,
-    /// What identities and templated policies stand for.
+    /// Synthetic policies of identities and templated policies.
     pub synthetic: Vec<SyntheticPolicy>,
     /// Roles.
     pub roles: Vec<Stored<RoleRecord>>,
-    /// The policies among them that its namespace gives.
+    /// Ids of the policies that are namespace defaults.
     pub default_policies: Vec<Id>,
-    /// The roles among them that its namespace gives.
+    /// Ids of the roles that are namespace defaults.
     pub default_roles: Vec<Id>,
 }
 
-impl Directory {
-    /// Everything that decides what a token may do.
+impl AclService {
+    /// Policies and roles that determine a token's permissions.
     ///
     /// # Errors
     /// The store failed.
-    pub async fn expanded(&self, token: &TokenRecord, freshness: Freshness) -> Result<Expanded, ServiceError> {
-        let namespace = &token.birth().namespace;
-        let mut all = Expanded::default();
+    pub async fn expand_token(&self, token: &TokenRecord, freshness: Freshness) -> Result<ExpandedToken, ServiceError> {
+        let namespace = &token.immutable().namespace;
+        let mut all = ExpandedToken::default();
         self.expand(namespace, &token.links, &token.roles, freshness, &mut all).await?;
-        let home = self.namespace(namespace, freshness).await?;
-        if let Some(defaults) = home.as_ref().and_then(|home| home.value.defaults.as_ref()) {
+        let record = self.namespace(namespace, freshness).await?;
+        if let Some(defaults) = record.as_ref().and_then(|record| record.value.defaults.as_ref()) {
             let links = Links { policies: defaults.policies.clone(), ..Links::default() };
-            self.expand(&NamespaceName::default_one(), &links, &defaults.roles, freshness, &mut all).await?;
+            self.expand(&NamespaceName::default_namespace(), &links, &defaults.roles, freshness, &mut all).await?;
             all.default_policies.clone_from(&defaults.policies);
             all.default_policies.retain(|id| all.policies.iter().any(|policy| policy.value.id == *id));
             all.default_roles.clone_from(&defaults.roles);
@@ -56,14 +56,14 @@ impl Directory {
         links: &Links,
         roles: &[Id],
         freshness: Freshness,
-        all: &mut Expanded,
+        all: &mut ExpandedToken,
     ) -> Result<(), ServiceError> {
         self.expand_links(namespace, links, freshness, all).await?;
         for id in roles {
             if all.roles.iter().any(|role| role.value.id == *id) {
                 continue;
             }
-            let Some(role) = self.records.get::<RoleRecord>(&keys::role(namespace, *id), freshness).await? else {
+            let Some(role) = self.repository.get::<RoleRecord>(&keys::role(namespace, *id), freshness).await? else {
                 continue;
             };
             self.expand_links(namespace, &role.value.links, freshness, all).await?;
@@ -77,14 +77,14 @@ impl Directory {
         namespace: &NamespaceName,
         links: &Links,
         freshness: Freshness,
-        all: &mut Expanded,
+        all: &mut ExpandedToken,
     ) -> Result<(), ServiceError> {
         for id in &links.policies {
             if !all.policies.iter().any(|policy| policy.value.id == *id) {
-                all.policies.extend(self.records.get(&keys::policy(namespace, *id), freshness).await?);
+                all.policies.extend(self.repository.get(&keys::policy(namespace, *id), freshness).await?);
             }
         }
-        for policy in links.synthetic() {
+        for policy in links.synthetic_policies() {
             if !all.synthetic.contains(&policy) {
                 all.synthetic.push(policy);
             }

@@ -1,38 +1,38 @@
-//! Which tokens a list is about.
+//! Filter of token lists.
 
 use crate::acl::model::id::Id;
 use crate::acl::model::names::NamespaceName;
 use crate::acl::model::token::TokenRecord;
 
-/// Which tokens a list is about. What a token has through its roles does not count.
+/// Filter of token lists.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TokenFilter {
-    /// All of them.
+    /// All tokens.
     All,
-    /// Those that link the policy of that id; none, where the id is none.
+    /// Tokens that link the policy; none if the id is `None`.
     Policy(Option<Id>),
-    /// Those that have the role of that id; none, where the id is none.
+    /// Tokens that have the role; none if the id is `None`.
     Role(Option<Id>),
-    /// Those with a service identity of that name.
+    /// Tokens with a service identity of that name.
     Service(String),
-    /// Those that an auth method made.
+    /// Tokens that an auth method created.
     Method {
-        /// Its name.
+        /// Name of the method.
         name: String,
-        /// Where it lives; anywhere if it is not said.
+        /// Namespace of the method; any if `None`.
         namespace: Option<NamespaceName>,
     },
 }
 
 impl TokenFilter {
-    /// Whether it lets a token through.
-    pub fn admits(&self, token: &TokenRecord) -> bool {
+    /// Returns whether a token passes the filter.
+    pub fn matches(&self, token: &TokenRecord) -> bool {
         match self {
             Self::All => true,
             Self::Policy(id) => id.is_some_and(|id| token.links.policies.contains(&id)),
             Self::Role(id) => id.is_some_and(|id| token.roles.contains(&id)),
             Self::Service(name) => token.links.service_identities.iter().any(|it| it.service_name == *name),
-            Self::Method { name, namespace } => token.birth().login.as_ref().is_some_and(|login| {
+            Self::Method { name, namespace } => token.immutable().login.as_ref().is_some_and(|login| {
                 login.auth_method == *name && namespace.as_ref().is_none_or(|namespace| login.namespace == *namespace)
             }),
         }

@@ -1,4 +1,4 @@
-//! Lists of tokens, page by page: a list of any length takes the memory of one page.
+//! Lists of tokens, page by page: memory is bounded by one page.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,55 +9,55 @@ use crate::acl::model::id::Id;
 use crate::acl::model::names::NamespaceName;
 use crate::acl::model::secret::{PlainSecret, REDACTED};
 use crate::acl::model::token::TokenRecord;
-use crate::acl::service::acl_service::Directory;
+use crate::acl::service::acl_service::AclService;
 use crate::acl::service::caller::Caller;
 use crate::acl::service::error::ServiceError;
 use crate::acl::service::keys;
-use crate::acl::service::links::{Link, Linked};
-use crate::acl::service::lists::LeftOut;
+use crate::acl::service::links::{Link, LinkKind};
+use crate::acl::service::lists::Omitted;
 use crate::acl::service::repository::Stored;
 use crate::acl::service::restore_lock::Epoch;
 use crate::acl::store::{Freshness, Key, Revision};
 
-/// A list of tokens that is not read yet.
+/// Token list that is read page by page.
 #[derive(Debug)]
 pub struct TokenPages {
-    /// What is left out, as far as it is known: that a token cannot be read may be found on any page.
-    pub left_out: LeftOut,
-    /// A token of this list that cannot be read, as soon as there was one.
+    /// Omitted tokens, as far as known: any page may contain an unreadable token.
+    pub omitted: Omitted,
+    /// Key of the first unreadable token found.
     pub unreadable: Option<Key>,
-    /// The last change of any token, taken before the list is read.
+    /// Revision of the last change of any token, read before the list.
     pub revision: Revision,
     caller: Arc<Caller>,
     filter: TokenFilter,
     freshness: Freshness,
-    /// No page of another store is put after those of this one.
+    /// Pages of different epochs must not be mixed.
     epoch: Epoch,
-    /// The namespaces that are left, the next one last.
+    /// Remaining namespaces, the next one last.
     namespaces: Vec<NamespaceName>,
-    /// Where the namespace under way goes on.
+    /// Key to continue after in the current namespace.
     after: Option<Key>,
-    known: Known,
+    lookups: LookupCache,
 }
 
-/// A token of a list.
+/// Token of a list.
 #[derive(Debug)]
-pub struct Listed {
-    /// The token.
+pub struct ListedToken {
+    /// Token record.
     pub token: Stored<TokenRecord>,
-    /// Its secret, or what stands for it.
+    /// Secret, or [`REDACTED`].
     pub secret: PlainSecret,
-    /// The policies that it links.
+    /// Linked policies.
     pub policies: Vec<Link>,
-    /// The roles that it has.
+    /// Linked roles.
     pub roles: Vec<Link>,
 }
 
-impl Directory {
-    /// The tokens of one namespace, or of all in which the caller has `acl:read`.
+impl AclService {
+    /// Lists the tokens of one namespace, or of all in which the caller has `acl:read`.
     ///
     /// # Errors
-    /// The caller lacks `acl:read` in the one namespace, or there is none of that name; the store failed.
+    /// The caller lacks `acl:read` in the given namespace, or it does not exist; the store failed.
     pub async fn tokens(
         &self,
         caller: Arc<Caller>,
@@ -66,14 +66,15 @@ impl Directory {
         freshness: Freshness,
     ) -> Result<TokenPages, ServiceError> {
         let epoch = self.epoch(freshness).await?;
-        let open = self.readable(&caller, "token", namespace, freshness).await?;
-        let (mut namespaces, mut left_out) = (open.namespaces, open.left_out);
-        let damaged = |namespace: &NamespaceName| self.records.has_unreadable(&keys::within("token", Some(namespace)));
-        left_out.unreadable |= namespaces.iter().any(damaged);
+        let readable = self.readable_namespaces(&caller, "token", namespace, freshness).await?;
+        let (mut namespaces, mut omitted) = (readable.namespaces, readable.omitted);
+        let damaged =
+            |namespace: &NamespaceName| self.repository.has_unreadable(&keys::within("token", Some(namespace)));
+        omitted.unreadable |= namespaces.iter().any(damaged);
         namespaces.reverse();
-        let (revision, after, known) = (open.revision, None, Known::default());
+        let (revision, after, lookups) = (readable.revision, None, LookupCache::default());
         Ok(TokenPages {
-            left_out,
+            omitted,
             unreadable: None,
             revision,
             caller,
@@ -82,69 +83,68 @@ impl Directory {
             epoch,
             namespaces,
             after,
-            known,
+            lookups,
         })
     }
 }
 
 impl TokenPages {
-    /// The next tokens, in the order of their keys, which may be none of a page; `None` at the end. Those whose end has come
-    /// are left out.
+    /// Returns the next page of tokens in key order, without expired ones; it may be empty. `None` at the end.
     ///
     /// # Errors
     /// The store failed, or a restore has begun.
-    pub async fn next(&mut self, directory: &Directory) -> Result<Option<Vec<Listed>>, ServiceError> {
+    pub async fn next(&mut self, directory: &AclService) -> Result<Option<Vec<ListedToken>>, ServiceError> {
         let Some(namespace) = self.namespaces.last().cloned() else { return Ok(None) };
         let prefix = keys::within("token", Some(&namespace));
-        let part = directory.records.page::<TokenRecord>(&prefix, self.after.take(), self.freshness).await?;
-        self.left_out.unreadable |= part.unreadable.is_some();
-        self.unreadable = self.unreadable.take().or(part.unreadable);
+        let page = directory.repository.page::<TokenRecord>(&prefix, self.after.take(), self.freshness).await?;
+        self.omitted.unreadable |= page.unreadable.is_some();
+        self.unreadable = self.unreadable.take().or(page.unreadable);
         let now = directory.now();
-        let mut listed = Vec::with_capacity(part.entries.len());
-        for (_, token) in part.entries {
-            let wanted = !token.value.is_expired(now) && self.filter.admits(&token.value);
-            if !wanted || !self.known.method_stands(directory, &token.value, self.freshness).await? {
+        let mut listed = Vec::with_capacity(page.entries.len());
+        for (_, token) in page.entries {
+            let wanted = !token.value.is_expired(now) && self.filter.matches(&token.value);
+            if !wanted || !self.lookups.auth_method_exists(directory, &token.value, self.freshness).await? {
                 continue;
             }
-            let secret = match directory.secret_for(&self.caller, &token.value).await {
-                // Its hash still finds it, and it can be deleted.
-                Err(ServiceError::Seal(_)) => PlainSecret::presented(REDACTED),
+            let secret = match directory.visible_secret(&self.caller, &token.value).await {
+                // The token is still valid and can be deleted.
+                Err(ServiceError::Seal(_)) => PlainSecret::from_presented(REDACTED),
                 secret => secret?,
             };
             let links = &token.value.links.policies;
-            let policies = self.known.links(directory, &namespace, Linked::Policy, links, self.freshness).await?;
+            let policies = self.lookups.links(directory, &namespace, LinkKind::Policy, links, self.freshness).await?;
             let roles = &token.value.roles;
-            let roles = self.known.links(directory, &namespace, Linked::Role, roles, self.freshness).await?;
-            listed.push(Listed { token, secret, policies, roles });
+            let roles = self.lookups.links(directory, &namespace, LinkKind::Role, roles, self.freshness).await?;
+            listed.push(ListedToken { token, secret, policies, roles });
         }
         if !directory.epoch(self.freshness).await?.is(self.epoch) {
             return Err(ServiceError::Restoring);
         }
-        self.after = part.next;
+        self.after = page.next;
         if self.after.is_none() {
             self.namespaces.pop();
-            self.known = Known::default();
+            self.lookups = LookupCache::default();
         }
         Ok(Some(listed))
     }
 }
 
-/// What was looked up for other tokens of the same list and namespace.
+/// Lookups for other tokens of the same list and namespace.
 #[derive(Debug, Default)]
-struct Known {
-    links: HashMap<(Linked, Id), Option<Link>>,
+struct LookupCache {
+    links: HashMap<(LinkKind, Id), Option<Link>>,
     methods: HashMap<Key, Option<Id>>,
 }
 
-/// Entries of each part. A full part is emptied.
-const ENTRIES: usize = 1024;
+/// Most entries of each map. A full map is emptied.
+const MAX_ENTRIES: usize = 1024;
 
-impl Known {
+impl LookupCache {
     async fn links(
         &mut self,
-        directory: &Directory,
+        directory: &AclService,
         namespace: &NamespaceName,
-        kind: Linked,
+        kind: LinkKind,
         ids: &[Id],
         freshness: Freshness,
     ) -> Result<Vec<Link>, ServiceError> {
@@ -161,23 +161,23 @@ impl Known {
         Ok(links)
     }
 
-    /// As [`Directory::method_stands`].
-    async fn method_stands(
+    /// See [`AclService::auth_method_exists`].
+    async fn auth_method_exists(
         &mut self,
-        directory: &Directory,
+        directory: &AclService,
         token: &TokenRecord,
         freshness: Freshness,
     ) -> Result<bool, ServiceError> {
-        let Some(login) = &token.birth().login else { return Ok(true) };
+        let Some(login) = &token.immutable().login else { return Ok(true) };
         let Some(id) = login.method_id else { return Ok(true) };
         let key = keys::auth_method(&login.namespace, &login.auth_method);
         if let Some(there) = self.methods.get(&key) {
             return Ok(*there == Some(id));
         }
-        let there = match directory.records.get::<AuthMethodRecord>(&key, freshness).await {
+        let there = match directory.repository.get::<AuthMethodRecord>(&key, freshness).await {
             Ok(method) => method.map(|method| method.value.id),
-            // Whether it stands cannot be told. Its token opens nothing, but it is there.
-            Err(error) if directory.records.passes_over(&error) => return Ok(true),
+            // Unknown whether the method exists. The token does not authenticate, but it is listed.
+            Err(error) if directory.repository.skip_unreadable(&error) => return Ok(true),
             Err(error) => return Err(error),
         };
         keep(&mut self.methods, key, there);
@@ -185,9 +185,9 @@ impl Known {
     }
 }
 
-fn keep<K: std::hash::Hash + Eq, V>(known: &mut HashMap<K, V>, key: K, value: V) {
-    if known.len() >= ENTRIES {
-        known.clear();
+fn keep<K: std::hash::Hash + Eq, V>(lookups: &mut HashMap<K, V>, key: K, value: V) {
+    if lookups.len() >= MAX_ENTRIES {
+        lookups.clear();
     }
-    known.insert(key, value);
+    lookups.insert(key, value);
 }

@@ -1,11 +1,11 @@
-//! Tokens.
+//! Operations on tokens.
 
-// 0: what one is to be, and its records
+// 0: drafts, filters and records
 mod draft;
 mod filter;
 mod write;
 
-// 1: what is done with them
+// 1: operations
 mod create;
 mod change;
 mod read;
@@ -13,10 +13,10 @@ mod expanded;
 mod list;
 mod sweep;
 
-pub use create::Made;
+pub use create::CreatedToken;
 pub use draft::TokenDraft;
-pub use expanded::Expanded;
+pub use expanded::ExpandedToken;
 pub use filter::TokenFilter;
-pub use list::{Listed, TokenPages};
+pub use list::{ListedToken, TokenPages};
 pub use write::NewToken;
-pub(in crate::acl::service) use write::{TOKEN_ROWS, TokenRows};
+pub(in crate::acl::service) use write::{MAX_TOKEN_RECORDS, TokenKeys};

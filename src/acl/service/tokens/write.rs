@@ -1,138 +1,149 @@
-//! A token's records: how they are made and how they are removed.
+//! Creation and deletion of the records of a token.
 
 use crate::acl::model::id::Id;
 use crate::acl::model::links::Links;
 use crate::acl::model::secret::PlainSecret;
 use crate::acl::model::timestamp::Timestamp;
-use crate::acl::model::token::{Birth, LoginOrigin, TokenRecord};
-use crate::acl::service::acl_service::{Directory, Home};
-use crate::acl::service::active_keys::held;
-use crate::acl::service::builtin::accessor_text;
-use crate::acl::service::caller::Live;
+use crate::acl::model::token::{ImmutableFields, LoginOrigin, TokenRecord};
+use crate::acl::service::acl_service::{AclService, WritableNamespace};
+use crate::acl::service::active_keys::require_same_keys;
+use crate::acl::service::builtin::accessor_as_secret;
+use crate::acl::service::caller::LiveToken;
 use crate::acl::service::error::ServiceError;
-use crate::acl::service::keys::{self, Whereabouts};
-use crate::acl::service::repository::{Changes, Stored, retrying};
-use crate::acl::service::seal::{Keys, SealKey};
+use crate::acl::service::keys::{self, TokenIndexEntry};
+use crate::acl::service::repository::Stored;
+use crate::acl::service::seal::{SealKey, SealKeys};
+use crate::acl::service::transaction::{Transaction, retry_on_conflict};
 use crate::acl::store::{CommitError, Freshness, Key};
 
-/// What a new token is to be, with everything judged.
+/// Validated fields of a new token.
 #[derive(Debug)]
 pub struct NewToken {
-    /// Its accessor.
+    /// Accessor.
     pub accessor: Id,
-    /// Its secret.
+    /// Secret.
     pub secret: PlainSecret,
-    /// Free text.
+    /// Description.
     pub description: String,
-    /// What it may do.
+    /// Links.
     pub links: Links,
-    /// The roles that it has.
+    /// Roles.
     pub roles: Vec<Id>,
-    /// Whether it counts in this datacenter only.
+    /// Valid in this datacenter only.
     pub local: bool,
-    /// When it is made.
+    /// Creation time.
     pub create_time: Timestamp,
-    /// When it ends; never if absent.
+    /// Expiration time; `None` for no expiration.
     pub expiration_time: Option<Timestamp>,
-    /// The login that makes it.
+    /// Login that creates it.
     pub login: Option<LoginOrigin>,
 }
 
-impl Directory {
-    /// Makes a token in a namespace, provided that what `changes` holds besides is so. It is on disk when this returns.
+impl AclService {
+    /// Creates a token, together with the preconditions and writes of `transaction`. It is durable on return.
     ///
     /// # Errors
-    /// The accessor or the secret is taken, by a token's secret or accessor; the store failed.
-    pub(in crate::acl::service) async fn make_token(
+    /// The accessor or the secret is taken by any token; the store failed.
+    pub(in crate::acl::service) async fn insert_token(
         &self,
-        home: &Home,
+        target: &WritableNamespace,
         new: NewToken,
-        changes: Changes,
-    ) -> Result<Live, ServiceError> {
+        transaction: Transaction,
+    ) -> Result<LiveToken, ServiceError> {
         loop {
             let keys = self.sealer.keys();
-            let outcome = self.try_make_token(&keys, home, &new, changes.clone()).await;
-            // Keys that were changed meanwhile are no one's fault who asks for a token.
+            let outcome = self.try_insert_token(&keys, target, &new, transaction.clone()).await;
+            // Retry if the conflict is a concurrent key rotation.
             let lost = matches!(outcome, Err(ServiceError::Commit(CommitError::Conflict(_))));
-            if !lost || self.keys_now().await?.at == keys.at {
+            if !lost || self.reload_keys().await?.at == keys.at {
                 return outcome;
             }
         }
     }
 
-    async fn try_make_token(
+    async fn try_insert_token(
         &self,
-        keys: &Keys,
-        home: &Home,
+        keys: &SealKeys,
+        target: &WritableNamespace,
         new: &NewToken,
-        changes: Changes,
-    ) -> Result<Live, ServiceError> {
+        transaction: Transaction,
+    ) -> Result<LiveToken, ServiceError> {
         let key = keys.current();
-        let birth = Birth {
+        let immutable = ImmutableFields {
             accessor_id: new.accessor,
             secret_hash: key.hash(&new.secret),
             sealed_secret: key.seal(new.accessor, &new.secret)?,
-            namespace: home.name.clone(),
+            namespace: target.name.clone(),
             local: new.local,
             create_time: new.create_time,
             expiration_time: new.expiration_time,
             login: new.login.clone(),
         };
-        let token = TokenRecord::born(birth, new.description.clone(), new.links.clone(), new.roles.clone());
-        let rows = TokenRows::of(key, &token);
-        let place = |secret| Whereabouts { namespace: home.name.clone(), accessor: token.birth().accessor_id, secret };
-        let mut changes = held(keys, home.hold(changes));
-        // Neither id may be taken, whatever key it is under.
-        for id in [&new.secret, &accessor_text(new.accessor)] {
-            changes = keys.hashes(id).iter().fold(changes, |changes, hash| changes.absent(&keys::token_id(hash)));
+        let token = TokenRecord::new(immutable, new.description.clone(), new.links.clone(), new.roles.clone());
+        let token_keys = TokenKeys::new(key, &token);
+        let index_entry = |secret| TokenIndexEntry {
+            namespace: target.name.clone(),
+            accessor: token.immutable().accessor_id,
+            secret,
+        };
+        let mut transaction = require_same_keys(keys, target.require_unchanged(transaction));
+        // Both ids must be unused under every active key.
+        for id in [&new.secret, &accessor_as_secret(new.accessor)] {
+            transaction =
+                keys.hashes(id).iter().fold(transaction, |transaction, hash| transaction.absent(&keys::token_id(hash)));
         }
-        changes =
-            changes.put(rows.token, &token)?.put(rows.by_secret, &place(true))?.put(rows.by_accessor, &place(false))?;
-        for key in rows.end.into_iter().chain(rows.login) {
-            changes = changes.put(key, &home.name)?;
+        transaction = transaction
+            .put(token_keys.token, &token)?
+            .put(token_keys.by_secret, &index_entry(true))?
+            .put(token_keys.by_accessor, &index_entry(false))?;
+        for key in token_keys.end.into_iter().chain(token_keys.login) {
+            transaction = transaction.put(key, &target.name)?;
         }
-        let revision = self.records.commit(changes).await?;
-        let read = token.birth().create_time;
-        Ok(Live { token: Stored { value: token.into(), created: revision, modified: revision }, read })
+        let revision = self.repository.commit(transaction).await?;
+        let read_at = token.immutable().create_time;
+        Ok(LiveToken { token: Stored { value: token.into(), created: revision, modified: revision }, read_at })
     }
 
-    /// Destroys a token; one that is gone already is no error.
+    /// Deletes a token; a missing one is not an error.
     ///
     /// # Errors
     /// The store failed.
     pub async fn destroy_token(&self, token: &TokenRecord) -> Result<(), ServiceError> {
-        retrying(|| self.try_destroy_token(token.birth())).await
+        retry_on_conflict(|| self.try_destroy_token(token.immutable())).await
     }
 
-    async fn try_destroy_token(&self, birth: &Birth) -> Result<(), ServiceError> {
-        let key = keys::token(&birth.namespace, birth.accessor_id);
-        let found = self.records.get::<TokenRecord>(&key, Freshness::Linearizable).await?;
-        // One that was made since then with the same accessor is another.
-        if let Some(token) = found.filter(|token| token.value.birth().create_time == birth.create_time) {
-            self.records.commit(self.without_token(&token, Changes::default()).await?).await?;
+    async fn try_destroy_token(&self, immutable: &ImmutableFields) -> Result<(), ServiceError> {
+        let key = keys::token(&immutable.namespace, immutable.accessor_id);
+        let found = self.repository.get::<TokenRecord>(&key, Freshness::Linearizable).await?;
+        // A newer token with the same accessor is another one.
+        if let Some(token) = found.filter(|token| token.value.immutable().create_time == immutable.create_time) {
+            self.repository.commit(self.delete_token_records(&token, Transaction::default()).await?).await?;
         }
         Ok(())
     }
 
-    /// The removal of a token's records, at most [`TOKEN_ROWS`] of them, provided that it is as it was read: else its
-    /// secret may be under another key by now, and a record would be left.
-    pub(in crate::acl::service) async fn without_token(
+    /// Adds the deletion of a token's records, at most [`MAX_TOKEN_RECORDS`], with the precondition that it is
+    /// unchanged: after a key rotation its index entry has another key and would remain.
+    pub(in crate::acl::service) async fn delete_token_records(
         &self,
         token: &Stored<TokenRecord>,
-        changes: Changes,
-    ) -> Result<Changes, ServiceError> {
-        let rows = TokenRows::of(&*self.key_of(&token.value).await?, &token.value);
-        let changes = changes.unchanged(&rows.token, token.modified);
-        let keys = [rows.token, rows.by_secret, rows.by_accessor].into_iter().chain(rows.end).chain(rows.login);
-        Ok(keys.fold(changes, Changes::delete))
+        transaction: Transaction,
+    ) -> Result<Transaction, ServiceError> {
+        let token_keys = TokenKeys::new(&*self.sealing_key(&token.value).await?, &token.value);
+        let transaction = transaction.unchanged(&token_keys.token, token.modified);
+        let keys = [token_keys.token, token_keys.by_secret, token_keys.by_accessor]
+            .into_iter()
+            .chain(token_keys.end)
+            .chain(token_keys.login);
+        Ok(keys.fold(transaction, Transaction::delete))
     }
 }
 
 /// Most records of one token.
-pub(in crate::acl::service) const TOKEN_ROWS: usize = 5;
+pub(in crate::acl::service) const MAX_TOKEN_RECORDS: usize = 5;
 
-/// The keys of one token's records.
-pub(in crate::acl::service) struct TokenRows {
+/// Store keys of one token's records.
+pub(in crate::acl::service) struct TokenKeys {
     pub(in crate::acl::service) token: Key,
     pub(in crate::acl::service) by_secret: Key,
     pub(in crate::acl::service) by_accessor: Key,
@@ -140,17 +151,17 @@ pub(in crate::acl::service) struct TokenRows {
     login: Option<Key>,
 }
 
-impl TokenRows {
-    /// Those of a token whose secret is under that key.
-    pub(in crate::acl::service) fn of(key: &SealKey, token: &TokenRecord) -> Self {
-        let birth = token.birth();
-        let accessor = birth.accessor_id;
+impl TokenKeys {
+    /// Returns the keys of a token whose secret is sealed with `key`.
+    pub(in crate::acl::service) fn new(key: &SealKey, token: &TokenRecord) -> Self {
+        let immutable = token.immutable();
+        let accessor = immutable.accessor_id;
         Self {
-            token: keys::token(&birth.namespace, accessor),
-            by_secret: keys::token_id(&birth.secret_hash),
-            by_accessor: keys::token_id(&key.hash(&accessor_text(accessor))),
-            end: birth.expiration_time.map(|end| keys::token_end(end, accessor)),
-            login: birth
+            token: keys::token(&immutable.namespace, accessor),
+            by_secret: keys::token_id(&immutable.secret_hash),
+            by_accessor: keys::token_id(&key.hash(&accessor_as_secret(accessor))),
+            end: immutable.expiration_time.map(|end| keys::token_end(end, accessor)),
+            login: immutable
                 .login
                 .as_ref()
                 .and_then(|login| login.method_id)

@@ -1,4 +1,4 @@
-//! What the database stands on: bytes that can be lent anew after a write failed, and read when they cannot be written.
+//! Backend of the database: it can be reopened after a failed write, and read if it is not writable.
 
 use std::collections::HashMap;
 use std::io;
@@ -7,54 +7,57 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use redb::StorageBackend;
 
-/// The bytes. One opening of the database at a time has them on loan.
+/// Handle of the backend. One database instance at a time holds a lease.
 ///
-/// redb refuses everything once a write or a sync has failed, until it is opened anew over the same bytes.
+/// redb rejects everything after a failed write or sync until it is reopened over the same backend.
 #[derive(Debug)]
-pub(super) struct Disk {
-    bytes: Arc<Bytes>,
-    /// Whether the latest loan still holds.
-    lent: Arc<AtomicBool>,
+pub(super) struct BackendHandle {
+    bytes: Arc<SharedBackend>,
+    /// True while the latest lease is valid.
+    lease_valid: Arc<AtomicBool>,
 }
 
 #[derive(Debug)]
-struct Bytes {
+struct SharedBackend {
     backend: Box<dyn StorageBackend>,
-    /// What was written since the last sync: offsets and lengths.
+    /// Offsets and lengths written since the last sync.
     unsynced: Mutex<Vec<(u64, usize)>>,
-    /// Set before a write of the header, which makes a transaction count, until the next sync.
+    /// Set before a write to the header, which commits a transaction, and cleared by a sync.
     header_touched: AtomicBool,
 }
 
-impl Disk {
+impl BackendHandle {
     pub(super) fn new(backend: impl StorageBackend) -> Self {
-        let bytes =
-            Bytes { backend: Box::new(backend), unsynced: Mutex::default(), header_touched: AtomicBool::new(false) };
-        Self { bytes: Arc::new(bytes), lent: Arc::default() }
+        let bytes = SharedBackend {
+            backend: Box::new(backend),
+            unsynced: Mutex::default(),
+            header_touched: AtomicBool::new(false),
+        };
+        Self { bytes: Arc::new(bytes), lease_valid: Arc::default() }
     }
 
-    /// Lends the bytes. Every earlier loan ends: who still has it can neither read nor write.
-    pub(super) fn lend(&mut self) -> Loan {
-        self.lent.store(false, Ordering::Release);
-        self.lent = Arc::new(AtomicBool::new(true));
-        Loan { bytes: Arc::clone(&self.bytes), holds: Arc::clone(&self.lent), aside: None }
+    /// Issues a new lease. Earlier leases become invalid for reads and writes.
+    pub(super) fn lease(&mut self) -> LeasedBackend {
+        self.lease_valid.store(false, Ordering::Release);
+        self.lease_valid = Arc::new(AtomicBool::new(true));
+        LeasedBackend { bytes: Arc::clone(&self.bytes), valid: Arc::clone(&self.lease_valid), overlay: None }
     }
 
-    /// Lends the bytes to read, as [`Disk::lend`] does. What is written is kept aside in memory, and lost with the loan.
-    pub(super) fn lend_to_read(&mut self) -> io::Result<Loan> {
-        let aside = Aside { len: self.bytes.backend.len()?, pages: HashMap::new() };
-        Ok(Loan { aside: Some(Mutex::new(aside)), ..self.lend() })
+    /// Issues a read-only lease, like [`BackendHandle::lease`]. Writes go to memory and are dropped with the lease.
+    pub(super) fn lease_read_only(&mut self) -> io::Result<LeasedBackend> {
+        let overlay = Overlay { len: self.bytes.backend.len()?, pages: HashMap::new() };
+        Ok(LeasedBackend { overlay: Some(Mutex::new(overlay)), ..self.lease() })
     }
 
-    /// Tells if the header may have been written since the last sync. Without it, what else was written does not count.
+    /// Returns whether the header may have been written since the last sync. Without it, other writes have no effect.
     pub(super) fn header_was_touched(&self) -> bool {
         self.bytes.header_touched.load(Ordering::Acquire)
     }
 
-    /// Writes what was not synced once more, and syncs it. Linux takes what it could not bring to the disk as written:
-    /// the sync fails once, and the next one would promise what is not there.
+    /// Repeats unsynced writes and syncs. Linux marks pages that failed to reach the disk as clean: the sync fails
+    /// once, and the next one would succeed without the data.
     pub(super) fn write_again(&self) -> io::Result<()> {
-        let Bytes { backend, unsynced, .. } = &*self.bytes;
+        let SharedBackend { backend, unsynced, .. } = &*self.bytes;
         let mut unsynced = lock(unsynced);
         let end = backend.len()?;
         for (offset, length) in unsynced.iter().copied() {
@@ -69,41 +72,41 @@ impl Disk {
     }
 }
 
-/// The bytes, while the loan holds. It has no locks: whoever opened the disk keeps others away from it.
+/// Leased backend. It does not lock: the opener of the file ensures exclusive access.
 #[derive(Debug)]
-pub(super) struct Loan {
-    bytes: Arc<Bytes>,
-    holds: Arc<AtomicBool>,
-    aside: Option<Mutex<Aside>>,
+pub(super) struct LeasedBackend {
+    bytes: Arc<SharedBackend>,
+    valid: Arc<AtomicBool>,
+    overlay: Option<Mutex<Overlay>>,
 }
 
-impl Loan {
+impl LeasedBackend {
     fn backend(&self) -> io::Result<&dyn StorageBackend> {
-        if self.holds.load(Ordering::Acquire) {
+        if self.valid.load(Ordering::Acquire) {
             return Ok(&*self.bytes.backend);
         }
         Err(io::Error::other("the store was opened anew"))
     }
 }
 
-impl StorageBackend for Loan {
+impl StorageBackend for LeasedBackend {
     fn len(&self) -> io::Result<u64> {
         let backend = self.backend()?;
-        self.aside.as_ref().map_or_else(|| backend.len(), |aside| Ok(lock(aside).len))
+        self.overlay.as_ref().map_or_else(|| backend.len(), |overlay| Ok(lock(overlay).len))
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
         let backend = self.backend()?;
-        match &self.aside {
-            Some(aside) => lock(aside).read(backend, offset, out),
+        match &self.overlay {
+            Some(overlay) => lock(overlay).read(backend, offset, out),
             None => backend.read(offset, out),
         }
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
         let backend = self.backend()?;
-        match &self.aside {
-            Some(aside) => lock(aside).len = len,
+        match &self.overlay {
+            Some(overlay) => lock(overlay).len = len,
             None => backend.set_len(len)?,
         }
         Ok(())
@@ -111,7 +114,7 @@ impl StorageBackend for Loan {
 
     fn sync_data(&self) -> io::Result<()> {
         let backend = self.backend()?;
-        if self.aside.is_none() {
+        if self.overlay.is_none() {
             backend.sync_data()?;
             lock(&self.bytes.unsynced).clear();
             self.bytes.header_touched.store(false, Ordering::Release);
@@ -121,8 +124,8 @@ impl StorageBackend for Loan {
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         let backend = self.backend()?;
-        if let Some(aside) = &self.aside {
-            return lock(aside).write(backend, offset, data);
+        if let Some(overlay) = &self.overlay {
+            return lock(overlay).write(backend, offset, data);
         }
         if offset == 0 {
             self.bytes.header_touched.store(true, Ordering::Release);
@@ -133,17 +136,17 @@ impl StorageBackend for Loan {
     }
 }
 
-/// What was written over bytes that are only read.
+/// Writes over a read-only backend, by page.
 #[derive(Debug)]
-struct Aside {
+struct Overlay {
     len: u64,
     pages: HashMap<u64, Vec<u8>>,
 }
 
-/// Bytes of a page that is kept aside.
+/// Page size of the overlay, in bytes.
 const PAGE: usize = 4096;
 
-impl Aside {
+impl Overlay {
     fn read(&self, backend: &dyn StorageBackend, offset: u64, out: &mut [u8]) -> io::Result<()> {
         let there =
             usize::try_from(backend.len()?.saturating_sub(offset)).map_or(out.len(), |left| left.min(out.len()));
@@ -151,7 +154,7 @@ impl Aside {
             backend.read(offset, &mut out[..there])?;
         }
         out[there..].fill(0);
-        for (number, from, at, length) in parts(offset, out.len()) {
+        for (number, from, at, length) in page_ranges(offset, out.len()) {
             if let Some(page) = self.pages.get(&number) {
                 out[at..at + length].copy_from_slice(&page[from..from + length]);
             }
@@ -160,7 +163,7 @@ impl Aside {
     }
 
     fn write(&mut self, backend: &dyn StorageBackend, offset: u64, data: &[u8]) -> io::Result<()> {
-        for (number, from, at, length) in parts(offset, data.len()) {
+        for (number, from, at, length) in page_ranges(offset, data.len()) {
             let mut page = vec![0; PAGE];
             self.read(backend, number * PAGE as u64, &mut page)?;
             page[from..from + length].copy_from_slice(&data[at..at + length]);
@@ -171,8 +174,8 @@ impl Aside {
     }
 }
 
-/// The pages that `length` bytes from `offset` on lie in: number, start in the page, start in the bytes, length.
-fn parts(offset: u64, length: usize) -> impl Iterator<Item = (u64, usize, usize, usize)> {
+/// Returns the pages that a range covers: number, start in the page, start in the range, length.
+fn page_ranges(offset: u64, length: usize) -> impl Iterator<Item = (u64, usize, usize, usize)> {
     let mut at = 0;
     std::iter::from_fn(move || {
         let place = offset + at as u64;
@@ -204,26 +207,26 @@ mod tests {
             let backend = InMemoryBackend::new();
             backend.set_len(length as u64).unwrap();
             backend.write(0, &vec![0xff; length]).unwrap();
-            let mut disk = Disk::new(backend);
-            let loan = disk.lend_to_read().unwrap();
+            let mut disk = BackendHandle::new(backend);
+            let lease = disk.lease_read_only().unwrap();
             let mut expected = vec![0xff; length];
             for (offset, length, byte) in writes {
-                loan.write(offset as u64, &vec![byte; length]).unwrap();
+                lease.write(offset as u64, &vec![byte; length]).unwrap();
                 expected.resize(expected.len().max(offset + length), 0);
                 expected[offset..offset + length].fill(byte);
             }
-            loan.sync_data().unwrap();
+            lease.sync_data().unwrap();
             let mut found = vec![0; expected.len()];
-            prop_assert_eq!(loan.len().unwrap(), expected.len() as u64);
-            loan.read(0, &mut found).unwrap();
+            prop_assert_eq!(lease.len().unwrap(), expected.len() as u64);
+            lease.read(0, &mut found).unwrap();
             prop_assert!(found == expected);
 
-            let after = disk.lend();
+            let after = disk.lease();
             prop_assert_eq!(after.len().unwrap(), length as u64);
             let mut found = vec![0; length];
             after.read(0, &mut found).unwrap();
             prop_assert!(found == vec![0xff; length]);
-            prop_assert!(loan.read(0, &mut found).is_err() && loan.write(0, b"late").is_err());
+            prop_assert!(lease.read(0, &mut found).is_err() && lease.write(0, b"late").is_err());
         }
     }
 }

@@ -1,8 +1,7 @@
-//! Records in memory, by key: a look that costs a fraction of one into the file.
+//! In-memory cache of records: a hit costs a fraction of a file read.
 //!
-//! What is here is what a look into the file would find, at each moment: a key that is about to be written is taken
-//! out before the write can be seen, and what a reader found earlier is not put in afterwards. Keys without a record
-//! are not kept: callers without a token could fill the memory with them.
+//! Entries always equal the file: a key is evicted before its write becomes visible, and a value read before a write is
+//! not inserted after it. Missing keys are not cached: unauthenticated callers could fill the memory with them.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher as _, RandomState};
@@ -10,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::{Key, Record};
 
-/// Records that were read lately, within a bound.
+/// Bounded cache of recently read records.
 #[derive(Debug)]
 pub(super) struct Cache {
     shards: Vec<Mutex<Shard>>,
@@ -19,57 +18,57 @@ pub(super) struct Cache {
 
 #[derive(Debug, Default)]
 struct Shard {
-    /// What was read since the two generations were last shifted.
+    /// Entries used since the last generation shift.
     recent: HashMap<Key, Record>,
-    /// What was read in the generation before, and not since. Forgotten at the next shift.
+    /// Entries of the previous generation not used since; dropped at the next shift.
     older: HashMap<Key, Record>,
-    /// What `recent` takes, in bytes.
+    /// Size of `recent`, in bytes.
     weight: usize,
-    /// Keys that are being written.
+    /// Keys with a write in progress.
     writing: HashSet<Key>,
-    /// How often keys of this shard were written.
+    /// Number of writes to this shard.
     writes: u64,
 }
 
-/// A look that found nothing: what is then read from the file may be kept, if nothing was written since.
+/// Token of a cache miss: the value read afterwards may be inserted if no write happened since.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Miss(u64);
+pub(super) struct CacheMiss(u64);
 
-const SHARDS: usize = 16;
+const SHARD_COUNT: usize = 16;
 
-/// Bytes that an entry takes beside those of its key and value.
-const ENTRY: usize = 200;
+/// Overhead of an entry beyond its key and value, in bytes.
+const ENTRY_OVERHEAD: usize = 200;
 
-/// Bytes of one generation of one shard.
-const GENERATION: usize = Cache::BYTES / SHARDS / 2;
+/// Size limit of one generation of one shard, in bytes.
+const GENERATION_BYTES: usize = Cache::MAX_BYTES / SHARD_COUNT / 2;
 
-/// Larger records are not kept.
-const LARGEST: usize = GENERATION / 8;
+/// Larger records are not cached.
+const MAX_RECORD_BYTES: usize = GENERATION_BYTES / 8;
 
 impl Cache {
-    /// Bytes that all entries take at most, roughly.
-    pub(super) const BYTES: usize = 16 * 1024 * 1024;
+    /// Approximate size limit of the cache, in bytes.
+    pub(super) const MAX_BYTES: usize = 16 * 1024 * 1024;
 
     pub(super) fn new() -> Self {
-        Self { shards: (0..SHARDS).map(|_| Mutex::default()).collect(), hasher: RandomState::new() }
+        Self { shards: (0..SHARD_COUNT).map(|_| Mutex::default()).collect(), hasher: RandomState::new() }
     }
 
-    /// The record, or the miss to hand to [`Cache::fill`]. Called before the look into the file begins.
-    pub(super) fn get(&self, key: &Key) -> Result<Record, Miss> {
+    /// Returns the record, or the miss to pass to [`Cache::fill`]. Must be called before the file is read.
+    pub(super) fn get(&self, key: &Key) -> Result<Record, CacheMiss> {
         let mut shard = self.shard(key);
         if let Some(record) = shard.recent.get(key) {
             return Ok(record.clone());
         }
-        let Some((key, record)) = shard.older.remove_entry(key) else { return Err(Miss(shard.writes)) };
+        let Some((key, record)) = shard.older.remove_entry(key) else { return Err(CacheMiss(shard.writes)) };
         let forgotten = shard.put(key, record.clone());
         drop(shard);
         drop(forgotten);
         Ok(record)
     }
 
-    /// Keeps what was read after a miss.
-    pub(super) fn fill(&self, key: &Key, record: &Record, miss: Miss) {
-        if weight(key, record) > LARGEST {
+    /// Inserts a record that was read after a miss.
+    pub(super) fn fill(&self, key: &Key, record: &Record, miss: CacheMiss) {
+        if weight(key, record) > MAX_RECORD_BYTES {
             return;
         }
         let mut shard = self.shard(key);
@@ -81,8 +80,8 @@ impl Cache {
         drop(forgotten);
     }
 
-    /// Forgets keys that are about to be written, and keeps nothing of them until [`Cache::written`].
-    pub(super) fn write<'a>(&self, keys: impl Iterator<Item = &'a Key>) {
+    /// Evicts keys before their write and blocks insertion until [`Cache::end_write`].
+    pub(super) fn begin_write<'a>(&self, keys: impl Iterator<Item = &'a Key>) {
         for key in keys {
             let mut shard = self.shard(key);
             if let Some(record) = shard.recent.remove(key) {
@@ -93,8 +92,8 @@ impl Cache {
         }
     }
 
-    /// What was about to be written can be seen by all who look from now on, or was given up.
-    pub(super) fn written(&self) {
+    /// Ends a write, committed or abandoned.
+    pub(super) fn end_write(&self) {
         for shard in &self.shards {
             let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
             if !shard.writing.is_empty() {
@@ -104,7 +103,7 @@ impl Cache {
         }
     }
 
-    /// Forgets everything, and what is being read right now.
+    /// Empties the cache and invalidates outstanding misses.
     pub(super) fn clear(&self) {
         for shard in &self.shards {
             let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
@@ -113,17 +112,17 @@ impl Cache {
     }
 
     fn shard(&self, key: &Key) -> MutexGuard<'_, Shard> {
-        let number = usize::try_from(self.hasher.hash_one(key) % SHARDS as u64).unwrap_or_default();
+        let number = usize::try_from(self.hasher.hash_one(key) % SHARD_COUNT as u64).unwrap_or_default();
         self.shards[number].lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Shard {
-    /// Puts an entry in. Gives what has to go for it, to be dropped without the lock.
+    /// Inserts an entry; returns the evicted generation, to be dropped without the lock.
     fn put(&mut self, key: Key, record: Record) -> HashMap<Key, Record> {
         let more = weight(&key, &record);
         let mut forgotten = HashMap::new();
-        if self.weight + more > GENERATION {
+        if self.weight + more > GENERATION_BYTES {
             forgotten = std::mem::replace(&mut self.older, std::mem::take(&mut self.recent));
             self.weight = 0;
         }
@@ -135,7 +134,7 @@ impl Shard {
 }
 
 fn weight(key: &Key, record: &Record) -> usize {
-    key.as_str().len() + record.value.len() + ENTRY
+    key.as_str().len() + record.value.len() + ENTRY_OVERHEAD
 }
 
 #[cfg(test)]
@@ -150,7 +149,7 @@ mod tests {
     }
 
     fn key(number: usize) -> Key {
-        Key::of(&["token", &number.to_string()])
+        Key::new(&["token", &number.to_string()])
     }
 
     fn read(cache: &Cache, key: &Key, length: usize) -> bool {
@@ -171,7 +170,7 @@ mod tests {
             }
             weight += 500;
         }
-        assert!(weight > 2 * Cache::BYTES);
+        assert!(weight > 2 * Cache::MAX_BYTES);
         let entries = cache.shards.iter().map(|shard| {
             let shard = shard.lock().unwrap();
             let weigh = |entries: &HashMap<Key, Record>| -> usize {
@@ -181,7 +180,7 @@ mod tests {
             weigh(&shard.recent) + weigh(&shard.older)
         });
         let kept: usize = entries.sum();
-        assert!(kept <= Cache::BYTES && kept > Cache::BYTES / 3, "{kept} bytes are kept");
+        assert!(kept <= Cache::MAX_BYTES && kept > Cache::MAX_BYTES / 3, "{kept} bytes are kept");
     }
 
     #[test]
@@ -190,12 +189,12 @@ mod tests {
         let (one, large) = (key(1), key(2));
         assert!(!read(&cache, &one, 10) && read(&cache, &one, 10));
 
-        // Found before the write, and handed in at each moment after that.
-        cache.write([&one].into_iter());
+        // Inserting a value from before the write must fail at each later step.
+        cache.begin_write([&one].into_iter());
         let during = cache.get(&one).unwrap_err();
         cache.fill(&one, &record(10), during);
         assert!(cache.get(&one).is_err());
-        cache.written();
+        cache.end_write();
         cache.fill(&one, &record(10), during);
         let after = cache.get(&one).unwrap_err();
         cache.fill(&one, &record(10), after);
@@ -205,6 +204,6 @@ mod tests {
         cache.clear();
         cache.fill(&large, &record(10), miss);
         assert!(cache.get(&large).is_err() && cache.get(&one).is_err());
-        assert!(!read(&cache, &large, LARGEST) && !read(&cache, &large, LARGEST));
+        assert!(!read(&cache, &large, MAX_RECORD_BYTES) && !read(&cache, &large, MAX_RECORD_BYTES));
     }
 }

@@ -1,7 +1,7 @@
-//! Checksums of the store's own: one a record, bound to its key, and one sum a kind that tells when a record is lost.
+//! Checksums: one per record, bound to its key, and one sum per kind that detects lost records.
 //!
-//! Pages have checksums of redb's, which are checked when the store is opened. These here are checked on each read, while
-//! the store is used. Their key is random and stands in the store: they tell of damage, not of forgery.
+//! redb's page checksums are verified when the store is opened; these are verified on each read. Their key is random
+//! and stored with the data: they detect damage, not forgery.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,21 +11,21 @@ use aws_lc_rs::hmac;
 use super::{Revision, StoreError};
 use crate::hex::encode_hex;
 
-/// Bytes of a checksum.
+/// Length of a checksum, in bytes.
 pub(super) const LENGTH: usize = 16;
 
-/// The checksum of one record.
+/// Checksum of one record.
 pub(super) type Checksum = [u8; LENGTH];
 
-/// Makes a store's checksums.
+/// Computes the checksums of a store.
 #[derive(Debug, Clone)]
 pub(super) struct Checksums(Arc<hmac::Key>);
 
 impl Checksums {
-    /// A new random key, as the store keeps it.
+    /// Returns a new random key in its stored form.
     ///
     /// # Errors
-    /// There are no random numbers.
+    /// The system has no random numbers.
     pub(super) fn new_key() -> Result<String, StoreError> {
         let mut key = [0; 32];
         let none = |_| StoreError::failed(std::io::Error::other("no random numbers"));
@@ -33,23 +33,23 @@ impl Checksums {
         Ok(encode_hex(&key))
     }
 
-    /// By the key that the store keeps.
+    /// Creates it from the stored key.
     pub(super) fn new(key: &str) -> Self {
         Self(Arc::new(hmac::Key::new(hmac::HMAC_SHA256, key.as_bytes())))
     }
 
-    /// The checksum of a record.
+    /// Returns the checksum of a record.
     pub(super) fn record(&self, key: &str, created: Revision, modified: Revision, value: &[u8]) -> Checksum {
         self.sum(&[b"record", key.as_bytes(), &created.0.to_be_bytes(), &modified.0.to_be_bytes(), value])
     }
 
-    /// The checksum of what is kept of a kind.
-    fn totals(&self, kind: &str, totals: &Totals) -> Checksum {
+    /// Returns the checksum of a kind's totals.
+    fn totals(&self, kind: &str, totals: &KindTotals) -> Checksum {
         let (count, revision) = (totals.count.to_be_bytes(), totals.revision.0.to_be_bytes());
         self.sum(&[b"totals", kind.as_bytes(), &count, &totals.sum, &revision])
     }
 
-    /// Each part with its length before it, so that no part runs into the next.
+    /// Each part is length-prefixed, so that parts cannot be shifted.
     fn sum(&self, parts: &[&[u8]]) -> Checksum {
         let mut context = hmac::Context::with_key(&self.0);
         for part in parts {
@@ -62,16 +62,16 @@ impl Checksums {
     }
 }
 
-/// The number of records of a kind, the sum of their checksums in whatever order, and the kind's last change.
+/// Number of records of a kind, order-independent sum of their checksums, and the kind's last change.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Totals {
+pub(super) struct KindTotals {
     pub(super) count: u64,
     pub(super) sum: Checksum,
     pub(super) revision: Revision,
 }
 
-impl Totals {
-    /// Bytes of totals as they are kept.
+impl KindTotals {
+    /// Length of encoded totals, in bytes.
     const BYTES: usize = 8 + LENGTH + 8 + LENGTH;
 
     pub(super) fn add(&mut self, checksum: &Checksum) {
@@ -97,7 +97,7 @@ impl Totals {
         bytes
     }
 
-    /// Totals as they were kept; `None` where they are damaged.
+    /// Decodes totals; `None` if damaged.
     pub(super) fn decode(kind: &str, checksums: &Checksums, bytes: &[u8]) -> Option<Self> {
         let (count, rest) = bytes.split_first_chunk()?;
         let (sum, rest) = rest.split_first_chunk()?;
@@ -109,7 +109,7 @@ impl Totals {
 }
 
 /// Totals of all kinds.
-pub(super) type AllTotals = BTreeMap<String, Totals>;
+pub(super) type TotalsByKind = BTreeMap<String, KindTotals>;
 
 #[cfg(test)]
 mod tests {
@@ -125,26 +125,26 @@ mod tests {
         assert_ne!(one, checksums.record("token/a", Revision(1), Revision(3), b"x"));
         assert_ne!(one, Checksums::new("another").record("token/a", Revision(1), Revision(2), b"x"));
 
-        let mut totals = Totals { revision: Revision(7), ..Totals::default() };
+        let mut totals = KindTotals { revision: Revision(7), ..KindTotals::default() };
         for checksum in [&one, &two, &three] {
             totals.add(checksum);
         }
-        let mut others = Totals { revision: Revision(7), ..Totals::default() };
+        let mut others = KindTotals { revision: Revision(7), ..KindTotals::default() };
         for checksum in [&three, &one, &two] {
             others.add(checksum);
         }
         assert_eq!(totals, others);
         let kept = totals.encode("token", &checksums);
-        assert_eq!(Totals::decode("token", &checksums, &kept), Some(totals.clone()));
+        assert_eq!(KindTotals::decode("token", &checksums, &kept), Some(totals.clone()));
         for place in 0..kept.len() {
             let mut damaged = kept.clone();
             damaged[place] ^= 1;
-            assert_eq!(Totals::decode("token", &checksums, &damaged), None, "{place}");
+            assert_eq!(KindTotals::decode("token", &checksums, &damaged), None, "{place}");
         }
-        assert_eq!(Totals::decode("role", &checksums, &kept), None);
+        assert_eq!(KindTotals::decode("role", &checksums, &kept), None);
         for checksum in [&one, &two, &three] {
             totals.remove(checksum);
         }
-        assert_eq!(totals, Totals { revision: Revision(7), ..Totals::default() });
+        assert_eq!(totals, KindTotals { revision: Revision(7), ..KindTotals::default() });
     }
 }

@@ -1,4 +1,4 @@
-//! Files that hold what others must not read.
+//! Opens private files.
 
 use std::fs::{File, TryLockError};
 use std::path::Path;
@@ -7,12 +7,12 @@ use rustix::fs::{Mode, OFlags};
 
 use super::OpenError;
 
-/// Opens a file that is there, and locks it. A symlink is not followed.
+/// Opens and locks an existing file. Symlinks are not followed.
 pub(super) fn existing_file(path: &Path) -> Result<File, OpenError> {
     open(path, OFlags::empty())
 }
 
-/// Opens the file, made where it is not there, locks it and gives it mode 0600. A symlink is not followed.
+/// Opens and locks a file with mode 0600, and creates it if missing. Symlinks are not followed.
 pub(super) fn private_file(path: &Path) -> Result<File, OpenError> {
     let file = open(path, OFlags::CREATE)?;
     let changed = rustix::fs::fchmod(&file, Mode::from_raw_mode(0o600));

@@ -1,4 +1,4 @@
-//! The store in one file of this machine (redb): snapshot readers beside one writer, each commit durable.
+//! Store in one local file (redb): snapshot readers, one writer, durable commits.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,57 +8,57 @@ use redb::backends::FileBackend;
 use redb::{Database, StorageBackend};
 use tokio::sync::{mpsc, oneshot};
 
-use self::backend::Disk;
+use self::backend::BackendHandle;
 pub(super) use self::reads::Export;
 use self::reads::{begin, get, list};
-use self::recovery::Shared;
+use self::recovery::SharedState;
 use self::tables::kind_of;
-use self::writer::Job;
+use self::writer::CommitJob;
 use super::{
     Batch, Check, CommitError, FORMAT, Freshness, Key, Listing, OpenError, Page, Record, Revision, Store, StoreError,
     Verification, Write, revisions, watchers,
 };
 use crate::secure_dir;
 
-// 0: what it stands on, and what it remembers
+// 0: backend, tables, caches
 mod cache;
 mod checksums;
 mod backend;
 mod files;
 mod tables;
 
-// 1: the database, opened anew after a failure, and looks into it
+// 1: the database, reopened after a failure, and reads
 mod recovery;
 mod reads;
 mod verify;
 
-// 2: the one thread that writes
+// 2: the writer thread
 mod writer;
 
-/// Batches that may wait for the writer; more wait for room.
-const QUEUE: usize = 1024;
+/// Batches queued for the writer; further callers wait.
+const QUEUE_LENGTH: usize = 1024;
 
-/// A store in a folder of its own. One process at a time may have it.
+/// A store in a directory of its own, open in one process at a time.
 ///
-/// [`Store::get`] is cheap: what was read lately is in memory, and a look there takes a fraction of a microsecond. So
-/// are [`Store::last`], and [`Store::changed`] where something is newer.
+/// [`Store::get`] is cheap: recently read records are in memory, and a hit takes a fraction of a microsecond. So are
+/// [`Store::last`], and [`Store::changed`] if there is a newer change.
 ///
-/// A write that the disk refuses is answered with an error; reads go on, from what the disk still gives. The next
-/// write after a pause of a second (longer for a large store) tries the disk again, so that freed space is enough. A
-/// batch whose commit failed may turn out to have been written.
+/// A write that the disk rejects returns an error; reads continue with what the disk still provides. The first write
+/// after a pause of a second (longer for a large store) tries again, so freeing space is enough. A batch whose commit
+/// failed may turn out to be written.
 #[derive(Debug)]
 pub struct Embedded {
-    shared: Arc<Shared>,
-    jobs: Option<mpsc::Sender<Job>>,
+    shared: Arc<SharedState>,
+    jobs: Option<mpsc::Sender<CommitJob>>,
     writer: Option<std::thread::JoinHandle<()>>,
     path: PathBuf,
 }
 
 impl Embedded {
-    /// Opens the store in `folder`, made where it is not there. Blocks: after a crash the whole file is looked through.
+    /// Opens the store in `folder` and creates it if missing. Blocks: after a crash the whole file is checked.
     ///
     /// # Errors
-    /// Another process has it, it belongs to another datacenter, it is damaged, or it cannot be opened.
+    /// Another process has it open, it belongs to another datacenter, it is damaged, or it cannot be opened.
     pub fn open(folder: &Path, datacenter: &str) -> Result<Self, OpenError> {
         let folder = secure_dir::create_private(folder, 0o022)?;
         let path = Self::file_in(&folder);
@@ -68,50 +68,50 @@ impl Embedded {
         Self::over(backend, &path, datacenter)
     }
 
-    /// Opens a store over anything that keeps bytes; `path` is what errors call it. The caller keeps others away from
-    /// the bytes. Blocks, as [`Embedded::open`] does.
+    /// Opens a store over any backend; `path` is its name in errors. The caller ensures exclusive access. Blocks, as
+    /// [`Embedded::open`] does.
     ///
     /// # Errors
     /// It belongs to another datacenter, it is damaged, or it cannot be read and written.
     pub fn over(backend: impl StorageBackend, path: &Path, datacenter: &str) -> Result<Self, OpenError> {
         let (path, store) = (path.to_owned(), path.display().to_string());
         let damaged = |source: StoreError| OpenError::Damaged { store: store.clone(), source };
-        let mut disk = Disk::new(backend);
+        let mut disk = BackendHandle::new(backend);
         if verify::pages(&mut disk).map_err(damaged)? == Some(false) {
             return Err(OpenError::PagesDamaged { store });
         }
-        let database = recovery::open(disk.lend()).map_err(|error| damaged(error.into()))?;
-        let about = tables::introduce(&database, datacenter).map_err(damaged)?;
+        let database = recovery::open(disk.lease()).map_err(|error| damaged(error.into()))?;
+        let about = tables::read_or_init_metadata(&database, datacenter).map_err(damaged)?;
         if about.format != FORMAT {
             return Err(OpenError::Format { store, found: about.format });
         }
         if about.datacenter != datacenter {
             return Err(OpenError::Datacenter { store, found: about.datacenter, wanted: datacenter.to_owned() });
         }
-        let shared = Arc::new(Shared::new(database, about.checksums).map_err(damaged)?);
-        let (jobs, queue) = mpsc::channel(QUEUE);
+        let shared = Arc::new(SharedState::new(database, about.checksums).map_err(damaged)?);
+        let (jobs, queue) = mpsc::channel(QUEUE_LENGTH);
         let writer = writer::start(Arc::clone(&shared), disk, queue)
             .map_err(|source| OpenError::File { path: path.clone(), source })?;
         Ok(Self { shared, jobs: Some(jobs), writer: Some(writer), path })
     }
 
-    /// Checks all that the store in `folder` holds, which no server may have open. Changes nothing, whatever it finds. Blocks.
+    /// Verifies the store in `folder`, which no server may have open. Changes nothing. Blocks.
     ///
     /// # Errors
-    /// There is none, a server has it, or it cannot be read as a store.
+    /// It does not exist, a server has it open, or it is not a readable store.
     pub fn verify_file(folder: &Path) -> Result<Verification, OpenError> {
         let path = Self::file_in(folder);
         let damaged = |source: StoreError| OpenError::Damaged { store: path.display().to_string(), source };
         let backend = FileBackend::new(files::existing_file(&path)?).map_err(|error| damaged(error.into()))?;
-        verify::file(&mut Disk::new(backend)).map_err(damaged)
+        verify::file(&mut BackendHandle::new(backend)).map_err(damaged)
     }
 
-    /// The file of the store in a folder.
+    /// Returns the path of the store file in a directory.
     pub fn file_in(folder: &Path) -> PathBuf {
         folder.join("access.redb")
     }
 
-    /// The store's file.
+    /// Returns the path of the store file.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -119,28 +119,28 @@ impl Embedded {
     async fn submit(&self, batch: Batch) -> Result<Revision, CommitError> {
         let (outcome, answer) = oneshot::channel();
         let jobs = self.jobs.as_ref().ok_or(StoreError::Stopped)?;
-        jobs.send(Job { batch, outcome }).await.map_err(|_| StoreError::Stopped)?;
+        jobs.send(CommitJob { batch, outcome }).await.map_err(|_| StoreError::Stopped)?;
         answer.await.map_err(|_| CommitError::Unknown(StoreError::Stopped))?
     }
 
-    /// Looks into the file. After a failure redb reads nothing more that it has not in memory; the writer, which opens
-    /// it anew, answers no batch before it has done so.
-    async fn look<T: Send>(
+    /// Reads from the file. After an I/O error redb serves only cached pages; an empty batch waits until the writer has
+    /// reopened the database.
+    async fn read<T: Send>(
         &self,
-        look: impl Fn(&Database) -> Result<T, StoreError> + Send + Sync,
+        read: impl Fn(&Database) -> Result<T, StoreError> + Send + Sync,
     ) -> Result<T, StoreError> {
-        let found = look(&self.shared.database());
+        let found = read(&self.shared.database());
         if !matches!(found, Err(StoreError::Failed(_))) {
             return found;
         }
-        // Its outcome says nothing about reads.
+        // The outcome is irrelevant for reads.
         let _ = self.submit(Batch::default()).await;
-        look(&self.shared.database())
+        read(&self.shared.database())
     }
 }
 
-/// Reads happen in place, without another thread: the page is nearly always in memory, and a hop costs more than the
-/// read. Batches that come at the same time share the wait for the disk.
+/// Reads run on the calling thread: pages are nearly always in memory, and a thread switch costs more than the read.
+/// Concurrent batches share a disk sync.
 #[async_trait]
 impl Store for Embedded {
     async fn get(&self, key: &Key, _: Freshness) -> Result<Option<Record>, StoreError> {
@@ -149,7 +149,7 @@ impl Store for Embedded {
             Err(miss) => miss,
         };
         let checksums = &self.shared.checksums;
-        let found = self.look(|database| get(&begin(database)?, checksums, key)).await?;
+        let found = self.read(|database| get(&begin(database)?, checksums, key)).await?;
         if let Some(record) = &found {
             self.shared.cache.fill(key, record, miss);
         }
@@ -158,17 +158,17 @@ impl Store for Embedded {
 
     async fn list(&self, prefix: &str, page: Page, _: Freshness) -> Result<Listing, StoreError> {
         let checksums = &self.shared.checksums;
-        self.look(|database| list(&begin(database)?, checksums, prefix, &page)).await
+        self.read(|database| list(&begin(database)?, checksums, prefix, &page)).await
     }
 
     async fn export(&self) -> Result<super::Export, StoreError> {
-        Ok(super::Export(super::Exported::Embedded(
-            self.look(|database| Export::begin(database, &self.shared.checksums)).await?,
+        Ok(super::Export(super::ExportSource::Embedded(
+            self.read(|database| Export::begin(database, &self.shared.checksums)).await?,
         )))
     }
 
     async fn commit(&self, batch: Batch) -> Result<Revision, CommitError> {
-        self.submit(batch.settled()?).await
+        self.submit(batch.normalize()?).await
     }
 
     async fn changed(&self, prefix: &str, since: Revision) -> Result<Revision, StoreError> {
@@ -179,7 +179,7 @@ impl Store for Embedded {
         }
         let watcher = self.shared.watchers.watch(prefix);
         let mut changed = std::pin::pin!(watcher.changed());
-        // Registered before the look, so that a change right after it is not missed.
+        // Registered before the revision is read, so that no change in between is missed.
         changed.as_mut().enable();
         let last = self.shared.kinds.last(kind);
         if last > since {
@@ -201,7 +201,7 @@ impl Store for Embedded {
 }
 
 impl Drop for Embedded {
-    /// Waits for the batches that were taken on, so that the file is free for the next one to open it.
+    /// Waits for accepted batches, so that the file is free for the next process.
     fn drop(&mut self) {
         self.jobs = None;
         if let Some(writer) = self.writer.take() {

@@ -1,4 +1,4 @@
-//! Looks into the file: each sees the records as they are at one moment.
+//! Reads from the database file, each in one snapshot.
 
 use bytes::Bytes;
 use redb::{Database, ReadTransaction, ReadableDatabase as _};
@@ -20,8 +20,8 @@ pub(super) fn get(
     records.get(key.as_str())?.map(|bytes| decode(key.as_str(), checksums, bytes.value())).transpose()
 }
 
-/// One page. Every key starts with the prefix "", whose revision is that of all kinds. A damaged record has an empty value,
-/// which no record is read from: the others of the page can be.
+/// Reads a page of a list. The prefix "" selects all kinds. A damaged record is returned with an empty value, so that
+/// others of the page stay readable.
 pub(super) fn list(
     transaction: &ReadTransaction,
     checksums: &Checksums,
@@ -54,7 +54,7 @@ pub(super) fn list(
     Ok(listing)
 }
 
-/// All records as they were when it began. The file keeps what it reads until it is dropped, and grows meanwhile.
+/// All records at the time of its start. Until it is dropped, the file keeps their pages and grows.
 #[derive(Debug)]
 pub(in crate::acl::store) struct Export {
     moment: ReadTransaction,
@@ -74,7 +74,7 @@ impl Export {
         self.revision
     }
 
-    /// The next records, at most so many; none at the end.
+    /// Returns the next records, at most `limit`; empty at the end.
     pub(in crate::acl::store) fn next(&mut self, limit: usize) -> Result<Vec<(Key, Record)>, StoreError> {
         let page = Page { after: self.after.take(), limit };
         let entries = list(&self.moment, &self.checksums, "", &page)?.entries;

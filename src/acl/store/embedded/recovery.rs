@@ -1,40 +1,40 @@
-//! The database over its disk, opened anew after a failure.
+//! Opens the database, and reopens it after a failure.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
 use redb::{Database, DatabaseError};
 
 use super::StoreError;
-use super::backend::{Disk, Loan};
+use super::backend::{BackendHandle, LeasedBackend};
 use super::cache::Cache;
 use super::checksums::Checksums;
-use super::revisions::Kinds;
+use super::revisions::KindRevisions;
 use super::tables;
 use super::watchers::Watchers;
 
-/// Memory for pages of the file, in bytes. redb would take up to a gigabyte.
-pub(super) const PAGES: usize = 16 * 1024 * 1024;
+/// Page cache size, in bytes. redb's default is up to a gigabyte.
+pub(super) const PAGE_CACHE_BYTES: usize = 16 * 1024 * 1024;
 
-/// What readers and the writer share.
+/// State shared by readers and the writer.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct SharedState {
     database: RwLock<Arc<Database>>,
     pub(super) cache: Cache,
     pub(super) checksums: Checksums,
-    pub(super) kinds: Kinds,
+    pub(super) kinds: KindRevisions,
     pub(super) watchers: Watchers,
 }
 
-impl Shared {
+impl SharedState {
     pub(super) fn new(database: Database, checksums: Checksums) -> Result<Self, StoreError> {
         let shared = Self {
             database: RwLock::new(Arc::new(database)),
             cache: Cache::new(),
             checksums,
-            kinds: Kinds::default(),
+            kinds: KindRevisions::default(),
             watchers: Watchers::default(),
         };
-        shared.learn_kinds()?;
+        shared.load_kind_revisions()?;
         Ok(shared)
     }
 
@@ -42,46 +42,46 @@ impl Shared {
         Arc::clone(&self.database.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Puts another opening of the database in the place of the one that failed.
+    /// Replaces the database after a failure.
     pub(super) fn replace(&self, database: Database) -> Result<(), StoreError> {
         *self.database.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(database);
-        // A batch whose writing failed may be there now, or no longer.
+        // A batch whose write failed may be visible now, or no longer.
         self.cache.clear();
-        self.learn_kinds()?;
+        self.load_kind_revisions()?;
         self.watchers.wake_all();
         Ok(())
     }
 
-    fn learn_kinds(&self) -> Result<(), StoreError> {
-        let kinds = tables::kinds(&self.database())?;
-        self.kinds.changed(kinds.iter().map(|(kind, revision)| (kind.as_str(), *revision)));
+    fn load_kind_revisions(&self) -> Result<(), StoreError> {
+        let kinds = tables::kind_revisions(&self.database())?;
+        self.kinds.record(kinds.iter().map(|(kind, revision)| (kind.as_str(), *revision)));
         Ok(())
     }
 }
 
-/// Opens the database. Blocks: where it was not closed, the whole of it is looked through.
-pub(super) fn open(loan: Loan) -> Result<Database, DatabaseError> {
+/// Opens the database. Blocks: a file that was not closed is checked completely.
+pub(super) fn open(lease: LeasedBackend) -> Result<Database, DatabaseError> {
     let mut builder = Database::builder();
-    builder.set_cache_size(PAGES);
+    builder.set_cache_size(PAGE_CACHE_BYTES);
     builder.set_repair_callback(|repair| {
         if repair.progress() == 0.0 {
             tracing::warn!(event = "acl.store.repairing", "the store was not closed: looking through all of it");
         }
     });
-    builder.create_with_backend(loan)
+    builder.create_with_backend(lease)
 }
 
-/// Opens the database anew after a failure, to be read and written if the disk lets it, or else to be read alone.
-/// Whether it can be written. If `readable`, and it cannot be written, it stays as it is.
-pub(super) fn reopen(shared: &Shared, disk: &mut Disk, readable: bool) -> Result<bool, StoreError> {
+/// Reopens the database after a failure, for reading and writing if the disk allows it, otherwise for reading only.
+/// Returns whether it is writable. If `readable`, an unwritable database stays open as it is.
+pub(super) fn reopen(shared: &SharedState, disk: &mut BackendHandle, readable: bool) -> Result<bool, StoreError> {
     let written = disk.write_again();
     if written.is_err() && readable {
         return Ok(false);
     }
-    let opened = written.map_err(redb::Error::Io).map_err(StoreError::from).and_then(|()| Ok(open(disk.lend())?));
+    let opened = written.map_err(redb::Error::Io).map_err(StoreError::from).and_then(|()| Ok(open(disk.lease())?));
     let (database, writable) = match opened {
         Ok(database) => (database, true),
-        Err(_) => (open(disk.lend_to_read().map_err(redb::Error::Io)?)?, false),
+        Err(_) => (open(disk.lease_read_only().map_err(redb::Error::Io)?)?, false),
     };
     shared.replace(database)?;
     Ok(writable)

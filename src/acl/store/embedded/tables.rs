@@ -1,4 +1,4 @@
-//! What stands in the file: its tables, and a record's bytes.
+//! Tables of the database file, and the encoding of records.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use redb::{Database, ReadableDatabase as _, ReadableTable, TableDefinition};
 
-use super::checksums::{AllTotals, Checksum, Checksums, LENGTH, Totals};
+use super::checksums::{Checksum, Checksums, KindTotals, LENGTH, TotalsByKind};
 use super::{FORMAT, Record, Revision, StoreError};
 
 impl<E: Into<redb::Error>> From<E> for StoreError {
@@ -23,95 +23,95 @@ impl<E: Into<redb::Error>> From<E> for StoreError {
 }
 
 pub(super) const RECORDS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("records");
-/// The revision of the last change of each kind of record; of all under [`ALL`].
+/// Revision of the last change of each kind, and of all kinds under [`ALL_KINDS`].
 pub(super) const KINDS: TableDefinition<'_, &str, u64> = TableDefinition::new("kinds");
-/// [`Totals`] of each kind. Stores of older versions have none until they are opened.
+/// [`KindTotals`] of each kind. Stores of older versions get them when opened.
 pub(super) const TOTALS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("totals");
-pub(super) const ALL: &str = "";
+pub(super) const ALL_KINDS: &str = "";
 const ABOUT: TableDefinition<'_, &str, &str> = TableDefinition::new("about");
 const CHECKSUM_KEY: &str = "checksum_key";
 
-/// Set in the first revision of a record that has a checksum. No store comes to revisions as high.
-const CHECKED: u64 = 1 << 63;
+/// Flag in the creation revision of records with a checksum. Revisions never reach this bit.
+const CHECKSUM_FLAG: u64 = 1 << 63;
 
-/// A record's bytes: the two revisions, its checksum, the value. Older versions wrote no checksum.
+/// Encodes a record: two revisions, checksum, value. Older versions wrote no checksum.
 pub(super) fn encode(created: Revision, modified: Revision, checksum: &Checksum, value: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(16 + LENGTH + value.len());
-    bytes.extend_from_slice(&(created.0 | CHECKED).to_be_bytes());
+    bytes.extend_from_slice(&(created.0 | CHECKSUM_FLAG).to_be_bytes());
     bytes.extend_from_slice(&modified.0.to_be_bytes());
     bytes.extend_from_slice(checksum);
     bytes.extend_from_slice(value);
     bytes
 }
 
-/// A record as it stands in the file.
-pub(super) struct Kept<'a> {
+/// A record as encoded in the file.
+pub(super) struct StoredRecord<'a> {
     pub(super) created: Revision,
     pub(super) modified: Revision,
-    /// `None` for what an older version wrote.
+    /// `None` if an older version wrote the record.
     pub(super) checksum: Option<Checksum>,
     pub(super) value: &'a [u8],
 }
 
-impl<'a> Kept<'a> {
-    /// Splits a record's bytes; `None` for bytes that are no record.
+impl<'a> StoredRecord<'a> {
+    /// Decodes a record; `None` if malformed.
     pub(super) fn read(bytes: &'a [u8]) -> Option<Self> {
         let (created, rest) = bytes.split_first_chunk()?;
         let (modified, rest) = rest.split_first_chunk()?;
         let (created, modified) = (u64::from_be_bytes(*created), Revision(u64::from_be_bytes(*modified)));
-        let (checksum, value) = if created & CHECKED == 0 {
+        let (checksum, value) = if created & CHECKSUM_FLAG == 0 {
             (None, rest)
         } else {
             let (checksum, value) = rest.split_first_chunk()?;
             (Some(*checksum), value)
         };
-        Some(Self { created: Revision(created & !CHECKED), modified, checksum, value })
+        Some(Self { created: Revision(created & !CHECKSUM_FLAG), modified, checksum, value })
     }
 
-    /// The checksum that it should have.
+    /// Returns the expected checksum.
     fn computed(&self, key: &str, checksums: &Checksums) -> Checksum {
         checksums.record(key, self.created, self.modified, self.value)
     }
 
-    /// Tells if its checksum fits, as far as it has one.
+    /// Returns true if its checksum matches or it has none.
     pub(super) fn is_whole(&self, key: &str, checksums: &Checksums) -> bool {
         self.checksum.is_none_or(|checksum| checksum == self.computed(key, checksums))
     }
 }
 
-/// The part that a record's bytes have in the sum of their kind. A damaged record keeps the part that it was added with, so
-/// that the sum is right again once it is replaced or removed.
-pub(super) fn part_in_sum(key: &str, checksums: &Checksums, bytes: &[u8]) -> Checksum {
-    match Kept::read(bytes) {
+/// Returns a record's contribution to the sum of its kind. A damaged record contributes its stored checksum, so that
+/// the sum is right again once it is replaced or deleted.
+pub(super) fn sum_contribution(key: &str, checksums: &Checksums, bytes: &[u8]) -> Checksum {
+    match StoredRecord::read(bytes) {
         Some(kept) => kept.checksum.unwrap_or_else(|| kept.computed(key, checksums)),
         None => checksums.record(key, Revision(0), Revision(0), bytes),
     }
 }
 
-/// Reads a record.
+/// Decodes and verifies a record.
 ///
 /// # Errors
-/// Its checksum does not fit, or it is no record.
+/// The checksum is wrong, or the record is malformed.
 pub(super) fn decode(key: &str, checksums: &Checksums, bytes: &[u8]) -> Result<Record, StoreError> {
-    let kept = Kept::read(bytes).filter(|kept| kept.is_whole(key, checksums));
+    let kept = StoredRecord::read(bytes).filter(|kept| kept.is_whole(key, checksums));
     let kept = kept.ok_or_else(|| StoreError::Unreadable { key: key.to_owned() })?;
     Ok(Record { value: Bytes::copy_from_slice(kept.value), created: kept.created, modified: kept.modified })
 }
 
-/// When a record was created and modified; `None` for bytes that are no record.
+/// Returns the creation and modification revision; `None` if malformed.
 pub(super) fn revisions(bytes: &[u8]) -> Option<(Revision, Revision)> {
-    Kept::read(bytes).map(|kept| (kept.created, kept.modified))
+    StoredRecord::read(bytes).map(|kept| (kept.created, kept.modified))
 }
 
-/// What a store says of itself.
-pub(super) struct About {
+/// Metadata of a store.
+pub(super) struct StoreMetadata {
     pub(super) format: String,
     pub(super) datacenter: String,
     pub(super) checksums: Checksums,
 }
 
-/// Reads what the store says of itself; a new one is told. The records of an older version are counted and summed up once.
-pub(super) fn introduce(database: &Database, datacenter: &str) -> Result<About, StoreError> {
+/// Reads the store's metadata and initializes a new store. Totals of an older version's records are computed once.
+pub(super) fn read_or_init_metadata(database: &Database, datacenter: &str) -> Result<StoreMetadata, StoreError> {
     let transaction = database.begin_write()?;
     let found = {
         let mut about = transaction.open_table(ABOUT)?;
@@ -130,47 +130,47 @@ pub(super) fn introduce(database: &Database, datacenter: &str) -> Result<About, 
         let (format, datacenter) = (tell("format", FORMAT)?, tell("datacenter", datacenter)?);
         let checksums = Checksums::new(&tell(CHECKSUM_KEY, &new_key)?);
         if is_new {
-            for (kind, found) in count(&records, &kinds, &checksums, |_, _| ())? {
+            for (kind, found) in count_records(&records, &kinds, &checksums, |_, _| ())? {
                 totals.insert(kind.as_str(), found.encode(&kind, &checksums).as_slice())?;
             }
         }
-        About { format, datacenter, checksums }
+        StoreMetadata { format, datacenter, checksums }
     };
     transaction.commit()?;
     Ok(found)
 }
 
-/// The checksums of a store that is only read; `None` for one of an older version.
+/// Returns the checksums of a store opened for reading; `None` for one of an older version.
 pub(super) fn checksums(transaction: &redb::ReadTransaction) -> Result<Option<Checksums>, StoreError> {
     let about = transaction.open_table(ABOUT)?;
     Ok(about.get(CHECKSUM_KEY)?.map(|key| Checksums::new(key.value())))
 }
 
-/// The kind of a record, by its key or the start of it.
+/// Returns the kind of a key or prefix.
 pub(super) fn kind_of(prefix: &str) -> &str {
     prefix.split('/').next().unwrap_or_default()
 }
 
-/// Counts and sums up all records, each of which `look` is shown.
-pub(super) fn count(
+/// Computes the totals of all records; calls `look` for each.
+pub(super) fn count_records(
     records: &impl ReadableTable<&'static str, &'static [u8]>,
     kinds: &impl ReadableTable<&'static str, u64>,
     checksums: &Checksums,
     mut look: impl FnMut(&str, &[u8]),
-) -> Result<AllTotals, StoreError> {
-    let mut all: AllTotals = BTreeMap::new();
+) -> Result<TotalsByKind, StoreError> {
+    let mut all: TotalsByKind = BTreeMap::new();
     for entry in kinds.iter()? {
         let (kind, revision) = entry?;
-        if kind.value() != ALL {
+        if kind.value() != ALL_KINDS {
             let revision = Revision(revision.value());
-            all.insert(kind.value().to_owned(), Totals { revision, ..Totals::default() });
+            all.insert(kind.value().to_owned(), KindTotals { revision, ..KindTotals::default() });
         }
     }
     for entry in records.iter()? {
         let (key, bytes) = entry?;
         let (key, bytes) = (key.value(), bytes.value());
         look(key, bytes);
-        let part = part_in_sum(key, checksums, bytes);
+        let part = sum_contribution(key, checksums, bytes);
         match all.get_mut(kind_of(key)) {
             Some(totals) => totals.add(&part),
             None => all.entry(kind_of(key).to_owned()).or_default().add(&part),
@@ -179,8 +179,8 @@ pub(super) fn count(
     Ok(all)
 }
 
-/// The last change of each kind of record.
-pub(super) fn kinds(database: &Database) -> Result<Vec<(String, Revision)>, StoreError> {
+/// Reads the revision of the last change of each kind.
+pub(super) fn kind_revisions(database: &Database) -> Result<Vec<(String, Revision)>, StoreError> {
     let table = database.begin_read()?.open_table(KINDS)?;
     let read = |entry: Result<(redb::AccessGuard<'_, &str>, redb::AccessGuard<'_, u64>), redb::StorageError>| {
         let (kind, revision) = entry?;

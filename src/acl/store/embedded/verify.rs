@@ -1,13 +1,13 @@
-//! Looks whether all records are there and whole.
+//! Verification of records and pages.
 
 use redb::{Database, ReadTransaction, ReadableDatabase as _, ReadableTable as _, StorageBackend as _, TableError};
 
-use super::backend::{Disk, Loan};
-use super::checksums::{AllTotals, Totals};
-use super::tables::{KINDS, Kept, RECORDS, TOTALS, checksums, count};
+use super::backend::{BackendHandle, LeasedBackend};
+use super::checksums::{KindTotals, TotalsByKind};
+use super::tables::{KINDS, RECORDS, StoredRecord, TOTALS, checksums, count_records};
 use super::{StoreError, Verification};
 
-/// Checks each record's checksum, and the number and the sum of the records of each kind, as they are at one moment.
+/// Verifies the checksum of each record, and the count and sum of each kind, in one read transaction.
 pub(super) fn records(transaction: &ReadTransaction) -> Result<Verification, StoreError> {
     let mut found = Verification::default();
     let (records, kinds) = (transaction.open_table(RECORDS)?, transaction.open_table(KINDS)?);
@@ -17,14 +17,14 @@ pub(super) fn records(transaction: &ReadTransaction) -> Result<Verification, Sto
         }
         return Ok(found);
     };
-    let there = count(&records, &kinds, &checksums, |key, bytes| {
-        let whole = Kept::read(bytes).map(|kept| kept.checksum.map(|_| kept.is_whole(key, &checksums)));
+    let there = count_records(&records, &kinds, &checksums, |key, bytes| {
+        let whole = StoredRecord::read(bytes).map(|kept| kept.checksum.map(|_| kept.is_whole(key, &checksums)));
         found.count(key, whole.unwrap_or(Some(false)));
     })?;
-    let mut kept = AllTotals::new();
+    let mut kept = TotalsByKind::new();
     for entry in transaction.open_table(TOTALS)?.iter()? {
         let (kind, bytes) = entry?;
-        match Totals::decode(kind.value(), &checksums, bytes.value()) {
+        match KindTotals::decode(kind.value(), &checksums, bytes.value()) {
             Some(totals) => drop(kept.insert(kind.value().to_owned(), totals)),
             None => found.damaged_kinds.push(kind.value().to_owned()),
         }
@@ -37,38 +37,38 @@ pub(super) fn records(transaction: &ReadTransaction) -> Result<Verification, Sto
     Ok(found)
 }
 
-/// Checks the checksums of all pages of a file that was closed well, without a change to it. One that was not is looked
-/// through when it is opened: `None`.
-pub(super) fn pages(disk: &mut Disk) -> Result<Option<bool>, StoreError> {
-    let loan = disk.lend_to_read().map_err(redb::Error::Io)?;
-    if loan.len().map_err(redb::Error::Io)? == 0 {
+/// Verifies the page checksums of a cleanly closed file without changing it. `None` for a file that was not closed:
+/// opening it checks all pages.
+pub(super) fn pages(disk: &mut BackendHandle) -> Result<Option<bool>, StoreError> {
+    let lease = disk.lease_read_only().map_err(redb::Error::Io)?;
+    if lease.len().map_err(redb::Error::Io)? == 0 {
         return Ok(None);
     }
     let mut builder = Database::builder();
-    builder.set_cache_size(super::recovery::PAGES);
+    builder.set_cache_size(super::recovery::PAGE_CACHE_BYTES);
     builder.set_repair_callback(redb::RepairSession::abort);
-    let mut database = match builder.create_with_backend(loan) {
+    let mut database = match builder.create_with_backend(lease) {
         Ok(database) => database,
         Err(redb::DatabaseError::RepairAborted) => return Ok(None),
         Err(error) => return Err(error.into()),
     };
     match database.check_integrity() {
         Ok(whole) => Ok(Some(whole)),
-        // Neither the last commit nor the one before it is whole.
+        // Neither of the last two commits is intact.
         Err(redb::DatabaseError::Storage(redb::StorageError::Corrupted(_))) => Ok(Some(false)),
         Err(error) => Err(error.into()),
     }
 }
 
-/// All that can be found out of a file that no server has, without a change to it.
-pub(super) fn file(disk: &mut Disk) -> Result<Verification, StoreError> {
+/// Verifies everything in a file that no server has open, without changing it.
+pub(super) fn file(disk: &mut BackendHandle) -> Result<Verification, StoreError> {
     let pages = pages(disk)?;
-    // redb panics where it reads a record from a page that is damaged.
+    // redb panics when it reads from a damaged page.
     if pages == Some(false) {
         return Ok(Verification { pages, ..Verification::default() });
     }
-    let loan: Loan = disk.lend_to_read().map_err(redb::Error::Io)?;
-    let database = super::recovery::open(loan)?;
+    let lease: LeasedBackend = disk.lease_read_only().map_err(redb::Error::Io)?;
+    let database = super::recovery::open(lease)?;
     let transaction = database.begin_read()?;
     if let Err(TableError::TableDoesNotExist(_)) = transaction.open_table(RECORDS) {
         return Ok(Verification { pages, ..Verification::default() });

@@ -1,4 +1,4 @@
-//! The one writer: takes the batches that wait and writes them in one durable transaction.
+//! Writer thread: groups waiting batches into one durable transaction.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -8,57 +8,57 @@ use std::time::Duration;
 use redb::{Durability, ReadableTable as _, Table, WriteTransaction};
 use tokio::sync::{mpsc, oneshot};
 
-use super::backend::Disk;
-use super::checksums::{Checksums, Totals};
-use super::recovery::{self, Shared};
-use super::tables::{ALL, KINDS, RECORDS, TOTALS, encode, part_in_sum, revisions};
+use super::backend::BackendHandle;
+use super::checksums::{Checksums, KindTotals};
+use super::recovery::{self, SharedState};
+use super::tables::{ALL_KINDS, KINDS, RECORDS, TOTALS, encode, revisions, sum_contribution};
 use super::{Batch, Check, CommitError, Key, Revision, StoreError, Write};
 use crate::clock::{Clock, ClockReading};
 
-/// A batch, and where its outcome goes.
+/// A batch and the channel for its outcome.
 #[derive(Debug)]
-pub(super) struct Job {
+pub(super) struct CommitJob {
     pub(super) batch: Batch,
     pub(super) outcome: oneshot::Sender<Result<Revision, CommitError>>,
 }
 
-/// Most batches that share a transaction: bounds what one failure takes along, and the wait of the first.
-const GROUP: usize = 512;
+/// Most batches in a transaction: limits the effect of a failure and the wait of the first batch.
+const MAX_GROUP: usize = 512;
 
-/// No batch joins a group of more bytes than this.
-const GROUP_BYTES: usize = 8 * 1024 * 1024;
+/// Size in bytes from which a group accepts no more batches.
+const MAX_GROUP_BYTES: usize = 8 * 1024 * 1024;
 
-/// How long a group waits for another batch: much less than a sync takes.
-const NAP: Duration = Duration::from_micros(50);
+/// Time to wait for another batch: much less than a disk sync.
+const GATHER_SLEEP: Duration = Duration::from_micros(50);
 
-/// How often it does so at the most, while some come.
-const NAPS: u8 = 8;
+/// Most such waits while batches keep arriving.
+const MAX_GATHER_SLEEPS: u8 = 8;
 
-/// After a failure nothing is written for so long, and for ten times as long as it took to open the database anew.
-const PAUSE: Duration = Duration::from_secs(1);
+/// Pause after a failed write; ten times the duration of reopening the database if that is longer.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 struct Writer {
-    shared: Arc<Shared>,
-    disk: Disk,
+    shared: Arc<SharedState>,
+    disk: BackendHandle,
     failure: Option<Failure>,
 }
 
-/// The last write failed.
+/// State after a failed write.
 #[derive(Debug)]
 struct Failure {
     error: StoreError,
-    /// When the next one is tried.
+    /// Time of the next attempt.
     again: ClockReading,
-    /// Whether the database is open for it.
+    /// True if the database is open for writing.
     writable: bool,
 }
 
-/// Starts the writer's own thread, which writes until the last sender is gone.
+/// Starts the writer thread, which runs until all senders are dropped.
 pub(super) fn start(
-    shared: Arc<Shared>,
-    disk: Disk,
-    mut jobs: mpsc::Receiver<Job>,
+    shared: Arc<SharedState>,
+    disk: BackendHandle,
+    mut jobs: mpsc::Receiver<CommitJob>,
 ) -> std::io::Result<std::thread::JoinHandle<()>> {
     let mut writer = Writer { shared, disk, failure: None };
     std::thread::Builder::new().name("access-store".into()).spawn(move || {
@@ -70,41 +70,46 @@ pub(super) fn start(
     })
 }
 
-/// Everything that came while the group before was written, and what those send who were just answered: without them
-/// they would halve each other's groups for ever, one half always waiting for the sync of the other. `last` is how many
-/// were in the group before; who writes alone waits for nobody.
-fn gather(jobs: &mut mpsc::Receiver<Job>, last: usize) -> Option<Vec<Job>> {
+/// Collects the batches that arrived during the previous write, and those of callers that were just answered: otherwise
+/// they would alternate in two half-sized groups. `last` is the size of the previous group; a single writer does not
+/// wait.
+fn gather(jobs: &mut mpsc::Receiver<CommitJob>, last: usize) -> Option<Vec<CommitJob>> {
     let first = jobs.blocking_recv()?;
     let mut bytes = first.batch.bytes();
     let mut group = vec![first];
-    let mut naps = 0;
+    let mut sleeps = 0;
     loop {
         let before = group.len();
-        while group.len() < GROUP
-            && bytes < GROUP_BYTES
+        while group.len() < MAX_GROUP
+            && bytes < MAX_GROUP_BYTES
             && let Ok(job) = jobs.try_recv()
         {
             bytes += job.batch.bytes();
             group.push(job);
         }
-        let nobody_came = naps > 0 && group.len() == before;
-        if nobody_came || naps == NAPS || group.len().max(last) == 1 || group.len() == GROUP || bytes >= GROUP_BYTES {
+        let nobody_came = sleeps > 0 && group.len() == before;
+        if nobody_came
+            || sleeps == MAX_GATHER_SLEEPS
+            || group.len().max(last) == 1
+            || group.len() == MAX_GROUP
+            || bytes >= MAX_GROUP_BYTES
+        {
             return Some(group);
         }
-        std::thread::sleep(NAP);
-        naps += 1;
+        std::thread::sleep(GATHER_SLEEP);
+        sleeps += 1;
     }
 }
 
 impl Writer {
-    fn serve(&mut self, group: Vec<Job>) {
+    fn serve(&mut self, group: Vec<CommitJob>) {
         match self.attempt(&group) {
             Ok(outcomes) => {
                 for (job, outcome) in group.into_iter().zip(outcomes) {
                     if outcome.is_ok() {
                         self.shared.watchers.wake(&job.batch.writes);
                     }
-                    // Who no longer waits for the outcome does not need it.
+                    // The caller may have gone away.
                     let _ = job.outcome.send(outcome);
                 }
             }
@@ -116,7 +121,7 @@ impl Writer {
         }
     }
 
-    fn attempt(&mut self, group: &[Job]) -> Result<Outcomes, CommitError> {
+    fn attempt(&mut self, group: &[CommitJob]) -> Result<Outcomes, CommitError> {
         if let Some(failure) = &self.failure {
             let error = failure.error.clone();
             let due = Clock::System.has_reached(failure.again);
@@ -129,7 +134,7 @@ impl Writer {
                 return Err(error.into());
             }
         }
-        let before = self.shared.kinds.last(ALL);
+        let before = self.shared.kinds.last(ALL_KINDS);
         match write(&self.shared, group) {
             Ok(outcomes) => {
                 if self.failure.take().is_some() {
@@ -137,80 +142,81 @@ impl Writer {
                 }
                 Ok(outcomes)
             }
-            Err(NotWritten { error, in_doubt }) => {
-                tracing::error!(event = "acl.store.failed", error = %full(&error), "the store could not write");
+            Err(WriteFailure { error, in_doubt }) => {
+                tracing::error!(event = "acl.store.failed", error = %describe(&error), "the store could not write");
                 let touched = self.disk.header_was_touched();
                 let writable = self.reopen(error.clone(), false);
-                // What was read anew from a disk that can be written says whether the group is there.
-                let is_there = !writable || self.shared.kinds.last(ALL) != before;
+                // The reopened database shows whether the group was written.
+                let is_there = !writable || self.shared.kinds.last(ALL_KINDS) != before;
                 let in_doubt = in_doubt && touched && is_there;
                 Err(if in_doubt { CommitError::Unknown(error) } else { error.into() })
             }
         }
     }
 
-    /// Opens the database anew; tells if it can be written.
+    /// Reopens the database; returns whether it is writable.
     fn reopen(&mut self, error: StoreError, readable: bool) -> bool {
         let start = Clock::System.now();
         let writable = recovery::reopen(&self.shared, &mut self.disk, readable).unwrap_or_else(|error| {
-            tracing::error!(event = "acl.store.failed", error = %full(&error), "the store could not be opened anew");
+            tracing::error!(event = "acl.store.failed", error = %describe(&error), "the store could not be opened anew");
             false
         });
         let end = Clock::System.now();
-        self.failure = Some(Failure { error, again: end + PAUSE.max(end.since(start) * 10), writable });
+        self.failure = Some(Failure { error, again: end + RETRY_DELAY.max(end.since(start) * 10), writable });
         writable
     }
 }
 
-fn full(error: &StoreError) -> String {
+fn describe(error: &StoreError) -> String {
     std::error::Error::source(error).map_or_else(|| error.to_string(), |source| format!("{error}: {source}"))
 }
 
 type Outcomes = Vec<Result<Revision, CommitError>>;
 
-/// The outcomes of a group, and the revision of the last change and the new totals of each kind that it changes.
+/// Outcomes of a group, and the new revision and totals of each changed kind.
 struct Applied<'a> {
     outcomes: Outcomes,
     changed: BTreeMap<&'a str, Revision>,
-    /// `None` for a kind whose totals are damaged: they stay so, and are found by who verifies.
-    totals: BTreeMap<&'a str, Option<Totals>>,
+    /// `None` for a kind with damaged totals: they stay damaged and a verification reports them.
+    totals: BTreeMap<&'a str, Option<KindTotals>>,
 }
 
-/// Why a group was not written, or may not have been.
-struct NotWritten {
+/// Error of writing a group.
+struct WriteFailure {
     error: StoreError,
     in_doubt: bool,
 }
 
-impl<E: Into<StoreError>> From<E> for NotWritten {
+impl<E: Into<StoreError>> From<E> for WriteFailure {
     fn from(error: E) -> Self {
         Self { error: error.into(), in_doubt: false }
     }
 }
 
-fn write(shared: &Shared, group: &[Job]) -> Result<Outcomes, NotWritten> {
+fn write(shared: &SharedState, group: &[CommitJob]) -> Result<Outcomes, WriteFailure> {
     let mut transaction = shared.database().begin_write()?;
     transaction.set_durability(Durability::Immediate)?;
-    let Applied { outcomes, changed, .. } = apply(&transaction, &shared.checksums, group, shared.kinds.last(ALL))?;
+    let Applied { outcomes, changed, .. } =
+        apply(&transaction, &shared.checksums, group, shared.kinds.last(ALL_KINDS))?;
     if changed.is_empty() {
         transaction.abort()?;
         return Ok(outcomes);
     }
     let written = group.iter().zip(&outcomes).filter(|(_, outcome)| outcome.is_ok());
-    shared.cache.write(written.flat_map(|(job, _)| job.batch.writes.iter().map(Write::key)));
+    shared.cache.begin_write(written.flat_map(|(job, _)| job.batch.writes.iter().map(Write::key)));
     let committed = transaction.commit();
     if committed.is_ok() {
-        shared.kinds.changed(changed);
+        shared.kinds.record(changed);
     }
-    shared.cache.written();
-    committed.map_err(|error| NotWritten { error: error.into(), in_doubt: true })?;
+    shared.cache.end_write();
+    committed.map_err(|error| WriteFailure { error: error.into(), in_doubt: true })?;
     Ok(outcomes)
 }
 
 fn apply<'a>(
     transaction: &WriteTransaction,
     checksums: &Checksums,
-    group: &'a [Job],
+    group: &'a [CommitJob],
     last: Revision,
 ) -> Result<Applied<'a>, StoreError> {
     let mut records = transaction.open_table(RECORDS)?;
@@ -218,8 +224,8 @@ fn apply<'a>(
     let mut applied =
         Applied { outcomes: Vec::with_capacity(group.len()), changed: BTreeMap::new(), totals: BTreeMap::new() };
     let mut revision = last;
-    for Job { batch, .. } in group {
-        let mut seen = match judged(&records, &batch.checks)? {
+    for CommitJob { batch, .. } in group {
+        let mut seen = match evaluate_checks(&records, &batch.checks)? {
             Ok(seen) => seen,
             Err(conflict) => {
                 applied.outcomes.push(Err(CommitError::Conflict(conflict)));
@@ -233,20 +239,20 @@ fn apply<'a>(
             let key = write.key();
             if let Entry::Vacant(entry) = applied.totals.entry(key.kind()) {
                 let kept = totals_table.get(key.kind())?;
-                let kept = kept.map(|kept| Totals::decode(key.kind(), checksums, kept.value()));
-                entry.insert(kept.unwrap_or_else(|| Some(Totals::default())));
+                let kept = kept.map(|kept| KindTotals::decode(key.kind(), checksums, kept.value()));
+                entry.insert(kept.unwrap_or_else(|| Some(KindTotals::default())));
             }
             let mut totals = applied.totals.get_mut(key.kind()).and_then(Option::as_mut);
             let mut replaced = |bytes: &[u8]| {
                 if let Some(totals) = &mut totals {
-                    totals.remove(&part_in_sum(key.as_str(), checksums, bytes));
+                    totals.remove(&sum_contribution(key.as_str(), checksums, bytes));
                 }
             };
             match write {
                 Write::Put(_, value) => {
                     let created = match seen.iter().rfind(|(seen, _)| *seen == key) {
                         Some((_, created)) => *created,
-                        None => at(&records, key)?.map(|(created, _)| created),
+                        None => record_revisions(&records, key)?.map(|(created, _)| created),
                     };
                     let created = created.unwrap_or(revision);
                     let checksum = checksums.record(key.as_str(), created, revision, value);
@@ -271,7 +277,7 @@ fn apply<'a>(
         applied.outcomes.push(Ok(revision));
     }
     if !applied.changed.is_empty() {
-        applied.changed.insert(ALL, revision);
+        applied.changed.insert(ALL_KINDS, revision);
         let mut kinds = transaction.open_table(KINDS)?;
         for (kind, revision) in &applied.changed {
             kinds.insert(kind, revision.0)?;
@@ -286,11 +292,14 @@ fn apply<'a>(
 
 type Records<'a> = Table<'a, &'static str, &'static [u8]>;
 
-/// Keys of a batch, and when their records were created: what a check has read, no write reads again.
-type Seen<'a> = Vec<(&'a Key, Option<Revision>)>;
+/// Keys of a batch and the creation revisions of their records, read by checks and reused by writes.
+type CreatedRevisions<'a> = Vec<(&'a Key, Option<Revision>)>;
 
-/// What the checks saw, or the key of the first that does not hold.
-fn judged<'a>(records: &Records<'_>, checks: &'a [Check]) -> Result<Result<Seen<'a>, Key>, StoreError> {
+/// Evaluates the checks; returns what they read, or the key of the first that failed.
+fn evaluate_checks<'a>(
+    records: &Records<'_>,
+    checks: &'a [Check],
+) -> Result<Result<CreatedRevisions<'a>, Key>, StoreError> {
     let mut seen = Vec::with_capacity(checks.len());
     for check in checks {
         let (Check::Absent(key) | Check::Unchanged(key, _)) = check;
@@ -308,7 +317,7 @@ fn judged<'a>(records: &Records<'_>, checks: &'a [Check]) -> Result<Result<Seen<
     Ok(Ok(seen))
 }
 
-/// When a record was created and modified.
-fn at(records: &Records<'_>, key: &Key) -> Result<Option<(Revision, Revision)>, StoreError> {
+/// Reads the creation and modification revision of a record.
+fn record_revisions(records: &Records<'_>, key: &Key) -> Result<Option<(Revision, Revision)>, StoreError> {
     Ok(records.get(key.as_str())?.and_then(|bytes| revisions(bytes.value())))
 }

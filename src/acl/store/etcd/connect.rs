@@ -1,4 +1,4 @@
-//! A connection to one member, and the login on it.
+//! Connection to one etcd member, and its authentication.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,50 +12,54 @@ use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout_at};
 use zeroize::Zeroizing;
 
-use super::error::{Kind, Trouble};
+use super::error::{FailureKind, MemberError};
 use super::options::{self, Options};
 use crate::acl::store::OpenError;
 use crate::error_chain;
 use crate::secret;
 
-/// A member whose machine is gone is noticed after the two together. etcd closes a connection where pings come more often
-/// than each 5 s, or where nothing is asked.
+/// A dead member is detected after the sum of both. etcd closes connections that ping more often than every 5 s, or
+/// without active calls.
 const PING_EVERY: Duration = Duration::from_secs(10);
 const PING_ANSWERED_WITHIN: Duration = Duration::from_secs(5);
 
-/// Whether a member must know the cluster's leader to answer.
+/// Whether calls require that the member knows a leader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Leader {
-    /// It must: a member that is cut off from the others says so, soon.
-    Needed,
-    /// It need not.
-    NotNeeded,
+pub(super) enum LeaderRequirement {
+    /// A partitioned member fails fast.
+    Required,
+    /// A partitioned member may answer from its own data.
+    NotRequired,
 }
 
-/// A connection, made when it is first used, and made again when it breaks.
+/// Lazy connection that reconnects when it breaks.
 pub(super) struct Connection {
     member: Arc<str>,
     client: Client,
     login: Option<options::Login>,
-    /// How often it was logged in; held while that is being done, so that all who need it share one login.
+    /// Number of logins; locked during a login, so that concurrent calls share it.
     logins: Mutex<u64>,
 }
 
 impl Connection {
-    /// To `member`; the files of the certificates are read.
+    /// Creates a connection to `member` and reads the certificate files.
     ///
     /// # Errors
-    /// A file cannot be used.
-    pub(super) async fn new(member: &Arc<str>, options: &Options, leader: Leader) -> Result<Self, OpenError> {
-        let mut how = ConnectOptions::new()
+    /// A file is unreadable or invalid.
+    pub(super) async fn new(
+        member: &Arc<str>,
+        options: &Options,
+        leader: LeaderRequirement,
+    ) -> Result<Self, OpenError> {
+        let mut connect_options = ConnectOptions::new()
             .with_connect_timeout(options.connect_timeout)
             .with_keep_alive(PING_EVERY, PING_ANSWERED_WITHIN)
             .with_keep_alive_while_idle(false)
-            .with_require_leader(leader == Leader::Needed);
+            .with_require_leader(leader == LeaderRequirement::Required);
         if let Some(ca_file) = &options.ca_file {
-            how = how.with_tls(tls(options, ca_file)?);
+            connect_options = connect_options.with_tls(tls(options, ca_file)?);
         }
-        let client = Client::connect([&**member], Some(how)).await.map_err(|error| {
+        let client = Client::connect([&**member], Some(connect_options)).await.map_err(|error| {
             let path = options.identity.as_ref().map(|identity| &identity.key).or(options.ca_file.as_ref());
             unusable(path.map_or(Path::new(""), |path| path), error_chain::format_chain(&error))
         })?;
@@ -66,16 +70,16 @@ impl Connection {
         self.client.clone()
     }
 
-    /// Whether there is a user to log in as.
+    /// Returns whether a user is configured.
     pub(super) fn has_login(&self) -> bool {
         self.login.is_some()
     }
 
-    /// Logs in where the last login is the one with the number `seen`, and gives the number of the one that counts now.
+    /// Logs in if the last login is still number `seen`; returns the number of the valid login.
     ///
     /// # Errors
-    /// The password cannot be read, or the member refuses it or does not answer until `end`.
-    pub(super) async fn log_in(&self, seen: u64, end: Instant) -> Result<u64, Trouble> {
+    /// The password file cannot be read, or the member rejects the login or does not answer by `end`.
+    pub(super) async fn log_in(&self, seen: u64, end: Instant) -> Result<u64, MemberError> {
         let Some(login) = &self.login else { return Ok(seen) };
         let attempt = async {
             let mut logins = self.logins.lock().await;
@@ -83,17 +87,17 @@ impl Connection {
                 return Ok(*logins);
             }
             let password = secret::read_file(&login.password_file)
-                .map_err(|error| Trouble::not_done(&self.member, error_chain::format_chain(&error)))?;
+                .map_err(|error| MemberError::not_executed(&self.member, error_chain::format_chain(&error)))?;
             let credentials = (login.user.clone(), password.expose_secret().to_owned());
             if let Err(error) = self.client().update_user(Some(credentials)).await {
-                let trouble = Trouble::told(&self.member, &error);
-                if !trouble.text.contains("authentication is not enabled") {
-                    // What the login is for was not begun.
-                    let kind = if trouble.kind == Kind::Unclear { Kind::NotDone } else { trouble.kind };
-                    return Err(Trouble {
-                        text: format!("login as {}: {}", login.user, trouble.text),
+                let error = MemberError::from_client(&self.member, &error);
+                if !error.text.contains("authentication is not enabled") {
+                    // The operation that needs the login was not started.
+                    let kind = if error.kind == FailureKind::Unknown { FailureKind::NotExecuted } else { error.kind };
+                    return Err(MemberError {
+                        text: format!("login as {}: {}", login.user, error.text),
                         kind,
-                        ..trouble
+                        ..error
                     });
                 }
                 let etcd = &*self.member;
@@ -104,7 +108,7 @@ impl Connection {
         };
         timeout_at(end, attempt)
             .await
-            .unwrap_or_else(|_| Err(Trouble::not_done(&self.member, "no answer to the login in time")))
+            .unwrap_or_else(|_| Err(MemberError::not_executed(&self.member, "no answer to the login in time")))
     }
 }
 

@@ -1,60 +1,66 @@
-//! All records as they were at one revision, read piece by piece.
+//! Export of all records at one revision, in chunks.
 
 use std::sync::Arc;
 
 use etcd_client::{Client, GetOptions};
 
 use super::at;
-use super::error::{Kind, Troubles};
+use super::error::{FailureKind, MemberErrors};
 use super::keys::{Prefix, number, revision};
 use super::members::Members;
-use super::reads::{CHUNK, after_all};
+use super::reads::{CHUNK_RECORDS, prefix_end};
 use crate::acl::store::{Key, Record, Revision, StoreError};
 
-/// All records as they were when it began. etcd forgets old revisions in time, as it is told to; then reading fails.
+/// All records at the revision of its start. Fails if etcd compacts this revision.
 #[derive(Debug)]
 pub(in crate::acl::store) struct Export {
     members: Arc<Members>,
     prefix: Prefix,
     revision: i64,
-    /// The first key that was not read, until all were.
+    /// Next key to read; `None` at the end.
     start: Option<Vec<u8>>,
     chunk: usize,
 }
 
 impl Export {
-    pub(super) async fn begin(members: &Arc<Members>, prefix: &Prefix) -> Result<Self, Troubles> {
+    pub(super) async fn begin(members: &Arc<Members>, prefix: &Prefix) -> Result<Self, MemberErrors> {
         let start = prefix.with("");
         let ask = |client: Client| {
             let start = start.clone();
             async move { client.kv_client().get(start, None).await }
         };
-        let answer = members.read(members.end(), ask).await?;
+        let answer = members.read(members.deadline(), ask).await?;
         let revision = number(at(answer.header()));
-        Ok(Self { members: Arc::clone(members), prefix: prefix.clone(), revision, start: Some(start), chunk: CHUNK })
+        Ok(Self {
+            members: Arc::clone(members),
+            prefix: prefix.clone(),
+            revision,
+            start: Some(start),
+            chunk: CHUNK_RECORDS,
+        })
     }
 
     pub(in crate::acl::store) fn revision(&self) -> Revision {
         revision(self.revision)
     }
 
-    /// The next records, at most so many; none at the end.
+    /// Returns the next records, at most `limit`; empty at the end.
     pub(in crate::acl::store) async fn next(&mut self, limit: usize) -> Result<Vec<(Key, Record)>, StoreError> {
         let mut entries = Vec::new();
         while entries.is_empty()
             && let Some(start) = &self.start
         {
             let limit = limit.clamp(1, self.chunk);
-            let how = GetOptions::new()
-                .with_range(after_all(self.prefix.with("")))
+            let options = GetOptions::new()
+                .with_range(prefix_end(self.prefix.with("")))
                 .with_revision(self.revision)
                 .with_limit(i64::try_from(limit).unwrap_or(i64::MAX));
             let ask = |client: Client| {
-                let (start, how) = (start.clone(), how.clone());
-                async move { client.kv_client().get(start, Some(how)).await }
+                let (start, options) = (start.clone(), options.clone());
+                async move { client.kv_client().get(start, Some(options)).await }
             };
-            let mut found = match self.members.read(self.members.end(), ask).await {
-                Err(troubles) if troubles.kind() == Kind::TooMuch && limit > 1 => {
+            let mut found = match self.members.read(self.members.deadline(), ask).await {
+                Err(errors) if errors.kind() == FailureKind::TooLarge && limit > 1 => {
                     self.chunk = limit / 2;
                     continue;
                 }
@@ -63,7 +69,7 @@ impl Export {
             let last = found.kvs().last().map(|record| [record.key(), b"\0"].concat());
             self.start = last.filter(|_| found.more());
             let records = found.take_kvs().into_iter();
-            // What the store says of itself is no record.
+            // The store's metadata is not a record.
             let records = records.filter(|record| self.prefix.without(record.key()).is_some());
             entries = records.map(|record| self.prefix.record(record)).collect::<Result<_, _>>()?;
         }

@@ -1,26 +1,26 @@
-//! Records as etcd has them: their keys under the store's prefix, batches as transactions.
+//! Mapping of records to etcd: keys under the store's prefix, batches as transactions.
 
 use etcd_client::{Compare, CompareOp, GetOptions, KeyValue, Txn, TxnOp, TxnOpResponse, TxnResponse};
 
 use crate::acl::store::{Batch, Check, Key, Record, Revision, StoreError, Write};
 
-/// What stands before every key of the store.
+/// Prefix of all keys of the store.
 #[derive(Debug, Clone)]
 pub(super) struct Prefix(pub(super) String);
 
 impl Prefix {
-    /// A key or the start of keys, as etcd has it.
+    /// Returns a key or key prefix in etcd's key space.
     pub(super) fn with(&self, key: &str) -> Vec<u8> {
         [self.0.as_bytes(), key.as_bytes()].concat()
     }
 
-    /// The key of a record; `None` for what is none.
+    /// Returns the record key of an etcd key; `None` for other keys.
     pub(super) fn without(&self, key: &[u8]) -> Option<Key> {
         let key = std::str::from_utf8(key.strip_prefix(self.0.as_bytes())?).ok()?;
         key.contains('/').then(|| Key::from(key.to_owned()))
     }
 
-    /// A record with its key.
+    /// Converts an etcd entry.
     pub(super) fn record(&self, found: KeyValue) -> Result<(Key, Record), StoreError> {
         let (created, modified) = (revision(found.create_revision()), revision(found.mod_revision()));
         let (key, value) = found.into_key_value();
@@ -28,13 +28,13 @@ impl Prefix {
         Ok((self.without(&key).ok_or_else(unreadable)?, Record { value: value.into(), created, modified }))
     }
 
-    /// The transaction that writes a batch, or else tells how the records of its checks are.
+    /// Builds the transaction of a batch; its else branch reads the records of the checks.
     pub(super) fn transaction(&self, batch: &Batch) -> Txn {
         let compare = |check: &Check| {
             let key = self.with(check.key().as_str());
             match check {
                 Check::Absent(_) => Compare::create_revision(key, CompareOp::Equal, 0),
-                // What is not there has the revision 0 for etcd, and is no record that did not change.
+                // etcd gives missing keys revision 0, which must not match as unchanged.
                 Check::Unchanged(_, Revision(0)) => Compare::mod_revision(key, CompareOp::Less, 0),
                 Check::Unchanged(_, at) => Compare::mod_revision(key, CompareOp::Equal, number(*at)),
             }
@@ -50,7 +50,7 @@ impl Prefix {
         };
         let mut writes: Vec<_> = batch.writes.iter().map(write).collect();
         if writes.is_empty() {
-            // A transaction without an operation is answered by what the member has, however old.
+            // A transaction without operations is answered from the member's own, possibly old, state.
             writes.push(TxnOp::get(self.with("about"), Some(GetOptions::new().with_keys_only())));
         }
         Txn::new()
@@ -60,7 +60,7 @@ impl Prefix {
     }
 }
 
-/// The first check that did not hold, by what the transaction found.
+/// Returns the key of the first failed check from the transaction's response.
 pub(super) fn conflict(checks: &[Check], answer: &TxnResponse) -> Option<Key> {
     let found = answer.op_responses();
     let mut pairs = checks.iter().zip(&found);
@@ -75,12 +75,12 @@ pub(super) fn conflict(checks: &[Check], answer: &TxnResponse) -> Option<Key> {
     })
 }
 
-/// etcd's revisions start at 1.
+/// Converts an etcd revision; they start at 1.
 pub(super) fn revision(number: i64) -> Revision {
     Revision(u64::try_from(number).unwrap_or_default())
 }
 
-/// A revision beyond etcd's is of no record.
+/// Converts to an etcd revision; saturates beyond its range, where no record exists.
 pub(super) fn number(revision: Revision) -> i64 {
     i64::try_from(revision.0).unwrap_or(i64::MAX)
 }

@@ -1,4 +1,4 @@
-//! The members of the cluster, and which of them is asked.
+//! Members of the etcd cluster, and failover between them.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::pin::pin;
@@ -9,24 +9,24 @@ use std::time::Duration;
 use etcd_client::{Client, Error as ClientError};
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::connect::{Connection, Leader};
-use super::error::{Kind, Trouble, Troubles};
-use super::options::{Options, told};
+use super::connect::{Connection, LeaderRequirement};
+use super::error::{FailureKind, MemberError, MemberErrors};
+use super::options::{Options, display_url};
 use crate::acl::store::OpenError;
 
-/// All members. One of them is asked until it fails, then the next.
+/// All members. One is used until it fails, then the next.
 #[derive(Debug)]
 pub(super) struct Members {
     all: Vec<Member>,
     preferred: AtomicUsize,
-    within: Duration,
+    request_timeout: Duration,
 }
 
-/// One member.
+/// One member of the cluster.
 pub(super) struct Member {
     pub(super) address: Arc<str>,
     options: Arc<Options>,
-    leader: Leader,
+    leader: LeaderRequirement,
     connection: Mutex<Arc<Connection>>,
 }
 
@@ -36,124 +36,125 @@ impl std::fmt::Debug for Member {
     }
 }
 
-/// Between two rounds through all members: an election takes a second.
-const PAUSE: Duration = Duration::from_millis(100);
+/// Pause between rounds through all members: a leader election takes about a second.
+const ROUND_PAUSE: Duration = Duration::from_millis(100);
 
 impl Members {
-    /// The members that the options name. Nothing is sent yet.
+    /// Creates the configured members without connecting.
     ///
     /// # Errors
-    /// A file of certificates cannot be used.
-    pub(super) async fn new(options: &Arc<Options>, leader: Leader) -> Result<Self, OpenError> {
+    /// A certificate file is unreadable or invalid.
+    pub(super) async fn new(options: &Arc<Options>, leader: LeaderRequirement) -> Result<Self, OpenError> {
         let mut all = Vec::new();
         for url in &options.endpoints {
-            let address: Arc<str> = told(url).into();
+            let address: Arc<str> = display_url(url).into();
             let connection = Mutex::new(Arc::new(Connection::new(&address, options, leader).await?));
             all.push(Member { address, options: Arc::clone(options), leader, connection });
         }
-        // Several servers on one cluster spread over its members.
-        let place = RandomState::new().hash_one(0_u8) % all.len().max(1) as u64;
-        let preferred = AtomicUsize::new(usize::try_from(place).unwrap_or_default());
-        Ok(Self { all, preferred, within: options.request_timeout })
+        // Random start, to spread servers over the members.
+        let index = RandomState::new().hash_one(0_u8) % all.len().max(1) as u64;
+        let preferred = AtomicUsize::new(usize::try_from(index).unwrap_or_default());
+        Ok(Self { all, preferred, request_timeout: options.request_timeout })
     }
 
-    /// The end of a call that begins now.
-    pub(super) fn end(&self) -> Instant {
-        Instant::now() + self.within
+    /// Returns the deadline of a call that starts now.
+    pub(super) fn deadline(&self) -> Instant {
+        Instant::now() + self.request_timeout
     }
 
-    /// Asks what may be asked twice: until a member answers, or until `end`, each for half of the whole time at most.
-    pub(super) async fn read<T, F>(&self, end: Instant, call: impl Fn(Client) -> F) -> Result<T, Troubles>
+    /// Executes an idempotent call: retries on other members until `end`, each attempt limited to half of the request
+    /// timeout.
+    pub(super) async fn read<T, F>(&self, end: Instant, request: impl Fn(Client) -> F) -> Result<T, MemberErrors>
     where
         F: Future<Output = Result<T, ClientError>>,
     {
-        let again = |kind| !matches!(kind, Kind::Refused | Kind::TooMuch | Kind::Compacted);
-        self.ask(end, self.within / 2, &call, again).await
+        let retriable = |kind| !matches!(kind, FailureKind::Refused | FailureKind::TooLarge | FailureKind::Compacted);
+        self.call(end, self.request_timeout / 2, &request, retriable).await
     }
 
-    /// Asks for what must not be done twice: only what was surely not done is asked of another member.
-    pub(super) async fn write<T, F>(&self, call: impl Fn(Client) -> F) -> Result<T, Troubles>
+    /// Executes a write: retries on other members only if it was certainly not executed.
+    pub(super) async fn write<T, F>(&self, request: impl Fn(Client) -> F) -> Result<T, MemberErrors>
     where
         F: Future<Output = Result<T, ClientError>>,
     {
-        let again = |kind| matches!(kind, Kind::NotReached | Kind::NotDone);
-        self.ask(self.end(), self.within, &call, again).await
+        let retriable = |kind| matches!(kind, FailureKind::Unreachable | FailureKind::NotExecuted);
+        self.call(self.deadline(), self.request_timeout, &request, retriable).await
     }
 
-    async fn ask<T, F>(
+    async fn call<T, F>(
         &self,
         end: Instant,
-        each: Duration,
-        call: &impl Fn(Client) -> F,
-        again: impl Fn(Kind) -> bool,
-    ) -> Result<T, Troubles>
+        attempt_timeout: Duration,
+        request: &impl Fn(Client) -> F,
+        retriable: impl Fn(FailureKind) -> bool,
+    ) -> Result<T, MemberErrors>
     where
         F: Future<Output = Result<T, ClientError>>,
     {
-        let mut troubles = Troubles::default();
+        let mut errors = MemberErrors::default();
         loop {
             for _ in 0..self.all.len() {
-                let (place, member) = self.preferred();
-                match member.ask(end.min(Instant::now() + each), call).await {
+                let (index, member) = self.preferred();
+                match member.call(end.min(Instant::now() + attempt_timeout), request).await {
                     Ok(answer) => return Ok(answer),
-                    Err(trouble) => troubles.add(trouble),
+                    Err(error) => errors.add(error),
                 }
-                if troubles.kind() != Kind::Refused {
-                    self.avoid(place);
+                if errors.kind() != FailureKind::Refused {
+                    self.prefer_next_after(index);
                 }
-                if !again(troubles.kind()) || Instant::now() >= end {
-                    return Err(troubles);
+                if !retriable(errors.kind()) || Instant::now() >= end {
+                    return Err(errors);
                 }
             }
-            if Instant::now() + PAUSE >= end {
-                return Err(troubles);
+            if Instant::now() + ROUND_PAUSE >= end {
+                return Err(errors);
             }
-            sleep(PAUSE).await;
+            sleep(ROUND_PAUSE).await;
         }
     }
 
-    /// The member that is asked next, and its place.
+    /// Returns the preferred member and its index.
     pub(super) fn preferred(&self) -> (usize, &Member) {
-        let place = self.preferred.load(Ordering::Relaxed);
-        (place, &self.all[place])
+        let index = self.preferred.load(Ordering::Relaxed);
+        (index, &self.all[index])
     }
 
-    /// Has the next one asked from now on, unless someone did that already.
-    pub(super) fn avoid(&self, place: usize) {
-        let next = (place + 1) % self.all.len();
-        let _ = self.preferred.compare_exchange(place, next, Ordering::Relaxed, Ordering::Relaxed);
+    /// Prefers the next member, unless another task already switched.
+    pub(super) fn prefer_next_after(&self, index: usize) {
+        let next = (index + 1) % self.all.len();
+        let _ = self.preferred.compare_exchange(index, next, Ordering::Relaxed, Ordering::Relaxed);
     }
 }
 
 impl Member {
-    /// Makes one call, logged in.
-    pub(super) async fn ask<T, F>(&self, end: Instant, call: &impl Fn(Client) -> F) -> Result<T, Trouble>
+    /// Executes one call, after a login if configured.
+    pub(super) async fn call<T, F>(&self, end: Instant, request: &impl Fn(Client) -> F) -> Result<T, MemberError>
     where
         F: Future<Output = Result<T, ClientError>>,
     {
         let connection = self.connection();
-        let attempt = async || match timeout_at(end, pin!(call(connection.client()))).await {
-            Ok(answer) => answer.map_err(|error| Trouble::told(&self.address, &error)),
-            Err(_) => Err(Trouble::silent(&self.address)),
+        let attempt = async || match timeout_at(end, pin!(request(connection.client()))).await {
+            Ok(answer) => answer.map_err(|error| MemberError::from_client(&self.address, &error)),
+            Err(_) => Err(MemberError::timed_out(&self.address)),
         };
         let logins = connection.log_in(0, end).await?;
         let mut answer = attempt().await;
-        if answer.as_ref().is_err_and(|trouble| trouble.kind == Kind::LoggedOut) && connection.has_login() {
+        if answer.as_ref().is_err_and(|error| error.kind == FailureKind::Unauthenticated) && connection.has_login() {
             connection.log_in(logins, end).await?;
             answer = attempt().await;
         }
-        match answer.as_ref().map_err(|trouble| trouble.kind) {
-            // Its certificates may have been renewed.
-            Err(Kind::NotReached) if self.options.ca_file.is_some() => self.renew(&connection).await,
-            // The other end may be gone for good, which TCP would find out in a quarter of an hour.
-            Err(Kind::Silent) => self.renew(&connection).await,
+        match answer.as_ref().map_err(|error| error.kind) {
+            // The certificates may have been renewed.
+            Err(FailureKind::Unreachable) if self.options.ca_file.is_some() => self.reconnect(&connection).await,
+            // The peer may be dead, which TCP detects only after about 15 minutes.
+            Err(FailureKind::TimedOut) => self.reconnect(&connection).await,
             _ => {}
         }
         answer
     }
 
-    /// Logs in, whatever the last login was worth.
-    pub(super) async fn log_in_anew(&self, end: Instant) -> Result<(), Trouble> {
+    /// Forces a new login.
+    pub(super) async fn log_in_again(&self, end: Instant) -> Result<(), MemberError> {
         let connection = self.connection();
         let last = connection.log_in(0, end).await?;
         connection.log_in(last, end).await.map(drop)
@@ -163,8 +164,8 @@ impl Member {
         Arc::clone(&self.connection.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Puts another connection in the place of one that failed.
-    async fn renew(&self, failed: &Arc<Connection>) {
+    /// Replaces a failed connection.
+    async fn reconnect(&self, failed: &Arc<Connection>) {
         match Connection::new(&self.address, &self.options, self.leader).await {
             Ok(renewed) => {
                 let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);

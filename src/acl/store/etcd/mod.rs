@@ -1,8 +1,7 @@
-//! The store on an etcd cluster (3.4 or later), where one machine is outgrown: any number of servers share it, none of
-//! which leads.
+//! Store on an etcd cluster (3.4 or later), shared by any number of equal servers.
 //!
-//! etcd's revisions are the store's. What other servers change is told by one watch; what this one wrote is told
-//! without waiting for it.
+//! etcd's revisions are the store's. One watch reports changes of other servers; own writes are reported without
+//! waiting for it.
 
 use std::sync::Arc;
 
@@ -23,13 +22,13 @@ mod export;
 
 pub use self::options::{Login, Options, PREFIX_FORM, is_address, is_prefix};
 
-use self::connect::Leader;
-use self::error::{Kind, Troubles};
+use self::connect::LeaderRequirement;
+use self::error::{FailureKind, MemberErrors};
 pub(super) use self::export::Export;
 use self::keys::{Prefix, conflict, revision};
 use self::members::Members;
-use self::watch::Watch;
-use super::revisions::Kinds;
+use self::watch::ChangeWatch;
+use super::revisions::KindRevisions;
 use super::watchers::Watchers;
 use super::{
     Batch, CommitError, FORMAT, Freshness, Key, Listing, OpenError, Page, Record, Revision, Store, StoreError,
@@ -38,60 +37,62 @@ use super::{
 /// A store on an etcd cluster.
 #[derive(Debug)]
 pub struct Etcd {
-    /// Asked by those who want the newest, and for writes.
+    /// Members for linearizable reads and writes.
     members: Arc<Members>,
-    /// Asked by those who take what a member has, which may be cut off from the others.
+    /// Members for stale reads, which may be partitioned.
     nearest: Members,
     prefix: Prefix,
-    kinds: Arc<Kinds>,
+    kinds: Arc<KindRevisions>,
     watchers: Arc<Watchers>,
-    /// Writes under way: they go on when who asked for them has gone.
+    /// Running writes: they continue if the caller goes away.
     commits: TaskTracker,
-    /// The watch; it ends with the store.
+    /// Watch task; aborted on drop.
     _watch: JoinSet<()>,
 }
 
-/// What the store says of itself, under the key `about`.
+/// Metadata of the store, under the key `about`.
 #[derive(Debug, Serialize, Deserialize)]
-struct About {
+struct StoreMetadata {
     format: String,
     datacenter: String,
 }
 
 impl Etcd {
-    /// Opens the store, which is begun where there is none yet.
+    /// Opens the store and creates it if missing.
     ///
     /// # Errors
-    /// A file cannot be used, no member answers, the user is refused, or the store belongs to another datacenter.
+    /// A file is invalid, no member answers, the user is rejected, or the store belongs to another datacenter.
     pub async fn open(options: &Options, datacenter: &str) -> Result<Self, OpenError> {
         let store = || options.to_string();
         let shared = Arc::new(options.clone());
-        let members = Arc::new(Members::new(&shared, Leader::Needed).await?);
-        let nearest = Members::new(&shared, Leader::NotNeeded).await?;
-        let unreachable = |troubles: Troubles| OpenError::Unreachable {
+        let members = Arc::new(Members::new(&shared, LeaderRequirement::Required).await?);
+        let nearest = Members::new(&shared, LeaderRequirement::NotRequired).await?;
+        let unreachable = |errors: MemberErrors| OpenError::Unreachable {
             store: store(),
-            advice: match troubles.kind() {
-                Kind::Refused | Kind::LoggedOut => "look at its users and roles, and at user and password_file",
+            advice: match errors.kind() {
+                FailureKind::Refused | FailureKind::Unauthenticated => {
+                    "look at its users and roles, and at user and password_file"
+                }
                 _ => "is it running, are addresses and certificates right?",
             },
-            source: troubles.into(),
+            source: errors.into(),
         };
         let prefix = Prefix(options.prefix.clone());
-        let (about, now) = introduce(&members, &prefix, datacenter).await.map_err(unreachable)?;
-        let about: About = serde_json::from_slice(&about).map_err(|_| OpenError::Damaged {
+        let (metadata, now) = read_or_init_metadata(&members, &prefix, datacenter).await.map_err(unreachable)?;
+        let metadata: StoreMetadata = serde_json::from_slice(&metadata).map_err(|_| OpenError::Damaged {
             store: store(),
             source: StoreError::Unreadable { key: "about".to_owned() },
         })?;
-        if about.format != FORMAT {
-            return Err(OpenError::Format { store: store(), found: about.format });
+        if metadata.format != FORMAT {
+            return Err(OpenError::Format { store: store(), found: metadata.format });
         }
-        if about.datacenter != datacenter {
+        if metadata.datacenter != datacenter {
             let wanted = datacenter.to_owned();
-            return Err(OpenError::Datacenter { store: store(), found: about.datacenter, wanted });
+            return Err(OpenError::Datacenter { store: store(), found: metadata.datacenter, wanted });
         }
-        let (kinds, watchers) = (Arc::new(Kinds::default()), Arc::new(Watchers::default()));
-        kinds.unknown_until(now);
-        let follower = Watch {
+        let (kinds, watchers) = (Arc::new(KindRevisions::default()), Arc::new(Watchers::default()));
+        kinds.raise_lower_bound(now);
+        let follower = ChangeWatch {
             members: Arc::clone(&members),
             prefix: prefix.clone(),
             kinds: Arc::clone(&kinds),
@@ -105,15 +106,19 @@ impl Etcd {
     }
 }
 
-/// The store's description, written by the first who comes, and etcd's revision.
-async fn introduce(members: &Members, prefix: &Prefix, datacenter: &str) -> Result<(Vec<u8>, Revision), Troubles> {
-    let about = About { format: FORMAT.to_owned(), datacenter: datacenter.to_owned() };
-    let (key, about) = (prefix.with("about"), serde_json::to_vec(&about).unwrap_or_default());
-    // To have this done twice is no harm.
-    let answer = members.read(members.end(), |client: Client| {
+/// Returns the store's metadata, written by the first server, and etcd's revision.
+async fn read_or_init_metadata(
+    members: &Members,
+    prefix: &Prefix,
+    datacenter: &str,
+) -> Result<(Vec<u8>, Revision), MemberErrors> {
+    let metadata = StoreMetadata { format: FORMAT.to_owned(), datacenter: datacenter.to_owned() };
+    let (key, metadata) = (prefix.with("about"), serde_json::to_vec(&metadata).unwrap_or_default());
+    // The transaction is idempotent.
+    let answer = members.read(members.deadline(), |client: Client| {
         let txn = Txn::new()
             .when([Compare::create_revision(key.clone(), CompareOp::Equal, 0)])
-            .and_then([TxnOp::put(key.clone(), about.clone(), None)])
+            .and_then([TxnOp::put(key.clone(), metadata.clone(), None)])
             .or_else([TxnOp::get(key.clone(), None)]);
         async move { client.kv_client().txn(txn).await }
     });
@@ -122,7 +127,7 @@ async fn introduce(members: &Members, prefix: &Prefix, datacenter: &str) -> Resu
         TxnOpResponse::Get(found) => Some(found.kvs().first()?.value().to_vec()),
         _ => None,
     });
-    Ok((found.unwrap_or(about), at(answer.header())))
+    Ok((found.unwrap_or(metadata), at(answer.header())))
 }
 
 #[async_trait]
@@ -139,11 +144,11 @@ impl Store for Etcd {
 
     async fn export(&self) -> Result<super::Export, StoreError> {
         let export = Export::begin(&self.members, &self.prefix).await?;
-        Ok(super::Export(super::Exported::Etcd(export)))
+        Ok(super::Export(super::ExportSource::Etcd(export)))
     }
 
     async fn commit(&self, batch: Batch) -> Result<Revision, CommitError> {
-        let batch = batch.settled()?;
+        let batch = batch.normalize()?;
         let (members, prefix) = (Arc::clone(&self.members), self.prefix.clone());
         let (kinds, watchers) = (Arc::clone(&self.kinds), Arc::clone(&self.watchers));
         let written = self.commits.spawn(async move {
@@ -152,17 +157,17 @@ impl Store for Etcd {
                 async move { client.kv_client().txn(transaction).await }
             };
             let answer = if batch.writes.is_empty() {
-                members.read(members.end(), ask).await?
+                members.read(members.deadline(), ask).await?
             } else {
                 members.write(ask).await?
             };
             if !answer.succeeded() {
-                // etcd compared the records and told them at one moment, so that there is one that does not hold.
+                // etcd compared and read the records in one transaction, so one check must have failed.
                 let key = conflict(&batch.checks, &answer);
                 return Err(key.map_or(CommitError::Unknown(StoreError::Stopped), CommitError::Conflict));
             }
             let at = at(answer.header());
-            kinds.changed(batch.writes.iter().map(|write| (write.key().kind(), at)));
+            kinds.record(batch.writes.iter().map(|write| (write.key().kind(), at)));
             watchers.wake(&batch.writes);
             Ok(at)
         });
@@ -173,13 +178,13 @@ impl Store for Etcd {
         let watcher = self.watchers.watch(prefix);
         loop {
             let mut changed = std::pin::pin!(watcher.changed());
-            // Registered before the look, so that a change right after it is not missed.
+            // Registered before the revision is read, so that no change in between is missed.
             changed.as_mut().enable();
             let revision = self.kinds.last(kind_of(prefix));
             if revision > since {
                 return Ok(revision);
             }
-            // What is told twice, as after a lost connection, wakes for nothing.
+            // Changes reported twice, as after a reconnect, wake for nothing.
             changed.await;
         }
     }

@@ -1,4 +1,4 @@
-//! Where the etcd cluster is, and as whom it is spoken to.
+//! Options of a store on etcd.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,48 +7,48 @@ use url::Url;
 
 use crate::http::client::{Identity, is_loopback};
 
-/// How a store on etcd is reached.
+/// Options of a store on etcd.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// The cluster's members, such as `https://etcd-1.example:2379`; at least one.
+    /// Cluster members, such as `https://etcd-1.example:2379`; at least one.
     pub endpoints: Vec<Url>,
-    /// What every key starts with, a slash at its end.
+    /// Prefix of all keys; ends with a slash.
     pub prefix: String,
-    /// PEM file of the authorities to trust; must be given where `https://` is spoken.
+    /// CA file in PEM; required for `https://`.
     pub ca_file: Option<PathBuf>,
-    /// The client certificate, where the cluster asks for one.
+    /// Client certificate, if the cluster requires one.
     pub identity: Option<Identity>,
-    /// The user, where the cluster has its authentication on.
+    /// User, if the cluster has authentication enabled.
     pub login: Option<Login>,
-    /// Time to be connected, and again for the TLS handshake.
+    /// Timeout for the connection, and again for the TLS handshake.
     pub connect_timeout: Duration,
-    /// Time for a read or a write as a whole, whichever members are asked on the way.
+    /// Timeout for a read or write, including retries on other members.
     pub request_timeout: Duration,
 }
 
-/// A user of the cluster.
+/// User of the cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Login {
-    /// Its name.
+    /// User name.
     pub user: String,
-    /// The file of its password, read anew at each login.
+    /// Password file, read at each login.
     pub password_file: PathBuf,
 }
 
 impl Options {
-    /// What a store's keys start with, where nothing else is said.
+    /// Default of [`Options::prefix`].
     pub const PREFIX: &str = "keyward/";
 
-    /// [`Options::connect_timeout`], where nothing else is said.
+    /// Default of [`Options::connect_timeout`].
     pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
-    /// [`Options::request_timeout`], where nothing else is said: an etcd cluster has a new leader within two seconds.
+    /// Default of [`Options::request_timeout`]: an etcd cluster elects a new leader within two seconds.
     pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
-    /// Most bytes of [`Options::prefix`]: it stands in a batch up to 384 times.
+    /// Longest [`Options::prefix`] in bytes: a batch contains it up to 384 times.
     pub const MAX_PREFIX: usize = 128;
 
-    /// What is wrong with them, in words, each with the option's name.
+    /// Validates the options; returns pairs of option name and error text.
     pub fn mistakes(&self) -> Vec<(&'static str, &'static str)> {
         let secured = |url: &&Url| url.scheme() == "https";
         let https = self.endpoints.iter().filter(secured).count();
@@ -76,37 +76,37 @@ impl Options {
     }
 }
 
-/// The form of a prefix, in words.
+/// Description of a valid prefix, for errors.
 pub const PREFIX_FORM: &str = "a prefix is 2 to 128 letters, digits and \"-_./\", and ends with one slash";
 
-/// Whether a text may stand before every key.
+/// Returns whether a text is a valid prefix.
 pub fn is_prefix(text: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./".contains(&byte);
     let ends = text.strip_suffix('/').is_some_and(|rest| !rest.is_empty() && !rest.ends_with('/'));
     ends && text.len() <= Options::MAX_PREFIX && text.bytes().all(allowed)
 }
 
-/// Whether a URL is an address and nothing more.
+/// Returns whether a URL consists of scheme, host and port only.
 pub fn is_address(url: &Url) -> bool {
     let bare = url.username().is_empty() && url.password().is_none();
     let short = matches!(url.path(), "" | "/") && url.query().is_none() && url.fragment().is_none();
     bare && short && url.has_host() && matches!(url.scheme(), "https" | "http")
 }
 
-/// Where it is, as an operator would look for it.
+/// Formats endpoints and prefix for operators.
 impl std::fmt::Display for Options {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(formatter, "etcd at ")?;
         for (place, url) in self.endpoints.iter().enumerate() {
             let comma = if place == 0 { "" } else { ", " };
-            write!(formatter, "{comma}{}", told(url))?;
+            write!(formatter, "{comma}{}", display_url(url))?;
         }
         write!(formatter, " under {}", self.prefix)
     }
 }
 
-/// An endpoint as it is written, without the slash that a URL ends with.
-pub(super) fn told(url: &Url) -> &str {
+/// Formats an endpoint without the trailing slash of a URL.
+pub(super) fn display_url(url: &Url) -> &str {
     url.as_str().trim_end_matches('/')
 }
 

@@ -1,74 +1,74 @@
-//! Looks at the records: one range of keys at a time.
+//! Range reads.
 
 use std::time::Duration;
 
 use etcd_client::{Client, GetOptions, GetResponse};
 use tokio::time::Instant;
 
-use super::error::{Kind, Troubles};
+use super::error::{FailureKind, MemberErrors};
 use super::keys::{number, revision};
 use super::{Etcd, at, kind_of};
 use crate::acl::store::{Freshness, Listing, Page, Revision, StoreError};
 
-/// Records that are asked for at once. Fewer where they are large: a message holds 4 MiB.
-pub(super) const CHUNK: usize = 1024;
+/// Records per request; reduced if they are large, as a gRPC message holds 4 MiB.
+pub(super) const CHUNK_RECORDS: usize = 1024;
 
-/// How long a member that lags behind what was told already is passed over for one that knows the newest.
+/// Time to look for a member that has the newest known revision, if the nearest one lags behind.
 const CATCH_UP: Duration = Duration::from_secs(1);
 
 impl Etcd {
-    /// One range of keys, as new as asked for, and no older than what was told of that kind.
+    /// Reads a key range with the given freshness, never older than the last known change of the kind.
     pub(super) async fn range(
         &self,
         kind: &str,
         key: Vec<u8>,
-        how: GetOptions,
+        options: GetOptions,
         freshness: Freshness,
-    ) -> Result<GetResponse, Troubles> {
-        let ask = |how: GetOptions| {
+    ) -> Result<GetResponse, MemberErrors> {
+        let ask = |options: GetOptions| {
             let key = key.clone();
             move |client: Client| {
-                let (key, how) = (key.clone(), how.clone());
-                async move { client.kv_client().get(key, Some(how)).await }
+                let (key, options) = (key.clone(), options.clone());
+                async move { client.kv_client().get(key, Some(options)).await }
             }
         };
         if freshness == Freshness::Linearizable {
-            return self.members.read(self.members.end(), ask(how)).await;
+            return self.members.read(self.members.deadline(), ask(options)).await;
         }
         let told = self.kinds.last(kind);
-        let answer = self.nearest.read(self.nearest.end(), ask(how.clone().with_serializable())).await?;
+        let answer = self.nearest.read(self.nearest.deadline(), ask(options.clone().with_serializable())).await?;
         if at(answer.header()) >= told {
             return Ok(answer);
         }
-        Ok(self.members.read(Instant::now() + CATCH_UP, ask(how)).await.unwrap_or(answer))
+        Ok(self.members.read(Instant::now() + CATCH_UP, ask(options)).await.unwrap_or(answer))
     }
 
-    /// A page of a list, all of it as it was at one revision.
+    /// Reads a page of a list at one revision.
     pub(super) async fn page(&self, prefix: &str, page: &Page, freshness: Freshness) -> Result<Listing, StoreError> {
         let kind = kind_of(prefix);
-        let end = after_all(self.prefix.with(prefix));
+        let end = prefix_end(self.prefix.with(prefix));
         let first = match &page.after {
-            // The first key that could come after it.
+            // The smallest key after it.
             Some(after) => self.prefix.with(&format!("{}\0", after.as_str())),
             None => self.prefix.with(prefix),
         };
         let mut start = first.clone();
         let mut listing = Listing { entries: Vec::new(), more: true, revision: Revision(0) };
-        let (mut chunk, mut snapshot) = (CHUNK, 0);
+        let (mut chunk, mut snapshot) = (CHUNK_RECORDS, 0);
         while listing.more && (listing.entries.len() < page.limit || snapshot == 0) {
-            // Without a limit etcd gives all.
+            // Without a limit etcd returns everything.
             let limit = (page.limit - listing.entries.len()).clamp(1, chunk);
-            let how = GetOptions::new()
+            let options = GetOptions::new()
                 .with_range(end.clone())
                 .with_revision(snapshot)
                 .with_limit(i64::try_from(limit).unwrap_or(i64::MAX));
-            let mut found = match self.range(kind, start.clone(), how, freshness).await {
-                Err(troubles) if troubles.kind() == Kind::TooMuch && limit > 1 => {
+            let mut found = match self.range(kind, start.clone(), options, freshness).await {
+                Err(errors) if errors.kind() == FailureKind::TooLarge && limit > 1 => {
                     chunk = limit / 2;
                     continue;
                 }
-                // What the list began with is gone: from the start again.
-                Err(troubles) if troubles.kind() == Kind::Compacted && snapshot != 0 => {
+                // The revision was compacted: start over.
+                Err(errors) if errors.kind() == FailureKind::Compacted && snapshot != 0 => {
                     (snapshot, start) = (0, first.clone());
                     listing.entries.clear();
                     continue;
@@ -88,7 +88,7 @@ impl Etcd {
             listing.entries.truncate(page.limit);
             listing.more = true;
         }
-        // What was told after the records were read is not in them.
+        // Changes reported after the read are not part of it.
         let told = self.kinds.last(kind).min(revision(snapshot));
         let newest = listing.entries.iter().map(|(_, record)| record.modified).max();
         listing.revision = told.max(newest.unwrap_or_default());
@@ -96,8 +96,8 @@ impl Etcd {
     }
 }
 
-/// The end of the range of all keys that start so: the slash at its end becomes the character that follows the slash.
-pub(super) fn after_all(mut prefix: Vec<u8>) -> Vec<u8> {
+/// Returns the end of a prefix's key range: the final slash becomes the next character.
+pub(super) fn prefix_end(mut prefix: Vec<u8>) -> Vec<u8> {
     if let Some(last) = prefix.last_mut() {
         *last += 1;
     }

@@ -1,4 +1,4 @@
-//! The one watch of the store: what others change wakes those who wait here.
+//! Watch of all changes, which wakes local waiting tasks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,117 +6,117 @@ use std::time::Duration;
 use etcd_client::{Client, Event, ResponseHeader, WatchOptions, WatchResponse, WatchStream};
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::error::{Kind, Trouble, Troubles};
+use super::error::{FailureKind, MemberError, MemberErrors};
 use super::keys::{Prefix, number, revision};
 use super::members::{Member, Members};
-use crate::acl::store::revisions::Kinds;
+use crate::acl::store::revisions::KindRevisions;
 use crate::acl::store::watchers::Watchers;
 use crate::acl::store::{Key, Revision};
 use crate::backoff::{Backoff, random_unit};
 
-/// Follows all changes, from any member that answers.
+/// Watches all changes on any available member.
 #[derive(Debug, Clone)]
-pub(super) struct Watch {
+pub(super) struct ChangeWatch {
     pub(super) members: Arc<Members>,
     pub(super) prefix: Prefix,
-    pub(super) kinds: Arc<Kinds>,
+    pub(super) kinds: Arc<KindRevisions>,
     pub(super) watchers: Arc<Watchers>,
 }
 
-/// Between two tries to be told of changes again.
-const FIRST_WAIT: Duration = Duration::from_millis(100);
-const LONGEST_WAIT: Duration = Duration::from_secs(2);
+/// Delay between attempts to restore the watch.
+const MIN_RETRY_DELAY: Duration = Duration::from_millis(100);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(2);
 
-/// A watch that a member has taken on.
-pub(super) struct Stream {
+/// A watch that a member has confirmed.
+pub(super) struct OpenWatch {
     answers: WatchStream,
     member: Arc<str>,
-    place: usize,
+    index: usize,
 }
 
-impl std::fmt::Debug for Stream {
+impl std::fmt::Debug for OpenWatch {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(formatter, "Stream({})", self.member)
     }
 }
 
-/// How a watch went on before it ended.
-struct Followed {
-    /// From where it is to be taken up: the last revision told, of which there may be more.
+/// End of a watch.
+struct WatchEnd {
+    /// Revision to resume from: the last one received, which may have further changes.
     next: Revision,
-    why: Trouble,
+    error: MemberError,
 }
 
-impl Watch {
-    /// Finds a member that tells every change from that revision on.
+impl ChangeWatch {
+    /// Opens a watch from a revision on any member.
     ///
     /// # Errors
-    /// None takes the watch on in time, or the user may not watch.
-    pub(super) async fn begin(&self, from: Revision) -> Result<Stream, Troubles> {
-        let (end, mut troubles) = (self.members.end(), Troubles::default());
+    /// No member confirms the watch in time, or the user lacks the permission.
+    pub(super) async fn begin(&self, from: Revision) -> Result<OpenWatch, MemberErrors> {
+        let (end, mut errors) = (self.members.deadline(), MemberErrors::default());
         loop {
             match self.open(from).await {
                 Ok(stream) => return Ok(stream),
-                Err(trouble) => troubles.add(trouble),
+                Err(error) => errors.add(error),
             }
-            if matches!(troubles.kind(), Kind::Refused | Kind::LoggedOut) || Instant::now() >= end {
-                return Err(troubles);
+            if matches!(errors.kind(), FailureKind::Refused | FailureKind::Unauthenticated) || Instant::now() >= end {
+                return Err(errors);
             }
-            sleep(FIRST_WAIT).await;
+            sleep(MIN_RETRY_DELAY).await;
         }
     }
 
-    /// Asks the preferred member to.
-    async fn open(&self, from: Revision) -> Result<Stream, Trouble> {
-        let (place, member) = self.members.preferred();
-        let mut opened = self.open_at(place, member, from).await;
-        if opened.as_ref().is_err_and(|trouble| trouble.kind == Kind::LoggedOut) {
-            member.log_in_anew(self.members.end()).await?;
-            opened = self.open_at(place, member, from).await;
+    /// Opens the watch on the preferred member.
+    async fn open(&self, from: Revision) -> Result<OpenWatch, MemberError> {
+        let (index, member) = self.members.preferred();
+        let mut opened = self.open_at(index, member, from).await;
+        if opened.as_ref().is_err_and(|error| error.kind == FailureKind::Unauthenticated) {
+            member.log_in_again(self.members.deadline()).await?;
+            opened = self.open_at(index, member, from).await;
         }
         if opened.is_err() {
-            self.members.avoid(place);
+            self.members.prefer_next_after(index);
         }
         opened
     }
 
-    async fn open_at(&self, place: usize, member: &Member, from: Revision) -> Result<Stream, Trouble> {
-        let end = self.members.end();
+    async fn open_at(&self, index: usize, member: &Member, from: Revision) -> Result<OpenWatch, MemberError> {
+        let end = self.members.deadline();
         let options = WatchOptions::new().with_prefix().with_start_revision(number(from)).with_fragment();
         let call = |client: Client| {
             let options = options.clone();
             async move { client.watch_client().watch(self.prefix.with(""), Some(options)).await }
         };
-        let mut answers = member.ask(end, &call).await?;
+        let mut answers = member.call(end, &call).await?;
         let member = Arc::clone(&member.address);
-        let first = timeout_at(end, answers.message()).await.map_err(|_| Trouble::silent(&member))?;
-        match first.map_err(|error| Trouble::told(&member, &error))? {
-            Some(answer) if answer.created() && !answer.canceled() => Ok(Stream { answers, member, place }),
-            Some(answer) => Err(refused(&member, &answer)),
-            None => Err(Trouble::not_done(&member, "it ended the watch")),
+        let first = timeout_at(end, answers.message()).await.map_err(|_| MemberError::timed_out(&member))?;
+        match first.map_err(|error| MemberError::from_client(&member, &error))? {
+            Some(answer) if answer.created() && !answer.canceled() => Ok(OpenWatch { answers, member, index }),
+            Some(answer) => Err(watch_canceled(&member, &answer)),
+            None => Err(MemberError::not_executed(&member, "it ended the watch")),
         }
     }
 
-    /// Follows for ever, from `stream` on, which began at `from`.
-    pub(super) async fn run(self, mut stream: Stream, mut from: Revision) {
-        let mut backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
+    /// Follows the watch until the task is aborted; reopens it after errors. `from` is the start of `stream`.
+    pub(super) async fn run(self, mut stream: OpenWatch, mut from: Revision) {
+        let mut backoff = Backoff::new(MIN_RETRY_DELAY, MAX_RETRY_DELAY);
         loop {
-            let Followed { next, mut why } = self.follow(stream, from).await;
+            let WatchEnd { next, mut error } = self.follow(stream, from).await;
             from = next;
-            tracing::warn!(event = "acl.store.watch_lost", error = %why, "etcd's watch ended: trying again");
+            tracing::warn!(event = "acl.store.watch_lost", error = %error, "etcd's watch ended: trying again");
             let lost = Instant::now();
             stream = loop {
-                if why.kind == Kind::Compacted
-                    && let Ok(now) = self.skip().await
+                if error.kind == FailureKind::Compacted
+                    && let Ok(now) = self.skip_to_now().await
                 {
                     from = Revision(now.0 + 1);
                 }
                 sleep(backoff.next(random_unit())).await;
                 match self.open(from).await {
                     Ok(stream) => break stream,
-                    Err(again) => why = again,
+                    Err(again) => error = again,
                 }
-                tracing::debug!(error = %why, "etcd does not take the watch on");
+                tracing::debug!(error = %error, "etcd does not take the watch on");
             };
             backoff.reset();
             let (etcd, after) = (&*stream.member, lost.elapsed());
@@ -124,53 +124,55 @@ impl Watch {
         }
     }
 
-    /// What was changed since the watch ended cannot be told any more: everyone is woken.
-    async fn skip(&self) -> Result<Revision, Troubles> {
+    /// Changes since the end of the watch were compacted: wakes all waiting tasks and skips to the current revision.
+    async fn skip_to_now(&self) -> Result<Revision, MemberErrors> {
         let key = self.prefix.with("");
         let ask = |client: Client| {
             let key = key.clone();
             async move { client.kv_client().get(key, None).await }
         };
-        let answer = self.members.read(self.members.end(), ask).await?;
+        let answer = self.members.read(self.members.deadline(), ask).await?;
         let now = revision(answer.header().map_or(0, ResponseHeader::revision));
-        self.kinds.unknown_until(now);
+        self.kinds.raise_lower_bound(now);
         self.watchers.wake_all();
         Ok(now)
     }
 
-    /// Takes what a member tells until it ends.
-    async fn follow(&self, Stream { mut answers, member, place }: Stream, from: Revision) -> Followed {
+    /// Applies changes until the watch ends.
+    async fn follow(&self, OpenWatch { mut answers, member, index }: OpenWatch, from: Revision) -> WatchEnd {
         let mut next = from;
-        let why = loop {
+        let error = loop {
             match answers.message().await {
-                Ok(Some(answer)) if answer.canceled() => break refused(&member, &answer),
-                Ok(Some(answer)) => next = next.max(self.take(&answer)),
-                Ok(None) => break Trouble::not_done(&member, "it ended the watch"),
-                Err(error) => break Trouble::told(&member, &error),
+                Ok(Some(answer)) if answer.canceled() => break watch_canceled(&member, &answer),
+                Ok(Some(answer)) => next = next.max(self.apply(&answer)),
+                Ok(None) => break MemberError::not_executed(&member, "it ended the watch"),
+                Err(error) => break MemberError::from_client(&member, &error),
             }
         };
-        self.members.avoid(place);
-        Followed { next, why }
+        self.members.prefer_next_after(index);
+        WatchEnd { next, error }
     }
 
-    /// Tells those who wait, and gives the last revision that was told.
-    fn take(&self, answer: &WatchResponse) -> Revision {
+    /// Wakes waiting tasks; returns the last revision received.
+    fn apply(&self, answer: &WatchResponse) -> Revision {
         let changes = || answer.events().iter().filter_map(Event::kv);
         let keys: Vec<_> = changes().filter_map(|record| self.prefix.without(record.key())).collect();
         let last = changes().map(|record| revision(record.mod_revision())).max().unwrap_or_default();
-        self.kinds.changed(keys.iter().map(|key| (key.kind(), last)));
+        self.kinds.record(keys.iter().map(|key| (key.kind(), last)));
         self.watchers.wake_keys(keys.iter().map(Key::as_str));
         last
     }
 }
 
-/// Why a member tells nothing more.
-fn refused(member: &Arc<str>, answer: &WatchResponse) -> Trouble {
+/// Converts the cancellation of a watch into an error.
+fn watch_canceled(member: &Arc<str>, answer: &WatchResponse) -> MemberError {
     let (text, kind) = match answer.cancel_reason() {
-        _ if answer.compact_revision() > 0 => ("what it should tell was compacted", Kind::Compacted),
-        // 3.4 says so of a login that ran out, too.
-        reason if reason.contains("permission denied") || reason.contains("auth token") => (reason, Kind::LoggedOut),
-        reason => (reason, Kind::NotDone),
+        _ if answer.compact_revision() > 0 => ("what it should tell was compacted", FailureKind::Compacted),
+        // etcd 3.4 also reports expired logins this way.
+        reason if reason.contains("permission denied") || reason.contains("auth token") => {
+            (reason, FailureKind::Unauthenticated)
+        }
+        reason => (reason, FailureKind::NotExecuted),
     };
-    Trouble { kind, ..Trouble::not_done(member, text) }
+    MemberError { kind, ..MemberError::not_executed(member, text) }
 }

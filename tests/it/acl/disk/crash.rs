@@ -42,8 +42,8 @@ fn writes_until_it_is_killed_when_started_as_a_writer() {
 }
 
 fn batch(name: &str) -> Batch {
-    let put = |kind| Write::Put(Key::of(&[kind, name]), format!("{name} {}", "x".repeat(200)).into_bytes());
-    Batch { checks: vec![Check::Absent(Key::of(&["token", name]))], writes: KINDS.map(put).to_vec() }
+    let put = |kind| Write::Put(Key::new(&[kind, name]), format!("{name} {}", "x".repeat(200)).into_bytes());
+    Batch { checks: vec![Check::Absent(Key::new(&["token", name]))], writes: KINDS.map(put).to_vec() }
 }
 
 #[tokio::test]
@@ -57,8 +57,8 @@ async fn every_acknowledged_batch_outlives_kill_9_under_load() {
     let mut found = BTreeMap::new();
     for kind in KINDS {
         for (key, value) in all(&store, &format!("{kind}/")).await {
-            assert_eq!(value.split(' ').next(), Some(key.last()), "a record is not what was written");
-            *found.entry(key.last().to_owned()).or_insert(0) += 1;
+            assert_eq!(value.split(' ').next(), Some(key.last_segment()), "a record is not what was written");
+            *found.entry(key.last_segment().to_owned()).or_insert(0) += 1;
         }
     }
     assert!(found.values().all(|kinds| *kinds == KINDS.len()), "a batch is there in part");

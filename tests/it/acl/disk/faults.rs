@@ -12,7 +12,7 @@ use super::{all, open, put, value};
 use crate::harness::served::Served;
 
 fn key(number: usize) -> Key {
-    Key::of(&["token", &format!("{number:04}")])
+    Key::new(&["token", &format!("{number:04}")])
 }
 
 fn text(number: usize) -> String {

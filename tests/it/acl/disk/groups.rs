@@ -13,7 +13,7 @@ use super::{open, put, value};
 async fn all_batches_that_come_while_the_disk_works_share_its_next_sync() {
     let drive = Drive::default();
     let store = Arc::new(open(&drive));
-    let key = |number: usize| Key::of(&["token", &number.to_string()]);
+    let key = |number: usize| Key::new(&["token", &number.to_string()]);
     store.commit(put(&key(0), "before")).await.unwrap();
 
     let before = drive.get(|state| state.syncs);
@@ -51,7 +51,7 @@ async fn all_batches_that_come_while_the_disk_works_share_its_next_sync() {
 async fn a_batch_that_writes_nothing_waits_for_no_disk() {
     let drive = Drive::default();
     let store = open(&drive);
-    let key = Key::of(&["token", "a"]);
+    let key = Key::new(&["token", "a"]);
     let made = store.commit(put(&key, "1")).await.unwrap();
     let before = drive.get(|state| state.syncs);
     let checks = vec![Check::Unchanged(key.clone(), made)];

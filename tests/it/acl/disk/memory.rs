@@ -12,7 +12,7 @@ const KEYS: usize = 8;
 const ROUNDS: u64 = 300;
 
 fn key(number: usize) -> Key {
-    Key::of(&["token", &number.to_string()])
+    Key::new(&["token", &number.to_string()])
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

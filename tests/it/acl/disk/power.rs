@@ -98,7 +98,7 @@ async fn commit_at_once(store: &Arc<Embedded>, batches: &[Batch]) -> Vec<Option<
 fn batch(chance: &mut Chance) -> Batch {
     let stamp = chance.below(usize::MAX);
     let writes = (0..=chance.below(5)).map(|_| {
-        let key = Key::of(&[["a", "b"][chance.below(2)], &chance.below(40).to_string()]);
+        let key = Key::new(&[["a", "b"][chance.below(2)], &chance.below(40).to_string()]);
         if chance.below(4) == 0 {
             return Write::Delete(key);
         }

@@ -13,10 +13,10 @@ use async_trait::async_trait;
 use keyward::acl::model::authorize::DefaultPolicy;
 use keyward::acl::model::names::NamespaceName;
 use keyward::acl::model::secret::PlainSecret;
-use keyward::acl::service::acl_service::Directory;
+use keyward::acl::service::acl_service::AclService;
 use keyward::acl::service::caller::Caller;
 use keyward::acl::service::seal::Sealer;
-use keyward::acl::service::tokens::{Made, TokenDraft};
+use keyward::acl::service::tokens::{CreatedToken, TokenDraft};
 use keyward::acl::store::{
     Batch, CommitError, Export, Freshness, Key, Listing, Page, Record, Revision, Store, StoreError,
 };
@@ -98,8 +98,8 @@ impl Store for Dials {
     }
 }
 
-fn default_one() -> NamespaceName {
-    NamespaceName::default_one()
+fn default_namespace() -> NamespaceName {
+    NamespaceName::default_namespace()
 }
 
 /// A line of a key file.
@@ -114,29 +114,29 @@ fn key_file(folder: &Path, name: &str, digits: &str) -> PathBuf {
     path
 }
 
-async fn server(store: Arc<dyn Store>, key_file: &Path, clock: &TestClock) -> Directory {
+async fn server(store: Arc<dyn Store>, key_file: &Path, clock: &TestClock) -> AclService {
     let sealer = Sealer::open(key_file, &*store).await.unwrap();
     let clock = Clock::Test(clock.clone());
-    let directory = Directory::new(store, sealer, "dc1".to_owned(), DefaultPolicy::Deny, clock);
-    directory.prepare().await.unwrap();
+    let directory = AclService::new(store, sealer, "dc1".to_owned(), DefaultPolicy::Deny, clock);
+    directory.create_builtins().await.unwrap();
     directory
 }
 
 /// The first token, and who has it.
-async fn first(server: &Directory) -> (PlainSecret, Arc<Caller>) {
+async fn first(server: &AclService) -> (PlainSecret, Arc<Caller>) {
     let secret = PlainSecret::random();
     server.bootstrap(&secret, None).await.unwrap();
     let caller = caller(server, &secret).await;
     (secret, caller)
 }
 
-async fn caller(server: &Directory, secret: &PlainSecret) -> Arc<Caller> {
-    server.caller(Some(secret), Freshness::Linearizable).await.unwrap()
+async fn caller(server: &AclService, secret: &PlainSecret) -> Arc<Caller> {
+    server.authenticate(Some(secret), Freshness::Linearizable).await.unwrap()
 }
 
-async fn token(server: &Directory, caller: &Caller, description: String) -> Made {
+async fn token(server: &AclService, caller: &Caller, description: String) -> CreatedToken {
     let draft = TokenDraft { description, ..TokenDraft::default() };
-    server.create_token(caller, &default_one(), &draft).await.unwrap()
+    server.create_token(caller, &default_namespace(), &draft).await.unwrap()
 }
 
 async fn records(store: &dyn Store) -> Vec<(String, Vec<u8>)> {

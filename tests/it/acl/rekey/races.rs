@@ -33,11 +33,11 @@ async fn who_changes_or_deletes_a_token_meanwhile_wins() {
         dials.is_reached().await;
         // The slow one has read the tokens; it is held up before it moves them.
         let twice = slow.rekey(&root, false, ALL).await;
-        assert!(matches!(twice, Err(ServiceError::NotNow(_))), "{twice:?}");
-        let accessor = |made: &Made| made.live.token.value.birth().accessor_id;
+        assert!(matches!(twice, Err(ServiceError::Unavailable(_))), "{twice:?}");
+        let accessor = |made: &CreatedToken| made.live.token.value.immutable().accessor_id;
         let draft = TokenDraft { description: "as it is".to_owned(), ..TokenDraft::default() };
-        quick.update_token(&root, &default_one(), accessor(&changed), &draft).await.unwrap();
-        assert!(quick.delete_token(&root, &default_one(), accessor(&deleted)).await.unwrap());
+        quick.update_token(&root, &default_namespace(), accessor(&changed), &draft).await.unwrap();
+        assert!(quick.delete_token(&root, &default_namespace(), accessor(&deleted)).await.unwrap());
         quick.destroy_token(&revoked.live.token.value).await.unwrap();
         let new = token(&quick, &root, "made meanwhile".to_owned()).await;
         caller(&slow, &new.secret).await;
@@ -51,7 +51,7 @@ async fn who_changes_or_deletes_a_token_meanwhile_wins() {
         assert_eq!(now.live.token.value.description, "as it is");
         caller(server, &secret).await;
         for gone in [&deleted, &revoked] {
-            let found = server.caller(Some(&gone.secret), Freshness::Linearizable).await;
+            let found = server.authenticate(Some(&gone.secret), Freshness::Linearizable).await;
             assert!(matches!(found, Err(ServiceError::UnknownSecret)), "{found:?}");
         }
     }
@@ -105,7 +105,7 @@ async fn a_token_that_moves_while_it_is_looked_up_is_found() {
     let slow = server(dials.clone(), &file, &clock).await;
     dials.reached.store(false, Ordering::SeqCst);
     let stranger = PlainSecret::random();
-    let (found, ()) = tokio::join!(slow.caller(Some(&stranger), Freshness::Stale), async {
+    let (found, ()) = tokio::join!(slow.authenticate(Some(&stranger), Freshness::Stale), async {
         dials.is_reached().await;
         assert!(mover.rekey(&root, true, ALL).await.unwrap().done);
         dials.open.notify_one();
@@ -132,23 +132,26 @@ async fn a_server_that_lacks_the_new_key_says_so_and_neither_refuses_nor_doubles
     assert!(one.rekey(&root, false, ALL).await.unwrap().done);
     let late = token(&one, &root, "late".to_owned()).await;
     let not_now = |outcome: Result<(), ServiceError>| {
-        assert!(matches!(&outcome, Err(ServiceError::NotNow(text)) if text.contains("lacks a key")), "{outcome:?}");
+        assert!(
+            matches!(&outcome, Err(ServiceError::Unavailable(text)) if text.contains("lacks a key")),
+            "{outcome:?}"
+        );
     };
     for secret in [&secret, &made.secret, &late.secret] {
-        not_now(other.caller(Some(secret), Freshness::Linearizable).await.map(|_| ()));
+        not_now(other.authenticate(Some(secret), Freshness::Linearizable).await.map(|_| ()));
     }
     let twice = TokenDraft { secret: Some(late.secret.clone()), ..TokenDraft::default() };
-    not_now(other.create_token(&root, &default_one(), &twice).await.map(|_| ()));
-    not_now(other.secret(&late.live.token.value).await.map(|_| ()));
+    not_now(other.create_token(&root, &default_namespace(), &twice).await.map(|_| ()));
+    not_now(other.unseal_secret(&late.live.token.value).await.map(|_| ()));
 
     // The key is taken up as soon as it is there.
     key_file(folder.path(), "others.key", "ab");
     for secret in [&secret, &made.secret, &late.secret] {
         let found = caller(&other, secret).await;
-        assert_eq!(other.secret(&found.live.token.value).await.unwrap().reveal(), secret.reveal());
+        assert_eq!(other.unseal_secret(&found.live.token.value).await.unwrap().reveal(), secret.reveal());
     }
-    let taken = other.create_token(&root, &default_one(), &twice).await;
-    assert!(matches!(taken, Err(ServiceError::Taken(_))), "{taken:?}");
+    let taken = other.create_token(&root, &default_namespace(), &twice).await;
+    assert!(matches!(taken, Err(ServiceError::Conflict(_))), "{taken:?}");
     // The store says what is written with, not the order of the lines.
     caller(&one, &token(&other, &root, "new".to_owned()).await.secret).await;
     assert_eq!(keys_in_use(&*store).await.len(), 1);
@@ -166,8 +169,8 @@ async fn a_server_that_did_not_hear_of_the_change_makes_no_token_under_the_old_k
     assert!(mover.rekey(&root, false, ALL).await.unwrap().done);
     // Its ring was read before, and it has asked nobody since.
     let twice = TokenDraft { secret: Some(made.secret.clone()), ..TokenDraft::default() };
-    let taken = deaf.create_token(&root, &default_one(), &twice).await;
-    assert!(matches!(taken, Err(ServiceError::Taken(_))), "{taken:?}");
+    let taken = deaf.create_token(&root, &default_namespace(), &twice).await;
+    assert!(matches!(taken, Err(ServiceError::Conflict(_))), "{taken:?}");
     token(&deaf, &root, "late".to_owned()).await;
     assert_eq!(keys_in_use(&*store).await.len(), 1);
 }
@@ -190,7 +193,7 @@ async fn two_servers_that_change_the_key_at_once_do_it_together() {
         for outcome in [first, second] {
             match outcome {
                 Ok(came) => assert!(came.done || !same, "{came:?}"),
-                Err(ServiceError::NotNow(text)) => assert!(!same, "{text}"),
+                Err(ServiceError::Unavailable(text)) => assert!(!same, "{text}"),
                 Err(error) => panic!("{error}"),
             }
         }

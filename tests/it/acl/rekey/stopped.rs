@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use keyward::acl::service::namespaces::NamespaceDraft;
-use keyward::acl::service::seal::KeyError;
+use keyward::acl::service::seal::SealKeyError;
 use keyward::acl::store::Embedded;
 use tokio_util::sync::CancellationToken;
 
@@ -42,7 +42,9 @@ async fn a_change_that_stops_before_any_of_its_batches_loses_nothing_and_is_take
             let file = key_file(folder.path(), "other.key", digits);
             match Sealer::open(&file, &*store).await {
                 Ok(_) => assert!(opens, "{digits}"),
-                Err(KeyError::Other { wanted, .. }) => assert!(!opens && half.contains(&wanted), "{digits}: {wanted}"),
+                Err(SealKeyError::Mismatch { wanted, .. }) => {
+                    assert!(!opens && half.contains(&wanted), "{digits}: {wanted}")
+                }
                 Err(error) => panic!("{error}"),
             }
             if opens {
@@ -66,7 +68,7 @@ async fn a_change_that_stops_before_any_of_its_batches_loses_nothing_and_is_take
         let alone = server(Arc::clone(&store), &file, &clock).await;
         for secret in &secrets {
             let made = caller(&alone, secret).await;
-            assert_eq!(alone.secret(&made.live.token.value).await.unwrap().reveal(), secret.reveal());
+            assert_eq!(alone.unseal_secret(&made.live.token.value).await.unwrap().reveal(), secret.reveal());
         }
     }
 }
@@ -112,7 +114,7 @@ async fn expired_tokens_and_those_of_a_namespace_that_is_going_move_too_and_are_
     let minute = keyward::acl::model::go_duration::GoDuration(60_000_000_000);
     for _ in 0..40 {
         let draft = TokenDraft { expiration_ttl: minute, ..TokenDraft::default() };
-        directory.create_token(&root, &default_one(), &draft).await.unwrap();
+        directory.create_token(&root, &default_namespace(), &draft).await.unwrap();
     }
     assert!(directory.delete_namespace(&root, &team).await.unwrap());
     clock.suspend(Duration::from_secs(61));

@@ -1,6 +1,6 @@
 //! What is no whole snapshot of this datacenter is refused, and nothing is changed.
 
-use keyward::acl::model::snapshot::Header;
+use keyward::acl::model::snapshot::SnapshotHeader;
 
 use super::{Acl, make_some_of_each, read, written};
 
@@ -24,7 +24,7 @@ async fn a_damaged_snapshot_is_refused_with_a_line_and_changes_nothing() {
     let newer = String::from_utf8_lossy(&small).replacen("snapshot 1\n", "snapshot 2\n", 1);
     check(newer.as_bytes(), "format \"2\"").await;
     check(&written(&read(&small).0, &[]), "no default namespace").await;
-    let rewritten = |change: fn(&mut Header), more: &[(&str, &[u8])]| {
+    let rewritten = |change: fn(&mut SnapshotHeader), more: &[(&str, &[u8])]| {
         let (mut header, records) = read(&small);
         change(&mut header);
         let more = more.iter().map(|(key, value)| ((*key).to_owned(), value.to_vec()));

@@ -11,7 +11,7 @@ mod shut;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use keyward::acl::model::snapshot::{Header, Piece, Reader, Writer};
+use keyward::acl::model::snapshot::{SnapshotHeader, SnapshotPiece, SnapshotReader, SnapshotWriter};
 use serde_json::{Value, json};
 
 use crate::harness::Acl;
@@ -23,13 +23,13 @@ async fn with_key_in(folder: &Path) -> Acl {
 }
 
 /// The header and the records of a snapshot.
-fn read(snapshot: &[u8]) -> (Header, Vec<(String, Vec<u8>)>) {
-    let mut reader = Reader::default();
+fn read(snapshot: &[u8]) -> (SnapshotHeader, Vec<(String, Vec<u8>)>) {
+    let mut reader = SnapshotReader::default();
     reader.feed(snapshot);
-    let Some(Piece::Header(header)) = reader.piece().unwrap() else { panic!("no header") };
+    let Some(SnapshotPiece::Header(header)) = reader.piece().unwrap() else { panic!("no header") };
     let mut records = Vec::new();
     while let Some(piece) = reader.piece().unwrap() {
-        if let Piece::Record(key, value) = piece {
+        if let SnapshotPiece::Record(key, value) = piece {
             records.push((key, value));
         }
     }
@@ -38,9 +38,9 @@ fn read(snapshot: &[u8]) -> (Header, Vec<(String, Vec<u8>)>) {
 }
 
 /// The snapshot with that header and these records.
-fn written(header: &Header, records: &[(String, Vec<u8>)]) -> Vec<u8> {
+fn written(header: &SnapshotHeader, records: &[(String, Vec<u8>)]) -> Vec<u8> {
     let mut bytes = Vec::new();
-    let mut writer = Writer::begin(header, &mut bytes).unwrap();
+    let mut writer = SnapshotWriter::begin(header, &mut bytes).unwrap();
     for (key, value) in records {
         writer.record(key, value, &mut bytes).unwrap();
     }

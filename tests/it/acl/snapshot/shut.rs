@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use keyward::acl::model::authorize::DefaultPolicy;
 use keyward::acl::model::secret::PlainSecret;
 use keyward::acl::model::timestamp::Timestamp;
-use keyward::acl::service::acl_service::Directory;
+use keyward::acl::service::acl_service::AclService;
 use keyward::acl::service::error::ServiceError;
 use keyward::acl::service::keys;
 use keyward::acl::service::namespaces::NamespaceDraft;
-use keyward::acl::service::restore_lock::Mark;
+use keyward::acl::service::restore_lock::RestoreMarker;
 use keyward::acl::service::seal::Sealer;
 use keyward::acl::store::{Batch, Embedded, Freshness, Store, Write};
 use keyward::clock::Clock;
@@ -22,10 +22,10 @@ use super::{Acl, index, make_some_of_each, opens, told};
 /// What a restore that was killed leaves: the mark of who began it, and a part of the records.
 async fn break_off(store: &dyn Store, key_file: &std::path::Path, secret: &str) {
     let sealer = Sealer::open(key_file, store).await.unwrap();
-    let by = Some(sealer.keys().current().hash(&PlainSecret::presented(secret)));
-    let mark = Mark { by, accessor: None, began: Timestamp::of(std::time::SystemTime::now()) };
+    let by = Some(sealer.keys().current().hash(&PlainSecret::from_presented(secret)));
+    let mark = RestoreMarker { by, accessor: None, began: Timestamp::from_system_time(std::time::SystemTime::now()) };
     let mut writes = vec![
-        Write::Put(keys::restore_mark(), serde_json::to_vec(&mark).unwrap()),
+        Write::Put(keys::restore_marker(), serde_json::to_vec(&mark).unwrap()),
         Write::Put(keys::restore_last(), b"null".to_vec()),
     ];
     let all = store.export().await.unwrap().next(1000).await.unwrap();
@@ -107,11 +107,11 @@ async fn who_was_let_in_before_the_mark_writes_nothing_after_it() {
     let store: Arc<dyn Store> = Arc::new(Embedded::open(&folder.path().join("store"), "dc1").unwrap());
     let key = folder.path().join("seal.key");
     let sealer = Sealer::open(&key, &*store).await.unwrap();
-    let directory = Directory::new(Arc::clone(&store), sealer, "dc1".to_owned(), DefaultPolicy::Deny, Clock::System);
-    directory.prepare().await.unwrap();
+    let directory = AclService::new(Arc::clone(&store), sealer, "dc1".to_owned(), DefaultPolicy::Deny, Clock::System);
+    directory.create_builtins().await.unwrap();
     let secret = PlainSecret::random();
     directory.bootstrap(&secret, None).await.unwrap();
-    let caller = directory.caller(Some(&secret), Freshness::Linearizable).await.unwrap();
+    let caller = directory.authenticate(Some(&secret), Freshness::Linearizable).await.unwrap();
     let epoch = directory.epoch(Freshness::Linearizable).await.unwrap();
     directory.create_namespace(&caller, "before", &NamespaceDraft::default()).await.unwrap();
     assert!(directory.epoch(Freshness::Linearizable).await.unwrap().is(epoch));
@@ -119,10 +119,10 @@ async fn who_was_let_in_before_the_mark_writes_nothing_after_it() {
     break_off(&*store, &key, secret.reveal()).await;
     let written = directory.create_namespace(&caller, "after", &NamespaceDraft::default()).await;
     assert!(matches!(written, Err(ServiceError::Restoring)), "{written:?}");
-    for refused in [directory.sweep().await.map(drop), directory.prepare().await] {
+    for refused in [directory.sweep().await.map(drop), directory.create_builtins().await] {
         assert!(matches!(refused, Err(ServiceError::Restoring)), "{refused:?}");
     }
-    store.commit(Batch { checks: vec![], writes: vec![Write::Delete(keys::restore_mark())] }).await.unwrap();
+    store.commit(Batch { checks: vec![], writes: vec![Write::Delete(keys::restore_marker())] }).await.unwrap();
     assert!(!directory.epoch(Freshness::Linearizable).await.unwrap().is(epoch), "another epoch");
     directory.create_namespace(&caller, "after", &NamespaceDraft::default()).await.unwrap();
 }

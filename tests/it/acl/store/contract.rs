@@ -27,7 +27,7 @@ pub(super) async fn a_record_has_the_revisions_that_made_and_changed_it(store: A
 
 pub(super) async fn keys_and_values_are_kept_byte_for_byte(store: Arc<dyn Store>) {
     let all: Vec<u8> = (0..=255).cycle().take(1000).collect();
-    let keys = ["é", "a b", "A", "%2F", "\u{1f511}", "a", "..", "~"].map(|last| Key::of(&["odd", "x", last]));
+    let keys = ["é", "a b", "A", "%2F", "\u{1f511}", "a", "..", "~"].map(|last| Key::new(&["odd", "x", last]));
     let of = |value: &[u8]| writes(keys.iter().map(|key| Write::Put(key.clone(), value.to_vec())));
     for kept in [&all[..], b"", b"\0"] {
         store.commit(of(kept)).await.unwrap();
@@ -168,9 +168,10 @@ pub(super) async fn of_two_writes_of_one_key_the_later_counts(store: Arc<dyn Sto
 }
 
 pub(super) async fn a_batch_at_the_limits_is_taken_and_one_above_is_not(store: Arc<dyn Store>) {
-    let numbered = |number: usize| Key::of(&["limit", &format!("{number:03}")]);
+    let numbered = |number: usize| Key::new(&["limit", &format!("{number:03}")]);
     // 128 checks of keys of 64 bytes, 128 writes of keys of 9 bytes, and the rest of the bytes in values.
-    let checks: Vec<_> = (0..128).map(|number| Check::Absent(Key::of(&["limit", &format!("{number:x>58}")]))).collect();
+    let checks: Vec<_> =
+        (0..128).map(|number| Check::Absent(Key::new(&["limit", &format!("{number:x>58}")]))).collect();
     let left = Batch::MAX_BYTES - 128 * (2 * 64) - 128 * 9;
     let filled = |spare: usize| {
         let write = |number: usize| {
@@ -193,7 +194,7 @@ pub(super) async fn a_batch_at_the_limits_is_taken_and_one_above_is_not(store: A
     store.commit(filled(0)).await.unwrap();
     assert_eq!(names(&*store, "limit/", None, usize::MAX).await.0.len(), 128);
     // The same with checks of long keys alone, which etcd is told twice.
-    let long = |number: usize| Check::Absent(Key::of(&["limit", &format!("{number:x>4090}")]));
+    let long = |number: usize| Check::Absent(Key::new(&["limit", &format!("{number:x>4090}")]));
     store.commit(Batch { checks: (0..128).map(long).collect(), writes: Vec::new() }).await.unwrap();
     let taken = (0..127).map(long).chain([Check::Absent(numbered(5))]);
     assert_eq!(conflict(store.commit(Batch { checks: taken.collect(), writes: Vec::new() }).await), numbered(5));
@@ -213,7 +214,7 @@ pub(super) async fn many_writers_count_without_a_gap(store: Arc<dyn Store>) {
                     let count: usize = std::str::from_utf8(&record.value).unwrap().parse().unwrap();
                     let checks = vec![Check::Unchanged(key("count"), record.modified)];
                     let mut batch = Batch { checks, ..put("count", &(count + 1).to_string()) };
-                    batch.writes.push(Write::Put(Key::of(&["step", &format!("{writer}-{round}")]), Vec::new()));
+                    batch.writes.push(Write::Put(Key::new(&["step", &format!("{writer}-{round}")]), Vec::new()));
                     match store.commit(batch).await {
                         Ok(_) => break,
                         outcome => assert_eq!(conflict(outcome), key("count")),
@@ -272,7 +273,7 @@ pub(super) async fn what_may_be_old_comes_up_to_date(store: Arc<dyn Store>) {
 }
 
 pub(super) async fn an_export_gives_everything_as_it_was_when_it_began(store: Arc<dyn Store>) {
-    let of = |kind: &str, number: usize| Key::of(&[kind, &format!("{number:04}")]);
+    let of = |kind: &str, number: usize| Key::new(&[kind, &format!("{number:04}")]);
     let kinds = ["a", "token", "zone"];
     let mut expected = Vec::new();
     for kind in kinds {

@@ -12,7 +12,7 @@ const KINDS: TableDefinition<'_, &str, u64> = TableDefinition::new("kinds");
 const ABOUT: TableDefinition<'_, &str, &str> = TableDefinition::new("about");
 
 fn key(kind: &str, number: usize) -> Key {
-    Key::of(&[kind, "default", &format!("{number:06}")])
+    Key::new(&[kind, "default", &format!("{number:06}")])
 }
 
 fn value(number: usize) -> Vec<u8> {

@@ -35,7 +35,7 @@ async fn write(store: Arc<Etcd>, writer: usize, stop: Arc<AtomicBool>) -> Told {
         }
         let name = format!("{writer}-{number}");
         let mut batch = Batch { checks: vec![Check::Absent(key(&name))], ..put(&name, &name) };
-        batch.writes.push(Write::Put(Key::of(&["twin", &name]), Vec::new()));
+        batch.writes.push(Write::Put(Key::new(&["twin", &name]), Vec::new()));
         match store.commit(batch).await {
             Ok(_) => {
                 told.written.push(name);
@@ -53,7 +53,7 @@ async fn write(store: Arc<Etcd>, writer: usize, stop: Arc<AtomicBool>) -> Told {
 
 async fn all(store: &Etcd, prefix: &str) -> Vec<String> {
     let listing = store.list(prefix, Page { after: None, limit: usize::MAX }, Freshness::Linearizable).await.unwrap();
-    listing.entries.iter().map(|(key, _)| key.last().to_owned()).collect()
+    listing.entries.iter().map(|(key, _)| key.last_segment().to_owned()).collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -85,7 +85,7 @@ async fn a_cluster_that_loses_a_member_amid_writes_loses_nothing_and_wakes_who_w
             .collect();
         tokio::time::sleep(Duration::from_millis(150)).await;
         server.kill();
-        let batch = || Batch { checks: Vec::new(), writes: vec![Write::Put(Key::of(&["late", &name]), Vec::new())] };
+        let batch = || Batch { checks: Vec::new(), writes: vec![Write::Put(Key::new(&["late", &name]), Vec::new())] };
         soon(async { while stores[0].commit(batch()).await.is_err() {} }).await;
         for waiter in waiters {
             assert!(soon(waiter).await.unwrap().unwrap() > now);

@@ -94,7 +94,7 @@ contract!(
 );
 
 fn key(name: &str) -> Key {
-    Key::of(&["token", name])
+    Key::new(&["token", name])
 }
 
 fn put(name: &str, value: &str) -> Batch {
@@ -116,7 +116,7 @@ async fn value(store: &dyn Store, name: &str) -> Option<String> {
 /// The last segments of the keys of a page, and whether there are more.
 async fn names(store: &dyn Store, prefix: &str, after: Option<Key>, limit: usize) -> (Vec<String>, bool) {
     let listing = store.list(prefix, Page { after, limit }, Freshness::Linearizable).await.unwrap();
-    (listing.entries.iter().map(|(key, _)| key.last().to_owned()).collect(), listing.more)
+    (listing.entries.iter().map(|(key, _)| key.last_segment().to_owned()).collect(), listing.more)
 }
 
 async fn revision_of(store: &dyn Store, prefix: &str) -> Revision {

@@ -15,7 +15,7 @@ use super::{get, key, put, soon, writes};
 
 pub(super) async fn who_is_behind_is_answered_at_once(store: Arc<dyn Store>) {
     let first = store.commit(put("a", "1")).await.unwrap();
-    let other = store.commit(writes([Write::Put(Key::of(&["role", "a"]), Vec::new())])).await.unwrap();
+    let other = store.commit(writes([Write::Put(Key::new(&["role", "a"]), Vec::new())])).await.unwrap();
     let second = store.commit(put("a", "2")).await.unwrap();
     let changed = async |prefix, since| soon(store.changed(prefix, since)).await.unwrap();
     for prefix in ["token/", "token/a", "token/never", "token/never/"] {
@@ -39,8 +39,8 @@ pub(super) async fn a_waiter_wakes_by_what_it_waits_for_alone(store: Arc<dyn Sto
     let now = store.commit(put("a", "1")).await.unwrap();
     let waits = |prefix: &'static str| soon(store.changed(prefix, now));
     let sleeps = |prefix: &'static str| timeout(Duration::from_millis(500), store.changed(prefix, now));
-    let deep = writes([Write::Put(Key::of(&["token", "b", "x"]), Vec::new())]);
-    let other = writes([Write::Put(Key::of(&["role", "a"]), Vec::new())]);
+    let deep = writes([Write::Put(Key::new(&["token", "b", "x"]), Vec::new())]);
+    let other = writes([Write::Put(Key::new(&["role", "a"]), Vec::new())]);
     let (kind, one, below, deepest, another, start, _) = tokio::join!(
         waits("token/"),
         waits("token/b"),
@@ -119,7 +119,7 @@ pub(super) async fn a_list_never_claims_a_change_that_it_does_not_show(store: Ar
     let mut written = Vec::new();
     for count in 1..=CHANGES {
         // The record is gone and made anew on the way, so that the list's revision is not its record's alone.
-        let other = Write::Put(Key::of(&["role", "a"]), Vec::new());
+        let other = Write::Put(Key::new(&["role", "a"]), Vec::new());
         store.commit(writes([Write::Put(key("count"), count.to_string().into()), other])).await.unwrap();
         let at = store.commit(writes([Write::Delete(key("x")), Write::Put(key("count"), count.to_string().into())]));
         written.push((at.await.unwrap(), count));

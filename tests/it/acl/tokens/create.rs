@@ -187,7 +187,7 @@ async fn token_ttls_are_between_a_minute_and_a_day() {
     let later = |seconds: i64| {
         let now = SystemTime::now();
         let span = Duration::from_secs(seconds.unsigned_abs());
-        Timestamp::of(if seconds < 0 { now - span } else { now + span }).to_string()
+        Timestamp::from_system_time(if seconds < 0 { now - span } else { now + span }).to_string()
     };
     for (body, text) in [
         (json!({"ExpirationTime": later(-60)}), "ExpirationTime cannot be before CreateTime"),

@@ -46,7 +46,7 @@ impl Joined {
         method.keys.authorities = Authorities::File(cloud.ca_file());
         let names = cloud.names();
         for (name, role) in &mut method.roles {
-            role.bounds = keyward::acl::model::azure_identity::Bounds::default();
+            role.bounds = keyward::acl::model::azure_identity::BoundClaims::default();
             match name.as_str() {
                 "principal" => role.bounds.principals = vec![names.system.object_id.clone()],
                 "set" => {

@@ -6,9 +6,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use keyward::acl::AclOptions;
-use keyward::acl::model::azure_identity::{Bounds, Trust};
+use keyward::acl::model::azure_identity::{BoundClaims, IssuerConfig};
 use keyward::acl::service::issuer_keys::{self as keys, Authorities, Source};
-use keyward::acl::service::login::{self, RoleOptions};
+use keyward::acl::service::login::{self, LoginRoleOptions};
 use keyward::clock::Clock;
 use serde_json::{Value, json};
 
@@ -30,22 +30,22 @@ impl Deref for Server {
 /// Options with one method, `cloud`, and roles for the cases.
 pub(super) fn options(folder: &Path, issuer: &Issuer) -> AclOptions {
     let list = |entry: &str| vec![entry.to_owned()];
-    let subscription = Bounds { subscriptions: list("SUB-1"), ..Bounds::default() };
+    let subscription = BoundClaims { subscriptions: list("SUB-1"), ..BoundClaims::default() };
     let roles = [
-        ("principal", Bounds { principals: list(PRINCIPAL), ..Bounds::default() }),
-        ("machine", Bounds { virtual_machines: list("web-1"), ..subscription.clone() }),
-        ("set", Bounds { scale_sets: list("pool"), ..subscription.clone() }),
-        ("group", Bounds { resource_groups: list("group-2"), ..subscription }),
-        ("elsewhere", Bounds { subscriptions: list("sub-2"), ..Bounds::default() }),
+        ("principal", BoundClaims { principals: list(PRINCIPAL), ..BoundClaims::default() }),
+        ("machine", BoundClaims { virtual_machines: list("web-1"), ..subscription.clone() }),
+        ("set", BoundClaims { scale_sets: list("pool"), ..subscription.clone() }),
+        ("group", BoundClaims { resource_groups: list("group-2"), ..subscription }),
+        ("elsewhere", BoundClaims { subscriptions: list("sub-2"), ..BoundClaims::default() }),
     ];
-    let role = |bounds| RoleOptions {
+    let role = |bounds| LoginRoleOptions {
         bounds,
         policies: vec!["web-read".to_owned(), "web-write".to_owned()],
         ttl: Duration::from_mins(10),
     };
-    let method = login::Options {
-        trust: Trust { issuer: issuer.url.clone(), audience: AUDIENCE.to_owned() },
-        keys: keys::Options {
+    let method = login::MethodOptions {
+        trust: IssuerConfig { issuer: issuer.url.clone(), audience: AUDIENCE.to_owned() },
+        keys: keys::IssuerKeyOptions {
             source: Source::Discovery(format!("{}.well-known/openid-configuration", issuer.url).parse().unwrap()),
             authorities: Authorities::System,
         },

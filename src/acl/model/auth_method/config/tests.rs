@@ -49,7 +49,7 @@ fn a_configuration_has_one_source_of_keys() {
 fn algorithms_mappings_and_leeways_have_their_usual_values_and_bounds() {
     let with = |name: &str, value: Value| {
         let config = read(MethodType::Jwt, &json!({"JWKSURL": "https://a", name: value}))?;
-        let Whom::Jwt(rules) = config.whom else { panic!() };
+        let AcceptedIdentity::Jwt(rules) = config.accepts else { panic!() };
         Ok::<_, String>((config.algorithms, rules))
     };
     let (algorithms, rules) = with("BoundIssuer", Value::Null).unwrap();
@@ -80,8 +80,8 @@ fn algorithms_mappings_and_leeways_have_their_usual_values_and_bounds() {
 fn a_cloud_method_names_issuer_and_audience() {
     let whole = json!({"BoundIssuer": "i", "BoundAudiences": ["a"], "OIDCDiscoveryURL": "https://d"});
     let config = read(MethodType::Cloud, &whole).unwrap();
-    assert_eq!(config.whom, Whom::Cloud { issuer: "i".into(), audiences: vec!["a".into()] });
-    assert_eq!(config.blank().values.len(), 8);
+    assert_eq!(config.accepts, AcceptedIdentity::Cloud { issuer: "i".into(), audiences: vec!["a".into()] });
+    assert_eq!(config.claim_names().values.len(), 8);
     let without = |name: &str| {
         let mut written = whole.clone();
         written.as_object_mut().unwrap().remove(name);

@@ -18,7 +18,7 @@ struct Rule {
 #[derive(Debug, Clone, PartialEq)]
 enum About {
     Acl,
-    Itself,
+    Namespace,
     Operator,
     /// Keys, or services: by name or by its beginning, and which.
     Key(bool, String),
@@ -37,7 +37,7 @@ impl Rule {
         };
         let inner = match &self.about {
             About::Acl => format!("acl = \"{level}\""),
-            About::Itself => format!("policy = \"{level}\""),
+            About::Namespace => format!("policy = \"{level}\""),
             About::Operator => format!("operator = \"{level}\""),
             About::Key(exact, label) => labelled("key", *exact, label),
             About::Service(exact, label) => labelled("service", *exact, label),
@@ -103,8 +103,8 @@ fn namespace_letters(own: &str, policies: &[Policy], namespace: &str, otherwise:
     let keys = all.iter().map(|name| About::Key(true, name.clone()));
     let services = all.iter().map(|name| About::Service(true, name.clone()));
     let gives = |asked: &About| word(own, policies, asked, namespace).map(|level| level != "deny");
-    let anything = || std::iter::once(About::Acl).chain(keys).chain(services).any(|asked| gives(&asked) == Some(true));
-    let seen = gives(&About::Itself).unwrap_or_else(anything);
+    let anything = || std::iter::once(About::Acl).chain(keys).chain(services).any(|asked| allows(&asked) == Some(true));
+    let seen = allows(&About::Namespace).unwrap_or_else(anything);
     if seen { "rl-" } else { "---" }
 }
 
@@ -114,7 +114,7 @@ fn any_rule() -> impl Strategy<Value = Rule> {
         prop::option::of((any::<bool>(), prop_oneof![Just("team"), Just("default"), Just("te"), Just(""), Just("b")]));
     let about = prop_oneof![
         2 => Just(About::Acl),
-        1 => Just(About::Itself),
+        1 => Just(About::Namespace),
         1 => Just(About::Operator),
         5 => (any::<bool>(), "[ab]{0,2}").prop_map(|(exact, label)| About::Key(exact, label)),
         2 => (any::<bool>(), "[ab]{0,2}").prop_map(|(exact, label)| About::Service(exact, label)),
@@ -124,7 +124,7 @@ fn any_rule() -> impl Strategy<Value = Rule> {
         let level = if listing && level == "read" && matches!(about, About::Key(..)) { "list" } else { level };
         // These stand in a block only, or in none.
         let block = match about {
-            About::Itself => block.or(Some((true, "team"))),
+            About::Namespace => block.or(Some((true, "team"))),
             About::Operator => None,
             _ => block,
         };
@@ -159,14 +159,14 @@ proptest! {
                 (lives(default), default, rules)
             })
             .collect();
-        let carried = |defaults: bool| {
+        let policy = |defaults: bool| {
             policies.iter().filter(|(_, default, _)| *default == defaults).map(|(lives, _, rules)| {
                 let text: String = rules.iter().map(Rule::text).collect();
-                Carried::new(lives, Arc::new(Rules::parse(&text).unwrap()))
+                PolicyInScope::new(lives, Arc::new(Rules::parse(&text).unwrap()))
             }).collect()
         };
         let default_policy = if otherwise { DefaultPolicy::Allow } else { DefaultPolicy::Deny };
-        let grants = Grants { own_namespace: own.to_owned(), direct: carried(false), defaults: carried(true), default_policy };
+        let grants = Grants { own_namespace: own.to_owned(), direct: policy(false), defaults: policy(true), default_policy };
         let wanted = |asked: &About| letters(word(own, &policies, asked, namespace), otherwise && *asked != About::Acl);
         prop_assert_eq!(may(&grants, Resource::Acl, namespace), wanted(&About::Acl));
         prop_assert_eq!(may(&grants, Resource::Operator, namespace), wanted(&About::Operator));

@@ -1,170 +1,185 @@
-//! From a text to rules.
+//! Parser of rules.
 
 use std::collections::BTreeSet;
 
-use super::{Kind, Level, Rules, Scope, Single};
+use super::{GlobalResource, Level, ResourceKind, RuleScope, Rules};
 use crate::acl::model::DEFAULT_NAMESPACE;
 use crate::hcl::{self, HclError, Item, Node, Object, Place, Value, shown};
 
-/// The longest text of rules, in bytes.
+/// Longest accepted text, in bytes.
 pub const MAX_SIZE: usize = 256 * 1024;
 
-/// Why a text is no rules. Its text is one line and begins with words that clients of such services look for.
+/// Error of parsing rules. Its text is one line and begins with wording that clients of Consul match on.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RulesError {
-    /// It is too long.
+    /// The text is too long.
     #[error("Failed to parse ACL rules: they are {0} bytes long; at most {MAX_SIZE} are read")]
     TooLong(usize),
-    /// It is neither HCL nor JSON, or something stands where no rule can.
+    /// The text is neither HCL nor JSON, or a key is misplaced.
     #[error("Failed to parse ACL rules: {0}")]
     Form(#[from] HclError),
-    /// A rule says what cannot be said of its resource.
+    /// A rule has an invalid policy for its resource.
     #[error("Invalid {resource} policy: {found} at {place}; {advice} would do")]
     Policy {
-        /// The resource, as the text has it.
+        /// Resource as written.
         resource: String,
-        /// What is said of it.
+        /// Value that was found.
         found: String,
-        /// Where.
+        /// Position in the text.
         place: Place,
-        /// What may be said of it.
+        /// Accepted values.
         advice: &'static str,
     },
 }
 
-/// What rules stand in.
+/// Enclosing block of rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Within {
-    Nothing,
+enum BlockContext {
+    TopLevel,
     Partition,
     Namespace,
 }
 
-const SINGLES: [(&str, Single); 4] = [
-    ("keyring", Single::Keyring),
-    ("mesh", Single::Mesh),
-    ("operator", Single::Operator),
-    ("peering", Single::Peering),
+const SINGLES: [(&str, GlobalResource); 4] = [
+    ("keyring", GlobalResource::Keyring),
+    ("mesh", GlobalResource::Mesh),
+    ("operator", GlobalResource::Operator),
+    ("peering", GlobalResource::Peering),
 ];
 
-const KINDS: [(&str, Kind); 8] = [
-    ("agent", Kind::Agent),
-    ("event", Kind::Event),
-    ("identity", Kind::Identity),
-    ("key", Kind::Key),
-    ("node", Kind::Node),
-    ("query", Kind::Query),
-    ("service", Kind::Service),
-    ("session", Kind::Session),
+const KINDS: [(&str, ResourceKind); 8] = [
+    ("agent", ResourceKind::Agent),
+    ("event", ResourceKind::Event),
+    ("identity", ResourceKind::Identity),
+    ("key", ResourceKind::Key),
+    ("node", ResourceKind::Node),
+    ("query", ResourceKind::Query),
+    ("service", ResourceKind::Service),
+    ("session", ResourceKind::Session),
 ];
 
 pub(super) fn rules(text: &str) -> Result<Rules, RulesError> {
     if text.len() > MAX_SIZE {
         return Err(RulesError::TooLong(text.len()));
     }
-    items(&hcl::read(text)?, Within::Nothing)
+    items(&hcl::read(text)?, BlockContext::TopLevel)
 }
 
-fn items(object: &Object, within: Within) -> Result<Rules, RulesError> {
+fn items(object: &Object, context: BlockContext) -> Result<Rules, RulesError> {
     let mut rules = Rules::default();
-    let mut once = Once::default();
+    let mut keys = UniqueKeys::default();
     for item in &object.items {
         let key = item.key.to_ascii_lowercase();
         let (name, exact) = key.strip_suffix("_prefix").map_or((&*key, true), |name| (name, false));
         let single = SINGLES.iter().find(|(single, _)| *single == key).map(|(_, single)| *single);
         let kind = KINDS.iter().find(|(kind, _)| *kind == name).map(|(_, kind)| *kind);
-        match (key.as_str(), within) {
-            ("acl", _) => rules.own.acl = once.level(item)?,
-            ("policy", Within::Partition | Within::Namespace) => rules.own.itself = once.level(item)?,
-            ("namespace" | "namespace_prefix", Within::Nothing | Within::Partition) => {
+        match (key.as_str(), context) {
+            ("acl", _) => rules.top_level.acl = keys.level(item)?,
+            ("policy", BlockContext::Partition | BlockContext::Namespace) => {
+                rules.top_level.namespace = keys.level(item)?
+            }
+            ("namespace" | "namespace_prefix", BlockContext::TopLevel | BlockContext::Partition) => {
                 for (label, body) in blocks(item)? {
-                    let scope = items(body, Within::Namespace)?.own;
-                    rules.namespaces.add(exact, &label.key.to_ascii_lowercase(), scope, Scope::join);
+                    let scope = items(body, BlockContext::Namespace)?.top_level;
+                    rules.namespaces.add(exact, &label.key.to_ascii_lowercase(), scope, RuleScope::merge);
                 }
             }
-            ("partition" | "partition_prefix", Within::Nothing) => {
+            ("partition" | "partition_prefix", BlockContext::TopLevel) => {
                 for (label, body) in blocks(item)? {
-                    let inner = items(body, Within::Partition)?;
+                    let inner = items(body, BlockContext::Partition)?;
                     let label = label.key.to_ascii_lowercase();
                     if if exact { label == PARTITION } else { PARTITION.starts_with(&label) } {
-                        rules.take_in(inner);
+                        rules.merge_partition(inner);
                     }
                 }
             }
             _ => match (single, kind) {
                 (Some(single), _)
-                    if within == Within::Nothing || within == Within::Partition && single.is_of_partition() =>
+                    if context == BlockContext::TopLevel
+                        || context == BlockContext::Partition && single.is_partition_wide() =>
                 {
-                    rules.singles.extend(once.level(item)?.map(|level| (single, level)));
+                    rules.global.extend(keys.level(item)?.map(|level| (single, level)));
                 }
                 (None, Some(kind)) => {
                     for (label, body) in blocks(item)? {
-                        rule(&mut rules.own, item, kind, (exact, label), body)?;
+                        rule(&mut rules.top_level, item, kind, (exact, label), body)?;
                     }
                 }
-                _ => return Err(unknown(item, within)),
+                _ => return Err(unknown_key(item, context)),
             },
         }
     }
     Ok(rules)
 }
 
-/// The name of the one partition that there is.
+/// Name of the only partition.
 const PARTITION: &str = "default";
 
-impl Single {
-    fn is_of_partition(self) -> bool {
+impl GlobalResource {
+    fn is_partition_wide(self) -> bool {
         matches!(self, Self::Mesh | Self::Peering)
     }
 }
 
 impl Rules {
-    /// Takes in what a block for the partition `default` says.
-    fn take_in(&mut self, block: Self) {
-        for (single, level) in block.singles {
-            let mine = self.singles.entry(single).or_insert(level);
+    /// Merges a block for the partition `default`.
+    fn merge_partition(&mut self, block: Self) {
+        for (single, level) in block.global {
+            let mine = self.global.entry(single).or_insert(level);
             *mine = level.max(*mine);
         }
-        // A `policy` here is about the partition, which no call of this server asks for.
-        let own = Scope { itself: None, ..block.own };
-        self.namespaces.add(true, DEFAULT_NAMESPACE, own, Scope::join);
-        block.namespaces.into_each(|exact, label, scope| self.namespaces.add(exact, &label, scope, Scope::join));
+        // `policy` here applies to the partition, which no operation of this server checks.
+        let own = RuleScope { namespace: None, ..block.top_level };
+        self.namespaces.add(true, DEFAULT_NAMESPACE, own, RuleScope::merge);
+        block.namespaces.for_each(|exact, label, scope| self.namespaces.add(exact, &label, scope, RuleScope::merge));
     }
 }
 
-/// `service "web" { policy = "read" intentions = "read" }` and its like.
-fn rule(scope: &mut Scope, item: &Item, kind: Kind, label: (bool, &Item), body: &Object) -> Result<(), RulesError> {
+/// Adds the rule of a block such as `service "web" { policy = "read" intentions = "read" }`.
+fn rule(
+    scope: &mut RuleScope,
+    item: &Item,
+    kind: ResourceKind,
+    label: (bool, &Item),
+    body: &Object,
+) -> Result<(), RulesError> {
     let (exact, label) = label;
     let (mut policy, mut intentions) = (None, None);
-    let mut once = Once::default();
+    let mut keys = UniqueKeys::default();
     for entry in &body.items {
-        once.see(entry)?;
+        keys.see(entry)?;
         match entry.key.to_ascii_lowercase().as_str() {
-            "policy" => policy = level(&item.key, &entry.value, kind == Kind::Key)?,
-            "intentions" if kind == Kind::Service => {
+            "policy" => policy = level(&item.key, &entry.value, kind == ResourceKind::Key)?,
+            "intentions" if kind == ResourceKind::Service => {
                 intentions = level(&format!("{} intentions", item.key), &entry.value, false)?;
             }
             _ => {
-                let known =
-                    if kind == Kind::Service { "`policy` or `intentions` would do" } else { "`policy` would do" };
-                return Err(form(entry.at, format!("the key {}", shown(&entry.key)), known));
+                let known = if kind == ResourceKind::Service {
+                    "`policy` or `intentions` would do"
+                } else {
+                    "`policy` would do"
+                };
+                return Err(syntax_error(entry.at, format!("the key {}", shown(&entry.key)), known));
             }
         }
     }
     let Some(policy) = policy else {
-        let advice = levels(kind == Kind::Key);
+        let advice = levels(kind == ResourceKind::Key);
         return Err(RulesError::Policy { resource: item.key.clone(), found: "\"\"".into(), place: label.at, advice });
     };
-    let mut add = |kind, level| scope.kinds.entry(kind).or_default().raise(exact, &label.key, level);
+    let mut add = |kind, level| scope.kinds.entry(kind).or_default().add_stronger(exact, &label.key, level);
     add(kind, policy);
-    if kind == Kind::Service {
-        // Who may see a service may see who may connect to it.
-        add(Kind::Intention, intentions.unwrap_or(if policy == Level::Deny { Level::Deny } else { Level::Read }));
+    if kind == ResourceKind::Service {
+        // Read access to a service implies read access to its intentions.
+        add(
+            ResourceKind::Intention,
+            intentions.unwrap_or(if policy == Level::Deny { Level::Deny } else { Level::Read }),
+        );
     }
     Ok(())
 }
 
-/// The labels of a resource with their blocks. JSON may have lists of either, and a label may be there twice.
+/// Returns the labels of a resource with their blocks. JSON allows lists of both, and repeated labels.
 fn blocks(item: &Item) -> Result<Vec<(&Item, &Object)>, RulesError> {
     let mut outer = Vec::new();
     objects(item, &item.value, &mut outer)?;
@@ -183,13 +198,13 @@ fn objects<'a>(item: &Item, node: &'a Node, found: &mut Vec<&'a Object>) -> Resu
         Value::List(nodes) => nodes.iter().try_for_each(|node| objects(item, node, found))?,
         other => {
             let advice = format!("a name and a block would do: {} \"NAME\" {{ policy = \"read\" }}", item.key);
-            return Err(form(node.at, other.kind().to_owned(), &advice));
+            return Err(syntax_error(node.at, other.kind().to_owned(), &advice));
         }
     }
     Ok(())
 }
 
-/// What is said of a resource; nothing is said by an empty string or by null.
+/// Parses a policy level; an empty string or null sets none.
 fn level(resource: &str, node: &Node, list: bool) -> Result<Option<Level>, RulesError> {
     let found = match &node.value {
         Value::Null => return Ok(None),
@@ -210,15 +225,15 @@ fn levels(list: bool) -> &'static str {
     if list { "\"deny\", \"read\", \"list\" or \"write\"" } else { "\"deny\", \"read\" or \"write\"" }
 }
 
-/// The keys of an object that were seen: of those that have one value, a second one would be lost.
+/// Keys of an object that were read; a second value for the same key would be lost silently.
 #[derive(Default)]
-struct Once(BTreeSet<String>);
+struct UniqueKeys(BTreeSet<String>);
 
-impl Once {
+impl UniqueKeys {
     fn see(&mut self, item: &Item) -> Result<(), RulesError> {
         let new = self.0.insert(item.key.to_ascii_lowercase());
         let found = || format!("the key {} a second time", shown(&item.key));
-        if new { Ok(()) } else { Err(form(item.at, found(), "one would do")) }
+        if new { Ok(()) } else { Err(syntax_error(item.at, found(), "one would do")) }
     }
 
     fn level(&mut self, item: &Item) -> Result<Option<Level>, RulesError> {
@@ -227,24 +242,24 @@ impl Once {
     }
 }
 
-fn form(place: Place, found: String, advice: &str) -> RulesError {
+fn syntax_error(place: Place, found: String, advice: &str) -> RulesError {
     RulesError::Form(HclError { place, found, advice: advice.to_owned() })
 }
 
-fn unknown(item: &Item, within: Within) -> RulesError {
-    let advice = match within {
-        Within::Nothing => {
+fn unknown_key(item: &Item, context: BlockContext) -> RulesError {
+    let advice = match context {
+        BlockContext::TopLevel => {
             "these are known: acl, keyring, mesh, operator, peering; and, each with or without _prefix, agent, event, \
              identity, key, namespace, node, partition, query, service, session"
         }
-        Within::Partition => {
+        BlockContext::Partition => {
             "these are known in a partition: acl, mesh, peering, policy; and, each with or without _prefix, agent, event, \
              identity, key, namespace, node, query, service, session"
         }
-        Within::Namespace => {
+        BlockContext::Namespace => {
             "these are known in a namespace: acl, policy; and, each with or without _prefix, agent, event, identity, \
              key, node, query, service, session"
         }
     };
-    form(item.at, format!("the key {}", shown(&item.key)), advice)
+    syntax_error(item.at, format!("the key {}", shown(&item.key)), advice)
 }

@@ -1,83 +1,83 @@
-//! Why an identity is not let in.
+//! Errors of verifying an identity's claims.
 
 use super::Audience;
 
-/// Why an identity was not let in. The words are those that agents for such servers know.
+/// Error of verifying claims, in the wording of Vault's auth plugins.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
-    /// Another issuer.
+pub enum ClaimsError {
+    /// The issuer differs.
     #[error("id token issued by a different provider, expected {wanted:?} got {found:?}")]
     Issuer {
-        /// Whom we trust.
+        /// Trusted issuer.
         wanted: String,
-        /// What the token says.
+        /// Value of the token.
         found: String,
     },
-    /// Another audience.
+    /// The audience differs.
     #[error("expected audience {wanted:?} got {found}")]
     Audience {
-        /// Whom tokens must be for.
+        /// Accepted audiences.
         wanted: String,
-        /// What the token says.
+        /// Value of the token.
         found: Audience,
     },
-    /// No `exp`.
+    /// `exp` is missing.
     #[error("the token has no exp claim: one that never ends is not taken")]
     NoEnd,
-    /// It has ended.
+    /// The token has expired.
     #[error("token is expired (Token Expiry: {end})")]
     Expired {
-        /// Its end, in seconds since 1970.
+        /// Expiration, in seconds since 1970.
         end: u64,
     },
-    /// It has not started.
+    /// The token is not valid yet.
     #[error("current time {now} before the nbf (not before) time: {start}")]
     NotYet {
-        /// Its start, in seconds since 1970.
+        /// Start, in seconds since 1970.
         start: u64,
-        /// Our time, in seconds since 1970.
+        /// Server time, in seconds since 1970.
         now: u64,
     },
-    /// No `exp`, and nothing to reckon one from.
+    /// `exp`, `nbf` and `iat` are missing.
     #[error("the token has none of the claims exp, nbf and iat: when it ends cannot be told")]
     NoTimes,
-    /// An audience, and none is expected.
+    /// The token has an audience, but none is configured.
     #[error("audience claim found in JWT but no audiences are bound")]
     NoAudiences,
-    /// A claim of another type than it must have.
+    /// A claim has the wrong type.
     #[error("the claim {name:?} is not of the type that it should be")]
     Claim {
-        /// Which.
+        /// Name of the claim.
         name: String,
     },
-    /// No `oid`.
+    /// `oid` is missing.
     #[error("the token has no oid claim: it names no principal")]
     NoPrincipal,
-    /// The claims name two machines.
+    /// The claims name two different machines.
     #[error("xms_az_rid and xms_mirid name two different machines")]
     TwoMachines,
-    /// The role is bound to machines, and the claims name none.
+    /// The role is bound to machines, but the claims name none.
     #[error("xms_az_rid and xms_mirid claims are missing from token, or name no machine, and the role is bound to one")]
     NoMachine,
-    /// A field of the request differs from the claims.
+    /// A request field differs from the claims.
     #[error("{field} differs from what the token says")]
     Differs {
-        /// The field.
+        /// Name of the field.
         field: &'static str,
     },
-    /// Not this principal.
+    /// The principal is not in the bound list.
     #[error("service principal not authorized")]
     Principal,
-    /// Not this subscription.
+    /// The subscription is not in the bound list.
     #[error("subscription not authorized")]
     Subscription,
-    /// Not this resource group.
+    /// The resource group is not in the bound list.
     #[error("resource group not authorized")]
     ResourceGroup,
-    /// Not this scale set, or none that the claims name.
+    /// The scale set is not in the bound list, or the claims name none.
     #[error("scale set not authorized")]
     ScaleSet,
-    /// Not this machine.
+    /// The virtual machine is not in the bound list.
     #[error("virtual machine not authorized")]
     VirtualMachine,
 }

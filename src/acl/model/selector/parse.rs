@@ -1,14 +1,14 @@
-//! The reader of selectors.
+//! Parser of selectors.
 
 use regex_lite::{Regex, RegexBuilder};
 
-use super::{Expression, Known, MAX_SELECTOR, SelectorError, Test};
+use super::{Expression, MAX_SELECTOR, Predicate, SelectorError, VerifiedClaims};
 
-/// How deep parentheses and `not` may be nested.
-const DEEPEST: usize = 32;
+/// Deepest nesting of parentheses and `not`.
+const MAX_DEPTH: usize = 32;
 
-/// How large a compiled pattern may be, in bytes.
-const PATTERN: usize = 64 * 1024;
+/// Largest compiled pattern, in bytes.
+const MAX_PATTERN_BYTES: usize = 64 * 1024;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Token {
@@ -19,7 +19,7 @@ enum Token {
 }
 
 impl Token {
-    fn told(&self) -> String {
+    fn describe(&self) -> String {
         match self {
             Self::Word(word) => word.chars().take(64).collect(),
             Self::Text(_) => "a text".to_owned(),
@@ -29,19 +29,19 @@ impl Token {
     }
 }
 
-pub(super) fn expression(text: &str, blank: &Known) -> Result<Expression, SelectorError> {
+pub(super) fn expression(text: &str, claim_names: &VerifiedClaims) -> Result<Expression, SelectorError> {
     if text.len() > MAX_SELECTOR {
         return Err(SelectorError::TooLong);
     }
-    let mut reader = Reader { tokens: tokens(text)?, next: 0, blank };
-    let expression = reader.any(0)?;
-    match reader.peek() {
+    let mut parser = Parser { tokens: tokens(text)?, next: 0, claim_names };
+    let expression = parser.parse_or(0)?;
+    match parser.peek() {
         Token::End => Ok(expression),
-        _ => reader.fail("\"and\", \"or\" or the end"),
+        _ => parser.fail("\"and\", \"or\" or the end"),
     }
 }
 
-/// The tokens of a text with the character where each begins, the end at last.
+/// Splits a text into tokens with their character positions, ending with [`Token::End`].
 fn tokens(text: &str) -> Result<Vec<(usize, Token)>, SelectorError> {
     let letters: Vec<char> = text.chars().collect();
     let mut found = Vec::new();
@@ -84,7 +84,7 @@ fn tokens(text: &str) -> Result<Vec<(usize, Token)>, SelectorError> {
     Ok(found)
 }
 
-/// A text in quotes, where a backslash escapes, or in backticks, where nothing does.
+/// Reads a string in quotes with backslash escapes, or in backticks without.
 fn quoted(letters: &[char], at: &mut usize) -> Result<String, SelectorError> {
     let begin = *at;
     let quote = letters[begin];
@@ -119,21 +119,21 @@ fn quoted(letters: &[char], at: &mut usize) -> Result<String, SelectorError> {
     }
 }
 
-struct Reader<'a> {
+struct Parser<'a> {
     tokens: Vec<(usize, Token)>,
     next: usize,
-    blank: &'a Known,
+    claim_names: &'a VerifiedClaims,
 }
 
-impl Reader<'_> {
-    /// The next token; the last one is the end, and stays the next.
-    fn place(&self) -> &(usize, Token) {
+impl Parser<'_> {
+    /// Returns the next token and its position; stays at the end.
+    fn position(&self) -> &(usize, Token) {
         const END: &(usize, Token) = &(0, Token::End);
         self.tokens.get(self.next).or(self.tokens.last()).unwrap_or(END)
     }
 
     fn peek(&self) -> &Token {
-        &self.place().1
+        &self.position().1
     }
 
     fn take(&mut self) -> Token {
@@ -142,89 +142,89 @@ impl Reader<'_> {
         token
     }
 
-    fn took_word(&mut self, word: &str) -> bool {
+    fn accept_word(&mut self, word: &str) -> bool {
         let is = matches!(self.peek(), Token::Word(found) if found == word);
         self.next += usize::from(is);
         is
     }
 
-    fn took_sign(&mut self, sign: &str) -> bool {
+    fn accept_sign(&mut self, sign: &str) -> bool {
         let is = matches!(self.peek(), Token::Sign(found) if *found == sign);
         self.next += usize::from(is);
         is
     }
 
     fn fail<T>(&self, wanted: &'static str) -> Result<T, SelectorError> {
-        let (at, token) = self.place();
-        Err(SelectorError::Syntax { at: *at, wanted, found: token.told() })
+        let (at, token) = self.position();
+        Err(SelectorError::Syntax { at: *at, wanted, found: token.describe() })
     }
 
-    fn any(&mut self, depth: usize) -> Result<Expression, SelectorError> {
-        let first = self.all(depth)?;
+    fn parse_or(&mut self, depth: usize) -> Result<Expression, SelectorError> {
+        let first = self.parse_and(depth)?;
         let mut parts = vec![first];
-        while self.took_word("or") {
-            parts.push(self.all(depth)?);
+        while self.accept_word("or") {
+            parts.push(self.parse_and(depth)?);
         }
         Ok(if parts.len() == 1 { parts.remove(0) } else { Expression::Any(parts) })
     }
 
-    fn all(&mut self, depth: usize) -> Result<Expression, SelectorError> {
-        let first = self.negated(depth)?;
+    fn parse_and(&mut self, depth: usize) -> Result<Expression, SelectorError> {
+        let first = self.parse_not(depth)?;
         let mut parts = vec![first];
-        while self.took_word("and") {
-            parts.push(self.negated(depth)?);
+        while self.accept_word("and") {
+            parts.push(self.parse_not(depth)?);
         }
         Ok(if parts.len() == 1 { parts.remove(0) } else { Expression::All(parts) })
     }
 
-    fn negated(&mut self, depth: usize) -> Result<Expression, SelectorError> {
-        if depth > DEEPEST {
+    fn parse_not(&mut self, depth: usize) -> Result<Expression, SelectorError> {
+        if depth > MAX_DEPTH {
             return Err(SelectorError::TooDeep);
         }
-        if self.took_word("not") {
-            return Ok(Expression::Not(Box::new(self.negated(depth + 1)?)));
+        if self.accept_word("not") {
+            return Ok(Expression::Not(Box::new(self.parse_not(depth + 1)?)));
         }
-        if self.took_sign("(") {
-            let inner = self.any(depth + 1)?;
-            return if self.took_sign(")") { Ok(inner) } else { self.fail("\")\"") };
+        if self.accept_sign("(") {
+            let inner = self.parse_or(depth + 1)?;
+            return if self.accept_sign(")") { Ok(inner) } else { self.fail("\")\"") };
         }
-        self.comparison()
+        self.parse_comparison()
     }
 
-    fn comparison(&mut self) -> Result<Expression, SelectorError> {
+    fn parse_comparison(&mut self) -> Result<Expression, SelectorError> {
         let word_after = |tokens: usize, word: &str| matches!(self.tokens.get(self.next + tokens), Some((_, Token::Word(found))) if found == word);
         if word_after(1, "in") || word_after(1, "not") && word_after(2, "in") {
-            let value = self.value()?;
-            let negated = self.took_word("not");
-            self.took_word("in");
-            let field = self.field()?;
-            return Ok(negate(self.named(field, Test::Contains(value))?, negated));
+            let value = self.parse_value()?;
+            let negated = self.accept_word("not");
+            self.accept_word("in");
+            let field = self.parse_field()?;
+            return Ok(negate(self.build_test(field, Predicate::Contains(value))?, negated));
         }
-        let field = self.field()?;
-        let negated = self.took_word("not");
-        let (test, negated) = if self.took_word("contains") {
-            (Test::Contains(self.value()?), negated)
-        } else if self.took_word("matches") {
-            (Test::Matches(self.pattern()?), negated)
+        let field = self.parse_field()?;
+        let negated = self.accept_word("not");
+        let (test, negated) = if self.accept_word("contains") {
+            (Predicate::Contains(self.parse_value()?), negated)
+        } else if self.accept_word("matches") {
+            (Predicate::Matches(self.parse_pattern()?), negated)
         } else if negated {
             return self.fail("\"in\", \"contains\" or \"matches\"");
-        } else if self.took_sign("==") {
-            (Test::Equals(self.value()?), false)
-        } else if self.took_sign("!=") {
-            (Test::Equals(self.value()?), true)
-        } else if self.took_word("is") {
-            let negated = self.took_word("not");
-            if !self.took_word("empty") {
+        } else if self.accept_sign("==") {
+            (Predicate::Equals(self.parse_value()?), false)
+        } else if self.accept_sign("!=") {
+            (Predicate::Equals(self.parse_value()?), true)
+        } else if self.accept_word("is") {
+            let negated = self.accept_word("not");
+            if !self.accept_word("empty") {
                 return self.fail("\"empty\"");
             }
-            (Test::Empty, negated)
+            (Predicate::Empty, negated)
         } else {
             return self.fail("an operator, such as \"==\" or \"in\"");
         };
-        Ok(negate(self.named(field, test)?, negated))
+        Ok(negate(self.build_test(field, test)?, negated))
     }
 
-    fn value(&mut self) -> Result<String, SelectorError> {
+    fn parse_value(&mut self) -> Result<String, SelectorError> {
         match self.peek() {
             Token::Word(_) | Token::Text(_) => match self.take() {
                 Token::Word(text) | Token::Text(text) => Ok(text),
@@ -234,14 +234,14 @@ impl Reader<'_> {
         }
     }
 
-    fn pattern(&mut self) -> Result<Regex, SelectorError> {
-        let pattern = self.value()?;
-        let compiled = RegexBuilder::new(&pattern).size_limit(PATTERN).build();
+    fn parse_pattern(&mut self) -> Result<Regex, SelectorError> {
+        let pattern = self.parse_value()?;
+        let compiled = RegexBuilder::new(&pattern).size_limit(MAX_PATTERN_BYTES).build();
         compiled.map_err(|_| SelectorError::Pattern { pattern: pattern.chars().take(128).collect() })
     }
 
-    /// What is looked at: `value.NAME`, `list.NAME`, or the same with `["NAME"]`.
-    fn field(&mut self) -> Result<(bool, String), SelectorError> {
+    /// Reads `value.NAME` or `list.NAME`, or the form with `["NAME"]`; returns whether it is a list, and the name.
+    fn parse_field(&mut self) -> Result<(bool, String), SelectorError> {
         const WANTED: &str = "\"value.NAME\" or \"list.NAME\"";
         let Token::Word(word) = self.peek() else { return self.fail(WANTED) };
         let (kind, name) = word.split_once('.').map_or((word.as_str(), None), |(kind, name)| (kind, Some(name)));
@@ -251,7 +251,7 @@ impl Reader<'_> {
             _ => {
                 return Err(SelectorError::Unknown {
                     name: word.chars().take(128).collect(),
-                    known: self.blank.names(),
+                    available: self.claim_names.describe_names(),
                 });
             }
         };
@@ -260,22 +260,26 @@ impl Reader<'_> {
         if let Some(name) = name.filter(|name| !name.is_empty()) {
             return Ok((listed, name));
         }
-        if !self.took_sign("[") {
+        if !self.accept_sign("[") {
             return self.fail(WANTED);
         }
         let Token::Text(name) = self.take() else { return self.fail("a name in quotes") };
-        if self.took_sign("]") { Ok((listed, name)) } else { self.fail("\"]\"") }
+        if self.accept_sign("]") { Ok((listed, name)) } else { self.fail("\"]\"") }
     }
 
-    fn named(&self, (listed, name): (bool, String), test: Test) -> Result<Expression, SelectorError> {
+    fn build_test(&self, (listed, name): (bool, String), test: Predicate) -> Result<Expression, SelectorError> {
         let told = |name: &str| format!("{}.{name}", if listed { "list" } else { "value" });
-        let known = if listed { self.blank.lists.contains_key(&name) } else { self.blank.values.contains_key(&name) };
-        if !known {
+        let claims = if listed {
+            self.claim_names.lists.contains_key(&name)
+        } else {
+            self.claim_names.values.contains_key(&name)
+        };
+        if !claims {
             let name = told(&name).chars().take(128).collect();
-            return Err(SelectorError::Unknown { name, known: self.blank.names() });
+            return Err(SelectorError::Unknown { name, available: self.claim_names.describe_names() });
         }
         match test {
-            Test::Equals(_) | Test::Matches(_) if listed => Err(SelectorError::List { name: told(&name) }),
+            Predicate::Equals(_) | Predicate::Matches(_) if listed => Err(SelectorError::List { name: told(&name) }),
             test if listed => Ok(Expression::List(name, test)),
             test => Ok(Expression::Value(name, test)),
         }

@@ -1,0 +1,79 @@
+//! Verifiers of stored auth methods.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::acl::model::auth_method::{AuthMethodRecord, KeySource, MethodConfig};
+use crate::acl::model::id::Id;
+use crate::acl::service::error::ServiceError;
+use crate::acl::service::issuer_keys::{self, Authorities, IssuerKeys, Source, pem_keys};
+use crate::acl::service::keys;
+use crate::acl::service::repository::Stored;
+use crate::acl::store::{Revision, StoreError};
+use crate::clock::Clock;
+
+/// Cache of verifiers by method id.
+#[derive(Debug)]
+pub(super) struct VerifierCache {
+    verifiers: Mutex<HashMap<Id, Arc<Verifier>>>,
+    clock: Clock,
+}
+
+/// Parsed configuration and key cache of a stored method at one revision.
+#[derive(Debug)]
+pub(super) struct Verifier {
+    at: Revision,
+    pub(super) config: MethodConfig,
+    pub(super) keys: IssuerKeys,
+}
+
+/// Most cached verifiers. A full cache is emptied; methods in use are soon cached again.
+const MAX_VERIFIERS: usize = 1024;
+
+impl VerifierCache {
+    pub(super) fn new(clock: Clock) -> Self {
+        Self { verifiers: Mutex::default(), clock }
+    }
+
+    /// Returns the cached verifier, or builds one.
+    pub(super) fn get_or_build(&self, method: &Stored<AuthMethodRecord>) -> Result<Arc<Verifier>, ServiceError> {
+        let id = method.value.id;
+        let mut verifiers = self.verifiers.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(verifier) = verifiers.get(&id).filter(|verifier| verifier.at == method.modified) {
+            return Ok(Arc::clone(verifier));
+        }
+        let verifier = Arc::new(self.build(method).ok_or_else(|| {
+            // The configuration was validated when it was written.
+            let key = keys::auth_method(&method.value.namespace, &method.value.name);
+            StoreError::Unreadable { key: key.as_str().to_owned() }
+        })?);
+        if verifiers.len() >= MAX_VERIFIERS {
+            verifiers.clear();
+        }
+        verifiers.insert(id, Arc::clone(&verifier));
+        Ok(verifier)
+    }
+
+    fn build(&self, method: &Stored<AuthMethodRecord>) -> Option<Verifier> {
+        let record = &method.value;
+        let config = MethodConfig::read(record.kind, &record.config).ok()?;
+        let trusting = |pem: &Option<String>| pem.clone().map_or(Authorities::System, Authorities::Pem);
+        let fetched = |issuer: String, source: Source, pem: &Option<String>| {
+            let options = issuer_keys::IssuerKeyOptions { source, authorities: trusting(pem) };
+            IssuerKeys::fetched(issuer, options, self.clock.clone())
+        };
+        let keys = match &config.keys {
+            KeySource::Discovery { url, issuer, authorities } => {
+                fetched(issuer.clone(), Source::Discovery(url.clone()), authorities)
+            }
+            KeySource::Jwks { url, authorities } => {
+                fetched(record.name.clone(), Source::Jwks(url.clone()), authorities)
+            }
+            KeySource::Fixed(texts) => {
+                let keys: Result<Vec<_>, _> = texts.iter().map(|text| pem_keys(text)).collect();
+                IssuerKeys::fixed(keys.ok()?.concat())
+            }
+        };
+        Some(Verifier { at: method.modified, config, keys })
+    }
+}
