@@ -236,7 +236,7 @@ proptest! {
     }
 
     #[test]
-    fn any_text_is_read_without_harm(text in "\\PC{0,40}|[a\"{}\\[\\]=,<$\\\\\n 0-9/*#:-]{0,60}") {
+    fn any_text_is_parsed_without_a_panic(text in "\\PC{0,40}|[a\"{}\\[\\]=,<$\\\\\n 0-9/*#:-]{0,60}") {
         if let Err(error) = read(&text) {
             let lines: Vec<_> = text.split('\n').collect();
             let line = lines.get(error.place.line - 1).copied().unwrap_or_default();

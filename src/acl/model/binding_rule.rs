@@ -95,10 +95,10 @@ pub enum BindTarget {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BindError {
     /// An unclosed or malformed placeholder.
-    #[error("{0:?} has a place that is not \"${{value.NAME}}\"")]
+    #[error("{0:?} has a placeholder other than \"${{value.NAME}}\"")]
     Placeholder(String),
     /// A placeholder for a claim that the auth method does not map.
-    #[error("${{{name}}} is unknown here; known is {available}")]
+    #[error("${{{name}}} is unknown; available: {available}")]
     Unknown {
         /// Name in the placeholder.
         name: String,
@@ -106,13 +106,13 @@ pub enum BindError {
         available: String,
     },
     /// The evaluated name is invalid for the type.
-    #[error("{0:?} is no name of that kind")]
+    #[error("{0:?} is not a valid name for this BindType")]
     Name(String),
     /// The templated policy does not exist.
-    #[error("there is no templated policy {0:?}")]
+    #[error("templated policy {0:?} does not exist")]
     NoTemplate(String),
     /// The variables do not fit the template, or another type has variables.
-    #[error("BindVars must be {{\"Name\": ...}} for a templated policy that takes a name, and nothing else has them")]
+    #[error("BindVars must be {{\"Name\": ...}} for a templated policy that takes a name, and must be empty otherwise")]
     Vars,
 }
 

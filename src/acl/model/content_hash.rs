@@ -18,7 +18,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_hashes_are_those_that_clients_know() {
+    fn content_hashes_equal_those_of_consul() {
         let check = |texts: &[&str], wanted: &str| {
             assert_eq!(content_hash(texts.iter().map(ToString::to_string)), wanted, "{texts:?}");
         };

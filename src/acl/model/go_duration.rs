@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_are_read_and_written_as_go_does() {
+    fn durations_are_parsed_and_formatted_as_in_go() {
         let check = |text: &str, wanted: Option<&str>| {
             let found = text.parse::<GoDuration>().ok().map(|span| span.to_string());
             assert_eq!(found.as_deref(), wanted, "{text}");
@@ -148,7 +148,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn what_is_written_is_read_as_the_same(nanos: i64) {
+        fn a_formatted_duration_parses_to_the_same_value(nanos: i64) {
             proptest::prop_assume!(nanos != i64::MIN);
             proptest::prop_assert_eq!(GoDuration(nanos).to_string().parse(), Ok(GoDuration(nanos)));
         }

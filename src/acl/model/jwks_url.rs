@@ -8,13 +8,13 @@ use crate::http::client::is_loopback;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum JwksUrlError {
     /// Not a URL.
-    #[error("is no URL")]
+    #[error("is not a URL")]
     Malformed,
     /// It has a user, query or fragment, which may contain a secret and would be logged.
     #[error("holds a user, a query or a fragment")]
     NotBare,
     /// Plain HTTP to another host, or another scheme.
-    #[error("could be answered by anyone on the way: it must be https, or http on loopback")]
+    #[error("must be https, or http on loopback")]
     Insecure,
 }
 
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_come_over_tls_or_from_this_machine() {
+    fn key_urls_are_https_or_loopback() {
         for url in ["https://issuer.example/keys", "http://127.0.0.1:80/x", "http://[::1]/", "http://localhost:8080"] {
             assert!(parse_jwks_url(url).is_ok(), "{url}");
         }

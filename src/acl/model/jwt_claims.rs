@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn claims_are_held_to_issuer_audience_and_time() {
+    fn claims_must_match_issuer_audience_and_times() {
         let check = |change: &[(&str, Value)], wanted: &str| {
             let found = verified(&rules(), change).err().unwrap_or_default();
             assert!(found.contains(wanted) && found.is_empty() == wanted.is_empty(), "{change:?}: {found}");
@@ -179,16 +179,16 @@ mod tests {
         check(&[], "");
         check(&[("iss", json!("https://issuer/"))], "issued by a different provider");
         check(&[("iss", none.clone())], "issued by a different provider");
-        check(&[("iss", json!(["https://issuer"]))], "\"iss\" is not of the type");
+        check(&[("iss", json!(["https://issuer"]))], "\"iss\" has the wrong type");
         check(&[("aud", json!(["x", "we"]))], "");
         check(&[("aud", json!("x"))], "expected audience \"us, we\"");
         check(&[("aud", none.clone())], "expected audience");
-        check(&[("aud", json!(7))], "\"aud\" is not of the type");
+        check(&[("aud", json!(7))], "\"aud\" has the wrong type");
         check(&[("exp", json!(9_941))], "");
         check(&[("exp", json!(9_941.9))], "");
         check(&[("exp", json!(9_940))], "token is expired");
-        check(&[("exp", json!(-1))], "\"exp\" is not of the type");
-        check(&[("exp", json!("x"))], "\"exp\" is not of the type");
+        check(&[("exp", json!(-1))], "\"exp\" has the wrong type");
+        check(&[("exp", json!("x"))], "\"exp\" has the wrong type");
         check(&[("nbf", json!(10_060))], "");
         check(&[("nbf", json!(10_061))], "before the nbf");
         check(&[("iat", json!(10_061))], "before the nbf");
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_mapped_is_known_and_nothing_else() {
+    fn only_mapped_claims_are_returned() {
         let change = [
             ("first_name", json!("Jeff")),
             ("org", json!({"primary": "engineering", "roles": "one"})),

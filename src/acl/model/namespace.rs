@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pairs_are_bounded_in_number_and_length() {
+    fn metadata_is_limited_in_number_and_length() {
         let check = |pairs: Vec<(String, String)>, error: Option<&str>| {
             assert_eq!(meta_error(&pairs.into_iter().collect()).as_deref(), error);
         };

@@ -96,7 +96,7 @@ mod tests {
     type Told<'a> = (&'a str, Option<&'a str>, Option<&'a str>, Option<&'a str>, bool);
 
     #[test]
-    fn an_id_tells_its_parts() {
+    fn a_resource_id_is_split_into_its_parts() {
         let check = |text: &str, wanted: Option<Told<'_>>| {
             let id = ResourceId::parse(text);
             let found = id.as_ref().map(|id| {
@@ -144,7 +144,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_read_without_harm(text in "\\PC*", tail in "(/[a-zA-Z.%]{0,12}){0,9}") {
+        fn any_text_is_parsed_without_a_panic(text in "\\PC*", tail in "(/[a-zA-Z.%]{0,12}){0,9}") {
             let _ = ResourceId::parse(&text);
             if let Some(id) = ResourceId::parse(&format!("/subscriptions/s{tail}")) {
                 prop_assert!(id.virtual_machine().is_none() || id.scale_set().is_none());

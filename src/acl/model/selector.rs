@@ -57,7 +57,7 @@ pub enum SelectorError {
         found: String,
     },
     /// It refers to a claim that the auth method does not map.
-    #[error("{name} is unknown here; known is {available}")]
+    #[error("{name} is unknown; available: {available}")]
     Unknown {
         /// Name in the selector.
         name: String,
@@ -65,13 +65,13 @@ pub enum SelectorError {
         available: String,
     },
     /// A list is compared like a string.
-    #[error("{name} is a list: it can be asked what it contains and whether it is empty")]
+    #[error("{name} is a list: only `contains`, `in` and `is empty` apply to it")]
     List {
         /// Name of the list.
         name: String,
     },
     /// Invalid regular expression.
-    #[error("{pattern:?} is no regular expression")]
+    #[error("{pattern:?} is not a valid regular expression")]
     Pattern {
         /// Pattern.
         pattern: String,

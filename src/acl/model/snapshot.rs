@@ -269,16 +269,16 @@ fn length(bytes: &[u8]) -> usize {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SnapshotError {
     /// The input is not a snapshot.
-    #[error("this is no snapshot of an access-control service")]
+    #[error("not a keyward ACL snapshot")]
     NotASnapshot,
     /// Unknown format version.
-    #[error("it is of format {found:?}, and this program knows {FORMAT}")]
+    #[error("snapshot format {found:?} is not supported, expected {FORMAT}")]
     Format {
         /// Format version of the input.
         found: String,
     },
     /// The header is malformed.
-    #[error("its header is damaged")]
+    #[error("the header is damaged")]
     Header,
     /// A record is malformed or out of order.
     #[error("record {number} is damaged")]
@@ -287,19 +287,19 @@ pub enum SnapshotError {
         number: u64,
     },
     /// The number of records differs from the end.
-    #[error("it has {found} records and says another number")]
+    #[error("the snapshot has {found} records, which differs from its trailer")]
     Count {
         /// Number of records read.
         found: u64,
     },
     /// The checksum does not match.
-    #[error("its checksum is wrong: it was damaged or changed")]
+    #[error("checksum mismatch: the snapshot is damaged or was changed")]
     Checksum,
     /// The input is truncated.
-    #[error("it is cut off: its end is missing")]
+    #[error("the snapshot is truncated")]
     Truncated,
     /// Data follows the end.
-    #[error("something comes after its end")]
+    #[error("data follows the end of the snapshot")]
     TrailingData,
 }
 

@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_time_comes_back_to_the_nanosecond() {
+    fn timestamps_round_trip_to_the_nanosecond() {
         let check = |text: &str, wanted: Option<&str>| {
             assert_eq!(text.parse::<Timestamp>().ok().map(|time| time.to_string()).as_deref(), wanted, "{text}");
         };

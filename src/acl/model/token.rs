@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_ends_at_its_expiration_time_and_one_without_never() {
+    fn a_token_expires_at_its_expiration_time_or_never() {
         let created = Timestamp::from_system_time(UNIX_EPOCH + Duration::from_secs(1000));
         let check = |ttl: Option<u64>, after: u64, expired: bool, remaining: Option<u64>| {
             let immutable = ImmutableFields {

@@ -24,6 +24,6 @@ impl VerifiedClaims {
     pub(super) fn describe_names(&self) -> String {
         let values = self.values.keys().map(|name| format!("value.{name}"));
         let names: Vec<_> = values.chain(self.lists.keys().map(|name| format!("list.{name}"))).collect();
-        if names.is_empty() { "nothing, as the auth method maps no claims".to_owned() } else { names.join(", ") }
+        if names.is_empty() { "none, as the auth method maps no claims".to_owned() } else { names.join(", ") }
     }
 }

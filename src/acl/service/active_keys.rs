@@ -46,9 +46,13 @@ pub(super) fn require_same_keys(keys: &SealKeys, transaction: Transaction) -> Tr
     transaction.unchanged(&seal::key_record(), keys.at)
 }
 
-const KEY_MISSING: &str = "this server's key file lacks a key that the store's tokens are under";
+const KEY_MISSING: &str = "this server's key file lacks a key that the store's tokens are encrypted with";
 
 fn key_missing(error: &SealKeyError) -> ServiceError {
-    tracing::error!(event = "acl.key.missing", error = format_chain(error), "a key that the store names is not there");
+    tracing::error!(
+        event = "acl.key.missing",
+        error = format_chain(error),
+        "the key file lacks a key that the store names"
+    );
     ServiceError::Unavailable(KEY_MISSING.to_owned())
 }

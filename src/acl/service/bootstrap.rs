@@ -51,17 +51,17 @@ impl ResetFile {
         let index = text.and_then(|text| text.map(number).transpose());
         index.unwrap_or_else(|error| {
             let path = self.0.display();
-            tracing::warn!(event = "acl.bootstrap.reset.unusable", %path, error, "no index can be taken from it");
+            tracing::warn!(event = "acl.bootstrap.reset.unusable", %path, error, "the bootstrap reset file holds no index");
             None
         })
     }
 
     /// Logs the use of the file and deletes it. If deletion fails it is harmless: an index is accepted once.
     pub async fn remove(&self) {
-        tracing::info!(event = "acl.bootstrap.reset", "the first token was made once more, as an operator allowed");
+        tracing::info!(event = "acl.bootstrap.reset", "bootstrapped again with the reset file");
         if let Err(error) = tokio::fs::remove_file(&self.0).await {
             let path = self.0.display();
-            tracing::warn!(event = "acl.bootstrap.reset.left", %path, %error, "the file counts no more: remove it");
+            tracing::warn!(event = "acl.bootstrap.reset.left", %path, %error, "cannot delete the bootstrap reset file, which is used up: delete it");
         }
     }
 }

@@ -116,7 +116,7 @@ mod tests {
     use crate::acl::model::rules::Rules;
 
     #[test]
-    fn the_built_in_policies_reach_everything_in_every_namespace() {
+    fn the_built_in_policies_cover_everything_in_every_namespace() {
         let resources = [
             Resource::Acl,
             Resource::Operator,

@@ -29,10 +29,10 @@ pub enum ServiceError {
     #[error("{0}")]
     Forbidden(String),
     /// A snapshot restore is in progress; all other operations are rejected.
-    #[error("the service is being restored from a snapshot: try again once that has ended")]
+    #[error("a snapshot restore is in progress: try again later")]
     Restoring,
     /// Repeated write conflicts on the same record.
-    #[error("too many others change the same record")]
+    #[error("too many concurrent changes to the same record")]
     Contention,
     /// Temporarily impossible.
     #[error("{0}")]
@@ -47,10 +47,10 @@ pub enum ServiceError {
     #[error(transparent)]
     Seal(#[from] SealError),
     /// The uploaded snapshot could not be spooled to disk.
-    #[error("this server has no room for the snapshot")]
+    #[error("cannot spool the snapshot to disk")]
     Spool(#[source] std::io::Error),
     /// A record could not be serialized as JSON.
-    #[error("a record cannot be written as JSON")]
+    #[error("cannot serialize a record as JSON")]
     Encode(#[source] serde_json::Error),
 }
 

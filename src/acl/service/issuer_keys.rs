@@ -257,7 +257,7 @@ impl KeyFetcher {
             }
             Err(error) => {
                 let cause = error.to_string();
-                tracing::warn!(event = "acl.keys.failed", %issuer, error = %cause, "cannot fetch signing keys; old ones stay");
+                tracing::warn!(event = "acl.keys.failed", %issuer, error = %cause, "cannot fetch signing keys, keeping the previous ones");
                 (None, Some(cause.into()))
             }
         };

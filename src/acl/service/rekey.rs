@@ -249,5 +249,5 @@ fn result(keys: &SealKeys, rewritten: usize, unreadable: Vec<Key>, changed: bool
 }
 
 fn concurrent_rekey() -> ServiceError {
-    ServiceError::Unavailable("another call changes the key that tokens are under: try again later".to_owned())
+    ServiceError::Unavailable("another rekey is running: try again later".to_owned())
 }

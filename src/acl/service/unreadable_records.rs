@@ -55,7 +55,7 @@ impl UnreadableRecords {
             tracing::error!(
                 event = "acl.store.damaged",
                 kind,
-                "records of this kind are missing, or are others than were written: restore a snapshot from before"
+                "records of this kind are missing or were replaced: restore a snapshot from before the damage"
             );
         }
     }
@@ -68,7 +68,7 @@ impl UnreadableRecords {
             tracing::error!(
                 event = "acl.record.unreadable",
                 key,
-                "a record cannot be read, and is left out of lists: restore a snapshot from before it was damaged"
+                "a record is unreadable and omitted from lists: restore a snapshot from before the damage"
             );
         }
     }

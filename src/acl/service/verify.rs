@@ -25,11 +25,11 @@ impl AclService {
                 records = found.records,
                 without_checksum = found.unchecked,
                 damaged = found.damaged,
-                "looked whether all records are there and whole"
+                "verified all records of the store"
             ),
             Err(error) => {
                 let error = format_chain(&error);
-                tracing::warn!(event = "acl.store.unverified", error, "the store could not be verified");
+                tracing::warn!(event = "acl.store.unverified", error, "cannot verify the store");
             }
         }
     }

@@ -11,13 +11,13 @@ use crate::secure_dir::DirError;
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// Another process has it open.
-    #[error("{} is in use by another process: stop that one, or give this one a folder of its own", path.display())]
+    #[error("{} is in use by another process: stop it, or configure another data directory", path.display())]
     InUse {
         /// Store file.
         path: PathBuf,
     },
     /// The store belongs to another datacenter.
-    #[error("{store} belongs to datacenter {found:?}, and this server is of {wanted:?}")]
+    #[error("{store} belongs to datacenter {found:?}, but this server is of {wanted:?}")]
     Datacenter {
         /// Store: its file, or its endpoints and prefix in etcd.
         store: String,
@@ -27,7 +27,7 @@ pub enum OpenError {
         wanted: String,
     },
     /// The store has an unknown format version.
-    #[error("{store} has the format {found}, and this program knows {FORMAT}")]
+    #[error("{store} has format {found}, but this version supports {FORMAT}")]
     Format {
         /// Store: its file, or its endpoints and prefix in etcd.
         store: String,
@@ -57,7 +57,7 @@ pub enum OpenError {
     },
     /// Page checksums of the file do not match.
     #[error(
-        "{store} is damaged, as the checksums of its pages tell: look at it with `keyward acl verify --dir FOLDER`; put a copy \
+        "{store} is damaged, its page checksums do not match: check it with `keyward acl verify --dir FOLDER`; put a copy \
          back, or move it away, start once with --new-store and restore a snapshot"
     )]
     PagesDamaged {
@@ -121,6 +121,6 @@ pub enum CommitError {
     Store(#[from] StoreError),
     /// The store failed after accepting the batch, and it may have been written. Read before retrying: a second attempt
     /// may conflict with the first.
-    #[error("whether the change was written is not known")]
+    #[error("the change may or may not have been written")]
     Unknown(#[source] StoreError),
 }

@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_revision_never_goes_back() {
+    fn a_revision_never_decreases() {
         let kinds = KindRevisions::default();
         kinds.raise_lower_bound(Revision(5));
         assert_eq!(kinds.last("a"), Revision(5));

@@ -87,7 +87,8 @@ async fn invalid_auth_methods_are_refused_with_the_reason() {
     check(json!({"MaxTokenTTL": "soon"}), 400, "not a duration").await;
     check(json!({"TokenLocality": "here"}), 400, "TokenLocality \"here\" is neither").await;
     check(json!({"Config": {}}), 400, "Config must have exactly one of").await;
-    check(json!({"Config": {"JWTValidationPubKeys": ["x"]}}), 400, "JWTValidationPubKeys[0] is no public key").await;
+    check(json!({"Config": {"JWTValidationPubKeys": ["x"]}}), 400, "JWTValidationPubKeys[0] is not a PEM public key")
+        .await;
     check(json!({"Config": {"JWKSURL": "http://10.0.0.1/"}}), 400, "could be answered by anyone on the way").await;
     check(json!({"Config": {"JWKSURL": "https://u:hush@a/"}}), 400, "holds a user").await;
     check(json!({"Config": {"JWTSupportedAlgs": ["HS256"], "JWKSURL": "https://a"}}), 400, "none of RS256").await;
@@ -194,13 +195,17 @@ async fn invalid_binding_rules_are_refused_with_the_reason() {
     check(json!({"AuthMethod": "nobody"}), "cannot find auth method \"nobody\"").await;
     check(json!({"BindType": "group"}), "unknown BindType \"group\"").await;
     check(json!({"BindName": ""}), "no BindName is set").await;
-    check(json!({"BindName": "Web"}), "\"Web\" is no name of that kind").await;
-    check(json!({"BindName": "${value.other}"}), "known is value.name, value.org, list.groups").await;
-    check(json!({"BindType": "role", "BindName": "a/b"}), "is no name of that kind").await;
-    check(json!({"BindType": "templated-policy", "BindName": "builtin/x"}), "no templated policy \"builtin/x\"").await;
+    check(json!({"BindName": "Web"}), "\"Web\" is not a valid name for this BindType").await;
+    check(json!({"BindName": "${value.other}"}), "available: value.name, value.org, list.groups").await;
+    check(json!({"BindType": "role", "BindName": "a/b"}), "is not a valid name for this BindType").await;
+    check(
+        json!({"BindType": "templated-policy", "BindName": "builtin/x"}),
+        "templated policy \"builtin/x\" does not exist",
+    )
+    .await;
     check(json!({"BindType": "templated-policy", "BindName": "builtin/node"}), "BindVars must be").await;
     check(json!({"Selector": "value.name = x"}), "invalid Selector: at character 12: expected \"==\"").await;
-    check(json!({"Selector": "value.other == x"}), "value.other is unknown here").await;
+    check(json!({"Selector": "value.other == x"}), "value.other is unknown").await;
     check(json!({"Selector": 7}), "field Selector of type string").await;
     check(json!({"ID": "6a1253d2-1785-24fd-91c2-f8e78c745511"}), "Binding Rule ID in URL and payload do not match")
         .await;

@@ -119,7 +119,7 @@ async fn a_token_gets_the_links_of_the_matching_binding_rules() {
     claims["org"] = json!({"primary": "R & D"});
     let refused = world.acl.log_in("people", &world.key.sign(&claims)).await;
     assert_eq!(refused.status, 403, "{refused:?}");
-    assert!(refused.text.contains("r & d\" is no name of that kind"), "{refused:?}");
+    assert!(refused.text.contains("r & d\" is not a valid name for this BindType"), "{refused:?}");
 }
 
 #[tokio::test]
@@ -144,7 +144,7 @@ async fn invalid_jwts_are_refused() {
     check("exp", json!(now - 61), 403, "token is expired").await;
     check("exp", json!(now - 50), 200, "").await;
     check("nbf", json!(now + 100), 403, "before the nbf").await;
-    check("groups", json!({}), 403, "\"groups\" is not of the type").await;
+    check("groups", json!({}), 403, "\"groups\" has the wrong type").await;
     check("first_name", Value::Null, 200, "").await;
 
     let check = async |body: Value, status: u16, reason: &str| {

@@ -99,7 +99,7 @@ async fn the_default_policy_applies_without_a_rule_but_never_grants_acl_rights()
 }
 
 #[tokio::test]
-async fn only_policies_of_default_reach_other_namespaces() {
+async fn only_policies_of_default_apply_in_other_namespaces() {
     let acl = Acl::start().await;
     for name in ["team", "team-2", "other"] {
         acl.make("/v1/namespace", json!({"Name": name})).await;

@@ -78,7 +78,7 @@ async fn team(acl: &Acl) -> String {
 }
 
 #[tokio::test]
-async fn a_deleted_namespace_is_shut_at_once_and_removed_with_all_that_is_in_it() {
+async fn a_deleted_namespace_is_closed_at_once_and_removed_with_its_contents() {
     let acl = Acl::start().await;
     let mut before = vec![];
     let acl = acl.restarted_with(async |store| before = keys(&*store).await).await;
@@ -141,7 +141,7 @@ async fn a_deleted_namespace_is_shut_at_once_and_removed_with_all_that_is_in_it(
 }
 
 #[tokio::test]
-async fn a_removal_that_is_stuck_does_not_stop_others_and_is_tried_again() {
+async fn a_blocked_removal_does_not_block_others_and_is_retried() {
     let acl = Acl::start().await;
     team(&acl).await;
     acl.make("/v1/namespace", json!({"Name": "other"})).await;

@@ -24,7 +24,7 @@ fn may(grants: &Grants, resource: Resource<'_>, namespace: &str) -> String {
 }
 
 #[test]
-fn levels_give_what_they_say() {
+fn levels_grant_their_access() {
     let check = |level: &str, wanted: &str| {
         let text = format!("key \"a\" {{ policy = \"{level}\" }}");
         let grants = grants("default", &[("default", &text)], &[], DefaultPolicy::Allow);
@@ -37,7 +37,7 @@ fn levels_give_what_they_say() {
 }
 
 #[test]
-fn the_closest_rule_counts_and_of_equally_close_ones_the_strongest_word() {
+fn the_most_specific_rule_applies_and_among_equals_the_strongest_level() {
     let check = |policies: &[&str], wanted: &[(&str, &str)]| {
         let policies: Vec<_> = policies.iter().map(|text| ("default", *text)).collect();
         let grants = grants("default", &policies, &[], DefaultPolicy::Deny);
@@ -95,7 +95,7 @@ fn each_kind_has_its_own_rules() {
 }
 
 #[test]
-fn who_may_connect_is_said_by_intentions_or_follows_from_the_service() {
+fn intentions_decide_who_may_connect_and_default_to_the_service_level() {
     let check = |block: &str, wanted: &str| {
         let text = format!("service_prefix \"w\" {{ {block} }}");
         let grants = grants("default", &[("default", &text)], &[], DefaultPolicy::Deny);
@@ -109,7 +109,7 @@ fn who_may_connect_is_said_by_intentions_or_follows_from_the_service() {
 }
 
 #[test]
-fn what_is_the_servers_own_is_given_by_policies_of_default_alone() {
+fn only_policies_of_default_grant_global_resources() {
     let all = "acl = \"write\" operator = \"write\" keyring = \"read\" mesh = \"write\" partition \"default\" { peering = \"read\" }";
     let owns = [Resource::Operator, Resource::Keyring, Resource::Mesh, Resource::Peering];
     let check = |own: &str, direct: Policies<'_>, defaults: Policies<'_>, wanted: [&str; 4]| {
@@ -128,7 +128,7 @@ fn what_is_the_servers_own_is_given_by_policies_of_default_alone() {
 }
 
 #[test]
-fn rules_count_in_the_namespace_of_the_token_or_in_the_one_they_name() {
+fn rules_apply_in_the_namespace_of_the_token_or_in_the_named_one() {
     let check = |own: &str, policies: Policies<'_>, wanted: &[(&str, &str)]| {
         let grants = grants(own, policies, &[], DefaultPolicy::Deny);
         for (namespace, wanted) in wanted {
@@ -166,7 +166,7 @@ fn rules_count_in_the_namespace_of_the_token_or_in_the_one_they_name() {
 }
 
 #[test]
-fn a_namespace_s_defaults_are_asked_where_no_direct_rule_fits() {
+fn namespace_defaults_apply_where_no_direct_rule_matches() {
     let check = |direct: &str, default: &str, policy: DefaultPolicy, wanted: &str| {
         let grants = grants("team", &[("team", direct)], &[("default", default)], policy);
         assert_eq!(may(&grants, Resource::Service("web"), "team"), wanted, "{direct} {default} {policy:?}");
@@ -189,7 +189,7 @@ fn a_namespace_s_defaults_are_asked_where_no_direct_rule_fits() {
 }
 
 #[test]
-fn the_server_s_default_never_gives_tokens_roles_or_policies() {
+fn the_default_policy_never_grants_acl() {
     for (own, namespace) in [("default", "default"), ("team", "other")] {
         let nothing = grants(own, &[], &[], DefaultPolicy::Allow);
         assert_eq!(may(&nothing, Resource::Acl, namespace), "---");
@@ -201,7 +201,7 @@ fn the_server_s_default_never_gives_tokens_roles_or_policies() {
 }
 
 #[test]
-fn a_namespace_is_seen_by_whoever_may_see_something_in_it() {
+fn a_namespace_is_visible_to_callers_with_access_inside_it() {
     let check = |own: &str, policies: Policies<'_>, wanted: &[(&str, &str)]| {
         let grants = grants(own, policies, &[], DefaultPolicy::Deny);
         for (namespace, wanted) in wanted {

@@ -22,7 +22,7 @@ pub enum ClaimsError {
         found: Audience,
     },
     /// `exp` is missing.
-    #[error("the token has no exp claim: one that never ends is not taken")]
+    #[error("the token has no exp claim: tokens without expiration are not accepted")]
     NoEnd,
     /// The token has expired.
     #[error("token is expired (Token Expiry: {end})")]
@@ -39,28 +39,28 @@ pub enum ClaimsError {
         now: u64,
     },
     /// `exp`, `nbf` and `iat` are missing.
-    #[error("the token has none of the claims exp, nbf and iat: when it ends cannot be told")]
+    #[error("the token has none of the claims exp, nbf and iat, so its expiration is unknown")]
     NoTimes,
     /// The token has an audience, but none is configured.
     #[error("audience claim found in JWT but no audiences are bound")]
     NoAudiences,
     /// A claim has the wrong type.
-    #[error("the claim {name:?} is not of the type that it should be")]
+    #[error("the claim {name:?} has the wrong type")]
     Claim {
         /// Name of the claim.
         name: String,
     },
     /// `oid` is missing.
-    #[error("the token has no oid claim: it names no principal")]
+    #[error("the token has no oid claim, which names the principal")]
     NoPrincipal,
     /// The claims name two different machines.
     #[error("xms_az_rid and xms_mirid name two different machines")]
     TwoMachines,
     /// The role is bound to machines, but the claims name none.
-    #[error("xms_az_rid and xms_mirid claims are missing from token, or name no machine, and the role is bound to one")]
+    #[error("xms_az_rid and xms_mirid claims are missing from token or name no machine, but the role requires one")]
     NoMachine,
     /// A request field differs from the claims.
-    #[error("{field} differs from what the token says")]
+    #[error("{field} differs from the token's claim")]
     Differs {
         /// Name of the field.
         field: &'static str,

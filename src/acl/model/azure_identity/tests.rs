@@ -39,7 +39,7 @@ fn judge(claims: &SignedClaims, bounds: &BoundClaims, claimed: &ClaimedFields) -
 }
 
 #[test]
-fn who_made_it_for_whom_and_when_must_fit() {
+fn issuer_audience_and_times_must_match() {
     let check = |change: fn(&mut SignedClaims), wanted: Option<&str>| {
         let mut claims = claims();
         change(&mut claims);
@@ -57,7 +57,7 @@ fn who_made_it_for_whom_and_when_must_fit() {
     check(|it| it.aud = Audience::default(), Some("expected audience"));
     check(|it| it.aud = Audience::Many(vec!["other".into(), "https://management.example/".into()]), None);
     check(|it| it.aud = Audience::Many(vec!["other".into()]), Some("expected audience"));
-    check(|it| it.exp = None, Some("never ends"));
+    check(|it| it.exp = None, Some("without expiration"));
     check(|it| it.exp = Some(NOW), Some("token is expired"));
     check(|it| it.exp = Some(NOW + 1), None);
     check(|it| it.exp = Some(0), Some("token is expired"));
@@ -69,7 +69,7 @@ fn who_made_it_for_whom_and_when_must_fit() {
 }
 
 #[test]
-fn bounds_are_judged_on_the_claims() {
+fn bounds_are_checked_against_the_claims() {
     let machine = |text: &str| SignedClaims { xms_mirid: Some(text.into()), ..claims() };
     let used_on = |text: &str| SignedClaims { xms_mirid: Some(USER.into()), xms_az_rid: Some(text.into()), ..claims() };
     let nothing = SignedClaims { xms_mirid: None, ..claims() };
@@ -118,7 +118,7 @@ fn bounds_are_judged_on_the_claims() {
 }
 
 #[test]
-fn a_stated_field_may_only_repeat_its_claim() {
+fn a_claimed_field_must_equal_its_signed_claim() {
     let claimed = |field: &str, value: &str| {
         let mut claimed = ClaimedFields::default();
         let place = match field {
@@ -154,7 +154,7 @@ fn a_stated_field_may_only_repeat_its_claim() {
 }
 
 #[test]
-fn what_was_only_stated_is_neither_a_bound_nor_a_fact() {
+fn claimed_fields_satisfy_no_bound_and_become_no_fact() {
     let claims = SignedClaims { xms_mirid: None, ..claims() };
     let claimed = ClaimedFields {
         subscription_id: Some("sub".into()),
@@ -169,7 +169,7 @@ fn what_was_only_stated_is_neither_a_bound_nor_a_fact() {
 }
 
 #[test]
-fn bounds_that_let_in_too_many_are_a_mistake() {
+fn bounds_that_accept_too_many_are_invalid() {
     let check = |bounds: BoundClaims, wanted: Option<&str>| {
         let found = bounds.validation_error();
         assert!(

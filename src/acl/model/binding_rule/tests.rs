@@ -15,7 +15,7 @@ fn bind(kind: BindType, name: &str, vars: Value) -> Result<BindTarget, String> {
 }
 
 #[test]
-fn places_are_filled_in_lower_case() {
+fn placeholders_are_replaced_in_lower_case() {
     let check = |name: &str, wanted: &str| {
         assert_eq!(bind(BindType::Service, name, Value::Null), Ok(BindTarget::Service(wanted.to_owned())), "{name}");
     };
@@ -28,15 +28,15 @@ fn places_are_filled_in_lower_case() {
         let found = bind(BindType::Service, name, Value::Null).unwrap_err();
         assert!(found.contains(wanted), "{name}: {found}");
     };
-    fails("", "\"\" is no name of that kind");
-    fails("${value.none}", "is no name of that kind");
-    fails("a--${value.none}", "\"a--\" is no name");
-    fails("Web", "\"Web\" is no name");
-    fails("${value.name", "has a place that is not \"${value.NAME}\"");
-    fails("${value.other}", "${value.other} is unknown here; known is value.name, value.none, value.org, list.groups");
+    fails("", "\"\" is not a valid name for this BindType");
+    fails("${value.none}", "is not a valid name for this BindType");
+    fails("a--${value.none}", "\"a--\" is not a valid name");
+    fails("Web", "\"Web\" is not a valid name");
+    fails("${value.name", "has a placeholder other than \"${value.NAME}\"");
+    fails("${value.other}", "${value.other} is unknown; available: value.name, value.none, value.org, list.groups");
     fails("${list.groups}", "${list.groups} is unknown");
     fails("${}", "${} is unknown");
-    fails("$${value.name}", "\"${value.name}\" is no name");
+    fails("$${value.name}", "\"${value.name}\" is not a valid name");
     assert_eq!(bind(BindType::Role, "A_${value.name}", Value::Null), Ok(BindTarget::Role("A_jeff2".into())));
     let policy = bind(BindType::Policy, "builtin/global-read-only", Value::Null);
     assert_eq!(policy, Ok(BindTarget::Policy("builtin/global-read-only".into())));
@@ -63,12 +63,12 @@ fn a_template_is_bound_with_the_name_that_it_takes() {
         assert!(template(name, vars.clone()).unwrap_err().contains("BindVars must be"), "{name} {vars}");
     }
     assert!(template("builtin/service", json!({"Name": "${value.none}"})).unwrap_err().contains("no name"));
-    assert!(template("builtin/x", Value::Null).unwrap_err().contains("no templated policy"));
-    assert!(template("builtin/${value.name}", Value::Null).unwrap_err().contains("no templated policy"));
+    assert!(template("builtin/x", Value::Null).unwrap_err().contains("does not exist"));
+    assert!(template("builtin/${value.name}", Value::Null).unwrap_err().contains("does not exist"));
 }
 
 #[test]
-fn a_rule_is_judged_before_anyone_logs_in() {
+fn a_rule_is_validated_without_a_login() {
     let judge = |kind, name: &str| {
         let bind = Binding { kind, name: name.to_owned(), vars: None };
         bind.validate(&VerifiedClaims::empty(["name"], [])).map_err(|error| error.to_string())

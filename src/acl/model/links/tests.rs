@@ -46,7 +46,7 @@ fn variables_of_a_template_are_texts_or_maps() {
 }
 
 #[test]
-fn identities_that_cannot_be_linked_are_refused_in_known_words() {
+fn invalid_identities_are_rejected_in_consuls_wording() {
     let of_service =
         |given, local| service_identities(vec![given], LinkOwner::Token { local }).unwrap_err().to_string();
     assert_eq!(of_service(service("", &[]), false), "Service identity is missing the service name field on this token");

@@ -13,13 +13,13 @@ pub const MAX_SIZE: usize = 256 * 1024;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RulesError {
     /// The text is too long.
-    #[error("Failed to parse ACL rules: they are {0} bytes long; at most {MAX_SIZE} are read")]
+    #[error("Failed to parse ACL rules: {0} bytes exceed the limit of {MAX_SIZE}")]
     TooLong(usize),
     /// The text is neither HCL nor JSON, or a key is misplaced.
     #[error("Failed to parse ACL rules: {0}")]
     Form(#[from] HclError),
     /// A rule has an invalid policy for its resource.
-    #[error("Invalid {resource} policy: {found} at {place}; {advice} would do")]
+    #[error("Invalid {resource} policy: {found} at {place}, expected {advice}")]
     Policy {
         /// Resource as written.
         resource: String,

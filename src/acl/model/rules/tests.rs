@@ -8,7 +8,7 @@ fn said(text: &str) -> String {
 }
 
 #[test]
-fn both_forms_of_the_language_say_the_same() {
+fn hcl_and_json_rules_are_equivalent() {
     let hcl = Rules::parse(
         r#"
         acl = "write" operator = "read" keyring = "deny" mesh = "read" peering = "write"
@@ -36,7 +36,7 @@ fn both_forms_of_the_language_say_the_same() {
 }
 
 #[test]
-fn what_says_nothing_is_no_rule() {
+fn empty_levels_set_no_rule() {
     for text in [
         "",
         "# nothing\n",
@@ -50,7 +50,7 @@ fn what_says_nothing_is_no_rule() {
 }
 
 #[test]
-fn every_kind_of_resource_is_known_with_its_levels() {
+fn every_resource_kind_accepts_its_levels() {
     for kind in ["key", "service", "node", "agent", "session", "event", "query", "identity"] {
         for suffix in ["", "_prefix"] {
             for level in ["deny", "read", "write", "list", "all", "Read", ""] {
@@ -75,21 +75,21 @@ fn every_kind_of_resource_is_known_with_its_levels() {
 }
 
 #[test]
-fn a_text_that_is_no_rules_is_refused_in_words_that_clients_know() {
+fn invalid_rules_are_rejected_in_consuls_wording() {
     let check = |text: &str, wanted: &str| assert_eq!(said(text), wanted, "{text}");
-    check("acl = \"x\"", "Invalid acl policy: \"x\" at line 1, column 7; \"deny\", \"read\" or \"write\" would do");
-    check("acl = 1", "Invalid acl policy: a number at line 1, column 7; \"deny\", \"read\" or \"write\" would do");
+    check("acl = \"x\"", "Invalid acl policy: \"x\" at line 1, column 7, expected \"deny\", \"read\" or \"write\"");
+    check("acl = 1", "Invalid acl policy: a number at line 1, column 7, expected \"deny\", \"read\" or \"write\"");
     check(
         "\nkey \"a\" { policy = \"x\" }",
-        "Invalid key policy: \"x\" at line 2, column 20; \"deny\", \"read\", \"list\" or \"write\" would do",
+        "Invalid key policy: \"x\" at line 2, column 20, expected \"deny\", \"read\", \"list\" or \"write\"",
     );
     check(
         "key_prefix \"a\" {}",
-        "Invalid key_prefix policy: \"\" at line 1, column 12; \"deny\", \"read\", \"list\" or \"write\" would do",
+        "Invalid key_prefix policy: \"\" at line 1, column 12, expected \"deny\", \"read\", \"list\" or \"write\"",
     );
     check(
         "service \"a\" { policy = \"read\" intentions = \"list\" }",
-        "Invalid service intentions policy: \"list\" at line 1, column 44; \"deny\", \"read\" or \"write\" would do",
+        "Invalid service intentions policy: \"list\" at line 1, column 44, expected \"deny\", \"read\" or \"write\"",
     );
     check(
         "service \"a\" {",
@@ -134,12 +134,12 @@ fn a_text_that_is_no_rules_is_refused_in_words_that_clients_know() {
         assert!(text.contains("known"), "{text}");
     }
     let long = format!("#{}", " ".repeat(MAX_SIZE));
-    assert_eq!(said(&long), "Failed to parse ACL rules: they are 262145 bytes long; at most 262144 are read");
+    assert_eq!(said(&long), "Failed to parse ACL rules: 262145 bytes exceed the limit of 262144");
     assert_eq!(said(&long[1..]), "good");
 }
 
 #[test]
-fn the_rules_that_the_documentation_shows_are_read() {
+fn the_documented_rules_are_parsed() {
     let page = include_str!("../../../../docs/acl-rules.md");
     let blocks = page.split("\n```").skip(1).step_by(2).map(|block| block.split_once('\n').unwrap().1);
     assert_eq!(blocks.map(|block| assert_eq!(said(block), "good", "{block}")).count(), 2);

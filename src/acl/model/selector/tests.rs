@@ -15,7 +15,7 @@ fn claims() -> VerifiedClaims {
 }
 
 #[test]
-fn a_selector_fits_whom_it_describes() {
+fn a_selector_matches_the_claims_it_describes() {
     let check = |text: &str, wanted: bool| {
         let selector = Selector::parse(text, &claim_names()).unwrap_or_else(|error| panic!("{text}: {error}"));
         assert_eq!(selector.matches(&claims()), wanted, "{text}");
@@ -63,7 +63,7 @@ fn a_selector_fits_whom_it_describes() {
 }
 
 #[test]
-fn what_is_no_selector_is_refused_with_the_place() {
+fn an_invalid_selector_is_rejected_with_its_position() {
     let check = |text: &str, wanted: &str| {
         let error = Selector::parse(text, &claim_names()).map(|_| ()).unwrap_err().to_string();
         assert!(error.contains(wanted), "{text}: {error}");
@@ -84,19 +84,19 @@ fn what_is_no_selector_is_refused_with_the_place() {
     check("value[name] == x", "expected a name in quotes");
     check("value[\"name\" == x", "expected \"]\"");
     check("\"x\" == value.name", "expected \"value.NAME\"");
-    check("name == x", "name is unknown here; known is value.a.b, value.name, value.org, list.groups");
-    check("value.other == x", "value.other is unknown here");
-    check("value.groups is empty", "value.groups is unknown here");
-    check("x in list.name", "list.name is unknown here");
+    check("name == x", "name is unknown; available: value.a.b, value.name, value.org, list.groups");
+    check("value.other == x", "value.other is unknown");
+    check("value.groups is empty", "value.groups is unknown");
+    check("x in list.name", "list.name is unknown");
     check("list.groups == x", "list.groups is a list");
     check("list.groups matches x", "list.groups is a list");
-    check("value.name matches \"(\"", "\"(\" is no regular expression");
-    check("value.name matches \"(a{1000}){1000}\"", "is no regular expression");
+    check("value.name matches \"(\"", "\"(\" is not a valid regular expression");
+    check("value.name matches \"(a{1000}){1000}\"", "is not a valid regular expression");
     check(&"(".repeat(100), "nested too deep");
     check(&"not ".repeat(100), "nested too deep");
     check(&"x".repeat(MAX_SELECTOR + 1), "longer than");
     let none = Selector::parse("value.x == y", &VerifiedClaims::default()).map(|_| ()).unwrap_err().to_string();
-    assert_eq!(none, "value.x is unknown here; known is nothing, as the auth method maps no claims");
+    assert_eq!(none, "value.x is unknown; available: none, as the auth method maps no claims");
 }
 
 /// An expression with its text, put together in the test's own way.

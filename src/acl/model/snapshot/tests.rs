@@ -33,7 +33,7 @@ fn read(bytes: &[u8], part: usize) -> Result<Vec<SnapshotPiece>, SnapshotError> 
 const RECORDS: [(&str, &[u8]); 3] = [("a/1", b"{}"), ("a/2", b""), ("token/default/x", &[0, 0xff, b'\n'])];
 
 #[test]
-fn what_was_written_is_read_in_whatever_parts_it_comes() {
+fn a_snapshot_is_read_in_chunks_of_any_size() {
     let bytes = written(&RECORDS);
     let text = String::from_utf8_lossy(&bytes);
     let lines: Vec<_> = text.lines().take(2).collect();
@@ -49,7 +49,7 @@ fn what_was_written_is_read_in_whatever_parts_it_comes() {
 }
 
 #[test]
-fn no_bit_can_be_changed_and_no_byte_be_cut_off_or_added() {
+fn changed_missing_and_added_bytes_are_detected() {
     let bytes = written(&RECORDS);
     for place in 0..bytes.len() {
         for bit in 0..8 {
@@ -64,7 +64,7 @@ fn no_bit_can_be_changed_and_no_byte_be_cut_off_or_added() {
 }
 
 #[test]
-fn what_is_wrong_is_told() {
+fn each_defect_has_its_own_error() {
     let check = |bytes: &[u8], wanted: SnapshotError| assert_eq!(read(bytes, 1000), Err(wanted));
     check(b"PK\x03\x04", SnapshotError::NotASnapshot);
     check(b"keyward access\n", SnapshotError::NotASnapshot);

@@ -9,7 +9,7 @@ fn synthetic(template: &str, variables: Value) -> Result<SyntheticPolicy, Templa
 }
 
 #[test]
-fn a_synthetic_policy_has_the_hash_that_clients_know() {
+fn a_synthetic_policy_has_the_hash_of_consul() {
     let policy = synthetic("builtin/service", json!({"name": "web"})).unwrap();
     assert_eq!(policy.hash, "b04MnvCVtBXZAmGe4uDpGLABJoGo2nNhEJkqaN5E5x4=");
     assert!(policy.id.starts_with("0a73657276696365202277656222") && policy.id.ends_with(ID_SUFFIX));
@@ -20,7 +20,7 @@ fn a_synthetic_policy_has_the_hash_that_clients_know() {
 }
 
 #[test]
-fn every_template_gives_rules_and_has_a_schema_that_says_what_it_takes() {
+fn every_template_renders_and_has_a_matching_schema() {
     for template in TEMPLATES {
         let policy = synthetic(template.name, json!({"name": "web", "other": {"a": "b"}})).unwrap();
         Rules::parse(&policy.rules).unwrap();
@@ -35,7 +35,7 @@ fn every_template_gives_rules_and_has_a_schema_that_says_what_it_takes() {
 }
 
 #[test]
-fn a_name_is_taken_only_if_it_stays_in_its_quotes() {
+fn a_name_that_would_leave_its_quotes_is_rejected() {
     let check = |variables: Value, wanted: Option<&str>| {
         let found = synthetic("builtin/workload-identity", variables.clone()).ok().map(|policy| policy.rules);
         let rules = wanted.map(|name| format!("\nidentity \"{name}\" {{\n\tpolicy = \"write\"\n}}"));
@@ -54,7 +54,7 @@ fn a_name_is_taken_only_if_it_stays_in_its_quotes() {
 }
 
 #[test]
-fn an_identity_counts_where_it_is_limited_to() {
+fn an_identity_applies_in_its_datacenters_only() {
     let policy = SyntheticPolicy::from_service_identity("web", &["dc1".into(), "dc3".into()]).unwrap();
     assert_eq!(["dc1", "dc2", "dc3"].map(|here| policy.applies_in(here)), [true, false, true]);
     assert!(SyntheticPolicy::from_service_identity("web", &[]).unwrap().applies_in("dc9"));
@@ -66,7 +66,7 @@ fn an_identity_counts_where_it_is_limited_to() {
 
 proptest! {
     #[test]
-    fn a_name_that_is_taken_is_the_name_in_the_rules(name in "\\PC{0,8}[\"$\\\\{}a-z]{0,6}") {
+    fn an_accepted_name_appears_unchanged_in_the_rules(name in "\\PC{0,8}[\"$\\\\{}a-z]{0,6}") {
         if let Ok(policy) = SyntheticPolicy::from_service_identity(&name, &[]) {
             let write = json!({"policy": "write"});
             let read = json!({"": {"policy": "read"}});

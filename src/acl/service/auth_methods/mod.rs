@@ -141,7 +141,7 @@ impl AclService {
         };
         if let Err(error) = self.delete_dependents(&removal, removal::INLINE_BATCHES).await {
             // The method itself is deleted; the background task deletes the rest.
-            tracing::warn!(event = "acl.removal.failed", method = name, %error, "some of a deleted method is left");
+            tracing::warn!(event = "acl.removal.failed", method = name, %error, "cannot delete all tokens and rules of a deleted auth method, retrying in the background");
         }
         Ok(true)
     }

@@ -59,7 +59,7 @@ impl AclService {
         let (removals, seen) = match found {
             Ok(found) => (found.entries, found.revision),
             Err(error) => {
-                tracing::warn!(event = "acl.removal.failed", %error, "cannot look for what deleted methods left");
+                tracing::warn!(event = "acl.removal.failed", %error, "cannot list pending deletions of auth methods");
                 return Some((Revision(0), false));
             }
         };
@@ -68,12 +68,12 @@ impl AclService {
             let method = removal.value.method;
             match self.delete_dependents(&removal.value, usize::MAX).await {
                 Ok(records) => {
-                    tracing::info!(event = "acl.method.removed", %method, records, "removed what a deleted method left");
+                    tracing::info!(event = "acl.method.removed", %method, records, "deleted the tokens and rules of a deleted auth method");
                 }
                 Err(ServiceError::Restoring) => return None,
                 Err(error) => {
                     done = false;
-                    tracing::warn!(event = "acl.removal.failed", %method, %error, "cannot remove what a deleted method left");
+                    tracing::warn!(event = "acl.removal.failed", %method, %error, "cannot delete the tokens and rules of a deleted auth method");
                 }
             }
         }

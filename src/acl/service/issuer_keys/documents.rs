@@ -85,15 +85,15 @@ pub(super) enum FetchError {
     Build(#[from] client::BuildError),
     #[error("{0}")]
     Transport(#[from] client::TransportError),
-    #[error("{server} answers with HTTP {status}")]
+    #[error("{server} returned HTTP {status}")]
     Status { server: String, status: u16 },
-    #[error("{server} answers with something else than a JSON document of the kind")]
+    #[error("{server} did not return a valid JSON document")]
     Malformed { server: String },
     #[error("the discovery document is of issuer {found:?}, expected {wanted:?}")]
     Issuer { found: String, wanted: String },
     #[error("the discovery document's jwks_uri {0}")]
     KeysUrl(JwksUrlError),
-    #[error("the key set holds no RSA, P-256 or P-384 key for signatures")]
+    #[error("the key set has no RSA, P-256 or P-384 signature key")]
     NoKeys,
 }
 

@@ -12,7 +12,7 @@ use super::{IssuerKey, KeyType};
 
 /// Error: the text holds no supported public key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("is no public key in PEM (\"-----BEGIN PUBLIC KEY-----\"), for RSA of 2048 bits and more, P-256 or P-384")]
+#[error("is not a PEM public key (\"-----BEGIN PUBLIC KEY-----\") for RSA of at least 2048 bits, P-256 or P-384")]
 pub struct PemError;
 
 /// Parses the public keys of a PEM text, at least one.

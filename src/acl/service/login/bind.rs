@@ -103,7 +103,7 @@ fn selects(rule: &BindingRuleRecord, claim_names: &VerifiedClaims, claims: &Veri
         // The claim mappings may have changed since the rule was written.
         Err(error) => {
             let rule = rule.id;
-            tracing::warn!(event = "acl.rule.broken", %rule, %error, "a binding rule's selector is passed over");
+            tracing::warn!(event = "acl.rule.broken", %rule, %error, "ignoring a binding rule with an invalid selector");
             false
         }
     }

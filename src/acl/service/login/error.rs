@@ -39,7 +39,7 @@ pub enum LoginError {
     #[error("failed to verify signature")]
     Signature,
     /// The signature is valid, but claims have unexpected types.
-    #[error("malformed jwt: its claims are not of the types that they should be")]
+    #[error("malformed jwt: claims have wrong types")]
     Claims,
     /// The stored auth method does not exist.
     #[error("ACL not found: auth method {0:?} does not exist")]

@@ -53,7 +53,7 @@ impl AclService {
                 }
                 Err(ServiceError::Restoring) => continue,
                 Err(error) => {
-                    tracing::warn!(event = "acl.removal.failed", %error, "cannot look for namespaces to remove");
+                    tracing::warn!(event = "acl.removal.failed", %error, "cannot list namespaces to delete");
                     false
                 }
             };
@@ -71,7 +71,7 @@ impl AclService {
             let namespace = marked.value.name.as_str();
             match self.remove_namespace(marked).await {
                 Ok(RemovalOutcome::Complete(records)) => {
-                    tracing::info!(event = "acl.namespace.removed", namespace, records, "removed a namespace");
+                    tracing::info!(event = "acl.namespace.removed", namespace, records, "deleted a namespace");
                 }
                 Ok(RemovalOutcome::Superseded) => {}
                 Err(ServiceError::Restoring) => return Err(ServiceError::Restoring),
@@ -81,7 +81,7 @@ impl AclService {
                 }
                 Err(error) => {
                     done = false;
-                    tracing::warn!(event = "acl.removal.failed", namespace, %error, "cannot remove a namespace");
+                    tracing::warn!(event = "acl.removal.failed", namespace, %error, "cannot delete a namespace");
                 }
             }
         }

@@ -90,19 +90,19 @@ pub enum SealKeyError {
     #[error(transparent)]
     Read(secret::SecretFileError),
     /// The file is malformed.
-    #[error("{} does not hold keys: 64 hexadecimal digits a line", path.display())]
+    #[error("{} is not a key file: expected 64 hexadecimal digits per line", path.display())]
     Malformed {
         /// Path of the key file.
         path: PathBuf,
     },
     /// The file holds too many keys.
-    #[error("{} holds more than {MAX_KEYS} keys, or would: take out those that the store no longer needs", path.display())]
+    #[error("{} would hold more than {MAX_KEYS} keys: remove those that the store no longer needs", path.display())]
     TooManyKeys {
         /// Path of the key file.
         path: PathBuf,
     },
     /// The file cannot be created.
-    #[error("cannot make the key file {}", path.display())]
+    #[error("cannot create the key file {}", path.display())]
     Create {
         /// Path of the key file.
         path: PathBuf,
@@ -114,13 +114,13 @@ pub enum SealKeyError {
     #[error(transparent)]
     Write(#[from] ReplaceError),
     /// The store names a key, but the key file does not exist.
-    #[error("the key file {} is gone: bring it back, the tokens in the store cannot be read without it", path.display())]
+    #[error("the key file {} is missing: restore it, the tokens in the store cannot be decrypted without it", path.display())]
     Missing {
         /// Path of the key file.
         path: PathBuf,
     },
     /// The store names a key that the file lacks.
-    #[error("{} holds the key {found}, and the store was written with {wanted}", path.display())]
+    #[error("{} holds the key {found}, but the store requires {wanted}", path.display())]
     Mismatch {
         /// Path of the key file.
         path: PathBuf,
@@ -130,7 +130,7 @@ pub enum SealKeyError {
         wanted: String,
     },
     /// The store failed.
-    #[error("cannot remember the key in the store")]
+    #[error("cannot write the key id to the store")]
     Commit(#[from] CommitError),
     /// The store failed.
     #[error(transparent)]

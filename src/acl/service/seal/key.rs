@@ -68,7 +68,7 @@ impl SealKey {
 
 /// Encryption or decryption failed: wrong key, wrong token, or damaged data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a token's secret cannot be sealed or opened with the server's key")]
+#[error("cannot encrypt or decrypt a token's secret with the server's key")]
 pub struct SealError;
 
 #[cfg(test)]
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_secret_opens_with_its_key_for_its_token_alone() {
+    fn a_secret_decrypts_only_with_its_key_and_for_its_token() {
         let [key, other] = [[1; 32], [2; 32]].map(|key| SealKey::derive(&key).unwrap());
         let (accessor, secret) = (Id::random(), PlainSecret::random());
         let sealed = key.seal(accessor, &secret).unwrap();

@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn the_store_says_which_of_the_files_keys_count() {
+    fn the_key_record_selects_the_active_keys_of_the_file() {
         let (a, b, c) = (key(1), key(2), key(3));
         let check = |file: &[&Arc<SealKey>], record: &[&Arc<SealKey>], wanted: Result<[&str; 3], &str>| {
             let file = Keyring::new(file.iter().copied().cloned()).unwrap();

@@ -60,7 +60,7 @@ impl RestoreRunner {
     /// Another restore is running.
     pub fn begin(&self) -> Result<OwnedSemaphorePermit, ServiceError> {
         let turn = Arc::clone(&self.turn).try_acquire_owned();
-        turn.map_err(|_| ServiceError::Conflict("another restore is under way on this server".to_owned()))
+        turn.map_err(|_| ServiceError::Conflict("another restore is running on this server".to_owned()))
     }
 
     /// Creates a spool file for an upload.
@@ -91,7 +91,7 @@ impl RestoreRunner {
                 Ok(restored) => {
                     let (operation, namespace) = ("snapshot.restore", "default");
                     let (what, by) = (format!("{} records", restored.records), restored.by.map(|by| by.to_string()));
-                    tracing::info!(event = "acl.changed", operation, namespace, what, by, "restored everything");
+                    tracing::info!(event = "acl.changed", operation, namespace, what, by, "restored a snapshot");
                 }
                 // Rejected; nothing was changed.
                 Err(
@@ -102,7 +102,11 @@ impl RestoreRunner {
                 ) => {}
                 Err(error) => {
                     let error = format_chain(error);
-                    tracing::error!(event = "acl.restore.failed", error, "a restore did not come to its end");
+                    tracing::error!(
+                        event = "acl.restore.failed",
+                        error,
+                        "a restore failed: restore again to unlock the store"
+                    );
                 }
             }
             outcome

@@ -61,7 +61,8 @@ impl AclService {
         if same {
             Ok(AuthorizedRestore { accessor: marker.value.accessor, marker: Some(marker.modified) })
         } else {
-            let text = "Permission denied: a restore has not ended, and the token that began it alone may restore now";
+            let text =
+                "Permission denied: a restore was interrupted, and only the token that started it may restore now";
             Err(ServiceError::Forbidden(text.to_owned()))
         }
     }
@@ -76,7 +77,11 @@ impl AclService {
         // Authorize again: the upload may have taken long.
         let authorized = self.authorize_restore(presented).await?;
         let marker = self.put_marker(&authorized, presented).await?;
-        tracing::warn!(event = "acl.restore.started", records, "the store is shut until it is restored");
+        tracing::warn!(
+            event = "acl.restore.started",
+            records,
+            "restoring a snapshot: the store is locked until it completes"
+        );
         tokio::time::sleep(DRAIN).await;
         let revision = self.replace(&mut spool, marker).await?;
         self.restore_lock.load_state(&self.repository, Freshness::Linearizable).await?;
@@ -92,7 +97,7 @@ impl AclService {
                 SnapshotPiece::Header(header) => self.check_header(&header).await?,
                 SnapshotPiece::Record(key, value) => {
                     if is_restore_record(&key) || key.len() + value.len() > Batch::MAX_BYTES {
-                        return Err(ServiceError::Invalid(format!("Invalid snapshot: no record is like {key}")));
+                        return Err(ServiceError::Invalid(format!("Invalid snapshot: unexpected record {key}")));
                     }
                     has_default_namespace |= key == default_namespace.as_str();
                     if key == seal::key_record().as_str() {
@@ -117,7 +122,7 @@ impl AclService {
     async fn check_header(&self, header: &SnapshotHeader) -> Result<(), ServiceError> {
         if header.datacenter != self.datacenter {
             return Err(ServiceError::Invalid(format!(
-                "Invalid snapshot: it is of datacenter {:?}, and this server is of {:?}",
+                "Invalid snapshot: it is of datacenter {:?}, but this server is of {:?}",
                 header.datacenter, self.datacenter
             )));
         }
@@ -135,7 +140,7 @@ impl AclService {
         let keys = self.sealer.keys();
         match key_ids.split_whitespace().find(|id| keys.file.find(id).is_none()) {
             Some(id) => Err(ServiceError::Invalid(format!(
-                "Invalid snapshot: its secrets are sealed with the key {id:?}, which is not in this server's key file"
+                "Invalid snapshot: its secrets are encrypted with the key {id:?}, which is not in this server's key file"
             ))),
             None => Ok(()),
         }
@@ -160,7 +165,7 @@ impl AclService {
         let writes = vec![Write::Put(key, value), Write::Put(keys::restore_last(), began)];
         let put = self.repository.store().commit(Batch { checks: vec![check], writes }).await;
         let at = put.map_err(|error| match error {
-            CommitError::Conflict(_) => ServiceError::Conflict("another restore has just begun".to_owned()),
+            CommitError::Conflict(_) => ServiceError::Conflict("another restore has just started".to_owned()),
             other => other.into(),
         })?;
         self.restore_lock.load_state(&self.repository, Freshness::Linearizable).await?;

@@ -89,7 +89,7 @@ impl RestoreWriter {
 
 fn superseded(error: CommitError) -> ServiceError {
     match error {
-        CommitError::Conflict(_) => ServiceError::Conflict("another restore has taken this one's place".to_owned()),
+        CommitError::Conflict(_) => ServiceError::Conflict("another restore took over from this one".to_owned()),
         other => other.into(),
     }
 }

@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_end_is_a_minute_to_a_day_away() {
+    fn an_expiration_is_a_minute_to_a_day_away() {
         let now = Timestamp::from_system_time(UNIX_EPOCH + Duration::from_secs(1_000_000));
         let check = |time: Option<u64>, ttl: &str, wanted: Result<Option<u64>, &str>| {
             let at = |seconds: u64| Timestamp::from_system_time(UNIX_EPOCH + Duration::from_secs(seconds));

@@ -85,10 +85,10 @@ impl AclService {
                 Ok(0) | Err(ServiceError::Restoring) => {}
                 Ok(swept) => {
                     metrics.acl_tokens_swept.inc_by(swept.try_into().unwrap_or(u64::MAX));
-                    tracing::info!(event = "acl.token.swept", swept, "destroyed tokens whose end has come");
+                    tracing::info!(event = "acl.token.swept", swept, "deleted expired tokens");
                 }
                 Err(error) => {
-                    tracing::warn!(event = "acl.sweep.failed", %error, "cannot destroy tokens whose end has come");
+                    tracing::warn!(event = "acl.sweep.failed", %error, "cannot delete expired tokens");
                 }
             }
         }

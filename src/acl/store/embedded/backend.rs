@@ -200,7 +200,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_aside_is_read_and_leaves_the_disk_as_it_was(
+        fn overlay_writes_are_readable_and_leave_the_backend_unchanged(
             length in 0_usize..20_000,
             writes in proptest::collection::vec((0_usize..20_000, 1_usize..9000, 1_u8..), 0..8),
         ) {

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_stays_within_its_bound_and_what_is_read_often_stays() {
+    fn the_cache_stays_within_its_limit_and_keeps_hot_entries() {
         let cache = Cache::new();
         let often: Vec<Key> = (0..100).map(key).collect();
         let mut weight = 0;
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_before_a_write_is_not_kept_after_it() {
+    fn a_value_read_before_a_write_is_not_cached_after_it() {
         let cache = Cache::new();
         let (one, large) = (key(1), key(2));
         assert!(!read(&cache, &one, 10) && read(&cache, &one, 10));

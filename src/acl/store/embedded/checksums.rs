@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_checksum_is_of_one_key_and_one_content_and_a_sum_of_any_order() {
+    fn checksums_depend_on_key_and_content_and_sums_ignore_order() {
         let checksums = Checksums::new(&Checksums::new_key().unwrap());
         let of = |key: &str, value: &[u8]| checksums.record(key, Revision(1), Revision(2), value);
         let (one, two, three) = (of("token/a", b"x"), of("token/b", b"x"), of("token/a", b"y"));

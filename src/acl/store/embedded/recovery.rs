@@ -65,7 +65,7 @@ pub(super) fn open(lease: LeasedBackend) -> Result<Database, DatabaseError> {
     builder.set_cache_size(PAGE_CACHE_BYTES);
     builder.set_repair_callback(|repair| {
         if repair.progress() == 0.0 {
-            tracing::warn!(event = "acl.store.repairing", "the store was not closed: looking through all of it");
+            tracing::warn!(event = "acl.store.repairing", "the store was not closed cleanly: checking the whole file");
         }
     });
     builder.create_with_backend(lease)

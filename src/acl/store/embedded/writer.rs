@@ -138,12 +138,12 @@ impl Writer {
         match write(&self.shared, group) {
             Ok(outcomes) => {
                 if self.failure.take().is_some() {
-                    tracing::info!(event = "acl.store.recovered", "the store can write again");
+                    tracing::info!(event = "acl.store.recovered", "the store is writable again");
                 }
                 Ok(outcomes)
             }
             Err(WriteFailure { error, in_doubt }) => {
-                tracing::error!(event = "acl.store.failed", error = %describe(&error), "the store could not write");
+                tracing::error!(event = "acl.store.failed", error = %describe(&error), "cannot write to the store");
                 let touched = self.disk.header_was_touched();
                 let writable = self.reopen(error.clone(), false);
                 // The reopened database shows whether the group was written.
@@ -158,7 +158,7 @@ impl Writer {
     fn reopen(&mut self, error: StoreError, readable: bool) -> bool {
         let start = Clock::System.now();
         let writable = recovery::reopen(&self.shared, &mut self.disk, readable).unwrap_or_else(|error| {
-            tracing::error!(event = "acl.store.failed", error = %describe(&error), "the store could not be opened anew");
+            tracing::error!(event = "acl.store.failed", error = %describe(&error), "cannot reopen the store");
             false
         });
         let end = Clock::System.now();

@@ -101,7 +101,11 @@ impl Connection {
                     });
                 }
                 let etcd = &*self.member;
-                tracing::warn!(event = "acl.store.open", etcd, "etcd has its authentication off: everyone is let in");
+                tracing::warn!(
+                    event = "acl.store.open",
+                    etcd,
+                    "authentication is disabled in etcd: every client has full access"
+                );
             }
             *logins += 1;
             Ok(*logins)
@@ -123,7 +127,7 @@ fn tls(options: &Options, ca_file: &Path) -> Result<TlsOptions, OpenError> {
         }
         Ok(tls)
     } else {
-        Err(unusable(ca_file, "it holds no certificate in PEM".to_owned()))
+        Err(unusable(ca_file, "no PEM certificate found".to_owned()))
     }
 }
 

@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_failure_says_about_the_call() {
+    fn failures_are_classified_by_code_and_text() {
         for (code, message, kind) in [
             (Code::Unavailable, "etcdserver: no leader", FailureKind::NotExecuted),
             (Code::Unavailable, "etcdserver: request timed out", FailureKind::Unknown),

@@ -175,7 +175,7 @@ impl Member {
             }
             Err(error) => {
                 let (etcd, error) = (&*self.address, crate::error_chain::format_chain(&error));
-                tracing::warn!(event = "acl.store.connect", etcd, error, "cannot take the certificates for etcd anew");
+                tracing::warn!(event = "acl.store.connect", etcd, error, "cannot reload the certificates for etcd");
             }
         }
     }

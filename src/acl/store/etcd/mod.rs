@@ -71,9 +71,9 @@ impl Etcd {
             store: store(),
             advice: match errors.kind() {
                 FailureKind::Refused | FailureKind::Unauthenticated => {
-                    "look at its users and roles, and at user and password_file"
+                    "check its users and roles, and user and password_file"
                 }
-                _ => "is it running, are addresses and certificates right?",
+                _ => "check that it is running and that addresses and certificates are right",
             },
             source: errors.into(),
         };

@@ -56,18 +56,18 @@ impl Options {
         if self.endpoints.is_empty() {
             found.push(("endpoints", "there must be one"));
         } else if https != 0 && https != self.endpoints.len() {
-            found.push(("endpoints", "all members of a cluster speak TLS, or none; write https:// or http:// for all"));
+            found.push(("endpoints", "use https:// for all members of the cluster, or http:// for all"));
         } else if https == 0 && !self.endpoints.iter().all(is_loopback) {
-            found.push(("endpoints", "records would go over the network in the clear; use https://"));
+            found.push(("endpoints", "records would be sent unencrypted; use https://"));
         }
         if self.endpoints.iter().any(|url| !is_address(url)) {
             found.push(("endpoints", "an endpoint is a scheme, a host and a port, such as \"https://etcd-1:2379\""));
         }
         if https != 0 && self.ca_file.is_none() {
-            found.push(("ca_file", "it is missing: the PEM file of the authorities that the cluster is trusted by"));
+            found.push(("ca_file", "missing: set it to a PEM file with the cluster's CA certificates"));
         }
         if https == 0 && (self.ca_file.is_some() || self.identity.is_some()) {
-            found.push(("endpoints", "certificates are given where no TLS is spoken; use https://"));
+            found.push(("endpoints", "certificates require TLS; use https://"));
         }
         if !is_prefix(&self.prefix) {
             found.push(("prefix", PREFIX_FORM));
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn every_mistake_is_found() {
+    fn every_invalid_option_is_reported() {
         let wrong = |options: &Options| options.mistakes().iter().map(|(name, _)| *name).collect::<Vec<_>>();
         let local = options(&["http://127.0.0.1:2379", "http://localhost:2380"]);
         let far = Options { ca_file: Some("/ca.pem".into()), ..options(&["https://a:2379", "https://b:2379"]) };

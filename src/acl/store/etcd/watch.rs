@@ -93,7 +93,7 @@ impl ChangeWatch {
         match first.map_err(|error| MemberError::from_client(&member, &error))? {
             Some(answer) if answer.created() && !answer.canceled() => Ok(OpenWatch { answers, member, index }),
             Some(answer) => Err(watch_canceled(&member, &answer)),
-            None => Err(MemberError::not_executed(&member, "it ended the watch")),
+            None => Err(MemberError::not_executed(&member, "the member ended the watch")),
         }
     }
 
@@ -103,7 +103,7 @@ impl ChangeWatch {
         loop {
             let WatchEnd { next, mut error } = self.follow(stream, from).await;
             from = next;
-            tracing::warn!(event = "acl.store.watch_lost", error = %error, "etcd's watch ended: trying again");
+            tracing::warn!(event = "acl.store.watch_lost", error = %error, "the etcd watch ended, retrying");
             let lost = Instant::now();
             stream = loop {
                 if error.kind == FailureKind::Compacted
@@ -116,11 +116,11 @@ impl ChangeWatch {
                     Ok(stream) => break stream,
                     Err(again) => error = again,
                 }
-                tracing::debug!(error = %error, "etcd does not take the watch on");
+                tracing::debug!(error = %error, "cannot open the etcd watch");
             };
             backoff.reset();
             let (etcd, after) = (&*stream.member, lost.elapsed());
-            tracing::info!(event = "acl.store.watch_recovered", etcd, ?after, "etcd is watched again");
+            tracing::info!(event = "acl.store.watch_recovered", etcd, ?after, "the etcd watch is open again");
         }
     }
 
@@ -145,7 +145,7 @@ impl ChangeWatch {
             match answers.message().await {
                 Ok(Some(answer)) if answer.canceled() => break watch_canceled(&member, &answer),
                 Ok(Some(answer)) => next = next.max(self.apply(&answer)),
-                Ok(None) => break MemberError::not_executed(&member, "it ended the watch"),
+                Ok(None) => break MemberError::not_executed(&member, "the member ended the watch"),
                 Err(error) => break MemberError::from_client(&member, &error),
             }
         };
@@ -167,7 +167,7 @@ impl ChangeWatch {
 /// Converts the cancellation of a watch into an error.
 fn watch_canceled(member: &Arc<str>, answer: &WatchResponse) -> MemberError {
     let (text, kind) = match answer.cancel_reason() {
-        _ if answer.compact_revision() > 0 => ("what it should tell was compacted", FailureKind::Compacted),
+        _ if answer.compact_revision() > 0 => ("the changes to watch were compacted", FailureKind::Compacted),
         // etcd 3.4 also reports expired logins this way.
         reason if reason.contains("permission denied") || reason.contains("auth token") => {
             (reason, FailureKind::Unauthenticated)

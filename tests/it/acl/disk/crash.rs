@@ -47,7 +47,7 @@ fn batch(name: &str) -> Batch {
 }
 
 #[tokio::test]
-async fn every_acknowledged_batch_outlives_kill_9_under_load() {
+async fn acknowledged_batches_survive_kill_9_under_load() {
     let folder = tempfile::tempdir().unwrap();
     let (mut acknowledged, mut chance) = (BTreeSet::new(), Chance(1));
     for round in 0..ROUNDS {

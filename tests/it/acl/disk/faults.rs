@@ -67,12 +67,12 @@ async fn breaks_and_goes_on(breaks: impl FnOnce(&mut State), mends: impl FnOnce(
 }
 
 #[tokio::test]
-async fn a_full_disk_refuses_writes_until_there_is_room() {
+async fn a_full_disk_rejects_writes_until_space_is_freed() {
     breaks_and_goes_on(|state| state.full = true, |state| state.full = false).await;
 }
 
 #[tokio::test]
-async fn a_full_disk_is_answered_with_507_where_nothing_was_written() {
+async fn a_full_disk_returns_507_if_nothing_was_written() {
     let drive = Drive::default();
     let folder = tempfile::tempdir().unwrap();
     let options = crate::harness::acl::options(folder.path());
@@ -115,12 +115,12 @@ async fn a_full_disk_is_answered_with_507_where_nothing_was_written() {
 }
 
 #[tokio::test]
-async fn a_disk_that_turned_read_only_is_read_on_and_written_once_it_can_be() {
+async fn a_read_only_disk_serves_reads_and_later_writes_again() {
     breaks_and_goes_on(|state| state.read_only = true, |state| state.read_only = false).await;
 }
 
 #[tokio::test]
-async fn a_sync_that_failed_is_not_taken_as_done_by_the_next_one() {
+async fn a_failed_sync_is_repeated_before_the_next_write_succeeds() {
     tokio::join!(outlives_failing_syncs(1), outlives_failing_syncs(2));
 }
 
@@ -155,7 +155,7 @@ async fn has_all_of(store: &Embedded, count: usize) {
 }
 
 #[tokio::test]
-async fn a_read_that_failed_once_is_made_again() {
+async fn a_failed_read_is_retried() {
     let drive = Drive::default();
     let store = filled(&drive, 100).await;
     drive.set(|state| state.failing_reads = 1);

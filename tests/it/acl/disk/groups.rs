@@ -10,7 +10,7 @@ use super::drive::Drive;
 use super::{open, put, value};
 
 #[tokio::test]
-async fn all_batches_that_come_while_the_disk_works_share_its_next_sync() {
+async fn batches_that_arrive_during_a_sync_share_the_next_one() {
     let drive = Drive::default();
     let store = Arc::new(open(&drive));
     let key = |number: usize| Key::new(&["token", &number.to_string()]);
@@ -48,7 +48,7 @@ async fn all_batches_that_come_while_the_disk_works_share_its_next_sync() {
 }
 
 #[tokio::test]
-async fn a_batch_that_writes_nothing_waits_for_no_disk() {
+async fn a_batch_without_writes_does_not_sync() {
     let drive = Drive::default();
     let store = open(&drive);
     let key = Key::new(&["token", "a"]);

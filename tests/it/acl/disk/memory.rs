@@ -16,7 +16,7 @@ fn key(number: usize) -> Key {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_read_never_sees_less_than_was_acknowledged_or_seen_before() {
+async fn reads_never_go_back_behind_acknowledged_or_seen_writes() {
     let store = Arc::new(open(&Drive::default()));
     for number in 0..KEYS {
         store.commit(put(&key(number), "0")).await.unwrap();
@@ -70,7 +70,7 @@ async fn look(store: &Embedded, newest: &[AtomicU64; KEYS], chance: &mut Chance)
 }
 
 #[tokio::test]
-async fn what_was_read_once_is_not_read_from_the_disk_again() {
+async fn a_record_is_read_from_disk_once() {
     let drive = Drive::default();
     let store = open(&drive);
     store.commit(put(&key(1), "1")).await.unwrap();
@@ -86,7 +86,7 @@ async fn what_was_read_once_is_not_read_from_the_disk_again() {
 }
 
 #[tokio::test]
-async fn a_waiter_that_wakes_reads_what_it_was_woken_for() {
+async fn a_woken_waiter_reads_the_change() {
     let store = Arc::new(open(&Drive::default()));
     let mut last = store.commit(put(&key(0), "0")).await.unwrap();
     let mut waiters = tokio::task::JoinSet::new();

@@ -14,7 +14,7 @@ type Model = BTreeMap<Key, String>;
 const SEEDS: u64 = 1000;
 
 #[test]
-fn every_acknowledged_batch_outlives_a_power_loss_and_none_is_there_in_part() {
+fn acknowledged_batches_survive_a_power_loss_and_none_is_partial() {
     let halves = [0..SEEDS / 2, SEEDS / 2..SEEDS];
     let acknowledged: usize = std::thread::scope(|scope| {
         let runs = halves.map(|seeds| scope.spawn(move || lives(seeds)));

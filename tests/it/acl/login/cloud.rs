@@ -57,5 +57,5 @@ async fn a_machine_is_identified_by_signed_claims() {
         "AuthMethod": "machines", "BindType": "node", "BindName": "x", "Selector": "value.first_name == x",
     });
     let unknown = acl.put("/v1/acl/binding-rule", elsewhere).await;
-    assert!(unknown.text.contains("known is value.app_id, value.principal_id, "), "{unknown:?}");
+    assert!(unknown.text.contains("available: value.app_id, value.principal_id, "), "{unknown:?}");
 }

@@ -17,7 +17,7 @@ fn store() -> (Arc<dyn Store>, TestClock, tempfile::TempDir) {
 }
 
 #[tokio::test]
-async fn who_changes_or_deletes_a_token_meanwhile_wins() {
+async fn concurrent_changes_and_deletions_win_over_a_rekey() {
     let (store, clock, folder) = store();
     let file = key_file(folder.path(), "seal.key", "a");
     let quick = server(Arc::clone(&store), &file, &clock).await;
@@ -58,7 +58,7 @@ async fn who_changes_or_deletes_a_token_meanwhile_wins() {
 }
 
 #[tokio::test]
-async fn what_is_removed_while_its_key_changes_leaves_nothing_behind() {
+async fn tokens_deleted_during_a_rekey_leave_no_records() {
     let (store, clock, folder) = store();
     let file = key_file(folder.path(), "seal.key", "a");
     let mover = server(Arc::clone(&store), &file, &clock).await;
@@ -115,7 +115,7 @@ async fn a_token_that_moves_while_it_is_looked_up_is_found() {
 }
 
 #[tokio::test]
-async fn a_server_that_lacks_the_new_key_says_so_and_neither_refuses_nor_doubles_a_token() {
+async fn a_server_without_the_new_key_reports_it_and_rejects_or_duplicates_no_token() {
     let (store, clock, folder) = store();
     let shared = |store| Arc::new(Dials { shared: true, ..Dials::new(store) });
     let (own, others) = (key_file(folder.path(), "own.key", "a"), key_file(folder.path(), "others.key", "a"));
@@ -158,7 +158,7 @@ async fn a_server_that_lacks_the_new_key_says_so_and_neither_refuses_nor_doubles
 }
 
 #[tokio::test]
-async fn a_server_that_did_not_hear_of_the_change_makes_no_token_under_the_old_key() {
+async fn a_server_unaware_of_a_rekey_creates_no_token_with_the_old_key() {
     let (store, clock, folder) = store();
     let file = key_file(folder.path(), "seal.key", "ab");
     let (mover, deaf) =
@@ -176,7 +176,7 @@ async fn a_server_that_did_not_hear_of_the_change_makes_no_token_under_the_old_k
 }
 
 #[tokio::test]
-async fn two_servers_that_change_the_key_at_once_do_it_together() {
+async fn two_servers_can_rekey_concurrently() {
     for same in [true, false] {
         let (store, clock, folder) = store();
         let (own, others) = (key_file(folder.path(), "own.key", "a"), key_file(folder.path(), "others.key", "a"));

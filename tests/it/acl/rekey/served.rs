@@ -21,7 +21,7 @@ async fn works(acl: &Acl, secret: &str) {
 }
 
 #[tokio::test]
-async fn tokens_work_before_during_and_after_the_change_and_the_old_key_opens_nothing() {
+async fn tokens_stay_valid_during_a_rekey_and_the_old_key_decrypts_none() {
     let acl = Acl::start().await;
     let signer = Signer::shared("k");
     acl.jwt_method("ci", &signer).await;
@@ -111,7 +111,7 @@ async fn tokens_work_before_during_and_after_the_change_and_the_old_key_opens_no
 }
 
 #[tokio::test]
-async fn it_takes_operator_write_in_default_a_body_that_is_meant_and_a_file_that_can_be_written() {
+async fn rekey_requires_operator_write_a_valid_body_and_a_writable_key_file() {
     let acl = Acl::start().await;
     let file = seal_key(&acl);
     let before = std::fs::read(&file).unwrap();

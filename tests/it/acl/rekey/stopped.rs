@@ -12,7 +12,7 @@ use super::*;
 const TOKENS: usize = 60;
 
 #[tokio::test]
-async fn a_change_that_stops_before_any_of_its_batches_loses_nothing_and_is_taken_up_again() {
+async fn an_interrupted_rekey_loses_nothing_and_is_continued() {
     // The name of the new key, three batches of tokens, the old key's name gone.
     for stops in 0..=5 {
         let folder = tempfile::tempdir().unwrap();
@@ -74,7 +74,7 @@ async fn a_change_that_stops_before_any_of_its_batches_loses_nothing_and_is_take
 }
 
 #[tokio::test]
-async fn many_tokens_take_several_calls_and_each_moves_once() {
+async fn many_tokens_take_several_rekey_calls_and_each_is_rewritten_once() {
     let folder = tempfile::tempdir().unwrap();
     let store: Arc<dyn Store> = Arc::new(Embedded::open(&folder.path().join("store"), "dc1").unwrap());
     let clock = TestClock::starting_at(SystemTime::now());
@@ -99,7 +99,7 @@ async fn many_tokens_take_several_calls_and_each_moves_once() {
 }
 
 #[tokio::test]
-async fn expired_tokens_and_those_of_a_namespace_that_is_going_move_too_and_are_removed_after_all() {
+async fn expired_tokens_and_those_of_deleted_namespaces_are_rekeyed_and_then_deleted() {
     let folder = tempfile::tempdir().unwrap();
     let store: Arc<dyn Store> = Arc::new(Embedded::open(&folder.path().join("store"), "dc1").unwrap());
     let clock = TestClock::starting_at(SystemTime::now());
@@ -141,7 +141,7 @@ async fn expired_tokens_and_those_of_a_namespace_that_is_going_move_too_and_are_
 }
 
 #[tokio::test]
-async fn tokens_that_cannot_be_read_keep_the_old_key_and_are_told_of() {
+async fn unreadable_tokens_keep_the_old_key_and_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     let store: Arc<dyn Store> = Arc::new(Embedded::open(&folder.path().join("store"), "dc1").unwrap());
     let clock = TestClock::starting_at(SystemTime::now());

@@ -16,11 +16,11 @@ async fn a_damaged_snapshot_is_refused_with_a_line_and_changes_nothing() {
         let line = refused.text.starts_with("Invalid snapshot: ") && !refused.text.contains('\n');
         assert!(line && refused.text.contains(wanted), "{refused:?}, not {wanted:?}");
     };
-    check(b"", "cut off").await;
-    check(b"{}", "no snapshot").await;
-    check(&small[..small.len() - 1], "cut off").await;
-    check(&small[..200], "cut off").await;
-    check(&[&small[..], b"x"].concat(), "comes after its end").await;
+    check(b"", "truncated").await;
+    check(b"{}", "not a keyward ACL snapshot").await;
+    check(&small[..small.len() - 1], "truncated").await;
+    check(&small[..200], "truncated").await;
+    check(&[&small[..], b"x"].concat(), "data follows the end").await;
     let newer = String::from_utf8_lossy(&small).replacen("snapshot 1\n", "snapshot 2\n", 1);
     check(newer.as_bytes(), "format \"2\"").await;
     check(&written(&read(&small).0, &[]), "no default namespace").await;
@@ -33,7 +33,7 @@ async fn a_damaged_snapshot_is_refused_with_a_line_and_changes_nothing() {
     check(&rewritten(|header| header.datacenter = "dc2".to_owned(), &[]), "of datacenter \"dc2\"").await;
     check(&rewritten(|header| header.key_ids.push("other".to_owned()), &[]), "key \"other\"").await;
     check(&rewritten(|_| (), &[("a/before", b"")]), "is damaged").await;
-    check(&rewritten(|_| (), &[("zone/large", &vec![0; 1024 * 1024])]), "no record is like zone/large").await;
+    check(&rewritten(|_| (), &[("zone/large", &vec![0; 1024 * 1024])]), "unexpected record zone/large").await;
 
     // A bit in each byte of both ends, and in some of those between.
     let (start, end) = (300, small.len() - 100);

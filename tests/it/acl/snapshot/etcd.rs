@@ -19,7 +19,7 @@ async fn on_etcd(options: Options, key_file: PathBuf) -> Acl {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_in_a_file_is_restored_on_etcd_and_back() {
+async fn a_snapshot_moves_from_the_embedded_store_to_etcd_and_back() {
     let folder = tempfile::tempdir().unwrap();
     let file = with_key_in(folder.path()).await;
     let secrets = make_some_of_each(&file).await;
@@ -56,7 +56,7 @@ async fn what_was_in_a_file_is_restored_on_etcd_and_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_two_restores_at_two_servers_the_later_ends_and_the_earlier_is_told() {
+async fn of_two_concurrent_restores_the_later_wins_and_the_earlier_fails() {
     let folder = tempfile::tempdir().unwrap();
     let server = shared();
     let one = on_etcd(server.options(), folder.path().join("seal.key")).await;
@@ -71,7 +71,7 @@ async fn of_two_restores_at_two_servers_the_later_ends_and_the_earlier_is_told()
         other.restore(&other.root, &full).await
     };
     let (earlier, later) = tokio::join!(one.restore(&one.root, &empty), later);
-    assert_eq!((earlier.status, earlier.text.as_str()), (409, "another restore has taken this one's place"));
+    assert_eq!((earlier.status, earlier.text.as_str()), (409, "another restore took over from this one"));
     assert_eq!(later.status, 200, "{later:?}");
     for server in [&one, &other] {
         assert_eq!(told(server, &server.root).await, before);

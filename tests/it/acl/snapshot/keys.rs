@@ -5,7 +5,7 @@ use serde_json::json;
 use super::{make_some_of_each, opens, read, told, with_key_in};
 
 #[tokio::test]
-async fn a_snapshot_of_an_older_key_is_restored_as_long_as_that_key_is_in_the_file() {
+async fn a_snapshot_with_an_older_key_is_restored_if_the_key_file_has_it() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("seal.key");
     let acl = with_key_in(folder.path()).await;

@@ -94,7 +94,7 @@ fn index(answer: &crate::harness::Answer) -> u64 {
 }
 
 #[tokio::test]
-async fn a_restored_service_has_all_that_it_had_and_nothing_else() {
+async fn a_restore_brings_back_exactly_the_records_of_the_snapshot() {
     let folder = tempfile::tempdir().unwrap();
     let acl = with_key_in(folder.path()).await;
     let secrets = make_some_of_each(&acl).await;
@@ -164,7 +164,7 @@ async fn no_secret_is_in_a_snapshot_and_without_its_key_it_is_refused() {
 }
 
 #[tokio::test]
-async fn only_who_may_write_both_operator_and_acl_takes_and_restores() {
+async fn export_and_restore_require_operator_write_and_acl_write() {
     let acl = Acl::start().await;
     acl.make("/v1/namespace", json!({"Name": "team"})).await;
     let snapshot = acl.snapshot().await;
@@ -190,7 +190,7 @@ async fn only_who_may_write_both_operator_and_acl_takes_and_restores() {
 }
 
 #[tokio::test]
-async fn more_namespaces_than_a_batch_holds_come_and_go() {
+async fn more_namespaces_than_fit_a_batch_are_restored() {
     let acl = Acl::start().await;
     let empty = acl.snapshot().await;
     let (header, mut records) = read(&empty);
@@ -209,7 +209,7 @@ async fn more_namespaces_than_a_batch_holds_come_and_go() {
 }
 
 #[tokio::test]
-async fn a_snapshot_is_of_one_moment_whatever_is_written_meanwhile() {
+async fn a_snapshot_is_consistent_during_concurrent_writes() {
     let acl = Acl::start().await;
     for number in 0..400 {
         acl.make("/v1/acl/role", json!({"Name": format!("old-{number}")})).await;

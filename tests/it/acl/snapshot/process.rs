@@ -21,7 +21,7 @@ fn text(path: &Path) -> &str {
 }
 
 #[test]
-fn what_a_backup_writes_a_restore_takes() {
+fn a_backup_can_be_restored() {
     let folder = tempfile::tempdir().unwrap();
     let (service, address) = serve(folder.path(), "127.0.0.1:0", &[]);
     let (root, file) = (folder.path().join("root.token"), folder.path().join("all.snapshot"));
@@ -58,7 +58,7 @@ fn what_a_backup_writes_a_restore_takes() {
     let damaged = folder.path().join("damaged");
     std::fs::write(&damaged, &snapshot[..snapshot.len() / 2]).unwrap();
     let (code, error) = refused(&["access", "restore", text(&damaged)], &by);
-    assert!(code == 2 && error.contains("cut off"), "{error}");
+    assert!(code == 2 && error.contains("truncated"), "{error}");
     let (code, error) = refused(&["access", "restore", "/no/such/file"], &by);
     assert!(code == 1 && error.contains("/no/such/file"), "{error}");
     let (status, output) = service.stop();
@@ -78,7 +78,7 @@ fn grown(snapshot: &[u8], records: usize, length: usize) -> Vec<u8> {
 }
 
 #[test]
-fn a_service_that_is_killed_in_the_middle_of_a_restore_is_shut_until_the_next_one() {
+fn a_service_killed_during_a_restore_stays_locked_until_the_next_restore() {
     let folder = tempfile::tempdir().unwrap();
     let (service, address) = serve(folder.path(), "127.0.0.1:0", &[]);
     let (root, file) = (folder.path().join("root.token"), folder.path().join("all.snapshot"));
@@ -127,7 +127,7 @@ fn a_service_that_is_killed_in_the_middle_of_a_restore_is_shut_until_the_next_on
 }
 
 #[test]
-fn a_large_snapshot_is_taken_and_restored_in_little_memory() {
+fn a_large_snapshot_is_exported_and_restored_in_bounded_memory() {
     const RECORDS: usize = 4000;
     const LENGTH: usize = 30_000;
     let folder = tempfile::tempdir().unwrap();

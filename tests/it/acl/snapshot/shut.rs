@@ -68,7 +68,7 @@ const REQUESTS: [(&str, &str); 18] = [
 ];
 
 #[tokio::test]
-async fn after_a_restore_that_broke_off_only_who_began_it_is_heard_and_only_to_restore() {
+async fn after_an_interrupted_restore_only_its_token_may_restore() {
     let acl = Acl::start().await;
     let secrets = make_some_of_each(&acl).await;
     let other = acl.token_with("acl = \"write\" operator = \"write\"").await;
@@ -87,7 +87,7 @@ async fn after_a_restore_that_broke_off_only_who_began_it_is_heard_and_only_to_r
         for token in [other.as_str(), secrets[1].as_str(), "nobody's"] {
             let refused = acl.restore(token, &snapshot).await;
             assert_eq!(refused.status, 403, "{refused:?}");
-            assert!(refused.text.contains("the token that began it alone may restore"), "{refused:?}");
+            assert!(refused.text.contains("only the token that started it may restore"), "{refused:?}");
         }
         let refused = acl.restore(&acl.root, &snapshot[..100]).await;
         assert_eq!(refused.status, 400, "{refused:?}");
@@ -102,7 +102,7 @@ async fn after_a_restore_that_broke_off_only_who_began_it_is_heard_and_only_to_r
 }
 
 #[tokio::test]
-async fn who_was_let_in_before_the_mark_writes_nothing_after_it() {
+async fn requests_admitted_before_the_marker_cannot_write_after_it() {
     let folder = tempfile::tempdir().unwrap();
     let store: Arc<dyn Store> = Arc::new(Embedded::open(&folder.path().join("store"), "dc1").unwrap());
     let key = folder.path().join("seal.key");
@@ -128,7 +128,7 @@ async fn who_was_let_in_before_the_mark_writes_nothing_after_it() {
 }
 
 #[tokio::test]
-async fn who_waits_is_woken_and_what_was_known_of_callers_is_forgotten() {
+async fn a_restore_wakes_waiters_and_clears_cached_callers() {
     let acl = Acl::start().await;
     let snapshot = acl.snapshot().await;
     let late = acl.token_with("acl = \"read\"").await;
@@ -146,7 +146,7 @@ async fn who_waits_is_woken_and_what_was_known_of_callers_is_forgotten() {
     let (by_late, by_root, (restored, second)) =
         tokio::join!(acl.call("GET", &path, Some(&late), None), acl.get(&path), restore);
     assert_eq!(restored.status, 200, "{restored:?}");
-    assert_eq!((second.status, second.text.as_str()), (409, "another restore is under way on this server"));
+    assert_eq!((second.status, second.text.as_str()), (409, "another restore is running on this server"));
     for woken in [by_late, by_root] {
         assert_eq!(woken.status, 503, "{woken:?}");
     }
@@ -157,7 +157,7 @@ async fn who_waits_is_woken_and_what_was_known_of_callers_is_forgotten() {
 }
 
 #[tokio::test]
-async fn a_restore_ends_though_who_asked_for_it_has_gone() {
+async fn a_restore_completes_after_its_client_disconnects() {
     let acl = Acl::start().await;
     let snapshot = acl.snapshot().await;
     acl.make("/v1/acl/role", json!({"Name": "late"})).await;

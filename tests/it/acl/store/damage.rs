@@ -47,7 +47,7 @@ fn kinds_of(found: &Verification) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn one_flipped_bit_loses_or_changes_nothing_without_a_word() {
+async fn a_flipped_bit_is_never_silent() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("store");
     filled(&path, 1500).await;
@@ -82,7 +82,7 @@ async fn one_flipped_bit_loses_or_changes_nothing_without_a_word() {
 }
 
 #[tokio::test]
-async fn damaged_pages_are_an_error_that_says_how_to_go_on() {
+async fn damaged_pages_fail_with_advice() {
     let folder = tempfile::tempdir().unwrap();
     filled(folder.path(), 300).await;
     let file = Embedded::file_in(folder.path());
@@ -114,7 +114,7 @@ fn behind_its_back(folder: &Path, change: impl FnOnce(&mut redb::Table<'_, &'sta
 }
 
 #[tokio::test]
-async fn a_record_that_was_changed_moved_or_lost_is_found() {
+async fn changed_moved_and_lost_records_are_detected() {
     let folder = tempfile::tempdir().unwrap();
     filled(folder.path(), 50).await;
     let (first, second, third) = (key("token", 1), key("token", 2), key("policy", 3));
@@ -193,7 +193,7 @@ fn older(folder: &Path, records: usize) {
 }
 
 #[tokio::test]
-async fn records_of_an_older_version_are_read_and_counted_and_their_loss_is_found() {
+async fn records_of_older_versions_are_read_and_their_loss_is_detected() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("store");
     older(&path, 20);

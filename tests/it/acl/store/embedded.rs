@@ -21,7 +21,7 @@ async fn a_second_opener_another_datacenter_and_an_open_folder_are_refused() {
     drop(store);
 
     let error = Embedded::open(&path, "dc2").unwrap_err();
-    assert!(error.to_string().ends_with("belongs to datacenter \"dc1\", and this server is of \"dc2\""), "{error}");
+    assert!(error.to_string().ends_with("belongs to datacenter \"dc1\", but this server is of \"dc2\""), "{error}");
     for open in [0o702, 0o770] {
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(open)).unwrap();
         assert!(matches!(Embedded::open(&path, "dc1"), Err(OpenError::Folder(DirError::Exposed { .. }))));

@@ -68,19 +68,19 @@ async fn answers(store: &Etcd) {
 }
 
 #[tokio::test]
-async fn a_store_is_refused_to_another_datacenter_and_to_another_format() {
+async fn a_store_of_another_datacenter_or_format_is_rejected() {
     let server = shared();
     let options = server.options();
     open(&options).await.commit(put("a", "1")).await.unwrap();
     let place = options.to_string();
     let error = refused(&options, "dc2").await;
-    assert_eq!(error, format!("{place} belongs to datacenter \"dc1\", and this server is of \"dc2\""));
+    assert_eq!(error, format!("{place} belongs to datacenter \"dc1\", but this server is of \"dc2\""));
     assert_eq!(value(&open(&options).await, "a").await.as_deref(), Some("1"));
 
     let mut client = etcd_client::Client::connect([options.endpoints[0].as_str()], None).await.unwrap();
     let about = format!("{}about", options.prefix);
     client.put(about.clone(), r#"{"format":"9","datacenter":"dc1"}"#, None).await.unwrap();
-    assert_eq!(refused(&options, "dc1").await, format!("{place} has the format 9, and this program knows 1"));
+    assert_eq!(refused(&options, "dc1").await, format!("{place} has format 9, but this version supports 1"));
     client.put(about, "something else", None).await.unwrap();
     assert!(matches!(Etcd::open(&options, "dc1").await, Err(OpenError::Damaged { .. })));
 }
@@ -107,7 +107,7 @@ async fn several_servers_share_a_store_without_a_leader_among_them() {
 }
 
 #[tokio::test]
-async fn a_cluster_that_is_away_at_the_start_is_told_with_what_to_look_at() {
+async fn an_unreachable_cluster_fails_at_start_with_advice() {
     // A port that nobody listens on, and one that never answers.
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let silent = format!("http://{}", silent.local_addr().unwrap());
@@ -116,7 +116,10 @@ async fn a_cluster_that_is_away_at_the_start_is_told_with_what_to_look_at() {
     let error = refused(&away, "dc1").await;
     assert!(start.elapsed() < Duration::from_secs(15), "{:?}", start.elapsed());
     let place = away.to_string();
-    assert!(error.starts_with(&format!("cannot open {place}: is it running, are addresses and ")), "{error}");
+    assert!(
+        error.starts_with(&format!("cannot open {place}: check that it is running and that addresses and ")),
+        "{error}"
+    );
     for wanted in ["http://127.0.0.1:9: ", "Connection refused", &silent, "no answer in time"] {
         assert!(error.contains(wanted), "{wanted} is not in {error}");
     }
@@ -130,7 +133,7 @@ async fn a_cluster_that_is_away_at_the_start_is_told_with_what_to_look_at() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cluster_that_goes_away_is_an_error_within_seconds_and_works_again_once_it_is_back() {
+async fn an_outage_of_the_cluster_fails_fast_and_recovers() {
     let mut server = Server::start();
     let options = server.options();
     // With the usual time, as etcd has just been started.
@@ -275,7 +278,7 @@ async fn a_watch_outlives_a_lost_connection_and_a_compaction() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_batch_whose_outcome_is_not_known_is_told_as_such_and_not_sent_twice() {
+async fn a_batch_with_unknown_outcome_is_reported_and_not_retried() {
     let server = Server::start();
     let options = server.options();
     let other = open(&options).await;
@@ -296,7 +299,7 @@ async fn a_batch_whose_outcome_is_not_known_is_told_as_such_and_not_sent_twice()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_batch_whose_answer_is_lost_was_written_once() {
+async fn a_batch_with_a_lost_response_is_written_once() {
     let server = shared();
     let direct = server.options();
     let way = Way::to(&server).await;
@@ -316,7 +319,7 @@ fn unknown(outcome: Result<Revision, CommitError>) {
     let error = outcome.unwrap_err();
     assert!(matches!(error, CommitError::Unknown(StoreError::Unavailable(_))), "{error:?}");
     assert!(
-        format_chain(&error).starts_with("whether the change was written is not known: "),
+        format_chain(&error).starts_with("the change may or may not have been written: "),
         "{}",
         format_chain(&error)
     );
@@ -324,7 +327,7 @@ fn unknown(outcome: Result<Revision, CommitError>) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_connection_that_leads_nowhere_any_more_is_left_for_another() {
+async fn a_dead_connection_is_replaced() {
     let server = shared();
     let way = Way::to(&server).await;
     // Longer than a loaded machine takes, and shorter than a lost connection is noticed by itself.

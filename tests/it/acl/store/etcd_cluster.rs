@@ -57,7 +57,7 @@ async fn all(store: &Etcd, prefix: &str) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cluster_that_loses_a_member_amid_writes_loses_nothing_and_wakes_who_waits() {
+async fn losing_a_member_during_writes_loses_nothing_and_wakes_waiters() {
     let mut servers = Server::cluster();
     for server in &servers {
         soon(server.ready()).await;

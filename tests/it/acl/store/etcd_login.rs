@@ -84,7 +84,7 @@ async fn refused(options: &Options, wanted: &[&str]) {
 }
 
 #[tokio::test]
-async fn etcd_is_spoken_to_with_a_certificate_and_as_a_user_and_both_may_change() {
+async fn client_certificate_and_user_of_etcd_can_be_rotated() {
     log::keep();
     let host = host();
     let files = Certificates::of(&host);
@@ -109,7 +109,7 @@ async fn etcd_is_spoken_to_with_a_certificate_and_as_a_user_and_both_may_change(
 
     // Who is not known, or wants more than it may.
     let quick = |options: Options| Options { request_timeout: std::time::Duration::from_millis(500), ..options };
-    refused(&quick(Options { identity: None, ..known.clone() }), &["is it running", "https://127."]).await;
+    refused(&quick(Options { identity: None, ..known.clone() }), &["it is running", "https://127."]).await;
     let other = Certificates::of(&host);
     refused(&quick(Options { ca_file: Some(other.path("ca.pem")), ..known.clone() }), &["invalid peer certificate"])
         .await;
@@ -117,15 +117,15 @@ async fn etcd_is_spoken_to_with_a_certificate_and_as_a_user_and_both_may_change(
     refused(&nowhere, &["cannot open /nowhere/ca.pem"]).await;
     files.write("empty.pem", "hush");
     let empty = Options { ca_file: Some(files.path("empty.pem")), ..known.clone() };
-    refused(&empty, &["empty.pem: it holds no certificate in PEM"]).await;
+    refused(&empty, &["empty.pem: no PEM certificate found"]).await;
     let failed = "login as keyward: etcdserver: authentication failed, invalid user ID or password";
     files.write("password", OTHER_PASSWORD);
-    refused(&known, &["look at its users and roles", failed]).await;
+    refused(&known, &["check its users and roles", failed]).await;
     std::fs::remove_file(files.path("password")).unwrap();
     refused(&quick(known.clone()), &["cannot take a secret from", "password"]).await;
     files.write("password", PASSWORD);
     let elsewhere = Options { prefix: "elsewhere/".into(), ..known.clone() };
-    refused(&elsewhere, &["look at its users and roles", "permission denied"]).await;
+    refused(&elsewhere, &["check its users and roles", "permission denied"]).await;
 
     // Who is known by its password, and who by its certificate's name.
     let store = Etcd::open(&known, "dc1").await.unwrap();
