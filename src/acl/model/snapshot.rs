@@ -3,7 +3,7 @@
 //! | part | bytes |
 //! |---|---|
 //! | what it is | the line `keyward access snapshot 1` |
-//! | its header | a line of JSON: [`Header`] |
+//! | its header | a line of JSON: [`SnapshotHeader`] |
 //! | each record, in the order of the keys | length of the key and of the value (4 bytes each, the highest first), key, value |
 //! | its end | 8 zero bytes, the number of records (8 bytes), SHA-256 of all that is before (32 bytes) |
 //!

@@ -125,7 +125,7 @@ impl AclService {
     }
 
     /// Deletes an auth method; returns false if it does not exist. Its tokens are invalid at once. They and its binding
-    /// rules are deleted in this call up to [`removal::INLINE_BATCHES`] batches, the rest in the background.
+    /// rules are deleted in this call up to `INLINE_BATCHES` batches, the rest in the background.
     ///
     /// # Errors
     /// The caller lacks `acl:write`.
