@@ -24,7 +24,7 @@ pub struct AclOptions {
     /// Options of the HTTP API.
     pub api: ApiOptions,
     /// Auth methods by name, which is a segment of the path of their login.
-    pub methods: BTreeMap<String, login::Options>,
+    pub methods: BTreeMap<String, login::MethodOptions>,
 }
 
 impl AclOptions {
