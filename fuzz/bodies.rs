@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use keyward::acl::api::json::{DecodeError, JsonFields};
-use keyward::acl::model::authorize::{Access, PolicyInScope, DefaultPolicy, Grants, Resource};
+use keyward::acl::model::authorize::{Access, DefaultPolicy, Grants, PolicyInScope, Resource};
 use keyward::acl::model::rules::Rules;
 use keyward::acl::model::snapshot::{SnapshotError, SnapshotPiece, SnapshotReader, SnapshotWriter};
 

@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use super::acl_client::{AclClient, Endpoint, parse};
 use super::error::{AclClientError, parse_error};
-use crate::acl::model::snapshot::{SnapshotReader, SnapshotError};
+use crate::acl::model::snapshot::{SnapshotError, SnapshotReader};
 use crate::http::client::{Coming, TransportError};
 
 const ENDPOINT: Endpoint<'static> = Endpoint { path: &["snapshot"], name: "the calls for snapshots", since: None };
