@@ -226,12 +226,9 @@ impl Reencryption {
 
     /// Adds the writes, with the precondition that the token is unchanged.
     fn add_to(self, transaction: Transaction) -> Result<Transaction, ServiceError> {
-        let immutable = self.token.immutable();
-        let entry = |secret| TokenIndexEntry {
-            namespace: immutable.namespace.clone(),
-            accessor: immutable.accessor_id,
-            secret,
-        };
+        let fields = self.token.immutable();
+        let entry =
+            |secret| TokenIndexEntry { namespace: fields.namespace.clone(), accessor: fields.accessor_id, secret };
         transaction
             .unchanged(&self.key, self.at)
             .delete(self.before.by_secret)
